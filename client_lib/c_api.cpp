@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C interface: each function checks its pointers, calls its C++ twin and turns the
-// Status into a number and a message. No exception leaves.
+// The C interface. Each function checks its pointers, calls the C++ function and converts the
+// Status into a number and a message. Exceptions do not leave it.
 
 #include <algorithm>
 #include <chrono>
@@ -23,7 +23,8 @@ struct gpushared_stream {
 
 namespace gpushared::client {
 
-// A device's properties with what their C form points to. A view is good until this moves.
+// Properties of a device and the arrays that their C form points to. A view is valid until this
+// object is moved.
 class DeviceInC {
  public:
   explicit DeviceInC(gpushared::DeviceProperties device) : device_(std::move(device)) {
@@ -62,7 +63,7 @@ struct gpushared_client {
   std::optional<gpushared::client::DeviceInC> device;
   gpushared_stream default_stream;
   gpushared::Mutex mutex;
-  // Taken from the server, not by the program.
+  // Text that the program has not taken yet.
   std::string printed GPUSHARED_GUARDED_BY(mutex);
   std::unordered_map<gpushared_address, gpushared::DeviceBuffer> device_buffers
       GPUSHARED_GUARDED_BY(mutex);
@@ -106,7 +107,7 @@ static_assert(GPUSHARED_FAULT_LAUNCH_TIMEOUT == static_cast<int>(FaultKind::kLau
 static_assert(GPUSHARED_FAULT_LAUNCH_FAILURE == static_cast<int>(FaultKind::kLaunchFailure));
 static_assert(GPUSHARED_INTERNAL == static_cast<int>(StatusCode::kInternal));
 
-// gpushared_last_error_message gives it to its own thread.
+// Per thread, as gpushared_last_error_message returns it.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 thread_local std::string last_error_message;
 
@@ -120,13 +121,13 @@ gpushared_status_t Reject(const char* sentence) {
   return Report(Status(StatusCode::kInvalidArgument, sentence));
 }
 
-// Runs `body`, which returns a Status, and lets nothing out but a number.
+// Runs `body`, which returns a Status, and converts the Status and any exception into a number.
 template <typename Body>
 gpushared_status_t Guarded(Body&& body) noexcept {
   try {
     return Report(body());
   } catch (const std::bad_alloc&) {
-    last_error_message.clear();  // A sentence could need memory, too.
+    last_error_message.clear();  // A message might need memory as well.
     return GPUSHARED_OUT_OF_MEMORY;
   } catch (...) {
     last_error_message.clear();
@@ -157,14 +158,15 @@ gpushared::CopyShape GetShape(const gpushared_copy_shape& shape) {
           .source_pitch_bytes = shape.source_pitch_bytes};
 }
 
-// Values beyond the range are beyond every limit, too.
+// Clamps values that the type cannot hold; they exceed every limit anyway.
 std::chrono::nanoseconds GetTime(std::uint64_t ns) {
   return std::chrono::nanoseconds(std::min<std::uint64_t>(ns, INT64_MAX));
 }
 
 std::string GetText(const char* text) { return text == nullptr ? std::string() : text; }
 
-// The last field of the first version of the options: shorter structs are rejected.
+// Size of the first version of the options, without the fields added later. Shorter structs are
+// rejected.
 constexpr std::size_t kOptionsBytesMin = offsetof(gpushared_client_options, memory_bytes);
 
 Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions& options) {
@@ -243,7 +245,7 @@ extern "C" {
 const char* gpushared_version(void) noexcept { return gpushared::LibraryVersion(); }
 
 const char* gpushared_status_name(gpushared_status_t status) noexcept {
-  // The views are of literals, so they end in a zero.
+  // The views refer to string literals, so they are null-terminated.
   return gpushared::StatusCodeName(static_cast<StatusCode>(status)).data();
 }
 

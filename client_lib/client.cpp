@@ -157,7 +157,7 @@ Result<Module> Client::LoadModuleFile(const std::string& path) const {
   std::vector<std::byte> image;
   std::array<std::byte, std::size_t{64} * 1024> piece;
   while (const std::size_t got = ::fread(piece.data(), 1, piece.size(), file.get())) {
-    // What is too large is rejected below; it need not be read to its end.
+    // Images that are too large are rejected below, so there is no need to read the rest.
     if (image.size() > ipc::kModuleImageBytesMax) break;
     image.insert(image.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(got));
   }
@@ -287,7 +287,7 @@ Result<std::chrono::nanoseconds> Event::ElapsedTime(const Event& start, const Ev
     if (Status status = state.session().Poll(*point.stream, point.sequence); !status.ok()) {
       return status;
     }
-    // The answer precedes the timeline word, so it is here.
+    // The mark is stored before the timeline word, so it is visible here.
     if (!point.mark->done.load(std::memory_order_acquire)) {
       return Status(StatusCode::kInternal, "elapsed time failed: the server sent no time");
     }

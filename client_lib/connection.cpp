@@ -33,7 +33,7 @@ Status CheckOptions(const ClientOptions& options) {
     return reject("weight is " + std::to_string(*options.weight) + ", allowed 1 to " +
                   std::to_string(kWeightMax));
   }
-  // Not a number is in no range.
+  // Written so that NaN is rejected as well.
   if (options.max_share && !(*options.max_share >= 0.1 && *options.max_share <= 100)) {
     return reject("max_share is " + std::to_string(*options.max_share) +
                   " percent, allowed 0.1 to 100");
@@ -64,7 +64,7 @@ ipc::Hello GetHello(const ClientOptions& options) {
       .latency_target_ns =
           options.latency_target ? static_cast<std::uint64_t>(options.latency_target->count()) : 0,
       .memory_bytes = options.memory_bytes.value_or(0),
-      // glibc's short program name; it needs no file system and cannot fail.
+      // glibc's short program name, which needs no file system and cannot fail.
       .name = options.name.empty()
                   ? std::string(ipc::CutText(program_invocation_short_name, ipc::kNameBytes - 1))
                   : options.name,
@@ -79,7 +79,7 @@ Connection::Connection(ipc::UniqueFd socket, std::string path, std::chrono::nano
 
 namespace {
 
-// Longer than a year is for ever; the sum must not overflow.
+// Any longer timeout is treated as infinite, because the sum must not overflow.
 constexpr std::chrono::nanoseconds kForEver = std::chrono::hours(24 * 365);
 
 }  // namespace
@@ -110,7 +110,7 @@ Result<ClientOptions> Connection::WithEnvironment(const ClientOptions& options) 
 
 Result<Connection::Opened> Connection::Open(const ClientOptions& asked) {
   Result<Opened> opened = TryOpen(asked);
-  // A server that died before it said anything may be there again.
+  // A server that died before it answered may have been restarted.
   const bool was_cut = !opened.ok() && opened.status().code() == StatusCode::kDisconnected;
   return was_cut ? TryOpen(asked) : std::move(opened);
 }
@@ -120,13 +120,13 @@ Result<Connection::Opened> Connection::TryOpen(const ClientOptions& asked) {
   const Result<ClientOptions> whole = WithEnvironment(asked);
   if (!whole.ok()) return whole.status();
   const ClientOptions& options = *whole;
-  // Variables have bounds, too.
+  // Values from variables have to be checked as well.
   if (Status status = CheckOptions(options); !status.ok()) return status;
   Result<std::string> path = ipc::ClientSocketPath(options.socket);
   if (!path.ok()) return path.status();
 
   Opened opened;
-  // Not make_unique: the constructor is private.
+  // Not make_unique, because the constructor is private.
   opened.connection.reset(new Connection(ipc::UniqueFd(), *path, options.control_timeout));
   const ipc::Deadline deadline = opened.connection->NewDeadline();
   Result<ipc::UniqueFd> socket = ipc::ConnectUnix(*path, deadline);
@@ -138,7 +138,8 @@ Result<Connection::Opened> Connection::TryOpen(const ClientOptions& asked) {
   const int fd = connection.socket_.get();
   ipc::Hello hello = GetHello(options);
   if (!ipc::IsPrintableText(hello.name)) hello.name = "unnamed";
-  // A server that rejects at once may close before our hello is sent: its sentence counts.
+  // A server that rejects the connection may close it before the hello is sent. Its message takes
+  // precedence.
   const Status sent = ipc::SendMessage(fd, kFirstRequest, hello, deadline);
   Result<ipc::Frame> frame = ipc::ReceiveFrame(fd, ipc::ServerFrameRules, deadline);
   if (!frame.ok()) return sent.ok() ? frame.status() : sent;
@@ -159,7 +160,8 @@ Result<ipc::DeviceList> Connection::ListDevices(const ClientOptions& options) {
   const ipc::Deadline deadline = shape.NewDeadline();
   const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(*path, deadline);
   if (!socket.ok()) return socket.status();
-  // A server that rejects at once may close before this is sent: its sentence counts.
+  // A server that rejects the connection may close it before the request is sent. Its message takes
+  // precedence.
   const Status sent = ipc::SendMessage(socket->get(), kFirstRequest, ipc::ListDevices{}, deadline);
   Result<ipc::Frame> frame = ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
   if (!frame.ok()) return sent.ok() ? frame.status() : sent;
@@ -172,7 +174,7 @@ Result<ipc::Frame> Connection::RoundTrip(std::uint16_t type, std::vector<std::by
   if (ended()) return end_status();
   const std::uint32_t request = next_request_++;
   const Status sent = ipc::SendFrame(socket_.get(), type, request, payload, fds, NewDeadline());
-  // A failed send still leaves the server's last words to be read.
+  // After a failed send, the last message of the server can still be read.
   Result<ipc::Frame> frame = ReceiveUnlessPosted(AnswerDeadline(type));
   if (!frame.ok()) return EndAfter(sent.ok() ? frame.status() : sent);
   if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
@@ -189,12 +191,12 @@ Result<ipc::Frame> Connection::RoundTrip(std::uint16_t type, std::vector<std::by
 bool Connection::TryPostFrame(std::uint16_t type, std::vector<std::byte> payload) {
   if (!round_trip_.TryLock()) return false;
   const MutexLock lock(round_trip_, std::adopt_lock);
-  // Nobody is there to hear it.
+  // The session has ended, so the request is obsolete.
   if (ended() || !ReadArrived()) return true;
   if (posted_.size() >= kPostedMax) return false;
   const std::uint32_t request = next_request_++;
   const Status sent = ipc::SendFrame(socket_.get(), type, request, payload, {}, NewDeadline());
-  // A dead socket is found by the next caller that waits.
+  // The next caller that waits detects a broken socket.
   if (sent.ok()) posted_.insert(request);
   return true;
 }
@@ -238,7 +240,7 @@ Result<ipc::Frame> Connection::ReceiveUnlessPosted(ipc::Deadline deadline) {
 
 bool Connection::CheckAlive() {
   if (ended()) return false;
-  // Whoever is in a round trip sees the end first.
+  // The thread that is in a round trip detects the end first.
   if (!round_trip_.TryLock()) return !ended();
   const MutexLock lock(round_trip_, std::adopt_lock);
   return ReadArrived();
@@ -255,10 +257,10 @@ void Connection::End(Status reason) {
     if (!end_status_.ok()) return;
     end_status_ = std::move(reason);
   }
-  // Release, pairs with ended().
+  // Release: pairs with ended().
   ended_.store(true, std::memory_order_release);
-  // The socket's number must stay ours until no thread can be in a call on it. So it is shut down
-  // here, and the destructor closes it.
+  // Shut down here and closed in the destructor, because the descriptor must not be reused while
+  // another thread may be in a call on it.
   ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
@@ -280,7 +282,7 @@ Status Connection::EndAfter(const Status& failure) {
 Status Connection::AskWhy() const {
   const Result<ipc::Ended> answer = AskBroker();
   if (answer.ok()) return answer->status;
-  // Where the broker lives it answers, so a worker that ends without one did not end alone.
+  // A live broker answers, so without an answer the broker has ended together with the worker.
   const bool is_gone = answer.status().code() == StatusCode::kUnavailable;
   return {StatusCode::kDisconnected,
           "session " + std::to_string(session_) + " ended: " +
@@ -290,12 +292,13 @@ Status Connection::AskWhy() const {
 }
 
 Result<ipc::Ended> Connection::AskBroker() const {
-  // We can see the end of a worker before the broker does; it answers when it knows.
+  // The client can observe the end of a worker before the broker does; the broker answers once it
+  // knows.
   const ipc::Deadline deadline = std::chrono::steady_clock::now() + kWhyTimeout;
   const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(path_, deadline);
   if (!socket.ok()) return socket.status();
   const Status sent = ipc::SendMessage(socket->get(), 1, ipc::Why{.session = session_}, deadline);
-  // A broker that rejects at once may close before it has read our question.
+  // A broker that rejects the connection may close it before it has read the question.
   const Result<ipc::Frame> frame =
       ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
   if (!frame.ok()) return sent.ok() ? frame.status() : sent;

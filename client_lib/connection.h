@@ -22,10 +22,10 @@
 
 namespace gpushared::client {
 
-// The socket of one session: control round trips, and the place that knows whether and why
-// the session has ended.
+// Socket of one session: performs control round trips, and records whether and why the session has
+// ended.
 //
-// Thread-safe. One round trip at a time; a caller waits for those before it.
+// Thread-safe. Round trips are serialized: a caller waits for those before it.
 class Connection {
  public:
   struct Opened {
@@ -33,19 +33,19 @@ class Connection {
     ipc::Welcome welcome;
     std::vector<ipc::UniqueFd> fds;  // In the order of ipc::MessageType::kWelcome.
   };
-  // The handshake; once more where the server went away before it said anything.
+  // Performs the handshake; retries once if the server closed the connection before it answered.
   static Result<Opened> Open(const ClientOptions& asked);
-  // The handshake, once.
+  // Performs the handshake once.
   static Result<Opened> TryOpen(const ClientOptions& asked);
-  // A connection of its own that asks for nothing else.
+  // Lists the devices over a separate, short connection.
   static Result<ipc::DeviceList> ListDevices(const ClientOptions& options);
-  // The options, with what the environment says where they say nothing. Asks the server for its
-  // devices if a variable is about them.
+  // Returns `options` completed from the environment. Asks the server for its devices if a variable
+  // refers to them.
   static Result<ClientOptions> WithEnvironment(const ClientOptions& options);
 
-  // Sends `request` and waits for its answer. A rejection is returned; what breaks the session
-  // (EOF, an answer that does not come, a wrong one) ends it. `received_fds` may be null when
-  // Reply carries none.
+  // Sends `request` and waits for the answer. Returns the error if the server rejects the request.
+  // A failure of the connection (EOF, a missing or malformed answer) ends the session.
+  // `received_fds` may be null if Reply carries no descriptors.
   template <typename Reply, typename Request>
   Result<Reply> Ask(const Request& request, std::span<const int> fds = {},
                     std::vector<ipc::UniqueFd>* received_fds = nullptr) {
@@ -60,36 +60,37 @@ class Connection {
     return reply;
   }
 
-  // Sends `request` and does not wait; its answer will be dropped, whatever it says. False, and
-  // nothing is sent, while kPostedMax answers are still to come or somebody is in a round trip.
+  // Sends `request` without waiting; the answer will be dropped. Returns false, and sends nothing,
+  // if kPostedMax answers are still outstanding or another thread is in a round trip.
   template <typename Request>
   bool TryPost(const Request& request) {
     return TryPostFrame(static_cast<std::uint16_t>(Request::kType), ipc::Encode(request));
   }
-  // Waits until fewer answers are to come, for as long as for an answer.
+  // Waits, at most for the control timeout, until a further request can be posted.
   Status AwaitPosted();
 
-  // Looks, without waiting, whether the server has ended the session. False when it has ended.
-  // Asks the broker for the reason if there was only an EOF: at most kWhyTimeout, once.
+  // Polls whether the server has ended the session, without waiting for the server; returns false
+  // if it has. After a bare EOF, asks the broker for the reason, once and for at most kWhyTimeout.
   bool CheckAlive();
 
-  // As the client or its environment asked; see ClientOptions.
+  // From ClientOptions or the environment.
   bool ends_on_interrupt() const { return ends_on_interrupt_; }
 
   bool ended() const { return ended_.load(std::memory_order_acquire); }
-  // Why it ended; Ok while it lives.
+  // Returns why the session ended; Ok while it is alive.
   Status end_status() const;
-  // Ends the session; only the first reason counts. Wakes a thread in a round trip.
+  // Ends the session and wakes a thread in a round trip. Only the first reason is kept.
   void End(Status reason);
-  // Waits until the broker knows of the end, whatever its reason: at most kWhyTimeout.
+  // Waits, at most kWhyTimeout, until the broker has recorded the end of the session, for whatever
+  // reason it ended.
   Status AwaitEnd() const { return AskBroker().status(); }
 
  private:
   static constexpr auto kWhyTimeout = std::chrono::seconds(2);
-  // The number of a connection's first request, mostly the handshake.
+  // Number of the first request of a connection, usually the handshake.
   static constexpr std::uint32_t kFirstRequest = 1;
-  // So many frames, in each direction, that any socket's buffers hold them: a server that cannot
-  // send an answer does not read the next request either.
+  // Small enough for any socket buffer to hold this many frames in each direction. This bound is
+  // needed because a server that cannot send an answer does not read the next request either.
   static constexpr std::size_t kPostedMax = 32;
 
   Connection(ipc::UniqueFd socket, std::string path, std::chrono::nanoseconds timeout);
@@ -97,21 +98,23 @@ class Connection {
   Result<ipc::Frame> RoundTrip(std::uint16_t type, std::vector<std::byte> payload,
                                std::span<const int> fds);
   bool TryPostFrame(std::uint16_t type, std::vector<std::byte> payload);
-  // Reads what has arrived, without waiting. False: the session has ended.
+  // Processes the frames that have arrived, without waiting. Returns false if the session has
+  // ended.
   bool ReadArrived() GPUSHARED_REQUIRES(round_trip_);
-  // One frame that is the answer to a posted request.
+  // Receives one frame, which must answer a posted request.
   Status ReadPosted(ipc::Deadline deadline) GPUSHARED_REQUIRES(round_trip_);
-  // The next frame that is not the answer to a posted request.
+  // Receives the next frame that does not answer a posted request.
   Result<ipc::Frame> ReceiveUnlessPosted(ipc::Deadline deadline) GPUSHARED_REQUIRES(round_trip_);
   // Ends the session after a failed send or receive; returns the reason.
   Status EndAfter(const Status& failure);
-  // Why the session ended, as the broker knows it, or that it does not say. Takes at most
-  // kWhyTimeout, whatever answers.
+  // Returns why the session ended according to the broker, or that the broker did not say. Takes at
+  // most kWhyTimeout in every case.
   Status AskWhy() const;
   Result<ipc::Ended> AskBroker() const;
   ipc::Deadline NewDeadline() const;
-  // Loading a module waits behind those of others and takes as long as the server's --load-limit
-  // allows. The server bounds that; a server that dies ends the wait.
+  // Returns the deadline for an answer. LoadModule has none, because loads queue in the server and
+  // each takes up to its --load-limit. The server enforces that limit, and if the server dies, EOF
+  // ends the wait.
   ipc::Deadline AnswerDeadline(std::uint16_t type) const;
 
   const ipc::UniqueFd socket_;
@@ -121,14 +124,14 @@ class Connection {
   std::uint64_t session_ = 0;
   bool ends_on_interrupt_ = false;
 
-  Mutex round_trip_;  // Guards the socket's byte stream, too.
+  Mutex round_trip_;  // Also guards the byte stream of the socket.
   std::uint32_t next_request_ GPUSHARED_GUARDED_BY(round_trip_) = kFirstRequest + 1;
-  // Requests whose answers are dropped.
+  // Requests whose answers will be dropped.
   std::unordered_set<std::uint32_t> posted_ GPUSHARED_GUARDED_BY(round_trip_);
 
   std::atomic<bool> ended_{false};
   mutable Mutex end_mutex_;
-  Status end_status_ GPUSHARED_GUARDED_BY(end_mutex_);  // ended_ is stored after it.
+  Status end_status_ GPUSHARED_GUARDED_BY(end_mutex_);  // Stored before ended_.
 };
 
 }  // namespace gpushared::client

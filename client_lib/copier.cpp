@@ -35,7 +35,7 @@ Status NotInGraph() {
 
 Status Copier::ToDevice(DeviceAddress destination, const std::byte* source,
                         const CopyShape& shape) {
-  // Only read from; the rectangle serves both directions.
+  // Only read; the rectangle serves both directions.
   const Rectangle whole = {.host = const_cast<std::byte*>(source),
                            .host_pitch_bytes = shape.source_pitch_bytes,
                            .device = destination,
@@ -64,7 +64,7 @@ Status Copier::ToHost(std::byte* destination, DeviceAddress source, const CopySh
   Status status =
       ForEachPiece(whole, [this](const Rectangle& piece) { return StageToHost(piece); });
   while (status.ok() && !in_flight_.empty()) status = FinishOldest();
-  // After a failure the device may still write to the rest.
+  // After a failure the device may still write to the remaining blocks.
   for (const InFlight& piece : in_flight_) {
     session_.staging_buffers().Retire(piece.block.data, {{stream_->number(), piece.sequence}});
   }
@@ -75,7 +75,7 @@ template <typename Stage>
 Status Copier::ForEachPiece(Rectangle whole, Stage stage) {
   if (whole.host_pitch_bytes == whole.width_bytes &&
       whole.device_pitch_bytes == whole.width_bytes) {
-    // Rows that touch are one row.
+    // Contiguous rows form a single row.
     whole.width_bytes *= whole.height;
     whole.host_pitch_bytes = whole.device_pitch_bytes = whole.width_bytes;
     whole.height = 1;
@@ -114,7 +114,7 @@ std::optional<StagingPlace> Copier::InPlace(const Rectangle& rectangle) const {
       rectangle.host_pitch_bytes > kWireMax) {
     return {};
   }
-  // Below 2^64: both factors fit 32 bits.
+  // Cannot overflow, because both factors fit into 32 bits.
   const std::size_t bytes =
       (rectangle.height - 1) * rectangle.host_pitch_bytes + rectangle.width_bytes;
   return session_.staging_buffers().Find(rectangle.host, bytes);
@@ -125,9 +125,9 @@ Result<StagingBlock> Copier::AllocateStaging(std::size_t bytes) {
     Result<std::optional<StagingBlock>> block =
         session_.staging_buffers().TryAllocateStaging(bytes);
     if (block.ok() && *block) return **block;
-    // Rejected: no staging buffer is to be had, but our own blocks become free.
+    // No staging buffer is available, but blocks of this copy will become free.
     if (!block.ok() && in_flight_.empty()) return block.status();
-    // Ours first: they are not on the list of blocks that become free by themselves.
+    // Blocks of this copy first, because they are not on the list of retired blocks.
     Status status =
         in_flight_.empty() ? session_.staging_buffers().WaitForOldest() : FinishOldest();
     if (!status.ok()) return status;
@@ -167,7 +167,7 @@ Status Copier::StageToHost(const Rectangle& piece) {
 
 Status Copier::FinishOldest() {
   const InFlight oldest = in_flight_.front();
-  // On failure it stays in the list: the device may still write to it.
+  // On failure the block stays in the list, because the device may still write to it.
   if (Status status = session_.Await(*stream_, oldest.sequence); !status.ok()) return status;
   in_flight_.pop_front();
   const Rectangle& piece = oldest.piece;

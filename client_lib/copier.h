@@ -14,31 +14,31 @@
 
 namespace gpushared::client {
 
-// A copy between host and device on its way: in place where the host memory lies in a staging
-// buffer, else in pieces through staging memory, several at a time.
+// One copy between host and device: in place if a staging buffer contains the host memory,
+// otherwise in pieces through staging memory, several at a time.
 //
-// Confined to the calling thread; lives for one call.
+// Confined to the calling thread; exists for one call.
 class Copier {
  public:
-  // One piece. It is large enough to hide the cost of a command. It is small enough for the few
-  // that are under way to stay in a core's cache, and to let host and device side of a copy overlap
-  // early.
+  // Size of a piece: large enough to hide the cost of a command, small enough for the pieces in
+  // flight to stay in a core's cache and for the host and device sides of a copy to overlap early.
   static constexpr std::size_t kPieceBytes = std::size_t{256} * 1024;
-  // Pieces of a copy to the host that are under way at one time.
+  // Limit of concurrent pieces of a copy to the host.
   static constexpr std::size_t kPiecesInFlight = 8;
-  // A copy to the host of this much or more bypasses the caches, which would keep little of it.
-  // From here on it was faster on a processor with 32 MiB of cache; up to half of this memcpy was.
+  // Size from which a copy to the host bypasses the caches, which would keep little of it. On a
+  // processor with 32 MiB of cache this is faster from here on, and memcpy is up to half of it.
   static constexpr std::size_t kStreamedBytes = std::size_t{16} << 20;
 
   Copier(Session& session, const std::shared_ptr<StreamRecord>& stream)
       : session_(session), stream_(stream) {}
 
-  // The shapes are checked, not empty, and their pitches are at least their width.
+  // Copy in one direction. The shapes have been checked, are not empty, and have pitches of at
+  // least their width.
   Status ToDevice(DeviceAddress destination, const std::byte* source, const CopyShape& shape);
   Status ToHost(std::byte* destination, DeviceAddress source, const CopyShape& shape);
 
  private:
-  // A rectangle on the way between host memory and the device.
+  // Rectangle in host memory and in device memory.
   struct Rectangle {
     std::byte* host = nullptr;
     std::size_t host_pitch_bytes = 0;
@@ -53,12 +53,13 @@ class Copier {
     std::uint64_t sequence;
   };
 
-  // Calls `stage` for pieces that fit into kPieceBytes, in order.
+  // Calls `stage` in order for pieces of at most kPieceBytes.
   template <typename Stage>
   Status ForEachPiece(Rectangle whole, Stage stage);
   Result<std::uint64_t> SubmitCopy(ipc::Op op, StagingPlace place, std::size_t staging_pitch_bytes,
                                    const Rectangle& piece);
-  // Empty: not in one staging buffer, or too large for one command.
+  // Returns the location of the host memory, or no value if no staging buffer contains it or if the
+  // copy is too large for one command.
   std::optional<StagingPlace> InPlace(const Rectangle& rectangle) const;
   Result<StagingBlock> AllocateStaging(std::size_t bytes);
   Status StageToDevice(const Rectangle& piece);

@@ -34,9 +34,9 @@ Result<std::unique_ptr<DataPlane>> DataPlane::Make(std::vector<ipc::UniqueFd> fd
                                              .access = SharedSegment::Access::kReadOnly,
                                              .what = "worker page"});
   if (!page.ok()) return page.status();
-  // The mappings suffice.
+  // The mappings remain valid without the descriptors.
   for (SharedSegment* segment : {&*commands, &*completions, &*page}) segment->CloseFd();
-  // Not make_unique: the constructor is private.
+  // Not make_unique, because the constructor is private.
   return std::unique_ptr<DataPlane>(new DataPlane({.commands = std::move(*commands),
                                                    .completions = std::move(*completions),
                                                    .page = std::move(*page),
@@ -56,7 +56,7 @@ DataPlane::DataPlane(Segments segments, std::chrono::nanoseconds spin, Connectio
       writer_(commands_.granules, completions_.granules_taken),
       reader_(completions_.granules, commands_.completions_taken) {}
 
-// Waits for `done`, or for the end of the session.
+// Waits for `done` or for the end of the session.
 template <typename Done>
 Status DataPlane::WaitUntil(Done done, std::chrono::nanoseconds spin) {
   const auto done_or_ended = [&] {
@@ -74,7 +74,7 @@ Status DataPlane::WaitUntil(Done done, std::chrono::nanoseconds spin) {
     connection_.CheckAlive();
     if (interrupts.HasCome()) EndAfterInterrupt();
   }
-  // Work that was done before the session ended is still done.
+  // Work that finished before the session ended counts as done.
   return done() ? Status::Ok() : connection_.end_status();
 }
 
@@ -86,19 +86,19 @@ Status DataPlane::Await(const Fence& fence) {
 
 Status DataPlane::Await(StreamPoint point) {
   Status status = WaitUntil([&] { return progress_.HasEnded(point); }, spin_);
-  // The worker writes an error's record before it moves the timeline past it.
+  // The worker writes an error record before it moves the timeline past it.
   TakeCompletions();
   return status;
 }
 
 Status DataPlane::WaitForRoom(std::size_t tail_bytes) {
   if (connection_.ended()) return connection_.end_status();
-  // Clang cannot see in WaitUntil that the caller's lock lasts as long as the wait.
+  // clang cannot see that the caller holds the lock for the duration of WaitUntil.
   ipc::TagRingWriter* const writer = &writer_;
   return WaitUntil([&] { return writer->HasRoom(tail_bytes); }, spin_);
 }
 
-// The server ends the session's kernels with it.
+// When the session ends, the server ends its kernels.
 void DataPlane::EndAfterInterrupt() {
   connection_.End(Status(StatusCode::kDisconnected,
                          "session ended: SIGINT came while a call of this program waited, which "
@@ -115,7 +115,7 @@ Status DataPlane::EndAfterBadCredit() {
 void DataPlane::AddMark(std::pair<std::uint32_t, std::uint64_t> command,
                         const std::shared_ptr<Mark>& mark) {
   if (open_marks_.load(std::memory_order_relaxed) >= kOpenMarksMax) {
-    // The end of the session ends this wait; Submit finds out itself.
+    // If the session ends, this wait ends as well, and Submit detects it.
     static_cast<void>(WaitUntil(
         [&] { return open_marks_.load(std::memory_order_relaxed) < kOpenMarksMax; }, spin_));
   }
@@ -155,7 +155,7 @@ void DataPlane::TakeLocked() {
   }
   if (!took_any) return;
   open_marks_.store(static_cast<std::uint32_t>(marks_.size()), std::memory_order_relaxed);
-  // The worker may have stopped taking commands for want of room in this ring.
+  // The worker may have stopped taking commands because this ring was full.
   doorbell_.Ring();
 }
 
@@ -165,7 +165,7 @@ void DataPlane::Note(const ipc::CompletionNotice& notice) {
     const std::shared_ptr<StreamRecord>& record = streams_[stream];
     if (record != nullptr && sequence > record->created_at()) {
       record->Fail(notice.code, notice.fault, sequence);
-      // Relaxed: only the number itself is read. The first one stays.
+      // Relaxed: only the value itself is read. The first fault is kept.
       FaultKind none = FaultKind::kNone;
       first_fault_.compare_exchange_strong(none, notice.fault, std::memory_order_relaxed);
     }

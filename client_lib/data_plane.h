@@ -33,24 +33,25 @@ namespace gpushared::client {
 
 class GraphRecorder;
 
-// What the client knows of one stream: from its creation to its destruction, and on as long as
-// an event refers to it. A stream number that is used again gets a new one.
+// Client-side state of one stream, from its creation to its destruction and for as long as an event
+// refers to it. When a stream number is reused, the new stream gets a new StreamRecord.
 //
 // Thread-safe.
 class StreamRecord {
  public:
-  // The stream's commands are those of `number` after `created_at`.
+  // The stream's commands are those of `number` with a sequence above `created_at`.
   StreamRecord(std::uint32_t number, std::uint64_t created_at)
       : number_(number), created_at_(created_at) {}
 
   std::uint32_t number() const { return number_; }
   std::uint64_t created_at() const { return created_at_; }
 
-  // Acquire, pairs with Fail: the error's code and sequence are visible.
+  // Acquire: pairs with the release in Fail, so that the code and the sequence of the error are
+  // visible.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // Whether the command at `sequence` failed or was skipped.
+  // Returns whether the command at `sequence` failed or was skipped.
   bool FailedAt(std::uint64_t sequence) const { return failed() && sequence >= error_sequence_; }
-  // Only the first error counts. Called by one thread at a time.
+  // Records the first error; later ones are ignored. Called by one thread at a time.
   void Fail(StatusCode code, FaultKind fault, std::uint64_t sequence) {
     if (failed()) return;
     error_code_ = code;
@@ -63,7 +64,8 @@ class StreamRecord {
   FaultKind fault() const { return fault_; }
   std::uint64_t error_sequence() const { return error_sequence_; }
 
-  // Not null: the stream submits nothing. Set before anybody else knows the stream.
+  // Recorder that takes the stream's commands instead of the ring, or null. Set before any other
+  // thread can access the stream.
   const std::shared_ptr<GraphRecorder>& recorder() const { return recorder_; }
   void set_recorder(std::shared_ptr<GraphRecorder> recorder) { recorder_ = std::move(recorder); }
 
@@ -85,33 +87,34 @@ class StreamRecord {
   FaultKind fault_ = FaultKind::kNone;
   std::uint64_t error_sequence_ = 0;
   mutable Mutex text_mutex_;
-  // The server's own words.
+  // Message of the server.
   std::optional<Status> error_text_ GPUSHARED_GUARDED_BY(text_mutex_);
 };
 
-// The answer to a kMark command. Its fields are constant once `done`.
+// Answer to a kMark command. The other fields are constant once `done` is set.
 struct Mark {
   std::atomic<bool> done{false};
   StatusCode code = StatusCode::kOk;
   std::uint64_t ended_ns = 0;  // On the device's clock.
 };
 
-// The rings, the timelines and the waiting of one session.
+// Rings, timelines and waiting of one session.
 //
-// Thread-safe. Two locks, taken in this order: submission (short, except while the ring is
-// full), completions (short).
+// Thread-safe. Two locks, acquired in this order: submission (held briefly, except while the ring
+// is full), then completions (held briefly).
 class DataPlane {
  public:
-  // `fds` are those of the welcome. `connection` outlives this.
+  // `fds` are those of the welcome frame. `connection` must outlive this object.
   static Result<std::unique_ptr<DataPlane>> Make(std::vector<ipc::UniqueFd> fds,
                                                  std::chrono::nanoseconds spin,
                                                  Connection& connection);
 
   const Progress& progress() const { return progress_; }
 
-  // Puts one command into the ring, in the order of `stream`, and wakes the worker. Returns its
-  // sequence. Blocks while the ring is full; fails only when the session has ended. `mark`: to
-  // be filled by the command's completion. `record` gets its sequence here.
+  // Puts one command into the ring, in the order of `stream`, wakes the worker, and returns the
+  // sequence of the command, which it also stores in `record`. Blocks while the ring is full. Fails
+  // only if the session has ended. The completion of the command fills in `mark`, if it is not
+  // null.
   template <typename Record>
   Result<std::uint64_t> Submit(const StreamRecord& stream, Record record,
                                std::span<const std::byte> tail = {},
@@ -123,7 +126,7 @@ class DataPlane {
       sequence = progress_.submitted(number) + 1;
       record.header.sequence = sequence;
       record.stream = number;
-      // Known before the worker can answer.
+      // Before the command is written, because the worker may answer at once.
       if (mark != nullptr) AddMark({number, sequence}, mark);
       ipc::WriteResult result;
       while ((result = writer_.TryWrite(record, tail)) != ipc::WriteResult::kWritten) [[unlikely]] {
@@ -141,19 +144,20 @@ class DataPlane {
     return sequence;
   }
 
-  // Blocks until the commands have ended (Ok, whether or not they failed) or the session has.
+  // Blocks until the commands have ended or the session has. Ok even if the commands failed.
   Status Await(const Fence& fence);
   Status Await(StreamPoint point);
 
-  // Takes what the completion ring holds.
+  // Processes the contents of the completion ring.
   void TakeCompletions();
-  // Bytes that kernels have printed so far, as far as the timelines that were seen promise.
+  // Returns at least the number of bytes that kernels have printed up to the timelines that this
+  // thread has observed.
   std::uint64_t printed() const {
-    // Relaxed: whoever acquired a timeline sees what was stored before it.
+    // Relaxed: acquiring a timeline word makes the stores before it visible.
     return completions_.printed.load(std::memory_order_relaxed);
   }
 
-  // See CompletionSegment; relaxed: nothing depends on them.
+  // Words of the CompletionSegment. Relaxed, because no other data depends on them.
   std::uint64_t guaranteed_bytes() const {
     return completions_.guaranteed.load(std::memory_order_relaxed);
   }
@@ -162,14 +166,14 @@ class DataPlane {
   }
   std::uint64_t wanted_bytes() const { return completions_.wanted.load(std::memory_order_relaxed); }
 
-  // The kind of the first kernel fault that a record told of; kNone before.
+  // Returns the kind of the first kernel fault that a completion record reported; kNone before.
   FaultKind first_fault() const { return first_fault_.load(std::memory_order_relaxed); }
 
-  // Makes completions about `stream`'s number go to `stream`. Those about its predecessor have
-  // been taken: the caller saw the timeline pass the predecessor's end.
+  // Directs completions for the number of `stream` to `stream`. Completions for the previous stream
+  // of that number have been processed, because the caller has seen the timeline pass its end.
   void Register(std::shared_ptr<StreamRecord> stream);
 
-  // Wakes waiting threads, so that they see that the session has ended.
+  // Wakes waiting threads so that they notice the end of the session.
   void WakeWaiters();
 
  private:
@@ -177,12 +181,12 @@ class DataPlane {
     ipc::SharedSegment commands, completions, page;
     ipc::UniqueFd eventfd;
   };
-  // How long a thread sleeps before it looks at the socket.
+  // How long a waiting thread sleeps before it polls the socket.
   static constexpr auto kSlice = std::chrono::milliseconds(50);
-  // With more marks than this open, waiting threads take completions while they wait, so that
-  // the worker does not run out of room for them.
+  // Above this number of open marks, waiting threads process completions while they wait, so that
+  // the completion ring does not fill up.
   static constexpr std::uint32_t kOpenMarksRelaxed = 128;
-  // Open marks; a further one first waits for earlier ones.
+  // Limit of open marks; a further mark first waits for earlier ones.
   static constexpr std::uint32_t kOpenMarksMax = 512;
 
   DataPlane(Segments segments, std::chrono::nanoseconds spin, Connection& connection);
@@ -205,7 +209,7 @@ class DataPlane {
   ipc::ClientDoorbell doorbell_;
   ipc::CompletionWaiter waiter_;
 
-  Mutex submission_;  // Guards the order of sequences, too.
+  Mutex submission_;  // Also serializes the assignment of sequences.
   ipc::TagRingWriter writer_ GPUSHARED_GUARDED_BY(submission_);
 
   Mutex completion_;

@@ -34,8 +34,8 @@ Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes, std::uint64_t*
     Status grown = Grow(*rounded);
     if (grown.ok()) return Named(*ranges_.Allocate(bytes), used_bytes);
     if (grown.code() != StatusCode::kOutOfMemory) return grown;
-    // Memory that was freed comes back when its commands have ended. Oldest first, as they
-    // end first.
+    // Freed memory becomes available when its commands have ended. The oldest block is awaited
+    // first, because its commands end first.
     if (retired_.empty()) return Exhausted(bytes, grown);
     if (Status waited = surroundings_.wait(retired_.front().fence); !waited.ok()) return waited;
     Reap();
@@ -47,7 +47,8 @@ std::uint64_t DeviceMemory::Named(std::uint64_t address, std::uint64_t* used_byt
   const std::uint64_t end = address + ranges_.BlockBytes(address);
   if (used_bytes != nullptr) *used_bytes = std::clamp(unused_from_, address, end) - address;
   unused_from_ = std::max(unused_from_, end);
-  // Of more the server would know nothing; launches that point there need all memory.
+  // The server tracks at most kBuffersMax buffers. Launches that access others need all memory of
+  // the client to be resident.
   if (surroundings_.name_buffer && named_.size() < ipc::kBuffersMax) {
     surroundings_.name_buffer(address, ranges_.BlockBytes(address));
     named_.insert(address);
@@ -73,7 +74,8 @@ void DeviceMemory::Free(std::uint64_t address) {
 
 Result<std::uint64_t> DeviceMemory::Trim() {
   const MutexLock lock(mutex_);
-  // A word about a free ends soon. Trim waits for it, so that memory just freed goes, too.
+  // A command that reports a free ends soon. Trim waits for it so that memory freed just now is
+  // returned as well.
   for (const Retired& retired : retired_) {
     if (!progress_.IsOnlyTold(retired.fence)) continue;
     if (Status waited = surroundings_.wait(retired.fence); !waited.ok()) return waited;
@@ -81,7 +83,7 @@ Result<std::uint64_t> DeviceMemory::Trim() {
   Reap();
   const std::uint64_t asked = ranges_.TailBytes() / kMapPageBytes * kMapPageBytes;
   if (asked == 0) return std::uint64_t{0};
-  // The server may keep a part.
+  // The server may keep a part of it.
   const std::uint64_t before = ranges_.range_bytes();
   const Result<std::uint64_t> resized = surroundings_.resize(before - asked);
   if (!resized.ok()) return resized.status();
@@ -91,7 +93,7 @@ Result<std::uint64_t> DeviceMemory::Trim() {
                       " bytes, asked were " + std::to_string(before - asked));
   }
   ranges_.Shrink(before - *resized);
-  // What the server has taken back comes zeroed again.
+  // Memory that the server has taken back is zero when it is mapped again.
   unused_from_ = std::min(unused_from_, ranges_.end());
   growth_bytes_ = kMapPageBytes;
   return before - *resized;
@@ -111,7 +113,7 @@ MemoryInfo DeviceMemory::Info() {
 }
 
 void DeviceMemory::Reap() {
-  // Later fences may pass before earlier ones, as streams are independent.
+  // Streams are independent, so a later block may become free before an earlier one.
   std::erase_if(retired_, [&](const Retired& retired) GPUSHARED_REQUIRES(mutex_) {
     if (!progress_.HasEnded(retired.fence)) return false;
     ranges_.Release(retired.address);

@@ -17,41 +17,41 @@
 
 namespace gpushared::client {
 
-// The device memory of one session: buffers carved out of the mapped part of its address
-// range, which grows as needed and shrinks when it is trimmed.
+// Device memory of one session. Allocates buffers from the mapped part of the session's address
+// range, which grows on demand and shrinks when trimmed.
 //
-// Commands on their way may still use freed memory. So it waits behind a fence of everything that
-// was submitted before the free.
+// Submitted commands may still use freed memory, so a freed block is reused only after every
+// command that was submitted before the free has ended.
 //
-// Thread-safe. Growth, a round trip to the server, happens under the lock: other threads that
-// allocate would need it too.
+// Thread-safe. Growing, a round trip to the server, happens under the lock, because other threads
+// that allocate would need the same growth.
 class DeviceMemory {
  public:
   static constexpr std::uint64_t kGrowthBytesMax = 64u << 20;
 
   struct Surroundings {
-    // Asks the server to map [base, base + bytes); returns what is mapped now.
+    // Asks the server to map [base, base + bytes); returns the number of bytes mapped now.
     std::function<Result<std::uint64_t>(std::uint64_t bytes)> resize;
-    // Blocks until the fence's commands have ended or the session has.
+    // Blocks until the commands of `fence` have ended or the session has.
     std::function<Status(const Fence& fence)> wait;
-    // Tells the server of a buffer, and that there is none any more. Empty where it need not know.
-    // Ordered with commands as they are submitted.
+    // Announce a buffer to the server, and withdraw it. Empty if the server does not need to know
+    // about buffers. Ordered with the commands as they are submitted.
     std::function<void(std::uint64_t address, std::uint64_t bytes)> name_buffer = {};
     std::function<void(std::uint64_t address)> forget_buffer = {};
   };
-  // `progress` outlives this.
+  // `progress` must outlive this object.
   DeviceMemory(std::uint64_t base, std::uint64_t quota_bytes, const Progress& progress,
                Surroundings surroundings);
 
-  // `used_bytes`: so many of the first bytes may hold what an earlier buffer left; the others are
-  // zero.
+  // Allocates `bytes`. `*used_bytes` receives how many of the first bytes may hold data of an
+  // earlier buffer; the bytes after them are zero.
   Result<std::uint64_t> Allocate(std::uint64_t bytes, std::uint64_t* used_bytes = nullptr);
-  // `address` came from Allocate; ignored otherwise.
+  // Frees a block of Allocate; ignores any other address.
   void Free(std::uint64_t address);
   MemoryInfo Info();
-  // Gives what is free at the end of the range back to the device; how much.
+  // Returns free memory at the end of the range to the device, and the number of bytes returned.
   Result<std::uint64_t> Trim();
-  // Whether something that was freed is still used by commands.
+  // Returns whether commands still use freed memory.
   bool HasRetired();
 
  private:
@@ -60,11 +60,11 @@ class DeviceMemory {
     std::uint64_t address;
   };
 
-  // The server is to know the buffer before a command names it, and before it lies elsewhere.
+  // Announces the block to the server, before a command can name it or the server can swap it out.
   std::uint64_t Named(std::uint64_t address, std::uint64_t* used_bytes) GPUSHARED_REQUIRES(mutex_);
   void Forget(std::uint64_t address) GPUSHARED_REQUIRES(mutex_);
   void Reap() GPUSHARED_REQUIRES(mutex_);
-  // Maps enough for `bytes` more, with room for the next ones where that can be had.
+  // Maps at least `bytes` more, and a reserve for later allocations if the server grants it.
   Status Grow(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
   Status GrowTo(std::uint64_t mapped_bytes) GPUSHARED_REQUIRES(mutex_);
   Status Exhausted(std::uint64_t bytes, const Status& reason) const GPUSHARED_REQUIRES(mutex_);
@@ -77,7 +77,7 @@ class DeviceMemory {
   std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);              // Oldest first.
   std::unordered_set<std::uint64_t> named_ GPUSHARED_GUARDED_BY(mutex_);  // By address.
   std::uint64_t growth_bytes_ GPUSHARED_GUARDED_BY(mutex_) = kMapPageBytes;
-  std::uint64_t unused_from_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Behind all buffers so far.
+  std::uint64_t unused_from_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // End of the highest buffer so far.
 };
 
 }  // namespace gpushared::client

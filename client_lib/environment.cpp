@@ -41,8 +41,8 @@ bool Parse(std::string_view text, Number& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// "4GiB", "512MB", "1G", "1g": units are binary, as MPS has them. None for anything else, zero
-// included.
+// Parses sizes such as "4GiB", "512MB", "1G" and "1g". Units are binary, as in MPS. No value for
+// anything else, including zero.
 std::optional<std::uint64_t> ParseBytes(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   std::uint64_t number = 0;
@@ -66,7 +66,7 @@ std::optional<std::uint64_t> ParseBytes(std::string_view text) {
   return number * scale;
 }
 
-// The device that an entry of kMpsLimit names; its number is that of the server's list.
+// Returns the index in the server's list of the device that an entry of kMpsLimit names.
 std::optional<std::size_t> GetPlace(std::string_view name, std::span<const KnownDevice> devices) {
   const std::vector<std::size_t> places = VisibleDevices(name, devices);
   return places.size() == 1 ? std::optional(places[0]) : std::nullopt;
@@ -75,7 +75,7 @@ std::optional<std::size_t> GetPlace(std::string_view name, std::span<const Known
 }  // namespace
 
 Environment::Variables Environment::Real() {
-  // Nobody in our processes changes the environment.
+  // gpushared does not modify the environment.
   // NOLINTNEXTLINE(concurrency-mt-unsafe)
   return [](const char* name) { return static_cast<const char*>(std::getenv(name)); };
 }
@@ -89,7 +89,7 @@ Status Environment::ApplyName(const char* variable, std::string& name) const {
   if (!name.empty()) return Status::Ok();
   name = Text(variable);
   if (name.size() < ipc::kNameBytes && ipc::IsPrintableText(name)) return Status::Ok();
-  // The value itself is nothing to show.
+  // The value is not shown, because it may contain control characters.
   return Status(StatusCode::kInvalidArgument, std::string(variable) +
                                                   " makes no sense: it takes at most " +
                                                   std::to_string(ipc::kNameBytes - 1) +
@@ -147,7 +147,7 @@ Status Environment::ApplyWeight(ClientOptions& options) const {
 
 Status Environment::ApplyMaxShare(ClientOptions& options) const {
   if (options.max_share) return Status::Ok();
-  // MPS's is a number, ours has a unit.
+  // The MPS variable is a plain number; ours has a unit.
   for (const char* const variable : {kMaxShare, kMpsShare}) {
     const std::string_view text = Text(variable);
     if (text.empty()) continue;
@@ -206,7 +206,8 @@ Status Environment::ApplyDevices(std::span<const KnownDevice> devices,
   return limit.status();
 }
 
-// Whether it could be a device of some server: NVIDIA's examples name more than one has.
+// Returns whether the name could be a device of some server. NVIDIA's examples name more devices
+// than a machine has.
 bool IsDeviceName(std::string_view name) {
   const bool is_number =
       !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
@@ -219,7 +220,7 @@ std::string_view WithoutBlanks(std::string_view text) {
   return text;
 }
 
-// "0=1G,GPU-aa11=512MB". Entries for devices that the server does not have are for others.
+// Parses "0=1G,GPU-aa11=512MB". Ignores entries for devices that the server does not have.
 Result<std::optional<std::uint64_t>> Environment::PinnedLimit(std::span<const KnownDevice> devices,
                                                               const std::string& device) const {
   const std::string_view text = Text(kMpsLimit);

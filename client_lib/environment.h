@@ -19,27 +19,27 @@
 
 namespace gpushared::client {
 
-// The environment of this program, as far as it concerns a client. An option that the program set
-// wins over a variable of ours, and that over one of CUDA or MPS. What nobody says stays unsaid:
-// the server decides. A value that makes no sense is rejected with the variable's name
-// (kInvalidArgument). The variables are in README.md; sockets are ipc/socket_path.h.
+// Environment variables that concern a client. An option set by the program takes precedence over a
+// variable of gpushared, which takes precedence over one of CUDA or MPS. Options that neither sets
+// remain unset, so the server decides. An invalid value is rejected with the name of its variable
+// (kInvalidArgument). docs/library.md lists the variables; ipc/socket_path.h handles sockets.
 //
 // Thread-compatible.
 class Environment {
  public:
-  // Null when the variable is not set.
+  // Returns the value of a variable; null if it is not set.
   using Variables = std::function<const char*(const char* name)>;
   explicit Environment(Variables variables = Real()) : variables_(std::move(variables)) {}
 
-  // Fills in what needs no list of the server's devices.
+  // Fills in the options that do not depend on the server's devices.
   Status Apply(ClientOptions& options) const;
-  // Whether the next call has anything to fill in.
+  // Returns whether ApplyDevices has anything to fill in.
   bool NamesDevices(const ClientOptions& options) const;
-  // Fills in the device, and the memory that a variable gives by device.
+  // Fills in the device, and a memory limit that a variable specifies per device.
   Status ApplyDevices(std::span<const KnownDevice> devices, ClientOptions& options) const;
 
-  // Which of the server's devices are shown to this program, by place, in its order. kNotFound when
-  // GPUSHARED_DEVICE names none of them.
+  // Returns the indexes of the server's devices that this program may see, in the order in which it
+  // sees them. kNotFound if GPUSHARED_DEVICE names none of them.
   Result<std::vector<std::size_t>> Shown(std::span<const KnownDevice> devices) const;
 
  private:

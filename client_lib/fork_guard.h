@@ -7,13 +7,13 @@
 
 namespace gpushared::client {
 
-// Counts the forks between this process and its oldest ancestor that used the library.
-// A pthread_atfork child handler raises it: one load tells a parent's session from our
-// own, where getpid() would be a system call on the path of every command.
+// Number of forks since the oldest ancestor process that used the library. A pthread_atfork child
+// handler increments it, so one load distinguishes a session of the parent from one of this
+// process; getpid() would be a system call for every command.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a process has one.
 inline std::atomic<std::uint32_t> fork_generation{0};
 
-// Remembers the process that made it.
+// Remembers the process that created it.
 //
 // Thread-safe.
 class ForkGuard {

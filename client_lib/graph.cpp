@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: what is recorded, how it goes to the server, and the public faces.
+// Graphs: recording, transfer to the server, and the public interface.
 #include "client_lib/graph.h"
 
 #include <cstring>
@@ -29,7 +29,7 @@ Result<std::shared_ptr<GraphState>> GraphState::Make(const std::shared_ptr<Sessi
   if (nodes.empty()) return Invalid("graph rejected: nothing was recorded");
   const Result<std::uint32_t> number = session->TakeGraphNumber();
   if (!number.ok()) return number.status();
-  // Of its own: a node that is rejected fails the stream that brings it.
+  // On a separate stream, because a rejected node fails the stream that carries it.
   const Result<std::shared_ptr<StreamRecord>> stream = session->CreateStream();
   if (!stream.ok()) {
     session->ReturnGraphNumber(*number);
@@ -96,7 +96,8 @@ Status GraphState::Launch(const std::shared_ptr<StreamRecord>& stream) {
   while (!changed_.empty()) {
     const auto first = changed_.begin();
     if (Status status = Send(stream, first->first, first->second); !status.ok()) return status;
-    // The former one is needed by launches that were submitted before: unloading waits for them.
+    // Launches that were submitted before still need the old kernel; unloading its module waits for
+    // them.
     kernels_[first->first] = std::move(first->second.kernel);
     changed_.erase(first);
   }
@@ -120,7 +121,7 @@ Status GraphState::Replace(std::size_t number, RecordedNode node) {
 
 }  // namespace client
 
-// ---- public faces
+// ---- public interface
 
 Result<Stream> Client::CreateRecorder() const {
   if (!valid()) return Status(StatusCode::kInvalidArgument, "the client is empty");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs on the client's side: kept by the server once they were recorded.
+// Client-side state of graphs. The server stores the nodes once they have been recorded.
 
 #ifndef GPUSHARED_CLIENT_LIB_GRAPH_H_
 #define GPUSHARED_CLIENT_LIB_GRAPH_H_
@@ -22,12 +22,12 @@ namespace gpushared::client {
 class Session;
 class StreamRecord;
 
-// Behind Graph: the server has it until this is gone.
+// State of a Graph handle. The server keeps the graph until this object is destroyed.
 //
 // Thread-safe.
 class GraphState {
  public:
-  // Waits until the server has checked every node.
+  // Sends the nodes and waits until the server has checked each of them.
   static Result<std::shared_ptr<GraphState>> Make(const std::shared_ptr<Session>& session,
                                                   std::vector<RecordedNode> nodes);
   ~GraphState();
@@ -38,7 +38,7 @@ class GraphState {
   const std::shared_ptr<Session>& shared_session() const { return session_; }
   std::size_t size() const { return size_; }
   Status Launch(const std::shared_ptr<StreamRecord>& stream);
-  // Sent with the next launch.
+  // Replaces a node. Sent with the next launch.
   Status Replace(std::size_t number, RecordedNode node);
 
  private:
@@ -51,7 +51,7 @@ class GraphState {
   const std::shared_ptr<Session> session_;
   const std::uint32_t number_;
   const std::size_t size_;
-  // Held while records go out, so that a launch finds the nodes that were set before it.
+  // Held while records are submitted, so that a launch finds the nodes that were set before it.
   Mutex mutex_;
   std::vector<bool> is_launch_ GPUSHARED_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const KernelState>> kernels_ GPUSHARED_GUARDED_BY(mutex_);

@@ -20,7 +20,7 @@ namespace gpushared::client {
 
 struct KernelState;
 
-// A node: its record, as the ring would have it, and a launch's parameters.
+// Recorded node: its record as it would be in the ring, and the parameters of a launch.
 struct RecordedNode {
   std::array<std::byte, ipc::kGranuleBytes> head = {};
   std::vector<std::byte> parameters;
@@ -29,7 +29,7 @@ struct RecordedNode {
   bool is_launch() const;
 };
 
-// Takes what a stream would submit, if that is a recorder.
+// Collects the commands of a stream that records a graph.
 //
 // Thread-safe.
 class GraphRecorder {
@@ -50,12 +50,12 @@ class GraphRecorder {
                     "and requests stand before and behind its launch");
     }
   }
-  // The next launch is one of this kernel.
+  // Names the kernel of the launch that Add receives next.
   void RecordKernel(std::shared_ptr<const KernelState> kernel) {
     const MutexLock lock(mutex_);
     kernel_ = std::move(kernel);
   }
-  // All that was recorded; nothing is left.
+  // Returns all recorded nodes and empties the recorder.
   std::vector<RecordedNode> Take() {
     const MutexLock lock(mutex_);
     return std::move(nodes_);

@@ -13,11 +13,11 @@ namespace {
 using Handler = void (*)(int);
 using InfoHandler = void (*)(int, siginfo_t*, void*);
 
-// The process has one handler of SIGINT. Atomic, and without destructors: the handler reads them.
+// A process has one SIGINT handler. Atomic and without destructors, because the handler reads them.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<std::uint32_t> interrupts{0};
 std::atomic<Handler> programs_handler{nullptr};
-std::atomic<InfoHandler> programs_info_handler{nullptr};  // Null: it has the other kind.
+std::atomic<InfoHandler> programs_info_handler{nullptr};  // Null if it has the other kind.
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 void OnInterrupt(int number, siginfo_t* info, void* context) {
@@ -33,7 +33,7 @@ bool IsOurs(const struct sigaction& action) {
   return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == OnInterrupt;
 }
 
-// In front of the program's handler from the first watch to the last.
+// Installs our handler before the program's, from the first watch to the last.
 class Chain {
  public:
   void Join() {
@@ -64,11 +64,12 @@ class Chain {
  private:
   Mutex mutex_;
   std::uint32_t watches_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  struct sigaction before_ GPUSHARED_GUARDED_BY(mutex_) {};  // While our handler is there.
+  // Valid while our handler is installed.
+  struct sigaction before_ GPUSHARED_GUARDED_BY(mutex_) {};
 };
 
 Chain& TheChain() {
-  // Never destroyed: threads may wait when the program's objects are gone.
+  // Never destroyed, because threads may wait while the program's static objects are destroyed.
   static Chain* const kChain = new Chain;
   return *kChain;
 }

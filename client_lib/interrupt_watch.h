@@ -6,13 +6,13 @@
 
 namespace gpushared::client {
 
-// Notices SIGINT while a call waits. The program's own handler runs as it would without a watch,
-// but a waiting call does not return to the program, which therefore could not act on it.
+// Detects SIGINT while a call waits. The program's own handler runs as usual, but it cannot act on
+// the signal, because the waiting call does not return to the program.
 //
-// A program without a handler is left alone: SIGINT ends it, or it ignores SIGINT. A handler that
-// the program sets during a watch replaces it.
+// Does nothing in a program without a handler, in which SIGINT either ends the process or is
+// ignored. A handler that the program installs during a watch replaces it.
 //
-// Confined to one thread; any number of threads may watch at one time.
+// Confined to one thread; any number of threads may watch at the same time.
 class InterruptWatch {
  public:
   explicit InterruptWatch(bool is_wanted);
@@ -20,7 +20,7 @@ class InterruptWatch {
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
 
-  // Whether SIGINT has come since the watch began.
+  // Returns whether SIGINT has arrived since the watch began.
   bool HasCome() const;
 
  private:

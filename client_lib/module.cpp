@@ -45,7 +45,7 @@ Result<Kernel> Module::KernelAt(std::size_t index) const {
                                              " not found: the module has " +
                                              std::to_string(kernel_count()));
   }
-  // An alias of the module: the kernel keeps the module, and nothing is copied.
+  // Aliases the module, so that the kernel keeps it alive without a copy.
   return Kernel(std::shared_ptr<const KernelState>(state_, &state_->kernels[index]));
 }
 

@@ -12,21 +12,24 @@
 
 namespace gpushared::client {
 
-// One command: number of its stream and its sequence there. Sequence 0 is before the first.
+// A command: the number of its stream and its sequence in that stream. Sequence 0 precedes the
+// first command.
 struct StreamPoint {
   std::uint32_t stream = 0;
   std::uint64_t sequence = 0;
 };
 
-// Commands that must all have ended, at most one per stream. Empty: nothing to wait for.
+// Commands that must all have ended, at most one per stream. If empty, there is nothing to wait
+// for.
 using Fence = std::vector<StreamPoint>;
 
-// How far each stream number has been submitted (ours) and has ended (the worker's word).
+// Progress of each stream number: the last submitted sequence (written by the client) and the last
+// ended sequence (written by the worker).
 //
-// Thread-safe; RecordSubmitted and RecordTold are called under the submission lock.
+// Thread-safe. RecordSubmitted and RecordTold are called under the submission lock.
 class Progress {
  public:
-  // The words outlive this.
+  // `timelines` must outlive this object.
   explicit Progress(std::span<const std::atomic<std::uint64_t>, ipc::kStreamsMax> timelines)
       : timelines_(timelines) {}
 
@@ -34,18 +37,20 @@ class Progress {
     return submitted_[stream].load(std::memory_order_acquire);
   }
   void RecordSubmitted(std::uint32_t stream, std::uint64_t sequence) {
-    // Release, pairs with submitted(): who sees the number sees what its command stands for.
-    // Before the other one: whoever finds it submitted knows that it works.
+    // Release: pairs with submitted(), so that a thread that reads the number sees the effects of
+    // the submission. Stored before submitted_, because a reader that sees the command as submitted
+    // must also see that it is work.
     last_working_[stream].store(sequence, std::memory_order_release);
     submitted_[stream].store(sequence, std::memory_order_release);
   }
-  // A command that only tells the worker something. It ends as soon as those before it have.
+  // Records a command that only passes information to the worker. Such a command ends as soon as
+  // those before it have.
   void RecordTold(std::uint32_t stream, std::uint64_t sequence) {
     submitted_[stream].store(sequence, std::memory_order_release);  // Pairs with submitted().
   }
 
-  // Acquire, pairs with the worker's release of the timeline word: results of the command,
-  // and a completion record about it, are visible.
+  // Acquire: pairs with the worker's release of the timeline word, so that the results of the
+  // command, and a completion record about it, are visible.
   std::uint64_t ended(std::uint32_t stream) const {
     return timelines_[stream].load(std::memory_order_acquire);
   }
@@ -57,7 +62,7 @@ class Progress {
     return true;
   }
 
-  // Whether nothing but words to the worker is left of these streams.
+  // Returns whether the remaining commands of these streams only pass information to the worker.
   bool IsOnlyTold(const Fence& fence) const {
     for (const StreamPoint point : fence) {
       // Acquire, pairs with RecordSubmitted.
@@ -67,7 +72,7 @@ class Progress {
     return true;
   }
 
-  // Everything submitted and not ended.
+  // Returns the last command of each stream that has not ended.
   Fence Unfinished() const {
     Fence fence;
     for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {

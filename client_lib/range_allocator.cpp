@@ -9,7 +9,7 @@ namespace gpushared::client {
 
 namespace {
 
-// The first place at or behind `address` where a block of so many bytes may begin.
+// Returns the first address at or after `address` where a block of `bytes` may begin.
 std::uint64_t PlaceFor(std::uint64_t bytes, std::uint64_t address) {
   const std::uint64_t alignment = bytes >= RangeAllocator::kLargeBytes
                                       ? RangeAllocator::kLargeAlignmentBytes

@@ -11,14 +11,14 @@
 
 namespace gpushared::client {
 
-// Carves blocks out of an address range it never touches: the bookkeeping lies beside
-// the range, because device memory cannot be written from here.
+// Allocates blocks from an address range that it never accesses. The bookkeeping is kept outside
+// the range, because the client cannot access device memory.
 //
-// Best fit, lowest address among equals, so that long-lived small blocks gather at the
-// bottom; neighbours coalesce on release. Addresses and sizes are multiples of
-// kAlignmentBytes. Blocks of kLargeBytes and more begin on a page, as a driver's do: Taichi lays
-// out what it allocates for addresses that do. Operations cost O(log free blocks), but for large
-// blocks, which may pass over free ones that fit them nowhere.
+// Best fit, lowest address among equals, so that long-lived small blocks gather at the bottom;
+// adjacent free blocks coalesce. Addresses and sizes are multiples of kAlignmentBytes. Blocks of at
+// least kLargeBytes begin on a 4 KiB boundary, as a driver's do, because Taichi's memory layout
+// relies on that. Operations cost O(log free blocks), except for large blocks, which may have to
+// pass over free blocks that are large enough but misaligned.
 //
 // Thread-compatible.
 class RangeAllocator {
@@ -30,32 +30,32 @@ class RangeAllocator {
   // The range begins empty at `base`, a multiple of kAlignmentBytes.
   explicit RangeAllocator(std::uint64_t base) : base_(base), end_(base) {}
 
-  // Makes `bytes` (a multiple of kAlignmentBytes) more available at the end.
+  // Appends `bytes` (a multiple of kAlignmentBytes) to the range.
   void Grow(std::uint64_t bytes);
 
-  // Takes `bytes` (a multiple of kAlignmentBytes) off the end again; at most TailBytes().
+  // Removes `bytes` (a multiple of kAlignmentBytes, at most TailBytes()) from the end.
   void Shrink(std::uint64_t bytes);
 
-  // No value when no free block is large enough. `bytes` must be at least 1.
+  // Returns the address of a block, or no value if no free block is large enough. `bytes` is at
+  // least 1.
   std::optional<std::uint64_t> Allocate(std::uint64_t bytes);
 
-  // Makes a block available again. False, and nothing done, when `address` is not a
-  // live block.
+  // Frees a block. Returns false, without any effect, if no live block begins at `address`.
   bool Release(std::uint64_t address);
 
-  // Size of the block at `address` as rounded up; 0 when it is not a live block.
+  // Returns the rounded size of the block at `address`; 0 if no live block begins there.
   std::uint64_t BlockBytes(std::uint64_t address) const;
 
   std::uint64_t used_bytes() const { return used_bytes_; }
   std::uint64_t range_bytes() const { return end_ - base_; }
   std::uint64_t end() const { return end_; }
-  // Free bytes at the very end of the range.
+  // Returns the size of the free block at the end of the range.
   std::uint64_t TailBytes() const;
-  // By how much the range must grow for a request that no free block can satisfy. `bytes` must be
-  // one that RoundUp takes.
+  // Returns by how much the range must grow for a request that no free block can satisfy.
+  // RoundUp(bytes) must have a value.
   std::uint64_t GrowthFor(std::uint64_t bytes) const;
 
-  // Rounds up to kAlignmentBytes; no value when that overflows.
+  // Rounds up to kAlignmentBytes; no value on overflow.
   static std::optional<std::uint64_t> RoundUp(std::uint64_t bytes);
 
  private:

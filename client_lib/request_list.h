@@ -14,26 +14,26 @@
 
 namespace gpushared::client {
 
-// The requests of a session that have begun and, as far as we can know, not ended: the server
-// ends a session that opens more than it may.
+// Requests of a session that have begun and, as far as the client knows, have not ended. Needed
+// because the server ends a session that opens too many.
 //
 // Thread-compatible.
 class RequestList {
  public:
-  // Whether the stream has begun one whose end was not submitted.
+  // Returns whether the stream has begun a request whose end has not been submitted.
   bool IsOpen(std::uint32_t stream) const { return FindOpen(stream) != list_.end(); }
   void Begin(std::uint32_t stream) { list_.push_back({.stream = stream, .sequence = 0}); }
-  // Its end was submitted. Only when it is open.
+  // Records that the end of the stream's open request was submitted.
   void End(StreamPoint end) { *FindOpen(end.stream) = end; }
 
-  // Room for one more? Forgets what has ended.
+  // Returns whether another request may begin. Drops requests that have ended.
   bool HasRoom(const Progress& progress) {
     std::erase_if(list_, [&](const StreamPoint& each) {
       return each.sequence != 0 && progress.HasEnded(each);
     });
     return list_.size() < kOpenRequestsMax;
   }
-  // One that will end by itself; empty when all wait for their end to be submitted.
+  // Returns the end of a request whose end was submitted; no value if there is none.
   std::optional<StreamPoint> NextEnd() const {
     for (const StreamPoint& each : list_) {
       if (each.sequence != 0) return each;
@@ -42,7 +42,7 @@ class RequestList {
   }
 
  private:
-  using List = std::vector<StreamPoint>;  // The sequence of the end; 0 while there is none.
+  using List = std::vector<StreamPoint>;  // Sequence of the end; 0 until it is submitted.
 
   List::const_iterator FindOpen(std::uint32_t stream) const {
     return std::ranges::find_if(list_, [&](const StreamPoint& each) {
@@ -53,7 +53,7 @@ class RequestList {
     return list_.begin() + (std::as_const(*this).FindOpen(stream) - list_.cbegin());
   }
 
-  List list_;  // In the order in which they began.
+  List list_;  // In the order of their beginning.
 };
 
 }  // namespace gpushared::client

@@ -9,7 +9,7 @@ namespace gpushared::client {
 
 namespace {
 
-// Limits beyond those of the protocol would let a launch through that no record can say.
+// Clamps the limits to those of the protocol, so that every accepted launch fits into a record.
 DeviceProperties GetProperties(const ipc::DeviceDescription& device) {
   std::vector<DeviceAttribute> attributes;
   for (const ipc::DeviceAttribute& each : device.attributes) {
@@ -40,7 +40,7 @@ Status WrongProcess() {
 
 std::chrono::nanoseconds GetSpin(const ClientOptions& options, const ipc::Welcome& welcome) {
   if (options.spin) return *options.spin;
-  // With one core, whoever spins keeps the worker from running.
+  // On a single core, spinning would keep the worker from running.
   if (ipc::UsableCores() < 2) return std::chrono::nanoseconds(0);
   return std::chrono::nanoseconds(welcome.spin_ns);
 }
@@ -56,7 +56,7 @@ Result<std::shared_ptr<Session>> Session::Connect(const ClientOptions& options) 
       DataPlane::Make(std::move(opened->fds), GetSpin(options, opened->welcome), *data->connection);
   if (!plane.ok()) return plane.status();
   data->plane = std::move(*plane);
-  // Not make_shared: the constructor is private.
+  // Not make_shared, because the constructor is private.
   return std::shared_ptr<Session>(new Session(std::move(data), opened->welcome, options));
 }
 
@@ -105,7 +105,8 @@ Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
 }
 
 std::function<void(std::uint64_t, std::uint64_t)> Session::GetNamer(const ipc::Welcome& welcome) {
-  // Only memory beyond a guarantee is moved, and it matters which parts of it launches reach.
+  // Only memory beyond the guarantee is swapped out, and only then must the server know which
+  // buffers a launch accesses.
   const std::uint64_t guaranteed = data_->plane->guaranteed_bytes();
   if (guaranteed == 0 || guaranteed >= welcome.quota_bytes) return {};
   return [this](std::uint64_t address, std::uint64_t bytes) {
@@ -114,7 +115,7 @@ std::function<void(std::uint64_t, std::uint64_t)> Session::GetNamer(const ipc::W
 }
 
 void Session::ReportBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes) {
-  // It fails when the session has ended, and with it all memory.
+  // Fails only if the session has ended, and then its memory no longer exists.
   (void)data_->plane->Submit(
       *default_stream_,
       ipc::BufferRecord{
@@ -123,14 +124,14 @@ void Session::ReportBuffer(ipc::Op op, std::uint64_t address, std::uint64_t byte
 
 Session::~Session() {
   if (InOwner()) return;
-  // Unmapping would hit addresses that the child may use for something else.
+  // Unmapping could hit addresses that the child has reused.
   staging_buffers_->Abandon();
   static_cast<void>(data_->plane.release());
 }
 
 Status Session::Usable() const {
   if (!InOwner()) return WrongProcess();
-  // Most calls ask: no lock while the session lives.
+  // Lock-free while the session is alive, because most calls come here.
   return data_->connection->ended() ? data_->connection->end_status() : Status::Ok();
 }
 
@@ -186,7 +187,7 @@ MemoryInfo Session::memory_info() {
   info.used_bytes += chunks;
   const DataPlane& plane = *data_->plane;
   const std::uint64_t guaranteed = plane.guaranteed_bytes();
-  // Without a word all is guaranteed, and nothing moves.
+  // 0 means that all memory is guaranteed and nothing is swapped out.
   info.guaranteed_bytes =
       guaranteed == 0 ? info.total_bytes : std::min(guaranteed, info.total_bytes);
   info.resident_bytes =
@@ -205,8 +206,8 @@ void Session::ReportWantedNow() {
   const std::uint64_t wanted = data_->plane->wanted_bytes();
   const bool is_news = wanted_told_.exchange(wanted) != wanted && wanted != 0;
   if (is_news) on_memory_wanted_(wanted);
-  // What was freed is of use to others only when the device has it. What cannot be given back is
-  // moved out instead.
+  // Freed memory helps other clients only after it has returned to the device. Memory that cannot
+  // be returned is swapped out instead.
   if (is_news || trim_is_due_) {
     (void)TrimDevice();
     trim_is_due_ = wanted != 0 && memory_->HasRetired();
@@ -256,7 +257,7 @@ Result<std::uint32_t> Session::TakeStreamNumber() {
       }
       for (std::uint32_t number = 1; number < ipc::kStreamsMax; ++number) {
         if (streams_[number] != nullptr || progress().submitted(number) != 0) continue;
-        // Taken: the record is filled in by CreateStream.
+        // Placeholder for a number that has been taken; CreateStream stores the record.
         streams_[number] = default_stream_;
         return number;
       }
@@ -276,7 +277,7 @@ Result<std::shared_ptr<StreamRecord>> Session::CreateStream() {
   const Result<std::uint32_t> number = TakeStreamNumber();
   if (!number.ok()) return number.status();
   auto stream = std::make_shared<StreamRecord>(*number, progress().submitted(*number));
-  // Takes what is left about the number's previous stream first.
+  // Processes pending completions for the previous stream of this number first.
   data_->plane->Register(stream);
   const Result<std::uint64_t> created = data_->plane->Submit(
       *stream,
@@ -289,7 +290,7 @@ Result<std::shared_ptr<StreamRecord>> Session::CreateStream() {
 
 void Session::DestroyStream(const std::shared_ptr<StreamRecord>& stream) {
   if (!InOwner() || data_->connection->ended()) return;
-  // Also on a failed stream: its number becomes free. A request of it ends with it.
+  // Also on a failed stream, because its number becomes free. An open request ends with the stream.
   const MutexLock requests_lock(requests_mutex_);
   const Result<std::uint64_t> destroyed = data_->plane->Submit(
       *stream,
@@ -326,7 +327,7 @@ void Session::ReturnGraphNumber(std::uint32_t number) {
 
 void Session::DestroyGraph(std::uint32_t number) {
   if (!InOwner() || data_->connection->ended()) return;
-  // Also on a failed stream: it takes effect when the server takes it.
+  // Also on a failed stream, because the command takes effect when the server receives it.
   const Result<std::uint64_t> destroyed = data_->plane->Submit(
       *default_stream_,
       ipc::GraphRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kDestroyGraph)},
@@ -338,7 +339,7 @@ std::vector<std::shared_ptr<StreamRecord>> Session::LiveStreams() const {
   const MutexLock lock(streams_mutex_);
   std::vector<std::shared_ptr<StreamRecord>> live;
   for (std::uint32_t number = 0; number < ipc::kStreamsMax; ++number) {
-    // A number that is being taken stands for the default stream; see TakeStreamNumber.
+    // Skips numbers that are being taken, which hold the default stream; see TakeStreamNumber.
     if (streams_[number] != nullptr && streams_[number]->number() == number) {
       live.push_back(streams_[number]);
     }
@@ -346,7 +347,7 @@ std::vector<std::shared_ptr<StreamRecord>> Session::LiveStreams() const {
   return live;
 }
 
-// ---- what kernels have
+// ---- kernel memory
 
 Status Session::SetKernelMemory(const Client::KernelMemory& memory) {
   if (!InOwner()) return WrongProcess();
@@ -366,7 +367,7 @@ Status Session::SetKernelMemory(const Client::KernelMemory& memory) {
       .status();
 }
 
-// ---- what kernels print
+// ---- printed text
 
 Result<std::string> Session::TakePrinted() {
   if (!takes_printed_) {
@@ -375,7 +376,7 @@ Result<std::string> Session::TakePrinted() {
   }
   if (!InOwner()) return WrongProcess();
   const std::uint64_t wanted = data_->plane->printed();
-  // Relaxed: only the number counts. Mostly nothing was printed, and no lock is needed.
+  // Relaxed: only the number itself is read. Usually nothing was printed, and no lock is needed.
   if (printed_taken_.load(std::memory_order_relaxed) >= wanted) [[likely]]
     return std::string();
   const MutexLock lock(printed_mutex_);
@@ -447,12 +448,12 @@ Status Session::GetError(StreamRecord& stream) {
   if (const std::optional<Status> text = stream.error_text()) return *text;
   const Result<ipc::ErrorText> told =
       data_->connection->Ask<ipc::ErrorText>(ipc::DescribeError{.stream = stream.number()});
-  // The server may speak of another use of the number.
+  // The server may describe a later stream with the same number.
   if (told.ok() && !told->status.ok() && told->sequence == stream.error_sequence()) {
     stream.set_error_text(told->status);
     return told->status;
   }
-  // A device that is lost fails what runs and ends the session: one reason, told once.
+  // The loss of a device fails the running commands and ends the session; both report one reason.
   Status end = data_->connection->end_status();
   if (!end.ok() && end.code() == stream.error_code()) {
     stream.set_error_text(end);

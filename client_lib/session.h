@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state behind the public handles.
+// State of the public handles.
 
 #ifndef GPUSHARED_CLIENT_LIB_SESSION_H_
 #define GPUSHARED_CLIENT_LIB_SESSION_H_
@@ -32,10 +32,10 @@
 
 namespace gpushared::client {
 
-// One session with the server, from the welcome until its last handle is gone.
+// One session with the server, from the handshake until its last handle is destroyed.
 //
-// In a forked child every operation is rejected, and the destructor releases descriptors only:
-// the mappings are not there, and their addresses may belong to something else by then.
+// In a forked child every operation is rejected and the destructor only closes descriptors, because
+// the mappings are not inherited and their addresses may have been reused.
 //
 // Thread-safe.
 class Session : public std::enable_shared_from_this<Session> {
@@ -49,27 +49,28 @@ class Session : public std::enable_shared_from_this<Session> {
   const DeviceProperties& device() const { return device_; }
   std::uint64_t id() const { return id_; }
   bool InOwner() const { return guard_.InOwner(); }
-  // kWrongProcess in a forked child, why the session ended when it has; else Ok.
+  // Returns kWrongProcess in a forked child, the reason if the session has ended, otherwise Ok.
   Status Usable() const;
-  // The same after a look at the socket.
+  // As Usable, after polling the socket.
   Status CheckAlive();
   void Close();
   Status CloseAndWait();
 
   // ---- memory
-  // `used_bytes`: as DeviceBuffer has it.
+  // `used_bytes`: see DeviceBuffer::used_bytes.
   Result<DeviceAddress> AllocateDevice(std::size_t bytes, std::uint64_t& used_bytes);
   void FreeDevice(DeviceAddress address);
   Result<std::byte*> AllocateHost(std::size_t bytes);
   void FreeHost(std::byte* block);
   MemoryInfo memory_info();
   Result<std::uint64_t> TrimDevice();
-  // Calls on_memory_wanted where there is something new to say. To be called without a lock, and
-  // where no call of the program is half done: it may free what that one names.
+  // Calls on_memory_wanted if the wanted memory has changed. Must be called without a lock and
+  // outside any unfinished operation of the program, because the callback may free the memory that
+  // the operation uses.
   void ReportWanted() {
     if (!on_memory_wanted_) [[likely]]
       return;
-    // Relaxed: whoever is wrong for a moment tells too late, or twice.
+    // Relaxed: an outdated value only makes the call late or redundant.
     const bool is_news =
         data_->plane->wanted_bytes() != wanted_told_.load(std::memory_order_relaxed);
     if (is_news || trim_is_due_.load(std::memory_order_relaxed)) ReportWantedNow();
@@ -78,7 +79,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Waits for retired staging memory rather than adding a staging buffer.
   Result<StagingBlock> AllocateStaging(std::size_t bytes);
 
-  // ---- chunks, by the numbers that the session gives them
+  // ---- chunks, numbered by the session
   const AddressArea& mapping_area() const { return mapping_area_; }
   Result<std::uint32_t> MakeChunk(std::uint64_t bytes);
   void FreeChunk(std::uint32_t number);
@@ -88,8 +89,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // ---- modules
   Result<std::shared_ptr<const ModuleState>> LoadModule(std::span<const std::byte> image);
-  // The number is used again once the module is unloaded, which is when everything submitted
-  // before has ended.
+  // Unloads the module once everything submitted before has ended; only then is the number reused.
   void UnloadModule(std::uint32_t number);
 
   // ---- streams
@@ -99,23 +99,23 @@ class Session : public std::enable_shared_from_this<Session> {
   // ---- graphs
   Result<std::uint32_t> TakeGraphNumber();
   void ReturnGraphNumber(std::uint32_t number);
-  // The number is used again. Launches that were submitted before run.
+  // Releases the number for reuse. Launches that were submitted before still run.
   void DestroyGraph(std::uint32_t number);
 
   // ---- requests
-  // Blocks while as many as may be have begun and are about to end.
+  // Blocks while kOpenRequestsMax requests are open and one of them is about to end.
   Status BeginRequest(const std::shared_ptr<StreamRecord>& stream, std::chrono::nanoseconds age);
   Status EndRequest(const std::shared_ptr<StreamRecord>& stream);
   Status ExpectRequestIn(std::chrono::nanoseconds in);
   const std::shared_ptr<StreamRecord>& default_stream() const { return default_stream_; }
 
-  // ---- what kernels print
+  // ---- printed text, kernel memory and faults
   Result<std::string> TakePrinted();
   Status SetKernelMemory(const Client::KernelMemory& memory);
   FaultKind first_fault() const { return data_->plane->first_fault(); }
 
   // ---- commands
-  // As DataPlane::Submit, but rejected in a forked child and on a failed stream.
+  // As DataPlane::Submit, but fails in a forked child and on a failed stream.
   template <typename Record>
   Result<std::uint64_t> Submit(const std::shared_ptr<StreamRecord>& stream, const Record& record,
                                std::span<const std::byte> tail = {},
@@ -130,24 +130,26 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     return data_->plane->Submit(*stream, record, tail, mark);
   }
-  // Waits until the command has ended; the stream's error if it failed at or before it.
+  // Waits until the command has ended. Returns the error of the stream if it failed at or before
+  // this command.
   Status Await(StreamRecord& stream, std::uint64_t sequence);
-  // The same without waiting: kNotReady. Looks at the socket now and then, so that a caller
-  // that polls learns of the session's end.
+  // As Await, but returns kNotReady instead of waiting. Polls the socket from time to time, so that
+  // a caller in a polling loop notices the end of the session.
   Status Poll(StreamRecord& stream, std::uint64_t sequence);
-  // All streams.
+  // Waits for all streams.
   Status Synchronize();
   std::uint64_t submitted(const StreamRecord& stream) const {
     return data_->plane->progress().submitted(stream.number());
   }
   const Progress& progress() const { return data_->plane->progress(); }
   void TakeCompletions() { data_->plane->TakeCompletions(); }
-  // The error of a failed stream, with the server's sentence where it can still be had.
+  // Returns the error of a failed stream, with the message of the server if that is still
+  // available.
   Status GetError(StreamRecord& stream);
 
  private:
-  // Everything that lies in or refers to shared mappings, so that a forked child can leave it
-  // behind as a whole.
+  // All objects that live in shared mappings or refer to them, so that a forked child can abandon
+  // them together.
   struct SharedData {
     std::unique_ptr<Connection> connection;
     std::unique_ptr<DataPlane> plane;
@@ -161,19 +163,19 @@ class Session : public std::enable_shared_from_this<Session> {
           const ClientOptions& options);
 
   void ReportWantedNow();
-  // Empty where the server need not know of buffers.
+  // Returns an empty function if the server does not need to know about buffers.
   std::function<void(std::uint64_t, std::uint64_t)> GetNamer(const ipc::Welcome& welcome);
   void ReportBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes);
   Status WhyRejected(StreamRecord& stream);
   Status Ask(const ipc::ChangeChunk& change);
   std::uint64_t chunk_bytes();
   Result<std::unique_ptr<StagingBuffer>> AddStagingBuffer(std::uint64_t bytes);
-  // Unloads retired modules whose commands have ended, without waiting for an answer. False: some
-  // are left, since the server has not answered yet for those before.
+  // Unloads retired modules whose commands have ended, without waiting for an answer. Returns false
+  // if modules are left because earlier answers are still outstanding.
   bool ReapModules();
   Result<std::uint32_t> TakeModuleNumber();
   Result<ipc::ModuleLoaded> AskToLoad(std::uint32_t number, std::span<const std::byte> image);
-  // A stream number whose previous use has ended for good.
+  // Returns a stream number whose previous stream has ended.
   Result<std::uint32_t> TakeStreamNumber();
   std::vector<std::shared_ptr<StreamRecord>> LiveStreams() const;
 
@@ -185,43 +187,44 @@ class Session : public std::enable_shared_from_this<Session> {
   const bool takes_printed_;
   const std::function<void(std::uint64_t bytes)> on_memory_wanted_;
   std::atomic<std::uint64_t> wanted_told_{0};
-  std::atomic<bool> is_telling_{false};  // A call that it makes is not told of itself.
-  // Commands still use what the program has freed since it was told.
+  std::atomic<bool> is_telling_{false};  // Prevents recursion from within the callback.
+  // Commands still use memory that the program has freed since the callback.
   std::atomic<bool> trim_is_due_{false};
   Mutex printed_mutex_;
-  std::atomic<std::uint64_t> printed_taken_{0};  // Of DataPlane::printed; moved under the lock.
-  // The server said that so much was lost.
+  // Part of DataPlane::printed; stored under the lock.
+  std::atomic<std::uint64_t> printed_taken_{0};
+  // Bytes that the server has reported as lost.
   std::uint64_t printed_dropped_ GPUSHARED_GUARDED_BY(printed_mutex_) = 0;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<StagingBufferSet> staging_buffers_;
   std::shared_ptr<StreamRecord> default_stream_;
-  std::atomic<std::int64_t> last_look_ns_{0};  // When Poll last looked at the socket.
+  std::atomic<std::int64_t> last_look_ns_{0};  // When Poll last polled the socket.
 
   mutable Mutex streams_mutex_;
-  // By number; null: free.
+  // By number; null if free.
   std::vector<std::shared_ptr<StreamRecord>> streams_ GPUSHARED_GUARDED_BY(streams_mutex_);
-  // By the end of their last command.
+  // In the order of the end of their last command.
   std::deque<StreamPoint> destroyed_ GPUSHARED_GUARDED_BY(streams_mutex_);
 
-  // Held over the submission of their marks, so that these have the order of the list.
+  // Held while request marks are submitted, so that they are in the order of the list.
   Mutex requests_mutex_;
   RequestList requests_ GPUSHARED_GUARDED_BY(requests_mutex_);
 
-  Mutex chunks_mutex_;  // Held while the server makes or frees one.
-  // By number; 0: free.
+  Mutex chunks_mutex_;  // Held while the server creates or frees one.
+  // By number; 0 if free.
   std::vector<std::uint64_t> chunk_bytes_ GPUSHARED_GUARDED_BY(chunks_mutex_);
 
   Mutex graphs_mutex_;
   std::vector<bool> graph_used_ GPUSHARED_GUARDED_BY(graphs_mutex_);  // By number.
 
-  Mutex image_mutex_;  // Held while an image goes to the server.
+  Mutex image_mutex_;  // Held while an image is sent to the server.
   Mutex modules_mutex_;
   std::vector<bool> module_used_ GPUSHARED_GUARDED_BY(modules_mutex_);
   std::deque<RetiredModule> retired_modules_ GPUSHARED_GUARDED_BY(modules_mutex_);
   std::atomic<bool> has_retired_modules_{false};
 };
 
-// Behind Stream.
+// State of a Stream handle.
 class StreamState {
  public:
   StreamState(std::shared_ptr<Session> session, std::shared_ptr<StreamRecord> record)
@@ -241,13 +244,13 @@ class StreamState {
   const std::shared_ptr<StreamRecord> record_;
 };
 
-// Behind Event: where it stands.
+// State of an Event handle: the point at which the event is set.
 class EventState {
  public:
   struct Point {
-    std::shared_ptr<StreamRecord> stream;  // Null: never recorded.
+    std::shared_ptr<StreamRecord> stream;  // Null if never recorded.
     std::uint64_t sequence = 0;
-    std::shared_ptr<Mark> mark;  // With timing only.
+    std::shared_ptr<Mark> mark;  // Only with timing.
   };
 
   EventState(std::shared_ptr<Session> session, EventTiming timing)
@@ -271,15 +274,15 @@ class EventState {
   Point point_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
-// Behind Kernel: what launches are checked against. Lives in its ModuleState. Constant.
+// State of a Kernel handle: what launches are checked against. Constant; a part of its ModuleState.
 struct KernelState {
   std::uint32_t module_number = 0;
   std::uint32_t index = 0;
   std::uint32_t parameter_bytes = 0;
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t threads_per_block_max = 0;
-  std::array<std::uint32_t, 3> required_block = {};    // All zero: any.
-  std::array<std::uint32_t, 3> required_cluster = {};  // All zero: any.
+  std::array<std::uint32_t, 3> required_block = {};    // All zero if any is allowed.
+  std::array<std::uint32_t, 3> required_cluster = {};  // All zero if any is allowed.
   KernelAttributes attributes;
   const Session* session = nullptr;  // Kept alive by the module.
   std::string name;
@@ -287,7 +290,7 @@ struct KernelState {
   std::vector<KernelParameter> parameters;
 };
 
-// Behind Module. Constant.
+// State of a Module handle. Constant.
 struct ModuleState {
   ModuleState() = default;
   ~ModuleState() {

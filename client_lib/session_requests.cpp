@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Session: what the program says about its requests.
+// Requests of a session.
 #include <string>
 
 #include "client_lib/session.h"
@@ -61,7 +61,7 @@ Status Session::EndRequest(const std::shared_ptr<StreamRecord>& stream) {
         StatusCode::kInvalidArgument,
         "end of a request rejected: stream " + std::to_string(stream->number()) + " has none open");
   }
-  // Also on a failed stream: there the request ends, and not as it should.
+  // Also on a failed stream: the request ends there, as failed.
   const Result<std::uint64_t> ended = data_->plane->Submit(
       *stream, ipc::PlainRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kEndRequest)}});
   if (!ended.ok()) return ended.status();

@@ -27,7 +27,7 @@ bool StagingBuffer::Contains(const void* first, std::size_t bytes) const {
   const auto* const byte = static_cast<const std::byte*>(first);
   const std::byte* const begin = segment_.bytes().data();
   const std::byte* const end = begin + segment_.size();
-  // std::less orders pointers into different objects, which < does not promise.
+  // std::less, because < does not order pointers into different objects.
   if (std::less<>()(byte, begin) || !std::less<>()(byte, end)) return false;
   return bytes <= static_cast<std::size_t>(end - byte);
 }

@@ -10,16 +10,16 @@
 
 namespace gpushared::client {
 
-// One staging staging buffer: memory that the worker copies from and to. The worker gets offsets
-// only and trusts nothing of the content. The books of its blocks lie beside it: the worker can
-// write to it, and empties it when the session has ended.
+// Memory shared with the worker, which copies from and to it. The worker receives only offsets and
+// trusts none of the contents. Allocator metadata is kept outside the buffer, because the worker
+// can write to it and empties it after the session has ended.
 //
 // Thread-compatible.
 class StagingBuffer {
  public:
   static constexpr std::size_t kAlignmentBytes = RangeAllocator::kAlignmentBytes;
 
-  // The segment's size is a multiple of kAlignmentBytes.
+  // The size of the segment is a multiple of kAlignmentBytes.
   StagingBuffer(std::uint32_t number, ipc::SharedSegment segment);
   ~StagingBuffer() = default;
   StagingBuffer(const StagingBuffer&) = delete;
@@ -28,12 +28,12 @@ class StagingBuffer {
   std::uint32_t number() const { return number_; }
   std::size_t size() const { return segment_.size(); }
 
-  // Aligned to kAlignmentBytes; null when no free block is large enough.
+  // Returns a block aligned to kAlignmentBytes; null if no free block is large enough.
   std::byte* Allocate(std::size_t bytes);
   void Free(std::byte* block);
 
   bool Contains(const void* first, std::size_t bytes) const;
-  // The offset of a byte inside the staging buffer.
+  // Returns the offset of a byte in the buffer.
   std::uint32_t GetOffset(const void* byte) const;
 
  private:

@@ -10,8 +10,9 @@
 namespace gpushared::client {
 namespace {
 
-// A staging buffer for less than that is as large as all before it together, and the first one as
-// this. A piece of a large copy is no less.
+// For requests below kLittleBytes, the first staging buffer has kFirstArenaBytes, and each further
+// one is as large as all before it together. A piece of a large copy has kLittleBytes, so it is not
+// among them.
 constexpr std::size_t kLittleBytes = std::size_t{256} << 10;
 constexpr std::uint64_t kFirstArenaBytes = std::uint64_t{1} << 20;
 
@@ -121,8 +122,8 @@ Result<StagingBlock> StagingBufferSet::AllocateFromNew(std::size_t bytes) {
   }
   constexpr std::uint64_t kStep = ipc::kStagingBytesStep;
   const std::uint64_t rounded = (bytes + kStep - 1) / kStep * kStep;
-  // Whoever needs little begins with little: taking memory costs the server 0.4 ms for each MiB,
-  // which others wait for. Where memory is short, as much as there is.
+  // Small requests start with small buffers, because acquiring memory takes the server 0.4 ms per
+  // MiB, during which other clients wait. If memory is short, takes what is available.
   std::uint64_t asked = std::max<std::uint64_t>(rounded, ipc::kArenaBytesDefault);
   if (bytes < kLittleBytes) {
     asked = std::clamp(total_bytes_, kFirstArenaBytes, std::uint64_t{ipc::kArenaBytesDefault});

@@ -19,7 +19,7 @@
 
 namespace gpushared::client {
 
-// Where bytes lie for the worker.
+// Location of bytes, as the worker addresses them.
 struct StagingPlace {
   std::uint32_t staging_buffer = 0;
   std::uint32_t offset = 0;
@@ -30,39 +30,39 @@ struct StagingBlock {
   StagingPlace place;
 };
 
-// All staging memory of one session. Arenas are added as needed and stay until the end.
+// All staging memory of one session. Buffers are added on demand and remain until the session ends.
 //
-// Thread-safe. Adding a staging buffer, a round trip to the server, happens under the lock.
+// Thread-safe. Adding a buffer, a round trip to the server, happens under the lock.
 class StagingBufferSet {
  public:
   struct Surroundings {
-    // Asks the server for a staging buffer of `bytes` bytes.
+    // Asks the server for a staging buffer of `bytes`.
     std::function<Result<std::unique_ptr<StagingBuffer>>(std::uint64_t bytes)> add;
-    // Blocks until the fence's commands have ended or the session has.
+    // Blocks until the commands of `fence` have ended or the session has.
     std::function<Status(const Fence& fence)> wait;
   };
-  // `progress` outlives this.
+  // `progress` must outlive this object.
   StagingBufferSet(const Progress& progress, Surroundings surroundings);
 
-  // For long: rather adds a staging buffer than waits for retired bytes.
+  // Allocates long-lived memory. Adds a staging buffer rather than waiting for retired blocks.
   Result<StagingBlock> Allocate(std::size_t bytes);
 
-  // Memory for a copy in between. Takes what is free now. If blocks are retired, it is empty, and
-  // the caller calls WaitForOldest. Adds a staging buffer only when nothing will become free by
-  // itself, or while all staging buffers together have less than the usual one
-  // (ipc::kArenaBytesDefault).
+  // Allocates short-lived memory for a staged copy. Returns no value if nothing is free but retired
+  // blocks will become free; the caller then calls WaitForOldest. Adds a staging buffer only if no
+  // retired block can become free, or while all buffers together are smaller than
+  // ipc::kArenaBytesDefault.
   Result<std::optional<StagingBlock>> TryAllocateStaging(std::size_t bytes);
   Status WaitForOldest();
 
-  // Gives a block back now, or once `fence` has passed.
+  // Free releases a block now; Retire releases it once the commands of `fence` have ended.
   void Free(std::byte* block);
   void Retire(std::byte* block, Fence fence);
 
-  // Where [first, first + bytes) lies, if all of it lies in one staging buffer.
+  // Returns the location of [first, first + bytes) if one staging buffer contains all of it.
   std::optional<StagingPlace> Find(const void* first, std::size_t bytes) const;
 
-  // Without side effects on memory: for a forked child, where the staging buffers are not mapped.
-  // No lock is taken: a thread that the child does not have may hold it.
+  // Drops the buffers without unmapping them, for a forked child, in which they are not mapped.
+  // Takes no lock, because a thread that does not exist in the child may hold it.
   void Abandon() GPUSHARED_UNCHECKED_LOCKING;
 
  private:
@@ -80,7 +80,7 @@ class StagingBufferSet {
   const Surroundings surroundings_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<StagingBuffer>> staging_buffers_ GPUSHARED_GUARDED_BY(mutex_);
-  std::uint64_t total_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // All staging buffers together.
+  std::uint64_t total_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Of all staging buffers.
   std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);    // Oldest first.
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream: turns calls into commands. What is rejected here never reaches the ring, where it
-// would end the session as no honest client sends it.
+// Stream: turns calls into commands. Invalid calls are rejected here, because an invalid record in
+// the ring would end the session.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -105,7 +105,7 @@ ipc::LaunchRecord GetRecord(const KernelState& kernel, const LaunchShape& shape)
                       static_cast<std::uint8_t>(shape.cluster.z)}};
 }
 
-// Parameters that do not fit into the ring travel in staging memory.
+// Submits a launch whose parameters do not fit into the ring and travel in staging memory.
 Status SubmitLargeLaunch(Session& session, const std::shared_ptr<StreamRecord>& stream,
                          ipc::LaunchRecord record, std::span<const std::byte> parameters) {
   const Result<StagingBlock> block = session.AllocateStaging(parameters.size());
@@ -138,10 +138,10 @@ Status CheckKernel(const Session& session, const KernelState* kernel) {
 
 // ---- copies and fills
 
-// No device has addresses from here on; also keeps all sums below from overflowing.
+// No device has addresses from here on. The bound also keeps the sums below from overflowing.
 constexpr std::uint64_t kSpanMax = std::uint64_t{1} << 63;
 
-// Checks `height` rows of `width` bytes from `start`.
+// Checks `height` rows of `width` bytes that begin at `start`.
 Status CheckRows(const char* what, std::uint64_t start, std::uint64_t pitch, std::uint64_t width,
                  std::uint64_t height) {
   if (pitch < width) {
@@ -158,7 +158,7 @@ Status CheckRows(const char* what, std::uint64_t start, std::uint64_t pitch, std
 
 bool IsEmpty(const CopyShape& shape) { return shape.width_bytes == 0 || shape.height == 0; }
 
-// Pitches of a single row mean nothing and may be anything.
+// The pitches of a single row are ignored, so any value is valid.
 CopyShape Normalised(CopyShape shape) {
   if (shape.height == 1) {
     shape.destination_pitch_bytes = shape.source_pitch_bytes = shape.width_bytes;
@@ -192,7 +192,7 @@ CopyShape OneRow(std::size_t bytes) {
 
 std::uint64_t GetAddress(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
-// The first answer of every call, also when there is nothing to do.
+// Checked first by every call, even if there is nothing to do.
 Status CheckStream(client::StreamState& state) {
   Session& session = state.session();
   if (Status status = session.Usable(); !status.ok()) return status;
@@ -200,7 +200,7 @@ Status CheckStream(client::StreamState& state) {
   return Status::Ok();
 }
 
-// A recorder goes nowhere, so nobody can ask how far it has come.
+// Rejects calls about progress on a recorder, because its commands do not run.
 Status CheckRuns(const client::StreamState& state, const char* what) {
   if (state.record()->recorder() == nullptr) [[likely]]
     return Status::Ok();
@@ -218,8 +218,8 @@ Status Stream::LaunchWith(const Kernel& kernel, const LaunchShape& shape,
   if (Status status = CheckKernel(state_->session(), state); !status.ok()) return status;
   const std::vector<KernelParameter>& parameters = state->parameters;
 
-  // LoadModule has checked that all parameters lie inside parameter_bytes, and that these do
-  // not exceed kParameterBytesMax.
+  // LoadModule has checked that all parameters lie inside parameter_bytes, and that parameter_bytes
+  // does not exceed kParameterBytesMax.
   std::array<std::byte, ipc::kInlineParameterBytesMax> inline_buffer;
   std::vector<std::byte> large_buffer;
   std::byte* buffer = inline_buffer.data();
@@ -228,7 +228,7 @@ Status Stream::LaunchWith(const Kernel& kernel, const LaunchShape& shape,
     buffer = large_buffer.data();
   }
   bool fits = arguments.size() == parameters.size();
-  // Padding between arguments is sent too and must not carry what the stack held.
+  // Padding between arguments is sent as well and must not leak the contents of the stack.
   std::memset(buffer, 0, state->parameter_bytes);
   for (std::size_t i = 0; fits && i < parameters.size(); ++i) {
     fits = arguments[i].bytes == parameters[i].bytes && arguments[i].data != nullptr;
@@ -386,7 +386,7 @@ Status Stream::Wait(const Event& event) const {
     return Invalid("wait rejected: the event is empty or belongs to another client");
   }
   const EventState::Point point = event.state_->point();
-  // Order inside a stream needs no wait, and neither does what was never there.
+  // A stream is ordered already, and an event that was never recorded needs no wait.
   if (point.stream == nullptr || point.sequence == 0 || point.stream == state_->record()) {
     return Status::Ok();
   }
@@ -415,7 +415,7 @@ Status Stream::Synchronize() const {
   StreamRecord& stream = *state_->record();
   const Status status = state_->session().Await(stream, state_->session().submitted(stream));
   state_->session().ReportWanted();
-  // A call before this one may have failed because the session had ended.
+  // An earlier call may have failed because the session has ended.
   return status.ok() ? state_->session().Usable() : status;
 }
 
@@ -424,7 +424,7 @@ Status Stream::Query() const {
   if (Status status = CheckRuns(*state_, "query"); !status.ok()) return status;
   StreamRecord& stream = *state_->record();
   std::uint64_t last = state_->session().submitted(stream);
-  // The first command of a stream makes it, and is no work of the program's.
+  // The first command of a stream creates it and is not work of the program.
   if (stream.number() != 0 && last == stream.created_at() + 1) last = stream.created_at();
   const Status status = state_->session().Poll(stream, last);
   return status.ok() ? state_->session().Usable() : status;

@@ -15,7 +15,7 @@ namespace gpushared::client {
 
 void StreamingCopy(std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kLineBytes = 64;
-  // A line that is not stored whole would be read after all.
+  // Copies up to the first whole line, because a partial line would be read first.
   const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
   const std::size_t head = std::min((kLineBytes - misaligned) % kLineBytes, bytes);
   std::memcpy(to, from, head);
@@ -31,7 +31,7 @@ void StreamingCopy(std::byte* to, const std::byte* from, std::size_t bytes) {
     _mm_stream_si128(target + 3, fourth);
   }
   std::memcpy(to + at, from + at, bytes - at);
-  // Streaming stores are not ordered with the stores by which other threads learn of them.
+  // Orders the streaming stores before later stores that announce them to other threads.
   _mm_sfence();
 }
 

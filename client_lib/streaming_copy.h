@@ -6,12 +6,12 @@
 
 namespace gpushared::client {
 
-// memcpy with stores that bypass the caches: `to` is not read first, as it is by ordinary stores,
-// which costs a third of the memory's bandwidth. For memory that is larger than what the caches
-// would keep of it; otherwise whoever reads it next waits for it. On processors other than x86-64
-// it is memcpy.
+// Copies like memcpy, with stores that bypass the caches. Ordinary stores read `to` first, which
+// costs a third of the memory bandwidth. Only for copies larger than what the caches would keep of
+// them, because otherwise the next reader has to wait for memory. Calls memcpy on processors other
+// than x86-64.
 //
-// What it has written is visible to other threads as memcpy's would be. Thread-safe.
+// Other threads observe the stores in the same order as those of memcpy. Thread-safe.
 void StreamingCopy(std::byte* to, const std::byte* from, std::size_t bytes);
 
 }  // namespace gpushared::client

@@ -21,7 +21,7 @@ std::uint64_t Hash(std::uint64_t hash, const std::string& text) {
   return hash;
 }
 
-// The device that one entry names; a beginning of a UUID must fit one only.
+// Returns the device that one entry names. A prefix of a UUID must match exactly one device.
 std::optional<std::size_t> Named(std::string_view entry, std::span<const KnownDevice> devices) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);

@@ -14,22 +14,22 @@ namespace gpushared::client {
 
 using DeviceUuid = std::array<std::uint8_t, 16>;
 
-// A device as variables name it.
+// Device as environment variables refer to it.
 struct KnownDevice {
   std::string id, kind;  // "cpu:0", "cpu".
-  DeviceUuid uuid = {};  // All zero where it has none.
+  DeviceUuid uuid = {};  // All zero if it has none.
 
-  // Its own UUID, or a number that stands for the device of this name: the same in every process
-  // and at any time.
+  // Returns the device's UUID, or a number derived from its name that is the same in every process
+  // at any time.
   DeviceUuid ShownUuid() const;
-  // "GPU-" and the UUID's digits, as nvidia-smi and CUDA_VISIBLE_DEVICES write it; of a MIG
-  // instance its id, which is that.
+  // Returns "GPU-" and the UUID in the format of nvidia-smi and CUDA_VISIBLE_DEVICES. For a MIG
+  // instance, returns its id, which already has that form.
   std::string VisibleName() const;
 };
 
-// Which of the server's devices, by place, `value` of CUDA_VISIBLE_DEVICES shows, in its order.
-// Entries are numbers or beginnings of UUIDs, as in CUDA. The first one that names nothing ends the
-// list, and a device named twice leaves none.
+// Returns the indexes of the server's devices that `value` of CUDA_VISIBLE_DEVICES makes visible,
+// in its order. As in CUDA, entries are numbers or prefixes of UUIDs, the first entry without a
+// device ends the list, and a device that is named twice leaves the list empty.
 std::vector<std::size_t> VisibleDevices(std::string_view value,
                                         std::span<const KnownDevice> devices);
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sleeping and waking across processes, in both directions, without a lost wake-up and without
-// a system call while the other side is awake.
+// Sleeping and waking across processes in both directions, without lost wake-ups and without a
+// system call while the other side is awake.
 //
-// Both directions are the same argument. The sleeper announces itself (A), then a full fence,
-// then looks once more for work (B), and sleeps only if there is none. The waker publishes
-// work (C), then a full fence, then looks whether a sleeper is announced (D). If the waker's D
-// missed the announcement A, then D's fence came before A's, so C is visible to B: the sleeper
-// finds the work and does not sleep. Otherwise D saw A and the waker wakes. Without both fences
-// each side may read old values (a store may pass a later load), and the wake-up is lost.
+// Both directions rely on the same argument. The sleeper announces itself (A), issues a full memory
+// barrier, checks for work again (B), and sleeps only if there is none. The waker publishes work
+// (C), issues a full memory barrier, and checks for an announced sleeper (D). If D misses the
+// announcement A, then the barrier of D came before that of A, so C is visible to B and the sleeper
+// finds the work. Otherwise D sees A, and the waker wakes the sleeper. Without both barriers each
+// side could read old values, because a store may pass a later load, and the wake-up would be lost.
 //
-// std::atomic::wait cannot be used: its futexes are private to one process.
+// std::atomic::wait cannot be used, because its futexes are private to one process.
 
 #ifndef GPUSHARED_IPC_DOORBELL_H_
 #define GPUSHARED_IPC_DOORBELL_H_
@@ -26,9 +26,9 @@
 
 namespace gpushared::ipc {
 
-// A sequentially consistent fence. tsan does not understand fences. It needs none to follow the
-// rings, whose tags carry acquire and release. So under tsan it is a read-modify-write, a full
-// fence on every machine that we build for.
+// Sequentially consistent fence. Under tsan, which does not understand fences, it is a
+// read-modify-write, which is a full barrier on every machine that we build for. tsan does not need
+// the fence to follow the rings, because their tags carry acquire and release.
 inline void FullMemoryBarrier() {
 #if defined(__SANITIZE_THREAD__)
   std::atomic<int> line{0};
@@ -49,21 +49,21 @@ inline void SpinPause() {
 
 enum class FutexResult { kWokenOrChanged, kTimedOut };
 
-// Sleeps while `word` equals `expected`, at most `timeout`. May return early for no reason.
+// Sleeps while `word` equals `expected`, for at most `timeout`. May return early without a reason.
 // Works on read-only mappings and between processes.
 FutexResult FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                       std::chrono::nanoseconds timeout);
-// Wakes at most `count` sleepers on `word`, in any process, those that sleep longest first; returns
-// how many. 0 for an address that is not mapped any more.
+// Wakes at most `count` sleepers on `word` in any process, longest sleepers first, and returns
+// their number. 0 if the address is no longer mapped.
 std::uint32_t FutexWake(const std::atomic<std::uint32_t>* word, std::uint32_t count);
 
-// Eventfd by which one client wakes its worker: non-blocking, closed on exec.
+// Creates the eventfd by which a client wakes its worker: non-blocking, close-on-exec.
 Result<UniqueFd> MakeDoorbell();
 
-// Cores this process may run on; spinning with one is never worth it.
+// Returns the number of cores this process may run on. With a single core, spinning never pays.
 unsigned UsableCores();
 
-// The worker's side of waiting for clients.
+// Worker side of waiting for clients.
 //
 //   if (sleep.Announce([&] { return AnyRingHasRecord(); })) {
 //     epoll_wait(...);   // On the clients' eventfds, edge-triggered: they need not be read.
@@ -75,9 +75,10 @@ class WorkerSleep {
  public:
   explicit WorkerSleep(WorkerPage& page) : page_(page) {}
 
-  // True: nothing is to be done and every client that publishes from now on writes its
-  // eventfd. False: `has_work` said there is work; the announcement is withdrawn. Whose eventfds
-  // the worker listens to is chosen before this: a client rings once in a sleep, and not again.
+  // Returns true if there is no work and every client that publishes from now on writes its
+  // eventfd. Returns false if `has_work` found work; the announcement is then withdrawn. The worker
+  // must choose the eventfds it listens to before the call, because a client rings only once per
+  // sleep.
   template <typename HasWork>
   bool Announce(HasWork has_work) {
     // Relaxed: FullMemoryBarrier orders it before the loads in has_work.
@@ -88,40 +89,40 @@ class WorkerSleep {
     return false;
   }
 
-  // Relaxed: a client that still sees the sleep writes an eventfd in vain, nothing else.
+  // Relaxed: a client that still sees the sleep merely writes its eventfd unnecessarily.
   void Cancel() { page_.sleeping.store(0, std::memory_order_relaxed); }
 
  private:
   WorkerPage& page_;
-  std::uint64_t sleeps_ = 0;  // Announced, whether or not it came to sleeping.
+  std::uint64_t sleeps_ = 0;  // Announced sleeps, including those that were withdrawn.
 };
 
-// The client's side of waking the worker.
+// Client side of waking the worker.
 //
 // Thread-safe.
 class ClientDoorbell {
  public:
-  // `page` outlives the doorbell, `eventfd` is borrowed.
+  // `page` must outlive the doorbell; `eventfd` is borrowed.
   ClientDoorbell(const WorkerPage& page, int eventfd) : page_(page), eventfd_(eventfd) {}
 
-  // Call after publishing one record or a batch. True when the worker had to be woken.
+  // Called after publishing one record or a batch. Returns whether the worker had to be woken.
   bool Ring() {
     FullMemoryBarrier();
-    // Relaxed: ordered after the publication by the fence.
+    // Relaxed: the barrier orders it after the publication.
     const std::uint64_t sleep = page_.sleeping.load(std::memory_order_relaxed);
     if (sleep == 0) [[likely]]
       return false;
-    // A sleep that was rung ends, however long the worker takes to come out of it: a burst into
-    // a sleeping worker is one system call. And before its next sleep, which has another
-    // number, the argument above holds anew.
+    // A sleep ends once it has been rung, however long the worker takes to wake up, so a burst into
+    // a sleeping worker costs one system call. The worker's next sleep has another number, for
+    // which the argument above applies again.
     if (sleep == rung_.load(std::memory_order_acquire)) return false;
     Wake();
-    // Release: a thread that relies on this ring comes after the write.
+    // Release: a thread that relies on this ring continues after the write.
     rung_.store(sleep, std::memory_order_release);
     return true;
   }
 
-  // Wakes the worker whether it sleeps or not.
+  // Wakes the worker even if it does not sleep.
   void Wake();
 
  private:
@@ -130,43 +131,44 @@ class ClientDoorbell {
   std::atomic<std::uint64_t> rung_{0};  // The last sleep that was rung.
 };
 
-// The worker's side of waking threads of one client.
+// Worker side of waking the threads of one client.
 //
 // Confined to the worker's device thread.
 class CompletionDoorbell {
  public:
-  // Threads that one Ring wakes. A thread costs it about a microsecond, and a client can have
-  // 100,000 asleep.
+  // Threads that one Ring wakes. Limited, because each costs the worker about a microsecond and a
+  // client can have 100,000 threads asleep.
   static constexpr std::uint32_t kWakesPerRing = 4;
-  // Waiting threads of one client that are believed; no machine has more threads.
+  // Upper limit for the client's count of waiting threads; no machine has more threads.
   static constexpr std::uint32_t kWaitersMax = std::uint32_t{1} << 22;
 
   struct Rung {
-    bool has_woken = false;  // A system call was made.
-    // Threads that may still sleep. The caller has as many woken, on another thread.
+    bool has_woken = false;  // Whether a system call was made.
+    // Threads that may still sleep. The caller has them woken by another thread.
     std::uint32_t left_asleep = 0;
   };
 
   CompletionDoorbell(std::atomic<std::uint32_t>& event, const std::atomic<std::uint32_t>& waiting)
       : event_(event), waiting_(waiting) {}
 
-  // Call once after a batch of publications: timelines, completion records, credit. The client
-  // writes `waiting`; a lie costs it wake-ups of its own or costs us one system call per batch.
+  // Called once after a batch of publications: timelines, completion records, credit. `waiting` is
+  // written by the client; a false value costs the client wake-ups, or the worker one system call
+  // per batch.
   Rung Ring() {
-    // Release: a waiter that reads the new count also sees what was published before it.
-    // A plain increment, not a read-modify-write: the worker is the only writer.
+    // Release: a waiter that reads the new count also sees the publications before it. A plain
+    // increment instead of a read-modify-write, because the worker is the only writer.
     event_.store(event_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     FullMemoryBarrier();
     const std::uint32_t waiting = waiting_.load(std::memory_order_relaxed);
     if (waiting == 0) [[likely]]
       return {};
     const std::uint32_t woken = FutexWake(&event_, kWakesPerRing);
-    // Who announces itself later sees the new count and does not sleep on the old one.
+    // A thread that announces itself later sees the new count and does not sleep on the old one.
     const bool may_be_more = woken == kWakesPerRing && waiting > woken;
     return {.has_woken = true,
             .left_asleep = may_be_more ? std::min(waiting, kWaitersMax) - woken : 0};
   }
-  // On which the client's threads sleep.
+  // Returns the word on which the client's threads sleep.
   const std::atomic<std::uint32_t>* futex() const { return &event_; }
 
  private:
@@ -176,23 +178,23 @@ class CompletionDoorbell {
 
 enum class WaitOutcome { kDone, kSliceOver };
 
-// The client's side of waiting for the worker.
+// Client side of waiting for the worker.
 //
-// Thread-safe: each waiting thread uses its own or shares one.
+// Thread-safe: waiting threads may share one object.
 class CompletionWaiter {
  public:
   CompletionWaiter(const std::atomic<std::uint32_t>& event, std::atomic<std::uint32_t>& waiting)
       : event_(event), waiting_(waiting) {}
 
-  // Returns kDone as soon as `done()` is true, after spinning for `spin` and then sleeping.
-  // kSliceOver after `slice` of sleep: the caller looks whether the session still lives and
+  // Returns kDone as soon as `done()` is true, after spinning for `spin` and then sleeping. Returns
+  // kSliceOver after sleeping for `slice`; the caller then checks whether the session is alive and
   // calls again. `done` is called often and reads shared words with acquire.
   template <typename Done>
   WaitOutcome Wait(Done done, std::chrono::nanoseconds spin, std::chrono::nanoseconds slice) {
     using Clock = std::chrono::steady_clock;
     if (done()) return WaitOutcome::kDone;
     if (spin.count() > 0) {
-      // The clock costs as much as a pause: ask it every few rounds.
+      // Reading the clock costs as much as a pause, so it is read only every few rounds.
       const auto end = Clock::now() + spin;
       do {
         for (int i = 0; i < 16; ++i) {
@@ -202,13 +204,14 @@ class CompletionWaiter {
       } while (Clock::now() < end);
     }
     const auto end = Clock::now() + slice;
-    // Counted, not set: several threads of a client may wait. Relaxed: FullMemoryBarrier orders it.
+    // A count instead of a flag, because several threads of a client may wait. Relaxed:
+    // FullMemoryBarrier orders it.
     waiting_.fetch_add(1, std::memory_order_relaxed);
     WaitOutcome outcome = WaitOutcome::kSliceOver;
     for (;;) {
       FullMemoryBarrier();
-      // Read before done(): whatever is published after done() looked changes the count, and
-      // the kernel rejects to sleep on a count that has changed.
+      // Read before done(): any later publication changes the count, and the kernel does not sleep
+      // on a count that has changed.
       const std::uint32_t seen = event_.load(std::memory_order_acquire);
       if (done()) {
         outcome = WaitOutcome::kDone;

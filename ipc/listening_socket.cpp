@@ -36,8 +36,8 @@ Status Failed(const std::string& what, const std::string& path) {
 Status Bind(int socket, const std::string& path, mode_t mode) {
   const Result<sockaddr_un> address = SocketAddress(path);
   if (!address.ok()) return address.status();
-  // The file must never exist with wider permissions, not even between bind and chmod. The
-  // broker has one thread when it opens its socket, so the process-wide umask is its own.
+  // The file must never exist with wider permissions, not even between bind and chmod. Changing the
+  // process-wide umask is safe, because the broker has a single thread when it opens its socket.
   const mode_t before = ::umask(static_cast<mode_t>(~mode & 0777));
   const int bound = ::bind(socket, reinterpret_cast<const sockaddr*>(&*address), sizeof *address);
   const int error = errno;
@@ -46,8 +46,8 @@ Status Bind(int socket, const std::string& path, mode_t mode) {
   return bound == 0 ? Status::Ok() : Failed("binding socket", path);
 }
 
-// From Linux 6.16 on the kernel keeps descriptors out by itself: sending one is EPERM. Accepted
-// sockets inherit this. Where the kernel cannot, readers reject them (Descriptors::kRejected).
+// Since Linux 6.16 the kernel can reject descriptors: sending one fails with EPERM. Accepted
+// sockets inherit the option. On older kernels the readers reject them (Descriptors::kRejected).
 void KeepDescriptorsOut(int socket) {
   const int no = 0;
   (void)::setsockopt(socket, SOL_SOCKET, kPassRightsOption, &no, sizeof no);
@@ -99,8 +99,8 @@ Result<ListeningSocket> ListeningSocket::Open(const Options& options,
 
   struct stat facts {};
   if (::lstat(options.path.c_str(), &facts) == 0) {
-    // We hold the lock, so whoever made this socket is gone. Anything but a socket was put
-    // there by somebody else and is not ours to remove.
+    // The owner of this socket has died, because we hold its lock. Any other kind of file was not
+    // created by a server, so it is not removed.
     if (!S_ISSOCK(facts.st_mode)) {
       return Status(StatusCode::kInvalidArgument,
                     "'" + options.path + "' exists and is not a socket; it is left alone");
@@ -141,7 +141,7 @@ ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
 ListeningSocket::~ListeningSocket() { Close(); }
 
 void ListeningSocket::Close() {
-  // The file goes while we still hold the lock: a successor's socket must not be removed.
+  // Removed while the lock is held; otherwise this could remove the socket of a successor.
   if (!path_.empty() && removes_file_) ::unlink(path_.c_str());
   path_.clear();
   socket_.Reset();
@@ -151,7 +151,7 @@ Result<std::optional<UniqueFd>> ListeningSocket::Accept() {
   for (;;) {
     UniqueFd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.valid()) return std::optional<UniqueFd>(std::move(socket));
-    // A client that gave up while it was in the queue is no reason to stop.
+    // A client that gave up while it was queued must not stop the loop.
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<UniqueFd>();
     return Failed("accepting on", path_);

@@ -14,13 +14,14 @@
 
 namespace gpushared::ipc {
 
-// A listening socket that came with the start of this process.
+// Listening socket that this process received when it was started.
 struct InheritedSocket {
   UniqueFd fd;  // Close-on-exec, non-blocking.
   std::string path;
-  bool is_own = false;  // Its file is ours to remove; else it is of whoever handed it over.
+  bool is_own = false;  // Whether this process removes its file; otherwise the process that passed
+                        // the socket does.
 
-  // kInvalidArgument: it is no Unix stream socket that listens at a path.
+  // Takes the socket over. kInvalidArgument unless it is a Unix stream socket listening at a path.
   static Result<InheritedSocket> Examine(UniqueFd fd);
 };
 struct BorrowedSocket {
@@ -28,14 +29,15 @@ struct BorrowedSocket {
   bool is_own = false;
 };
 
-// The broker's socket in the file system, and the proof that no other broker serves it.
+// Socket of the broker in the file system, and the proof that no other broker serves it.
 //
-// The proof is a lock on <path>.lock, which the kernel gives back when the broker dies however
-// it dies. Whoever has the lock may remove a socket file that is there: it is stale. The lock
-// file itself stays; removing it would let two brokers lock two different files of one name.
+// The proof is a lock on <path>.lock, which the kernel releases when the broker dies, however it
+// dies. The new owner of the lock may therefore unlink a leftover socket, because it is stale. The
+// lock file itself is never removed; otherwise two brokers could lock two different files with the
+// same name.
 //
-// Confined to the control thread. The destructor removes the socket file, if it is ours, and gives
-// the lock back.
+// Confined to the control thread. The destructor removes the socket file, if this process owns it,
+// and releases the lock.
 class ListeningSocket {
  public:
   struct Options {
@@ -43,8 +45,8 @@ class ListeningSocket {
     mode_t mode = 0660;  // The socket file's mode.
     int backlog = 128;
   };
-  // Non-blocking, close-on-exec. kUnavailable when another server has the lock.
-  // `inherited`: a socket that listens there already, in place of a new one.
+  // Opens a non-blocking, close-on-exec socket. kUnavailable if another server holds the lock.
+  // `inherited` is a socket that already listens there, to be used instead of a new one.
   static Result<ListeningSocket> Open(const Options& options,
                                       std::optional<InheritedSocket> inherited = std::nullopt);
 
@@ -55,13 +57,13 @@ class ListeningSocket {
   int fd() const { return socket_.get(); }
   const std::string& path() const { return path_; }
   BorrowedSocket Borrow() const { return {.fd = fd(), .is_own = removes_file_}; }
-  // A socket file of an earlier server that had died was replaced.
+  // Returns whether Open replaced the socket file of a server that had died.
   bool replaced_stale() const { return replaced_stale_; }
 
-  // One connection, non-blocking and close-on-exec; empty when none waits.
+  // Accepts one connection, non-blocking and close-on-exec; no value if none is waiting.
   Result<std::optional<UniqueFd>> Accept();
 
-  // Stops listening and removes the socket file; the lock stays until destruction.
+  // Stops listening and removes the socket file. The lock is held until destruction.
   void Close();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the loader finds the libraries of this machine (ld.so(8)) that no program names a directory
-// for.
+// Search for libraries of this machine in the default locations of the loader (ld.so(8)), for names
+// without a directory.
 
 #ifndef GPUSHARED_IPC_LOADER_PATHS_H_
 #define GPUSHARED_IPC_LOADER_PATHS_H_
@@ -12,18 +12,18 @@
 
 namespace gpushared::ipc {
 
-// Thread-safe once it is made.
+// Search paths of the loader. Thread-safe after construction.
 class LoaderPaths {
  public:
-  // `cache`: the bytes of an ld.so.cache. Bytes that make no sense are a cache without libraries.
+  // `cache` has the bytes of an ld.so.cache. A malformed cache is treated as empty.
   explicit LoaderPaths(std::string cache) : cache_(std::move(cache)) {}
-  // Reads /etc/ld.so.cache; one that cannot be read has no libraries.
+  // Reads /etc/ld.so.cache; if it cannot be read, the cache is empty.
   static LoaderPaths OfThisMachine();
 
-  // Files that may be the library `name` ("libz.so.1"): those of the cache for x86-64, then one in
-  // each directory that the loader searches without a cache. None of them need exist.
+  // Returns candidate paths for the library `name` ("libz.so.1"): those for x86-64 in the cache,
+  // then one in each directory that the loader searches without a cache. The files need not exist.
   std::vector<std::string> GetPaths(std::string_view name) const;
-  // The first part of GetPaths, in the cache's order.
+  // Returns only the paths from the cache, in its order.
   std::vector<std::string> PathsInCache(std::string_view name) const;
 
  private:

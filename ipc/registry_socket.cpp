@@ -13,7 +13,7 @@
 namespace gpushared::ipc {
 namespace {
 
-// One broker at a time. A second one that waits is there only if the first has died, too.
+// One broker at a time connects. A second one can wait only if the first one has died as well.
 constexpr int kBacklog = 4;
 
 std::string PathIn(const std::string& directory, pid_t pid) {
@@ -42,7 +42,7 @@ Result<RegistrySocket> RegistrySocket::Open(const std::string& directory) {
   if (!address.ok()) return address.status();
   Result<UniqueFd> socket = MakeSocket();
   if (!socket.ok()) return socket.status();
-  // Of an earlier process with our number: it cannot be alive.
+  // Left over from an earlier process with the same id, which cannot be alive.
   (void)::unlink(path.c_str());
   if (::bind(socket->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
     return RegistryFailed("binding socket", path);

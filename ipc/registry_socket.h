@@ -13,14 +13,14 @@
 
 namespace gpushared::ipc {
 
-// The socket at which a broker finds a worker whose own broker has died: a file named by the
-// worker's process number, in a directory that only the server's user may enter.
+// Socket through which a restarted broker finds a worker whose broker has died. Its file is named
+// after the worker's process id, in a directory that only the user of the server may enter.
 //
 // Confined to the worker's control thread. The destructor removes the file.
 class RegistrySocket {
  public:
-  // Binds and listens; non-blocking, close-on-exec. `directory` exists. kInvalidArgument: its path
-  // is too long for a socket's address.
+  // Binds and listens; non-blocking, close-on-exec. `directory` exists. kInvalidArgument if its
+  // path is too long for a socket address.
   static Result<RegistrySocket> Open(const std::string& directory);
 
   RegistrySocket(RegistrySocket&&) noexcept;
@@ -30,8 +30,8 @@ class RegistrySocket {
   int fd() const { return socket_.get(); }
   const std::string& path() const { return path_; }
 
-  // The channel to a broker, non-blocking and close-on-exec; empty when none waits.
-  // kPermissionDenied: somebody of another user knocked, and is gone.
+  // Accepts the channel to a broker, non-blocking and close-on-exec; no value if none is waiting.
+  // kPermissionDenied if the peer is another user; its connection has been closed.
   Result<std::optional<UniqueFd>> Accept();
 
  private:
@@ -41,16 +41,16 @@ class RegistrySocket {
   UniqueFd socket_;
 };
 
-// The other side of a channel: who the kernel says listens there.
+// The worker at the other end of a channel, as identified by the kernel.
 struct FoundWorker {
   UniqueFd channel;  // Non-blocking, close-on-exec.
   UniqueFd pidfd;
   pid_t pid = 0;
 };
 
-// Connects to the worker whose file that is. kNotFound: nobody listens there, so the file is of a
-// worker that died. kPermissionDenied: whoever listens there is another user, or not the process
-// that the file names.
+// Connects to the worker whose file has this process id. kNotFound if no process listens there,
+// because the worker has died. kPermissionDenied if the listener is another user, or not the
+// process that the file names.
 Result<FoundWorker> FindWorker(const std::string& directory, pid_t pid);
 
 }  // namespace gpushared::ipc

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares of device time as people write them.
+// Human-readable shares of device time.
 
 #ifndef GPUSHARED_IPC_SHARE_H_
 #define GPUSHARED_IPC_SHARE_H_
@@ -12,10 +12,10 @@
 
 namespace gpushared::ipc {
 
-// "25%", "12.5%", as thousandths, rounded. Rejected (kInvalidArgument) unless it is 0.1% to 100%.
+// Parses "25%" or "12.5%" to rounded thousandths. kInvalidArgument unless it is 0.1% to 100%.
 Result<std::uint32_t> ParseShare(std::string_view text);
 
-// "25%", "12.5%".
+// Formats a share as "25%" or "12.5%".
 std::string ShareText(std::uint32_t per_mille);
 
 }  // namespace gpushared::ipc

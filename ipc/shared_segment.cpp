@@ -30,9 +30,9 @@ namespace {
 namespace interprocess = boost::interprocess;
 
 constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW;
-constexpr std::size_t kCopyBytes = 1u << 20;  // In one step, by way of a buffer.
+constexpr std::size_t kCopyBytes = 1u << 20;  // Copied at a time through a buffer.
 
-// What mapped_region wants to map: a descriptor and how.
+// Adapter with the interface that mapped_region expects: a descriptor and a mode.
 class MappableFd {
  public:
   MappableFd(int fd, interprocess::mode_t mode) : handle_{fd, false}, mode_(mode) {}
@@ -123,8 +123,8 @@ Status SharedSegment::MapWith(Access access, bool populate, const char* what) {
 }
 
 Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
-  // Before the kernel is asked: fallocate of a memfd takes pages until the machine has none
-  // left, and then other processes are killed.
+  // Checked before the kernel is asked, because fallocate of a memfd takes pages until the machine
+  // has none left, and then other processes are killed.
   if (options.bytes == 0 || options.bytes > kBytesMax) {
     return Status(StatusCode::kOutOfMemory, std::string("shared memory rejected: ") + options.name +
                                                 " asks for " + std::to_string(options.bytes) +
@@ -139,7 +139,7 @@ Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
   SharedSegment segment;
   segment.fd_ = std::move(*fd);
   segment.size_ = options.bytes;
-  // Mapped before it is sealed: F_SEAL_FUTURE_WRITE spares mappings that exist.
+  // Mapped before it is sealed, because F_SEAL_FUTURE_WRITE does not affect existing mappings.
   if (Status status = segment.MapWith(options.access, options.reserve, options.name);
       !status.ok()) {
     return status;
@@ -156,8 +156,8 @@ Result<SharedSegment> SharedSegment::Map(UniqueFd fd, const MapOptions& options)
     return Status(StatusCode::kProtocolViolation,
                   std::string(options.what) + " rejected: " + reason);
   };
-  // Files that cannot be sealed (disk, FUSE, pipes) answer EINVAL here. They would be able to
-  // shrink under us, or to hang whoever touches them.
+  // Files that cannot be sealed (disk, FUSE, pipes) return EINVAL here. They are rejected because
+  // they could shrink while mapped, or block a process that accesses them.
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0) return reject("its descriptor is not sealable memory");
   if ((seals & kFixedSize) != kFixedSize) return reject("its size is not sealed");
@@ -186,7 +186,8 @@ Status SharedSegment::Reserve(std::size_t offset, std::size_t bytes) const {
   if (::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
     return MachineFailed("reserving " + std::to_string(bytes) + " bytes of shared memory");
   }
-  // Linux 5.14. Without it the pages are there, too, and each is mapped when it is first touched.
+  // Linux 5.14. On older kernels the pages are allocated as well, but each is mapped on first
+  // access.
   (void)::madvise(address_ + offset, bytes, MADV_POPULATE_WRITE);
   return Status::Ok();
 }
@@ -194,14 +195,14 @@ Status SharedSegment::Reserve(std::size_t offset, std::size_t bytes) const {
 std::size_t SharedSegment::MissingBytes() const {
   struct stat facts {};
   if (!fd_.valid() || ::fstat(fd_.get(), &facts) != 0) return 0;
-  // Pages that are swapped out count. So does what a huge page has beyond the end.
-  constexpr std::size_t kBlockBytes = 512;  // stat(2) counts so.
+  // Counts pages that are swapped out, and the part of a huge page beyond the end.
+  constexpr std::size_t kBlockBytes = 512;  // Unit of st_blocks, see stat(2).
   const auto present = static_cast<std::size_t>(facts.st_blocks) * kBlockBytes;
   return size_ - std::min(size_, present);
 }
 
 void SharedSegment::Discard() const {
-  // Rejected where nobody may write any more (F_SEAL_FUTURE_WRITE).
+  // Fails if the segment is sealed against further writes (F_SEAL_FUTURE_WRITE).
   if (valid()) (void)::madvise(address_, size_, MADV_REMOVE);
 }
 

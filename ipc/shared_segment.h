@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory shared by file descriptor: created, sealed and mapped, or received, checked and mapped.
+// Memory shared by file descriptor: created, sealed and mapped by one process; received, checked
+// and mapped by the other.
 
 #ifndef GPUSHARED_IPC_SHARED_SEGMENT_H_
 #define GPUSHARED_IPC_SHARED_SEGMENT_H_
@@ -18,44 +19,44 @@
 
 namespace gpushared::ipc {
 
-// A memfd and its mapping in this process. No segment has a name, so nothing can go stale;
-// the memory is gone when the last descriptor and mapping are.
+// A memfd and its mapping in this process. Segments have no names, so none can become stale; the
+// memory is freed with its last descriptor and mapping.
 //
-// Mappings are not inherited by fork: a child must not become a second producer of its
-// parent's ring.
+// Mappings are not inherited by fork, because a child must not become a second producer for the
+// ring of its parent.
 //
 // Thread-compatible; the bytes are shared with another process.
 class SharedSegment {
  public:
   enum class Access { kReadOnly, kReadWrite };
-  static constexpr std::size_t kBytesMax = kArenaBytesMax;  // Largest segment that we create.
+  static constexpr std::size_t kBytesMax = kArenaBytesMax;  // Largest segment that Create accepts.
 
   struct CreateOptions {
-    const char* name = "gpushared";      // Shown in /proc/<pid>/maps, nothing else.
+    const char* name = "gpushared";      // Only shown in /proc/<pid>/maps.
     std::size_t bytes = 0;               // Whole pages.
-    Access access = Access::kReadWrite;  // Our own mapping's access.
-    // After this call nobody can make a further writable mapping; ours stays writable.
+    Access access = Access::kReadWrite;  // Access of this process's mapping.
+    // Prevents any further writable mapping. The mapping made here remains writable.
     bool peers_read_only = false;
-    // Take the memory now, so that no SIGBUS comes later. Use it for sizes that we choose. A size
-    // that a client chose is bounded by its quota first. A machine without free memory does not
-    // reject here, it ends processes.
+    // Allocates the memory now, so that later accesses cannot raise SIGBUS. For sizes that the
+    // server chooses; a size that a client chooses must first be checked against its quota, because
+    // a machine without free memory does not fail here but kills processes.
     bool reserve = true;
   };
-  // Fixed size for ever: sealed against shrinking, growing and further seals.
+  // Creates a segment of fixed size, sealed against shrinking, growing and further seals.
   static Result<SharedSegment> Create(const CreateOptions& options);
 
   struct MapOptions {
     std::size_t bytes = 0;  // The file must have exactly this size.
     Access access = Access::kReadOnly;
-    // The file must be sealed against writing too: its bytes can never change again.
+    // Requires a seal against writing as well, so that the bytes can never change again.
     bool must_be_immutable = false;
-    // Fault all pages in now instead of one by one.
+    // Faults in all pages now instead of on first access.
     bool populate = false;
-    // For messages: "staging buffer 3".
+    // For messages, such as "staging buffer 3".
     const char* what = "segment";
   };
-  // Maps memory that a peer made. Rejects with kProtocolViolation what is not a memfd sealed
-  // against shrinking and growing (truncating it would be SIGBUS here) or has another size.
+  // Maps memory that a peer created. kProtocolViolation if it has another size or is not a memfd
+  // sealed against shrinking and growing, because a peer that truncated it would raise SIGBUS here.
   static Result<SharedSegment> Map(UniqueFd fd, const MapOptions& options);
 
   SharedSegment();
@@ -64,23 +65,24 @@ class SharedSegment {
   ~SharedSegment();
 
   bool valid() const { return mapping_ != nullptr; }
-  int fd() const { return fd_.get(); }  // Borrowed; for handing it to a peer.
-  // Closes our descriptor; the mapping stays.
+  int fd() const { return fd_.get(); }  // Borrowed; to be passed to a peer.
+  // Closes the descriptor; the mapping remains.
   void CloseFd() { fd_.Reset(); }
   std::size_t size() const { return size_; }
 
-  // Takes the memory of a part now, of a segment that was made without `reserve`: by parts, since
-  // the kernel clears the pages of a large segment for as long as a call lasts. Whole pages.
+  // Allocates the memory of a part (whole pages) of a segment that was created without `reserve`.
+  // Large segments are reserved in parts, because the kernel clears their pages within one call.
   Status Reserve(std::size_t offset, std::size_t bytes) const;
 
-  // Pages of a segment whose memory was taken that somebody punched out. 0 without fd().
+  // Returns how many bytes of a reserved segment a peer has punched out. 0 without fd().
   std::size_t MissingBytes() const;
 
-  // Returns the pages to the machine even while others have the memory mapped: its bytes are
-  // zeros from now on, in pages of whoever touches them. For a writable mapping.
+  // Releases the pages to the system even while other processes have them mapped. The bytes read as
+  // zero afterwards, and each process that touches them is charged for new pages. Requires a
+  // writable mapping.
   void Discard() const;
 
-  // Writing through `bytes` or As is a fault when the mapping is read-only.
+  // Writing through `bytes` or As faults if the mapping is read-only.
   std::span<std::byte> bytes() const { return {address_, size_}; }
   template <typename T>
   T& As() const {
@@ -98,18 +100,18 @@ class SharedSegment {
   std::size_t size_ = 0;
 };
 
-// A memfd of a size that is fixed for ever, to be written by a peer. Takes no page of memory: they
-// come as somebody writes, and count as the writer's.
+// Creates a memfd of fixed size for a peer to write. Allocates no pages: they are allocated when
+// they are written and are charged to the writer.
 Result<UniqueFd> MakeFixedMemory(const char* name, std::size_t bytes);
 
-// Writes from the beginning of a memfd, without a mapping of it.
+// Writes to the beginning of a memfd without mapping it.
 Status WriteMemory(int fd, std::span<const std::byte> bytes);
 
-// A memfd of our own with what the first `bytes` of `from` hold now; nobody can change it. For
-// memory that a peer may still write.
+// Creates an immutable memfd with a copy of the first `bytes` of `from`, which a peer may still be
+// writing.
 //
-// The peer's own memory is never sealed against writing: the kernel takes the file's lock for that,
-// which a write of the peer holds for as long as the peer likes. Reading takes no such lock.
+// The memory of the peer is never sealed itself, because sealing takes the lock of the file, which
+// a write of the peer can hold for as long as the peer likes. Reading takes no such lock.
 Result<UniqueFd> CopyImmutable(const char* name, int from, std::size_t bytes);
 
 }  // namespace gpushared::ipc

@@ -38,13 +38,13 @@ SocketSurroundings SocketSurroundings::Real() {
   return {
       .environment =
           [](const char* variable) {
-            // Nobody in our processes changes the environment.
+            // gpushared does not modify the environment.
             const char* value = std::getenv(variable);
             return std::string(value == nullptr ? "" : value);
           },
       .make_directory =
           [](const std::string& directory) {
-            // All users' clients pass through it, whatever the umask is.
+            // Clients of all users must be able to traverse it, whatever the umask is.
             if (::mkdir(directory.c_str(), 0755) == 0) ::chmod(directory.c_str(), 0755);
             return ::access(directory.c_str(), W_OK | X_OK) == 0;
           },
@@ -66,7 +66,7 @@ Result<std::string> ClientSocketPath(const std::string& asked, const SocketSurro
   const auto system_wide = [&] {
     return around.exists(std::string(kSystemSocketDirectory) + "/" + kSocketFile);
   };
-  // A job that was told of MPS's daemon has our server in its place.
+  // A job configured for the MPS daemon finds our server in its place.
   std::string of_mps = around.environment(kMpsVariable);
   if (!of_mps.empty()) of_mps += std::string("/") + kSocketFile;
   const bool is_for_mps = asked.empty() && around.environment(kSocketVariable).empty() &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the server's socket is, and its address.
+// Path and address of the server's socket.
 
 #ifndef GPUSHARED_IPC_SOCKET_PATH_H_
 #define GPUSHARED_IPC_SOCKET_PATH_H_
@@ -14,32 +14,33 @@
 namespace gpushared::ipc {
 
 inline constexpr const char* kSocketVariable = "GPUSHARED_SOCKET";
-inline constexpr const char* kMpsVariable = "CUDA_MPS_PIPE_DIRECTORY";  // Clients alone read it.
+inline constexpr const char* kMpsVariable = "CUDA_MPS_PIPE_DIRECTORY";  // Read only by clients.
 inline constexpr const char* kSystemSocketDirectory = "/run/gpushared";
 inline constexpr const char* kSocketFile = "gpushared.sock";
 
-// What the rules ask of the machine; tests put their own in.
+// System calls that the lookup depends on; tests replace them.
 struct SocketSurroundings {
   std::function<std::string(const char* variable)> environment;  // Empty when unset.
-  // Makes it, for all users to pass through, if it is not there; whether we may write in it.
+  // Creates the directory, traversable by all users, if it does not exist. Returns whether this
+  // process may write to it.
   std::function<bool(const std::string& directory)> make_directory;
   std::function<bool(const std::string& path)> exists;
   static SocketSurroundings Real();
 };
 
-// For the server: `asked` (--socket) if not empty, else $GPUSHARED_SOCKET, else
-// /run/gpushared/gpushared.sock if that directory is writable (root's server makes it), else
-// $XDG_RUNTIME_DIR/gpushared.sock. kInvalidArgument when none applies or the path is longer than
-// a socket address holds.
+// Returns the path for a server: `asked` (--socket) if not empty, else $GPUSHARED_SOCKET, else
+// /run/gpushared/gpushared.sock if that directory is writable (a server of root creates it), else
+// $XDG_RUNTIME_DIR/gpushared.sock. kInvalidArgument if none applies or if the path does not fit
+// into a socket address.
 Result<std::string> ServerSocketPath(const std::string& asked,
                                      const SocketSurroundings& around = SocketSurroundings::Real());
 
-// For clients: the same, but gpushared.sock in $CUDA_MPS_PIPE_DIRECTORY, and then
-// /run/gpushared/gpushared.sock, count if they exist.
+// Returns the path for a client. As above, except that gpushared.sock in $CUDA_MPS_PIPE_DIRECTORY
+// and then /run/gpushared/gpushared.sock are used if they exist.
 Result<std::string> ClientSocketPath(const std::string& asked,
                                      const SocketSurroundings& around = SocketSurroundings::Real());
 
-// For bind and connect. kInvalidArgument when the path is empty or longer than it holds.
+// Returns the address for bind and connect. kInvalidArgument if the path is empty or too long.
 Result<sockaddr_un> SocketAddress(const std::string& path);
 
 }  // namespace gpushared::ipc

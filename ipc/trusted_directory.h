@@ -8,11 +8,10 @@
 
 namespace gpushared::ipc {
 
-// Whether nobody but root and this process's user can put another directory in the place of this
-// one: from "/" on, and along every symbolic link, each directory belongs to one of the two, and
-// others may not write to it unless it is sticky, as /tmp is. A file in such a directory is this
-// user's own where its owner says so. `path` is absolute, and exists; kPermissionDenied names the
-// directory and what is wrong with it.
+// Checks that only root and the user of this process can replace this directory: every directory
+// from "/" on, and along every symbolic link, belongs to one of the two and is not writable by
+// others unless it is sticky, as /tmp is. In such a directory the owner of a file can be trusted.
+// `path` is absolute and exists. kPermissionDenied names the offending directory and the reason.
 Status CheckTrustedDirectory(const std::string& path);
 
 }  // namespace gpushared::ipc

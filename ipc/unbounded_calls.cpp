@@ -23,7 +23,7 @@ constexpr auto kIdleMax = std::chrono::seconds(1);
 
 }  // namespace
 
-// Outlives the object that made it, for threads in a call that does not return.
+// State shared with the threads; outlives UnboundedCalls if a call does not return.
 struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
   struct User {
     std::deque<std::function<void()>> waiting;
@@ -52,7 +52,7 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
     return !user.waiting.empty() && user.running < threads_of_user_max;
   }
 
-  // Calls that may begin now.
+  // Returns the number of calls that may begin now.
   std::size_t Ready() const GPUSHARED_REQUIRES(mutex) {
     std::size_t ready = 0;
     for (const auto& [uid, user] : users) {
@@ -64,7 +64,7 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
   void MakeNext() GPUSHARED_REQUIRES(mutex) {
     const auto next =
         std::ranges::find_if(users, [this](const auto& each) { return MayBegin(each.second); });
-    User& user = next->second;  // Stays while it has a call.
+    User& user = next->second;  // Valid while the user has a call.
     std::function<void()> call = std::move(user.waiting.front());
     user.waiting.pop_front();
     ++user.running;
@@ -77,7 +77,7 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
     if (--user.running == 0 && user.waiting.empty()) users.erase(next);
   }
 
-  // Without a thread, the calls wait for the next one.
+  // If no thread can be started, the calls wait for the next thread.
   void StartThread() GPUSHARED_REQUIRES(mutex) {
     try {
       std::thread([self = shared_from_this()] {
@@ -92,9 +92,9 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
   const std::size_t threads_max, threads_of_user_max;
   Mutex mutex;
   std::condition_variable changed;
-  std::map<std::uint32_t, User> users GPUSHARED_GUARDED_BY(mutex);  // Those with a call; by uid.
+  std::map<std::uint32_t, User> users GPUSHARED_GUARDED_BY(mutex);  // Users with a call, by uid.
   std::size_t threads GPUSHARED_GUARDED_BY(mutex) = 0;
-  std::size_t idle GPUSHARED_GUARDED_BY(mutex) = 0;     // Threads that wait for a call.
+  std::size_t idle GPUSHARED_GUARDED_BY(mutex) = 0;     // Threads waiting for a call.
   std::size_t pending GPUSHARED_GUARDED_BY(mutex) = 0;  // Calls that have not returned.
   bool is_over GPUSHARED_GUARDED_BY(mutex) = false;
 };
@@ -124,7 +124,7 @@ std::size_t UnboundedCalls::pending() const {
 }
 
 void UnboundedCalls::CloseSocket(UniqueFd socket) {
-  // From now on nothing arrives, so what is found here is all there will be.
+  // Nothing can arrive after this, so the check below is final.
   ::shutdown(socket.get(), SHUT_RDWR);
   if (DropBytes(socket.get())) return;
   const Result<PeerIdentity> peer = GetPeer(socket.get());

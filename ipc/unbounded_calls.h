@@ -12,13 +12,13 @@
 
 namespace gpushared::ipc {
 
-// Calls whose duration a client decides, and which may never return: closing a socket in which it
-// left descriptors, returning memory that it is writing to.
+// Thread pool for blocking calls whose duration a client controls and which may never return, such
+// as closing a socket in which the client left descriptors, or releasing memory that it is writing
+// to.
 //
-// Each has a thread of its own, up to a limit, and up to another one for each user. Those beyond
-// the limits wait for one that returns. Threads end when they have had nothing to do for a while.
-// The destructor leaves those that are in a call behind, so a call refers to nothing that the
-// destruction of its poster ends.
+// Each call runs on a separate thread, up to a total limit and a limit per user; further calls are
+// queued. Idle threads end after a while. The destructor detaches calls that are still running, so
+// a call must not refer to anything that is destroyed with its poster.
 //
 // Thread-safe.
 class UnboundedCalls {
@@ -29,19 +29,20 @@ class UnboundedCalls {
   UnboundedCalls(const UnboundedCalls&) = delete;
   UnboundedCalls& operator=(const UnboundedCalls&) = delete;
 
-  // `uid`: of the user who decides how long the call takes.
+  // Runs `call` on a thread of the pool. `uid` is the user who controls its duration.
   template <typename Call>
   void Post(Call call, std::uint32_t uid = 0) {
-    // A std::function must be copyable.
+    // std::function requires a copyable target.
     auto shared = std::make_shared<Call>(std::move(call));
     Add(uid, [shared = std::move(shared)] { (*shared)(); });
   }
 
-  // Closes the socket of a client: here, unless the client left descriptors in it. Then it is a
-  // call of the peer's user. The peer sees the end at once in any case.
+  // Closes the socket of a client, on this thread unless the client left descriptors in it;
+  // otherwise in a call that counts for the user of the peer. In either case the peer observes the
+  // end at once.
   void CloseSocket(UniqueFd socket);
 
-  // Calls that have not returned.
+  // Returns the number of calls that have not returned.
   std::size_t pending() const;
 
  private:
@@ -51,7 +52,7 @@ class UnboundedCalls {
   const std::shared_ptr<Shared> shared_;
 };
 
-// A client's socket that is closed by CloseSocket. `calls` outlives it.
+// Socket of a client; CloseSocket closes it. `calls` must outlive this object.
 //
 // Thread-compatible.
 class ClientSocket {
@@ -73,7 +74,7 @@ class ClientSocket {
   void Close() {
     if (socket_.valid()) calls_->CloseSocket(std::move(socket_));
   }
-  // For whoever closes it as it should be, or hands it to another process.
+  // Returns the socket without closing it, for a caller that hands it to another process.
   UniqueFd Release() { return std::move(socket_); }
 
  private:

@@ -30,8 +30,8 @@ constexpr int kPeerPidfdOption = 77;
 constexpr int kPeerPidfdOption = SO_PEERPIDFD;
 #endif
 
-// Room for more descriptors than any frame may carry, so that "too many" is seen as such. The
-// kernel itself drops (and does not install) what does not fit, and says MSG_CTRUNC.
+// One more than any frame may carry, so that an excess is detected. The kernel drops descriptors
+// that do not fit, without installing them, and sets MSG_CTRUNC.
 constexpr std::size_t kControlFdsMax = kFrameFdsMax + 1;
 
 std::string MachineSays(int error) { return std::generic_category().message(error); }
@@ -54,7 +54,7 @@ struct Received {
   std::vector<UniqueFd> fds;
 };
 
-// One recvmsg that never blocks. Every descriptor that arrives ends up owned.
+// Performs one recvmsg that never blocks. Takes ownership of every descriptor that arrives.
 Received ReceiveBytes(int socket, std::span<std::byte> into) {
   Received result;
   iovec part{into.data(), into.size()};
@@ -85,9 +85,9 @@ Received ReceiveBytes(int socket, std::span<std::byte> into) {
   return result;
 }
 
-// One receive that never blocks and takes no descriptor: what carries one stays where it is. The
-// kernel is asked first, since a receive without room for descriptors drops them, which takes as
-// long as the end of their files.
+// Performs one receive that never blocks and takes no descriptors: data that carries one is left in
+// the socket. Peeks first, because a receive without space for descriptors drops them, which takes
+// as long as releasing their files.
 Received ReceiveOnlyBytes(int socket, std::span<std::byte> into) {
   Received result;
   iovec part{into.data(), into.size()};
@@ -100,7 +100,7 @@ Received ReceiveOnlyBytes(int socket, std::span<std::byte> into) {
   result.error = errno;
   result.fds_cut = result.bytes > 0 && (message.msg_flags & MSG_CTRUNC) != 0;
   if (result.bytes <= 0 || result.fds_cut) return result;
-  // Nobody else reads here, so these are the bytes that were looked at.
+  // This is the only reader, so these are the bytes that were peeked at.
   const std::size_t there = static_cast<std::size_t>(result.bytes);
   do {
     result.bytes = ::recv(socket, into.data(), there, MSG_DONTWAIT);
@@ -109,7 +109,8 @@ Received ReceiveOnlyBytes(int socket, std::span<std::byte> into) {
   return result;
 }
 
-// One sendmsg that never blocks; descriptors go with the first byte. -1 with errno set.
+// Performs one sendmsg that never blocks; descriptors are sent with the first byte. Returns -1 with
+// errno set on failure.
 ssize_t SendBytes(int socket, std::span<const iovec> parts, std::span<const int> fds) {
   Check(fds.size() <= kFrameFdsMax, "a frame carries at most kFrameFdsMax descriptors");
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kFrameFdsMax)> control{};
@@ -139,7 +140,7 @@ Status WaitFor(int socket, short events, Deadline deadline) {
     pollfd entry{socket, events, 0};
     const auto timeout = std::clamp<std::int64_t>(left.count(), 0, INT_MAX);
     const int ready = ::poll(&entry, 1, static_cast<int>(timeout));
-    if (ready > 0) return Status::Ok();  // Errors and hang-ups show in the next call.
+    if (ready > 0) return Status::Ok();  // Errors and hang-ups are reported by the next call.
     if (ready == 0) {
       return Status(StatusCode::kTimedOut, "the other end did not answer in time");
     }
@@ -160,7 +161,7 @@ std::vector<std::byte> FrameBytes(std::uint32_t magic, std::uint16_t type, std::
   return bytes;
 }
 
-// What is wrong with a header, if anything; `rule` is set when nothing is.
+// Returns the error of a header; sets `rule` if there is none.
 Status CheckFrameHeader(const FrameHeader& header, std::uint32_t magic, FrameRules rules,
                         FrameRule& rule) {
   if (header.magic != magic)
@@ -200,11 +201,11 @@ Result<UniqueFd> OpenPeerPidfd(int socket) {
   int fd = -1;
   socklen_t bytes = sizeof fd;
   if (::getsockopt(socket, SOL_SOCKET, kPeerPidfdOption, &fd, &bytes) == 0 && fd >= 0) {
-    return UniqueFd(fd);  // Made with close-on-exec.
+    return UniqueFd(fd);  // Created close-on-exec.
   }
   Result<PeerIdentity> peer = GetPeer(socket);
   if (!peer.ok()) return peer.status();
-  // 0: the peer lives in a process namespace that we cannot see into.
+  // 0 means that the peer is in a process namespace that is not visible from here.
   if (peer->pid <= 0) {
     return Status(StatusCode::kUnsupported,
                   "no pidfd: the client's process is not visible from the server's namespace and "
@@ -227,8 +228,8 @@ Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline) {
     return Status(StatusCode::kInternal, "no socket: " + MachineSays(errno));
   }
   for (;;) {
-    // A connect to a server whose queue is full cannot be polled for; its time limit is the
-    // socket's send time limit. Zero would mean no limit.
+    // A connect to a server with a full queue cannot be polled for, so it is limited by the send
+    // timeout of the socket. Zero would mean no timeout.
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
         deadline - std::chrono::steady_clock::now());
     const std::int64_t us = std::max<std::int64_t>(left.count(), 1000);
@@ -382,7 +383,7 @@ Result<bool> Outbox::Flush(int socket) {
       return PeerGone(errno);
     }
     next.sent += static_cast<std::size_t>(sent);
-    next.fds.clear();  // They travelled with the first byte.
+    next.fds.clear();  // Sent with the first byte.
     if (next.sent == next.bytes.size()) {
       bytes_ -= next.bytes.size();
       frames_.pop_front();
@@ -402,7 +403,7 @@ Result<std::pair<UniqueFd, UniqueFd>> MakeChannelPair() {
 }
 
 void SizeChannelBuffer(int channel) {
-  // The kernel grants what net.core.wmem_max allows, and its default already holds one message.
+  // The kernel grants at most net.core.wmem_max, whose default already holds one message.
   const int bytes = 4 * static_cast<int>(kChannelMessageBytesMax);
   (void)::setsockopt(channel, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
@@ -411,8 +412,8 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
   ssize_t size;
   do {
     size = ::recv(channel, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
-    // A peer that ended without taking all of ours is reported first, and once. What it sent lies
-    // here all the same.
+    // If the peer closed before it read all of our messages, the kernel reports that first, and
+    // once. The peer's own messages are still available after that.
   } while (size == -1 && (errno == EINTR || errno == ECONNRESET));
   if (size < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<Frame>();
@@ -422,8 +423,8 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
   const auto message_bytes = static_cast<std::size_t>(size);
   const bool fits = message_bytes >= sizeof(FrameHeader) &&
                     message_bytes <= sizeof(FrameHeader) + kChannelMessageBytesMax;
-  // A message that does not fit is taken all the same, so that it does not lie there for ever. The
-  // kernel drops the part that the smaller buffer does not hold.
+  // A message that is too large is received as well, because otherwise it would stay at the head of
+  // the queue forever. The kernel drops the part that exceeds the buffer.
   std::vector<std::byte> bytes(fits ? message_bytes : sizeof(FrameHeader));
   Received received = ReceiveBytes(channel, bytes);
   if (received.bytes < 0) return PeerGone(received.error);

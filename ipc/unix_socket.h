@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unix sockets with framing, descriptors and proof of who is at the other end.
+// Unix sockets with framing, descriptor passing and peer credentials.
 //
-// Two manners of use: the client library blocks, with a deadline (SendFrame, ReceiveFrame);
-// broker and worker never block (FrameReader, Outbox). Received descriptors are always
-// close-on-exec and never outlive a rejected frame. Nobody takes descriptors of a client.
+// The client library blocks with a deadline (SendFrame, ReceiveFrame); broker and worker never
+// block (FrameReader, Outbox). Received descriptors are always close-on-exec and are closed with a
+// rejected frame. The server accepts no descriptors from clients.
 
 #ifndef GPUSHARED_IPC_UNIX_SOCKET_H_
 #define GPUSHARED_IPC_UNIX_SOCKET_H_
@@ -30,21 +30,21 @@ namespace gpushared::ipc {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// Who connected, from SO_PEERCRED: as the kernel recorded it at connect, not as the peer says.
+// Returns the identity of the peer from SO_PEERCRED, which the kernel recorded at connect.
 Result<PeerIdentity> GetPeer(int socket);
 
-// A pidfd of the process at the other end: readable when it has died. By SO_PEERPIDFD where
-// the kernel has it (6.5), else pidfd_open of the recorded pid, which is why it must be called
-// right after accept.
+// Returns a pidfd of the process at the other end, readable once that process has died. Uses
+// SO_PEERPIDFD (Linux 6.5) if available, otherwise pidfd_open of the recorded pid. Must be called
+// right after accept, because the pid could be reused later.
 Result<UniqueFd> OpenPeerPidfd(int socket);
 
-// Connects a blocking-with-deadline client socket. kUnavailable, naming the path, when no
-// server answers.
+// Connects to a server. kUnavailable, with the path, if no server answers.
 Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline);
 
 // ---- blocking, for clients
 
-// Sends one whole frame. `fds` are borrowed. kDisconnected when the peer is gone, kTimedOut.
+// Sends one whole frame. `fds` are borrowed. kDisconnected if the peer has closed the connection;
+// kTimedOut after the deadline.
 Status SendFrame(int socket, std::uint16_t type, std::uint32_t request,
                  std::span<const std::byte> payload, std::span<const int> fds, Deadline deadline);
 
@@ -56,22 +56,22 @@ Status SendMessage(int socket, std::uint32_t request, const T& message, Deadline
   return SendFrame(socket, static_cast<std::uint16_t>(T::kType), request, *payload, fds, deadline);
 }
 
-// Receives one whole frame. kDisconnected at EOF, kTimedOut, kProtocolViolation.
+// Receives one whole frame. kDisconnected at EOF; kTimedOut; kProtocolViolation.
 Result<Frame> ReceiveFrame(int socket, FrameRules rules, Deadline deadline);
 
 // ---- non-blocking, for broker and worker
 
-// A reader's way with descriptors.
+// How a reader treats descriptors.
 enum class Descriptors : std::uint8_t {
-  kTaken,  // The reader takes as many as the frame's rule says.
-  // For sockets of clients: a frame with any is rejected, and they stay unreceived, since whoever
-  // drops the last reference to a file waits for whatever its end takes. The socket must then be
-  // closed by UnboundedCalls.
+  kTaken,  // Takes exactly as many as the rule of the frame allows.
+  // For sockets of clients: a frame with descriptors is rejected, and they are left in the socket,
+  // because dropping the last reference to a file takes as long as its release. The socket must
+  // then be closed by UnboundedCalls.
   kRejected,
 };
 
-// Assembles frames from a non-blocking stream socket. Never takes a byte beyond the frame it
-// is assembling, so that the socket can be handed to another process between frames.
+// Assembles frames from a non-blocking stream socket. Never reads beyond the frame it is
+// assembling, so that the socket can be handed to another process between frames.
 //
 // Confined to the thread that watches the socket.
 class FrameReader {
@@ -80,9 +80,9 @@ class FrameReader {
       : rules_(rules), descriptors_(descriptors) {}
 
   enum class Progress { kFrame, kWouldBlock, kClosed };
-  // Reads on until a frame is whole (then in `frame`), the socket has no more, or EOF between
-  // frames. EOF inside a frame is kDisconnected. After an error the reader is finished: close
-  // the socket.
+  // Reads until a frame is complete (then in `frame`), the socket is empty, or EOF between two
+  // frames. EOF inside a frame is kDisconnected. After an error the reader is unusable and the
+  // socket must be closed.
   Result<Progress> Read(int socket, Frame& frame);
 
  private:
@@ -92,28 +92,29 @@ class FrameReader {
   FrameRules rules_;
   Descriptors descriptors_;
   FrameHeader header_;
-  std::size_t have_ = 0;  // Bytes of header, then of payload, that are here.
+  std::size_t have_ = 0;  // Bytes of the header, then of the payload, read so far.
   bool header_done_ = false;
   FrameRule rule_;
   Frame frame_;
 };
 
-// Takes all bytes out of a non-blocking socket, up to the first descriptor. False: there is one.
+// Discards the bytes in a non-blocking socket up to the first descriptor. Returns false if it finds
+// one.
 bool DropBytes(int socket);
 
-// Frames waiting to be sent on a non-blocking socket, in order, with their descriptors.
+// Frames to be sent on a non-blocking socket, in order, with their descriptors.
 //
 // Confined to the thread that watches the socket.
 class Outbox {
  public:
-  // A peer that lets more than this pile up is not reading: end its session.
+  // A peer that lets more than this accumulate is not reading, so its session must end.
   static constexpr std::size_t kBytesMax = 32u << 20;
 
-  // `seqpacket`: one frame is one packet (the broker's channel).
+  // kSeqpacket sends each frame as one packet, for the channel of the broker.
   enum class Kind { kStream, kSeqpacket };
   explicit Outbox(Kind kind = Kind::kStream) : kind_(kind) {}
 
-  // kLimitExceeded when the peer does not read.
+  // Queues a frame. kLimitExceeded if the peer does not read.
   Status Add(std::uint16_t type, std::uint32_t request, std::span<const std::byte> payload,
              std::vector<UniqueFd> fds = {});
   template <typename T>
@@ -123,8 +124,8 @@ class Outbox {
     return Add(static_cast<std::uint16_t>(T::kType), request, *payload, std::move(fds));
   }
 
-  // Sends what the socket takes. True: nothing is left; false: call again when writable.
-  // kDisconnected when the peer is gone.
+  // Sends as much as the socket accepts. Returns true if nothing is left, false if it must be
+  // called again when the socket is writable. kDisconnected if the peer has closed the connection.
   Result<bool> Flush(int socket);
 
   bool empty() const { return frames_.empty(); }
@@ -133,25 +134,27 @@ class Outbox {
   struct Pending {
     std::vector<std::byte> bytes;
     std::size_t sent = 0;
-    std::vector<UniqueFd> fds;  // Go with the first byte.
+    std::vector<UniqueFd> fds;  // Sent with the first byte.
   };
   Kind kind_;
   std::deque<Pending> frames_;
   std::size_t bytes_ = 0;
 };
 
-// ---- the channel between broker and worker
+// ---- channel between broker and worker
+//
+// Creates a connected SOCK_SEQPACKET pair; both ends are non-blocking and close-on-exec.
 
 // A connected SOCK_SEQPACKET pair, both ends non-blocking and close-on-exec.
 Result<std::pair<UniqueFd, UniqueFd>> MakeChannelPair();
-// Room for several of the largest messages, as far as the machine allows it.
+// Enlarges the buffer to hold several of the largest messages, as far as the system allows.
 void SizeChannelBuffer(int channel);
 
-// One message, if one is there. Empty: would block. kDisconnected when the other end is gone.
-// Send with an Outbox of Kind::kSeqpacket.
+// Receives one message; no value if it would block. kDisconnected if the other end is closed. The
+// sender uses an Outbox of Kind::kSeqpacket.
 Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules);
 
-// Duplicate, close-on-exec.
+// Duplicates the descriptor, close-on-exec.
 Result<UniqueFd> DuplicateFd(int fd);
 Status SetNonBlocking(int fd, bool non_blocking);
 

@@ -10,7 +10,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// The block that `address` lies in; null: none.
+// Returns the block that contains `address`; null if there is none.
 const Block* BlockAt(const auto& entries, std::uint64_t address) {
   const auto next = entries.upper_bound(address);
   if (next == entries.begin()) return nullptr;
@@ -104,7 +104,7 @@ bool AddressBook::IsDevice(std::uint64_t address, std::size_t bytes) const {
 }
 
 bool AddressBook::Remove(std::uint64_t address, BlockKind kind) {
-  std::map<std::uint64_t, Entry>::node_type removed;  // Freed outside the lock.
+  std::map<std::uint64_t, Entry>::node_type removed;  // Freed after the lock is released.
   const WriterLock lock(mutex_);
   const auto found = entries_.find(address);
   if (found == entries_.end() || found->second.block.kind != kind) return false;

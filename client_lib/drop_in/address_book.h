@@ -25,74 +25,76 @@ class GraphMemory;
 
 enum class BlockKind : std::uint8_t {
   kDevice,
-  kVariable,    // A variable of a module, which it ends with.
-  kManaged,     // The program and kernels reach it in turns.
-  kMapped,      // The same of cuMemHostAlloc.
-  kHost,        // Page-locked host memory of ours.
-  kRegistered,  // Host memory of the program's own.
-  kReached,     // The device's address of such memory, for kernels.
-  kPlaced,      // Memory that the program has mapped, and may access.
+  kVariable,    // A variable of a module; ends with the module.
+  kManaged,     // Accessed by the program and by kernels in turns.
+  kMapped,      // The same for cuMemHostAlloc.
+  kHost,        // Page-locked host memory allocated here.
+  kRegistered,  // Host memory that belongs to the program.
+  kReached,     // Device address of such memory, for kernels.
+  kPlaced,      // Memory that the program has mapped and may access.
 };
 
-// Numbers all blocks of the process; no number is used again.
+// Returns the number of the next block. Numbers are unique in the process and never reused.
 std::uint64_t NextBufferId();
 
-// One piece of memory that the program got, or registered.
+// One block of memory that the program has allocated or registered.
 struct Block {
   std::uint64_t address = 0;
   std::size_t bytes = 0;
   BlockKind kind = BlockKind::kDevice;
-  std::uint64_t context_id = 0;  // It ends with this context.
+  std::uint64_t context_id = 0;  // Context with which the block ends.
   std::uint64_t buffer_id = 0;   // From NextBufferId.
-  unsigned flags = 0;            // The flags given to cuMemHostAlloc or cuMemHostRegister.
-  // Where the kReached block of a kRegistered one begins, and the other way round; 0: nowhere.
+  unsigned flags = 0;            // Flags of cuMemHostAlloc or cuMemHostRegister.
+  // Address of the kReached block of a kRegistered one, and vice versa; 0 if there is none.
   std::uint64_t counterpart = 0;
 
-  // Whether `address` is the device's; memory that both reach at one address is.
+  // Whether `address` is a device address, which includes memory with the same address on both
+  // sides.
   bool is_device() const { return kind != BlockKind::kHost && kind != BlockKind::kRegistered; }
   bool is_mirrored() const {
     return kind == BlockKind::kManaged || kind == BlockKind::kMapped || counterpart != 0;
   }
-  // Whether it is memory of the host to CUDA, whoever reaches it.
+  // Whether CUDA considers the block host memory.
   bool is_host_memory() const {
     return !is_device() || kind == BlockKind::kMapped || kind == BlockKind::kReached;
   }
-  // Page-locked memory without an address for kernels: they reach it where a launch names it.
+  // Whether it is page-locked memory without an address for kernels, which access it only if a
+  // launch has its address as a parameter.
   bool is_reached_on_demand() const {
     return kind == BlockKind::kHost || (kind == BlockKind::kRegistered && counterpart == 0);
   }
-  // The device's address of a byte of it. Nothing where it has none.
+  // Returns the device address of a byte of the block; no value if it has none.
   std::optional<std::uint64_t> OnDevice(std::uint64_t at) const {
-    // Launches, copies and fills take page-locked memory at the program's address.
+    // Launches, copies and fills accept the program's address of page-locked memory.
     if (is_device() || kind == BlockKind::kHost) return at;
     if (counterpart == 0) return std::nullopt;
     return counterpart + (at - address);
   }
-  // The program's address of a byte of it. Nothing where the program cannot reach it.
+  // Returns the host address of a byte of the block; no value if the program cannot access it.
   std::optional<std::uint64_t> OnHost(std::uint64_t at) const {
     if (counterpart != 0 && is_device()) return counterpart + (at - address);
     if (is_device() && !is_mirrored()) return std::nullopt;
     return at;
   }
-  // Whether [from, from + length) lies in it.
+  // Returns whether the block contains [from, from + length).
   bool Holds(std::uint64_t from, std::size_t length) const {
     return from >= address && length <= bytes && from - address <= bytes - length;
   }
 };
 
-// What a program has said about managed memory. It changes nothing: the memory goes to the device
-// with the next command, and comes back with the next wait.
+// Hints of the program about managed memory. They have no effect, because the memory is sent to the
+// device with the next command and fetched by the next wait.
 struct ManagedHints {
   static constexpr MemoryLocation kNowhere{LocationType{0}, -2};  // CU_DEVICE_INVALID.
 
   bool is_read_mostly = false;
   MemoryLocation preferred = kNowhere;
   MemoryLocation prefetched = kNowhere;
-  std::vector<int> accessed_by = {};  // Ordinals, and -1 for the host; each once.
+  std::vector<int> accessed_by = {};  // Ordinals, -1 for the host; without duplicates.
 };
 
-// Which memory lies where, for one device: tells device from host addresses, and a wrong address
-// from a right one before a copy of it spoils its stream.
+// Map of the memory of one device. Distinguishes device from host addresses, and detects invalid
+// addresses before a copy of them fails its stream.
 //
 // Thread-safe.
 class AddressBook {
@@ -100,42 +102,44 @@ class AddressBook {
   using Memory = std::variant<std::monostate, DeviceBuffer, HostBuffer, std::shared_ptr<Mirror>,
                               std::unique_ptr<PooledMemory>, std::shared_ptr<GraphMemory>>;
 
-  // False: it overlaps with a block that is there.
+  // Returns false if the block overlaps an existing one.
   bool Insert(const Block& block, Memory memory);
-  // The block that `address` lies in.
+  // Returns the block that contains `address`.
   std::optional<Block> Find(std::uint64_t address) const;
-  // Whether [address, address + bytes) is device memory: of one block, or placed without a gap.
+  // Returns whether [address, address + bytes) is device memory: in one block, or in contiguous
+  // placed blocks.
   bool IsDevice(std::uint64_t address, std::size_t bytes) const;
-  // Whether it lies between addresses of the device's memory, of now or of before.
+  // Returns whether the address is within the range of all device memory so far.
   bool IsAmongDevice(std::uint64_t address) const {
     return address >= device_begin_.load(std::memory_order_relaxed) &&
            address < device_end_.load(std::memory_order_relaxed);
   }
-  // Whether it lies in memory of the program that is registered.
+  // Returns whether the address is in registered memory of the program.
   bool IsRegistered(std::uint64_t address) const;
-  // Whether there has ever been memory that is reached on demand.
+  // Whether memory that is accessed on demand has ever existed.
   bool has_had_host() const { return has_had_host_.load(std::memory_order_relaxed); }
-  // The device's copy of the block that begins at `address` and is reached on demand; null: no
-  // kernel reached it yet.
+  // Returns the device copy of the on-demand block that begins at `address`; null if no kernel has
+  // accessed it yet.
   std::shared_ptr<Mirror> Twin(std::uint64_t address) const;
-  // The mirror whose memory lies at `address`, by either address of it; null: there is none.
+  // Returns the mirror that contains `address`, on either side; null if there is none.
   std::shared_ptr<Mirror> MirrorAt(std::uint64_t address) const;
-  // Gives the block such a copy, which ends with it. Another thread's counts if it was first.
-  // Null: there is no such block any more.
+  // Gives the block a device copy that ends with it, and returns the copy. If another thread was
+  // first, returns that thread's copy; null if the block no longer exists.
   std::shared_ptr<Mirror> SetTwin(std::uint64_t address, std::shared_ptr<Mirror> twin);
-  // Removes the block of this kind that begins at `address`; its memory is freed.
+  // Removes the block of this kind that begins at `address` and frees its memory.
   bool Remove(std::uint64_t address, BlockKind kind);
-  // The same where a pool's memory begins at `address`, which is the caller's then; else null.
+  // Removes the pool memory that begins at `address` and returns it to the caller; null if there is
+  // none.
   std::unique_ptr<PooledMemory> TakePooled(std::uint64_t address);
-  // The pool whose memory `address` lies in; null: none.
+  // Returns the pool of the memory that contains `address`; null if there is none.
   PoolHandle PoolAt(std::uint64_t address) const;
-  // Runs `change` on the hints of the managed memory that holds all of this range. False: none
-  // does.
+  // Calls `change` with the hints of the managed memory that contains the whole range. Returns
+  // false if there is none.
   bool ChangeHints(std::uint64_t address, std::size_t bytes,
                    const std::function<void(ManagedHints&)>& change);
-  // Removes the variable that begins at `address`, if it is still the one with this number.
+  // Removes the variable that begins at `address` if it still has this number.
   void RemoveVariable(std::uint64_t address, std::uint64_t buffer_id);
-  // Removes everything of a context that ends.
+  // Removes all blocks of a context that ends.
   void RemoveContext(std::uint64_t context_id);
 
  private:
@@ -143,10 +147,10 @@ class AddressBook {
     Block block;
     Memory memory;
     ManagedHints hints = {};
-    std::shared_ptr<Mirror> twin = nullptr;  // Ends before the memory that it is a copy of.
+    std::shared_ptr<Mirror> twin = nullptr;  // Destroyed before the memory that it mirrors.
   };
-  std::atomic<bool> has_had_host_{false}, has_had_registered_{false};  // Never false again.
-  // They only grow apart. Nobody needs the one for the other.
+  std::atomic<bool> has_had_host_{false}, has_had_registered_{false};  // Never reset.
+  // Only ever widened, and independent of each other.
   std::atomic<std::uint64_t> device_begin_{~std::uint64_t{0}}, device_end_{0};
   mutable SharedMutex mutex_;
   std::map<std::uint64_t, Entry> entries_ GPUSHARED_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA arrays: texels in device memory, behind a handle.
+// CUDA arrays: texels in device memory with a handle.
 #include <string>
 
 #include "client_lib/drop_in/calls.h"
@@ -10,7 +10,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// What the device says of arrays with as many dimensions; all 0 where it has no textures.
+// Checks the device's limits for arrays of these dimensions, which are all 0 if it has no textures.
 bool FitsDevice(const DeviceProperties& device, const ArrayShape3d& shape) {
   const auto within = [&](std::size_t texels, Attribute limit) {
     return texels <= static_cast<std::size_t>(AttributeFor(device, limit));
@@ -98,7 +98,7 @@ Code ArrayGetDescriptor(ArrayShape* shape, ArrayHandle array) {
   return Code::kSuccess;
 }
 
-// Commands that use the array may still be queued: the library reuses its memory after them.
+// Commands that use the array may still be queued; the library reuses its memory only after them.
 Code ArrayDestroy(ArrayHandle array) {
   const Current current;
   if (!current.ok()) return current.code();

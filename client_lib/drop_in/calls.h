@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver's functions do, by duty: one file for each group. The names are the driver's
-// without `cu`, and a version where forms differ. functions.inc says which symbols each serves.
+// Handlers of the driver's functions, in one file per group. Each has the driver's name without
+// `cu`, with a version where forms differ. functions.inc lists the symbols that each one serves.
 //
-// All of them are thread-safe, check their arguments, and answer with the driver's number for what
-// is wrong. Pointers must be valid for what the driver's function reads and writes.
+// All handlers are thread-safe, check their arguments, and return the driver's error codes.
+// Pointers must be valid for the accesses of the driver's function.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_CALLS_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_CALLS_H_
@@ -20,7 +20,8 @@ bool AnyNull(Pointer... pointers) {
   return ((pointers == nullptr) || ...);
 }
 
-// A handle by another of its types: CUfunction and CUkernel, CUmodule and CUlibrary are one here.
+// Converts between handle types that are the same object here: CUfunction and CUkernel, CUmodule
+// and CUlibrary.
 template <typename To, typename From>
 To As(From handle) {
   return reinterpret_cast<To>(handle);

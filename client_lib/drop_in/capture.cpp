@@ -150,7 +150,7 @@ bool Captures::Spoil(const Condition& condition) {
 
 namespace {
 
-// The streams that a legacy stream would wait for.
+// Matches the streams that a legacy stream would wait for.
 auto BlockedBy(const CudaStream& legacy) {
   return [&](const CudaStream& other, const CaptureSequence&) {
     return legacy.is_legacy() && &other.context() == &legacy.context() && other.is_blocking();

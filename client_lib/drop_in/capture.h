@@ -20,67 +20,72 @@
 
 namespace gpushared::drop_in {
 
-// CUstreamCaptureMode: which threads must leave alone what could spoil a capture.
+// CUstreamCaptureMode: which threads may not make calls that could invalidate a capture.
 enum class CaptureMode : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 // CUstreamCaptureStatus.
 enum class CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
 
-// One capture: from the begin in its first stream until the end there.
+// One capture, from its begin in the first stream to its end there.
 struct CaptureSequence {
   std::uint64_t id = 0;
   CaptureMode mode = CaptureMode::kGlobal;
-  std::thread::id thread;  // The thread that began it.
+  std::thread::id thread;  // Thread that began it.
   std::uint64_t first_stream_id = 0;
   std::shared_ptr<Graph> graph;
-  // The last nodes of streams that joined and are gone. The first stream must wait for them, too.
+  // Last nodes of streams that joined and were destroyed. The first stream must wait for them as
+  // well.
   std::vector<std::shared_ptr<GraphNode>> left_behind;
-  bool is_users_graph = false;  // The program had it before.
+  bool is_users_graph = false;  // Whether the graph existed before the capture.
   bool is_valid = true;
   bool has_ended = false;
 };
 
-// Where the work of a stream, or an event in it, stands in a capture.
+// Position of a stream or an event in a capture.
 struct CapturePoint {
   std::shared_ptr<CaptureSequence> sequence;
-  std::vector<std::shared_ptr<GraphNode>> front;  // The next node needs these.
-  // Handles that a program was shown last, and the data of their edges.
+  std::vector<std::shared_ptr<GraphNode>> front;  // Dependencies of the next node.
+  // Handles last returned to the program, and the data of their edges.
   std::vector<GraphNodeHandle> shown;
   std::vector<EdgeData> shown_edges;
 };
 
-// All captures of the process, and the streams in them. A capture ends with its first stream. Other
-// streams that are gone leave their work behind. A thread that is gone takes its captures with it.
+// All captures of the process and their streams. A capture ends with its first stream. Other
+// streams that are destroyed leave their work in it. When a thread ends, its captures end.
 //
-// GraphsMutex guards all but Any.
+// GraphsMutex guards everything except Any.
 class Captures {
  public:
-  // Whether a stream may be in a capture. Cheap: every command asks. A thread that began a capture,
-  // or was told of it, sees it.
+  // Returns whether a stream may be in a capture. Cheap, because every command calls it. Visible to
+  // a thread that began a capture or that synchronized with one that did.
   bool Any() const { return any_.load(std::memory_order_relaxed); }
 
-  // `users_graph`: the program's, whose nodes `front` come first; null: a new one.
+  // `users_graph` is the program's graph, whose nodes `front` precede the captured ones; null to
+  // create a graph.
   Code Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode,
              std::shared_ptr<Graph> users_graph, std::vector<std::shared_ptr<GraphNode>> front)
       GPUSHARED_REQUIRES(GraphsMutex());
-  // `graph`: that of a capture that has ended. Where the code says that it was spoilt, the graph is
-  // of no use, and null if it is the program's.
+  // Ends a capture and returns its graph. If the code reports an invalid capture, the graph is
+  // unusable, and null if it belongs to the program.
   Code End(const CudaStream& stream, std::shared_ptr<Graph>& graph)
       GPUSHARED_REQUIRES(GraphsMutex());
-  // The stream's point; null: in no capture. Its front has no destroyed nodes.
+  // Returns the position of the stream; null if it is in no capture. The front contains no
+  // destroyed nodes.
   CapturePoint* Find(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
 
-  // Adds a node behind the stream's front. The stream must be in a capture.
+  // Adds a node after the stream's front. The stream must be in a capture.
   Code Add(const CudaStream& stream, Work work) GPUSHARED_REQUIRES(GraphsMutex());
-  // Later work of the stream needs what stands before `point`. The stream joins its capture.
+  // Makes later work of the stream depend on the work before `point`; the stream joins that
+  // capture.
   Code Join(const std::shared_ptr<CudaStream>& stream, const CapturePoint& point)
       GPUSHARED_REQUIRES(GraphsMutex());
-  // Whether the stream is a legacy stream that would wait for one in a capture.
+  // Returns whether the stream is a legacy stream that would wait for a captured one.
   bool IsLegacyBlocked(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
-  // The answer to what no capture can hold, and spoils it: nothing on a stream that is in none.
+  // Returns the error of a command that no capture can contain, and invalidates the capture.
+  // Success if the stream is in no capture.
   Code RejectCommand(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
-  // The same for what involves all streams of a context.
+  // As RejectCommand, for commands that involve all streams of a context.
   Code RejectInContext(const Context& context) GPUSHARED_REQUIRES(GraphsMutex());
-  // The same for a call that is unsafe while this thread, or another one, captures.
+  // As RejectCommand, for calls that are unsafe while this or another thread captures.
   Code RejectUnsafe() GPUSHARED_REQUIRES(GraphsMutex());
 
  private:
@@ -92,10 +97,10 @@ class Captures {
   void Purge() GPUSHARED_REQUIRES(GraphsMutex());
   void RemoveSequence(CaptureSequence& sequence) GPUSHARED_REQUIRES(GraphsMutex());
   using Condition = std::function<bool(const CudaStream&, const CaptureSequence&)>;
-  // The captures with a line that the condition holds for.
+  // Returns the captures with a stream that meets the condition.
   std::vector<CaptureSequence*> Matching(const Condition& condition)
       GPUSHARED_REQUIRES(GraphsMutex());
-  // The same captures are spoilt. Returns whether there were any.
+  // Invalidates these captures. Returns whether there were any.
   bool Spoil(const Condition& condition) GPUSHARED_REQUIRES(GraphsMutex());
 
   std::unordered_map<std::uint64_t, Line> lines_ GPUSHARED_GUARDED_BY(GraphsMutex());  // By stream.
@@ -103,7 +108,7 @@ class Captures {
   std::atomic<bool> any_{false};
 };
 
-// The calling thread's own mode: cuThreadExchangeStreamCaptureMode.
+// Mode of the calling thread, see cuThreadExchangeStreamCaptureMode.
 CaptureMode& ModeOfThisThread();
 
 }  // namespace gpushared::drop_in

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures: the work of streams becomes a graph in place of being done.
+// Captures: the work of streams becomes a graph instead of running.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -43,7 +43,7 @@ Code Begin(StreamHandle handle, int mode, GraphHandle users_graph, const GraphBo
                                       std::move(graph), std::move(front));
 }
 
-// Runs `use` with the stream's place in its capture; null: it is in none.
+// Calls `use` with the position of the stream in its capture; null if it is in none.
 template <typename Use>
 Code WithPoint(StreamHandle handle, const Use& use) {
   const Current current;
@@ -107,8 +107,8 @@ Code StreamGetCaptureInfoV2(StreamHandle handle, int* status, std::uint64_t* id,
   return StreamGetCaptureInfoV3(handle, status, id, graph, needs, nullptr, count);
 }
 
-// What does not apply stays as it is, but for handles: programs look at these alone. No edge has
-// data here, but programs read as many as there are handles.
+// Outputs that do not apply remain unchanged, except handles, because programs check only those.
+// Edges have no data here, but programs read one entry per handle.
 Code StreamGetCaptureInfoV3(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
                             const GraphNodeHandle** needs, const EdgeData** edges,
                             std::size_t* count) {

@@ -17,13 +17,13 @@ namespace {
 using ptx::ChildQueue;
 using ptx::ChildRecord;
 
-// The queue of one module. Kernels may have written anything into it.
+// Queue of one module. Kernels may have written arbitrary bytes to it.
 class Children {
  public:
   Children(const StreamChoice& stream, const Module& module, const MirrorUse& use)
       : stream_(stream), module_(module), use_(use) {}
 
-  // As CUDA has it: a kernel has ended when all that it started has, so depth comes first.
+  // Depth first, because in CUDA a kernel ends only after all kernels that it launched.
   Code LaunchAll(int depth) {
     std::vector<std::byte> bytes;
     std::vector<ChildRecord> records;
@@ -44,8 +44,8 @@ class Children {
   }
 
  private:
-  // What was launched, in its order, and leaves the queue empty. reserved[0] says where in `bytes`
-  // the parameters are.
+  // Returns the queued launches in order and empties the queue. reserved[0] is the offset of the
+  // parameters in `bytes`.
   Code Take(std::vector<std::byte>& bytes, std::vector<ChildRecord>& records) {
     const Result<ModuleVariable> queue = module_.GetVariable(ptx::kChildQueueName);
     if (!queue.ok() || queue->bytes < sizeof(ChildQueue)) return Code::kInvalidImage;
@@ -68,7 +68,7 @@ class Children {
       record.reserved[0] = static_cast<std::uint32_t>(i * head.record_bytes + sizeof record);
       records.push_back(record);
     }
-    // A tail comes when all else that its kernel has started is done.
+    // A tail launch runs after all other launches of its kernel.
     std::ranges::stable_sort(records, {}, [](const ChildRecord& record) {
       return std::pair(record.stream == ptx::kTailLaunchStream, record.order);
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that kernels have started: common/ptx/link/child_kernels.h says how they ask for it.
+// Kernels launched by kernels. common/ptx/link/child_kernels.h describes how they request it.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_CHILD_KERNELS_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_CHILD_KERNELS_H_
@@ -11,9 +11,9 @@
 
 namespace gpushared::drop_in {
 
-// Waits for what is on the stream, then launches what kernels of this module have asked for, and
-// what those ask for. They may use what the first kernel was given. The caller keeps other launches
-// of the module away.
+// Waits for the work on the stream, then launches the kernels that kernels of this module have
+// requested, and those that these request in turn. They may access the memory of the first kernel.
+// The caller prevents other launches of the module in the meantime.
 Code LaunchChildren(const StreamChoice& stream, const Module& module, const MirrorUse& use);
 
 }  // namespace gpushared::drop_in

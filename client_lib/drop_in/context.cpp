@@ -9,13 +9,13 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Contexts and streams are numbered by one count; no number is used again.
+// Contexts and streams share one counter; numbers are never reused.
 std::uint64_t NextId() {
   static std::atomic<std::uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// Gives a thread's streams back when the thread ends.
+// Releases a thread's streams when the thread ends.
 class ThreadStreams {
  public:
   ~ThreadStreams() {
@@ -47,7 +47,8 @@ CudaStream::CudaStream(std::shared_ptr<Context> context, Stream stream, unsigned
 
 namespace {
 
-// Cached window, how waits wait, priority, and the two of memory synchronisation.
+// Access policy window, synchronization policy, priority, and the two memory synchronization
+// domains.
 bool IsOfStreams(int attribute) {
   return attribute == 1 || attribute == 3 || (attribute >= 8 && attribute <= 10);
 }
@@ -136,8 +137,9 @@ Result<std::shared_ptr<CudaStream>> Context::NewStream(unsigned flags) {
   return Attach(std::move(*stream), flags);
 }
 
-// A session has 255 streams besides its first one. Where the program has them all, the default
-// streams that are made then share that first one: more order than CUDA asks for, and none fails.
+// A session has 255 streams besides its first one. If the program uses all of them, further default
+// streams share the first one: they are ordered more strictly than CUDA requires, but creating them
+// cannot fail.
 Result<Stream> Context::DefaultQueue() const {
   Result<Stream> stream = session_->client().CreateStream();
   if (stream.ok() || stream.status().code() != StatusCode::kLimitExceeded) return stream;
@@ -187,7 +189,7 @@ Status Context::WaitFor(const Stream& waiter, const Stream& earlier) const {
   const Result<Event> point = session_->client().CreateEvent();
   if (!point.ok()) return point.status();
   if (Status status = earlier.Record(*point); !status.ok()) return status;
-  // Work that has ended needs no record in the queue.
+  // Finished work needs no record in the queue.
   const Status ended = point->Query();
   return ended.code() == StatusCode::kNotReady ? waiter.Wait(*point) : ended;
 }
@@ -209,14 +211,14 @@ std::vector<std::shared_ptr<CudaStream>> Context::OrderedBefore(const CudaStream
 
 Status Context::Order(CudaStream& stream) {
   if (!stream.is_blocking()) return Status::Ok();
-  // Relaxed: whoever orders work of two threads has seen both streams made.
+  // Relaxed: a thread that orders work of two streams has seen both streams created.
   const std::atomic<bool>& has_peer = stream.is_legacy() ? has_blocking_ : has_legacy_;
   if (!has_peer.load(std::memory_order_relaxed)) return Status::Ok();
   const MutexLock lock(order_mutex_);
   const std::shared_ptr<CudaStream> legacy = ordered_legacy_.lock();
   if (legacy == nullptr) return Status::Ok();
   if (&stream != legacy.get()) {
-    // Acquire, pairs with CountSubmission: the commands that are counted are in the queue.
+    // Acquire: pairs with CountSubmission, so that the counted commands are in the queue.
     const std::uint64_t submitted = legacy->submitted_.load(std::memory_order_acquire);
     std::uint64_t& awaited = GetWaits(stream).waits_for_legacy;
     if (std::exchange(awaited, submitted) == submitted) return Status::Ok();

@@ -20,7 +20,7 @@ namespace gpushared::drop_in {
 
 class Context;
 
-// A stream as the program sees it.
+// Stream of the program.
 //
 // Thread-safe.
 class CudaStream {
@@ -35,16 +35,16 @@ class CudaStream {
   unsigned flags() const { return flags_; }
   std::uint64_t id() const { return id_; }
   bool is_legacy() const { return kind_ == Kind::kLegacy; }
-  // What cuStreamSetAttribute was told; hints that change nothing here. False: CUDA names no such
-  // attribute of streams.
+  // Stores a value of cuStreamSetAttribute; such hints have no effect here. Returns false if CUDA
+  // has no such stream attribute.
   bool SetAttribute(int attribute, const LaunchAttribute::Value& value);
   bool GetAttribute(int attribute, LaunchAttribute::Value& value) const;
-  // Those of a stream are from now on as the other's.
+  // Replaces the attributes by those of another stream.
   void CopyAttributes(const CudaStream& from);
-  // Functions of the program wait or run in it; see host_calls.h, which counts them.
+  // Whether host functions of the program are queued or running; counted by host_calls.h.
   bool has_host_calls() const { return host_calls_.load(std::memory_order_acquire) != 0; }
   void CountHostCall(int change) { host_calls_.fetch_add(change, std::memory_order_acq_rel); }
-  // Its work and that of the legacy stream wait for each other.
+  // Whether its work and that of the legacy stream wait for each other.
   bool is_blocking() const { return (flags_ & device::cuda::kStreamNonBlocking) == 0; }
 
  private:
@@ -57,73 +57,73 @@ class CudaStream {
   mutable Mutex attributes_mutex_;
   std::map<int, LaunchAttribute::Value> attributes_ GPUSHARED_GUARDED_BY(attributes_mutex_);
   std::atomic<int> host_calls_{0};
-  std::atomic<std::uint64_t> submitted_{0};  // Submissions that have ended.
-  // How many of the peer's submissions this one waits for already: the legacy stream's, and, of
-  // this stream's own, those that the legacy stream waits for.
+  std::atomic<std::uint64_t> submitted_{0};  // Completed submissions.
+  // Submissions that already wait: those of the legacy stream that this stream waits for, and those
+  // of this stream that the legacy stream waits for.
   struct LegacyWaits {
     std::uint64_t waits_for_legacy = 0;
     std::uint64_t awaited_by_legacy = 0;
   };
-  LegacyWaits legacy_waits_;  // Context::GetWaits gives it.
+  LegacyWaits legacy_waits_;  // Accessed through Context::GetWaits.
 };
 
-// A context: the books of what belongs together in a session, and ends together.
+// Context: tracks the objects of a session that end together.
 //
 // Thread-safe.
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  // The id of no context.
+  // Not the id of any context.
   static constexpr std::uint64_t kNoId = 0;
   Context(std::shared_ptr<Session> session, int ordinal, unsigned flags);
-  // Stands behind a handle that outlives its context, and keeps no session.
+  // Returns a placeholder for a handle that outlives its context. Keeps no session.
   static std::shared_ptr<Context> Ended(int ordinal);
 
   std::uint64_t id() const { return id_; }
   int ordinal() const { return ordinal_; }
   Session& session() const { return *session_; }
   const std::shared_ptr<Session>& shared_session() const { return session_; }
-  // What the program holds; the primary context's is the same in every incarnation.
+  // Handle that the program has; the primary context has the same handle in every incarnation.
   ContextHandle handle() const { return handle_.load(std::memory_order_relaxed); }
   void set_handle(ContextHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
   unsigned flags() const { return flags_.load(std::memory_order_relaxed); }
   void set_flags(unsigned flags) { flags_.store(flags, std::memory_order_relaxed); }
 
-  // kUnsupportedLimit for a limit that CUDA does not name. Stack, printed text and heap are those
-  // of the session's kernels. Of the others values are books only.
+  // Get and set a CUlimit. kUnsupportedLimit for limits that CUDA does not have. Stack, printed
+  // text and heap apply to the kernels of the session; the others are only stored.
   Code GetLimit(int limit, std::size_t& value) const;
   Code SetLimit(int limit, std::size_t value);
 
   bool has_ended() const { return has_ended_.load(std::memory_order_acquire); }
-  // Frees what the context owns by itself: its streams without a handle, and its memory.
+  // Frees what only the context owns: its streams without a handle, and its memory.
   void End();
 
   Result<std::shared_ptr<CudaStream>> NewStream(unsigned flags);
   Result<std::shared_ptr<CudaStream>> LegacyStream();
-  // The same where it is there already, else null.
+  // Returns the legacy stream if it exists; null otherwise.
   std::shared_ptr<CudaStream> MadeLegacyStream() {
     const MutexLock lock(streams_mutex_);
     return legacy_;
   }
-  // The calling thread's default stream; ends with the thread.
+  // Returns the default stream of the calling thread, which ends with the thread.
   Result<std::shared_ptr<CudaStream>> ThreadStream();
   void DropThreadStream(std::uint64_t thread);
 
-  // The other streams whose work comes before the next command of `stream`: CUDA's rules of the
-  // legacy stream.
+  // Returns the other streams whose work precedes the next command of `stream` according to CUDA's
+  // rules for the legacy stream.
   std::vector<std::shared_ptr<CudaStream>> OrderedBefore(const CudaStream& stream);
-  // Makes that command wait for work of theirs.
+  // Makes the next command wait for that work.
   Status Order(CudaStream& stream);
-  // After the command: what is submitted to the other side from now on waits for it.
+  // Called after the command: later submissions to the other side wait for it.
   static void CountSubmission(CudaStream& stream) {
     stream.submitted_.fetch_add(1, std::memory_order_release);
   }
 
  private:
-  // For a default stream, which must not fail.
+  // For a default stream, whose creation must not fail.
   Result<Stream> DefaultQueue() const;
   Result<std::shared_ptr<CudaStream>> Attach(Stream stream, unsigned flags);
   Status WaitFor(const Stream& waiter, const Stream& earlier) const;
-  // `stream` is of this context.
+  // `stream` belongs to this context.
   CudaStream::LegacyWaits& GetWaits(CudaStream& stream) GPUSHARED_REQUIRES(order_mutex_) {
     return stream.legacy_waits_;
   }
@@ -138,17 +138,17 @@ class Context : public std::enable_shared_from_this<Context> {
   std::array<std::atomic<std::size_t>, kLimits - Session::kKernelLimits> limits_;
 
   Mutex streams_mutex_;
-  // Made when it is needed.
+  // Created on demand.
   std::shared_ptr<CudaStream> legacy_ GPUSHARED_GUARDED_BY(streams_mutex_);
   // By thread.
   std::map<std::uint64_t, std::shared_ptr<CudaStream>> thread_streams_
       GPUSHARED_GUARDED_BY(streams_mutex_);
 
-  // Guards the waits of this context's streams, too.
+  // Also guards the waits of this context's streams.
   Mutex order_mutex_;
   std::weak_ptr<CudaStream> ordered_legacy_ GPUSHARED_GUARDED_BY(order_mutex_);
   std::vector<std::weak_ptr<CudaStream>> blocking_ GPUSHARED_GUARDED_BY(order_mutex_);
-  // Whether there has been any of either; never false again. Most programs have one of them.
+  // Whether any of either kind has existed; never reset. Most programs use only one kind.
   std::atomic<bool> has_legacy_{false}, has_blocking_{false};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: primary and created ones, each thread's stack of them, their limits and settings.
+// Contexts: primary and created ones, the stack of each thread, limits and settings.
 #include <cstring>
 #include <memory>
 
@@ -13,10 +13,10 @@ namespace gpushared::drop_in {
 namespace {
 
 constexpr unsigned kContextFlagsMax = 0xff;
-// cuCtxGetApiVersion answers this for contexts of every form of cuCtxCreate.
+// cuCtxGetApiVersion returns this for contexts of every form of cuCtxCreate.
 constexpr unsigned kApiVersion = 3020;
 
-// Finds a device, once the driver is ready.
+// Finds a device. Requires that the driver is ready.
 Code FindDevice(int ordinal, CudaDevice*& device) {
   Driver& driver = Driver::Get();
   if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
@@ -24,7 +24,7 @@ Code FindDevice(int ordinal, CudaDevice*& device) {
   return device == nullptr ? Code::kInvalidDevice : Code::kSuccess;
 }
 
-// The context of a handle, or the current one for null.
+// Returns the context of a handle, or the current one for null.
 Code FindContext(ContextHandle handle, std::shared_ptr<Context>& context) {
   Driver& driver = Driver::Get();
   if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
@@ -129,7 +129,7 @@ Code CtxDestroy(ContextHandle handle) {
   return Code::kSuccess;
 }
 
-// Counts of attachment went away with CUDA 4; what is left keeps or destroys.
+// CUDA 4 removed the attachment counts; the remaining functions keep or destroy the context.
 Code CtxAttach(ContextHandle* context, unsigned flags) {
   if (AnyNull(context) || flags != 0) return Code::kInvalidValue;
   const Current current;
@@ -139,7 +139,7 @@ Code CtxAttach(ContextHandle* context, unsigned flags) {
 
 Code CtxDetach(ContextHandle context) { return CtxDestroy(context); }
 
-// ---- the thread's stack
+// ---- stack of the thread
 
 Code CtxPushCurrent(ContextHandle context) {
   const Code code = Driver::Get().Ready();
@@ -171,7 +171,7 @@ Code CtxGetCurrent(ContextHandle* context) {
   return Code::kSuccess;
 }
 
-// ---- what a context is and how it is set
+// ---- properties and settings
 
 Code CtxGetDeviceV2(int* device, ContextHandle handle) {
   if (AnyNull(device)) return Code::kInvalidValue;
@@ -239,7 +239,8 @@ Code CtxGetSharedMemConfig(int* config) {
 Code CtxSetSharedMemConfig(int) { return Current().code(); }
 Code CtxResetPersistingL2Cache() { return Current().code(); }
 
-// A session's class decides who goes first, so streams have no priorities among themselves.
+// Streams have no priorities among themselves, because the class of the session determines the
+// order.
 Code CtxGetStreamPriorityRange(int* least, int* greatest) {
   if (least != nullptr) *least = 0;
   if (greatest != nullptr) *greatest = 0;

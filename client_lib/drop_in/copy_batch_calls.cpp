@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies with hints, one and several. They run in the order of the stream, one after another: what
-// the hints allow, none of them asks for. But a source that may be gone after the call has to be
-// read before it returns. Page-locked and device memory is read when the stream comes to it, so the
-// call waits for that.
+// Copies with hints, single and in batches. They run one after another in stream order; the hints
+// permit more, but do not require it. A source that may be invalid after the call must be read
+// before the call returns. Page-locked and device memory is read when the stream reaches the copy,
+// so the call waits for that.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -22,24 +22,24 @@ constexpr int kAnyTime = 3;
 
 bool IsOrder(int order) { return order >= kInStreamOrder && order <= kAnyTime; }
 
-// The answer to a batch whose copies were answered with `code`. Those before one that failed are on
-// their way.
+// Returns the result of a batch whose copies returned `code`. Copies before a failed one have been
+// submitted.
 Code EndBatch(Code code, bool must_wait, StreamHandle stream) {
-  // A captured copy reads nothing now, whatever was asked for.
+  // A captured copy reads nothing now, regardless of the hints.
   int capture = 0;
   must_wait &= StreamIsCapturing(stream, &capture) == Code::kSuccess && capture == 0;
   const Code waited = must_wait ? StreamSynchronize(stream) : Code::kSuccess;
   return code == Code::kSuccess ? waited : code;
 }
 
-// The bytes of one texel, where an operand is an array; of one element of a pointer's memory.
+// Returns the bytes of one texel of an array operand; 1 for a pointer.
 std::optional<std::size_t> ElementBytes(const Current& current, const CopyOperand& operand) {
   if (operand.type != CopyOperand::kArray) return 1;
   const std::shared_ptr<CudaArray> array = FindArray(current, operand.in.array.array);
   return array == nullptr ? std::nullopt : std::optional(array->texel.bytes());
 }
 
-// A side of the copy, in bytes of rows. False: its sizes make no sense.
+// Converts one side of the copy to bytes and rows. Returns false if its sizes are invalid.
 bool MakeRowSide(const CopyOperand& operand, const CopyExtent& extent, std::size_t element_bytes,
                  CopySide& side) {
   side = {};
@@ -61,7 +61,7 @@ bool MakeRowSide(const CopyOperand& operand, const CopyExtent& extent, std::size
          !__builtin_mul_overflow(memory.row_length, element_bytes, &side.pitch);
 }
 
-// The same copy as cuMemcpy3D takes it.
+// Converts the copy to the form of cuMemcpy3D.
 Code MakeCopy(const CopyOperation& operation, Copy3d& copy) {
   const Current current;
   if (!current.ok()) return current.code();

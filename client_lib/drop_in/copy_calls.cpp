@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies in one, two and three dimensions, between host memory, device memory and arrays. A wrong
-// device address is this call's own error: it never reaches the stream.
+// Copies in one, two and three dimensions between host memory, device memory and arrays. An invalid
+// device address is an error of the call and never reaches the stream.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -20,10 +20,10 @@ namespace {
 
 enum class HostWaits : bool { kNo, kYes };
 
-// One side of a copy: where its first byte is, and how far apart its rows and slices are.
+// One side of a copy: its first byte and the distances between rows and between slices.
 struct Side {
   bool is_device = false;
-  bool is_array = false;  // It lies in an array, as MakeArraySide has seen to.
+  bool is_array = false;  // Inside an array, as checked by MakeArraySide.
   std::uint64_t address = 0;
   std::size_t pitch_bytes = 0;
   std::size_t slice_bytes = 0;
@@ -36,14 +36,14 @@ struct Extent {
   bool is_flat() const { return height == 1 && depth == 1; }
 };
 
-// No program has memory outside of these.
-constexpr std::uint64_t kHostAddressLeast = 65536;  // vm.mmap_min_addr, as it comes.
+// Bounds of the addresses that a program can map.
+constexpr std::uint64_t kHostAddressLeast = 65536;  // Default of vm.mmap_min_addr.
 constexpr std::uint64_t kHostAddressEnd = std::uint64_t{1} << 47;
 
 void* HostPointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }
 std::uint64_t GetAddress(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
-// The product and sum of sizes that a program may have made up; empty when they overflow.
+// Product and sum of untrusted sizes; no value on overflow.
 std::optional<std::size_t> Product(std::size_t a, std::size_t b) {
   std::size_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? std::nullopt : std::optional(product);
@@ -54,7 +54,7 @@ std::optional<std::size_t> Sum(std::optional<std::size_t> a, std::optional<std::
   return sum;
 }
 
-// Bytes from the first to the last that the copy touches.
+// Returns the bytes from the first to the last one accessed.
 std::optional<std::size_t> SpanBytes(const Side& side, const Extent& extent) {
   if (extent.is_flat()) return extent.width_bytes;
   return Sum(Sum(Product(extent.depth - 1, side.slice_bytes),
@@ -73,7 +73,7 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
   if (!bytes) return Code::kInvalidValue;
   if (extent.height > 1 && side.pitch_bytes < extent.width_bytes) return Code::kInvalidValue;
   if (!extent.is_flat() && !side.is_array) {
-    // 0: the device does not say.
+    // 0 if the device does not report it.
     const auto most = AttributeFor(session.client().device(), Attribute::kPitchBytesMax);
     if (most != 0 && side.pitch_bytes > static_cast<std::size_t>(most)) {
       return Reject(Code::kInvalidValue, "copy rejected: pitch of " +
@@ -88,8 +88,8 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
                                *bytes <= kHostAddressEnd - side.address &&
                                !session.virtual_memory().IsReserved(side.address);
     if (!can_be_memory) return Code::kInvalidValue;
-    // Device memory that has been freed; or the program's own, which may lie at such an address.
-    // Or memory that was registered, which the program may have unmapped.
+    // The address may be freed device memory, memory of the program at such an address, or
+    // registered memory that the program has since unmapped.
     const bool is_doubtful = session.addresses().IsAmongDevice(side.address) ||
                              session.addresses().IsRegistered(side.address);
     if (!is_doubtful || IsMapped(side.address, *bytes)) return Code::kSuccess;
@@ -132,14 +132,14 @@ Status CopyPlane(const Stream& stream, const Side& to, const Side& from, const E
   return Status::Ok();
 }
 
-// Page-locked memory is device memory to CUDA, too; copies read and write the program's bytes.
+// CUDA also accepts page-locked memory as device memory; copies access the program's bytes.
 void FindPinned(Session& session, Side& side) {
   if (!side.is_device || side.is_array || !session.addresses().has_had_host()) return;
   const std::optional<Block> block = session.addresses().Find(side.address);
   if (block && block->is_reached_on_demand()) side.is_device = false;
 }
 
-// In mirrored memory the copy uses the device's bytes, even at a host's address.
+// For mirrored memory the copy uses the device's bytes, even for a host address.
 void FindMirror(Session& session, Side& side, bool is_written, MirrorUse& use) {
   if (side.is_array || !session.mirrored().has_any()) return;
   std::shared_ptr<Mirror> mirror = session.addresses().MirrorAt(side.address);
@@ -179,7 +179,7 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
     Status status =
         extent.is_flat() ? CopyPlane(queue, to, from, extent) : CopySlices(queue, to, from, extent);
     if (!status.ok()) return status;
-    // Copies from and to page-locked memory only begin by themselves.
+    // The library only starts copies of page-locked memory and does not wait for them.
     const bool must_wait = waits == HostWaits::kYes && use.is_none() &&
                            (IsPinned(session, to) || IsPinned(session, from));
     return must_wait ? queue.Synchronize() : Status::Ok();
@@ -190,11 +190,11 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
   return code;
 }
 
-// Nodes are put together only where a stream may be captured.
+// Nodes are built only if a stream may be captured.
 bool AnyCaptures() { return Driver::Get().captures.Any(); }
 
-// A copy of a stream that is captured becomes a node, in place of being submitted. Nothing: the
-// stream is not captured, or there is none.
+// Turns the copy of a captured stream into a node. No value if the stream is not captured or does
+// not exist.
 std::optional<Code> Capture(StreamHandle handle, const Copy3d& copy) {
   if (!AnyCaptures()) [[likely]]
     return std::nullopt;
@@ -204,7 +204,7 @@ std::optional<Code> Capture(StreamHandle handle, const Copy3d& copy) {
   return stream.Capture(CopyWork{copy});
 }
 
-// The same for one row. Nodes know rows of memory alone, not those of arrays.
+// As above for one row. Nodes support rows of memory only, not of arrays.
 std::optional<Code> CaptureFlat(StreamHandle stream, const Side& to, const Side& from,
                                 std::size_t bytes) {
   if (!AnyCaptures() || to.is_array || from.is_array) return std::nullopt;
@@ -227,7 +227,8 @@ Code CopyFlat(StreamHandle stream, const Side& to, const Side& from, std::size_t
 Side DeviceSide(DevicePointer address) { return {.is_device = true, .address = address}; }
 Side HostSide(const void* address) { return {.is_device = false, .address = GetAddress(address)}; }
 
-// A pointer of either kind: what no device memory holds is the host's.
+// Returns a side for a pointer of either kind; an address outside all device memory is a host
+// address.
 Side AnySide(DevicePointer address) {
   const Current current;
   if (!current.ok()) return HostSide(nullptr);
@@ -243,12 +244,12 @@ Code CopyAny(DevicePointer destination, DevicePointer source, std::size_t bytes,
   return CopyFlat(stream, AnySide(destination), AnySide(source), bytes, waits);
 }
 
-// [first, first + count) of what an axis has.
+// Returns whether [first, first + count) is within an axis.
 bool IsWithin(std::size_t first, std::size_t count, std::size_t all) {
   return count <= all && first <= all - count;
 }
 
-// Whole texels of an array, none outside of it.
+// Checks that the copy covers whole texels inside the array.
 Code MakeArraySide(const CopySide& request, const Extent& extent, Side& side) {
   const Current current;
   if (!current.ok()) return current.code();
@@ -270,7 +271,7 @@ Code MakeArraySide(const CopySide& request, const Extent& extent, Side& side) {
   return Code::kSuccess;
 }
 
-// Bytes of an array as they follow each other, row after row.
+// Returns a side for bytes of an array in row-major order.
 Code MakeFlatSide(ArrayHandle handle, std::size_t offset, std::size_t bytes, Side& side) {
   const Current current;
   if (!current.ok()) return current.code();
@@ -315,9 +316,9 @@ Code CopyToArray(StreamHandle stream, ArrayHandle to, std::size_t offset, const 
   return code == Code::kSuccess ? CopyFlat(stream, side, from, bytes, waits) : code;
 }
 
-// By cuda.h: a pitch that is specified holds a row with the bytes in front of it, and a height that
-// is specified the rows with those in front of them. Arrays have their own. NVIDIA's driver takes
-// whole rows among the bytes in front: Dr.Jit reaches the parts of its staging memory so.
+// Rules of cuda.h: a given pitch holds the row and the bytes before it, and a given height holds
+// the rows and those before them. Arrays have their own. NVIDIA's driver allows whole rows among
+// the bytes before it, and Dr.Jit relies on that to address parts of its staging memory.
 Code CheckRows(const Copy3d& copy, const CopySide& side, const char* name) {
   if (side.type < MemoryType::kHost || side.type > MemoryType::kUnified) {
     return Reject(Code::kInvalidValue, std::string("copy rejected: the ") + name +

@@ -15,7 +15,7 @@
 
 namespace gpushared::drop_in {
 
-// The channels of a texel.
+// Channels of a texel.
 struct TexelType {
   TexelFormat format = {};
   std::uint32_t channels = 0;
@@ -26,11 +26,11 @@ struct TexelType {
     return format == TexelFormat::kFloat16 || format == TexelFormat::kFloat32;
   }
 };
-// Of a CUarray_format. Nothing for what this library has not: pictures in planes or blocks, three
-// channels.
+// Returns the type for a CUarray_format; no value for unsupported formats: planar and
+// block-compressed images, three channels.
 std::optional<TexelType> GetTexelType(int format, unsigned channels);
 
-// An array: device memory in which rows and slices follow each other without gaps.
+// Array: device memory with contiguous rows and slices.
 //
 // Immutable.
 struct CudaArray {
@@ -39,7 +39,7 @@ struct CudaArray {
   TexelType texel;
   DeviceBuffer memory;
 
-  // Texels along an axis, 1 along what it does not have.
+  // Returns the texels along an axis; 1 for dimensions that the array does not have.
   std::size_t Extent(int axis) const;
   std::size_t row_bytes() const { return Extent(0) * texel.bytes(); }
   std::size_t slice_bytes() const { return Extent(1) * row_bytes(); }

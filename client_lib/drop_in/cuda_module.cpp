@@ -88,7 +88,8 @@ void CudaModule::Add(const std::shared_ptr<Session>& session, Module module) {
       starts_kernels_.store(true, std::memory_order_relaxed);
     }
     if (variable.bytes == 0) continue;
-    // What the program's own memory hides cannot be copied to or from; kernels reach it.
+    // A variable at an address that the program also uses cannot be copied to or from, but kernels
+    // can access it.
     static_cast<void>(session->addresses().Insert(
         {.address = variable.address,
          .bytes = variable.bytes,
@@ -104,7 +105,7 @@ Result<std::shared_ptr<CudaModule>> CudaModule::Load(const std::shared_ptr<Conte
                                                      std::span<const std::byte> image) {
   Result<Module> loaded = context->session().client().LoadModule(image);
   if (!loaded.ok()) return loaded.status();
-  // Not make_shared, here and below: the constructor is private.
+  // Not make_shared, here and below, because the constructor is private.
   const std::shared_ptr<CudaModule> module(new CudaModule({}, /*is_library=*/false));
   module->context_ = context;
   const MutexLock lock(module->mutex_);
@@ -159,7 +160,7 @@ CudaKernel::CudaKernel(std::shared_ptr<CudaModule> of, std::string with_name, Ke
 }
 
 Result<Kernel> CudaKernel::In(const Context& context) const {
-  // Compares owners without counting them: this is on the path of every launch.
+  // Compares owners without touching the reference counts, because every launch comes here.
   const std::shared_ptr<Session>& session = context.shared_session();
   if (!first_session_.owner_before(session) && !session.owner_before(first_session_)) return first_;
   const Result<Module> there = module->In(session);

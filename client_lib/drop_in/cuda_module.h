@@ -21,8 +21,8 @@
 
 namespace gpushared::drop_in {
 
-// The bytes of an image that a program points to without a size: PTX text up to its NUL, a fatbin,
-// the wrapper of one, or an ELF file. Empty when the pointer is null or the size makes no sense.
+// Returns the bytes of an image that a program passes without a size: PTX text up to its NUL, a
+// fatbin, the wrapper of one, or an ELF file. Empty if the pointer is null or the size is invalid.
 std::span<const std::byte> ImageBytes(const void* image);
 
 // A module of one context, or a library, which is loaded into each session that uses it.
@@ -30,10 +30,10 @@ std::span<const std::byte> ImageBytes(const void* image);
 // Thread-safe.
 class CudaModule {
  public:
-  // A module, which belongs to this context.
+  // Loads a module that belongs to this context.
   static Result<std::shared_ptr<CudaModule>> Load(const std::shared_ptr<Context>& context,
                                                   std::span<const std::byte> image);
-  // A library. It is loaded into this session at once.
+  // Loads a library, immediately into this session.
   static Result<std::shared_ptr<CudaModule>> LoadLibrary(const std::shared_ptr<Session>& session,
                                                          std::span<const std::byte> image);
 
@@ -43,16 +43,16 @@ class CudaModule {
 
   bool is_library() const { return is_library_; }
   bool BelongsTo(const Context& context) const;
-  // The handle of the module itself, and those of its kernels that were looked up; null: none.
+  // Handle of the module, and handles of the kernels that were looked up; null if there is none.
   ModuleHandle handle() const { return handle_.load(std::memory_order_relaxed); }
   void set_handle(ModuleHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
   FunctionHandle GetHandle(const std::string& kernel) const;
   void SetHandleOf(const std::string& kernel, FunctionHandle handle);
-  // Whether its kernels start kernels (common/ptx/link/child_kernels.h). Launches of them hold
-  // `children_mutex`, since all write into one queue.
+  // Whether its kernels launch kernels (common/ptx/link/child_kernels.h). Launches of them hold
+  // `children_mutex`, because all of them write to one queue.
   bool starts_kernels() const { return starts_kernels_.load(std::memory_order_relaxed); }
-  Mutex children_mutex;  // Held by one launch of them at a time.
-  // The module in this session; kNotFound in one that it does not belong to.
+  Mutex children_mutex;  // Held by one such launch at a time.
+  // Returns the module in this session; kNotFound if it does not belong to the session.
   Result<Module> In(const std::shared_ptr<Session>& session);
 
  private:
@@ -61,13 +61,13 @@ class CudaModule {
     Module module;
   };
   CudaModule(std::span<const std::byte> image, bool is_library);
-  // Keeps the module, and makes its variables known to the session's address book.
+  // Stores the module and adds its variables to the address book of the session.
   void Add(const std::shared_ptr<Session>& session, Module module) GPUSHARED_REQUIRES(mutex_);
 
   const bool is_library_;
   const std::vector<std::byte> image_;    // Libraries only.
   std::weak_ptr<const Context> context_;  // Modules only.
-  const std::uint64_t variables_id_;      // Address books know its variables by it.
+  const std::uint64_t variables_id_;      // Number of its variables in address books.
   std::atomic<ModuleHandle> handle_{nullptr};
   std::atomic<bool> starts_kernels_{false};
   mutable Mutex mutex_;
@@ -88,14 +88,15 @@ class CudaKernel {
   const std::shared_ptr<CudaModule> module;
   const std::string name;
 
-  // The kernel in this context's session.
+  // Returns the kernel in the session of this context.
   Result<Kernel> In(const Context& context) const;
-  // The kernel in the session where it was looked up. Its facts are the same in all of them.
+  // Returns the kernel in the session in which it was looked up. Its facts are the same in every
+  // session.
   const Kernel& first() const { return first_; }
   // Attributes that the program has set.
   static constexpr int kUnset = std::numeric_limits<int>::min();
   std::array<std::atomic<int>, kAttributesMax> set_attributes;
-  // The launch calls of CUDA 3 have prepared this.
+  // Launch being prepared by the launch calls of CUDA 3.
   struct LegacyLaunch {
     int block[3] = {1, 1, 1};
     unsigned shared_bytes = 0;

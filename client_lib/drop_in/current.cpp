@@ -17,8 +17,8 @@ namespace {
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): each thread has its own.
 thread_local ContextStack* stack_of_this_thread = nullptr;
 
-// Lets go of a thread's contexts when it ends. The main thread keeps its own: static destructors
-// of the program, which may call the driver, run later.
+// Releases the contexts of a thread when it ends. The main thread keeps its contexts, because
+// static destructors of the program run later and may call the driver.
 struct StackReaper {
   ~StackReaper() {
     if (::gettid() != ::getpid()) delete std::exchange(stack_of_this_thread, nullptr);
@@ -138,7 +138,7 @@ bool StreamChoice::is_captured() const {
 Code StreamChoice::Capture(Work work) const {
   Driver& driver = Driver::Get();
   const MutexLock lock(GraphsMutex());
-  // Another thread may have ended the capture since.
+  // Another thread may have ended the capture in the meantime.
   if (driver.captures.Find(*stream_) == nullptr) return Code::kCaptureInvalidated;
   return driver.captures.Add(*stream_, std::move(work));
 }

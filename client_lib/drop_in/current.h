@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What most calls begin with: the calling thread's context, and the stream that a handle names.
+// Prologue of most calls: the context of the calling thread, and the stream of a handle.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_CURRENT_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_CURRENT_H_
@@ -13,7 +13,7 @@
 
 namespace gpushared::drop_in {
 
-// The calling thread's stack of contexts.
+// Stack of contexts of the calling thread.
 //
 // Confined to its thread.
 class ContextStack {
@@ -22,9 +22,9 @@ class ContextStack {
   static ContextStack& Get();
 
   bool empty() const { return entries_.empty(); }
-  // Null when it is empty.
+  // Null if the stack is empty.
   ContextHandle top() const { return entries_.empty() ? nullptr : entries_.back().handle; }
-  // The context behind the top, in its present incarnation; null when it has ended.
+  // Returns the context of the top handle in its current incarnation; null if it has ended.
   const std::shared_ptr<Context>& TopContext();
   Code Push(ContextHandle handle);
   ContextHandle Pop();
@@ -37,21 +37,21 @@ class ContextStack {
   std::vector<Entry> entries_;
 };
 
-// The context of a call that needs one: that of the stream which the call names, else the calling
-// thread's current one.
+// Context of a call that needs one: that of the stream that the call names, otherwise the current
+// context of the calling thread.
 class Current {
  public:
   enum class After : std::uint8_t { kFaultReject, kFaultAllow };
   explicit Current(After after = After::kFaultReject);
 
-  // Why there is none, or the fault that its session has met.
+  // Returns why there is no context, or the fault of its session.
   Code code() const { return code_; }
   bool ok() const { return code_ == Code::kSuccess; }
   // The following require ok().
   Context& operator*() const { return **context_; }
   Context* operator->() const { return context_->get(); }
   const std::shared_ptr<Context>& shared() const { return *context_; }
-  // The number of a status of this context's session.
+  // Returns the driver's error code for a status of this context's session.
   Code GetCode(const Status& status) const { return (*context_)->session().GetCode(status); }
 
  private:
@@ -59,11 +59,11 @@ class Current {
   Code code_ = Code::kSuccess;
 };
 
-// An array in the memory of this context's session; null for any other handle.
+// Returns an array in the memory of this context's session; null for any other handle.
 std::shared_ptr<CudaArray> FindArray(const Current& current, ArrayHandle handle);
 
-// The length of one submission to a stream: orders it, then counts it. Waits for functions of the
-// program that come before it.
+// Scope of one submission to a stream: orders it, then counts it. Waits for host functions of the
+// program that precede it.
 class Submission {
  public:
   explicit Submission(CudaStream& stream);
@@ -71,7 +71,7 @@ class Submission {
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;
 
-  // The status of `submit`, a call that takes the stream.
+  // Returns the status of `submit`, a call that takes the stream.
   template <typename Submit>
   Status Run(const Submit& submit) const {
     return order_.ok() ? submit(stream_.stream()) : order_;
@@ -82,7 +82,7 @@ class Submission {
   const Status order_;
 };
 
-// The stream that a handle names, in this context when it is one of the default streams.
+// Stream of a handle; for a default stream, that of this context.
 class StreamChoice {
  public:
   StreamChoice(const Current& current, StreamHandle handle);
@@ -94,28 +94,29 @@ class StreamChoice {
   CudaStream& operator*() const { return *stream_; }
   CudaStream* operator->() const { return stream_.get(); }
 
-  // The stream's commands become nodes of a graph.
+  // Whether commands of the stream become nodes of a graph.
   bool is_captured() const;
   // Requires is_captured().
   Code Capture(Work work) const;
 
-  // Whether commands may be submitted now: never to a stream that is captured.
+  // Returns whether commands may be submitted now, which is never the case for a captured stream.
   Code Allowed() const {
     if (!ok() || !Driver::Get().captures.Any()) [[likely]]
       return code_;
     return AllowedBesideCaptures();
   }
 
-  // Submits what `submit` puts on the stream. `use`: of the mirrored memory of its session.
+  // Submits the commands that `submit` puts on the stream. `use` is the mirrored memory of the
+  // session that they access.
   template <typename Submit>
   Code Run(const Submit& submit, const MirrorUse& use = {}) const {
     const Code code = Allowed();
     return code == Code::kSuccess ? stream_->context().session().GetCode(Put(submit, use)) : code;
   }
-  // The same for what also waits.
+  // As Run, and waits for the commands.
   template <typename Submit>
   Code RunAndWait(const Submit& submit, const MirrorUse& use = {}) const {
-    // What mirrored memory gets is not waited for under its lock.
+    // The wait is outside of Run, because mirrored memory must not be awaited under its lock.
     if (!use.is_none()) {
       const Code code = Run(submit, use);
       return code == Code::kSuccess ? Synchronize() : code;
@@ -123,7 +124,7 @@ class StreamChoice {
     const Code code = Allowed();
     return code == Code::kSuccess ? stream_->context().session().AfterWork(Put(submit, use)) : code;
   }
-  // Asks about what is on the stream, or waits for it.
+  // Queries the work on the stream, or waits for it.
   template <typename Question>
   Code Ask(const Question& question) const {
     if (const Code code = Allowed(); code != Code::kSuccess) return code;
@@ -150,7 +151,7 @@ class StreamChoice {
   Code code_ = Code::kSuccess;
 };
 
-// The answer to a call that could spoil a capture of this thread, or of another one.
+// Returns the error of a call that could invalidate a capture of this or another thread.
 Code RejectWhileCapturing();
 
 }  // namespace gpushared::drop_in

@@ -6,11 +6,11 @@
 
 namespace gpushared::drop_in {
 
-// Which stream a null handle, or a call without one, means. Each function that submits work is
+// Stream of a null handle and of calls without a handle. Each function that submits work is
 // exported in both forms.
 enum class DefaultStream : std::uint8_t { kLegacy, kPerThread };
 
-// The calling thread's form, for the length of one call.
+// Sets the form for the calling thread for the duration of one call.
 class DefaultStreamScope {
  public:
   explicit DefaultStreamScope(DefaultStream meant) : before_(current_) { current_ = meant; }

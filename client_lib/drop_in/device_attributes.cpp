@@ -7,15 +7,16 @@
 namespace gpushared::drop_in {
 namespace {
 
-// The last number that CUDA 13.5 gives to an attribute.
+// Highest attribute number of CUDA 13.5.
 constexpr int kAttributeLast = 161;
 
 int Clamped(std::uint64_t value) {
   return static_cast<int>(std::min<std::uint64_t>(value, std::numeric_limits<int>::max()));
 }
 
-// Facts about the hardware. What a driver adds to it (memory shared at one time, sharing between
-// processes) is not passed on: this library does not have it.
+// Returns whether an attribute is a fact about the hardware. Features that a driver adds
+// (concurrent managed access, sharing between processes) are not passed on, because this library
+// does not implement them.
 bool IsPassedOn(Attribute id) {
   switch (id) {
     case Attribute::kConstantBytes:
@@ -91,10 +92,10 @@ int AttributeFor(const DeviceProperties& device, Attribute id) {
       return Clamped(device.shared_bytes_per_block_max);
     case Attribute::kMultiprocessors:
       return std::max(Clamped(device.multiprocessors), 1);
-    // The same on every device there is.
+    // The same on every existing device.
     case Attribute::kWarpThreads:
       return 32;
-    // This library does all of these.
+    // Implemented by this library.
     case Attribute::kMapHostMemory:
     case Attribute::kManagedMemory:
     case Attribute::kUnifiedAddressing:

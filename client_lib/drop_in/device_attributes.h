@@ -10,10 +10,10 @@ namespace gpushared::drop_in {
 
 using Attribute = device::cuda::DeviceAttribute;
 
-// What a program is told: of the hardware what the server tells, of the driver what this library
-// does. Zero for everything else. Never negative.
+// Returns an attribute: hardware attributes as reported by the server, driver attributes according
+// to this library, 0 for all others. Never negative.
 int AttributeFor(const DeviceProperties& device, Attribute id);
-// The same for any number; kInvalidValue for one that CUDA does not know.
+// As above for any number; kInvalidValue if CUDA does not define it.
 Code AttributeFor(const DeviceProperties& device, int id, int& value);
 
 }  // namespace gpushared::drop_in

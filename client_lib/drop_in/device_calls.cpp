@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices: which there are and what they are.
+// Devices and their properties.
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Runs `answer` with the device's properties.
+// Calls `answer` with the properties of the device.
 template <typename Answer>
 Code Ask(int ordinal, const Answer& answer) {
   Driver& driver = Driver::Get();
@@ -24,12 +24,12 @@ Code Ask(int ordinal, const Answer& answer) {
   return Code::kSuccess;
 }
 
-// As drivers do: cut off, and always ended by a NUL.
+// Truncates the text and always ends it with a NUL, as drivers do.
 void CopyText(const std::string& text, char* to, int bytes) {
   to[text.copy(to, static_cast<std::size_t>(bytes) - 1)] = '\0';
 }
 
-// No bus holds these devices; the domain that a machine does not use keeps them apart.
+// The devices are on no bus, so their ids have a domain that no machine uses.
 constexpr unsigned kPciDomainOfOurs = 0xffff;
 std::string PciBusId(int ordinal) {
   std::array<char, 32> text{};
@@ -71,7 +71,7 @@ Code DeviceTotalMem(std::size_t* bytes, int ordinal) {
 
 namespace {
 
-// A session knows better than its device: contained kernels are kept from such memory.
+// Determined by the session rather than the device, because contained clients have no such memory.
 int HasVirtualMemory(int ordinal) {
   const std::shared_ptr<Session> session = Driver::Get().DeviceAt(ordinal)->LiveSession();
   return session == nullptr || session->client().mapping_area().bytes != 0 ? 1 : 0;

@@ -24,7 +24,7 @@ Uuid DeviceUuid(const DeviceProperties& device) {
 }
 
 Result<std::vector<DeviceProperties>> ListDevices() {
-  // A variable that makes no sense is rejected before a session needs it.
+  // An invalid variable is rejected here, before a session needs it.
   const client::Environment environment;
   ClientOptions options;
   if (Status status = environment.Apply(options); !status.ok()) return status;

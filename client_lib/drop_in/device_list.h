@@ -11,12 +11,12 @@
 
 namespace gpushared::drop_in {
 
-// The devices that this program may use: the server's, as CUDA_VISIBLE_DEVICES and
-// GPUSHARED_DEVICE choose from them. Holds no session afterwards.
+// Returns the devices that this program may use: those of the server that CUDA_VISIBLE_DEVICES and
+// GPUSHARED_DEVICE select. Holds no session afterwards.
 Result<std::vector<DeviceProperties>> ListDevices();
 
-// The device's own UUID, or a number that stands for the device of this name: the same in every
-// process and at any time.
+// Returns the device's UUID, or a number derived from its name that is the same in every process at
+// any time.
 Uuid DeviceUuid(const DeviceProperties& device);
 
 }  // namespace gpushared::drop_in

@@ -10,12 +10,12 @@ namespace gpushared::drop_in {
 namespace {
 
 constexpr std::string_view kArchiveMagic = "!<arch>\n";
-// A member's header, which has a name and a decimal size in columns of spaces.
+// Header of a member: a name and a decimal size in columns padded with spaces.
 constexpr std::size_t kHeaderBytes = 60;
 constexpr std::size_t kNameBytes = 16;
 constexpr std::size_t kSizeOffset = 48;
 constexpr std::size_t kSizeBytes = 10;
-// Members without a name of their own: the index of symbols, and names too long for a header.
+// Special members: the symbol index and the table of long names.
 constexpr std::string_view kSymbolIndex = "/";
 constexpr std::string_view kLongNames = "//";
 constexpr std::string_view kFirstLongName = "/0";
@@ -44,7 +44,7 @@ bool IsDeviceRuntimeArchive(std::string_view bytes) {
     } else if (name != kSymbolIndex) {
       return false;
     }
-    bytes.remove_prefix(std::min(bytes.size(), size + size % 2));  // Members begin at even places.
+    bytes.remove_prefix(std::min(bytes.size(), size + size % 2));  // Members begin at even offsets.
   }
   return is_named && members == 1;
 }

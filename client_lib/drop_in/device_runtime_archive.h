@@ -6,8 +6,9 @@
 
 namespace gpushared::drop_in {
 
-// Whether `bytes` are libcudadevrt.a of some toolkit: an ar archive of one member,
-// cuda_device_runtime.o. It holds machine code only; the linker of PTX has functions in its place.
+// Returns whether `bytes` are libcudadevrt.a of any toolkit: an ar archive with the single member
+// cuda_device_runtime.o. The archive has only machine code, so the PTX linker provides its
+// functions.
 bool IsDeviceRuntimeArchive(std::string_view bytes);
 
 }  // namespace gpushared::drop_in

@@ -68,7 +68,7 @@ void Driver::EndContext(const std::shared_ptr<Context>& context) {
 
 Code CudaDevice::Sound(std::shared_ptr<Session>& session) {
   session = session_.lock();
-  // A fault, or a server that is gone, ends the contexts that saw it, not those that come after.
+  // A fault, or the end of the server, ends the contexts that observed it, but not later ones.
   if (session != nullptr && session->sticky() == Code::kSuccess &&
       session->client().status().ok()) {
     return Code::kSuccess;
@@ -77,7 +77,7 @@ Code CudaDevice::Sound(std::shared_ptr<Session>& session) {
   if (!opened.ok()) return ConnectCode(opened.status());
   session = std::move(*opened);
   session_ = session;
-  // Nobody needs what waits for a context any more.
+  // The session is owned by a context now.
   without_context_ = nullptr;
   return Code::kSuccess;
 }
@@ -152,7 +152,7 @@ Code CudaDevice::StartPrimary() {
 void CudaDevice::EndPrimary() {
   Driver& driver = Driver::Get();
   driver.EndContext(primary_);
-  // The handle stays. With the context behind it, the session would stay, too.
+  // The handle remains valid but must not keep the context, which would keep the session.
   driver.contexts.Replace(primary_handle_, Context::Ended(ordinal_));
   primary_ = nullptr;
 }
@@ -178,7 +178,7 @@ Code CudaDevice::ResetPrimary() {
   const MutexLock lock(primary_mutex_);
   if (primary_ == nullptr) return Code::kSuccess;
   EndPrimary();
-  // Whoever retained it goes on with a fresh one.
+  // Owners of the primary context continue with a new incarnation.
   return retained_ == 0 ? Code::kSuccess : StartPrimary();
 }
 

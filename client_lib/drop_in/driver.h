@@ -27,18 +27,18 @@
 
 namespace gpushared::drop_in {
 
-// An event as the program sees it. Belongs to its context.
+// Event of the program. Belongs to its context.
 struct CudaEvent {
   std::shared_ptr<Context> context;
   Event event;
   bool has_timing = false;
   std::atomic<bool> is_recorded{false};
-  // Recorded last in a stream that was captured: it stands in a graph, at `captured`.
+  // Set if the last record was in a captured stream; the event is then at `captured` in a graph.
   std::atomic<bool> is_captured{false};
   CapturePoint captured GPUSHARED_GUARDED_BY(GraphsMutex());
 };
 
-// A link of images. Needs no context.
+// Link of several images. Needs no context.
 struct CudaLink {
   struct Parts {
     JitLog log;
@@ -48,31 +48,31 @@ struct CudaLink {
   Parts parts GPUSHARED_GUARDED_BY(mutex);
 };
 
-// Where memory comes from that is allocated in the order of a stream: the default pool, which is
-// there for ever, or the one that the program has put in its place.
+// Source of stream-ordered memory of one place: the default pool, which always exists, or the pool
+// that the program has set instead.
 //
 // Thread-safe.
 class PoolChoice {
  public:
-  // `ordinal`: of the device, or MemoryPool::kHost.
+  // `ordinal` is that of the device, or MemoryPool::kHost.
   explicit PoolChoice(int ordinal) : ordinal_(ordinal) {}
 
   int ordinal() const { return ordinal_; }
-  // The next two are null when there is no room for the default one.
+  // Return the default pool and the current pool; null if no handle is left for the default pool.
   std::shared_ptr<MemoryPool> Default();
   std::shared_ptr<MemoryPool> Now();
   void Set(std::shared_ptr<MemoryPool> pool);
-  // The program has let go of a pool that may be the one in its place.
+  // Restores the default pool if `pool`, which the program has destroyed, is the current one.
   void Forget(const std::shared_ptr<MemoryPool>& pool);
 
  private:
   const int ordinal_;
   Mutex mutex_;
   std::shared_ptr<MemoryPool> default_ GPUSHARED_GUARDED_BY(mutex_);
-  std::shared_ptr<MemoryPool> set_ GPUSHARED_GUARDED_BY(mutex_);  // Null: the default one.
+  std::shared_ptr<MemoryPool> set_ GPUSHARED_GUARDED_BY(mutex_);  // Null: the default pool.
 };
 
-// One device that the program may use, by its ordinal.
+// One device that the program may use, identified by its ordinal.
 //
 // Thread-safe.
 class CudaDevice {
@@ -85,17 +85,16 @@ class CudaDevice {
   int ordinal() const { return ordinal_; }
   const DeviceProperties& properties() const { return properties_; }
 
-  // A new context over the session that the device's other contexts share.
+  // Creates a context that shares the session of the device's other contexts.
   Code NewContext(unsigned flags, std::shared_ptr<Context>& made);
 
-  // The session of the device's contexts; null when it has none.
+  // Returns the session of the device's contexts; null if it has none.
   std::shared_ptr<Session> LiveSession();
-  // The same for what needs a session and no context, such as a library. It begins now if there is
-  // none; the next context shares it.
+  // Returns the session for objects that need no context, such as libraries. Opens one if
+  // necessary; the next context then shares it.
   Code AnySession(std::shared_ptr<Session>& session);
 
-  // The primary context: one handle for ever, behind which an incarnation lives while it is
-  // retained.
+  // The primary context: a permanent handle, whose current incarnation exists while it is retained.
   Code RetainPrimary(ContextHandle& handle);
   Code ReleasePrimary();
   Code ResetPrimary();
@@ -104,7 +103,7 @@ class CudaDevice {
   bool IsPrimary(ContextHandle handle);
 
  private:
-  // A session that has met no fault: the one there is, or a new one.
+  // Returns a session without a fault: the existing one or a new one.
   Code Sound(std::shared_ptr<Session>& session) GPUSHARED_REQUIRES(session_mutex_);
   Code StartPrimary() GPUSHARED_REQUIRES(primary_mutex_);
   void EndPrimary() GPUSHARED_REQUIRES(primary_mutex_);
@@ -114,7 +113,7 @@ class CudaDevice {
 
   Mutex session_mutex_;
   std::weak_ptr<Session> session_ GPUSHARED_GUARDED_BY(session_mutex_);
-  // Keeps a session that began without a context until there is one.
+  // Keeps a session that was opened without a context until there is one.
   std::shared_ptr<Session> without_context_ GPUSHARED_GUARDED_BY(session_mutex_);
 
   Mutex primary_mutex_;
@@ -124,8 +123,8 @@ class CudaDevice {
   unsigned retained_ GPUSHARED_GUARDED_BY(primary_mutex_) = 0;
 };
 
-// The drop-in's state in this process. It is never destroyed: programs call the driver from their
-// own last destructors.
+// State of the drop-in in this process. Never destroyed, because programs call the driver from
+// their last destructors.
 //
 // Thread-safe.
 class Driver {
@@ -134,24 +133,25 @@ class Driver {
 
   // Forwards all calls to the installed driver.
   using TakeOver = Result<NativeDriver> (*)();
-  // Asks the server for its devices; a failed attempt may be repeated. Where no server answers and
-  // the environment says so, the installed driver takes over for good.
+  // Asks the server for its devices. May be repeated after a failure. If no server answers and the
+  // environment allows it, the installed driver takes over for the rest of the process.
   Code Init(TakeOver take_over);
-  // Success, or that Init has not succeeded in this process: a forked child's driver is not there.
+  // Returns success, or kNotInitialized if Init has not succeeded in this process. A forked child
+  // has no driver.
   Code Ready() const {
-    // Acquire, pairs with Init: the devices are there.
+    // Acquire: pairs with the release in Init, so that the devices are visible.
     return is_ready_.load(std::memory_order_acquire) && guard_->InOwner() ? Code::kSuccess
                                                                           : Code::kNotInitialized;
   }
   // The next two require Ready().
   int device_count() const { return static_cast<int>(devices_.size()); }
-  CudaDevice* DeviceAt(int ordinal) {  // Null: there is none.
+  CudaDevice* DeviceAt(int ordinal) {  // Null if there is none.
     return ordinal < 0 || ordinal >= device_count()
                ? nullptr
                : devices_[static_cast<std::size_t>(ordinal)].get();
   }
 
-  // Ends a context and everything that belongs to it.
+  // Ends a context and all objects that belong to it.
   void EndContext(const std::shared_ptr<Context>& context);
 
   HandleTable<Context, ContextHandle, HandleKind::kContext> contexts;
@@ -164,7 +164,7 @@ class Driver {
   HandleTable<MemoryPool, PoolHandle, HandleKind::kPool> pools;
   PoolChoice host_pools{MemoryPool::kHost};
 
-  // GraphsMutex guards what these handles stand for.
+  // GraphsMutex guards the objects of these handles.
   HandleTable<Graph, GraphHandle, HandleKind::kGraph> graphs;
   HandleTable<GraphNode, GraphNodeHandle, HandleKind::kGraphNode> graph_nodes;
   HandleTable<GraphExec, GraphExecHandle, HandleKind::kGraphExec> graph_execs;
@@ -176,9 +176,10 @@ class Driver {
   Code GoNative(TakeOver take_over) GPUSHARED_REQUIRES(init_mutex_);
 
   Mutex init_mutex_;
-  std::optional<NativeDriver> native_ GPUSHARED_GUARDED_BY(init_mutex_);  // It has taken over.
+  // Set once it has taken over.
+  std::optional<NativeDriver> native_ GPUSHARED_GUARDED_BY(init_mutex_);
   std::atomic<bool> is_ready_{false};
-  // Constant once is_ready_ says so.
+  // Constant once is_ready_ is set.
   std::optional<client::ForkGuard> guard_;
   std::vector<std::unique_ptr<CudaDevice>> devices_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver as a whole: beginning, version, look-up of functions, texts of errors, profiler.
+// The driver as a whole: initialization, version, function lookup, error texts, profiler.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -23,13 +23,13 @@ constexpr std::uint64_t kProcDefault = 0;
 constexpr std::uint64_t kProcLegacyStream = 1;
 constexpr std::uint64_t kProcPerThreadStream = 2;
 
-// Begin the numbers of the tables without which NVIDIA's runtime (6bd5fb6c-5bf4-e74a) and cuFFT,
-// which has none of it (21318c60-9714-3248), fail. Not all of them stands here: `gpusharedctl
-// doctor` knows files that ask for them by the whole numbers.
+// First halves of the ids of the tables without which NVIDIA's runtime (6bd5fb6c-5bf4-e74a) and
+// cuFFT (21318c60-9714-3248), which does not contain it, fail. Deliberately incomplete, because
+// `gpusharedctl doctor` recognizes files that request these tables by their complete ids.
 constexpr std::array<std::uint64_t, 2> kNeededTables = {0x4ae7f45b6cfbd56b, 0x48321497608c3121};
 
-// The newest form of the function that a program written for `version` can call. Functions that
-// know no default stream have one form only.
+// Returns the newest form of the function that a program written for `version` can call. Functions
+// without a default stream have a single form.
 const Function* FindFunction(std::string_view name, int version, DefaultStream stream,
                              bool& is_known) {
   const Function* best = nullptr;
@@ -72,7 +72,7 @@ Code GetProcAddressV2(const char* name, void** function, int version, std::uint6
   bool is_known = false;
   const Function* const found = FindFunction(name, version, stream, is_known);
   *function = found == nullptr ? nullptr : found->address;
-  // No function is an answer, too. Programs then look for it by dlsym, or do without it.
+  // A missing function is a valid result: programs then use dlsym or do without it.
   if (result == nullptr) return Code::kSuccess;
   *result = found != nullptr ? ProcAddressResult::kFound
             : is_known       ? ProcAddressResult::kVersionNotSufficient
@@ -85,9 +85,9 @@ Code GetProcAddress(const char* name, void** function, int version, std::uint64_
   return code == Code::kSuccess && *function == nullptr ? Code::kNotFound : code;
 }
 
-// By these tables NVIDIA's own libraries make the driver prove that it is NVIDIA's. We are not,
-// and do not claim to be.
-// No private table is here. Some are asked for by programs that do without.
+// NVIDIA's libraries use these tables to verify that the driver is NVIDIA's, which this library
+// does not claim to be. It has no private tables; some programs that request one also work without
+// it.
 Code GetExportTable(const void** table, const Uuid* id) {
   if (AnyNull(table, id)) return Code::kInvalidValue;
   *table = nullptr;
@@ -113,7 +113,7 @@ Code GetErrorString(Code code, const char** text) {
   return device::cuda::ReportText(code, &device::cuda::ErrorText::text, text);
 }
 
-// Nothing is profiled; programs bracket their work with these.
+// Nothing is profiled; programs only bracket their work with these calls.
 Code ProfilerInitialize(const char*, const char*, int) { return Code::kSuccess; }
 Code ProfilerStart() { return Code::kSuccess; }
 Code ProfilerStop() { return Code::kSuccess; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's interface as the drop-in needs it: the server's declarations, and more of the same.
-// tests/drop_in/driver_abi_test.cpp compares every one of them with the real header. They stay ours
-// beside it, because a program may hand us any number where cuda.h has an enumeration: such a field
-// is an int here, since C++ leaves undefined what reading it as that enumeration gives.
+// Driver interface types for the drop-in: the declarations of the server, and further ones in the
+// same style. tests/drop_in/driver_abi_test.cpp compares each with the real header. cuda.h itself
+// is not used, because a program may pass any number where cuda.h has an enumeration, and reading
+// it as that enumeration is undefined in C++; such fields are ints here.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_TYPES_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_TYPES_H_
@@ -33,7 +33,7 @@ using device::cuda::MemoryType;
 using device::cuda::ProcAddressResult;
 using device::cuda::Uuid;
 
-// What programs hold. Nothing of ours lies behind the pointers; see handle_table.h.
+// Handles of programs. The pointers are not addresses; see handle_table.h.
 using ContextHandle = device::cuda::Context;
 using StreamHandle = device::cuda::Stream;
 using EventHandle = device::cuda::Event;
@@ -48,15 +48,16 @@ using LibraryHandle = struct LibraryTarget*;
 using LinkHandle = struct LinkTarget*;
 using PoolHandle = struct PoolTarget*;
 using UserObjectHandle = struct UserObjectTarget*;
-using AllocationHandle = struct AllocationTarget*;  // To programs a number: 64 bits.
+using AllocationHandle = struct AllocationTarget*;  // Programs see it as a 64-bit number.
 
 using DevicePointer = std::uint64_t;  // CUdeviceptr.
-using TextureHandle = std::uint64_t;  // CUtexObject and CUsurfObject: where its record lies.
+using TextureHandle = std::uint64_t;  // CUtexObject and CUsurfObject: the address of the record.
 
-// Memory from this size on is zero when it is allocated, as a driver's pages are.
+// Allocations of at least this size are zeroed, as a driver's pages are.
 inline constexpr std::size_t kLargeBytes = std::size_t{2} << 20;
 
-// Streams that exist in every context. A null handle means one of them, by the call's form.
+// Streams that exist in every context. A null handle means one of them, depending on the form of
+// the call.
 inline StreamHandle LegacyStream() { return reinterpret_cast<StreamHandle>(1); }
 inline StreamHandle PerThreadStream() { return reinterpret_cast<StreamHandle>(2); }
 
@@ -72,7 +73,7 @@ struct CopyHints {
 };
 static_assert(sizeof(CopyHints) == 24);
 
-// CUextent3D, in texels, or in bytes where no array is copied.
+// CUextent3D, in texels, or in bytes if no array is copied.
 struct CopyExtent {
   std::size_t width, height, depth;
 };
@@ -86,7 +87,7 @@ struct CopyOperand {
   union {
     struct {
       DevicePointer address;
-      std::size_t row_length, layer_height;  // 0: as the extent.
+      std::size_t row_length, layer_height;  // 0: the same as the extent.
       MemoryLocation location;
     } memory;
     struct {
@@ -109,7 +110,7 @@ static_assert(sizeof(CopyOperation) == 112);
 
 // CUDA_ARRAY_DESCRIPTOR.
 struct ArrayShape {
-  std::size_t width, height;  // Texels; an array of one dimension has height 0.
+  std::size_t width, height;  // Texels; the height of a one-dimensional array is 0.
   int format;
   unsigned channels;
 };
@@ -117,16 +118,16 @@ static_assert(sizeof(ArrayShape) == 24);
 
 // CUDA_ARRAY3D_DESCRIPTOR.
 struct ArrayShape3d {
-  std::size_t width, height, depth;  // Texels; 0 along what it does not have.
+  std::size_t width, height, depth;  // Texels; 0 for dimensions that the array does not have.
   int format;
   unsigned channels;
   unsigned flags;
 };
 static_assert(sizeof(ArrayShape3d) == 40);
 inline constexpr unsigned kArrayForSurfaces = 0x02;
-inline constexpr unsigned kArrayFlags = 0x1ff;  // All that there are.
+inline constexpr unsigned kArrayFlags = 0x1ff;  // All flags that exist.
 
-// CUDA_RESOURCE_DESC: where the texels of a texture or surface lie.
+// CUDA_RESOURCE_DESC: location of the texels of a texture or surface.
 struct TextureResource {
   enum Type : int { kArray = 0, kMipmappedArray = 1, kLinear = 2, kPitched = 3 };
   struct Linear {
@@ -153,7 +154,7 @@ struct TextureResource {
 };
 static_assert(sizeof(TextureResource) == 144);
 
-// CUDA_TEXTURE_DESC: how a texture is sampled. Its modes have TextureRecord's numbers.
+// CUDA_TEXTURE_DESC: how a texture is sampled. The modes have the numbers of TextureRecord.
 struct TextureMode {
   int address_modes[3];
   int filter;
@@ -168,7 +169,7 @@ static_assert(sizeof(TextureMode) == 104);
 inline constexpr unsigned kReadAsInteger = 0x01;
 inline constexpr unsigned kNormalisedCoordinates = 0x02;
 inline constexpr unsigned kNoTrilinearShortcut = 0x20;
-inline constexpr unsigned kTextureFlags = 0x73;  // All that there are.
+inline constexpr unsigned kTextureFlags = 0x73;  // All flags that exist.
 
 // CUDA_RESOURCE_VIEW_DESC.
 struct TextureView {
@@ -226,7 +227,7 @@ struct KernelNodeParametersV1 {
 };
 struct KernelNodeParameters {
   KernelNodeParametersV1 launch;
-  KernelHandle kernel;  // Where there is no function.
+  KernelHandle kernel;  // Used if there is no function.
   ContextHandle context;
 };
 static_assert(sizeof(KernelNodeParameters) == 72);
@@ -252,7 +253,7 @@ struct MemoryNodeParameters {
   const AccessDescription* access;
   std::size_t access_count;
   std::size_t bytes;
-  DevicePointer address;  // The answer.
+  DevicePointer address;  // Output.
 };
 static_assert(sizeof(MemoryNodeParameters) == 120);
 
@@ -269,7 +270,7 @@ struct NodeParameters {
     long long reserved1[29];
     KernelNodeParameters kernel;
     CopyNodeParameters copy;
-    FillNodeParameters fill;  // A context follows.
+    FillNodeParameters fill;  // Followed by a context.
     HostNodeParameters host;
     ChildNodeParameters child;
     EventHandle event;

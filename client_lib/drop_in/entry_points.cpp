@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every exported symbol is one jump through a table of calls. A call runs the handler that
-// functions.inc names, with the default stream of its form, and in the context of the stream that
-// it is given; no exception passes it.
+// Every exported symbol is one jump through a table of calls. A call runs the handler named by
+// functions.inc, with the default stream of its form and in the context of the stream that it
+// receives. No exception leaves it.
 #include "client_lib/drop_in/entry_points.h"
 
 #include <sys/mman.h>
@@ -23,7 +23,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// The handler of functions that are exported and do nothing.
+// Handler of functions that are exported but not implemented.
 struct Missing {};
 constexpr Missing kMissing;
 constexpr DefaultStream kLegacy = DefaultStream::kLegacy;
@@ -35,7 +35,7 @@ constexpr std::string_view kSymbols[] = {
 #undef GPUSHARED_FUNCTION
 };
 
-// A program that asks in a loop gets one line.
+// Logs once per function, because programs may call it in a loop.
 Code SayMissing(FunctionIndex index) {
   static std::array<std::atomic<bool>, kFunctionCount> said;
   if (IsLogging() && !said[index].exchange(true, std::memory_order_relaxed)) {
@@ -45,7 +45,7 @@ Code SayMissing(FunctionIndex index) {
   return Code::kNotSupported;
 }
 
-// Waiting programs ask again and again; that is no failure.
+// Not ready is not a failure: waiting programs query repeatedly.
 void SayFailed(FunctionIndex index, Code code) {
   const std::string sentence = TakeSentence();
   if (code == Code::kNotReady) return;
@@ -53,7 +53,7 @@ void SayFailed(FunctionIndex index, Code code) {
           (sentence.empty() ? "" : ": ") + sentence);
 }
 
-// The first stream among a call's arguments; null: there is none.
+// Returns the first stream among the arguments of a call; null if there is none.
 constexpr StreamHandle StreamAmong() { return nullptr; }
 template <typename First, typename... Rest>
 StreamHandle StreamAmong(First first, Rest... rest) {
@@ -95,8 +95,8 @@ struct Call<kHandler, kStream, kIndex> {
 
 extern "C" {
 
-// Read by the jumps below, which the linker binds here: no other library can take the place.
-// Pages that are read-only once the loader is done: RedirectCalls alone opens them.
+// Read by the jumps below. Hidden, so that no other library can replace it. Its pages are read-only
+// once the loader has finished; only RedirectCalls makes them writable.
 [[gnu::visibility("hidden")]] extern const void* gpushared_drop_in_calls[];
 [[gnu::used,
   gnu::section(".data.rel.ro.gpushared_drop_in_calls")]] const void* gpushared_drop_in_calls[] = {
@@ -115,8 +115,8 @@ extern "C" {
 
 }  // extern "C"
 
-// One text, since a compiler may change the order of several. The macro keeps it within the 65,536
-// characters that every compiler takes.
+// A single asm statement, because the compiler may reorder several. The macro keeps it below the
+// 65,536 characters that every compiler accepts.
 asm(R"(
 .macro gpushared_entry name
   .p2align 4
@@ -146,8 +146,8 @@ bool RedirectCalls(const std::function<const void*(std::size_t index)>& target) 
   void* const pages = reinterpret_cast<void*>(begin);
   if (::mprotect(pages, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
   for (std::size_t i = 0; i < kFunctionCount; ++i) {
-    // Other threads jump meanwhile: each finds the one or the other. Release: who finds this one
-    // finds what the caller wrote for it.
+    // Other threads may jump in the meantime and find either target. Release: a thread that finds
+    // the new target also finds what the caller wrote for it.
     __atomic_store_n(&gpushared_drop_in_calls[i], target(i), __ATOMIC_RELEASE);
   }
   ::mprotect(pages, end - begin, PROT_READ);

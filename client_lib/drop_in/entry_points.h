@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The symbols that programs link to, and their table.
+// Exported symbols and their table.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_ENTRY_POINTS_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_ENTRY_POINTS_H_
@@ -13,23 +13,23 @@
 
 namespace gpushared::drop_in {
 
-// The newest CUDA release whose functions are in functions.inc; what cuDriverGetVersion says.
+// Newest CUDA release whose functions are in functions.inc; reported by cuDriverGetVersion.
 inline constexpr int kDriverVersion = 13050;
 
 struct Function {
-  std::string_view name;  // For cuGetProcAddress.
-  int version;            // The first CUDA release with this form, 1000 * major + 10 * minor.
+  std::string_view name;  // As passed to cuGetProcAddress.
+  int version;            // First CUDA release with this form, 1000 * major + 10 * minor.
   std::string_view symbol;
   DefaultStream default_stream;
   bool is_implemented;
   void* address;
 };
 
-// All of them, by name, then by version.
+// Returns all functions, by name, then by version.
 std::span<const Function> Functions();
 
-// From now on every symbol's jump leads to what `target` returns for its place in Functions(). On
-// false, nothing has changed, since the table cannot be written.
+// Makes the jump of every symbol lead to `target`(index in Functions()). Returns false, without any
+// effect, if the table cannot be written.
 bool RedirectCalls(const std::function<const void*(std::size_t index)>& target);
 
 }  // namespace gpushared::drop_in

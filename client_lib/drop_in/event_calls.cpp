@@ -14,9 +14,9 @@ namespace {
 constexpr unsigned kBlockingSync = device::cuda::kEventBlockingSync;
 constexpr unsigned kDisableTiming = device::cuda::kEventDisableTiming;
 constexpr unsigned kInterprocess = 0x4;
-constexpr unsigned kExternal = 1;  // Of a record: a captured stream gets a node for it.
+constexpr unsigned kExternal = 1;  // For records: a captured stream gets a node.
 
-// The event behind the handle. Needs no current context.
+// Returns the event of a handle. Needs no current context.
 Code FindEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
   event = Driver::Get().events.Find(handle);
@@ -24,14 +24,14 @@ Code FindEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
   return event->context->session().sticky();
 }
 
-// The same for an event that must stand in a stream, not in a graph.
+// As FindEvent, for an event that was recorded in a stream and not in a graph.
 Code FindRecordedEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
   const Code code = FindEvent(handle, event);
   if (code != Code::kSuccess || !event->is_captured.load(std::memory_order_relaxed)) return code;
   return Reject(Code::kCapturedEvent, "the event was recorded in a stream that was captured");
 }
 
-// Takes note of where the captured stream stands.
+// Stores the position of the captured stream.
 Code RecordInCapture(CudaEvent& event, const StreamChoice& stream) {
   Driver& driver = Driver::Get();
   const MutexLock lock(GraphsMutex());

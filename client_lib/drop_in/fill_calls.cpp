@@ -13,7 +13,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Memory of the host is filled by the calling thread, behind what is on the stream.
+// Fills host memory on the calling thread, after the work on the stream.
 Status FillHost(const Stream& stream, std::uint64_t address, FillElement element,
                 const FillShape& shape) {
   if (Status status = stream.Synchronize(); !status.ok()) return status;
@@ -26,14 +26,14 @@ Status FillHost(const Stream& stream, std::uint64_t address, FillElement element
   return Status::Ok();
 }
 
-// The page-locked memory that holds all of this range.
+// Returns whether page-locked memory contains the whole range.
 bool IsPinned(const AddressBook& addresses, std::uint64_t address, std::size_t bytes) {
   if (!addresses.has_had_host()) return false;
   const std::optional<Block> block = addresses.Find(address);
   return block && block->is_reached_on_demand() && block->Holds(address, bytes);
 }
 
-// The device memory that holds [address, address + bytes); none outside of it.
+// Returns the device memory that contains [address, address + bytes); no value if there is none.
 std::optional<Block> DeviceMemoryAt(const Current& current, DevicePointer address,
                                     std::size_t bytes) {
   const AddressBook& addresses = current->session().addresses();
@@ -73,7 +73,7 @@ Code Fill(DevicePointer destination, FillElement element, FillShape shape, Strea
                    : queue.Fill2d(destination, element, shape);
   };
   std::shared_ptr<Mirror> mirror = current->session().addresses().MirrorAt(destination);
-  // CUDA fills memory of the host before it returns.
+  // CUDA fills host memory before the call returns.
   return mirror == nullptr ? stream.Run(fill)
                            : stream.RunAndWait(fill, {.named = {{std::move(mirror)}}});
 }
@@ -85,7 +85,7 @@ Code FillFlat(DevicePointer destination, FillElement element, std::size_t count,
 
 }  // namespace
 
-// So that the sizes of a fill can be multiplied without a look.
+// Bounds the sizes of a fill so that they can be multiplied without overflow.
 Code CheckShape(const FillNodeParameters& fill) {
   const std::size_t element = fill.element_bytes;
   if (element != 1 && element != 2 && element != 4) {

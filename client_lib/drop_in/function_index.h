@@ -6,7 +6,7 @@
 
 namespace gpushared::drop_in {
 
-// The place of each symbol in functions.inc, and in every table that is made from it.
+// Index of each symbol in functions.inc and in every table generated from it.
 enum FunctionIndex : std::size_t {
 #define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) kIndexOf_##symbol,
 #include "client_lib/drop_in/functions.inc"

@@ -30,11 +30,12 @@ namespace {
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
 
-// The installed driver's functions, for the hooks; null where it lacks one.
-// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): ForwardToNativeDriver alone
-std::array<void*, kFunctionCount> native_functions;  // writes it, before any call leads to a hook.
+// Functions of the installed driver, for the hooks; null if it lacks one.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): written before the first
+// call.
+std::array<void*, kFunctionCount> native_functions;
 
-// A function's hook as its caller sees it.
+// Hook of a function with the caller's signature.
 template <auto kHook, FunctionIndex kIndex>
 struct Hooked {
   static_assert(std::is_same_v<std::remove_const_t<decltype(kHook)>, gate::Forwarded>);
@@ -49,7 +50,7 @@ struct Hooked<kHook, kIndex> {
   static const void* Target() { return reinterpret_cast<const void*>(&Run); }
 };
 
-// Null: the function is forwarded.
+// Returns null if the function is forwarded without a hook.
 const void* GetHook(std::size_t index) {
   static const void* const kHooks[] = {
 #define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) \
@@ -60,12 +61,12 @@ const void* GetHook(std::size_t index) {
   return kHooks[index];
 }
 
-// Stands for a function that the installed driver is too old for.
+// Target of functions that the installed driver is too old for.
 Code SayUnknown() noexcept { return Code::kNotSupported; }
-// Stands for every function where no driver is installed.
+// Target of every function if no driver is installed.
 Code SayNoDriver() noexcept { return Code::kStubLibrary; }
 
-// The functions that the driver has, by address. Several may have one address.
+// Functions of the driver by address. Several functions may share an address.
 struct Export {
   const void* address;
   std::size_t index;
@@ -77,7 +78,7 @@ std::size_t export_count = 0;
 
 void SetTargets(void* library) {
   for (std::size_t i = 0; i < kFunctionCount; ++i) {
-    // A symbol is a literal, so a zero ends it.
+    // Symbols are literals, so they are null-terminated.
     void* const native = ::dlsym(library, Functions()[i].symbol.data());
     native_functions[i] = native;
     if (native == nullptr) {
@@ -88,7 +89,7 @@ void SetTargets(void* library) {
     const void* const hook = GetHook(i);
     gpushared_gate_targets[i] = hook == nullptr ? native : hook;
   }
-  // Of functions with one address a hooked one stands for all.
+  // Among functions with the same address, a hooked one comes first.
   std::ranges::sort(std::span(exports.data(), export_count), {}, [](const Export& one) {
     return std::tuple(one.address, GetHook(one.index) == nullptr, one.index);
   });
@@ -98,8 +99,8 @@ const void* JumpTo(std::size_t index) {
   return IsTracing() ? CountingJump(index) : gpushared_gate_targets[index];
 }
 
-// Loads the driver; at the first call, since programs that never call one must not pay for it, and
-// may be unable to.
+// Loads the driver. Deferred to the first call, because programs that never call one must not pay
+// for it and may be unable to load it.
 bool OpenGate() {
   const Result<NativeDriver> driver = ForwardToNativeDriver();
   if (driver.ok()) {
@@ -128,8 +129,8 @@ extern "C" {
 // NOLINTNEXTLINE(readability-identifier-naming): the assembler's.
 [[gnu::visibility("hidden")]] extern const char gpushared_gate_first_calls[];
 
-// Where the first call of a process goes on to. Each symbol's jump leads here until the gate is
-// open, and further calls of other threads may arrive meanwhile.
+// Target of the first call of a process. The jump of each symbol leads here until the gate is open,
+// so calls of several threads may arrive.
 [[gnu::used, gnu::visibility("hidden")]] const void* gpushared_gate_first_call(
     std::size_t index) noexcept {
   [[maybe_unused]] static const bool kIsWritten = gpushared::drop_in::OpenGate();
@@ -138,8 +139,7 @@ extern "C" {
 
 }  // extern "C"
 
-// A first call keeps the registers of its arguments, of which some functions have numbers with a
-// point.
+// Preserves the registers of integer and floating-point arguments during the first call.
 asm(R"(
 .pushsection .text.gpushared_gate, "ax", @progbits
 gpushared_gate_open:
@@ -200,8 +200,8 @@ namespace {
 
 constexpr std::size_t kFirstCallBytes = 16;
 
-// Opens no driver: a library that is preloaded is in processes that never call one. Where the table
-// cannot be written, Driver::Init rejects.
+// Does not load the driver, because a preloaded library is also in processes that never call one.
+// If the table cannot be written, Driver::Init fails.
 [[gnu::constructor]] void WaitForFirstCall() {
   const Result<Mode> mode = ModeFromEnvironment();
   if (!mode.ok() || *mode != Mode::kGate) return;
@@ -226,8 +226,8 @@ Result<NativeDriver> ForwardToNativeDriver() {
 namespace gate {
 namespace {
 
-// The function that the installed driver exports at this address; null where it is none of
-// functions.inc.
+// Returns the function that the installed driver exports at this address; null if functions.inc
+// does not have it.
 const Function* FunctionAt(const void* native_address) {
   const std::span<const Export> known(exports.data(), export_count);
   const auto found = std::ranges::lower_bound(known, native_address, {}, &Export::address);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gate mode (GPUSHARED_MODE=gate): the program keeps the machine's installed driver, and each of
-// its calls passes this library on the way there. A call goes straight on, or to the hook that
+// Gate mode (GPUSHARED_MODE=gate): the program uses the installed driver of the machine, and each
+// of its calls passes through this library, either directly to the driver or through the hook that
 // functions.inc names for it.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GATE_H_
@@ -12,10 +12,9 @@
 
 namespace gpushared::drop_in {
 
-// From now on every call goes to the installed driver, through its hook if it has one, without a
-// way back. A call that the driver lacks is not supported. On an error nothing has changed:
-// kNotFound without an installed driver, or with the reason why it cannot be loaded. At most one
-// thread may call it, and once.
+// Permanently forwards every call to the installed driver, through its hook if it has one. A call
+// that the driver lacks is not supported. On failure nothing changes: kNotFound if no driver is
+// installed, or with the reason why it cannot be loaded. Called at most once, by one thread.
 Result<NativeDriver> ForwardToNativeDriver();
 
 }  // namespace gpushared::drop_in

@@ -21,7 +21,8 @@ extern "C" {
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables,readability-identifier-naming):
 // the names are the assembler's, and the jumps write to the counts.
 
-// Each is counted up by its jump alone. A process that does not trace never touches these pages.
+// Each counter is incremented only by its jump. A process without a trace never touches these
+// pages.
 [[gnu::used,
   gnu::visibility(
       "hidden")]] std::uint64_t gpushared_gate_counts[gpushared::drop_in::kFunctionCount];
@@ -32,7 +33,7 @@ extern "C" {
 
 }  // extern "C"
 
-// No register changes: the arguments are the driver's.
+// Preserves all registers, because the arguments belong to the driver's function.
 asm(R"(
 .macro gpushared_gate_counting_jump
   .p2align 5
@@ -59,10 +60,10 @@ namespace {
 
 constexpr std::size_t kCountingJumpBytes = 32;
 
-// Never destroyed: programs call the driver from their own last destructors.
+// Never destroyed, because programs call the driver from their last destructors.
 struct Trace {
   int file = -1;
-  pid_t process = 0;  // A forked child has its parent's counts, and writes nothing.
+  pid_t process = 0;  // A forked child has a copy of its parent's counts and writes nothing.
   Mutex mutex;
   std::map<std::string, std::uint64_t> lookups GPUSHARED_GUARDED_BY(mutex);
 };

@@ -10,7 +10,7 @@
 
 namespace gpushared::drop_in {
 
-// Never destroyed, as the driver.
+// Never destroyed, like the driver.
 Mutex& GraphsMutex() {
   static Mutex& mutex = *new Mutex;
   return mutex;
@@ -46,7 +46,8 @@ void AddTo(GraphExec::Plan& plan, const Graph& graph) {
 
 }  // namespace
 
-// Whoever lets go of the last reference may hold locks, which the function may need.
+// Deferred to another thread, because the last reference may be released under locks that the
+// function needs.
 UserObject::~UserObject() {
   HostCalls::Get().AddLoose([destroy = destroy_, data = data_](Code) { destroy(data); });
 }
@@ -203,7 +204,7 @@ Graph::Updated Graph::Compare(const Graph& other) const {
         return {UpdateOutcome::kAttributesChanged, &theirs};
       }
     }
-    // The address of memory stays.
+    // The address of the memory must not change.
     if (GetType(*own.work) >= kTypeAllocate && own.work != theirs.work) {
       return {UpdateOutcome::kParametersChanged, &theirs};
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of work: what they hold, without a driver. GraphsMutex guards all of it, except where a
-// type is constant.
+// Graphs of work as data, without a driver. GraphsMutex guards all of it, except types that are
+// constant.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_H_
@@ -29,12 +29,13 @@ class GraphExec;
 class GraphMemory;
 class ServerGraphs;
 
-// One for all graphs and captures of the process. CUDA leaves it to programs to use a graph in one
-// thread at a time. Here a program that does not stays whole. Held for no command.
+// Guards all graphs and captures of the process. CUDA requires programs to use a graph in one
+// thread at a time; with this lock, a program that violates the rule does not corrupt the library.
+// Not held during commands.
 Mutex& GraphsMutex();
 
-// A launch with its parameters copied. The kernel is looked up by each launch of the graph: a graph
-// outlives the module, and the session.
+// Launch with a copy of its parameters. Each launch of the graph looks the kernel up, because a
+// graph may outlive the module and the session.
 struct KernelWork {
   FunctionHandle function = nullptr;
   LaunchShape shape;
@@ -51,7 +52,7 @@ struct HostWork {
   HostNodeParameters host;
 };
 struct ChildWork {
-  std::shared_ptr<Graph> graph;  // This node's own.
+  std::shared_ptr<Graph> graph;  // Owned by this node.
 };
 struct EmptyWork {};
 struct EventWaitWork {
@@ -62,15 +63,15 @@ struct EventRecordWork {
 };
 
 struct AllocateWork {
-  MemoryNodeParameters parameters;  // With the address, without a list of who may access it.
+  MemoryNodeParameters parameters;  // With the address, without the access list.
   std::shared_ptr<GraphMemory> memory;
 };
 struct FreeWork {
   DevicePointer address = 0;
 };
 
-// Something of the program's that graphs keep alive. Its function runs when nobody refers to it any
-// more, on a thread of this library.
+// Object of the program that graphs keep alive. Its function runs on a thread of this library once
+// the last reference is released.
 class UserObject {
  public:
   UserObject(HostFunction destroy, void* data) : destroy_(destroy), data_(data) {}
@@ -82,18 +83,18 @@ class UserObject {
   const HostFunction destroy_;
   void* const data_;
 };
-// References to one, which go together.
+// References to one object that are released together.
 struct UserReferences {
-  std::shared_ptr<UserObject> object;  // Null where there are none.
+  std::shared_ptr<UserObject> object;  // Null if there are none.
   std::uint64_t count = 0;
-  std::weak_ptr<UserObject> known;  // A handle's object, as long as anybody refers to it.
+  std::weak_ptr<UserObject> known;  // Object of a handle while any reference to it exists.
 };
 
 // In the order of CUgraphNodeType, without semaphores. Constant once it is in a node, so that
 // launches need no copy.
 using Work = std::variant<KernelWork, CopyWork, FillWork, HostWork, ChildWork, EmptyWork,
                           EventWaitWork, EventRecordWork, AllocateWork, FreeWork>;
-// CUgraphNodeType of these.
+// CUgraphNodeType of these kinds.
 inline constexpr int kTypeAllocate = 10;
 inline constexpr int kTypeFree = 11;
 int GetType(const Work& work);
@@ -108,20 +109,20 @@ enum class UpdateOutcome : int {
 };
 
 struct GraphNode : std::enable_shared_from_this<GraphNode> {
-  std::uint64_t id = 0;           // No number is used again.
-  std::uint64_t original_id = 0;  // Of the node that a clone stands for; 0: none.
+  std::uint64_t id = 0;           // Never reused.
+  std::uint64_t original_id = 0;  // Node that a clone was made from; 0 if none.
   Graph* graph = nullptr;         // Null once the node is destroyed.
   std::shared_ptr<const Work> work;
-  std::vector<GraphNode*> needs;     // Of the same graph. Those run first.
+  std::vector<GraphNode*> needs;     // Dependencies in the same graph; they run first.
   bool is_enabled = true;            // In an executable graph.
-  GraphNodeHandle handle = nullptr;  // Made when a program asks for it.
-  std::vector<void*> shown;          // The parameters that a program was shown last.
+  GraphNodeHandle handle = nullptr;  // Created when a program asks for it.
+  std::vector<void*> shown;          // Parameters last returned to the program.
 };
 
-// Nodes and their order. Lives in a shared pointer.
+// Nodes and their order. Must be owned by a shared pointer.
 class Graph : public std::enable_shared_from_this<Graph> {
  public:
-  // Graphs inside graphs. A deeper one is rejected: the library walks them by calling itself.
+  // Limit for nested graphs, because the library traverses them recursively.
   static constexpr std::size_t kDepthMax = 64;
 
   Graph();
@@ -129,45 +130,47 @@ class Graph : public std::enable_shared_from_this<Graph> {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  std::uint64_t id() const { return id_; }  // No number is used again.
+  std::uint64_t id() const { return id_; }  // Never reused.
   // In the order in which they were added.
   std::span<const std::shared_ptr<GraphNode>> nodes() const { return nodes_; }
-  std::size_t depth() const;  // 1 without graphs inside.
-  // A node allocates or frees. So there is no second graph that does the same: neither a clone nor
-  // another executable one.
+  std::size_t depth() const;  // 1 without nested graphs.
+  // Whether a node allocates or frees memory. Such a graph has neither clones nor a second
+  // executable graph, because both would use the same memory.
   bool has_memory() const;
-  // A node frees what begins there.
+  // Whether a node frees the memory that begins at `address`.
   bool Frees(DevicePointer address) const;
 
-  // `needs`: nodes of this graph.
+  // `needs` are nodes of this graph.
   std::shared_ptr<GraphNode> Add(Work work, std::vector<GraphNode*> needs);
-  // Nodes that need it need it no longer.
+  // Removes a node from the graph and from the dependencies of other nodes.
   std::shared_ptr<GraphNode> Remove(GraphNode& node);
-  // Its nodes stand for those of this graph.
+  // Returns a copy whose nodes refer to those of this graph.
   std::shared_ptr<Graph> Clone() const;
-  // The node that stands for the one of this number, here or in a graph inside; null: none.
+  // Returns the node that was cloned from the one with this number, here or in a nested graph; null
+  // if there is none.
   GraphNode* FindOriginal(std::uint64_t id) const;
-  // Whether node `early` runs before `late`, or is it, because one needs the other.
+  // Returns whether `early` is `late` or one of its direct or indirect dependencies.
   static bool Precedes(const GraphNode& early, const GraphNode& late);
-  // Its nodes do what those of a graph of the same structure do, in the order in which both were
-  // added. Where that cannot be, nothing changes.
+  // Gives the nodes the work of a graph with the same structure, in the order in which both were
+  // added. If the structures differ, nothing changes.
   struct Updated {
     UpdateOutcome outcome = UpdateOutcome::kSuccess;
-    GraphNode* node = nullptr;  // Where `from` differs first.
+    GraphNode* node = nullptr;  // First node of `from` that differs.
   };
   Updated Update(const Graph& from);
-  // The nodes, each after those that it needs, else as they were added. Nothing where nodes need
-  // each other in a circle, here or in a graph inside.
+  // Returns the nodes in an order in which dependencies come first, otherwise as they were added.
+  // No value if the dependencies form a cycle, here or in a nested graph.
   std::optional<std::vector<GraphNode*>> Order() const;
 
-  // What it keeps alive; clones do, too.
+  // Objects that this graph and its clones keep alive.
   std::map<const UserObject*, UserReferences> user_objects;
   GraphHandle handle = nullptr;
-  // The executable graph, of those with memory.
+  // Executable graph of a graph with memory.
   std::weak_ptr<GraphExec> instance;
-  // It is inside another graph, or is being captured: the program cannot destroy it.
+  // Whether the graph is nested in another graph or being captured, so that the program cannot
+  // destroy it.
   bool is_suspended = false;
-  // By a capture, not by a node: other graphs may still be put into it.
+  // Whether it is being captured; other graphs may still be added to it.
   bool is_captured = false;
 
  private:
@@ -178,27 +181,27 @@ class Graph : public std::enable_shared_from_this<Graph> {
   std::vector<std::shared_ptr<GraphNode>> nodes_;
 };
 
-// A graph that can run: a copy that the program reaches by the nodes of the original.
+// Executable graph: a copy that the program addresses by the nodes of the original.
 class GraphExec {
  public:
-  // All work of a launch, in its order. Constant.
+  // All work of a launch, in order. Constant.
   using Plan = std::vector<std::shared_ptr<const Work>>;
 
-  // Null where nodes need each other in a circle.
+  // Returns null if the dependencies form a cycle.
   static std::unique_ptr<GraphExec> Make(const Graph& graph, std::uint64_t flags);
 
   std::uint64_t flags() const { return flags_; }
   Graph& graph() const { return *graph_; }
   const std::shared_ptr<Graph>& shared_graph() const { return graph_; }
-  // The copy of an original's node; null: none.
+  // Returns the copy of a node of the original; null if there is none.
   GraphNode* NodeFor(const GraphNode& original) const { return graph_->FindOriginal(original.id); }
-  // To be called after nodes have changed.
+  // Must be called after nodes have changed.
   void ForgetPlan() { plan_ = nullptr; }
   std::shared_ptr<const Plan> plan();
 
-  // Made by its first launch.
+  // Created by the first launch.
   std::shared_ptr<ServerGraphs> server_graphs;
-  // A launch waits for the launch before it, which may have been in another stream.
+  // A launch waits for the previous launch, which may have been in another stream.
   bool has_launched = false;
   std::weak_ptr<CudaStream> last_stream;
 

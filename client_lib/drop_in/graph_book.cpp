@@ -28,7 +28,7 @@ std::shared_ptr<GraphNode> GraphBook::Find(GraphNodeHandle handle) const {
 Code GraphBook::FindNodes(const Graph& graph, const Needs& needs,
                           std::vector<GraphNode*>& nodes) const {
   if (needs.count != 0 && needs.handles == nullptr) return Code::kInvalidValue;
-  // No list can name more nodes, each once.
+  // No valid list is longer, because it has no duplicates.
   if (needs.count > graph.nodes().size()) return Code::kInvalidValue;
   for (const GraphNodeHandle handle : std::span(needs.handles, needs.count)) {
     const std::shared_ptr<GraphNode> node = Find(handle);
@@ -65,7 +65,7 @@ void GraphBook::DropHandles(Graph& graph) {
 
 Code GraphBook::Show(std::span<GraphNode* const> nodes, GraphNodeHandle* list, std::size_t* count) {
   if (list != nullptr) {
-    // What does not fit is left out; places that are left over are null.
+    // Entries that do not fit are omitted; unused ones are null.
     for (std::size_t i = 0; i < nodes.size() && i < *count; ++i) {
       list[i] = GetHandle(*nodes[i]);
       if (list[i] == nullptr) return Code::kOutOfMemory;

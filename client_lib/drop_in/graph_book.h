@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs by their handles.
+// Access to graphs by their handles.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_BOOK_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_BOOK_H_
@@ -16,10 +16,10 @@
 
 namespace gpushared::drop_in {
 
-// kNotSupported where an edge is special: later work may then start before earlier work has ended.
+// kNotSupported for special edges, which let later work start before earlier work has ended.
 Code CheckEdges(const EdgeData* edges, std::size_t count);
 
-// kNotSupported: a graph with memory has no copies.
+// Returns kNotSupported, because a graph with memory cannot be copied.
 Code RejectCopyWithMemory();
 
 // Holds GraphsMutex. Calls about graphs need no context.
@@ -31,34 +31,34 @@ class GPUSHARED_SCOPED_CAPABILITY GraphBook {
   GraphBook(const GraphBook&) = delete;
   GraphBook& operator=(const GraphBook&) = delete;
 
-  // Why there is no driver.
+  // Returns why there is no driver.
   Code code() const { return code_; }
   bool ok() const { return code_ == Code::kSuccess; }
 
-  // Null for a handle that is wild or stale.
+  // Returns null for an invalid or stale handle.
   std::shared_ptr<Graph> Find(GraphHandle handle) const { return driver_.graphs.Find(handle); }
   std::shared_ptr<GraphNode> Find(GraphNodeHandle handle) const;
   std::shared_ptr<GraphExec> Find(GraphExecHandle handle) const {
     return driver_.graph_execs.Find(handle);
   }
-  // Nodes that another one needs.
+  // Dependencies of a node.
   struct Needs {
     const GraphNodeHandle* handles = nullptr;
-    const EdgeData* edges = nullptr;  // Null: nothing special about them.
+    const EdgeData* edges = nullptr;  // Null if no edge has data.
     std::size_t count = 0;
   };
-  // The nodes of this graph, each once. kInvalidValue where a handle is not of one.
+  // Finds nodes of this graph, without duplicates. kInvalidValue if a handle is not a node of it.
   Code FindNodes(const Graph& graph, const Needs& needs, std::vector<GraphNode*>& nodes) const;
 
-  // The handle that programs know it by, made when it is needed; null: there is no room.
+  // Returns the program's handle of a graph or node, created on demand; null if no handle is left.
   GraphHandle GetHandle(const std::shared_ptr<Graph>& graph);
   GraphNodeHandle GetHandle(GraphNode& node);
-  // Takes back the handles of a graph that ends, its nodes, and the graphs inside.
+  // Releases the handles of a graph that ends, of its nodes, and of nested graphs.
   void DropHandles(Graph& graph);
   void DropHandle(GraphNode& node);
 
-  // Gives a list to the program as CUDA does: `count` is its room, and becomes its length. Without
-  // `list` only the length.
+  // Returns a list to the program as CUDA does: `count` is its capacity on entry and its length on
+  // return. If `list` is null, returns only the length.
   Code Show(std::span<GraphNode* const> nodes, GraphNodeHandle* list, std::size_t* count);
 
  private:

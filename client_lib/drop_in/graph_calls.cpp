@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs, their nodes, and the order among these.
+// Graphs, their nodes and edges.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -31,7 +31,7 @@ Code WithNode(GraphNodeHandle handle, const Use& use) {
   return node == nullptr ? Code::kInvalidValue : use(book, *node);
 }
 
-// Both ends of edges, in two lists. kInvalidValue where a handle is not of a node of this graph.
+// An edge, from two lists of handles. kInvalidValue if a handle is not a node of this graph.
 struct Edge {
   GraphNode* from;
   GraphNode* to;
@@ -58,7 +58,7 @@ void PutUsualEdges(EdgeData* data, std::size_t count) {
   if (data != nullptr) std::fill_n(data, count, EdgeData{});
 }
 
-// CUDA rejects this, too.
+// CUDA rejects this as well.
 Code RejectLossOfNodes() {
   return Reject(Code::kNotSupported,
                 "rejected: a graph that allocates or frees keeps its nodes and edges");
@@ -68,7 +68,7 @@ constexpr const char* kTypeNames[] = {"KERNEL",    "MEMCPY",  "MEMSET",     "HOS
                                       "GRAPH",     "EMPTY",   "WAIT_EVENT", "EVENT_RECORD",
                                       "MEM_ALLOC", "MEM_FREE"};
 
-// The node's box and its edges, for Graphviz.
+// Returns the node and its edges in Graphviz syntax.
 std::string GetDot(const GraphNode& node) {
   const std::string name = "\"node " + std::to_string(node.id) + "\"";
   std::string label = kTypeNames[node.work->index()];
@@ -125,7 +125,7 @@ Code GraphNodeFindInClone(GraphNodeHandle* found, GraphNodeHandle original, Grap
   });
 }
 
-// Says what each node is, and of a kernel its name, whatever the flags ask for.
+// Writes the kind of each node and the name of a kernel, regardless of the flags.
 Code GraphDebugDotPrint(GraphHandle handle, const char* path, unsigned) {
   if (AnyNull(path)) return Code::kInvalidValue;
   std::string text = "digraph {\n";
@@ -141,7 +141,7 @@ Code GraphDebugDotPrint(GraphHandle handle, const char* path, unsigned) {
   return std::fclose(file) == 0 && is_written ? Code::kSuccess : Code::kOperatingSystem;
 }
 
-// ---- what a graph holds
+// ---- contents
 
 Code GraphGetNodes(GraphHandle handle, GraphNodeHandle* list, std::size_t* count) {
   if (AnyNull(count)) return Code::kInvalidValue;
@@ -235,7 +235,7 @@ Code GraphNodeGetContainingGraph(GraphNodeHandle handle, GraphHandle* graph) {
   });
 }
 
-// ---- numbers, as cuGraphDebugDotPrint shows them
+// ---- numbers, as shown by cuGraphDebugDotPrint
 
 Code GraphNodeGetLocalId(GraphNodeHandle handle, unsigned* id) {
   if (AnyNull(id)) return Code::kInvalidValue;
@@ -261,9 +261,9 @@ Code GraphGetId(GraphHandle handle, unsigned* id) {
   });
 }
 
-// ---- changes of it
+// ---- changes
 
-// All edges or, where one is wrong, none.
+// Adds all edges, or none if one is invalid.
 Code GraphAddDependenciesV2(GraphHandle handle, const GraphNodeHandle* from,
                             const GraphNodeHandle* to, const EdgeData* data, std::size_t count) {
   return WithGraph(handle, [&](GraphBook& book, const std::shared_ptr<Graph>& graph) {

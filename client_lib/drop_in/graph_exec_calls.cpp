@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs that can run: made, changed, launched.
+// Executable graphs: creation, changes, launches.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -73,15 +73,15 @@ Code Replay(const EventRecordWork& work, StreamHandle stream) {
   return EventRecord(work.event, stream);
 }
 Code Replay(const EmptyWork&, StreamHandle) { return Code::kSuccess; }
-// Plans hold what is inside.
+// The plan contains the nodes of nested graphs.
 Code Replay(const ChildWork&, StreamHandle) { return Code::kSuccess; }
 
-// One launch of an executable graph runs after the one before.
+// Waits for the previous launch of the executable graph.
 Code WaitFor(const std::weak_ptr<CudaStream>& last_stream, const StreamChoice& stream) {
   const std::shared_ptr<CudaStream> last = last_stream.lock();
   if (last == stream.shared()) return Code::kSuccess;
   Session& session = stream->context().session();
-  // Nobody knows how far a stream has come that is gone.
+  // The progress of a destroyed stream is unknown, so this waits for the whole session.
   if (last == nullptr) return session.AfterWork(session.client().Synchronize());
   if (last->context().shared_session() != stream->context().shared_session()) {
     return last->context().session().AfterWork(last->stream().Synchronize());
@@ -107,14 +107,14 @@ Code CaptureLaunch(GraphExec& exec, const StreamChoice& stream) {
 
 }  // namespace
 
-// ---- made and destroyed
+// ---- creation and destruction
 
 Code GraphInstantiateWithFlags(GraphExecHandle* exec, GraphHandle graph, unsigned long long flags) {
   int result = 0;
   return Instantiate(exec, graph, flags, kAutoFree | kUseNodePriority, result);
 }
 
-// There is nothing to upload.
+// An upload is not needed.
 Code GraphInstantiateWithParams(GraphExecHandle* exec, GraphHandle graph,
                                 InstantiateParameters* parameters) {
   if (AnyNull(parameters)) return Code::kInvalidValue;
@@ -130,7 +130,7 @@ Code GraphInstantiate(GraphExecHandle* exec, GraphHandle graph, GraphNodeHandle*
   return GraphInstantiateWithFlags(exec, graph, 0);
 }
 
-// Its last launch keeps alive what it uses, until that launch has ended.
+// The last launch keeps the objects that it uses alive until it has ended.
 Code GraphExecDestroy(GraphExecHandle handle) {
   std::shared_ptr<GraphExec> exec;
   std::shared_ptr<CudaStream> last_stream;
@@ -145,7 +145,7 @@ Code GraphExecDestroy(GraphExecHandle handle) {
       HostCalls::Get().AddLoose([exec, end = *end](Code) { static_cast<void>(end.Synchronize()); });
     }
   }
-  const GraphBook book;  // Graphs end under its lock.
+  const GraphBook book;  // Graphs are destroyed under its lock.
   exec = nullptr;
   return code;
 }
@@ -166,7 +166,7 @@ Code GraphExecGetId(GraphExecHandle handle, unsigned* id) {
   });
 }
 
-// ---- changed
+// ---- changes
 
 Code GraphExecUpdate(GraphExecHandle handle, GraphHandle graph_handle, UpdateResultInfo* info) {
   if (AnyNull(info)) return Code::kInvalidValue;
@@ -218,10 +218,10 @@ Code GraphNodeGetEnabled(GraphExecHandle handle, GraphNodeHandle original, unsig
   });
 }
 
-// ---- launched
+// ---- launches
 
-// The nodes go to the stream one after another, in an order that their edges allow: launches in a
-// row as one command, where the server has them as a graph.
+// Submits the nodes one after another in an order that their edges allow. Sequences of launches
+// that the server holds as a graph are one command.
 Code GraphLaunch(GraphExecHandle handle, StreamHandle stream_handle) {
   const Current current;
   const StreamChoice stream(current, stream_handle);

@@ -22,7 +22,7 @@ Result<std::shared_ptr<GraphMemory>> GraphMemories::Make(const Client& client, s
   return made;
 }
 
-// Commands that use it may still be queued: the library reuses it after them.
+// Commands that use the memory may still be queued; the library reuses it only after them.
 void GraphMemories::Free(std::uint64_t address) {
   const MutexLock lock(mutex_);
   const auto found = buffers_.find(address);

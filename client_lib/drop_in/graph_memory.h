@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that nodes of graphs allocate.
+// Memory allocated by graph nodes.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_MEMORY_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_MEMORY_H_
@@ -19,8 +19,8 @@ namespace gpushared::drop_in {
 
 class GraphMemories;
 
-// The memory of one node. It is there from when the node is made until nobody refers to it: the
-// node, an executable graph, or a program that was left with it. So its address stays the same.
+// Memory of one node. Exists from the creation of the node until the node, the executable graph and
+// the program have released it, so its address remains the same.
 //
 // Constant; thread-safe.
 class GraphMemory {
@@ -33,7 +33,7 @@ class GraphMemory {
 
   std::uint64_t address() const { return address_; }
   std::size_t bytes() const { return bytes_; }
-  // An address book has it under this number as long as it is allocated to the program.
+  // Number of the block in an address book while the memory is allocated to the program.
   std::uint64_t buffer_id() const { return buffer_id_; }
   bool IsOf(const std::shared_ptr<GraphMemories>& memories) const {
     return owner_.lock() == memories;
@@ -46,21 +46,21 @@ class GraphMemory {
   const std::uint64_t buffer_id_;
 };
 
-// All of that of one session, with which it ends. Lives in a shared pointer.
+// All graph memory of one session, with which it ends. Must be owned by a shared pointer.
 //
 // Thread-safe.
 class GraphMemories : public std::enable_shared_from_this<GraphMemories> {
  public:
   struct Bytes {
     std::uint64_t now = 0;
-    std::uint64_t high = 0;  // The most since the start, or since ForgetHigh.
+    std::uint64_t high = 0;  // Maximum since the start or since ForgetHigh.
   };
 
-  // Counted against the session's quota from now on.
+  // Allocates memory, which counts against the session's quota from now on.
   Result<std::shared_ptr<GraphMemory>> Make(const Client& client, std::size_t bytes);
-  // Whether it begins there, allocated or not.
+  // Returns whether graph memory begins at `address`, allocated or not.
   bool BeginsAt(std::uint64_t address) const;
-  // Whether the byte is in it.
+  // Returns whether graph memory contains `address`.
   bool Holds(std::uint64_t address) const;
   Bytes bytes() const;
   void ForgetHigh();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that allocate and free memory: what they do, and how much they hold.
+// Nodes that allocate and free memory, and queries about their memory.
 #include <algorithm>
 #include <memory>
 #include <span>
@@ -15,7 +15,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-constexpr std::size_t kDevicesMax = 4096;  // A longer list of devices is no list.
+constexpr std::size_t kDevicesMax = 4096;  // Longer lists of devices are invalid.
 
 // CUgraphMem_attribute.
 constexpr int kUsedBytes = 0;
@@ -34,7 +34,7 @@ Code CheckPool(const PoolProperties& pool) {
   return Code::kSuccess;
 }
 
-// The device itself reaches the memory, and no other.
+// Only the device of the memory itself may have access.
 Code CheckAccess(const MemoryNodeParameters& given) {
   if ((given.access_count != 0 && AnyNull(given.access)) || given.access_count > kDevicesMax) {
     return Code::kInvalidValue;
@@ -57,7 +57,7 @@ Code WithGraphMemories(int ordinal, const Use& use) {
   return device == nullptr ? Code::kInvalidDevice : use(device->LiveSession());
 }
 
-// The memory has been allocated by an earlier node, and nobody has freed it since.
+// Returns whether an earlier node has allocated the memory and it has not been freed.
 bool IsAllocated(AddressBook& addresses, const GraphMemory& memory) {
   const std::optional<Block> block = addresses.Find(memory.address());
   return block && block->buffer_id == memory.buffer_id();
@@ -77,7 +77,7 @@ Code MakeAllocateWork(const MemoryNodeParameters& given, AllocateWork& work) {
         session->graph_memories()->Make(session->client(), given.bytes);
     if (!memory.ok()) return session->GetCode(memory.status());
     work.parameters = given;
-    work.parameters.access = nullptr;  // The program's, and of no further use.
+    work.parameters.access = nullptr;  // Belongs to the program and is no longer needed.
     work.parameters.access_count = 0;
     work.parameters.address = (*memory)->address();
     work.memory = std::move(*memory);
@@ -140,7 +140,7 @@ Code Replay(const FreeWork& work, StreamHandle handle) {
                   : Reject(Code::kInvalidValue, "launch rejected: what it frees is not allocated");
 }
 
-// ---- how much they hold; memory is allocated as long as its node is there
+// ---- queries; memory is reserved as long as its node exists
 
 Code DeviceGetGraphMemAttribute(int device, int attribute, void* value) {
   if (AnyNull(value) || attribute < kUsedBytes || attribute > kReservedBytesHigh) {
@@ -166,7 +166,7 @@ Code DeviceSetGraphMemAttribute(int device, int attribute, void* value) {
   });
 }
 
-// Nothing is kept that no graph has.
+// Nothing to trim, because only memory of existing graphs is kept.
 Code DeviceGraphMemTrim(int device) {
   return WithGraphMemories(device, [](const std::shared_ptr<Session>&) { return Code::kSuccess; });
 }

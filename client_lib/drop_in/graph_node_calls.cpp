@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the nodes of graphs do: made, asked for, and changed, in graphs and in those that can run.
+// Work of graph nodes: creation, queries and changes, in graphs and executable graphs.
 #include <memory>
 #include <utility>
 #include <variant>
@@ -16,7 +16,7 @@ namespace {
 
 using Needs = GraphBook::Needs;
 
-// ---- work from what programs give
+// ---- work from the parameters of programs
 
 Code MakeWork(const KernelNodeParametersV1* given, Work& work) {
   if (AnyNull(given)) return Code::kInvalidValue;
@@ -81,7 +81,7 @@ Code MakeWork(const FreeWork& given, Work& work) {
   return Code::kSuccess;
 }
 
-// A copy of the graph becomes the node's own.
+// The node owns a copy of the graph.
 Code MakeWork(GraphHandle given, Work& work) {
   GraphBook book;
   if (!book.ok()) return book.code();
@@ -126,7 +126,7 @@ Code MakeWork(const NodeParameters* given, Work& work) {
   }
 }
 
-// ---- nodes with this work
+// ---- nodes with such work
 
 template <typename Given>
 Code Add(GraphNodeHandle* handle, GraphHandle graph_handle, const Needs& needs,
@@ -155,7 +155,7 @@ Code Add(GraphNodeHandle* handle, GraphHandle graph_handle, const Needs& needs,
   return Code::kOutOfMemory;
 }
 
-// Reads the node's work, which must be of this kind.
+// Reads the work of a node, which must be of this kind.
 template <typename Kind, typename Use>
 Code Get(GraphNodeHandle handle, const void* result, const Use& use) {
   if (AnyNull(result)) return Code::kInvalidValue;
@@ -167,7 +167,7 @@ Code Get(GraphNodeHandle handle, const void* result, const Use& use) {
   return Code::kSuccess;
 }
 
-// A node does other work of the kind that it has. A kernel's attributes stay.
+// Replaces the work of a node by other work of the same kind. The attributes of a kernel are kept.
 Code Change(GraphNode& node, Work work) {
   if (node.work->index() != work.index()) return Code::kInvalidValue;
   if (auto* const launch = std::get_if<KernelWork>(&work)) {
@@ -190,7 +190,7 @@ Code Set(GraphNodeHandle handle, const Given& given) {
   return node == nullptr ? Code::kInvalidValue : Change(*node, std::move(work));
 }
 
-// The same in a graph that can run, which knows the node by that of its original.
+// As Change, for an executable graph, in which the original node identifies its copy.
 template <typename Given>
 Code SetInExec(GraphExecHandle handle, GraphNodeHandle original, const Given& given) {
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
@@ -205,7 +205,7 @@ Code SetInExec(GraphExecHandle handle, GraphNodeHandle original, const Given& gi
   exec->ForgetPlan();
   const auto* const child = std::get_if<ChildWork>(&work);
   if (child == nullptr) return Change(*node, std::move(work));
-  // The graph inside stays, and does what the given one does.
+  // The nested graph is kept and gets the work of the given one.
   const auto* const own = std::get_if<ChildWork>(node->work.get());
   if (own == nullptr) return Code::kInvalidValue;
   return own->graph->Update(*child->graph).outcome == UpdateOutcome::kSuccess ? Code::kSuccess
@@ -269,7 +269,7 @@ Code GraphExecKernelNodeSetParams(GraphExecHandle exec, GraphNodeHandle node,
 
 namespace {
 
-// The attributes of launches that a node has; others change nothing here.
+// Returns whether a node stores the launch attribute; others have no effect here.
 bool IsKnown(int attribute) {
   return attribute == static_cast<int>(LaunchAttributeId::kCooperative) ||
          attribute == static_cast<int>(LaunchAttributeId::kClusterDimension);
@@ -314,7 +314,7 @@ Code GraphKernelNodeCopyAttributes(GraphNodeHandle to, GraphNodeHandle from) {
   return Code::kSuccess;
 }
 
-// ---- copies; their context is that of the launch
+// ---- copies; the launch determines their context
 
 Code GraphAddMemcpyNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                         std::size_t count, const Copy3d* copy, ContextHandle) {
@@ -398,7 +398,7 @@ Code GraphExecEventWaitNodeSetEvent(GraphExecHandle exec, GraphNodeHandle node, 
   return SetInExec(exec, node, EventWaitWork{event});
 }
 
-// ---- nothing, and graphs inside
+// ---- empty nodes and nested graphs
 
 Code GraphAddEmptyNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                        std::size_t count) {
@@ -458,7 +458,7 @@ Code GraphMemFreeNodeGetParams(GraphNodeHandle handle, DevicePointer* address) {
                        [&](auto&, auto&, const FreeWork& work) { *address = work.address; });
 }
 
-// ---- any kind
+// ---- nodes of any kind
 
 Code GraphAddNodeV2(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                     const EdgeData* edges, std::size_t count, NodeParameters* parameters) {
@@ -478,7 +478,7 @@ Code GraphAddNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandl
 
 namespace {
 
-// The parameters of a node, as a program is shown them.
+// Returns the parameters of a node to the program.
 void Show(GraphBook&, GraphNode& node, const KernelWork& work, NodeParameters& to) {
   Put(node, work, to.kernel.launch);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How calls become nodes of graphs, and nodes become calls again.
+// Conversion of calls to graph nodes and back.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_WORK_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_WORK_H_
@@ -16,22 +16,22 @@ namespace gpushared::drop_in {
 Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** parameters,
                     void** extra, KernelWork& work);
 
-// kInvalidValue where cuda.h forbids what the copy or fill says, whatever memory it names.
+// kInvalidValue if cuda.h does not allow the shape of the copy or fill, regardless of the memory.
 Code CheckShape(const Copy3d& copy);
 Code CheckShape(const FillNodeParameters& fill);
 
-// With memory of the device that the parameters name; that device has a context.
+// Allocates memory of the device that the parameters name, which must have a context.
 Code MakeAllocateWork(const MemoryNodeParameters& given, AllocateWork& work);
-// kInvalidValue: the memory of no node begins there.
+// kInvalidValue if no memory of a node begins at `address`.
 Code MakeFreeWork(DevicePointer address, FreeWork& work);
-// Before a launch of the plan: memory of its nodes that the program was left with by an earlier one
-// is freed, or else the launch is rejected.
+// Called before a launch of the plan. Frees memory of its nodes that an earlier launch left
+// allocated, or rejects the launch.
 Code FreeLeftOver(const GraphExec::Plan& plan, bool may_free, const StreamChoice& stream);
 
-// Runs `call` behind the work that is on the stream now, with the code of that.
+// Runs `call` after the work that is on the stream now, and passes the code of that work.
 Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& call);
 
-// Submits the work to the stream, as the call would that it came from.
+// Submits the work to the stream as the original call would.
 Code Replay(const KernelWork& work, StreamHandle stream);
 Code Replay(const CopyWork& work, StreamHandle stream);
 Code Replay(const FillWork& work, StreamHandle stream);

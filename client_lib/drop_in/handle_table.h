@@ -12,8 +12,9 @@
 
 namespace gpushared::drop_in {
 
-// A handle is kind | generation | index, not an address. So a wild or stale one is found out, and
-// a program that reads through one faults at once: the kind makes the address non-canonical.
+// A handle is kind | generation | index instead of an address, so invalid and stale handles are
+// detected. A program that dereferences one faults immediately, because the kind makes the address
+// non-canonical.
 enum class HandleKind : std::uint8_t {
   kContext = 1,
   kStream,
@@ -30,7 +31,7 @@ enum class HandleKind : std::uint8_t {
   kAllocation,
 };
 
-// The objects of one kind, by handle. `Handle` is a pointer type of the driver.
+// Objects of one kind, by handle. `Handle` is a pointer type of the driver.
 //
 // Thread-safe.
 template <typename Object, typename Handle, HandleKind kKind>
@@ -38,7 +39,7 @@ class HandleTable {
  public:
   static constexpr std::uint32_t kObjectsMax = 1u << 20;
 
-  // Null when kObjectsMax objects are there.
+  // Returns null if kObjectsMax objects exist.
   Handle Insert(std::shared_ptr<Object> object) {
     const WriterLock lock(mutex_);
     if (free_.empty()) {
@@ -52,7 +53,7 @@ class HandleTable {
     return Make(slots_[index].generation, index);
   }
 
-  // Null for a handle that is wild, stale or of another kind.
+  // Returns null for a handle that is invalid, stale or of another kind.
   std::shared_ptr<Object> Find(Handle handle) const {
     const ReaderLock lock(mutex_);
     const Slot* const slot = GetSlot(slots_, handle);
@@ -65,7 +66,7 @@ class HandleTable {
     return slot == nullptr ? nullptr : Empty(static_cast<std::uint32_t>(slot - slots_.data()));
   }
 
-  // The handle stands for another object from now on. False: there is no such handle.
+  // Makes the handle refer to another object. Returns false if there is no such handle.
   bool Replace(Handle handle, std::shared_ptr<Object> object) {
     const WriterLock lock(mutex_);
     const Slot* const slot = GetSlot(slots_, handle);
@@ -74,7 +75,7 @@ class HandleTable {
     return true;
   }
 
-  // Returns the removed objects: their destructors may need other locks.
+  // Returns the removed objects, because their destructors may need other locks.
   template <typename Condition>
   std::vector<std::shared_ptr<Object>> RemoveIf(const Condition& condition) {
     std::vector<std::shared_ptr<Object>> removed;
@@ -89,7 +90,7 @@ class HandleTable {
 
  private:
   struct Slot {
-    std::shared_ptr<Object> object;  // Null: free.
+    std::shared_ptr<Object> object;  // Null if free.
     std::uint32_t generation = 1;
   };
   static constexpr int kIndexBits = 20;

@@ -44,7 +44,7 @@ void HostCalls::AddLoose(const std::function<void(Code)>& call) {
   if (HaveThreadFor(nullptr)) Append({.stream = nullptr, .front = std::nullopt, .call = call});
 }
 
-// A thread for each stream that has calls, this one among them.
+// Ensures one thread for each stream with calls, including this stream.
 bool HostCalls::HaveThreadFor(const CudaStream* stream) {
   std::set<const CudaStream*> streams = {stream};
   for (const Call& each : calls_) streams.insert(each.stream.get());
@@ -59,7 +59,7 @@ void HostCalls::Append(Call call) {
   added_.notify_one();
 }
 
-// The program's signals are for its own threads.
+// Blocks all signals in the thread, because they are meant for the program's own threads.
 bool HostCalls::StartThread() {
   sigset_t all, before;
   sigfillset(&all);
@@ -96,7 +96,7 @@ void HostCalls::Serve() {
     running_.erase(&*next);
     if (next->stream != nullptr) next->stream->CountHostCall(-1);
     count_.fetch_sub(1, std::memory_order_acq_rel);
-    std::list<Call> ended;  // Its stream may end with it, outside of the lock.
+    std::list<Call> ended;  // Destroyed without the lock, because its stream may end with it.
     ended.splice(ended.begin(), calls_, next);
     ended_.notify_all();
     lock.Unlock();
@@ -109,7 +109,7 @@ void HostCalls::Run(const Call& call) {
   if (call.stream == nullptr) return call.call(Code::kSuccess);
   Session& session = call.stream->context().session();
   const Code code = session.AfterWork(call.front ? call.front->Synchronize() : Status::Ok());
-  // A failure that an earlier call has seen is in front of this one, too.
+  // A failure that an earlier call has observed precedes this call as well.
   call.call(code == Code::kSuccess ? session.sticky() : code);
 }
 
@@ -127,7 +127,7 @@ void HostCalls::Await(const CudaStream& stream) {
   AwaitCalls([&](const Call& call) { return call.stream.get() == &stream; });
 }
 
-// Without the context's lock: what is submitted to other streams needs no wait.
+// Without the lock of the context, because later submissions to other streams need not be awaited.
 void HostCalls::AwaitBefore(const CudaStream& stream) {
   Await(stream);
   for (const auto& other : stream.context().OrderedBefore(stream)) Await(*other);

@@ -20,42 +20,45 @@
 
 namespace gpushared::drop_in {
 
-// Functions of the program that run in the order of streams, on threads of this library. What is
-// submitted to a stream behind such a function waits in its own call until the function has run.
-// So a function never waits for work behind another one.
+// Host functions of the program, run in stream order on threads of this library. A command that is
+// submitted to a stream after such a function waits in its call until the function has run, so a
+// function never waits for work that follows another function.
 //
-// Thread-safe. Never destroyed, as the driver.
+// Thread-safe. Never destroyed, like the driver.
 class HostCalls {
  public:
-  // Streams that are served at one time; more wait for one of them.
+  // Streams that are served concurrently; others wait for one of them.
   static constexpr std::size_t kThreadsMax = 16;
 
   static HostCalls& Get();
-  // Whether the calling thread is one of these: no call of the driver is allowed there.
+  // Returns whether the calling thread is one of these threads, on which calls of the driver are
+  // not allowed.
   static bool IsInside();
 
-  // Whether any function waits or runs. Cheap: every command asks.
+  // Returns whether any function is queued or running. Cheap, because every command calls it.
   bool has_any() const { return count_.load(std::memory_order_acquire) != 0; }
 
-  // `call` gets the code of the work in front. False: nothing of the stream's functions waits, so
-  // whoever calls must say, by Add, where the work in front ends.
+  // Queues `call` after the stream's queued functions; it receives the code of the work before it.
+  // Returns false if none is queued; the caller must then use Add with the end of the preceding
+  // work.
   bool AddBehindOthers(const std::shared_ptr<CudaStream>& stream,
                        const std::function<void(Code)>& call);
-  // False: the system gives no thread.
+  // Queues `call` after `front`. Returns false if the system cannot create a thread.
   bool Add(const std::shared_ptr<CudaStream>& stream, Event front,
            const std::function<void(Code)>& call);
-  // A call behind nothing; it gets kSuccess. Where the system gives no thread, it never runs.
+  // Queues a call without predecessor, which receives kSuccess. It never runs if the system cannot
+  // create a thread.
   void AddLoose(const std::function<void(Code)>& call);
-  // Waits for all functions that were added before, of one stream or of a context's streams.
+  // Waits for all functions added before, of one stream or of the streams of a context.
   void Await(const CudaStream& stream);
   void Await(const Context& context);
-  // The same for all that come before the next command of the stream.
+  // Waits for all functions that precede the next command of the stream.
   void AwaitBefore(const CudaStream& stream);
 
  private:
   struct Call {
-    std::shared_ptr<CudaStream> stream;  // Null: behind nothing.
-    std::optional<Event> front;          // None: the function before it has ended.
+    std::shared_ptr<CudaStream> stream;  // Null: no predecessor.
+    std::optional<Event> front;          // No value: the previous function has ended.
     std::function<void(Code)> call;
     std::uint64_t number = 0;
   };
@@ -66,14 +69,14 @@ class HostCalls {
   bool StartThread() GPUSHARED_REQUIRES(mutex_);
   void Serve();
   static void Run(const Call& call);
-  // Waits until no call that `condition` holds for has a number up to the last one now.
+  // Waits until no call that meets `condition` has a number up to the current last one.
   void AwaitCalls(const std::function<bool(const Call&)>& condition);
 
   std::atomic<std::size_t> count_{0};  // Size of calls_.
   Mutex mutex_;
   std::condition_variable added_, ended_;
-  std::list<Call> calls_ GPUSHARED_GUARDED_BY(mutex_);          // Those that run are among them.
-  std::set<const Call*> running_ GPUSHARED_GUARDED_BY(mutex_);  // By threads of ours.
+  std::list<Call> calls_ GPUSHARED_GUARDED_BY(mutex_);          // Including those that run.
+  std::set<const Call*> running_ GPUSHARED_GUARDED_BY(mutex_);  // On threads of this object.
   std::uint64_t last_number_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::size_t threads_ GPUSHARED_GUARDED_BY(mutex_) = 0;
 };

@@ -11,42 +11,42 @@
 
 namespace gpushared::drop_in {
 
-// The bytes of a file that is to be an input. Fails with kNotFound when it cannot be read, and with
-// kLimitExceeded beyond ImageLink::kInputBytesMax. Thread-safe.
+// Reads an input file. kNotFound if it cannot be read; kLimitExceeded beyond
+// ImageLink::kInputBytesMax. Thread-safe.
 Result<std::string> ReadLinkInput(const char* path);
 
-// Images that become one image, in the program's own process. One input is its own result; several
-// become one PTX text. Copies what it is given.
+// Combines images in the program's own process. A single input is returned unchanged; several
+// inputs become one PTX text. Copies its inputs.
 //
 // Thread-compatible.
 class ImageLink {
  public:
-  // One link takes so much.
+  // Limits of one link.
   static constexpr std::size_t kInputsMax = 1024;
   static constexpr std::size_t kInputBytesMax = 256u << 20;
 
-  // Inputs, with a name for messages. They fail with kLimitExceeded beyond the limits above, and
-  // with kInvalidArgument when the link is complete.
+  // Add an input, with a name for messages. kLimitExceeded beyond the limits above;
+  // kInvalidArgument once the link is complete.
   //
-  // A text may come with its NUL or without it.
+  // The PTX text may include its NUL.
   Status AddPtx(std::string_view name, std::string_view text);
-  // Its PTX counts, if it is not the only input.
+  // Uses the PTX of the fatbin, unless it is the only input.
   Status AddFatbin(std::string_view name, std::string_view fatbin);
-  // An object file of nvcc -dc counts as the fatbins in it. kUnsupported when it has none.
+  // Uses the fatbins in an object file of nvcc -dc. kUnsupported if it has none.
   Status AddObject(std::string_view name, std::string_view object);
-  // libcudadevrt.a stands for the grid's synchronisation. kUnsupported for any other library.
+  // libcudadevrt.a provides grid synchronization. kUnsupported for any other library.
   Status AddLibrary(std::string_view name, std::string_view archive);
 
-  // Kernels get no more registers, where their texts do not say how many (PTX: .maxnreg). Takes PTX
-  // of a container, also of a single one. 0 and what is beyond kRegistersMost limit nothing.
+  // Limits the registers of kernels whose PTX does not specify a limit (.maxnreg). Extracts the PTX
+  // of a container, even of a single one. 0 and values above kRegistersMost mean no limit.
   static constexpr unsigned kRegistersMost = 255;
   void LimitRegisters(unsigned most) { registers_most_ = most <= kRegistersMost ? most : 0; }
 
   bool is_complete() const { return !image_.empty(); }
-  // Once it has succeeded, later calls change nothing. Fails with kInvalidArgument (no inputs, or
-  // what the linker says), kUnsupported (a fatbin without PTX) or kLimitExceeded.
+  // Completes the link. Has no further effect once it has succeeded. kInvalidArgument (no inputs,
+  // or an error of the linker), kUnsupported (a fatbin without PTX) or kLimitExceeded.
   Status Complete();
-  // The result with a NUL behind it, as loads without a size need it. Requires is_complete().
+  // Returns the result, followed by a NUL for loads that pass no size. Requires is_complete().
   std::string& image() { return image_; }
 
  private:

@@ -12,7 +12,7 @@
 
 namespace gpushared::drop_in {
 
-// How many registers a kernel may have, as the JIT options say; 0: nothing is said.
+// Returns the register limit in the JIT options; 0 if there is none.
 inline unsigned RegistersMost(unsigned count, const JitOption* options, void* const* values) {
   unsigned most = 0;
   for (unsigned i = 0; i < count; ++i) {
@@ -22,8 +22,8 @@ inline unsigned RegistersMost(unsigned count, const JitOption* options, void* co
   return most;
 }
 
-// The buffers in which a load or a link tells about itself, as the JIT options give them. They are
-// the program's, and outlive this.
+// Log buffers of a load or a link, as passed in the JIT options. They belong to the program and
+// must outlive this object.
 //
 // Thread-compatible.
 class JitLog {
@@ -49,14 +49,14 @@ class JitLog {
           wall_time_ = &values[i];
           break;
         default:
-          break;  // Hints for a compiler that this library does not run.
+          break;  // Hints for a compiler that is not used here.
       }
     }
     info_.Write("");
     error_.Write("");
   }
   void WriteError(const std::string& sentence) { error_.Write(sentence); }
-  // Milliseconds since the log was made, in the place of the option that asks for them.
+  // Writes the milliseconds since construction to the value of the option that requests them.
   void WriteTime() const {
     if (wall_time_ == nullptr) return;
     const std::chrono::duration<float, std::milli> spent =
@@ -69,7 +69,7 @@ class JitLog {
   struct Buffer {
     char* text = nullptr;
     unsigned bytes = 0;
-    void** written = nullptr;  // Where the driver says how much it wrote.
+    void** written = nullptr;  // Where the number of bytes written is returned.
 
     void Size(unsigned bytes_max, void** place) {
       bytes = bytes_max;
@@ -86,7 +86,7 @@ class JitLog {
     }
   };
   Buffer info_, error_;
-  void** wall_time_ = nullptr;  // Where the program has its option's value.
+  void** wall_time_ = nullptr;  // Value of the program's option.
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 

@@ -11,7 +11,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// CUjit_option, where there is something to check.
+// CUjit_option values that are checked.
 constexpr int kThreadsPerBlock = 1;
 constexpr int kOptimizationLevel = 7;
 constexpr int kTarget = 9;
@@ -23,7 +23,7 @@ constexpr std::uintptr_t kOptimizationLevelMost = 4;
 constexpr std::uintptr_t kFallbackMost = 1;   // CUjit_fallback.
 constexpr std::uintptr_t kCacheModeMost = 2;  // CUjit_cacheMode.
 
-// CUjit_target. Accelerated and family targets add a base to some of them.
+// CUjit_target. Architecture-specific and family targets add a base to some of them.
 constexpr auto kTargets =
     std::to_array<std::uintptr_t>({30, 32, 35, 37, 50, 52, 53,  60,  61,  62,  70, 72,
                                    75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121});
@@ -64,7 +64,7 @@ Code CheckJitOptions(JitUse use, unsigned count, const JitOption* options, void*
                                              " does not exist: allowed are 0 to " +
                                              std::to_string(kLastOption) + " (CUjit_option)");
     }
-    // An option of 32 bits leaves the upper half of its place as it was.
+    // A 32-bit option leaves the upper half of its slot unspecified.
     const auto value = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(values[i]));
     if (!IsInRange(option, value)) {
       return Reject(Code::kInvalidValue, "JIT option " + std::to_string(option) + " has no value " +

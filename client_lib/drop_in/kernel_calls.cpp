@@ -16,10 +16,10 @@ namespace {
 using device::cuda::FunctionAttribute;
 
 bool IsAttribute(int attribute) { return attribute >= 0 && attribute < CudaKernel::kAttributesMax; }
-// Attributes that a program may set; the others are facts.
+// Returns whether a program may set the attribute; the others are facts.
 bool IsSettable(int attribute) { return attribute >= 8 && IsAttribute(attribute); }
 
-// Runs `use` with the kernel behind the handle.
+// Calls `use` with the kernel of the handle.
 template <typename Use>
 Code WithKernel(FunctionHandle handle, const Use& use) {
   Driver& driver = Driver::Get();
@@ -28,7 +28,7 @@ Code WithKernel(FunctionHandle handle, const Use& use) {
   return kernel == nullptr ? Code::kInvalidHandle : use(kernel);
 }
 
-// The same with what it is in the current context.
+// As WithKernel, with the kernel loaded in the current context.
 template <typename Use>
 Code WithLoaded(FunctionHandle handle, const Use& use) {
   return WithKernel(handle, [&](const std::shared_ptr<CudaKernel>& kernel) {
@@ -39,7 +39,7 @@ Code WithLoaded(FunctionHandle handle, const Use& use) {
   });
 }
 
-// The same for facts alone, which need no context.
+// As WithKernel, for facts, which need no context.
 template <typename Use>
 Code WithFacts(FunctionHandle handle, const Use& use) {
   return WithKernel(handle, [&](const std::shared_ptr<CudaKernel>& kernel) {
@@ -51,7 +51,8 @@ Code WithFacts(FunctionHandle handle, const Use& use) {
   });
 }
 
-// What the program has set, or a fact about the kernel; zero for what CUDA adds later.
+// Returns the value that the program has set, or a fact about the kernel; zero for attributes that
+// CUDA adds later.
 int Fact(const DeviceProperties& device, const CudaKernel& of, const Kernel& kernel,
          int attribute) {
   const int set = of.set_attributes[static_cast<std::size_t>(attribute)].load();
@@ -85,7 +86,7 @@ int Fact(const DeviceProperties& device, const CudaKernel& of, const Kernel& ker
   }
 }
 
-// `attribute` is settable.
+// Requires that `attribute` is settable.
 Code SetAttribute(const DeviceProperties& device, CudaKernel& kernel, const Kernel& loaded,
                   int attribute, int value) {
   if (attribute == static_cast<int>(FunctionAttribute::kDynamicSharedBytesMax)) {
@@ -93,7 +94,7 @@ Code SetAttribute(const DeviceProperties& device, CudaKernel& kernel, const Kern
                       loaded.static_shared_bytes();
     if (value < 0 || value > most) return Code::kInvalidValue;
   }
-  // cuda.h: what was set at compile time cannot be set at run time.
+  // cuda.h: values set at compile time cannot be set at run time.
   const bool is_cluster = attribute >= static_cast<int>(FunctionAttribute::kRequiredClusterX) &&
                           attribute <= static_cast<int>(FunctionAttribute::kRequiredClusterZ);
   if (is_cluster && loaded.required_cluster().x != 0) return Code::kNotPermitted;
@@ -168,7 +169,7 @@ Code FuncSetAttribute(FunctionHandle function, int attribute, int value) {
       });
 }
 
-// Hints that change nothing here.
+// Hints without effect here.
 Code FuncSetCacheConfig(FunctionHandle function, int) { return FuncLoad(function); }
 Code FuncSetSharedMemConfig(FunctionHandle function, int) { return FuncLoad(function); }
 

@@ -17,10 +17,10 @@
 namespace gpushared::drop_in {
 namespace {
 
-// The calls of CUDA 3 may prepare so many bytes of parameters.
+// Limit of the parameters that the calls of CUDA 3 can prepare.
 constexpr std::size_t kLegacyParameterBytesMax = 4096;
 
-// The argument buffer that `extra` names, or kInvalidValue.
+// Returns the argument buffer in `extra`, or kInvalidValue.
 Code GetBuffer(void** extra, std::span<const std::byte>& packed) {
   const void* data = nullptr;
   const std::size_t* bytes = nullptr;
@@ -33,17 +33,17 @@ Code GetBuffer(void** extra, std::span<const std::byte>& packed) {
       return Code::kInvalidValue;
     }
   }
-  // A kernel without parameters has a buffer without bytes, which may be nowhere.
+  // The buffer of a kernel without parameters is empty and may be null.
   if (bytes == nullptr || (data == nullptr && *bytes != 0)) return Code::kInvalidValue;
   packed = {static_cast<const std::byte*>(data), *bytes};
   return Code::kSuccess;
 }
 
-// A launch's parameters, one behind the other as the kernel takes them. Lies on the stack where
-// they are few: this is on the path of every launch.
+// Parameters of a launch in the kernel's layout. Small ones are stored on the stack, because every
+// launch comes here.
 class PackedParameters {
  public:
-  // Zero, so that gaps carry nothing of the program's.
+  // Zero-initialized, so that padding does not leak memory of the program.
   explicit PackedParameters(const Kernel& kernel) : bytes_(kernel.parameter_bytes()) {
     if (bytes_ > few_.size()) many_.resize(bytes_);
     std::memset(data(), 0, bytes_);
@@ -55,11 +55,11 @@ class PackedParameters {
  private:
   static constexpr std::size_t kBytesOnStack = 512;
   const std::size_t bytes_;
-  std::array<std::byte, kBytesOnStack> few_;  // Holds nothing before the constructor's end.
+  std::array<std::byte, kBytesOnStack> few_;  // Uninitialized until the end of the constructor.
   std::vector<std::byte> many_;
 };
 
-// A buffer may be padded at its end, or lack the padding that the kernel's layout has.
+// A buffer may have excess padding at its end, or lack the final padding of the kernel's layout.
 Code CopyBuffer(const Kernel& kernel, void** extra, std::span<std::byte> packed) {
   std::span<const std::byte> given;
   if (const Code code = GetBuffer(extra, given); code != Code::kSuccess) return code;
@@ -74,7 +74,7 @@ Code CopyBuffer(const Kernel& kernel, void** extra, std::span<std::byte> packed)
   return Code::kSuccess;
 }
 
-// `packed` has zeros, as many as the kernel takes bytes.
+// `packed` is zero-initialized and has exactly the parameter bytes of the kernel.
 Code Pack(const Kernel& kernel, void** values, void** extra, std::span<std::byte> packed) {
   if (values != nullptr && extra != nullptr) {
     return Reject(Code::kInvalidValue, "launch rejected: kernel '" + kernel.name() +
@@ -123,11 +123,11 @@ Code CheckCluster(const Kernel& kernel, const LaunchShape& shape) {
                                                ShownExtent(required) + " (.reqnctapercluster)");
 }
 
-// All blocks of a cooperative launch are on the device at a time.
+// All blocks of a cooperative launch must be on the device at the same time.
 Code CheckCooperative(const DeviceProperties& device, const Kernel& kernel,
                       const LaunchShape& shape) {
   const std::uint64_t threads = GetCount(shape.block);
-  // The client library rejects such blocks, with what they exceed.
+  // The client library rejects such blocks with a message about the limit.
   if (threads == 0 || threads > kernel.threads_per_block_max()) return Code::kSuccess;
   const OccupancyLimits limits = GetOccupancyLimits(device, kernel);
   const int fitting = BlocksFitting(limits, static_cast<int>(threads), shape.dynamic_shared_bytes);
@@ -141,8 +141,9 @@ Code CheckCooperative(const DeviceProperties& device, const Kernel& kernel,
                     std::to_string(limits.multiprocessors) + " multiprocessors");
 }
 
-// What the driver allows and the server need not: it has no attributes of functions. Clusters of
-// one block are none, which devices without clusters have.
+// Checks the rules that the driver enforces but the server does not, because it does not have the
+// function attributes. Clusters of one block count as none, since devices without clusters accept
+// them.
 Code CheckLaunchShape(const DeviceProperties& device, const CudaKernel& kernel,
                       const Kernel& loaded, LaunchShape& shape) {
   if (shape.dynamic_shared_bytes != 0) {
@@ -163,8 +164,8 @@ Code CheckLaunchShape(const DeviceProperties& device, const CudaKernel& kernel,
   return shape.is_cooperative ? CheckCooperative(device, loaded, shape) : Code::kSuccess;
 }
 
-// The device's address of a byte of page-locked memory, which the launch uses then; 0: it is no
-// such memory.
+// Returns the device address of a byte of page-locked memory and adds the memory to `use`; 0 if the
+// address is not in page-locked memory.
 Code ReachHost(Session& session, std::uint64_t address, MirrorUse& use, std::uint64_t& on_device) {
   on_device = 0;
   AddressBook& addresses = session.addresses();
@@ -176,7 +177,7 @@ Code ReachHost(Session& session, std::uint64_t address, MirrorUse& use, std::uin
     Result<std::shared_ptr<Mirror>> made =
         Mirror::Of(session.client(), host, block->bytes, Sharing::kOnDemand);
     if (!made.ok()) return session.GetCode(made.status());
-    // Known before another thread may find it.
+    // Added before another thread can find it.
     session.mirrored().Add(*made);
     twin = addresses.SetTwin(block->address, *made);
     if (twin == nullptr) return Code::kSuccess;
@@ -186,8 +187,8 @@ Code ReachHost(Session& session, std::uint64_t address, MirrorUse& use, std::uin
   return Code::kSuccess;
 }
 
-// Kernels reach all page-locked memory at the program's address (CUDA: unified addressing). Here
-// they get the device's address in place of each parameter that is one of the program's.
+// With CUDA's unified addressing, kernels can access all page-locked memory at the program's
+// address. Here each parameter that is such an address is replaced by the device's address.
 Code ReachHostOf(Session& session, std::span<std::byte> packed, MirrorUse& use) {
   for (std::size_t at = 0; at + sizeof(std::uint64_t) <= packed.size();
        at += sizeof(std::uint64_t)) {
@@ -208,7 +209,7 @@ Code CaptureLaunch(const StreamChoice& stream, FunctionHandle function, const La
   return code == Code::kSuccess ? stream.Capture(std::move(work)) : code;
 }
 
-// `use`: the answer.
+// `use` is an output.
 Code SubmitLoaded(const StreamChoice& stream, const Kernel& kernel, const LaunchShape& shape,
                   void** parameters, void** extra, MirrorUse& use) {
   PackedParameters packed(kernel);
@@ -225,7 +226,7 @@ Code SubmitLoaded(const StreamChoice& stream, const Kernel& kernel, const Launch
       [&](const Stream& queue) { return queue.LaunchPacked(kernel, shape, packed.span()); }, use);
 }
 
-// The launch ends with all that the kernel has started.
+// The launch ends only after all kernels that its kernel has launched.
 Code SubmitParent(const StreamChoice& stream, CudaModule& module, const Kernel& kernel,
                   const LaunchShape& shape, void** parameters, void** extra) {
   const Result<Module> loaded = module.In(stream->context().shared_session());
@@ -257,7 +258,7 @@ Code Submit(FunctionHandle function, LaunchShape shape, StreamHandle handle, voi
   return SubmitLoaded(stream, *loaded, shape, parameters, extra, use);
 }
 
-// What the attributes of a launch ask for. Hints are passed over; what would change the result is
+// Applies launch attributes. Hints are ignored; attributes that would change the result are
 // kNotSupported.
 Code ApplyAttributes(const LaunchConfig& config, LaunchShape& shape) {
   if (config.attribute_count != 0 && config.attributes == nullptr) return Code::kInvalidValue;
@@ -265,14 +266,14 @@ Code ApplyAttributes(const LaunchConfig& config, LaunchShape& shape) {
     const LaunchAttribute& attribute = config.attributes[i];
     switch (static_cast<int>(attribute.id)) {
       case 0:   // Ignore.
-      case 1:   // Window of cached memory.
-      case 3:   // How strictly hosts see writes.
-      case 5:   // Preference among the orders of clusters.
-      case 6:   // May begin before the launch in front has ended.
+      case 1:   // Access policy window.
+      case 3:   // Synchronization policy of waits.
+      case 5:   // Cluster scheduling preference.
+      case 6:   // Programmatic overlap with the previous launch.
       case 8:   // Priority among the streams of one program.
-      case 9:   // Domain of memory synchronisation.
-      case 10:  // Its remote and local kinds.
-      case 14:  // Preference for shared memory.
+      case 9:   // Map of memory synchronization domains.
+      case 10:  // Memory synchronization domain.
+      case 14:  // Preferred shared memory carveout.
         break;
       case 2:
         shape.is_cooperative = attribute.value.cooperative != 0;
@@ -290,7 +291,7 @@ Code ApplyAttributes(const LaunchConfig& config, LaunchShape& shape) {
   return Code::kSuccess;
 }
 
-// Runs `change` on what is prepared for a launch of CUDA 3.
+// Calls `change` with the launch that the CUDA 3 calls prepare.
 template <typename Change>
 Code Prepare(FunctionHandle function, const Change& change) {
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
@@ -386,7 +387,7 @@ Code LaunchKernelEx(const LaunchConfig* config, FunctionHandle function, void** 
   return Submit(function, shape, config->stream, parameters, extra);
 }
 
-// ---- the calls of CUDA 3: a launch is prepared piece by piece
+// ---- calls of CUDA 3, which prepare a launch step by step
 
 Code FuncSetBlockShape(FunctionHandle function, int x, int y, int z) {
   if (x <= 0 || y <= 0 || z <= 0) return Code::kInvalidValue;

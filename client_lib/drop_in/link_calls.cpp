@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linking. The result of a link is an image that modules are loaded from; programs hand it back
-// unread.
+// Linking. The result of a link is an image from which modules are loaded; programs pass it on
+// without inspecting it.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,7 +21,7 @@ constexpr int kObject = 3;
 constexpr int kLibrary = 4;
 constexpr int kLastType = 6;
 
-// Runs `use` with the link behind the handle.
+// Calls `use` with the link of the handle.
 template <typename Use>
 Code WithLink(LinkHandle handle, const Use& use) {
   Driver& driver = Driver::Get();
@@ -32,7 +32,7 @@ Code WithLink(LinkHandle handle, const Use& use) {
   return use(link->parts);
 }
 
-// The program finds the sentence in its error log, too.
+// Writes the message to the program's error log as well.
 Code RejectInLog(CudaLink::Parts& link, Code code, const std::string& sentence) {
   link.log.WriteError(sentence);
   return Reject(code, sentence);
@@ -137,7 +137,7 @@ Code LinkAddFile(LinkHandle handle, int type, const char* path, unsigned option_
   });
 }
 
-// The image belongs to the link, until it is destroyed.
+// The image belongs to the link and exists until the link is destroyed.
 Code LinkComplete(LinkHandle handle, void** image, std::size_t* bytes) {
   if (AnyNull(image)) return Code::kInvalidValue;
   return WithLink(handle, [&](CudaLink::Parts& link) {

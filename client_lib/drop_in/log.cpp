@@ -18,13 +18,14 @@ int OpenLog() {
   return ::open(where, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
-// Minus one: no log.
+// Returns -1 if there is no log.
 int LogDescriptor() {
   static const int kDescriptor = OpenLog();
   return kDescriptor;
 }
 
-// Without a destructor: programs call the driver when their threads' objects are gone, too.
+// A buffer without a destructor, because programs may call the driver after the thread-local
+// objects of their threads are destroyed.
 constexpr std::size_t kSentenceBytesMax = 1024;
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): each thread has its own.
 thread_local char last_sentence[kSentenceBytesMax] = {};
@@ -37,7 +38,8 @@ void LogLine(std::string_view line) {
   if (!IsLogging()) return;
   const std::string text =
       "gpushared drop-in [pid " + std::to_string(::getpid()) + "]: " + std::string(line) + "\n";
-  // One write, so that lines of several processes do not mix; a full disk loses the line.
+  // A single write, so that lines of several processes do not mix. The line is lost if the disk is
+  // full.
   [[maybe_unused]] const ssize_t written = ::write(LogDescriptor(), text.data(), text.size());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the drop-in tells people, if $GPUSHARED_LOG asks for it: "1" or "stderr", or a file that
-// lines are appended to. Without the variable nothing is printed.
+// Human-readable log of the drop-in, enabled by $GPUSHARED_LOG: "1" or "stderr", or a file to
+// append to. Without the variable nothing is printed.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_LOG_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_LOG_H_
@@ -13,18 +13,18 @@
 
 namespace gpushared::drop_in {
 
-// Thread-safe, as the others here.
+// Returns whether the log is enabled. Thread-safe, as are the functions below.
 bool IsLogging();
-// One line, with the process in front; nothing unless IsLogging().
+// Writes one line, prefixed with the process, if IsLogging().
 void LogLine(std::string_view line);
 
-// The line to stderr, where `gpusharedctl run` has started the program. Once for each `has_told`,
+// Writes the line to stderr if `gpusharedctl run` started the program. Does so once per `has_told`,
 // which it sets.
 void ReportUser(std::string_view line, std::atomic<bool>& has_told);
 
-// Returns `code`; `sentence` will stand beside it in the log when the call has ended.
+// Returns `code` and stores `sentence`, which the log shows with it when the call ends.
 Code Reject(Code code, std::string_view sentence);
-// The sentence of the calling thread's last rejection, which is then forgotten.
+// Returns and clears the message of the calling thread's last rejection.
 std::string TakeSentence();
 
 }  // namespace gpushared::drop_in

@@ -4,11 +4,11 @@
 
 Usage: make_functions.py [--check | --signatures] --include DIR
 
-DIR holds the toolkit's cuda.h and cudaTypedefs.h. Without an option the rows of functions.inc are
-brought up to date, and each row keeps its handler and its decision for gate mode. A new row has
-neither, and does not compile before it has a decision. With --check nothing is written: the exit
-code says whether functions.inc agrees with a toolkit that may be older than it. --signatures prints
-one line for each handler and each gate hook, with the type that this toolkit has for its function.
+DIR contains the toolkit's cuda.h and cudaTypedefs.h. Without an option, updates the rows of
+functions.inc; each row keeps its handler and its decision for gate mode. A new row has neither, and
+does not compile until it has a decision. With --check, writes nothing: the exit code reports whether
+functions.inc agrees with a toolkit, which may be older. --signatures prints one line for each handler
+and each gate hook, with the type of its function in this toolkit.
 """
 import argparse
 import collections
@@ -20,9 +20,9 @@ import sys
 TABLE = pathlib.Path(__file__).with_name("functions.inc")
 TYPEDEF_HEADERS = ("cudaTypedefs.h", "cudaGLTypedefs.h", "cudaEGLTypedefs.h", "cudaVDPAUTypedefs.h",
                    "cudaProfilerTypedefs.h")
-# The typedefs know no version of this form, which drivers export, too.
+# Drivers export this form, but the typedefs have no version for it.
 WITHOUT_TYPEDEF = {("cuGetProcAddress", 12000, "cuGetProcAddress_v2_ptsz", "kPerThread"): 12050}
-MISSING = "kMissing"  # The handler of functions that are exported and do nothing.
+MISSING = "kMissing"  # Handler of functions that are exported but not implemented.
 FORWARDED, UNDECIDED = "kForwarded", "kUndecided"  # In gate mode.
 HEAD = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -40,13 +40,13 @@ def cuda_version(include):
 
 
 def symbol_of(name, place, per_thread):
-    """The n-th version of a function is its n-th symbol; test_driver_abi compares the signatures."""
+    """Returns the symbol of the n-th version of a function; test_driver_abi compares the signatures."""
     suffix = "" if place == 0 else f"_v{place + 1}"
     return name + suffix + per_thread
 
 
 def declared_symbols(include):
-    """Names that cuda.h declares, in all versions and for both default streams."""
+    """Returns the names that cuda.h declares, in all versions and for both default streams."""
     names = set()
     for define in ("__CUDA_API_VERSION_INTERNAL", "CUDA_API_PER_THREAD_DEFAULT_STREAM"):
         text = subprocess.run(["g++", "-x", "c++", "-E", "-P", f"-D{define}", "-I", include, "-"],
@@ -64,7 +64,7 @@ def rows_of(include):
     declared = declared_symbols(include)
     rows = set(Row(*row) for row, since in WITHOUT_TYPEDEF.items() if since <= cuda_version(include))
     for (name, per_thread), known in versions.items():
-        # Forms for the per-thread default stream begin with the version that is current in 7.0.
+        # Forms for the per-thread default stream begin with the version that was current in 7.0.
         places = range(len(known))
         if per_thread:
             plain = sorted(versions[name, ""])

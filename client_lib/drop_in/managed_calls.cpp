@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hints about managed memory. They are checked and remembered, and change nothing: what the
-// program wrote goes to the device with the next launch, and what kernels wrote comes with the next
-// wait.
+// Hints about managed memory. They are checked and stored but have no effect, because the next
+// launch sends the program's writes to the device, and the next wait fetches the writes of kernels.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -39,7 +38,7 @@ constexpr int kHostOrdinal = -1;     // CU_DEVICE_CPU.
 constexpr int kInvalidOrdinal = -2;  // CU_DEVICE_INVALID.
 constexpr int kHostNuma = 3;         // CU_MEM_LOCATION_TYPE_HOST_NUMA.
 constexpr int kHostNumaCurrent = 4;
-constexpr std::size_t kBatchMax = std::size_t{1} << 20;  // A longer list is no list.
+constexpr std::size_t kBatchMax = std::size_t{1} << 20;  // Longer lists are invalid.
 
 MemoryLocation GetLocation(int device) {
   if (device == kHostOrdinal) return {LocationType::kHost, 0};
@@ -59,7 +58,7 @@ Code CheckLocation(const MemoryLocation& location) {
   }
 }
 
-// The name of a place in the older attributes.
+// Returns the ordinal of a location in the older attributes.
 int GetOrdinal(const MemoryLocation& location) {
   if (location.type == LocationType::kDevice) return location.id;
   return static_cast<int>(location.type) == 0 ? kInvalidOrdinal : kHostOrdinal;
@@ -94,7 +93,8 @@ Code Change(const Current& current, DevicePointer address, std::size_t bytes,
                                          " are not inside one managed allocation");
 }
 
-// The places of a batch: each serves the ranges from its start on, up to that of the next one.
+// Checks the locations of a batch. Each applies to the ranges from its start up to the start of the
+// next one.
 Code CheckPlaces(std::span<const MemoryLocation> locations, std::span<const std::size_t> starts,
                  std::size_t count) {
   if (locations.empty() || locations.size() > count || starts.front() != 0) {
@@ -181,7 +181,7 @@ Code MemPrefetchAsyncV1(DevicePointer address, std::size_t bytes, int device, St
   return MemPrefetchAsync(address, bytes, GetLocation(device), 0, stream);
 }
 
-// Ranges in front of a wrong one keep their hint.
+// Ranges before an invalid one keep their hint.
 Code MemPrefetchBatchAsync(DevicePointer* addresses, std::size_t* bytes, std::size_t count,
                            MemoryLocation* locations, std::size_t* location_starts,
                            std::size_t location_count, unsigned long long flags,
@@ -203,7 +203,7 @@ Code MemPrefetchBatchAsync(DevicePointer* addresses, std::size_t* bytes, std::si
   return Code::kSuccess;
 }
 
-// Discarded memory may be read as anything, so also as it was.
+// Discarded memory has undefined contents, so leaving it unchanged is correct.
 Code MemDiscardBatchAsync(DevicePointer* addresses, std::size_t* bytes, std::size_t count,
                           unsigned long long flags, StreamHandle handle) {
   if (!IsBatch(addresses, bytes, count, flags)) return Code::kInvalidValue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of devices and hosts, and what lies at an address.
+// Device and host memory, and attributes of addresses.
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
@@ -27,14 +27,14 @@ constexpr unsigned kHostRegisterReadOnly = 0x08;
 
 std::uint64_t GetAddress(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
-// The session with the memory at an address.
+// Session that has memory at an address.
 struct Holder {
-  std::shared_ptr<Session> session;  // Null: there is none.
+  std::shared_ptr<Session> session;  // Null if there is none.
   int ordinal = 0;
 };
 
-// The only one besides `except`. None where several have such memory: each device chooses its
-// addresses by itself.
+// Returns the only session besides `except` that has memory at the address. None if several have,
+// because each device assigns its addresses independently.
 Holder OnlyHolder(std::uint64_t address, const Session* except) {
   Holder holder;
   Driver& driver = Driver::Get();
@@ -49,8 +49,7 @@ Holder OnlyHolder(std::uint64_t address, const Session* except) {
   return holder;
 }
 
-// As in NVIDIA's driver, an address alone says whose memory it is, whichever context is current, or
-// none.
+// As in NVIDIA's driver, an address alone identifies its memory, regardless of the current context.
 Holder GetHolder(std::uint64_t address, const Current& current) {
   if (!current.ok()) return OnlyHolder(address, nullptr);
   const std::shared_ptr<Session>& here = current->shared_session();
@@ -58,8 +57,8 @@ Holder GetHolder(std::uint64_t address, const Current& current) {
   return OnlyHolder(address, here.get());
 }
 
-// Asks `free` of the session of the current context, then of the one that has the address.
-// `unknown`: the answer where nobody has it.
+// Calls `free` with the session of the current context, then with the session that has the address.
+// Returns `unknown` if no session has it.
 template <typename Free>
 Code FreeAnywhere(std::uint64_t address, const Free& free, Code unknown) {
   const Current current;
@@ -86,7 +85,7 @@ Code Free(std::uint64_t address, std::initializer_list<BlockKind> kinds, Code un
   return FreeAnywhere(address, free, unknown);
 }
 
-// `block`: kind and flags of the block that it becomes.
+// `block` has kind and flags of the new block.
 Code AllocateMirrored(Session& session, const Context& context, std::size_t bytes, Block block,
                       std::uint64_t& address) {
   const Sharing sharing =
@@ -118,13 +117,13 @@ Code MemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 
 namespace {
 
-// CUDA promises nothing, but a driver makes large allocations of pages that it has cleared, and
-// programs rely on it.
+// CUDA does not guarantee it, but drivers provide large allocations on cleared pages, and programs
+// rely on that.
 Status Clear(const Client& client, const DeviceBuffer& buffer) {
   if (buffer.size() < kLargeBytes || buffer.used_bytes() == 0) return Status::Ok();
   const Stream stream = client.default_stream();
   Status status = stream.Fill(buffer.address(), FillElement::U8(0), buffer.used_bytes());
-  // Commands of other streams follow.
+  // Synchronizes, because commands of other streams follow.
   return status.ok() ? stream.Synchronize() : status;
 }
 
@@ -169,7 +168,7 @@ Code MemAllocPitch(DevicePointer* address, std::size_t* pitch, std::size_t width
   return code;
 }
 
-// Commands that use the memory may still be queued: the library reuses it after them.
+// Commands that use the memory may still be queued; the library reuses it only after them.
 Code MemFree(DevicePointer address) {
   if (address == 0) return Code::kSuccess;
   return Free(address, {BlockKind::kDevice, BlockKind::kManaged}, Code::kInvalidValue);
@@ -189,7 +188,8 @@ Code MemAllocManaged(DevicePointer* address, std::size_t bytes, unsigned flags) 
   return code;
 }
 
-// Kernels reach the memory whatever it is attached to. The program may, too, while others run.
+// Kernels can access the memory regardless of the attachment. So can the program, while other
+// kernels run.
 Code StreamAttachMemAsync(StreamHandle handle, DevicePointer address, std::size_t, unsigned) {
   const Current current;
   const StreamChoice stream(current, handle);
@@ -274,8 +274,8 @@ Code MemHostGetFlags(unsigned* flags, void* address) {
 
 namespace {
 
-// CUDA: the device's attribute READ_ONLY_HOST_REGISTER_SUPPORTED is 0, and without its flag memory
-// that cannot be written cannot be registered. No device here reaches another one's memory.
+// The device attribute READ_ONLY_HOST_REGISTER_SUPPORTED is 0, and without that flag CUDA does not
+// register memory that cannot be written. No device can access the memory of another one here.
 Code CheckRegistration(std::uint64_t address, std::size_t bytes, unsigned flags) {
   if ((flags & kHostRegisterReadOnly) != 0) {
     return Reject(Code::kNotSupported, "registration rejected: the device has no read-only memory");
@@ -291,9 +291,9 @@ Code CheckRegistration(std::uint64_t address, std::size_t bytes, unsigned flags)
 
 }  // namespace
 
-// The program's own memory stays where it is; copies of it are staged as before. What has an
-// address for kernels is a second block; the rest they reach where a launch names it, as where one
-// address space is unified.
+// The memory of the program is not moved, and copies of it are staged as before. Memory with an
+// address for kernels gets a second block; other registered memory is accessible to kernels if a
+// launch has its address as a parameter, as with unified addressing.
 Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   if (AnyNull(address) || bytes == 0 || (flags & ~kHostRegisterFlags) != 0) {
     return Code::kInvalidValue;
@@ -342,7 +342,7 @@ Code MemHostUnregister(void* address) {
     const bool is_here =
         block && block->kind == BlockKind::kRegistered && block->address == GetAddress(address);
     if (!is_here) return std::nullopt;
-    // The program gets what kernels wrote before it has the memory for itself again.
+    // The program gets the writes of kernels before it may use the memory exclusively again.
     const std::shared_ptr<Mirror> mirror = block->is_reached_on_demand()
                                                ? addresses.Twin(GetAddress(address))
                                                : addresses.MirrorAt(GetAddress(address));
@@ -356,7 +356,7 @@ Code MemHostUnregister(void* address) {
   return FreeAnywhere(GetAddress(address), unregister, Code::kHostMemoryNotRegistered);
 }
 
-// ---- attributes of pointers
+// ---- pointer attributes
 
 namespace {
 
@@ -396,7 +396,7 @@ Code PutAttribute(const Current& current, const Holder& holder, const Block& blo
   const auto as_pointer = [&](std::uint64_t at) { return Put(value, reinterpret_cast<void*>(at)); };
   switch (attribute) {
     case kContext:
-      // Books know another device's contexts by their number alone.
+      // Address books store contexts of other devices by number only.
       return current.ok() && holder.session == current->shared_session()
                  ? Put(value, ContextStack::Get().top())
                  : Code::kInvalidValue;
@@ -448,7 +448,7 @@ Code PointerGetAttribute(void* value, int attribute, DevicePointer address) {
                : Code::kInvalidValue;
 }
 
-// Asks about any pointer: what does not apply to it is answered with zero.
+// Accepts any pointer; attributes that do not apply to it are zero.
 Code PointerGetAttributes(unsigned count, int* attributes, void** values, DevicePointer address) {
   if (count == 0 || AnyNull(attributes, values)) return Code::kInvalidValue;
   const Current current;
@@ -474,7 +474,7 @@ Code PointerGetAttributes(unsigned count, int* attributes, void** values, Device
   return Code::kSuccess;
 }
 
-// Copies that the host waits for are complete when they return, whatever is set here.
+// Synchronous copies are complete when they return, regardless of this setting.
 Code PointerSetAttribute(const void* value, int attribute, DevicePointer address) {
   if (AnyNull(value) || attribute != kSyncOperations) return Code::kInvalidValue;
   const Current current;

@@ -19,7 +19,7 @@ enum PoolAttribute : int {
   kUsedHigh = 8,
 };
 
-// Also true where the work has failed: then nothing runs any more.
+// Also true if the work has failed, because nothing runs after that.
 bool HasEnded(const Event& event) { return event.Query().code() != StatusCode::kNotReady; }
 
 Code Put(void* to, std::uint64_t value) {
@@ -29,7 +29,7 @@ Code Put(void* to, std::uint64_t value) {
 
 }  // namespace
 
-// ---- one pool
+// ---- pools
 
 Code MemoryPool::GetAttribute(int attribute, void* value) const {
   const Counts now = counts();
@@ -69,7 +69,7 @@ Code MemoryPool::SetAttribute(int attribute, const void* value) {
     threshold_bytes_.store(number, std::memory_order_relaxed);
     return Code::kSuccess;
   }
-  // A high mark begins again at what there is now.
+  // A high-water mark restarts at the current value.
   if (number != 0) return Code::kInvalidValue;
   const MutexLock lock(mutex_);
   if (attribute == kReservedHigh) {
@@ -129,7 +129,7 @@ MemoryPool::Counts MemoryPool::counts() const {
   return counts_;
 }
 
-// ---- one allocation
+// ---- allocations
 
 PooledMemory::PooledMemory(std::shared_ptr<MemoryPool> pool, Buffer buffer)
     : pool_(std::move(pool)), buffer_(std::move(buffer)) {
@@ -158,7 +158,7 @@ void PooledMemory::SetUsed(bool is_used) {
   is_used ? pool_->Use(bytes()) : pool_->Unuse(bytes());
 }
 
-// ---- what a session keeps
+// ---- kept memory of a session
 
 Result<std::unique_ptr<PooledMemory>> KeptMemory::Take(const std::shared_ptr<MemoryPool>& pool,
                                                        std::size_t bytes, std::uint64_t stream_id) {
@@ -188,7 +188,7 @@ std::unique_ptr<PooledMemory> KeptMemory::TakeKept(const MemoryPool& pool, std::
   auto found = std::find_if(first, last,
                             [&](const auto& entry) { return entry.second.stream_id == stream_id; });
   if (found == last) {
-    // The first has waited longest; where it is still needed, the others are, too.
+    // The first one was freed earliest; if it is still in use, so are the others.
     if (first == last || !pool.is_opportunistic() || !HasEnded(first->second.freed)) return nullptr;
     found = first;
   }
@@ -220,7 +220,7 @@ Result<PooledMemory::Buffer> KeptMemory::Allocate(const MemoryPool& pool, std::s
   };
   Result<PooledMemory::Buffer> buffer = allocate();
   if (buffer.ok() || buffer.status().code() != StatusCode::kOutOfMemory) return buffer;
-  // The session has no more, but some of it is kept.
+  // The session has no memory left except kept memory.
   std::multimap<Key, Kept> dropped;
   {
     const MutexLock lock(mutex_);

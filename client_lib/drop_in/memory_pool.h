@@ -18,22 +18,22 @@
 
 namespace gpushared::drop_in {
 
-// A pool as the program sees it: what it has set, and counts. The memory itself is in the session.
+// Pool of the program: its settings and statistics. The session holds the memory itself.
 //
 // Thread-safe.
 class MemoryPool {
  public:
-  // A pool has whole steps of this; so sizes that differ little are used for each other.
+  // Granularity of a pool, so that memory can be reused for slightly different sizes.
   static constexpr std::size_t kStepBytes = 512;
-  // The ordinal of a pool of host memory, which programs reach as they reach page-locked memory.
+  // Ordinal of a pool of host memory, which programs access like page-locked memory.
   static constexpr int kHost = -1;
 
   struct Counts {
-    std::uint64_t reserved_bytes = 0, reserved_bytes_high = 0;  // In use, or kept for the next use.
-    std::uint64_t used_bytes = 0, used_bytes_high = 0;          // By the program.
+    std::uint64_t reserved_bytes = 0, reserved_bytes_high = 0;  // In use, or kept for reuse.
+    std::uint64_t used_bytes = 0, used_bytes_high = 0;          // In use by the program.
   };
 
-  // `bytes_max`: of reserved memory; 0: no bound but the session's.
+  // `bytes_max` limits reserved memory; 0: only the session limits it.
   MemoryPool(int ordinal, std::uint64_t bytes_max) : ordinal_(ordinal), bytes_max_(bytes_max) {}
 
   int ordinal() const { return ordinal_; }  // Of its device, or kHost.
@@ -42,23 +42,24 @@ class MemoryPool {
   PoolHandle handle() const { return handle_.load(std::memory_order_relaxed); }
   void set_handle(PoolHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
 
-  // CUmemPool_attribute; `value` points to an int or a std::uint64_t as CUDA says.
+  // CUmemPool_attribute. `value` points to an int or a std::uint64_t as in CUDA.
   Code GetAttribute(int attribute, void* value) const;
   Code SetAttribute(int attribute, const void* value);
 
-  // What the program has said about devices and a pool of host memory. It changes nothing: all of
-  // them reach it.
+  // Stores the program's access settings for a pool of host memory. They have no effect, because
+  // all devices can access it.
   void SetAccess(int device, int access);
-  int GetAccess(int device) const;  // 0: the program has said nothing.
+  int GetAccess(int device) const;  // 0: not set.
 
-  // Whether memory may change streams as soon as the work in front of its free has ended.
+  // Whether memory may move to another stream as soon as the work before its free has ended.
   bool is_opportunistic() const { return reuse_[1].load(std::memory_order_relaxed) != 0; }
-  // Whether it holds more than it shall hold on to; always so once the program has let go of it.
+  // Whether the pool holds more than its threshold; always true once the program has destroyed it.
   bool HoldsTooMuch() const;
   void LetGo() { is_let_go_.store(true, std::memory_order_relaxed); }
   bool is_let_go() const { return is_let_go_.load(std::memory_order_relaxed); }
 
-  // False: the pool's bound allows no more. Whoever reserved takes back by Unreserve.
+  // Returns false if the pool's limit does not allow it. Reserved bytes are returned with
+  // Unreserve.
   bool Reserve(std::uint64_t bytes);
   void Unreserve(std::uint64_t bytes);
   void Use(std::uint64_t bytes);
@@ -69,7 +70,8 @@ class MemoryPool {
   const int ordinal_;
   const std::uint64_t bytes_max_;
   std::atomic<PoolHandle> handle_{nullptr};
-  // Event dependencies, opportunistic, internal dependencies. Permissions, of which one is used.
+  // Event dependencies, opportunistic, internal dependencies. All are permissions; only the second
+  // one is used.
   std::atomic<int> reuse_[3] = {1, 1, 1};
   std::atomic<std::uint64_t> threshold_bytes_{0};
   std::atomic<bool> is_let_go_{false};
@@ -78,11 +80,11 @@ class MemoryPool {
   std::map<int, int> access_ GPUSHARED_GUARDED_BY(mutex_);  // By ordinal.
 };
 
-// One allocation of a pool: in use until it is kept, and reserved until it ends.
+// One allocation of a pool: in use until it is kept for reuse, and reserved until it is destroyed.
 class PooledMemory {
  public:
   using Buffer = std::variant<DeviceBuffer, HostBuffer>;
-  // `pool` has reserved the buffer's bytes.
+  // `pool` has already reserved the bytes of the buffer.
   PooledMemory(std::shared_ptr<MemoryPool> pool, Buffer buffer);
   ~PooledMemory();
   PooledMemory(const PooledMemory&) = delete;
@@ -92,7 +94,8 @@ class PooledMemory {
   std::uint64_t address() const;
   std::size_t bytes() const;
   void SetUsed(bool is_used);
-  // How many of its first bytes had been used before the pool got it; 0 from the second use on.
+  // Returns how many of its first bytes had been used before the pool got it; 0 from the second use
+  // on.
   std::size_t TakeUsedBytes() { return std::exchange(used_bytes_, 0); }
 
  private:
@@ -102,25 +105,26 @@ class PooledMemory {
   std::size_t used_bytes_ = 0;
 };
 
-// Freed memory of a session's pools. The same stream uses it again at once, others when the work in
-// front of the free has ended. A call that waits for work gives it back.
+// Freed memory of a session's pools. The stream that freed it reuses it immediately, other streams
+// once the work before the free has ended. A call that waits for work releases it.
 //
 // Thread-safe.
 class KeptMemory {
  public:
-  // `client` outlives this.
+  // `client` must outlive this object.
   explicit KeptMemory(const Client& client) : client_(client) {}
 
-  // Memory for commands that come later in the stream of this number.
+  // Returns memory for later commands of the stream with this number.
   Result<std::unique_ptr<PooledMemory>> Take(const std::shared_ptr<MemoryPool>& pool,
                                              std::size_t bytes, std::uint64_t stream_id);
-  // `freed`: where the free stands in the stream of this number.
+  // `freed` is the position of the free in the stream with this number.
   void Keep(std::unique_ptr<PooledMemory> memory, std::uint64_t stream_id, Event freed);
-  // Gives back what no work needs, from pools that hold too much.
+  // Releases memory that no work needs, from pools above their threshold.
   void GiveBack();
-  // The same from this pool, until it holds no more than `bytes`.
+  // Releases memory of this pool until it holds at most `bytes`.
   void TrimTo(const MemoryPool& pool, std::uint64_t bytes);
-  // Gives back all memory of a pool that the program has let go of. Commands in front still use it.
+  // Releases all memory of a pool that the program has destroyed. Earlier commands may still use
+  // it.
   void Drop(const MemoryPool& pool);
 
  private:
@@ -133,14 +137,15 @@ class KeptMemory {
 
   std::unique_ptr<PooledMemory> TakeKept(const MemoryPool& pool, std::size_t bytes,
                                          std::uint64_t stream_id);
-  // The next two let go of kept memory where there is no more else.
+  // The next two release kept memory if no other memory is left.
   Status Reserve(MemoryPool& pool, std::size_t bytes);
   Result<PooledMemory::Buffer> Allocate(const MemoryPool& pool, std::size_t bytes);
 
   const Client& client_;
-  std::atomic<bool> has_any_{false};  // Never false again.
+  std::atomic<bool> has_any_{false};  // Never reset.
   Mutex mutex_;
-  std::multimap<Key, Kept> kept_ GPUSHARED_GUARDED_BY(mutex_);  // Equals in order of their frees.
+  // Equal keys in the order of their frees.
+  std::multimap<Key, Kept> kept_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::drop_in

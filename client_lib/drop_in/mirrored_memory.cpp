@@ -14,7 +14,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // So much is compared at one time.
+constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // Compared at a time.
 
 }  // namespace
 
@@ -89,8 +89,8 @@ bool MirroredMemory::Reaches(const MirrorUse& use, const Entry& entry, const Mir
   return is_named || is_written;
 }
 
-// In turns: whoever has compared last, with no wait since, may not have written since, and whoever
-// else may write has waited.
+// kInTurns: the thread that compared last has not written if there was no wait since, and any other
+// thread must have waited before it writes.
 bool MirroredMemory::MayDiffer(const Entry& entry) const {
   return entry.sharing != Sharing::kInTurns || entry.compared_at != waits_ ||
          entry.compared_by != std::this_thread::get_id();
@@ -108,7 +108,7 @@ Status MirroredMemory::Send(Entry& entry, const Mirror& mirror, bool& has_sent) 
     }
     const std::byte* const end = part_.data() + bytes;
     const std::byte* first = part_.data();
-    const std::byte* last = end;  // Behind the last one that differs.
+    const std::byte* last = end;  // After the last byte that differs.
     if (entry.has_been_sent) {
       first = std::mismatch(first, end, agreed + at).first;
       while (last != first &&
@@ -117,12 +117,12 @@ Status MirroredMemory::Send(Entry& entry, const Mirror& mirror, bool& has_sent) 
       }
     }
     if (first != last && entry.is_written) {
-      // Between bytes that the program has changed others lie that a command may be writing.
+      // A command may be writing the bytes between those that the program has changed.
       Status status = AwaitCommands();
       if (status.ok()) status = TakeBack(entry, mirror);
       if (!status.ok()) return status;
       entry.is_written = false;
-      continue;  // The part holds other bytes now.
+      continue;  // The part has changed.
     }
     if (first != last) {
       const std::size_t begin = at + static_cast<std::size_t>(first - part_.data());
@@ -175,7 +175,7 @@ bool MirroredMemory::HaveCommandsEnded() {
 Status MirroredMemory::Submit(const MirrorUse& use, const Stream& stream, std::uint64_t stream_id,
                               const std::function<Status()>& submit) {
   const MutexLock lock(mutex_);
-  // Acquire, pairs with RecordCopyToHost: the copy has been submitted.
+  // Acquire: pairs with RecordCopyToHost, so that the copy has been submitted.
   if (!use.named.empty() && has_copies_to_host_.exchange(false, std::memory_order_acquire)) {
     if (Status status = client_.Synchronize(); !status.ok()) return status;
   }
@@ -208,7 +208,7 @@ Status MirroredMemory::ToHost() {
   if (!has_any()) return Status::Ok();
   const MutexLock lock(mutex_);
   ++waits_;
-  // Before the comparison: what has ended by then is compared.
+  // Evaluated before the comparison, so that everything that has ended by now is compared.
   const bool have_ended = HaveCommandsEnded();
   for (Entry& entry : mirrors_) {
     const std::shared_ptr<Mirror> mirror = entry.mirror.lock();

@@ -18,21 +18,22 @@
 
 namespace gpushared::drop_in {
 
-// When the program may write memory that kernels reach, too.
+// When the program may write to memory that kernels also access.
 enum class Sharing : std::uint8_t {
-  kAtAnyTime,  // Even while kernels run, as far as they leave those bytes alone.
-  kInTurns,    // Only when it has seen all work end (CUDA: concurrentManagedAccess is 0).
-  kOnDemand,   // At any time; only kernels that are given its address reach it.
+  kAtAnyTime,  // Even while kernels run, unless they access the same bytes.
+  kInTurns,    // Only after it has seen all work end (concurrentManagedAccess is 0 in CUDA).
+  kOnDemand,   // At any time; only kernels that are given its address access it.
 };
 
-// Device memory with as many bytes of the program that are the same memory to both.
+// Device allocation mirrored at a host address.
 class Mirror {
  public:
-  // With pages of its own, at the device's address. kOutOfMemory, also where the program has
-  // something there.
+  // Creates a mirror with new host pages at the device's address. kOutOfMemory if memory is
+  // exhausted or the program already uses these addresses.
   static Result<std::shared_ptr<Mirror>> Make(const Client& client, std::size_t bytes,
                                               Sharing sharing);
-  // With memory that the program has. It may take it away: then the device keeps the last bytes.
+  // Creates a mirror of memory of the program. The program may unmap that memory; the device then
+  // keeps the last bytes.
   static Result<std::shared_ptr<Mirror>> Of(const Client& client, void* host, std::size_t bytes,
                                             Sharing sharing);
   ~Mirror();
@@ -64,91 +65,94 @@ class Mirror {
   void* const host_;
   const std::size_t bytes_;
   const Sharing sharing_;
-  // What both sides had when they were last compared. MirroredMemory's, under its lock.
+  // Contents of both sides at their last comparison. Guarded by the lock of MirroredMemory.
   const Bytes agreed_;
 };
 
-// What a command may read and write of mirrored memory.
+// Mirrored memory that a command may access.
 struct MirrorUse {
   struct Named {
     std::shared_ptr<Mirror> mirror;
     bool is_written = true;
   };
-  // It may reach all memory but that on demand: addresses can lie anywhere.
+  // Whether the command may access all mirrored memory except kOnDemand, because its parameters can
+  // contain any address.
   bool is_kernel = false;
   std::vector<Named> named = {};
 
   bool is_none() const { return !is_kernel && named.empty(); }
 };
 
-// Managed memory, and host memory that kernels reach: two copies of one memory, brought together
+// Managed memory, and host memory that kernels access: two copies of the same memory, synchronized
 // before commands and after waits.
 //
-// Each side's changes are found by comparing its bytes with those that both had last. A command is
-// submitted after the program's changes have gone to the device. A call that has seen work end
-// writes the device's changes, byte by byte, into the program's memory. So what the program and
-// kernels write at one time is kept, of both, as long as they write different bytes: other threads
-// may launch, wait and write meanwhile, and nobody waits for other threads' kernels.
+// Changes of either side are found by comparing its bytes with those at the last comparison. Before
+// a command is submitted, the program's changes are sent to the device. A call that has seen work
+// end writes the device's changes, byte by byte, to the program's memory. Concurrent writes of the
+// program and of kernels are therefore both preserved, as long as they are to different bytes:
+// other threads may launch, wait and write at the same time, and no thread waits for another
+// thread's kernels.
 //
-// To send, to take note that the device may write, and to submit is one step under the lock: after
-// it every wait finds the note, until one has compared when no such command was under way any more.
-// Were the lock free in between, another thread's wait would compare before the kernel has begun,
-// drop the note, and the kernel's results would never be fetched. Functions of the host that come
-// before the command are awaited before the lock is taken, since the thread that runs them takes
-// it, too. Under it only commands are awaited that have been submitted, which end by themselves.
+// Sending the changes, recording that the device may write, and submitting form one step under the
+// lock. Every later wait finds that record, until one of them has compared while no such command
+// was in flight. If the lock were released in between, another thread's wait could compare before
+// the kernel has begun and drop the record, so the results of the kernel would never be fetched.
+// Host functions that precede the command are awaited before the lock is acquired, because the
+// thread that runs them acquires it as well. Under the lock, only submitted commands are awaited,
+// which end on their own.
 //
 // Thread-safe.
 class MirroredMemory {
  public:
-  // `client` outlives this.
+  // `client` must outlive this object.
   explicit MirroredMemory(const Client& client) : client_(client) {}
 
   void Add(const std::shared_ptr<Mirror>& mirror);
   bool has_any() const { return has_any_.load(std::memory_order_relaxed); }
-  // Memory in turns that the program may write while kernels of other streams run.
+  // Lets the program write to kInTurns memory while kernels of other streams run.
   void ShareAtAnyTime(const Mirror& mirror);
-  // Runs `submit`, which puts commands on the stream of this number.
+  // Runs `submit`, which puts commands on the stream with this number.
   Status Submit(const MirrorUse& use, const Stream& stream, std::uint64_t stream_id,
                 const std::function<Status()>& submit);
-  // A copy to page-locked memory has been submitted, which is there some time later.
+  // Records that a copy to page-locked memory was submitted, which arrives later.
   void RecordCopyToHost() { has_copies_to_host_.store(true, std::memory_order_release); }
-  // After work that the caller has seen end: the program gets what it has written.
+  // Called after work that the caller has seen end: writes its results to the program's memory.
   Status ToHost();
-  // The same for all that has been submitted, which it waits for. kInvalidArgument: the program has
-  // taken memory of its own away.
+  // As ToHost, for all submitted work, which it waits for. kInvalidArgument if the program has
+  // unmapped memory of its own.
   Status AwaitToHost(const Mirror& mirror);
 
  private:
   struct Entry {
     std::weak_ptr<Mirror> mirror;
     Sharing sharing;
-    bool has_been_sent = false;  // Before that the device has any bytes.
-    bool is_written = false;     // The device may write, or has written, since it was compared.
-    bool is_gone = false;        // The program has taken its memory away.
-    // Of the program's last comparison: waits that there had been, and the thread.
+    bool has_been_sent = false;  // Until then the device's bytes are unspecified.
+    bool is_written = false;     // Whether the device may have written since the last comparison.
+    bool is_gone = false;        // Whether the program has unmapped its memory.
+    // Last comparison of the program's side: the value of waits_ and the thread.
     std::uint64_t compared_at = 0;
     std::thread::id compared_by = {};
   };
   static bool Reaches(const MirrorUse& use, const Entry& entry, const Mirror& mirror,
                       bool& is_written);
-  // Whether the program may have written since the last comparison.
+  // Returns whether the program may have written since the last comparison.
   bool MayDiffer(const Entry& entry) const GPUSHARED_REQUIRES(mutex_);
-  // Adds to what the device's default stream has to do; `has_sent` says so.
+  // Adds copies to the device's default stream and sets `has_sent`.
   Status Send(Entry& entry, const Mirror& mirror, bool& has_sent) GPUSHARED_REQUIRES(mutex_);
   Status TakeBack(Entry& entry, const Mirror& mirror) GPUSHARED_REQUIRES(mutex_);
-  // Those submitted here.
+  // Waits for the commands in under_way_.
   Status AwaitCommands() GPUSHARED_REQUIRES(mutex_);
   bool HaveCommandsEnded() GPUSHARED_REQUIRES(mutex_);
 
   const Client& client_;
-  std::atomic<bool> has_any_{false};  // Never false again.
+  std::atomic<bool> has_any_{false};  // Never reset.
   std::atomic<bool> has_copies_to_host_{false};
   Mutex mutex_;
   std::vector<Entry> mirrors_ GPUSHARED_GUARDED_BY(mutex_);
-  // By the stream's number: the end of the last command that may write mirrored memory.
+  // By stream number: end of the last command that may write mirrored memory.
   std::map<std::uint64_t, Event> under_way_ GPUSHARED_GUARDED_BY(mutex_);
   std::uint64_t waits_ GPUSHARED_GUARDED_BY(mutex_) = 1;
-  std::vector<std::byte> part_ GPUSHARED_GUARDED_BY(mutex_);  // What is being compared.
+  std::vector<std::byte> part_ GPUSHARED_GUARDED_BY(mutex_);  // Bytes that are being compared.
 };
 
 }  // namespace gpushared::drop_in

@@ -22,10 +22,10 @@ constexpr std::string_view kTensor = "tensor maps are of compute capability 9.0"
 constexpr std::string_view kMipmaps = "arrays have one level and no sparse parts here";
 
 struct Reason {
-  std::string_view begin;  // Symbols begin so.
+  std::string_view begin;  // Prefix of the symbols.
   std::string_view why;
 };
-// The first that fits.
+// The first match counts.
 constexpr Reason kReasons[] = {
     {"cuIpc", kSharing},
     {"cuMemPoolExport", kSharing},

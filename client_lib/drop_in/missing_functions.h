@@ -6,7 +6,8 @@
 
 namespace gpushared::drop_in {
 
-// Why a function of the driver has no handler here, and what to do instead. Empty: nobody has said.
+// Returns why a function of the driver has no handler here, and what to do instead. Empty if no
+// reason is recorded.
 std::string_view WhyMissing(std::string_view symbol);
 
 }  // namespace gpushared::drop_in

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules and libraries: loading, unloading, and which kernels they have. Both are one kind of
-// object, so a library's handle serves as its module's.
+// Modules and libraries: loading, unloading, and lookup of kernels. Both are the same kind of
+// object, so a library's handle is also its module's handle.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -25,8 +25,8 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Whether the image's PTX is of a version of PTX that nobody knows yet, which has a number of its
-// own.
+// Returns whether the image's PTX has a newer version than any known one, which has a separate
+// error code.
 bool HasUnknownVersion(std::span<const std::byte> image) {
   const Result<std::string> text = ptx::ExtractPtx(image);
   if (!text.ok()) return false;
@@ -34,10 +34,10 @@ bool HasUnknownVersion(std::span<const std::byte> image) {
   return !version.empty() && !ptx::IsKnownVersion(version);
 }
 
-// The driver's number for an image that was rejected.
+// Returns the driver's code for a rejected image.
 Code LoadCode(Session& session, const Status& status, std::span<const std::byte> image) {
-  // CUDA documents it as "a PTX JIT compilation failed". With OUT_OF_MEMORY programs would free
-  // device memory and try again, though that is not what the module lacks.
+  // Documented as "a PTX JIT compilation failed". OUT_OF_MEMORY would make programs free device
+  // memory and retry, which does not help here.
   if (status.code() == StatusCode::kLimitExceeded) {
     return Reject(Code::kInvalidPtx, status.message());
   }
@@ -54,8 +54,8 @@ Code LoadCode(Session& session, const Status& status, std::span<const std::byte>
                 status.message());
 }
 
-// The session of the current context. Where `needs` says so, a device is enough: without a context,
-// the first one.
+// Returns the session of the current context. If `needs` is kDevice and there is no context,
+// returns that of the first device.
 enum class Needs : bool { kContext, kDevice };
 Code FindSession(Needs needs, std::shared_ptr<Session>& session) {
   const Current current;
@@ -88,7 +88,7 @@ Code Load(const void* image, bool is_library, unsigned option_count, const JitOp
   if (const unsigned most = RegistersMost(option_count, options, values); most != 0) {
     limited.LimitRegisters(most);
     const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    // Machine code has the registers that it has. What is no PTX is rejected below, by the server.
+    // Machine code has fixed registers. The server rejects images that are not PTX.
     const bool is_new = limited.AddFatbin("the module", all).ok() && limited.Complete().ok();
     if (is_new) bytes = std::as_bytes(std::span(limited.image()));
   }
@@ -106,7 +106,7 @@ Code Load(const void* image, bool is_library, unsigned option_count, const JitOp
   return Code::kSuccess;
 }
 
-// With a NUL behind it, as an image without a size needs it.
+// Appends a NUL, which an image without a size needs.
 Code ReadImage(const char* path, std::vector<char>& image) {
   if (AnyNull(path)) return Code::kInvalidValue;
   std::ifstream file(path, std::ios::binary);
@@ -129,12 +129,12 @@ Code Unload(ModuleHandle handle, bool is_library) {
   return Code::kSuccess;
 }
 
-// Runs `use` with the module behind the handle and what it is in the session.
+// Calls `use` with the module of the handle and with the module loaded in the session.
 template <typename Use>
 Code WithModule(ModuleHandle handle, Needs needs, const Use& use) {
   Driver& driver = Driver::Get();
   if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
-  // No session begins for a handle that is none.
+  // An invalid handle must not open a session.
   const std::shared_ptr<CudaModule> module = driver.modules.Find(handle);
   if (module == nullptr) return Code::kInvalidHandle;
   std::shared_ptr<Session> session;
@@ -147,7 +147,7 @@ Code WithModule(ModuleHandle handle, Needs needs, const Use& use) {
 Code AddKernel(const std::shared_ptr<Session>& session, const std::shared_ptr<CudaModule>& module,
                const Result<Kernel>& kernel, FunctionHandle* function) {
   if (!kernel.ok()) return session->GetCode(kernel.status());
-  // One handle for one kernel: programs compare them.
+  // A kernel has a single handle, because programs compare them.
   auto& kernels = Driver::Get().kernels;
   const FunctionHandle known = module->GetHandle(kernel->name());
   if (kernels.Find(known) != nullptr) {
@@ -247,7 +247,7 @@ Code ModuleGetLoadingMode(LoadingMode* mode) {
   return Driver::Get().Ready();
 }
 
-// ---- libraries. Without a context they are loaded, and asked for their kernels, on the first
+// ---- libraries. Without a context, they are loaded and their kernels looked up on the first
 // device.
 
 Code LibraryLoadData(LibraryHandle* library, const void* image, JitOption* options, void** values,

@@ -21,11 +21,12 @@ namespace gpushared::drop_in {
 namespace {
 
 constexpr const char* kName = "libcuda.so.1";
-// Where hosts put the driver for their guests, who may have no cache of it.
+// Directories in which hosts provide the driver to guests, which may have no loader cache for it.
 constexpr const char* kGuestDirectories[] = {"/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"};
 
-// Stands in every copy of this library, whatever directory it lies in. It is a note, which linkers
-// put at the beginning of a file: a driver has tens of megabytes, which each program would read.
+// Present in every copy of this library, whatever its directory. Stored as a note, because linkers
+// place notes at the beginning of a file; a driver has tens of megabytes, which each program would
+// otherwise have to search.
 #define GPUSHARED_DROP_IN_MARK "gpushared: a drop-in libcuda, no driver"
 constexpr char kMark[] = GPUSHARED_DROP_IN_MARK;
 constexpr std::size_t kBeginning = 64 << 10;
@@ -42,7 +43,7 @@ asm(R"(
 .popsection
 )");
 
-// Whether a file can be a driver: it can be read, and does not have the mark.
+// Returns whether a file can be a driver: it is readable and does not contain the mark.
 bool IsDriver(const std::string& path) {
   const ipc::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
@@ -54,13 +55,13 @@ bool IsDriver(const std::string& path) {
   return content.find(kMark) == std::string::npos;
 }
 
-// Where a driver may lie, in the loader's order.
+// Returns the paths at which a driver may exist, in the loader's order.
 std::vector<std::string> PathsOfDrivers() {
   std::vector<std::string> paths;
   const auto add = [&](std::string_view directory) {
     paths.push_back(std::string(directory) + "/" + kName);
   };
-  // Like the loader, programs that change their user do not follow this variable.
+  // Like the loader, ignores this variable in set-user-ID programs.
   const char* const list = ::secure_getenv("LD_LIBRARY_PATH");
   std::string_view rest = list == nullptr ? "" : list;
   while (!rest.empty()) {
@@ -73,7 +74,7 @@ std::vector<std::string> PathsOfDrivers() {
   return paths;
 }
 
-// The first of them that is neither this library nor a copy of it; empty: there is none.
+// Returns the first path that is neither this library nor a copy of it; empty if there is none.
 std::string FindNativeDriver() {
   for (const std::string& path : PathsOfDrivers()) {
     if (IsDriver(path)) return path;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine's installed driver. It serves the program in gate mode, and with
-// GPUSHARED_FALLBACK=native where no server answers.
+// Installed driver of the machine. Serves the program in gate mode, and with
+// GPUSHARED_FALLBACK=native if no server answers.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_NATIVE_DRIVER_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_NATIVE_DRIVER_H_
@@ -14,28 +14,29 @@
 
 namespace gpushared::drop_in {
 
-// Whose driver runs the program's work: the server's, which the program submits to, or the
-// machine's own.
+// Whose driver runs the program's work: the server's, to which the program submits, or that of the
+// machine.
 enum class Mode : std::uint8_t { kSubmit, kGate };
 
-// What GPUSHARED_MODE says. Without it, kSubmit. kInvalidArgument names any other value than
-// "submit" and "gate".
+// Returns the value of GPUSHARED_MODE; kSubmit if it is not set. kInvalidArgument names any value
+// other than "submit" and "gate".
 Result<Mode> ModeFromEnvironment();
 
 enum class Fallback { kNone, kNative };
 
-// What GPUSHARED_FALLBACK says. kInvalidArgument names a value that is neither empty nor "native".
+// Returns the value of GPUSHARED_FALLBACK. kInvalidArgument names any value other than empty and
+// "native".
 Result<Fallback> FallbackFromEnvironment();
 
-// It stays loaded until the process ends.
+// Remains loaded until the process ends.
 struct NativeDriver {
   std::string path;
   void* library = nullptr;  // For dlsym.
   Code (*init)(unsigned flags) = nullptr;
 };
 
-// Loads the first libcuda.so.1 in the loader's order that is no copy of this library, and calls
-// nothing of it. kNotFound where none is installed, or with the reason why it cannot be loaded.
+// Loads the first libcuda.so.1 in the loader's order that is not a copy of this library, without
+// calling it. kNotFound if none is installed, or with the reason why it cannot be loaded.
 Result<NativeDriver> LoadNativeDriver();
 
 }  // namespace gpushared::drop_in

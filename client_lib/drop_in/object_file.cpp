@@ -11,9 +11,9 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Code that is linked on the device, and code that is complete.
+// Relocatable device code, and complete device code.
 constexpr std::string_view kFatbinSections[] = {"__nv_relfatbin", ".nv_fatbin"};
-// Fatbins of one section begin at multiples of this.
+// Alignment of the fatbins in one section.
 constexpr std::size_t kFatbinAlignment = 8;
 constexpr std::uint32_t kFatbinMagic = 0xba55ed50;
 
@@ -31,7 +31,7 @@ std::optional<Part> PartAt(std::string_view bytes, std::uint64_t offset) {
   return part;
 }
 
-// The bytes of a section; empty when they are not there.
+// Returns the bytes of a section; empty if the file does not contain them.
 std::string_view Contents(std::string_view object, const Elf64_Shdr& section) {
   const bool is_there = section.sh_type != SHT_NOBITS && section.sh_offset <= object.size() &&
                         section.sh_size <= object.size() - section.sh_offset;

@@ -7,8 +7,8 @@
 
 namespace gpushared::drop_in {
 
-// The fatbins in an object file of the host, as nvcc -dc writes it: one for each source. They point
-// into `object`. Empty when it is no object file of x86-64, is broken, or has none.
+// Returns the fatbins in a host object file, as nvcc -dc writes them: one for each source. They
+// point into `object`. Empty if it is not a valid x86-64 object file or contains none.
 std::vector<std::string_view> GetFatbins(std::string_view object);
 
 }  // namespace gpushared::drop_in

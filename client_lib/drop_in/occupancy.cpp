@@ -9,10 +9,10 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Clusters of so many blocks run on every device that has any (CUDA C++ Programming Guide).
+// Cluster size that every device with clusters supports (CUDA C++ Programming Guide).
 constexpr int kPortableClusterBlocks = 8;
 
-// Each of the four parts of a multiprocessor gives registers to whole warps, in steps of 256
+// Each of the four parts of a multiprocessor allocates registers to whole warps, in units of 256
 // (CUDA's occupancy calculator, compute capability 7.0 and later).
 int WarpsByRegisters(int registers_per_thread, int registers_per_multiprocessor) {
   constexpr int kParts = 4;

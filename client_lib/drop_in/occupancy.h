@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many blocks of a kernel fit onto a multiprocessor, and what a launch may ask for.
+// Occupancy of multiprocessors, and limits of launches.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_OCCUPANCY_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_OCCUPANCY_H_
@@ -12,7 +12,7 @@
 
 namespace gpushared::drop_in {
 
-// Limits of the blocks of one kernel on one device.
+// Limits for the blocks of one kernel on one device.
 //
 // Thread-compatible value.
 struct OccupancyLimits {
@@ -30,12 +30,13 @@ struct OccupancyLimits {
 
 OccupancyLimits GetOccupancyLimits(const DeviceProperties& device, const Kernel& kernel);
 
-// Blocks of so many threads and bytes of dynamic shared memory that are on one multiprocessor at a
-// time. `block_threads` is at least 1.
+// Returns how many blocks with these threads and bytes of dynamic shared memory fit onto one
+// multiprocessor. `block_threads` is at least 1.
 int BlocksFitting(const OccupancyLimits& limits, int block_threads, std::uint64_t dynamic_shared);
 
-// Bytes of dynamic shared memory that a launch may ask for: what the program has set as
-// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, else what is left of 48 KiB.
+// Returns the bytes of dynamic shared memory that a launch may request:
+// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES if the program has set it, otherwise the rest of
+// 48 KiB.
 int DynamicSharedMax(const DeviceProperties& device, const CudaKernel& kernel,
                      const Kernel& loaded);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many blocks of a kernel fit onto a multiprocessor, by the device's attributes.
+// Occupancy of multiprocessors, computed from the attributes of the device.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -23,7 +23,7 @@ Code FindLimits(FunctionHandle function, OccupancyLimits& limits) {
   return Code::kSuccess;
 }
 
-// Threads and blocks that a description of a launch asks for.
+// Threads and blocks of a described launch.
 struct Asked {
   int block_threads = 0;
   std::uint64_t cluster_blocks = 1;
@@ -76,7 +76,8 @@ Code OccupancyMaxPotentialBlockSize(int* grid_least, int* block_threads, Functio
   const int most = block_threads_max == 0 ? limits.threads_per_block
                                           : std::min(block_threads_max, limits.threads_per_block);
   int best_threads = 0, best_blocks = 0;
-  // From the largest down in whole warps: of equal occupancy, the fewest blocks.
+  // From the largest size down in whole warps, so that the fewest blocks win among equal
+  // occupancies.
   for (int threads = most; threads > 0;
        threads = (threads - 1) / limits.warp_threads * limits.warp_threads) {
     const std::size_t shared = shared_of_block == nullptr ? shared_bytes : shared_of_block(threads);
@@ -109,7 +110,7 @@ Code OccupancyAvailableDynamicSmemPerBlock(std::size_t* shared_bytes, FunctionHa
   const std::uint64_t share =
       std::min(limits.shared_per_multiprocessor / static_cast<std::uint64_t>(blocks),
                limits.shared_per_block);
-  // No launch gets more than the kernel may ask for.
+  // No launch gets more than the kernel may request.
   int most = 0;
   const Code code = FuncGetAttribute(
       &most, static_cast<int>(device::cuda::FunctionAttribute::kDynamicSharedBytesMax), function);

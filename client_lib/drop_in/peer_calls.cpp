@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between contexts. Those of one device share a session, so such a copy is one on the
-// device. Devices cannot reach each other's memory: their copies go through the program's.
+// Copies between contexts. Contexts of one device share a session, so copies between them are
+// copies on the device. Devices cannot access each other's memory, so copies between them go
+// through memory of the program.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -14,10 +15,10 @@
 namespace gpushared::drop_in {
 namespace {
 
-// A copy between devices takes at most so much of the program's memory.
+// Size of the program's memory that a copy between devices uses.
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
-// Makes a context current, for its own length.
+// Makes a context current for the duration of a scope.
 class ContextScope {
  public:
   explicit ContextScope(ContextHandle context) : code_(CtxPushCurrent(context)) {}
@@ -30,7 +31,7 @@ class ContextScope {
   Code code() const { return code_; }
 
  private:
-  const StreamScope without_stream_{nullptr};  // Whatever stream the call names.
+  const StreamScope without_stream_{nullptr};  // Regardless of the stream that the call names.
   const Code code_;
 };
 
@@ -46,7 +47,7 @@ Copy3d GetOrdinary(const PeerCopy3d& peer) {
   return copy;
 }
 
-// What a copy leaves out, so that its pieces are laid out as the whole.
+// Fills in default values, so that the pieces have the layout of the whole copy.
 void FillIn(Copy3d& copy) {
   for (CopySide* const side : {&copy.source, &copy.destination}) {
     if (side->pitch == 0) side->pitch = copy.width_bytes;
@@ -54,15 +55,15 @@ void FillIn(Copy3d& copy) {
   }
 }
 
-// A part of a copy: rows of one slice, or a part of one row.
+// A part of a copy: rows of one slice, or part of one row.
 struct Piece {
   std::size_t slice = 0, row = 0, column_bytes = 0;
   std::size_t rows = 0, width_bytes = 0;
 };
 
-// Where the piece begins. Rows of memory are counted from its begin: a height that is given holds
-// all rows of a copy, and that of the whole holds none of a piece in a later slice. Arrays have
-// slices of their own. kInvalidValue when a number overflows.
+// Moves one side of the copy to the beginning of the piece. For memory, rows are counted from its
+// beginning, because the given height applies to the whole copy and not to a piece in a later
+// slice; arrays have slices of their own. kInvalidValue on overflow.
 Code Place(CopySide& side, const Piece& piece) {
   side.x_bytes += piece.column_bytes;
   if (__builtin_add_overflow(side.z, piece.slice, &side.z) ||
@@ -79,7 +80,7 @@ Code Place(CopySide& side, const Piece& piece) {
   return Code::kSuccess;
 }
 
-// One piece through `room`, which holds it.
+// Copies one piece through `room`, which is large enough.
 Code CopyThrough(std::vector<char>& room, const Copy3d& whole, const Piece& piece, ContextHandle to,
                  ContextHandle from) {
   const CopySide between{
@@ -103,7 +104,7 @@ Code CopyThrough(std::vector<char>& room, const Copy3d& whole, const Piece& piec
   return scope.code() == Code::kSuccess ? Memcpy3d(&write) : scope.code();
 }
 
-// Waits for both devices, and for the copy itself.
+// Copies and waits for both devices.
 Code CopyAcross(Copy3d copy, ContextHandle to, ContextHandle from) {
   if (copy.width_bytes == 0 || copy.height == 0 || copy.depth == 0) return Code::kSuccess;
   if (const Code code = CheckShape(copy); code != Code::kSuccess) return code;
@@ -134,7 +135,8 @@ Code CopyAcross(DevicePointer to_address, ContextHandle to, DevicePointer from_a
                     to, from);
 }
 
-// Whether both contexts are of the current one's device: then a copy is one on that device.
+// Returns whether both contexts belong to the current device, so that the copy is one on that
+// device.
 Code Compare(ContextHandle to_handle, ContextHandle from_handle, bool& is_one_device) {
   const Current current;
   if (!current.ok()) return current.code();
@@ -147,7 +149,7 @@ Code Compare(ContextHandle to_handle, ContextHandle from_handle, bool& is_one_de
   return Code::kSuccess;
 }
 
-// As CUDA orders it: after all work of both contexts, and before all that comes.
+// Runs after all work of both contexts and before all later work, as in CUDA.
 template <typename OnDevice, typename Across>
 Code Serialised(ContextHandle to, ContextHandle from, const OnDevice& on_device,
                 const Across& across) {
@@ -161,7 +163,7 @@ Code Serialised(ContextHandle to, ContextHandle from, const OnDevice& on_device,
   return code == Code::kSuccess ? CtxSynchronize() : code;
 }
 
-// In the order of the stream alone. Between devices it has ended when the call returns.
+// Runs in stream order only. A copy between devices has ended when the call returns.
 template <typename OnDevice, typename Across>
 Code InStream(ContextHandle to, ContextHandle from, StreamHandle stream, const OnDevice& on_device,
               const Across& across) {
@@ -175,7 +177,7 @@ Code InStream(ContextHandle to, ContextHandle from, StreamHandle stream, const O
 
 }  // namespace
 
-// Contexts of one device reach each other's memory as it is; CUDA has no access to enable there.
+// Contexts of one device can access each other's memory anyway; CUDA does not enable access there.
 Code CtxEnablePeerAccess(ContextHandle handle, unsigned flags) {
   if (flags != 0) return Code::kInvalidValue;
   const Current current;

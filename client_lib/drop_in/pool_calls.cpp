@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is allocated and freed in the order of a stream, and the pools that it comes from.
+// Stream-ordered memory and its pools.
 #include <algorithm>
 #include <memory>
 #include <span>
@@ -17,9 +17,9 @@ namespace {
 constexpr int kNoAccess = 0;
 constexpr int kReadOnly = 1;
 constexpr int kReadWrite = 3;
-constexpr std::size_t kAccessListMax = 4096;  // Devices; a longer list is no list.
+constexpr std::size_t kAccessListMax = 4096;  // Devices; longer lists are invalid.
 
-// Runs `use` with the pool behind the handle.
+// Calls `use` with the pool of the handle.
 template <typename Use>
 Code WithPool(PoolHandle handle, const Use& use) {
   Driver& driver = Driver::Get();
@@ -28,7 +28,7 @@ Code WithPool(PoolHandle handle, const Use& use) {
   return pool == nullptr ? Code::kInvalidValue : use(pool);
 }
 
-// Runs `use` with the device of this ordinal.
+// Calls `use` with the device of this ordinal.
 template <typename Use>
 Code WithDevice(int ordinal, const Use& use) {
   Driver& driver = Driver::Get();
@@ -37,7 +37,7 @@ Code WithDevice(int ordinal, const Use& use) {
   return device == nullptr ? Code::kInvalidDevice : use(*device);
 }
 
-// Whether memory of the pool lies at this place.
+// Returns whether the pool's memory is at this location.
 bool IsOwn(const MemoryPool& pool, const MemoryLocation& location) {
   return pool.is_host() ? location.type == LocationType::kHost
                         : location.type == LocationType::kDevice && location.id == pool.ordinal();
@@ -57,7 +57,7 @@ Code PutHandle(const std::shared_ptr<MemoryPool>& pool, PoolHandle* handle) {
   return Code::kSuccess;
 }
 
-// Runs `use` with the pools of a place.
+// Calls `use` with the pools of a location.
 template <typename Use>
 Code WithPlace(const MemoryLocation& location, AllocationType type, const Use& use) {
   Driver& driver = Driver::Get();
@@ -78,7 +78,7 @@ PoolChoice& GetPlace(const MemoryPool& pool) {
   return pool.is_host() ? driver.host_pools : driver.DeviceAt(pool.ordinal())->pools;
 }
 
-// Runs `use` with what each session keeps that may have memory of the pool.
+// Calls `use` with the kept memory of each session that may have memory of the pool.
 template <typename Use>
 void ForEachKept(const MemoryPool& pool, const Use& use) {
   Driver& driver = Driver::Get();
@@ -89,7 +89,7 @@ void ForEachKept(const MemoryPool& pool, const Use& use) {
   }
 }
 
-// Memory from `pool`, or, where that is null, from the pool of the stream's device.
+// Allocates from `pool`, or from the pool of the stream's device if `pool` is null.
 Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryPool> pool,
               const StreamChoice& stream) {
   Context& context = stream->context();
@@ -104,7 +104,7 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
       session.kept_memory().Take(pool, bytes, stream->id());
   if (!memory.ok()) return session.GetCode(memory.status());
   const std::uint64_t begin = (*memory)->address();
-  // As cuMemAlloc clears large memory, but in the order of the stream.
+  // Clears large memory like cuMemAlloc, but in stream order.
   if (const std::size_t used_bytes = (*memory)->TakeUsedBytes(); bytes >= kLargeBytes) {
     const Code code = used_bytes == 0 ? Code::kSuccess : stream.Run([&](const Stream& queue) {
       return queue.Fill(begin, FillElement::U8(0), used_bytes);
@@ -125,14 +125,15 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
   return Code::kSuccess;
 }
 
-// No bytes are no error here, as cuda-core's tests expect of NVIDIA's driver; for cuMemAlloc they
-// are one. Freeing null does nothing.
+// Zero bytes are valid here, as cuda-core's tests expect of NVIDIA's driver, but an error for
+// cuMemAlloc. Freeing null has no effect.
 Code AllocateNothing(DevicePointer* address) {
   *address = 0;
   return Code::kSuccess;
 }
 
-// A capture makes a node. Then the memory is the graph's, whatever pool it was asked from.
+// In a capture the allocation becomes a node, and the memory belongs to the graph, whatever pool
+// was requested.
 Code CaptureAllocation(DevicePointer* address, std::size_t bytes, const StreamChoice& stream) {
   MemoryNodeParameters parameters{};
   parameters.pool.type = AllocationType::kPinned;
@@ -185,7 +186,7 @@ Code MemAllocFromPoolAsync(DevicePointer* address, std::size_t bytes, PoolHandle
   });
 }
 
-// Memory of no pool goes as by cuMemFree, after all commands that are queued.
+// Memory that belongs to no pool is freed as by cuMemFree, after all queued commands.
 Code MemFreeAsync(DevicePointer address, StreamHandle handle) {
   const Current current;
   const StreamChoice stream(current, handle);
@@ -223,7 +224,7 @@ Code MemPoolCreate(PoolHandle* handle, const PoolProperties* properties) {
   });
 }
 
-// Allocations of it live on until they are freed.
+// Existing allocations remain valid until they are freed.
 Code MemPoolDestroy(PoolHandle handle) {
   return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
     PoolChoice& place = GetPlace(*pool);
@@ -272,8 +273,8 @@ Code MemPoolGetAccess(int* access, PoolHandle handle, MemoryLocation* location) 
   });
 }
 
-// A pool's own place reaches it: programs may say so again. Pools of host memory are reached by all
-// devices, whatever is said; no other device reaches a device's.
+// A program may grant access to the pool's own location again. Pools of host memory are accessible
+// to all devices, whatever is set; a device pool is accessible to no other device.
 Code MemPoolSetAccess(PoolHandle handle, const AccessDescription* list, std::size_t count) {
   if ((count != 0 && AnyNull(list)) || count > kAccessListMax) return Code::kInvalidValue;
   return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
@@ -298,7 +299,7 @@ Code MemPoolSetAccess(PoolHandle handle, const AccessDescription* list, std::siz
   });
 }
 
-// ---- which pool is a place's
+// ---- pool of a location
 
 Code DeviceGetDefaultMemPool(PoolHandle* pool, int device) {
   if (AnyNull(pool)) return Code::kInvalidValue;

@@ -23,13 +23,13 @@ constexpr std::size_t kPiecesMax = 1024;  // UIO_MAXIOV.
 
 std::uint64_t PageEnd(std::uint64_t address) { return (address / kPageBytes + 1) * kPageBytes; }
 
-// A sandbox may forbid to ask. Then the memory is taken to be there, as a driver without these
-// checks would take it.
+// A sandbox may forbid the call. The memory is then assumed to be valid, as by a driver without
+// these checks.
 bool IsDone(ssize_t done, std::size_t wanted) {
   return done == static_cast<ssize_t>(wanted) || (done < 0 && errno != EFAULT);
 }
 
-// Reads a byte of each page.
+// Reads one byte of each page.
 bool IsReadable(std::uint64_t address, std::size_t bytes) {
   std::array<std::byte, kPiecesMax> read{};
   std::vector<iovec> pages;
@@ -45,7 +45,7 @@ bool IsReadable(std::uint64_t address, std::size_t bytes) {
   return true;
 }
 
-// Whether the kernel's list of mappings has one in the range that may not be written.
+// Returns whether /proc/self/maps lists a mapping in the range that is not writable.
 bool HasReadOnly(std::uint64_t address, std::size_t bytes) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -59,7 +59,7 @@ bool HasReadOnly(std::uint64_t address, std::size_t bytes) {
   return false;
 }
 
-// Writes one of the bytes that differ to each page that has any.
+// Writes one of the differing bytes to each page that has any.
 bool IsWritableWhereItDiffers(std::byte* to, const std::byte* from, const std::byte* before,
                               std::size_t bytes) {
   std::vector<iovec> local, remote;
@@ -86,7 +86,7 @@ bool IsWritableWhereItDiffers(std::byte* to, const std::byte* from, const std::b
   return local.empty() || write();
 }
 
-// No thread sanitizer can know that the bytes between those that are written are let alone.
+// The thread sanitizer cannot know that the bytes between the written ones are not accessed.
 __attribute__((no_sanitize("thread"))) void WriteDifferent(std::byte* to, const std::byte* from,
                                                            const std::byte* before,
                                                            std::size_t bytes) {
@@ -97,7 +97,7 @@ __attribute__((no_sanitize("thread"))) void WriteDifferent(std::byte* to, const 
 
 }  // namespace
 
-// It is asked for each 16 MiB.
+// Queried in units of 16 MiB.
 bool IsMapped(std::uint64_t address, std::size_t bytes) {
   std::array<unsigned char, 4096> pages{};
   const std::uint64_t end = address + bytes;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the program has mapped, and may have mapped otherwise or not at all since it named
-// it. The kernel is asked, and answers where touching the memory would end the program.
+// Access to memory that the program has mapped, and may have remapped or unmapped since it passed
+// the address. Goes through the kernel, which reports an error where a direct access would crash
+// the program.
 //
-// Thread-safe. What another thread maps meanwhile nobody can know.
+// Thread-safe. Another thread can change the mappings at any time; the results do not reflect that.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_PROGRAM_MEMORY_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_PROGRAM_MEMORY_H_
@@ -12,17 +13,17 @@
 
 namespace gpushared::drop_in {
 
-// Whether there is memory in all of this range, or the kernel does not say.
+// Returns whether the whole range is mapped, or the kernel does not tell.
 bool IsMapped(std::uint64_t address, std::size_t bytes);
 
-// Whether all of it may be read and written, as far as the kernel says.
+// Returns whether the whole range is readable and writable, as far as the kernel tells.
 bool IsReadableAndWritable(std::uint64_t address, std::size_t bytes);
 
-// False: some of the program's bytes cannot be read.
+// Returns false if some of the program's bytes cannot be read.
 bool ReadProgram(std::byte* to, const std::byte* from, std::size_t bytes);
 
-// Writes the bytes of `from` that differ from `before`, and no others: the program may be writing
-// its own beside them. False: some of its pages cannot be written, and none is.
+// Writes only the bytes of `from` that differ from `before`, because the program may be writing
+// adjacent bytes. Returns false, without writing, if some of its pages are not writable.
 bool WriteProgram(std::byte* to, const std::byte* from, const std::byte* before, std::size_t bytes);
 
 }  // namespace gpushared::drop_in

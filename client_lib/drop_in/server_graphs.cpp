@@ -15,7 +15,7 @@ namespace gpushared::drop_in {
 
 namespace {
 
-// Calls `use` with the kernel and the parameters as it takes them.
+// Calls `use` with the kernel and with the parameters in its layout.
 template <typename Use>
 Status WithLaunch(const CudaKernel& kernel, const KernelWork& work, const Context& context,
                   Use use) {
@@ -61,7 +61,7 @@ void ServerGraphs::Prepare(const Works& plan, const StreamChoice& stream) {
   if (!Follow(plan, context)) Make(plan, context);
 }
 
-// Whether the graphs that are there hold what the plan says now: launches may have changed.
+// Returns whether the existing graphs can be updated to the plan, whose launches may have changed.
 bool ServerGraphs::Follow(const Works& plan, const Context& context) {
   if (runs_.empty()) return false;
   for (Run& run : runs_) {
@@ -115,7 +115,7 @@ void ServerGraphs::Make(const Works& plan, const Context& context) {
     runs_.push_back(std::move(run));
     at += length;
   }
-  // Nothing to be made: nor will there be, until the plan has changed.
+  // There is nothing to create until the plan changes.
   if (runs_.empty()) is_rejected_ = true;
 }
 
@@ -124,7 +124,7 @@ ServerGraphs::Ran ServerGraphs::Launch(const Works& plan, std::size_t at,
   const MutexLock lock(mutex_);
   const auto run = std::ranges::find(runs_, at, &Run::first);
   if (run == runs_.end() || at + run->works.size() > plan.size()) return {};
-  // Another thread may have prepared another plan since.
+  // Another thread may have prepared another plan in the meantime.
   if (!std::equal(run->works.begin(), run->works.end(),
                   plan.begin() + static_cast<std::ptrdiff_t>(at))) {
     return {};

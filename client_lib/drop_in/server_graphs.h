@@ -15,48 +15,49 @@
 
 namespace gpushared::drop_in {
 
-// Launches in a row, out of the plan of an executable graph, that the server has as a graph: one
-// command in place of one each. They are made at the second launch, for a graph that runs once
-// gains nothing. Work that the server's graphs do not hold is submitted as without them. It is
-// copies, fills, host functions, kernels that start kernels, and all launches of a session with
-// page-locked memory. Parameters of those launches may have to be replaced each time.
+// Sequences of launches in the plan of an executable graph that the server holds as a graph, so
+// that one command replaces one command per launch. They are created at the second launch, because
+// a graph that runs once gains nothing. Other work is submitted individually: copies, fills, host
+// functions, kernels that launch kernels, and all launches of a session with page-locked memory,
+// whose parameters may have to be replaced each time.
 //
 // Thread-safe.
 class ServerGraphs {
  public:
   using Works = std::vector<std::shared_ptr<const Work>>;  // A GraphExec::Plan.
   struct Ran {
-    std::size_t works = 0;  // So many of the plan; 0: they are not the server's.
+    // Number of works of the plan that ran; 0 if the server does not hold them.
+    std::size_t works = 0;
     Code code = Code::kSuccess;
   };
 
-  // Before each launch of the plan.
+  // Called before each launch of the plan.
   void Prepare(const Works& plan, const StreamChoice& stream);
-  // Submits the graph that begins there, if one does.
+  // Submits the graph that begins at `at`, if there is one.
   Ran Launch(const Works& plan, std::size_t at, const StreamChoice& stream);
 
  private:
-  // Fewer are not worth the round trip.
+  // Shorter sequences are not worth the round trip.
   static constexpr std::size_t kLaunchesMin = 4;
   static constexpr std::size_t kLaunchesMax = 4096;
 
   struct Run {
-    std::size_t first = 0;  // In the plan.
+    std::size_t first = 0;  // Index in the plan.
     Works works;
     std::vector<std::shared_ptr<CudaKernel>> kernels;  // One per work.
     gpushared::Graph graph;
   };
 
-  // The kernel of a work that a graph of the server can hold; null: it is another work.
+  // Returns the kernel of a work that a server graph can hold; null for any other work.
   static std::shared_ptr<CudaKernel> KernelFor(const Work& work);
   static std::size_t LengthOfRun(const Works& plan, std::size_t at);
   bool Follow(const Works& plan, const Context& context) GPUSHARED_REQUIRES(mutex_);
   void Make(const Works& plan, const Context& context) GPUSHARED_REQUIRES(mutex_);
 
   Mutex mutex_;
-  std::weak_ptr<Session> session_ GPUSHARED_GUARDED_BY(mutex_);  // The graphs' session.
+  std::weak_ptr<Session> session_ GPUSHARED_GUARDED_BY(mutex_);  // Session of the graphs.
   std::size_t launches_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  // The server rejected one: the plan is submitted as without it.
+  // Whether the server has rejected a graph; the plan is then submitted without it.
   bool is_rejected_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::vector<Run> runs_ GPUSHARED_GUARDED_BY(mutex_);
 };

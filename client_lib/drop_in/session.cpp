@@ -12,7 +12,7 @@ namespace gpushared::drop_in {
 Code ConnectCode(const Status& status) {
   switch (status.code()) {
     case StatusCode::kUnavailable:
-      // The library's code for both; only the broker that drains sends this word.
+      // The library has one code for both; only a draining broker uses this word.
       return Reject(status.message().find("draining") == std::string::npos
                         ? Code::kMpsConnectionFailed
                         : Code::kMpsServerNotReady,
@@ -39,9 +39,8 @@ Code ConnectCode(const Status& status) {
 
 namespace {
 
-// What every kernel has unless its program sets more: local memory of each thread for calls that
-// recurse, text that one launch may print, and memory that kernels allocate. A GPU's worker gives
-// each thread at least the half for its calls.
+// Default memory of every kernel: stack per thread for recursive calls, printed text per launch,
+// and heap. On a GPU, the worker gives each thread at least half of the stack.
 constexpr std::size_t kStackBytes = std::size_t{8} << 10;
 constexpr std::size_t kPrintfBytes = std::size_t{1} << 20;
 constexpr std::size_t kHeapBytes = std::size_t{8} << 20;
@@ -64,7 +63,7 @@ std::size_t Session::KernelLimit(int limit) const {
 Code Session::SetKernelLimit(int limit, std::size_t value) {
   const MutexLock lock(limits_mutex_);
   std::size_t& is = kernel_limits_.at(static_cast<std::size_t>(limit));
-  // CUDA: "the driver is free to modify the requested value", and GetLimit tells to what.
+  // CUDA: "the driver is free to modify the requested value"; GetLimit returns the actual one.
   if (value <= is) return Code::kSuccess;
   Client::KernelMemory memory;
   (limit == 0 ? memory.stack_bytes : limit == 1 ? memory.printed_bytes : memory.heap_bytes) = value;
@@ -83,7 +82,7 @@ Result<std::shared_ptr<Session>> Session::Open(const std::string& device) {
 
 namespace {
 
-// CUDA's line about an assertion in what the server says of it; empty: there is none.
+// Returns CUDA's line about an assertion from the server's message; empty if there is none.
 std::string_view AssertionIn(std::string_view sentence) {
   constexpr std::string_view kBefore = "the kernel stopped itself, ", kEnd = "` failed.";
   const std::size_t begin = sentence.find(kBefore), end = sentence.rfind(kEnd);
@@ -97,12 +96,12 @@ std::string_view AssertionIn(std::string_view sentence) {
 
 Code Session::Stick(Code code) {
   Code expected = Code::kSuccess;
-  // Relaxed: only the number itself is read. The first one stays.
+  // Relaxed: only the value itself is read. The first code is kept.
   sticky_.compare_exchange_strong(expected, code, std::memory_order_relaxed);
   return sticky();
 }
 
-// As the driver does, where the call that meets it is made.
+// Printed by the call that observes it, as the driver does.
 void Session::SayAssertion(const std::string& sentence) {
   const std::string line(AssertionIn(sentence));
   if (line.empty() || has_said_assertion_.exchange(true, std::memory_order_relaxed)) return;
@@ -117,7 +116,7 @@ Code Session::StickFault() {
 Code Session::AfterWork(const Status& status) {
   const Result<std::string> printed = client_.TakePrinted();
   if (printed.ok() && !printed->empty()) {
-    // As the driver does: into the program's own stream, behind what it has written there.
+    // Written to stdout, after the output of the program, as the driver does.
     std::fwrite(printed->data(), 1, printed->size(), stdout);
     std::fflush(stdout);
   }
@@ -159,7 +158,7 @@ Code Session::GetCode(const Status& status) {
       return Reject(StickFault(), status.message());
     case StatusCode::kDeviceLost:
     case StatusCode::kDisconnected:
-      // The driver's number says nothing of the reason.
+      // The driver's code does not express the reason.
       ReportUser(status.message(), has_told_end_);
       return Reject(Stick(Code::kMpsClientTerminated), status.message());
     case StatusCode::kTimedOut:

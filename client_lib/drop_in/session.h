@@ -21,12 +21,11 @@
 
 namespace gpushared::drop_in {
 
-// Why a session could not begin, in the driver's terms: 805 no server, 806 no answer in time, 807
+// Returns the driver's code for a failed connection: 805 no server, 806 no answer in time, 807
 // draining, 808 full, 803 another version, 800 not allowed, 101 no such device.
 Code ConnectCode(const Status& status);
 
-// The session with one device, which all contexts of that device share. It ends with the last of
-// them.
+// Session with one device, shared by all contexts of that device. Ends with the last of them.
 //
 // Thread-safe.
 class Session {
@@ -41,19 +40,19 @@ class Session {
   VirtualMemory& virtual_memory() { return virtual_memory_; }
   const std::shared_ptr<GraphMemories>& graph_memories() const { return graph_memories_; }
 
-  // The driver's number for a status of this session, with its sentence for the log. A fault of a
-  // kernel, and the end of the session, stay: sticky() then answers every later call.
+  // Returns the driver's code for a status of this session and stores its message for the log.
+  // Kernel faults and the end of the session are sticky: every later call then returns sticky().
   Code GetCode(const Status& status);
-  // The same for a call that may have seen work end. Then what kernels have printed is written to
-  // stdout, mirrored memory comes back, and pools give back what no work needs.
+  // As GetCode, for a call that may have observed the end of work. Writes the text that kernels
+  // have printed to stdout, fetches mirrored memory, and releases pool memory that no work needs.
   Code AfterWork(const Status& status);
-  // Page-locked memory that kernels have reached comes back before a command uses the program's
+  // Fetches page-locked memory that kernels have accessed, before a command uses the program's
   // bytes at this address.
   Code TakeBack(std::uint64_t address);
-  // CUlimit's first ones, of the kernels of all contexts: stack, printed text and heap.
+  // First values of CUlimit, for the kernels of all contexts: stack, printed text and heap.
   static constexpr int kKernelLimits = 3;
   std::size_t KernelLimit(int limit) const GPUSHARED_EXCLUDES(limits_mutex_);
-  // Kernels may keep more than is asked for. kInvalidValue where they can't have so much.
+  // Kernels may get more than requested. kInvalidValue if they cannot get that amount.
   Code SetKernelLimit(int limit, std::size_t value) GPUSHARED_EXCLUDES(limits_mutex_);
   Code sticky() const { return sticky_.load(std::memory_order_relaxed); }
 
@@ -61,7 +60,7 @@ class Session {
   explicit Session(Client client);
   Code Stick(Code code);
   void SayAssertion(const std::string& sentence);
-  // A kernel has failed; its kind is the driver's number.
+  // Records the fault of a kernel; its kind is the driver's code.
   Code StickFault();
 
   const Client client_;

@@ -14,9 +14,9 @@
 namespace gpushared::drop_in {
 namespace {
 
-constexpr unsigned kExternal = 1;  // Of a wait: a captured stream gets a node for it.
+constexpr unsigned kExternal = 1;  // For waits: a captured stream gets a node.
 
-// Runs `use` with the stream that the handle names.
+// Calls `use` with the stream of the handle.
 template <typename Use>
 Code WithStream(StreamHandle handle, const Use& use) {
   const Current current;
@@ -26,7 +26,7 @@ Code WithStream(StreamHandle handle, const Use& use) {
   return Code::kSuccess;
 }
 
-// A wait that a capture takes part in. Nothing: none does.
+// Handles a wait that involves a capture; no value if it does not.
 std::optional<Code> WaitInCapture(const StreamChoice& stream, EventHandle handle,
                                   const CudaEvent& event, unsigned flags) {
   const bool is_event_captured = event.is_captured.load(std::memory_order_relaxed);
@@ -57,7 +57,7 @@ Code StreamCreate(StreamHandle* stream, unsigned flags) {
   return StreamCreateWithPriority(stream, flags, 0);
 }
 
-// Its queued work still runs.
+// Queued work still runs.
 Code StreamDestroy(StreamHandle stream) {
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
   return Driver::Get().streams.Remove(stream) == nullptr ? Code::kInvalidHandle : Code::kSuccess;
@@ -86,7 +86,7 @@ Code StreamWaitEvent(StreamHandle handle, EventHandle event_handle, unsigned fla
   if (event == nullptr) return Code::kInvalidHandle;
   if (const auto code = WaitInCapture(stream, event_handle, *event, flags)) return *code;
   if (event->context->shared_session() != stream->context().shared_session()) {
-    // Events of another device: the host waits in the stream's place.
+    // For an event of another device, the host waits instead of the stream.
     return event->context->session().AfterWork(event->event.Synchronize());
   }
   return stream.Run([&](const Stream& queue) { return queue.Wait(event->event); });
@@ -150,7 +150,7 @@ Code StreamCopyAttributes(StreamHandle to_handle, StreamHandle from_handle) {
   return Code::kSuccess;
 }
 
-// ---- functions of the host
+// ---- host functions
 
 Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& call) {
   if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
@@ -165,7 +165,7 @@ Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& ca
   return Reject(Code::kOperatingSystem, "host function rejected: the system gives no thread");
 }
 
-// After a failure it does not run.
+// Does not run after a failure.
 Code LaunchHostFunc(StreamHandle handle, HostFunction function, void* data) {
   if (AnyNull(function)) return Code::kInvalidValue;
   const Current current;
@@ -177,13 +177,13 @@ Code LaunchHostFunc(StreamHandle handle, HostFunction function, void* data) {
   });
 }
 
-// The mode says how the thread that runs it waits; here it always waits in the kernel.
+// The mode selects how the executing thread waits; here it always blocks in the kernel.
 Code LaunchHostFuncV2(StreamHandle handle, HostFunction function, void* data, unsigned) {
   return LaunchHostFunc(handle, function, data);
 }
 
-// Unlike the other kind, a callback also runs after a failure, and is told of it. No graph can hold
-// it.
+// Unlike a host function, a callback also runs after a failure and receives its code. No graph can
+// contain it.
 Code StreamAddCallback(StreamHandle handle, StreamCallback callback, void* data, unsigned flags) {
   if (AnyNull(callback) || flags != 0) return Code::kInvalidValue;
   const Current current;

@@ -9,8 +9,8 @@
 
 namespace gpushared::drop_in {
 
-// The length of a call that names a stream: it runs in the stream's context, whichever is current,
-// or none. With a default stream, or a handle of none, it runs in the current context.
+// Scope of a call that names a stream. The call runs in the context of that stream, regardless of
+// the current context. With a default stream or an unknown handle it runs in the current context.
 //
 // Confined to its thread.
 class StreamScope {
@@ -20,11 +20,11 @@ class StreamScope {
   StreamScope(const StreamScope&) = delete;
   StreamScope& operator=(const StreamScope&) = delete;
 
-  // The context of the stream that the thread's call has named; null: none.
+  // Returns the context of the stream that the current call names; null if there is none.
   static const std::shared_ptr<Context>* context() {
     return innermost_ == nullptr ? nullptr : &innermost_->stream_->shared_context();
   }
-  // The stream behind a handle that is no default one; null: there is none.
+  // Returns the stream of a handle other than the default streams; null if there is none.
   static std::shared_ptr<CudaStream> Find(StreamHandle handle);
 
  private:

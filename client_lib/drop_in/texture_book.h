@@ -16,23 +16,23 @@ namespace gpushared::drop_in {
 
 enum class TextureKind : std::uint8_t { kTexture, kSurface };
 
-// A texture or surface that the program made. Immutable.
+// Texture or surface of the program. Immutable.
 struct TextureObject {
   TextureKind kind = TextureKind::kTexture;
-  std::uint64_t context_id = 0;  // It ends with this context.
+  std::uint64_t context_id = 0;  // Context with which it ends.
   TextureResource resource = {};
-  TextureMode mode = {};  // Textures alone have one.
+  TextureMode mode = {};  // Textures only.
   std::optional<TextureView> view;
-  DeviceBuffer record;  // The TextureRecord that kernels are given.
+  DeviceBuffer record;  // TextureRecord that kernels receive.
 };
 
-// The textures and surfaces of a session. Their handles are the addresses of their records.
+// Textures and surfaces of a session. Their handles are the addresses of their records.
 //
 // Thread-safe.
 class TextureBook {
  public:
   TextureHandle Insert(std::shared_ptr<const TextureObject> object);
-  // Null where there is none of this kind.
+  // Returns null if there is none of this kind.
   std::shared_ptr<const TextureObject> Find(TextureHandle handle, TextureKind kind) const;
   bool Remove(TextureHandle handle, TextureKind kind);
   void RemoveContext(std::uint64_t context_id);

@@ -31,7 +31,7 @@ bool IsDeviceMemory(const Current& current, DevicePointer address, std::size_t b
   return current->session().addresses().IsDevice(address, bytes);
 }
 
-// Where the texels lie, as a record says it.
+// Sets the address of the texels in the record.
 Code PlaceLinear(const Current& current, const TextureResource::Linear& linear,
                  TextureRecord& record, TexelType& texel) {
   const std::optional<TexelType> type = GetTexelType(linear.format, linear.channels);
@@ -105,7 +105,7 @@ Code Place(const Current& current, const TextureResource& resource, TextureRecor
   }
 }
 
-// Memory without dimensions is fetched by index: outside there are zeroes, whatever the modes say.
+// Linear memory is fetched by index; fetches outside return zero, whatever the modes are.
 void SampleByIndex(TextureRecord& record) {
   for (TextureAddressMode& mode : record.address_modes) mode = TextureAddressMode::kBorder;
 }
@@ -121,8 +121,8 @@ Code SampleAsAsked(const TextureMode& mode, const TexelType& texel, TextureRecor
   }
   if (mode.filter != 0 && mode.filter != 1) return Code::kInvalidValue;
   record.filter = static_cast<TextureFilter>(mode.filter);
-  // Only what is read as a float is interpolated. Programs ask for it with integers, too: ffmpeg's
-  // filters do.
+  // Only values that are read as floats are interpolated. Some programs, such as ffmpeg's filters,
+  // request it for integers as well.
   if (!texel.is_float() && record.normalised_values == 0) record.filter = TextureFilter::kPoint;
   record.normalised_coordinates = (mode.flags & kNormalisedCoordinates) != 0 ? 1 : 0;
   std::memcpy(record.border, mode.border, sizeof record.border);
@@ -141,7 +141,7 @@ Code CheckMode(const TextureMode& mode) {
   return Code::kSuccess;
 }
 
-// CUresourceViewFormat of one channel; those of two and four channels follow it.
+// Returns the CUresourceViewFormat of one channel; those of two and four channels follow it.
 int GetViewFormat(const TexelType& texel) {
   switch (texel.format) {
     case TexelFormat::kUint8:
@@ -164,7 +164,7 @@ int GetViewFormat(const TexelType& texel) {
   return 0;
 }
 
-// A view of an array as the array is. Format 0 means the array's own.
+// Accepts a view that matches its array. Format 0 means the format of the array.
 Code CheckView(const TextureView& view, const TextureResource& resource,
                const TextureRecord& record, const TexelType& texel) {
   if (resource.type != TextureResource::kArray) return Code::kInvalidValue;
@@ -181,7 +181,7 @@ Code CheckView(const TextureView& view, const TextureResource& resource,
                 "texture rejected: this library views an array only as the array is");
 }
 
-// Writes the record to the device before any kernel can be given its address.
+// Writes the record to the device before any kernel can receive its address.
 Code Make(const Current& current, const TextureRecord& record, TextureObject object,
           TextureHandle& handle) {
   const Client& client = current->session().client();
@@ -198,7 +198,7 @@ Code Make(const Current& current, const TextureRecord& record, TextureObject obj
   return Code::kSuccess;
 }
 
-// Null after it has said why in `code`.
+// Returns null after setting `code` to the reason.
 std::shared_ptr<const TextureObject> Find(TextureHandle handle, TextureKind kind, Code& code) {
   const Current current;
   code = current.code();

@@ -12,8 +12,8 @@ namespace {
 constexpr unsigned kNoDestructorSync = 1;
 constexpr unsigned kMove = 1;
 
-// Runs `use` with the program's own references and the object. The handle is one as long as anybody
-// refers to the object.
+// Calls `use` with the program's own references and the object. The handle remains the same while
+// any reference to the object exists.
 template <typename Use>
 Code WithObject(UserObjectHandle handle, unsigned count, const Use& use) {
   if (count == 0) return Code::kInvalidValue;

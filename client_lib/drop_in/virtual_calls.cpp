@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual memory management: addresses without memory, memory without addresses, and the two
-// brought together.
+// Virtual memory management: addresses without memory, memory without addresses, and mappings
+// between them.
 #include <algorithm>
 #include <bit>
 #include <memory>
@@ -18,7 +18,7 @@ namespace gpushared::drop_in {
 namespace {
 
 constexpr int kPosixFileHandle = 1;           // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.
-constexpr std::size_t kAccessListMax = 4096;  // Devices; a longer list is no list.
+constexpr std::size_t kAccessListMax = 4096;  // Devices; longer lists are invalid.
 
 std::shared_ptr<Allocation> FindAllocation(std::uint64_t handle) {
   return HeldAllocations().Find(reinterpret_cast<AllocationHandle>(handle));
@@ -43,7 +43,7 @@ Code CheckProperties(const AllocationProperties& properties) {
   return Code::kSuccess;
 }
 
-// The session of this thread's context, which must be the device's.
+// Returns the session of this thread's context, which must be on the device.
 Code CheckHere(const Current& current, int ordinal) {
   if (current->ordinal() != ordinal) {
     return Reject(Code::kNotSupported, "memory of device " + std::to_string(ordinal) +
@@ -58,7 +58,7 @@ Code CheckHere(const Current& current, int ordinal) {
       "it (isolation 'contain')");
 }
 
-// A status that a call of VirtualMemory left, in the driver's terms.
+// Converts a status of VirtualMemory to the driver's code.
 Code Answer(const Current& current, Code code, const Status& why) {
   return why.ok() ? code : current.GetCode(why);
 }
@@ -142,7 +142,7 @@ Code MemGetAllocationPropertiesFromHandle(AllocationProperties* properties, std:
   return Code::kSuccess;
 }
 
-// Drivers take no offset either, and here a handle is mapped whole.
+// Drivers accept no offset either; handles are always mapped completely.
 Code MemMap(DevicePointer address, std::size_t bytes, std::size_t offset, std::uint64_t handle,
             std::uint64_t flags) {
   if (offset != 0 || flags != 0 || !IsWholeSteps(address)) return Code::kInvalidValue;
@@ -188,7 +188,7 @@ Code MemSetAccess(DevicePointer address, std::size_t bytes, const AccessDescript
     may_access = each.access == Access::kReadWrite;
   }
   VirtualMemory& memory = current->session().virtual_memory();
-  // Nobody spoke of this device: what it may do stays.
+  // The list does not mention this device, so its access remains unchanged.
   if (!may_access) return memory.At(address) ? Code::kSuccess : Code::kInvalidValue;
   Status why = Status::Ok();
   const Code code = memory.SetAccess(address, bytes, *may_access, why);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kChunkBytesMax = std::size_t{1} << 30;
 
-// The one of `ranges` that holds [address, address + bytes); null: none does.
+// Returns the range that contains [address, address + bytes); null if there is none.
 const std::pair<const std::uint64_t, std::size_t>* Holder(
     const std::map<std::uint64_t, std::size_t>& ranges, std::uint64_t address, std::size_t bytes) {
   const auto behind = ranges.upper_bound(address);
@@ -56,7 +56,7 @@ AllocationHandle Allocation::Retain(const std::shared_ptr<Allocation>& allocatio
 bool Allocation::Release() {
   const MutexLock lock(mutex_);
   if (references_ == 0) return false;
-  // The caller holds this object, so that it outlives its lock.
+  // The caller holds this object, so it outlives its lock.
   if (--references_ == 0) HeldAllocations().Remove(std::exchange(handle_, nullptr));
   return true;
 }
@@ -97,7 +97,7 @@ Code VirtualMemory::Reserve(std::size_t bytes, std::size_t alignment, std::uint6
            bytes <= area.bytes - (at - area.base);
   };
   if (wanted % alignment != 0 || !is_in_area(wanted) || !is_free(wanted)) {
-    // The first gap that is large enough.
+    // The first free range that is large enough.
     const auto aligned = [&](std::uint64_t at) {
       return (at + alignment - 1) / alignment * alignment;
     };
@@ -115,7 +115,8 @@ Code VirtualMemory::Reserve(std::size_t bytes, std::size_t alignment, std::uint6
 
 bool VirtualMemory::IsReserved(std::uint64_t address) const {
   const AddressArea area = client_.mapping_area();
-  if (address - area.base >= area.bytes) return false;  // Wraps below the area. No lock for most.
+  // Wraps for addresses below the area. Most calls take no lock.
+  if (address - area.base >= area.bytes) return false;
   const MutexLock lock(mutex_);
   return Holder(reserved_, address, 1) != nullptr;
 }
@@ -167,7 +168,7 @@ Status VirtualMemory::Open(std::uint64_t address, Placement& placement) {
     }
     at += chunk.size();
   }
-  // Of no context: it stays until it is unmapped, or the session ends.
+  // Belongs to no context: it remains until it is unmapped or the session ends.
   const bool is_free = addresses_.Insert({.address = address,
                                           .bytes = placement.allocation->bytes(),
                                           .kind = BlockKind::kPlaced,

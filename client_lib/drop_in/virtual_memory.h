@@ -19,13 +19,13 @@ namespace gpushared::drop_in {
 
 class AddressBook;
 
-// What cuMemCreate makes: device memory of one session, which lies at no address by itself. It goes
-// when the program has let go of it and it is placed nowhere.
+// Result of cuMemCreate: device memory of one session without an address. Freed once the program
+// has released it and it is not placed anywhere.
 //
 // Thread-safe.
 class Allocation {
  public:
-  // In chunks as large as they may be.
+  // Allocates chunks of the largest possible size.
   static Result<std::shared_ptr<Allocation>> Make(const Client& client, int ordinal,
                                                   std::size_t bytes);
 
@@ -33,10 +33,10 @@ class Allocation {
   int ordinal() const { return ordinal_; }
   const std::vector<DeviceChunk>& chunks() const { return chunks_; }
 
-  // One more reference of the program. The handle is the same as long as there is one; null: there
-  // are too many handles.
+  // Adds a reference of the program. The handle remains the same while a reference exists; null if
+  // no handle is left.
   static AllocationHandle Retain(const std::shared_ptr<Allocation>& allocation);
-  // One less; false: there was none.
+  // Removes a reference; returns false if there was none.
   bool Release();
 
  private:
@@ -51,36 +51,37 @@ class Allocation {
   std::uint64_t references_ GPUSHARED_GUARDED_BY(mutex_) = 0;
 };
 
-// Those that the program holds. Never destroyed, as the driver.
+// Allocations that programs hold. Never destroyed, like the driver.
 HandleTable<Allocation, AllocationHandle, HandleKind::kAllocation>& HeldAllocations();
 
-// The addresses that a program has reserved on one device, and what it has placed there. A
-// placement is memory only after SetAccess: then the server maps it.
+// Addresses that a program has reserved on one device, and its placements there. The server maps a
+// placement only after SetAccess.
 //
-// Thread-safe. The server is asked under the lock: other threads' calls for the same addresses
-// would need its answer, too.
+// Thread-safe. Requests to the server are made under the lock, because other threads' calls for the
+// same addresses depend on the answer.
 class VirtualMemory {
  public:
-  // Both outlive this.
+  // Both must outlive this object.
   VirtualMemory(const Client& client, AddressBook& addresses)
       : client_(client), addresses_(addresses) {}
-  // Takes the program's handles to allocations of this session.
+  // Releases the program's handles of this session's allocations.
   ~VirtualMemory();
   VirtualMemory(const VirtualMemory&) = delete;
   VirtualMemory& operator=(const VirtualMemory&) = delete;
 
-  // Makes an allocation and its first handle.
+  // Creates an allocation and its first handle.
   Result<AllocationHandle> Create(int ordinal, std::size_t bytes);
   bool Has(const Allocation& allocation) const;
-  // At `wanted` if that is free. kOutOfMemory: there are not so many addresses left.
+  // Reserves addresses, at `wanted` if they are free. kOutOfMemory if not enough addresses are
+  // left.
   Code Reserve(std::size_t bytes, std::size_t alignment, std::uint64_t wanted,
                std::uint64_t& address);
-  // Whether the program has reserved this address: then it is no host's.
+  // Returns whether the program has reserved this address, which is then not a host address.
   bool IsReserved(std::uint64_t address) const;
-  // The reservation is given back whole, when nothing is placed in it.
+  // Releases a whole reservation that contains no placement.
   Code FreeReserved(std::uint64_t address, std::size_t bytes);
   Code Place(std::uint64_t address, const std::shared_ptr<Allocation>& allocation);
-  // The range is of whole placements, one behind the other. Waits for everything submitted before.
+  // Removes a range of whole, adjacent placements. Waits for everything submitted before.
   Code Remove(std::uint64_t address, std::size_t bytes, Status& why);
   Code SetAccess(std::uint64_t address, std::size_t bytes, bool may_access, Status& why);
   struct Placement {
@@ -99,7 +100,7 @@ class VirtualMemory {
   mutable Mutex mutex_;
   std::map<std::uint64_t, std::size_t> reserved_
       GPUSHARED_GUARDED_BY(mutex_);  // Bytes, by address.
-  // By address, each inside of one reservation.
+  // By address; each is inside one reservation.
   std::map<std::uint64_t, Placement> placements_ GPUSHARED_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Allocation>> allocations_ GPUSHARED_GUARDED_BY(mutex_);
 };

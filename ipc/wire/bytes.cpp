@@ -6,8 +6,8 @@
 namespace gpushared::ipc {
 namespace {
 
-// Bytes of the UTF-8 sequence that starts at `text[at]`, 0 when there is no valid one. Rejects
-// overlong forms, surrogates and numbers beyond U+10FFFF.
+// Returns the length of the UTF-8 sequence at `text[at]`; 0 if it is invalid. Rejects overlong
+// forms, surrogates and code points beyond U+10FFFF.
 std::size_t SequenceBytes(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const auto continues = [&](std::size_t i) {
@@ -53,8 +53,8 @@ bool GetFixedText(std::span<const char> field, std::string& text) {
 
 namespace {
 
-// Characters that show nothing themselves and change how their neighbours are shown, or where a
-// line ends: marks of direction, embeddings, overrides and isolates, joiners, and separators.
+// Returns whether the character is invisible but changes how its neighbours are displayed or where
+// a line ends: direction marks, embeddings, overrides, isolates, joiners, separators.
 bool IsUnseen(std::string_view sequence) {
   if (sequence.size() == 2) return sequence == "\xd8\x9c" || sequence == "\xc2\xad";
   if (sequence.size() != 3) return false;
@@ -76,7 +76,7 @@ bool IsPrintableText(std::string_view text) {
     if (byte < 0x20 || byte == 0x7f) return false;
     const std::size_t bytes = SequenceBytes(text, at);
     if (bytes == 0) return false;
-    // U+0080 to U+009F are control characters too.
+    // U+0080 to U+009F are control characters as well.
     if (bytes == 2 && byte == 0xc2 && static_cast<unsigned char>(text[at + 1]) < 0xa0) return false;
     if (IsUnseen(text.substr(at, bytes))) return false;
     at += bytes;

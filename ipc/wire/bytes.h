@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text in fields of a fixed size, and text that is safe to print.
+// Text in fixed-size fields, and printable text.
 
 #ifndef GPUSHARED_IPC_WIRE_BYTES_H_
 #define GPUSHARED_IPC_WIRE_BYTES_H_
@@ -12,10 +12,11 @@
 
 namespace gpushared::ipc {
 
-// The longest prefix of at most `bytes_max` bytes that does not end inside a UTF-8 sequence.
+// Returns the longest prefix of at most `bytes_max` bytes that does not end inside a UTF-8
+// sequence.
 std::string_view CutText(std::string_view text, std::size_t bytes_max);
 
-// Fixed-size text fields hold at most N - 1 bytes, then zeros up to the end.
+// Writes text to a fixed-size field: at most N - 1 bytes, then zeros to the end.
 template <std::size_t N>
 void PutFixedText(char (&field)[N], std::string_view text) {
   text = CutText(text, N - 1);
@@ -23,13 +24,15 @@ void PutFixedText(char (&field)[N], std::string_view text) {
   std::memcpy(field, text.data(), text.size());
 }
 
-// False when the field has no terminator or a non-zero byte after it.
+// Reads text from a fixed-size field. Returns false if it has no terminator or a non-zero byte
+// after it.
 bool GetFixedText(std::span<const char> field, std::string& text);
 
-// Valid UTF-8 without control characters, and without those that are not seen and turn or join
-// others: safe to print in logs and terminals, where it looks like no other text.
+// Returns whether `text` is valid UTF-8 without control characters and without invisible characters
+// that reorder or join others. Such text is safe to print in logs and terminals and cannot imitate
+// other text.
 bool IsPrintableText(std::string_view text);
-// The same text with a '?' for each character that is not so.
+// Returns the text with a '?' in place of each character that is not printable.
 std::string PrintableText(std::string_view text);
 
 }  // namespace gpushared::ipc

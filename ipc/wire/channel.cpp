@@ -29,7 +29,7 @@ void Attach::Visit(Fields& f) {
 }
 
 void RegistrySession::Visit(Fields& f) {
-  constexpr std::uint64_t kAgeNsMax = std::uint64_t{1} << 62;  // A century and a half.
+  constexpr std::uint64_t kAgeNsMax = std::uint64_t{1} << 62;  // About 146 years.
   f.Number("session", session, 1);
   f.Number("quota_bytes", quota_bytes);
   f.Number("age_ns", age_ns, 0, kAgeNsMax);

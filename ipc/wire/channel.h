@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between the broker and its workers, over a SOCK_SEQPACKET pair. Both ends run the same
-// binary. The checks guard against our own mistakes and a worker gone mad. So a rejected message
-// costs the worker, never the broker.
+// Messages between the broker and its workers over a SOCK_SEQPACKET pair. Both ends run the same
+// binary, so the checks guard against bugs and against a worker that has been corrupted: an invalid
+// message ends the worker, never the broker.
 
 #ifndef GPUSHARED_IPC_WIRE_CHANNEL_H_
 #define GPUSHARED_IPC_WIRE_CHANNEL_H_
@@ -25,40 +25,40 @@
 namespace gpushared::ipc {
 
 enum class ChannelType : std::uint16_t {
-  kReady = 1,             // Worker: the device is open; its description.
-  kAttach = 2,            // Broker: a new client. Fds: its socket, its pidfd.
+  kReady = 1,             // Worker: the device is open; carries its description.
+  kAttach = 2,            // Broker: a new client. Fds: its socket and its pidfd.
   kSessionStarted = 3,    // Worker.
-  kSessionEnded = 4,      // Worker; also when an attach was rejected.
-  kAdminRequest = 5,      // Broker: verbs that workers answer, by `request`.
-  kChannelReply = 6,      // Worker: the answer to a broker's request.
-  kDrain = 7,             // Broker: take no new sessions, exit when the last has ended.
+  kSessionEnded = 4,      // Worker; also if an attach was rejected.
+  kAdminRequest = 5,      // Broker: a verb that workers answer, with its `request`.
+  kChannelReply = 6,      // Worker: answer to a request of the broker.
+  kDrain = 7,             // Broker: accept no new sessions; exit after the last one has ended.
   kTerminateSession = 8,  // Broker.
-  kSetSession = 9,        // Broker: new class or weight, live.
-  // A broker that finds a worker whose broker died: the first message on their channel.
+  kSetSession = 9,        // Broker: new class, weight or cap of a live session.
+  // First message of a restarted broker to a worker whose broker has died.
   kTakeOver = 10,
-  kRegistry = 11,         // Worker: its answer. Then sessions, ends and keepsakes, and Ready last.
+  kRegistry = 11,  // Worker: the answer, followed by sessions, ends and leases; Ready comes last.
   kRegistrySession = 12,  // Worker.
-  kRegistryEnd = 13,      // Worker: a session that ended not long ago.
-  kKept = 14,             // Worker: a lease that it was given. Fd: its connection.
-  kKeep = 15,             // Broker: a lease that is to outlive it. Fd: its connection.
-  kForget = 16,           // Broker: that lease is over.
-  // Broker: somebody wants to see what runs. Fd: the connection, on which the worker answers.
+  kRegistryEnd = 13,      // Worker: a session that ended recently.
+  kKept = 14,             // Worker: a lease that it holds for the broker. Fd: its connection.
+  kKeep = 15,             // Broker: a lease that must outlive the broker. Fd: its connection.
+  kForget = 16,           // Broker: that lease has ended.
+  // Broker: a client observes execution. Fd: the connection, on which the worker answers.
   kWatch = 17,
-  kResume = 18,  // Broker: take new sessions again, kDrain is taken back.
+  kResume = 18,  // Broker: accept new sessions again; cancels kDrain.
 };
 
-// Of the messages in this file. A worker that is asked for its registry in another version rejects,
-// and ends with its last session.
+// Version of the messages in this file. A worker that is asked for its registry in another version
+// refuses, and exits after its last session.
 inline constexpr std::uint32_t kChannelVersion = 5;
 
 inline constexpr std::uint32_t kAttachFds = 2;
-inline constexpr std::uint8_t kIsolationMax = 2;       // Of device::Isolation.
+inline constexpr std::uint8_t kIsolationMax = 2;       // Largest device::Isolation.
 inline constexpr std::size_t kEndpointNameBytes = 40;  // Terminator included.
-// A registry's limits.
+// Limits of a registry.
 inline constexpr std::uint32_t kRegistrySessionsMax = 1024;
 inline constexpr std::uint32_t kRegistryEndsMax = 128;
 inline constexpr std::uint32_t kKeepsMax = 256;
-// Header, fixed part and the largest tail, a page of an admin reply.
+// Header, fixed part and the largest tail, which is a page of an admin reply.
 inline constexpr std::uint32_t kChannelMessageBytesMax = kPageTextBytesMax + 1024;
 
 struct Ready {
@@ -74,9 +74,9 @@ struct Ready {
   }
 };
 
-// Who the kernel says is at the other end of a socket.
+// Identity of the peer of a socket, according to the kernel.
 struct PeerIdentity {
-  pid_t pid = 0;  // For messages only: process numbers are reused.
+  pid_t pid = 0;  // For messages only, because process ids are reused.
   uid_t uid = 0;
   gid_t gid = 0;
 };
@@ -86,24 +86,25 @@ struct Attach {
   static constexpr char kName[] = "Attach";
   std::uint64_t session = 0;
   PeerIdentity peer;
-  std::uint32_t request = 0;           // The hello frame's, repeated in the welcome.
-  std::uint64_t quota_bytes = 0;       // Device memory this client may hold.
-  std::uint64_t guaranteed_bytes = 0;  // The part of its quota that is there at any time.
-  std::uint64_t share_group = 0;       // Clients of one group share what one client would have.
-  // Caps of device time in thousandths, of all clients of its rule together and of it alone.
-  std::uint64_t rule_cap = 0;  // Number of the cap that clients of one rule are under.
+  std::uint32_t request = 0;           // Of the hello frame; repeated in the welcome frame.
+  std::uint64_t quota_bytes = 0;       // Limit of the client's device memory.
+  std::uint64_t guaranteed_bytes = 0;  // The part of the quota that is available at any time.
+  std::uint64_t share_group = 0;       // Clients of one group share the portion of a single client.
+  // Caps on device time in thousandths: for all clients of the rule together, and for this client
+  // alone.
+  std::uint64_t rule_cap = 0;  // Number of the cap that the clients of one rule share.
   std::uint32_t rule_share = kSharePerMilleMax;
   std::uint32_t max_share = kSharePerMilleMax;
   std::uint32_t weight_max = 1;
-  // What it gets: what it has said, else the broker's word.
+  // Effective values: those the client asked for, otherwise those of the broker.
   std::uint32_t weight = 1;
   SchedulingClass client_class = SchedulingClass::kNormal;
   SchedulingClass allowed_class =
-      SchedulingClass::kNormal;  // Most urgent that the access rules give it.
-  std::uint8_t isolation = 0;    // device::Isolation: how its kernels are kept in its memory.
-  bool is_trusted = false;       // It could do anything to the server anyway.
-  // What it came through: for the registry alone.
-  std::uint32_t endpoint = 0;  // The broker's number of it.
+      SchedulingClass::kNormal;  // Most urgent class that the access rules allow.
+  std::uint8_t isolation = 0;    // device::Isolation: how its kernels are confined to its memory.
+  bool is_trusted = false;       // A user that controls the server anyway.
+  // Endpoint through which the client connected; only for the registry.
+  std::uint32_t endpoint = 0;  // Number that the broker gave it.
   std::string endpoint_name;
   Hello hello;
 
@@ -122,7 +123,7 @@ struct TerminateSession {
   static constexpr ChannelType kType = ChannelType::kTerminateSession;
   static constexpr char kName[] = "TerminateSession";
   std::uint64_t session = 0;
-  std::string why;  // The reason that the client is told.
+  std::string why;  // Reason to be reported to the client.
 
   void Visit(Fields& f) {
     f.Number("session", session, 1);
@@ -151,14 +152,14 @@ struct AdminRequest {
 
   void Visit(Fields& f) {
     admin.Visit(f);
-    f.TailAtMost(0);  // No verb with a text is for workers.
+    f.TailAtMost(0);  // Workers handle no verb with a text.
   }
 };
 struct ChannelReply {
   static constexpr ChannelType kType = ChannelType::kChannelReply;
   static constexpr char kName[] = "ChannelReply";
   StatusCode code = StatusCode::kOk;
-  std::string text;  // JSON (or nothing) when code is kOk, else a sentence.
+  std::string text;  // JSON (or empty) if code is kOk, otherwise a message.
   bool is_last = true;
 
   void Visit(Fields& f) { VisitPage(f, code, text, is_last); }
@@ -178,7 +179,7 @@ struct Resume {
   void Visit(Fields&) {}
 };
 
-// What is not set stays as it is.
+// Changes a live session. Fields that are not set remain unchanged.
 struct SetSession {
   static constexpr ChannelType kType = ChannelType::kSetSession;
   static constexpr char kName[] = "SetSession";
@@ -196,11 +197,11 @@ struct SetSession {
   }
 };
 
-// Its layout stays in all versions.
+// Takes a worker over. Its layout is the same in all versions.
 struct TakeOver {
   static constexpr ChannelType kType = ChannelType::kTakeOver;
   static constexpr char kName[] = "TakeOver";
-  std::uint32_t version = kChannelVersion;  // Any, which the worker judges.
+  std::uint32_t version = kChannelVersion;  // Any version; the worker decides.
 
   void Visit(Fields& f) {
     f.Number("version", version);
@@ -212,9 +213,10 @@ struct Registry {
   static constexpr ChannelType kType = ChannelType::kRegistry;
   static constexpr char kName[] = "Registry";
   std::uint32_t generation = 0;
-  std::uint64_t made_by = 0;  // Tells options and version of the broker that started the worker.
-  std::uint64_t last_session = 0;  // The highest number that this worker was ever told.
-  std::uint32_t sessions = 0, ends = 0, keeps = 0;  // Messages that follow.
+  // Identifies options and version of the broker that started the worker.
+  std::uint64_t made_by = 0;
+  std::uint64_t last_session = 0;  // Highest session number this worker has received.
+  std::uint32_t sessions = 0, ends = 0, keeps = 0;  // Number of messages that follow.
 
   void Visit(Fields& f) {
     f.Constant("version", kChannelVersion);
@@ -241,7 +243,7 @@ struct RegistrySession {
   std::uint64_t quota_bytes = 0;
   std::uint64_t guaranteed_bytes = 0;
   std::uint8_t isolation = 0;
-  bool has_started = false;  // It was welcomed.
+  bool has_started = false;  // The client received its welcome.
   std::uint64_t age_ns = 0;
 
   void Visit(Fields& f);
@@ -266,9 +268,9 @@ struct RegistryEnd {
 struct Keep {
   static constexpr ChannelType kType = ChannelType::kKeep;
   static constexpr char kName[] = "Keep";
-  std::uint32_t endpoint = 0;  // The broker's number of it, not 0.
-  std::string lessee;          // Who leased it, for people.
-  std::string terms;           // TOML, like those of Admin.
+  std::uint32_t endpoint = 0;  // Number that the broker gave it; not 0.
+  std::string lessee;          // Human-readable name of the lessee.
+  std::string terms;           // TOML, as in Admin.
 
   void Visit(Fields& f) {
     f.Descriptors(1);
@@ -304,8 +306,8 @@ struct Watch {
   static constexpr char kName[] = "Watch";
   std::uint32_t uid = 0;
   std::int32_t pid = 0;
-  std::uint32_t request = 0;  // The admin frame's, repeated in the answer.
-  bool is_operator = false;   // It may act, too.
+  std::uint32_t request = 0;  // Of the admin frame; repeated in the answer.
+  bool is_operator = false;   // Has the right to operate as well.
 
   void Visit(Fields& f) {
     f.Descriptors(1);

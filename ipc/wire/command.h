@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands: the records of the client-to-worker ring as they lie in shared memory, and as
-// validated values. validate.h turns the first into the second.
+// Commands: the records of the client-to-worker ring in shared memory, and their validated form.
+// validate.h converts the first into the second.
 
 #ifndef GPUSHARED_IPC_WIRE_COMMAND_H_
 #define GPUSHARED_IPC_WIRE_COMMAND_H_
@@ -43,12 +43,12 @@ inline constexpr std::uint8_t kOpMax = 18;
 inline constexpr std::uint8_t kFlagParametersInStagingBuffer = 1;  // Not in continuation granules.
 inline constexpr std::uint8_t kFlagCooperative = 2;  // All blocks run at the same time.
 
-// Every record of either ring is one header granule of this shape plus `continuations`
-// granules of 60 data bytes. The writer's ring sets `tag` and `continuations`.
+// Header of every record of either ring, followed by `continuations` granules of 60 data bytes. The
+// ring writer sets `tag` and `continuations`.
 //
-// `sequence` counts the commands of a stream number from 1, each exactly one more than the last.
-// It never restarts within a session, not even when the stream number is destroyed and created
-// again. So (stream, sequence) names one command for ever.
+// `sequence` counts the commands of a stream number from 1 without omissions. It never restarts
+// within a session, even if the stream number is destroyed and created again, so (stream, sequence)
+// identifies one command forever.
 struct RecordHeader {
   std::uint32_t tag = 0;
   std::uint8_t op = 0;
@@ -62,20 +62,20 @@ static_assert(sizeof(RecordHeader) == 16);
 struct LaunchRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
-  std::uint32_t module = 0;  // Number the client chose in LoadModule.
-  std::uint32_t kernel = 0;  // Index in the module's kernel list.
+  std::uint32_t module = 0;  // Chosen by the client in LoadModule.
+  std::uint32_t kernel = 0;  // Index in the kernel list of the module.
   std::uint32_t grid[3] = {};
   std::uint16_t block[3] = {};
   std::uint16_t parameter_bytes = 0;
   std::uint32_t dynamic_shared_bytes = 0;  // Per block.
   std::uint32_t staging_buffer = 0;        // With kFlagParametersInStagingBuffer, else 0.
   std::uint32_t staging_offset = 0;        // With kFlagParametersInStagingBuffer, else 0.
-  std::uint8_t cluster[3] = {};            // Blocks of one cluster; all zero: no clusters.
+  std::uint8_t cluster[3] = {};            // Blocks per cluster; all zero: no clusters.
   std::uint8_t reserved = 0;
 };
 
 // kCopyToDevice and kCopyToHost: `height` rows of `width_bytes` between a staging buffer and the
-// device. Pitches are at least the width, also when height is 1.
+// device. Pitches are at least the width, even if height is 1.
 struct CopyRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -89,7 +89,7 @@ struct CopyRecord {
   std::uint64_t reserved = 0;
 };
 
-// kCopyOnDevice. Pitches are at least the width, also when height is 1.
+// kCopyOnDevice. Pitches are at least the width, even if height is 1.
 struct CopyOnDeviceRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -101,8 +101,8 @@ struct CopyOnDeviceRecord {
   std::uint64_t width_bytes = 0;
 };
 
-// kFill: repeats the low `element_bytes` bytes of `value`. Address, pitch and width are
-// multiples of element_bytes; the pitch is at least the width, also when height is 1.
+// kFill: repeats the low `element_bytes` bytes of `value`. Address, pitch and width are multiples
+// of element_bytes; the pitch is at least the width, even if height is 1.
 struct FillRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -115,8 +115,8 @@ struct FillRecord {
   std::uint64_t reserved = 0;
 };
 
-// kWaitFor: later commands of `stream` start after command (wait_stream, wait_sequence), which
-// must lie before this record in the ring. So no set of waits can be circular.
+// kWaitFor: later commands of `stream` start after command (wait_stream, wait_sequence). That
+// command must precede this record in the ring, so waits cannot form a cycle.
 struct WaitForRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -125,8 +125,8 @@ struct WaitForRecord {
   std::uint64_t reserved[4] = {};
 };
 
-// kBeginRequest: a request of the client begins, which arrived `time_ns` ago; takes effect when
-// it is taken. kExpectRequest: the client expects its next request in `time_ns`; the same.
+// kBeginRequest: begins a request that arrived `time_ns` ago. kExpectRequest: announces the next
+// request in `time_ns`. Both take effect when the worker takes them.
 struct RequestRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -135,35 +135,35 @@ struct RequestRecord {
   std::uint64_t reserved[4] = {};
 };
 
-// A graph is a list of nodes, which run one after the other when it is launched. kMakeGraph makes
-// an empty one. kSetGraphNode replaces a node, or adds one behind all others: its continuation
-// granules hold the node's own record, whose sequence and stream are 0, and then a launch's inline
-// parameters. Both take effect when they are taken, and so does kDestroyGraph: launches that were
-// taken before run as the graph was then.
+// A graph is a list of nodes, which run one after another when it is launched. kMakeGraph creates
+// an empty graph. kSetGraphNode replaces a node or appends one: its continuation granules hold the
+// record of the node, with sequence and stream 0, followed by the inline parameters of a launch.
+// Both, and kDestroyGraph, take effect when the worker takes them; launches that it took before run
+// the graph as it was then.
 struct GraphRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
-  std::uint32_t graph = 0;  // Number that the client chose.
-  std::uint32_t node = 0;   // Of kSetGraphNode, else 0; so is the next.
+  std::uint32_t graph = 0;  // Chosen by the client.
+  std::uint32_t node = 0;   // Only with kSetGraphNode, else 0; so is the next field.
   std::uint32_t content_bytes = 0;
   std::uint64_t reserved[4] = {};
 };
 
-// kNameBuffer: the client has made a buffer in its memory. kForgetBuffer: the one that begins there
-// is none any more. Both take effect when they are taken: launches behind them in the ring, on any
-// stream, are looked at with the buffers that there are then.
+// kNameBuffer announces a buffer in the client's memory; kForgetBuffer withdraws the buffer that
+// begins at the address. Both take effect when the worker takes them: the access sets of later
+// launches in the ring, on any stream, are computed with the buffers known then.
 struct BufferRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
   std::uint32_t reserved0 = 0;
   std::uint64_t address = 0;
-  std::uint64_t bytes = 0;  // The buffer's size in kNameBuffer, else 0.
+  std::uint64_t bytes = 0;  // Size of the buffer in kNameBuffer, else 0.
   std::uint64_t reserved[3] = {};
 };
 
-// kMark asks for a completion record with device times; kCreateStream and kDestroyStream name
-// a stream other than 0. kEndRequest ends the stream's request when all before it has ended;
-// destroying the stream does the same.
+// kMark requests a completion record with device times. kCreateStream and kDestroyStream name a
+// stream other than 0. kEndRequest ends the stream's request once everything before it has ended,
+// as does destroying the stream.
 struct PlainRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -171,7 +171,7 @@ struct PlainRecord {
   std::uint64_t reserved[5] = {};
 };
 
-// Without padding, which would carry old memory to a peer.
+// Whether a record has no padding, which would leak old memory to the peer.
 template <typename Record>
 inline constexpr bool kFillsGranule =
     sizeof(Record) == kGranuleBytes&& std::has_unique_object_representations_v<Record>;
@@ -181,8 +181,8 @@ static_assert(kFillsGranule<LaunchRecord> && kFillsGranule<CopyRecord> &&
               kFillsGranule<GraphRecord> && kFillsGranule<BufferRecord> &&
               kFillsGranule<PlainRecord>);
 
-// A record in private memory: what a reader of a ring gets. Reused from record to record, so
-// bytes of `tail` beyond tail_bytes() are left over from earlier ones.
+// Record in private memory, as read from a ring. Reused for each record, so bytes of `tail` beyond
+// tail_bytes() are left over from earlier ones.
 struct RecordCopy {
   alignas(8) std::array<std::byte, kGranuleBytes> head;
   alignas(8) std::array<std::byte, kContinuationsMax * kContinuationDataBytes> tail;
@@ -204,9 +204,9 @@ struct RecordCopy {
   }
 };
 
-// Below: validated commands. Every number is inside the named limits of layout.h, sums and
-// products of sizes do not overflow. What depends on the session (is there such a module, is
-// the address mapped, does the staging buffer have these bytes) is the worker's to check.
+// Validated commands. Every number is within the limits of layout.h, and sums and products of sizes
+// do not overflow. The worker checks what depends on the session: whether the module exists, the
+// address is mapped, and the staging buffer contains the bytes.
 
 struct CommandId {
   std::uint32_t stream = 0;
@@ -214,12 +214,11 @@ struct CommandId {
   friend bool operator==(const CommandId&, const CommandId&) = default;
 };
 
-// Bytes of a staging staging buffer. The worker checks RangeInside(offset, bytes, size of the
-// staging buffer).
+// Bytes of a staging buffer. The worker checks RangeInside(offset, bytes, size of the buffer).
 struct StagingRange {
   std::uint32_t staging_buffer = 0;
   std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;  // From the first byte touched to the last.
+  std::uint64_t bytes = 0;  // From the first to the last byte accessed.
 };
 
 struct LaunchCommand {
@@ -227,14 +226,14 @@ struct LaunchCommand {
   std::uint32_t kernel = 0;
   std::array<std::uint32_t, 3> grid = {};
   std::array<std::uint32_t, 3> block = {};
-  std::array<std::uint32_t, 3> cluster = {};  // All zero: none. The worker checks that the grid is
-                                              // made of whole ones.
+  // All zero: none. The worker checks that the grid consists of whole clusters.
+  std::array<std::uint32_t, 3> cluster = {};
   bool is_cooperative = false;
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint32_t parameter_bytes = 0;
   bool parameters_in_staging_buffer = false;
-  StagingRange staging_parameters;               // When parameters_in_staging_buffer.
-  std::span<const std::byte> inline_parameters;  // Else; lies in the RecordCopy.
+  StagingRange staging_parameters;               // If parameters_in_staging_buffer.
+  std::span<const std::byte> inline_parameters;  // Otherwise; refers to the RecordCopy.
 };
 
 struct CopyCommand {
@@ -242,7 +241,7 @@ struct CopyCommand {
   std::uint64_t staging_pitch_bytes = 0;
   std::uint64_t device_address = 0;
   std::uint64_t device_pitch_bytes = 0;
-  std::uint64_t device_bytes = 0;  // From the first device byte touched to the last.
+  std::uint64_t device_bytes = 0;  // From the first to the last device byte accessed.
   std::uint64_t width_bytes = 0;
   std::uint64_t height = 0;
 };
@@ -252,14 +251,15 @@ struct CopyToHostCommand : CopyCommand {};
 struct CopyOnDeviceCommand {
   std::uint64_t destination = 0, source = 0;
   std::uint64_t destination_pitch_bytes = 0, source_pitch_bytes = 0;
-  std::uint64_t destination_bytes = 0, source_bytes = 0;  // First byte touched to last.
+  // From the first to the last byte accessed.
+  std::uint64_t destination_bytes = 0, source_bytes = 0;
   std::uint64_t width_bytes = 0;
   std::uint64_t height = 0;
 };
 
 struct FillCommand {
   std::uint64_t destination = 0;
-  std::uint64_t destination_bytes = 0;  // First byte touched to last.
+  std::uint64_t destination_bytes = 0;  // From the first to the last byte accessed.
   std::uint64_t pitch_bytes = 0;
   std::uint64_t width_bytes = 0;
   std::uint64_t height = 0;

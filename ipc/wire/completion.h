@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completions: the records of the worker-to-client ring. Success makes none (the stream's
-// timeline word says it); they exist for a stream's first error and for marks.
+// Records of the worker-to-client ring. Success produces none, because the timeline word of the
+// stream reports it; records exist only for the first error of a stream and for marks.
 
 #ifndef GPUSHARED_IPC_WIRE_COMPLETION_H_
 #define GPUSHARED_IPC_WIRE_COMPLETION_H_
@@ -17,12 +17,12 @@ namespace gpushared::ipc {
 
 // RecordHeader::op of a completion.
 enum class CompletionKind : std::uint8_t {
-  kError = 1,  // First error of the stream; the text is fetched by DescribeError.
-  kMark = 2,   // A kMark command was reached; with times, and a code when it was skipped.
+  kError = 1,  // First error of the stream; DescribeError returns its message.
+  kMark = 2,   // A kMark command was reached. Has times, and a code if the command was skipped.
 };
 
-// `header.sequence` and `stream` name the command. Times are CLOCK_MONOTONIC nanoseconds of
-// the host; 0 when the command never started.
+// `header.sequence` and `stream` identify the command. Times are CLOCK_MONOTONIC nanoseconds of the
+// host; 0 if the command never started.
 struct CompletionRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -35,7 +35,7 @@ struct CompletionRecord {
 };
 static_assert(kFillsGranule<CompletionRecord>);
 
-// The validated value.
+// Validated completion.
 struct CompletionNotice {
   CommandId id;
   CompletionKind kind = CompletionKind::kMark;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages whose fields follow more than their own limits, and the frames of a client's socket.
+// Messages with rules beyond the limits of their fields, and the frames of client sockets.
 #include "ipc/wire/control.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kAddressMax = (std::uint64_t{1} << 63) - 1;
 
-// By number.
+// Indexed by the number of the verb.
 constexpr AdminVerbFacts kVerbFacts[] = {
     {.name = "unknown"},
     {.name = "status", .only_looks = true},
@@ -72,7 +72,7 @@ void DeviceDescription::Visit(Fields& f) {
   f.Text("id", id, kNameBytes);
   f.Text("kind", kind, kNameBytes);
   f.Plain("uuid", uuid);
-  // A table of its full size, with zeros behind the attributes that there are.
+  // A table of full size, padded with zeros after the last attribute.
   std::array<DeviceAttribute, kDeviceAttributesMax> table = {};
   auto count = static_cast<std::uint32_t>(std::min(attributes.size(), table.size()));
   std::copy_n(attributes.begin(), count, table.begin());
@@ -109,8 +109,8 @@ void Welcome::Visit(Fields& f) {
   f.Number("quota_bytes", quota_bytes);
   f.Number("space_base", space_base, 0, kAddressMax);
   f.Number("space_bytes", space_bytes, 1, std::uint64_t{1} << 62);
-  // The geometry is part of the version; it is sent so that a mismatch is seen here and not as
-  // noise in the rings.
+  // The geometry is part of the protocol version. It is sent so that a mismatch is detected here
+  // and not as corruption of the rings.
   f.Constant("command_granules", kCommandGranules);
   f.Constant("completion_granules", kCompletionGranules);
   f.Constant("streams_max", kStreamsMax);
@@ -122,7 +122,7 @@ void Welcome::Visit(Fields& f) {
   f.Number("mapping_bytes", mapping_bytes);
   f.Struct("device", device);
   if (mapping_bytes == 0) return;
-  const std::uint64_t mapping = mapping_base - space_base;  // Wraps when below.
+  const std::uint64_t mapping = mapping_base - space_base;  // Wraps if it is below.
   f.Range("mapping area", mapping, 0, space_bytes);
   f.Range("mapping_bytes", mapping_bytes, 0, space_bytes - std::min(mapping, space_bytes));
 }
@@ -168,7 +168,7 @@ void KernelDescription::Visit(Fields& f) {
     const auto zeros = std::ranges::count(required, 0u);
     f.Require(zeros == 0 || zeros == 3, "a kernel requires an extent of 0");
   }
-  // The client writes arguments by this layout, so each parameter lies inside the buffer.
+  // The client writes arguments by this layout, so each parameter must be inside the buffer.
   for (const ParameterDescription& parameter : parameters) {
     f.Range("parameter offset", parameter.offset, 0, parameter_bytes);
     f.Range("bytes of a parameter", parameter.bytes, 0,
@@ -179,7 +179,8 @@ void KernelDescription::Visit(Fields& f) {
 void VariableDescription::Visit(Fields& f) {
   f.String("name_bytes", name, kSymbolNameBytesMax);
   f.Number("address", address);
-  f.Number("bytes", bytes, 0, ~address);  // A program copies to its end, which must not wrap.
+  // Clients compute the end of the variable, which must not wrap.
+  f.Number("bytes", bytes, 0, ~address);
   f.Number("space", space, 0, static_cast<std::uint64_t>(VariableSpace::kConstant));
 }
 
@@ -241,7 +242,7 @@ void Printed::Visit(Fields& f) {
 
 std::optional<FrameRule> FirstFrameRules(std::uint16_t type) {
   if (NameIn(FirstMessages(), type).empty()) return std::nullopt;
-  // Whatever version it is, so that the answer can name it.
+  // Accepts any version, so that the answer can name it.
   return FrameRule{sizeof(std::uint32_t), kFirstFrameBytesMax, 0};
 }
 std::optional<FrameRule> ClientFrameRules(std::uint16_t type) {

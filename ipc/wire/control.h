@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control messages on a client's socket: the handshake, and everything bulky or rare. Each is a
-// value that describes its bytes in Visit; fields.h has Encode, and Decode as the only way back.
+// Control messages on a client's socket: the handshake and all large or rare operations. Each
+// message is a value whose Visit describes its bytes; fields.h has Encode and Decode.
 
 #ifndef GPUSHARED_IPC_WIRE_CONTROL_H_
 #define GPUSHARED_IPC_WIRE_CONTROL_H_
@@ -30,53 +30,54 @@ enum class MessageType : std::uint16_t {
   kAdmin = 2,
   kWhy = 3,
   kListDevices = 4,
-  // Answers to the first frame. kWelcome carries kWelcomeFds in this order: command segment,
-  // completion segment, worker page, doorbell eventfd.
+  // Answers to the first frame. kWelcome carries kWelcomeFds descriptors in this order: command
+  // segment, completion segment, worker page, doorbell eventfd.
   kWelcome = 16,
-  kRejected = 17,  // Also the answer to any later request that cannot be met.
-  kEnded = 18,     // Unsolicited, then the socket closes; and the answer to kWhy.
+  kRejected = 17,  // Also the answer to any later request that fails.
+  kEnded = 18,     // Unsolicited, before the socket closes; also the answer to kWhy.
   kAdminReply = 19,
   kDeviceList = 20,
-  // Client to worker, and its answer.
-  kLoadModule = 32,  // Loads the bytes that the client wrote into the memory made for its image.
+  // Requests of a client to the worker, and their answers.
+  kLoadModule = 32,  // Loads the image that the client wrote to the memory of kImageMade.
   kModuleLoaded = 33,
-  kUnloadModule = 34,  // Answered by kDone. Takes effect after commands submitted before.
+  kUnloadModule = 34,  // Answered by kDone. Takes effect after the commands submitted before.
   kDone = 35,
   kResizeMemory = 36,
   kMemoryResized = 37,
   kAddArena = 38,
-  kArenaAdded = 39,  // Carries the staging buffer's memfd.
+  kArenaAdded = 39,  // Carries the memfd of the staging buffer.
   kDescribeError = 40,
   kErrorText = 41,
   kMakeImage = 42,
-  kImageMade = 43,  // Carries a memfd: the client writes a module's image into it.
+  kImageMade = 43,  // Carries a memfd to which the client writes the image of a module.
   kTakePrinted = 44,
   kPrinted = 45,
-  // Worker to whoever watches (AdminVerb::kTrace). Carries the trace's memfd, which others can only
-  // read. Its worker writes until the connection closes.
+  // Worker to an observer (AdminVerb::kTrace). Carries the memfd of the trace, which the receiver
+  // can only read. The worker writes to it until the connection closes.
   kTraceOpened = 46,
   kChangeChunk = 47,      // Client to worker; answered by kDone.
-  kSetKernelMemory = 48,  // The same.
+  kSetKernelMemory = 48,  // Client to worker; answered by kDone.
 };
 
 inline constexpr std::uint32_t kWelcomeFds = 4;
 inline constexpr std::size_t kNameBytes = 64;  // Fixed text fields, terminator included.
 inline constexpr std::size_t kDeviceNameBytes = 128;
-inline constexpr std::uint32_t kTextBytesMax = 8 * 1024;           // One sentence, one error text.
-inline constexpr std::uint32_t kPrintedTextBytesMax = 256 * 1024;  // One part.
-inline constexpr std::uint32_t kPageTextBytesMax = 128 * 1024;     // One page of an admin reply.
-inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;         // A kernel or a variable has it.
+inline constexpr std::uint32_t kTextBytesMax = 8 * 1024;           // Of one message or error text.
+inline constexpr std::uint32_t kPrintedTextBytesMax = 256 * 1024;  // Of one part.
+inline constexpr std::uint32_t kPageTextBytesMax = 128 * 1024;     // Of one page of an admin reply.
+inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;         // Of a kernel or variable.
 inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
 inline constexpr std::uint32_t kDevicesListedMax = 64;
 inline constexpr std::uint32_t kDeviceAttributesMax = 160;
 inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;             // CUDA has fewer.
 inline constexpr std::uint64_t kLatencyTargetNsMax = 3'600'000'000'000;  // One hour.
 inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
-inline constexpr std::uint8_t kNoClass = 0xff;  // Not said, or to be left as it is.
+inline constexpr std::uint8_t kNoClass = 0xff;  // Unset, or to remain unchanged.
 inline constexpr auto kClassMax = static_cast<std::uint64_t>(SchedulingClass::kLow);
 inline constexpr auto kStatusCodeMax = static_cast<std::uint64_t>(StatusCode::kInternal);
 inline constexpr std::uint32_t kLeaseTermsBytesMax = 2048;
-// A later version may have a longer hello; its first word is still the version.
+// Larger than today's hello, so that the hello of a later version can be read; its first word is
+// always the version.
 inline constexpr std::uint32_t kFirstFrameBytesMax = 4096;
 
 // ---- hello
@@ -84,15 +85,17 @@ inline constexpr std::uint32_t kFirstFrameBytesMax = 4096;
 struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
   static constexpr char kName[] = "Hello";
-  // A field that is not set leaves the choice to the server.
+  // The server chooses the fields that are not set.
   std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
   std::uint64_t latency_target_ns = 0;     // 0: none.
-  std::uint64_t memory_bytes = 0;  // Device memory it wants at most; 0: all that it may have.
+  // Upper limit on device memory; 0: as much as the client is allowed.
+  std::uint64_t memory_bytes = 0;
   std::string name;
-  std::string device;  // Empty: the broker chooses.
-  // What its kernels print is kept for it (kTakePrinted) and not written into the server's log.
+  std::string device;  // If empty, the broker chooses.
+  // Keeps the text that the client's kernels print for kTakePrinted instead of writing it to the
+  // server's log.
   bool takes_printed = false;
 
   void Visit(Fields& f) {
@@ -120,22 +123,22 @@ enum class AdminVerb : std::uint8_t {
   kDrain = 6,
   kExplain = 7,
   kEndpoints = 8,
-  kLease = 9,  // Makes an endpoint, which lasts as long as this connection.
+  kLease = 9,  // Creates an endpoint that exists as long as this connection.
   kReload = 10,
-  kUpgrade = 11,  // The broker executes its program's file as it is now.
-  kResume = 12,   // A device, or the server, that is drained takes clients again.
-  kTrace = 13,    // A device writes what runs for as long as this connection lasts.
+  kUpgrade = 11,  // The broker re-executes its program file.
+  kResume = 12,   // A drained device or server accepts clients again.
+  kTrace = 13,    // A device records its execution as long as this connection exists.
 };
 inline constexpr std::uint8_t kAdminVerbMax = 13;
-// What a verb is called, takes and needs.
+// Properties of a verb.
 struct AdminVerbFacts {
-  std::string_view name;             // As gpusharedctl has it: "ps".
-  bool only_looks = false;           // The right to observe suffices, else it is that to operate.
-  bool names_client = false;         // kSet: unless it has a text.
+  std::string_view name;      // As in gpusharedctl: "ps".
+  bool only_looks = false;    // Requires only the right to observe; otherwise the right to operate.
+  bool names_client = false;  // For kSet: unless it has a text.
   std::uint32_t text_bytes_max = 0;  // Of Admin::terms.
   std::uint32_t text_bytes_min = 0;
 };
-const AdminVerbFacts& GetFacts(AdminVerb verb);  // "unknown" for other numbers.
+const AdminVerbFacts& GetFacts(AdminVerb verb);  // Returns "unknown" for other numbers.
 inline std::string_view AdminVerbName(AdminVerb verb) { return GetFacts(verb).name; }
 
 struct Admin {
@@ -143,21 +146,21 @@ struct Admin {
   static constexpr char kName[] = "Admin";
   AdminVerb verb = AdminVerb::kStatus;
   std::uint64_t client = 0;  // Session id; 0 in kSet: clients that connect later.
-  // kSet only; what is not set stays as it is.
+  // kSet only; fields that are not set remain unchanged.
   std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
-  std::uint64_t request = 0;               // kExplain only; 0: the slowest of those that are known.
+  std::uint64_t request = 0;               // kExplain only; 0: the slowest known request.
   // kLease: the keys of an [[endpoint]], as TOML. kDrain, kResume and kTrace: a device as in Hello;
-  // kDrain and kResume without one mean the server. kSet of client 0: keys of an [[endpoint]] that
-  // bound clients which connect later and ask for nothing themselves: class, client_max_share, and
-  // client_memory on the `devices` that are named.
+  // for kDrain and kResume, empty means the server. kSet of client 0: keys of an [[endpoint]] that
+  // apply to clients which connect later without values of their own: class, client_max_share, and
+  // client_memory on the named `devices`.
   std::string terms;
 
   void Visit(Fields& f);
 };
 
-// ---- why: a client that saw EOF asks how its session ended.
+// ---- why: a client that observed EOF asks how its session ended.
 
 struct Why {
   static constexpr MessageType kType = MessageType::kWhy;
@@ -171,7 +174,9 @@ struct Why {
   }
 };
 
-// ---- a device, as welcome and the worker's ready message describe it
+// ---- device, as described in Welcome and in the worker's Ready message
+//
+// A property and its number in CUDA's CUdevice_attribute.
 
 // A property under its number in CUDA's CUdevice_attribute.
 struct DeviceAttribute {
@@ -189,13 +194,13 @@ struct DeviceDescription {
   bool preempts_within_command = false;
   bool spinning_pays = false;
   std::array<std::uint8_t, 16> uuid = {};
-  // By ascending id, each once. The first kDeviceAttributesMax are sent.
+  // In ascending order of id, without duplicates. The first kDeviceAttributesMax are sent.
   std::vector<DeviceAttribute> attributes;
 
   void Visit(Fields& f);
 };
 
-// ---- device list: what there is, for a connection that does not join.
+// ---- device list, for a connection that opens no session
 
 struct ListDevices {
   static constexpr MessageType kType = MessageType::kListDevices;
@@ -220,21 +225,23 @@ struct DeviceList {
 struct Welcome {
   static constexpr MessageType kType = MessageType::kWelcome;
   static constexpr char kName[] = "Welcome";
-  std::uint32_t generation = 0;  // The worker's.
+  std::uint32_t generation = 0;  // Generation of the worker.
   std::uint64_t session = 0;
   std::uint64_t spin_ns = 0;  // How long a waiting client should spin before it sleeps.
   std::uint64_t quota_bytes = 0;
   std::uint64_t space_base = 0;               // Device address of the client's first byte.
   std::uint64_t space_bytes = 0;              // Size of the address range, mapped or not.
   std::uint64_t staging_bytes_total_max = 0;  // Over all staging buffers of this client.
-  std::uint64_t mapping_base = 0;             // Where chunks may be mapped.
-  std::uint64_t mapping_bytes = 0;            // 0: nowhere.
+  std::uint64_t mapping_base = 0;             // Start of the range in which chunks may be mapped.
+  std::uint64_t mapping_bytes = 0;            // Size of that range; 0 if chunks are not available.
   DeviceDescription device;
 
   void Visit(Fields& f);
 };
 
-// ---- rejected, ended: a code and a sentence
+// ---- rejected and ended: a code and a message
+//
+// Visits the code and the length of its text, then the text as the whole tail.
 
 // The code and the length of its text, and the text as the whole tail.
 void VisitStatus(Fields& f, Status& status, StatusCode minimum);
@@ -254,7 +261,7 @@ struct Ended {
   void Visit(Fields& f) { VisitStatus(f, status, StatusCode::kInvalidArgument); }
 };
 
-// ---- admin reply: a code and JSON or a sentence, in as many pages as it takes
+// ---- admin reply: a code and JSON or a message, in as many pages as needed
 
 void VisitPage(Fields& f, StatusCode& code, std::string& text, bool& is_last);
 
@@ -262,12 +269,12 @@ struct AdminReply {
   static constexpr MessageType kType = MessageType::kAdminReply;
   static constexpr char kName[] = "AdminReply";
   StatusCode code = StatusCode::kOk;  // The same in all pages.
-  std::string text;     // JSON when code is kOk, else a sentence; at most kPageTextBytesMax.
-  bool is_last = true;  // Else the text goes on in the next page, of the same request.
+  std::string text;     // JSON if code is kOk, otherwise a message; at most kPageTextBytesMax.
+  bool is_last = true;  // If false, the text continues in the next page of the same request.
 
   void Visit(Fields& f) { VisitPage(f, code, text, is_last); }
 };
-// Takes what one page holds off the front of `rest`: whole characters, if it is UTF-8.
+// Removes one page from the front of `rest` and returns it: whole characters, if it is UTF-8.
 std::string_view TakePage(std::string_view& rest);
 
 // ---- trace
@@ -276,7 +283,7 @@ struct TraceOpened {
   static constexpr MessageType kType = MessageType::kTraceOpened;
   static constexpr char kName[] = "TraceOpened";
   std::uint64_t layout = 0;      // Of the memory: trace::kLayoutNumber of the worker.
-  std::uint32_t generation = 0;  // The worker's.
+  std::uint32_t generation = 0;  // Generation of the worker.
 
   void Visit(Fields& f) {
     f.Descriptors(1);
@@ -288,7 +295,7 @@ struct TraceOpened {
 
 // ---- modules
 
-// Memory for one image, until a load takes it or the next request replaces it.
+// Requests memory for one image, valid until a load takes it or the next request replaces it.
 struct MakeImage {
   static constexpr MessageType kType = MessageType::kMakeImage;
   static constexpr char kName[] = "MakeImage";
@@ -300,7 +307,7 @@ struct MakeImage {
 struct ImageMade {
   static constexpr MessageType kType = MessageType::kImageMade;
   static constexpr char kName[] = "ImageMade";
-  std::uint64_t bytes = 0;  // The bytes asked for.
+  std::uint64_t bytes = 0;  // As requested.
 
   void Visit(Fields& f) {
     f.Descriptors(1);
@@ -312,7 +319,7 @@ struct LoadModule {
   static constexpr MessageType kType = MessageType::kLoadModule;
   static constexpr char kName[] = "LoadModule";
   std::uint32_t module = 0;  // Chosen by the client, not in use.
-  std::uint64_t bytes = 0;   // All the memory made for the image.
+  std::uint64_t bytes = 0;   // Size of the memory made for the image.
 
   void Visit(Fields& f) {
     f.Number("module", module, 0, kModulesMax - 1);
@@ -321,14 +328,14 @@ struct LoadModule {
   }
 };
 
-// Facts about a kernel that no launch depends on.
+// Facts about a kernel that launches do not depend on.
 struct KernelAttributes {
-  std::uint32_t registers = 0;                 // Per thread, of 32 bits each.
+  std::uint32_t registers = 0;                 // 32-bit registers per thread.
   std::uint32_t local_bytes = 0;               // Per thread.
   std::uint32_t constant_bytes = 0;            // Of .const variables.
   std::uint32_t dynamic_shared_bytes_max = 0;  // Per block.
-  std::uint32_t ptx_version = 0;     // Architecture of the text: 80 for sm_80; 0: unknown.
-  std::uint32_t binary_version = 0;  // Architecture of the code that runs.
+  std::uint32_t ptx_version = 0;               // Target of the PTX: 80 for sm_80; 0 if unknown.
+  std::uint32_t binary_version = 0;            // Architecture of the machine code that runs.
 };
 struct ParameterDescription {
   std::uint32_t offset = 0;
@@ -341,11 +348,11 @@ struct ParameterDescription {
 };
 struct KernelDescription {
   std::string name;
-  std::string unsupported;  // Empty: it runs. Cut off at kTextBytesMax.
+  std::string unsupported;  // Empty if the kernel can run. Truncated at kTextBytesMax.
   std::uint32_t parameter_bytes = 0;
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t threads_per_block_max = 0;
-  // What each launch must have, exactly, along x, y and z; all zero: any.
+  // Shape that every launch must have exactly, along x, y and z; all zero if any is allowed.
   std::array<std::uint32_t, 3> required_block = {};
   std::array<std::uint32_t, 3> required_cluster = {};
   std::vector<ParameterDescription> parameters;
@@ -371,8 +378,8 @@ struct ModuleLoaded {
 
   void Visit(Fields& f);
 };
-// The one message whose size a client's module decides: kLimitExceeded when it has more than
-// layout.h allows, or the answer would not fit.
+// The only message whose size is determined by a client's module. kLimitExceeded if the module has
+// more than layout.h allows or if the answer would be too large.
 Result<std::vector<std::byte>> Encode(const ModuleLoaded& loaded);
 
 struct UnloadModule {
@@ -399,7 +406,7 @@ inline constexpr std::uint64_t kResizeBytesMax = std::uint64_t{1} << 48;
 struct ResizeMemory {
   static constexpr MessageType kType = MessageType::kResizeMemory;
   static constexpr char kName[] = "ResizeMemory";
-  std::uint64_t bytes = 0;  // Wanted size of the mapped part.
+  std::uint64_t bytes = 0;  // Requested size of the mapped part.
 
   void Visit(Fields& f) { f.Number("bytes", bytes, 0, kResizeBytesMax); }
 };
@@ -413,34 +420,34 @@ struct MemoryResized {
 };
 
 enum class ChunkAction : std::uint32_t {
-  kMake = 1,  // Chunk and bytes.
-  kFree = 2,  // A chunk that is mapped nowhere.
-  kMap = 3,   // A chunk at an address, from where there is room for all of it.
-  // What is mapped at the address. Work that has begun on the device still reaches it. Work that
-  // has not may fail there, even if it was submitted before: a client waits for its own first.
-  // Answered when all that was submitted before has finished and nothing reaches it any more.
+  kMake = 1,  // Uses chunk and bytes.
+  kFree = 2,  // Frees a chunk that is not mapped.
+  kMap = 3,   // Maps all of a chunk at an address.
+  // Removes the mapping at the address. Work that has begun on the device can still access it. Work
+  // that has not begun may fail, even if it was submitted before, so a client first waits for its
+  // own work. Answered when all work submitted before has finished and none can access the mapping.
   kUnmap = 4,
 };
 struct ChangeChunk {
   static constexpr MessageType kType = MessageType::kChangeChunk;
   static constexpr char kName[] = "ChangeChunk";
   ChunkAction action = ChunkAction::kMake;
-  std::uint32_t chunk = 0;  // Chosen by the client. 0 where it is not asked for.
-  // Multiples of kChunkBytesStep; 0 where they are not asked for.
+  std::uint32_t chunk = 0;  // Chosen by the client; 0 if the action does not use it.
+  // Multiples of kChunkBytesStep; 0 if the action does not use them.
   std::uint64_t bytes = 0;
   std::uint64_t address = 0;
 
   void Visit(Fields& f);
 };
 
-// What each kernel has beside what its module declares; 0 leaves it as it is.
+// Memory of each kernel in addition to what its module declares; 0 leaves a value unchanged.
 inline constexpr std::uint64_t kStackBytesMax = std::uint64_t{256} << 10;
 inline constexpr std::uint64_t kPrintedBytesMax = std::uint64_t{64} << 20;
 struct SetKernelMemory {
   static constexpr MessageType kType = MessageType::kSetKernelMemory;
   static constexpr char kName[] = "SetKernelMemory";
-  std::uint64_t stack_bytes = 0;    // Of a thread, for calls that recurse.
-  std::uint64_t printed_bytes = 0;  // Kept until they are taken.
+  std::uint64_t stack_bytes = 0;    // Per thread, for recursive calls.
+  std::uint64_t printed_bytes = 0;  // Kept until the client takes them.
   std::uint64_t heap_bytes = 0;
 
   void Visit(Fields& f) {
@@ -493,13 +500,13 @@ struct ErrorText {
   static constexpr MessageType kType = MessageType::kErrorText;
   static constexpr char kName[] = "ErrorText";
   std::uint32_t stream = 0;
-  std::uint64_t sequence = 0;  // Of the command that failed; 0 with kOk.
-  Status status;               // The stream's sticky error; kOk: it has none.
+  std::uint64_t sequence = 0;  // Sequence of the failed command; 0 with kOk.
+  Status status;               // Sticky error of the stream; kOk if it has none.
 
   void Visit(Fields& f);
 };
 
-// ---- what kernels print
+// ---- printed text
 
 struct TakePrinted {
   static constexpr MessageType kType = MessageType::kTakePrinted;
@@ -508,13 +515,14 @@ struct TakePrinted {
   void Visit(Fields&) {}
 };
 
-// The oldest part of what was printed and not taken; empty when there is none.
+// Oldest part of the printed text that the client has not taken; empty if there is none.
 struct Printed {
   static constexpr MessageType kType = MessageType::kPrinted;
   static constexpr char kName[] = "Printed";
-  std::uint64_t end = 0;      // Where the part ends in all that was ever printed, in bytes.
-  std::uint64_t dropped = 0;  // Bytes of that, before or behind the part, that were not kept.
-  std::string text;  // Any bytes, a kernel chose them. The first kPrintedTextBytesMax are sent.
+  std::uint64_t end = 0;      // Offset of the end of the part in all text ever printed, in bytes.
+  std::uint64_t dropped = 0;  // Bytes of that text, before or after the part, that were not kept.
+  // Arbitrary bytes, chosen by a kernel. The first kPrintedTextBytesMax are sent.
+  std::string text;
 
   void Visit(Fields& f);
 };
@@ -529,17 +537,18 @@ using ServerMessages =  // Client, from broker or worker.
     MessageList<Welcome, Rejected, Ended, AdminReply, TraceOpened, DeviceList, ModuleLoaded, Done,
                 MemoryResized, StagingBufferAdded, ImageMade, Printed, ErrorText>;
 
-// Decode for a frame that should be of type T::kType: any other type is a kProtocolViolation,
-// except that kRejected and kEnded become the Status they carry.
+// Decodes a frame that should be of type T::kType. kRejected and kEnded become the Status they
+// carry; any other type is a kProtocolViolation.
 template <typename T>
 Result<T> DecodeReply(const Frame& frame);
 
-// The frames that each receiver allows.
+// Frames that each receiver allows.
 std::optional<FrameRule> FirstFrameRules(std::uint16_t type);
 std::optional<FrameRule> ClientFrameRules(std::uint16_t type);
 std::optional<FrameRule> ServerFrameRules(std::uint16_t type);
 
-std::string_view MessageTypeName(std::uint16_t type);  // "LoadModule"; "unknown".
+// Such as "LoadModule"; "unknown" for other numbers.
+std::string_view MessageTypeName(std::uint16_t type);
 
 // Implementation of DecodeReply for frames of another type.
 Status UnexpectedReply(const Frame& frame, MessageType wanted);

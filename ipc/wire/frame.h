@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame around every control message, on client sockets and on the channel between broker
-// and worker.
+// Frame around every control message, on client sockets and on the channel between broker and
+// worker.
 
 #ifndef GPUSHARED_IPC_WIRE_FRAME_H_
 #define GPUSHARED_IPC_WIRE_FRAME_H_
@@ -23,13 +23,14 @@ struct FrameHeader {
   std::uint32_t magic = kFrameMagic;
   std::uint16_t type = 0;  // MessageType or ChannelType.
   std::uint16_t reserved = 0;
-  std::uint32_t request = 0;  // Chosen by the asker, repeated in the answer; 0 for unsolicited.
+  // Chosen by the requester and repeated in the answer; 0 if unsolicited.
+  std::uint32_t request = 0;
   std::uint32_t payload_bytes = 0;
 };
 static_assert(sizeof(FrameHeader) == 16 && std::has_unique_object_representations_v<FrameHeader>);
 
-// A received frame. `type` is known to the rules it was read with, payload and fds are within
-// that type's bounds; the payload itself is not yet validated.
+// Received frame. The rules it was read with contain `type`, and payload and fds are within the
+// bounds of that type; the payload itself has not been validated.
 struct Frame {
   std::uint16_t type = 0;
   std::uint32_t request = 0;
@@ -37,14 +38,14 @@ struct Frame {
   std::vector<UniqueFd> fds;
 };
 
-// The contents that a receiver allows for one message type.
+// Contents that a receiver allows for one message type.
 struct FrameRule {
   std::uint32_t payload_bytes_min = 0;
   std::uint32_t payload_bytes_max = 0;
-  std::uint32_t fds = 0;  // Exactly.
+  std::uint32_t fds = 0;  // Exact number.
 };
 
-// Empty for types the receiver rejects.
+// Returns no value for types that the receiver rejects.
 using FrameRules = std::optional<FrameRule> (*)(std::uint16_t type);
 
 }  // namespace gpushared::ipc

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes, limits and the memory that two processes share. Every number here is part of protocol
-// version 10; docs/protocol.md lists each shared byte with its one writer and its check.
+// Sizes, limits and memory shared by two processes. Every number here is part of protocol version
+// 10. docs/protocol.md lists each shared byte with its single writer and its check.
 
 #ifndef GPUSHARED_IPC_WIRE_LAYOUT_H_
 #define GPUSHARED_IPC_WIRE_LAYOUT_H_
@@ -22,35 +22,37 @@ inline constexpr std::size_t kGranuleBytes = 64;
 inline constexpr std::size_t kContinuationDataBytes = 60;
 inline constexpr std::uint32_t kCommandGranules = 4096;     // Client to worker, 256 KiB.
 inline constexpr std::uint32_t kCompletionGranules = 1024;  // Worker to client, 64 KiB.
-// Kernel parameters travel inside the record up to this size; larger ones in a staging buffer.
+// Limit for kernel parameters inside the record; larger ones travel in a staging buffer.
 inline constexpr std::uint32_t kInlineParameterBytesMax = 4096;
 inline constexpr std::uint32_t kContinuationsMax =
     (kInlineParameterBytesMax + kContinuationDataBytes - 1) / kContinuationDataBytes;
 
-// Numbers that a client may name.
+// Limits of the numbers that a client may use.
 inline constexpr std::uint32_t kStreamsMax = 256;  // Numbers 0..255; stream 0 always exists.
 inline constexpr std::uint32_t kModulesMax = 8192;
 inline constexpr std::uint32_t kKernelsPerModuleMax = 4096;
 inline constexpr std::uint32_t kParametersPerKernelMax = 4096;
 inline constexpr std::uint32_t kStagingBuffersMax = 64;
 inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
-inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;      // Largest staging buffer.
-inline constexpr std::uint32_t kStagingBytesStep = 64u << 10;  // StagingBuffer sizes are multiples.
+inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;  // Largest staging buffer.
+// Staging buffer sizes are multiples of it.
+inline constexpr std::uint32_t kStagingBytesStep = 64u << 10;
 inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;
 // Graphs: lists of commands that a client launches as one.
 inline constexpr std::uint32_t kGraphsMax = 256;
 inline constexpr std::uint32_t kGraphNodesMax = 4096;
-// A node's record and its parameters, as they travel. Larger parameters travel in a staging buffer.
+// A node's record and its inline parameters. Larger parameters travel in a staging buffer.
 inline constexpr std::uint32_t kGraphNodeBytesMax = kContinuationsMax * kContinuationDataBytes;
-// Buffers that the worker knows of one client.
+// Buffers of one client that the worker tracks.
 inline constexpr std::uint32_t kBuffersMax = 16384;
 // Device memory that the client maps itself.
 inline constexpr std::uint32_t kChunksMax = 256;
 inline constexpr std::uint32_t kMappingsMax = 256;
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 30;
-inline constexpr std::uint64_t kChunkBytesStep = kMapPageBytes;  // Places are multiples.
+// Addresses and sizes are multiples of it.
+inline constexpr std::uint64_t kChunkBytesStep = kMapPageBytes;
 
-// Launch geometry that no device goes beyond; a device's own limits are lower or equal.
+// Launch geometry that no device exceeds; the limits of a device are at most these.
 inline constexpr std::uint32_t kGridXMax = 0x7fffffff;
 inline constexpr std::uint32_t kGridYzMax = 65535;
 inline constexpr std::uint32_t kBlockXyMax = 1024;
@@ -59,47 +61,46 @@ inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;
 inline constexpr std::uint32_t kClusterBlocksMax = 16;
 inline constexpr std::uint32_t kDynamicSharedBytesMax = 1u << 20;
 
-// Requests of one client that are open at one time, from the begin to when the end has passed.
-// How long ago a request arrived, or how soon one is expected: at most an hour.
+// Largest age of a request and largest time until an expected one: one hour.
 inline constexpr std::uint64_t kRequestTimeNsMax = 3'600'000'000'000;
 
-// Words with different writers stay this far apart: prefetchers fetch line pairs.
+// Distance between words with different writers; two cache lines, because prefetchers fetch pairs.
 inline constexpr std::size_t kWriterSeparationBytes = 128;
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
                   std::atomic<std::uint64_t>::is_always_lock_free,
               "a lock inside shared memory would die with the process that holds it");
 
-// One cache line of a ring. The tag tells the position of the bytes in the ring's endless sequence
-// of granules. So old bytes and continuation bytes never look like a fresh header; see tag_ring.h.
+// One cache line of a ring. The tag encodes the position of the bytes in the infinite sequence of
+// granules, so old bytes and continuation bytes never look like a new header; see tag_ring.h.
 struct alignas(kGranuleBytes) Granule {
   std::atomic<std::uint32_t> tag;
   std::byte data[kContinuationDataBytes];
 };
 static_assert(sizeof(Granule) == kGranuleBytes && std::is_standard_layout_v<Granule>);
 
-// Client to worker. The client maps it read-write, the worker read-only. Writer of every byte:
-// the client.
+// Client to worker. Mapped read-write by the client and read-only by the worker. The client writes
+// every byte.
 struct CommandSegment {
   // Position up to which the client has taken granules of the completion ring.
   alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> completions_taken;
-  // How many threads of the client sleep, or are about to, on CompletionSegment::event.
+  // Number of client threads that sleep, or are about to, on CompletionSegment::event.
   alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> waiting;
   alignas(kWriterSeparationBytes) Granule granules[kCommandGranules];
 };
 
 // Worker to client. The worker maps it read-write before sealing it against further writable
-// mappings, so the client can only read it. Writer of every byte: the worker.
+// mappings, so the client can only read it. The worker writes every byte.
 struct CompletionSegment {
   // Position up to which the worker has taken granules of the command ring.
   alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> granules_taken;
-  // Counts publications (timelines, completions, credit); the futex word of waiting clients.
+  // Number of publications (timelines, completions, credit); futex word of waiting clients.
   alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> event;
-  // Bytes that the client's kernels have printed so far; 0 for ever unless its hello asked for
-  // them. Stored before the timelines of the commands that printed.
+  // Bytes that the client's kernels have printed so far; always 0 unless the client's hello asked
+  // for the text. Stored before the timelines of the commands that printed.
   std::atomic<std::uint64_t> printed;
-  // Where the client may hold more device memory than is guaranteed, else 0: what is guaranteed,
-  // what of its memory is on the device, and how much of that others wait for.
+  // Guaranteed memory, resident memory, and the part of it that other clients wait for. All 0
+  // unless the client may hold more device memory than its guarantee.
   std::atomic<std::uint64_t> guaranteed;
   std::atomic<std::uint64_t> resident;
   std::atomic<std::uint64_t> wanted;
@@ -108,10 +109,10 @@ struct CompletionSegment {
   alignas(kWriterSeparationBytes) Granule granules[kCompletionGranules];
 };
 
-// One per worker; every client maps it read-only. Writer of every byte: the worker.
+// One per worker, mapped read-only by every client. The worker writes every byte.
 struct WorkerPage {
-  // While the worker sleeps, or is about to, on its clients' eventfds: the number of this sleep,
-  // never used again. 0 while it is awake.
+  // Number of the current sleep while the worker sleeps, or is about to, on its clients' eventfds;
+  // 0 while it is awake. Numbers are never reused.
   alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> sleeping;
 };
 
@@ -129,7 +130,7 @@ static_assert(sizeof(CompletionSegment) ==
               offsetof(CompletionSegment, granules) + 64 * std::size_t{kCompletionGranules});
 static_assert(sizeof(WorkerPage) == 128);
 
-// Sizes of the memfds: whole pages.
+// Sizes of the memfds, in whole pages.
 constexpr std::size_t WholePages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 inline constexpr std::size_t kCommandSegmentBytes = WholePages(sizeof(CommandSegment));
 inline constexpr std::size_t kCompletionSegmentBytes = WholePages(sizeof(CompletionSegment));

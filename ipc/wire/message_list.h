@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of messages, and what receivers and tests ask of them.
+// Lists of messages, and queries on them by receivers and tests.
 
 #ifndef GPUSHARED_IPC_WIRE_MESSAGE_LIST_H_
 #define GPUSHARED_IPC_WIRE_MESSAGE_LIST_H_
@@ -16,7 +16,7 @@ namespace gpushared::ipc {
 template <typename... Messages>
 struct MessageList {};
 
-// The contents of a message's frame, if the list has it.
+// Returns the rule for frames of this type, if the list contains the message.
 template <typename... Messages>
 std::optional<FrameRule> RuleIn(MessageList<Messages...>, std::uint16_t type) {
   std::optional<FrameRule> rule;
@@ -29,7 +29,7 @@ std::optional<FrameRule> RuleIn(MessageList<Messages...>, std::uint16_t type) {
   return rule;
 }
 
-// Empty if the list does not have it.
+// Returns the name of the message; empty if the list does not contain it.
 template <typename... Messages>
 std::string_view NameIn(MessageList<Messages...>, std::uint16_t type) {
   std::string_view name;
@@ -38,8 +38,8 @@ std::string_view NameIn(MessageList<Messages...>, std::uint16_t type) {
   return name;
 }
 
-// Calls `handle` with the Result of decoding the frame as the message of the list that it is. False
-// if it is none.
+// Decodes the frame as the message of the list with its type and calls `handle` with the Result.
+// Returns false if the list does not contain the type.
 template <typename... Messages, typename Handle>
 bool DecodeAs(MessageList<Messages...>, const Frame& frame, Handle&& handle) {
   return ((frame.type == static_cast<std::uint16_t>(Messages::kType) &&

@@ -15,11 +15,11 @@ namespace {
 constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 63;
 constexpr std::uint64_t kAny32 = 0xffffffff;
 
-// Remembers the first thing that is wrong. Checks go on after it, on unsigned numbers that may
-// be nonsense by then; the caller discards what it made of them.
+// Records the first violation. Later checks still run, on unsigned numbers that may be meaningless
+// by then; the caller discards their results.
 class Checks {
  public:
-  // `first` is what they find.
+  // `first` receives the violation.
   explicit Checks(Violation& first) : first_(first) {}
 
   void Range(const char* field, std::uint64_t value, std::uint64_t minimum, std::uint64_t maximum) {
@@ -39,7 +39,7 @@ class Checks {
   Violation& first_;
 };
 
-// A record of the ring, or one inside of another: its head, and the bytes behind that.
+// A record of the ring, or one nested in another record: its head and the bytes after it.
 struct RecordView {
   explicit RecordView(const RecordCopy& record) : head(record.head.data()), tail(record.tail) {}
   RecordView(const std::byte* first, std::span<const std::byte> rest) : head(first), tail(rest) {}
@@ -52,7 +52,7 @@ struct RecordView {
     return record;
   }
 
-  const std::byte* head;  // A granule.
+  const std::byte* head;  // One granule.
   std::span<const std::byte> tail;
 };
 
@@ -61,9 +61,9 @@ struct RectangleFields {
   const char* pitch;
 };
 
-// Checks rows of `width` bytes in [0, end). Width and height are checked already. Returns the bytes
-// from the first to the last one touched. It cannot overflow if nothing is wrong, because the
-// largest allowed pitch is computed by division.
+// Checks rows of `width` bytes in [0, end). Width and height have been checked. Returns the number
+// of bytes from the first to the last one accessed. If there is no violation, the result cannot
+// overflow, because the largest allowed pitch is computed by division.
 std::uint64_t Rectangle(Checks& checks, const RectangleFields& fields, std::uint64_t start,
                         std::uint64_t pitch, std::uint64_t width, std::uint64_t height,
                         std::uint64_t end) {
@@ -130,7 +130,7 @@ void CheckLaunch(Checks& checks, const RecordView& copy, LaunchCommand& out) {
   out.parameter_bytes = bytes;
 }
 
-// Every record but a launch.
+// For every record except a launch.
 void CheckSingleGranule(Checks& checks, const RecordHeader& header) {
   checks.Equal("flags", header.flags, 0);
   checks.Equal("continuations", header.continuations, 0);
@@ -180,14 +180,14 @@ void CheckCopyOnDevice(Checks& checks, const RecordView& copy, CopyOnDeviceComma
 void CheckFill(Checks& checks, const RecordView& copy, FillCommand& out) {
   const auto record = copy.As<FillRecord>();
   CheckSingleGranule(checks, record.header);
-  // 3 is the one number between 1 and 4 that is no element.
+  // 3 is the only number from 1 to 4 that is not an element size.
   checks.Range("fill element bytes", record.element_bytes, 1, record.element_bytes == 3 ? 2 : 4);
   checks.Range("fill width", record.width_bytes, 1, kAddressEnd);
   checks.Range("fill height", record.height, 1, kAny32);
   out.destination_bytes =
       Rectangle(checks, {"fill destination", "fill pitch"}, record.destination, record.pitch_bytes,
                 record.width_bytes, record.height, kAddressEnd);
-  // 1, 2 or 4 by now, or rejected: the mask is the remainder.
+  // Element sizes other than 1, 2 and 4 have been rejected, so the mask yields the remainder.
   const std::uint64_t mask = record.element_bytes - std::uint64_t{1};
   checks.Equal("fill destination modulo element", record.destination & mask, 0);
   checks.Equal("fill pitch modulo element", record.pitch_bytes & mask, 0);
@@ -210,7 +210,7 @@ void CheckWaitFor(Checks& checks, const RecordView& copy, WaitForCommand& out) {
   out.target = {record.wait_stream, record.wait_sequence};
 }
 
-// Returns the time.
+// Returns the time of the record.
 std::uint64_t CheckRequest(Checks& checks, const RecordView& copy) {
   const auto record = copy.As<RequestRecord>();
   CheckSingleGranule(checks, record.header);
@@ -228,7 +228,7 @@ void CheckPlain(Checks& checks, const RecordView& copy, std::uint32_t stream_min
   checks.Zero("reserved", record.reserved);
 }
 
-// The commands that a graph may hold. False when `op` is none of them.
+// Checks a command that a graph may contain. Returns false if `op` is not one of them.
 template <typename Body>
 bool CheckWork(Checks& checks, Op op, const RecordView& record, Body& body) {
   switch (op) {
@@ -274,7 +274,7 @@ void CheckGraphNode(Checks& checks, const RecordView& copy, SetGraphNodeCommand&
   checks.Zero("graph reserved", record.reserved);
   out.graph = record.graph;
   out.node = record.node;
-  // With other bytes than these the record is rejected, whatever it holds.
+  // With any other number of bytes, the record is rejected regardless of its contents.
   const std::size_t bytes =
       std::clamp<std::size_t>(record.content_bytes, kGranuleBytes, kGraphNodeBytesMax);
   const RecordView content(copy.tail.data(),

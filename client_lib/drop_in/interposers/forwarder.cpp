@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Built once for each interposer, which the build describes: GPUSHARED_EXPORTS names its table,
-// GPUSHARED_RULES the header of its handlers, GPUSHARED_NAMES the library's name and those of its
-// other major versions.
+// Compiled once per interposer with definitions from the build: GPUSHARED_EXPORTS names its table,
+// GPUSHARED_RULES the header of its handlers, GPUSHARED_NAMES the library's names in all major
+// versions.
 #include "client_lib/drop_in/interposers/forwarder.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// The handler of functions that the real library serves.
+// Handler of functions that the real library serves.
 struct Forward {};
 constexpr Forward kForward;
 
@@ -28,7 +28,7 @@ constexpr const char* kSymbols[] = {
 #undef GPUSHARED_EXPORT
 };
 
-// Looked for once, by the first call: programs that never call pay nothing. It is never unloaded.
+// Loaded by the first call, because programs that never call must not pay for it. Never unloaded.
 const RealLibrary& Real() {
   static const RealLibrary& real = *new RealLibrary([] {
     RealLibrary found = LoadReal(kNames, &kSymbols);
@@ -40,7 +40,7 @@ const RealLibrary& Real() {
 
 int NotThere() { return kNoRealLibrary; }
 
-// What a function jumps to at first. No exception of a handler reaches the program.
+// Initial target of a function. Exceptions of a handler do not reach the program.
 template <auto kHandler, void (*kFirstCall)()>
 struct Target {
   static_assert(std::is_same_v<std::remove_const_t<decltype(kHandler)>, Forward>);
@@ -79,13 +79,13 @@ int NoRealLibraryCode() { return kNoRealLibrary; }
 
 extern "C" {
 
-// A function's first call, before its target is known.
+// First call of a function, before its target is known.
 #define GPUSHARED_EXPORT(symbol, handler) \
   [[gnu::visibility("hidden")]] void gpushared_first_call_of_##symbol();
 #include GPUSHARED_EXPORTS
 #undef GPUSHARED_EXPORT
 
-// Where each function jumps to. Written by first calls alone, all of which write the same.
+// Targets of the functions. Written only by first calls, all of which write the same value.
 [[gnu::visibility("hidden")]] extern const void* gpushared_targets[];
 [[gnu::used]] const void* gpushared_targets[] = {
 #define GPUSHARED_EXPORT(symbol, handler)                     \
@@ -102,17 +102,18 @@ extern "C" {
   try {
     target = gpushared::drop_in::RealFunction(gpushared::drop_in::kSymbols[index]);
   } catch (...) {
-    // Out of memory: as if it were not there.
+    // Out of memory is treated like a missing library.
   }
   if (target == nullptr) target = reinterpret_cast<void*>(&gpushared::drop_in::NotThere);
-  // Relaxed: the code that it points to was there before.
+  // Relaxed, because the code at the target has always been there.
   std::atomic_ref(gpushared_targets[index]).store(target, std::memory_order_relaxed);
   return target;
 }
 
 }  // extern "C"
 
-// A first call keeps the registers of integer arguments; none of these functions has other ones.
+// Preserves the registers of integer arguments during the first call; none of these functions has
+// other arguments.
 asm(R"(
 .pushsection .text.gpushared_interposer, "ax", @progbits
 gpushared_first_call:

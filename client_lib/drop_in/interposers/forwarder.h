@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every interposer is: all functions of a library of NVIDIA's, under its name. A function that
-// the rules have no handler for jumps into the real library, which its first call looks for.
+// Common part of all interposers: exports all functions of a library of NVIDIA under its name. A
+// function without a handler jumps to the real library, which the first call loads.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_FORWARDER_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_FORWARDER_H_
@@ -9,15 +9,15 @@
 
 namespace gpushared::drop_in {
 
-// A function of the real library; null when the library or the function is not there, which the log
-// says. Thread-safe, as the others here.
+// Returns a function of the real library; null if the library or the function does not exist, which
+// the log reports. Thread-safe, as are the functions below.
 void* RealFunction(const char* symbol);
 
-// Why there is no real library; empty when there is one.
+// Returns why there is no real library; empty if there is one.
 const std::string& WhyNoRealLibrary();
 
-// Calls a function of the real library, or answers kNoRealLibrary of the rules. Arguments must have
-// the function's own types.
+// Calls a function of the real library, or returns kNoRealLibrary of the rules. The arguments must
+// have the exact types of the function.
 int NoRealLibraryCode();
 template <typename... Arguments>
 int CallReal(const char* symbol, Arguments... arguments) {

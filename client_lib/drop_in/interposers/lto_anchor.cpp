@@ -14,7 +14,7 @@ namespace gpushared::drop_in {
 namespace {
 
 constexpr std::string_view kAnchor = "gpushared_anchor";
-// A compiler knows these without a definition.
+// Functions that a compiler provides without a definition.
 constexpr std::array<std::string_view, 4> kBuiltIn = {"__assertfail", "free", "malloc", "vprintf"};
 
 bool IsBuiltIn(std::string_view name) {
@@ -25,8 +25,8 @@ bool IsNameCharacter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// The name in what follows `.func`: behind the result in parentheses, if there is one. Empty for
-// names that C cannot have.
+// Returns the name that follows `.func` and an optional parenthesized result. Empty for names that
+// C cannot have.
 std::string_view NameIn(std::string_view declaration) {
   const auto skip_blanks = [&] {
     const std::size_t first = declaration.find_first_not_of(" \t\r\n");
@@ -43,18 +43,18 @@ std::string_view NameIn(std::string_view declaration) {
   return {declaration.begin(), end};
 }
 
-// Calls `see` with the place of each `.func`, the beginning of its line, and its name.
+// Calls `see` with the position of each `.func`, the beginning of its line, and its name.
 template <typename See>
 void ForEachFunction(std::string_view text, const See& see) {
   constexpr std::string_view kFunction = ".func";
   for (std::size_t at = text.find(kFunction); at != std::string_view::npos;
        at = text.find(kFunction, at + kFunction.size())) {
-    const std::size_t line = text.rfind('\n', at) + 1;  // 0 where there is none.
+    const std::size_t line = text.rfind('\n', at) + 1;  // 0 if there is none.
     see(at, text.substr(line, at - line), NameIn(text.substr(at + kFunction.size())));
   }
 }
 
-// NVRTC of this process: the program's own, behind its interposer.
+// Returns a function of the NVRTC that the program has loaded, which an interposer may wrap.
 template <typename Function>
 Function Nvrtc(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, name));
@@ -136,7 +136,7 @@ std::string LtoAnchor::LinkablePtx(std::string text) const {
     taken = at;
   });
   made.append(text, taken);
-  // Where debug information speaks of the anchor, it stays: nobody launches it.
+  // The anchor is kept if debug information refers to it; it is never launched.
   const std::size_t begin = made.find(".visible .entry " + std::string(kAnchor) + "(");
   constexpr std::string_view kEnd = "\n}\n";
   const std::size_t end = made.find(kEnd, begin);

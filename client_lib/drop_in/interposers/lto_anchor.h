@@ -9,23 +9,25 @@
 
 namespace gpushared::drop_in {
 
-// Functions of LTO-IR that only PTX calls. nvJitLink rejects PTX where it makes PTX. So it does not
-// know of these calls, and drops the functions. A kernel in LTO-IR of our own, the anchor, takes
-// their addresses. Thread-compatible; no function fails otherwise than it says.
+// Keeps functions of LTO-IR that are called only from PTX. nvJitLink rejects PTX inputs when it
+// produces PTX, so it does not see these calls and would drop the functions. A generated LTO-IR
+// kernel, the anchor, takes their addresses.
+//
+// Thread-compatible.
 class LtoAnchor {
  public:
-  // A PTX input of the link.
+  // Adds a PTX input of the link.
   void SeePtx(std::string_view text);
-  // An option of nvJitLinkCreate: the anchor gets its architecture.
+  // Passes an option of nvJitLinkCreate, from which the anchor takes its architecture.
   void SeeOption(std::string_view option);
 
-  // Functions that the PTX inputs call and none of them defines.
+  // Returns the functions that PTX inputs call but none defines.
   std::set<std::string> called() const;
-  // The LTO-IR of the anchor, by the program's NVRTC. None where the process has no NVRTC, or where
-  // it rejects. Requires that called() is not empty.
+  // Returns the LTO-IR of the anchor, compiled by the program's NVRTC. No value if the process has
+  // no NVRTC or if NVRTC fails. Requires that called() is not empty.
   std::optional<std::string> LtoIr() const;
-  // Makes of nvJitLink's PTX what the other inputs can be linked to: the called functions can be
-  // seen, and the anchor is gone.
+  // Makes nvJitLink's PTX linkable with the other inputs: makes the called functions visible and
+  // removes the anchor.
   std::string LinkablePtx(std::string text) const;
 
  private:

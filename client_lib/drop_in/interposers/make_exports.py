@@ -4,10 +4,9 @@
 
 Usage: make_exports.py [--check] [LIBRARY ...]
 
-LIBRARY is libnvJitLink.so.N or libnvrtc.so.N, best the newest of its major version N. Without
---check its file is brought up to date, and each row keeps its handler. With --check nothing is
-written: the exit code says whether the files make sense, and have all that the libraries export,
-which may be older than they.
+LIBRARY is libnvJitLink.so.N or libnvrtc.so.N, preferably the newest of its major version N. Without
+--check, updates its file; each row keeps its handler. With --check, writes nothing: the exit code
+reports whether the files are valid and contain all exports of the libraries, which may be older.
 """
 import argparse
 import pathlib
@@ -23,7 +22,7 @@ HEAD = """\
 // GPUSHARED_EXPORT(symbol, handler)
 // clang-format off
 """
-# __nvJitLinkCreate_13_0 is nvJitLinkCreate as the headers of 13.0 call it.
+# The headers of 13.0 rename nvJitLinkCreate to __nvJitLinkCreate_13_0.
 OF_A_RELEASE = re.compile(r"__(nvJitLink\w+?)_\d+_\d+")
 
 

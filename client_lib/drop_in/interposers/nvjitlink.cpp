@@ -21,7 +21,7 @@
 
 namespace gpushared::drop_in {
 
-// The inputs that the real library was given.
+// Inputs passed to the real library.
 struct RealInput {
   int type;
   std::string bytes, name;
@@ -35,7 +35,7 @@ struct LinkState {
     if (real != nullptr) CallReal("nvJitLinkDestroy", &real);
   }
 
-  void* real = nullptr;  // The real library's link of LTO-IR; null: this is none.
+  void* real = nullptr;  // Link of LTO-IR in the real library; null if this is not one.
   std::vector<std::string> real_options;
   std::vector<RealInput> real_inputs;
   LtoAnchor anchor;
@@ -70,7 +70,7 @@ int Answer(LinkState& link, const Status& status) {
                 status.message());
 }
 
-// The type of an input that the program leaves open.
+// Returns the type of an input for which the program specifies none.
 int GetType(std::string_view data) {
   if (data.starts_with("\x50\xed\x55\xba")) return kFatbin;
   if (data.starts_with("!<arch>\n")) return kLibrary;
@@ -105,7 +105,7 @@ int Add(LinkState& link, int type, std::string_view data, const std::string& nam
                     "libcudadevrt.a are linked where the device takes PTX");
 }
 
-// Completes a real link and gives its PTX.
+// Completes a link of the real library and returns its PTX.
 int TakePtx(void* real, std::string& text) {
   std::size_t bytes = 0;
   int result = CallReal("nvJitLinkComplete", real);
@@ -123,7 +123,7 @@ int CreateReal(const std::vector<std::string>& options, void** real) {
                   pointers.data());
 }
 
-// Links the LTO-IR once more, with the anchor. Leaves `text` as it is where that fails.
+// Repeats the link of the LTO-IR with the anchor. Leaves `text` unchanged on failure.
 void LinkWithAnchor(const LinkState& link, std::string& text) {
   const std::optional<std::string> anchor = link.anchor.LtoIr();
   void* real = nullptr;
@@ -139,7 +139,7 @@ void LinkWithAnchor(const LinkState& link, std::string& text) {
   CallReal("nvJitLinkDestroy", &real);
 }
 
-// Links the LTO-IR, whose PTX is one input more.
+// Links the LTO-IR and adds its PTX as a further input.
 int CompleteReal(LinkState& link) {
   std::string text;
   if (const int result = TakePtx(link.real, text); result != kSucceeded) return result;
@@ -147,7 +147,7 @@ int CompleteReal(LinkState& link) {
   return Answer(link, link.images.AddPtx("PTX of the LTO-IR", text));
 }
 
-// Runs `use` with the link, for one thread at a time.
+// Calls `use` with the link, for one thread at a time.
 template <typename Use>
 int With(JitLink* link, const void* argument, const Use& use) {
   if (link == nullptr || argument == nullptr) return kNullInput;
@@ -155,7 +155,7 @@ int With(JitLink* link, const void* argument, const Use& use) {
   return use(link->state);
 }
 
-// A log is our own sentence, or else what the real library says.
+// The log is the message of this library if there is one, otherwise the log of the real library.
 int LogSize(JitLink* link, const char* of_the_real, bool is_error, std::size_t* bytes) {
   return With(link, bytes, [&](LinkState& open) {
     const bool is_own = is_error && !open.error.empty();
@@ -189,7 +189,7 @@ int Create(JitLink** link, std::uint32_t option_count, const char** options) {
   for (const std::string_view option : asked) {
     constexpr std::string_view kRegisters = "-maxrregcount=";
     if (!option.starts_with(kRegisters)) continue;
-    // The option is the program's text, with a NUL.
+    // The option is null-terminated text of the program.
     state.images.LimitRegisters(
         static_cast<unsigned>(std::strtoul(option.data() + kRegisters.size(), nullptr, 10)));
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// nvJitLink's functions as they are where the device takes PTX. A link's result is PTX. Links of
-// LTO-IR are made by the real library, which is asked for PTX; all others need none.
+// nvJitLink's functions for devices that take PTX. The result of a link is PTX. The real library
+// performs links of LTO-IR and is asked for PTX; other links do not need it.
 //
-// Thread-safe. A null pointer is an error; a handle that no Create has given is not looked at, as
+// Thread-safe. A null pointer is an error; a handle that Create did not return is not detected, as
 // in the real library.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_NVJITLINK_H_
@@ -23,14 +23,14 @@ inline constexpr int kUnrecognizedInput = 8;
 inline constexpr int kNullInput = 10;
 inline constexpr int kLtoNotEnabled = 18;
 
-struct JitLink;  // A program's nvJitLinkHandle points to it.
+struct JitLink;  // Target of a program's nvJitLinkHandle.
 
 int Create(JitLink** link, std::uint32_t option_count, const char** options);
 int Destroy(JitLink** link);
 int AddData(JitLink* link, int type, const void* data, std::size_t bytes, const char* name);
 int AddFile(JitLink* link, int type, const char* path);
 int Complete(JitLink* link);
-// The linked PTX, also where machine code is asked for. Its size counts a NUL.
+// Return the linked PTX, even if machine code was requested. The size includes a NUL.
 int GetImageSize(JitLink* link, std::size_t* bytes);
 int GetImage(JitLink* link, void* image);
 int GetLinkedLTOIRSize(JitLink* link, std::size_t* bytes);

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kRealArchitecture = "sm_";
 constexpr std::string_view kVirtualArchitecture = "compute_";
 
-// Programs that asked for machine code.
+// Programs that requested machine code.
 class AskedForMachineCode {
  public:
   void Set(const void* program, bool has_asked) {
@@ -37,16 +37,16 @@ class AskedForMachineCode {
   std::set<const void*> programs_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
-// Never destroyed: programs call from their own last destructors.
+// Never destroyed, because programs call from their last destructors.
 AskedForMachineCode& Asked() {
   static AskedForMachineCode& asked = *new AskedForMachineCode;
   return asked;
 }
 
-// Changes "-arch=sm_80", and "sm_80" after "-arch"; says whether it did.
+// Changes "-arch=sm_80", and "sm_80" after "-arch". Returns whether anything changed.
 bool AskForPtx(std::vector<std::string>& options) {
   bool has_changed = false;
-  bool is_value = false;  // The option before takes this one as its value.
+  bool is_value = false;  // The previous option takes this one as its value.
   for (std::string& option : options) {
     const bool is_architecture =
         option.starts_with("-arch") || option.starts_with("--gpu-architecture");
@@ -61,7 +61,7 @@ bool AskForPtx(std::vector<std::string>& options) {
   return has_changed;
 }
 
-// Link-time IR is no machine code, and its options want the real architecture.
+// Link-time IR is not machine code, and its options require the real architecture.
 bool AsksForLinkTimeCode(const std::vector<std::string>& options) {
   for (const std::string& option : options) {
     if (option == "-dlto" || option == "--dlink-time-opt" || option == "-dlink-time-opt" ||
@@ -103,7 +103,7 @@ int GetCUBIN(void* program, char* cubin) {
   return CallReal(Asked().Has(program) ? "nvrtcGetPTX" : "nvrtcGetCUBIN", program, cubin);
 }
 
-// Programs show it: the place to say that there is no real library.
+// Programs print this text, so it reports a missing real library.
 const char* GetErrorString(int result) {
   void* const function = RealFunction("nvrtcGetErrorString");
   if (function == nullptr) return WhyNoRealLibrary().c_str();

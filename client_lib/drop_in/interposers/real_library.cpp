@@ -16,7 +16,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Directories of NVIDIA's wheels in a directory of Python packages.
+// Directories of NVIDIA's wheels within a directory of Python packages.
 constexpr const char* kWheelDirectories[] = {"nvidia/cu13/lib", "nvidia/cu12/lib",
                                              "nvidia/nvjitlink/lib", "nvidia/cuda_nvrtc/lib"};
 constexpr std::string_view kPackageDirectories[] = {"/site-packages/", "/dist-packages/"};
@@ -37,7 +37,7 @@ std::vector<std::string> LoadedObjects() {
   return paths;
 }
 
-// Directories in the order in which they are to be looked at, each once.
+// Directories in search order, without duplicates.
 class Directories {
  public:
   void Add(std::string directory) {
@@ -126,7 +126,7 @@ RealLibrary LoadReal(std::span<const char* const> names, const void* self) {
       continue;
     if (directory.st_dev == own_directory.st_dev && directory.st_ino == own_directory.st_ino)
       continue;
-    // It shall call its own functions where it uses their names, not the interposer's.
+    // RTLD_DEEPBIND, so that the library calls its own functions and not those of the interposer.
     real.handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     if (real.handle != nullptr) return real;
     const char* const why = ::dlerror();

@@ -8,20 +8,20 @@
 
 namespace gpushared::drop_in {
 
-// Where a library may lie, whether it does or not. First, under all of its names, the wheels beside
-// Python packages that the process has loaded: preloaded symbols serve a program of another major
-// version, too. Then, for one name after another, beside loaded libraries, in $LD_LIBRARY_PATH,
-// where the loader finds the machine's, and in conda's and the toolkit's directories. Thread-safe.
+// Returns the paths at which a library may exist. First, under all of its names, the wheels of the
+// Python packages that the process has loaded, because preloaded symbols also serve a program of
+// another major version. Then, name by name, the directories of loaded libraries, $LD_LIBRARY_PATH,
+// the loader's directories, and those of conda and the toolkit. Thread-safe.
 std::vector<std::string> GetPlaces(std::span<const char* const> names);
 
 struct RealLibrary {
-  void* handle = nullptr;  // dlopen gave it.
-  std::string why_not;     // Why there is none.
+  void* handle = nullptr;  // From dlopen.
+  std::string why_not;     // Why the library is missing.
 };
 
-// Loads the first library of GetPlaces(names) that loads and lies in another directory than the
-// library that has the address `self`: interposers lie beside each other. Neither gives its symbols
-// to others, nor takes symbols of its names from others.
+// Loads the first library of GetPlaces(names) that can be loaded and is in a directory other than
+// that of the library containing the address `self`, because interposers are in one directory. Its
+// symbols are not visible to other libraries, and it prefers its own symbols to theirs.
 RealLibrary LoadReal(std::span<const char* const> names, const void* self);
 
 }  // namespace gpushared::drop_in

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ interface of gpushared: run kernels and copies on a device that other
-// processes use too. gpushared.h is the same in C.
+// The C++ interface of gpushared: runs kernels and copies on a device that is shared with other
+// processes. gpushared.h is the same interface in C.
 //
-// Shape of a program: Client::Connect, LoadModule, Module::GetKernel, AllocateDevice,
-// then commands on streams, then Stream::Synchronize.
+// A program calls Client::Connect, Client::LoadModule, Module::GetKernel and
+// Client::AllocateDevice, then submits commands to streams, then calls Stream::Synchronize.
+// docs/library.md shows a whole program and lists the errors.
 //
-// Rules for all of it:
-// - Errors. Functions that can fail return Status or Result<T>. Nothing here throws
-//   on purpose, prints, exits, starts a thread or installs a signal handler. A rejected
-//   argument (kInvalidArgument, kOutOfMemory, ...) changes nothing. An error of the
-//   *device* is sticky. Every later call on the stream returns its first failed command,
-//   and the stream's later commands are skipped. A session that has ended answers
-//   kDisconnected or kDeviceLost, with the reason in the message, and never hangs.
-// - Ownership. Client, Module, Kernel, DeviceBuffer, HostBuffer, Stream and Event are
-//   movable handles. Destroying one gives its resource back, once all commands
-//   submitted before are done; the destructor does not wait for that. Every handle
-//   keeps the session alive: it ends with the last handle, or with Client::Close. A
-//   handle that was moved from, or default-constructed, may only be destroyed,
-//   assigned to or asked valid(). Other calls return kInvalidArgument where they
-//   return a status.
-// - Threads. All handles of one session may be used from several threads at once.
-//   One handle *object* may be used from several threads except while it is moved
-//   from, assigned to or destroyed.
-// - Fork. A forked child must not use its parent's handles: calls return
-//   kWrongProcess, destructors do nothing. The child may connect anew.
+// Rules that hold for the whole interface:
+// - Errors. Functions that can fail return Status or Result<T>. The library does not throw on
+//   purpose, print, exit or start a thread, and handles SIGINT only if ends_on_interrupt is set.
+//   A call that rejects its arguments (kInvalidArgument, kOutOfMemory, ...) has no effect. An error
+//   of the *device* is sticky: every later call on the stream returns the error of its first failed
+//   command, and the later commands of the stream are skipped. After a session has ended, calls
+//   return kDisconnected or kDeviceLost with the reason in the message; they never hang.
+// - Ownership. Client, Module, Kernel, DeviceBuffer, DeviceChunk, HostBuffer, Stream, Event and
+//   Graph are movable handles. Destroying a handle releases its resource once all commands
+//   submitted before have finished; the destructor does not wait for them. Every handle keeps the
+//   session alive, so the session ends with its last handle or with Client::Close. A handle that is
+//   default-constructed or moved from may only be destroyed, assigned to, or asked for valid();
+//   other calls return kInvalidArgument where they return a status.
+// - Threads. All handles of one session may be used from several threads at the same time. One
+//   handle *object* may also be used from several threads, except while it is moved from, assigned
+//   to or destroyed.
+// - Fork. A forked child must not use the handles of its parent: calls return kWrongProcess, and
+//   destructors do nothing. The child may open a session of its own.
 
 #ifndef GPUSHARED_CLIENT_H_
 #define GPUSHARED_CLIENT_H_
@@ -59,119 +59,128 @@ struct ModuleState;
 struct KernelState;
 }  // namespace client
 
-// An address in the device memory of one client. Plain arithmetic works on it.
+// Address in the device memory of one client. Supports plain arithmetic.
 using DeviceAddress = std::uint64_t;
 
-// Every member has an initialiser: naming some of them makes no compiler warn of the others.
-// What is not set here is what the environment says: GPUSHARED_NAME, _CLASS, _WEIGHT,
-// _MAX_SHARE, _PROMISE, _MEMORY, _DEVICE and _SOCKET, then variables of CUDA and MPS (see
-// client_lib/README.md). A variable that makes no sense is rejected with kInvalidArgument. What
-// nobody says, the server decides.
+// Options of a session. An option that the program leaves unset comes from the environment: first
+// from GPUSHARED_NAME, _CLASS, _WEIGHT, _MAX_SHARE, _LATENCY_TARGET, _MEMORY, _DEVICE, _SOCKET and
+// _INTERRUPT, then from variables of CUDA and MPS (docs/library.md has the table). An invalid
+// value of a variable fails Connect with kInvalidArgument. If neither the program nor the
+// environment sets an option, the server chooses.
 struct ClientOptions {
-  // For people: shown by gpusharedctl and in logs. At most 63 bytes of UTF-8, without
-  // control characters; empty means the name of the program.
+  // Human-readable name, shown by gpusharedctl and in logs. At most 63 bytes of UTF-8 without
+  // control characters. If empty, the name of the program is used.
   std::string name = {};
-  // A class or weight above what the server's access rules allow is rejected with
-  // kPermissionDenied, never lowered silently.
+  // Connect fails with kPermissionDenied if the access rules of the server do not allow this class
+  // or weight; neither is ever lowered silently.
   std::optional<SchedulingClass> scheduling_class = {};
-  // Share inside the class, relative to the other clients' weights. 1 to 1000.
+  // Share within the class, 1 to 1000, relative to the weights of the other clients.
   std::optional<std::uint32_t> weight = {};
-  // Device time that this client has at most, in percent, 0.1 to 100. What it leaves is for others
-  // or stays idle. More than its access rule or endpoint allows is rejected.
+  // Upper limit on the device time of this client, in percent (0.1 to 100). Time beyond the limit
+  // goes to other clients or remains idle. Connect fails if the value exceeds what the access rule
+  // or the endpoint allows.
   std::optional<double> max_share = {};
-  // Device memory that this client may hold at most. More than the server allows it is rejected.
+  // Upper limit on the device memory of this client. Connect fails if it exceeds the limit of the
+  // server.
   std::optional<std::uint64_t> memory_bytes = {};
-  // The time in which this client wants a request served: what is between
-  // Stream::BeginRequest and EndRequest, or, while it has marked none, what it submits
-  // between two moments at which everything is finished. For policies that know deadlines.
+  // Latency target of a request. A request is the work between Stream::BeginRequest and EndRequest.
+  // A client that marks none has one request for each burst of work between two moments at which
+  // all its commands have finished. Only deadline-aware policies use it.
   std::optional<std::chrono::nanoseconds> latency_target = {};
-  // "cpu:0", ...; where nobody names one, the server chooses the least loaded device.
+  // Device to use, such as "cpu:0". If no device is named, the server chooses the least loaded one.
   std::string device = {};
-  // Path of the server's Unix socket. Empty means: $GPUSHARED_SOCKET, else gpushared.sock in
-  // $CUDA_MPS_PIPE_DIRECTORY if it exists, else /run/gpushared/gpushared.sock if it exists, else
-  // $XDG_RUNTIME_DIR/gpushared.sock.
+  // Path of the server's Unix socket. If empty, the first of these is used: $GPUSHARED_SOCKET;
+  // gpushared.sock in $CUDA_MPS_PIPE_DIRECTORY, if that file exists; /run/gpushared/gpushared.sock,
+  // if it exists; $XDG_RUNTIME_DIR/gpushared.sock.
   std::string socket = {};
-  // What this client's kernels print is kept for Client::TakePrinted, where the device knows whose
-  // text it is (the cpu device). Else it goes into the server's log.
+  // Keeps the text that kernels print for Client::TakePrinted, on devices that can tell which
+  // client printed it (the cpu device). Otherwise the text goes to the log of the server.
   bool takes_printed = false;
-  // Others wait for so many bytes of this client's device memory. What it frees now at the end of
-  // its memory goes back to the device. The rest is moved to host memory, and comes back. Nobody
-  // waits for the call, and who does nothing loses only time. A thread that has launched, or
-  // waited, or is about to allocate, calls it without a lock of the library. It may use the client,
-  // and must not throw. Only where the server lets clients hold more than their guarantee.
+  // Called when other clients are waiting for `bytes` of this client's device memory. Memory that
+  // the callback frees at the end of the mapped range returns to the device at once; the rest is
+  // swapped out to host memory and swapped in again later. Ignoring the callback is safe and costs
+  // only time, because no client waits for it to return. The library calls it, without holding a
+  // lock, on a thread that has just launched or waited or is about to allocate. The callback may
+  // use the client and must not throw. It is called only on servers that let clients hold more
+  // memory than their guarantee.
   std::function<void(std::uint64_t bytes)> on_memory_wanted = {};
-  // SIGINT while a call waits for the device ends the session, so that the call returns with an
-  // error and the client's kernels end. Otherwise a program with a handler of its own, such as
-  // Python's, waits until they end by themselves. Where nobody says it: false.
+  // Ends the session on SIGINT while a call waits for the device, so that the call returns with an
+  // error and the client's kernels are stopped. Otherwise a program with its own handler, such as
+  // Python, waits until its kernels have finished. Default: false.
   std::optional<bool> ends_on_interrupt = {};
-  // How long a synchronising call spins before it sleeps. Unset means what the server
+  // How long a synchronizing call spins before it sleeps. If unset, the value that the server
   // recommends for this device.
   std::optional<std::chrono::nanoseconds> spin = {};
-  // How long Connect and other control round trips wait for an answer, before
-  // kTimedOut (Connect) or the end of the session (later). Loading a module takes as long as the
-  // server allows.
+  // How long Connect and other control round trips wait for an answer. When it expires, Connect
+  // returns kTimedOut, and later calls end the session. LoadModule is exempt because the server
+  // limits the duration of a load itself.
   std::chrono::nanoseconds control_timeout = std::chrono::seconds(30);
 };
 
-// A property of a device under its number in CUDA's CUdevice_attribute.
+// A device property and its number in CUDA's CUdevice_attribute.
 struct DeviceAttribute {
   std::uint32_t id = 0;
   std::int32_t value = 0;
 };
 
+// Properties of a device. The limits apply to every launch.
 struct DeviceProperties {
   std::string name;                // "embedded cpu device, 1 executor thread"
   std::string id;                  // "cpu:0"
   std::string kind;                // "cpu", "cuda"
-  std::uint64_t memory_bytes = 0;  // Of the whole device; see MemoryInfo for this client's quota.
+  std::uint64_t memory_bytes = 0;  // Of the whole device; MemoryInfo has the quota of this client.
   std::uint32_t multiprocessors = 0;
   std::uint32_t threads_per_block_max = 0;
   std::array<std::uint32_t, 3> block_max = {};  // Threads along x, y, z.
   std::array<std::uint32_t, 3> grid_max = {};   // Blocks along x, y, z.
   std::uint32_t shared_bytes_per_block_max = 0;
-  std::array<std::uint8_t, 16> uuid = {};   // All zero where the device has none.
-  std::vector<DeviceAttribute> attributes;  // By ascending id.
+  std::array<std::uint8_t, 16> uuid = {};   // All zero if the device has none.
+  std::vector<DeviceAttribute> attributes;  // In ascending order of id.
 
-  // The value under CUDA's number; none where the device does not tell.
+  // Returns the value of CUDA's attribute `id`, or no value if the device does not report it.
   std::optional<std::int32_t> Attribute(std::uint32_t id) const;
 };
 
+// Memory of one client, in bytes.
 struct MemoryInfo {
   std::uint64_t total_bytes = 0;   // This client's quota.
-  std::uint64_t mapped_bytes = 0;  // Taken from the device for this client so far.
-  // In live DeviceBuffers and DeviceChunks, and in freed buffers still in use by commands.
+  std::uint64_t mapped_bytes = 0;  // Mapped for this client so far.
+  // Bytes in live DeviceBuffers and DeviceChunks, and in freed buffers that commands still use.
   std::uint64_t used_bytes = 0;
-  // Of the quota: there at any time. Memory beyond it may be moved to host memory, at its
-  // addresses, and the client's commands wait until it is back.
+  // The part of the quota that is available at any time. Memory beyond it may be swapped out to
+  // host memory; it keeps its addresses, and commands that need it wait until it has been swapped
+  // in.
   std::uint64_t guaranteed_bytes = 0;
-  std::uint64_t resident_bytes = 0;  // Of what is mapped: on the device.
-  std::uint64_t wanted_bytes = 0;    // Of what is resident: others wait for it.
+  std::uint64_t resident_bytes = 0;  // The part of mapped_bytes that is on the device.
+  std::uint64_t wanted_bytes = 0;    // The part of resident_bytes that other clients wait for.
 };
 
-// A part of a client's device addresses.
+// Range of device addresses of one client.
 struct AddressArea {
   DeviceAddress base = 0;
   std::uint64_t bytes = 0;
 };
 
+// Extent along three axes, in the unit that the user of the type states.
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
+// Shape of a launch.
 struct LaunchShape {
   Dim3 grid;                               // Blocks.
   Dim3 block;                              // Threads per block.
-  std::uint32_t dynamic_shared_bytes = 0;  // Per block, in addition to the kernel's static ones.
-  // Blocks of one cluster, at most 16 and at most what the device allows; the grid is made of whole
-  // ones. All zero: no clusters.
+  std::uint32_t dynamic_shared_bytes = 0;  // Per block, in addition to static shared memory.
+  // Blocks per cluster: at most 16 in total, and at most what the device allows. The extent of the
+  // grid must be a multiple of it. All zero means no clusters.
   Dim3 cluster = {0, 0, 0};
-  // All blocks run at the same time, as a synchronisation of the whole grid needs it. A grid that
-  // does not fit onto the device at once is rejected.
+  // Runs all blocks at the same time, as grid-wide synchronization requires. A grid that does not
+  // fit onto the device at once is rejected.
   bool is_cooperative = false;
 };
 
-// A rectangle of bytes: `height` rows of `width_bytes`, whose starts lie one pitch
-// apart. Pitches are at least `width_bytes`.
+// Rectangle of bytes: `height` rows of `width_bytes`, with one pitch between the starts of two
+// rows. Pitches are at least `width_bytes`; they are ignored if there is only one row.
 struct CopyShape {
   std::size_t width_bytes = 0;
   std::size_t height = 1;
@@ -179,7 +188,7 @@ struct CopyShape {
   std::size_t source_pitch_bytes = 0;
 };
 
-// The value that Fill repeats.
+// Value that Fill repeats.
 struct FillElement {
   std::uint32_t value = 0;
   std::uint32_t element_bytes = 1;  // 1, 2 or 4.
@@ -189,46 +198,48 @@ struct FillElement {
   static constexpr FillElement U32(std::uint32_t value) { return {value, 4}; }
 };
 
-// `height` rows of `width_elements` elements, whose starts lie `pitch_bytes` apart.
+// Rectangle of elements: `height` rows of `width_elements`, with `pitch_bytes` between the starts
+// of two rows.
 struct FillShape {
   std::size_t width_elements = 0;
   std::size_t height = 1;
   std::size_t pitch_bytes = 0;
 };
 
-// One parameter of a kernel.
+// Place of one kernel parameter in the argument buffer.
 struct KernelParameter {
   std::uint32_t offset = 0;  // Bytes from the start of the argument buffer.
   std::uint32_t bytes = 0;
 };
 
-// Facts about a kernel that no launch depends on.
+// Facts about a kernel that launches do not depend on.
 struct KernelAttributes {
-  std::uint32_t registers = 0;                 // Per thread, of 32 bits each.
+  std::uint32_t registers = 0;                 // 32-bit registers per thread.
   std::uint32_t local_bytes = 0;               // Per thread.
-  std::uint32_t constant_bytes = 0;            // Of .const variables of its module.
-  std::uint32_t dynamic_shared_bytes_max = 0;  // Per block, of a launch.
-  std::uint32_t ptx_version = 0;     // Architecture of its text: 80 for sm_80; 0: unknown.
-  std::uint32_t binary_version = 0;  // Architecture of the code that runs.
+  std::uint32_t constant_bytes = 0;            // In .const variables of its module.
+  std::uint32_t dynamic_shared_bytes_max = 0;  // Per block, in one launch.
+  std::uint32_t ptx_version = 0;               // Target of the PTX: 80 for sm_80; 0 if unknown.
+  std::uint32_t binary_version = 0;            // Architecture of the machine code that runs.
 };
 
-// A variable of a module in device memory. It begins as the module says. It ends with the module.
+// Variable of a module in device memory. It has the initial value that the module gives it, and
+// lives as long as the module.
 struct ModuleVariable {
   std::string name;
   DeviceAddress address = 0;
   std::uint64_t bytes = 0;
-  bool is_constant = false;  // .const; else .global.
+  bool is_constant = false;  // .const if true, .global otherwise.
 };
 
-// One argument of a launch: `bytes` bytes at `data`, copied before the call returns.
+// One argument of a launch: `bytes` bytes at `data`, which the call copies before it returns.
 struct LaunchArgument {
   const void* data = nullptr;
   std::size_t bytes = 0;
 };
 
-// Device memory of one client, aligned to 256 bytes, zero only where nothing of this
-// client used it before. The destructor frees it; the bytes are reused only after
-// every command submitted before that has finished.
+// Device memory of one client, aligned to 256 bytes. Memory that this client has not used before is
+// zero. The destructor frees the buffer; its memory is reused only after every command submitted
+// before has finished.
 //
 // Thread-compatible.
 class DeviceBuffer {
@@ -240,15 +251,15 @@ class DeviceBuffer {
 
   bool valid() const noexcept { return address_ != 0; }
   DeviceAddress address() const noexcept { return address_; }
-  std::size_t size() const noexcept { return bytes_; }  // Bytes asked for.
-  // Of these, so many of the first may hold what this client left there before; the others were
-  // zero when the buffer was made.
+  std::size_t size() const noexcept { return bytes_; }  // Bytes requested.
+  // Returns how many of the first bytes may hold data of an earlier buffer of this client. The
+  // bytes after them were zero when the buffer was allocated.
   std::size_t used_bytes() const noexcept { return used_bytes_; }
-  // A buffer stands for its address: as a kernel argument, in copies, in arithmetic.
+  // Converts to the address, so that a buffer can be passed as a kernel argument or to a copy.
   // NOLINTNEXTLINE(google-explicit-constructor)
   operator DeviceAddress() const noexcept { return address_; }
 
-  // Frees now what the destructor would free.
+  // Frees the memory now, as the destructor would.
   void Reset() noexcept;
 
  private:
@@ -263,9 +274,9 @@ class DeviceBuffer {
   std::size_t used_bytes_ = 0;
 };
 
-// Device memory that lies at no address by itself: Client::MapChunk gives it one, or several. It is
-// zero at first, keeps its contents between two mappings, and counts against the quota. The
-// destructor frees it, a round trip; one that is mapped then stays until the session ends.
+// Device memory without an address: Client::MapChunk maps it at one or more addresses. Initially
+// zero; keeps its contents while it is unmapped; counts against the quota. The destructor frees it
+// in a round trip. A chunk that is still mapped then remains until the session ends.
 //
 // Thread-compatible.
 class DeviceChunk {
@@ -278,7 +289,7 @@ class DeviceChunk {
   bool valid() const noexcept { return session_ != nullptr; }
   std::size_t size() const noexcept { return bytes_; }
 
-  // Frees now what the destructor would free.
+  // Frees the memory now, as the destructor would.
   void Reset() noexcept;
 
  private:
@@ -290,10 +301,11 @@ class DeviceChunk {
   std::size_t bytes_ = 0;
 };
 
-// Host memory that the device reads and writes without a further copy, aligned to 256
-// bytes. It lies in a staging staging buffer shared with the server. Contents are undefined at
-// first. The caller must not touch bytes that an unfinished copy uses. The destructor
-// frees it. The bytes are reused after every command submitted before has finished.
+// Host memory in a staging buffer shared with the server, aligned to 256 bytes, so that the device
+// reads and writes it without an intermediate copy. Initial contents are undefined. The caller must
+// not touch bytes that an unfinished copy uses. The destructor frees the buffer; its memory is
+// reused only after every command submitted before has finished. After the session has ended the
+// memory is still mapped, but its contents are lost.
 //
 // Thread-compatible.
 class HostBuffer {
@@ -305,16 +317,16 @@ class HostBuffer {
 
   bool valid() const noexcept { return !bytes_.empty(); }
   std::byte* data() const noexcept { return bytes_.data(); }
-  std::size_t size() const noexcept { return bytes_.size(); }  // Bytes asked for.
+  std::size_t size() const noexcept { return bytes_.size(); }  // Bytes requested.
   std::span<std::byte> bytes() const noexcept { return bytes_; }
-  // The buffer as elements of T; a tail smaller than one element is left out.
+  // Returns the buffer as elements of T, without a partial element at the end.
   template <typename T>
   std::span<T> as() const noexcept {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 256);
     return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
 
-  // Frees now what the destructor would free.
+  // Frees the memory now, as the destructor would.
   void Reset() noexcept;
 
  private:
@@ -325,8 +337,8 @@ class HostBuffer {
   std::span<std::byte> bytes_;
 };
 
-// A kernel of a loaded module. Keeps its module loaded. Immutable; a copy is another
-// handle of the same kernel.
+// Kernel of a loaded module. Keeps the module loaded. Immutable; a copy is another handle of the
+// same kernel.
 //
 // Thread-safe.
 class Kernel {
@@ -334,18 +346,19 @@ class Kernel {
   Kernel() = default;
 
   bool valid() const noexcept { return state_ != nullptr; }
-  // The following require valid().
+  // The functions below require valid(). References and spans are valid as long as this handle.
   const std::string& name() const noexcept;
   std::span<const KernelParameter> parameters() const noexcept;
   std::uint32_t parameter_bytes() const noexcept;      // Size of the argument buffer.
   std::uint32_t static_shared_bytes() const noexcept;  // Per block.
   std::uint32_t threads_per_block_max() const noexcept;
-  // What each launch must have, exactly; all zero: any.
+  // Block and cluster that every launch must have exactly (.reqntid, .reqnctapercluster). All zero
+  // if the kernel does not require one.
   Dim3 required_block() const noexcept;    // Threads.
   Dim3 required_cluster() const noexcept;  // Blocks.
   const KernelAttributes& attributes() const noexcept;
-  // Why launches of this kernel are rejected on this device (kUnsupported): all missing
-  // instructions, with their PTX lines. Empty when it runs.
+  // Returns why this device rejects launches of the kernel (kUnsupported): all instructions it
+  // lacks, with their lines in the PTX. Empty if the kernel can run.
   const std::string& unsupported() const noexcept;
 
  private:
@@ -356,8 +369,8 @@ class Kernel {
   std::shared_ptr<const client::KernelState> state_;
 };
 
-// A loaded PTX module or fatbin. Unloaded when the last Module and Kernel handle is
-// gone and every command submitted before that has finished.
+// Loaded PTX module or fatbin. The server unloads it when its last Module and Kernel handle has
+// been destroyed and every command submitted before has finished.
 //
 // Thread-safe, except while moved from, assigned to or destroyed.
 class Module {
@@ -366,16 +379,18 @@ class Module {
 
   bool valid() const noexcept { return state_ != nullptr; }
   std::size_t kernel_count() const noexcept;
-  // The `index`-th kernel in the order of the module; kNotFound past the last.
+  // Returns kernel `index` in the order of the module; kNotFound past the last one.
   Result<Kernel> KernelAt(std::size_t index) const;
-  // kNotFound (naming the kernels that exist) when there is no kernel of this name. A
-  // kernel that cannot run on this device is found; see Kernel::unsupported.
+  // Returns the kernel with this name. kNotFound, with the names of the kernels that exist, if
+  // there is no such kernel. A kernel that cannot run on this device is found nevertheless; see
+  // Kernel::unsupported.
   Result<Kernel> GetKernel(std::string_view name) const;
-  // The variables that the module's PTX declares, in its order. Borrowed from the module. Kernels
-  // of all modules of this client may touch them, and copies and fills.
+  // Returns the variables that the PTX of the module declares, in its order. The span is valid as
+  // long as the module. Kernels of all modules of this client, copies and fills may access the
+  // variables.
   std::span<const ModuleVariable> variables() const noexcept;
-  // kNotFound when there is no variable of this name, or when the module is machine code without
-  // PTX.
+  // Returns the variable with this name. kNotFound if there is no such variable or if the module is
+  // machine code without PTX.
   Result<ModuleVariable> GetVariable(std::string_view name) const;
 
  private:
@@ -385,7 +400,7 @@ class Module {
   std::shared_ptr<const client::ModuleState> state_;
 };
 
-// A point in the work of a stream, set by Stream::Record; recording again moves it.
+// Point in the work of a stream, set by Stream::Record. Recording again moves it.
 //
 // Thread-safe, except while moved from, assigned to or destroyed.
 class Event {
@@ -393,14 +408,15 @@ class Event {
   Event() = default;
 
   bool valid() const noexcept { return state_ != nullptr; }
-  // Ok when everything before the recorded point has finished, or if the event was never
-  // recorded. kNotReady before that. The stream's error if it failed before the point.
+  // Returns Ok if everything before the recorded point has finished or if the event was never
+  // recorded, kNotReady if not, and the error of the stream if it failed before the point. Never
+  // waits.
   Status Query() const;
-  // Blocks until Query would no longer say kNotReady, and returns what it says.
+  // Blocks until Query would no longer return kNotReady, and returns its result.
   Status Synchronize() const;
-  // Device time from the point `start` to the point `end`; negative if `end` came
-  // first. Both must have been created with EventTiming::kOn and recorded
-  // (kInvalidArgument otherwise) and must be finished (kNotReady otherwise).
+  // Returns the device time from `start` to `end`, negative if `end` came first. kInvalidArgument
+  // unless both events have EventTiming::kOn and were recorded; kNotReady unless both have
+  // finished.
   static Result<std::chrono::nanoseconds> ElapsedTime(const Event& start, const Event& end);
 
  private:
@@ -411,36 +427,38 @@ class Event {
   std::shared_ptr<client::EventState> state_;
 };
 
+// Whether an event measures time. Without timing, recording it puts no command into the queue.
 enum class EventTiming : std::uint8_t { kOff, kOn };
 
 class Graph;
 
-// An ordered queue of commands: they start and end in the order of submission.
-// Commands of different streams are unordered unless Wait orders them.
+// Ordered queue of commands: they start and end in the order of submission. Commands of different
+// streams are unordered unless Wait orders them.
 //
-// Every call that submits returns as soon as the command is queued, except where it
-// says otherwise. It blocks while the queue to the server is full. All of them return
-// the stream's sticky error, when there is one, instead of submitting.
+// Every call that submits a command returns as soon as the command is queued, unless its
+// description says otherwise, and blocks while the queue to the server is full. If the stream has a
+// sticky error, the call submits nothing and returns that error.
 //
-// Device addresses are checked by the device: a range outside this client's memory is
-// an error of the stream (kInvalidArgument), not of the call.
+// The device checks device addresses. A range outside this client's memory is therefore an error of
+// the stream (kInvalidArgument), not of the call.
 //
-// Thread-safe, except while moved from, assigned to or destroyed: commands of two
-// threads enter the stream in some order, each as a whole.
+// Thread-safe, except while moved from, assigned to or destroyed. Commands of two threads enter the
+// stream in an unspecified order, each as a whole.
 class Stream {
  public:
   Stream() = default;
   Stream(Stream&&) noexcept = default;
   Stream& operator=(Stream&&) noexcept = default;
-  // Destroys the stream after the commands queued on it, without waiting.
+  // Destroys the stream after the commands queued on it. Does not wait.
   ~Stream() = default;
 
   bool valid() const noexcept { return state_ != nullptr; }
 
-  // Launches `kernel` with these arguments, each trivially copyable, in the order of
-  // the kernel's parameters. A DeviceBuffer stands for its address. kInvalidArgument if
-  // number or sizes differ from the kernel's parameters, or if the shape exceeds the
-  // limits of device or kernel. kUnsupported if the device cannot run this kernel.
+  // Launches `kernel`. The arguments are passed by value in the order of the kernel's parameters
+  // and must be trivially copyable; a DeviceBuffer is passed as its address. kInvalidArgument if
+  // the number or the sizes of the arguments differ from the kernel's parameters, or if the shape
+  // exceeds the limits of the device or the kernel. kUnsupported if the device cannot run the
+  // kernel.
   template <typename... Arguments>
   Status Launch(const Kernel& kernel, const LaunchShape& shape,
                 const Arguments&... arguments) const {
@@ -453,68 +471,69 @@ class Stream {
       return LaunchWith(kernel, shape, list);
     }
   }
-  // The same with arguments known at run time.
+  // As Launch, with arguments that are known only at run time.
   Status LaunchWith(const Kernel& kernel, const LaunchShape& shape,
                     std::span<const LaunchArgument> arguments) const;
-  // The same with the argument buffer laid out by the caller: exactly
+  // As Launch, with an argument buffer that the caller has laid out. `parameters` must have exactly
   // kernel.parameter_bytes() bytes.
   Status LaunchPacked(const Kernel& kernel, const LaunchShape& shape,
                       std::span<const std::byte> parameters) const;
 
-  // Copies host memory to the device. Ordinary memory is staged: the call returns when
-  // `source` may be reused, which for large copies includes waiting for most of the
-  // copy. Memory of a HostBuffer is read in place: the call returns at once, and the
-  // bytes must stay unchanged until the copy has finished.
+  // Copies host memory to the device. Ordinary memory is staged: the call returns when `source` may
+  // be reused, so a large copy waits for most of its transfer. Memory of a HostBuffer is read in
+  // place: the call returns immediately, and the bytes must not change until the copy has finished.
+  // A size of 0 does nothing.
   Status CopyToDevice(DeviceAddress destination, const void* source, std::size_t bytes) const;
   Status CopyToDevice2d(DeviceAddress destination, const void* source,
                         const CopyShape& shape) const;
-  // Copies device memory to the host. Into ordinary memory: returns when the bytes have
-  // arrived. Into a HostBuffer: returns at once; the bytes are there when the stream
-  // has passed the copy.
+  // Copies device memory to the host. Into ordinary memory, the call returns when the bytes have
+  // arrived. Into a HostBuffer, it returns immediately, and the bytes are valid once the stream has
+  // passed the copy.
   Status CopyToHost(void* destination, DeviceAddress source, std::size_t bytes) const;
   Status CopyToHost2d(void* destination, DeviceAddress source, const CopyShape& shape) const;
-  // Copies inside device memory. The ranges must not overlap.
+  // Copies within device memory. The ranges must not overlap.
   Status CopyOnDevice(DeviceAddress destination, DeviceAddress source, std::size_t bytes) const;
   Status CopyOnDevice2d(DeviceAddress destination, DeviceAddress source,
                         const CopyShape& shape) const;
 
-  // Repeats `element`, `count` times. `destination` must be aligned to the element.
+  // Writes `element` `count` times. `destination` must be aligned to the element.
   Status Fill(DeviceAddress destination, FillElement element, std::size_t count) const;
-  // As above by rows; the pitch must be a multiple of the element too.
+  // As Fill, by rows. The pitch must be a multiple of the element size as well.
   Status Fill2d(DeviceAddress destination, FillElement element, const FillShape& shape) const;
 
-  // Moves `event` to the end of what is queued on this stream now. Never blocks on the
-  // device; only events with timing put a command into the queue.
+  // Sets `event` to the end of the work that is queued on this stream now. Only events with timing
+  // put a command into the queue. kInvalidArgument if `event` belongs to another client.
   Status Record(const Event& event) const;
-  // Later commands of this stream start only after the point where `event` stands now.
-  // An event that was never recorded is no wait at all. If the event's stream fails
-  // before that point, this stream fails with kCancelled. kInvalidArgument for an
-  // event of another client.
+  // Makes later commands of this stream wait for the point at which `event` is set now. An event
+  // that was never recorded causes no wait. If the stream of the event fails before that point,
+  // this stream fails with kCancelled. kInvalidArgument if `event` belongs to another client.
   Status Wait(const Event& event) const;
 
-  // Marks a request of this program. latency_target is about requests; gpusharedctl
-  // counts and explains them. The request arrived `age` ago (at most an hour). It ends when
-  // everything queued on this stream before EndRequest has finished. Work on other streams
-  // belongs to it if this stream waits for it. Requests of one stream do not nest, but the
-  // next may begin while earlier ones still run. At most 16 are open at one time.
-  // BeginRequest blocks while 16 are about to end. It says kLimitExceeded when 16 streams
-  // have begun one and not ended it. Destroying the stream ends its request.
+  // Marks the beginning of a request, which latency_target applies to and which gpusharedctl counts
+  // and explains. `age` (at most one hour) is the time since the request arrived. A request ends
+  // when everything that was queued on this stream before EndRequest has finished; work on other
+  // streams belongs to it if this stream waits for that work. Requests of one stream do not nest,
+  // but the next one may begin while earlier ones still run. At most 16 requests are open per
+  // client: BeginRequest blocks while one of them is about to end, and returns kLimitExceeded if 16
+  // streams have begun a request without ending it. Destroying the stream ends its request.
   Status BeginRequest(std::chrono::nanoseconds age = std::chrono::nanoseconds(0)) const;
-  // kInvalidArgument when none has begun; the stream's error if it failed.
+  // Marks the end of the stream's request. kInvalidArgument if none has begun. If the stream has
+  // failed, ends the request and returns the error of the stream.
   Status EndRequest() const;
 
-  // Blocks until everything queued so far has finished. Returns the stream's error.
+  // Blocks until everything queued so far has finished. Returns the error of the stream.
   Status Synchronize() const;
-  // Ok when everything queued so far has finished, kNotReady when not; the stream's
-  // error if it failed.
+  // Returns Ok if everything queued so far has finished, kNotReady if not, and the error of the
+  // stream if it failed. Never waits for the device.
   Status Query() const;
-  // What a kernel did, where the stream's error is kKernelFault; else kNone. Never waits: it
-  // speaks of errors that a call has returned.
+  // Returns what the kernel did, once a call has returned kKernelFault as the error of this stream;
+  // kNone otherwise. Never waits.
   FaultKind fault() const noexcept;
 
-  // Of a recorder (Client::CreateRecorder): a graph of what was recorded, and the recorder is
-  // empty again. Waits for the server, which checks every node as it checks the same command
-  // alone. kLimitExceeded with 256 graphs, or 16 MiB of them.
+  // Makes a graph of the recorded commands and empties the recorder. Valid only on a stream of
+  // Client::CreateRecorder. Waits for the server, which checks every node as it checks the same
+  // command outside a graph. kLimitExceeded beyond 256 graphs, or beyond 16 MiB for all graphs of
+  // the client.
   Result<Graph> MakeGraph() const;
 
  private:
@@ -538,11 +557,12 @@ class Stream {
   std::shared_ptr<client::StreamState> state_;
 };
 
-// A recorded sequence of launches, copies and fills that the server has checked. It is launched as
-// one command, for which the server decides once and not per node. Its nodes run one after the
-// other, in the order in which they were recorded. Keeps the modules of its kernels loaded. The
-// memory that it names must be there whenever it is launched: a launch fails its stream
-// otherwise. Destroying it lets launches that were submitted run.
+// Recorded sequence of launches, copies and fills that the server has checked. The graph is
+// launched as one command, so the server makes one scheduling decision for it instead of one per
+// node. The nodes run one after another in the order of recording. A graph keeps the modules of its
+// kernels loaded. The memory its nodes refer to must exist whenever the graph is launched;
+// otherwise the launch fails its stream. Destroying a graph does not affect launches that were
+// submitted before.
 //
 // Thread-safe, except while moved from, assigned to or destroyed.
 class Graph {
@@ -555,11 +575,13 @@ class Graph {
   bool valid() const noexcept { return state_ != nullptr; }
   std::size_t node_count() const noexcept;
 
-  // Runs all nodes behind what is queued on `stream`. Returns as soon as the launch is queued.
+  // Queues all nodes on `stream`, after the commands that it holds. Returns as soon as the launch
+  // is queued.
   Status Launch(const Stream& stream) const;
 
-  // Replaces a node (counted from 0) that is a launch, from the next Launch on. Launches that were
-  // queued before run as they were. Arguments as for Stream::Launch.
+  // Replaces node `node` (counted from 0), which must be a launch, for the following launches of
+  // the graph. Launches that were queued before run with the old node. Arguments and errors as for
+  // Stream::Launch.
   template <typename... Arguments>
   Status SetLaunch(std::size_t node, const Kernel& kernel, const LaunchShape& shape,
                    const Arguments&... arguments) const;
@@ -586,18 +608,18 @@ Status Graph::SetLaunch(std::size_t node, const Kernel& kernel, const LaunchShap
   return SetLaunchWith(node, kernel, shape, list);
 }
 
-// One program's session with the server, on one device.
+// Session of one program with the server, on one device.
 //
 // Thread-safe, except while moved from, assigned to or destroyed.
 class Client {
  public:
-  // Connects and joins a device. Fails with kUnavailable when no server answers,
-  // kVersionMismatch, kPermissionDenied, kNotFound (device), kLimitExceeded,
-  // kOutOfMemory, kInvalidArgument or kTimedOut; the message says what and why.
+  // Opens a session on a device. Fails with kUnavailable if no server answers, or with
+  // kVersionMismatch, kPermissionDenied, kNotFound (device), kLimitExceeded, kOutOfMemory,
+  // kInvalidArgument or kTimedOut. Blocks for at most options.control_timeout.
   static Result<Client> Connect(const ClientOptions& options);
-  // The server's devices, in its order, without joining any: a connection that is closed again. Of
-  // `options` only the socket and the control timeout count. Waits while the server starts. Fails
-  // with kUnavailable, kVersionMismatch, kInvalidArgument or kTimedOut.
+  // Returns the devices of the server, in its order, over a short connection that opens no session.
+  // Uses only the socket and the control timeout of `options`. Waits while the server is starting.
+  // Fails with kUnavailable, kVersionMismatch, kInvalidArgument or kTimedOut.
   static Result<std::vector<DeviceProperties>> ListDevices(const ClientOptions& options);
 
   Client() = default;
@@ -605,92 +627,106 @@ class Client {
   Client& operator=(Client&&) noexcept = default;
 
   bool valid() const noexcept { return session_ != nullptr; }
-  // The following two require valid().
+  // The next two functions require valid().
   const DeviceProperties& device() const noexcept;
-  std::uint64_t session_id() const noexcept;  // The number in gpusharedctl.
+  std::uint64_t session_id() const noexcept;  // As gpusharedctl shows it.
 
-  // Loads PTX text or a fatbin; a control round trip with compilation on the server's
-  // side, at worst seconds. `image` may be freed afterwards. kInvalidArgument, with
-  // line and column, when it does not parse.
+  // Loads PTX text or a fatbin. A round trip in which the server compiles the module, which can
+  // take seconds. The caller may free `image` afterwards. kInvalidArgument, with line and column,
+  // if the PTX does not parse; kLimitExceeded if too many modules are loaded.
   Result<Module> LoadModule(std::span<const std::byte> image) const;
   Result<Module> LoadModule(std::string_view ptx) const;
-  // Reads the file and loads it; kNotFound when it cannot be read.
+  // Reads the file and loads it. kNotFound if it cannot be read.
   Result<Module> LoadModuleFile(const std::string& path) const;
 
-  // `bytes` must be at least 1. Usually no round trip: memory comes from what is mapped
-  // already. kOutOfMemory when quota or device are used up; the message has both sizes.
+  // Allocates `bytes` (at least 1) of device memory. Usually takes no round trip, because the
+  // memory comes from the range that is already mapped. May wait for commands that still use freed
+  // memory. kOutOfMemory if the quota or the device is exhausted; the message has both sizes.
   Result<DeviceBuffer> AllocateDevice(std::size_t bytes) const;
+  // Allocates `bytes` (at least 1) of host memory that the server shares. kOutOfMemory if no
+  // staging memory is left.
   Result<HostBuffer> AllocateHost(std::size_t bytes) const;
+  // Returns the memory of this client as of now. All zero for an empty client and in a forked
+  // child.
   MemoryInfo memory_info() const;
-  // Gives unused memory at the end of what is mapped back to the device; how many bytes. A round
-  // trip, which waits for everything submitted before.
+  // Returns unused memory at the end of the mapped range to the device, and the number of bytes
+  // returned. A round trip that waits for everything submitted before.
   Result<std::uint64_t> TrimDevice() const;
 
-  // Device memory at addresses that the program chooses. Each of these calls is a round trip.
-  // Where chunks may be mapped, beside all buffers. It has no bytes where the device has no such
-  // memory, and for contained clients (memory = "contain").
+  // Device memory at addresses that the program chooses. Every call below except mapping_area is a
+  // round trip.
+  //
+  // Returns the address range in which chunks may be mapped; it does not overlap any buffer. Empty
+  // if the device has no such memory and for contained clients (memory = "contain").
   AddressArea mapping_area() const noexcept;
-  // 2 MiB to 1 GiB in steps of 2 MiB; at most 256 chunks. kOutOfMemory as AllocateDevice.
+  // Creates a chunk of `bytes`: 2 MiB to 1 GiB, a multiple of 2 MiB. kLimitExceeded if 256 chunks
+  // exist; kOutOfMemory as for AllocateDevice.
   Result<DeviceChunk> CreateChunk(std::size_t bytes) const;
-  // At a multiple of 2 MiB; kInvalidArgument where something is mapped already. Commands submitted
-  // from now on may touch it. A chunk may be mapped at several places; at most 256 are mapped.
+  // Maps `chunk` at `address`, a multiple of 2 MiB in mapping_area(). Commands submitted from now
+  // on may access it. kInvalidArgument if the range overlaps another mapping. A chunk may be mapped
+  // several times; at most 256 mappings exist.
   Status MapChunk(const DeviceChunk& chunk, DeviceAddress address) const;
-  // Of the mapping that begins there. Waits for everything submitted before.
+  // Removes the mapping that begins at `address`. Waits for everything submitted before.
   Status UnmapChunk(DeviceAddress address) const;
 
-  // kLimitExceeded when 255 streams exist besides the default one.
+  // Creates a stream. kLimitExceeded if 255 streams exist besides the default one.
   Result<Stream> CreateStream() const;
-  // A stream whose launches, copies and fills are recorded instead of run: at most 4096 of them,
-  // for Stream::MakeGraph. Copies to and from the host are of memory of a HostBuffer, which must be
-  // there while the graph is. What asks about progress is rejected with kInvalidArgument: events,
-  // waits, requests and synchronisation stand before and behind the graph's launch.
+  // Creates a stream that records launches, copies and fills for Stream::MakeGraph instead of
+  // running them, at most 4096 of them. Copies to and from the host must use memory of a
+  // HostBuffer, which must exist as long as the graph. Events, waits, requests and synchronization
+  // are rejected with kInvalidArgument because they belong before or after the launch of the graph.
   Result<Stream> CreateRecorder() const;
-  // Another handle of the stream that exists from the start. Not special otherwise: it
-  // does not wait for other streams, nor they for it.
+  // Returns another handle of the default stream, which exists from the beginning of the session.
+  // Unlike CUDA's legacy default stream, it does not synchronize with other streams.
   Stream default_stream() const;
+  // Creates an event. Any number of events may exist.
   Result<Event> CreateEvent(EventTiming timing = EventTiming::kOff) const;
 
-  // A hint: the next request will begin in about this time, at most an hour. Policies that
-  // look ahead keep the device free for it, if the client's class or promise entitles it
-  // to that. They stop believing it soon after its time.
+  // Announces that the next request will begin after about `in`, which is at most one hour.
+  // Policies that look ahead keep the device free for it if the class or the latency target of the
+  // client entitles it to that. The hint expires soon after that time.
   Status ExpectRequestIn(std::chrono::nanoseconds in) const;
 
-  // Blocks until everything queued so far, on all streams, has finished. Returns the
-  // first error found, by stream number.
+  // Blocks until everything queued so far on all streams has finished. Returns the error of the
+  // failed stream with the lowest number.
   Status Synchronize() const;
-  // What kernels printed and no call has taken, oldest first: that of all commands whose end some
-  // call has seen, and maybe more. Empty without a round trip when there is nothing. At most 1 MiB
-  // is kept between two calls; a last line says how much was lost. kInvalidArgument unless
-  // ClientOptions::takes_printed.
+  // Returns the text that kernels have printed since the last call, oldest first. Includes the text
+  // of all commands whose end a call has observed, and possibly more. If nothing was printed,
+  // returns an empty string without a round trip. The server keeps at most 1 MiB between two calls;
+  // a last line states how much was lost. kInvalidArgument unless ClientOptions::takes_printed is
+  // set.
   Result<std::string> TakePrinted() const;
 
-  // What every kernel of this client has from its next launch on; 0 leaves a number as it is.
+  // Memory that every kernel of this client has from its next launch on. 0 leaves a value
+  // unchanged.
   struct KernelMemory {
-    std::uint64_t stack_bytes = 0;    // Of a thread, for calls that recurse: at most 256 KiB.
-    std::uint64_t printed_bytes = 0;  // For TakePrinted, and of one launch: at most 64 MiB.
-    // What kernels allocate from. Counts against the quota, and has, with the variables of modules,
-    // 256 MiB.
+    std::uint64_t stack_bytes = 0;    // Per thread, for recursive calls; at most 256 KiB.
+    std::uint64_t printed_bytes = 0;  // Per launch, for TakePrinted; at most 64 MiB.
+    // Heap that kernels allocate from. Counts against the quota. The heap and the variables of
+    // modules together have at most 256 MiB.
     std::uint64_t heap_bytes = 0;
   };
-  // Waits for the server. kUnsupported where the device has the same for all clients (GPUs);
-  // kOutOfMemory; kInvalidArgument beyond those bounds, and for another heap once a kernel has
-  // allocated from one.
+  // Applies `memory`. Waits for the server. kUnsupported if all clients of the device share one
+  // setting (GPUs); kOutOfMemory; kInvalidArgument beyond the limits above, and for a different
+  // heap size after a kernel has allocated from the heap.
   Status SetKernelMemory(const KernelMemory& memory) const;
 
-  // What the first kernel that ended in a fault did, once a call has returned its kKernelFault;
-  // kNone before. Never waits.
+  // Returns what the first faulting kernel did, once a call has returned its kKernelFault; kNone
+  // before. Never waits.
   FaultKind fault() const noexcept;
 
-  // Ok while the session lives, else why it ended. Asks the socket, without waiting.
+  // Returns Ok while the session is alive, otherwise why it ended. Polls the socket without
+  // waiting.
   Status status() const;
 
-  // Ends the session now: queued commands are dropped, memory is gone. All handles then
-  // answer kDisconnected. Also wakes threads that wait. The server learns of it a moment later.
+  // Ends the session immediately: queued commands are dropped, and all memory is lost. Wakes
+  // waiting threads; all handles return kDisconnected from then on. The server notices the end
+  // shortly afterwards.
   void Close() noexcept;
-  // As Close, and returns when the server no longer counts this session: whoever connects next is
-  // not rejected for what it held. Blocks for 2 s at most. The session is closed in any case; an
-  // error is the server's: that the session has not ended there within its patience, that too many
-  // of this user ask, or that it does not answer. kWrongProcess in a forked child.
+  // As Close, but waits (at most 2 s) until the server has released the session, so that the next
+  // client is not rejected because of resources that this session still held. The session is closed
+  // in any case. An error means that the server has not released it in time, that too many requests
+  // of this user are pending, or that the server does not answer. kWrongProcess in a forked child.
   Status CloseAndWait();
 
  private:
@@ -699,7 +735,7 @@ class Client {
   std::shared_ptr<client::Session> session_;
 };
 
-// "0.1.0": of the library that is linked, which may be newer than version.h.
+// Returns the version of the linked library, such as "0.1.0", which may be newer than version.h.
 const char* LibraryVersion() noexcept;
 
 }  // namespace gpushared

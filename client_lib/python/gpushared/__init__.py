@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run kernels and copies on a device that other processes use too, through a gpushared server.
+"""Runs kernels and copies, through a gpushared server, on a device that is shared with other processes.
 
     import gpushared
     import numpy as np
@@ -13,7 +13,7 @@
             stream.launch(add, 4, 256, a, a, total, np.uint32(1000))
             print(stream.copy_to_host(total))
 
-``connect`` is where to begin. Every failure is an ``Error`` with the library's own sentence and code.
+``connect`` is the entry point. Every failure is an ``Error`` with the code and the message of the library.
 """
 
 from . import _core
@@ -54,6 +54,6 @@ __all__ = [
     "WrongProcess", "connect", "list_devices",
 ]
 
-# Messages and help speak of gpushared.Unavailable, not of the file that it stands in.
+# So that messages and help show gpushared.Unavailable instead of the module that defines it.
 for _name in __all__:
     globals()[_name].__module__ = __name__

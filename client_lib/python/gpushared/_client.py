@@ -24,10 +24,10 @@ _CONTROL_TIMEOUT_S = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class DeviceProperties:
-    """What a device is and allows."""
+    """Properties and limits of a device."""
 
     name: str
-    id: str  #: ``cpu:0``, as ``connect`` takes it.
+    id: str  #: Such as ``cpu:0``, as ``connect`` takes it.
     kind: str  #: ``cpu`` or ``cuda``.
     memory_bytes: int  #: Of the whole device; see MemoryInfo for this client's quota.
     multiprocessors: int
@@ -35,7 +35,7 @@ class DeviceProperties:
     block_max: tuple[int, int, int]  #: Threads along x, y, z.
     grid_max: tuple[int, int, int]  #: Blocks along x, y, z.
     shared_bytes_per_block_max: int
-    uuid: bytes  #: 16 bytes; all zero where the device has none.
+    uuid: bytes  #: 16 bytes; all zero if the device has none.
     attributes: dict[int, int]  #: By their number in CUDA's CUdevice_attribute.
 
 
@@ -43,22 +43,22 @@ class DeviceProperties:
 class MemoryInfo:
     """This client's device memory, in bytes."""
 
-    total_bytes: int  #: Its quota.
-    mapped_bytes: int  #: Taken from the device for it so far.
-    used_bytes: int  #: In live buffers, and freed ones that commands still use.
-    guaranteed_bytes: int  #: Of the quota: there at any time. What is beyond may be moved to host memory.
-    resident_bytes: int  #: Of what is mapped: on the device.
-    wanted_bytes: int  #: Of what is resident: others wait for it.
+    total_bytes: int  #: Quota of this client.
+    mapped_bytes: int  #: Mapped for this client so far.
+    used_bytes: int  #: In live buffers, and in freed ones that commands still use.
+    guaranteed_bytes: int  #: Part of the quota that is always available; more may be swapped out.
+    resident_bytes: int  #: The part of mapped_bytes that is on the device.
+    wanted_bytes: int  #: The part of resident_bytes that other clients wait for.
 
 
 class Client:
-    """One program's session with the server, on one device.
+    """Session of one program with the server, on one device.
 
-    ``connect`` makes them. As a context manager it is closed at the end of the block. What it made
-    keeps the session alive, and after ``close`` answers with Disconnected.
+    Created by ``connect``. As a context manager it is closed at the end of the block. Objects that a
+    client has created keep its session alive; after ``close`` they raise Disconnected.
 
-    Any thread may use it. Calls that may wait let other threads of Python run. A forked child must
-    connect anew: calls on its parent's client raise WrongProcess.
+    Thread-safe. Calls that may wait release the GIL. A forked child must open a session of its own,
+    because calls on the client of its parent raise WrongProcess.
     """
 
     __slots__ = ("_core", "__weakref__")
@@ -74,14 +74,14 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends the session now: queued commands are dropped, and its device memory is gone.
+        """Ends the session now: queued commands are dropped, and its device memory is lost.
 
-        It also wakes threads that wait. Arrays of ``allocate_host`` can still be used, but lose their contents.
+        Wakes waiting threads. Arrays of ``allocate_host`` can still be accessed but lose their contents.
         """
         self._core.close()
 
     def check(self) -> None:
-        """Raises why the session ended, if it has. Does not wait."""
+        """Raises the reason if the session has ended. Does not wait."""
         self._core.check()
 
     @property
@@ -91,7 +91,7 @@ class Client:
 
     @property
     def session_id(self) -> int:
-        """Its number in ``gpusharedctl``."""
+        """The number of the session, as ``gpusharedctl`` shows it."""
         return self._core.session_id
 
     @property
@@ -100,25 +100,25 @@ class Client:
         return MemoryInfo(*self._core.memory_info())
 
     def trim_device(self) -> int:
-        """Gives unused memory at the end of what is mapped back to the device; how many bytes."""
+        """Returns unused memory at the end of the mapped range to the device, and the number of bytes."""
         return self._core.trim_device()
 
     def load_module(self, image: str | Any) -> Module:
         """Loads PTX text, or the bytes of PTX or of a fatbin.
 
-        A round trip with compilation on the server's side, at worst seconds. Raises
-        InvalidArgument, with line and column, when it does not parse.
+        A round trip in which the server compiles the module, which can take seconds. Raises
+        InvalidArgument, with line and column, if the PTX does not parse.
         """
         return Module(self._core.load_module(image.encode() if isinstance(image, str) else image))
 
     def load_module_file(self, path: str | os.PathLike[str]) -> Module:
-        """Reads the file and loads it; NotFound when it cannot be read."""
+        """Reads the file and loads it. Raises NotFound if it cannot be read."""
         return Module(self._core.load_module_file(os.fspath(path)))
 
     def allocate(self, shape: Shape, dtype: npt.DTypeLike = np.uint8) -> DeviceBuffer:
-        """Device memory for an array of this shape and type: at least one byte.
+        """Allocates device memory for an array of this shape and type, at least one byte.
 
-        Raises OutOfMemory when quota or device are used up; the message has both sizes.
+        Raises OutOfMemory if the quota or the device is exhausted; the message has both sizes.
         """
         extents, element = shape_of(shape), type_of(dtype)
         nbytes = nbytes_of(extents, element)
@@ -129,7 +129,7 @@ class Client:
     def to_device(self, source: Any, stream: Stream | None = None) -> DeviceBuffer:
         """Allocates device memory and copies an array of host memory there, on the default stream if none is given.
 
-        ``source`` and waiting are those of ``Stream.copy_to_device``.
+        Takes the same ``source`` and waits in the same way as ``Stream.copy_to_device``.
         """
         array = source_array(source)
         made = self.allocate(array.shape, array.dtype)
@@ -137,11 +137,11 @@ class Client:
         return made
 
     def allocate_host(self, shape: Shape, dtype: npt.DTypeLike = np.uint8) -> HostArray:
-        """A NumPy array in memory that the server shares: copies from and to it need no further copy, and do not wait.
+        """Allocates a NumPy array in memory shared with the server, so that copies need no staging and do not wait.
 
-        Its contents are undefined at first. It must not be touched while an unfinished copy uses it.
-        The memory is given back with the last reference to it or to a view of it. A forked child
-        does not have this memory, and must not touch the array.
+        The initial contents are undefined. The array must not be accessed while an unfinished copy uses it.
+        The memory is freed with the last reference to the array or to a view of it. A forked child must not
+        access the array, because the memory is not mapped there.
         """
         extents, element = shape_of(shape), type_of(dtype)
         nbytes = nbytes_of(extents, element)
@@ -151,32 +151,32 @@ class Client:
         return array.view(element).reshape(extents)
 
     def create_stream(self) -> Stream:
-        """A further stream. LimitExceeded when 255 exist besides the default one."""
+        """Creates a stream. Raises LimitExceeded if 255 exist besides the default one."""
         return Stream(self._core.create_stream(), self._core)
 
     @property
     def default_stream(self) -> Stream:
-        """The stream that exists from the start. It does not wait for others, nor they for it."""
+        """The default stream, which exists from the beginning. It does not synchronize with other streams."""
         return Stream(self._core.default_stream(), self._core)
 
     def create_event(self, timing: bool = False) -> Event:
-        """A point to record in streams; with ``timing``, for ``Event.elapsed_s``."""
+        """Creates an event to record in streams. ``Event.elapsed_s`` requires ``timing``."""
         return Event(self._core.create_event(timing))
 
     def expect_request_in(self, in_s: float) -> None:
-        """A hint: the next request will begin in about this many seconds, at most an hour."""
+        """Announces that the next request will begin in about this many seconds, at most one hour."""
         self._core.expect_request_in(nanoseconds(in_s, "in_s"))
 
     def synchronize(self) -> None:
-        """Waits until everything queued so far on all streams has finished. Raises the first error found."""
+        """Waits until everything queued so far on all streams has finished. Raises the error of a failed stream."""
         self._core.synchronize()
 
     def take_printed(self) -> str:
-        """What kernels printed and no call has taken, oldest first.
+        """Returns the text that kernels have printed since the last call, oldest first.
 
-        Needs ``takes_printed`` (else InvalidArgument). Holds the text of all commands whose end some call has seen.
-        At most 1 MiB is kept between two calls; a last line says how much was lost. Bytes that are no UTF-8 are
-        escaped.
+        Raises InvalidArgument unless ``takes_printed`` was set. Includes the text of all commands whose end a call has
+        observed. The server keeps at most 1 MiB between two calls; a last line states how much was lost. Bytes that
+        are not valid UTF-8 are escaped.
         """
         return self._core.take_printed().decode(errors="backslashreplace")
 
@@ -188,25 +188,25 @@ def connect(*, name: str = "", scheduling_class: Literal["high", "normal", "low"
             weight: int | None = None, memory_bytes: int | None = None, latency_target_s: float | None = None,
             device: str = "", socket: str | os.PathLike[str] = "", takes_printed: bool = False,
             spin_s: float | None = None, control_timeout_s: float = _CONTROL_TIMEOUT_S) -> Client:
-    """Connects to the server and joins a device.
+    """Opens a session on a device.
 
-    What is not given is what the environment says: GPUSHARED_NAME, _CLASS, _WEIGHT, _PROMISE, _MEMORY, _DEVICE and
-    _SOCKET, then variables of CUDA and MPS. What nobody says, the server decides.
+    Options that are not given come from the environment: GPUSHARED_NAME, _CLASS, _WEIGHT, _MAX_SHARE, _LATENCY_TARGET,
+    _MEMORY, _DEVICE and _SOCKET, then variables of CUDA and MPS. If an option is set nowhere, the server chooses.
 
-    name: For people; at most 63 bytes. Else the name of the program.
-    scheduling_class: ``high`` is served first, ``low`` fills the gaps.
-    weight: Share inside the class, 1 to 1000.
-    memory_bytes: Device memory that this client may hold at most.
-    latency_target_s: Seconds in which this client wants a request served: what lies in the block of
-        ``Stream.request``, or, while it has marked none, what it submits between two moments at which everything is
+    name: Human-readable name, at most 63 bytes. Default: the name of the program.
+    scheduling_class: ``high`` is served first; ``low`` uses the device time that the others leave idle.
+    weight: Share within the class, 1 to 1000.
+    memory_bytes: Upper limit on the device memory of this client.
+    latency_target_s: Latency target of a request, in seconds. A request is the block of ``Stream.request``; a client
+        that marks none has one request for each burst of work between two moments at which all its commands have
         finished.
-    device: ``cpu:0``, ...
+    device: Such as ``cpu:0``.
     socket: Path of the server's Unix socket.
-    takes_printed: Keep what kernels print for ``Client.take_printed``.
-    spin_s: How long a call that waits spins before it sleeps.
+    takes_printed: Keeps the text that kernels print for ``Client.take_printed``.
+    spin_s: How long a waiting call spins before it sleeps.
     control_timeout_s: How long this and other round trips wait for an answer.
 
-    Raises Unavailable when no server answers, VersionMismatch, PermissionDenied, NotFound (device), LimitExceeded,
+    Raises Unavailable if no server answers, VersionMismatch, PermissionDenied, NotFound (device), LimitExceeded,
     OutOfMemory, InvalidArgument or TimedOut.
     """
     if scheduling_class is not None and scheduling_class not in _CLASSES:
@@ -225,7 +225,7 @@ def connect(*, name: str = "", scheduling_class: Literal["high", "normal", "low"
 
 def list_devices(*, socket: str | os.PathLike[str] = "",
                  control_timeout_s: float = _CONTROL_TIMEOUT_S) -> list[DeviceProperties]:
-    """The server's devices, in its order, without joining any. Waits while the server starts.
+    """Returns the devices of the server, in its order, without a session. Waits while the server is starting.
 
     Raises Unavailable, VersionMismatch, InvalidArgument or TimedOut.
     """

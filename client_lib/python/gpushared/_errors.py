@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's status codes as exceptions. Each carries the library's own sentence."""
+"""The status codes of the library as exceptions. Each carries the message of the library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import enum
 
 
 class StatusCode(enum.IntEnum):
-    """What went wrong, for code. The numbers equal those of the C and C++ interfaces."""
+    """Error category, for code to act on. The numbers equal those of the C and C++ interfaces."""
 
     INVALID_ARGUMENT = 1
     NOT_FOUND = 2
@@ -29,7 +29,7 @@ class StatusCode(enum.IntEnum):
 
 
 class FaultKind(enum.IntEnum):
-    """What a kernel did that ended it. The numbers are those of CUDA's CUresult."""
+    """Reason why a kernel was ended. The numbers are those of CUDA's CUresult."""
 
     NONE = 0
     ILLEGAL_ADDRESS = 700
@@ -44,16 +44,16 @@ class FaultKind(enum.IntEnum):
 
 
 class Error(Exception):
-    """A call that failed: the base of all exceptions of this package.
+    """Base class of all exceptions of this package.
 
-    An error of the device stays with its stream: every later call on that stream raises it again.
+    An error of the device is sticky: every later call on its stream raises it again.
     """
 
     code: StatusCode = StatusCode.INTERNAL
 
 
 class InvalidArgument(Error, ValueError):
-    """No server in any state could accept this argument."""
+    """No server could accept this argument in any state."""
 
     code = StatusCode.INVALID_ARGUMENT
 
@@ -65,37 +65,37 @@ class NotFound(Error, LookupError):
 
 
 class OutOfMemory(Error, MemoryError):
-    """Device memory, quota or staging memory is used up."""
+    """Device memory, quota or staging memory is exhausted."""
 
     code = StatusCode.OUT_OF_MEMORY
 
 
 class LimitExceeded(Error):
-    """A named limit (streams, modules, clients, ...) is reached."""
+    """A limit that the message names has been reached."""
 
     code = StatusCode.LIMIT_EXCEEDED
 
 
 class PermissionDenied(Error, PermissionError):
-    """The server's access rules do not allow it."""
+    """The access rules of the server do not allow it."""
 
     code = StatusCode.PERMISSION_DENIED
 
 
 class Unavailable(Error, ConnectionError):
-    """No server answers, or it is draining."""
+    """No server answers, or the server is draining."""
 
     code = StatusCode.UNAVAILABLE
 
 
 class VersionMismatch(Error):
-    """Client library and server speak different protocol versions."""
+    """Client library and server have different protocol versions."""
 
     code = StatusCode.VERSION_MISMATCH
 
 
 class DeviceLost(Error, ConnectionError):
-    """The device's worker is gone, and the session with it."""
+    """The worker process of the device has ended, and the session with it."""
 
     code = StatusCode.DEVICE_LOST
 
@@ -113,44 +113,44 @@ class Unsupported(Error):
 
 
 class WrongProcess(Error):
-    """A forked child used its parent's client."""
+    """A forked child used the client of its parent."""
 
     code = StatusCode.WRONG_PROCESS
 
 
 class KernelFault(Error):
-    """A kernel trapped, left its memory or ran too long; ``fault`` says which."""
+    """A kernel trapped, accessed foreign memory or ran too long; ``fault`` has the reason."""
 
     code = StatusCode.KERNEL_FAULT
     fault: FaultKind = FaultKind.NONE
 
 
 class Cancelled(Error):
-    """Not run, because earlier work that it depends on failed."""
+    """Not run, because work that it depends on has failed."""
 
     code = StatusCode.CANCELLED
 
 
 class NotReady(Error):
-    """Asked without waiting, and not finished yet."""
+    """Not finished yet; the call did not wait."""
 
     code = StatusCode.NOT_READY
 
 
 class TimedOut(Error, TimeoutError):
-    """A bounded wait ended first."""
+    """The wait reached its time limit."""
 
     code = StatusCode.TIMED_OUT
 
 
 class ProtocolViolation(Error):
-    """The server sent bytes that no server of this version sends."""
+    """The server sent bytes that no correct server sends."""
 
     code = StatusCode.PROTOCOL_VIOLATION
 
 
 class Internal(Error):
-    """The machine failed; the message says where."""
+    """The system failed; the message says where."""
 
     code = StatusCode.INTERNAL
 
@@ -159,7 +159,7 @@ _BY_CODE: dict[StatusCode, type[Error]] = {kind.code: kind for kind in Error.__s
 
 
 def error_of(code: int, message: str, fault: int = 0) -> Error:
-    """The exception of a status that is not ok. The extension calls it."""
+    """Returns the exception for a failed status. Called by the extension."""
     error = _BY_CODE[StatusCode(code)](message)
     if isinstance(error, KernelFault):
         error.fault = FaultKind(fault)

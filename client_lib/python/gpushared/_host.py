@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host memory of others: what may be copied from and to, and how shapes and types are read."""
+"""Conversion of host arrays, shapes and dtypes of callers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ._errors import InvalidArgument
 Shape: TypeAlias = Union[int, Sequence[int]]
 HostArray: TypeAlias = npt.NDArray[Any]
 
-# Numbers of DLPack's DLDeviceType.
+# Values of DLPack's DLDeviceType.
 DLPACK_CPU = 1
 DLPACK_EXTENSION = 12
 
 
 def shape_of(shape: Shape) -> tuple[int, ...]:
-    """A shape as a tuple of ints, none of them negative."""
+    """Returns the shape as a tuple of non-negative ints."""
     extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     made = tuple(int(extent) for extent in extents)
     if any(extent < 0 for extent in made):
@@ -30,7 +30,7 @@ def shape_of(shape: Shape) -> tuple[int, ...]:
 
 
 def type_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """A dtype whose elements are plain bytes."""
+    """Returns the dtype, whose elements must be plain bytes."""
     made = np.dtype(dtype)
     if made.hasobject:
         raise InvalidArgument(f"dtype {made} holds references to Python objects, which no device can follow")
@@ -38,12 +38,12 @@ def type_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def nbytes_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Bytes of an array of this shape and type, without a limit."""
+    """Returns the size in bytes of an array of this shape and dtype, without a limit."""
     return math.prod(shape) * dtype.itemsize
 
 
 def source_array(source: Any) -> HostArray:
-    """A NumPy array of what a copy reads: C-contiguous, and a copy only where it has to be one.
+    """Returns the source of a copy as a C-contiguous NumPy array, copying it only if necessary.
 
     Takes NumPy arrays and scalars, objects with the buffer protocol or ``__array_interface__``, and
     arrays of other libraries in host memory (DLPack).
@@ -67,12 +67,12 @@ def source_array(source: Any) -> HostArray:
 
 
 def bytes_of(array: HostArray) -> HostArray:
-    """The bytes of a C-contiguous array, in place, also of types that the buffer protocol does not know."""
+    """Returns a view of a C-contiguous array as bytes, even for dtypes that the buffer protocol does not support."""
     return array.reshape(-1).view(np.uint8)
 
 
 def destination_bytes(destination: Any) -> HostArray:
-    """The bytes that a copy writes, in place: of a writable C-contiguous array in host memory."""
+    """Returns a view of the destination of a copy, a writable C-contiguous array in host memory, as bytes."""
     array = destination if isinstance(destination, np.ndarray) else np.asarray(memoryview(destination))
     type_of(array.dtype)
     if not array.flags.c_contiguous:
@@ -84,7 +84,7 @@ def destination_bytes(destination: Any) -> HostArray:
 
 
 def nanoseconds(seconds: float, name: str) -> int:
-    """Seconds of a caller as whole nanoseconds; ``name`` is the option's."""
+    """Returns seconds as whole nanoseconds; ``name`` is the name of the option."""
     if not math.isfinite(seconds) or not -(2**63) <= seconds * 1e9 < 2**63:
         raise InvalidArgument(f"{name} is {seconds} s, which is no length of time")
     return round(seconds * 1e9)

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class DeviceBuffer:
-    """Device memory of one client, seen as a C-contiguous array of a shape and dtype.
+    """Device memory of one client as a C-contiguous array with a shape and a dtype.
 
-    ``Client.allocate`` and ``Client.to_device`` make them. The memory is given back when the last
-    reference is gone, or by ``free``, once all commands submitted before are done. It is aligned to
-    256 bytes, and zero only where nothing of this client used it before.
+    Created by ``Client.allocate`` and ``Client.to_device``. The memory is freed by ``free`` or with its
+    last reference, once all commands submitted before have finished. It is aligned to 256 bytes. Memory
+    that this client has not used before is zero.
 
     Slices along the first axis (``buffer[2:5]``) are views of the same memory.
 
-    Any thread may use it.
+    Thread-safe.
     """
 
     __slots__ = ("_core", "_client", "_offset", "_freed", "shape", "dtype", "nbytes", "__weakref__")
@@ -62,7 +62,7 @@ class DeviceBuffer:
         return len(self.shape)
 
     def free(self) -> None:
-        """Gives the memory back now, with all views of it. Freeing twice does nothing."""
+        """Frees the memory now, including all views of it. Freeing twice has no effect."""
         self._core.free()
 
     def __len__(self) -> int:
@@ -81,14 +81,14 @@ class DeviceBuffer:
                             self._offset + start * row_bytes)
 
     def to_host(self) -> HostArray:
-        """A NumPy array of the contents, after everything queued so far on all streams has finished."""
+        """Returns the contents as a NumPy array, after everything queued so far on all streams has finished."""
         self._client.synchronize()
         made = np.empty(self.shape, self.dtype)
         self._client.default_stream().copy_to_host(made.reshape(-1).view(np.uint8), self.address)
         return made
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> HostArray:
-        """``numpy.asarray(buffer)``: a copy on the host, as ``to_host``."""
+        """Returns a copy on the host, like ``to_host``, for ``numpy.asarray(buffer)``."""
         if copy is False:
             raise ValueError("device memory is seen by NumPy only as a copy")
         made = self.to_host()
@@ -96,23 +96,23 @@ class DeviceBuffer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """CUDA's array interface, version 3, without a stream: order your own work.
+        """CUDA's array interface, version 3, without a stream, so the caller must order its own work.
 
-        The address means something to this session alone. A library with a context of its own, in
-        this process too, cannot reach it.
+        The address is valid only in this session. A library with another context cannot access it, even
+        in this process.
         """
         return {"shape": self.shape, "typestr": self.dtype.str, "descr": self.dtype.descr,
                 "data": (self.address, False), "strides": None, "stream": None, "version": 3}
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's extension device: no other library reaches this session's memory."""
+        """Returns DLPack's extension device, because no other library can access the memory of this session."""
         return DLPACK_EXTENSION, 0
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> CapsuleType:
-        """A copy on the host, for who asks for one: ``numpy.from_dlpack(buffer, device="cpu")``.
+        """Returns a copy on the host if requested, as by ``numpy.from_dlpack(buffer, device="cpu")``.
 
-        Raises BufferError for who wants the device memory itself.
+        Raises BufferError for requests for the device memory itself.
         """
         if dl_device is None or tuple(dl_device) != (DLPACK_CPU, 0) or copy is False:
             raise BufferError("this device memory is reachable through its own session only; ask for a copy on the "
@@ -128,7 +128,7 @@ DeviceMemory: TypeAlias = Union[DeviceBuffer, int, Any]
 
 
 def span_of(memory: DeviceMemory, client: _core.Client) -> tuple[int, int | None]:
-    """Address, and bytes where they are known. A buffer of another client is rejected."""
+    """Returns the address, and the size in bytes if it is known. Rejects a buffer of another client."""
     if isinstance(memory, DeviceBuffer):
         if memory._client is not client:
             raise InvalidArgument(f"{memory!r} belongs to another client")

@@ -10,19 +10,19 @@ from . import _core
 
 @dataclasses.dataclass(frozen=True)
 class KernelAttributes:
-    """Facts about a kernel that no launch depends on."""
+    """Facts about a kernel that launches do not depend on."""
 
-    registers: int  #: Per thread, of 32 bits each.
+    registers: int  #: 32-bit registers per thread.
     local_bytes: int  #: Per thread.
-    constant_bytes: int  #: Of constant variables of its module.
-    dynamic_shared_bytes_max: int  #: Per block, of a launch.
-    ptx_version: int  #: Architecture of its text: 80 for sm_80; 0: unknown.
-    binary_version: int  #: Architecture of the code that runs.
+    constant_bytes: int  #: In constant variables of its module.
+    dynamic_shared_bytes_max: int  #: Per block, in one launch.
+    ptx_version: int  #: Target of the PTX: 80 for sm_80; 0 if unknown.
+    binary_version: int  #: Architecture of the machine code that runs.
 
 
 @dataclasses.dataclass(frozen=True)
 class ModuleVariable:
-    """A variable of a module in device memory. It begins as the module says, and ends with it."""
+    """Variable of a module in device memory. Initialized by the module; lives as long as the module."""
 
     name: str
     address: int
@@ -31,7 +31,7 @@ class ModuleVariable:
 
 
 class Kernel:
-    """A kernel of a loaded module, which it keeps loaded. Any thread may use it."""
+    """Kernel of a loaded module. Keeps the module loaded. Thread-safe."""
 
     __slots__ = ("_core",)
 
@@ -40,7 +40,7 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """Its name in the PTX."""
+        """The name in the PTX."""
         return self._core.name
 
     @property
@@ -55,22 +55,22 @@ class Kernel:
 
     @property
     def static_shared_bytes(self) -> int:
-        """Shared memory of its own, per block."""
+        """Static shared memory per block, in bytes."""
         return self._core.static_shared_bytes
 
     @property
     def threads_per_block_max(self) -> int:
-        """Threads that a block of this kernel may have."""
+        """The largest number of threads per block."""
         return self._core.threads_per_block_max
 
     @property
     def attributes(self) -> KernelAttributes:
-        """Registers, bytes and versions."""
+        """Registers, memory and versions."""
         return KernelAttributes(**self._core.attributes)
 
     @property
     def unsupported(self) -> str:
-        """Why this device rejects to launch it, with PTX lines; empty when it runs."""
+        """Why this device rejects launches, with lines of the PTX; empty if the kernel can run."""
         return self._core.unsupported
 
     def __repr__(self) -> str:
@@ -78,10 +78,10 @@ class Kernel:
 
 
 class Module:
-    """A loaded PTX module or fatbin.
+    """Loaded PTX module or fatbin.
 
-    ``Client.load_module`` makes them. It is unloaded when the last Module and Kernel is gone and
-    every command submitted before that has finished. Any thread may use it.
+    Created by ``Client.load_module``. Unloaded once its last Module and Kernel object has been destroyed
+    and every command submitted before has finished. Thread-safe.
     """
 
     __slots__ = ("_core",)
@@ -90,7 +90,7 @@ class Module:
         self._core = core
 
     def __getitem__(self, name: str) -> Kernel:
-        """The kernel of this name. Raises NotFound, naming the kernels that exist."""
+        """Returns the kernel with this name. Raises NotFound with the names of the kernels that exist."""
         return Kernel(self._core.kernel(name))
 
     @property
@@ -104,5 +104,5 @@ class Module:
         return [ModuleVariable(**variable) for variable in self._core.variables()]
 
     def variable(self, name: str) -> ModuleVariable:
-        """The variable of this name. Raises NotFound."""
+        """Returns the variable with this name. Raises NotFound."""
         return ModuleVariable(**self._core.variable(name))

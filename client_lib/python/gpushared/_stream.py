@@ -23,7 +23,7 @@ _UINT32_MAX = 2**32 - 1
 
 
 def _extents(extents: Extents, what: str) -> tuple[int, int, int]:
-    """One to three extents; those that are not given are 1."""
+    """Returns one to three extents; omitted ones are 1."""
     given = (extents,) if isinstance(extents, (int, np.integer)) else tuple(extents)
     if not 1 <= len(given) <= 3 or any(not 0 <= extent <= _UINT32_MAX for extent in given):
         raise InvalidArgument(f"the {what} is {extents}: one to three extents below 2**32 are allowed")
@@ -32,7 +32,7 @@ def _extents(extents: Extents, what: str) -> tuple[int, int, int]:
 
 
 def _argument(position: int, value: Any, client: _core.Client) -> int | bytes:
-    """What the extension takes: an address, or the bytes of a value."""
+    """Converts an argument for the extension: an address, or the bytes of a value."""
     if isinstance(value, DeviceBuffer):
         return span_of(value, client)[0]
     if isinstance(value, np.generic):
@@ -48,9 +48,9 @@ def _argument(position: int, value: Any, client: _core.Client) -> int | bytes:
 
 
 class Event:
-    """A point in the work of a stream, set by ``Stream.record``; recording again moves it.
+    """Point in the work of a stream, set by ``Stream.record``; recording again moves it.
 
-    ``Client.create_event`` makes them. Any thread may use it.
+    Created by ``Client.create_event``. Thread-safe.
     """
 
     __slots__ = ("_core",)
@@ -59,7 +59,7 @@ class Event:
         self._core = core
 
     def query(self) -> bool:
-        """Whether everything before the point has finished, without waiting; True if never recorded.
+        """Returns whether everything before the point has finished; True if never recorded. Does not wait.
 
         Raises the stream's error if it failed before the point.
         """
@@ -70,19 +70,19 @@ class Event:
         self._core.synchronize()
 
     def elapsed_s(self, end: Event) -> float:
-        """Device time in seconds from this point to the point ``end``; negative if that came first.
+        """Returns the device time in seconds from this point to ``end``, negative if ``end`` came first.
 
-        Both must be made with ``timing=True`` and recorded (else InvalidArgument), and must be
-        finished (else NotReady).
+        Raises InvalidArgument unless both events have ``timing=True`` and were recorded, and NotReady
+        unless both have finished.
         """
         return _core.Event.elapsed_ns(self._core, end._core) / 1e9
 
 
 class Request:
-    """One request of this program, from the beginning to the end of a ``with`` block.
+    """Request of this program, marked by a ``with`` block.
 
-    ``Stream.request`` makes them. It ends when everything that the block queued on the stream has
-    finished; the block does not wait for that.
+    Created by ``Stream.request``. The request ends when everything that the block queued on the stream
+    has finished; the block does not wait for that.
     """
 
     __slots__ = ("_stream", "_age_ns")
@@ -105,17 +105,17 @@ class Request:
 
 
 class Stream:
-    """An ordered queue of commands: they start and end in the order of submission.
+    """Ordered queue of commands: they start and end in the order of submission.
 
-    ``Client.create_stream`` makes them, and ``Client.default_stream`` is there from the start. Commands of different
-    streams are unordered unless ``wait`` orders them. The stream is given back with the last reference, after the
-    commands that are queued on it.
+    Created by ``Client.create_stream``; ``Client.default_stream`` always exists. Commands of different streams are
+    unordered unless ``wait`` orders them. The stream is destroyed with its last reference, after the commands that
+    are queued on it.
 
-    Calls that submit return when the command is queued, except where they say otherwise. All of
-    them raise the stream's error once it has one. Device addresses are checked by the device: a
-    range outside of this client's memory is an error of the stream, not of the call.
+    Calls that submit a command return as soon as it is queued, unless their description says
+    otherwise. Once the stream has an error, they raise it. The device checks device addresses, so a
+    range outside the memory of this client is an error of the stream, not of the call.
 
-    Any thread may use it. Calls that may wait let other threads of Python run.
+    Thread-safe. Calls that may wait release the GIL.
     """
 
     __slots__ = ("_core", "_client", "__weakref__")
@@ -128,16 +128,17 @@ class Stream:
                dynamic_shared_bytes: int = 0, cluster: Extents | None = None, cooperative: bool = False) -> None:
         """Launches ``kernel`` with ``grid`` blocks of ``block`` threads, along one to three axes.
 
-        ``arguments`` are in the order of the kernel's parameters, and each has the size of its
+        ``arguments`` are in the order of the kernel's parameters, and each must have the size of its
         parameter: NumPy scalars, ctypes values, and device memory (DeviceBuffer or
-        ``__cuda_array_interface__``), which stands for its address. Python's own numbers are
-        rejected with TypeError: the kernel's PTX does not say whether a parameter is a float.
+        ``__cuda_array_interface__``), which is passed as its address. Python numbers raise TypeError,
+        because the PTX does not say whether a parameter is a float.
 
-        ``dynamic_shared_bytes`` is per block. ``cluster`` are the blocks of one cluster. With
+        ``dynamic_shared_bytes`` is per block. ``cluster`` is the number of blocks per cluster. With
         ``cooperative`` all blocks run at the same time, or the launch is rejected.
 
-        Raises InvalidArgument if number or sizes differ from the kernel's parameters, or if the
-        shape exceeds the limits of device or kernel, and Unsupported if the device cannot run it.
+        Raises InvalidArgument if the number or the sizes of the arguments differ from the parameters,
+        or if the shape exceeds a limit of the device or the kernel; Unsupported if the device cannot
+        run the kernel.
         """
         self._core.launch(kernel._core, *self._shape(grid, block, dynamic_shared_bytes, cluster, cooperative),
                           [_argument(i, value, self._client) for i, value in enumerate(arguments)])
@@ -145,7 +146,7 @@ class Stream:
     def launch_packed(self, kernel: Kernel, grid: Extents, block: Extents, parameters: Any, *,
                       dynamic_shared_bytes: int = 0, cluster: Extents | None = None,
                       cooperative: bool = False) -> None:
-        """As ``launch``, with the argument buffer laid out by the caller.
+        """As ``launch``, with an argument buffer that the caller has laid out.
 
         ``parameters`` is an object with the buffer protocol, of exactly ``kernel.parameter_bytes`` bytes.
         """
@@ -164,9 +165,9 @@ class Stream:
         """Copies an array of host memory to the device.
 
         ``source`` is a NumPy array or scalar, an object with the buffer protocol, or an array of
-        another library in host memory (DLPack). Ordinary memory is staged: the call returns when
-        it may be changed again. Memory of ``Client.allocate_host`` is read in place: the call
-        returns at once, and the array must stay unchanged until the copy has finished.
+        another library in host memory (DLPack). Ordinary memory is staged: the call returns when it
+        may be changed again. Memory of ``Client.allocate_host`` is read in place: the call returns
+        immediately, and the array must not change until the copy has finished.
         """
         address, nbytes = span_of(destination, self._client)
         array = source_array(source)
@@ -176,11 +177,11 @@ class Stream:
     def copy_to_host(self, source: DeviceMemory, destination: HostArray | None = None) -> HostArray:
         """Copies device memory into ``destination``, and returns it.
 
-        ``destination`` is a writable C-contiguous array, whose bytes say how much is copied.
-        Without it a new array is made, as large as ``source``, which then knows its shape.
+        ``destination`` is a writable C-contiguous array whose size determines how much is copied. Without
+        it, the call creates an array of the size of ``source``, which must then have a shape.
 
-        Returns when the bytes have arrived. Into memory of ``Client.allocate_host`` it returns at
-        once; the bytes are there when the stream has passed the copy.
+        Returns when the bytes have arrived. For memory of ``Client.allocate_host`` it returns
+        immediately, and the bytes are valid once the stream has passed the copy.
         """
         address, nbytes = span_of(source, self._client)
         if destination is None:
@@ -191,7 +192,7 @@ class Stream:
         return destination
 
     def copy_on_device(self, destination: DeviceMemory, source: DeviceMemory, nbytes: int | None = None) -> None:
-        """Copies inside device memory: ``nbytes`` bytes, else all of ``source``. Ranges must not overlap."""
+        """Copies within device memory: ``nbytes`` bytes, or all of ``source``. The ranges must not overlap."""
         to, room = span_of(destination, self._client)
         address, known = span_of(source, self._client)
         count = known if nbytes is None else _size(nbytes, "nbytes")
@@ -203,7 +204,7 @@ class Stream:
 
     def copy_to_device_2d(self, destination: DeviceMemory, source: Any, *, width_bytes: int, height: int,
                           destination_pitch_bytes: int, source_pitch_bytes: int) -> None:
-        """Copies ``height`` rows of ``width_bytes`` to the device; rows begin one pitch apart."""
+        """Copies ``height`` rows of ``width_bytes`` to the device, with one pitch between the starts of two rows."""
         self._core.copy_to_device_2d(span_of(destination, self._client)[0], bytes_of(source_array(source)),
                                      *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
 
@@ -211,7 +212,7 @@ class Stream:
                         destination_pitch_bytes: int, source_pitch_bytes: int) -> HostArray:
         """Copies ``height`` rows of ``width_bytes`` to the host, and returns ``destination``.
 
-        Rows begin one pitch apart, on either side. It waits as ``copy_to_host`` does.
+        There is one pitch between the starts of two rows on either side. Waits like ``copy_to_host``.
         """
         self._core.copy_to_host_2d(destination_bytes(destination), span_of(source, self._client)[0],
                                    *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
@@ -219,15 +220,15 @@ class Stream:
 
     def copy_on_device_2d(self, destination: DeviceMemory, source: DeviceMemory, *, width_bytes: int, height: int,
                           destination_pitch_bytes: int, source_pitch_bytes: int) -> None:
-        """Copies ``height`` rows of ``width_bytes`` inside device memory; rows begin one pitch apart."""
+        """Copies ``height`` rows of ``width_bytes`` in device memory, with one pitch between the starts of two rows."""
         self._core.copy_on_device_2d(span_of(destination, self._client)[0], span_of(source, self._client)[0],
                                      *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
 
     def fill(self, destination: DeviceMemory, value: Any, count: int | None = None) -> None:
-        """Repeats ``value`` ``count`` times, or over all of ``destination``.
+        """Writes ``value`` ``count`` times, or to all of ``destination``.
 
-        ``value`` is a NumPy scalar of 1, 2 or 4 bytes. Any number serves where ``destination`` is
-        a DeviceBuffer of such elements.
+        ``value`` is a NumPy scalar of 1, 2 or 4 bytes, or any number if ``destination`` is a
+        DeviceBuffer of such elements.
         """
         address, nbytes = span_of(destination, self._client)
         bits, element_bytes = _element(value, destination)
@@ -241,28 +242,28 @@ class Stream:
 
     def fill_2d(self, destination: DeviceMemory, value: Any, *, width_elements: int, height: int,
                 pitch_bytes: int) -> None:
-        """As ``fill``, over ``height`` rows of ``width_elements``, which begin ``pitch_bytes`` apart."""
+        """As ``fill``, for ``height`` rows of ``width_elements``, with ``pitch_bytes`` between their starts."""
         bits, element_bytes = _element(value, destination)
         self._core.fill_2d(span_of(destination, self._client)[0], bits, element_bytes,
                            _size(width_elements, "width_elements"), _size(height, "height"),
                            _size(pitch_bytes, "pitch_bytes"))
 
     def record(self, event: Event) -> None:
-        """Moves ``event`` to the end of what is queued on this stream now."""
+        """Sets ``event`` to the end of the work that is queued on this stream now."""
         self._core.record(event._core)
 
     def wait(self, event: Event) -> None:
-        """Later commands of this stream start only after the point where ``event`` stands now."""
+        """Makes later commands of this stream wait for the point at which ``event`` is set now."""
         self._core.wait(event._core)
 
     def request(self, age_s: float = 0.0) -> Request:
         """Marks a request of this program: ``with stream.request(): ...``.
 
-        The client's ``latency_target_s`` is about requests, and ``gpusharedctl explain`` tells
-        about them. The request arrived ``age_s`` seconds ago (at most an hour). It ends when
-        everything that the block queued on this stream has finished. Requests of one stream do not
-        nest. At most 16 are open at one time: beginning one waits while 16 are about to end, and
-        raises LimitExceeded where they are not.
+        The client's ``latency_target_s`` applies to requests, and ``gpusharedctl explain`` explains them.
+        ``age_s`` (at most one hour) is the time in seconds since the request arrived. The request ends
+        when everything that the block queued on this stream has finished. Requests of one stream do
+        not nest. At most 16 are open per client: beginning another one waits while one of them is
+        about to end, and raises LimitExceeded if none is.
         """
         return Request(self._core, nanoseconds(age_s, "age_s"))
 
@@ -271,7 +272,7 @@ class Stream:
         self._core.synchronize()
 
     def query(self) -> bool:
-        """Whether everything queued so far has finished, without waiting."""
+        """Returns whether everything queued so far has finished. Does not wait."""
         return self._core.query()
 
 
@@ -302,7 +303,7 @@ def _empty_like(source: DeviceMemory) -> HostArray:
 
 
 def _element(value: Any, destination: DeviceMemory) -> tuple[int, int]:
-    """The bits of a value that is repeated, and its bytes."""
+    """Returns the bits of a fill value and its size in bytes."""
     if isinstance(value, np.generic):
         element = np.asarray(value)
     elif isinstance(destination, DeviceBuffer):

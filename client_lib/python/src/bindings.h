@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared._core: the C++ client library as it is, call by call. The package's Python files make
-// of it what users see; they alone call it, so it checks only what could harm the process.
+// gpushared._core: the C++ client library, call by call. Only the Python files of the package call
+// it, and they build the user interface on it, so it checks only what could harm the process.
 
 #ifndef GPUSHARED_CLIENT_LIB_PYTHON_BINDINGS_H_
 #define GPUSHARED_CLIENT_LIB_PYTHON_BINDINGS_H_
@@ -12,7 +12,7 @@ namespace gpushared::python {
 void BindMemory(nanobind::module_& module);
 void BindModule(nanobind::module_& module);
 void BindStream(nanobind::module_& module);
-// After the others: its signatures name their types.
+// Included last, because its signatures name types of the others.
 void BindClient(nanobind::module_& module);
 
 }  // namespace gpushared::python

@@ -97,7 +97,7 @@ Module LoadModule(const Client& client, nb::handle image) {
   return Take(client.LoadModule(view.bytes()));
 }
 
-// Bytes: a kernel prints what it likes.
+// Returned as bytes, because kernels may print anything.
 nb::bytes TakePrinted(const Client& client) {
   std::string printed;
   {

@@ -10,7 +10,7 @@ namespace nb = nanobind;
 
 void SetError(const Failure& failure) {
   const std::string& sentence = failure.status().message();
-  // A kernel's name is in some sentences, and a module may name it in any bytes.
+  // Some messages contain the name of a kernel, which may be arbitrary bytes.
   const nb::object message = nb::steal(PyUnicode_DecodeUTF8(
       sentence.data(), static_cast<Py_ssize_t>(sentence.size()), "backslashreplace"));
   const nb::object error = nb::module_::import_("gpushared._errors")

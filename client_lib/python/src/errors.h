@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a Status becomes an exception of Python.
+// Conversion of a Status to a Python exception.
 
 #ifndef GPUSHARED_CLIENT_LIB_PYTHON_ERRORS_H_
 #define GPUSHARED_CLIENT_LIB_PYTHON_ERRORS_H_
@@ -15,7 +15,7 @@
 
 namespace gpushared::python {
 
-// A Status on its way to Python. It is thrown and translated inside this extension alone.
+// C++ exception with a Status, thrown and translated only inside this extension.
 class Failure : public std::exception {
  public:
   explicit Failure(Status status, FaultKind fault = FaultKind::kNone)
@@ -29,7 +29,7 @@ class Failure : public std::exception {
   FaultKind fault_;
 };
 
-// Throws unless ok. These two need no GIL.
+// Throws unless `status` is ok. These two functions need no GIL.
 inline void Require(const Status& status) {
   if (!status.ok()) throw Failure(status);
 }
@@ -39,7 +39,7 @@ T Take(Result<T> result) {
   return std::move(result).value();
 }
 
-// From now on a Failure leaves this extension as the exception that gpushared._errors makes of it.
+// Registers the translation of Failure to the exceptions of gpushared._errors.
 void TranslateFailures();
 
 }  // namespace gpushared::python

@@ -9,13 +9,13 @@
 
 namespace gpushared::python {
 
-// The bytes of a Python object with the buffer protocol, contiguous. While this lives, the object
-// keeps them where they are.
+// Contiguous bytes of a Python object with the buffer protocol. The object keeps them in place
+// while this view exists.
 //
-// Made and destroyed with the GIL held; read in between without it.
+// Created and destroyed with the GIL held; may be read without it.
 class HostView {
  public:
-  // PyBUF_SIMPLE, or PyBUF_WRITABLE. Throws the object's own BufferError or TypeError.
+  // `flags` is PyBUF_SIMPLE or PyBUF_WRITABLE. Throws the object's own BufferError or TypeError.
   HostView(nanobind::handle object, int flags) {
     if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nanobind::python_error();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that may wait do so without the GIL.
+// Calls that may wait release the GIL.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 
@@ -43,19 +43,19 @@ struct Shape {
   }
 };
 
-// A stream's status, with what the kernel did where one faulted.
+// Throws the error of a stream with the kind of its kernel fault, if any.
 void Require(const Stream& stream, const Status& status) {
   if (!status.ok()) throw Failure(status, stream.fault());
 }
 
-// True and false for Ok and kNotReady.
+// Returns true for Ok and false for kNotReady.
 bool IsDone(const Status& status, FaultKind fault) {
   if (status.code() == StatusCode::kNotReady) return false;
   if (!status.ok()) throw Failure(status, fault);
   return true;
 }
 
-// Each argument is an int, an address, or bytes as the kernel takes them.
+// Each argument is an int (an address) or bytes in the kernel's representation.
 void Launch(const Stream& stream, const Kernel& kernel, const Extents& grid, const Extents& block,
             std::uint32_t dynamic_shared_bytes, const Extents& cluster, bool is_cooperative,
             const nb::typed<nb::list, nb::any>& arguments) {
@@ -69,7 +69,7 @@ void Launch(const Stream& stream, const Kernel& kernel, const Extents& grid, con
       list.push_back({&addresses.back(), sizeof(DeviceAddress)});
     } else {
       const nb::bytes value = nb::cast<nb::bytes>(argument);
-      list.push_back({value.data(), value.size()});  // The caller's list keeps the bytes.
+      list.push_back({value.data(), value.size()});  // The caller's list keeps the bytes alive.
     }
   }
   const Shape shape{grid, block, dynamic_shared_bytes, cluster, is_cooperative};
@@ -86,7 +86,7 @@ void LaunchPacked(const Stream& stream, const Kernel& kernel, const Extents& gri
   Require(stream, stream.LaunchPacked(kernel, shape.ToLaunchShape(), view.bytes()));
 }
 
-// Rows that would leave the bytes of the host are rejected: the library trusts the pointer.
+// Rejects rows outside the host bytes, because the library trusts the pointer.
 void RequireInside(const HostView& view, const CopyShape& shape, std::size_t pitch_bytes) {
   if (shape.height == 0 || shape.width_bytes == 0) return;
   std::size_t last = 0, end = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For every directory but scheduler/, which includes nothing of others; not installed.
+// Used by every directory except scheduler/, which includes no other directory. Not installed.
 
 #ifndef GPUSHARED_CHECK_H_
 #define GPUSHARED_CHECK_H_
@@ -9,11 +9,11 @@
 
 namespace gpushared {
 
-// Ends the process when one of *our own* invariants is false. Never applied to
-// bytes of a peer, which are input and get a Status. Always on: an invariant that
-// is only checked in debug builds is a hope.
+// Aborts the process if one of *our own* invariants is false. Never applied to bytes of a peer,
+// which are input and produce a Status. Always enabled, because an invariant that only debug builds
+// check does not protect production.
 //
-// The builtins are std::source_location for compilers that do not have it yet (clang 14).
+// Uses the builtins behind std::source_location, which clang 14 does not have.
 inline void Check(bool holds, const char* invariant, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (holds) [[likely]]

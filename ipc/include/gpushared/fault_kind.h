@@ -7,22 +7,23 @@
 
 namespace gpushared {
 
-// What a kernel did that ended it (StatusCode::kKernelFault). The numbers are those of CUDA's
-// CUresult. They travel on the wire and equal gpushared_fault_t in the C API.
+// Reason why a kernel was ended (StatusCode::kKernelFault). The numbers are those of CUDA's
+// CUresult; they travel on the wire and equal gpushared_fault_t in the C API.
 enum class FaultKind : std::uint16_t {
-  kNone = 0,                   // No kernel fault, or of a kind that the device does not tell.
-  kIllegalAddress = 700,       // An access outside its memory.
-  kLaunchTimeout = 702,        // It ran longer than the server lets its class; it was ended.
+  kNone = 0,                   // No fault, or a kind that the device does not report.
+  kIllegalAddress = 700,       // An access outside the memory of the client.
+  kLaunchTimeout = 702,        // Exceeded the time limit of its class.
   kAssert = 710,               // A failed assertion.
-  kHardwareStackError = 714,   // More nested calls than the stack holds.
-  kIllegalInstruction = 715,   // An operand or a use that the instruction forbids.
-  kMisalignedAddress = 716,    // An address that the access's size does not divide.
+  kHardwareStackError = 714,   // Nested calls exceeded the stack.
+  kIllegalInstruction = 715,   // An operand or a use that the instruction does not allow.
+  kMisalignedAddress = 716,    // An address that is not a multiple of the access size.
   kInvalidAddressSpace = 717,  // An address of a space that the instruction cannot access.
-  kInvalidPc = 718,            // A call of what is no function.
-  kLaunchFailure = 719,        // A trap, and everything else.
+  kInvalidPc = 718,            // A call whose target is not a function.
+  kLaunchFailure = 719,        // A trap or any other fault.
 };
 
-// The enumerator without its `k`, for messages: "IllegalAddress". "Unknown" for other values.
+// Returns the enumerator without its `k`, for messages: "IllegalAddress". "Unknown" for other
+// values.
 std::string_view FaultKindName(FaultKind kind) noexcept;
 
 }  // namespace gpushared

@@ -10,19 +10,19 @@
 
 namespace gpushared {
 
-// What a launch asks for. Extents are along x, y and z: the grid's in blocks, the block's in
-// threads.
+// Extents that a launch requests along x, y and z: the grid's in blocks, the block's in threads.
 //
 // Thread-compatible value.
 struct LaunchExtents {
   std::array<std::uint32_t, 3> grid = {};
   std::array<std::uint32_t, 3> block = {};
-  std::array<std::uint32_t, 3> cluster = {};  // In blocks; all zero: the launch says nothing.
-  std::uint32_t static_shared_bytes = 0;      // Per block; the kernel's own.
-  std::uint32_t dynamic_shared_bytes = 0;     // Per block.
+  // In blocks; all zero if the launch does not specify one.
+  std::array<std::uint32_t, 3> cluster = {};
+  std::uint32_t static_shared_bytes = 0;   // Per block; the kernel's own.
+  std::uint32_t dynamic_shared_bytes = 0;  // Per block.
 };
 
-// What a device allows a launch of one kernel. An extent is at least 1.
+// Limits of a device for launches of one kernel. Every extent is at least 1.
 //
 // Thread-compatible value.
 struct LaunchLimits {
@@ -30,13 +30,14 @@ struct LaunchLimits {
   std::array<std::uint32_t, 3> block_max = {};
   std::uint32_t threads_per_block_max = 0;       // The kernel's, if that is less than the device's.
   std::uint32_t shared_bytes_per_block_max = 0;  // Static and dynamic together.
-  // What the kernel was compiled for (.reqntid, .reqnctapercluster); all zero: anything.
+  // Extents the kernel was compiled for (.reqntid, .reqnctapercluster); all zero if any are
+  // allowed.
   std::array<std::uint32_t, 3> required_block = {};
   std::array<std::uint32_t, 3> required_cluster = {};
 };
 
-// The first limit that a launch exceeds, as numbers: rejecting costs no more than accepting until
-// somebody asks for the sentence.
+// First limit that a launch exceeds, as numbers, so that rejecting a launch is as cheap as
+// accepting it until a caller asks for the message.
 //
 // Thread-compatible value.
 struct LaunchExcess {
@@ -56,16 +57,16 @@ struct LaunchExcess {
   std::uint64_t allowed = 0;
 
   bool ok() const { return of == Of::kNothing; }
-  // "launch rejected: kernel 'k' asks for 201 blocks along y, device cpu:0 allows 1 to 200". The
-  // names are shown as they are. Not when ok().
+  // Returns a message such as "launch rejected: kernel 'k' asks for 201 blocks along y, device
+  // cpu:0 allows 1 to 200". The names are inserted verbatim. Requires !ok().
   std::string Sentence(std::string_view kernel, std::string_view device) const;
 };
 
-// Whether the launch exceeds no limit.
+// Returns whether the launch is within all limits.
 inline bool IsWithinLaunchLimits(const LaunchExtents& asked, const LaunchLimits& limits) {
   bool fits = true;
-  // 1 to the maximum: zero wraps to the largest number. No loop, so that compilers keep the numbers
-  // in registers.
+  // An extent is valid from 1 to the maximum; subtracting 1 makes 0 wrap to the largest number.
+  // Unrolled by hand, so that compilers keep the numbers in registers.
   const auto check_axis = [&](std::size_t i) {
     fits &= asked.grid[i] - 1 < limits.grid_max[i];
     fits &= asked.block[i] - 1 < limits.block_max[i];
@@ -73,13 +74,13 @@ inline bool IsWithinLaunchLimits(const LaunchExtents& asked, const LaunchLimits&
   check_axis(0);
   check_axis(1);
   check_axis(2);
-  // The second product can wrap only where the first is too large already.
+  // The second product can wrap only if the first one is already too large.
   const std::uint64_t plane = std::uint64_t{asked.block[0]} * asked.block[1];
   fits &= plane <= limits.threads_per_block_max;
   fits &= plane * asked.block[2] <= limits.threads_per_block_max;
   fits &= std::uint64_t{asked.static_shared_bytes} + asked.dynamic_shared_bytes <=
           limits.shared_bytes_per_block_max;
-  // Few kernels require anything, so a look at x decides for most.
+  // Few kernels require a shape, so checking x decides for most of them.
   if (limits.required_block[0] != 0) [[unlikely]]
     fits &= asked.block == limits.required_block;
   if (limits.required_cluster[0] != 0 && asked.cluster[0] != 0) [[unlikely]]
@@ -87,11 +88,11 @@ inline bool IsWithinLaunchLimits(const LaunchExtents& asked, const LaunchLimits&
   return fits;
 }
 
-// The first limit that a launch exceeds, for one that does.
+// Returns the first limit that the launch exceeds. Requires that it exceeds one.
 [[gnu::cold]] LaunchExcess FindExcess(const LaunchExtents& asked, const LaunchLimits& limits);
 
-// Client library, worker and device ask this one function, or its two halves, each on its own copy
-// of the numbers. Never fails otherwise; any thread may call it.
+// Checks a launch. Client library, worker and device each call this function, or its two halves,
+// with their own copy of the numbers. Any thread may call it.
 inline LaunchExcess CheckLaunchLimits(const LaunchExtents& asked, const LaunchLimits& limits) {
   if (IsWithinLaunchLimits(asked, limits)) [[likely]]
     return {};

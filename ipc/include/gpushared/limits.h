@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits that more than one of client library, wire, server and scheduler keep.
+// Limits shared by the client library, the wire format, the server and the scheduler.
 
 #ifndef GPUSHARED_LIMITS_H_
 #define GPUSHARED_LIMITS_H_
@@ -8,17 +8,17 @@
 
 namespace gpushared {
 
-// A client's weight in its class is 1 to this.
+// Largest weight of a client within its class; the smallest is 1.
 inline constexpr std::uint32_t kWeightMax = 1000;
-// Shares of device time are in thousandths; this is the whole device, and no cap.
+// The whole device, in the unit of shares of device time (thousandths). As a cap it means no cap.
 inline constexpr std::uint32_t kSharePerMilleMax = 1000;
-// A client's requests that are open at one time, from their begin to their end.
+// Requests of one client that may be open at the same time.
 inline constexpr std::uint32_t kOpenRequestsMax = 16;
 
-// Device memory is mapped, moved and given out as chunks in multiples of this.
+// Page size: device memory is mapped, swapped and handed out as chunks in multiples of it.
 inline constexpr std::uint64_t kMapPageBytes = std::uint64_t{2} << 20;
 
-// Of one kernel, as CUDA allows from sm_70 on.
+// Parameter bytes of one kernel, as CUDA allows from sm_70 on.
 inline constexpr std::uint32_t kParameterBytesMax = 32764;
 // A module with more variables is rejected.
 inline constexpr std::uint32_t kVariablesPerModuleMax = 16384;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mutexes whose use clang checks as it compiles: -Wthread-safety rejects code that touches a member
-// without the mutex that GPUSHARED_GUARDED_BY names. It does not follow std::mutex, whose
-// declarations in libstdc++ say nothing. Other compilers see plain mutexes.
+// Mutexes with clang thread-safety annotations: -Wthread-safety rejects code that touches a member
+// without holding the mutex named by GPUSHARED_GUARDED_BY. clang cannot check std::mutex because
+// libstdc++ does not annotate it. Other compilers see plain mutexes.
 //
-// For every directory but scheduler/, which has no threads; not installed.
+// Used by every directory except scheduler/, which has no threads. Not installed.
 
 #ifndef GPUSHARED_MUTEX_H_
 #define GPUSHARED_MUTEX_H_
@@ -17,34 +17,34 @@
 #define GPUSHARED_THREAD_ANNOTATION(x)
 #endif
 
-// Of a member: only touched with that mutex held; readers may hold it shared.
+// On a member: access requires that mutex; readers may hold it shared.
 #define GPUSHARED_GUARDED_BY(mutex) GPUSHARED_THREAD_ANNOTATION(guarded_by(mutex))
-// Of a function or lambda: the caller holds these mutexes, before and after.
+// On a function or lambda: the caller holds these mutexes before and after the call.
 #define GPUSHARED_REQUIRES(...) GPUSHARED_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
-// Of a function: the caller does not hold these mutexes, because the function takes them.
+// On a function: the caller does not hold these mutexes, because the function acquires them.
 #define GPUSHARED_EXCLUDES(...) GPUSHARED_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
-// Of a function: it takes or gives up these mutexes; without names, its own object.
+// On a function: acquires or releases these mutexes, or its own object if none is named.
 #define GPUSHARED_ACQUIRE(...) GPUSHARED_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define GPUSHARED_ACQUIRE_SHARED(...) \
   GPUSHARED_THREAD_ANNOTATION(acquire_shared_capability(__VA_ARGS__))
 #define GPUSHARED_TRY_ACQUIRE(...) GPUSHARED_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
 #define GPUSHARED_RELEASE(...) GPUSHARED_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
-// Of a class: its objects are mutexes, or hold one from construction to destruction.
+// On a class: its objects are mutexes, or hold one from construction to destruction.
 #define GPUSHARED_CAPABILITY(what) GPUSHARED_THREAD_ANNOTATION(capability(what))
 #define GPUSHARED_SCOPED_CAPABILITY GPUSHARED_THREAD_ANNOTATION(scoped_lockable)
-// Of a function: clang does not look into it. A comment says why it is right.
+// On a function: disables the analysis. A comment there says why the locking is correct.
 #define GPUSHARED_UNCHECKED_LOCKING GPUSHARED_THREAD_ANNOTATION(no_thread_safety_analysis)
 
 namespace gpushared {
 
-// std::mutex, annotated. MutexLock takes it.
+// std::mutex with annotations, for use with MutexLock.
 class GPUSHARED_CAPABILITY("mutex") Mutex {
  public:
   Mutex() = default;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  // For who cannot wait; a MutexLock adopts what was taken.
+  // Acquires the mutex if no other thread holds it. A MutexLock can adopt it.
   bool TryLock() GPUSHARED_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:
@@ -53,11 +53,11 @@ class GPUSHARED_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Holds a Mutex to the end of its scope. It can be given up and taken again before.
+// Holds a Mutex until the end of its scope. Unlock and Lock release and reacquire it before that.
 class GPUSHARED_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) GPUSHARED_ACQUIRE(mutex) : lock_(mutex.mutex_) {}
-  // The thread holds it already.
+  // Adopts a mutex that the thread already holds.
   MutexLock(Mutex& mutex, std::adopt_lock_t adopts) GPUSHARED_REQUIRES(mutex)
       : lock_(mutex.mutex_, adopts) {}
   ~MutexLock() GPUSHARED_RELEASE() = default;
@@ -66,20 +66,20 @@ class GPUSHARED_SCOPED_CAPABILITY MutexLock {
 
   void Unlock() GPUSHARED_RELEASE() { lock_.unlock(); }
   void Lock() GPUSHARED_ACQUIRE() { lock_.lock(); }
-  // For std::condition_variable, whose waits return with the mutex held, as they were called.
+  // For std::condition_variable, whose waits return with the mutex held, as on entry.
   std::unique_lock<std::mutex>& waitable() { return lock_; }
 
  private:
   std::unique_lock<std::mutex> lock_;
 };
 
-// Gives up a Mutex to the end of its scope, for who holds it by a MutexLock further up.
+// Releases a Mutex until the end of its scope, inside the scope of a MutexLock.
 class GPUSHARED_SCOPED_CAPABILITY MutexUnlock {
  public:
   explicit MutexUnlock(Mutex& mutex) GPUSHARED_RELEASE(mutex) : mutex_(mutex.mutex_) {
     mutex_.unlock();
   }
-  // Takes the mutex again. To clang this is the release of what the object stood for.
+  // Reacquires the mutex. clang treats this as the release of the scoped capability.
   ~MutexUnlock() GPUSHARED_RELEASE() { mutex_.lock(); }
   MutexUnlock(const MutexUnlock&) = delete;
   MutexUnlock& operator=(const MutexUnlock&) = delete;
@@ -88,7 +88,7 @@ class GPUSHARED_SCOPED_CAPABILITY MutexUnlock {
   std::mutex& mutex_;
 };
 
-// std::shared_mutex, annotated. One WriterLock holds it, or any number of ReaderLocks.
+// std::shared_mutex with annotations. Held by one WriterLock or by any number of ReaderLocks.
 class GPUSHARED_CAPABILITY("mutex") SharedMutex {
  public:
   SharedMutex() = default;

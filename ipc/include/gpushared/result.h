@@ -10,17 +10,17 @@
 
 namespace gpushared {
 
-// A value, or the Status that says why there is none. Shaped like std::expected,
-// which C++20 lacks.
+// A value, or the Status that says why there is none. Has the shape of std::expected, which C++20
+// lacks.
 //
-// Thread-compatible value. Reading value() of a failed Result is a programming
-// error and throws std::bad_variant_access.
+// Thread-compatible value. Reading value() of a failed Result is a programming error and throws
+// std::bad_variant_access.
 template <typename T>
 class [[nodiscard]] Result {
   static_assert(!std::is_same_v<std::remove_cvref_t<T>, Status>);
 
  public:
-  // Functions that return a Result return a value or a Status.
+  // Implicit, so that functions can return either a value or a Status.
   // NOLINTNEXTLINE(google-explicit-constructor)
   Result(T value) : content_(std::in_place_index<0>, std::move(value)) {}
   // `status` must not be ok.

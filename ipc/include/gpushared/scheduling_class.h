@@ -6,12 +6,12 @@
 
 namespace gpushared {
 
-// How urgent a client is. Smaller is served first. The numbers travel on the wire and equal
+// Urgency of a client; smaller values are served first. The numbers travel on the wire and equal
 // gpushared_class_t in the C API.
 enum class SchedulingClass : std::uint8_t {
-  kHigh = 0,  // Served first; its latency is what the server protects.
+  kHigh = 0,  // Served first; the server protects its latency.
   kNormal = 1,
-  kLow = 2,  // Fills the gaps of the others.
+  kLow = 2,  // Uses the device time that the other classes leave idle.
 };
 
 }  // namespace gpushared

@@ -9,34 +9,35 @@
 
 namespace gpushared {
 
-// What went wrong, for code. The numbers travel on the wire and equal those of
-// gpushared_status_t in the C API, so they are never reused or renumbered.
+// Error category, for code to act on; docs/library.md says what to do about each. The numbers
+// travel on the wire and equal gpushared_status_t in the C API, so they are never reused or
+// renumbered.
 enum class StatusCode : std::uint32_t {
   kOk = 0,
-  kInvalidArgument = 1,     // No server in any state could accept this argument.
+  kInvalidArgument = 1,     // No server could accept this argument in any state.
   kNotFound = 2,            // The named kernel, module, device or client does not exist.
-  kOutOfMemory = 3,         // Device memory, quota or staging memory is used up.
-  kLimitExceeded = 4,       // A named limit (streams, modules, clients, ...) is reached.
-  kPermissionDenied = 5,    // The access rules do not allow it.
-  kUnavailable = 6,         // No server answers, or it is draining.
+  kOutOfMemory = 3,         // Device memory, quota or staging memory is exhausted.
+  kLimitExceeded = 4,       // A limit that the message names has been reached.
+  kPermissionDenied = 5,    // The access rules of the server do not allow it.
+  kUnavailable = 6,         // No server answers, or the server is draining.
   kVersionMismatch = 7,     // Client library and server speak different protocol versions.
-  kDeviceLost = 8,          // The worker and its device context are gone.
+  kDeviceLost = 8,          // The worker process and its device context have ended.
   kDisconnected = 9,        // The session has ended; nothing more will run.
   kUnsupported = 10,        // This device cannot do it.
-  kWrongProcess = 11,       // A forked child used its parent's client.
-  kKernelFault = 12,        // A kernel trapped, left its memory or ran too long.
-  kCancelled = 13,          // Not run, because earlier work it depends on failed.
-  kNotReady = 14,           // Asked without waiting, and not finished yet.
-  kTimedOut = 15,           // A bounded wait ended first.
-  kProtocolViolation = 16,  // The peer sent bytes that no honest peer sends.
-  kInternal = 17,           // The machine failed us; the message says where.
+  kWrongProcess = 11,       // A forked child used the client of its parent.
+  kKernelFault = 12,        // A kernel trapped, accessed foreign memory or ran too long.
+  kCancelled = 13,          // Not run, because work that it depends on has failed.
+  kNotReady = 14,           // Not finished yet; the call did not wait.
+  kTimedOut = 15,           // The wait reached its time limit.
+  kProtocolViolation = 16,  // The peer sent bytes that no correct peer sends.
+  kInternal = 17,           // The system failed; the message says where.
 };
 
-// The enumerator without its `k`, for messages: "OutOfMemory". "Unknown" for other values.
+// Returns the enumerator without its `k`, for messages: "OutOfMemory". "Unknown" for other values.
 std::string_view StatusCodeName(StatusCode code) noexcept;
 
-// Success, or a code and a sentence that says what was rejected, what was asked
-// and what is allowed (with units), and who asked.
+// Success, or a code and a message that states what was rejected, what was requested and what is
+// allowed (with units), and who requested it.
 //
 // Thread-compatible value.
 class [[nodiscard]] Status {

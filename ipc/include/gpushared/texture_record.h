@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Textures and surfaces on the cpu device: a record in the client's own device memory.
+// Textures and surfaces on the cpu device, described by a record in the client's own device memory.
 //
 // A client writes a TextureRecord to device memory and passes the record's address to a kernel as
-// its cudaTextureObject_t or cudaSurfaceObject_t. Nothing is registered with the server and nothing
-// has to be destroyed. The device reads and checks the record anew for each fetch. So a kernel that
-// invents a handle, or changes a record, reaches what a load could reach: its own client's memory.
+// its cudaTextureObject_t or cudaSurfaceObject_t. Nothing is registered with the server, and
+// nothing has to be destroyed. The device reads and validates the record again for each fetch, so a
+// kernel that forges a handle or changes a record reaches only what a load could reach: memory of
+// its own client.
 //
-// CUDA devices know no such records, and reject fenced kernels with textures.
+// CUDA devices do not support these records, and reject fenced kernels with textures.
 
 #ifndef GPUSHARED_TEXTURE_RECORD_H_
 #define GPUSHARED_TEXTURE_RECORD_H_
@@ -16,7 +17,7 @@
 
 namespace gpushared {
 
-// A channel of a texel, as it is in memory.
+// Format of one channel of a texel in memory.
 enum class TexelFormat : std::uint8_t {
   kUint8 = 1,
   kUint16 = 2,
@@ -24,39 +25,40 @@ enum class TexelFormat : std::uint8_t {
   kInt8 = 4,
   kInt16 = 5,
   kInt32 = 6,
-  kFloat16 = 7,  // A kernel reads it as 32-bit float.
+  kFloat16 = 7,  // Kernels read it as 32-bit float.
   kFloat32 = 8,
 };
 
-// What a coordinate outside of the texture means. kWrap and kMirror are for normalised coordinates;
+// Meaning of a coordinate outside the texture. kWrap and kMirror require normalized coordinates;
 // others are clamped instead.
 enum class TextureAddressMode : std::uint8_t { kWrap = 0, kClamp = 1, kMirror = 2, kBorder = 3 };
 
 enum class TextureFilter : std::uint8_t { kPoint = 0, kLinear = 1 };
 
-// A texture of one to three dimensions. Texels lie one behind the other in rows along x, rows in
-// slices along y, and slices along z. Surfaces use its place, extents, format and channels only.
+// Texture of one to three dimensions. Texels are contiguous in rows along x, rows form slices along
+// y, and slices follow each other along z. Surfaces use only its address, strides, extents, format
+// and channels.
 //
-// A kernel faults where a record is not as said here, and where a texel that it needs lies outside
-// of its client's memory.
+// A kernel faults if the record violates the rules below or if a texel that it needs is outside the
+// memory of its client.
 //
 // Thread-compatible value.
 struct alignas(64) TextureRecord {
   static constexpr std::uint64_t kMagic = 0x7865745f72687367;
 
   std::uint64_t magic = kMagic;
-  std::uint64_t address = 0;                // Of the first texel; a multiple of a texel's bytes.
-  std::uint64_t slice_bytes = 0;            // From a slice to the next one; unused without depth.
-  std::uint32_t row_bytes = 0;              // From a row to the next one; unused without height.
-  std::uint32_t extents[3] = {};            // Texels along x, y and z; each at least 1.
-  TexelFormat format = {};                  // Format of each channel.
-  std::uint8_t channels = 1;                // 1, 2 or 4. A kernel reads 0 in the others.
-  TextureFilter filter = {};                // kLinear needs values that are read as floats.
-  std::uint8_t normalised_coordinates = 0;  // 1: along each axis from 0 to 1; 0: in texels.
+  std::uint64_t address = 0;      // Of the first texel; a multiple of the texel size.
+  std::uint64_t slice_bytes = 0;  // Between the starts of two slices; unused without depth.
+  std::uint32_t row_bytes = 0;    // Between the starts of two rows; unused without height.
+  std::uint32_t extents[3] = {};  // Texels along x, y and z; each at least 1.
+  TexelFormat format = {};        // Format of each channel.
+  std::uint8_t channels = 1;      // 1, 2 or 4. Kernels read 0 in the other channels.
+  TextureFilter filter = {};      // kLinear requires values that are read as floats.
+  std::uint8_t normalised_coordinates = 0;  // 1: from 0 to 1 along each axis; 0: in texels.
   TextureAddressMode address_modes[3] = {};
   std::uint8_t normalised_values = 0;  // 1: 8-bit and 16-bit integers are read as 0..1 or -1..1.
-  std::uint32_t border[4] = {};  // What kBorder reads, as a kernel's registers hold it: float bits
-                                 // where values are read as floats.
+  std::uint32_t border[4] = {};  // Result of kBorder, as a kernel's registers hold it: float bits
+                                 // if values are read as floats.
 };
 static_assert(sizeof(TextureRecord) == 64);
 
