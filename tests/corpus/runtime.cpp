@@ -149,6 +149,7 @@ Status Runtime::RunPlain(const KernelLaunch& launch) {
   work.grid = launch.grid;
   work.block = launch.block;
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
+  work.is_cooperative = launch.is_cooperative;
   work.parameters = launch.parameters;
   work.memory = window();
   const device::Reach reach = GetReach(launch);
@@ -163,7 +164,7 @@ Status Runtime::RunPlain(const KernelLaunch& launch) {
 }
 
 bool Runtime::Launch(const void* host_function, device::Dim3 grid, device::Dim3 block,
-                     void** arguments, std::uint64_t shared_bytes) {
+                     void** arguments, std::uint64_t shared_bytes, bool is_cooperative) {
   const auto function = functions_.find(host_function);
   const executor::Program* program = FindFunction(host_function);
   if (program == nullptr) {
@@ -184,6 +185,7 @@ bool Runtime::Launch(const void* host_function, device::Dim3 grid, device::Dim3 
   launch.grid = grid;
   launch.block = block;
   launch.dynamic_shared_bytes = static_cast<std::uint32_t>(shared_bytes);
+  launch.is_cooperative = is_cooperative;
   launch.parameters.resize(info.parameter_bytes);
   for (std::size_t i = 0; i < info.parameters.size(); ++i) {
     const device::ParameterLayout& parameter = info.parameters[i];

@@ -44,6 +44,7 @@ struct KernelLaunch {
   const executor::Program* program = nullptr;  // Of module->image; may be unsupported.
   device::Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
+  bool is_cooperative = false;
   std::vector<std::byte> parameters;  // program->info().parameter_bytes bytes.
 };
 
@@ -101,7 +102,7 @@ class Runtime {
   void* FindVariable(const void* host_variable, std::uint64_t* bytes) const;
   void* Allocate(std::uint64_t bytes);
   bool Launch(const void* host_function, device::Dim3 grid, device::Dim3 block, void** arguments,
-              std::uint64_t shared_bytes);
+              std::uint64_t shared_bytes, bool is_cooperative);
   void RecordError(const std::string& error);
 
  private:

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of the CUDA runtime that the corpus' programs make, on Runtime::Instance().
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include <cuda_runtime_api.h>
@@ -30,9 +32,9 @@ cudaError_t Noted(cudaError_t error) {
 gpushared::device::Dim3 Of(dim3 size) { return {size.x, size.y, size.z}; }
 
 cudaError_t LaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
-                         std::size_t shared_bytes) {
-  const bool ok =
-      Runtime::Instance().Launch(function, Of(grid), Of(block), arguments, shared_bytes);
+                         std::size_t shared_bytes, bool is_cooperative = false) {
+  const bool ok = Runtime::Instance().Launch(function, Of(grid), Of(block), arguments, shared_bytes,
+                                             is_cooperative);
   return Noted(ok ? cudaSuccess : cudaErrorLaunchFailure);
 }
 
@@ -120,12 +122,17 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
 cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block,
                                         void** arguments, std::size_t shared_bytes,
                                         cudaStream_t /*stream*/) {
-  return LaunchKernel(function, grid, block, arguments, shared_bytes);
+  return LaunchKernel(function, grid, block, arguments, shared_bytes, true);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
                                 void** arguments) {
+  const std::span attributes(config->attrs, config->numAttrs);
+  const bool is_cooperative =
+      std::ranges::any_of(attributes, [](const cudaLaunchAttribute& attribute) {
+        return attribute.id == cudaLaunchAttributeCooperative && attribute.val.cooperative != 0;
+      });
   return LaunchKernel(function, config->gridDim, config->blockDim, arguments,
-                      config->dynamicSmemBytes);
+                      config->dynamicSmemBytes, is_cooperative);
 }
 
 cudaError_t cudaMalloc(void** out, std::size_t bytes) {

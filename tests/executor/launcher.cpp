@@ -141,6 +141,7 @@ executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 g
   launch.grid = grid;
   launch.block = block;
   launch.dynamic_shared_bytes = dynamic_shared_bytes;
+  launch.is_cooperative = is_cooperative;
   launch.parameters = parameters;
   launch.memory = {.base = base(),
                    .mapped_bytes = &mapped_bytes_,

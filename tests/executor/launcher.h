@@ -70,6 +70,7 @@ class Launcher {
   // Knobs for the next runs.
   bool count_instructions = false;
   std::uint32_t dynamic_shared_bytes = 0;
+  bool is_cooperative = false;
   std::uint64_t first_block = 0;
   std::uint64_t block_count = 0;  // 0: to the end.
   std::function<std::optional<std::uint64_t>(bool beside_waiting)> more_blocks;

@@ -199,9 +199,32 @@ TEST(GridSynchronisation, OfTheLinkersDeviceRuntimeHoldsAllBlocks) {
   constexpr std::uint32_t kBlocks = 24;
   auto* const count = launcher.Allocate<std::uint32_t>(1);
   auto* const out = launcher.Allocate<std::uint32_t>(kBlocks);
+  launcher.is_cooperative = true;
   const auto outcome = launcher.Run("all", {kBlocks, 1, 1}, {64, 1, 1}, count, out);
   EXPECT_FALSE(outcome.fault) << outcome.fault->message;
   for (std::uint32_t block = 0; block < kBlocks; ++block) EXPECT_EQ(out[block], kBlocks) << block;
+}
+
+TEST(GridSynchronisation, HasAWorkspaceInCooperativeLaunchesOnly) {
+  Launcher launcher;
+  launcher.Load(R"(.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry workspace(.param .u64 out) {
+  .reg .b32 %r<3>; .reg .b64 %d<3>;
+  ld.param.u64 %d1, [out];
+  mov.u32 %r1, %envreg1; mov.u32 %r2, %envreg2;
+  mov.b64 %d2, {%r2, %r1};
+  st.global.u64 [%d1], %d2;
+  ret;
+})");
+  auto* const address = launcher.Allocate<std::uint64_t>(1);
+  *address = 1;
+  EXPECT_FALSE(launcher.Run("workspace", {1, 1, 1}, {1, 1, 1}, address).fault);
+  EXPECT_EQ(*address, 0U);
+  launcher.is_cooperative = true;
+  EXPECT_FALSE(launcher.Run("workspace", {1, 1, 1}, {1, 1, 1}, address).fault);
+  EXPECT_NE(*address, 0U);
 }
 
 }  // namespace

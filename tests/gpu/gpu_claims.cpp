@@ -157,6 +157,7 @@ class GpuBackend : public corpus::Backend {
     LaunchWork work = gpu_.Work(*module, launch.program->info().name, launch.grid, launch.block,
                                 launch.parameters);
     work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
+    work.is_cooperative = launch.is_cooperative;
     work.may_be_stopped = stops_;
     // Every stop lets it run twice as long before the next, so that it ends.
     for (auto wait = microseconds(5);; wait *= 2) {

@@ -127,6 +127,7 @@ class FencingBackend : public corpus::Backend {
     run.grid = launch.grid;
     run.block = launch.block;
     run.dynamic_shared_bytes = launch.dynamic_shared_bytes;
+    run.is_cooperative = launch.is_cooperative;
     run.parameters = launch.parameters;
     run.memory = runtime.window();
     run.memory.variables_base = reinterpret_cast<std::uint64_t>(&words_);

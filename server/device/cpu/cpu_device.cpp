@@ -417,6 +417,7 @@ executor::Launch CpuDevice::GetLaunch(const LaunchWork& work, std::uint32_t mult
   launch.heap = kernel_memory.heap.ForKernel(launch.program->allocates());
   launch.stack_bytes = kernel_memory.stack_bytes.load(std::memory_order_relaxed);
   launch.variables_at = launch.memory.variables_base;
+  launch.is_cooperative = work.is_cooperative;
   launch.multiprocessor = multiprocessor;
   launch.multiprocessors = info_.multiprocessors;
   launch.grid_id = work.id;

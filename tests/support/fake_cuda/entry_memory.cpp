@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <span>
 #include <string>
 
 #include "server/device/cpu/executor/code.h"
@@ -112,6 +113,13 @@ std::uint64_t BlocksAtOnce(World& world, std::uintptr_t of_context, const Launch
          static_cast<unsigned>(BlocksPerMultiprocessor(world, threads));
 }
 
+bool IsCooperative(const LaunchConfig& config) {
+  return std::ranges::any_of(
+      std::span(config.attributes, config.attribute_count), [](const LaunchAttribute& attribute) {
+        return attribute.id == LaunchAttributeId::kCooperative && attribute.value.cooperative != 0;
+      });
+}
+
 Code Launch(const char* name, Function handle, const LaunchConfig& config, void** parameters,
             void** extra) {
   return OfFunction(name, handle, [&](World& world, const auto& function) {
@@ -129,17 +137,18 @@ Code Launch(const char* name, Function handle, const LaunchConfig& config, void*
            config.grid_y % cluster.y != 0 || config.grid_z % cluster.z != 0)) {
         return Code::kInvalidClusterSize;
       }
-      const std::uint64_t blocks = std::uint64_t{config.grid_x} * config.grid_y * config.grid_z;
-      if (attribute.id == LaunchAttributeId::kCooperative && attribute.value.cooperative != 0 &&
-          blocks > BlocksAtOnce(world, stream->context, config)) {
-        return Code::kCooperativeLaunchTooLarge;
-      }
+    }
+    const std::uint64_t blocks = std::uint64_t{config.grid_x} * config.grid_y * config.grid_z;
+    const bool is_cooperative = IsCooperative(config);
+    if (is_cooperative && blocks > BlocksAtOnce(world, stream->context, config)) {
+      return Code::kCooperativeLaunchTooLarge;
     }
     world.last_attributes = GetAttributes(config);
     const LaunchShape shape = {
         .grid = {config.grid_x, config.grid_y, config.grid_z},
         .block = {config.block_x, config.block_y, config.block_z},
         .dynamic_shared_bytes = config.shared_bytes,
+        .is_cooperative = is_cooperative,
     };
     std::vector<std::byte> gathered;
     const Code code = CheckLaunch(world, *function, shape, {parameters, extra}, name, gathered);

@@ -127,6 +127,7 @@ Code Prepare(World& world, const Running& running, Prepared& prepared) {
   launch.grid = running.shape.grid;
   launch.block = running.shape.block;
   launch.dynamic_shared_bytes = running.shape.dynamic_shared_bytes;
+  launch.is_cooperative = running.shape.is_cooperative;
   launch.parameters = running.parameters;
   launch.multiprocessors = running.multiprocessors;
   // As the driver does: to the stdout of whoever uses it.

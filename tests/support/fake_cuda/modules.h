@@ -39,6 +39,7 @@ struct FakeFunction {
 struct LaunchShape {
   device::Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
+  bool is_cooperative = false;
 };
 
 // As CUDA_MODULE_LOADING says: modules come without their kernels.

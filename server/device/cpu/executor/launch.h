@@ -92,7 +92,7 @@ inline constexpr std::chrono::seconds kStallLimit{10};
 
 // Shared by all executors that run blocks of one launch.
 struct LaunchState {
-  // Where %envreg1 and %envreg2 point: the driver's workspace for barriers of the grid.
+  // The driver's workspace for barriers of the grid, of cooperative launches.
   alignas(64) std::array<std::byte, 64> grid_workspace = {};
   // Grows while blocks get on.
   std::atomic<std::uint64_t> progress = 0;
@@ -137,6 +137,9 @@ struct Launch {
   // Added to the addresses of module variables: DecodeModule's `variables_base` and this together
   // are where they lie.
   std::uint64_t variables_at = 0;
+  // Its grid has the workspace to which %envreg1 and %envreg2 point. In other launches both are 0,
+  // as on a GPU: the barriers of cooperative groups trap there.
+  bool is_cooperative = false;
   std::uint32_t multiprocessor = 0;      // Value of %smid.
   std::uint32_t multiprocessors = 1;     // Value of %nsmid.
   std::uint64_t grid_id = 0;             // Value of %gridid.

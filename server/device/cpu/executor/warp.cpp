@@ -135,9 +135,9 @@ std::uint64_t SpecialValue(const Warp& warp, SpecialRegister what, std::uint32_t
     case SpecialRegister::kGridId:
       return launch.grid_id;
     case SpecialRegister::kGridWorkspaceLow:
-      return kGridWindow & 0xffffffff;
+      return launch.is_cooperative ? kGridWindow & 0xffffffff : 0;
     case SpecialRegister::kGridWorkspaceHigh:
-      return kGridWindow >> 32;
+      return launch.is_cooperative ? kGridWindow >> 32 : 0;
     case SpecialRegister::kDynamicSharedBytes:
       return launch.dynamic_shared_bytes;
     case SpecialRegister::kTotalSharedBytes:
