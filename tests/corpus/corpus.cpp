@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include <cuda_runtime_api.h>
+
 #include "tests/corpus/corpus_list.h"
 #include "tests/corpus/runtime.h"
 
@@ -23,6 +25,7 @@ std::span<const Program> ToolkitPrograms() { return kToolkit; }
 std::string RunProgram(const Program& program) {
   Runtime& runtime = Runtime::Instance();
   runtime.Reset();
+  (void)cudaGetLastError();  // Else what failed in another program fails the next one's first call.
   const std::string wrong = program.run();
   return runtime.error().empty() ? wrong : runtime.error() + "; " + wrong;
 }

@@ -3,37 +3,35 @@
 // are stopped at random? How soon does a launch stop? What do the passes cost? The driver compiles
 // the passes' results, so no compiler is needed.
 //
-// gpu_claims [--part stops|costs] [--rows FILE] [--ms N] [--programs N] [--seconds N] [--blocks N]
+// gpu_claims [--part stops|costs|corpus] [--rows FILE] [--ms N] [--programs N] [--seconds N]
+//            [--blocks N] [--first N]
 //   --part stops    only whether stops end launches amid a group of blocks.
 //   --part costs    all but that. Both when left out.
+//   --part corpus   only the programs of the corpus, which are otherwise the end of `costs`.
+//   --first N       these programs from the Nth on, in this process, as RunCorpusHere says.
 //   --ms N          time per measurement (200).
 //   --programs N    programs to run (all).
 //   --seconds N     time for all programs (3600).
 //   --blocks N      blocks in the large groups of a launch (1048576).
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
-#include <map>
-#include <memory>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "server/device/cuda/cuda_device.h"
 #include "tests/bench/report.h"
-#include "tests/corpus/corpus.h"
-#include "tests/corpus/runtime.h"
+#include "tests/gpu/claims_corpus.h"
+#include "tests/gpu/claims_gpu.h"
 #include "tests/gpu/part_of_rows.h"
-#include "tests/support/load_module.h"
-#include "tests/support/plain_compiler.h"
 
 __asm__(
     ".pushsection .rodata\n"
@@ -52,138 +50,10 @@ using device::LaunchWork;
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
 constexpr std::uint32_t kThreads = 256;
-// No launch here takes as long on any GPU.
-constexpr std::chrono::seconds kLaunchMax{10};
 // One of them may happen to end with its group.
 constexpr std::size_t kStopsMin = 4;
 constexpr std::size_t kTooEarlyMax = 16;  // Stops of launches that had not begun.
-
-template <typename T>
-T Need(Result<T> result, const std::string& what) {
-  if (!result.ok()) throw std::runtime_error(what + ": " + result.status().message());
-  return *std::move(result);
-}
-
-// The device of the server, in this process, with one client.
-class Gpu {
- public:
-  Gpu(std::uint64_t group_blocks, device::Isolation isolation) {
-    device::cuda::CudaDeviceOptions options;
-    options.memory_bytes = 2 * kBytes;
-    if (group_blocks > 0) {
-      options.limits.claim_group_blocks = group_blocks;
-      options.limits.claim_group_waves = group_blocks;  // However small a wave is.
-    }
-    options.make_compiler = [] { return std::make_unique<PlainCompiler>(); };
-    options.warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
-    device_ = Need(device::cuda::CreateCudaDevice(Need(device::cuda::Driver::Load(), "driver"),
-                                                  std::move(options), {}),
-                   "device");
-    space_ =
-        Need(device_->CreateSpace({.quota_bytes = 2 * kBytes, .isolation = isolation}), "space");
-    (void)Need(space_->Resize(kBytes), "memory");
-  }
-  Gpu(const Gpu&) = delete;
-  Gpu& operator=(const Gpu&) = delete;
-  ~Gpu() {
-    modules_.clear();
-    space_.reset();
-  }
-
-  device::Device& device() { return *device_; }
-  device::Space& space() { return *space_; }
-  const device::Module& Load(std::string_view text) {
-    modules_.push_back(Need(LoadModule(*space_, text), "module"));
-    return *modules_.back();
-  }
-
-  LaunchWork Work(const device::Module& module, std::string_view kernel, device::Dim3 grid,
-                  device::Dim3 block, std::span<const std::byte> parameters) {
-    LaunchWork work;
-    work.space = space_.get();
-    work.stream = 1;
-    work.module = &module;
-    const auto kernels = module.kernels();
-    const auto found = std::ranges::find(kernels, kernel, &device::KernelInfo::name);
-    if (found == kernels.end()) throw std::runtime_error("no kernel " + std::string(kernel));
-    work.kernel = static_cast<std::uint32_t>(found - kernels.begin());
-    work.grid = grid;
-    work.block = block;
-    work.parameters = parameters;
-    return work;
-  }
-
-  void Submit(LaunchWork& work) {
-    work.id = ++last_id_;
-    device_->Submit(work);
-  }
-  Completion Await(const char* of = "a launch") {
-    // The clock is not looked at each time, since that takes as long as a look at the device.
-    constexpr unsigned kLooks = 4096;
-    std::array<Completion, 1> one;
-    unsigned looks = 0;
-    for (const auto begin = Clock::now(); device_->TakeCompletions(one) == 0;) {
-      if (++looks % kLooks != 0 || Clock::now() - begin < kLaunchMax) continue;
-      // Work that still runs would keep everything from being destroyed.
-      std::fprintf(stderr, "gpu_claims: %s has not ended within %lld s\n", of,
-                   static_cast<long long>(kLaunchMax.count()));
-      std::_Exit(1);
-    }
-    if (!one[0].status.ok()) throw std::runtime_error(one[0].status.message());
-    return one[0];
-  }
-  std::chrono::nanoseconds GetTime(LaunchWork& work) {
-    Submit(work);
-    const Completion completion = Await();
-    return completion.ended - completion.started;
-  }
-
- private:
-  std::unique_ptr<device::Device> device_;
-  std::unique_ptr<device::Space> space_;
-  std::vector<std::shared_ptr<const device::Module>> modules_;
-  device::WorkId last_id_ = 0;
-};
-
-// Launches of the corpus on the GPU, whose memory is the corpus' staging buffer in this process.
-class GpuBackend : public corpus::Backend {
- public:
-  explicit GpuBackend(Gpu& gpu) : gpu_(gpu) {}
-  Status Run(const corpus::KernelLaunch& launch) override {
-    const device::Module*& module = modules_[launch.module];
-    if (module == nullptr) module = &gpu_.Load(launch.module->text);
-    LaunchWork work = gpu_.Work(*module, launch.program->info().name, launch.grid, launch.block,
-                                launch.parameters);
-    work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
-    work.is_cooperative = launch.is_cooperative;
-    work.may_be_stopped = stops_;
-    // Every stop lets it run twice as long before the next, so that it ends.
-    for (auto wait = microseconds(5);; wait *= 2) {
-      gpu_.Submit(work);
-      if (stops_) {
-        const auto until = Clock::now() + random_() % 100 * wait / 100;
-        while (Clock::now() < until) {
-        }
-        gpu_.device().RequestStop(work.id);
-      }
-      const Completion completion = gpu_.Await();
-      if (!completion.stopped) return {};
-      stopped_ += completion.units_done > work.first_unit ? 1 : 0;
-      work.first_unit = completion.units_done;
-    }
-  }
-  void StopAtRandom(bool stops) { stops_ = stops; }
-  std::uint64_t stopped() const { return stopped_; }
-
- private:
-  Gpu& gpu_;
-  std::map<const corpus::LoadedModule*, const device::Module*> modules_;
-  std::mt19937 random_{1};
-  bool stops_ = false;
-  std::uint64_t stopped_ = 0;
-};
 
 class Claims {
  public:
@@ -216,7 +86,20 @@ class Claims {
             std::to_string(large_group_blocks_) + " blocks");
     for (const char* kernel : {"busy", "stream"}) GetCosts(kernel);
     Grids();
-    Corpus();
+  }
+
+  void Corpus() {
+    const CorpusOutcome all = RunCorpus(programs_, end_);
+    Row("programs of the corpus that compute right as they are", static_cast<double>(all.right),
+        "-", "rule", ">= 1",
+        "of " + std::to_string(all.begun) + " for which there was time, of " +
+            std::to_string(CorpusSize()) + "; not: " + Joined(all.wrong));
+    Row("of these, not claimed and stopped at random", static_cast<double>(all.different.size()),
+        "-", "rule", "== 0", Joined(all.different));
+    Row("launches of theirs that were stopped half way", static_cast<double>(all.stopped_half_way),
+        "-", "figure", ">= 1", "");
+    Row("programs of the corpus that ended their context, or did not end",
+        static_cast<double>(all.lost.size()), "-", "rule", "== 0", Joined(all.lost));
   }
 
  private:
@@ -229,48 +112,10 @@ class Claims {
           << std::flush;
   }
 
-  std::vector<corpus::Program> Programs() const {
-    std::vector<corpus::Program> all;
-    for (const auto& list :
-         {corpus::OwnPrograms(), corpus::ToolkitPrograms(), corpus::CubPrograms()}) {
-      all.insert(all.end(), list.begin(), list.end());
-    }
-    if (all.size() > programs_) all.resize(programs_);
+  static std::string Joined(const std::vector<std::string>& texts) {
+    std::string all;
+    for (const std::string& text : texts) all += (all.empty() ? "" : "; ") + text;
     return all;
-  }
-
-  void Corpus() {
-    corpus::Runtime& runtime = corpus::Runtime::Instance();
-    Gpu gpu(256, device::Isolation::kOff);
-    // With unified addressing the GPU reaches it under the same addresses.
-    const auto pinned =
-        gpu.device().Pin({runtime.used_memory().data(), corpus::Runtime::kMemoryBytes});
-    if (!pinned.ok()) throw std::runtime_error("pinning: " + pinned.status().message());
-    GpuBackend backend(gpu);
-    runtime.SetBackend(&backend);
-    std::size_t reached = 0, right = 0, agree = 0;
-    std::string wrong;
-    for (const corpus::Program& program : Programs()) {
-      if (Clock::now() >= end_) break;
-      ++reached;
-      backend.StopAtRandom(false);
-      // What has variables of its own cannot: the runtime's and the driver's are not the same.
-      if (!corpus::RunProgram(program).empty()) continue;
-      ++right;
-      backend.StopAtRandom(true);
-      const std::string what = corpus::RunProgram(program);
-      agree += what.empty() ? 1 : 0;
-      if (!what.empty()) wrong += std::string(program.name) + ": " + what + " ";
-    }
-    runtime.SetBackend(nullptr);
-    Row("programs of the corpus that compute right as they are", static_cast<double>(right), "-",
-        "rule", ">= 1",
-        "of " + std::to_string(reached) + " for which there was time, of " +
-            std::to_string(Programs().size()));
-    Row("of these, not claimed and stopped at random", static_cast<double>(right - agree), "-",
-        "rule", "== 0", wrong);
-    Row("launches of theirs that were stopped half way", static_cast<double>(backend.stopped()),
-        "-", "figure", ">= 1", "");
   }
 
   static std::string_view Text() {
@@ -432,32 +277,36 @@ class Claims {
 
 int main(int argc, char** argv) {
   std::string rows, part;
-  long ms = 200;
-  long programs = 1000;
-  long seconds = 3600;
-  long blocks = 1L << 20;
+  long ms = 200, programs = 1000, seconds = 3600, blocks = 1L << 20, first = -1;
   for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--part") == 0) part = argv[i + 1];
-    if (std::strcmp(argv[i], "--rows") == 0) rows = argv[i + 1];
-    if (std::strcmp(argv[i], "--ms") == 0) ms = std::strtol(argv[i + 1], nullptr, 10);
-    if (std::strcmp(argv[i], "--programs") == 0) programs = std::strtol(argv[i + 1], nullptr, 10);
-    if (std::strcmp(argv[i], "--seconds") == 0) seconds = std::strtol(argv[i + 1], nullptr, 10);
-    if (std::strcmp(argv[i], "--blocks") == 0) blocks = std::strtol(argv[i + 1], nullptr, 10);
+    const char* const value = argv[i + 1];
+    if (std::strcmp(argv[i], "--part") == 0) part = value;
+    if (std::strcmp(argv[i], "--rows") == 0) rows = value;
+    if (std::strcmp(argv[i], "--ms") == 0) ms = std::strtol(value, nullptr, 10);
+    if (std::strcmp(argv[i], "--programs") == 0) programs = std::strtol(value, nullptr, 10);
+    if (std::strcmp(argv[i], "--seconds") == 0) seconds = std::strtol(value, nullptr, 10);
+    if (std::strcmp(argv[i], "--blocks") == 0) blocks = std::strtol(value, nullptr, 10);
+    if (std::strcmp(argv[i], "--first") == 0) first = std::strtol(value, nullptr, 10);
   }
-  const bool is_part = part.empty() || part == "stops" || part == "costs";
+  const bool is_part = part.empty() || part == "stops" || part == "costs" || part == "corpus";
   if (argc % 2 == 0 || !is_part || ms < 1 || programs < 1 || seconds < 1 || blocks < 1) {
     std::fprintf(stderr,
-                 "usage: gpu_claims [--part stops|costs] [--rows FILE] [--ms N] [--programs N] "
-                 "[--seconds N] "
-                 "[--blocks N], N at least 1\n");
+                 "usage: gpu_claims [--part stops|costs|corpus] [--rows FILE] [--ms N] "
+                 "[--programs N] [--seconds N] [--blocks N] [--first N], N at least 1\n");
     return 2;
   }
   try {
     gpushared::device::cuda::PrepareEnvironment();
-    gpushared::testing::Claims claims(rows, ms, static_cast<std::size_t>(programs), seconds,
-                                      blocks);
-    if (part != "costs") claims.Stops();
-    if (part != "stops") claims.Costs();
+    const auto count = static_cast<std::size_t>(programs);
+    if (first >= 0) {
+      gpushared::testing::RunCorpusHere(static_cast<std::size_t>(first), count,
+                                        std::chrono::seconds(seconds));
+      return 0;
+    }
+    gpushared::testing::Claims claims(rows, ms, count, seconds, blocks);
+    if (part.empty() || part == "stops") claims.Stops();
+    if (part.empty() || part == "costs") claims.Costs();
+    if (part != "stops") claims.Corpus();
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_claims: %s\n", error.what());
