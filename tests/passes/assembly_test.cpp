@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ptxas takes the result of each pass for every kernel of the tree.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -106,6 +108,75 @@ TEST_P(Assembly, ModulesFencedForALargerRangeAssemble) {
 
 TEST_P(Assembly, ContainedModulesAssembleAloneAndClaimed) {
   AssembleFenced(module_, ptx::Contain(module_, ptx::kFenceRangeBytesMin));
+}
+
+// The kernels by which gpu_claims measures what forms cost. Where a form's loop is of other
+// instructions than the original's, the figure is mostly the difference of the two.
+class MeasuredKernels : public ::testing::Test {
+ protected:
+  using Code = std::map<std::string, MachineCode>;
+
+  void SetUp() override {
+    if (!HasPtxas()) GTEST_SKIP() << "no ptxas beside nvcc";
+    const std::vector<std::string> files = Files();
+    const auto file = std::ranges::find_if(
+        files, [](const std::string& name) { return name.ends_with("gpu_claims.ptx"); });
+    ASSERT_NE(file, files.end());
+    Result<ptx::Module> module = ptx::Parse(ReadFile(*file));
+    ASSERT_TRUE(module) << module.status().message();
+    module_ = *std::move(module);
+    original_ = Compile(module_);
+  }
+
+  static Code Compile(const ptx::Module& module) {
+    auto code = Assemble(ptx::Print(module), "sm_90");
+    EXPECT_TRUE(code) << code.status().message();
+    return code ? *std::move(code) : Code();
+  }
+  static Code Compile(const Result<ptx::Fenced>& fenced) {
+    EXPECT_TRUE(fenced) << fenced.status().message();
+    return fenced ? Compile(fenced->module) : Code();
+  }
+  // By the names of the originals.
+  Code Claimed() const {
+    const ptx::Claims claims = ptx::Claim(module_);
+    const Code all = Compile(claims.module);
+    Code code;
+    for (const ptx::PreemptibleKernel& kernel : claims.kernels) {
+      EXPECT_EQ(kernel.reason, "") << kernel.kernel;
+      code[kernel.kernel] = all.at(kernel.claimed);
+    }
+    return code;
+  }
+  std::size_t LoopOf(const char* kernel) const { return original_.at(kernel).loop.size(); }
+
+  ptx::Module module_;
+  Code original_;
+};
+
+TEST_F(MeasuredKernels, RepeatTheSameInstructionsInEachForm) {
+  constexpr std::size_t kSteps = 32;
+  ASSERT_GT(LoopOf("busy"), kSteps);
+  EXPECT_LE(LoopOf("busy"), kSteps + 3) << "the counter weighs more than it need";
+  EXPECT_EQ(Claimed().at("busy").loop, original_.at("busy").loop);
+  const Code fenced = Compile(ptx::Fence(module_, ptx::kFenceRangeBytesMin));
+  EXPECT_EQ(fenced.at("busy").loop, original_.at("busy").loop);
+}
+
+TEST_F(MeasuredKernels, RepeatNoMoreInstructionsThanTheOriginals) {
+  const Code claimed = Claimed();
+  const Code fenced = Compile(ptx::Fence(module_, ptx::kFenceRangeBytesMin));
+  for (const char* kernel : {"busy", "tight", "stream", "sharing"}) {
+    ASSERT_GT(LoopOf(kernel), 0U) << kernel;
+    EXPECT_EQ(claimed.at(kernel).loop.size(), LoopOf(kernel)) << kernel;
+    EXPECT_LE(fenced.at(kernel).loop.size(), LoopOf(kernel)) << kernel;
+  }
+}
+
+TEST_F(MeasuredKernels, LookAtAWordInTheirLoopsWhereTheyAreContained) {
+  const Code contained = Compile(ptx::Contain(module_, ptx::kFenceRangeBytesMin));
+  // Three in each turn, and six in the turns that look.
+  EXPECT_EQ(contained.at("busy").loop.size(), LoopOf("busy") + 9);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Assembly, ::testing::ValuesIn(Files()), [](const auto& any) {

@@ -25,7 +25,8 @@ namespace {
 
 constexpr std::uint64_t kInstructionBytes = 16;  // Since sm_70.
 constexpr std::uint64_t kOpcodeMask = 0xfff;
-constexpr std::uint64_t kNop = 0x918;
+constexpr std::uint64_t kNop = 0x918, kBranch = 0x947, kUniformBranch = 0x547;
+constexpr std::uint32_t kLoopsFrom = 90;  // Architectures whose branches are read.
 
 std::string Ptxas() { return std::string(GPUSHARED_TEST_CUDA_BIN) + "/ptxas"; }
 
@@ -67,8 +68,34 @@ T At(const std::string& file, std::uint64_t offset) {
   return value;
 }
 
-// Counts the instructions of each ".text.<kernel>" section.
-void CountInstructions(const std::string& cubin, std::map<std::string, MachineCode>* kernels) {
+// How many instructions it jumps, counted from the next one. Branches hold a distance in units of 4
+// bytes: 8 bits from bit 16 on, and all higher ones from bit 34 on.
+std::int64_t JumpOf(std::uint64_t word) {
+  const std::int64_t units =
+      (static_cast<std::int64_t>(word) >> 34) * 256 + static_cast<std::int64_t>(word >> 16 & 0xff);
+  return units * 4 / static_cast<std::int64_t>(kInstructionBytes);
+}
+
+std::vector<std::uint32_t> LongestLoop(const std::vector<std::uint64_t>& words) {
+  std::vector<std::uint32_t> longest;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::uint64_t opcode = words[i] & kOpcodeMask;
+    if (opcode != kBranch && opcode != kUniformBranch) continue;
+    const std::int64_t begin = static_cast<std::int64_t>(i) + 1 + JumpOf(words[i]);
+    const std::int64_t count = static_cast<std::int64_t>(i) + 1 - begin;
+    if (begin < 0 || count <= static_cast<std::int64_t>(longest.size())) continue;
+    longest.clear();
+    for (std::int64_t k = begin; k <= static_cast<std::int64_t>(i); ++k) {
+      longest.push_back(
+          static_cast<std::uint32_t>(words[static_cast<std::size_t>(k)] & kOpcodeMask));
+    }
+  }
+  return longest;
+}
+
+// Reads the instructions of each ".text.<kernel>" section.
+void ReadInstructions(const std::string& cubin, bool with_loops,
+                      std::map<std::string, MachineCode>* kernels) {
   const auto header = At<Elf64_Ehdr>(cubin, 0);
   const auto section = [&](std::uint64_t index) {
     return At<Elf64_Shdr>(cubin, header.e_shoff + index * header.e_shentsize);
@@ -81,10 +108,12 @@ void CountInstructions(const std::string& cubin, std::map<std::string, MachineCo
     if (!name.starts_with(kText)) continue;
     const auto found = kernels->find(name.substr(kText.size()));
     if (found == kernels->end()) continue;
+    std::vector<std::uint64_t> words;
     for (std::uint64_t at = 0; at < text.sh_size; at += kInstructionBytes) {
-      const auto word = At<std::uint64_t>(cubin, text.sh_offset + at);
-      if ((word & kOpcodeMask) != kNop) ++found->second.instructions;
+      words.push_back(At<std::uint64_t>(cubin, text.sh_offset + at));
+      if ((words.back() & kOpcodeMask) != kNop) ++found->second.instructions;
     }
+    if (with_loops) found->second.loop = LongestLoop(words);
   }
 }
 
@@ -100,7 +129,8 @@ Result<std::map<std::string, MachineCode>> AssembleAnew(const std::string& ptx,
   const std::string said = ReadFile(report);
   if (status != 0) return Status(StatusCode::kInvalidArgument, said);
   std::map<std::string, MachineCode> kernels = ReadReport(said);
-  CountInstructions(ReadFile(out), &kernels);
+  const std::size_t number = architecture.find_first_of("0123456789");
+  ReadInstructions(ReadFile(out), std::stoul(architecture.substr(number)) >= kLoopsFrom, &kernels);
   return kernels;
 }
 
@@ -124,7 +154,7 @@ std::filesystem::path KeptAt(const std::string& ptx, const std::string& architec
            std::to_string(changed.count());
   }();
   return std::filesystem::path(GPUSHARED_TEST_PTXAS_KEPT) /
-         GetHash(tool + '\n' + architecture + '\n' + ptx);
+         GetHash(tool + "\nloops\n" + architecture + '\n' + ptx);
 }
 
 std::optional<std::map<std::string, MachineCode>> ReadKept(const std::filesystem::path& path) {
@@ -133,7 +163,10 @@ std::optional<std::map<std::string, MachineCode>> ReadKept(const std::filesystem
   std::map<std::string, MachineCode> kernels;
   std::string kernel;
   MachineCode code;
-  while (file >> kernel >> code.registers >> code.instructions >> code.spilled_bytes) {
+  std::size_t loop = 0;
+  while (file >> kernel >> code.registers >> code.instructions >> code.spilled_bytes >> loop) {
+    code.loop.resize(loop);
+    for (std::uint32_t& opcode : code.loop) file >> opcode;
     kernels[kernel] = code;
   }
   return kernels;
@@ -148,7 +181,9 @@ void Keep(const std::map<std::string, MachineCode>& kernels, const std::filesyst
     std::ofstream file(written);
     for (const auto& [kernel, code] : kernels) {
       file << kernel << ' ' << code.registers << ' ' << code.instructions << ' '
-           << code.spilled_bytes << '\n';
+           << code.spilled_bytes << ' ' << code.loop.size();
+      for (const std::uint32_t opcode : code.loop) file << ' ' << opcode;
+      file << '\n';
     }
     if (!file.flush()) return;
   }

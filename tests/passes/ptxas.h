@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "gpushared/result.h"
 
@@ -16,6 +17,9 @@ struct MachineCode {
   std::uint32_t registers = 0;     // Per thread.
   std::uint32_t instructions = 0;  // Without those that only fill up the section.
   std::uint32_t spilled_bytes = 0;
+  // The opcodes of its longest loop, in their order; empty when it has none, and before sm_90,
+  // which encodes branches in another way.
+  std::vector<std::uint32_t> loop;
 };
 
 bool HasPtxas();
