@@ -14,7 +14,7 @@ std::string TableHead();
 std::string TableRow(const StormOutcome& outcome);
 std::string Remarks(const StormOutcome& outcome);
 
-// The figures with goals, as the table of tests/bench/RESULTS.md. Those that miss theirs are bold.
+// The figures with goals, as the table of docs/results.md. Those that miss theirs are bold.
 std::string MarkdownTable(const std::vector<StormOutcome>& outcomes);
 
 // True when the file was written.
