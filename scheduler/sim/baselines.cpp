@@ -98,7 +98,8 @@ void GateFront::Submit(std::size_t number, TimePoint now) {
             .kernel = item.launch.kernel,
             .first_block = item.blocks_done,
             .priority = static_cast<std::uint8_t>(client.is_high ? 1 : 0)};
-  if (!client.is_high && rules_.stops_blocks && !IsCopy(work.kernel) && !work.kernel.is_uncut) {
+  if (!client.is_high && rules_.stops_blocks && !IsCopy(work.kernel) &&
+      !work.kernel.is_nonpreemptible) {
     work.stoppable = true;
     const double block_ns = static_cast<double>(work.kernel.block_time.count()) * rules_.low_cost;
     work.kernel.block_time = Duration(static_cast<Duration::rep>(block_ns));

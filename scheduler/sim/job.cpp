@@ -97,7 +97,7 @@ Result<Job> ReadEven(const std::string& text, std::string_view form, std::string
   const auto blocks = static_cast<std::uint32_t>(kernel_us / block_us * options.multiprocessors);
   const Kernel kernel{.blocks = blocks,
                       .block_time = std::chrono::microseconds(block_us),
-                      .is_uncut = form == "uncut:"};
+                      .is_nonpreemptible = form == "nonpreemptible:"};
   Job job{text, std::vector<Kernel>(kernels, kernel)};
   if (form == "graph:") {
     for (Kernel& node : job.kernels) node.follows_in_graph = true;
@@ -135,7 +135,7 @@ Result<Job> ReadCopy(const std::string& text, std::string_view figures_text, Ker
 Result<Job> ReadPart(const std::string& text, const ProfileOptions& options) {
   const std::string_view form = std::string_view(text).substr(0, text.find(':') + 1);
   const std::string_view figures = std::string_view(text).substr(form.size());
-  if (form == "even:" || form == "uncut:" || form == "graph:")
+  if (form == "even:" || form == "nonpreemptible:" || form == "graph:")
     return ReadEven(text, form, figures, options);
   if (form == "grid:") return ReadGrid(text, figures);
   if (form == "in:") return ReadCopy(text, figures, Kernel::Kind::kCopyToDevice);

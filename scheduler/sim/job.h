@@ -32,7 +32,7 @@ struct Kernel {
   // Key of the production predictor. 0: the time is predicted exactly.
   std::uint64_t cost_key = 0;
   // Machine code has no preemptible form.
-  bool is_uncut = false;
+  bool is_nonpreemptible = false;
   // For a graph's first node: the number of nodes that the client launches as one command.
   // Otherwise 0.
   std::uint32_t graph_nodes = 0;
@@ -69,11 +69,11 @@ Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& opti
 
 // Reads one or more parts, joined with '+', which run one after the other:
 //   even:KERNELS:KERNEL_US:BLOCK_US          equal kernels, whole waves of blocks of that time.
-//   uncut:KERNELS:KERNEL_US:BLOCK_US         the same as machine code, which is non-preemptible.
-//   graph:KERNELS:KERNEL_US:BLOCK_US         the same as nodes of a graph, which is one command.
-//   grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR.
-//   in:US, out:US                            a copy to or from the device of that duration.
-//   anything else                            the path of a profile.
+//   nonpreemptible:KERNELS:KERNEL_US:BLOCK_US         the same as machine code, which is
+//   non-preemptible. graph:KERNELS:KERNEL_US:BLOCK_US         the same as nodes of a graph, which
+//   is one command. grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR. in:US, out:US a copy to
+//   or from the device of that duration. anything else                            the path of a
+//   profile.
 Result<Job> ReadJob(const std::string& text, const ProfileOptions& options);
 
 }  // namespace gpushared::simulation

@@ -36,7 +36,7 @@ LaneFront::Duration LaneFront::Predicted(const Kernel& kernel) const {
 }
 
 bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {
-  return (IsCopy(kernel) || (options_.claims && !kernel.is_uncut)) &&
+  return (IsCopy(kernel) || (options_.claims && !kernel.is_nonpreemptible)) &&
          client.spec.scheduling_class != scheduler::SchedulingClass::kHigh &&
          Predicted(kernel) >= options_.stop_least;
 }

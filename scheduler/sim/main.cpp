@@ -338,7 +338,7 @@ void AddCompare(const command_line::Command& app, Arguments& arguments) {
   command
       .AddOption("--high", arguments.high,
                  "jobs of requests: kernel profiles (CSV), even:KERNELS:KERNEL_US:BLOCK_US, "
-                 "uncut: (the same, as machine code that nobody can stop), "
+                 "nonpreemptible: (the same, as machine code that nobody can stop), "
                  "grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR, copies in:US and out:US, "
                  "or several joined with +")
       .Required();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_BROKER_ADMIN_DESK_H_
-#define GPUSHARED_SERVER_BROKER_ADMIN_DESK_H_
+#ifndef GPUSHARED_SERVER_BROKER_ADMIN_REQUEST_HANDLER_H_
+#define GPUSHARED_SERVER_BROKER_ADMIN_REQUEST_HANDLER_H_
 
 #include <chrono>
 #include <cstddef>
@@ -106,4 +106,4 @@ class AdminRequestHandler {
 
 }  // namespace gpushared::server
 
-#endif  // GPUSHARED_SERVER_BROKER_ADMIN_DESK_H_
+#endif  // GPUSHARED_SERVER_BROKER_ADMIN_REQUEST_HANDLER_H_

@@ -219,15 +219,15 @@ std::string Broker::Occupation() const {
   if (!parked_hellos_.empty()) return "a client that waits for its device";
   if (!parked_whys_.empty()) return "a client that waits for the end of a session";
   if (!request_handler_->IsIdle()) return "an answer to an operator";
-  bool has_keeper = endpoints_->leases() == 0;
+  bool is_retained = endpoints_->leases() == 0;
   for (const DeviceEntry& device : devices_.entries()) {
-    has_keeper = has_keeper || device.HasVoice();
+    is_retained = is_retained || device.HasVoice();
     if (device.IsDrained()) return WhyNotWhileDrained(device);
     // It could not be found yet.
     if (device.state == DeviceEntry::State::kStarting) return "the start of device " + device.id;
     if (device.worker && !device.worker->is_flushed()) return "a message to device " + device.id;
   }
-  return has_keeper ? "" : "leases that no worker keeps";
+  return is_retained ? "" : "leases that no worker retains";
 }
 
 void Broker::AwaitQuiet(std::chrono::steady_clock::time_point deadline) {

@@ -163,7 +163,7 @@ class Reader {
   // Returns false if the key is not one of `known`.
   bool CheckKey(std::string_view kind, std::string_view key, const toml::node& node,
                 std::span<const std::string_view> known);
-  bool ReadPromises(std::string_view kind, const toml::node& node, Allowance& rule);
+  bool ReadLatencyTargets(std::string_view kind, const toml::node& node, Allowance& rule);
 
   const std::string source_;
   Config& config_;
@@ -186,7 +186,7 @@ bool Reader::CheckKey(std::string_view kind, std::string_view key, const toml::n
   return false;
 }
 
-bool Reader::ReadPromises(std::string_view kind, const toml::node& node, Allowance& rule) {
+bool Reader::ReadLatencyTargets(std::string_view kind, const toml::node& node, Allowance& rule) {
   rule.targets = node.value_exact<bool>();
   if (!rule.targets) {
     Fail(node.source(), std::string(kind) + " key targets rejected: allowed is true or false");
@@ -210,7 +210,7 @@ void Reader::ReadAccessEntry(const toml::table& table) {
       continue;
     }
     if (name == "latency_targets") {
-      (void)ReadPromises("access", node, rule);
+      (void)ReadLatencyTargets("access", node, rule);
       continue;
     }
     const std::optional<std::string> text = AsText(node);
@@ -327,7 +327,7 @@ EndpointRule Reader::ReadEndpoint(const toml::table& table) {
     const std::string_view name = key.str();
     if (!CheckKey("endpoint", name, node, kEndpointKeys)) continue;
     if (name == "latency_targets") {
-      (void)ReadPromises("endpoint", node, rule);
+      (void)ReadLatencyTargets("endpoint", node, rule);
       continue;
     }
     has_highest = has_highest || name == "highest_class";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_DEVICE_AWAY_STEPS_H_
-#define GPUSHARED_SERVER_DEVICE_AWAY_STEPS_H_
+#ifndef GPUSHARED_SERVER_DEVICE_NON_RESIDENT_PAGES_H_
+#define GPUSHARED_SERVER_DEVICE_NON_RESIDENT_PAGES_H_
 
 #include <atomic>
 #include <cstddef>
@@ -42,4 +42,4 @@ class NonResidentPages {
 
 }  // namespace gpushared::device
 
-#endif  // GPUSHARED_SERVER_DEVICE_AWAY_STEPS_H_
+#endif  // GPUSHARED_SERVER_DEVICE_NON_RESIDENT_PAGES_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_DEVICE_STEP_MEDIUM_H_
-#define GPUSHARED_SERVER_DEVICE_STEP_MEDIUM_H_
+#ifndef GPUSHARED_SERVER_DEVICE_SWAP_BACKEND_H_
+#define GPUSHARED_SERVER_DEVICE_SWAP_BACKEND_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -55,4 +55,4 @@ class SwapBackend {
 
 }  // namespace gpushared::device
 
-#endif  // GPUSHARED_SERVER_DEVICE_STEP_MEDIUM_H_
+#endif  // GPUSHARED_SERVER_DEVICE_SWAP_BACKEND_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_DEVICE_STEP_STORE_H_
-#define GPUSHARED_SERVER_DEVICE_STEP_STORE_H_
+#ifndef GPUSHARED_SERVER_DEVICE_SWAP_STORE_H_
+#define GPUSHARED_SERVER_DEVICE_SWAP_STORE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -80,4 +80,4 @@ class SwapStore {
 
 }  // namespace gpushared::device
 
-#endif  // GPUSHARED_SERVER_DEVICE_STEP_STORE_H_
+#endif  // GPUSHARED_SERVER_DEVICE_SWAP_STORE_H_

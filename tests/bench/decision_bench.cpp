@@ -35,7 +35,7 @@ constexpr std::uint64_t kGroups = 4;
 constexpr std::uint64_t kQueuedPerClient = 10'000;
 constexpr int kWarmUpTurns = 20'000;
 constexpr int kTurns = 200'000;
-constexpr Duration kPromise = 20ms;
+constexpr Duration kTarget = 20ms;
 constexpr Duration kLaunchBubble = 10us;
 constexpr std::uint64_t kCommandsPerRequest = 16;
 
@@ -59,14 +59,13 @@ struct Timings {
 class Load {
  public:
   Load(const scheduler::PolicyEntry& entry, bool has_targets, bool has_groups)
-      : lane_(entry.make({.low_floor = 0.1}), scheduler::LaneOptions{}),
-        has_promises_(has_targets) {
+      : lane_(entry.make({.low_floor = 0.1}), scheduler::LaneOptions{}), has_targets_(has_targets) {
     lane_.SetLaunchBubble(kLaunchBubble);
     for (std::uint64_t client = 1; client <= kClients; ++client) {
       const auto kind = static_cast<scheduler::SchedulingClass>(client % 3);
       const auto weight = static_cast<std::uint32_t>(1 + client * 13 % 1000);
       scheduler::ClientSpec spec{.scheduling_class = kind, .weight = weight};
-      if (has_promises_) spec.latency_target = kPromise;
+      if (has_targets_) spec.latency_target = kTarget;
       if (has_groups) spec.group = client % kGroups;
       lane_.AddClient(ClientId{client}, spec, now_);
       for (std::uint64_t i = 0; i < kQueuedPerClient; ++i) Enqueue(ClientId{client});
@@ -106,7 +105,7 @@ class Load {
     ++last_command_;
     const Duration predicted = 1us + Duration(last_command_ % 5'000);
     lane_.Enqueue(client, {last_command_, predicted, last_command_ % 4 == 0}, now_);
-    if (has_promises_) GoOnWithRequest(client);
+    if (has_targets_) GoOnWithRequest(client);
   }
 
   void GoOnWithRequest(ClientId client) {
@@ -118,7 +117,7 @@ class Load {
   }
 
   scheduler::DeviceLane lane_;
-  const bool has_promises_;
+  const bool has_targets_;
   std::array<std::uint64_t, kClients + 1> commands_{};  // By client, enqueued so far.
   InFlightRing in_flight_;
   TimePoint now_{};

@@ -30,7 +30,7 @@ class Overlapping : public ::testing::Test {
   }
   Duration GetLatency(std::uint64_t request) { return timeline_.Latency(request).value_or(1h); }
   std::uint64_t Post() { return timeline_.PostRequest(client_, {.time = 1ms}, 4); }
-  std::uint64_t GivenUp() { return timeline_.lane().targets().abandoned[1]; }
+  std::uint64_t Abandoned() { return timeline_.lane().targets().abandoned[1]; }
 
   PolicyTimeline timeline_{Deadline()};
   const ClientId client_ = timeline_.AddClient(Promised(10ms, SchedulingClass::kNormal));
@@ -45,7 +45,7 @@ TEST_F(Overlapping, EachRequestIsDueByItself) {
   AddHigh();
   timeline_.RunFor(50ms);
   for (const auto each : requests) EXPECT_LE(GetLatency(each), 10ms);
-  EXPECT_EQ(GivenUp(), 0u);
+  EXPECT_EQ(Abandoned(), 0u);
 }
 
 TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
@@ -53,7 +53,7 @@ TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
   std::vector<std::uint64_t> requests;
   for (int i = 0; i < 3; ++i) requests.push_back(Post());
   timeline_.RunFor(5ms);
-  EXPECT_EQ(GivenUp(), 1u);
+  EXPECT_EQ(Abandoned(), 1u);
   EXPECT_TRUE(timeline_.lane().targets().is_overloaded);
   timeline_.RunFor(4ms);
   EXPECT_LE(GetLatency(requests[0]), 10ms);
@@ -63,7 +63,7 @@ TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
   const auto next = timeline_.PostRequest(client_, {.time = 1ms}, 1);
   timeline_.RunFor(20ms);
   EXPECT_LE(GetLatency(next), 10ms);
-  EXPECT_EQ(GivenUp(), 1u);
+  EXPECT_EQ(Abandoned(), 1u);
   EXPECT_FALSE(timeline_.lane().targets().is_overloaded);
 }
 
@@ -78,17 +78,17 @@ TEST_F(Overlapping, WhatTheNextRequestHasBroughtIsNoNeedOfTheFirst) {
   // Among equal requests the last one is abandoned.
   EXPECT_LE(GetLatency(rivals), 9ms);
   EXPECT_LE(GetLatency(first), 10ms);
-  EXPECT_EQ(GivenUp(), 1u);
+  EXPECT_EQ(Abandoned(), 1u);
 }
 
 TEST_F(Overlapping, EachRequestThatIsGivenUpCounts) {
   AddHigh();
   for (int i = 0; i < 6; ++i) Post();
   timeline_.RunFor(1ms);
-  EXPECT_EQ(GivenUp(), 4u);
+  EXPECT_EQ(Abandoned(), 4u);
   Post();
   timeline_.RunFor(1ms);
-  EXPECT_EQ(GivenUp(), 5u);
+  EXPECT_EQ(Abandoned(), 5u);
 }
 
 TEST_F(Overlapping, OneThatNeverEndsLeavesTheNextOnesTheirPromise) {
@@ -110,7 +110,7 @@ TEST_F(Overlapping, AnotherPromiseIsNoneThatWasGivenUp) {
   AddHigh();
   const auto request = timeline_.PostRequest(client_, {.time = 1ms}, 20);
   timeline_.RunFor(15ms);
-  EXPECT_EQ(GivenUp(), 1u);
+  EXPECT_EQ(Abandoned(), 1u);
   EXPECT_EQ(timeline_.Latency(request), std::nullopt);
   timeline_.lane().ChangeClient(client_, Promised(100ms, SchedulingClass::kNormal),
                                 timeline_.now());

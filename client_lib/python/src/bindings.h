@@ -2,8 +2,8 @@
 // gpushared._core: the C++ client library, call by call. Only the Python files of the package call
 // it, and they build the user interface on it, so it checks only what could harm the process.
 
-#ifndef GPUSHARED_CLIENT_LIB_PYTHON_BINDINGS_H_
-#define GPUSHARED_CLIENT_LIB_PYTHON_BINDINGS_H_
+#ifndef GPUSHARED_CLIENT_LIB_PYTHON_SRC_BINDINGS_H_
+#define GPUSHARED_CLIENT_LIB_PYTHON_SRC_BINDINGS_H_
 
 #include <nanobind/nanobind.h>
 
@@ -17,4 +17,4 @@ void BindClient(nanobind::module_& module);
 
 }  // namespace gpushared::python
 
-#endif  // GPUSHARED_CLIENT_LIB_PYTHON_BINDINGS_H_
+#endif  // GPUSHARED_CLIENT_LIB_PYTHON_SRC_BINDINGS_H_

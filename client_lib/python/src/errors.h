@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversion of a Status to a Python exception.
 
-#ifndef GPUSHARED_CLIENT_LIB_PYTHON_ERRORS_H_
-#define GPUSHARED_CLIENT_LIB_PYTHON_ERRORS_H_
+#ifndef GPUSHARED_CLIENT_LIB_PYTHON_SRC_ERRORS_H_
+#define GPUSHARED_CLIENT_LIB_PYTHON_SRC_ERRORS_H_
 
 #include <nanobind/nanobind.h>
 
@@ -44,4 +44,4 @@ void TranslateFailures();
 
 }  // namespace gpushared::python
 
-#endif  // GPUSHARED_CLIENT_LIB_PYTHON_ERRORS_H_
+#endif  // GPUSHARED_CLIENT_LIB_PYTHON_SRC_ERRORS_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_CLIENT_LIB_PYTHON_HOST_VIEW_H_
-#define GPUSHARED_CLIENT_LIB_PYTHON_HOST_VIEW_H_
+#ifndef GPUSHARED_CLIENT_LIB_PYTHON_SRC_HOST_VIEW_H_
+#define GPUSHARED_CLIENT_LIB_PYTHON_SRC_HOST_VIEW_H_
 
 #include <nanobind/nanobind.h>
 
@@ -33,4 +33,4 @@ class HostView {
 
 }  // namespace gpushared::python
 
-#endif  // GPUSHARED_CLIENT_LIB_PYTHON_HOST_VIEW_H_
+#endif  // GPUSHARED_CLIENT_LIB_PYTHON_SRC_HOST_VIEW_H_

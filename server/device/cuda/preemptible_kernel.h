@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_DEVICE_CUDA_CLAIMED_KERNEL_H_
-#define GPUSHARED_SERVER_DEVICE_CUDA_CLAIMED_KERNEL_H_
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_PREEMPTIBLE_KERNEL_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_PREEMPTIBLE_KERNEL_H_
 
 #include <array>
 #include <cstddef>
@@ -64,4 +64,4 @@ struct PreemptibleKernel {
 
 }  // namespace gpushared::device::cuda
 
-#endif  // GPUSHARED_SERVER_DEVICE_CUDA_CLAIMED_KERNEL_H_
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_PREEMPTIBLE_KERNEL_H_

@@ -157,13 +157,13 @@ void ModuleLoader::MakeWayFor(const Job& job) {
   for (const auto& [number, running] : running_) {
     if (running->entry.lane != job.entry.lane) continue;
     ++at_work;
-    if (running->gives_way) return;  // For another one that waits; it is short until then.
+    if (running->yields) return;  // For another one that waits; it is short until then.
     if (least_urgent == nullptr || running->entry.rank > least_urgent->entry.rank) {
       least_urgent = running;
     }
   }
   if (at_work < GetReaders(job.entry.lane) || least_urgent->entry.rank <= job.entry.rank) return;
-  least_urgent->gives_way = true;
+  least_urgent->yields = true;
   Abandon(*least_urgent);
 }
 
@@ -257,11 +257,11 @@ PreparedCache::Key ModuleLoader::GetKey(const Job& job) {
 void ModuleLoader::Settle(std::unique_ptr<Job> job, JobOutcome outcome) {
   const bool has_limit = outcome.end == End::kTime || outcome.end == End::kMemory;
   const bool tries_again = (job->entry.lane != Lane::kLong && has_limit) ||
-                           (outcome.end == End::kAbandoned && job->gives_way);
+                           (outcome.end == End::kAbandoned && job->yields);
   if (tries_again && !job->is_cancelled && !is_ending_) {
     std::uint64_t count = 0;
     (void)::eventfd_read(job->abandoned.get(), &count);
-    const bool gave_way = std::exchange(job->gives_way, false) && outcome.end == End::kAbandoned;
+    const bool gave_way = std::exchange(job->yields, false) && outcome.end == End::kAbandoned;
     if (!gave_way) job->entry.lane = NextLane(*job);
     queue_.Add(job->entry);
     MakeWayFor(*job);

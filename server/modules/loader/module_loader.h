@@ -96,7 +96,7 @@ class ModuleLoader : public ModuleReader {
     std::shared_ptr<const device::PreparedModule> module;  // Not changed since it was read.
     // Of a running job; protected by mutex_.
     bool is_cancelled = false;
-    bool gives_way = false;
+    bool yields = false;
     ipc::UniqueFd abandoned;  // An eventfd.
   };
 

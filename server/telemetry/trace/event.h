@@ -155,8 +155,8 @@ constexpr std::uint64_t GraphKey(std::uint64_t session, std::uint64_t graph, std
 // "copy to device"; "kernel" for launches, "graph" for several nodes of one.
 std::string_view WorkText(Work work);
 
-// Why work was stopped, or was not: for a column of a table (empty where nothing was uncut), beside
-// a slice, and behind "it ".
+// Why work was stopped, or was not: for a column of a table (empty where nothing was
+// nonpreemptible), beside a slice, and behind "it ".
 struct CutText {
   std::string_view in_column, in_slice, in_sentence;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_WORKER_CONTROL_HOME_POST_H_
-#define GPUSHARED_SERVER_WORKER_CONTROL_HOME_POST_H_
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_HOME_EXECUTOR_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_HOME_EXECUTOR_H_
 
 #include <memory>
 #include <utility>
@@ -43,4 +43,4 @@ class HomeExecutor {
 
 }  // namespace gpushared::server
 
-#endif  // GPUSHARED_SERVER_WORKER_CONTROL_HOME_POST_H_
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_HOME_EXECUTOR_H_

@@ -83,9 +83,9 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   if (!count.nonpreemptible_kernel.empty()) {
     row["nonpreemptible_kernel"] = count.nonpreemptible_kernel;
     row["nonpreemptible_why"] =
-        trace::GetText(count.uncut_cut).in_column;  // `explain` has the full message.
+        trace::GetText(count.nonpreemptible_cut).in_column;  // `explain` has the full message.
     row["nonpreemptible_longest_us"] =
-        Microseconds(static_cast<std::uint64_t>(count.uncut_longest.count()));
+        Microseconds(static_cast<std::uint64_t>(count.nonpreemptible_longest.count()));
   }
   row["commands_pending"] = client.commands_pending;
   row["commands_in_flight"] = client.commands_in_flight;

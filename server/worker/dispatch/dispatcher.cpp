@@ -223,7 +223,7 @@ void Dispatcher::RejectBeyondDevice(ClientState& client, std::uint32_t stream,
 }
 
 void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
-  while (!client.streams.is_within_guarantee() || client.streams.MarkUncut()) {
+  while (!client.streams.is_within_guarantee() || client.streams.MarkNonpreemptible()) {
     const std::uint32_t stream = client.streams.TakeToSettle();
     while (client.streams[stream].front != kNoSlot &&
            SettleFront(client, stream, now) == FrontOutcome::kRetired) {

@@ -54,7 +54,7 @@ class KernelLimiter {
   KernelsEnded TakeEnded() { return std::exchange(ended_, {}); }
   bool has_ended() const { return ended_.count > 0; }
   // Whether a further report that this kernel is non-preemptible would be ignored.
-  bool HasNotedUncut(const CommandSlot& command) const {
+  bool HasRecordedNonpreemptible(const CommandSlot& command) const {
     return kernels_noted_.size() >= kKernelsNotedMax ||
            kernels_noted_.contains(~command.cost_kernel);
   }

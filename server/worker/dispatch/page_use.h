@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_WORKER_DISPATCH_STEP_USE_H_
-#define GPUSHARED_SERVER_WORKER_DISPATCH_STEP_USE_H_
+#ifndef GPUSHARED_SERVER_WORKER_DISPATCH_PAGE_USE_H_
+#define GPUSHARED_SERVER_WORKER_DISPATCH_PAGE_USE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -75,4 +75,4 @@ class PageUse {
 
 }  // namespace gpushared::server
 
-#endif  // GPUSHARED_SERVER_WORKER_DISPATCH_STEP_USE_H_
+#endif  // GPUSHARED_SERVER_WORKER_DISPATCH_PAGE_USE_H_

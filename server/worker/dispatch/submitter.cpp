@@ -57,7 +57,7 @@ void Submitter::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePo
   if (has_forms_ && command.kind == CommandKind::kLaunch && !has_begun) {
     command.has_slow_form = !is_stoppable && IsToGiveWay(client, command, predicted) &&
                             costs_.GetForms(command).is_stoppable_slow();
-    if (command.has_slow_form && !limiter_.HasNotedUncut(command)) [[unlikely]]
+    if (command.has_slow_form && !limiter_.HasRecordedNonpreemptible(command)) [[unlikely]]
       RecordSlowForm(client, command);
     if (is_stoppable) {
       command.runs_stoppable_form = true;
@@ -498,11 +498,11 @@ void Submitter::RecordNonpreemptible(ClientState& client, const CommandSlot& com
   }
   const scheduler::Duration beside = stay.ended - std::max(stay.started, high_since_);
   ClientCounters& count = client.counters;
-  count.uncut += std::max(beside, scheduler::Duration::zero());
+  count.nonpreemptible += std::max(beside, scheduler::Duration::zero());
   const auto* const launch = std::get_if<device::LaunchWork>(&command.work);
-  if (launch == nullptr || beside <= count.uncut_longest) return;
-  count.uncut_longest = beside;
-  count.uncut_cut = stay.cut;
+  if (launch == nullptr || beside <= count.nonpreemptible_longest) return;
+  count.nonpreemptible_longest = beside;
+  count.nonpreemptible_cut = stay.cut;
   count.nonpreemptible_kernel = device::ShownName(launch->module->kernels()[launch->kernel].name);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_WORKER_DISPATCH_OFFERS_H_
-#define GPUSHARED_SERVER_WORKER_DISPATCH_OFFERS_H_
+#ifndef GPUSHARED_SERVER_WORKER_DISPATCH_SUBMITTER_H_
+#define GPUSHARED_SERVER_WORKER_DISPATCH_SUBMITTER_H_
 
 #include <array>
 #include <chrono>
@@ -178,4 +178,4 @@ class Submitter {
 
 }  // namespace gpushared::server
 
-#endif  // GPUSHARED_SERVER_WORKER_DISPATCH_OFFERS_H_
+#endif  // GPUSHARED_SERVER_WORKER_DISPATCH_SUBMITTER_H_

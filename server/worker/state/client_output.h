@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_WORKER_STATE_CLIENT_OUTLET_H_
-#define GPUSHARED_SERVER_WORKER_STATE_CLIENT_OUTLET_H_
+#ifndef GPUSHARED_SERVER_WORKER_STATE_CLIENT_OUTPUT_H_
+#define GPUSHARED_SERVER_WORKER_STATE_CLIENT_OUTPUT_H_
 
 #include <algorithm>
 #include <array>
@@ -100,4 +100,4 @@ class ClientOutput {
 
 }  // namespace gpushared::server
 
-#endif  // GPUSHARED_SERVER_WORKER_STATE_CLIENT_OUTLET_H_
+#endif  // GPUSHARED_SERVER_WORKER_STATE_CLIENT_OUTPUT_H_

@@ -27,9 +27,9 @@ std::uint32_t ClientStreams::PopFront(std::uint32_t stream) {
 bool ClientStreams::Cut(std::uint32_t slot) {
   CommandSlot& whole = slab_[slot];
   if (!slab_.has_free()) {
-    std::uint32_t& uncut = streams_[whole.stream].uncut;
-    if (uncut == kNoSlot) ++uncut_;
-    uncut = slot;
+    std::uint32_t& nonpreemptible = streams_[whole.stream].nonpreemptible;
+    if (nonpreemptible == kNoSlot) ++nonpreemptible_;
+    nonpreemptible = slot;
     return false;
   }
   const std::uint32_t behind = slab_.Cut(slot);
@@ -50,13 +50,13 @@ bool ClientStreams::Cut(std::uint32_t slot) {
   return true;
 }
 
-bool ClientStreams::MarkNextUncut() {
+bool ClientStreams::MarkNextNonpreemptible() {
   do {
-    uncut_marked_ = (uncut_marked_ + 1) % ipc::kStreamsMax;
-  } while (streams_[uncut_marked_].uncut == kNoSlot);
-  streams_[uncut_marked_].uncut = kNoSlot;
-  --uncut_;
-  MarkToSettle(uncut_marked_);
+    nonpreemptible_marked_ = (nonpreemptible_marked_ + 1) % ipc::kStreamsMax;
+  } while (streams_[nonpreemptible_marked_].nonpreemptible == kNoSlot);
+  streams_[nonpreemptible_marked_].nonpreemptible = kNoSlot;
+  --nonpreemptible_;
+  MarkToSettle(nonpreemptible_marked_);
   return true;
 }
 

@@ -38,10 +38,10 @@ struct ClientCounters {
   // Charged for commands without a result: preempted before any unit was done, or failed.
   scheduler::Duration wasted{};
   // Time for which non-preemptible commands occupied the device while the high class had work.
-  scheduler::Duration uncut{};
-  scheduler::Duration uncut_longest{};            // Longest such time of one command.
-  std::string nonpreemptible_kernel;              // The kernel of that command.
-  trace::Cut uncut_cut = trace::Cut::kRanAsItIs;  // Why it was not preempted.
+  scheduler::Duration nonpreemptible{};
+  scheduler::Duration nonpreemptible_longest{};            // Longest such time of one command.
+  std::string nonpreemptible_kernel;                       // The kernel of that command.
+  trace::Cut nonpreemptible_cut = trace::Cut::kRanAsItIs;  // Why it was not preempted.
   // Times a command was charged more than a time slice while other clients were connected.
   std::uint64_t event_overruns = 0;
   // Requests that the client marked or, for a client with a latency target that marks none, its
@@ -67,7 +67,7 @@ inline constexpr Figure<ClientCounters> kClientFigures[] = {
     {&ClientCounters::stops, "stops"},
     {&ClientCounters::stop_time, "stop_time_s"},
     {&ClientCounters::wasted, "wasted_s"},
-    {&ClientCounters::uncut, "nonpreemptible_s"},
+    {&ClientCounters::nonpreemptible, "nonpreemptible_s"},
     {&ClientCounters::event_overruns, "event_overruns"},
 };
 

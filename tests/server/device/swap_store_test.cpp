@@ -76,7 +76,7 @@ class Steps {
   std::byte* first_ = nullptr;
 };
 
-class StepStoreIn : public ::testing::TestWithParam<const char*> {
+class SwapStoreIn : public ::testing::TestWithParam<const char*> {
  protected:
   std::shared_ptr<SwapStore> Store(std::uint64_t steps) const {
     const bool is_file = std::string(GetParam()) == "AFile";
@@ -89,7 +89,7 @@ class StepStoreIn : public ::testing::TestWithParam<const char*> {
   const gpushared::testing::ScratchDirectory directory_;
 };
 
-TEST_P(StepStoreIn, HasAsMuchRoomAsItWasGivenAndNotAStepMore) {
+TEST_P(SwapStoreIn, HasAsMuchRoomAsItWasGivenAndNotAStepMore) {
   const auto store = Store(4);
   ASSERT_TRUE(store->Reserve(3 * kMapPageBytes).ok());
   const Status rejected = store->Reserve(2 * kMapPageBytes);
@@ -105,7 +105,7 @@ TEST_P(StepStoreIn, HasAsMuchRoomAsItWasGivenAndNotAStepMore) {
   EXPECT_FALSE(store->Reserve(kMapPageBytes).ok());
 }
 
-TEST_P(StepStoreIn, ATakenStepHasNoMemoryAndReadsAsZerosAndComesBackWhole) {
+TEST_P(SwapStoreIn, ATakenStepHasNoMemoryAndReadsAsZerosAndComesBackWhole) {
   const auto store = Store(2);
   ASSERT_TRUE(store->Reserve(2 * kMapPageBytes).ok());
   const Steps steps(1);
@@ -122,7 +122,7 @@ TEST_P(StepStoreIn, ATakenStepHasNoMemoryAndReadsAsZerosAndComesBackWhole) {
   EXPECT_EQ(store->medium().populated_bytes(), 0U) << "bytes are left in the store";
 }
 
-TEST_P(StepStoreIn, AStepThatWasNeverWrittenComesBackEmptyWhateverItsSlotHeldBefore) {
+TEST_P(SwapStoreIn, AStepThatWasNeverWrittenComesBackEmptyWhateverItsSlotHeldBefore) {
   const auto store = Store(1);
   ASSERT_TRUE(store->Reserve(kMapPageBytes).ok());
   const Steps steps(2);
@@ -134,7 +134,7 @@ TEST_P(StepStoreIn, AStepThatWasNeverWrittenComesBackEmptyWhateverItsSlotHeldBef
   EXPECT_TRUE(steps.IsFullOf(0, 7));
 }
 
-TEST_P(StepStoreIn, AFreeSlotIsEmptyHoweverItBecameFree) {
+TEST_P(SwapStoreIn, AFreeSlotIsEmptyHoweverItBecameFree) {
   const auto store = Store(1);
   ASSERT_TRUE(store->Reserve(kMapPageBytes).ok());
   const std::vector<std::byte> secret(kMapPageBytes, std::byte{0x5a});
@@ -160,7 +160,7 @@ TEST_P(StepStoreIn, AFreeSlotIsEmptyHoweverItBecameFree) {
 }
 
 // Each step has a number of its own, so a slot that is freed for another one shows.
-TEST_P(StepStoreIn, EachStepComesBackAsItWasInWhateverOrder) {
+TEST_P(SwapStoreIn, EachStepComesBackAsItWasInWhateverOrder) {
   constexpr std::size_t kSteps = 6;
   const auto store = Store(kSteps);
   ASSERT_TRUE(store->Reserve(kSteps * kMapPageBytes).ok());
@@ -188,7 +188,7 @@ TEST_P(StepStoreIn, EachStepComesBackAsItWasInWhateverOrder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Media, StepStoreIn, ::testing::Values("Memory", "AFile"),
+INSTANTIATE_TEST_SUITE_P(Media, SwapStoreIn, ::testing::Values("Memory", "AFile"),
                          [](const auto& medium) { return std::string(medium.param); });
 
 // ---- in memory
@@ -200,7 +200,7 @@ std::size_t Mappings() {
   return count;
 }
 
-TEST(StepStoreInMemory, MovesLeaveNoMappingsBehind) {
+TEST(SwapStoreInMemory, MovesLeaveNoMappingsBehind) {
   constexpr std::size_t kSteps = 8;
   const auto store = SwapStore::Create({.bytes = kSteps * kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(kSteps * kMapPageBytes).ok());
@@ -239,7 +239,7 @@ void WherePagesDoNotMove(const std::function<void()>& act) {
   }).join();
 }
 
-TEST(StepStoreInMemory, WherePagesDoNotMoveTheirBytesAreCopied) {
+TEST(SwapStoreInMemory, WherePagesDoNotMoveTheirBytesAreCopied) {
   const auto store = SwapStore::Create({.bytes = 2 * kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(2 * kMapPageBytes).ok());
   const Steps steps(2);
@@ -258,7 +258,7 @@ TEST(StepStoreInMemory, WherePagesDoNotMoveTheirBytesAreCopied) {
 }
 
 // Pages of the store would bring its mapping to the client, and bytes that stay are somebody's.
-TEST(StepStoreInMemory, BytesThatWereCopiedThereAreCopiedBackAndNothingIsLeftOfThem) {
+TEST(SwapStoreInMemory, BytesThatWereCopiedThereAreCopiedBackAndNothingIsLeftOfThem) {
   const auto store = SwapStore::Create({.bytes = kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(kMapPageBytes).ok());
   const Steps steps(1);
@@ -274,7 +274,7 @@ TEST(StepStoreInMemory, BytesThatWereCopiedThereAreCopiedBackAndNothingIsLeftOfT
   EXPECT_EQ(read, std::vector<std::byte>(kMapPageBytes));
 }
 
-TEST(StepStoreInMemory, AWrittenSlotKeepsItsPagesAsZerosWhileAnythingIsReserved) {
+TEST(SwapStoreInMemory, AWrittenSlotKeepsItsPagesAsZerosWhileAnythingIsReserved) {
   const auto store = SwapStore::Create({.bytes = 2 * kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(2 * kMapPageBytes).ok());
   const std::vector<std::byte> secret(kMapPageBytes, std::byte{0x5a});
@@ -303,7 +303,7 @@ TEST(StepStoreInMemory, AWrittenSlotKeepsItsPagesAsZerosWhileAnythingIsReserved)
   EXPECT_EQ(store->medium().populated_bytes(), 0U) << "they go with the last reservation";
 }
 
-TEST(StepStoreInMemory, IsInNoCoreDumpAndInNoChild) {
+TEST(SwapStoreInMemory, IsInNoCoreDumpAndInNoChild) {
   const auto store = SwapStore::Create({.bytes = 64 * kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(kMapPageBytes).ok());
   const Steps steps(1);
@@ -326,7 +326,7 @@ TEST(StepStoreInMemory, IsInNoCoreDumpAndInNoChild) {
 
 // ---- in a file
 
-TEST(StepStoreInAFile, HasNoNameAndIsItsOwnersAloneAndHasItsBlocksAhead) {
+TEST(SwapStoreInAFile, HasNoNameAndIsItsOwnersAloneAndHasItsBlocksAhead) {
   const gpushared::testing::ScratchDirectory directory;
   const auto store =
       SwapStore::Create({.bytes = 8 * kMapPageBytes, .directory = directory.path()}).value();
@@ -344,7 +344,7 @@ TEST(StepStoreInAFile, HasNoNameAndIsItsOwnersAloneAndHasItsBlocksAhead) {
   EXPECT_EQ(store->medium().populated_bytes(), 0U);
 }
 
-TEST(StepStoreInAFile, IsRejectedWhereNoneCanBeMade) {
+TEST(SwapStoreInAFile, IsRejectedWhereNoneCanBeMade) {
   const Status rejected = SwapStore::Create({.bytes = 1 << 30, .directory = "/proc"}).status();
   EXPECT_THAT(rejected.message(), ::testing::HasSubstr("'/proc'"));
 }

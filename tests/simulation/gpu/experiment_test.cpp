@@ -86,7 +86,8 @@ TEST(Jobs, AnEvenOneIsWrittenOnTheCommandLine) {
                            "even:99999:100:50", "even:1:100000000:100000"})
     EXPECT_THAT(ReadJob(text, {}).status().message(), HasSubstr("even:KERNELS")) << text;
   EXPECT_THAT(ReadJob("/no/file", {}).status().message(), HasSubstr("/no/file"));
-  EXPECT_THAT(ReadJob("uncut:1:2", {}).status().message(), HasSubstr("uncut:KERNELS"));
+  EXPECT_THAT(ReadJob("nonpreemptible:1:2", {}).status().message(),
+              HasSubstr("nonpreemptible:KERNELS"));
 }
 
 TEST(Jobs, AGraphIsWrittenLikeItsKernels) {
@@ -126,7 +127,7 @@ TEST(Jobs, WhatIsUncutIsNotStoppedForARequest) {
   std::array<double, 2> added_ms{};
   for (std::size_t i = 0; i < added_ms.size(); ++i) {
     const Result<Job> high = ReadJob("even:10:50:10", {});
-    const Result<Job> low = ReadJob(i == 0 ? "even:20:10000:20" : "uncut:20:10000:20", {});
+    const Result<Job> low = ReadJob(i == 0 ? "even:20:10000:20" : "nonpreemptible:20:10000:20", {});
     ASSERT_TRUE(high.ok() && low.ok());
     CellOptions cell;
     cell.high = *high;

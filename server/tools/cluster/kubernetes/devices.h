@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a node offers to Kubernetes, by what its server says. Pure: no kubelet, no server.
 
-#ifndef GPUSHARED_SERVER_TOOLS_CLUSTER_KUBERNETES_OFFERS_H_
-#define GPUSHARED_SERVER_TOOLS_CLUSTER_KUBERNETES_OFFERS_H_
+#ifndef GPUSHARED_SERVER_TOOLS_CLUSTER_KUBERNETES_DEVICES_H_
+#define GPUSHARED_SERVER_TOOLS_CLUSTER_KUBERNETES_DEVICES_H_
 
 #include <cstddef>
 #include <map>
@@ -83,4 +83,4 @@ std::vector<std::string> GetPreferred(const Offer& offer, std::span<const std::s
 
 }  // namespace gpushared::kubernetes
 
-#endif  // GPUSHARED_SERVER_TOOLS_CLUSTER_KUBERNETES_OFFERS_H_
+#endif  // GPUSHARED_SERVER_TOOLS_CLUSTER_KUBERNETES_DEVICES_H_

@@ -440,11 +440,11 @@ TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
     waiting.push_back(stream);
   }
   EXPECT_EQ(waiting.size(), kStreams - CommandSlab::kPartsMax);
-  EXPECT_FALSE(streams.MarkUncut()) << "there is no slot";
+  EXPECT_FALSE(streams.MarkNonpreemptible()) << "there is no slot";
 
   streams.slab().Free(streams.PopFront(0));
   std::vector<std::uint32_t> woken;
-  while (streams.MarkUncut()) {
+  while (streams.MarkNonpreemptible()) {
     woken.push_back(streams.TakeToSettle());
     EXPECT_TRUE(streams.is_within_guarantee()) << "one at a time";
     EXPECT_FALSE(streams.AwaitsSlot(commands[woken.back()]));
@@ -455,10 +455,10 @@ TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
   for (const std::uint32_t stream : {40u, 50u, 60u})
     EXPECT_EQ(streams.Cut(commands[stream]), stream == 40);
   streams.slab().Free(streams.PopFront(1));
-  ASSERT_TRUE(streams.MarkUncut());
+  ASSERT_TRUE(streams.MarkNonpreemptible());
   EXPECT_EQ(streams.TakeToSettle(), 50u);
   EXPECT_TRUE(streams.Cut(commands[50]));
-  EXPECT_FALSE(streams.MarkUncut());
+  EXPECT_FALSE(streams.MarkNonpreemptible());
   EXPECT_TRUE(streams.AwaitsSlot(commands[60]));
 }
 
