@@ -91,20 +91,20 @@ TEST(TraceFile, ADeviceItsClientsAndTheirStreamsHaveALineEach) {
   const std::size_t device = picture.AddDevice("cpu:0", "some device");
   picture.writer().NameClient(7, 4121, "serve \"<b>\" \\");
   picture.writer().NameKernel(trace::KernelKey(1, 0), "gemm");
-  picture.writer().Write(trace::Departure{.session = 7,
-                                          .kernel = trace::KernelKey(1, 0),
-                                          .request = 812,
-                                          .cut = trace::Cut::kStopped,
-                                          .stream = 3,
-                                          .is_part = true,
-                                          .queued = At(995us),
-                                          .submitted = At(1000us),
-                                          .started = At(1001us),
-                                          .ended = At(2000us),
-                                          .left_at = At(2002us + 3ns),
-                                          .stop_asked = At(1900us),
-                                          .charged = 1002us + 3ns,
-                                          .left = {.queued = 4}});
+  picture.writer().Write({.session = 7,
+                          .submitted = At(1000us),
+                          .started = At(1001us),
+                          .ended = At(2002us + 3ns),
+                          .charged = 1002us + 3ns,
+                          .stop_asked = At(1900us),
+                          .cut = trace::Cut::kStopped,
+                          .was_stopped = true},
+                         {.kernel = trace::KernelKey(1, 0),
+                          .request = 812,
+                          .stream = 3,
+                          .queued = At(995us),
+                          .ended = At(2000us),
+                          .left = {.queued = 4}});
   picture.writer().Write(trace::Request{.session = 7,
                                         .number = 812,
                                         .row = 1,
@@ -157,10 +157,9 @@ TEST(TraceFile, SlicesOfALineDoNotOverlap) {
   Picture picture;
   const std::size_t device = picture.AddDevice("cpu:0", "");
   for (int i = 0; i < 3; ++i) {
-    picture.writer().Write(trace::Departure{.session = 7,
-                                            .started = At(i * 10us),
-                                            .ended = At(i * 10us + 15us),
-                                            .left_at = At(i * 10us + 15us)});
+    const scheduler::TimePoint ended = At(i * 10us + 15us);
+    picture.writer().Write({.session = 7, .started = At(i * 10us), .ended = ended},
+                           {.ended = ended});
   }
   picture.Poll(device);
   std::map<std::uint64_t, double> until;  // By line.
@@ -175,9 +174,9 @@ TEST(TraceFile, SlicesOfALineDoNotOverlap) {
 TEST(TraceFile, ClientsOfTwoDevicesAreKeptApart) {
   Picture picture;
   const std::size_t first = picture.AddDevice("gpu:0", ""), second = picture.AddDevice("gpu:1", "");
-  picture.writer().Write(trace::Departure{.session = 7});
+  picture.writer().Write({.session = 7}, {});
   picture.Poll(first);
-  picture.writer().Write(trace::Departure{.session = 7});
+  picture.writer().Write({.session = 7}, {});
   picture.Poll(second);
   EXPECT_THAT(Shown(picture.Finish()),
               ElementsAre("gpu:0 / gpu:0", "? (client 7, gpu:0) / stream 0", "gpu:1 / gpu:1",

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -44,10 +45,12 @@ struct Pair {
   Reader::Progress progress;
 };
 
+using Left = std::pair<ExecutionRecord, Departure>;
+
 // The slices that a reader makes of departures, where it began before them.
-std::vector<Slice> GetSlices(const std::vector<Departure>& departures) {
+std::vector<Slice> GetSlices(const std::vector<Left>& departures) {
   Pair trace;
-  for (const Departure& departure : departures) trace.writer->Write(departure);
+  for (const auto& [record, departure] : departures) trace.writer->Write(record, departure);
   std::vector<Slice> slices;
   for (const Event& event : trace.Poll()) slices.push_back(std::get<Slice>(event));
   EXPECT_EQ(slices.size(), departures.size());
@@ -56,24 +59,24 @@ std::vector<Slice> GetSlices(const std::vector<Departure>& departures) {
 
 TEST(Trace, EventsComeBackAsTheyWereWritten) {
   Pair trace;
-  trace.writer->Write(Departure{.session = 0x7'0000'0007,
-                                .kernel = KernelKey(1 << 20, 4),
-                                .request = 0x5'0000'0812,
-                                .shape = 0xabc,
-                                .work = Work::kCopyToHost,
-                                .cut = Cut::kStopped,
-                                .of_class = scheduler::SchedulingClass::kLow,
-                                .stream = 255,
-                                .is_part = true,
-                                .queued = At(9s + 1ns),
-                                .submitted = At(10s),
-                                .started = At(10s + 2ns),
-                                .ended = At(10s + 14ns),
-                                .left_at = At(10s + 20ns),
-                                .stop_asked = At(10s + 13ns),
-                                .charged = 14ns,
-                                .uncharged = 3ns,
-                                .left = {.queued = 5, .on_device = 2}});
+  trace.writer->Write({.session = 0x7'0000'0007,
+                       .submitted = At(10s),
+                       .started = At(10s + 2ns),
+                       .ended = At(10s + 20ns),
+                       .charged = 14ns,
+                       .stop_asked = At(10s + 13ns),
+                       .work = Work::kCopyToHost,
+                       .cut = Cut::kStopped,
+                       .was_stopped = true},
+                      {.kernel = KernelKey(1 << 20, 4),
+                       .request = 0x5'0000'0812,
+                       .shape = 0xabc,
+                       .of_class = scheduler::SchedulingClass::kLow,
+                       .stream = 255,
+                       .queued = At(9s + 1ns),
+                       .ended = At(10s + 14ns),
+                       .uncharged = 3ns,
+                       .left = {.queued = 5, .on_device = 2}});
   trace.writer->Write(Request{.session = 0x7'0000'0007,
                               .number = 0x5'0000'0812,
                               .of_class = scheduler::SchedulingClass::kHigh,
@@ -125,14 +128,15 @@ TEST(Trace, EventsComeBackAsTheyWereWritten) {
 
 // A worker writes times as it has them, each with 32 bits.
 TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
-  const auto back = [](const Departure& departure) { return GetSlices({departure})[0]; };
+  const auto back = [](const ExecutionRecord& record, const Departure& departure) {
+    return GetSlices({{record, departure}})[0];
+  };
   for (const auto left_at : {At(4'294'967'296ns), At(4'294'967'297ns), At(23h + 7ns)}) {
-    const Slice exact = back({.queued = left_at - 2'147'483'647ns,
-                              .submitted = left_at - 2s,
+    const Slice exact = back({.submitted = left_at - 2s,
                               .started = left_at - 1s,
-                              .ended = left_at - 1ns,
-                              .left_at = left_at,
-                              .charged = 1'999'999'999ns});
+                              .ended = left_at,
+                              .charged = 1'999'999'999ns},
+                             {.queued = left_at - 2'147'483'647ns, .ended = left_at - 1ns});
     EXPECT_EQ(exact.waited, 147'483'647ns);
     EXPECT_EQ(exact.submitted, left_at - 2s);
     EXPECT_EQ(exact.started, left_at - 1s);
@@ -141,15 +145,13 @@ TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
     EXPECT_EQ(exact.charged, 1'999'999'999ns);
     EXPECT_EQ(exact.stop_asked, scheduler::TimePoint{});
   }
-  const Slice close = back({.cut = Cut::kStopped,
-                            .queued = At(21h),
-                            .submitted = At(24h),
+  const Slice close = back({.submitted = At(24h),
                             .started = At(24h + 1s),
-                            .ended = At(25h),
-                            .left_at = At(25h + 3ns),
-                            .stop_asked = At(24h + 5s),
+                            .ended = At(25h + 3ns),
                             .charged = 1h + 6ns,
-                            .uncharged = 1ns});
+                            .stop_asked = At(24h + 5s),
+                            .cut = Cut::kStopped},
+                           {.queued = At(21h), .ended = At(25h), .uncharged = 1ns});
   constexpr std::chrono::nanoseconds kCoarse = 8us;  // 4 h in 2^31 parts, to a power of two.
   EXPECT_LE(std::chrono::abs(close.waited - 3h), kCoarse);
   EXPECT_LE(std::chrono::abs(close.submitted - At(24h)), kCoarse);
@@ -162,21 +164,13 @@ TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
 // The device has a clock of its own, and what is charged depends on what else was there.
 TEST(Trace, AReaderPutsTimesInOrderAndChargesOneBehindTheOther) {
   const std::vector<Slice> slices = GetSlices({
-      {.queued = At(3s),
-       .submitted = At(2s),
-       .started = At(1s),
-       .ended = At(4s),
-       .left_at = At(3s),
-       .charged = 500ms},
-      {.queued = At(1s),
-       .submitted = At(2s),
-       .started = At(4s),
-       .ended = At(1s),
-       .left_at = At(3s),
-       .charged = 800ms},
-      {.queued = At(1s), .submitted = At(2s), .left_at = At(3s + 300ms), .charged = 1s},
-      {.left_at = At(3h), .charged = 2h},
-      {.left_at = At(3h), .charged = 2h, .uncharged = 1h},
+      {{.submitted = At(2s), .started = At(1s), .ended = At(3s), .charged = 500ms},
+       {.queued = At(3s), .ended = At(4s)}},
+      {{.submitted = At(2s), .started = At(4s), .ended = At(3s), .charged = 800ms},
+       {.queued = At(1s), .ended = At(1s)}},
+      {{.submitted = At(2s), .ended = At(3s + 300ms), .charged = 1s}, {.queued = At(1s)}},
+      {{.ended = At(3h), .charged = 2h}, {}},
+      {{.ended = At(3h), .charged = 2h}, {.uncharged = 1h}},
   });
   EXPECT_EQ(slices[0].waited, 0ns);
   EXPECT_EQ(slices[0].started, At(2s)) << "not before it was submitted";
@@ -194,7 +188,7 @@ TEST(Trace, AReaderPutsTimesInOrderAndChargesOneBehindTheOther) {
 TEST(Trace, ChargesThatPushEachOtherBeyondAllTimesStayTimes) {
   constexpr auto kLong = 500'000h;  // Nearly 2^61 ns.
   const std::vector<Slice> slices =
-      GetSlices(std::vector<Departure>(9, {.left_at = At(kLong), .charged = kLong}));
+      GetSlices(std::vector<Left>(9, {{.ended = At(kLong), .charged = kLong}, {}}));
   EXPECT_TRUE(std::ranges::is_sorted(slices, {}, &Slice::charged_from));
   EXPECT_GT(slices.back().charged_from, At(kLong));
 }
@@ -218,10 +212,10 @@ TEST(Trace, AReaderThatComesLateKnowsTheNamesAndNothingThatWas) {
   Pair trace;
   trace.writer->NameClient(7, 4121, "serve");
   trace.writer->NameKernel(KernelKey(1, 2), "gemm");
-  trace.writer->Write(Departure{.session = 7, .kernel = KernelKey(1, 2)});
+  trace.writer->Write({.session = 7}, {.kernel = KernelKey(1, 2)});
   Reader late = *Reader::Open(*trace.writer->ShareMemory());
   EXPECT_EQ(late.Poll([](const Event&) { ADD_FAILURE(); }).events, 0U);
-  trace.writer->Write(Departure{.session = 7, .kernel = KernelKey(1, 2)});
+  trace.writer->Write({.session = 7}, {.kernel = KernelKey(1, 2)});
   Slice seen;
   EXPECT_EQ(late.Poll([&](const Event& event) { seen = std::get<Slice>(event); }).events, 1U);
   ASSERT_NE(late.GetClient(seen.session), nullptr);
@@ -269,12 +263,11 @@ TEST(Trace, NamesAreBoundedAndFitToBeShown) {
 
 TEST(Trace, WordsThatNoWriterMakesAreNoEvents) {
   EXPECT_FALSE(FromWords(EventWords{}));
-  const auto with = [](const auto& entry, std::size_t word, Word value) {
-    EventWords words = ToWords(entry);
+  const auto with = [](EventWords words, std::size_t word, Word value) {
     words[word] = value;
     return FromWords(words).has_value();
   };
-  const Departure departure{.session = 1, .left_at = At(1s)};
+  const EventWords departure = ToWords({.session = 1, .ended = At(1s)}, {});
   EXPECT_TRUE(with(departure, 1, 2));
   EXPECT_TRUE(with(departure, 0, 1));
   EXPECT_FALSE(with(departure, 0, 0)) << "a kind that there is not";
@@ -286,9 +279,9 @@ TEST(Trace, WordsThatNoWriterMakesAreNoEvents) {
   EXPECT_FALSE(with(departure, 9, static_cast<Word>(-1))) << "queued before the clock began";
   EXPECT_FALSE(with(departure, 13, 1'000'000'001)) << "charged from before that";
   for (const std::size_t time : {6, 8, 10, 12}) {
-    EXPECT_FALSE(with(Request{}, time, Word{1} << 29)) << time;
+    EXPECT_FALSE(with(ToWords(Request{}), time, Word{1} << 29)) << time;
   }
-  EXPECT_FALSE(with(Depth{}, 4, ~Word{0}));
+  EXPECT_FALSE(with(ToWords(Depth{}), 4, ~Word{0}));
   NameWords name = ToWords(Name::Of::kKernel, 1, 0, "name");
   EXPECT_TRUE(FromWords(name));
   name[0] = 97 << 8;

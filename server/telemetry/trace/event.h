@@ -11,30 +11,11 @@
 #include <variant>
 
 #include "scheduler/types.h"
+#include "server/telemetry/trace/execution_record.h"
 
 namespace gpushared::trace {
 
 inline constexpr unsigned kShapeBits = 12;
-
-enum class Work : std::uint8_t {
-  kLaunch,
-  kCopyToDevice,
-  kCopyToHost,
-  kCopyOnDevice,
-  kFill,
-  kGraph
-};
-
-// Why work was stopped, or was not.
-enum class Cut : std::uint8_t {
-  kStopped,       // It was asked to stop.
-  kNotAsked,      // It could have been stopped; the policy did not want it.
-  kDeviceCannot,  // The device stops between commands only.
-  kTooShort,      // Predicted to be too short to be worth stopping.
-  kRanAsItIs,     // This launch could not be stopped; others of the device can.
-  kHighClass,     // Nothing of the high class is stopped.
-  kSlowForm,      // Its form that can be stopped took too long.
-};
 
 // Commands of a client in the lane and on the device.
 struct Depths {
@@ -43,32 +24,8 @@ struct Depths {
   bool operator==(const Depths&) const = default;
 };
 
-// A command that has left the device, as its worker knows it. Times may disagree by a little, since
-// the device has a clock of its own. A Reader makes a Slice of it.
-struct Departure {
-  std::uint64_t session = 0;
-  std::uint64_t kernel = 0;   // See KernelKey; 0 for work that is no launch.
-  std::uint64_t request = 0;  // See Slice; its lower 32 bits are written.
-  std::uint16_t shape = 0;    // See Slice.
-  Work work = Work::kLaunch;
-  Cut cut = Cut::kNotAsked;
-  scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
-  std::uint8_t stream = 0;
-  bool is_part = false;
-  bool has_failed = false;
-  scheduler::TimePoint queued{};     // It was taken, or stopped.
-  scheduler::TimePoint submitted{};  // Not after it left; so is the next.
-  scheduler::TimePoint started{};
-  scheduler::TimePoint ended{};       // By the device's word.
-  scheduler::TimePoint left_at{};     // When the worker saw its end. The next is not after it.
-  scheduler::TimePoint stop_asked{};  // With Cut::kStopped.
-  scheduler::Duration charged{};
-  scheduler::Duration uncharged{};  // Device time until then of what is still there.
-  Depths left;                      // Its client's.
-};
-
-// A command on the device, from its submission to its end or stop. A stopped command makes one
-// slice per submission.
+// One execution of a command on the device, as decoded by a Reader from its ExecutionRecord and its
+// Departure.
 struct Slice {
   std::uint64_t session = 0;
   std::uint64_t kernel = 0;  // See KernelKey; 0 for work that is no launch.
@@ -123,8 +80,6 @@ struct Depth {
 };
 
 using Event = std::variant<Slice, Request, Depth>;
-// The same as a worker writes it.
-using Entry = std::variant<Departure, Request, Depth>;
 
 // Who a session is, or which kernel a key means.
 struct Name {

@@ -53,7 +53,7 @@ bool AreTimes(const EventWords& words, std::size_t first, std::size_t end) {
   return true;
 }
 
-std::optional<Entry> GetDeparture(const EventWords& words, scheduler::SchedulingClass of_class) {
+std::optional<Event> GetEvent(const EventWords& words, scheduler::SchedulingClass of_class) {
   const Word head = words[0];
   const std::uint8_t work = Get(head, Bits::kWork) & 0xf, cut = Get(head, Bits::kCut) & 0xf;
   const unsigned shift = Get(head, Bits::kShift);
@@ -61,43 +61,42 @@ std::optional<Entry> GetDeparture(const EventWords& words, scheduler::Scheduling
                         cut <= static_cast<std::uint8_t>(Cut::kSlowForm) &&
                         shift <= Bits::kShiftMax && AreTimes(words, 5, 7);
   if (!is_known) return {};
-  const std::uint64_t left_at = At(words, 5) >> shift;
+  const std::uint64_t left_shifted = At(words, 5) >> shift;
   const auto length = [&](std::size_t word) {
     return GetDuration(std::uint64_t{words[word]} << shift);
   };
   // The time with that lower half that is nearest to when it left.
   const auto time = [&](std::size_t word) {
-    const auto before = static_cast<std::int32_t>(static_cast<Word>(left_at) - words[word]);
+    const auto before = static_cast<std::int32_t>(static_cast<Word>(left_shifted) - words[word]);
     return TimePoint(
-        Duration((static_cast<std::int64_t>(left_at) - before) * (std::int64_t{1} << shift)));
+        Duration((static_cast<std::int64_t>(left_shifted) - before) * (std::int64_t{1} << shift)));
   };
-  Departure departure{.session = At(words, 1) & ((std::uint64_t{1} << (32 + Bits::kShape)) - 1),
-                      .kernel = At(words, 3),
-                      .request = words[7],
-                      .shape = static_cast<std::uint16_t>(words[2] >> Bits::kShape),
-                      .work = static_cast<Work>(work),
-                      .cut = static_cast<Cut>(cut),
-                      .of_class = of_class,
-                      .stream = Get(head, Bits::kStream),
-                      .is_part = Has(head, Bits::kPart),
-                      .has_failed = Has(head, Bits::kFailed),
-                      .queued = time(9),
-                      .submitted = time(10),
-                      .started = time(11),
-                      .ended = time(12),
-                      .left_at = TimePoint(GetDuration(left_at << shift)),
-                      .stop_asked = time(15),
-                      .charged = length(13),
-                      .uncharged = length(14),
-                      .left = {.queued = words[8] >> 16, .on_device = words[8] & Bits::kDepthMax}};
-  if (departure.cut != Cut::kStopped) departure.stop_asked = {};
+  const TimePoint left_at = GetTime(left_shifted << shift);
+  const TimePoint queued = time(9), submitted = time(10);
+  Slice slice{.session = At(words, 1) & ((std::uint64_t{1} << (32 + Bits::kShape)) - 1),
+              .kernel = At(words, 3),
+              .request = words[7],
+              .shape = static_cast<std::uint16_t>(words[2] >> Bits::kShape),
+              .work = static_cast<Work>(work),
+              .cut = static_cast<Cut>(cut),
+              .of_class = of_class,
+              .stream = Get(head, Bits::kStream),
+              .is_part = Has(head, Bits::kPart),
+              .has_failed = Has(head, Bits::kFailed),
+              .waited = std::max(submitted - queued, Duration::zero()),
+              .submitted = submitted,
+              .started = std::min(std::max(time(11), submitted), left_at),
+              .charged_from = left_at - length(14) - length(13),
+              .charged = length(13),
+              .left = {.queued = words[8] >> 16, .on_device = words[8] & Bits::kDepthMax}};
+  slice.ended = std::max(slice.started, std::min(time(12), left_at));
+  if (slice.cut == Cut::kStopped) slice.stop_asked = time(15);
   // A clock that begins at zero has no time before that.
-  if (departure.submitted < TimePoint{} || departure.queued < TimePoint{}) return {};
-  if (departure.left_at - departure.charged - departure.uncharged < TimePoint{}) return {};
-  return departure;
+  if (std::min({submitted, queued, slice.charged_from}) < TimePoint{}) return {};
+  return slice;
 }
 
-std::optional<Entry> GetRequest(const EventWords& words, scheduler::SchedulingClass of_class) {
+std::optional<Event> GetRequest(const EventWords& words, scheduler::SchedulingClass of_class) {
   if (!AreTimes(words, 5, 13)) return {};
   const Word head = words[0];
   Request request{.session = At(words, 1),
@@ -116,13 +115,12 @@ std::optional<Entry> GetRequest(const EventWords& words, scheduler::SchedulingCl
 
 }  // namespace
 
-EventWords ShiftedWords(Departure departure) {
-  // Clocks may disagree, and a command that left is over.
-  departure.submitted = std::min(departure.submitted, departure.left_at);
-  departure.queued = std::min(departure.queued, departure.submitted);
+EventWords ShiftedWords(const ExecutionRecord& record, Departure departure) {
+  // The clocks may disagree, so the time is clamped to the command's submission.
+  departure.queued = std::min(departure.queued, record.submitted);
   EventWords words;
-  const unsigned bits = static_cast<unsigned>(std::bit_width(GetLongest(departure)));
-  PutShifted(departure, std::max(bits, 31U) - 31,
+  const unsigned bits = static_cast<unsigned>(std::bit_width(GetLongest(record, departure)));
+  PutShifted(record, departure, std::max(bits, 31U) - 31,
              [&](std::size_t word, Word value) { words[word] = value; });
   return words;
 }
@@ -153,13 +151,13 @@ EventWords ToWords(const Depth& depth) {
   return words;
 }
 
-std::optional<Entry> FromWords(const EventWords& words) {
+std::optional<Event> FromWords(const EventWords& words) {
   const std::uint8_t class_bits = Get(words[0], Bits::kClass) & 3;
   if (class_bits >= scheduler::kSchedulingClasses) return {};
   const auto of_class = static_cast<scheduler::SchedulingClass>(class_bits);
   switch (static_cast<Kind>(words[0] & 3)) {
     case Kind::kDeparture:
-      return GetDeparture(words, of_class);
+      return GetEvent(words, of_class);
     case Kind::kRequest:
       return GetRequest(words, of_class);
     case Kind::kDepth:

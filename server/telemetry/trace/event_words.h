@@ -6,18 +6,18 @@
 // | 0      | head                  | head         | head              |
 // | 1, 2   | session, shape        | session      | session           |
 // | 3, 4   | kernel                | number       | time              |
-// | 5, 6   | left at               | arrived      | queued, on device |
+// | 5, 6   | record ended          | arrived      | queued, on device |
 // | 7, 8   | request, depths       | begun        |                   |
 // | 9, 10  | queued, submitted     | ended        |                   |
-// | 11, 12 | started, ended        | promise      |                   |
+// | 11, 12 | started, device ended | promise      |                   |
 // | 13, 14 | charged, uncharged    |              |                   |
 // | 15     | stop asked            |              |                   |
 //
 // The first of two words for one number has the lower half. HeadBits lists the parts of a head. A
 // shape has the upper 16 bits of its two words, since sessions count from 1. Depths have 16 bits
 // each. Times are nanoseconds. Those with one word are lower halves: a reader knows that they are
-// less than 2^31 ns away from `left at`. Where one is further away, all of a departure are shifted,
-// and its head says by how many bits.
+// less than 2^31 ns away from the record's end. Where one is further away, all of a departure are
+// shifted, and its head says by how many bits.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_WORDS_H_
 #define GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_WORDS_H_
@@ -33,6 +33,23 @@
 #include "server/telemetry/trace/layout.h"
 
 namespace gpushared::trace {
+
+// Data of a command that has left the device which only traces record, in addition to its
+// ExecutionRecord. Its times may disagree slightly with those of the record, because the device has
+// a separate clock.
+struct Departure {
+  std::uint64_t kernel = 0;   // See KernelKey; 0 unless the work is a launch.
+  std::uint64_t request = 0;  // See Slice; only the lower 32 bits are recorded.
+  std::uint16_t shape = 0;    // See Slice.
+  scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
+  std::uint8_t stream = 0;
+  bool has_failed = false;
+  scheduler::TimePoint queued{};  // When it was taken from the client or last stopped.
+  scheduler::TimePoint ended{};   // According to the device.
+  // Device time used so far by the commands that remain on the device.
+  scheduler::Duration uncharged{};
+  Depths left;  // Depths of its client.
+};
 
 struct HeadBits {
   enum class Kind : std::uint8_t { kNone, kDeparture, kRequest, kDepth };
@@ -53,7 +70,8 @@ struct HeadBits {
 // device thread does this once per command, without anything between what it knows and where that
 // goes.
 template <typename Put>
-[[gnu::always_inline]] inline void PutShifted(const Departure& departure, unsigned shift, Put put) {
+[[gnu::always_inline]] inline void PutShifted(const ExecutionRecord& record,
+                                              const Departure& departure, unsigned shift, Put put) {
   using Bits = HeadBits;
   const auto ns = [](scheduler::TimePoint at) {
     return static_cast<std::uint64_t>(at.time_since_epoch().count());
@@ -61,52 +79,53 @@ template <typename Put>
   const auto upper = [](std::uint64_t value) { return static_cast<Word>(value >> 32); };
   const auto lower = [&](std::uint64_t time) { return static_cast<Word>(time >> shift); };
   put(0, Bits::Put(Bits::Kind::kDeparture, 0) | Bits::Put(departure.of_class, Bits::kClass) |
-             Bits::Put(departure.is_part, Bits::kPart) |
+             Bits::Put(record.was_stopped, Bits::kPart) |
              Bits::Put(departure.has_failed, Bits::kFailed) |
-             Bits::Put(departure.stream, Bits::kStream) | Bits::Put(departure.work, Bits::kWork) |
-             Bits::Put(departure.cut, Bits::kCut) | Bits::Put(shift, Bits::kShift));
-  put(1, static_cast<Word>(departure.session));
-  put(2, upper(departure.session) | Bits::Put(departure.shape, Bits::kShape));
+             Bits::Put(departure.stream, Bits::kStream) | Bits::Put(record.work, Bits::kWork) |
+             Bits::Put(record.cut, Bits::kCut) | Bits::Put(shift, Bits::kShift));
+  put(1, static_cast<Word>(record.session));
+  put(2, upper(record.session) | Bits::Put(departure.shape, Bits::kShape));
   put(3, static_cast<Word>(departure.kernel));
   put(4, upper(departure.kernel));
-  put(5, static_cast<Word>(ns(departure.left_at)));
-  put(6, upper(ns(departure.left_at)));
+  put(5, static_cast<Word>(ns(record.ended)));
+  put(6, upper(ns(record.ended)));
   put(7, static_cast<Word>(departure.request));
   put(8, Bits::Put(departure.left.queued, 16) | departure.left.on_device);
   put(9, lower(ns(departure.queued)));
-  put(10, lower(ns(departure.submitted)));
-  put(11, lower(ns(departure.started)));
+  put(10, lower(ns(record.submitted)));
+  put(11, lower(ns(record.started)));
   put(12, lower(ns(departure.ended)));
-  put(13, lower(static_cast<std::uint64_t>(departure.charged.count())));
+  put(13, lower(static_cast<std::uint64_t>(record.charged.count())));
   put(14, lower(static_cast<std::uint64_t>(departure.uncharged.count())));
-  put(15, lower(ns(departure.stop_asked)));
+  put(15, lower(ns(record.stop_asked)));
 }
 // Not shorter than what is to fit: started and ended are between these, but for the device's word.
 // Huge where it left before the others.
-inline std::uint64_t GetLongest(const Departure& departure) {
-  return static_cast<std::uint64_t>((departure.left_at - departure.queued).count() |
-                                    (departure.left_at - departure.submitted).count() |
-                                    departure.charged.count() | departure.uncharged.count());
+inline std::uint64_t GetLongest(const ExecutionRecord& record, const Departure& departure) {
+  return static_cast<std::uint64_t>((record.ended - departure.queued).count() |
+                                    (record.ended - record.submitted).count() |
+                                    record.charged.count() | departure.uncharged.count());
 }
-// The same of the departure that `make()` returns, by as few bits as it takes. It is made anew
-// where it takes any, or it would have to lie in memory always.
-[[gnu::cold]] EventWords ShiftedWords(Departure departure);
-template <typename Make, typename Put>
-[[gnu::always_inline]] inline void PutWords(Make make, Put put) {
-  if (GetLongest(make()) >> 31 == 0) [[likely]]
-    return PutShifted(make(), 0, put);
-  const EventWords words = ShiftedWords(make());
+// Returns the same words with times shifted by as few bits as necessary.
+[[gnu::cold]] EventWords ShiftedWords(const ExecutionRecord& record, Departure departure);
+template <typename Put>
+[[gnu::always_inline]] inline void PutWords(const ExecutionRecord& record,
+                                            const Departure& departure, Put put) {
+  if (GetLongest(record, departure) >> 31 == 0) [[likely]]
+    return PutShifted(record, departure, 0, put);
+  const EventWords words = ShiftedWords(record, departure);
   for (std::size_t word = 0; word < words.size(); ++word) put(word, words[word]);
 }
-inline EventWords ToWords(const Departure& departure) {
+inline EventWords ToWords(const ExecutionRecord& record, const Departure& departure) {
   EventWords words;
-  PutWords([&] { return departure; }, [&](std::size_t word, Word value) { words[word] = value; });
+  PutWords(record, departure, [&](std::size_t word, Word value) { words[word] = value; });
   return words;
 }
 EventWords ToWords(const Request& request);
 EventWords ToWords(const Depth& depth);
-// Empty for words that no writer of this layout makes.
-std::optional<Entry> FromWords(const EventWords& words);
+// Returns nothing for words that no writer of this layout produces. A slice's charge starts as late
+// as possible, followed only by the time of the commands that remain on the device.
+std::optional<Event> FromWords(const EventWords& words);
 
 // A longer text is cut at a character.
 NameWords ToWords(Name::Of of, std::uint64_t key, std::int32_t pid, std::string_view text);

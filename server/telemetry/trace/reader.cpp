@@ -45,48 +45,22 @@ Reader::Progress Reader::Poll(const std::function<void(const Event&)>& tell) {
   ReadNames();
   while (const std::size_t count = events_.Read(end, copies_->events)) {
     for (std::size_t i = 0; i < count; ++i) {
-      const std::optional<Entry> entry = FromWords(copies_->events[i]);
-      if (!entry) continue;
+      std::optional<Event> event = FromWords(copies_->events[i]);
+      if (!event) continue;
       ++progress.events;
-      if (const auto* const departure = std::get_if<Departure>(&*entry)) {
-        tell(GetEvent(*departure));
-      } else if (const auto* const request = std::get_if<Request>(&*entry)) {
-        tell(*request);
-      } else {
-        tell(std::get<Depth>(*entry));
-      }
+      if (auto* const slice = std::get_if<Slice>(&*event)) ChargeBehindOthers(*slice);
+      tell(*event);
     }
   }
   progress.lost = events_.lost() - lost_before;
   return progress;
 }
 
-Slice Reader::GetEvent(const Departure& departure) {
-  Slice slice{
-      .session = departure.session,
-      .kernel = departure.kernel,
-      .request = static_cast<std::uint32_t>(departure.request),
-      .shape = departure.shape,
-      .work = departure.work,
-      .cut = departure.cut,
-      .of_class = departure.of_class,
-      .stream = departure.stream,
-      .is_part = departure.is_part,
-      .has_failed = departure.has_failed,
-      .submitted = departure.submitted,
-      .started = std::min(std::max(departure.started, departure.submitted), departure.left_at),
-      .charged = departure.charged,
-      .left = departure.left};
-  slice.waited = std::max(departure.submitted - departure.queued, scheduler::Duration::zero());
-  slice.ended = std::max(slice.started, std::min(departure.ended, departure.left_at));
-  if (slice.cut == Cut::kStopped) slice.stop_asked = departure.stop_asked;
-  // As late as it can be: behind it is the time of what is still there.
-  slice.charged_from =
-      std::max(charged_until_, departure.left_at - departure.uncharged - departure.charged);
-  // A ring that lies could push it beyond all times. An entry's are below 2^61 ns.
+void Reader::ChargeBehindOthers(Slice& slice) {
+  slice.charged_from = std::max(charged_until_, slice.charged_from);
+  // A corrupt ring could push it beyond all valid times. Times of an event are below 2^61 ns.
   constexpr scheduler::TimePoint kLatest(scheduler::Duration(std::int64_t{1} << 62));
   charged_until_ = std::min(slice.charged_from + slice.charged, kLatest);
-  return slice;
 }
 
 void Reader::ReadNames() {

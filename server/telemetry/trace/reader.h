@@ -57,8 +57,7 @@ class Reader {
 
   explicit Reader(ipc::SharedSegment memory);
   void ReadNames();
-  // Times of a slice in their order, and its charge behind those before.
-  Slice GetEvent(const Departure& departure);
+  void ChargeBehindOthers(Slice& slice);
   void Keep(Name name);
   const Name* Find(Name::Of of, std::uint64_t key) const;
   static Key GetKey(Name::Of of, std::uint64_t key) {

@@ -30,13 +30,9 @@ class Writer {
   // For a reader.
   Result<ipc::UniqueFd> ShareMemory() const;
 
-  void Write(const Departure& departure) {
-    WriteMade([&] { return departure; });
-  }
-  // The same of what `make()` returns. In line: so its parts go into the ring from where they are.
-  template <typename Make>
-  [[gnu::always_inline]] void WriteMade(Make make) {
-    events_.Fill([&](auto put) { PutWords(make, put); });
+  // Inlined, so that the fields of `departure` need not pass through memory.
+  [[gnu::always_inline]] void Write(const ExecutionRecord& record, const Departure& departure) {
+    events_.Fill([&](auto put) { PutWords(record, departure, put); });
   }
   void Write(const Request& request) { events_.Write(ToWords(request)); }
   void Write(const Depth& depth) { events_.Write(ToWords(depth)); }

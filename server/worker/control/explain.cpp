@@ -62,20 +62,20 @@ ordered_json WaterfallJson(std::uint64_t session, const RequestsTold& told,
     row["from_us"] = since(wait.from);
     row["to_us"] = since(wait.to);
   }
-  const std::span<const Stay> stays = report.waterfall.stays.items();
-  for (std::size_t i = 0; i < stays.size(); ++i) {
-    const Stay& stay = stays[i];
-    ordered_json& row = rows.emplace_back(Who(stay.session, sessions));
-    row["kind"] = stay.session == session ? "own" : "other";
-    if (const auto what = told.stay_names[i].view(); !what.empty()) row["what"] = what;
-    row["from_us"] = since(stay.started);
-    row["to_us"] = since(stay.ended);
-    row["device_time_us"] = Us(stay.charged);
-    row["unfinished"] = stay.was_stopped;
-    row["cut"] = trace::GetText(stay.cut).in_sentence;
-    if (stay.cut == Blocker::Cut::kStopped) {
-      row["stop_asked_us"] = since(stay.stop_asked);
-      row["stop_latency_us"] = Us(stay.ended - stay.stop_asked);
+  const std::span<const trace::ExecutionRecord> executions = report.waterfall.executions.items();
+  for (std::size_t i = 0; i < executions.size(); ++i) {
+    const trace::ExecutionRecord& record = executions[i];
+    ordered_json& row = rows.emplace_back(Who(record.session, sessions));
+    row["kind"] = record.session == session ? "own" : "other";
+    if (const auto what = told.execution_names[i].view(); !what.empty()) row["what"] = what;
+    row["from_us"] = since(record.started);
+    row["to_us"] = since(record.ended);
+    row["device_time_us"] = Us(record.charged);
+    row["unfinished"] = record.was_stopped;
+    row["cut"] = trace::GetText(record.cut).in_sentence;
+    if (record.cut == Blocker::Cut::kStopped) {
+      row["stop_asked_us"] = since(record.stop_asked);
+      row["stop_latency_us"] = Us(record.ended - record.stop_asked);
     }
   }
   std::stable_sort(rows.begin(), rows.end(), [](const ordered_json& one, const ordered_json& two) {
@@ -143,8 +143,8 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
   const Waterfall& waterfall = report.waterfall;
   row["waterfall_rest"] = {{"waits", waterfall.waits.rest_count},
                            {"waited_us", Us(waterfall.waits.rest)},
-                           {"commands", waterfall.stays.rest_count},
-                           {"on_device_us", Us(waterfall.stays.rest)}};
+                           {"commands", waterfall.executions.rest_count},
+                           {"on_device_us", Us(waterfall.executions.rest)}};
   // Replaces invalid UTF-8, because kernel names come from clients' modules.
   return row.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }

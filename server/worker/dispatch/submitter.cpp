@@ -23,10 +23,6 @@ std::uint64_t ToNs(device::DeviceClock::time_point time) {
       std::max<std::int64_t>(0, std::chrono::nanoseconds(time.time_since_epoch()).count()));
 }
 
-scheduler::TimePoint GetTime(device::DeviceClock::time_point at) {
-  return scheduler::TimePoint(std::chrono::nanoseconds(at.time_since_epoch()));
-}
-
 }  // namespace
 
 Submitter::Submitter(device::Device& device, scheduler::DeviceLane& lane,
@@ -448,31 +444,28 @@ void Submitter::CountDeviceTime(ClientState& client, CommandSlot& command,
 
 bool Submitter::TakeOff(ClientState& client, CommandSlot& command,
                         const device::Completion& completion, scheduler::TimePoint now) {
-  const scheduler::Charge charge = lane_.OnCompleted(completion.id, now);
-  ClientCounters& count = client.counters;
-  CountDeviceTime(client, command, charge.held);
-  command.counted = {};
-  if (charge.held > slice_ && registry_.present().size() > 1) ++count.event_overruns;
-  // A command that is to be killed does not continue, even if it was preempted before.
-  const bool is_part = completion.stopped && completion.status.ok() &&
-                       (completion.units_done < command.units || completion.paused != nullptr) &&
-                       command.failure == nullptr;
   const Submission& submission = command.submission();
-  if (submission.stop_asked) {
-    count.stop_time += now - *submission.stop_asked;
-    client.totals.of_class().stop_time.Add(now - *submission.stop_asked);
+  const scheduler::Duration charged = lane_.OnCompleted(completion.id, now).held;
+  const trace::ExecutionRecord& record = requests_.OnExecuted(
+      client, [&] { return GetRecord(client, command, completion, charged, now); });
+  CountDeviceTime(client, command, record.charged);
+  command.counted = {};
+  command.charged += record.charged;
+  ClientCounters& count = client.counters;
+  if (record.charged > slice_ && registry_.present().size() > 1) ++count.event_overruns;
+  if (record.cut == trace::Cut::kStopped) {
+    const scheduler::Duration took = record.ended - record.stop_asked;
+    count.stop_time += took;
+    client.totals.of_class().stop_time.Add(took);
   }
-  command.charged += charge.held;
-  if (submission.has_outlived) --client.streams[command.stream].outlived;
   const bool got_on = completion.units_done > command.units_done || completion.paused != nullptr;
-  if ((is_part && !got_on) || !completion.status.ok()) {
-    count.wasted += charge.held;
-    client.totals.of_class().wasted_ns.Add(charge.held);
+  if ((record.was_stopped && !got_on) || !completion.status.ok()) {
+    count.wasted += record.charged;
+    client.totals.of_class().wasted_ns.Add(record.charged);
   }
-  const Stay& stay = requests_.OnStay(
-      client, [&] { return GetStay(client, command, completion, charge, is_part, now); }, now);
+  if (submission.has_outlived) --client.streams[command.stream].outlived;
   if (high_on_device_ > 0 && !submission.counts_as_high)
-    RecordNonpreemptible(client, command, stay);
+    RecordNonpreemptible(client, command, record);
   limiter_.OnLeft(client, command, now);
   OfClient& mine = of_client_[client];
   if (--mine.on_device_of_stream[command.stream] == 0) --streams_on_device_;
@@ -483,69 +476,74 @@ bool Submitter::TakeOff(ClientState& client, CommandSlot& command,
   if (was_only_one) requests_.OnOffersChanged(client, now);
   if (tracer_.is_on()) [[unlikely]] {
     const std::uint64_t request = requests_.OpenNumber(client, command.stream);
-    tracer_.OnLeft(client, command, completion, stay, request, lane_.uncharged());
+    tracer_.OnLeft(client, command, completion, record, request, lane_.uncharged());
   }
   Measure(command, completion);
-  return is_part;
+  return record.was_stopped;
 }
 
 void Submitter::RecordNonpreemptible(ClientState& client, const CommandSlot& command,
-                                     const Stay& stay) const {
-  using Cut = Blocker::Cut;
-  if (stay.cut != Cut::kDeviceCannot && stay.cut != Cut::kTooShort && stay.cut != Cut::kRanAsItIs &&
-      stay.cut != Cut::kSlowForm) {
+                                     const trace::ExecutionRecord& record) const {
+  using trace::Cut;
+  if (record.cut != Cut::kDeviceCannot && record.cut != Cut::kTooShort &&
+      record.cut != Cut::kRanAsItIs && record.cut != Cut::kSlowForm) {
     return;
   }
-  const scheduler::Duration beside = stay.ended - std::max(stay.started, high_since_);
+  const scheduler::Duration beside = record.ended - std::max(record.started, high_since_);
   ClientCounters& count = client.counters;
   count.nonpreemptible += std::max(beside, scheduler::Duration::zero());
   const auto* const launch = std::get_if<device::LaunchWork>(&command.work);
   if (launch == nullptr || beside <= count.nonpreemptible_longest) return;
   count.nonpreemptible_longest = beside;
-  count.nonpreemptible_cut = stay.cut;
+  count.nonpreemptible_cut = record.cut;
   count.nonpreemptible_kernel = device::ShownName(launch->module->kernels()[launch->kernel].name);
 }
 
-Stay Submitter::GetStay(const ClientState& client, const CommandSlot& command,
-                        const device::Completion& completion, const scheduler::Charge& charge,
-                        bool is_part, scheduler::TimePoint now) const {
-  using Cut = Blocker::Cut;
+trace::ExecutionRecord Submitter::GetRecord(const ClientState& client, const CommandSlot& command,
+                                            const device::Completion& completion,
+                                            scheduler::Duration charged,
+                                            scheduler::TimePoint now) const {
+  using trace::Cut;
   const bool is_launch = command.kind == CommandKind::kLaunch;
   const Submission& submission = command.submission();
-  Stay stay{.session = client.setup.session,
-            .submitted = submission.at,
-            .started = std::clamp(GetTime(completion.started), submission.at, now),
-            .ended = now,
-            .charged = charge.held,
-            .predicted = command.predicted(),
-            .kind = command.kind,
-            .was_stopped = is_part};
+  trace::ExecutionRecord record{
+      .session = client.setup.session,
+      .submitted = submission.at,
+      .started = std::clamp(ToTimePoint(completion.started), submission.at, now),
+      .ended = now,
+      .charged = charged,
+      .predicted = command.predicted(),
+      .work = ToWork(command.kind)};
+  // A command that is to be killed does not continue, even if it was preempted before.
+  record.was_stopped = completion.stopped && completion.status.ok() &&
+                       (completion.units_done < command.units || completion.paused != nullptr) &&
+                       command.failure == nullptr;
   if (command.graph != nullptr) {
-    stay.graph = command.graph->number();
-    stay.graph_serial = command.graph->serial();
-    stay.first_node = command.first_node;
-    stay.end_node = command.end_node;
+    record.graph = command.graph->number();
+    record.graph_serial = command.graph->serial();
+    record.first_node = command.first_node;
+    record.end_node = command.end_node;
   }
   if (is_launch) {
-    stay.module = command.modules[0];
-    stay.module_serial = client.scope.module(command.modules[0]).serial;
-    stay.kernel = std::get<device::LaunchWork>(command.work).kernel;
+    record.module = command.modules[0];
+    record.module_serial = client.scope.module(command.modules[0]).serial;
+    record.kernel = std::get<device::LaunchWork>(command.work).kernel;
   }
   if (submission.stop_asked) {
-    stay.cut = Cut::kStopped;
-    stay.stop_asked = *submission.stop_asked;
+    record.cut = Cut::kStopped;
+    record.stop_asked = *submission.stop_asked;
   } else if (submission.counts_as_high) {
-    stay.cut = Cut::kHighClass;
+    record.cut = Cut::kHighClass;
   } else if (command.kind == CommandKind::kGraph) {
-    stay.cut = command.predicted() <= kWorthStopping ? Cut::kTooShort : Cut::kRanAsItIs;
+    record.cut = command.predicted() <= kWorthStopping ? Cut::kTooShort : Cut::kRanAsItIs;
   } else if (is_launch && !can_stop_launches_) {
-    stay.cut = Cut::kDeviceCannot;
+    record.cut = Cut::kDeviceCannot;
   } else if (!command.is_stoppable()) {
-    stay.cut = command.predicted() < kWorthStopping ? Cut::kTooShort
-               : command.has_slow_form              ? Cut::kSlowForm
-                                                    : Cut::kRanAsItIs;
+    record.cut = command.predicted() < kWorthStopping ? Cut::kTooShort
+                 : command.has_slow_form              ? Cut::kSlowForm
+                                                      : Cut::kRanAsItIs;
   }
-  return stay;
+  return record;
 }
 
 void Submitter::Measure(CommandSlot& command, const device::Completion& completion) const {

@@ -12,9 +12,9 @@
 #include "scheduler/device_lane.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/telemetry/trace/execution_record.h"
 #include "server/worker/dispatch/kernel_limiter.h"
 #include "server/worker/output/requests.h"
-#include "server/worker/output/stay_log.h"
 #include "server/worker/output/tracer.h"
 #include "server/worker/state/client_graphs.h"
 #include "server/worker/state/client_registry.h"
@@ -142,10 +142,10 @@ class Submitter {
   [[gnu::noinline]] void AskToStop(device::WorkId name, scheduler::TimePoint now);
   // Records a command that leaves the device while the high class has work there.
   void RecordNonpreemptible(ClientState& client, const CommandSlot& command,
-                            const Stay& stay) const;
-  Stay GetStay(const ClientState& client, const CommandSlot& command,
-               const device::Completion& completion, const scheduler::Charge& charge, bool is_part,
-               scheduler::TimePoint now) const;
+                            const trace::ExecutionRecord& record) const;
+  trace::ExecutionRecord GetRecord(const ClientState& client, const CommandSlot& command,
+                                   const device::Completion& completion,
+                                   scheduler::Duration charged, scheduler::TimePoint now) const;
   // Whether no other stream has had work on the device since the command was submitted.
   bool IsAlone(const Submission& submission) const {
     return submission.was_alone() && submission.overlaps == overlaps_;

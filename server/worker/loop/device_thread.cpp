@@ -142,9 +142,7 @@ ThreadPriority DeviceThread::Start() {
   return priority.get();
 }
 
-scheduler::TimePoint DeviceThread::Now() {
-  return scheduler::TimePoint(nanoseconds(std::chrono::steady_clock::now().time_since_epoch()));
-}
+scheduler::TimePoint DeviceThread::Now() { return ToTimePoint(device::DeviceClock::now()); }
 
 // ---- loop
 
@@ -498,9 +496,10 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
     // better answer.
     const auto open = requests_.ReportOfOpen(*client, message.request, now);
     if (open && (report == nullptr || open->latency() > report->latency())) told->report = *open;
-    const std::span<const Stay> stays = told->report.waterfall.stays.items();
-    for (std::size_t i = 0; i < stays.size(); ++i) {
-      requests_.NameStay(stays[i], told->stay_names[i]);
+    const std::span<const trace::ExecutionRecord> executions =
+        told->report.waterfall.executions.items();
+    for (std::size_t i = 0; i < executions.size(); ++i) {
+      requests_.NameExecution(executions[i], told->execution_names[i]);
     }
   }
   control_.Post(RequestTold{message.token, std::move(told)});

@@ -99,7 +99,7 @@ struct RequestReport {
 struct RequestsTold {
   RequestReport report;  // Of the requested one; number 0 if it is unknown.
   // Names of the report's execution records; empty if no longer known.
-  std::array<ShortText, Waterfall::kStaysMax> stay_names;
+  std::array<ShortText, Waterfall::kExecutionsMax> execution_names;
   // First and last known number, in the order of completion; 0 if none.
   std::uint64_t first = 0, last = 0;
 };

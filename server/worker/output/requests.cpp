@@ -59,22 +59,22 @@ void Requests::RecordWaitOf(OpenRequest& request, std::uint64_t session, schedul
 }
 
 void Requests::FindBlocker(std::uint64_t session, const Wait& wait, Blocker& blocker) const {
-  const Stay* const stay = stays_.LongestOfOthers(session, wait.from, wait.to);
-  if (stay == nullptr) return;
+  const trace::ExecutionRecord* const record = log_.LongestOfOthers(session, wait.from, wait.to);
+  if (record == nullptr) return;
   const scheduler::Duration together =
-      std::min(stay->ended, wait.to) - std::max(stay->submitted, wait.from);
+      std::min(record->ended, wait.to) - std::max(record->submitted, wait.from);
   if (together <= blocker.together) return;
-  blocker = {.session = stay->session,
+  blocker = {.session = record->session,
              .what = {},
-             .on_device = stay->ended - stay->submitted,
+             .on_device = record->ended - record->submitted,
              .together = together,
-             .predicted = stay->predicted,
-             .cut = stay->cut};
-  if (stay->cut == Blocker::Cut::kStopped) blocker.stop_took = stay->ended - stay->stop_asked;
-  NameStay(*stay, blocker.what);
+             .predicted = record->predicted,
+             .cut = record->cut};
+  if (record->cut == Blocker::Cut::kStopped) blocker.stop_took = record->ended - record->stop_asked;
+  NameExecution(*record, blocker.what);
 }
 
-void Requests::NameStay(const Stay& stay, ShortText& name) const {
+void Requests::NameExecution(const trace::ExecutionRecord& record, ShortText& name) const {
   constexpr std::size_t kKernelBytes = 80;
   std::array<char, kKernelBytes + 16> text;
   std::size_t size = 0;
@@ -83,26 +83,26 @@ void Requests::NameStay(const Stay& stay, ShortText& name) const {
         fmt::format_to_n(text.data() + size, text.size() - size, fmt::runtime(format), values...);
     size = std::min(size + end.size, text.size());
   };
-  if (stay.kind == CommandKind::kGraph) {
-    add("graph {} nodes {} to {}", stay.graph, stay.first_node, stay.end_node - 1);
+  if (record.work == trace::Work::kGraph) {
+    add("graph {} nodes {} to {}", record.graph, record.first_node, record.end_node - 1);
     name = std::string_view(text.data(), size);
     return;
   }
-  const bool is_node = stay.end_node > stay.first_node;
-  if (stay.kind == CommandKind::kLaunch) {
+  const bool is_node = record.end_node > record.first_node;
+  if (record.work == trace::Work::kLaunch) {
     // The session may have ended and the module may have been unloaded since.
-    const ClientState* const client = registry_.Find(stay.session);
+    const ClientState* const client = registry_.Find(record.session);
     if (client == nullptr) return;
-    const ModuleEntry& entry = client->scope.module(stay.module);
-    if (entry.module == nullptr || entry.serial != stay.module_serial) return;
-    const std::string_view kernel = entry.module->kernels()[stay.kernel].name;
+    const ModuleEntry& entry = client->scope.module(record.module);
+    if (entry.module == nullptr || entry.serial != record.module_serial) return;
+    const std::string_view kernel = entry.module->kernels()[record.kernel].name;
     constexpr std::size_t kGraphBytes = 24;
     const std::size_t room = is_node ? kKernelBytes - kGraphBytes : kKernelBytes;
     add("kernel '{}{}'", kernel.substr(0, room), kernel.size() > room ? "..." : "");
   } else {
-    add("{}", trace::WorkText(static_cast<trace::Work>(stay.kind)));
+    add("{}", trace::WorkText(record.work));
   }
-  if (is_node) add(" of graph {} node {}", stay.graph, stay.first_node);
+  if (is_node) add(" of graph {} node {}", record.graph, record.first_node);
   name = std::string_view(text.data(), size);
 }
 
@@ -231,8 +231,8 @@ RequestReport Requests::GetReport(const ClientState& client, const OpenRequest& 
     FindBlocker(client.setup.session, request.longest_wait, report.blocker);
   }
   report.waterfall.waits = request.waits;
-  if (const Stay* const longest = stays_.Summarise(client.setup.session, report)) {
-    NameStay(*longest, report.longest_what);
+  if (const trace::ExecutionRecord* const longest = log_.Summarise(client.setup.session, report)) {
+    NameExecution(*longest, report.longest_what);
   }
   return report;
 }

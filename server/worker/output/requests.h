@@ -11,10 +11,10 @@
 
 #include "scheduler/device_lane.h"
 #include "scheduler/types.h"
+#include "server/worker/output/execution_log.h"
 #include "server/worker/output/open_requests.h"
 #include "server/worker/output/request_history.h"
 #include "server/worker/output/request_report.h"
-#include "server/worker/output/stay_log.h"
 #include "server/worker/output/tracer.h"
 #include "server/worker/state/activity_meter.h"
 #include "server/worker/state/client_registry.h"
@@ -59,13 +59,15 @@ class Requests {
   void OnOffersChanged(ClientState& client, scheduler::TimePoint now) {
     if (GetPhase(client) != Of(client).activity.phase) ChangePhase(client, now);
   }
-  // Records the execution that `make()` returns, after a command of the client has left the device.
-  // Must be called before OnOffersChanged.
+  // Adds the record that `make()` returns to the log, and its charge to the client's activity,
+  // after a command of the client has left the device. Must be called before OnOffersChanged.
   template <typename Make>
-  const Stay& OnStay(ClientState& client, Make make, scheduler::TimePoint now) {
-    const Stay& stay = stays_.Add(make);
-    if (!client.life.is_leaving()) meter_.OnCharged(Of(client).activity, stay.charged, now);
-    return stay;
+  const trace::ExecutionRecord& OnExecuted(ClientState& client, Make make) {
+    const trace::ExecutionRecord& record = log_.Add(make);
+    if (!client.life.is_leaving()) {
+      meter_.OnCharged(Of(client).activity, record.charged, record.ended);
+    }
+    return record;
   }
 
   // Returns the report of an open request up to now, of the oldest one if `number` is 0. Empty if
@@ -74,7 +76,7 @@ class Requests {
                                             scheduler::TimePoint now);
 
   // Sets `name`, as in "kernel 'gemm'". Leaves it unchanged if the name is no longer known.
-  void NameStay(const Stay& stay, ShortText& name) const;
+  void NameExecution(const trace::ExecutionRecord& record, ShortText& name) const;
 
   const RequestHistory& GetHistory(const ClientState& client) const { return Of(client).history; }
   const ClientActivity& GetActivity(const ClientState& client) const { return Of(client).activity; }
@@ -129,7 +131,7 @@ class Requests {
   scheduler::DeviceLane& lane_;
   Tracer& tracer_;
   ActivityMeter meter_;
-  StayLog stays_;
+  ExecutionLog log_;
   // By ClientState::index. Allocated separately, because each takes tens of kilobytes.
   std::array<std::unique_ptr<OfClient>, kSessionsLimit> of_client_;
   std::uint32_t clients_with_urgent_ = 0;

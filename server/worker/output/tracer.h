@@ -8,12 +8,12 @@
 
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/telemetry/trace/execution_record.h"
 #include "server/telemetry/trace/writer.h"
 #include "server/worker/output/open_requests.h"
 #include "server/worker/state/client_registry.h"
 #include "server/worker/state/client_state.h"
 #include "server/worker/state/per_client.h"
-#include "server/worker/state/stay.h"
 
 namespace gpushared::server {
 
@@ -41,8 +41,8 @@ class Tracer {
   // belongs; 0 if none. `uncharged`: device time not yet charged to the commands on the device
   // (DeviceLane).
   void OnLeft(const ClientState& client, const CommandSlot& command,
-              const device::Completion& completion, const Stay& stay, std::uint64_t request,
-              scheduler::Duration uncharged);
+              const device::Completion& completion, const trace::ExecutionRecord& record,
+              std::uint64_t request, scheduler::Duration uncharged);
   void OnRequestEnded(const ClientState& client, const OpenRequest& request, bool has_failed,
                       scheduler::TimePoint now);
   // Called at the end of a loop iteration that found work.
@@ -59,17 +59,19 @@ class Tracer {
   void Name(const ClientState& client);
   // Returns the kernel's key, after writing its name if the trace does not have it. 0 for work
   // without a name.
-  std::uint64_t KernelFor(const ClientState& client, const Stay& stay) {
-    if (stay.kind != CommandKind::kLaunch || stay.end_node != stay.first_node) [[unlikely]]
-      return GetNodes(client, stay);
-    const std::uint64_t key = trace::KernelKey(stay.module_serial, stay.kernel);
+  std::uint64_t KernelFor(const ClientState& client, const trace::ExecutionRecord& record) {
+    if (record.work != trace::Work::kLaunch || record.end_node != record.first_node) [[unlikely]]
+      return GetNodes(client, record);
+    const std::uint64_t key = trace::KernelKey(record.module_serial, record.kernel);
     if (!writer_->KnowsKernel(key)) [[unlikely]]
-      NameKernel(client, stay, key);
+      NameKernel(client, record, key);
     return key;
   }
-  [[gnu::noinline]] void NameKernel(const ClientState& client, const Stay& stay, std::uint64_t key);
+  [[gnu::noinline]] void NameKernel(const ClientState& client, const trace::ExecutionRecord& record,
+                                    std::uint64_t key);
   // As above, for graph nodes and for work other than launches.
-  [[gnu::noinline]] std::uint64_t GetNodes(const ClientState& client, const Stay& stay);
+  [[gnu::noinline]] std::uint64_t GetNodes(const ClientState& client,
+                                           const trace::ExecutionRecord& record);
   void WriteDepths(scheduler::TimePoint now);
 
   const ClientRegistry& registry_;

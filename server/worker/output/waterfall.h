@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "scheduler/types.h"
-#include "server/worker/state/stay.h"
+#include "server/telemetry/trace/execution_record.h"
 
 namespace gpushared::server {
 
@@ -92,10 +92,11 @@ struct Wait {
 // occupied the device for longest.
 struct Waterfall {
   static constexpr std::size_t kWaitsMax = 4;
-  static constexpr std::size_t kStaysMax = 16;
+  static constexpr std::size_t kExecutionsMax = 16;
 
   Largest<Wait, kWaitsMax> waits;
-  Largest<Stay, kStaysMax> stays;  // Sized by the part of each that is within the request.
+  // Sized by the part of each that is within the request.
+  Largest<trace::ExecutionRecord, kExecutionsMax> executions;
 };
 
 }  // namespace gpushared::server

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "server/telemetry/trace/execution_record.h"
+
 namespace gpushared::server {
 
 enum class CommandKind : std::uint8_t {
@@ -25,6 +27,15 @@ enum class CommandKind : std::uint8_t {
   kChangeGraph,
   kChangeBuffers,
 };
+
+// Converts the kind of device work, whose values are the same in both enumerations.
+constexpr trace::Work ToWork(CommandKind kind) { return static_cast<trace::Work>(kind); }
+static_assert(ToWork(CommandKind::kLaunch) == trace::Work::kLaunch &&
+              ToWork(CommandKind::kCopyToDevice) == trace::Work::kCopyToDevice &&
+              ToWork(CommandKind::kCopyToHost) == trace::Work::kCopyToHost &&
+              ToWork(CommandKind::kCopyOnDevice) == trace::Work::kCopyOnDevice &&
+              ToWork(CommandKind::kFill) == trace::Work::kFill &&
+              ToWork(CommandKind::kGraph) == trace::Work::kGraph);
 
 }  // namespace gpushared::server
 

@@ -5,6 +5,7 @@
 #define GPUSHARED_SERVER_WORKER_STATE_COMMAND_SLAB_H_
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -56,7 +57,13 @@ enum class CommandState : std::uint8_t {
   kEnded,     // Has left the device, and waits for earlier commands of its stream.
 };
 
-// One execution of a command on the device, from its submission.
+// Converts a time of the device's clock, which is also the scheduler's clock.
+inline scheduler::TimePoint ToTimePoint(device::DeviceClock::time_point at) {
+  return scheduler::TimePoint(std::chrono::nanoseconds(at.time_since_epoch()));
+}
+
+// Current execution of a command, from its submission until it leaves the device. An
+// ExecutionRecord describes it afterwards.
 struct Submission {
   enum class Company : std::uint8_t { kNobody, kOwnStream, kOtherStreams };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device thread's memory of requests, stays and shares.
+// The device thread's memory of requests, executions and shares.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -11,8 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/worker/output/execution_log.h"
 #include "server/worker/output/request_history.h"
-#include "server/worker/output/stay_log.h"
 #include "server/worker/state/activity_meter.h"
 
 namespace gpushared::server {
@@ -21,13 +21,14 @@ namespace {
 using namespace std::chrono_literals;
 using scheduler::SchedulingClass;
 using scheduler::TimePoint;
+using trace::ExecutionRecord;
 using Phase = ClientActivity::Phase;
 
 TimePoint At(scheduler::Duration since_start) { return TimePoint(since_start); }
 
 // ---- the log of what was on the device
 
-Stay GetStay(std::uint64_t session, TimePoint submitted, TimePoint ended) {
+ExecutionRecord GetRecord(std::uint64_t session, TimePoint submitted, TimePoint ended) {
   return {.session = session,
           .submitted = submitted,
           .started = submitted,
@@ -35,35 +36,36 @@ Stay GetStay(std::uint64_t session, TimePoint submitted, TimePoint ended) {
           .charged = ended - submitted};
 }
 
-TEST(StayLog, TheBlockerIsWhoWasThereForMostOfTheWait) {
-  StayLog log;
-  log.Add(GetStay(2, At(0us), At(150us)));    // 50 us of the wait.
-  log.Add(GetStay(3, At(140us), At(220us)));  // 80 us.
-  log.Add(GetStay(1, At(0us), At(230us)));    // The one who waits.
-  log.Add(GetStay(4, At(230us), At(290us)));
-  const Stay* const found = log.LongestOfOthers(1, At(100us), At(300us));
+TEST(ExecutionLog, TheBlockerIsWhoWasThereForMostOfTheWait) {
+  ExecutionLog log;
+  log.Add(GetRecord(2, At(0us), At(150us)));    // 50 us of the wait.
+  log.Add(GetRecord(3, At(140us), At(220us)));  // 80 us.
+  log.Add(GetRecord(1, At(0us), At(230us)));    // The one who waits.
+  log.Add(GetRecord(4, At(230us), At(290us)));
+  const ExecutionRecord* const found = log.LongestOfOthers(1, At(100us), At(300us));
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->session, 3u);
   EXPECT_EQ(log.LongestOfOthers(1, At(290us), At(300us)), nullptr) << "it had ended before";
 }
 
-TEST(StayLog, ARequestKnowsItsCommandsAndWhoElseHadTheDeviceMostFirst) {
-  StayLog log;
-  log.Add(GetStay(9, At(0us), At(100us)));  // Before.
+TEST(ExecutionLog, ARequestKnowsItsCommandsAndWhoElseHadTheDeviceMostFirst) {
+  ExecutionLog log;
+  log.Add(GetRecord(9, At(0us), At(100us)));  // Before.
   for (std::uint64_t other = 2; other <= 7; ++other) {
-    log.Add(GetStay(other, At(200us), At(200us + (9 - other) * 10us)));
+    log.Add(GetRecord(other, At(200us), At(200us + (9 - other) * 10us)));
   }
-  log.Add(GetStay(2, At(300us), At(400us)));
-  log.Add(GetStay(1, At(400us), At(430us)));
-  Stay stopped = GetStay(1, At(430us), At(480us));
+  log.Add(GetRecord(2, At(300us), At(400us)));
+  log.Add(GetRecord(1, At(400us), At(430us)));
+  ExecutionRecord stopped = GetRecord(1, At(430us), At(480us));
   stopped.was_stopped = true;
   log.Add(stopped);
-  Stay behind = GetStay(1, At(400us), At(490us));  // All of them on the device at one time.
+  ExecutionRecord behind =
+      GetRecord(1, At(400us), At(490us));  // All of them on the device at one time.
   behind.started = At(480us);
   log.Add(behind);
   RequestReport report;
   report.begun = At(150us);
-  const Stay* const longest = log.Summarise(1, report);
+  const ExecutionRecord* const longest = log.Summarise(1, report);
   ASSERT_NE(longest, nullptr);
   EXPECT_EQ(longest->submitted, At(430us));
   EXPECT_EQ(report.longest_command, 50us);
@@ -79,10 +81,10 @@ TEST(StayLog, ARequestKnowsItsCommandsAndWhoElseHadTheDeviceMostFirst) {
   EXPECT_EQ(report.charged_to_rest, 20us + 30us);
 }
 
-TEST(StayLog, SaysWhenItDoesNotGoBackFarEnough) {
-  StayLog log;
-  for (std::size_t i = 0; i < StayLog::kStaysMax; ++i) {
-    log.Add(GetStay(1, At(i * 10us), At((i + 1) * 10us)));
+TEST(ExecutionLog, SaysWhenItDoesNotGoBackFarEnough) {
+  ExecutionLog log;
+  for (std::size_t i = 0; i < ExecutionLog::kRecordsMax; ++i) {
+    log.Add(GetRecord(1, At(i * 10us), At((i + 1) * 10us)));
   }
   RequestReport whole, cut;
   whole.begun = At(10us);
@@ -91,18 +93,18 @@ TEST(StayLog, SaysWhenItDoesNotGoBackFarEnough) {
   log.Summarise(1, cut);
   EXPECT_FALSE(whole.is_cut);
   EXPECT_TRUE(cut.is_cut);
-  EXPECT_EQ(cut.commands, StayLog::kStaysMax);
+  EXPECT_EQ(cut.commands, ExecutionLog::kRecordsMax);
 }
 
 // Numbers that differ by a multiple of the places share one.
-TEST(StayLog, DeviceTimeOfManyOthersIsExactAlsoWhereTheirNumbersShareAPlace) {
-  constexpr std::uint64_t kOthers = 300, kApart = 2 * StayLog::kStaysMax;
-  StayLog log;
+TEST(ExecutionLog, DeviceTimeOfManyOthersIsExactAlsoWhereTheirNumbersShareAPlace) {
+  constexpr std::uint64_t kOthers = 300, kApart = 2 * ExecutionLog::kRecordsMax;
+  ExecutionLog log;
   scheduler::Duration all{};
   for (std::uint64_t round = 0; round < 3; ++round) {
     for (std::uint64_t other = 1; other <= kOthers; ++other) {
       const auto charged = std::chrono::microseconds(other * 7919 % 1009);
-      log.Add(GetStay(5 + other % 2 + other * kApart, At(1ms), At(1ms + charged)));
+      log.Add(GetRecord(5 + other % 2 + other * kApart, At(1ms), At(1ms + charged)));
       all += charged;
     }
   }

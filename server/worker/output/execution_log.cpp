@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/worker/output/stay_log.h"
+#include "server/worker/output/execution_log.h"
 
 #include <algorithm>
 #include <array>
@@ -10,6 +10,7 @@ namespace gpushared::server {
 namespace {
 
 using scheduler::Duration;
+using trace::ExecutionRecord;
 using Others = std::array<RequestReport::Other, RequestReport::kOthersMax>;
 
 // Inserts into a list in descending order; the entry that drops out is added to the rest.
@@ -30,46 +31,47 @@ void Insert(Others& others, Duration& rest, const RequestReport::Other& other) {
 
 }  // namespace
 
-const Stay* StayLog::LongestOfOthers(std::uint64_t session, scheduler::TimePoint from,
-                                     scheduler::TimePoint to) const {
-  const Stay* longest = nullptr;
+const ExecutionRecord* ExecutionLog::LongestOfOthers(std::uint64_t session,
+                                                     scheduler::TimePoint from,
+                                                     scheduler::TimePoint to) const {
+  const ExecutionRecord* longest = nullptr;
   Duration most{};
-  VisitSince(from, [&](const Stay& stay) {
-    if (stay.session == session) return;
-    const Duration together = std::min(stay.ended, to) - std::max(stay.submitted, from);
+  VisitSince(from, [&](const ExecutionRecord& record) {
+    if (record.session == session) return;
+    const Duration together = std::min(record.ended, to) - std::max(record.submitted, from);
     if (together <= most) return;
     most = together;
-    longest = &stay;
+    longest = &record;
   });
   return longest;
 }
 
-const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) {
-  const Stay* longest = nullptr;
-  auto& largest = report.waterfall.stays;
+const ExecutionRecord* ExecutionLog::Summarise(std::uint64_t session, RequestReport& report) {
+  const ExecutionRecord* longest = nullptr;
+  auto& largest = report.waterfall.executions;
   // Local copies, because most records need only these.
   const scheduler::TimePoint begun = report.begun, ended = report.ended;
   Duration least = largest.least();
   std::uint64_t rest_count = 0;
   Duration rest{};
-  const bool is_whole = VisitSince(begun, [&](const Stay& stay) {
+  const bool is_whole = VisitSince(begun, [&](const ExecutionRecord& record) {
     // The log is ordered by end times, so records that ended before the request are not visited.
-    const Duration inside = std::min(stay.ended, ended) - std::max(stay.started, begun);
+    const Duration inside = std::min(record.ended, ended) - std::max(record.started, begun);
     if (inside > least) {
-      largest.Add(stay, inside);
+      largest.Add(record, inside);
       least = largest.least();
     } else if (inside > Duration::zero()) {
       ++rest_count;
       rest += inside;
     }
-    if (stay.session != session) return charged_.Add(stay.session, stay.charged);
+    if (record.session != session) return charged_.Add(record.session, record.charged);
     ++report.commands;
-    if (stay.was_stopped) ++report.stops;
+    if (record.was_stopped) ++report.stops;
     // Excludes the time for which a command waited on the device for another one of its client.
-    const Duration took = stay.ended - stay.started;
+    const Duration took = record.ended - record.started;
     if (longest != nullptr && took <= report.longest_command) return;
     report.longest_command = took;
-    longest = &stay;
+    longest = &record;
   });
   largest.rest_count += rest_count;
   largest.rest += rest;
