@@ -620,7 +620,7 @@ TEST(ConfigFile, EveryRejectionNamesTheFileAndTheLine) {
   EXPECT_THAT(GetFileRejection("[[access]]\neveryone = false"), HasSubstr("everyone"));
   for (const std::string value : {"\"10ms\"", "\"true\"", "1"}) {
     EXPECT_THAT(
-        GetFileRejection("[[access]]\nuid = 1\npromises = " + value),
+        GetFileRejection("[[access]]\nuid = 1\nlatency_targets = " + value),
         AllOf(HasSubstr("line 3"), HasSubstr("latency_targets"), HasSubstr("true or false")));
   }
   EXPECT_THAT(GetFileRejection("socket = true"), AllOf(HasSubstr("line 1"), HasSubstr("socket")));

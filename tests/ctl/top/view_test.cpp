@@ -325,7 +325,7 @@ TEST_F(TopView, ALostServerIsSaidAboveTheLastFigures) {
 
 TEST_F(TopView, LongSentencesAndWordsAreBroken) {
   view_.ShowMessage("rejected: " + std::string(100, 'x') + " because the right is missing", true);
-  EXPECT_THAT(Screen(), HasSubstr("\nrefused:\n" + std::string(80, 'x') + "\n" +
+  EXPECT_THAT(Screen(), HasSubstr("\nrejected:\n" + std::string(80, 'x') + "\n" +
                                   std::string(20, 'x') + " because the right is missing\n"));
 }
 
