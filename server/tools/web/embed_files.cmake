@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes C++ with the texts of files. Usage: cmake -DOUTPUT=page_files.cpp -DFOLDER=page -DNAMES="a.js,b.css" -P embed_files.cmake
+# Writes C++ with the texts of files. Usage: cmake -DOUTPUT=page_files.cpp -DDIRECTORY=page -DNAMES="a.js,b.css" -P embed_files.cmake
 string(REPLACE "," ";" names "${NAMES}")
 set(text "// Written by embed_files.cmake.\n#include \"server/tools/web/page_files.h\"\n\nnamespace gpushared::web {\nnamespace {\n\nconstexpr PageFile kFiles[] = {\n")
 foreach(name IN LISTS names)
