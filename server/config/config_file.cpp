@@ -189,7 +189,7 @@ bool Reader::CheckKey(std::string_view kind, std::string_view key, const toml::n
 bool Reader::ReadLatencyTargets(std::string_view kind, const toml::node& node, Allowance& rule) {
   rule.targets = node.value_exact<bool>();
   if (!rule.targets) {
-    Fail(node.source(), std::string(kind) + " key targets rejected: allowed is true or false");
+    Fail(node.source(), std::string(kind) + " key latency_targets rejected: allowed is true or false");
   }
   return rule.targets.has_value();
 }

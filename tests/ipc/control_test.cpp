@@ -487,7 +487,7 @@ TEST(ServerMessages, EveryFieldIsBounded) {
   ExpectCases<TraceOpened>(Encode(TraceOpened{7, 2}), {AnyValue("layout"), AnyValue("generation")});
   ExpectCases<StagingBufferAdded>(
       Encode(StagingBufferAdded{3, kArenaBytesDefault}),
-      {{"staging_buffer", 64, "staging buffer is 64, allowed 0 to 63"},
+      {{"staging_buffer", 64, "staging_buffer is 64, allowed 0 to 63"},
        {"bytes", 0, "bytes is 0"},
        {"bytes", 65537, "bytes is 65537, allowed are multiples of 65536"}});
   ExpectCases<ImageMade>(Encode(ImageMade{100}),

@@ -106,7 +106,7 @@ TEST_F(EndpointTest, ClaimsAboveTheRuleAreRejectedByNameAndCounted) {
                         "endpoint 'batch' allows at most 30%"));
   hello = Hello("c");
   hello.latency_target_ns = 1'000'000;
-  EXPECT_THAT(rejection(hello), HasSubstr("latency promise rejected"));
+  EXPECT_THAT(rejection(hello), HasSubstr("latency target rejected"));
   hello = Hello("d");
   hello.memory_bytes = 65 * kMiB;
   EXPECT_THAT(rejection(hello), HasSubstr("memory rejected: asked for 65 MiB"));

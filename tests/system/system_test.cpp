@@ -544,7 +544,7 @@ TEST_F(System, OperatorIsToldWhyARequestTookSoLong) {
   EXPECT_EQ(told.exit_code, 0) << told.output;
   EXPECT_NE(told.output.find("of client " + id + " 'asked' (normal) took "), std::string::npos)
       << told.output;
-  EXPECT_NE(told.output.find("promised 1.0 h: kept"), std::string::npos) << told.output;
+  EXPECT_NE(told.output.find("target 1.0 h: met"), std::string::npos) << told.output;
   EXPECT_NE(told.output.find("3.0 ms in the client's own queue"), std::string::npos) << told.output;
   EXPECT_NE(told.output.find("its longest command: kernel 'step'"), std::string::npos)
       << told.output;
