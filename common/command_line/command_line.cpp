@@ -97,7 +97,7 @@ Option Option::Check(std::function<std::string(const std::string& text)> complai
 
 std::size_t Option::count() const { return option_->count(); }
 
-// CLI11 keeps one empty text then.
+// CLI11 represents this as a single empty text.
 bool Option::IsBare() const { return option_->count() == 1 && option_->results().front().empty(); }
 
 template <typename Value>
@@ -127,8 +127,7 @@ std::string Command::Chosen() const { return app_->get_subcommands().front()->ge
 
 namespace {
 
-// The word that stands where a command should, and is none: of the command that was given last, or
-// of the program.
+// Explains a word in place of a command: mentions the last command, or the program.
 std::string WhyNoCommand(CLI::App& program) {
   CLI::App* at = &program;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
@@ -189,7 +188,7 @@ std::optional<Stop> Program::Parse(std::span<const char* const> arguments) const
 
 void Reject(const std::string& why) { throw CLI::ValidationError(why); }
 
-// The programs' options and positions have these types.
+// Types of the programs' options and positional arguments.
 using std::string, std::vector;
 template Option Command::AddOption(const string&, string&, const string&) const;
 template Option Command::AddOption(const string&, int&, const string&) const;

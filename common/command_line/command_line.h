@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program reads from its command line. CLI11 does the work behind this header. Its own
-// header leaves 1.9 MB of code in each file that includes it, which takes 3 s to compile.
+// Parses a program's command line. CLI11 is hidden behind this header, because its own header adds
+// 1.9 MB of code to each file that includes it, which takes 3 s to compile.
 
 #ifndef GPUSHARED_COMMON_COMMAND_LINE_COMMAND_LINE_H_
 #define GPUSHARED_COMMON_COMMAND_LINE_COMMAND_LINE_H_
@@ -20,19 +20,19 @@ class Option;
 
 namespace gpushared::command_line {
 
-// Names an option of a program, and is valid as long as the program. Each step returns the option.
+// Reference to an option, valid as long as the program. Each call returns the option.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option TypeName(const std::string& name) const;
   Option Required() const;
-  Option Hidden() const;       // Help does not show it.
-  Option ShowDefault() const;  // Help shows the value that the variable has now.
-  // How many values may follow it.
+  Option Hidden() const;       // Not listed in the help.
+  Option ShowDefault() const;  // Shows the current value of the variable in the help.
+  // Maximum number of values.
   Option Expected(int count) const;
   Option Expected(int least, int most) const;
-  Option TakeAll() const;  // It may be repeated.
+  Option TakeAll() const;  // May be repeated.
   Option Delimiter(char delimiter) const;
   Option Needs(const Option& other) const;
   Option Excludes(const Option& other) const;
@@ -42,24 +42,24 @@ class Option {
   // int, unsigned and std::size_t.
   template <typename Number>
   Option Range(Number least, Number most) const;
-  // The same for double; CLI11's own check lets nan through.
+  // Same for double; CLI11's own check accepts nan.
   Option Within(double least, double most) const;
-  // `complaint` is empty where the text is good.
+  // `complaint` returns an empty text for valid values.
   Option Check(std::function<std::string(const std::string& text)> complaint) const;
 
-  std::size_t count() const;  // How many values it was given.
-  bool IsBare() const;        // It was given without a value.
+  std::size_t count() const;  // Number of values given.
+  bool IsBare() const;        // Given without a value.
 
  private:
   CLI::Option* option_;
 };
 
-// Names a command of a program, or the program itself, and is valid as long as the program.
+// Reference to a command of a program, or to the program itself, valid as long as the program.
 class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
-  // `names` without dashes: a value by its position. The types are those at the end of
+  // `names` without dashes: a positional argument. The supported types are listed at the end of
   // command_line.cpp.
   template <typename Value>
   Option AddOption(const std::string& names, Value& value, const std::string& help) const;
@@ -67,28 +67,28 @@ class Command {
   Command AddCommand(const std::string& name, const std::string& help) const;
 
   void RequireCommand() const;
-  void FallThrough() const;  // It leaves to its parent what it does not know.
+  void FallThrough() const;  // Passes unknown arguments to its parent.
   void SetFooter(const std::string& text) const;
-  // For a name that help does not show: takes whatever stands behind it.
+  // Hides the command from the help and accepts arbitrary arguments after it.
   void HideAndTakeAll() const;
-  // Called while the arguments are parsed, if the command was given. It may Reject.
+  // Called during parsing if the command was given. May call Reject.
   void OnUse(std::function<void()> callback) const;
 
-  // The first command that was given under this one.
+  // First command given under this one.
   std::string Chosen() const;
 
  protected:
   CLI::App* app_;
 };
 
-// Why a program goes on no further: its command line asks for help or its version, or makes no
-// sense.
+// Reason why a program ends after parsing: help or version was requested, or the command line is
+// invalid.
 struct Stop {
-  int code = 0;  // Zero unless it makes no sense.
+  int code = 0;  // Nonzero if the command line is invalid.
   std::string output, errors;
-  std::string why;  // The sentence of `errors` alone.
+  std::string why;  // Message from `errors` only.
 
-  int Print() const;  // To stdout and stderr. The code.
+  int Print() const;  // Prints to stdout and stderr and returns the code.
 };
 
 class Program : public Command {
@@ -97,7 +97,7 @@ class Program : public Command {
   ~Program();
 
   void SetVersion(const std::string& text) const;
-  // Fills in the variables. `arguments` begin with the program's own name.
+  // Sets the variables. `arguments` begin with the program's own name.
   std::optional<Stop> Parse(std::span<const char* const> arguments) const;
 
  private:
@@ -106,7 +106,7 @@ class Program : public Command {
   std::unique_ptr<CLI::App> owned_;
 };
 
-// Ends Parse with this sentence.
+// Ends Parse with this message.
 [[noreturn]] void Reject(const std::string& why);
 
 }  // namespace gpushared::command_line

@@ -8,7 +8,7 @@
 namespace gpushared::command_line {
 namespace {
 
-constexpr std::size_t kNameBytesMax = 64;  // Nobody mistypes longer ones.
+constexpr std::size_t kNameBytesMax = 64;  // Longer names are not suggested.
 
 // The optimal string alignment distance.
 std::size_t Edits(std::string_view from, std::string_view to) {

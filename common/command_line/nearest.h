@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What somebody who mistyped a name may have meant.
+// Suggests names for a mistyped one.
 
 #ifndef GPUSHARED_COMMON_COMMAND_LINE_NEAREST_H_
 #define GPUSHARED_COMMON_COMMAND_LINE_NEAREST_H_
@@ -10,9 +10,9 @@
 
 namespace gpushared::command_line {
 
-// The one of `known` that fewest edits turn `asked` into, where one edit inserts, removes or
-// replaces a character or swaps two neighbours. Empty if that takes more than a third of the
-// characters, because such a name is another word.
+// Returns the element of `known` with the smallest edit distance to `asked`, where an edit inserts,
+// removes or replaces a character or swaps two adjacent ones. Empty if it takes more than a third
+// of the characters, because such a name is a different word.
 std::string_view Nearest(std::string_view asked, std::span<const std::string_view> known);
 
 // "; did you mean 'policy'?", or nothing.

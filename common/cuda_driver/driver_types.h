@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA driver's C interface looks like to a caller: the part of it that we use, in
-// declarations of our own, so that the server builds where no CUDA header exists.
-// tests/server/device/cuda_driver_abi_test.cpp compares every one of them with the real header.
+// Own declarations of the part of the CUDA driver's C interface in use, so that the server can be
+// built without CUDA headers. tests/server/device/cuda_driver_abi_test.cpp compares all of them
+// with the real header.
 
 #ifndef GPUSHARED_COMMON_CUDA_DRIVER_DRIVER_TYPES_H_
 #define GPUSHARED_COMMON_CUDA_DRIVER_DRIVER_TYPES_H_
@@ -11,14 +11,14 @@
 
 namespace gpushared::device::cuda {
 
-// What every call returns. A newer driver may return numbers that are not here.
+// Result of every call. A newer driver may return numbers that are not listed.
 enum class [[nodiscard]] Code : int{
 #define GPUSHARED_CUDA_ERROR(number, ours, name, text) ours = number,
 #include "common/cuda_driver/driver_errors.inc"
 #undef GPUSHARED_CUDA_ERROR
 };
 
-// Handles. Their targets are the driver's own.
+// Handles. Their target types are opaque.
 using Context = struct ContextTarget*;
 using Module = struct ModuleTarget*;
 using Function = struct FunctionTarget*;
@@ -28,13 +28,14 @@ using Array = struct ArrayTarget*;
 using GreenContext = struct GreenContextTarget*;
 using ResourceDescription = struct ResourceDescriptionTarget*;
 using DriverGraph = struct GraphTarget*;
-using DriverNode = struct GraphNodeTarget*;  // It belongs to a graph, and goes with it.
+using DriverNode = struct GraphNodeTarget*;  // Owned by its graph.
 using DriverExec = struct GraphExecTarget*;  // An instantiated graph.
 using KernelHandle = struct KernelTarget*;
-using DeviceNumber = int;              // Among those this process may see.
-using DeviceAddress = std::uint64_t;   // CUdeviceptr.
-using MemoryHandle = std::uint64_t;    // Physical memory, mapped or not.
-using HostFunction = void (*)(void*);  // Runs on a thread of the driver; may call no driver.
+using DeviceNumber = int;             // Among the devices visible to this process.
+using DeviceAddress = std::uint64_t;  // CUdeviceptr.
+using MemoryHandle = std::uint64_t;   // Physical memory, mapped or not.
+// Called on a thread of the driver; must not call the driver.
+using HostFunction = void (*)(void*);
 
 enum class DeviceAttribute : int {
 #define GPUSHARED_CUDA_ATTRIBUTE(number, ours, name) ours = number,
@@ -81,10 +82,12 @@ inline constexpr unsigned kEventDisableTiming = 0x2;
 inline constexpr unsigned kHostPortable = 0x01;
 inline constexpr unsigned kHostDeviceMap = 0x02;
 inline constexpr unsigned kHostRegisterReadOnly = 0x08;
-// Keys of the `extra` array of a launch: the whole argument buffer instead of its parameters.
+// Keys of the `extra` array of a launch, which passes the whole argument buffer instead of separate
+// parameters.
 inline constexpr std::uintptr_t kLaunchEnd = 0;
-inline constexpr std::uintptr_t kLaunchBuffer = 1;       // Then the buffer's address.
-inline constexpr std::uintptr_t kLaunchBufferBytes = 2;  // Then the address of its std::size_t.
+inline constexpr std::uintptr_t kLaunchBuffer = 1;  // Followed by the buffer's address.
+// Followed by the address of its size, a std::size_t.
+inline constexpr std::uintptr_t kLaunchBufferBytes = 2;
 // Flags of cuStreamWriteValue and cuStreamWaitValue.
 inline constexpr unsigned kWriteValueDefault = 0x0;
 inline constexpr unsigned kWriteValueNoBarrier = 0x1;
@@ -163,14 +166,14 @@ struct Copy2d {
 };
 static_assert(sizeof(Copy2d) == 128 && offsetof(Copy2d, destination_x_bytes) == 56);
 
-// Nodes of graphs.
+// Graph nodes.
 struct KernelNode {
   Function function = nullptr;
   unsigned grid_x = 1, grid_y = 1, grid_z = 1;
   unsigned block_x = 1, block_y = 1, block_z = 1;
   unsigned shared_bytes = 0;
   void** parameters = nullptr;
-  void** extra = nullptr;  // The same as of a launch.
+  void** extra = nullptr;  // Same as in a launch.
   KernelHandle kernel = nullptr;
   Context context = nullptr;
 };
@@ -186,14 +189,14 @@ struct FillNode {
 };
 static_assert(sizeof(FillNode) == 40 && offsetof(FillNode, width_elements) == 24);
 
-// One side of a CopyNode.
+// Source or destination of a CopyNode.
 struct CopyNodeSide {
   std::size_t x_bytes = 0, y = 0, z = 0, level = 0;
   MemoryType type = MemoryType::kHost;
   void* host = nullptr;
   DeviceAddress device = 0;
   Array array = nullptr;
-  Context context = nullptr;  // Of copies between devices only.
+  Context context = nullptr;  // For copies between devices only.
   std::size_t pitch = 0, height = 0;
 };
 static_assert(sizeof(CopyNodeSide) == 88);
@@ -234,7 +237,7 @@ struct LaunchConfig {
 static_assert(sizeof(LaunchConfig) == 56 && offsetof(LaunchConfig, stream) == 32);
 
 enum class ResourceType : int { kInvalid = 0, kMultiprocessors = 1 };
-// Made by the driver; only what is named here may be read, nothing written.
+// Created by the driver; only the named members may be read, and none written.
 struct Resource {
   struct Multiprocessors {
     unsigned multiprocessors;

@@ -9,7 +9,7 @@
 
 namespace gpushared::device::cuda {
 
-// What cuGetErrorName and cuGetErrorString say of a code.
+// Results of cuGetErrorName and cuGetErrorString.
 struct ErrorText {
   Code code;
   const char* name;
@@ -22,7 +22,7 @@ inline constexpr ErrorText kErrorTexts[] = {
 #undef GPUSHARED_CUDA_ERROR
 };
 
-// Passes on one of the two; kInvalidValue, as the driver has it, for a number that is no code.
+// Returns one of the two texts; kInvalidValue for an unknown code, like the driver.
 inline Code ReportText(Code code, const char* ErrorText::*which, const char** to) {
   const auto* const found = std::ranges::find(kErrorTexts, code, &ErrorText::code);
   const bool is_known = found != std::end(kErrorTexts);

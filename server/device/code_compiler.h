@@ -13,28 +13,29 @@
 
 namespace gpushared::device {
 
-// PTX to what a driver loads, outside of this process: clients wrote the text.
+// Compiles PTX for a GPU driver outside of this process, because the text comes from a client and
+// cannot be trusted.
 //
 // Thread-safe.
 class CodeCompiler {
  public:
   virtual ~CodeCompiler() = default;
-  // May take long. `architecture`: "sm_90".
+  // Compiles the text; may take long. `architecture`: "sm_90".
   virtual Result<std::vector<std::byte>> Compile(std::string_view ptx,
                                                  std::string_view architecture) = 0;
-  // What was compiled before and is still kept; at once.
+  // Returns the result of an earlier compilation if it is still cached. Does not block.
   virtual std::optional<std::vector<std::byte>> Find(std::string_view ptx,
                                                      std::string_view architecture) = 0;
-  // Ends what is being compiled and rejects all that is asked for later: kCancelled.
+  // Cancels running compilations and rejects all later ones with kCancelled.
   virtual void Abandon() = 0;
 };
 
-// The consequence for a GPU.
+// Consequence of a missing compiler for a GPU.
 inline constexpr std::string_view kWithoutCompiler =
     "no kernel of a GPU can be stopped, and modules of other users whose kernels are isolated are "
     "rejected";
 
-// Null where there is no compiler; who made the function has said why.
+// Returns null if no compiler is available; the creator of the function has reported the reason.
 using MakeCodeCompiler = std::function<std::unique_ptr<CodeCompiler>()>;
 
 }  // namespace gpushared::device

@@ -14,7 +14,7 @@
 namespace gpushared::device {
 namespace {
 
-// One row of the catalog.
+// A row of the catalog.
 struct DeviceKind {
   std::string_view name;  // "cpu"
   // `number` is 0 for devices named by UUID.
@@ -43,7 +43,7 @@ Result<std::unique_ptr<Device>> CreateCuda(std::string_view id, std::uint32_t nu
   cuda::PrepareEnvironment();
   Result<std::shared_ptr<const cuda::Driver>> driver = cuda::Driver::Load();
   if (!driver.ok()) return driver.status();
-  // Where this process was given its GPU or instance alone, that is number 0.
+  // If this process was given a single GPU or MIG instance, CUDA numbers it 0.
   const bool is_given = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
   return cuda::CreateCudaDevice(*std::move(driver),
                                 {.id = std::string(id),
@@ -78,7 +78,7 @@ std::optional<Named> Find(std::string_view id) {
   Named named;
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), named.number);
-  // One spelling per device: "cpu:00" would be a second name of "cpu:0".
+  // Each device has exactly one spelling, otherwise "cpu:00" would be a second name of "cpu:0".
   if (error != std::errc() || end != digits.data() + digits.size() ||
       std::to_string(named.number) != digits) {
     return std::nullopt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kinds of devices there are, and how to make one. A device is named KIND:NUMBER ("cpu:0",
-// "cuda:1"), a MIG instance by its UUID ("MIG-...").
+// Lists the available device kinds and creates devices. A device is named KIND:NUMBER ("cpu:0",
+// "cuda:1"), or by the UUID of a MIG instance ("MIG-...").
 
 #ifndef GPUSHARED_SERVER_DEVICE_DEVICE_CATALOG_H_
 #define GPUSHARED_SERVER_DEVICE_DEVICE_CATALOG_H_
@@ -21,23 +21,23 @@
 
 namespace gpushared::device {
 
-// What an operator may choose for every device; a kind ignores what does not concern it.
+// Settings of an operator for all devices; each kind ignores those that do not apply to it.
 struct DeviceOptions {
   std::uint32_t executor_threads = 0;  // cpu: threads that execute; 0 = cores - 1, at least 1.
-  std::uint64_t memory_bytes = 0;      // cpu: for all its clients; 0 = half of what is usable.
-  OutputFunction output = {};          // May be empty: what kernels print is then dropped.
-  StandFunction stand = {};            // cpu: of threads that execute; may be empty.
+  std::uint64_t memory_bytes = 0;      // cpu: shared by all clients; 0 = half of the usable memory.
+  OutputFunction output = {};          // If empty, the output of kernels is dropped.
+  StandFunction stand = {};            // cpu: prioritizes the executor threads; may be empty.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
-  SmLimits sm_limits = {};                 // cuda; a cpu device rejects them.
-  MakeCodeCompiler make_compiler = {};     // cuda; without one no launch of it can be stopped.
+  SmLimits sm_limits = {};                 // cuda; rejected by a cpu device.
+  MakeCodeCompiler make_compiler = {};     // cuda: required for preemptible launches.
   std::function<void()> await_quiet = {};  // cuda; see CudaDeviceOptions.
-  // For operators; may be empty. `note`: of modules, from any thread.
+  // Messages for operators; may be empty. `note`: about modules, called from any thread.
   std::function<void(const std::string&)> warn = {};
   std::function<void(const std::string&)> note = {};
 };
 
-// Creates the device named `id`. kNotFound for a name that no kind answers to, with
-// the names that exist.
+// Creates the device named `id`. If no kind recognizes the name, fails with kNotFound and lists the
+// existing names.
 Result<std::unique_ptr<Device>> CreateDevice(std::string_view id, const DeviceOptions& options,
                                              WakeFunction wake);
 

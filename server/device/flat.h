@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values as bytes, one behind the other, for results that another process made: written by one who
-// may be anybody, read by one who trusts nothing. Both are the same program on the same machine.
+// Values serialized as consecutive bytes. Used for results from another process: the writer may be
+// compromised, so the reader trusts none of the bytes. Both run the same program on the same
+// machine.
 
 #ifndef GPUSHARED_SERVER_DEVICE_FLAT_H_
 #define GPUSHARED_SERVER_DEVICE_FLAT_H_
@@ -17,7 +18,7 @@
 
 namespace gpushared::device {
 
-// Collects bytes and hands them to a sink in large pieces.
+// Collects bytes and passes them to a sink in large pieces.
 //
 // Thread-compatible.
 class FlatWriter {
@@ -52,7 +53,7 @@ class FlatWriter {
   void PutAll(const std::vector<T>& values) {
     PutAll(std::span<const T>(values));
   }
-  // At the end: what was put and not flushed is lost.
+  // Must be called at the end, otherwise the bytes since the last flush are lost.
   void Flush() {
     if (!pending_.empty()) sink_(pending_);
     pending_.clear();
@@ -63,8 +64,8 @@ class FlatWriter {
   std::vector<std::byte> pending_;
 };
 
-// Takes values off bytes that may be anything. What is not there reads as zero and as empty, and
-// ok() is false from then on, so one look behind several reads suffices.
+// Reads values from untrusted bytes. Values past the end read as zero or empty and make ok() false
+// from then on, so one check after several reads suffices.
 //
 // Thread-compatible. Borrows the bytes, which must not change.
 class FlatReader {
@@ -92,16 +93,16 @@ class FlatReader {
     left_ = left_.subspan(taken.size());
     return taken;
   }
-  // How many elements follow, each of which takes `element_bytes` at least: so many are there.
-  // `held_bytes`: of memory that one takes here.
+  // Reads a number of elements that take at least `element_bytes` each, and checks that the input
+  // is long enough for them. `held_bytes`: memory that one element takes in this process.
   std::size_t TakeCount(std::size_t element_bytes, std::size_t held_bytes = 1) {
     const auto count = Take<std::uint64_t>();
     if (count > left_.size() / element_bytes) ok_ = false;
     if (ok_) Hold(count * held_bytes);
     return ok_ ? static_cast<std::size_t>(count) : 0;
   }
-  // Before so much memory is made of what was taken. A few bytes may stand for much: beyond
-  // kHeldBytesMax ok() is false.
+  // Must be called before allocating memory for what was read, because a few bytes can describe a
+  // large object. Above kHeldBytesMax in total ok() becomes false.
   void Hold(std::uint64_t bytes) {
     held_ += bytes;
     if (held_ > kHeldBytesMax) ok_ = false;
@@ -110,7 +111,7 @@ class FlatReader {
     const std::span<const std::byte> bytes = TakeBytes(TakeCount(1));
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
-  // Any bits must be a value of T.
+  // Every bit pattern must be a valid T.
   template <typename T>
   std::vector<T> TakeAll() {
     std::vector<T> values(TakeCount(sizeof(T), sizeof(T)));

@@ -11,11 +11,11 @@
 namespace gpushared::device {
 namespace {
 
-// What is zero is not written: a short text declares large variables.
+// Zero pages are omitted, because a short text can declare large variables.
 constexpr std::uint64_t kPieceBytes = 4096;
-// Of all pieces of a module; a text has less.
+// Limit for all pieces of a module together; no text contains more.
 constexpr std::uint64_t kInitialBytesMax = std::uint64_t{64} << 20;
-// Behind the last piece.
+// Marks the end of the pieces.
 constexpr std::uint64_t kNoPiece = ~std::uint64_t{0};
 
 }  // namespace

@@ -10,18 +10,19 @@
 
 namespace gpushared::device {
 
-// How far a client's kernels are kept from everybody else, on devices that do not do it by
-// themselves (DeviceInfo::isolates_clients). What an operator writes as "memory = fence".
+// How strictly a client's kernels are isolated from other clients on devices that do not isolate
+// them in hardware (DeviceInfo::isolates_clients). Operators write "memory = fence".
 enum class Isolation : std::uint8_t {
-  kOff,    // As the client wrote them: they may reach the memory of every client.
-  kFence,  // They reach their client's memory only (server/ptx/passes/fence.h).
-  // And do nothing that would end the context they share with others (server/ptx/passes/fence.h).
+  kOff,    // Kernels run unchanged and can access the memory of every client.
+  kFence,  // Kernels can access the memory of their client only (server/ptx/passes/fence.h).
+  // Kernels additionally cannot cause errors that would end the context they share with other
+  // clients (server/ptx/passes/fence.h).
   kContain,
 };
 
 inline constexpr std::array<std::string_view, 3> kIsolationNames = {"off", "fence", "contain"};
 inline constexpr std::size_t kIsolations = kIsolationNames.size();
-// The default for users other than the server's own.
+// Default for users other than the server's own.
 inline constexpr Isolation kIsolationOfStrangers = Isolation::kFence;
 
 constexpr std::string_view IsolationName(Isolation isolation) {
@@ -35,11 +36,10 @@ constexpr std::optional<Isolation> ParseIsolation(std::string_view name) {
   return std::nullopt;
 }
 
-// The passes that a module goes through before it runs.
+// Passes that a module goes through before it runs.
 struct ModulePasses {
   Isolation isolation = Isolation::kOff;
-  bool claims =
-      false;  // Kernels that can be stopped between two blocks: server/ptx/passes/claim.h.
+  bool claims = false;  // Makes kernels preemptible between two blocks: server/ptx/passes/claim.h.
 };
 
 }  // namespace gpushared::device

@@ -50,7 +50,7 @@ Status MemoryAccount::Take(std::uint64_t bytes, const char* purpose) {
 }
 
 Status MemoryAccount::TakeOfBudget(std::uint64_t bytes, const char* purpose) {
-  // Returning nothing and taking nothing is always possible.
+  // Returning or taking zero bytes always succeeds.
   if (bytes > 0 && !budget_->TryTake(bytes, left_free_bytes_)) {
     std::string text = std::string(purpose) + " rejected: " + Mebibytes(bytes) + " asked, " +
                        Mebibytes(budget_->free_bytes()) + " of the device's " +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of device memory: how they are counted, rounded and named.
+// Accounting of device memory in bytes: counting, rounding and formatting.
 
 #ifndef GPUSHARED_SERVER_DEVICE_MEMORY_BUDGET_H_
 #define GPUSHARED_SERVER_DEVICE_MEMORY_BUDGET_H_
@@ -18,36 +18,36 @@ namespace gpushared::device {
 inline constexpr std::uint64_t kRangeBytesMin = std::uint64_t{4} << 30;
 // Module variables are placed and counted in pages.
 inline constexpr std::uint64_t kPageBytes = 4096;
-// Top part of every range, for the variables of the client's modules. They lie inside the
-// range, so one mask fences them together with the client's memory. They lie outside the
-// mapped part, so an allocation never meets them.
+// Top part of every range, reserved for the variables of the client's modules. It is inside the
+// range so that one mask fences the variables together with the client's memory, and outside of the
+// mapped part so that an allocation never overlaps it.
 inline constexpr std::uint64_t kModuleAreaBytes = std::uint64_t{256} << 20;
 
 constexpr std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t step) {
   return (bytes + step - 1) / step * step;
 }
 
-// Why memory that may move has no chunks.
+// Error for chunks in swappable memory.
 Status NoChunksWhereMemorySwaps();
 
-// Rounded down, so that what is called free is never more than there is.
+// Rounds down, so that reported free memory never exceeds the actual amount.
 std::string Mebibytes(std::uint64_t bytes);
 
-// Addresses that a range has beyond the memory it can hold, where they cost nothing. Programs
-// reserve several times what they map.
+// Number of addresses in a range beyond its memory quota. They cost nothing, and programs reserve
+// several times what they map.
 constexpr std::uint64_t SpareAddresses(std::uint64_t quota_bytes) {
   constexpr std::uint64_t kMost = std::uint64_t{256} << 30;
   return quota_bytes < kMost / 4 ? 4 * quota_bytes : kMost;
 }
 
-// The bytes that all clients of one device may use together. Thread-safe.
+// Memory that all clients of one device may use together, in bytes. Thread-safe.
 class MemoryBudget {
  public:
   explicit MemoryBudget(std::uint64_t total_bytes) : total_bytes_(total_bytes) {}
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  // Only if so many bytes stay free.
+  // Succeeds only if `left_free_bytes` remain free.
   bool TryTake(std::uint64_t bytes, std::uint64_t left_free_bytes = 0);
   void Return(std::uint64_t bytes);
   std::uint64_t total_bytes() const { return total_bytes_; }
@@ -55,12 +55,12 @@ class MemoryBudget {
 
  private:
   const std::uint64_t total_bytes_;
-  // Relaxed everywhere: the count orders nothing but itself.
+  // All accesses are relaxed, because no other data depends on the count.
   std::atomic<std::uint64_t> used_bytes_{0};
 };
 
-// What one client holds of a budget, up to its quota. Returns it all when destroyed. A client may
-// have to leave a part of the budget free, for others.
+// Memory that one client has taken from a budget, up to its quota. The destructor returns all of
+// it. A client may be required to leave part of the budget free for others.
 //
 // Thread-compatible.
 class MemoryAccount {
@@ -72,11 +72,11 @@ class MemoryAccount {
   MemoryAccount& operator=(const MemoryAccount&) = delete;
   ~MemoryAccount() { budget_->Return(used_bytes_ - out_bytes_); }
 
-  // kOutOfMemory, with what is free, when quota or budget do not suffice. `purpose` is what is
-  // then rejected.
+  // Fails with kOutOfMemory, including the free amount, if quota or budget do not suffice.
+  // `purpose` names the request in the error.
   Status Take(std::uint64_t bytes, const char* purpose);
   void Return(std::uint64_t bytes);
-  // Bytes that are moved out are held, and are not of the budget.
+  // Swapped-out bytes count against the quota, but not against the budget.
   void SwapOut(std::uint64_t bytes);
   Status SwapIn(std::uint64_t bytes);
   void ReturnSwappedOut(std::uint64_t bytes);
@@ -90,7 +90,7 @@ class MemoryAccount {
   const std::uint64_t left_free_bytes_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::uint64_t used_bytes_ = 0;
-  std::uint64_t out_bytes_ = 0;  // Of these: moved out.
+  std::uint64_t out_bytes_ = 0;  // The swapped-out part.
 };
 
 }  // namespace gpushared::device

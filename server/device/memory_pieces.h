@@ -14,7 +14,8 @@
 
 namespace gpushared::device {
 
-// The piece that holds the address; null when none does. `pieces`: by address, none overlapping.
+// Returns the piece that contains the address, or null. `pieces` is sorted by address and does not
+// overlap.
 inline const MemoryPiece* PieceAt(std::span<const MemoryPiece> pieces, std::uint64_t address) {
   const auto behind = std::ranges::upper_bound(pieces, address, {}, &MemoryPiece::base);
   if (behind == pieces.begin()) return nullptr;
@@ -22,25 +23,25 @@ inline const MemoryPiece* PieceAt(std::span<const MemoryPiece> pieces, std::uint
   return address - piece.base < piece.bytes ? &piece : nullptr;
 }
 
-// What the variables take, by address. Two are in one piece if at most `gap_bytes_max` lie between
-// them.
+// Memory occupied by the variables, sorted by address. Variables with at most `gap_bytes_max`
+// between them are merged into one piece.
 std::vector<MemoryPiece> GetPieces(std::span<const VariableInfo> variables,
                                    std::uint64_t gap_bytes_max);
 
-// Memory of one client beside the part that it maps from the bottom: blocks of its modules, and
-// mapped chunks. A reader takes all that there is at one moment, and keeps it as long as it likes.
+// Memory of a client apart from the part that it maps from the bottom: blocks of its modules and
+// mapped chunks. Readers get an immutable snapshot and may keep it.
 //
 // Thread-safe.
 class MemoryPieces {
  public:
-  using List = std::vector<MemoryPiece>;  // By address, none overlapping.
+  using List = std::vector<MemoryPiece>;  // Sorted by address, no overlaps.
 
   void Add(const MemoryPiece& piece) {
     Change([&](List& list) {
       list.insert(std::ranges::upper_bound(list, piece.base, {}, &MemoryPiece::base), piece);
     });
   }
-  // The one that begins there.
+  // Removes the piece that begins at `base`.
   void Remove(std::uint64_t base) {
     Change([&](List& list) {
       std::erase_if(list, [&](const MemoryPiece& piece) { return piece.base == base; });
@@ -50,7 +51,7 @@ class MemoryPieces {
     const MutexLock lock(mutex_);
     return list_;
   }
-  // Whether pieces without a gap between them hold all of [address, address + bytes).
+  // Whether adjacent pieces together cover [address, address + bytes).
   bool Contains(std::uint64_t address, std::uint64_t bytes) const {
     const std::shared_ptr<const List> list = Now();
     for (;;) {
@@ -64,7 +65,7 @@ class MemoryPieces {
   }
 
  private:
-  // Makes a new list aside: readers wait for an exchange of pointers only.
+  // Builds the new list separately, so readers wait only while two pointers are exchanged.
   template <typename Edit>
   void Change(Edit edit) {
     const MutexLock changing(changing_);

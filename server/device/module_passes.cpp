@@ -16,10 +16,10 @@
 namespace gpushared::device {
 namespace {
 
-// What is beyond any launch is cut: such a kernel does not run anyway.
+// Sizes above the limit of any launch are clamped: such a kernel is never run.
 void LayOutParameters(const ptx::Function& kernel, KernelInfo& info) {
   for (const ptx::ParameterPlace& place : ptx::PlaceParameters(kernel)) {
-    // An end that is no number of 64 bits lies ahead of its begin.
+    // If the end overflows 64 bits, it is less than the beginning.
     const bool is_within = place.end <= std::numeric_limits<std::uint32_t>::max();
     if (!is_within || place.end < place.offset) return;
     info.parameters.push_back({.offset = static_cast<std::uint32_t>(place.offset),
@@ -110,7 +110,8 @@ Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
     const bool contains = passes.isolation == Isolation::kContain;
     if (Status status = FenceModule(passed, range_bytes, contains); !status.ok()) return status;
   }
-  // Behind the fence: the words of a claim are the server's, outside of every client's range.
+  // After the fence, because the words of a claim belong to the server and are outside of every
+  // client's range.
   if (passes.claims) AddClaims(passed);
   return passed;
 }

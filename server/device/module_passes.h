@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device makes of a client's PTX before it runs: the passes of server/ptx, in their order.
+// Applies the passes of server/ptx to a client's PTX, in their order, before it runs on a device.
 
 #ifndef GPUSHARED_SERVER_DEVICE_MODULE_PASSES_H_
 #define GPUSHARED_SERVER_DEVICE_MODULE_PASSES_H_
@@ -22,44 +22,45 @@ namespace gpushared::device {
 
 // A kernel of the client.
 struct PassedKernel {
-  // Name, parameters as the text declares them, and in `unsupported` why it may not run here.
+  // Name, parameters as declared in the text, and in `unsupported` the reason why the kernel may
+  // not run here.
   KernelInfo info;
-  std::string claimed;  // Name of its claimed form; empty when there is none.
-  // Of ptx::ClaimParameter in the claimed form's parameters.
+  std::string claimed;  // Name of its preemptible form; empty if it has none.
+  // Offset of ptx::ClaimParameter in the parameters of the preemptible form.
   std::uint32_t claim_offset = 0;
   std::string why_not_preemptible;  // "line 12: waiting for other blocks".
 };
 
-// Variables that a module declares in device memory, without addresses.
+// Variables that a module declares in device memory. Their addresses are not set.
 std::vector<VariableInfo> GetVariables(const ptx::Module& module);
 
 struct PassedModule {
   ptx::Module module;
-  std::vector<VariableInfo> declared;  // Variables of the client, before any pass.
-  std::vector<PassedKernel> kernels;   // All that have a body, in source order.
-  // Of a fenced module: the variable that takes a ptx::FenceConstant, and the variables that lie
-  // in the client's range, at FenceConstant::variables.
+  std::vector<VariableInfo> declared;  // The client's variables before any pass.
+  std::vector<PassedKernel> kernels;   // All kernels with a body, in source order.
+  // Fenced modules: the variable that receives a ptx::FenceConstant, and the variables inside the
+  // client's range, which are at FenceConstant::variables.
   std::string fence_constant;
   ptx::ModuleLayout variables;
-  // Of a contained module: what its ptx::FaultRecord means.
+  // Contained modules: meaning of their ptx::FaultRecord.
   std::vector<ptx::FaultPlace> places;
   bool is_contained = false;
 
   bool is_fenced() const { return !fence_constant.empty(); }
-  // What to write at `fence_constant` for a client's range and where its variables were placed;
-  // `control` and `host_words` as ptx::FenceConstant has them, for contained modules.
+  // Returns the value of `fence_constant` for a client's range and the address of its variables;
+  // `control` and `host_words` as in ptx::FenceConstant, for contained modules.
   static std::vector<std::byte> ConstantBytes(std::uint64_t range_base, std::uint64_t variables,
                                               std::uint64_t control = 0,
                                               std::uint64_t host_words = 0);
 };
 
-// kInvalidArgument, with the reason, for modules that cannot be kept in their client's memory.
-// Kernels that cannot are listed, and say so in their `unsupported`. `range_bytes`: of the range in
-// which it is used.
+// Fails with kInvalidArgument and a reason if the module cannot be confined to its client's memory.
+// If only some kernels cannot be confined, they are listed with a reason in `unsupported`.
+// `range_bytes`: size of the address range in which the module will be used.
 Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
                                  std::uint64_t range_bytes);
-// Adds claimed forms to a module that has none; false, and nothing changes, when no kernel gets
-// one.
+// Adds preemptible forms to a module that has none. Returns false, without changes, if no kernel
+// gets one.
 bool AddClaims(PassedModule& passed);
 
 }  // namespace gpushared::device

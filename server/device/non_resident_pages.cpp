@@ -17,12 +17,12 @@ NonResidentPages::NonResidentPages(std::uint64_t quota_bytes)
 void NonResidentPages::Set(std::size_t step, bool is_away) {
   Word& word = words_[step / kPagesPerWord];
   const std::uint64_t bit = std::uint64_t{1} << (step % kPagesPerWord);
-  // Relaxed: nobody else changes them.
+  // Relaxed: only this thread changes the word.
   const std::uint64_t before = word.load(std::memory_order_relaxed);
   const std::uint64_t after = is_away ? before | bit : before & ~bit;
   if (after == before) return;
   const std::uint64_t bytes = bytes_.load(std::memory_order_relaxed);
-  // Release, both: who sees that a step is there may use it.
+  // Release: a thread that sees a page as resident may use it.
   word.store(after, std::memory_order_release);
   bytes_.store(is_away ? bytes + kMapPageBytes : bytes - kMapPageBytes, std::memory_order_release);
 }
@@ -40,7 +40,7 @@ std::uint64_t NonResidentPages::BytesIn(const MappedRange& mapped, std::uint64_t
     // Acquire, pairs with the release in Set.
     const std::uint64_t word = words_[step / kPagesPerWord].load(std::memory_order_acquire);
     const std::uint64_t found = (word >> in_word) & (~std::uint64_t{0} >> (kPagesPerWord - count));
-    // Counting bits takes longer, and in most words there are none.
+    // Counting bits takes longer, and most words are zero.
     if (found != 0) away += static_cast<std::uint64_t>(std::popcount(found));
     step += count;
   }

@@ -12,24 +12,24 @@
 
 namespace gpushared::device {
 
-// Which steps of a client's own memory are moved out, of all that its quota allows. Who offers work
-// looks at each of its turns, so 64 steps are one word.
+// Set of swapped-out pages of a client's own memory, sized for its quota. The device thread checks
+// it in every loop iteration, so 64 pages share one word.
 //
-// One thread at a time changes it; any thread may ask. What it is told is current while nothing
-// moves.
+// A single thread at a time may change it; any thread may read it. Results are current while no
+// swap is in progress.
 class NonResidentPages {
  public:
-  // `quota_bytes` 0: no step ever moves.
+  // `quota_bytes` 0: no page is ever swapped.
   explicit NonResidentPages(std::uint64_t quota_bytes);
 
   void Set(std::size_t step, bool is_away);
-  // Acquire, pairs with the release in Set: who sees that all is there may use it.
+  // Acquire, pairs with the release in Set: a thread that sees all pages as resident may use them.
   std::uint64_t bytes() const { return bytes_.load(std::memory_order_acquire); }
-  // Bytes of the steps in [address, address + bytes) that are moved out. What lies elsewhere than
-  // in the mapped part stays: variables of modules.
+  // Returns the swapped-out bytes of the pages in [address, address + bytes). Memory outside of the
+  // mapped part, such as module variables, is always resident.
   std::uint64_t BytesIn(const MappedRange& mapped, std::uint64_t address,
                         std::uint64_t bytes) const;
-  // Whether all that a work may touch is on the device.
+  // Whether everything in a command's access set is resident.
   bool IsThere(const MappedRange& mapped, const Reach& reach) const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading a module in two steps. The first reads what a client wrote. It needs nothing but memory
-// and time, so a process that has nothing to lose may do it (server/modules/loader). The second
-// trusts nothing that the first one says.
+// Modules are loaded in two stages. The first parses the client's image. It needs only memory and
+// time, so it can run in an unprivileged process (server/modules/loader). The second stage
+// validates the output of the first, because that process may have been compromised.
 
 #ifndef GPUSHARED_SERVER_DEVICE_PREPARE_H_
 #define GPUSHARED_SERVER_DEVICE_PREPARE_H_
@@ -18,13 +18,14 @@
 
 namespace gpushared::device {
 
-// Reads PTX text or a fatbin, for devices that can also machine code, and writes what came of it.
-// The image is hostile until parsed. kInvalidArgument with line and column when it does not parse;
-// kernels that the device cannot run are in, and say so in KernelInfo. What was written means
-// nothing when it fails.
+// Reads PTX text or a fatbin (devices that can execute machine code also accept that) and writes
+// the prepared module. The image is hostile until parsed. Fails with kInvalidArgument, line and
+// column if it cannot be parsed; kernels that the device cannot run are included, with a reason in
+// KernelInfo. The output is meaningless if the call fails.
 Status PrepareModule(const ModuleRecipe& recipe, std::span<const std::byte> image, FlatWriter& to);
 
-// The bytes may be anything. kInvalidArgument when PrepareModule does not write such.
+// Validates arbitrary bytes. Fails with kInvalidArgument for anything that PrepareModule does not
+// write.
 Result<std::shared_ptr<const PreparedModule>> TakePrepared(const ModuleRecipe& recipe,
                                                            std::span<const std::byte> flat);
 

@@ -10,40 +10,40 @@
 
 namespace gpushared::device {
 
-// Device memory that a command may touch, in few pieces: perhaps more than it does touch, never
-// less.
+// Access set of a command: device memory that it may access, in a few pieces. May include more than
+// the command accesses, but never less.
 //
-// Thread-compatible; allocates nothing.
+// Thread-compatible; does not allocate.
 class Reach {
  public:
   static constexpr std::size_t kPiecesMax = 8;
 
-  // Nothing yet.
+  // Empty.
   Reach() = default;
-  // Whatever its client has.
+  // All memory of the client.
   static Reach Everything() {
     Reach reach;
     reach.is_everything_ = true;
     return reach;
   }
 
-  // Where there is no place for a further piece, the two that lie closest become one.
+  // If there is no free entry for another piece, merges the two closest ones.
   void Add(const MemoryPiece& piece);
 
   bool is_everything() const { return is_everything_; }
-  // By address, none overlapping. Not of everything.
+  // Sorted by address, without overlaps. Unused if is_everything().
   std::span<const MemoryPiece> pieces() const { return std::span(pieces_).first(count_); }
 
  private:
-  void Join(std::size_t left);  // It and the one behind it.
+  void Join(std::size_t left);  // Merges piece `left` with its successor.
 
   bool is_everything_ = false;
   std::size_t count_ = 0;
   std::array<MemoryPiece, kPiecesMax + 1> pieces_;
 };
 
-// Copies and fills say what they touch: from the first byte of their first row to the last one of
-// their last row. Launches, alone and in graphs, carry theirs, or may touch everything.
+// Access sets of copies and fills reach from the first byte of the first row to the last byte of
+// the last row. Launches, alone and in graphs, carry theirs or may access everything.
 Reach GetReach(const CopyWork& work);
 Reach GetReach(const FillWork& work);
 Reach GetReach(const LaunchWork& work);

@@ -10,7 +10,8 @@ namespace gpushared::device {
 
 inline constexpr std::size_t kShownNameBytesMax = 100;
 
-// A name that a client chose, as messages show it: a longer one is cut at a character.
+// Returns a name chosen by a client as it appears in messages; long names are cut at a character
+// boundary.
 inline std::string ShownName(std::string_view name, std::size_t bytes_max = kShownNameBytesMax) {
   if (name.size() <= bytes_max) return std::string(name);
   std::size_t bytes = bytes_max;

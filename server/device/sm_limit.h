@@ -10,14 +10,14 @@
 
 namespace gpushared::device {
 
-// How many multiprocessors of a device one class may use: so many, or a part of all.
+// Number of multiprocessors that one class may use, either absolute or as a fraction of the device.
 //
 // Thread-compatible value.
 struct SmLimit {
   std::uint32_t multiprocessors = 0;  // Used when fraction is 0.
-  double fraction = 0;                // Above 0 and up to 1; 0 when `multiprocessors` counts.
+  double fraction = 0;                // Above 0 and up to 1; 0 if `multiprocessors` applies.
 
-  // Of a device with so many; at least 1.
+  // Result for a device with `all` multiprocessors; at least 1.
   std::uint32_t Of(std::uint32_t all) const {
     if (fraction == 0) return std::min(multiprocessors, all);
     return std::max(1U, static_cast<std::uint32_t>(fraction * all));
@@ -25,11 +25,11 @@ struct SmLimit {
   friend bool operator==(const SmLimit&, const SmLimit&) = default;
 };
 
-// The scheduling classes, the most urgent first.
+// Scheduling classes, the most urgent first.
 inline constexpr std::size_t kDeviceClasses = 3;
 using SmLimits = std::array<std::optional<SmLimit>, kDeviceClasses>;
 
-// The result of a limit.
+// Multiprocessors that a limit resulted in.
 struct SmGrant {
   std::size_t of_class = 0;
   std::uint32_t asked = 0;

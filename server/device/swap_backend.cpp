@@ -20,29 +20,30 @@
 namespace gpushared::device {
 namespace {
 
-// Its pages go back to the machine, and it reads as zeros.
+// Returns the page to the kernel; it reads as zeros afterwards.
 void DropStep(std::byte* step) {
-  // A failure would leave a client's data behind for the next one.
+  // A failure would expose the data to the next client.
   Check(::madvise(step, kMapPageBytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
 }
 
-// Steps of a store. Pages that change places bring their own attributes along.
+// Maps pages of a store. Pages moved by mremap keep the attributes of their old mapping.
 bool MapSteps(void* at, std::uint64_t bytes, int fixed) {
   void* const mapped = ::mmap(at, bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
   if (mapped != at) return false;
-  // Advice that an old kernel does not know costs nothing else.
+  // Old kernels reject advice they do not know; this has no other effect.
   for (const int advice : {MADV_DONTDUMP, MADV_DONTFORK, MADV_HUGEPAGE}) {
     ::madvise(at, bytes, advice);
   }
   return true;
 }
 
-// Gives `to` the pages of `from`, which has none then. False: nothing has moved.
+// Moves the pages of `from` to `to`, leaving `from` without pages. Returns false, without changes,
+// if that fails.
 bool MovePages(std::byte* from, std::byte* to) {
   constexpr int kKeepsTheSource = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
   if (::mremap(from, kMapPageBytes, kMapPageBytes, kKeepsTheSource, to) == to) return true;
-  // Some failures leave nothing mapped where the pages were to go.
+  // Some failures leave the destination unmapped.
   Check(MapSteps(to, kMapPageBytes, MAP_FIXED_NOREPLACE) || errno == EEXIST,
         "a step's place is mapped again");
   return false;
@@ -50,18 +51,19 @@ bool MovePages(std::byte* from, std::byte* to) {
 
 // ---- in host memory
 
-// Pages change places with those of the cpu device's clients: no byte is copied. Bytes from
-// elsewhere are copied. Such a slot keeps its pages for the next bytes, as zeros: the first touch
-// of new ones takes as long as the copy, or several times that. The machine takes them back when it
-// has no others.
+// Exchanges pages with the clients of the cpu device without copying. Bytes from elsewhere are
+// copied; such a slot keeps its pages, zeroed, for the next use, because the first touch of new
+// pages takes as long as the copy or several times that. Under memory pressure the kernel reclaims
+// them.
 class StepsInMemory final : public SwapBackend {
  public:
-  // `reserved` holds the steps from `base` on.
+  // The pages begin at `base`, inside `reserved`.
   StepsInMemory(std::span<std::byte> reserved, std::byte* base, std::uint64_t bytes)
       : reserved_(reserved), base_(base), bytes_(bytes), has_own_pages_(bytes / kMapPageBytes) {}
   ~StepsInMemory() override { ::munmap(reserved_.data(), reserved_.size()); }
 
-  // The store's limit is all that can be said ahead: there are pages as they are written.
+  // The limit of the store is the only check possible in advance: pages are allocated when they are
+  // written.
   Status Back(Slot /*slot*/) override { return {}; }
   void Release(Slot /*slot*/) override {}
   void DropSpare() override {
@@ -84,7 +86,7 @@ class StepsInMemory final : public SwapBackend {
     std::memcpy(step.data(), At(slot), kMapPageBytes);
     return {};
   }
-  // Kernels before 5.7, and those that have no mapping left, do not move pages.
+  // Pages cannot be moved by kernels before 5.7, or when the process has no free mappings left.
   Status Take(Slot slot, std::span<std::byte> step) override {
     if (MovePages(step.data(), At(slot))) {
       has_own_pages_[slot] = 0;
@@ -95,7 +97,7 @@ class StepsInMemory final : public SwapBackend {
     return {};
   }
   Status Return(Slot slot, std::span<std::byte> step) override {
-    // Pages of our own would bring another mapping to the client's.
+    // Moving pages that were allocated here would add another mapping to the client's range.
     if (has_own_pages_[slot] == 0 && MovePages(At(slot), step.data())) {
       DropPages(slot);
     } else {
@@ -117,15 +119,16 @@ class StepsInMemory final : public SwapBackend {
   void DropPages(Slot slot) {
     DropStep(At(slot));
     has_own_pages_[slot] = 0;
-    // Pages that moved here brought a mapping of their own along. A new one joins its neighbours.
-    // Where the kernel has no mapping left, the old one stays, and is as empty.
+    // Pages that were moved here brought their own mapping. A new mapping merges with its
+    // neighbours. If the kernel has no free mappings left, the old one remains, which is empty as
+    // well.
     MapSteps(At(slot), kMapPageBytes, MAP_FIXED);
   }
 
-  const std::span<std::byte> reserved_;  // Its own.
+  const std::span<std::byte> reserved_;  // Owned.
   std::byte* const base_;
   const std::uint64_t bytes_;
-  // By slot: its bytes were copied last. Written by the slot's one user.
+  // By slot: whether it was filled by a copy. Written by the user of the slot only.
   std::vector<std::uint8_t> has_own_pages_;
 };
 
@@ -133,7 +136,7 @@ class StepsInMemory final : public SwapBackend {
 
 off_t GetOffset(SwapBackend::Slot slot) { return static_cast<off_t>(slot * kMapPageBytes); }
 
-// All of `bytes`, at `offset`; false with errno.
+// Transfers all of `bytes` at `offset`; returns false and sets errno on failure.
 template <typename Call, typename Pointer>
 bool Transfer(Call call, int fd, Pointer bytes, std::size_t count, off_t offset) {
   while (count > 0) {
@@ -164,12 +167,12 @@ class PagesInFile final : public SwapBackend {
   void Release(Slot slot) override {
     ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, GetOffset(slot), kMapPageBytes);
   }
-  // Its blocks stay.
+  // The blocks on disk remain allocated.
   void Empty(Slot slot) override {
     constexpr int kZeroes = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
     if (::fallocate(fd_, kZeroes, GetOffset(slot), kMapPageBytes) == 0) return;
     const std::vector<std::byte> zeros(kMapPageBytes);
-    // What fails here is never read: a slot is read after it was written as a whole.
+    // A failed write is harmless, because a slot is only read after it was written completely.
     (void)Transfer(::pwrite, fd_, zeros.data(), zeros.size(), GetOffset(slot));
   }
 
@@ -195,7 +198,8 @@ class PagesInFile final : public SwapBackend {
   std::uint64_t populated_bytes() const override {
     struct stat facts {};
     Check(::fstat(fd_, &facts) == 0, "our own file is there");
-    constexpr std::uint64_t kBlockBytes = 512;  // stat(2) counts so, whatever the disk has.
+    // Unit of st_blocks in stat(2), independent of the disk.
+    constexpr std::uint64_t kBlockBytes = 512;
     return static_cast<std::uint64_t>(facts.st_blocks) * kBlockBytes;
   }
   int fd() const override { return fd_; }
@@ -208,13 +212,13 @@ class PagesInFile final : public SwapBackend {
   }
 
   const std::string directory_;
-  const int fd_;  // Its own.
+  const int fd_;  // Owned.
 };
 
 }  // namespace
 
 Result<std::unique_ptr<SwapBackend>> SwapBackend::InMemory(std::uint64_t bytes) {
-  // A step more holds one that is aligned.
+  // One more page guarantees an aligned one.
   const std::uint64_t reserved_bytes = bytes + kMapPageBytes;
   void* const reserved = ::mmap(nullptr, reserved_bytes, PROT_NONE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -235,7 +239,7 @@ Result<std::unique_ptr<SwapBackend>> SwapBackend::InFile(const std::string& dire
   constexpr mode_t kOwnerOnly = 0600;
   int file = ::open(directory.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, kOwnerOnly);
   if (file < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
-    // A file system that has no such files.
+    // The file system does not support O_TMPFILE.
     std::string name = directory + "/gpushared-XXXXXX";
     file = ::mkostemp(name.data(), O_CLOEXEC);
     if (file >= 0) ::unlink(name.c_str());

@@ -13,43 +13,43 @@
 
 namespace gpushared::device {
 
-// What a SwapStore keeps its slots in: host memory or a file. A slot is one mapping step (2 MiB).
+// Storage for the slots of a SwapStore: host memory or a file. A slot holds one page (2 MiB).
 //
-// A step that is taken or returned is memory of this process: private, without a file, aligned to
-// its size. Thread-safe for calls about different slots.
+// Pages that are taken or returned are private anonymous memory of this process, aligned to their
+// size. Thread-safe for calls about different slots.
 class SwapBackend {
  public:
   using Slot = std::uint32_t;
 
-  // In this process's memory, which is no other's: it is in no core dump and in no child.
+  // Uses memory of this process that is excluded from core dumps and not inherited by children.
   static Result<std::unique_ptr<SwapBackend>> InMemory(std::uint64_t bytes);
-  // In a file without a name in that directory, which nobody else can open.
+  // Uses an unnamed file in the directory, which no other process can open.
   static Result<std::unique_ptr<SwapBackend>> InFile(const std::string& directory);
   SwapBackend() = default;
   SwapBackend(const SwapBackend&) = delete;
   SwapBackend& operator=(const SwapBackend&) = delete;
   virtual ~SwapBackend() = default;
 
-  // Has room for the slot's bytes from then on; kOutOfMemory.
+  // Reserves storage for the slot's bytes, or fails with kOutOfMemory.
   virtual Status Back(Slot slot) = 0;
-  // The slot is empty, and needs no room any more.
+  // Releases the storage of an empty slot.
   virtual void Release(Slot slot) = 0;
-  // Nothing is left of its bytes.
+  // Erases the slot's bytes.
   virtual void Empty(Slot slot) = 0;
-  // Nothing is reserved. What was kept for further bytes goes.
+  // Frees memory kept for reuse. Called when nothing is reserved.
   virtual void DropSpare() {}
 
-  // An error leaves the slot in any state.
+  // After an error the contents of the slot are undefined.
   virtual Status Write(Slot slot, std::span<const std::byte> step) = 0;
   virtual Status Read(Slot slot, std::span<std::byte> step) const = 0;
-  // As Write; then the step has no memory and reads as zeros.
+  // Like Write; afterwards the page has no memory and reads as zeros.
   virtual Status Take(Slot slot, std::span<std::byte> step) = 0;
-  // As Read; the slot is empty then.
+  // Like Read; afterwards the slot is empty.
   virtual Status Return(Slot slot, std::span<std::byte> step) = 0;
 
-  // Memory or blocks that it has now, for tests.
+  // Memory or disk blocks currently allocated, for tests.
   virtual std::uint64_t populated_bytes() const = 0;
-  // -1: in memory. For tests.
+  // File descriptor, or -1 for host memory. For tests.
   virtual int fd() const { return -1; }
 };
 

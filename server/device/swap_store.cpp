@@ -71,7 +71,7 @@ void SwapStore::GiveBack(std::uint64_t bytes) {
         "slots are emptied before they are given back");
   reserved_bytes_ -= bytes;
   for (; bytes > 0; bytes -= kMapPageBytes) Unback();
-  // One call, when nobody needs the store: slot by slot, others would wait for it.
+  // Called only when the store is unused, because freeing slot by slot would block other users.
   if (reserved_bytes_ == 0) medium_->DropSpare();
 }
 

@@ -18,15 +18,15 @@
 namespace gpushared::device {
 
 struct SwapStoreOptions {
-  std::uint64_t bytes = 0;  // At most.
-  std::string directory;    // Empty: host memory; else a file there, which has no name.
+  std::uint64_t bytes = 0;  // Upper limit.
+  std::string directory;    // Directory for an unnamed file; if empty, host memory is used.
 };
 
-// Where device memory waits that is not on the device, a mapping step (2 MiB) in each slot.
+// Holds the swapped-out device memory, a page (2 MiB) in each slot.
 //
-// Nothing outside of this process can open it, and it goes with the process. A slot is emptied
-// before another client can have it. Room is reserved before it is needed. In a file it has its
-// blocks from then on, so a full disk rejects a reservation and loses no page.
+// The data cannot be accessed by another process and is destroyed with this one. A slot is erased
+// before another client can use it. Storage is reserved in advance: a file has its blocks allocated
+// from then on, so a full disk rejects a reservation instead of losing a page.
 //
 // Thread-safe.
 class SwapStore {
@@ -37,20 +37,20 @@ class SwapStore {
   SwapStore(const SwapStore&) = delete;
   SwapStore& operator=(const SwapStore&) = delete;
 
-  // Whole steps; kOutOfMemory with what is asked and what is left. Whoever reserved them empties
-  // his slots before he gives them back.
+  // Reserves whole pages. Fails with kOutOfMemory, including the requested and the free amount. The
+  // owner of the reservation empties its slots before it releases the reservation.
   Status Reserve(std::uint64_t bytes);
   void GiveBack(std::uint64_t bytes);
 
-  // Steps of memory that stays as it is. Whoever puts one has a reservation for it.
+  // Stores a copy of a page. The caller must have a reservation for it.
   Result<Slot> Put(std::span<const std::byte> step);
-  // Reads it; the slot stays.
+  // Reads a slot without changing it.
   Status Read(Slot slot, std::span<std::byte> step) const;
   void Drop(Slot slot);
 
-  // Steps of this process's own private memory, aligned to their size. Take leaves none of their
-  // pages there; they read as zeros. Return brings the bytes back and frees the slot. No byte is
-  // copied where host memory is the store. After an error all is as it was.
+  // These move pages of this process's private memory, aligned to their size. After Take the page
+  // has no memory and reads as zeros. Return restores the bytes and frees the slot. If the store is
+  // in host memory, no bytes are copied. An error leaves everything unchanged.
   Result<Slot> Take(std::span<std::byte> step);
   Status Return(Slot slot, std::span<std::byte> step);
 
@@ -63,17 +63,17 @@ class SwapStore {
   SwapStore(std::uint64_t bytes, std::unique_ptr<SwapBackend> medium);
   Slot Use();
   void Free(Slot slot);
-  // The slot, or the error after which it is free again.
+  // Returns the slot, or frees it and returns the error.
   Result<Slot> Filled(Slot slot, const Status& status);
-  // The last free slot is nobody's.
+  // Releases the storage of the last free slot.
   void Unback() GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t total_bytes_;
   const std::unique_ptr<SwapBackend> medium_;
 
   mutable Mutex mutex_;
-  Slot slots_ GPUSHARED_GUARDED_BY(mutex_) = 0;              // Slots that there ever were.
-  std::vector<Slot> unbacked_ GPUSHARED_GUARDED_BY(mutex_);  // Reserved by nobody.
+  Slot slots_ GPUSHARED_GUARDED_BY(mutex_) = 0;              // Slots created so far.
+  std::vector<Slot> unbacked_ GPUSHARED_GUARDED_BY(mutex_);  // Without a reservation.
   std::vector<Slot> free_ GPUSHARED_GUARDED_BY(mutex_);      // Reserved and empty.
   std::uint64_t reserved_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
 };

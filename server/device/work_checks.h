@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every device checks of the work it is given. The caller has checked the same; this is what
-// keeps its mistake from becoming another tenant's damage.
+// Validation of submitted work, common to all devices. The caller has made the same checks; these
+// keep a bug in the caller from damaging another client.
 
 #ifndef GPUSHARED_SERVER_DEVICE_WORK_CHECKS_H_
 #define GPUSHARED_SERVER_DEVICE_WORK_CHECKS_H_
@@ -16,18 +16,18 @@
 
 namespace gpushared::device {
 
-// What a client may name: [base, base + mapped_bytes) of its range.
+// Part of its range that a client may access: [base, base + mapped_bytes).
 struct MappedRange {
   std::uint64_t base = 0;
   std::uint64_t range_bytes = 0;
   std::uint64_t mapped_bytes = 0;
   bool Contains(std::uint64_t address, std::uint64_t bytes) const {
-    const std::uint64_t offset = address - base;  // Wraps below base, and is then too large.
+    const std::uint64_t offset = address - base;  // Wraps to a large value if address < base.
     return offset <= mapped_bytes && bytes <= mapped_bytes - offset;
   }
 };
 
-// What the device allows a launch of that kernel. A kernel may allow fewer threads than the device.
+// Launch limits of the kernel on the device. A kernel may allow fewer threads than the device.
 inline LaunchLimits GetLimits(const KernelInfo& kernel, const DeviceInfo& device) {
   const std::uint32_t threads_max =
       kernel.threads_per_block_max == 0
@@ -41,10 +41,10 @@ inline LaunchLimits GetLimits(const KernelInfo& kernel, const DeviceInfo& device
           .required_cluster = kernel.required_cluster};
 }
 
-// kInvalidArgument, or kUnsupported for a kernel that the device lacks instructions for.
+// Fails with kInvalidArgument, or with kUnsupported for a kernel with unsupported instructions.
 Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device);
-// kInvalidArgument when the work would touch anything but mapped memory and `variables`, memory of
-// the client's modules, or breaks a rule of its fields.
+// Fails with kInvalidArgument if the work violates a rule for its fields, or accesses anything
+// other than mapped memory and `variables`, the memory of the client's modules.
 Status CheckCopy(const CopyWork& work, const MappedRange& range, const MemoryPieces& variables);
 Status CheckFill(const FillWork& work, const MappedRange& range, const MemoryPieces& variables);
 

@@ -10,8 +10,8 @@
 
 namespace gpushared::server {
 
-// What the configuration says about compiling: server/modules/compile as devices see it. `warn` is
-// told why where there is no compiler; any thread.
+// Returns the compiler of server/modules/compile in the form that devices use, according to the
+// configuration. `warn` receives the reason if there is no compiler; any thread.
 device::MakeCodeCompiler GetCompiler(const Config& config,
                                      std::function<void(const std::string&)> warn);
 

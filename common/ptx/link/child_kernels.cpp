@@ -7,7 +7,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// Offsets are those of ChildQueue and ChildRecord. RECORDS and RECORD_BYTES are put in.
+// Offsets are those of ChildQueue and ChildRecord. RECORDS and RECORD_BYTES are replaced.
 constexpr std::string_view kRuntime = R"ptx(
 .version 6.0
 .target sm_60

@@ -21,18 +21,18 @@
 namespace gpushared::ptx {
 namespace {
 
-// Functions that every device defines for itself.
+// Functions that every device defines.
 constexpr std::array<std::string_view, 4> kOfTheDevice = {"vprintf", "malloc", "free",
                                                           "__assertfail"};
 
-// In front of the variables that stand for kernels.
+// Precedes the variables that represent kernels.
 constexpr std::string_view kChildKernelHead = ".version 6.0\n.target sm_60\n.address_size 64\n";
 
 bool IsNameCharacter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' || c == '%';
 }
 
-// `text` with every whole name that `names` has replaced; what is inside of quotes stays.
+// Returns `text` with every name in `names` replaced, except inside quotes.
 std::string Renamed(std::string_view text,
                     const std::unordered_map<std::string, std::string>& names) {
   std::string result;
@@ -52,7 +52,7 @@ std::string Renamed(std::string_view text,
   return result;
 }
 
-// Gives the names of one module that are its own other names, wherever they are meant.
+// Renames the local names of a module wherever they are used.
 class Renaming {
  public:
   explicit Renaming(std::unordered_map<std::string, std::string> names)
@@ -66,7 +66,7 @@ class Renaming {
     ApplyToUses(module);
   }
 
-  // The same, where they are named beside their own definitions.
+  // Same as Apply, for uses outside of the definitions.
   void ApplyToUses(Module& module) const {
     if (names_.empty()) return;
     for (Item& item : module.items) {
@@ -86,8 +86,8 @@ class Renaming {
     if (found != names.end()) name = found->second;
   }
 
-  // What a function declares itself hides the module's name in all of it. (In a part of it, PTX
-  // would allow; no compiler writes that.)
+  // A declaration in a function hides the module's name in the whole function. (PTX would allow
+  // hiding it in a part of it, but no compiler writes that.)
   void Apply(Function& function) const {
     Names names = names_;
     for (const auto* list : {&function.returns, &function.parameters}) {
@@ -112,7 +112,7 @@ class Renaming {
   const Names names_;
 };
 
-// How much a definition counts against others of its name.
+// Precedence of a definition over others of its name.
 enum class Strength : std::uint8_t { kExtern, kCommon, kWeak, kStrong };
 
 Strength GetStrength(const std::string& linkage, bool is_definition) {
@@ -145,9 +145,9 @@ class Linker {
     std::size_t input = 0;
     bool is_function = false;
     bool is_dynamic_shared = false;
-    std::size_t item = 0;  // Its place in the module.
+    std::size_t item = 0;  // Index in the module.
     std::uint64_t bytes = 0;
-    std::uint32_t alignment = 0;  // The largest of all of this name.
+    std::uint32_t alignment = 0;  // Largest alignment of all definitions of this name.
   };
 
   static Status Reject(std::string_view input, const std::string& why) {
@@ -206,7 +206,7 @@ class Linker {
 
   static const std::string* GetName(const Item& item, std::string* linkage) {
     if (const auto* function = std::get_if<Function>(&item)) {
-      // Kernels are looked up by name, whatever their linkage.
+      // Kernels are looked up by name, whatever their linkage is.
       *linkage = function->is_entry ? ".visible" : function->linkage;
       return &function->name;
     }
@@ -217,9 +217,9 @@ class Linker {
     return nullptr;
   }
 
-  // A name without linkage that another module has, too, becomes name$1, name$2, ...
+  // A name without linkage that other modules use as well becomes name$1, name$2, ...
   void RenameLocals() {
-    std::unordered_map<std::string, std::size_t> users;  // Modules that have the name.
+    std::unordered_map<std::string, std::size_t> users;  // Number of modules that use the name.
     for (const Module& module : modules_) {
       std::unordered_set<std::string> seen;
       std::string linkage;
@@ -292,7 +292,7 @@ class Linker {
     return {};
   }
 
-  // Whether one of these names is used and defined nowhere.
+  // Whether one of these names is used, but not defined.
   bool IsWanted(std::span<const std::string_view> names) const {
     return std::ranges::any_of(names, [&](std::string_view name) {
       const auto found = symbols_.find(std::string(name));
@@ -311,7 +311,7 @@ class Linker {
     return IsWanted(kDeviceRuntimeNames) ? AddText(kDeviceRuntime) : Status();
   }
 
-  // A kernel's name as a value becomes that of the variable that stands for it.
+  // Replaces a kernel's name used as a value by the variable that represents it.
   Status AddChildKernels() {
     if (!IsWanted(kChildKernelFunctions)) return {};
     std::unordered_map<std::string, std::string> names;
@@ -335,7 +335,7 @@ class Linker {
   }
 
   Status CheckResolved() const {
-    // In the order of the inputs, so that the first is told.
+    // In input order, so that the first conflict is reported.
     std::string linkage;
     for (std::size_t i = 0; i < modules_.size(); ++i) {
       for (const Item& item : modules_[i].items) {
@@ -355,7 +355,7 @@ class Linker {
     return symbol.input == input && symbol.item == item;
   }
 
-  // First everything that may be named, then what names it.
+  // First all definitions that may be named, then their users.
   Module Merged() {
     std::unordered_set<std::string> pragmas;
     for (Module& module : modules_) {
@@ -398,7 +398,7 @@ class Linker {
     }
   }
 
-  // A variable whose initialiser names another one comes behind it.
+  // A variable is placed after those that its initializer names.
   void AddVariables() {
     std::vector<Variable*> chosen;
     std::unordered_map<std::string_view, std::size_t> number_of;
@@ -418,7 +418,7 @@ class Linker {
         const std::size_t at = path.back();
         const std::size_t next = is_added[at] ? at : FirstMissing(*chosen[at], number_of, is_added);
         is_open[at] = true;
-        // A circle ends here: no order serves it, and the parser of the text will say so.
+        // Cycles cannot be ordered; the parser of the text will report an error.
         if (next == kNone || next == at || is_open[next]) {
           if (!is_added[at]) merged_.items.emplace_back(*chosen[at]);
           is_added[at] = true;
@@ -431,7 +431,7 @@ class Linker {
   }
 
   static constexpr std::size_t kNone = ~std::size_t{0};
-  // A variable that the initialiser names and that has not been added.
+  // Returns a variable that the initializer names and that has not been added yet.
   static std::size_t FirstMissing(
       const Variable& variable, const std::unordered_map<std::string_view, std::size_t>& number_of,
       const std::vector<bool>& is_added) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several PTX modules as one text: what a GPU's linker does to their machine code.
+// Links several PTX modules to one text, like a GPU linker does with machine code.
 
 #ifndef GPUSHARED_COMMON_PTX_LINK_LINKER_H_
 #define GPUSHARED_COMMON_PTX_LINK_LINKER_H_
@@ -14,28 +14,29 @@
 namespace gpushared::ptx {
 
 struct LinkInput {
-  std::string_view name;  // For messages: a file.
+  std::string_view name;  // File name for messages.
   std::string_view text;
 };
 
 inline constexpr std::size_t kLinkInputsMax = 4096;
 
-// One text with all functions and variables of the inputs.
+// Returns one text with all functions and variables of the inputs.
 //
-// - A `.extern` name is the one that another input defines. What runs everywhere without a
-//   definition stays `.extern`: vprintf, malloc, free, __assertfail, and shared memory of a size
-//   that the launch decides. The synchronisation of a grid (cudaCGGetIntrinsicHandle,
-//   cudaCGSynchronize, of cudadevrt) is defined here. Any other `.extern` name is rejected.
-// - So is what kernels that start kernels call (child_kernels.h). A kernel's name as a value is
-//   then a variable that stands for it.
-// - Of several `.weak` definitions the first counts, of `.common` variables the largest, and a
-//   definition that is neither comes before both. Two of those are rejected.
-// - A name without linkage is its input's own. Where another input has it, too, it gets a number.
-// - `.version` and `.target` are the newest of all.
-// - Kernels get `.maxnreg registers_most` where they have none; 0: no limit.
+// - An `.extern` name refers to the definition in another input. Names that every device defines
+//   remain `.extern`: vprintf, malloc, free, __assertfail, and shared memory whose size the launch
+//   determines. Grid synchronization (cudaCGGetIntrinsicHandle, cudaCGSynchronize, of cudadevrt) is
+//   defined here. Any other `.extern` name is rejected.
+// - Functions for launching kernels from kernels (child_kernels.h) are defined as well. A kernel's
+//   name used as a value then becomes a variable that represents it.
+// - Among several `.weak` definitions the first is used, among `.common` variables the largest, and
+//   any other definition has precedence over both. Two of these are rejected.
+// - A name without linkage is local to its input. If another input uses it as well, it gets a
+//   number.
+// - `.version` and `.target` are the newest of all inputs.
+// - Kernels without `.maxnreg` get `.maxnreg registers_most`; 0 means no limit.
 //
-// Fails with kInvalidArgument (the input's name, then the parser's sentence or the symbol) and
-// kLimitExceeded. Thread-safe.
+// Fails with kInvalidArgument (the input's name, followed by the parser's message or the symbol)
+// and kLimitExceeded. Thread-safe.
 Result<std::string> Link(std::span<const LinkInput> inputs, unsigned registers_most = 0);
 
 }  // namespace gpushared::ptx

@@ -31,7 +31,7 @@ bool IsPartOfName(char c) {
   return is_letter || (c >= '0' && c <= '9') || c == '_' || c == '$' || c == '%';
 }
 
-// In a text that is kept as it was written.
+// Replaces names in text that is stored verbatim.
 void Rename(std::string& text, const Names& names) {
   std::string renamed;
   for (std::size_t at = 0; at < text.size();) {
@@ -54,7 +54,7 @@ void Rename(Operand& operand, const Names& names) {
   }
 }
 
-// Names that the function declares are its own.
+// Excludes names that the function declares.
 Names WithoutOwn(const Function& function, Names names) {
   for (const auto* list : {&function.returns, &function.parameters}) {
     for (const Variable& variable : *list) names.erase(variable.name);
@@ -89,7 +89,7 @@ class Resolver {
 
  private:
   struct Known {
-    const Function* first = nullptr;  // The first that the text has of it.
+    const Function* first = nullptr;  // First declaration in the text.
     const Function* defined = nullptr;
   };
   void FindFunctions() {
@@ -102,7 +102,7 @@ class Resolver {
     }
   }
 
-  // What the module has of a name before the alias.
+  // Returns what the module declares under a name before the alias.
   Known Find(const std::string& name, const Alias& alias) const {
     const auto found = functions_.find(name);
     const bool is_before =
@@ -110,7 +110,7 @@ class Resolver {
     return is_before ? found->second : Known();
   }
 
-  // Why the alias is none; else empty.
+  // Returns an error message for an invalid alias; otherwise empty.
   std::string Add(const Alias& alias) {
     const Known second = Find(alias.name, alias), of = Find(alias.function, alias);
     if (second.defined != nullptr) return "'" + alias.name + "' is a function, and no alias";
@@ -164,7 +164,7 @@ class Resolver {
       function->returns = of.returns;
       function->parameters = of.parameters;
       function->body = of.body;
-      names_.erase(name);  // A second declaration stays one.
+      names_.erase(name);  // A second declaration remains a declaration.
     }
     return {};
   }

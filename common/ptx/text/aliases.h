@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Second names of functions (.alias f, g), which the rest of this library does without.
+// Replaces function aliases (.alias f, g), which the rest of this library does not support.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_ALIASES_H_
 #define GPUSHARED_COMMON_PTX_TEXT_ALIASES_H_
@@ -20,13 +20,13 @@ struct Alias {
   std::string function;
 };
 
-// Makes whatever names the alias name the function: operands, lists of targets and initial values.
-// The module keeps the declaration. Where other modules see it, it becomes a function of its own
-// with the same body, so that they can be linked to it.
+// Replaces all uses of the alias by the function: operands, target lists and initial values. The
+// declaration remains in the module. If it is visible to other modules, it becomes a separate
+// function with the same body, so that they can link to it.
 //
-// As ptxas, kInvalidArgument with the line where the alias is not a declared function without a
-// body, or its function not one with a body, the same parameters and the same results.
-// kLimitExceeded where the module became too long.
+// Like ptxas, fails with kInvalidArgument and the line unless the alias is a declared function
+// without a body, and its function has a body and the same parameters and results. Fails with
+// kLimitExceeded if the module becomes too long.
 Status ResolveAliases(Module& module, const std::vector<Alias>& aliases);
 
 }  // namespace gpushared::ptx

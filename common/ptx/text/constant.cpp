@@ -14,7 +14,7 @@ constexpr std::uint64_t kWarpSize = 32;
 
 struct Operator {
   std::string_view text;
-  int precedence;  // Larger ones bind tighter; all are left-associative.
+  int precedence;  // Larger values bind tighter; all operators are left-associative.
 };
 constexpr std::array<Operator, 18> kOperators = {{
     {"*", 10},
@@ -69,12 +69,12 @@ Result<Constant> ApplyToDoubles(std::string_view op, double a, double b) {
 
 std::uint64_t Quotient(const Constant& a, const Constant& b, bool is_signed) {
   if (!is_signed) return a.bits / b.bits;
-  // The quotient of the smallest number and -1 does not fit.
+  // The quotient of the smallest number and -1 overflows.
   if (AsSigned(b) == -1) return 0 - a.bits;
   return static_cast<std::uint64_t>(AsSigned(a) / AsSigned(b));
 }
 
-// Shifts take the low six bits of the distance, as x86 does for ptxas.
+// Shifts use the low six bits of the distance, as ptxas does on x86.
 std::uint64_t ShiftedRight(const Constant& a, std::uint64_t distance) {
   if (a.kind == Constant::Kind::kUnsigned) return a.bits >> (distance & 63);
   return static_cast<std::uint64_t>(AsSigned(a) >> (distance & 63));
@@ -90,7 +90,7 @@ Result<Constant> ApplyToIntegers(std::string_view op, const Constant& a, const C
   if (op == "<<") return Constant{a.kind, a.bits << (b.bits & 63)};
   if (op == ">>") return Constant{a.kind, ShiftedRight(a, b.bits)};
   if ((op == "/" || op == "%") && b.bits == 0) return Invalid("a constant is divided by zero");
-  // Of signed operands, too, ptxas takes the unsigned remainder.
+  // Like ptxas, uses the unsigned remainder for signed operands as well.
   if (op == "%") return Constant{Constant::Kind::kUnsigned, a.bits % b.bits};
   const auto kind = is_signed ? Constant::Kind::kSigned : Constant::Kind::kUnsigned;
   if (op == "/") return Constant{kind, Quotient(a, b, is_signed)};
@@ -120,8 +120,8 @@ Result<Constant> ApplySign(char sign, const Constant& a) {
   return Truth(a.bits == 0);
 }
 
-// Recursive descent, of which signs, parentheses and conditions take a level each, and the
-// precedences of operators ten at most within one.
+// Recursive descent: signs, parentheses and conditions take one level each, and operator precedence
+// at most ten within each level.
 class ConstantParser {
  public:
   ConstantParser(TokenSource& tokens, const ConstantStart& start)
@@ -142,7 +142,7 @@ class ConstantParser {
             "a constant nested deeper than " + std::to_string(kConstantDepthMax)};
   }
 
-  // a ? b : c. The chosen value keeps its own type.
+  // a ? b : c. The result has the type of the selected value.
   Result<Constant> Condition() {
     if (Status entered = Enter(); !entered.ok()) return entered;
     Result<Constant> value = Binary(1);
@@ -165,7 +165,7 @@ class ConstantParser {
 
   const Operator* OperatorAhead() const {
     const Token& token = tokens_.Current();
-    // A lone % is a name to the lexer.
+    // The lexer returns a single % as a name.
     if (token.kind != Token::Kind::kPunctuation && token.text != "%") return nullptr;
     if (start_.ends_at_greater && parentheses_ == 0 && token.text.starts_with('>')) return nullptr;
     for (const Operator& op : kOperators) {
@@ -218,7 +218,7 @@ class ConstantParser {
     return GetConstant(*literal);
   }
 
-  // (value), or the cast (.s64) value.
+  // (value), or a cast such as (.s64) value.
   Result<Constant> Parenthesised() {
     const bool to_signed = At(".s64");
     if (to_signed || At(".u64")) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constant expressions: operands, offsets, sizes of arrays and initial values (PTX ISA, Constant
-// Expressions). Where the manual leaves room or says otherwise, ptxas decides: its initialised
-// memory is what tests compare with.
+// Constant expressions: operands, offsets, array sizes and initial values (PTX ISA, Constant
+// Expressions). If the manual is ambiguous or wrong, ptxas is authoritative: tests compare with the
+// memory that it initializes.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_CONSTANT_H_
 #define GPUSHARED_COMMON_PTX_TEXT_CONSTANT_H_
@@ -16,13 +16,13 @@
 
 namespace gpushared::ptx {
 
-// The value of an expression. Integers have 64 bits and wrap; floating-point numbers are doubles.
+// Value of an expression. Integers have 64 bits and wrap; floating-point numbers are doubles.
 struct Constant {
   enum class Kind : std::uint8_t {
     kSigned,
     kUnsigned,
-    kDouble,     // `bits` of one.
-    kFloatBits,  // 0f3F800000: 32 bits as they are, which no operator takes.
+    kDouble,     // `bits` of a double.
+    kFloatBits,  // 0f3F800000: a 32-bit pattern, which is not allowed as an operand.
   };
   Kind kind = Kind::kSigned;
   std::uint64_t bits = 0;
@@ -30,13 +30,14 @@ struct Constant {
   bool IsInteger() const { return kind == Kind::kSigned || kind == Kind::kUnsigned; }
 };
 
-// Nested parentheses, casts, signs and conditions of one expression.
+// Limit for nested parentheses, casts, signs and conditions in an expression.
 inline constexpr std::uint32_t kConstantDepthMax = 64;
 
-// Signed, unless it has a U or does not fit; ptxas keeps the low 64 bits of longer ones.
+// Signed, unless it has a U suffix or does not fit; like ptxas, keeps the low 64 bits of longer
+// ones.
 Constant GetConstant(const Literal& literal);
 
-// What ParseConstant reads. The caller owns the tokens and reports where an error is.
+// Source of tokens for ParseConstant. The caller owns the tokens and adds the position to errors.
 class TokenSource {
  public:
   virtual const Token& Current() const = 0;
@@ -46,16 +47,16 @@ class TokenSource {
   ~TokenSource() = default;
 };
 
-// What the caller has already taken of the expression to know that it is one. In this order.
+// Part of the expression that the caller has already consumed to recognize it, in this order.
 struct ConstantStart {
   char sign = '\0';             // '!', '-' or '+'.
-  bool in_parentheses = false;  // A '('.
+  bool in_parentheses = false;  // An opening parenthesis.
   std::optional<Constant> literal;
   bool ends_at_greater = false;  // Between < and >, as in `.reg .b32 %r<4>`.
 };
 
-// Takes as many tokens as belong to an expression. Errors are kInvalidArgument, or kLimitExceeded
-// beyond kConstantDepthMax, and name what is wrong with the current token or with the operands.
+// Consumes the tokens of an expression. Fails with kInvalidArgument, or kLimitExceeded above
+// kConstantDepthMax; the message describes the error in the current token or in the operands.
 Result<Constant> ParseConstant(TokenSource& tokens, const ConstantStart& start = {});
 
 }  // namespace gpushared::ptx

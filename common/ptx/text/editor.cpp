@@ -21,14 +21,14 @@ std::uint64_t RoundUp(std::uint64_t value, std::uint64_t step) {
   return (value + step - 1) / step * step;
 }
 
-// The first "__gs<N>_" of which `text` has no "__gs<N>" at all.
+// Returns the first "__gs<N>_" such that `text` does not contain "__gs<N>".
 std::string FreePrefix(std::string_view text) {
   std::set<std::uint64_t> taken;
   for (std::size_t at = text.find(kPrefixStem); at != std::string_view::npos;
        at = text.find(kPrefixStem, at + 1)) {
     std::uint64_t number = 0;
     const char* digits = text.data() + at + kPrefixStem.size();
-    // A number too large for 64 bits is none that we would choose.
+    // We would not choose a number that exceeds 64 bits.
     if (std::from_chars(digits, text.data() + text.size(), number).ec == std::errc()) {
       taken.insert(number);
     }
@@ -41,7 +41,7 @@ std::string FreePrefix(std::string_view text) {
   return std::string(kPrefixStem) + std::to_string(free) + "_";
 }
 
-// Digits at the start of `text`; nothing else is looked at.
+// Returns the digits at the start of `text` as a number.
 std::uint32_t LeadingNumber(std::string_view text) {
   std::uint32_t number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
@@ -139,7 +139,7 @@ std::string ModuleEditor::HiddenName(std::string_view stem) const {
 
 std::string ModuleEditor::UniqueName(std::string_view stem) {
   std::string name = HiddenName(std::to_string(names_given_++) + "_" + std::string(stem));
-  std::ranges::replace(name, '%', '_');  // '%' may stand only at the begin of a name.
+  std::ranges::replace(name, '%', '_');  // '%' is only allowed at the beginning of a name.
   return name;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes change modules with: instructions made and inserted, registers, labels,
-// parameters and module variables of names that the client's text cannot know.
+// Tools for passes that modify modules: they create and insert instructions, registers, labels,
+// parameters and module variables with names that cannot occur in the client's text.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_EDITOR_H_
 #define GPUSHARED_COMMON_PTX_TEXT_EDITOR_H_
@@ -18,19 +18,19 @@
 
 namespace gpushared::ptx {
 
-// Operands and instructions as passes write them. Their position is line 0.
+// Operands and instructions created by passes. Their position is line 0.
 Operand Name(std::string text);
 Operand Integer(std::int64_t value);
 Operand Address(std::string base, std::int64_t offset = 0);
-// The offset of a member, as an operand has it.
+// Offset of a member in the type of an operand's offset.
 constexpr std::int64_t GetOffset(std::size_t member) { return static_cast<std::int64_t>(member); }
 Operand Vector(std::vector<Operand> elements);
-// `spelling` as in PTX, without operands: "ld.param.u32".
+// `spelling` in PTX syntax, without operands: "ld.param.u32".
 Instruction Make(std::string_view spelling, std::vector<Operand> operands = {});
 Instruction MakeIf(std::string predicate, std::string_view spelling,
                    std::vector<Operand> operands = {});
 
-// Calls visit(operand) for each operand and, inside out, for the elements of it.
+// Calls visit(operand) for each operand and, from the inside out, for its elements.
 template <typename InstructionType, typename Visit>
 void ForEachOperand(InstructionType& instruction, Visit visit) {
   const auto walk = [&visit](auto& self, auto& operand) -> void {
@@ -40,46 +40,46 @@ void ForEachOperand(InstructionType& instruction, Visit visit) {
   for (auto& operand : instruction.operands) walk(walk, operand);
 }
 
-// "sm_90a, texmode_independent" is 90; 0 when the target says no such thing.
+// Returns 90 for "sm_90a, texmode_independent"; 0 for an unknown target.
 std::uint32_t TargetArchitecture(const Module& module);
-// Whether .version is at least this; false for a version that cannot be read.
+// Whether .version is at least this; false for an invalid version.
 bool HasVersion(const Module& module, std::uint32_t major, std::uint32_t minor);
 
-// Where a kernel's parameters lie as a launch packs them, in their order.
+// Offsets of a kernel's parameters as packed by a launch, in their order.
 struct ParameterPlace {
   const Variable* variable = nullptr;
   std::uint64_t offset = 0, end = 0;
 };
 std::vector<ParameterPlace> PlaceParameters(const Function& kernel);
-// Bytes of all of them, without tail padding.
+// Total size without tail padding.
 std::uint64_t ParameterBytes(const Function& kernel);
-// What they may reach: 32,764 bytes from PTX 8.1 and sm_70 on, else 4,352.
+// Limit for the total size: 32,764 bytes from PTX 8.1 and sm_70 on, otherwise 4,352.
 std::uint64_t ParameterBytesMax(const Module& module);
 
-// Gives out names for one pass over one module, and adds what stands outside functions.
+// Creates names for one pass over one module, and adds declarations outside of functions.
 //
-// Every name contains a prefix that occurs nowhere in the module as printed when the editor was
-// made. So no text of the client can mean it. Thread-compatible; borrows the module.
+// Every name contains a prefix that does not occur in the module as printed when the editor was
+// created, so the client's text cannot refer to it. Thread-compatible; borrows the module.
 class ModuleEditor {
  public:
   explicit ModuleEditor(Module& module);
 
   Module& module() { return module_; }
-  // The prefix, `stem`, and nothing else: the same stem gives the same name.
+  // Returns the prefix followed by `stem`: the same stem gives the same name.
   std::string HiddenName(std::string_view stem) const;
-  // Different at every call.
+  // Returns a different name for every call.
   std::string UniqueName(std::string_view stem);
 
-  // Adds a variable ahead of the first function; its name is the caller's (HiddenName).
-  // References to the module's items are not valid afterwards.
+  // Adds a variable before the first function; the caller chooses its name (HiddenName).
+  // Invalidates references to the module's items.
   void AddVariable(Variable variable);
 
   struct Parameter {
     std::string name;
-    std::uint32_t offset = 0;  // In the buffer of all parameters.
+    std::uint32_t offset = 0;  // Offset in the buffer of all parameters.
   };
-  // Adds `.param .align A .b8 name[bytes]` behind the last parameter of `kernel`, so all others
-  // keep their offsets. kLimitExceeded when the sum would pass ParameterBytesMax.
+  // Adds `.param .align A .b8 name[bytes]` after the last parameter of `kernel`, so that all others
+  // keep their offsets. Fails with kLimitExceeded if the total would exceed ParameterBytesMax.
   Result<Parameter> AppendParameter(Function& kernel, std::uint32_t bytes, std::uint32_t alignment);
 
  private:
@@ -88,33 +88,33 @@ class ModuleEditor {
   std::uint32_t names_given_ = 0;
 };
 
-// Collects changes to one function body and applies them together, so that statements keep
-// their indices while a pass looks at them.
+// Collects changes to a function body and applies them together, so that statement indices remain
+// valid while a pass reads the body.
 //
-// Thread-compatible; borrows the function, whose body nobody else changes until Apply().
+// Thread-compatible; borrows the function, whose body must not be modified otherwise until Apply().
 class FunctionEditor {
  public:
   FunctionEditor(ModuleEditor& names, Function& function);
   FunctionEditor(const FunctionEditor&) = delete;
   FunctionEditor& operator=(const FunctionEditor&) = delete;
 
-  // Statements of the body as it was; may be changed or replaced in place.
+  // Statements of the original body; may be modified or replaced in place.
   std::size_t size() const { return function_.body->size(); }
   Statement& At(std::size_t index) { return (*function_.body)[index]; }
 
-  // A register that the whole function sees. `type` as declared: "b32", "pred".
+  // Creates a register in the scope of the whole function. `type` as declared: "b32", "pred".
   std::string NewRegister(std::string_view type);
   std::string NewLabel();
 
-  // In the order of calls. What stands before statement i also stands behind the labels
-  // before it, so every way to i passes it.
+  // Insertions keep the order of calls. Statements inserted before statement i follow the labels
+  // before it, so every path to i executes them.
   void InsertBefore(std::size_t index, Statement statement);
   void InsertAfter(std::size_t index, Statement statement);
-  // Ahead of all instructions and labels, behind declarations and directives that come first.
+  // Inserts before all instructions and labels, after leading declarations and directives.
   void InsertAtEntry(Statement statement);
 
-  // Writes the new body, with the new registers declared first. The editor is then empty
-  // and counts the new body's statements.
+  // Writes the new body, with the new registers declared first. The editor is empty afterwards and
+  // uses the indices of the new body.
   void Apply();
 
  private:

@@ -13,7 +13,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// As nvcc 13.0 writes it: a header, then entries of header and payload, back to back.
+// Format written by nvcc 13.0: a header, followed by entries of header and payload.
 constexpr std::uint32_t kMagic = 0xBA55ED50;
 constexpr std::uint16_t kVersion = 1;
 constexpr std::size_t kHeaderBytes = 16;
@@ -72,7 +72,7 @@ Result<std::string> Decompress(const Entry& entry) {
     if (ZSTD_isError(got) != 0 || got != text.size())
       return Broken(entry.offset, "zstd data does not decompress to its size");
   } else {
-    // Both sizes are at most kPtxBytesMax, so they fit an int.
+    // Both sizes are at most kPtxBytesMax, so they fit into an int.
     const int got =
         LZ4_decompress_safe(source, text.data(), static_cast<int>(entry.compressed_bytes),
                             static_cast<int>(text.size()));
@@ -144,7 +144,7 @@ bool IsFatbin(std::span<const std::byte> image) {
 }
 
 struct Contents {
-  Entry newest;  // Of those with PTX; without a payload where there is none.
+  Entry newest;  // Among the entries with PTX; no payload if there is none.
   std::set<std::uint32_t> machine_code;
 };
 

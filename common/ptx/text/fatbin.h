@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the PTX in what a client hands in as a module.
+// Extracts the PTX from a client's module image.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_FATBIN_H_
 #define GPUSHARED_COMMON_PTX_TEXT_FATBIN_H_
@@ -12,18 +12,18 @@
 
 namespace gpushared::ptx {
 
-// Bytes of one module's PTX text, also after decompression.
+// Limit for the PTX text of one module, also after decompression.
 inline constexpr std::size_t kPtxBytesMax = std::size_t{64} << 20;
-// Entries (one per architecture and kind) that a fatbin may hold.
+// Limit for the entries (one per architecture and kind) in a fatbin.
 inline constexpr std::size_t kFatbinEntriesMax = 256;
 
-// `image` is PTX text, or a fatbin as nvcc -fatbin writes it: then the PTX of its newest
-// architecture, decompressed. kUnsupported when there is none, with the architectures that
-// it holds machine code for; kInvalidArgument when the container is broken, with the offset.
+// `image` is PTX text, or a fatbin written by nvcc -fatbin, from which the decompressed PTX of its
+// newest architecture is returned. Fails with kUnsupported and the architectures of its machine
+// code if it contains no PTX, and with kInvalidArgument and the offset if the container is invalid.
 Result<std::string> ExtractPtx(std::span<const std::byte> image);
 
-// Whether `image`, of which ExtractPtx finds text, also holds machine code of a newer architecture
-// than the text's: it may be better code than any that is made of the text.
+// Whether `image`, in which ExtractPtx finds text, also contains machine code for a newer
+// architecture than the text's. Such code may be faster than code compiled from the text.
 bool HasNewerMachineCode(std::span<const std::byte> image);
 
 }  // namespace gpushared::ptx

@@ -12,31 +12,32 @@
 
 namespace gpushared::ptx {
 
-// What stands for `table[%r3+1]`: PTX lets an address be an array's name and the number of an
-// element. The rest of this library knows addresses as a base and an offset in bytes. So the
-// address is computed by instructions in front, as ptxas does it: the number has 32 bits, and its
-// product with the size of an element, too.
+// A parsed `table[%r3+1]`: PTX allows an address to be an array's name and an element number. The
+// rest of this library only supports a base and an offset in bytes, so preceding instructions
+// compute the address like in ptxas: the number and its product with the element size have 32 bits.
 struct IndexedElement {
   std::string array;
-  std::string index;        // A register; empty: `offset` alone counts.
-  std::int64_t offset = 0;  // Elements.
+  std::string index;        // A register; if empty, only `offset` counts.
+  std::int64_t offset = 0;  // In elements.
 };
 
-// The arrays and registers that a text has declared so far.
+// The arrays and registers that the text has declared so far.
 //
 // Thread-compatible.
 class IndexedArrays {
  public:
   void Note(const Variable& variable);
-  // Bytes of an element; nothing where the name is no array, or several that differ.
+  // Returns the bytes of an element, or nothing if the name is not an array, or several different
+  // ones.
   std::optional<std::uint32_t> ElementBytes(const std::string& array) const;
-  // The name of the register that has the address between ScopeBegin and ScopeEnd, which the
-  // caller adds behind the instruction. Nothing where the index is not of 32 or 64 bits.
+  // Returns the name of the register that contains the address between ScopeBegin and ScopeEnd,
+  // which the caller adds after the instruction. Returns nothing if the index does not have 32 or
+  // 64 bits.
   std::optional<std::string> Address(const IndexedElement& element, SourcePosition position,
                                      std::vector<Statement>& body) const;
 
  private:
-  // By name, or by that of a family of registers. 0: several that differ.
+  // By name or by the name of a register family. 0 for several different ones.
   std::map<std::string, std::uint32_t> element_bytes_;
   std::map<std::string, std::uint32_t> register_bytes_;
 };

@@ -43,7 +43,7 @@ Result<InitialElement> InitializerReader::TakeElement() {
   return element;
 }
 
-// The byte of an address that the mask selects: 0xFF at a multiple of eight bits.
+// The byte of an address selected by the mask: 0xFF shifted by a multiple of eight bits.
 Result<InitialElement> InitializerReader::TakeMasked(const Literal& mask) {
   const int shift = std::countr_zero(mask.bits);
   if (mask.is_float || shift > 56 || shift % 8 != 0 || mask.bits >> shift != 0xff) {
@@ -57,7 +57,7 @@ Result<InitialElement> InitializerReader::TakeMasked(const Literal& mask) {
   return element;
 }
 
-// symbol, generic(symbol), either with an offset behind it.
+// symbol or generic(symbol), optionally followed by an offset.
 Result<InitialElement> InitializerReader::TakeAddress() {
   InitialElement element;
   if (!AtName()) return Unreadable(token_, "a name");

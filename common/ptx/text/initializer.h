@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial values of variables, as a variable keeps them: text.
+// Reads initial values, which a variable stores as text.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_INITIALIZER_H_
 #define GPUSHARED_COMMON_PTX_TEXT_INITIALIZER_H_
@@ -15,7 +15,7 @@
 
 namespace gpushared::ptx {
 
-// One element: a number, or an address of which one byte may be wanted.
+// An element: a number, or an address or one byte of it.
 struct InitialElement {
   Constant value;
   std::string symbol;  // Empty for numbers.
@@ -24,8 +24,8 @@ struct InitialElement {
   std::uint32_t mask_shift = 0;  // 0xFF00(symbol): bits 8 to 15.
 };
 
-// Reads "{1, 2-1, {0f3F800000}, generic(x)+4, 0xFF00(y)}" from left to right. What the braces must
-// be like is known to the caller, who has the type.
+// Reads "{1, 2-1, {0f3F800000}, generic(x)+4, 0xFF00(y)}" from left to right. The caller, which
+// knows the type, checks the structure of the braces.
 //
 // Thread-compatible. Borrows the text.
 class InitializerReader final : private TokenSource {
@@ -47,7 +47,7 @@ class InitializerReader final : private TokenSource {
   Token token_;
 };
 
-// How many elements the outermost braces have: the size of an array that is declared with [].
+// Number of elements in the outermost braces: the size of an array that is declared with [].
 std::uint64_t CountInitialElements(std::string_view text);
 
 }  // namespace gpushared::ptx

@@ -4,7 +4,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// Not <cctype>: the locale must not decide what PTX is.
+// <cctype> is not used, because PTX does not depend on the locale.
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsNameStart(char c) { return IsLetter(c) || c == '_' || c == '$' || c == '%'; }
@@ -49,7 +49,7 @@ bool Lexer::SkipSpace() {
 }
 
 std::size_t Lexer::ScanNumber(std::size_t begin) const {
-  // An exponent's sign belongs to the number only in decimal: 0x1e+4 is a sum.
+  // The sign of an exponent is part of decimal numbers only: 0x1e+4 is a sum.
   const bool prefixed =
       text_[begin] == '0' && begin + 1 < text_.size() && IsLetter(text_[begin + 1]);
   std::size_t end = begin + 1;
@@ -75,7 +75,7 @@ bool Lexer::IsExponent(std::size_t at) const {
   return digit < text_.size() && IsDigit(text_[digit]);
 }
 
-// The end of `.5` or `.5e-3`; of a modifier such as `.2d` no more than its digits.
+// Returns the end of `.5` or `.5e-3`; for a modifier such as `.2d` only its digits.
 std::size_t Lexer::ScanFraction(std::size_t begin) const {
   std::size_t end = begin + 1;
   while (end < text_.size() && IsDigit(text_[end])) ++end;

@@ -15,30 +15,30 @@ struct Token {
     kEnd,
     kIdentifier,   // foo, %r1, $L__BB0_1
     kDotted,       // .f32, .L2::cache_hint, with the dot
-    kNumber,       // 12, 0x1F, 0f3F800000, 1.5e-3, .5; the sign is a token of its own
+    kNumber,       // 12, 0x1F, 0f3F800000, 1.5e-3, .5; the sign is a separate token
     kString,       // "...", with the quotes
     kPunctuation,  // One character, or an operator of two: << >> <= >= == != && ||
-    kBroken,       // A string or comment without an end.
+    kBroken,       // An unterminated string or comment.
   };
   Kind kind = Kind::kEnd;
-  bool after_space = false;  // White space or a comment stands before it.
+  bool after_space = false;  // Preceded by white space or a comment.
   std::string_view text;     // Part of the lexer's text.
   SourcePosition position;
 };
 
-// Cuts PTX text into tokens, one at a time, so that a hostile text costs no memory.
+// Splits PTX text into tokens, one at a time, so that hostile text uses no memory.
 //
 // Thread-compatible. Borrows the text.
 class Lexer {
  public:
-  // Positions count in 32 bits, so `text` is at most kTextBytesMax long.
+  // `text` must have at most kTextBytesMax bytes, because positions have 32 bits.
   explicit Lexer(std::string_view text) : text_(text) {}
 
-  // kEnd for ever once the text is used up, kBroken for ever once it cannot go on.
+  // Returns kEnd repeatedly after the end of the text, and kBroken repeatedly after an error.
   Token Next();
 
  private:
-  // False when a comment has no end.
+  // Returns false for an unterminated comment.
   bool SkipSpace();
   std::size_t ScanNumber(std::size_t begin) const;
   bool IsExponent(std::size_t at) const;

@@ -16,7 +16,7 @@ int GetDigit(char c) {
   return 16;
 }
 
-// As in ptxas, the low 64 bits of longer numbers count.
+// Like ptxas, keeps the low 64 bits of longer numbers.
 std::optional<std::uint64_t> ParseDigits(std::string_view digits, int base) {
   if (digits.empty()) return std::nullopt;
   std::uint64_t value = 0;
@@ -45,7 +45,7 @@ std::optional<Literal> ParseInteger(std::string_view text) {
   } else if (text.starts_with("0b") || text.starts_with("0B")) {
     base = 2;
     text.remove_prefix(2);
-    if (text.size() > 64) return std::nullopt;  // ptxas calls it an overflow.
+    if (text.size() > 64) return std::nullopt;  // ptxas reports an overflow.
   } else if (text.size() > 1 && text.starts_with('0')) {
     base = 8;
   }
@@ -66,7 +66,7 @@ std::optional<Literal> ParseLiteral(std::string_view text) {
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value);
     if (error != std::errc() || stop != end) return std::nullopt;
-    // Of numbers too small for all bits of a double ptxas says the same as of too large ones.
+    // ptxas rejects subnormal numbers with the same message as too large ones.
     if (std::fpclassify(value) == FP_SUBNORMAL) return std::nullopt;
     return Literal{.is_float = true, .bits = std::bit_cast<std::uint64_t>(value), .float_bytes = 8};
   }

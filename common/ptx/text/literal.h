@@ -8,17 +8,17 @@
 
 namespace gpushared::ptx {
 
-// The value of a number as PTX spells it, without sign.
+// Value of a PTX number without sign.
 struct Literal {
   bool is_float = false;
-  // The integer; or the bits of the float, 32 of them after 0f, else 64.
+  // The integer, or the bits of the float: 32 bits after 0f, otherwise 64.
   std::uint64_t bits = 0;
   std::uint32_t float_bytes = 0;  // 4 or 8; 0 for integers.
-  bool has_u = false;             // An integer that is unsigned by its spelling.
+  bool has_u = false;             // Integer with a U suffix.
 };
 
-// 12, 12U, 017, 0x1F, 0b101, 0f3F800000, 0d3FF0000000000000, 1.5, .5, 5., 1e-3. Nothing when `text`
-// is anything else, a float that no double holds, or more than 64 binary digits.
+// 12, 12U, 017, 0x1F, 0b101, 0f3F800000, 0d3FF0000000000000, 1.5, .5, 5., 1e-3. Returns nothing for
+// any other `text`, a float outside of the range of double, or more than 64 binary digits.
 std::optional<Literal> ParseLiteral(std::string_view text);
 
 }  // namespace gpushared::ptx

@@ -9,7 +9,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// Names whose digits are not simply their bits.
+// Types whose names do not end with their number of bits.
 constexpr std::array<std::pair<std::string_view, std::uint32_t>, 17> kIrregularTypes = {{
     {"pred", 0},
     {"f16x2", 4},
@@ -35,7 +35,7 @@ static_assert(std::ranges::all_of(kIrregularTypes, [](const auto& type) {
   return type.first.size() >= kIrregularBytesMin;
 }));
 
-// Of "b8", "f32", "bf16": a letter or two, and the number of bits.
+// For "b8", "f32", "bf16": one or two letters and the number of bits.
 std::uint32_t RegularBytes(std::string_view type) {
   if (type.empty()) return 0;
   const bool is_letter = type[0] == 'b' || type[0] == 'u' || type[0] == 'f' || type[0] == 's';
@@ -50,7 +50,7 @@ std::uint32_t RegularBytes(std::string_view type) {
   return is_size ? bits / 8 : 0;
 }
 
-// With the dots, what a client is told of one kernel at most.
+// Limit, without the ellipsis, for the reason reported for one kernel.
 constexpr std::size_t kOneReasonBytesMax = 8 * 1024 - 3;
 
 }  // namespace
@@ -72,7 +72,7 @@ std::string GetLine(const SourcePosition& position) {
 }
 
 std::uint32_t TypeBytes(std::string_view type) {
-  // Asked of every modifier, so that most answers come without a look at the list.
+  // Called for every modifier, so most results are computed without searching the list.
   if (const std::uint32_t bytes = RegularBytes(type); bytes != 0) return bytes;
   if (type.size() < kIrregularBytesMin) return 0;
   for (const auto& [name, bytes] : kIrregularTypes) {
@@ -99,7 +99,7 @@ std::uint32_t Variable::ElementBytes() const { return TypeBytes(type) * vector_s
 std::uint64_t Variable::Bytes() const {
   std::uint64_t bytes = ElementBytes();
   for (const std::uint64_t extent : extents) {
-    // The parser rejects such sizes; a module made by hand gets the largest number.
+    // The parser rejects such sizes; for modules created by hand the result saturates.
     if (__builtin_mul_overflow(bytes, extent, &bytes)) {
       return std::numeric_limits<std::uint64_t>::max();
     }

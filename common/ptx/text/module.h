@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A PTX module as data. parser.h makes it, printer.h writes it, passes rewrite it and the cpu
-// device executes it. Everything that ptxas makes code of is kept. Unknown text is kept, too, as a
-// Directive or as an Instruction with its spelling.
+// Data structures for a PTX module, which is created by parser.h, written by printer.h, modified by
+// passes and executed by the cpu device. Contains everything that affects ptxas's code. Unknown
+// text is stored as well, as a Directive or as an Instruction with its spelling.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_MODULE_H_
 #define GPUSHARED_COMMON_PTX_TEXT_MODULE_H_
@@ -17,34 +17,37 @@
 namespace gpushared::ptx {
 
 struct SourcePosition {
-  std::uint32_t line = 0;    // 1-based line of the PTX text; 0 for what a pass made.
+  std::uint32_t line = 0;    // 1-based line of the PTX text; 0 if created by a pass.
   std::uint32_t column = 0;  // 1-based.
 };
-// "line 12: ", before what is said of it.
+// "line 12: ", the prefix of a message.
 std::string GetLine(const SourcePosition& position);
 
-// Of what is said of all kernels of a module: each may be told a name of megabytes.
+// Limit for the reasons reported for all kernels of a module together, because each may contain
+// names of megabytes.
 inline constexpr std::size_t kReasonBytesMax = std::size_t{64} << 20;
-// `reason`, and its size taken from `bytes_left`; a sentence instead where it does not fit.
+// Returns `reason` and subtracts its size from `bytes_left`; returns a short message if it does not
+// fit.
 std::string KeptReason(std::string reason, std::size_t& bytes_left);
 
 struct Operand {
   enum class Kind : std::uint8_t {
-    kName,     // Register, special register (%tid.x), symbol, label; `offset` may be added.
+    kName,     // Register, special register (%tid.x), symbol, label; optional `offset`.
     kInteger,  // `integer`, spelled `text`.
-    kFloat,    // Bits in `integer`: 0f... = 32-bit pattern, 0d... = 64-bit; `text` tells which.
-    kAddress,  // [text+offset]; base in `text` may be an integer; `elements`: further items (tex).
+    kFloat,    // Bits in `integer`: 0f... = 32-bit pattern, 0d... = 64-bit, according to `text`.
+    kAddress,  // [text+offset]; `text` may be an integer; `elements`: further items (tex).
     kVector,   // {a, b, ...}
-    kList,     // (a, b, ...) of a call
+    kList,     // (a, b, ...) in a call
     kPair,     // a|b
   };
   Kind kind = Kind::kName;
-  bool negated = false;  // A leading '!' on a predicate.
-  // In a ControlFlow: 1 and the index of the register that `text` names. 0: none, or not looked up.
+  bool negated = false;  // Predicate with a leading '!'.
+  // In a ControlFlow: 1 plus the index of the register that `text` names. 0 if there is none or it
+  // was not looked up.
   std::uint32_t register_number = 0;
-  std::string text;          // Spelling: name, literal, or the address base.
+  std::string text;          // Spelling: name, literal, or address base.
   std::int64_t integer = 0;  // Value of a literal (two's complement for large unsigned ones).
-  std::int64_t offset = 0;   // kName and kAddress.
+  std::int64_t offset = 0;   // For kName and kAddress.
   std::vector<Operand> elements;
 };
 
@@ -58,7 +61,7 @@ struct Instruction {
   std::optional<Guard> guard;
   std::string opcode;                  // "add"
   std::vector<std::string> modifiers;  // "rn", "f32": without the dot, in order
-  std::vector<Operand> operands;       // Destination first, as written.
+  std::vector<Operand> operands;       // As written, destination first.
 
   bool Has(std::string_view modifier) const;
   std::string Spelling() const;  // "add.rn.f32"
@@ -75,7 +78,7 @@ struct ScopeEnd {
   SourcePosition position;
 };
 
-// Kept verbatim (.pragma, .branchtargets with its list, ...). `text` ends as in the source.
+// Stored verbatim (.pragma, .branchtargets with its list, ...). `text` ends as in the source.
 struct Directive {
   SourcePosition position;
   std::string text;
@@ -88,21 +91,21 @@ struct Variable {
   SourcePosition position;
   std::string linkage;  // "", ".extern", ".visible", ".weak", ".common"
   StateSpace space = StateSpace::kRegister;
-  std::uint32_t alignment = 0;   // 0 when not written.
+  std::uint32_t alignment = 0;   // 0 if unspecified.
   std::uint8_t vector_size = 1;  // 2 or 4 for .v2/.v4.
   std::string type;              // "f32", "b8", "pred"
   std::string name;
-  std::uint32_t register_count = 0;        // %r<N>; 0 when it is a single register.
+  std::uint32_t register_count = 0;        // %r<N>; 0 for a single register.
   std::vector<std::uint64_t> extents;      // [4][8]; an empty extent [] is 0.
   std::optional<std::string> initializer;  // Verbatim, without '='.
   std::string attributes;                  // Verbatim `.attribute(...)`, `.ptr ...`; usually empty.
 
-  // Bytes of one element including vector size; 0 for pred.
+  // Bytes of an element including the vector size; 0 for pred.
   std::uint32_t ElementBytes() const;
   std::uint64_t Bytes() const;             // All elements; 0 for `[]`.
-  std::uint32_t NaturalAlignment() const;  // `alignment`, else that of the element.
-  // Another module or the launch gives it its memory. Shared memory with a size is this module's
-  // own, even as `.extern`: ptxas ignores the word there.
+  std::uint32_t NaturalAlignment() const;  // `alignment`, otherwise that of the element.
+  // Whether another module or the launch provides its memory. Shared memory with a size belongs to
+  // this module even if it is `.extern`, which ptxas ignores in this case.
   bool IsElsewhere() const;
 };
 
@@ -124,16 +127,16 @@ using Item = std::variant<Function, Variable, Directive>;
 
 struct Module {
   std::string version;  // "9.0"
-  std::string target;   // "sm_75" and options, verbatim but for "debug"
+  std::string target;   // "sm_75" and options, verbatim except for "debug"
   std::uint32_t address_bits = 64;
   std::vector<Item> items;  // In source order.
 
-  // First function of this name that has a body; null when there is none. Borrowed.
+  // Returns the first function of this name with a body, or null. Borrowed.
   const Function* FindFunction(std::string_view name) const;
 };
 
-// Bytes of a fundamental type name ("f32" = 4, "b128" = 16, "f16x2" = 4); 0 when
-// unknown or pred.
+// Returns the bytes of a fundamental type ("f32" = 4, "b128" = 16, "f16x2" = 4); 0 for unknown
+// types and pred.
 std::uint32_t TypeBytes(std::string_view type);
 
 }  // namespace gpushared::ptx

@@ -12,7 +12,7 @@
 namespace gpushared::ptx {
 
 Result<Module> Parse(std::string_view text) {
-  // The driver takes PTX as a C string, so what follows a NUL is not part of it.
+  // The driver reads PTX as a C string, so anything after a NUL is ignored.
   text = text.substr(0, text.find('\0'));
   if (text.size() > kTextBytesMax) {
     return Status(StatusCode::kLimitExceeded, "ptx: text of " + std::to_string(text.size()) +

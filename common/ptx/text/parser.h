@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PTX text to Module. The text may come from anyone.
+// Parses untrusted PTX text to a Module.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_PARSER_H_
 #define GPUSHARED_COMMON_PTX_TEXT_PARSER_H_
@@ -13,10 +13,10 @@
 
 namespace gpushared::ptx {
 
-// Reads to the end of the text or to its first NUL. Instructions and directives it does
-// not know are kept; .loc, .file, .section and the option of .target that promises them
-// (debug information) are dropped. Errors are kInvalidArgument (or kLimitExceeded):
-// "ptx: line L column C: ..., near 'token'".
+// Parses up to the end of the text or the first NUL. Unknown instructions and directives are
+// preserved; debug information (.loc, .file, .section and the .target option that announces it) is
+// dropped. Fails with kInvalidArgument or kLimitExceeded: "ptx: line L column C: ..., near
+// 'token'".
 Result<Module> Parse(std::string_view text);
 
 }  // namespace gpushared::ptx

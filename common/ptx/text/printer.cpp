@@ -7,7 +7,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// Appends to one growing string: a module may have millions of operands.
+// Appends to a single string, because a module may have millions of operands.
 class Writer {
  public:
   void Write(const Module& module);
@@ -54,7 +54,7 @@ void Writer::WriteElements(const std::vector<Operand>& elements, std::string_vie
 void Writer::WriteBase(const Operand& operand) {
   out_ += operand.text;
   if (operand.offset == 0) return;
-  // "+-4" is what ptxas reads and nvcc writes.
+  // ptxas accepts and nvcc writes "+-4".
   out_ += '+';
   out_ += std::to_string(operand.offset);
 }
@@ -111,7 +111,7 @@ void Writer::Write(const Variable& variable) {
     out_ += ' ';
   }
   out_ += SpaceName(variable.space);
-  // `.ptr` describes the type and stands behind it, `.attribute` the variable.
+  // `.ptr` follows the type, `.attribute` precedes it.
   const bool behind_type = variable.attributes.starts_with(".ptr");
   if (!variable.attributes.empty() && !behind_type) out_ += ' ' + variable.attributes;
   if (variable.alignment != 0) out_ += " .align " + std::to_string(variable.alignment);

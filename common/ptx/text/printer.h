@@ -8,8 +8,8 @@
 
 namespace gpushared::ptx {
 
-// PTX text that parses to the same module and assembles to the same code. Printing what
-// was parsed from printed text gives the same text again.
+// Prints PTX text that parses to the same module and assembles to the same code. Printing and
+// parsing it again gives the same text.
 std::string Print(const Module& module);
 std::string Print(const Instruction& instruction);  // Without the ';'.
 

@@ -10,7 +10,7 @@ namespace gpushared::ptx {
 
 inline constexpr std::size_t kQuotedNameBytesMax = 100;
 
-// A name of a module in quotes, as messages show it: a longer one is cut.
+// Returns a quoted name of a module for messages; long names are truncated.
 inline std::string QuotedName(std::string_view name) {
   if (name.size() <= kQuotedNameBytesMax) return "'" + std::string(name) + "'";
   return "'" + std::string(name.substr(0, kQuotedNameBytesMax)) + "...'";

@@ -43,7 +43,7 @@ std::string Numbered(std::string_view stem, std::size_t number) {
   return std::string(stem) + std::to_string(number);
 }
 
-// Which names of a function's body mean .param variables, at the statement that is being read.
+// Names that refer to .param variables at the current statement of a function's body.
 class ParameterNames {
  public:
   explicit ParameterNames(const Function& function) {
@@ -75,7 +75,7 @@ class ParameterNames {
   std::vector<std::unordered_map<std::string, bool>> scopes_;
 };
 
-// Lists of a call, as pointers into it.
+// Pointers to the lists of a call.
 struct CallParts {
   Operand* results = nullptr;
   Operand* arguments = nullptr;
@@ -117,7 +117,7 @@ class Lowering {
                     std::to_string(kStatementsMax) + " parameters in registers"};
       }
     }
-    // Bodies are lowered with the types of registers; the heads come last.
+    // Bodies are lowered using the types of registers; the function heads are changed last.
     for (Item& item : module_.items) {
       auto* function = std::get_if<Function>(&item);
       if (function != nullptr && known_.contains(function->name)) LowerHead(*function);
@@ -126,7 +126,7 @@ class Lowering {
   }
 
  private:
-  // Those of which all registers can be lowered, in all of their declarations.
+  // Finds functions for which all registers can be lowered, in all of their declarations.
   void FindFunctions() {
     std::unordered_set<std::string_view> others;
     for (const Item& item : module_.items) {
@@ -156,9 +156,8 @@ class Lowering {
     });
   }
 
-  // Whether a call of the body has something else than .param variables in its lists, or goes
-  // through a prototype with registers. May be wrong where names are declared twice: then it says
-  // yes.
+  // Whether a call in the body has anything but .param variables in its lists, or uses a prototype
+  // with registers. May return true unnecessarily if names are declared twice.
   static bool PassesRegisters(Function& function) {
     const auto is_call = [](const Statement& statement) {
       const auto* instruction = std::get_if<Instruction>(&statement);
@@ -279,7 +278,7 @@ class Lowering {
     }
   }
 
-  // What a label names for calls through registers.
+  // Records the target of a label for indirect calls.
   void RecordTargets(Directive& directive, const std::string& label) {
     if (directive.text.starts_with(kPrototype)) {
       Result<Function> prototype = ParsePrototype(directive.text);
@@ -359,15 +358,15 @@ class Lowering {
     return (list == nullptr ? 0 : list->elements.size()) == formal.size();
   }
 
-  // Whether the call passes a register or a number where the rest of this library wants .param.
+  // Whether the call passes a register or a number where the rest of this library requires .param.
   static bool Passes(const Operand& actual, const Variable& formal, const ParameterNames& names) {
     const bool is_name = actual.kind == Operand::Kind::kName;
     return IsScalar(formal) && !(is_name && names.Has(actual.text));
   }
 
   Module& module_;
-  std::unordered_map<std::string, Function> known_;  // Heads as they were, by name.
-  // Of the body at hand.
+  std::unordered_map<std::string, Function> known_;  // Original heads, by name.
+  // Output for the current body.
   std::vector<Statement>* out_ = nullptr;
   SourcePosition position_;
   std::unordered_map<std::string, const Function*> prototypes_;  // By label.

@@ -8,15 +8,15 @@
 
 namespace gpushared::ptx {
 
-// PTX lets functions have parameters and results in registers, and calls pass registers and numbers
-// to parameters of either kind. The rest of this library knows .param alone. So functions get
-// .param in place of .reg, which they load into the register first and store from it before they
-// return, and calls go through .param variables of their own.
+// PTX allows parameters and results of functions in registers, and calls may pass registers and
+// numbers to both kinds of parameters. The rest of this library only supports .param. Therefore
+// .reg is replaced by .param, which functions load into the register first and store from it before
+// they return, and calls use additional .param variables.
 //
-// What ptxas does not take in a call stays as it is: predicates, and types of 8 and 16 bits. So do
-// vectors, and results whose name an inner scope declares again.
+// Anything that ptxas rejects in a call is unchanged: predicates, and types of 8 and 16 bits. So
+// are vectors, and results whose name an inner scope declares again.
 //
-// kLimitExceeded where that would add more than kStatementsMax statements.
+// Fails with kLimitExceeded if this would add more than kStatementsMax statements.
 Status LowerRegisterParameters(Module& module);
 
 }  // namespace gpushared::ptx

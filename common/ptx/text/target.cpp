@@ -11,7 +11,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// The last minor number of each major one.
+// Last minor version of each major version.
 constexpr std::array kLastMinors = {0u, 5u, 3u, 2u, 3u, 1u, 5u, 8u, 8u, 5u};
 
 struct KnownTarget {
@@ -19,7 +19,7 @@ struct KnownTarget {
   std::uint32_t architecture;
   std::uint32_t version_least;  // 78 for 7.8.
 };
-// PTX ISA, release notes, and what ptxas says of each pair.
+// From the PTX ISA's release notes and the behaviour of ptxas for each pair.
 constexpr auto kTargets = std::to_array<KnownTarget>({
     {"sm_10", 10, 10},    {"sm_100", 100, 86},  {"sm_100a", 100, 86}, {"sm_100f", 100, 88},
     {"sm_103", 103, 88},  {"sm_103a", 103, 88}, {"sm_103f", 103, 88}, {"sm_11", 11, 10},
@@ -35,7 +35,7 @@ constexpr auto kTargets = std::to_array<KnownTarget>({
 });
 static_assert(std::ranges::is_sorted(kTargets, {}, &KnownTarget::name));
 
-// 78 for "7.8" and "7.80"; nothing for what is no version.
+// Returns 78 for "7.8" and "7.80"; nothing for an invalid version.
 std::optional<std::uint32_t> GetNumber(std::string_view version) {
   const std::size_t dot = version.find('.');
   const bool is_number = dot != std::string_view::npos && dot != 0 && dot + 1 < version.size() &&

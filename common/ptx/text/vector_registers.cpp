@@ -36,7 +36,7 @@ bool HasVector(const Function& function) {
          });
 }
 
-// Of "%v12" of the family "%v", the stem's name comes first, since its number must stand last.
+// For "%v12" of the family "%v", the family's name comes first, because the number must be last.
 std::string ComponentName(std::string_view name, std::string_view number, std::size_t component) {
   std::string made = std::string(name) + "$gpushared_" + kComponents[component];
   if (!number.empty()) made += "_" + std::string(number);
@@ -58,7 +58,7 @@ class Splitter {
       if (std::holds_alternative<ScopeBegin>(statement)) scopes_.emplace_back();
       if (std::holds_alternative<ScopeEnd>(statement) && scopes_.size() > 1) scopes_.pop_back();
       if (auto* instruction = std::get_if<Instruction>(&statement)) {
-        // What stands behind a name there selects a part of a single register.
+        // For these instructions the suffix of a name selects a part of a single register.
         const std::string& opcode = instruction->opcode;
         const bool is_video = opcode.starts_with('v') && opcode != "vote";
         for (Operand& operand : instruction->operands) {
@@ -78,12 +78,12 @@ class Splitter {
 
  private:
   struct Declared {
-    std::size_t size = 1;  // Of another name than a vector's: 1.
+    std::size_t size = 1;  // 1 for a name that is not a vector.
     std::uint32_t count = 0;
   };
   struct Found {
     std::size_t size = 1;
-    std::string_view name, number;  // The number of a member of a family.
+    std::string_view name, number;  // Number of a family member.
   };
 
   void Declare(const Variable& variable) {
@@ -117,7 +117,7 @@ class Splitter {
     variables = std::move(split);
   }
 
-  // What the innermost scope says of a name.
+  // Returns what the innermost scope declares for a name.
   Found Find(std::string_view name) const {
     const std::size_t digits = name.find_last_not_of("0123456789") + 1;
     const std::string whole(name), stem(name.substr(0, digits));
@@ -167,7 +167,7 @@ class Splitter {
     return component < size ? std::optional(component) : std::nullopt;
   }
 
-  // The arguments of a call are as many as its function has parameters now.
+  // Expands the arguments of a call to match the parameters of its function.
   static void Flatten(Operand& list) {
     std::vector<Operand> flat;
     for (Operand& element : list.elements) {
@@ -192,7 +192,7 @@ Status SplitVectorRegisters(Module& module) {
     auto* function = std::get_if<Function>(&item);
     if (function == nullptr || !HasVector(*function)) continue;
     Splitter(added).Split(*function);
-    // Each operand may have become a vector of as many.
+    // Each operand may have become a vector with this many elements.
     if (added > kStatementsMax) {
       return {StatusCode::kLimitExceeded, "ptx: more than " + std::to_string(kStatementsMax) +
                                               " components of vectors of registers are named"};

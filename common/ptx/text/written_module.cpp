@@ -20,13 +20,13 @@ namespace gpushared::ptx {
 namespace {
 
 constexpr std::uint64_t kAlignmentMax = std::uint64_t{1} << 20;
-constexpr const char* kIndexedName = "@indexed";  // No PTX name.
-constexpr std::size_t kQuotedBytesMax = 40;       // Longest token in an error message.
+constexpr const char* kIndexedName = "@indexed";  // Not a valid PTX name.
+constexpr std::size_t kQuotedBytesMax = 40;       // Maximum length of a token in an error message.
 
-// Recursive descent over one token of look-ahead.
+// Recursive descent with one token of look-ahead.
 //
-// After the first error the current token is kEnd for ever, so every loop ends by itself. Only
-// Run() needs to ask whether all went well.
+// After the first error the current token remains kEnd, so every loop ends. Only Run() has to check
+// for errors.
 class Parser final : private TokenSource {
  public:
   explicit Parser(std::string_view text) : lexer_(text) { Advance(); }
@@ -53,7 +53,7 @@ class Parser final : private TokenSource {
   std::uint64_t TakeSize(std::string_view what, std::uint64_t max, bool ends_at_greater = false);
   void CountStatement();
 
-  // Verbatim text: tokens apart by one blank where the source had white space.
+  // Consumes tokens as verbatim text, separated by one blank where the source had white space.
   void TakeInto(std::string& text);
   void TakeGroupInto(std::string& text);
   Directive TakeDirective();
@@ -99,7 +99,7 @@ class Parser final : private TokenSource {
   std::size_t statements_ = 0;
   IndexedArrays arrays_;
   std::vector<Alias> aliases_;
-  // The following are of the instruction that is being parsed.
+  // Belongs to the current instruction.
   bool is_move_ = false;
   bool is_call_ = false;
   std::optional<IndexedElement> indexed_;
@@ -124,7 +124,7 @@ bool IsLinkage(std::string_view text) {
   return text == ".visible" || text == ".extern" || text == ".weak" || text == ".common";
 }
 
-// For messages that end up in logs and on terminals.
+// Quotes a token for messages that may be shown in logs and on terminals.
 std::string Quote(const Token& token) {
   if (token.kind == Token::Kind::kEnd) return "end of text";
   std::string quoted = "'";
@@ -195,7 +195,7 @@ Constant Parser::TakeConstant(const ConstantStart& start) {
   return {};
 }
 
-// A constant expression that is no negative number.
+// A constant expression that is not negative.
 std::uint64_t Parser::TakeSize(std::string_view what, std::uint64_t max, bool ends_at_greater) {
   const Constant value = TakeConstant({.ends_at_greater = ends_at_greater});
   if (!value.IsInteger()) {
@@ -259,7 +259,7 @@ void Parser::SkipLocation() {
   Advance();
   while (token_.kind == Kind::kNumber) Advance();
   while (Accept(",")) {
-    // No ';' ends a .loc, so exactly what belongs to it is taken.
+    // A .loc has no terminating ';', so exactly its own tokens are consumed.
     if (Accept("function_name")) {
       TakeIdentifier("a label");
       if (Accept("+")) TakeInteger("an offset", UINT64_MAX);
@@ -352,7 +352,7 @@ void Parser::ParseTarget(Module& module) {
   Advance();
   module.target = TakeIdentifier("an architecture such as sm_75");
   while (Accept(",")) {
-    // The debug information that it announces is dropped, and ptxas insists on both or none.
+    // The announced debug information is dropped, and ptxas requires both or neither.
     if (Accept("debug")) continue;
     module.target += ", " + TakeIdentifier("an option of .target");
   }
@@ -540,7 +540,7 @@ void Parser::ParseDeclarator(Variable& variable) {
       Fail("more than " + std::to_string(kExtentsMax) + " dimensions", StatusCode::kLimitExceeded);
     }
     variable.extents.push_back(extent);
-    // An empty extent must not let the product forget what came before it.
+    // An empty extent must not reset the product.
     if (__builtin_mul_overflow(bytes, std::max<std::uint64_t>(extent, 1), &bytes) ||
         bytes > kVariableBytesMax) {
       Fail("a variable of more than " + std::to_string(kVariableBytesMax) + " bytes",
@@ -549,7 +549,7 @@ void Parser::ParseDeclarator(Variable& variable) {
   }
 }
 
-// Of an array whose initial values alone say how many there are.
+// Sets the extent of an array whose size is defined by its initial values.
 void Parser::SetExtent(Variable& variable, std::uint64_t extent) {
   variable.extents.front() = extent;
   if (variable.Bytes() > kVariableBytesMax) {
@@ -584,7 +584,7 @@ void Parser::ParseVariables(std::string linkage, Add add) {
   Expect(";");
 }
 
-// A label or an instruction: both begin with a name, an instruction perhaps with a guard.
+// Parses a label or an instruction, which both begin with a name, the latter possibly with a guard.
 void Parser::ParseNamed(std::vector<Statement>& body) {
   const SourcePosition position = token_.position;
   std::optional<Guard> guard;
@@ -672,8 +672,8 @@ Operand Parser::ParseSingleOperand(std::uint32_t depth) {
   return operand;
 }
 
-// Whether what follows a '(' is the list of a call, or of an instruction that nobody here knows.
-// Else it is a constant expression.
+// Whether a '(' begins the list of a call, or of an unknown instruction; otherwise it begins a
+// constant expression.
 bool Parser::GetAtList(std::uint32_t depth) const {
   return (is_call_ && depth == 1) || AtName() || At("{") || At("[") || At(")");
 }
@@ -697,7 +697,7 @@ Operand Parser::ParseAtom() {
   }
   if (!AtName()) return ParseConstantOperand({.sign = sign});
   operand.negated = sign == '!';
-  // A minus before a register is read by vmad alone.
+  // Only vmad allows a minus before a register.
   if (sign == '-') operand.text = '-';
   operand.text += TakeIdentifier("an operand");
   while (token_.kind == Kind::kDotted && !token_.after_space) {
@@ -709,7 +709,7 @@ Operand Parser::ParseAtom() {
   return operand;
 }
 
-// array[3], array[%r1], array[%r1+3]: an address, or, for a move, the address of it.
+// array[3], array[%r1], array[%r1+3]: an address or, for a move, the address of the element.
 Operand Parser::ParseElement(Operand array) {
   const std::optional<std::uint32_t> bytes = arrays_.ElementBytes(array.text);
   if (!bytes) Fail("an index follows the name of an array");
@@ -741,7 +741,7 @@ std::string Hexadecimal(std::uint64_t bits, int digits) {
   return text.data();
 }
 
-// A number keeps its spelling; of any other expression the value remains.
+// A number keeps its spelling; any other expression is replaced by its value.
 Operand Parser::ParseConstantOperand(ConstantStart start) {
   Operand operand{.kind = Operand::Kind::kInteger};
   if (token_.kind == Kind::kNumber && !start.in_parentheses && start.sign != '!') {
@@ -771,7 +771,7 @@ Operand Parser::ParseConstantOperand(ConstantStart start) {
   return operand;
 }
 
-// name+constant. ptxas knows no '-' there; compilers write +-4, people -4.
+// name+constant. ptxas does not accept '-' here; compilers write +-4, people write -4.
 void Parser::ParseOffset(Operand& operand) {
   if (!At("+") && !At("-")) return;
   const char sign = token_.text.front();

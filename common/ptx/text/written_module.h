@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first step of Parse (parser.h): the syntax.
+// First stage of Parse (parser.h): the syntax.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_WRITTEN_MODULE_H_
 #define GPUSHARED_COMMON_PTX_TEXT_WRITTEN_MODULE_H_
@@ -14,17 +14,17 @@
 
 namespace gpushared::ptx {
 
-// With the aliases, vectors of registers, and parameters in registers that it was written with.
+// Module with its original aliases, vector registers, and register parameters.
 struct WrittenModule {
   Module module;
   std::vector<Alias> aliases;
 };
 
-// `text`: at most kTextBytesMax bytes, without NUL. Errors as Parse.
+// `text`: at most kTextBytesMax bytes, without NUL. Errors as in Parse.
 Result<WrittenModule> ParseAsWritten(std::string_view text);
 
-// Results and parameters of ".callprototype (.param .b32 _) _ (.param .b64 _);", the text of a
-// directive: a function without a name and a body.
+// Parses the text of a directive such as ".callprototype (.param .b32 _) _ (.param .b64 _);" to a
+// function without a name and body.
 Result<Function> ParsePrototype(std::string_view directive_text);
 
 }  // namespace gpushared::ptx

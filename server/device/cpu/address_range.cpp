@@ -19,7 +19,7 @@
 namespace gpushared::device {
 namespace {
 
-// Of 47 bits, as user space has them; not below what programs have at fixed addresses.
+// User space has 47 address bits; the lowest addresses are left to programs loaded at fixed ones.
 constexpr std::uint64_t kAddressesBegin = std::uint64_t{1} << 33;
 constexpr std::uint64_t kAddressesEnd = std::uint64_t{1} << 45;
 
@@ -31,15 +31,15 @@ std::span<std::byte> StepAt(std::uint64_t address) {
   return {static_cast<std::byte*>(Pointer(address)), kMapPageBytes};
 }
 
-// Drops the pages: the next access finds zeros, and the machine has its memory back.
+// Drops the pages: the next access reads zeros, and the kernel reclaims the memory.
 void DropPages(std::uint64_t address, std::uint64_t bytes) {
   if (bytes == 0) return;
-  // A failure would leave a client's data behind for the next one.
+  // A failure would expose the data to the next client.
   Check(madvise(Pointer(address), bytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
 }
 
-// Tenants' data belongs neither in a core dump nor in a child. Advice that an old kernel does not
-// know costs nothing else.
+// Keeps clients' data out of core dumps and child processes. Old kernels reject advice they do not
+// know; this has no other effect.
 void KeepPrivate(std::uint64_t address, std::uint64_t bytes) {
   madvise(Pointer(address), bytes, MADV_DONTDUMP);
   madvise(Pointer(address), bytes, MADV_DONTFORK);
@@ -55,11 +55,11 @@ Status MakeAccessible(std::uint64_t address, std::uint64_t bytes) {
   return NoMapping(bytes);
 }
 
-// Addresses that are free, a multiple of `bytes`, a power of two.
+// Returns a naturally aligned free address range; `bytes` is a power of two.
 //
-// Clients see them. So they are drawn at random from all that a process may have: where the kernel
-// would put them, beside this process's libraries, they would tell its layout, which hides those
-// from whoever finds a flaw in it.
+// Clients see these addresses, so they are drawn at random from the whole address space: the kernel
+// would place them next to this process's libraries, which would defeat ASLR for an attacker who
+// finds a vulnerability.
 Result<std::uint64_t> TakeAddresses(std::uint64_t bytes) {
   constexpr int kTriesMax = 4096;
   const std::uint64_t places = (kAddressesEnd - kAddressesBegin) / bytes;
@@ -70,8 +70,8 @@ Result<std::uint64_t> TakeAddresses(std::uint64_t bytes) {
     void* const found =
         mmap(Pointer(base), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (found == Pointer(base)) return base;
-    // The kernel maps elsewhere where it is taken, where a sanitizer keeps it for itself, and where
-    // a process has fewer addresses.
+    // The kernel picks another place if this one is taken, reserved by a sanitizer, or above the
+    // process's address limit.
     if (found != MAP_FAILED) munmap(found, bytes);
   }
   return Status(StatusCode::kOutOfMemory, "address range rejected: the system has no " +
@@ -85,7 +85,7 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
                                                             std::shared_ptr<MemoryBudget> budget,
                                                             std::uint64_t left_free_bytes,
                                                             std::shared_ptr<SwapStore> store) {
-  // Memory that can be moved out may be more than the device has.
+  // A swappable range may be larger than the device's memory.
   const std::uint64_t quota =
       store == nullptr ? std::min(quota_bytes, budget->total_bytes()) : quota_bytes;
   const std::uint64_t bytes = std::bit_ceil(std::max(
@@ -94,10 +94,10 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
   if (!taken.ok()) return taken.status();
   const std::uint64_t base = *taken;
   KeepPrivate(base, bytes);
-  // The mapping step is a huge page: 512 times fewer faults at the first use, and three
-  // times the fill bandwidth after it. Module variables are counted in small pages.
-  // Memory that may move has small ones, too: work on it has to stop at once, and nothing
-  // interrupts the first touch of a page.
+  // A page of 2 MiB is a huge page: 512 times fewer faults on first use, and three times the fill
+  // bandwidth afterwards. Module variables are counted in small pages. Swappable memory uses small
+  // pages as well, because work on it must be preemptible at once and the first touch of a page
+  // cannot be interrupted.
   const bool may_move = store != nullptr;
   madvise(Pointer(base), bytes - kModuleAreaBytes, may_move ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   return std::unique_ptr<AddressRange>(
@@ -134,7 +134,7 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
     return after;
   }
   if (Status taken = account_.Take(after - before, "mapping"); !taken.ok()) return taken;
-  // Work that broke the promise to leave a returned part alone may have written to it.
+  // Work that broke the contract by accessing a returned part may have written to it.
   if (before < accessible_bytes_) {
     DropPages(base_ + before, std::min(after, accessible_bytes_) - before);
   }
@@ -151,7 +151,7 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
 }
 
 void AddressRange::Shrink(std::uint64_t before, std::uint64_t after) {
-  // First the bound, then the pages: no new work may begin on what goes back.
+  // The bound is stored before the pages are dropped, so that no new work starts on them.
   mapped_bytes_.store(after, std::memory_order_release);
   std::uint64_t resident = before - after;
   while (!slots_.empty() && slots_.rbegin()->first * kMapPageBytes >= after) {
@@ -164,7 +164,7 @@ void AddressRange::Shrink(std::uint64_t before, std::uint64_t after) {
   account_.Return(resident);
 }
 
-// ---- to the store and back
+// ---- swapping
 
 void AddressRange::ForgetSlot(std::uint32_t step) {
   slots_.erase(step);
@@ -184,7 +184,7 @@ Status AddressRange::FetchPage(std::uint32_t step) {
   if (Status taken = account_.SwapIn(kMapPageBytes); !taken.ok()) return taken;
   const std::uint64_t address = base_ + step * kMapPageBytes;
   if (Status returned = store_->Return(slots_.at(step), StepAt(address)); !returned.ok()) {
-    // A read that failed has left bytes there.
+    // A failed read has left bytes in the page.
     DropPages(address, kMapPageBytes);
     account_.SwapOut(kMapPageBytes);
     return returned;
@@ -197,7 +197,7 @@ Status AddressRange::SwapPageOut(std::uint64_t offset) {
   const MutexLock lock(mutex_);
   Check(store_ != nullptr, "memory moves where there is a store");
   const auto step = static_cast<std::uint32_t>(offset / kMapPageBytes);
-  // It may have gone meanwhile: its client gave it back.
+  // The client may have freed the page in the meantime.
   if (offset >= mapped_bytes() || slots_.contains(step)) return {};
   return PutPage(step);
 }
@@ -227,7 +227,7 @@ Result<AddressRange::Block> AddressRange::TakeModuleBlock(std::uint64_t bytes,
 }
 
 Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
-  // First fit: a client has few modules, and freed blocks are found again.
+  // First fit: a client has few modules, and freed blocks are reused.
   std::uint64_t address = module_base();
   const std::uint64_t rounded = bytes > kModuleAreaBytes ? bytes : RoundUp(bytes, kPageBytes);
   for (const auto& [taken, taken_bytes] : module_blocks_) {
@@ -272,7 +272,7 @@ void AddressRange::ReturnChunk(const ChunkPlace& chunk) {
   const MutexLock lock(mutex_);
   const int punched = fallocate(chunk_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                 static_cast<off_t>(chunk.offset), static_cast<off_t>(chunk.bytes));
-  // Otherwise the file would keep memory that is counted for nobody.
+  // Otherwise the file would keep memory that no account counts.
   Check(punched == 0, "a part of our own file is punched out");
   account_.Return(chunk.bytes);
 }

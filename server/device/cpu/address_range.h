@@ -19,19 +19,21 @@
 
 namespace gpushared::device {
 
-// A power of two of this process's address space, aligned to its size, and the memory
-// mapped into it: the client's own from the bottom, module variables at the top, and chunks between
-// the two. The chunks of a range are parts of one file in memory, so they can be mapped twice.
+// A naturally aligned power-of-two part of this process's address space and the memory mapped into
+// it: the client's own memory from the bottom, module variables at the top, and chunks in between.
+// The chunks of a range are parts of one memory file, so they can be mapped twice.
 //
-// Memory given back is replaced by zero pages at once but stays accessible: a kernel
-// of the same client that still runs and reads it then meets zeros, not a fault of
-// this whole process. What no client ever mapped is inaccessible.
+// Memory that is given back is replaced by zero pages at once but stays accessible, because a
+// running kernel of the same client that still reads it must see zeros instead of crashing the
+// process. Memory that was never mapped is inaccessible.
 //
-// Steps of the client's own memory can be moved to a store and back, at the same address. No work
-// of the client runs while one leaves, and none that may touch a step begins before it is back.
-// Such memory has no chunks: they could not leave, and would take what is guaranteed to others.
+// Pages of the client's own memory can be swapped to a store and back, at the same address. No work
+// of the client runs while a page is swapped out, and no work that may access a page starts before
+// the page is resident again. Such a range has no chunks: they cannot be swapped, so they would use
+// memory that is guaranteed to others.
 //
-// Thread-safe, except that one of Resize, the moves and the calls of chunks runs at a time.
+// Thread-safe, except that only one call of Resize, the swaps and the calls for chunks runs at a
+// time.
 class AddressRange {
  public:
   // A part of the module area.
@@ -40,9 +42,8 @@ class AddressRange {
     std::uint64_t bytes = 0;
   };
 
-  // `quota_bytes` is cut to what the budget has in total, where nothing can be moved out.
-  // `left_free_bytes`: as MemoryAccount takes it. `store`: where its memory can be moved; null:
-  // nowhere.
+  // Without swapping, `quota_bytes` is limited to the budget's total. `left_free_bytes`: see
+  // MemoryAccount. `store`: where memory can be swapped to; may be null.
   static Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t quota_bytes,
                                                        std::shared_ptr<MemoryBudget> budget,
                                                        std::uint64_t left_free_bytes = 0,
@@ -54,12 +55,12 @@ class AddressRange {
   std::uint64_t base() const { return base_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t mapped_bytes() const { return mapped_bytes_.load(std::memory_order_acquire); }
-  // mapped_bytes(), for executors that read it before each block.
+  // mapped_bytes() for executors, which read it before each block.
   const std::atomic<std::uint64_t>& mapped_word() const { return mapped_bytes_; }
-  // Device address of the module area; it ends with the range.
+  // Device address of the module area, which extends to the end of the range.
   std::uint64_t module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
 
-  // These as Space has them.
+  // See Space.
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes);
   Status SwapPageOut(std::uint64_t offset);
   Status SwapPageIn(std::uint64_t offset);
@@ -67,19 +68,19 @@ class AddressRange {
     return away_.BytesIn(mapped(), address, bytes);
   }
   SpaceUse use();
-  // Whether all that is mapped is in memory.
+  // Whether all mapped memory is resident.
   bool is_whole() const { return away_.bytes() == 0; }
-  // Whether all that a work may touch is.
+  // Whether the access set of a command is resident.
   bool IsThere(const Reach& reach) const { return away_.IsThere(mapped(), reach); }
-  // Zeroed, page aligned. `bytes` may be 0. Counted against the quota, with `code_bytes` of host
-  // memory that the module takes beside it.
+  // Returns a zeroed, page-aligned block. `bytes` may be 0. The block and `code_bytes` of host
+  // memory that the module uses count against the quota.
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
-  // All of those that are taken, and what is mapped of chunks.
+  // All module blocks in use and all mapped parts of chunks.
   const MemoryPieces& pieces() const { return pieces_; }
-  // With what it was taken with.
+  // `code_bytes` has the value that was passed to TakeModuleBlock.
   void ReturnModuleBlock(const Block& block, std::uint64_t code_bytes = 0);
 
-  // As Space has them. A chunk is a place in the file.
+  // See Space. A chunk is an offset in the file.
   MemoryPiece mapping_area() const {
     if (store_ != nullptr) return {};
     const std::uint64_t begin = base_ + RoundUp(quota_bytes_, kMapPageBytes);
@@ -107,7 +108,7 @@ class AddressRange {
   AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
                std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes,
                std::shared_ptr<SwapStore> store);
-  // `bytes` is not 0.
+  // `bytes` must not be 0.
   Result<Block> TakeBlock(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
   std::uint64_t resident_bytes() const GPUSHARED_REQUIRES(mutex_) {
     return mapped_bytes() - slots_.size() * kMapPageBytes;
@@ -115,7 +116,7 @@ class AddressRange {
   void Shrink(std::uint64_t before, std::uint64_t after) GPUSHARED_REQUIRES(mutex_);
   Status PutPage(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
   Status FetchPage(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
-  // Once its slot is empty: the step is back, or has gone for good.
+  // Called once the slot is empty, because the page was swapped in or freed.
   void ForgetSlot(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t base_;
@@ -128,15 +129,15 @@ class AddressRange {
   Mutex mutex_;
   MemoryAccount account_ GPUSHARED_GUARDED_BY(mutex_);
   std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // From base_.
-  // The steps that are moved out, by their number from base_.
+  // Swapped-out pages, by their number from base_.
   std::map<std::uint32_t, SwapStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
-  NonResidentPages away_;  // These, for who submits work. Changed under the mutex.
+  NonResidentPages away_;  // The same pages for threads that submit work. Changed under the mutex.
   // Address -> bytes.
   std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);
-  // Made with the first chunk. No place of it is used again; what is returned is punched out.
+  // Created with the first chunk. Offsets are never reused; returned parts are punched out.
   int chunk_file_ GPUSHARED_GUARDED_BY(mutex_) = -1;
   std::uint64_t chunk_file_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  // All memory beside the part from the bottom, for readers that have no time to wait.
+  // All memory outside of the bottom part, for readers that must not wait.
   MemoryPieces pieces_;
 };
 

@@ -8,7 +8,7 @@
 namespace gpushared::device {
 namespace {
 
-// Where unit `unit` lies inside a rectangle cut into pieces, row by row.
+// Position of a unit in a rectangle, which is divided into pieces row by row.
 struct Piece {
   std::uint64_t row = 0;
   std::uint64_t column_bytes = 0;
@@ -49,7 +49,7 @@ void RunCopyUnit(const CopyWork& work, std::uint64_t unit) {
       std::memcpy(work.host + to, Pointer(work.source + from), piece.bytes);
       return;
     case CopyWork::Direction::kDeviceToDevice:
-      // The two may overlap; what the overlap then holds is the client's problem.
+      // The ranges may overlap; the contents of the overlap are then undefined.
       std::memmove(Pointer(work.destination + to), Pointer(work.source + from), piece.bytes);
       return;
   }

@@ -10,7 +10,7 @@
 
 namespace gpushared::device {
 
-// Run one unit of work that CheckCopy or CheckFill has let through.
+// Runs one unit of work that has passed CheckCopy or CheckFill.
 void RunCopyUnit(const CopyWork& work, std::uint64_t unit);
 void RunFillUnit(const FillWork& work, std::uint64_t unit);
 

@@ -38,19 +38,19 @@
 namespace gpushared::device {
 namespace {
 
-// Of single blocks, which are not stopped: see WorkQueue::Continue.
+// For single blocks, which are not stopped inside: see WorkQueue::Continue.
 const std::atomic<bool> kNever{false};
 
-// The clocks of so many executor threads are read every so many times 250 µs. That takes the
-// device thread about 0.4 µs each, 0.2 % of its time.
+// The clocks of N executor threads are read every N * 250 µs, which takes the device thread about
+// 0.4 µs for each, or 0.2 % of its time.
 constexpr std::chrono::microseconds kLookEveryPerThread{250};
 
 std::uint32_t DefaultThreads() {
   unsigned cores = std::thread::hardware_concurrency();
-  // Threads beyond what a container may use would keep each other from the cores.
+  // More threads than the container's CPU quota would only compete with each other.
   double quota = 0, period = 0;
   std::ifstream file("/sys/fs/cgroup/cpu.max");
-  // Without a limit the first word is "max", which is no number.
+  // Without a quota the first word is "max", which is not a number.
   if (file >> quota >> period && period > 0) {
     const double most = std::max<double>(cores, 1);
     cores = static_cast<unsigned>(std::clamp(quota / period, 1.0, most));
@@ -58,9 +58,10 @@ std::uint32_t DefaultThreads() {
   return std::clamp<std::uint32_t>(cores, 2, kExecutorThreadsMax + 1) - 1;
 }
 
-// What is not here a program takes for 0. Of a GPU of compute capability 8.0, whose instructions
-// the executor has; but nothing that it has not: layers and cubes of textures, memory shared with
-// the host, launches in clusters. `%clock` counts nanoseconds.
+// Programs treat missing attributes as 0. Describes a GPU of compute capability 8.0, whose
+// instructions the executor supports, without unsupported features: layered and cube textures,
+// mapped host memory, launches in clusters. The clock rate of 1 GHz is nominal, because `%clock`
+// counts the host's time stamps.
 std::vector<NumberedAttribute> GetAttributes(const CpuDeviceOptions& options) {
   using Id = cuda::DeviceAttribute;
   const auto threads = static_cast<std::int32_t>(options.executor_threads);
@@ -132,7 +133,7 @@ std::vector<NumberedAttribute> GetAttributes(const CpuDeviceOptions& options) {
   return attributes;
 }
 
-// The same for a device of this number on every machine: it names nothing outside of one server.
+// Equal on every machine for devices of this number, because it is unique within one server only.
 std::array<std::uint8_t, 16> GetUuid(std::uint32_t number) {
   std::array<std::uint8_t, 16> uuid = {'g', 'p', 'u', 's', 'h', 'a', 'r', 'e', 'd', ' ', 'c', 'p'};
   std::memcpy(uuid.data() + 12, &number, sizeof number);
@@ -150,7 +151,7 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.threads_per_block_max = executor::kThreadsPerBlockMax;
   info.shared_bytes_per_block_max = executor::kSharedBytesMax;
   info.preemption = Preemption::kWithinCommand;
-  info.can_launch_cooperatively = true;  // A block that waits for others lets them begin.
+  info.can_launch_cooperatively = true;  // A block that waits for others lets them start.
   info.can_kill = true;
   info.can_move_memory = true;
   info.checks_reach = true;
@@ -161,7 +162,7 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   return info;
 }
 
-// Whether all that it may touch is in memory.
+// Whether the access set is resident.
 template <typename Work>
 bool IsThere(const Work& work) {
   const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
@@ -207,24 +208,24 @@ class CpuDevice : public Device, private NodeMaker {
 
  private:
   std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph, std::size_t node) const override;
-  // Returns the work, or why it is rejected.
+  // Returns the work, or the reason for rejecting it.
   std::shared_ptr<QueuedWork> Checked(const LaunchWork& work) const;
   static std::shared_ptr<QueuedWork> Checked(const CopyWork& work);
   static std::shared_ptr<QueuedWork> Checked(const FillWork& work);
   static std::shared_ptr<QueuedWork> Checked(const GraphNode& work, std::uint64_t units,
                                              Status rejected);
   void StartThread(const std::string& name, const std::function<void()>& body);
-  // Body of an executor thread.
+  // Main function of an executor thread.
   void Execute(std::uint32_t multiprocessor);
-  // Body of the one that steps in where others are held up; see WorkQueue.
+  // Main function of the spare thread, which takes over when others are stuck; see WorkQueue.
   void ExecuteAsSpare();
-  // Runs what `next` gives. `number`: of the thread.
+  // Runs the claims that `next` returns. `number`: index of the thread.
   void RunClaims(std::uint32_t number, std::unique_ptr<executor::BlockExecutor>& blocks,
                  const std::function<std::optional<Claim>()>& next);
-  // `further`: as CpuModule::window takes it.
+  // `further`: see CpuModule::window.
   executor::Launch GetLaunch(const LaunchWork& work, std::uint32_t multiprocessor,
                              const MemoryPieces::List& further) const;
-  // `blocks` is an executor of the thread before. It is none behind a run that was paused.
+  // `blocks` is the thread's executor. It is null after a run was paused.
   void RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>& blocks,
                  std::uint32_t number);
   void CountMemory(std::uint32_t number, const executor::BlockExecutor* blocks);
@@ -238,21 +239,20 @@ class CpuDevice : public Device, private NodeMaker {
   const std::shared_ptr<MemoryBudget> budget_;
   std::vector<ExecutorClock> clocks_;  // One per thread.
   ExecutorClock spare_clock_;
-  std::deque<Standing> standings_;  // One per thread, the spare one's last.
-  // By thread, which writes it, the spare one last; relaxed, since nothing else is read because of
-  // it.
+  std::deque<Standing> standings_;  // One per thread; the spare thread's is the last.
+  // By thread, the spare one last, and written by it. Relaxed, because no other data depends on it.
   std::vector<std::atomic<std::uint64_t>> executor_bytes_;
-  // The device thread's.
+  // Used by the device thread only.
   DeviceClock::time_point looked_;
   HostSteal host_steal_;
-  std::vector<ExecutorTimes::Totals> totals_;  // Kept for its memory.
+  std::vector<ExecutorTimes::Totals> totals_;  // Kept to reuse its memory.
   const std::shared_ptr<RunStore> store_ = std::make_shared<RunStore>();
   WorkQueue queue_;
   std::vector<std::thread> threads_;
 };
 
 Status CpuDevice::Start() {
-  // Signals belong to the thread that the process gives them to, never to these.
+  // Signals must be handled by threads of the process that expect them, never by these.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -274,7 +274,7 @@ Status CpuDevice::Start() {
 
 void CpuDevice::StartThread(const std::string& name, const std::function<void()>& body) {
   threads_.emplace_back(body);
-  // At most 15 characters; longer names would be rejected.
+  // Linux rejects thread names longer than 15 characters.
   const std::string whole = (info_.id + name).substr(0, 15);
   pthread_setname_np(threads_.back().native_handle(), whole.c_str());
 }
@@ -363,9 +363,9 @@ void CpuDevice::Execute(std::uint32_t multiprocessor) {
 void CpuDevice::ExecuteAsSpare() {
   std::unique_ptr<executor::BlockExecutor> blocks;
   spare_clock_.Begin();
-  standings_.back().Begin();  // Its work is urgent.
+  standings_.back().Begin();  // The spare thread only runs urgent work.
   RunClaims(info_.multiprocessors, blocks, [&] {
-    // It is hardly ever needed, so it keeps no memory.
+    // The spare thread is hardly ever needed, so it retains no memory.
     if (blocks != nullptr) store_->Drop(std::move(blocks));
     CountMemory(info_.multiprocessors, nullptr);
     spare_clock_.Idle();
@@ -429,11 +429,11 @@ void CpuDevice::RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>
   QueuedWork& work = *claim.work;
   const auto& what = std::get<LaunchWork>(work.what);
   const auto further = static_cast<const CpuModule&>(*what.module).further();
-  // Kernels see as many multiprocessors as there are threads but the spare one.
+  // Kernels see one multiprocessor per thread, without the spare thread.
   executor::Launch launch = GetLaunch(what, number % info_.multiprocessors, *further);
   executor::PrintFunction print;
   if (output_) {
-    // Two words, which a function holds without allocating.
+    // Captures two words, which std::function stores without allocating.
     print = [this, &claim](std::string_view text) {
       claim.clock->Block([&] { Print(*claim.work, text); });
     };

@@ -16,19 +16,19 @@ namespace gpushared::device {
 struct CpuDeviceOptions {
   std::uint32_t number = 0;            // N of "cpu:N".
   std::uint32_t executor_threads = 0;  // 0 = cores - 1, at least 1; at most kExecutorThreadsMax.
-  StandFunction stand = {};            // Of these threads; may be empty.
-  std::uint64_t memory_bytes = 0;      // Of all clients together; 0 = half of what is usable.
+  StandFunction stand = {};            // For the executor threads; may be empty.
+  std::uint64_t memory_bytes = 0;      // Shared by all clients; 0 = half of the usable memory.
   OutputFunction output = {};          // May be empty.
 };
 
 inline constexpr std::uint32_t kExecutorThreadsMax = 256;
 
-// The device of a machine without a GPU. `executor_threads` threads execute PTX on memory of
-// this process; each stands for one multiprocessor.
+// Device for machines without a GPU. `executor_threads` threads execute PTX on memory of this
+// process; each of them represents one multiprocessor.
 //
-// Work of the highest priority is served first and, inside one, the oldest. Several threads
-// share one launch, and work of other streams fills the threads that it leaves. Threads
-// without work sleep. Spaces must be destroyed before their device.
+// Work of the highest priority runs first, and the oldest first within a priority. Several threads
+// share one launch, and work of other streams uses the threads that it leaves idle. Threads without
+// work sleep. Spaces must be destroyed before their device.
 Result<std::unique_ptr<Device>> CreateCpuDevice(CpuDeviceOptions options, WakeFunction wake);
 
 }  // namespace gpushared::device

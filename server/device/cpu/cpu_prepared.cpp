@@ -27,14 +27,15 @@ Status CheckAlignment(const ptx::ModuleLayout& layout) {
                                         std::to_string(kPageBytes)};
 }
 
-// What the compiler in a GPU's driver rejects: a text that is loaded here loads there.
+// Rejects what the compiler of a GPU driver rejects, so that a module that loads here also loads
+// there.
 Status CheckText(const ptx::Module& module) {
   Status status = ptx::CheckTarget(module, executor::kNewestArchitecture);
   return status.ok() ? ptx::CheckTypes(module) : status;
 }
 
-// What ptxas gives a kernel for its own: more shared memory is dynamic, and constants have a window
-// of 64 KiB on every architecture.
+// Limits of ptxas: more shared memory must be dynamic, and the constant bank is 64 KiB on every
+// architecture.
 constexpr std::uint32_t kStaticSharedBytesMax = 48 << 10;
 constexpr std::uint32_t kConstantBytesMax = 64 << 10;
 
@@ -61,7 +62,8 @@ Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to) {
   Result<ptx::Module> module = ptx::Parse(*text);
   if (!module) return module.status();
   if (Status status = CheckText(*module); !status.ok()) return status;
-  // A text of some size is needed no more, and its module takes many times that.
+  // The text can be large and is no longer needed, while the decoded module takes several times as
+  // much memory.
   text->clear();
   text->shrink_to_fit();
   static_assert(executor::kModuleVariableBytesMax <= kModuleAreaBytes);
@@ -72,7 +74,7 @@ Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to) {
   const LayoutPart parts[] = {{*layout, 0}};
   PutContents(parts, to);
   PutVariables(GetVariables(*module), parts, to);
-  // One after the other, so that no more than one is in memory.
+  // Serially, so that only one of them is in memory.
   Status sizes;
   Status decoded =
       executor::DecodeKernels(*module, *layout, 0, executor::BestFlavour(),
@@ -87,7 +89,7 @@ Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to) {
   return {};
 }
 
-// ---- reading: nothing of this is true before it has been looked at
+// ---- reading: nothing is trusted until it was checked
 
 Result<std::shared_ptr<const CpuPrepared>> CpuPrepared::Take(std::span<const std::byte> flat) {
   std::shared_ptr<CpuPrepared> module(new CpuPrepared);
@@ -99,7 +101,7 @@ Result<std::shared_ptr<const CpuPrepared>> CpuPrepared::Take(std::span<const std
   module->contents_ = *std::move(contents);
   Result<std::vector<VariableInfo>> variables = TakeVariables(from, module->variable_bytes_);
   if (!variables) return variables.status();
-  // No driver places any here.
+  // The cpu device has no driver that would place variables elsewhere.
   if (std::ranges::find(*variables, kElsewhere, &VariableInfo::address) != variables->end()) {
     return WrongModule("a variable");
   }
@@ -119,7 +121,7 @@ void CpuPrepared::CountBytes() {
   bytes_ = sizeof *this;
   for (const auto& program : programs_) bytes_ += executor::MemoryBytes(*program);
   bytes_ += contents_.HostBytes();
-  // Twice: each placed module has its own.
+  // Counted twice, because each placed module has a copy.
   for (const VariableInfo& variable : variables_) {
     bytes_ += 2 * (sizeof variable + variable.name.size());
   }

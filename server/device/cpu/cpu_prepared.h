@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules of the cpu device in two steps. A process that can do no harm reads and decodes what a
-// client wrote, to bytes. The worker checks those bytes and places them in the client's range.
+// Two-stage loading of modules for the cpu device. An unprivileged process parses and decodes the
+// client's image and writes bytes. The worker validates these bytes and places the module in the
+// client's range.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_CPU_PREPARED_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_CPU_PREPARED_H_
@@ -27,7 +28,8 @@ namespace gpushared::device {
 // Immutable; thread-safe.
 class CpuPrepared : public PreparedModule {
  public:
-  // Verifies all of it. kInvalidArgument when it is not what Prepare writes, whatever it is.
+  // Validates everything. Fails with kInvalidArgument for any bytes that PrepareCpuModule does not
+  // write.
   static Result<std::shared_ptr<const CpuPrepared>> Take(std::span<const std::byte> flat);
   CpuPrepared(const CpuPrepared&) = delete;
   CpuPrepared& operator=(const CpuPrepared&) = delete;
@@ -37,7 +39,7 @@ class CpuPrepared : public PreparedModule {
   std::span<const VariableInfo> variable_infos() const override { return variables_; }
   std::uint64_t bytes() const override { return bytes_; }
 
-  // One per kernel, in their order.
+  // Parallel to the kernels.
   const std::vector<std::unique_ptr<const executor::Program>>& programs() const {
     return programs_;
   }
@@ -57,8 +59,8 @@ class CpuPrepared : public PreparedModule {
   std::uint64_t bytes_ = 0;
 };
 
-// Reads an image, PTX text or a fatbin, and decodes: all that touches what the client wrote. What
-// is written so far means nothing when it fails.
+// Parses PTX text or a fatbin and decodes it; everything that handles the client's bytes happens
+// here. The output is meaningless if the call fails.
 Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to);
 
 }  // namespace gpushared::device

@@ -26,7 +26,7 @@ Result<std::shared_ptr<const Module>> CpuModule::Place(std::shared_ptr<const Cpu
   Result<AddressRange::Block> block =
       range.TakeModuleBlock(prepared->variable_bytes(), prepared->bytes());
   if (!block) return block.status();
-  // From here on the block goes back with the module.
+  // From here on the module's destructor returns the block.
   std::shared_ptr<CpuModule> module(
       new CpuModule(std::move(prepared), range, kernel_memory, *block));
   module->WriteVariables();

@@ -20,11 +20,11 @@
 
 namespace gpushared::device {
 
-// What kernels of one space have, whichever module they are of. Any thread.
+// Memory of the kernels of one space, shared by its modules. Any thread.
 struct SpaceKernelMemory {
   explicit SpaceKernelMemory(AddressRange& range) : heap(range) {}
 
-  // Relaxed: a launch has either number.
+  // Relaxed: a launch may use the old or the new value.
   std::atomic<std::uint64_t> stack_bytes = executor::kRecursionLocalBytes;
   std::atomic<std::uint64_t> printed_bytes = kOutputBytesMax;
   SpaceHeap heap;
@@ -35,8 +35,8 @@ struct SpaceKernelMemory {
 // Immutable; thread-safe. Uses the memory and the heap of its space, which must outlive it.
 class CpuModule : public Module {
  public:
-  // In `range`, with its variables as they begin. kOutOfMemory where that or the client's quota has
-  // no room for them and for the code.
+  // Places the module in `range` with initialized variables. Fails with kOutOfMemory if the range
+  // or the client's quota does not suffice for the variables and the code.
   static Result<std::shared_ptr<const Module>> Place(std::shared_ptr<const CpuPrepared> prepared,
                                                      AddressRange& range,
                                                      SpaceKernelMemory& kernel_memory);
@@ -52,10 +52,11 @@ class CpuModule : public Module {
   const executor::Program& program(std::uint32_t number) const {
     return *prepared_->programs()[number];
   }
-  // What its kernels may touch: the client's mapped memory, the variables of this module and
-  // `further`, which outlives the window: those of its other modules, and the heap.
+  // Memory that the module's kernels may access: the client's mapped memory, the variables of this
+  // module, and `further`, which holds the variables of its other modules and the heap and must
+  // outlive the window.
   executor::MemoryWindow window(const MemoryPieces::List& further) const;
-  // The latter, at this moment.
+  // Current value for `further`.
   std::shared_ptr<const MemoryPieces::List> further() const { return range_.pieces().Now(); }
   SpaceKernelMemory& kernel_memory() const { return kernel_memory_; }
 
@@ -66,16 +67,17 @@ class CpuModule : public Module {
         range_(range),
         kernel_memory_(kernel_memory),
         variables_(variables) {}
-  // Where a kernel allocates: says in kernels_ what has nothing to allocate from.
+  // Creates the heap if a kernel allocates; otherwise marks these kernels in kernels_ as
+  // unsupported.
   void MakeHeap();
-  // Places the variables, and writes the memory that kernels find before they first run.
+  // Places the variables and writes their initial contents.
   void WriteVariables();
 
-  const std::shared_ptr<const CpuPrepared> prepared_;  // May be that of other modules, too.
+  const std::shared_ptr<const CpuPrepared> prepared_;  // May be shared with other modules.
   AddressRange& range_;
   SpaceKernelMemory& kernel_memory_;
   const AddressRange::Block variables_;
-  std::vector<KernelInfo> kernels_;  // Empty: as they were prepared.
+  std::vector<KernelInfo> kernels_;  // If empty, the prepared infos apply.
   std::vector<VariableInfo> variable_infos_;
   std::vector<MemoryPiece> variable_memory_;
 };

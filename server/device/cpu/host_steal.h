@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For how long the machine kept the device from running what it had.
+// Measures host steal: time for which the machine kept the device from running its work.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_HOST_STEAL_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_HOST_STEAL_H_
@@ -19,32 +19,31 @@
 
 namespace gpushared::device {
 
-// What comes later than it should is late by what is more than this: so far it is the way of a
-// machine that has a core for everybody.
+// Usual scheduling latency on a machine with enough cores. Only what exceeds it counts as a delay.
 inline constexpr std::chrono::microseconds kUsuallyLate{200};
 
-// What an executor thread did with the time for which it had work. Is told the time.
+// Divides an executor thread's time while it has work. The caller passes the time.
 //
 // Thread-compatible.
 class ExecutorTimes {
  public:
   struct Reading {
     DeviceClock::time_point at;
-    std::chrono::nanoseconds ran{};  // Processor time of the thread until then.
+    std::chrono::nanoseconds ran{};  // CPU time of the thread so far.
   };
   struct Totals {
-    std::chrono::nanoseconds busy{};     // With work: running, waiting by its wish, or delayed.
+    std::chrono::nanoseconds busy{};     // With work: running, waiting voluntarily, or delayed.
     std::chrono::nanoseconds delayed{};  // Time without a core.
   };
 
-  // For a thread that has work.
+  // The thread has work at first.
   explicit ExecutorTimes(const Reading& now) : last_(now) {}
 
-  // It has work, which goes on.
+  // The thread has work, which continues.
   void Run(const Reading& now);
-  // It has none.
+  // The thread has no work.
   void Idle(const Reading& now);
-  // Its work waits for something until `until`.
+  // The thread's work sleeps until `until`.
   void Wait(DeviceClock::time_point until, const Reading& now);
 
   const Totals& UpTo(const Reading& now);
@@ -55,28 +54,28 @@ class ExecutorTimes {
   void Enter(State state, const Reading& now);
 
   State state_ = State::kRunning;
-  DeviceClock::time_point late_from_;  // While it waits.
+  DeviceClock::time_point late_from_;  // While waiting.
   Reading last_;
-  // What processor time is behind, as far as it is not in the totals. Negative after a clock that
-  // counts in ticks was behind for a while.
+  // CPU time that is missing and not yet in the totals. Negative after a tick-based clock was late.
   std::chrono::nanoseconds missing_{};
   Totals totals_;
 };
 
-// The same by the clocks of a thread, which calls all but Totals.
+// Same as ExecutorTimes with the clocks of the calling thread, which makes all calls but Totals.
 class ExecutorClock {
  public:
-  // First, and before all else.
+  // Must be called first.
   void Begin();
 
-  // Each costs two readings, and nothing where it is so already.
+  // Each call reads two clocks, or none if the state is unchanged.
   void Run();
   void Idle();
   bool is_idle() const { return is_idle_; }
 
-  // Sleeps for the running work.
+  // Sleeps on behalf of the running work.
   void Sleep(std::chrono::nanoseconds time);
-  // Runs what may wait for as long as it likes: the doing of the running work, not of the machine.
+  // Runs a function that may block for any time. The delay is attributed to the running work, not
+  // to the machine.
   void Block(const std::function<void()>& what);
 
   // Any thread.
@@ -86,19 +85,19 @@ class ExecutorClock {
   void Wait(DeviceClock::duration at_most, const std::function<void()>& what);
   ExecutorTimes::Reading Read() const GPUSHARED_REQUIRES(mutex_);
 
-  bool is_idle_ = false;  // The thread's own.
+  bool is_idle_ = false;  // Accessed by the thread only.
   Mutex mutex_;
   clockid_t clock_ GPUSHARED_GUARDED_BY(mutex_){};
   std::optional<ExecutorTimes> times_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
-// Puts the threads together: where they were kept from a part of what they had to do, the device
-// was, too, for that part of the time.
+// Combines the threads' times: the device counts as delayed by the share of their work that the
+// threads were kept from.
 //
 // Thread-compatible.
 class HostSteal {
  public:
-  // All totals so far, always of the same threads.
+  // Updates the totals, which must always be of the same threads.
   void Look(std::span<const ExecutorTimes::Totals> threads);
 
   std::chrono::nanoseconds total() const { return total_; }

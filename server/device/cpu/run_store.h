@@ -15,27 +15,28 @@
 
 namespace gpushared::device {
 
-// A device keeps paused runs of all clients up to so much memory, and of one client a quarter.
-// Blocks beyond it are not paused: they go on to their end.
+// Limit for the paused runs of all clients of a device; one client may use a quarter. Blocks beyond
+// the limit are not paused but run to their end.
 inline constexpr std::uint64_t kPausedBytesMax = std::uint64_t{256} << 20;
 inline constexpr std::uint64_t kPausedBytesPerSpaceMax = kPausedBytesMax / 4;
 
-// Executors of one device that no thread has: those of paused runs are counted, spare ones kept.
-// Memory that somebody drops is freed by an executor thread, not by whoever drops it.
+// Pool of idle block executors; also accounts for the memory of paused runs. Memory of dropped
+// executors is freed by an executor thread, because freeing may take long.
 //
 // Thread-safe.
 class RunStore {
  public:
-  // Room for a run of this client with so much memory. False: there is none.
+  // Reserves memory for a paused run of this client. Returns false if the limit is reached.
   bool Reserve(const Space* space, std::uint64_t bytes);
   void Release(const Space* space, std::uint64_t bytes);
-  // Memory of the runs and of spare executors.
+  // Memory of paused runs and idle executors.
   std::uint64_t bytes() const;
 
-  // An executor for a thread that has none. Frees one that was dropped beyond those.
+  // Returns an idle executor, or a new one. Also frees one further idle executor, so that the pool
+  // shrinks.
   std::unique_ptr<executor::BlockExecutor> Take();
   void Drop(std::unique_ptr<executor::BlockExecutor> executor);
-  // Frees all spare ones. For a thread that has nothing to do.
+  // Frees all idle executors. Called by a thread without work.
   void Clear();
 
  private:
@@ -45,8 +46,7 @@ class RunStore {
   std::vector<std::unique_ptr<executor::BlockExecutor>> spare_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
-// An executor inside of blocks that have begun, and the room that was reserved for it. Its end
-// gives both back.
+// An executor whose blocks have started, and its memory reservation. The destructor returns both.
 class PausedRun {
  public:
   PausedRun() = default;
@@ -67,7 +67,7 @@ class PausedRun {
   }
 
   bool empty() const { return executor_ == nullptr; }
-  // To go on.
+  // Takes the executor to continue the run.
   std::unique_ptr<executor::BlockExecutor> Take() {
     store_->Release(space_, bytes_);
     return std::move(executor_);

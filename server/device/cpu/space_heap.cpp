@@ -8,7 +8,7 @@ namespace gpushared::device {
 
 namespace {
 
-// What the heap's own books take of the host's memory, where that is more than every client has.
+// Host memory for the heap's bookkeeping beyond the amount included for every client.
 std::uint64_t BooksBytes(std::uint64_t heap_bytes) {
   return heap_bytes <= executor::kDeviceHeapBytes ? 0 : heap_bytes / 3;
 }

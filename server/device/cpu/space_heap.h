@@ -13,9 +13,9 @@
 
 namespace gpushared::device {
 
-// The heap of one client's kernels, kDeviceHeapBytes of its range unless its client sets another
-// size. It counts against the quota from the first module that allocates, or from that setting,
-// until the space ends. All its modules share it.
+// Heap for one client's kernels, of kDeviceHeapBytes unless the client sets another size. Counts
+// against the quota from the first module that allocates, or from that setting, until the space is
+// destroyed. Shared by all modules of the client.
 //
 // Thread-safe. Uses the range, which must outlive it.
 class SpaceHeap {
@@ -25,12 +25,12 @@ class SpaceHeap {
   SpaceHeap& operator=(const SpaceHeap&) = delete;
   ~SpaceHeap();
 
-  // Makes the heap unless there is one.
+  // Creates the heap unless it exists.
   Status Make() GPUSHARED_EXCLUDES(mutex_);
-  // Makes one of this size, in place of one that no kernel has used.
+  // Creates a heap of this size. Replaces an existing one if no kernel has used it.
   Status SetBytes(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
-  // For a kernel that begins to run. One that allocates uses it from then on, for good; null before
-  // the first of these, or where it has not been made.
+  // Called when a kernel starts. A kernel that allocates makes the current heap permanent; before
+  // that, or if there is no heap, returns null.
   executor::DeviceHeap* ForKernel(bool allocates) GPUSHARED_EXCLUDES(mutex_);
   std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
@@ -39,11 +39,11 @@ class SpaceHeap {
 
   AddressRange& range_;
   Mutex mutex_;
-  std::atomic<std::uint64_t> bytes_ = executor::kDeviceHeapBytes;  // For messages, too.
+  std::atomic<std::uint64_t> bytes_ = executor::kDeviceHeapBytes;  // Also used in messages.
   AddressRange::Block block_ GPUSHARED_GUARDED_BY(mutex_);         // Empty before Make.
   std::unique_ptr<executor::DeviceHeap> heap_ GPUSHARED_GUARDED_BY(mutex_);
-  // Stored with release once a kernel uses it, so that all of the above stays as it is; loads
-  // acquire.
+  // Stored with release once a kernel uses the heap, after which the members above no longer
+  // change; loads acquire.
   std::atomic<executor::DeviceHeap*> used_ = nullptr;
 };
 

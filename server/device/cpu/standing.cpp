@@ -23,7 +23,7 @@ void Standing::Stand(bool back) {
   if (!stand_) return;
   for (;;) {
     stand_(thread_, !back);
-    // Another thread may have stood it otherwise meanwhile, and been faster.
+    // Another thread may have changed the standing in the meantime and made its call earlier.
     const bool is_back = is_back_;
     if (is_back == back) return;
     back = is_back;

@@ -11,45 +11,44 @@ namespace gpushared::device {
 
 struct QueuedWork;
 
-// Puts a thread ahead of the machine's ordinary ones, or back among them. Thread-safe.
+// Raises a thread above ordinary threads of the machine, or demotes it to their level. Thread-safe.
 using StandFunction = std::function<void(pid_t thread, bool ahead)>;
 
-// An executor thread's standing beside the machine's other threads: ahead of them, or back among
-// them. A thread is back after it took work that is less urgent than what came lately, until it
-// takes other work. Else the clients with the urgent work would have a core less for their own
-// threads.
+// Host scheduling priority of an executor thread: raised or demoted. A thread that takes work below
+// the highest recent priority is demoted until it takes other work, because otherwise the clients
+// with the urgent work would have one core less for their own threads.
 //
-// One thread owns it. Others may call it forward at any time.
+// Owned by one thread. Other threads may promote it at any time.
 class Standing {
  public:
-  // `stand`: may be empty. Outlives it.
+  // `stand` may be empty and must outlive this object.
   explicit Standing(const StandFunction& stand) : stand_(stand) {}
   Standing(const Standing&) = delete;
   Standing& operator=(const Standing&) = delete;
 
-  // ---- the thread's own
+  // ---- called by the thread itself
 
-  // First, and before all else.
+  // Must be called first.
   void Begin();
   void StepBack();
 
-  // ---- any thread's, once it has begun
+  // ---- any thread, after Begin
 
-  // Nothing where it is ahead already.
+  // No effect if the thread is already raised.
   void StepForward();
   bool is_back() const { return is_back_; }
 
  private:
   friend class WorkQueue;
 
-  // Whoever stands it last leaves it as `is_back_` says.
+  // The last caller leaves the thread in the state that `is_back_` requests.
   void Stand(bool back);
 
   const StandFunction& stand_;
   pid_t thread_ = 0;
-  // Sequentially consistent, as WorkQueue::Stand needs it.
+  // Sequentially consistent, as required by WorkQueue::Stand.
   std::atomic<bool> is_back_{false};
-  const QueuedWork* running_ = nullptr;  // The queue's.
+  const QueuedWork* running_ = nullptr;  // Guarded by the queue.
 };
 
 }  // namespace gpushared::device

@@ -18,7 +18,7 @@ QueuedWork::~QueuedWork() = default;
 
 void QueuedWork::SubmitAgain(const LaunchWork& rest) {
   what = rest;
-  // Else it would keep itself.
+  // Otherwise the work would own itself.
   std::get<LaunchWork>(what).paused.reset();
   stop.store(false, std::memory_order_relaxed);
   has_started = false;
@@ -27,7 +27,7 @@ void QueuedWork::SubmitAgain(const LaunchWork& rest) {
 void QueuedWork::SubmitAgain(const GraphWork& rest) {
   std::visit([&](auto& node) { static_cast<WorkHeader&>(node) = rest; }, what);
   graph->work = rest;
-  graph->work.paused.reset();  // Else it would keep itself.
+  graph->work.paused.reset();  // Otherwise the work would own itself.
   graph->is_stopping = false;
   graph->started.reset();
   stop.store(false, std::memory_order_relaxed);
@@ -52,7 +52,7 @@ WorkQueue::WorkQueue(std::uint32_t threads, WakeFunction wake,
     : threads_(threads), wake_(std::move(wake)), spare_patience_(spare_patience) {}
 
 std::uint64_t WorkQueue::GetRank(std::uint8_t priority, std::uint64_t sequence) {
-  constexpr unsigned kSequenceBits = 56;  // At a work each nanosecond they last two years.
+  constexpr unsigned kSequenceBits = 56;  // Enough for two years at one submission per nanosecond.
   constexpr std::uint64_t kPriorityMax = std::numeric_limits<std::uint8_t>::max();
   return (kPriorityMax - priority) << kSequenceBits | sequence;
 }
@@ -61,7 +61,7 @@ void WorkQueue::Submit(std::shared_ptr<QueuedWork> work) {
   MutexLock lock(mutex_);
   RecordAsked(work->header().priority);
   work->rank = GetRank(work->header().priority, ++sequence_);
-  const StreamKey key = work->header().stream;  // Work without units ends here already.
+  const StreamKey key = work->header().stream;  // Work without units completes during this call.
   Check(works_.emplace(work->header().id, work.get()).second, "work on the device has a unique id");
   Stream& stream = streams_[key];
   stream.push_back(std::move(work));
@@ -186,8 +186,9 @@ void WorkQueue::Stand(const Claim& claim, bool is_below_others) const {
   if (claim.standing == nullptr) return;
   if (!is_below_others) return claim.standing->StepForward();
   claim.standing->StepBack();
-  // More urgent work may have come after the claim, or a stop or a kill. Either that has seen that
-  // the thread is back, or it is seen here: both store before they look, sequentially consistent.
+  // More urgent work, a stop or a kill may have arrived after the claim. Either the arriving thread
+  // sees that this thread is demoted, or this thread sees the arrival here, because both store
+  // before they load, with sequential consistency.
   const QueuedWork& work = *claim.work;
   if (first_rank_.load() < GetRank(work.header().priority, 0) || work.stop || work.is_killed) {
     claim.standing->StepForward();
@@ -218,7 +219,7 @@ std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<v
   Claim claim;
   while (!is_closed_ && (claim = TakeFirst(clock, false, standing)).work == nullptr) {
     if (clock != nullptr) clock->Idle();
-    // It may be woken for urgent work.
+    // The thread may be woken for urgent work.
     if (standing != nullptr) standing->StepForward();
     WaitForWork(lock, &rest);
   }
@@ -242,7 +243,7 @@ std::optional<Claim> WorkQueue::NextOfSpare(ExecutorClock* clock) {
     const std::uint64_t waits = claimable_.begin()->first;
     if (!are_threads_stuck_) {
       spare_wanted_.wait_for(lock.waitable(), spare_patience_);
-      // The work that waits may have come just now.
+      // The waiting work may have arrived only just now.
       if (!IsHeldUp() || claimable_.begin()->first != waits) continue;
       are_threads_stuck_ = true;
     }
@@ -275,11 +276,11 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* st
       work.RecordPaused();
     } else if (const std::optional<std::uint64_t> unit = work.Deal()) {
       claim.unit = *unit;
-    } else {  // Its last ones run, dealt by Continue.
+    } else {  // Its last units are running, dealt by Continue.
       MakeUnclaimable(work);
       continue;
     }
-    // By its own clock a thread that went from work to work was not idle.
+    // According to its own clock, a thread that went from one work item to the next was not idle.
     if (clock == nullptr || clock->is_idle()) EndStandstill();
     if (!std::exchange(work.has_started, true)) work.started = DeviceClock::now();
     ++work.claims_running;
@@ -325,7 +326,7 @@ void WorkQueue::Pause(const Claim& claim, PausedRun run) {
 
 std::optional<std::uint64_t> WorkQueue::Continue(const Claim& claim) const {
   QueuedWork& work = *claim.work;
-  // Units begin in their order: those that are paused have begun before.
+  // Units start in order, so the paused ones come first.
   if (work.paused_runs.load(std::memory_order_relaxed) != 0) return std::nullopt;
   const bool must_end = work.stop.load(std::memory_order_relaxed) ||
                         work.abandon.load(std::memory_order_relaxed) ||
@@ -337,7 +338,7 @@ std::optional<std::uint64_t> WorkQueue::Continue(const Claim& claim) const {
 std::optional<std::uint64_t> WorkQueue::Extend(const Claim& claim) {
   const MutexLock lock(mutex_);
   QueuedWork& work = *claim.work;
-  // An idle thread runs the next unit sooner and beside this one, where it may take it.
+  // An idle thread would run the next unit sooner and in parallel, if it can take the unit.
   const bool is_for_others = work.is_claimable && (threads_idle_ != 0 || !work.paused.empty());
   if (is_for_others || work.is_killed || !work.status.ok()) return std::nullopt;
   return work.Deal();
@@ -353,7 +354,7 @@ void WorkQueue::Finish(const Claim& claim, Status status, FaultKind fault) {
   }
   EndClaim(claim);
   EndIfDone(work, GetHelpers(claim));
-  // A thread woken now may take this core.
+  // A thread woken now may run on this core.
   if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
   WakeIfAsked(lock);
 }
@@ -379,8 +380,8 @@ bool WorkQueue::MustEnd(const QueuedWork& work) {
          work.stop.load(std::memory_order_relaxed);
 }
 
-// Lets the first work of `stream` that has something to run be dealt, and completes
-// those before it that have nothing. `threads_wanted`: how many threads may be woken.
+// Makes the first work of `stream` that has something to run claimable, and completes the ones
+// before it, which have nothing to run. `threads_wanted`: how many threads may be woken.
 void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
   while (!stream.empty() && MustEnd(*stream.front())) {
     if (std::shared_ptr<QueuedWork> next = TakeNextNode(*stream.front())) {
@@ -399,12 +400,12 @@ void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
   for (std::uint64_t woken = 0; woken < wake; ++woken) work_arrived_.notify_one();
 }
 
-// For work that is, or may be, the head of its stream.
+// Called for work that is, or may be, the head of its stream.
 void WorkQueue::EndIfDone(QueuedWork& work, std::uint32_t threads_wanted) {
   if (!MustEnd(work)) return;
   const auto found = streams_.find(work.header().stream);
   Stream& stream = found->second;
-  if (stream.front().get() != &work) return;  // Ends when its turn comes.
+  if (stream.front().get() != &work) return;  // Completes when it becomes the head.
   MakeUnclaimable(work);
   if (work.claims_running != 0) return;
   StartHead(stream, threads_wanted);

@@ -31,27 +31,28 @@ namespace gpushared::device {
 
 struct QueuedWork;
 
-// Makes works of a graph's nodes. Thread-safe.
+// Makes work items of a graph's nodes. Thread-safe.
 class NodeMaker {
  public:
-  // Ready to be run, or with the reason why it is rejected.
+  // Returns work that is ready to run or contains the reason why it is rejected.
   virtual std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph, std::size_t node) const = 0;
 
  protected:
   ~NodeMaker() = default;
 };
 
-// A graph that runs. The queue's; its present node has it.
+// A running graph. Owned by its current node and guarded by the queue's mutex.
 struct GraphRun {
   GraphWork work;
   const NodeMaker* maker = nullptr;
-  std::size_t node = 0;      // The present one.
-  bool is_stopping = false;  // The present node is the last one.
+  std::size_t node = 0;      // Current node.
+  bool is_stopping = false;  // The current node is the last one.
   std::optional<DeviceClock::time_point> started;
 };
 
-// One submitted command, or the present node of a graph. What is not const or atomic belongs to the
-// queue. As PausedBlocks, it is between two submissions, and nobody else has it.
+// A submitted command, or the current node of a graph. All non-const, non-atomic members are
+// guarded by the queue's mutex. As PausedBlocks, it is between two submissions and has a single
+// owner.
 struct QueuedWork : PausedBlocks {
   QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
              Status rejected);
@@ -60,187 +61,192 @@ struct QueuedWork : PausedBlocks {
   QueuedWork& operator=(const QueuedWork&) = delete;
 
   const WorkHeader& header() const;
-  // The next submission of a launch that was stopped with paused runs, or of a graph that was
+  // Resubmits the rest of a launch that was stopped with paused runs, or of a graph that was
   // stopped in this node.
   void SubmitAgain(const LaunchWork& rest);
   void SubmitAgain(const GraphWork& rest);
 
   std::variant<LaunchWork, CopyWork, FillWork> what;  // Not changed while it is submitted.
   const std::uint64_t units_total;
-  // Raised when what runs of this work should end inside its unit: it was killed, or
-  // another of its units failed. Relaxed: it is advice, nothing is read because of it.
+  // Set when running units of this work should end early, because it was killed or another unit
+  // failed. Relaxed, because it is advice and no other data depends on it.
   std::atomic<bool> abandon{false};
-  // Raised when it should end before its next unit. Threads that run it read it relaxed, for the
-  // same reason; WorkQueue::Stand needs more.
+  // Set when the work should end before its next unit. Running threads read it relaxed for the same
+  // reason; WorkQueue::Stand needs more.
   std::atomic<bool> stop{false};
-  // Bytes that its kernels printed so far; see kOutputBytesMax. Relaxed: a count.
+  // Bytes printed so far by its kernels; see kOutputBytesMax. Relaxed: a counter.
   std::atomic<std::uint64_t> output_bytes{0};
-  // Written by the queue; as `stop`.
+  // Written by the queue, with the same ordering as `stop`.
   std::atomic<bool> is_killed{false};
-  // Size of `paused`, which the queue writes. Relaxed, for the same reason.
+  // Size of `paused`, which the queue writes. Relaxed for the same reason.
   std::atomic<std::uint32_t> paused_runs{0};
   // State of a launch.
   executor::LaunchState launch_state;
-  // Of a graph's node, until the next one takes it; else null.
+  // Set for the current node of a graph and passed on to the next node; otherwise null.
   std::unique_ptr<GraphRun> graph;
 
  private:
   friend class WorkQueue;
-  // The next unit, which the caller then runs; none when all are dealt. Thread-safe.
+  // Returns the next unit, which the caller then runs; none if all are dealt. Thread-safe.
   std::optional<std::uint64_t> Deal();
   void RecordPaused() {
     paused_runs.store(static_cast<std::uint32_t>(paused.size()), std::memory_order_relaxed);
   }
-  // The prefix that is dealt, counted from unit 0.
+  // The dealt prefix, counted from unit 0.
   std::uint64_t units_dealt() const;
 
   Status status;                       // The first failure.
-  FaultKind fault = FaultKind::kNone;  // It tells what a kernel did.
+  FaultKind fault = FaultKind::kNone;  // Set if a kernel caused the failure.
   bool has_started = false;
-  std::deque<PausedRun> paused;  // The one paused first goes on first.
+  std::deque<PausedRun> paused;  // The run that was paused first resumes first.
   bool is_claimable = false;     // Listed in WorkQueue::claimable_.
-  std::uint64_t rank = 0;        // Among all works; the lowest is served first.
+  std::uint64_t rank = 0;        // Unique; the lowest rank is served first.
   std::uint32_t claims_running = 0;
   DeviceClock::time_point started;
-  // Every thread that runs units changes it. Beyond units_total when threads found none left.
-  // Relaxed: what units have written is ordered by the mutex, in WorkQueue::Finish.
+  // Written by every thread that runs units. Exceeds units_total when threads found no units left.
+  // Relaxed, because the mutex in WorkQueue::Finish orders what the units have written.
   alignas(64) std::atomic<std::uint64_t> next_unit{0};
 };
 
-// One executor thread's part in one work: one unit or a paused run, and further units as
-// WorkQueue::Continue gives them.
+// Part of a work item taken by an executor thread: one unit or a paused run, and further units that
+// WorkQueue::Continue deals.
 struct Claim {
   QueuedWork* work = nullptr;
   std::uint64_t unit = 0;          // Unused with a paused run.
-  PausedRun paused;                // Empty: none.
-  ExecutorClock* clock = nullptr;  // Of the thread that has it; null where nobody counts.
-  Standing* standing = nullptr;    // Of that thread, too; null: it is always ahead.
-  bool is_of_spare = false;        // The spare thread has it.
+  PausedRun paused;                // Empty if the claim has none.
+  ExecutorClock* clock = nullptr;  // Of the claiming thread; null if its time is not measured.
+  Standing* standing = nullptr;    // Of the claiming thread; null if it is always raised.
+  bool is_of_spare = false;        // Claimed by the spare thread.
 };
 
-// An executor thread without work for so long gives its memory back: short against what others may
-// wait for it, long against the gaps between the launches of a busy client.
+// An executor thread without work for this long frees its memory. Short compared with the time that
+// others may wait for memory, long compared with the pauses between launches of a busy client.
 inline constexpr std::chrono::milliseconds kRestAfter{200};
 
-// Work waits for so long behind less urgent work, then the spare thread takes it. A thread that can
-// leave its work does so within microseconds.
+// Work that waits this long for threads with less urgent work goes to the spare thread. A thread
+// that can leave its work does so within microseconds.
 inline constexpr std::chrono::microseconds kSparePatience{250};
 
-// For so long after work of a priority came, threads that take work below it stand back.
+// After work of a priority has arrived, threads that take lower-priority work are demoted for this
+// long.
 inline constexpr std::chrono::seconds kStandBackFor{1};
 
-// Orders submitted work, deals its units to the executor threads, and collects
-// completions.
+// Orders submitted work, deals its units to the executor threads, and collects completions.
 //
-// Inside a stream work runs one after the other. Of the works at the head of their
-// streams the one with the highest priority, then the oldest, is dealt first. Units
-// are dealt one at a time, in ascending order, and what is dealt is run. So the count of
-// dealt units is the prefix that has run when the work ends. A thread leaves a work for
-// more urgent work after one unit, however long the units before were. It leaves a launch that may
-// be paused inside of a block, for work of a higher priority.
+// Work within a stream runs sequentially. Among the stream heads, the work with the highest
+// priority, then the oldest, is dealt first. Units are dealt one at a time in ascending order, and
+// every dealt unit is run, so the number of dealt units is the executed prefix when the work ends.
+// A thread yields to more urgent work after every unit. If the launch may be paused, the thread
+// also leaves it inside a block for work of a higher priority.
 //
-// A thread may be unable to leave: a client can make the kernel hold up whoever touches the memory
-// that it shares. So there is a spare thread. It takes work that waits behind work of a lower
-// priority for kSparePatience. From then on it takes all such work, until another thread is back.
+// A thread may be unable to leave, because a client can block any thread that accesses the memory
+// it shares with the server. Therefore a spare thread takes work that has waited for threads with
+// lower-priority work for kSparePatience. It continues to take all such work until one of the other
+// threads returns.
 //
 // Thread-safe.
 class WorkQueue {
  public:
-  // `threads`: executor threads that will call Next. One more may call NextOfSpare.
+  // `threads`: executor threads that will call Next. In addition, a single thread may call
+  // NextOfSpare.
   WorkQueue(std::uint32_t threads, WakeFunction wake,
             std::chrono::nanoseconds spare_patience = kSparePatience);
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
   void Submit(std::shared_ptr<QueuedWork> work);
-  // Runs the nodes from the graph's first unit on. `maker` outlives the completion.
+  // Runs the nodes beginning with the graph's first unit. `maker` must outlive the completion.
   void Submit(const GraphWork& work, const NodeMaker& maker);
   void RequestStop(WorkId id);
   void RequestKill(WorkId id);
   std::size_t TakeCompletions(std::span<Completion> out);
 
-  // Total time in which work waited and no thread came, or completions waited and nobody took them,
-  // beyond the usual (kUsuallyLate).
+  // Total time, beyond the usual latency (kUsuallyLate), in which no thread picked up waiting work
+  // or completions were not taken.
   std::chrono::nanoseconds stood_still() const {
-    // Relaxed: a sum. Who has taken the completions has its part of them by the mutex.
+    // Relaxed: a sum. A thread that has taken completions sees their part of it because of the
+    // mutex.
     return std::chrono::nanoseconds(stood_still_ns_.load(std::memory_order_relaxed));
   }
 
-  // Of a thread that will call Next with it; outlives the queue's last call.
+  // Registers a thread that will call Next. `standing` must outlive the last call of the queue.
   void Enlist(Standing& standing);
 
-  // Sleeps until there is something to run. Empty after Close(). `clock`, `standing`: of the
-  // calling thread. `rest`: called, without any lock, when there was nothing for kRestAfter; null:
-  // nobody is.
+  // Sleeps until there is something to run. Returns nothing after Close(). `clock`, `standing`: of
+  // the calling thread. `rest`: called without a lock when no work arrived for kRestAfter; may be
+  // null.
   std::optional<Claim> Next(ExecutorClock* clock = nullptr,
                             const std::function<void()>* rest = nullptr,
                             Standing* standing = nullptr);
-  // The same for the spare thread: sleeps until work waits behind a thread that does not leave.
+  // Like Next, for the spare thread: sleeps until work waits for a thread that does not leave.
   std::optional<Claim> NextOfSpare(ExecutorClock* clock = nullptr);
-  // When what runs of the claim is to leave inside of a block; see executor::PauseTerms.
+  // Conditions under which the claim's run should leave a block; see executor::PauseTerms.
   executor::PauseTerms GetTerms(const Claim& claim,
                                 const std::function<bool(std::uint64_t bytes)>& may_pause) const;
-  // The claim's run has left inside of a block. It goes on before further units of the work, or in
-  // a later submission.
+  // The claim's run has left a block. It is resumed before further units of the work, or in a later
+  // submission.
   void Pause(const Claim& claim, PausedRun run);
-  // Another unit of the same work, once all that the claim had has run. None when the thread is to
-  // leave the work: all units are dealt, the work is to end, or other work goes before it.
+  // Returns another unit of the same work after the claim's units have run. Returns nothing if the
+  // thread is to leave the work because all units are dealt, the work is to end, or other work
+  // precedes it.
   std::optional<std::uint64_t> Continue(const Claim& claim) const;
-  // Another unit for a claim whose units wait for later ones. None when an idle thread is to take
-  // it, all are dealt, or the work was killed or has failed.
+  // Returns another unit for a claim whose units wait for later ones. Returns nothing if an idle
+  // thread should take the unit, all are dealt, or the work was killed or has failed.
   std::optional<std::uint64_t> Extend(const Claim& claim);
   // All units of the claim have run, or one failed with `status`.
   void Finish(const Claim& claim, Status status, FaultKind fault = FaultKind::kNone);
-  // Kills all work and ends every Next().
+  // Kills all work and makes every Next() return.
   void Close();
 
  private:
   static constexpr std::uint64_t kNoRank = std::numeric_limits<std::uint64_t>::max();
 
   using Stream = std::deque<std::shared_ptr<QueuedWork>>;
-  // Highest priority first, then oldest.
+  // Ranks the highest priority first, then the oldest.
   static std::uint64_t GetRank(std::uint8_t priority, std::uint64_t sequence);
-  // All units are dealt, and none is paused.
+  // Whether all units are dealt and none is paused.
   static bool IsDone(const QueuedWork& work);
-  // Nothing further of it is to be dealt.
+  // Whether no further units may be dealt.
   static bool MustEnd(const QueuedWork& work);
-  // What runs after the work that has ended, in its place; null where that ends its command.
+  // Returns the work that replaces a node that has ended; null if its command has ended.
   std::shared_ptr<QueuedWork> TakeNextNode(QueuedWork& ended) GPUSHARED_REQUIRES(mutex_);
   void StartHead(Stream& stream, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
-  // `threads_wanted`: as StartHead takes it.
+  // `threads_wanted`: see StartHead.
   void EndIfDone(QueuedWork& work, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
-  // How many threads may help the one that has ended the claim. That one looks for more itself, but
-  // for the spare one, which takes nothing else.
+  // Number of threads that may help the thread that ended the claim. The latter looks for more work
+  // itself, unless it is the spare one, which takes no other work.
   std::uint32_t GetHelpers(const Claim& claim) const { return threads_ - !claim.is_of_spare; }
   void Report(const std::shared_ptr<QueuedWork>& work) GPUSHARED_REQUIRES(mutex_);
   void MakeClaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   void MakeUnclaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   void RecordFirstRank() GPUSHARED_REQUIRES(mutex_);
-  // Takes a paused run or a unit of the first work that has one; null when none has.
+  // Takes a paused run or a unit from the first work that has one; the claim's work is null if none
+  // has.
   Claim TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* standing)
       GPUSHARED_REQUIRES(mutex_);
-  // Work of this priority has come.
+  // Records that work of this priority has arrived.
   void RecordAsked(std::uint8_t priority) GPUSHARED_REQUIRES(mutex_);
-  // Whether more urgent work than this came lately.
+  // Whether more urgent work has arrived recently.
   bool IsBelowOthers(std::uint8_t priority) const GPUSHARED_REQUIRES(mutex_);
-  // Puts the thread of the claim where its work lets it be.
+  // Promotes or demotes the claim's thread according to its work.
   void Stand(const Claim& claim, bool is_below_others) const GPUSHARED_EXCLUDES(mutex_);
-  // Calls forward as many threads as `work` has use for, of those back with less urgent work.
+  // Promotes as many demoted threads with less urgent work as `work` can use.
   void CallForwardFor(const QueuedWork& work, std::uint64_t units) GPUSHARED_REQUIRES(mutex_);
-  // Calls forward those that run it: it is to end.
+  // Promotes the threads that run the work, because it is to end.
   void CallForwardFrom(const QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
-  // The thread of the claim has come back.
+  // The claim's thread has returned.
   void EndClaim(const Claim& claim) GPUSHARED_REQUIRES(mutex_);
-  // Whether the first work waits while no thread is free, and one runs work of a lower priority.
+  // Whether the first work waits because no thread is idle, while a thread runs lower-priority
+  // work.
   bool IsHeldUp() const GPUSHARED_REQUIRES(mutex_);
-  // Ends a time in which something was claimable and no thread had anything.
+  // Ends a period in which work was claimable and no thread had any.
   void EndStandstill() GPUSHARED_REQUIRES(mutex_);
-  // Waits for work to arrive; calls `rest` once in between, and then forgets it.
+  // Waits for work to arrive. Calls `rest` at most once and then clears it.
   void WaitForWork(MutexLock& lock, const std::function<void()>** rest) GPUSHARED_REQUIRES(mutex_);
-  // Counts the time since then, beyond the usual.
+  // Counts the time since then, beyond the usual latency.
   void CountStandstill(DeviceClock::time_point since) GPUSHARED_REQUIRES(mutex_);
-  // Last act of a call: calls the wake function if it is due, and unlocks before. Clang cannot
-  // follow that the caller's lock goes here.
+  // Last step of a call: unlocks and calls the wake function if it is due. Clang cannot see that
+  // this releases the caller's lock.
   void WakeIfAsked(MutexLock& lock) GPUSHARED_REQUIRES(mutex_) GPUSHARED_UNCHECKED_LOCKING;
 
   const std::uint32_t threads_;
@@ -251,34 +257,34 @@ class WorkQueue {
   std::condition_variable work_arrived_;
   bool is_closed_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::uint32_t threads_idle_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  std::uint32_t claims_running_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Over all works.
+  std::uint32_t claims_running_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // For all work.
   std::map<std::uint8_t, std::uint32_t> claims_by_priority_ GPUSHARED_GUARDED_BY(mutex_);
   std::vector<Standing*> standings_ GPUSHARED_GUARDED_BY(mutex_);
-  // The highest priority that was asked for lately, and when that was.
+  // The highest priority of recent work, and when it arrived.
   std::uint8_t asked_priority_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   DeviceClock::time_point asked_at_ GPUSHARED_GUARDED_BY(mutex_);
   std::condition_variable spare_wanted_;
   bool is_spare_asleep_ GPUSHARED_GUARDED_BY(mutex_) = false;
-  // Work waited for kSparePatience, and no thread has come back since.
+  // Work has waited for kSparePatience, and no thread has returned since.
   bool are_threads_stuck_ GPUSHARED_GUARDED_BY(mutex_) = false;
-  // While no claims run.
+  // Valid while no claims run.
   DeviceClock::time_point free_since_ GPUSHARED_GUARDED_BY(mutex_);
-  // While claimable_ has any.
+  // Valid while claimable_ is not empty.
   DeviceClock::time_point claimable_since_ GPUSHARED_GUARDED_BY(mutex_);
-  // The last end that was not taken.
+  // End of the last work whose completion was not taken.
   std::optional<DeviceClock::time_point> last_ended_ GPUSHARED_GUARDED_BY(mutex_);
   std::atomic<std::int64_t> stood_still_ns_ = 0;  // Written under mutex_, read without it.
-  // The number of the work submitted last.
+  // Number of the last submission.
   std::uint64_t sequence_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::unordered_map<StreamKey, Stream> streams_ GPUSHARED_GUARDED_BY(mutex_);
   std::unordered_map<WorkId, QueuedWork*> works_ GPUSHARED_GUARDED_BY(mutex_);
-  // By rank; some may have no units left.
+  // Sorted by rank; some may have no units left.
   std::map<std::uint64_t, QueuedWork*> claimable_ GPUSHARED_GUARDED_BY(mutex_);
-  // Of the first in claimable_. Written under mutex_, read without it. Relaxed: it only says
-  // where a thread looks for its next unit, or that it must not stay back.
+  // Rank of the first entry in claimable_. Written under mutex_, read without it. Relaxed, because
+  // it only tells a thread where to look for its next unit or that it must not stay demoted.
   std::atomic<std::uint64_t> first_rank_{kNoRank};
   std::deque<Completion> completions_ GPUSHARED_GUARDED_BY(mutex_);
-  // The last TakeCompletions found less than it had room for.
+  // The last TakeCompletions returned fewer completions than requested.
   bool is_wake_asked_ GPUSHARED_GUARDED_BY(mutex_) = true;
   bool is_wake_due_ GPUSHARED_GUARDED_BY(mutex_) = false;
 };

@@ -14,14 +14,14 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// A batch this long is marked although the caller has not looked yet.
+// A batch of this length is closed although the caller has not polled yet.
 constexpr std::size_t kBatchPartsMax = 64;
-// One mark more would make the GPU wait once more and tell nothing that anybody waits for.
+// More marks would make the GPU wait more often without useful information.
 constexpr std::size_t kMarksOut = 2;
-// Groups of one work that are with the driver: while one ends and is noticed, the next runs.
+// Groups of a work item in flight: while the end of one is detected, the next one runs.
 constexpr std::uint32_t kGroupsAhead = 2;
-// Nodes of a graph that go to the driver at a time, and such groups that it has. A stop waits for
-// them; their calls take 0.1 ms, at 2 µs each.
+// Nodes of a graph per group, and groups in flight. A stop waits for them; issuing them takes 0.1
+// ms at 2 µs each.
 constexpr std::uint64_t kNodesPerPart = 64;
 constexpr std::uint32_t kNodePartsAhead = 4;
 
@@ -42,7 +42,7 @@ void Channel::Add(std::unique_ptr<Item> item) {
   Issue();
 }
 
-// ---- to the driver
+// ---- issuing
 
 void Channel::Issue() {
   while (closed_ < items_.size()) {
@@ -72,7 +72,7 @@ bool Channel::IssueNodes(Item& item) {
   const bool is_known = environment_.graphs != nullptr && environment_.graphs->Has(graph);
   if (!is_known && !HasKernels(item)) return item.is_closed;
   if (!OpenBatch(item)) return false;
-  // A kernel of an instantiated graph runs in the context that loaded it, not in the part's.
+  // A kernel of an instantiated graph runs in the context that loaded it, not in the partition's.
   if (item.issued == 0 && environment_.graphs != nullptr && !is_of_part_) {
     item.instantiated = environment_.graphs->Take(graph);
     if (item.instantiated != nullptr) return IssueInstantiated(item);
@@ -84,7 +84,7 @@ bool Channel::IssueNodes(Item& item) {
     status = IssueNode(*graph.nodes[item.issued]);
     if (status.ok()) ++item.issued;
   }
-  // Those before it are waited for, and count.
+  // The nodes before it were issued; their ends are awaited and counted.
   if (!status.ok()) Fail(item, std::move(status));
   item.is_closed = item.is_closed || item.issued == item.units;
   if (item.issued > first) {
@@ -139,7 +139,8 @@ bool Channel::IsBehindStopped(const Item& item) const {
          });
 }
 
-// What a graph still waits for is asked for in parts, so that others' kernels come in between.
+// The kernels of a graph are requested in parts, so that other clients' kernels are loaded in
+// between.
 bool Channel::HasKernels(Item& item) {
   constexpr std::size_t kAskedMax = 16;
   const bool is_urgent = item.header().priority >= kHighestPriority;
@@ -190,7 +191,7 @@ bool Channel::IssueClaims(Item& item) {
   }
   if (!EnterContained(item)) return item.is_closed;
   if (!OpenBatch(item)) return false;
-  // Each takes one block of those that are left, whichever group it is of.
+  // Each block claims one of the remaining blocks, whichever group it belongs to.
   const std::uint64_t blocks = std::min(
       item.units - item.issued, is_behind ? item.claim_ahead_blocks : item.claim_group_blocks);
   Status status = IssuePreemptibleGroup(item, blocks);
@@ -202,7 +203,7 @@ bool Channel::IssueClaims(Item& item) {
   item.issued += blocks;
   item.is_closed = item.issued == item.units;
   AddPart({.item = &item, .group = {.end_unit = item.issued}, .detour = {}});
-  // Each group's end is what the next one waits for.
+  // The next group is issued when this one ends.
   CloseBatch();
   return true;
 }
@@ -288,14 +289,14 @@ bool Channel::IssueGroup(Item& item) {
     status = IssueFill(environment_.context, fill, part.group, stream_);
   }
   if (!status.ok()) {
-    // Some rows of it may be under way: they are waited for like any others, and count for nothing.
+    // Some rows may be in flight: their ends are awaited as usual, but not counted.
     Fail(item, std::move(status));
     part.group = {.end_unit = item.issued};
   }
   item.issued = part.group.end_unit;
   if (item.issued == item.units) item.is_closed = true;
   AddPart(part);
-  // The next group waits for the end of this one, or for its buffer.
+  // The next group is issued when this one ends or its buffer is free.
   if (!item.is_closed || has_detour) CloseBatch();
   return true;
 }
@@ -310,7 +311,7 @@ bool Channel::OpenBatch(const Item& first) {
   open_is_timed_ = first.header().wants_times;
   Status status = environment_.marks.Open(number_, stream_, batches_.empty(), open_is_timed_);
   if (status.ok()) return true;
-  // Without marks nobody would know when anything ends.
+  // Without marks the ends of work cannot be detected.
   environment_.context.GiveUp(status);
   return false;
 }
@@ -319,7 +320,8 @@ void Channel::AddPart(const Part& part) {
   ++part.item->parts_running;
   parts_.push_back(part);
   ++open_parts_;
-  // More may come in this turn: it is the next batch, which runs while this one's end is noticed.
+  // More work may be added in this iteration: it forms the next batch, which runs while the end of
+  // this one is detected.
   if (batches_.empty() || open_parts_ >= kBatchPartsMax) CloseBatch();
 }
 
@@ -329,14 +331,14 @@ void Channel::MarkEnd() {
 
 void Channel::CloseBatch() {
   if (open_parts_ == 0) return;
-  // Works of a batch share its time, which teaches nothing.
+  // The items of a batch share its time, which says little about each.
   const bool is_timed = open_is_timed_ && open_parts_ == 1;
   batches_.push_back(std::exchange(open_parts_, 0));
   Status status = environment_.marks.Close(number_, stream_, is_timed);
   if (!status.ok()) environment_.context.GiveUp(status);
 }
 
-// ---- back from the driver
+// ---- completion
 
 void Channel::Advance(std::vector<std::unique_ptr<Item>>& finished) {
   while (!batches_.empty()) {
@@ -359,7 +361,7 @@ void Channel::TakeEnded(std::vector<std::unique_ptr<Item>>& finished) {
     if (items_.front()->is_stopped) --stopped_;
     finished.push_back(std::move(items_.front()));
     items_.pop_front();
-    // None is counted yet where a stop has closed the front.
+    // If a stop has closed the front item, it is not counted.
     if (closed_ > 0) --closed_;
   }
 }
@@ -367,7 +369,7 @@ void Channel::TakeEnded(std::vector<std::unique_ptr<Item>>& finished) {
 void Channel::FinishBatch(const BatchTimes& times) {
   const std::size_t count = batches_.front();
   batches_.pop_front();
-  // Nobody saw where one part ended and the next began: each gets an equal share.
+  // The boundaries between the parts are unknown, so each gets an equal share.
   const auto length = times.ended - times.started;
   for (std::size_t i = 0; i < count; ++i) {
     const auto share = static_cast<std::int64_t>(i);
@@ -414,7 +416,7 @@ void Channel::LeaveContained(Item& item) {
   Fail(item, {StatusCode::kKernelFault, what});
 }
 
-// All of it has ended, so its counter stands still.
+// The launch has ended, so its counter no longer changes.
 void Channel::FinishClaims(Item& item) {
   const auto& work = std::get<LaunchWork>(item.work);
   environment_.claims->Return(*item.slot);
@@ -422,12 +424,14 @@ void Channel::FinishClaims(Item& item) {
   if (item.issued == work.first_unit) item.done = work.first_unit;
   if (!item.status.ok() || item.issued == work.first_unit) return;
   if (!item.is_stopped && !item.is_killed) {
-    // Each block has claimed one: else it would have ended with a fault, or been stopped.
+    // Each block has claimed one, because otherwise it would have ended with a fault or been
+    // stopped.
     environment_.claims->RecordClaimed(*item.slot, item.claim_base,
                                        static_cast<std::uint32_t>(item.issued));
     return;
   }
-  // A kernel that is not fenced may have written to the counter: nobody is deceived but its client.
+  // A kernel that is not fenced may have overwritten the counter, which only deceives its own
+  // client.
   item.done = std::clamp<std::uint64_t>(environment_.claims->Claimed(*item.slot, item.claim_base),
                                         work.first_unit, item.issued);
   if (item.is_killed && item.done < item.units) {
@@ -435,7 +439,7 @@ void Channel::FinishClaims(Item& item) {
   }
 }
 
-// ---- ends of other kinds
+// ---- stops and failures
 
 bool Channel::Stop(WorkId id, bool is_kill) {
   const auto found =
@@ -443,7 +447,7 @@ bool Channel::Stop(WorkId id, bool is_kill) {
   if (found == items_.end()) return false;
   Item& item = **found;
   if (!is_kill && item.claimed != nullptr) {
-    // The latest first: none may begin when the one ahead has left.
+    // Backwards, because no item may start when the one before it has left.
     for (auto behind = std::prev(items_.end()); behind != found; --behind) {
       if ((*behind)->header().stream == item.header().stream) StopItem(**behind, false);
     }
@@ -465,7 +469,8 @@ void Channel::StopItem(Item& item, bool is_kill) {
     item.is_killed = true;
   }
   if (item.slot) {
-    // Also a launch whose blocks are all with the driver: those that have not begun will not run.
+    // Also applies to a launch whose blocks are all in flight: those that have not started will not
+    // run.
     environment_.claims->Stop(*item.slot);
     if (!item.is_stopped && !item.is_killed) ReadCounter(item);
     item.is_closed = true;

@@ -27,7 +27,7 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
                            slots * sizeof *host_, kHostPortable);
   }
   host_ = static_cast<std::uint32_t*>(host);
-  // The counters, too: they begin anywhere.
+  // The counters may begin with any value.
   if (status.ok()) {
     status = stops_->Fill(device_, epoch, slots * kSlotBytes / sizeof epoch);
   }
@@ -37,7 +37,8 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
 ClaimWords::~ClaimWords() {
   if (context_->is_dead() || !context_->Bind().ok()) return;
   const Driver& driver = context_->driver();
-  // A stop word may be on its way, or the counter of a launch that the driver rejected.
+  // The write of a stop word, or the counter of a launch that the driver rejected, may be in
+  // flight.
   (void)context_->Call(driver.CtxSynchronize);
   if (device_ != 0) (void)context_->Call(driver.MemFree, device_);
   if (host_ != nullptr) (void)context_->Call(driver.MemFreeHost, static_cast<void*>(host_));
@@ -57,9 +58,10 @@ void ClaimWords::Return(const Slot& slot) { taken_[slot.number] = false; }
 
 Result<std::uint32_t> ClaimWords::Begin(const Slot& slot, std::uint32_t first_block,
                                         Stream stream) {
-  // On the stream of the stops, lest it undo one that comes before the launch has begun.
+  // Uses the stream of the stops, so that it cannot undo a stop that arrives before the launch
+  // starts.
   if (slot.epoch % kRenewalEpochs == 0) (void)stops_->Write(GetStop(slot), slot.epoch - 1);
-  // Until the launch is known to have claimed all of its blocks.
+  // Unknown until the launch is known to have claimed all of its blocks.
   const auto counter = std::exchange(counters_[slot.number], std::nullopt);
   if (counter) return *counter - first_block;
   Status status =

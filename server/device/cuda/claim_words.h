@@ -17,13 +17,14 @@
 
 namespace gpushared::device::cuda {
 
-// The words of claimed launches (server/ptx/passes/claim.h). Each launch has a counter and a stop
-// word in device memory outside of every client's range. A word of host memory takes a copy of the
-// counter. Launches of one channel take turns in a few slots; their stream orders its accesses.
-// A counter goes on where the launch before has left it: setting it would make the GPU wait.
+// The words of preemptible launches (server/ptx/passes/claim.h). Each launch has a counter and a
+// stop word in device memory outside of every client's range, and a word of host memory that
+// receives a copy of the counter. Launches of one channel share a few slots, whose accesses their
+// stream orders. Counters are never reset between launches, because a reset would make the GPU
+// wait.
 //
-// The stop word lies on the device because every block reads it, also unstarted ones that end at
-// once. Reads over PCIe would take longer than the rest of the launch.
+// The stop word is in device memory because every block reads it, also blocks that end at once
+// because the launch was stopped; reads over PCIe would take longer than the rest of the launch.
 //
 // Confined to the device thread; the context is current on it.
 class ClaimWords {
@@ -35,7 +36,7 @@ class ClaimWords {
     std::uint32_t epoch = 0;
   };
 
-  // `epoch`: where epochs begin, for tests of their wrapping round.
+  // `epoch`: initial epoch; tests use it to check wraparound.
   static Result<std::unique_ptr<ClaimWords>> Create(std::shared_ptr<CudaContext> context,
                                                     std::shared_ptr<UrgentWrites> stops,
                                                     std::size_t channels, std::uint32_t epoch = 0);
@@ -43,36 +44,37 @@ class ClaimWords {
   ClaimWords& operator=(const ClaimWords&) = delete;
   ~ClaimWords();
 
-  // Nothing when all of the channel's are in use.
+  // Returns nothing if all slots of the channel are in use.
   std::optional<Slot> Take(std::size_t channel);
-  // When nothing of the launch is left but what its stream may still do to the words.
+  // Called when nothing but its stream may still access the words.
   void Return(const Slot& slot);
 
   DeviceAddress GetCounter(const Slot& slot) const { return device_ + slot.number * kSlotBytes; }
   DeviceAddress GetStop(const Slot& slot) const { return GetCounter(slot) + kStopOffset; }
 
-  // Ahead of the launch, on its stream. Returns the base of the counter, for which the first block
-  // is the next to be claimed. Sets the counter only where nobody knows what it says.
+  // Prepares a launch on its stream. Returns the base of the counter, for which the first block is
+  // the next to be claimed. Resets the counter only if its value is unknown.
   Result<std::uint32_t> Begin(const Slot& slot, std::uint32_t first_block, Stream stream);
-  // All of the launch has ended, and each of its blocks up to `blocks` has claimed one.
+  // Records that the launch has ended and that each of its blocks up to `blocks` has claimed one.
   void RecordClaimed(const Slot& slot, std::uint32_t base, std::uint32_t blocks) {
     counters_[slot.number] = base + blocks;
   }
-  // Behind a launch that was stopped: copies the counter, for Claimed to read once that is known to
-  // have ended.
+  // Called after a stopped launch: copies the counter, so that Claimed can read it once the copy is
+  // known to have ended.
   Status Read(const Slot& slot, Stream stream);
   std::uint32_t Claimed(const Slot& slot, std::uint32_t base) const {
     return host_[slot.number] - base;
   }
-  // Blocks that have not begun end at once, soon. What fails here stops nothing and breaks nothing.
+  // Makes blocks that have not started end at once. Failures are ignored, because the launch then
+  // just runs to its end.
   void Stop(const Slot& slot) { (void)stops_->Write(GetStop(slot), slot.epoch); }
 
  private:
-  // Counter and stop word in sectors of their own: one is written all the time, the other read.
+  // The counter and the stop word use separate sectors: one is written often, the other read often.
   static constexpr std::uint64_t kSlotBytes = 256;
   static constexpr std::uint64_t kStopOffset = 128;
-  // An epoch stays far from being half of all numbers ahead of the stop word, where it would look
-  // as if it had been stopped.
+  // Renewing the stop word this often keeps epochs less than half of their range apart from it,
+  // beyond which it would appear to be set.
   static constexpr std::uint32_t kRenewalEpochs = std::uint32_t{1} << 16;
 
   ClaimWords(std::shared_ptr<CudaContext> context, std::shared_ptr<UrgentWrites> stops)
@@ -83,9 +85,9 @@ class ClaimWords {
   const std::shared_ptr<UrgentWrites> stops_;
   DeviceAddress device_ = 0;
   std::uint32_t* host_ = nullptr;
-  std::vector<std::uint32_t> epochs_;  // By slot, of its latest launch.
+  std::vector<std::uint32_t> epochs_;  // By slot, epoch of its last launch.
   std::vector<bool> taken_;            // By slot.
-  // By slot: what the counter says when the next launch begins; empty where nobody knows.
+  // By slot: value of the counter when the next launch starts; empty if unknown.
   std::vector<std::optional<std::uint32_t>> counters_;
 };
 

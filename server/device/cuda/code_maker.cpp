@@ -26,7 +26,7 @@ CodeMaker::~CodeMaker() {
 
 std::string CodeMaker::ArchitectureFor(std::string_view target) const {
   const std::string_view first = target.substr(0, target.find_first_of(" ,\t"));
-  // "sm_90a", "sm_100f": features that this architecture has and later ones need not have.
+  // "sm_90a", "sm_100f": features of this architecture that later ones need not support.
   const bool is_own = first.size() == architecture_.size() + 1 && first.starts_with(architecture_);
   return std::string(is_own ? first : architecture_);
 }

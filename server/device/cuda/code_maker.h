@@ -22,30 +22,29 @@
 
 namespace gpushared::device::cuda {
 
-// Compiles for one GPU: now, where something waits for it, or in the background.
+// Compiles for one GPU, either synchronously or in the background.
 //
 // Thread-safe.
 class CodeMaker {
  public:
-  // `note`: what an operator may want to know, from any thread. `architecture`: "sm_90".
-  // It may be empty.
+  // `note`: reports messages for operators, from any thread. `architecture`: "sm_90"; may be empty.
   CodeMaker(std::shared_ptr<CudaContext> context, std::unique_ptr<CodeCompiler> compiler,
             std::string architecture, std::function<void(const std::string&)> note);
   CodeMaker(const CodeMaker&) = delete;
   CodeMaker& operator=(const CodeMaker&) = delete;
-  // Drops what waits and ends what is being compiled.
+  // Drops waiting jobs and cancels the running compilation.
   ~CodeMaker();
 
-  // `target`: of the module, since text for sm_90a is compiled for no other.
+  // `target`: of the module, because text for sm_90a can only be compiled for that target.
   Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view target) {
     return compiler_->Compile(ptx, ArchitectureFor(target));
   }
   std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view target) {
     return compiler_->Find(ptx, ArchitectureFor(target));
   }
-  // Jobs run one after the other on a thread of their own, which also calls `done`, in a quiet
-  // moment where there is code. A job that is no longer `wanted` at its turn is left out.
-  // kLimitExceeded, at once, when kJobsMax wait.
+  // Jobs run sequentially on a separate thread, which also calls `done`, in a quiet moment if there
+  // is code. A job that is no longer `wanted` when it is dequeued is skipped. Fails with
+  // kLimitExceeded immediately if kJobsMax jobs are waiting.
   struct Job {
     std::string ptx, target;
     std::function<bool()> wanted;
@@ -70,7 +69,7 @@ class CodeMaker {
   std::condition_variable changed_;
   std::deque<Job> jobs_ GPUSHARED_GUARDED_BY(mutex_);
   bool is_ending_ GPUSHARED_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // The last member: it uses the others.
+  std::thread thread_;  // Last member, because it uses the others.
 };
 
 }  // namespace gpushared::device::cuda

@@ -16,7 +16,7 @@ namespace {
 using std::chrono::nanoseconds;
 using TimePoint = DeviceClock::time_point;
 
-// Keeps the promises of BatchTimes, whatever the two clocks say.
+// Maintains the guarantees of BatchTimes, whatever the two clocks report.
 class StreamTimes {
  public:
   BatchTimes Bounded(TimePoint started, TimePoint ended, TimePoint now) {
@@ -33,17 +33,18 @@ class StreamTimes {
 
 // ---- events
 
-// The duration of a batch is the distance of two events on the GPU's own clock. Its place on the
+// The duration of a batch is the distance of two events on the GPU's clock. Its position on the
 // host's clock follows from the distance to the last event that opened a batch, and from what the
-// host saw. A batch began after its submission to an idle stream. It ended after it was seen
-// running and before it was seen ended. A contradiction corrects the relation of the clocks. So
-// batches of different streams are in their true order. The distance is a float of milliseconds.
-// After an idle time it is no finer than a short kernel, and the clocks differ by more than that.
-// Then the first batch sets the relation.
+// host observed: a batch started after its submission to an idle stream, and ended after it was
+// seen running and before it was seen ended. A contradiction corrects the offset between the
+// clocks, so that batches of different streams are ordered correctly. Because the distance is a
+// float of milliseconds, its resolution after a long idle time is no better than the duration of a
+// short kernel, and the clocks drift by more than that. In this case the first batch determines the
+// offset.
 //
-// An event can be recorded only on streams of the context that was current when it was made, and
-// has a distance only to events of that context. So streams of a green context have events and a
-// relation of the clocks of their own.
+// An event can only be recorded on streams of the context that was current when it was created, and
+// has a distance only to events of that context. Therefore streams of a green context have separate
+// events and a separate clock offset.
 class EventMarks : public CompletionMarks {
  public:
   EventMarks(std::shared_ptr<CudaContext> context, std::size_t streams)
@@ -85,7 +86,7 @@ class EventMarks : public CompletionMarks {
       state.clock->Free(state.last_end);
       state.opened_at = DeviceClock::now();
     }
-    // The end of the batch ahead is its beginning, if that has a time.
+    // The batch starts when the previous one ends, if that has a time.
     if (!is_timed || (!is_idle && state.last_is_timed)) return {};
     return Record(*state.clock, stream, Pool::kTimed, state.opened);
   }
@@ -131,45 +132,45 @@ class EventMarks : public CompletionMarks {
     Event event = nullptr;
     Pool pool = Pool::kTimed;
   };
-  // The events of a context, and the relation of its clock to the host's.
+  // Events of a context, and the offset of its clock from the host's.
   struct Clock {
     std::vector<Event>& GetFree(Pool pool) { return free[pool == Pool::kTimed ? 0 : 1]; }
     void Free(Mark& mark) {
       if (mark.event != nullptr) GetFree(mark.pool).push_back(std::exchange(mark.event, nullptr));
     }
 
-    Context context = nullptr;                    // Null: the GPU's own.
+    Context context = nullptr;                    // Null for the GPU's primary context.
     std::array<std::vector<Event>, 2> free = {};  // By pool.
-    // That opened the batch which was found ended last, of those that had one. Times on the GPU's
-    // clock are counted from the one of the start.
+    // Opening event of the batch that most recently ended, among those that have one. Times on the
+    // GPU's clock are relative to the event of StartClock.
     Mark base = {};
     nanoseconds base_at{};
-    nanoseconds ahead{};  // The host's clock, of that.
+    nanoseconds ahead{};  // Offset from the GPU's clock to the host's.
   };
   struct Batch {
-    Mark start;  // None: it follows the one ahead, or has no times.
+    Mark start;  // Unset if the batch follows another one or has no times.
     Mark end;
     bool is_timed = false;
-    bool is_idle = false;  // The stream was, ahead of it.
-    TimePoint opened_at;   // Just before its first work was submitted to an idle stream.
+    bool is_idle = false;  // Whether the stream was idle before the batch.
+    TimePoint opened_at;   // Just before the first work was submitted to an idle stream.
   };
   struct StreamState {
     Clock* clock = nullptr;
-    Mark opened;  // Ahead of the batch that is open.
+    Mark opened;  // Before the open batch.
     bool is_idle = true;
     TimePoint opened_at;
-    bool last_is_timed = false;  // The batch that was closed last.
+    bool last_is_timed = false;  // Refers to the batch that was closed last.
     std::deque<Batch> batches;
-    Mark last_end;  // End of the last batch, for the next one.
+    Mark last_end;  // End of the last batch, which starts the next one.
     nanoseconds last_end_at{};
-    TimePoint seen_running;  // The oldest batch, last.
+    TimePoint seen_running;  // When the oldest batch was last seen running.
     StreamTimes times;
   };
 
-  // Looks at both clocks at once, as well as that can be done: nothing is on the stream.
+  // Reads both clocks as simultaneously as possible while the stream is idle.
   Status StartClock(Clock& clock, Stream stream) {
-    // The event passes at once, and when we hear of that is up to the machine: a time that is told
-    // is rather too early than later than it was.
+    // The event passes immediately, but the machine may delay its detection, so reported times are
+    // too early rather than too late.
     clock.ahead = DeviceClock::now().time_since_epoch();
     Status status = Record(clock, stream, Pool::kTimed, clock.base);
     if (!status.ok()) return status;
@@ -177,7 +178,7 @@ class EventMarks : public CompletionMarks {
                          clock.base.event);
   }
 
-  // Of a batch that has ended. Takes its marks.
+  // For a batch that has ended. Takes its marks.
   Result<BatchTimes> GetTimes(StreamState& state, Batch& batch) {
     const TimePoint now = DeviceClock::now();
     Clock& clock = *state.clock;
@@ -196,8 +197,8 @@ class EventMarks : public CompletionMarks {
         OnHost(clock, state.last_end_at, std::min(least, now), now, !batch.is_idle);
     return state.times.Bounded(ended - length, ended, now);
   }
-  // From its submission to an idle stream, or the end of the one ahead, to the look that saw its
-  // end.
+  // Spans from the submission to an idle stream, or the end of the previous batch, to the poll that
+  // saw the end.
   BatchTimes GetHostTimes(StreamState& state, Batch& batch) {
     const TimePoint now = DeviceClock::now();
     state.clock->Free(batch.start);
@@ -227,18 +228,20 @@ class EventMarks : public CompletionMarks {
     return status;
   }
 
-  // The end of a batch on the host's clock; of one that follows another its beginning is known.
+  // Converts the end of a batch to the host's clock. `follows`: the batch follows another one, so
+  // its start is known.
   static TimePoint OnHost(Clock& clock, nanoseconds at, TimePoint least, TimePoint most,
                           bool follows) {
     TimePoint time(at + clock.ahead);
-    // Corrects as little as possible where going back would cut the batch short.
+    // If the time is too late, corrects a batch with a known start as little as possible, because
+    // moving its end further back would make it too short.
     if (time > most) time = follows ? most : least;
     time = std::max(time, least);
     clock.ahead = time.time_since_epoch() - at;
     return time;
   }
 
-  // Events are used again, so the context is left for another only while the first are made.
+  // Events are reused, so contexts are switched only while the first ones are created.
   Status Make(Clock& clock, Pool pool) {
     const Driver& driver = context_->driver();
     const bool is_green = clock.context != nullptr;
@@ -265,9 +268,9 @@ class EventMarks : public CompletionMarks {
   }
 
   const std::shared_ptr<CudaContext> context_;
-  Stream stream_ = nullptr;  // Empty, so that its events pass at once.
+  Stream stream_ = nullptr;  // Always empty, so that its events pass at once.
   std::vector<Event> all_;
-  std::deque<Clock> clocks_;  // The first is the GPU's own context's.
+  std::deque<Clock> clocks_;  // The first is for the GPU's primary context.
   std::vector<StreamState> streams_;
 };
 
@@ -297,11 +300,11 @@ class WriteMarks : public CompletionMarks {
                          memory, 0U);
   }
 
-  // Streams of any context write to the memory.
+  // Streams of any context can write to the memory.
   Status SetContext(std::size_t, Stream, Context) override { return {}; }
 
   Status Open(std::size_t number, Stream /*stream*/, bool is_idle, bool /*is_timed*/) override {
-    // The end of the batch ahead, when it is not idle.
+    // If the stream is not idle, the batch starts when the previous one ends.
     streams_[number].opened = is_idle ? DeviceClock::now() : TimePoint();
     return {};
   }
@@ -318,7 +321,7 @@ class WriteMarks : public CompletionMarks {
     if (state.batches.empty()) return std::optional<BatchTimes>();
     const TimePoint now = DeviceClock::now();
     if (GetWord(number).load(std::memory_order_acquire) < state.batches.front().sequence) {
-      // A dead context writes nothing: only a call finds out.
+      // A dead context writes nothing, which only a driver call detects.
       if (now - state.last_check < kCheckInterval) return std::optional<BatchTimes>();
       state.last_check = now;
       const Driver& driver = context_->driver();
@@ -332,7 +335,7 @@ class WriteMarks : public CompletionMarks {
   }
 
  private:
-  // Words of different streams do not share a cache line, nor a pair of them.
+  // Words of different streams share neither a cache line nor a pair of cache lines.
   static constexpr std::size_t kWordStride = 128;
   static constexpr nanoseconds kCheckInterval = std::chrono::microseconds(100);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the end of work on a GPU becomes known, and when it was.
+// Detects the end of work on a GPU and its time.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_COMPLETION_MARKS_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_COMPLETION_MARKS_H_
@@ -17,39 +17,39 @@
 
 namespace gpushared::device::cuda {
 
-// When a batch of work ran. Never empty, never in the future, and no batch of a stream begins
-// before the one ahead of it has ended.
+// Time span of a batch of work. Never empty and never in the future; a batch of a stream does not
+// start before the previous one has ended.
 struct BatchTimes {
   DeviceClock::time_point started;
   DeviceClock::time_point ended;
-  bool are_exact = true;  // The times are as exact as this kind of marks can be.
+  bool are_exact = true;  // The times are as exact as these marks allow.
 };
 
-// Marks on streams: one behind each batch of work, found by polling. A stream is named by its
-// number, from 0. An error is one that leaves nobody to tell when the work ends.
+// Marks on streams, one after each batch of work, which are polled. Streams are identified by their
+// number, from 0. After an error the end of the work can no longer be detected.
 //
 // Confined to the device thread; the context is current on it.
 class CompletionMarks {
  public:
   virtual ~CompletionMarks() = default;
-  // The stream, which is idle and had no batch yet, is of a green context that outlives the marks,
-  // not of the GPU's own. `context`: from cuCtxFromGreenCtx.
+  // Declares that the stream, which is idle and had no batch yet, belongs to a green context that
+  // outlives the marks. `context`: from cuCtxFromGreenCtx.
   virtual Status SetContext(std::size_t number, Stream stream, Context context) = 0;
-  // Before the first work of a batch. `is_idle`: nothing is left on the stream, so the time of
-  // its beginning is not the end of the batch ahead. `is_timed`: exact times are of use.
+  // Called before the first work of a batch. `is_idle`: the stream is empty, so the batch does not
+  // start when the previous one ends. `is_timed`: the caller wants exact times.
   virtual Status Open(std::size_t number, Stream stream, bool is_idle, bool is_timed) = 0;
-  // Behind the last work of the batch. `is_timed`: exact times are still of use.
+  // Called after the last work of the batch. `is_timed`: the caller still wants exact times.
   virtual Status Close(std::size_t number, Stream stream, bool is_timed) = 0;
-  // The oldest closed batch of the stream, when it has ended; each once.
+  // Returns the oldest closed batch of the stream if it has ended; each batch once.
   virtual Result<std::optional<BatchTimes>> Poll(std::size_t number, Stream stream) = 0;
 
-  // kEvents: an event behind each batch, and one ahead where the stream was idle. The GPU measures
-  // the duration, to about 0.5 µs. On the host's clock the batch lies between the looks that saw it
-  // running and ended. Its times are never later than the truth, except for drift of the clocks.
-  // Where times are of no use, an event without a time stamp stands behind the batch, and none
-  // ahead: the GPU waits less for it. The times are the host's then.
-  // kWrites: the stream writes a number to host memory. That is cheaper to look at, but the times
-  // are the host's: submission, and the look that saw the end.
+  // kEvents: an event after each batch, and one before if the stream was idle. The GPU measures the
+  // duration, to about 0.5 µs. On the host's clock the batch is between the polls that saw it
+  // running and ended. Its times are never later than the truth, except for clock drift. If the
+  // caller does not want times, an event without a time stamp follows the batch and none precedes
+  // it, because the GPU waits less for such an event; the times are then the host's. kWrites: the
+  // stream writes a number to host memory. That is cheaper to poll, but the times are always the
+  // host's: from the submission to the poll that saw the end.
   static Result<std::unique_ptr<CompletionMarks>> Create(CompletionKind kind,
                                                          std::shared_ptr<CudaContext> context,
                                                          std::size_t streams);

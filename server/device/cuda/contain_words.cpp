@@ -10,7 +10,7 @@ namespace gpushared::device::cuda {
 ContainWords::~ContainWords() {
   if (context_->is_dead() || !context_->Bind().ok()) return;
   const Driver& driver = context_->driver();
-  // A stop word may be on its way.
+  // The write of a stop word may be in flight.
   (void)context_->Call(driver.CtxSynchronize);
   for (const DeviceAddress chunk : controls_) (void)context_->Call(driver.MemFree, chunk);
   if (spare_ != nullptr) hosts_.push_back(spare_);
@@ -31,7 +31,7 @@ Result<ContainWords::Slot> ContainWords::Take() {
   std::optional<Slot> slot = TakeFree();
   while (!slot) {
     const MutexLock growing(growing_);
-    slot = TakeFree();  // Another thread may have brought some.
+    slot = TakeFree();  // Another thread may have added slots.
     if (slot) break;
     if (Status status = Grow(); !status.ok()) return status;
     slot = TakeFree();
@@ -44,7 +44,7 @@ void ContainWords::Return(const Slot& slot) {
   free_.push_back(slot);
 }
 
-// Also of modules that have nothing on the device: their next launch clears the word.
+// Includes modules without running launches: their next launch clears the word.
 bool ContainWords::ReportAllToEnd() {
   const MutexLock lock(mutex_);
   for (std::byte* const chunk : hosts_) {

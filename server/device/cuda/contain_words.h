@@ -19,23 +19,24 @@
 
 namespace gpushared::device::cuda {
 
-// Memory that contained modules share with the device (server/ptx/passes/fence.h): for each
-// module a ContainControl in device memory and ContainHostWords in pinned host memory, both outside
-// of every client's range.
+// Memory that contained modules share with the device (server/ptx/passes/fence.h): for each module
+// a ContainControl in device memory and ContainHostWords in pinned host memory, both outside of
+// every client's range.
 //
-// The control lies on the device because every launch reads it. The fault record lies on the host
-// because only a fault writes to it: a copy behind each launch would make the GPU wait. So does the
-// stop word of loops, which is to be written while the driver takes no call.
+// The control is in device memory because every launch reads it. The fault record is in host memory
+// because only a fault writes to it, whereas a copy after each launch would make the GPU wait. The
+// stop word of loops is in host memory as well, because it must be writable while the driver
+// accepts no call.
 //
-// Thread-safe in what modules need, and ReportAllToEnd; the rest is confined to the device thread.
-// The context is current on the calling thread, except for ReportAllToEnd.
+// Thread-safe in the calls for modules and ReportAllToEnd; the rest is confined to the device
+// thread. The context is current on the calling thread, except for ReportAllToEnd.
 class ContainWords {
  public:
-  // The words of one module.
+  // Words of one module.
   struct Slot {
     DeviceAddress control = 0;
-    DeviceAddress host_words = 0;           // As kernels reach them,
-    ptx::ContainHostWords* host = nullptr;  // and as the host does.
+    DeviceAddress host_words = 0;           // Address for kernels.
+    ptx::ContainHostWords* host = nullptr;  // Address for the host.
   };
 
   ContainWords(std::shared_ptr<CudaContext> context, std::shared_ptr<UrgentWrites> writes)
@@ -44,13 +45,13 @@ class ContainWords {
   ContainWords& operator=(const ContainWords&) = delete;
   ~ContainWords();
 
-  // Not on the device thread. With anything in them.
+  // Not on the device thread. The words are not initialized.
   Result<Slot> Take();
-  // Once nothing writes to them any more.
+  // Called when nothing writes to the words any more.
   void Return(const Slot& slot);
 
-  // Sets the stop words of all modules: what runs of them, and looks, ends. Waits for no call of
-  // the driver. False: there is no module.
+  // Sets the stop words of all modules, which ends running kernels that poll them. Does not call
+  // the driver. Returns false if there is no module.
   bool ReportAllToEnd();
 
   UrgentWrites& writes() { return *writes_; }
@@ -58,7 +59,7 @@ class ContainWords {
 
  private:
   static constexpr std::size_t kSlotsPerChunk = 256;
-  // Words of two modules share no sector of the L2 cache, and no line of the host's.
+  // Words of different modules share no sector of the L2 cache and no cache line of the host.
   static constexpr std::uint64_t kControlStride = 128;
   static constexpr std::uint64_t kHostStride = 64;
 
@@ -67,11 +68,11 @@ class ContainWords {
 
   const std::shared_ptr<CudaContext> context_;
   const std::shared_ptr<UrgentWrites> writes_;
-  Mutex growing_;  // Held across calls of the driver, and before mutex_.
-  // Host memory that is still to get its control.
+  Mutex growing_;  // Held across driver calls; acquired before mutex_.
+  // Host memory whose controls are not yet allocated.
   std::byte* spare_ GPUSHARED_GUARDED_BY(growing_) = nullptr;
-  Mutex mutex_;  // Never held across one.
-  // Never given back before the end: that would wait for everything on the GPU.
+  Mutex mutex_;  // Never held across a driver call.
+  // Freed only by the destructor, because freeing waits for everything on the GPU.
   std::vector<DeviceAddress> controls_ GPUSHARED_GUARDED_BY(mutex_);
   std::vector<std::byte*> hosts_ GPUSHARED_GUARDED_BY(mutex_);
   std::vector<Slot> free_ GPUSHARED_GUARDED_BY(mutex_);

@@ -7,21 +7,21 @@
 namespace gpushared::device::cuda {
 
 ContainedLaunches::~ContainedLaunches() {
-  // A write on its way to the words must not meet their next owner.
+  // A pending write to the words must not affect their next owner.
   if (was_written_ && !words_->context().is_dead() && !words_->writes().Wait().ok()) return;
   words_->Return(slot_);
 }
 
 void ContainedLaunches::ZeroHostWords() {
-  // No kernel runs that could write to it, and the next one begins behind a call of the driver.
+  // No running kernel could write to the words, and the next launch follows a driver call.
   for (std::uint32_t* const word :
        {&slot_.host->fault.place, &slot_.host->fault.other_place, &slot_.host->stop}) {
     std::atomic_ref(*word).store(0, std::memory_order_relaxed);
   }
 }
 
-// One that sets the word meanwhile ends a launch that has just begun, at worst: the word is found
-// set when that leaves.
+// A thread that sets the word meanwhile ends, at worst, a launch that has just started: the word is
+// found set when that launch leaves.
 void ContainedLaunches::RecordTold() {
   if (state_ != State::kClean) return;
   if (std::atomic_ref(slot_.host->stop).load(std::memory_order_relaxed) == 0) return;
@@ -51,10 +51,10 @@ ContainedLaunches::Left ContainedLaunches::Leave(std::span<const KernelInfo> ker
   range_.RecordEnd();
   RecordTold();
   const std::optional<ptx::FaultRecord> record = Record();
-  // Before the stop word is written only a fault of its own ends a launch early.
+  // Until the stop word is written, a launch ends early only because of a fault that it caused.
   const bool is_clean = !record || (state_ == State::kClean && !MayBeOf(*record, kernels, kernel));
   if (!is_clean && state_ == State::kClean) {
-    // Other running launches could not record a fault of their own.
+    // Ends the other running launches, because they could not record faults any more.
     if (launches_ > 0) EndAll();
     state_ = State::kMustEnd;
   }
@@ -71,20 +71,20 @@ void ContainedLaunches::Withdraw() {
   GoOn();
 }
 
-// At once, so that the next launch need not wait for it; what fails is tried again there.
+// Done immediately, so that the next launch need not wait for it; a failure is retried there.
 void ContainedLaunches::GoOn() {
   if (state_ == State::kMustEnd && launches_ == 0) (void)Clear();
 }
 
 std::optional<ptx::FaultRecord> ContainedLaunches::Record() const {
   ptx::FaultRecord& record = slot_.host->fault;
-  // Each pairs with the barriers of the kernel around its write. What a launch has written is there
-  // when its end is known.
+  // Each load pairs with the barriers of the kernel around its write. The writes of a launch are
+  // visible when its end is known.
   const std::uint32_t other = std::atomic_ref(record.other_place).load(std::memory_order_acquire);
   const std::uint32_t place = std::atomic_ref(record.place).load(std::memory_order_acquire);
   if (place == 0 && other == 0) return std::nullopt;
   ptx::FaultRecord copy = record;
-  // The first thread may not have come to write yet: then the other one tells.
+  // The first thread may not have written yet; in this case the other place identifies the fault.
   copy.place = place != 0 ? place : other;
   copy.other_place = other;
   return copy;
@@ -94,7 +94,7 @@ bool ContainedLaunches::MayBeOf(const ptx::FaultRecord& record, std::span<const 
                                 std::size_t kernel) const {
   if (record.other_place != 0 || record.place > places_.size()) return true;
   const std::string& function = places_[record.place - 1].function;
-  // A function that several kernels may call tells nothing.
+  // A function that several kernels may call does not identify the kernel.
   return function == kernels[kernel].name ||
          std::ranges::find(kernels, function, &KernelInfo::name) == kernels.end();
 }
@@ -106,13 +106,13 @@ void ContainedLaunches::Stop() {
 void ContainedLaunches::EndAll() {
   state_ = State::kMustEnd;
   was_written_ = true;
-  // Loops look here, whatever the driver does.
+  // Loops poll this word, whatever the driver does.
   std::atomic_ref(slot_.host->stop).store(1, std::memory_order_release);
-  // And blocks that begin there. A failure stops nothing and breaks nothing.
+  // Blocks check this word when they start. A failure is ignored, because they then just run.
   (void)words_->writes().Write(control() + offsetof(ptx::ContainControl, stop), 1);
 }
 
-// Behind the stop word, on the stream that wrote it. The words from it on are zeroed.
+// Follows the stop word on the same stream. The words from it on are zeroed.
 Status ContainedLaunches::Clear() {
   constexpr std::size_t kFirst = offsetof(ptx::ContainControl, stop);
   UrgentWrites& writes = words_->writes();

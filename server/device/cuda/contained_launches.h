@@ -21,19 +21,20 @@
 
 namespace gpushared::device::cuda {
 
-// The launches of one contained module that are with the driver, and the words that they share with
-// the device.
+// Launches of one contained module that are with the driver, and the words that they share with the
+// device.
 //
-// There is one record, and one place where kernels look whether they are to end. So a fault, or a
-// Stop, is that of every launch of the module that is with the driver and has not ended: all of
-// them end, early, and the next one waits until they have. They are one client's.
+// A module has one fault record and one stop word. Therefore a fault or a Stop affects every launch
+// of the module that is with the driver and has not ended: all of them end early, and the next
+// launch waits until they have. They belong to the same client.
 //
-// Confined to the device thread, made and destroyed elsewhere, when no launch is left. But any
-// thread may set the stop word (ContainWords::ReportAllToEnd), which is found at the next occasion.
+// Confined to the device thread; created and destroyed elsewhere, when there are no launches. Any
+// thread may set the stop word (ContainWords::ReportAllToEnd), which is detected at the next
+// opportunity.
 class ContainedLaunches {
  public:
-  // Takes the slot, which has to be zeroed before the first launch. `range`: the client's, which
-  // outlives the object.
+  // Takes ownership of the slot, which must be zeroed before the first launch. `range`: the
+  // client's, which must outlive the object.
   ContainedLaunches(CudaRange& range, std::shared_ptr<ContainWords> words,
                     const ContainWords::Slot& slot, std::vector<ptx::FaultPlace> places)
       : range_(range), words_(std::move(words)), slot_(slot), places_(std::move(places)) {}
@@ -43,32 +44,33 @@ class ContainedLaunches {
 
   DeviceAddress control() const { return slot_.control; }
   DeviceAddress host_words() const { return slot_.host_words; }
-  // Before any launch: the host's part of the words.
+  // Zeroes the host's part of the words. Called before any launch.
   void ZeroHostWords();
 
-  // Before a launch goes to the driver. False: it has to wait, to be asked again.
+  // Called before a launch is passed to the driver. Returns false if the launch has to wait; the
+  // caller then tries again.
   Result<bool> Enter();
   struct Left {
-    ptx::ToldFault fault;   // Of kind kNone: it came to its end.
-    bool was_told = false;  // It did nothing wrong: all kernels of the device were told to end.
+    ptx::ToldFault fault;   // Of kind kNone if the launch ran to its end.
+    bool was_told = false;  // Not the launch's fault: all kernels of the device were told to end.
   };
-  // Once it has ended. `kernels`: of the module; `kernel`: the launch's.
+  // Called when the launch has ended. `kernels`: of the module; `kernel`: the launch's.
   Left Leave(std::span<const KernelInfo> kernels, std::size_t kernel);
-  // Instead of that: the driver did not take it.
+  // Called instead of Leave if the driver rejected the launch.
   void Withdraw();
-  // Ends all that has entered, soon.
+  // Makes all entered launches end soon.
   void Stop();
 
  private:
   enum class State : std::uint8_t {
-    kClean,    // The words are zero, or a kernel has written to them of which nobody knows yet.
-    kMustEnd,  // They are not: who is in must leave.
-    kClearing  // They are being zeroed.
+    kClean,    // The words are zero, or a kernel's write was not noticed yet.
+    kMustEnd,  // The words are set: the entered launches must leave.
+    kClearing  // The words are being zeroed.
   };
-  // What kernels have written; nothing where they have not.
+  // Returns what kernels have written, if anything.
   std::optional<ptx::FaultRecord> Record() const;
-  // Whether a launch of the kernel may have written it. It was written while the launch was with
-  // the driver, perhaps by another one.
+  // Whether a launch of the kernel may have written the record, which was written while the launch
+  // was with the driver, possibly by another one.
   bool MayBeOf(const ptx::FaultRecord& record, std::span<const KernelInfo> kernels,
                std::size_t kernel) const;
   void GoOn();
@@ -82,8 +84,8 @@ class ContainedLaunches {
   const std::vector<ptx::FaultPlace> places_;
   std::size_t launches_ = 0;  // Entered and not left.
   State state_ = State::kClean;
-  bool was_told_ = false;     // By another thread, see RecordTold. Within kMustEnd.
-  bool was_written_ = false;  // By our own stream, ever.
+  bool was_told_ = false;     // By another thread, see RecordTold. Only in state kMustEnd.
+  bool was_written_ = false;  // By our own stream, at any time.
 };
 
 }  // namespace gpushared::device::cuda

@@ -8,15 +8,15 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// The thread that waits for the GPU (that of slow calls, at zeroing) sleeps; the one that polls
-// never waits. Local memory keeps the largest size that a kernel ever needed: changing it stops the
-// whole GPU.
+// The thread that waits for the GPU (for slow calls, while zeroing) sleeps; the polling thread
+// never waits. Local memory keeps the largest size that a kernel needed, because changing it stops
+// the whole GPU.
 constexpr unsigned kContextFlags = kContextBlockingSync | kContextKeepLocalMemory;
 
-// Local memory of a thread, of which the GPU needs so much for each that it can run at once.
-// Compilers keep most kernels below 1 KiB. A 64th of the GPU's memory pays for 8 KiB on an H200 and
-// on the smallest instances; kernels that run there also run on a GPU where 8 KiB take up to 3 %,
-// such as an H100.
+// Limit for the local memory of each thread, which the GPU must have for every thread that it can
+// run at once. Compilers keep most kernels below 1 KiB. 1/64 of the GPU's memory allows 8 KiB on an
+// H200 and on the smallest MIG instances. GPUs on which 8 KiB take up to 3 %, such as an H100, get
+// 8 KiB as well, because otherwise kernels could run on the former that cannot run here.
 std::uint64_t LocalBytesFor(std::uint64_t memory, std::uint64_t threads) {
   constexpr std::uint64_t kLeast = 4096, kUsual = 8192, kMost = 16384;
   const std::uint64_t bytes = std::clamp(std::bit_floor(memory / 64 / threads), kLeast, kMost);
@@ -45,7 +45,7 @@ Status CudaContext::Retain(int ordinal) {
   status = Try("finding the GPU", driver_->DeviceGet, &number_, ordinal);
   if (!status.ok()) return status;
   const Code flags = Call(driver_->DevicePrimaryCtxSetFlags, number_, kContextFlags);
-  // Somebody in this process was here before us; the flags are a preference.
+  // The context was already active in this process; the flags are only a preference.
   if (flags != Code::kSuccess && flags != Code::kPrimaryContextActive) {
     return Explain("preparing the context", driver_->DevicePrimaryCtxSetFlags.name(), flags);
   }
@@ -58,13 +58,13 @@ Status CudaContext::Retain(int ordinal) {
 
 CudaContext::~CudaContext() {
   if (context_ == nullptr || is_dead()) return;
-  // Nobody is left to tell of a failure, and the process that had the GPU is about to end.
+  // A failure cannot be reported, and the process that used the GPU is about to exit.
   (void)Call(driver_->CtxSetCurrent, nullptr);
   (void)Call(driver_->DevicePrimaryCtxRelease, number_);
 }
 
 Status CudaContext::Bind() const {
-  // Does not touch the GPU, so it cannot meet the codes that Call looks for.
+  // Does not access the GPU, so it cannot return the errors that Call detects.
   const Code code = driver_->CtxSetCurrent(context_);
   if (code == Code::kSuccess) [[likely]]
     return {};
@@ -118,7 +118,7 @@ Status CudaContext::LimitLocalMemory() {
   const Result<std::uint64_t> free_before = FreeBytes();
   if (!free_before.ok()) return free_before.status();
   std::size_t before = 0;
-  std::size_t after = 0;  // Drivers round.
+  std::size_t after = 0;  // Drivers round the value.
   constexpr const char* kDoing = "limiting local memory";
   status = Try(kDoing, driver_->CtxGetLimit, &before, Limit::kStackBytes);
   if (status.ok()) {

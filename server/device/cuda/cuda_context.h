@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The context that a worker has on its GPU, and the one place through which it is used.
+// A worker's context on its GPU, through which all accesses to the GPU are made.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_CUDA_CONTEXT_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_CONTEXT_H_
@@ -20,19 +20,20 @@
 
 namespace gpushared::device::cuda {
 
-// The primary context of one GPU: green contexts share its memory and modules, and a second
-// context of this process would be time-sliced against it.
+// The primary context of one GPU. It is used because green contexts share its memory and modules,
+// while a second context of this process would be time-sliced against it.
 //
-// Every call of the driver that needs the context is made through Call or Try: they see the codes
-// after which the context is dead, whichever thread meets them first. What is left of a dead
-// context is not given back (each attempt would fail, some would hang): it goes with the process.
+// Every driver call that needs the context is made through Call or Try. They detect the error codes
+// after which the context is dead, whichever thread receives them first. The resources of a dead
+// context are not freed, because every attempt would fail and some would hang; they are released
+// when the process exits.
 //
 // Thread-safe.
 class CudaContext {
  public:
-  // `ordinal` counts what CUDA_VISIBLE_DEVICES leaves. `wake` is called, from any thread, when the
-  // context dies, and when a quiet moment has held work back; it must not block. `await_unhurried`:
-  // see QuietMoments. The context is current on the calling thread after.
+  // `ordinal` counts the devices visible through CUDA_VISIBLE_DEVICES. `wake` is called, from any
+  // thread, when the context dies and when a quiet moment has delayed work; it must not block.
+  // `await_unhurried`: see QuietMoments. The context is current on the calling thread afterwards.
   static Result<std::shared_ptr<CudaContext>> Open(std::shared_ptr<const Driver> driver,
                                                    int ordinal, WakeFunction wake,
                                                    std::function<void()> await_unhurried = {});
@@ -43,7 +44,7 @@ class CudaContext {
   const Driver& driver() const { return *driver_; }
   DeviceNumber number() const { return number_; }
 
-  // Makes it current on the calling thread, which it has to be for all of the below.
+  // Makes the context current on the calling thread, as required by all calls below.
   Status Bind() const;
 
   template <typename... Parameters, typename... Arguments>
@@ -53,7 +54,7 @@ class CudaContext {
       RecordDeath(call.name(), code);
     return code;
   }
-  // The status says what was being done ("zeroing 2 MiB"), by which call, and what came of it.
+  // The status contains the operation ("zeroing 2 MiB"), the driver call and its error.
   template <typename... Parameters, typename... Arguments>
   Status Try(const char* doing, const DriverCall<Code(Parameters...)>& call,
              Arguments... arguments) {
@@ -64,32 +65,34 @@ class CudaContext {
   }
   Status Explain(const char* doing, std::string_view call, Code code) const;
 
-  // For calls of the driver that may wait for the GPU.
+  // For driver calls that may wait for the GPU.
   QuietMoments& quiet() { return quiet_; }
 
   bool is_dead() const { return is_dead_.load(std::memory_order_acquire); }
-  // kDeviceLost with the first call that met it; ok while it lives.
+  // kDeviceLost with the first call that detected it; ok while the context is alive.
   Status death() const;
-  // Work can no longer be followed, although the driver did not say that the context is dead.
+  // Declares the context dead because work can no longer be tracked, although the driver has not
+  // reported an error that ends the context.
   void GiveUp(const Status& why);
 
-  // `otherwise` where the driver does not tell; older ones do not know the newer attributes.
+  // Returns `otherwise` if the driver does not report the attribute, because older drivers do not
+  // know newer attributes.
   int Attribute(DeviceAttribute which, int otherwise) const;
-  // One that a device cannot do without. The error says which: `name`, and its number.
+  // Returns an attribute that the device requires. The error contains `name` and its number.
   Result<int> NeededAttribute(DeviceAttribute which, const char* name) const;
 
-  // Bytes of the GPU's memory that nobody has.
+  // Free memory of the GPU in bytes.
   Result<std::uint64_t> FreeBytes();
 
-  // Sets how much local memory a thread may have, once and for all: a launch that needed more would
-  // make the driver wait for all that runs, on the thread that launches. Before other threads use
-  // the context, and before the free memory is shared out.
+  // Sets the maximum local memory of a thread, once and for all: a launch that exceeded it would
+  // make the driver wait, on the launching thread, for everything that runs. Called before other
+  // threads use the context and before free memory is divided.
   Status LimitLocalMemory();
-  // Empty where kernels may need so much for each thread; else what is wrong with them. Such
-  // kernels are not to be launched.
+  // Returns an empty string if kernels may use this much local memory for each thread, otherwise an
+  // error message. Such kernels must not be launched.
   std::string WhyTooMuchLocalMemory(std::uint64_t bytes) const;
-  // Memory that the limit is for and that was still free when it had been set: the driver takes it
-  // at some launch. Nobody else may have it, since that launch would fail.
+  // Memory for the limit that was still free when the limit was set: the driver allocates it at
+  // some launch. It must be left free, because otherwise that launch would fail.
   std::uint64_t untaken_local_bytes() const { return untaken_local_bytes_; }
 
  private:

@@ -19,7 +19,7 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// A stop keeps blocks from beginning; where most have begun, it saves nothing.
+// A stop only prevents blocks from starting, so it is useless if most have started.
 constexpr std::uint64_t kWavesWorthStopping = 2;
 
 struct TouchesWhatIsThere {
@@ -53,7 +53,7 @@ Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& optio
 
 // ---- work
 
-// With limits a class has channels of its own, whatever priority the policy gives its work.
+// With SM limits, a class has separate channels, whatever priority the policy gives its work.
 std::uint8_t CudaDevice::GetLevel(const WorkHeader& header) const {
   if (info_.sm_grants.empty()) return header.priority;
   const std::size_t of_class = std::min<std::size_t>(header.of_class, kDeviceClasses - 1);
@@ -72,7 +72,7 @@ Status CudaDevice::CheckLaunchHere(const LaunchWork& work) const {
 }
 
 const PreemptibleKernel* CudaDevice::PreemptibleFormFor(const LaunchWork& work) const {
-  // A launch that was stopped once goes on in its claimed form.
+  // A launch that was stopped once continues in its preemptible form.
   if (claims_ == nullptr || (!work.may_be_stopped && work.first_unit == 0)) return nullptr;
   const PreemptibleKernel* const form =
       static_cast<const CudaModule*>(work.module)->claimed(work.kernel);
@@ -107,15 +107,15 @@ bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expect
   if (form == nullptr || !Bind()) return false;
   const std::uint64_t at_once = BlocksAtOnce(work, *form);
   const std::uint64_t total = work.grid.Count();
-  // All blocks of a single wave have begun before anybody could stop it.
+  // All blocks of a single wave have started before a stop could arrive.
   if (at_once == 0 || total < kWavesWorthStopping * at_once) return false;
-  // So long each block takes, with as many others beside it as there is room for.
+  // Duration of each block if as many blocks as fit run at the same time.
   const auto block = expected * std::min(at_once, total) / total;
   return block >= options_.limits.claim_time * kClaimWorth;
 }
 
-// Contained launches have words around them, and copies of other memory go through buffers, in
-// groups, as large ones do.
+// Contained launches access words around them, and copies of unregistered memory use bounce
+// buffers, in groups, like large ones.
 bool CudaDevice::TakesNode(const GraphNode& node) const {
   if (const auto* const launch = std::get_if<LaunchWork>(&node)) {
     return static_cast<const CudaModule*>(launch->module)->contained() == nullptr;
@@ -193,13 +193,13 @@ void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, S
     item->claim_ahead_blocks = std::min(limits.claim_group_blocks, wave * limits.claim_ahead_waves);
   }
   if (!is_bound) {
-    // Nothing more can run: it ends like what is under way.
+    // No further work can run, so the item ends like the work in flight.
     item->status = context_->death();
     Complete(*item);
     return Recycle(std::move(item));
   }
   ++in_channels_;
-  // Also what is rejected: it ends behind the work ahead of it.
+  // Rejected work is added as well, because it must complete after the work before it.
   channels_[streams_.Enter(header.stream, GetLevel(header))]->Add(std::move(item));
 }
 
@@ -236,7 +236,7 @@ std::size_t CudaDevice::TakeCompletions(std::span<Completion> out) {
 }
 
 void CudaDevice::Poll() {
-  // The most urgent first.
+  // Most urgent first.
   for (auto channel = channels_.rbegin(); channel != channels_.rend(); ++channel) {
     if ((*channel)->empty()) continue;
     (*channel)->Advance(finished_);

@@ -20,42 +20,43 @@ namespace gpushared::device::cuda {
 
 struct CudaDeviceOptions {
   std::string id = "cuda:0";
-  int ordinal = 0;                 // Among the GPUs that CUDA_VISIBLE_DEVICES leaves.
-  std::uint64_t memory_bytes = 0;  // Of all clients together; 0 = what is free at the start.
+  int ordinal = 0;                 // Among the GPUs that CUDA_VISIBLE_DEVICES makes visible.
+  std::uint64_t memory_bytes = 0;  // Shared by all clients; 0 = free memory at the start.
   CompletionKind completion = CompletionKind::kEvents;
   ChannelLimits limits;
   GraphStoreLimits graph_limits;
   SmLimits sm_limits;
-  // Null, or gives null: no launch can be stopped, the driver compiles, and isolated modules are
-  // loaded only for those who may have it do so (SpaceOptions::driver_may_compile).
+  // If null, or if it returns null, no launch is preemptible, the driver compiles, and isolated
+  // modules are loaded only for clients that may use the driver's compiler
+  // (SpaceOptions::driver_may_compile).
   MakeCodeCompiler make_compiler;
-  // Called ahead of calls that may hold up launches and that nobody waits for, as the load of code
+  // Called before driver calls that may delay launches and are not urgent, such as loading code
   // that was compiled in the background; returns when no request is urgent. May be empty.
   std::function<void()> await_quiet;
-  // What an operator should know and nobody else is told; may be empty. `note` is of modules, from
-  // any thread.
+  // Messages for operators that are not reported otherwise; may be empty. `note` is about modules,
+  // called from any thread.
   std::function<void(const std::string&)> warn;
   std::function<void(const std::string&)> note;
 };
 
 // A GPU or MIG instance.
 //
-// With a compiler, launches that may be stopped run as their claimed forms
-// (server/ptx/passes/claim.h), as soon as these have been compiled. That needs PTX. Launches that
-// CanStop denies run to their end. Only isolated spaces keep kernels from other clients' memory;
-// their modules need PTX. Only contained kernels can be ended inside a block (CanKill), and fail
-// alone. A fault of any other kernel ends the context, and this device reports its loss(). Copies
-// of lower priority stop between groups of kCopyPieceBytes. Output of kernels goes to the process's
-// stdout.
+// With a compiler, preemptible launches use their preemptible forms (server/ptx/passes/claim.h) as
+// soon as these are compiled. This requires PTX. Launches for which CanStop is false run to their
+// end. Only isolated spaces keep kernels away from other clients' memory; their modules require
+// PTX. Only contained kernels can be ended inside a block (CanKill) and fail without affecting
+// others. A fault of any other kernel ends the context, and the device reports its loss(). Copies
+// of lower priority are preempted between groups of kCopyPieceBytes. Output of kernels goes to the
+// process's stdout.
 //
-// Loading the driver reads CUDA_MODULE_LOADING and CUDA_DEVICE_MAX_CONNECTIONS, which
-// PrepareEnvironment sets for this process before.
+// Loading the driver reads CUDA_MODULE_LOADING and CUDA_DEVICE_MAX_CONNECTIONS, so
+// PrepareEnvironment must set them in this process before.
 Result<std::unique_ptr<Device>> CreateCudaDevice(std::shared_ptr<const Driver> driver,
                                                  CudaDeviceOptions options, WakeFunction wake);
 
-// Where the operator has not chosen otherwise, the driver loads a module without its kernels, and
-// gives every channel a queue of the GPU. The worker loads kernels ahead of their launches. Called
-// before the driver is loaded and before there are threads.
+// Sets environment variables, unless the operator has set them, so that the driver loads modules
+// without their kernels and gives every channel a hardware queue. The worker loads kernels before
+// their launches. Called before the driver is loaded and before there are threads.
 void PrepareEnvironment();
 
 }  // namespace gpushared::device::cuda

@@ -33,10 +33,11 @@
 
 namespace gpushared::device::cuda {
 
-// Read by the driver when it is initialised; without it there are 8.
+// Read by the driver when it is initialized; without it there are 8.
 inline constexpr const char* kConnectionsVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-// What CreateCudaDevice makes. Start is in cuda_device_start.cpp, all else in cuda_device.cpp.
+// Implementation of CreateCudaDevice. Start is defined in cuda_device_start.cpp, everything else in
+// cuda_device.cpp.
 //
 // Threads: see Device.
 class CudaDevice : public Device {
@@ -47,7 +48,7 @@ class CudaDevice : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() override { context_->quiet().GiveUp(); }
 
-  // On the thread for which the context was opened.
+  // Called on the thread for which the context was opened.
   Status Start();
 
   QuietMoments& quiet() { return context_->quiet(); }
@@ -100,25 +101,26 @@ class CudaDevice : public Device {
   Status TryCode(const Result<std::vector<std::byte>>& code);
   Status MakeChannels();
   Result<Stream> MakeStream(std::size_t level, int priority);
-  // A channel's stream on a part of the multiprocessors.
+  // Stream of a channel on some of the multiprocessors.
   struct PartStream {
     std::size_t number = 0;
     Stream stream = nullptr;
   };
   Status TryParts(std::span<const PartStream> streams);
   Status TryPart(const PartStream& part, Function trial);
-  // The level of channels that the work may use.
+  // Level of the channels that the work may use.
   std::uint8_t GetLevel(const WorkHeader& header) const;
   Status CheckLaunchHere(const LaunchWork& work) const;
-  // That it could run as; null when it runs as the client wrote it.
+  // Returns the preemptible form that the launch could use; null if it uses the client's own
+  // kernel.
   const PreemptibleKernel* PreemptibleFormFor(const LaunchWork& work) const;
   std::uint32_t MultiprocessorsFor(const WorkHeader& header) const;
-  // 0 where the driver does not say.
+  // Returns 0 if the driver does not report it.
   std::uint64_t BlocksAtOnce(const LaunchWork& work, const PreemptibleKernel& form);
   void SubmitChecked(decltype(Item::work) work, std::uint64_t units, Status rejected);
   Status CheckNode(const GraphWork& graph, const GraphNode& node) const;
   void Stop(WorkId id, bool is_kill);
-  // The context is current on the thread that submits and polls; false when it cannot be.
+  // Makes the context current on the thread that submits and polls; returns false on failure.
   bool Bind();
   void Poll();
   void Lose();
@@ -133,15 +135,15 @@ class CudaDevice : public Device {
   std::shared_ptr<CudaMemory> memory_;
   std::shared_ptr<PinnedRegions> pinned_;
   std::unique_ptr<BounceBuffers> bounces_;
-  // By class; null: all multiprocessors.
+  // By class; null if all multiprocessors are available.
   std::array<std::unique_ptr<SmPartition>, kDeviceClasses> partitions_;
   std::unique_ptr<CompletionMarks> marks_;
-  // Compiled, where there is a compiler that the driver understands; else its text.
+  // Compiled if there is a compiler whose output the driver accepts; otherwise text.
   std::vector<std::byte> trial_image_;
-  std::shared_ptr<CodeMaker> maker_;  // Null where nothing is compiled outside; as the next.
+  std::shared_ptr<CodeMaker> maker_;  // Null if there is no external compiler.
   std::unique_ptr<ClaimWords> claims_;
-  std::shared_ptr<GraphStore> graphs_;      // Null where the driver has no graphs.
-  std::shared_ptr<KernelLoaders> loaders_;  // Null: kernels are loaded with their modules.
+  std::shared_ptr<GraphStore> graphs_;      // Null if the driver does not support graphs.
+  std::shared_ptr<KernelLoaders> loaders_;  // If null, kernels are loaded with their modules.
   std::shared_ptr<UrgentWrites> writes_;
   std::shared_ptr<ContainWords> contain_;
   std::optional<ChannelEnvironment> environment_;
@@ -149,13 +151,13 @@ class CudaDevice : public Device {
   StreamTable streams_;
   Drain drain_{context_->quiet(), channels_};
 
-  std::thread::id bound_;                        // On which the context is known to be current.
-  std::size_t in_channels_ = 0;                  // Works.
+  std::thread::id bound_;        // Thread on which the context is known to be current.
+  std::size_t in_channels_ = 0;  // Work items.
   std::vector<std::unique_ptr<Item>> finished_;  // Empty between calls.
-  std::vector<std::uint32_t> unknown_nodes_;     // The graph that is submitted has them.
+  std::vector<std::uint32_t> unknown_nodes_;     // Used for the graph being submitted.
   std::vector<std::unique_ptr<Item>> spare_;
   std::deque<Completion> completions_;
-  bool wakes_ = false;  // The next completion calls the wake function.
+  bool wakes_ = false;  // Whether the next completion calls the wake function.
   std::optional<DeviceLoss> loss_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a GPU becomes a device: its facts, its parts, its compiler and its channels.
+// Opens a GPU as a device: attributes, partitions, compiler and channels.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -20,15 +20,15 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// Cluster size that every GPU with clusters allows every kernel.
+// Cluster size that every GPU with clusters supports for every kernel.
 constexpr std::uint32_t kPortableClusterBlocks = 8;
 
-// Whether a compiler and a driver understand each other is seen with this.
+// Used to test whether the driver accepts the compiler's output.
 constexpr const char* kTrialKernel = "gpushared_trial";
 constexpr std::string_view kTrialText =
     ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry gpushared_trial() { ret; }\n";
 
-// What is to be said of the number of connections that the driver was told to make; empty: nothing.
+// Warning about the number of connections that the driver is configured for; empty if it suffices.
 std::string FewConnections() {
   const char* const given = std::getenv(kConnectionsVariable);
   const unsigned long count = given == nullptr ? 8 : std::strtoul(given, nullptr, 10);
@@ -91,8 +91,8 @@ Status CudaDevice::Start() {
   return MakeChannels();
 }
 
-// A driver of CUDA 12.4 lists kernels without loading them. Others load a kernel when its name is
-// looked up, which is when its module is placed.
+// Drivers since CUDA 12.4 list kernels without loading them. Older ones load a kernel when its name
+// is looked up, which happens when its module is placed.
 Status CudaDevice::MakeLoaders() {
   const Driver& driver = context_->driver();
   if (!driver.Has(Feature::kFunctionNames) || !driver.Has(Feature::kEagerLoading)) return {};
@@ -136,7 +136,7 @@ Status CudaDevice::MakeCompiler() {
 Status CudaDevice::TryCode(const Result<std::vector<std::byte>>& code) {
   if (!code.ok()) return code.status();
   std::vector<std::byte> image = *code;
-  image.push_back(std::byte{0});  // Where it is text, that ends it.
+  image.push_back(std::byte{0});  // Terminates the image if it is text.
   Module module = nullptr;
   Status status = LoadTrial(*context_, "loading what the compiler made", image, &module);
   if (!status.ok()) return status;
@@ -159,7 +159,7 @@ Status CudaDevice::ReadInfo() {
   if (!status.ok()) return status;
   info_.pci_bus = bus.data();
   using enum DeviceAttribute;
-  // The inventory looks for the daemon; where it cannot see it, the driver still knows.
+  // The inventory looks for the MPS daemon; if it is not visible, the driver still reports it.
   if (context_->Attribute(kMpsEnabled, 0) != 0) {
     return {StatusCode::kUnavailable,
             "this process became a client of MPS, which would share the GPU behind our back; stop "
@@ -187,12 +187,12 @@ Status CudaDevice::ReadInfo() {
   return ReadAttributes();
 }
 
-// Attributes that this driver does not tell are left out, whatever code it has for that: some of
-// the numbers have no name, and what a driver does with those is its own affair. So are the limits
-// of textures and surfaces: kernels that use these are rejected, since they could make up handles
-// of the driver's.
+// Attributes that this driver does not report are omitted, whatever error it returns: some of the
+// numbers have no name, and the handling of those by drivers is undefined. Limits of textures and
+// surfaces are omitted because kernels that use them are rejected, since they could forge handles
+// of the driver.
 Status CudaDevice::ReadAttributes() {
-  // Beyond those of CUDA 13.5; drivers reject numbers that they do not know.
+  // Above those of CUDA 13.5; drivers reject unknown numbers.
   constexpr std::uint32_t kIdMax = 159;
   const Driver& driver = context_->driver();
   for (std::uint32_t id = 1; id <= kIdMax; ++id) {
@@ -233,8 +233,9 @@ Result<Stream> CudaDevice::MakeStream(std::size_t level, int priority) {
   return stream;
 }
 
-// That marks, and kernels of the whole GPU's context, work on a part's streams is seen here: later
-// a mark that fails would look like the death of the context, and a launch like a client's mistake.
+// Checks that marks, and kernels of the primary context, work on the streams of a partition. A
+// later failure of a mark would look like the death of the context, and of a launch like a client's
+// error.
 Status CudaDevice::TryParts(std::span<const PartStream> streams) {
   if (trial_image_.empty()) {
     std::ranges::copy(std::as_bytes(std::span(kTrialText)), std::back_inserter(trial_image_));
@@ -252,7 +253,7 @@ Status CudaDevice::TryParts(std::span<const PartStream> streams) {
     if (status.ok()) status = TryPart(part, trial);
   }
   if (module != nullptr && !context_->is_dead()) {
-    // What was launched ends before its code goes; nothing else runs yet.
+    // The launched work must end before its code is unloaded; nothing else is running yet.
     if (!status.ok()) (void)context_->Call(driver.CtxSynchronize);
     Status unloaded = context_->Try("unloading a trial kernel", driver.ModuleUnload, module);
     if (status.ok()) status = std::move(unloaded);
@@ -283,7 +284,7 @@ Status CudaDevice::TryPart(const PartStream& part, Function trial) {
 Status CudaDevice::MakeChannels() {
   const Driver& driver = context_->driver();
   int least = 0;
-  int greatest = 0;  // The smaller number is the more urgent one.
+  int greatest = 0;  // Smaller numbers are more urgent.
   Status status =
       context_->Try("asking for priorities", driver.CtxGetStreamPriorityRange, &least, &greatest);
   if (!status.ok()) return status;

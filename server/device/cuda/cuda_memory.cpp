@@ -11,21 +11,22 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// Clients do not get all: the driver takes memory for code of modules, for what kernels print and
-// for its own lists, and later for local memory if it has not yet. Where there is none, some call
-// of somebody's fails. Nobody has measured how much it takes. Parts of a GPU have less to spare.
+// Memory that clients do not get, because the driver needs it for the code of modules, for printf
+// buffers and its own data, and later for local memory that it has not allocated yet. If it runs
+// out, arbitrary clients' calls fail. How much the driver takes was not measured. Parts of a GPU
+// have less to spare.
 std::uint64_t BytesKept(std::uint64_t free, std::uint64_t untaken_local_bytes) {
   constexpr std::uint64_t kUsual = std::uint64_t{1} << 30;
   return std::min(kUsual + untaken_local_bytes, free / 8);
 }
 
-// How much is zeroed at a time. The scheduler does not know of it and it cannot be taken off the
-// GPU, so it is what the GPU writes in 100 µs: at three quarters of its memory's bandwidth, data
-// going with both edges of the clock. 256 MiB on an H200 (4.9 TB/s), 16 MiB on an L4 (0.3 TB/s).
+// Number of bytes that are zeroed at a time. Zeroing is invisible to the scheduler and cannot be
+// preempted, so this is what the GPU writes in 100 µs: at three quarters of its memory bandwidth,
+// with two transfers per clock. 256 MiB on an H200 (4.9 TB/s), 16 MiB on an L4 (0.3 TB/s).
 std::uint64_t BytesZeroedAtATime(const CudaContext& context) {
   constexpr std::uint64_t kLeast = std::uint64_t{1} << 20;
   constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
-  // Where the driver does not tell. Slower memory is rare.
+  // Used if the driver does not report the bandwidth, which is rarely lower.
   constexpr std::uint64_t kOtherwise = std::uint64_t{16} << 20;
   const int kilohertz = context.Attribute(DeviceAttribute::kMemoryClockKilohertz, 0);
   const int bits = context.Attribute(DeviceAttribute::kMemoryBusBits, 0);
@@ -121,7 +122,7 @@ Status CudaMemory::OpenAndZero(std::span<const Piece> pieces, std::uint64_t zero
   for (auto piece = pieces.begin(); piece != pieces.end();) {
     const DeviceAddress begin = piece->address;
     DeviceAddress end = begin;
-    // The driver opens whole pieces only.
+    // The driver enables access for whole pieces only.
     do {
       end += piece->bytes;
       ++piece;
@@ -166,7 +167,8 @@ Status CudaMemory::MovePiece(DeviceAddress from, DeviceAddress to, std::uint64_t
 
 Status CudaMemory::MakeZero(DeviceAddress address, std::uint64_t bytes) {
   Status status;
-  // Each waits for the one before, so that no more than one stands before anybody's work.
+  // Each portion waits for the previous one, so that other work is queued after at most one of
+  // them.
   for (std::uint64_t at = 0; status.ok() && at < bytes; at += zero_bytes_) {
     const MutexLock lock(using_stream_);
     const std::size_t count = std::min(zero_bytes_, bytes - at);
@@ -184,11 +186,11 @@ Status CudaMemory::Write(DeviceAddress address, std::span<const std::byte> bytes
 }
 
 Status CudaMemory::Wait(Status submitted) {
-  // Also after a failure: a part of it may be under way.
+  // Also after a failure, because some of the work may be in flight.
   Status waited =
       context_->Try("waiting for device memory", context_->driver().StreamSynchronize, stream_);
   if (waited.ok()) return submitted;
-  // Nobody knows what still writes to the memory: it can neither be used nor given back.
+  // Something may still write to the memory, so it can be neither used nor freed.
   context_->GiveUp(waited);
   return context_->death();
 }
@@ -203,7 +205,7 @@ Status CudaMemory::UnmapPieces(std::span<const Piece> pieces) {
   if (pieces.empty()) return {};
   const DeviceAddress begin = pieces.front().address;
   Status status = Unmap(begin, pieces.back().address + pieces.back().bytes - begin);
-  // Memory that is still mapped stays alive after this, and goes with the range.
+  // Mapped memory remains allocated after this and is freed with the range.
   for (const Piece& piece : pieces) {
     Status released = ReleasePiece(piece.handle);
     if (status.ok()) status = std::move(released);
@@ -217,24 +219,25 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
                                                       std::uint64_t left_free_bytes,
                                                       std::shared_ptr<SwapStore> store) {
   CudaContext& context = memory->context();
-  // Memory that can be moved out may be more than the device has.
+  // Swappable memory may be larger than the device's.
   const std::uint64_t total = memory->budget()->total_bytes();
   const std::uint64_t quota = store == nullptr ? std::min(quota_bytes, total) : quota_bytes;
   const std::uint64_t step = memory->step_bytes();
   const bool has_tail = isolation == Isolation::kContain;
   const std::uint64_t tail = has_tail ? step : 0;
-  // A fence of more than 4 GiB costs each access more.
+  // A fence of more than 4 GiB makes each access slower.
   const std::uint64_t spare = isolation == Isolation::kOff ? SpareAddresses(quota) : 0;
   const std::uint64_t bytes = std::bit_ceil(
       std::max(kRangeBytesMin, RoundUp(quota, step) + tail + spare + kModuleAreaBytes));
   static_assert(ptx::kFenceMarginBytes <= kMapPageBytes && ptx::kContainTailBytes <= kMapPageBytes);
-  // Holds an aligned range with a step on both sides, wherever it lies. Addresses cost nothing.
+  // Contains an aligned range with a margin on both sides, wherever it is placed. Addresses are
+  // free.
   Block reserved{.address = 0, .bytes = 2 * bytes + 2 * step};
   Status status =
       context.Try("reserving an address range", context.driver().MemAddressReserve,
                   &reserved.address, reserved.bytes, std::size_t{0}, DeviceAddress{0}, 0ULL);
   if (status.code() == StatusCode::kOutOfMemory) {
-    // Some 128 ranges for a whole large GPU are all addresses that there are.
+    // The address space suffices for about 128 ranges with the size of a large GPU.
     return Status(status.code(), "address range rejected: a quota of " + Mebibytes(quota) +
                                      " takes " + Mebibytes(reserved.bytes) +
                                      " of addresses, and the clients of this GPU have left fewer "
@@ -261,7 +264,7 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
 }
 
 CudaRange::~CudaRange() {
-  // Also of a dead context: the store is not the driver's.
+  // Also for a dead context, because the store is independent of the driver.
   for (const auto& [step, slot] : slots_) store_->Drop(slot);
   CudaContext& context = memory_->context();
   if (context.is_dead() || !context.Bind().ok()) return;
@@ -328,7 +331,7 @@ Status CudaRange::Unmap(DeviceAddress address, std::uint64_t bytes) {
 
 Result<CudaRange::Block> CudaRange::TakeModuleBlock(std::uint64_t bytes) {
   if (bytes == 0) return Block{};
-  // First fit: a client has few modules, and freed blocks are found again.
+  // First fit: a client has few modules, and freed blocks are reused.
   DeviceAddress address = module_base();
   const std::uint64_t rounded = bytes > kModuleAreaBytes ? bytes : RoundUp(bytes, kPageBytes);
   for (const auto& [taken, taken_bytes] : module_blocks_) {
@@ -408,7 +411,7 @@ Status CudaRange::SetMapped(std::uint64_t mapped_bytes) {
     if (Status status = WriteLimit(word, mapped_bytes); !status.ok()) return status;
   }
   limits_are_right_ = true;
-  // Release: whoever sees the size may use the memory.
+  // Release: a thread that sees the size may use the memory.
   mapped_bytes_.store(mapped_bytes, std::memory_order_release);
   return {};
 }
@@ -434,7 +437,8 @@ std::uint64_t CudaRange::PieceBytes(std::uint64_t mapped, std::uint64_t missing)
 Status CudaRange::GrowTo(std::uint64_t mapped_bytes) {
   const std::uint64_t before = PiecesEnd();
   if (Status taken = account_.Take(mapped_bytes - before, "mapping"); !taken.ok()) return taken;
-  // The tail is the client's now. What strayed to it is zeroed, and a new one lies behind the end.
+  // The tail now belongs to the client: stray writes in it are zeroed, and a new tail follows the
+  // end.
   const std::uint64_t tail_bytes = tail_ ? tail_->bytes : 0;
   std::vector<Piece> added;
   for (std::uint64_t at = before + tail_bytes; at < mapped_bytes; at += added.back().bytes) {
@@ -459,14 +463,14 @@ Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
   std::size_t kept = pieces_.size();
   while (kept > 0 && pieces_[kept - 1].address - base_ >= mapped_bytes) --kept;
   if (kept == pieces_.size()) return {};
-  // First the bound, then the memory: no new work may begin on what goes back.
+  // The bound is stored before the memory is freed, so that no new work starts on it.
   const DeviceAddress end = pieces_[kept].address;
   if (Status status = SetMapped(end - base_); !status.ok()) return status;
-  // Running kernels may know the old limit, and stray to it.
+  // Running kernels may use the old limit and stray up to it.
   if (launches_.load(std::memory_order_seq_cst) > 0) return SetMapped(PiecesEnd());
   const Status dropped = DropPieces(kept);
   if (tail_ && pieces_.size() == kept) {
-    // The same memory, so that there always is some.
+    // Moves the same memory, so that some is always mapped.
     Status moved = memory_->MovePiece(tail_->address, end, tail_->bytes, tail_->handle);
     if (!moved.ok()) return moved;
     tail_->address = end;
@@ -477,7 +481,7 @@ Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
 
 Status CudaRange::DropPieces(std::size_t kept) {
   const DeviceAddress begin = pieces_[kept].address;
-  // Nothing has been given back if this fails, so that the next shrink tries again.
+  // Nothing was freed if this fails, so the next shrink tries again.
   Status status = memory_->Unmap(begin, base_ + PiecesEnd() - begin);
   if (!status.ok()) return status;
   while (pieces_.size() > kept) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory by virtual memory management: one aligned range per client.
+// Device memory based on CUDA's virtual memory management: one aligned range per client.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_CUDA_MEMORY_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_MEMORY_H_
@@ -27,13 +27,13 @@
 
 namespace gpushared::device::cuda {
 
-// What all ranges of a GPU share: the budget, and the stream on which memory is zeroed.
+// State shared by all ranges of a GPU: the budget, and the stream on which memory is zeroed.
 //
 // Thread-safe; not for the device thread, because zeroing waits.
 class CudaMemory {
  public:
-  // The context is current on the calling thread. `budget_bytes` 0: what is free now,
-  // less what the driver may still need.
+  // The context must be current on the calling thread. `budget_bytes` 0: the free memory, less what
+  // the driver may still need.
   static Result<std::shared_ptr<CudaMemory>> Create(std::shared_ptr<CudaContext> context,
                                                     std::uint64_t budget_bytes);
   CudaMemory(const CudaMemory&) = delete;
@@ -44,42 +44,42 @@ class CudaMemory {
   const std::shared_ptr<MemoryBudget>& budget() const { return budget_; }
   std::uint64_t step_bytes() const { return step_bytes_; }
 
-  // Physical memory that can only be mapped, unmapped and given back whole.
+  // Physical memory that can only be mapped, unmapped and freed as a whole.
   struct Piece {
     DeviceAddress address = 0;
     std::uint64_t bytes = 0;
     MemoryHandle handle = 0;
   };
-  // Takes memory for pieces whose addresses follow each other, maps it for reading and writing, and
-  // zeroes it together with the `zeroed_before` bytes ahead, which are mapped already. After a
-  // failure nothing is left of the pieces. Access is given, and the zeroing waited for, once for
-  // each portion that is zeroed: not for each piece, because both calls may wait for running work,
-  // and not for all at once, so that what others left is not within reach of the client's running
-  // fenced kernels for longer than its portion takes.
+  // Allocates memory for contiguous pieces, maps it for reading and writing, and zeroes it together
+  // with the `zeroed_before` bytes before them, which are mapped already. A failure leaves nothing
+  // of the pieces. Access is enabled, and zeroing awaited, once for each zeroed portion: not for
+  // each piece, because both calls may wait for running work, and not for all pieces at once,
+  // because the client's running fenced kernels could then read old data of others for longer than
+  // one portion takes.
   Status MapPieces(std::span<Piece> pieces, std::uint64_t zeroed_before = 0);
-  // Pieces whose addresses follow each other.
+  // The addresses of the pieces are contiguous.
   Status UnmapPieces(std::span<const Piece> pieces);
-  // The parts of MapPieces, without the zeroing.
+  // Steps of MapPieces without zeroing.
   Result<MemoryHandle> TakePiece(std::uint64_t bytes);
   Status Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
-  // One call for all that is mapped there, which must be whole mappings: cuda.h forbids a part of
-  // one, and the multi-allocation samples of NVIDIA unmap several at once. The memory stays alive
-  // while it is mapped.
+  // Unmaps everything in the range with one call. It must consist of whole mappings, because cuda.h
+  // forbids parts, while NVIDIA's multi-allocation samples unmap several at once. The memory
+  // remains allocated while it is mapped.
   Status Unmap(DeviceAddress address, std::uint64_t bytes);
   Status ReleasePiece(MemoryHandle handle);
-  // The memory of a piece, with what is in it, to another address; nothing uses it meanwhile. A
-  // failure, which nothing but a broken driver has, is the end of the context: it might leave the
-  // piece nowhere.
+  // Moves the memory of a piece with its contents to another address; it must not be in use. A
+  // failure can only be caused by a broken driver and ends the context, because the piece may not
+  // be mapped anywhere.
   Status MovePiece(DeviceAddress from, DeviceAddress to, std::uint64_t bytes, MemoryHandle handle);
-  // These two have been done when they return.
+  // Both calls are synchronous.
   Status MakeZero(DeviceAddress address, std::uint64_t bytes);
   Status Write(DeviceAddress address, std::span<const std::byte> bytes);
 
-  // Whether steps can be moved to a store, which has slots of kMapPageBytes.
+  // Whether memory can be swapped to a store, whose slots have kMapPageBytes.
   bool can_move() const { return step_bytes_ == kMapPageBytes; }
-  // A mapped step, copied to a store.
+  // Copies a mapped page to a store.
   Result<SwapStore::Slot> CopyOut(DeviceAddress from, SwapStore& store);
-  // Back to a mapped step. The slot stays.
+  // Copies back to a mapped page. The slot remains in use.
   Status CopyIn(const SwapStore& store, SwapStore::Slot slot, DeviceAddress to);
 
  private:
@@ -90,58 +90,59 @@ class CudaMemory {
         zero_bytes_(zero_bytes),
         budget_(std::make_shared<MemoryBudget>(budget_bytes)) {}
   AllocationProperties Properties() const;
-  // Takes memory for the piece and maps it. It cannot be accessed yet.
+  // Allocates memory for the piece and maps it without access.
   Status BackPiece(Piece& piece);
   Status MapOnly(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
-  // Lets the GPU access whole mappings.
+  // Enables access of the GPU to whole mappings.
   Status Open(DeviceAddress address, std::uint64_t bytes);
   Status OpenAndZero(std::span<const Piece> pieces, std::uint64_t zeroed_before);
-  // Waits for what `submitted` says was submitted to stream_.
+  // Waits for work on stream_, if `submitted` says that it was submitted.
   Status Wait(Status submitted) GPUSHARED_REQUIRES(using_stream_);
 
   const std::shared_ptr<CudaContext> context_;
   const std::uint64_t step_bytes_;
-  const std::uint64_t zero_bytes_;  // At a time.
+  const std::uint64_t zero_bytes_;  // Zeroed at a time.
   const std::shared_ptr<MemoryBudget> budget_;
   Mutex using_stream_;
   Stream stream_ GPUSHARED_GUARDED_BY(using_stream_) = nullptr;
-  // One step of pinned memory, taken with the first move. Nobody else's copies go through it.
+  // Allocates a page of pinned memory at the first swap. It is used for no other copies.
   Status TakeStaging() GPUSHARED_REQUIRES(using_staging_);
-  Mutex using_staging_;  // Before using_stream_.
+  Mutex using_staging_;  // Acquired before using_stream_.
   std::byte* staging_ GPUSHARED_GUARDED_BY(using_staging_) = nullptr;
 };
 
-// A power of two of device addresses, aligned to its size. Memory is mapped from the bottom, and at
-// the top for the variables of fenced modules. On both sides lies a margin that belongs to nobody,
-// as wide as fenced kernels may stray (ptx::kFenceMarginBytes).
+// A naturally aligned power of two of device addresses. Memory is mapped from the bottom, and at
+// the top for the variables of fenced modules. On both sides there is an unmapped margin, as wide
+// as fenced kernels may stray (ptx::kFenceMarginBytes).
 //
-// Memory comes in pieces that can only be given back whole. A piece is at most 1/16 of the memory
-// mapped below it. So a large client has a few hundred pieces, and a shrink keeps at most that part
-// too many. Up to 64 MiB all pieces are one step.
+// Memory comes in pieces that can only be freed as a whole. A piece is at most 1/16 of the memory
+// mapped below it, so a large client has a few hundred pieces and a shrink keeps at most that
+// fraction more than requested. Up to 64 MiB, every piece is one page.
 //
-// Contained kernels may stray behind the mapped memory (ptx::kContainTailBytes), and must find
-// memory there. A range for them has a tail, one step that belongs to nobody, on top of quota and
-// budget. It moves with the end of the mapped memory. A former tail is zeroed before it is the
-// client's. The words from which kernels know the end (ptx::ContainControl::limit) are kept up to
-// date. Each kernel looks once, as it begins, so nothing is given back while one runs.
+// Contained kernels may stray past the end of the mapped memory (ptx::kContainTailBytes) and must
+// find memory there. Therefore a range for them has a tail, a page in addition to quota and budget
+// that follows the end of the mapped memory. A former tail is zeroed before the client may use it.
+// The words that tell kernels the end (ptx::ContainControl::limit) are kept current. Because
+// kernels read them only once, when they start, no memory is freed while one runs.
 //
-// Chunks are mapped between the two parts. A range for contained kernels has none: its kernels know
-// one end of what they may reach.
+// Chunks are mapped between the two parts. A range for contained kernels has none, because its
+// kernels know a single end of their memory.
 //
-// Where it has a store, steps can be moved there and back. So all pieces are one step, and there
-// are no chunks. A launch may run while steps of its client are away that are not in its reach, and
-// nothing keeps it from touching them. An address without memory would end the context for all
-// clients. So one step of the client's own, the stand-in, is mapped in the place of each of them.
-// It is the memory of the first that went, until none is away: on top of the budget, as the tail.
-// So it cannot be missing. Nothing of the client may run while a step changes places with it, since
-// between two calls of the driver there is no memory.
+// If the range has a store, pages can be swapped there and back. For this all pieces are one page,
+// and there are no chunks. A launch may run while pages of its client outside of its access set are
+// swapped out, and it is not prevented from accessing them; an address without memory would end the
+// context for all clients. Therefore one page of the client's own memory, the stand-in, is mapped
+// in the place of each of them. It is the memory of the first page that was swapped out, is kept
+// until none is, and is not part of the budget, like the tail, so it is always available. No work
+// of the client may run while a page is exchanged with the stand-in, because between the two driver
+// calls no memory is mapped.
 //
-// Memory is zeroed when it is mapped, not when it is released. A chunk is when it is mapped first.
-// That covers what other processes and dead workers left, and nothing can come between. Nobody
-// reaches unmapped memory until then.
+// Memory is zeroed when it is mapped (a chunk when it is first mapped), not when it is freed. This
+// covers data of other processes and dead workers as well, without a window in between, because
+// unmapped memory is inaccessible.
 //
-// Any thread may call mapped(). RecordLaunch and RecordEnd are the device thread's. One thread at a
-// time, not the device thread, may call the rest.
+// Any thread may call mapped(). RecordLaunch and RecordEnd are called by the device thread. The
+// other calls are made by one thread at a time, which is not the device thread.
 class CudaRange {
  public:
   static Result<std::unique_ptr<CudaRange>> Reserve(std::shared_ptr<CudaMemory> memory,
@@ -153,31 +154,31 @@ class CudaRange {
   CudaRange& operator=(const CudaRange&) = delete;
   ~CudaRange();
 
-  // As Space::Resize.
+  // See Space::Resize.
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes);
   MappedRange mapped() const {
     return {.base = base_,
             .range_bytes = bytes_,
             .mapped_bytes = mapped_bytes_.load(std::memory_order_acquire)};
   }
-  // These as Space has them.
+  // See Space.
   Status SwapPageOut(std::uint64_t offset);
   Status SwapPageIn(std::uint64_t offset);
   std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const {
     return away_.BytesIn(mapped(), address, bytes);
   }
   SpaceUse use() const;
-  // Whether all that a work may touch is on the device. Any thread.
+  // Whether the access set of a command is resident. Any thread.
   bool IsThere(const Reach& reach) const { return away_.IsThere(mapped(), reach); }
-  // A part of the module area, in pages. Its memory is mapped in steps that a client's modules
-  // share, and counts against the quota in those.
+  // Part of the module area, in pages of kPageBytes. Its memory is mapped in larger pages that the
+  // client's modules share and that count against the quota.
   struct Block {
     DeviceAddress address = 0;
     std::uint64_t bytes = 0;
   };
   Result<Block> TakeModuleBlock(std::uint64_t bytes);
   void ReturnModuleBlock(const Block& block);
-  // The calls of chunks do what Space says.
+  // See Space.
   MemoryPiece mapping_area() const;
   struct ChunkMemory {
     MemoryHandle handle = 0;
@@ -192,17 +193,17 @@ class CudaRange {
   Status Write(DeviceAddress address, std::span<const std::byte> bytes) {
     return memory_->Write(address, bytes);
   }
-  // A word that holds the end of what is mapped, an address, from now on until it is forgotten.
+  // Keeps the word updated with the address of the end of the mapped memory until it is forgotten.
   Status KeepLimit(DeviceAddress word);
   void ForgetLimit(DeviceAddress word) { std::erase(limits_, word); }
-  // Around each launch of kernels that know the limit. In one order with what ShrinkTo does: it
-  // sees the launch, or the launch begins after the new limit has been written.
+  // Called around each launch of kernels that know the limit. Sequentially consistent with
+  // ShrinkTo: either that sees the launch, or the launch starts after the new limit was written.
   void RecordLaunch() { launches_.fetch_add(1, std::memory_order_seq_cst); }
   void RecordEnd() { launches_.fetch_sub(1, std::memory_order_seq_cst); }
-  // Memory that the driver takes for a module's variables, outside of the range.
+  // Memory outside of the range that the driver allocates for a module's variables.
   Status TakeForModule(std::uint64_t bytes) { return account_.Take(bytes, "module"); }
   void ReturnFromModule(std::uint64_t bytes) { account_.Return(bytes); }
-  // Memory of modules that copies and fills may touch, in the range and outside.
+  // Memory of modules that copies and fills may access, inside and outside of the range.
   void AddVariables(std::span<const MemoryPiece> pieces) {
     for (const MemoryPiece& piece : pieces) variables_.Add(piece);
   }
@@ -216,10 +217,10 @@ class CudaRange {
 
  private:
   using Piece = CudaMemory::Piece;
-  // A step of the module area that is mapped.
+  // A mapped page of the module area.
   struct Step {
     Piece piece;
-    std::uint32_t blocks = 0;  // Module blocks that touch it.
+    std::uint32_t blocks = 0;  // Module blocks that overlap it.
   };
   CudaRange(std::shared_ptr<CudaMemory> memory, const Block& reserved, DeviceAddress base,
             std::uint64_t bytes, std::uint64_t quota_bytes, std::uint64_t left_free_bytes,
@@ -235,49 +236,50 @@ class CudaRange {
   DeviceAddress module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
   Status EnterStep(DeviceAddress step);
   void LeaveStep(DeviceAddress step);
-  // Bytes from the base to the end of the pieces; more than is mapped for the client only when a
-  // change has failed half way.
+  // Bytes from the base to the end of the pieces. Larger than the client's mapped part only after a
+  // change has failed halfway.
   std::uint64_t PiecesEnd() const {
     return pieces_.empty() ? 0 : pieces_.back().address + pieces_.back().bytes - base_;
   }
   Status GrowTo(std::uint64_t mapped_bytes);
   Status ShrinkTo(std::uint64_t mapped_bytes);
-  // Sets the memory that the client's copies and kernels may reach.
+  // Sets the size of the memory that the client's copies and kernels may access.
   Status SetMapped(std::uint64_t mapped_bytes);
   Status WriteLimit(DeviceAddress word, std::uint64_t mapped_bytes);
   std::uint64_t PieceBytes(std::uint64_t mapped, std::uint64_t missing) const;
-  // Gives back all pieces behind the first `kept`, whose memory is here or in the store.
+  // Frees all pieces after the first `kept`, whether they are resident or swapped out.
   Status DropPieces(std::size_t kept);
-  // The stand-in takes the place of a piece that has been copied out, or is made of its memory.
+  // Maps the stand-in in the place of a piece that has been copied out, or makes it from that
+  // piece's memory.
   Status PutStandIn(Piece& piece);
-  // Maps other memory in the place of a piece. After a failure it has the former again.
+  // Maps other memory in the place of a piece. After a failure the former memory is mapped again.
   Status Exchange(const Piece& piece, MemoryHandle former, MemoryHandle other);
-  // The stand-in leaves a piece's place, and comes back after a failure.
+  // Replaces the stand-in in a piece's place. After a failure the stand-in is mapped again.
   Status FillPiece(Piece& piece, MemoryHandle handle, SwapStore::Slot slot);
-  // Once its slot is empty. The last one takes the stand-in along.
+  // Called once the page's slot is empty. The last call frees the stand-in.
   Status ForgetSlot(std::uint32_t step);
 
   const std::shared_ptr<CudaMemory> memory_;
-  const std::shared_ptr<SwapStore> store_;  // Null: memory stays.
-  const Block reserved_;                    // The range and what is on both sides of it.
+  const std::shared_ptr<SwapStore> store_;  // If null, memory cannot be swapped.
+  const Block reserved_;                    // The range and its margins.
   const std::uint64_t quota_bytes_;
   const DeviceAddress base_;
   const std::uint64_t bytes_;
   MemoryAccount account_;
-  std::vector<Piece> pieces_;  // By address, without gaps from base_.
-  // Of the pieces that are moved out, by their number. Those have no handle.
+  std::vector<Piece> pieces_;  // Sorted by address, contiguous from base_.
+  // Slots of the swapped-out pieces, by piece number. These pieces have no handle.
   std::map<std::uint32_t, SwapStore::Slot> slots_;
-  NonResidentPages away_;                 // These, for any thread.
-  std::optional<MemoryHandle> stand_in_;  // Mapped in the place of each of them.
-  std::optional<Piece> tail_;             // Behind the pieces.
+  NonResidentPages away_;                 // The same pieces, readable by any thread.
+  std::optional<MemoryHandle> stand_in_;  // Mapped in the place of each swapped-out piece.
+  std::optional<Piece> tail_;             // After the pieces.
   std::vector<DeviceAddress> limits_;
-  bool limits_are_right_ = true;  // False when a change has failed half way.
+  bool limits_are_right_ = true;  // False after a change has failed halfway.
   std::map<DeviceAddress, std::uint64_t> module_blocks_;  // Bytes, by address.
   std::map<DeviceAddress, Step> module_steps_;            // By address.
   std::map<DeviceAddress, std::uint64_t> mappings_;       // Bytes of mapped chunks, by address.
   MemoryPieces variables_;                                // And mapped chunks.
   std::atomic<std::uint64_t> mapped_bytes_{0};
-  std::atomic<std::uint64_t> launches_{0};  // Running launches, which know the limit.
+  std::atomic<std::uint64_t> launches_{0};  // Running launches that know the limit.
 };
 
 }  // namespace gpushared::device::cuda

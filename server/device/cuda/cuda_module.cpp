@@ -20,10 +20,10 @@ namespace gpushared::device::cuda {
 namespace {
 
 constexpr std::size_t kCompilerLogBytes = 8192;
-// Longer than any kernel can have parameters; ends the search for their number.
+// Ends the search for the number of parameters; no kernel can have more.
 constexpr std::size_t kParametersMax = 4096;
 
-// The text of a compiler's log, without its trailing newline.
+// Returns the text of a compiler's log without its trailing newline.
 std::string LogText(const std::array<char, kCompilerLogBytes>& log) {
   std::string text(log.data(), strnlen(log.data(), log.size()));
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
@@ -66,7 +66,7 @@ CudaModule::~CudaModule() {
   }
   if (loaders_ != nullptr) loaders_->Forget(this);
   if (graphs_ != nullptr && !context_.is_dead() && context_.Bind().ok()) graphs_->Forget(*this);
-  // Behind these: they may wait for threads that wait for a moment.
+  // After these, because their destructors may wait for threads that wait for a quiet moment.
   const QuietMoment moment(context_.quiet(), Urgency::kAwaited);
   range_->RemoveVariables(variable_memory_);
   for (const cuda::Module module : {module_, preemptible_module_}) {
@@ -108,7 +108,7 @@ Status CudaModule::Contain(const CudaPrepared& prepared, std::shared_ptr<Contain
   return status.ok() ? range_->KeepLimit(contained_->control()) : status;
 }
 
-// ---- claimed forms
+// ---- preemptible forms
 
 Status CudaModule::FindClaims(const CudaPrepared& prepared) {
   if (maker_ == nullptr) return {};
@@ -169,7 +169,7 @@ Status CudaModule::TakeClaims(const PreemptibleText& claims, cuda::Module module
   }
   for (const PreemptibleText::Form& form : claims.forms) {
     const auto kernel = std::ranges::find(kernels_, form.kernel, &KernelInfo::name);
-    // A launch fills in what the kernel has, and the words of the claim behind that.
+    // A launch fills in the kernel's own parameters, followed by the words of the claim.
     if (kernel == kernels_.end() || !kernel->unsupported.empty() ||
         form.parameter_offset < kernel->parameter_bytes ||
         form.parameter_offset > kParameterBytesMax) {
@@ -191,7 +191,7 @@ Status CudaModule::TakeClaims(const PreemptibleText& claims, cuda::Module module
   return {};
 }
 
-// One without a function runs as it was written.
+// A kernel without a preemptible function runs in its original form.
 Result<PreemptibleKernel> CudaModule::TakeClaim(const PreemptibleText::Form& form,
                                                 cuda::Module module) {
   PreemptibleKernel taken{.parameter_offset = form.parameter_offset};
@@ -200,7 +200,7 @@ Result<PreemptibleKernel> CudaModule::TakeClaim(const PreemptibleText::Form& for
   return FinishClaim(taken);
 }
 
-// Loads it, and asks what it may be launched with.
+// Loads the form and reads its launch limits.
 Result<PreemptibleKernel> CudaModule::FinishClaim(PreemptibleKernel claim) {
   const Function function = std::exchange(claim.function, nullptr);
   const Result<Limits> limits = FindLimits(function);
@@ -216,7 +216,8 @@ Result<PreemptibleKernel> CudaModule::FinishClaim(PreemptibleKernel claim) {
 
 // ---- the driver's module
 
-// Of a fenced module: what the driver cannot write, since only we know where it lies.
+// For a fenced module: contents that the driver cannot write, because it does not place the
+// variables.
 Status CudaModule::WriteVariables(const CudaPrepared& prepared) {
   if (!prepared.is_fenced()) return {};
   Status status = range_->Write(variables_.address, prepared.InitialBytes(variables_.address));
@@ -251,7 +252,7 @@ Status CudaModule::LoadImage(const CudaPrepared& prepared) {
   const Driver& driver = context_.driver();
   std::array<char, kCompilerLogBytes> log{};
   std::array names = {JitOption::kErrorLogBuffer, JitOption::kErrorLogBytes};
-  // Numbers are handed over in the pointers themselves.
+  // The driver expects numbers inside the pointers.
   std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(log.size())};
   cuda::Module module = nullptr;
   const Code code =
@@ -262,7 +263,7 @@ Status CudaModule::LoadImage(const CudaPrepared& prepared) {
     return {};
   }
   Status why = context_.Explain("loading the module", driver.ModuleLoadDataEx.name(), code);
-  // Our own words have line and column.
+  // The error from parsing the PTX includes line and column.
   if (code == Code::kInvalidPtx && !prepared.has_ptx()) why = prepared.why_no_ptx();
   return {why.code(), "module rejected: " + why.message() + LogText(log)};
 }
@@ -272,7 +273,7 @@ Status CudaModule::NamesFromDriver(std::vector<std::string>& names) {
   unsigned count = 0;
   Status status = context_.Try("counting kernels", driver.ModuleGetFunctionCount, &count, module_);
   if (!status.ok()) return status;
-  // There is no place to put none, and a driver may reject to be given none.
+  // An empty array has no address, and a driver may reject a null pointer.
   if (count == 0) return {};
   functions_.resize(count);
   status = context_.Try("listing kernels", driver.ModuleEnumerateFunctions, functions_.data(),
@@ -285,7 +286,7 @@ Status CudaModule::NamesFromDriver(std::vector<std::string>& names) {
   return status;
 }
 
-// Null where a pass rejected the kernel.
+// The name is empty if a pass rejected the kernel.
 Status CudaModule::NamesFromText(const CudaPrepared& prepared, std::vector<std::string>& names) {
   for (const KernelInfo& kernel : prepared.kernel_infos()) {
     names.push_back(kernel.name);
@@ -297,7 +298,7 @@ Status CudaModule::NamesFromText(const CudaPrepared& prepared, std::vector<std::
 }
 
 Status CudaModule::FindKernels(const CudaPrepared& prepared) {
-  // Without its text nobody knows what a kernel that is not loaded may be launched with.
+  // Without the text, the launch limits of a kernel that is not loaded are unknown.
   if (loaders_ != nullptr && prepared.has_ptx() &&
       prepared.kernel_infos().size() > kLoadedAtOnceMax) {
     return FindLateKernels(prepared);
@@ -305,7 +306,7 @@ Status CudaModule::FindKernels(const CudaPrepared& prepared) {
   const Driver& driver = context_.driver();
   std::vector<std::string> names;
   Status found;
-  // Functions that passes have added are not the client's, but the driver tells of them, too.
+  // Functions that were added by passes are not the client's, although the driver lists them.
   const bool has_added = prepared.is_fenced() || prepared.has_claims();
   const bool driver_tells = driver.Has(Feature::kFunctionNames);
   if (has_added || (!driver_tells && prepared.has_ptx())) {
@@ -339,7 +340,7 @@ Status CudaModule::FindKernels(const CudaPrepared& prepared) {
   return {};
 }
 
-// Machine code without text has names only the driver knows, and it does not list them.
+// Variables of machine code without text are unknown, because the driver does not list names.
 Status CudaModule::FindVariables(const CudaPrepared& prepared) {
   const Driver& driver = context_.driver();
   variable_infos_.assign(prepared.variable_infos().begin(), prepared.variable_infos().end());
@@ -347,7 +348,7 @@ Status CudaModule::FindVariables(const CudaPrepared& prepared) {
     variable_memory_.push_back(
         {.base = variables_.address, .bytes = prepared.range_variable_bytes()});
   }
-  // The driver places some; we know no more than that padding is small.
+  // Upper bound for the padding between variables that the driver places.
   constexpr std::uint64_t kPaddingBytesMax = 15;
   std::vector<VariableInfo> outside;
   Status status;
@@ -360,7 +361,7 @@ Status CudaModule::FindVariables(const CudaPrepared& prepared) {
     std::size_t bytes = 0;
     const Code code =
         context_.Call(driver.ModuleGetGlobal, &address, &bytes, module_, variable.name.c_str());
-    // A variable that nothing uses may be gone.
+    // The compiler may remove unused variables.
     if (code == Code::kNotFound) return true;
     if (code != Code::kSuccess && status.ok()) {
       status = context_.Explain("finding a variable", driver.ModuleGetGlobal.name(), code);
@@ -433,7 +434,7 @@ Result<CudaModule::Limits> CudaModule::FindLimits(Function function) {
                 .binary_version = static_cast<std::uint32_t>(found[6])};
 }
 
-// Returns how much dynamic shared memory a launch may then ask for.
+// Returns the maximum dynamic shared memory of a launch.
 Result<std::uint32_t> CudaModule::OptIntoSharedMemory(Function function,
                                                       std::uint32_t static_bytes) {
   const int limit = context_.Attribute(DeviceAttribute::kSharedBytesPerBlockOptIn, 0);
@@ -461,7 +462,7 @@ Status CudaModule::FindParameters(const CudaPrepared& prepared, Function functio
           context_.Call(driver.FuncLoad, function) == Code::kSuccess) {
         code = context_.Call(driver.FuncGetParamInfo, function, i, &offset, &bytes);
       }
-      if (code == Code::kInvalidValue) break;  // There is none of this number.
+      if (code == Code::kInvalidValue) break;  // No such parameter.
       if (code != Code::kSuccess) {
         return context_.Explain("asking for its parameters", driver.FuncGetParamInfo.name(), code);
       }

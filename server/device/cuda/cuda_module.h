@@ -26,48 +26,52 @@
 
 namespace gpushared::device::cuda {
 
-// Whoever keeps something that was made of a module's kernels, or of a client's.
+// Owner of objects that were made from kernels of a module or of a client.
 class KernelManager {
  public:
   virtual ~KernelManager() = default;
-  // Before the module is unloaded, when no work uses it. The context is current on this thread.
+  // Called before the module is unloaded, when no work uses it. The context is current on this
+  // thread.
   virtual void Forget(const device::Module& module) = 0;
-  // Before a client's space goes, behind its modules.
+  // Called before a client's space is destroyed, after its modules.
   virtual void Forget(const Space& space) = 0;
 };
 
-// How modules of a client are loaded.
+// How a client's modules are loaded.
 struct ModuleLoading {
   Isolation isolation = Isolation::kOff;
-  // Makes claimed forms, and compiles what is isolated. Null: there are none, and the driver does.
+  // Makes preemptible forms and compiles isolated modules. If null, there are no such forms, and
+  // the driver compiles.
   std::shared_ptr<CodeMaker> maker;
-  bool driver_may_compile = true;  // What is isolated; else such a module is rejected.
-  // For what is contained.
+  // For isolated modules; if false, these are rejected without a compiler.
+  bool driver_may_compile = true;
+  // For contained modules.
   std::shared_ptr<ContainWords> words;
-  // Graphs of its kernels; null: there are none.
+  // Graphs of the module's kernels; null if not supported.
   std::shared_ptr<KernelManager> graphs;
-  // Null: all kernels are loaded with their module, since the driver cannot do otherwise.
+  // If null, all kernels are loaded with their module, because the driver cannot load them
+  // separately.
   std::shared_ptr<KernelLoaders> loaders;
 };
 
 // A client's instance of a module. The driver places its variables outside of the client's range;
-// those of a fenced module lie at the top of it. Variables that its PTX declares count against the
-// quota.
+// those of a fenced module are at the top of the range. Variables declared in the PTX count against
+// the quota.
 //
-// Claimed forms of its kernels (server/ptx/passes/claim.h) come later, when they have been
-// compiled, as a second module of the driver. Two modules would have two instances of a variable.
-// In that case they come only with the module itself, if their code is kept from an earlier load.
+// The preemptible forms of its kernels (server/ptx/passes/claim.h) are added when they have been
+// compiled, as a second module of the driver. Because two modules would have two instances of a
+// variable, the forms of a module with such variables are loaded only together with the module, if
+// their code is cached from an earlier load.
 //
-// Of a module with many kernels the driver gets the code of those only that are launched, claimed
-// forms included: most clients use few kernels of a library.
+// The code of a module with many kernels, including preemptible forms, is loaded when it is
+// launched, because most clients use few kernels of a library.
 //
-// Thread-safe; immutable, except for the kernels and claimed forms that come. Destroyed off the
-// device thread, when no work uses it, since unloading may wait.
+// Thread-safe; immutable, except for kernels and preemptible forms that are added. Destroyed off
+// the device thread, when no work uses it, because unloading may wait.
 class CudaModule : public device::Module {
  public:
-  // Gives it to the driver. What the driver has to compile is compiled here and now, so that no
-  // launch does it. Not on the device thread. Machine code is taken as it is: the driver's checks
-  // of it are all there are.
+  // Loads the module into the driver. If the driver has to compile, it does so now, so that no
+  // launch waits for it. Not on the device thread. Machine code is only checked by the driver.
   static Result<std::shared_ptr<const device::Module>> Place(const CudaPrepared& prepared,
                                                              CudaContext& context,
                                                              std::shared_ptr<CudaRange> range,
@@ -79,19 +83,19 @@ class CudaModule : public device::Module {
   std::span<const KernelInfo> kernels() const override { return kernels_; }
   std::span<const VariableInfo> variables() const override { return variable_infos_; }
   std::span<const MemoryPiece> variable_memory() const override { return variable_memory_; }
-  // The driver's handle of a supported kernel.
+  // Driver's handle of a supported kernel.
   Function function(std::uint32_t kernel) const { return functions_[kernel]; }
-  // More are not loaded before they are launched.
+  // Modules with more kernels are loaded lazily.
   static constexpr std::size_t kLoadedAtOnceMax = 16;
-  // Whether the driver has the kernel's code, so that its launch waits for nothing inside of the
-  // driver. Otherwise it is loaded from now on. An error: it cannot be. The device thread's, as the
-  // next.
+  // Whether the kernel's code is loaded, so that its launch does not block in the driver. Otherwise
+  // starts loading it. Returns an error if it cannot be loaded. Device thread only, like the next
+  // call.
   Result<bool> IsReady(std::uint32_t kernel, bool is_urgent) const {
     return late_ == nullptr ? Result<bool>(true) : IsLateReady(kernel, is_urgent);
   }
-  // Null unless its kernels are contained. The device thread's.
+  // Null unless the kernels are contained. Device thread only.
   ContainedLaunches* contained() const { return contained_.get(); }
-  // Null where there is none, or none yet. Stays what it is.
+  // Null if the form does not exist (yet). The result does not change once it is set.
   const PreemptibleKernel* claimed(std::uint32_t kernel) const {
     // Acquire, pairs with the release in TakeClaims: the forms have been loaded.
     const auto* const all = claimed_.load(std::memory_order_acquire);
@@ -101,21 +105,22 @@ class CudaModule : public device::Module {
   }
 
  private:
-  // Code that is loaded when it is first wanted.
+  // Code that is loaded on first use.
   struct Late {
     enum class State : std::uint8_t { kUnloaded, kWanted, kLoaded, kFailed };
     std::atomic<State> state = State::kUnloaded;
-    Status why;  // It failed.
+    Status why;  // Reason for a failure.
   };
   using Lates = std::unique_ptr<Late[]>;
   using Functions = std::map<std::string, Function, std::less<>>;
 
-  // What the module and its claimed forms' compilation have in common: either may end first.
+  // Shared by the module and the compilation of its preemptible forms, because either may end
+  // first.
   struct Target {
     explicit Target(CudaModule* whose) : module(whose) {}
 
     Mutex mutex;
-    CudaModule* module GPUSHARED_GUARDED_BY(mutex);  // Null when it is gone.
+    CudaModule* module GPUSHARED_GUARDED_BY(mutex);  // Null after the module was destroyed.
   };
   CudaModule(CudaContext& context, std::shared_ptr<CudaRange> range, const CudaPrepared& prepared,
              const ModuleLoading& loading)
@@ -143,17 +148,17 @@ class CudaModule : public device::Module {
   Status NamesFromText(const CudaPrepared& prepared, std::vector<std::string>& names);
   Status NamesFromDriver(std::vector<std::string>& names);
   Status Describe(const CudaPrepared& prepared, Function function, KernelInfo& info);
-  // Takes over what the text touches, if the text is what runs.
+  // Copies the access sets found in the text if the executed code is made from the text.
   static void TakeReach(const CudaPrepared& prepared, const KernelInfo& told, KernelInfo& info);
   struct Limits {
     std::uint32_t threads_per_block = 0;
     std::uint32_t static_shared_bytes = 0;
     std::uint64_t local_bytes = 0;  // Per thread.
-    // KernelInfo has the same.
+    // Same meaning as in KernelInfo.
     std::uint32_t constant_bytes = 0, registers = 0, ptx_version = 0, binary_version = 0;
   };
   Result<Limits> FindLimits(Function function);
-  // These do not load the kernels.
+  // Does not load the kernels.
   Result<Functions> ListFunctions(cuda::Module module);
   Status FindLateKernels(const CudaPrepared& prepared);
   Status DescribeLate(const CudaPrepared& prepared, Function function, KernelInfo& info);
@@ -165,30 +170,32 @@ class CudaModule : public device::Module {
   Status FindParameters(const CudaPrepared& prepared, Function function, KernelInfo& info);
   Result<std::uint32_t> OptIntoSharedMemory(Function function, std::uint32_t static_bytes);
 
-  CudaContext& context_;  // Outlived by it: the range keeps the context alive.
+  CudaContext& context_;  // Outlives the module, because the range keeps it alive.
   const std::shared_ptr<CudaRange> range_;
-  const std::string fence_constant_;  // Its name; empty: there is no fence.
+  const std::string fence_constant_;  // Name of the variable; empty without a fence.
   const std::shared_ptr<CodeMaker> maker_;
-  const std::shared_ptr<KernelManager> graphs_;  // Null: there are no graphs of its kernels.
+  const std::shared_ptr<KernelManager> graphs_;  // Null if graphs are not supported.
   const std::shared_ptr<KernelLoaders> loaders_;
-  Lates late_;                        // By kernel. Null: all are loaded.
-  Lates late_claims_;                 // The same of claimed forms; set before claimed_ is.
-  std::uint64_t variable_bytes_ = 0;  // Taken from the quota, outside of the range.
-  CudaRange::Block variables_;        // In the range.
+  Lates late_;                        // By kernel. If null, all are loaded.
+  Lates late_claims_;                 // For preemptible forms; set before claimed_.
+  std::uint64_t variable_bytes_ = 0;  // Counted against the quota, outside of the range.
+  CudaRange::Block variables_;        // Inside the range.
   std::unique_ptr<ContainedLaunches> contained_;
   cuda::Module module_ = nullptr;
   std::vector<KernelInfo> kernels_;
   std::vector<VariableInfo> variable_infos_;
   std::vector<MemoryPiece> variable_memory_;
-  std::vector<Function> functions_;  // By kernel; null where a pass rejected it.
+  std::vector<Function> functions_;  // By kernel; null if a pass rejected the kernel.
 
-  std::shared_ptr<Target> target_;             // Null when nothing is compiled for it.
-  cuda::Module preemptible_module_ = nullptr;  // Where it is not module_. As the next, set before
-  std::vector<PreemptibleKernel> preemptible_kernels_;  // claimed_ is, by kernel.
+  std::shared_ptr<Target> target_;  // Null if nothing is compiled for the module.
+  // Both are set before claimed_. The module is null if the forms are part of module_; the kernels
+  // are indexed like functions_.
+  cuda::Module preemptible_module_ = nullptr;
+  std::vector<PreemptibleKernel> preemptible_kernels_;
   std::atomic<const std::vector<PreemptibleKernel>*> claimed_ = nullptr;
 };
 
-// A client's memory and modules on a GPU.
+// Memory and modules of a client on a GPU.
 class CudaSpace : public Space {
  public:
   CudaSpace(std::shared_ptr<CudaContext> context, std::unique_ptr<CudaRange> range,
@@ -229,7 +236,7 @@ class CudaSpace : public Space {
   const MemoryPieces& variables() const { return range_->variables(); }
 
  private:
-  // The calling thread may call the driver.
+  // Prepares the calling thread for driver calls.
   Status Enter() const;
 
   const std::shared_ptr<CudaContext> context_;

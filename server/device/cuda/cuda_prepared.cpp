@@ -25,7 +25,7 @@ constexpr std::uint32_t kFatbinMagic = 0xba55ed50;
 constexpr std::size_t kFatbinHeaderBytes = 16;
 constexpr std::array kElfMagic = {std::byte{0x7f}, std::byte{'E'}, std::byte{'L'}, std::byte{'F'}};
 constexpr std::size_t kElfHeaderBytes = 64;
-// A reason or a note has so many.
+// Limit for a reason or a note.
 constexpr std::size_t kSentenceBytesMax = 4096;
 
 bool StartsWith(std::span<const std::byte> image, std::span<const std::byte> magic) {
@@ -36,7 +36,7 @@ bool IsFatbin(std::span<const std::byte> image) {
   return StartsWith(image, std::as_bytes(std::span(&kFatbinMagic, 1)));
 }
 
-// Drivers are given an address and believe the header about the length.
+// Drivers receive only an address and take the length from the header.
 Status CheckContainer(std::span<const std::byte> image) {
   if (IsElf(image) && image.size() < kElfHeaderBytes) {
     return {StatusCode::kInvalidArgument,
@@ -59,13 +59,13 @@ Status CheckContainer(std::span<const std::byte> image) {
               std::to_string(image.size())};
 }
 
-// ---- reading what the client wrote
+// ---- parsing the client's image
 
 struct ClientImage {
   std::optional<ptx::Module> ptx;
   Status why_no_ptx;
   bool is_text = false;
-  bool has_newer_code = false;  // Beside the PTX.
+  bool has_newer_code = false;  // In addition to the PTX.
 };
 
 Result<ClientImage> ReadImage(std::span<const std::byte> image) {
@@ -81,12 +81,12 @@ Result<ClientImage> ReadImage(std::span<const std::byte> image) {
   if (parsed.ok()) read.ptx = std::move(*parsed);
   read.has_newer_code = text.ok() && ptx::HasNewerMachineCode(image);
   read.why_no_ptx = parsed.status();
-  // Bytes that are neither container nor text are nothing to show a compiler.
+  // Bytes that are neither a container nor text are not passed to a compiler.
   if (!text.ok() && read.is_text) return text.status();
   return read;
 }
 
-// Variables that the driver places, without ours of this name.
+// Size of the variables that the driver places, without the fence's own variable.
 std::uint64_t DriverVariableBytes(const ptx::Module& module, std::string_view ours) {
   std::uint64_t bytes = 0;
   for (const ptx::Item& item : module.items) {
@@ -94,7 +94,7 @@ std::uint64_t DriverVariableBytes(const ptx::Module& module, std::string_view ou
     if (variable == nullptr || variable->linkage == ".extern" || variable->name == ours) continue;
     const bool is_memory = variable->space == ptx::StateSpace::kGlobal ||
                            variable->space == ptx::StateSpace::kConstant;
-    // Bounded by ptx::kVariableBytesMax each; a sum that wraps would take 2^24 of them.
+    // Each is at most ptx::kVariableBytesMax, so it would take 2^24 variables to overflow the sum.
     if (is_memory) bytes += variable->Bytes();
   }
   return RoundUp(bytes, kPageBytes);
@@ -130,7 +130,7 @@ Result<std::optional<PassedModule>> Pass(const ModuleRecipe& recipe, ClientImage
   return std::optional<PassedModule>(*std::move(passed));
 }
 
-// Names the kernels which get no claimed form, and why; empty when all do.
+// Returns the names of kernels without a preemptible form and the reasons; empty if all have one.
 std::string Unclaimed(const PassedModule& passed) {
   constexpr std::size_t kNamedMax = 8;
   std::string text;
@@ -150,7 +150,7 @@ struct Claiming {
   std::string note;
 };
 
-// Adds the claimed forms to the module, whose own text has been printed before.
+// Adds the preemptible forms to the module, whose original text has been printed before.
 Claiming Claim(PassedModule* passed, const ClientImage& read) {
   Claiming made;
   if (passed == nullptr) {
@@ -160,7 +160,7 @@ Claiming Claim(PassedModule* passed, const ClientImage& read) {
   const bool any = AddClaims(*passed);
   made.note = Unclaimed(*passed);
   if (!any) return made;
-  // Variables of a fenced module are where we put them, for however many modules.
+  // Variables of a fenced module are placed by us, so any number of modules can share them.
   const bool can_stand_apart = !HasVariables(passed->module, passed->fence_constant);
   if (!can_stand_apart && !read.is_text) {
     made.note =
@@ -215,12 +215,12 @@ std::string PrintForCompiler(const PassedModule& passed) {
     return function != nullptr && function->is_entry && function->body.has_value();
   });
   std::string text = ptx::Print(passed.module);
-  // The constant's name is one that the module does not have, and neither has what begins with it.
+  // No name in the module begins with the constant's name, so this one is unique.
   if (!has_kernel) text += ".entry " + passed.fence_constant + "_kernel() { ret; }\n";
   return text;
 }
 
-// ---- taking: nothing of this is true before it has been looked at
+// ---- reading: nothing is trusted until it was checked
 
 bool IsName(const std::string& text) { return !text.empty() && executor::IsPlainText(text); }
 
@@ -229,14 +229,14 @@ bool TakeSentence(FlatReader& from, std::string* text) {
   return text->size() <= kSentenceBytesMax && executor::IsPlainText(*text);
 }
 
-// What a compiler is given: it is no container, and ends where it says.
+// Text that may be passed to a compiler: not a container, and terminated.
 bool IsPtxText(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));
   return !IsElf(bytes) && !IsFatbin(bytes) && text.size() <= 2 * ptx::kPtxBytesMax &&
          text.find('\0') == std::string_view::npos;
 }
 
-// Texts of such targets only: what is given to a compiler as an option is not the client's.
+// Limits targets to those of texts, because the client must not choose the compiler's options.
 bool IsTarget(const std::string& text) { return IsName(text) && text.size() <= 256; }
 
 }  // namespace
@@ -319,7 +319,7 @@ Status CudaPrepared::TakeFence(const ModuleRecipe& recipe, FlatReader& from) {
   Result<std::vector<VariableInfo>> variables = TakeVariables(from, range_variable_bytes_);
   if (!variables) return variables.status();
   variables_ = *std::move(variables);
-  // Ours: a client that could write it would leave its memory.
+  // Excludes the fence's variable, because a client that could write it could leave its memory.
   std::erase_if(variables_, [&](const VariableInfo& variable) {
     return is_fenced() && variable.name == fence_constant_;
   });
@@ -342,7 +342,7 @@ Status CudaPrepared::TakeKernels(FlatReader& from) {
 Status CudaPrepared::TakeImage(const ModuleRecipe& recipe, FlatReader& from) {
   const std::span<const std::byte> image = from.TakeBytes(from.TakeCount(1));
   const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
-  // Of an isolated client only a text that passes have made is taken: never machine code.
+  // For an isolated client only text made by the passes is accepted, never machine code.
   if (recipe.passes.isolation != Isolation::kOff && !IsPtxText(text))
     return WrongModule("its text");
   if (Status status = CheckContainer(image); !status.ok()) return status;
@@ -443,7 +443,7 @@ Result<std::shared_ptr<const CudaPrepared>> CudaPrepared::Compile(
   if (module->is_fenced() || code.status().code() == StatusCode::kCancelled) {
     return Status(code.status().code(), "module rejected: " + code.status().message());
   }
-  // The driver's compiler may be newer, and it may have what this client wrote.
+  // The driver's compiler may be newer, and may be used for this client's code.
   maker.Note("all work waits while the driver compiles a module: " + code.status().message());
   return module;
 }

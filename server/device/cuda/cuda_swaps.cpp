@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of device memory on their way to a store and back.
+// Copies pages of device memory to a store and back.
 
 #include <algorithm>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace gpushared::device::cuda {
 
-// ---- one step
+// ---- single pages
 
 Status CudaMemory::TakeStaging() {
   if (staging_ != nullptr) return {};
@@ -44,7 +44,7 @@ Status CudaMemory::CopyIn(const SwapStore& store, SwapStore::Slot slot, DeviceAd
   return Write(to, std::span(staging_, kMapPageBytes));
 }
 
-// ---- steps of a range
+// ---- pages of a range
 
 Status CudaRange::PutStandIn(Piece& piece) {
   const MemoryHandle handle = std::exchange(piece.handle, 0);
@@ -57,7 +57,7 @@ Status CudaRange::PutStandIn(Piece& piece) {
   Status status = memory_->UnmapPieces(std::span(&out, 1));
   if (status.ok()) status = memory_->Map(piece.address, piece.bytes, *stand_in_);
   if (status.ok()) return {};
-  // Only a broken driver does that. Whether the memory is still there is unknown.
+  // Only a broken driver fails here. Whether the memory is still mapped is unknown.
   memory_->context().GiveUp(status);
   return memory_->context().death();
 }
@@ -76,7 +76,7 @@ Status CudaRange::Exchange(const Piece& piece, MemoryHandle former, MemoryHandle
   return memory_->context().death();
 }
 
-// The copy needs no quiet moment, and takes longer than all else.
+// The copy needs no quiet moment, and takes longer than everything else.
 Status CudaRange::FillPiece(Piece& piece, MemoryHandle handle, SwapStore::Slot slot) {
   if (Status put = Exchange(piece, *stand_in_, handle); !put.ok()) return put;
   Status filled = memory_->CopyIn(*store_, slot, piece.address);
@@ -101,7 +101,7 @@ Status CudaRange::ForgetSlot(std::uint32_t step) {
 Status CudaRange::SwapPageOut(std::uint64_t offset) {
   Check(store_ != nullptr, "memory moves where there is a store");
   const auto step = static_cast<std::uint32_t>(offset / kMapPageBytes);
-  // It may have gone meanwhile: its client gave it back.
+  // The client may have freed the page in the meantime.
   if (step >= pieces_.size() || slots_.contains(step)) return {};
   Piece& piece = pieces_[step];
   const Result<SwapStore::Slot> slot = memory_->CopyOut(piece.address, *store_);

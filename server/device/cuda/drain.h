@@ -12,15 +12,15 @@
 
 namespace gpushared::device::cuda {
 
-// Empties a device for a quiet moment: first all channels but the highest get nothing more to the
-// driver, and what is claimed stops; when their work has ended, the highest ones wait as well. So
-// the high class is held back for its own running work and the calls alone.
+// Empties a device for a quiet moment. First, all channels but the highest stop issuing work, and
+// preemptible launches are stopped. When that work has ended, the highest channels wait as well.
+// Thus the high class is only delayed by its own running work and by the driver calls.
 //
-// Other work than what has to end must not wait for long. So a drain that has not come to its end
-// after some patience gives up, all work goes on, and the next drain begins when what the driver
-// had at that moment has ended: a long kernel is waited for outside of the driver, and costs others
-// one drain. Its patience doubles each time, so that long kernels side by side do not keep calls
-// waiting for ever; see QuietMoments for the part of the time that drains may take.
+// Other work must not be delayed for long by a kernel that does not end. Therefore a drain that
+// runs out of patience is abandoned, all work continues, and the next drain starts when everything
+// that was then in flight has ended: a long kernel is waited for outside of the driver and costs
+// other clients one drain. The patience doubles each time, so that long kernels running side by
+// side cannot delay calls indefinitely; QuietMoments limits the share of time that drains may take.
 //
 // Confined to the device thread.
 class Drain {
@@ -29,10 +29,10 @@ class Drain {
   static constexpr std::chrono::nanoseconds kPatienceMin = std::chrono::milliseconds(1);
   static constexpr std::chrono::nanoseconds kPatienceMax = std::chrono::seconds(1);
 
-  // Both outlive it.
+  // Both must outlive the drain.
   Drain(QuietMoments& moments, Channels& channels) : moments_(moments), channels_(channels) {}
 
-  // After each look at the channels: what has ended is known, what may follow has been issued.
+  // Called after each poll of the channels, when ends are detected and following work is issued.
   void Review();
 
  private:
@@ -43,7 +43,7 @@ class Drain {
   QuietMoments& moments_;
   Channels& channels_;
   std::chrono::nanoseconds patience_ = kPatienceMin;
-  std::optional<QuietMoments::TimePoint> began_;  // While it drains.
+  std::optional<QuietMoments::TimePoint> began_;  // Set while draining.
 };
 
 }  // namespace gpushared::device::cuda

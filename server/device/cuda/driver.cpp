@@ -24,9 +24,9 @@ constexpr std::array<std::string_view, kFeatureCount> kFeatureNames = {
     "memory operations on streams",   "green contexts",
 };
 
-// Codes after which the context is dead, and why we say so. "relaunch": the CUDA 13.0 header says
-// of this code that the process must be terminated and relaunched. Codes whose description says
-// nothing of the kind (701, 801, 912 and the rest) go to the caller alone.
+// Errors after which the context is dead, with the evidence. "relaunch": the CUDA 13.0 header
+// states for this error that the process must be terminated and relaunched. Errors whose
+// description contains no such statement (701, 801, 912 and the rest) only concern the caller.
 struct EndingCode {
   Code code;
   std::string_view source;
@@ -109,13 +109,13 @@ bool EndsContext(Code code) {
 class Driver::Loader {
  public:
   Loader(void* library, Driver& driver) : library_(library), driver_(driver) {
-    // Of both forms the older one lacks the last argument; drivers before 11.3 have neither.
+    // The older of the two forms lacks the last argument; drivers before 11.3 have neither.
     newer_ = reinterpret_cast<NewerGet>(::dlsym(library, "cuGetProcAddress_v2"));
     if (newer_ == nullptr)
       older_ = reinterpret_cast<OlderGet>(::dlsym(library, "cuGetProcAddress"));
   }
 
-  // Ok when every call of kBase is there.
+  // Fails unless every call of kBase is available.
   Status Resolve(const std::string& name) {
     driver_.has_.fill(true);
     std::size_t row = 0;
@@ -135,7 +135,7 @@ class Driver::Loader {
  private:
   using OlderGet = Code (*)(const char*, void**, int, std::uint64_t);
   using NewerGet = Code (*)(const char*, void**, int, std::uint64_t, ProcAddressResult*);
-  // The default stream's older meaning; ours are all named.
+  // Older meaning of the default stream; we always name a stream explicitly.
   static constexpr std::uint64_t kLegacyStream = 1;
 
   void* Find(const SymbolRow& row) const {

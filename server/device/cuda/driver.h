@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver, found and loaded at run time: this program builds, starts and serves its cpu
-// device where there is none.
+// The CUDA driver, loaded at run time, so that this program builds, starts and serves its cpu
+// device on machines without a driver.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_DRIVER_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_DRIVER_H_
@@ -22,9 +22,9 @@
 
 namespace gpushared::device::cuda {
 
-// What may be missing from a driver. Each is there whole or not at all.
+// Optional features of a driver. All calls of a feature are available, or none.
 enum class Feature : std::uint8_t {
-  kBase,  // Never missing from a loaded driver.
+  kBase,  // Always available in a loaded driver.
   kInstanceUuid,
   kHostRegister,
   kVirtualMemory,
@@ -39,7 +39,7 @@ enum class Feature : std::uint8_t {
 inline constexpr std::size_t kFeatureCount = 11;
 std::string_view FeatureName(Feature feature);  // "green contexts"
 
-// One call of the driver. Where the driver lacks it, calling it returns kNotSupported.
+// A call of the driver. Returns kNotSupported if the driver lacks it.
 template <typename Signature>
 class DriverCall;
 template <typename... Arguments>
@@ -56,10 +56,10 @@ class DriverCall<Code(Arguments...)> {
   Code (*function_)(Arguments...) = &Missing;
 };
 
-// A row of the list of calls, for whoever walks it.
+// A row of the list of calls, for iteration.
 struct SymbolRow {
-  const char* name;      // "cuStreamDestroy": what cuGetProcAddress is asked for.
-  const char* exported;  // "cuStreamDestroy_v2": what older drivers export it as.
+  const char* name;      // "cuStreamDestroy": name for cuGetProcAddress.
+  const char* exported;  // "cuStreamDestroy_v2": name exported by older drivers.
   int version;
   Feature feature;
 };
@@ -70,36 +70,36 @@ struct MissingFeature {
   std::string why;  // "green contexts are off: the driver lacks cuGreenCtxCreate (CUDA 12.4)"
 };
 
-// The loaded and initialised driver. Stays loaded until the process ends: its threads cannot be
-// unloaded under it.
+// The loaded and initialized driver. It is never unloaded, because its threads may still run.
 //
-// Immutable; thread-safe as far as the driver's calls are. A call works on the context that is
-// current on the calling thread.
+// Immutable; as thread-safe as the driver's calls. A call uses the context that is current on the
+// calling thread.
 class Driver {
  public:
   static constexpr const char* kLibrary = "libcuda.so.1";
 
-  // Loads `library` (a name that the dynamic linker finds, or a path) and initialises it. Errors:
-  // kNotFound without such a library. kUnsupported for a driver that is too old, with its version
-  // and the one needed. kUnavailable if it does not initialise (no device, a kernel module of
-  // another version, ...).
+  // Loads `library` (a name that the dynamic linker finds, or a path) and initializes it. Fails
+  // with kNotFound if there is no such library, kUnsupported for a driver that is too old, with its
+  // version and the required one, and kUnavailable if it cannot be initialized (no device, a kernel
+  // module of another version, ...).
   static Result<std::shared_ptr<const Driver>> Load(const std::string& library = kLibrary);
 
-  // The driver's calls: driver.LaunchKernel(function, ...).
+  // Driver calls: driver.LaunchKernel(function, ...).
 #define GPUSHARED_CUDA_MEMBER(name, suffix, version, feature, signature) \
   DriverCall<Code signature> name{"cu" #name};
   GPUSHARED_CUDA_SYMBOLS(GPUSHARED_CUDA_MEMBER)
 #undef GPUSHARED_CUDA_MEMBER
 
-  int version() const { return version_; }  // 12040: the newest CUDA that it serves.
+  // 12040: the newest CUDA version that the driver supports.
+  int version() const { return version_; }
   bool Has(Feature feature) const { return has_[static_cast<std::size_t>(feature)]; }
   const std::vector<MissingFeature>& missing_features() const { return missing_; }
 
   // "cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"
   std::string Explain(std::string_view call, Code code) const;
-  // Ok for kSuccess, else what ToStatusCode and Explain say.
+  // Ok for kSuccess, otherwise the results of ToStatusCode and Explain.
   Status ToStatus(std::string_view call, Code code) const;
-  // Calls and says what came of it: driver.Try(driver.MemRelease, handle).
+  // Makes a call and returns its status: driver.Try(driver.MemRelease, handle).
   template <typename... Parameters, typename... Arguments>
   Status Try(const DriverCall<Code(Parameters...)>& call, Arguments... arguments) const {
     return ToStatus(call.name(), call(arguments...));
@@ -116,12 +116,12 @@ class Driver {
 
 std::string VersionText(int version);  // 12040: "12.4"
 
-// The kind of failure that a code is to a client.
+// Maps a driver error to the kind of failure reported to clients.
 StatusCode ToStatusCode(Code code);
 
-// Whether the context is dead after this code, with everything in it: from then on every call
-// returns the same code, until the process ends. Such a code may come from any later call, not
-// only from the one that caused it.
+// Whether the context and everything in it is dead after this error: from then on every call
+// returns the same error until the process exits. Such an error may be returned by any later call,
+// not only by the one that caused it.
 bool EndsContext(Code code);
 
 }  // namespace gpushared::device::cuda

@@ -33,7 +33,7 @@ bool IsSame(const FillWork& a, const FillWork& b) {
          a.height == b.height && a.pitch_bytes == b.pitch_bytes;
 }
 
-// A launch as the driver takes it. Points into itself and into the launch.
+// Parameters of a launch in the driver's form. Points into itself and into the launch.
 class KernelFor {
  public:
   explicit KernelFor(const LaunchWork& work) : bytes_(work.parameters.size()) {
@@ -104,7 +104,7 @@ bool InstantiatedGraph::Takes(const GraphNode& node) {
   if (const auto* const launch = std::get_if<LaunchWork>(&node)) {
     return !launch->is_cooperative && launch->cluster.x == 0;
   }
-  // Larger pitches are for rows one by one (issue.cpp).
+  // Larger pitches require row-by-row copies (issue.cpp).
   constexpr std::uint64_t kPitchMax = std::uint64_t{1} << 30;
   if (const auto* const copy = std::get_if<CopyWork>(&node)) {
     return copy->source_pitch_bytes <= kPitchMax && copy->destination_pitch_bytes <= kPitchMax;
@@ -194,7 +194,7 @@ InstantiatedGraph::Change InstantiatedGraph::ChangeNode(std::size_t number, cons
       now);
   if (is_same) return Change::kDone;
   const auto* const launch = std::get_if<LaunchWork>(&now);
-  // GraphStore knows the modules of which it was made.
+  // GraphStore tracks only the modules that the graph was instantiated with.
   if (launch == nullptr || launch->module != std::get<LaunchWork>(before).module) {
     return Change::kOther;
   }

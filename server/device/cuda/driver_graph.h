@@ -16,49 +16,51 @@
 
 namespace gpushared::device::cuda {
 
-// A node of a client's graph with bytes of its own, whatever becomes of the client's.
+// A node of a client's graph with its own copy of the parameters, independent of the client's
+// memory.
 struct NodeCopy {
   // `version`: see GraphWork::node_versions.
   NodeCopy(const GraphNode& node, std::uint64_t version);
   NodeCopy(NodeCopy&&) = default;
   NodeCopy& operator=(NodeCopy&&) = default;
 
-  GraphNode work;  // A launch's parameters are the next member's bytes.
+  GraphNode work;  // The parameters of a launch point to the next member.
   std::vector<std::byte> parameters;
   std::uint64_t version = 0;
 };
 
-// A client's graph as the driver has it: one call launches all of its nodes, one after the other.
+// A client's graph as instantiated by the driver: one call launches all nodes, one after the other.
 //
-// Made on any thread, then its owner's. The context is current on the thread of each call.
+// May be created on any thread and then belongs to its owner. The context is current on the thread
+// of each call.
 class InstantiatedGraph {
  public:
-  // Whether it can be a node. The driver runs clusters and cooperative launches as well; their
-  // attributes are not passed on here.
+  // Whether the work can be a node. Clusters and cooperative launches are excluded, because their
+  // attributes are not passed to the driver here.
   static bool Takes(const GraphNode& node);
 
-  // Takes a microsecond or more for each node. What a first launch would do besides is done on
-  // `upload`. `nodes`: at least one.
+  // Takes a microsecond or more for each node. Work that the first launch would otherwise do is
+  // done on `upload`. `nodes`: at least one.
   static Result<std::unique_ptr<InstantiatedGraph>> Make(CudaContext& context,
                                                          std::vector<NodeCopy> nodes,
                                                          Stream upload);
   InstantiatedGraph(const InstantiatedGraph&) = delete;
   InstantiatedGraph& operator=(const InstantiatedGraph&) = delete;
-  // No launch of it is with the driver.
+  // No launch of the graph may be in flight.
   ~InstantiatedGraph();
 
-  // Nodes that a launch changes at most: about as long as it takes to submit so many launches. No
-  // others are compared, and a node has at most 4 KiB of parameters.
+  // Most nodes that a launch may change, which takes about as long as submitting that many
+  // launches. Only these are compared, and a node has at most 4 KiB of parameters.
   static constexpr std::size_t kChangesMax = 256;
   enum class Change : std::uint8_t {
-    kDone,     // Later launches run these nodes. Those that the driver has are not affected.
+    kDone,     // Later launches use these nodes. Launches in flight are not affected.
     kTooMany,  // Nothing was changed.
-    kOther,    // It takes another instantiation: another number of nodes, another copy or fill, a
-               // kernel of another module.
+    kOther,  // Needs a new instantiation: different number of nodes, different copies or fills, or
+             // a kernel of another module.
   };
   Change Become(const GraphWork& work);
-  // Appends the nodes of the work that are others than those it runs, and all that are no launches.
-  // False: it is of another number of nodes.
+  // Appends the nodes of the work that differ from the instantiated ones, and all nodes that are
+  // not launches. Returns false if the number of nodes differs.
   bool FindOthers(const GraphWork& work, std::vector<std::uint32_t>& others) const;
   Status Launch(Stream stream);
 
@@ -74,10 +76,11 @@ class InstantiatedGraph {
 
   CudaContext& context_;
   std::vector<NodeCopy> nodes_;
-  std::vector<std::uint64_t> versions_;     // Of the nodes; side by side, since all are looked at.
-  std::vector<std::uint32_t> no_launches_;  // Their numbers, ascending.
-  std::vector<DriverNode> handles_;         // The driver's, in the same order.
-  DriverGraph graph_ = nullptr;             // Its nodes name those of the other one.
+  // Versions of the nodes; stored contiguously because all are compared.
+  std::vector<std::uint64_t> versions_;
+  std::vector<std::uint32_t> no_launches_;  // Numbers of these nodes, ascending.
+  std::vector<DriverNode> handles_;         // Handles of the driver, in the same order.
+  DriverGraph graph_ = nullptr;             // Its nodes refer to nodes of the other graph.
   DriverExec exec_ = nullptr;
 };
 

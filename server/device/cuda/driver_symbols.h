@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one list of the driver calls we use.
+// List of all driver calls in use.
 //
 // A row: X(name, suffix, version, feature, signature). The driver's documentation calls it
-// cu<name>. `version` is the CUDA version whose form of the call we declare: 1000 times the major
-// plus ten times the minor part (12040 is 12.4). `suffix` ends that form's exported symbol; only
-// drivers before CUDA 11.3 are asked for it. `feature` is off when the driver lacks the call
-// (kBase: nothing works without it).
+// cu<name>. `version` is the CUDA version that introduced the declared form of the call: 1000 times
+// the major plus ten times the minor version (12040 is 12.4). `suffix` is the ending of that form's
+// exported symbol; it is used only with drivers before CUDA 11.3. `feature` is disabled if the
+// driver lacks the call (kBase: required).
 //
-// Streams are always named: of the two forms that calls on the default stream have, ours is the
-// one without per-thread default streams.
+// All calls name a stream explicitly, so for calls with two forms the one without per-thread
+// default streams is declared.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_DRIVER_SYMBOLS_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_DRIVER_SYMBOLS_H_

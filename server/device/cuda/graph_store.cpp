@@ -14,7 +14,7 @@ bool MayInstantiate(const GraphWork& work) {
   const auto is_launch = [](const GraphNode* node) {
     return std::holds_alternative<LaunchWork>(*node);
   };
-  // One without launches would outlive all modules of its client, and nobody would drop it.
+  // A graph without launches would outlive all modules of its client and never be dropped.
   return work.version != 0 && work.node_versions.size() == work.nodes.size() &&
          work.first_unit == 0 && work.nodes.size() >= GraphStore::kNodesLeast &&
          work.nodes.size() <= GraphStore::kNodesOfGraphMax &&
@@ -52,7 +52,7 @@ GraphStore::~GraphStore() {
   if (upload_ != nullptr) (void)context_->Call(context_->driver().StreamDestroy, upload_);
 }
 
-// ---- the device thread's
+// ---- device thread
 
 bool GraphStore::FindUnknown(const GraphWork& work, std::vector<std::uint32_t>& nodes) {
   if (work.version == 0) return false;
@@ -72,7 +72,7 @@ InstantiatedGraph* GraphStore::Take(const GraphWork& work) {
   const MutexLock lock(mutex_);
   const Key key{work.space, work.number};
   const auto found = entries_.find(key);
-  // A graph that is instantiated as it is need not be looked at again.
+  // A graph that is instantiated unchanged needs no further checks.
   const bool is_known = found != entries_.end() && RunsAsItIs(found->second, work);
   if (!(is_known && work.first_unit == 0) && !MayInstantiate(work)) return nullptr;
   if (found == entries_.end()) {
@@ -90,7 +90,7 @@ InstantiatedGraph* GraphStore::Take(const GraphWork& work) {
       ++entry.launches;
       return entry.graph.get();
     }
-    entry.version = 0;  // Of no launch: some of its nodes may be new ones.
+    entry.version = 0;  // Matches no launch, because some nodes may have been replaced.
     const bool is_again = std::exchange(entry.version_far_off, work.version) == work.version;
     if ((change == kTooMany && !is_again) || entry.launches > 0) return nullptr;
     Drop(key, entry);
@@ -179,7 +179,7 @@ bool GraphStore::MakeRoom(const Key& key, std::size_t nodes, std::uint64_t used_
   return true;
 }
 
-// Whoever launches more graphs in turn than there is room for would otherwise have each of them
+// Prevents a client that launches more graphs in rotation than fit from having each of them
 // instantiated again and again.
 bool GraphStore::DropOwn(const Key& key, std::uint64_t used_before) {
   for (const std::uint32_t number : clients_[key.first].graphs) {
@@ -191,8 +191,8 @@ bool GraphStore::DropOwn(const Key& key, std::uint64_t used_before) {
   return false;
 }
 
-// One whose launches are with the driver goes when they have ended, and is launched as a list until
-// then: else a client could keep all room by being busy.
+// A graph with launches in flight is evicted when they have ended and is launched node by node
+// until then, because otherwise a client could keep the whole store by being busy.
 bool GraphStore::DropOf(const Space* client) {
   Key busy{nullptr, 0};
   for (const std::uint32_t number : clients_[client].graphs) {
@@ -244,10 +244,10 @@ void GraphStore::Uncount(const Space* client, std::size_t nodes) {
   clients_[client].nodes -= nodes;
 }
 
-// ---- others'
+// ---- other threads
 
 void GraphStore::Forget(const device::Module& module) {
-  std::vector<std::unique_ptr<InstantiatedGraph>> dropped;  // Goes after the lock.
+  std::vector<std::unique_ptr<InstantiatedGraph>> dropped;  // Destroyed after the lock is released.
   MutexLock lock(mutex_);
   const auto is_busy = [&]() GPUSHARED_REQUIRES(mutex_) {
     return is_destroying_ || std::ranges::any_of(entries_, [&](const auto& each) {
@@ -272,7 +272,7 @@ void GraphStore::Forget(const Space& space) {
   std::erase_if(queue_, [&](const Key& key) { return key.first == &space; });
   auto each = entries_.lower_bound(Key{&space, 0});
   while (each != entries_.end() && each->first.first == &space) {
-    // Its modules are not gone, and will wait for it.
+    // Its modules still exist and will wait for it.
     each = each->second.is_being_made ? std::next(each) : Erase(each);
   }
 }
@@ -312,7 +312,7 @@ void GraphStore::DestroyDropped(MutexLock& lock) {
 }
 
 void GraphStore::MakeNext(MutexLock& lock) {
-  // Until then it can be forgotten.
+  // Until then the graph can be forgotten.
   lock.Unlock();
   const QuietMoment moment(context_->quiet(), Urgency::kUnhurried);
   lock.Lock();
@@ -329,7 +329,7 @@ void GraphStore::MakeNext(MutexLock& lock) {
           " nodes goes to the driver node by node: " + made.status().message());
   }
   lock.Lock();
-  Entry& entry = entries_[key];  // Nobody drops what is being made.
+  Entry& entry = entries_[key];  // Entries are not dropped while being made.
   entry.is_being_made = false;
   if (made.ok()) {
     entry.graph = *std::move(made);

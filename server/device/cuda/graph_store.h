@@ -26,29 +26,31 @@
 namespace gpushared::device::cuda {
 
 struct GraphStoreLimits {
-  // Over all graphs: host and device memory of the driver, which nobody is charged for.
+  // Limit for all graphs, because they use host and device memory of the driver that is not charged
+  // to clients.
   std::size_t nodes = std::size_t{1} << 16;
-  // Graphs of which something is remembered.
+  // Number of graphs that are tracked.
   std::size_t graphs = 1024;
 };
 
-// Clients' graphs that the driver has instantiated. A graph that is launched whole for the second
-// time is instantiated in the background. Until then, and where there is no room, its nodes go to
-// the driver one by one.
+// Clients' graphs that the driver has instantiated. A graph that is launched as a whole for the
+// second time is instantiated in the background. Until then, and while the store is full, its nodes
+// are issued one by one.
 //
-// Where there is no room, a graph of the client with the most nodes makes way, be it instantiated
-// or waiting for that: the one that it launched longest ago. So a client can have all the room
-// while nobody else wants it, and its even share at any time. Of its own graphs none makes way for
-// one that is launched less often.
+// If the store is full, it evicts a graph of the client with the most nodes: the graph,
+// instantiated or waiting for that, that was not launched for the longest time. So a client can use
+// the whole store while no other client needs it, and its even share at any time. A client's own
+// graph is not evicted in favour of one that is launched less often.
 //
-// FindUnknown, Has, Take and Return are the device thread's, all else is thread-safe.
+// FindUnknown, Has, Take and Return are called by the device thread; everything else is
+// thread-safe.
 class GraphStore : public KernelManager {
  public:
-  // A shorter list costs about as much as one launch of a graph.
+  // Launching fewer nodes one by one costs about as much as one launch of a graph.
   static constexpr std::size_t kNodesLeast = 4;
   static constexpr std::size_t kNodesOfGraphMax = 8192;
 
-  // `note`: what an operator may want to know; may be empty.
+  // `note`: reports messages for operators; may be empty.
   static Result<std::shared_ptr<GraphStore>> Create(std::shared_ptr<CudaContext> context,
                                                     GraphStoreLimits limits,
                                                     std::function<void(const std::string&)> note);
@@ -56,12 +58,13 @@ class GraphStore : public KernelManager {
   GraphStore& operator=(const GraphStore&) = delete;
   ~GraphStore() override;
 
-  // Appends the nodes of a work that are not known to be allowed. Launches are, that are
-  // instantiated as they are: they went to the driver before. False: none is known.
+  // Appends the nodes of the work that are not known to be valid. Launches that are instantiated
+  // unchanged are valid, because they were passed to the driver before. Returns false if no node is
+  // known.
   bool FindUnknown(const GraphWork& work, std::vector<std::uint32_t>& nodes);
-  // Whether it is instantiated as it is, so that all of its kernels are loaded.
+  // Whether the work is instantiated unchanged, so that all of its kernels are loaded.
   bool Has(const GraphWork& work);
-  // What runs the work's nodes, for one launch that Return ends. Null: there is none, or none yet.
+  // Returns a graph for one launch of the work, which Return ends; null if there is none (yet).
   InstantiatedGraph* Take(const GraphWork& work);
   void Return(const GraphWork& work);
   void Forget(const device::Module& module) override;
@@ -69,27 +72,28 @@ class GraphStore : public KernelManager {
 
  private:
   struct Client {
-    std::size_t nodes = 0;            // Instantiated, or wanted to be.
-    std::list<std::uint32_t> graphs;  // Their numbers, the one that was launched longest ago first.
+    std::size_t nodes = 0;            // Instantiated, or waiting for it.
+    std::list<std::uint32_t> graphs;  // Graph numbers, the least recently launched first.
   };
   struct Entry {
-    std::uint64_t version = 0;  // `graph` runs it, or `wanted` is of it.
-    // Of more changes than a launch may make; launched again, it is instantiated anew.
+    std::uint64_t version = 0;  // Version that `graph` or `wanted` contains.
+    // Version with more changes than a launch may make; if launched again, it is instantiated
+    // again.
     std::uint64_t version_far_off = 0;
     std::uint64_t last_use = 0;
-    std::list<std::uint32_t>::iterator place;  // Among its client's.
-    std::uint32_t launches = 0;                // With the driver.
-    bool makes_way = false;                    // For others, when its last launch has ended.
+    std::list<std::uint32_t>::iterator place;  // Position among the client's graphs.
+    std::uint32_t launches = 0;                // In flight.
+    bool makes_way = false;                    // Evicted when its last launch has ended.
     std::unique_ptr<InstantiatedGraph> graph;
-    std::set<const device::Module*> modules;  // Those of its launches, or of the wanted ones.
-    // Until the thread takes them; then `is_being_made`.
+    std::set<const device::Module*> modules;  // Modules of its launches, or of the wanted ones.
+    // Nodes to instantiate until the thread takes them; then `is_being_made`.
     std::vector<NodeCopy> wanted;
     bool is_being_made = false;
-    bool is_rejected = false;  // By the driver, whatever parameters its nodes have.
+    bool is_rejected = false;  // Rejected by the driver, whatever the parameters of its nodes.
 
     bool is_waited_for() const { return is_being_made || !wanted.empty(); }
   };
-  // Of a client: its space, and its number for the graph.
+  // A client's space and its number for the graph.
   using Key = std::pair<const Space*, std::uint32_t>;
   using Entries = std::map<Key, Entry>;
 
@@ -98,25 +102,26 @@ class GraphStore : public KernelManager {
   static bool RunsAsItIs(const Entry& entry, const GraphWork& work) {
     return entry.graph != nullptr && work.version != 0 && entry.version == work.version;
   }
-  // A first launch.
+  // Called for a first launch.
   void Remember(const Key& key) GPUSHARED_REQUIRES(mutex_);
   bool EraseOldest(const std::pair<const Space* const, Client>& of) GPUSHARED_REQUIRES(mutex_);
-  // When it was launched before, and notes that it is launched now.
+  // Returns the time of the previous launch and records the current one.
   std::uint64_t RecordUse(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
   void Want(const Key& key, Entry& entry, const GraphWork& work) GPUSHARED_REQUIRES(mutex_);
-  // The client that has most, if `asking` had `more`.
+  // Return the client with the most graphs or nodes, assuming that `asking` had one more graph, or
+  // `more` nodes in addition.
   const Space* LargestByGraphs(const Space* asking) GPUSHARED_REQUIRES(mutex_);
   const Space* LargestByNodes(const Space* asking, std::size_t more) GPUSHARED_REQUIRES(mutex_);
-  // `used_before`: when the entry was launched the time before this one.
+  // `used_before`: time of the launch before the current one.
   bool MakeRoom(const Key& key, std::size_t nodes, std::uint64_t used_before)
       GPUSHARED_REQUIRES(mutex_);
   bool DropOwn(const Key& key, std::uint64_t used_before) GPUSHARED_REQUIRES(mutex_);
   bool DropOf(const Space* client) GPUSHARED_REQUIRES(mutex_);
-  // Drops what the entry has or waits for, unless the driver is at work on it.
+  // Drops the entry's graph or request, unless the driver is working on it.
   bool GivesRoom(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
   void Drop(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
   Entries::iterator Erase(Entries::iterator entry) GPUSHARED_REQUIRES(mutex_);
-  // The nodes are instantiated or wanted, or no longer.
+  // Adjusts the number of nodes that are instantiated or wanted.
   void Count(const Space* client, std::size_t nodes) GPUSHARED_REQUIRES(mutex_);
   void Uncount(const Space* client, std::size_t nodes) GPUSHARED_REQUIRES(mutex_);
   void Run();
@@ -134,11 +139,11 @@ class GraphStore : public KernelManager {
   std::size_t nodes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Nodes of all clients.
   std::uint64_t uses_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::vector<Key> queue_ GPUSHARED_GUARDED_BY(mutex_);  // With `wanted`, oldest first.
-  // Destroyed by the thread: the device thread makes no slow call.
+  // Destroyed by the thread, because the device thread makes no slow calls.
   std::vector<std::unique_ptr<InstantiatedGraph>> dropped_ GPUSHARED_GUARDED_BY(mutex_);
   bool is_destroying_ GPUSHARED_GUARDED_BY(mutex_) = false;
   bool is_ending_ GPUSHARED_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // The last member: it uses the others.
+  std::thread thread_;  // Last member, because it uses the others.
 };
 
 }  // namespace gpushared::device::cuda

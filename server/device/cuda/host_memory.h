@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory that the GPU reaches by itself, and the way round for memory that it does not.
+// Host memory that the GPU can access directly, and bounce buffers for memory that it cannot.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_HOST_MEMORY_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_HOST_MEMORY_H_
@@ -21,14 +21,14 @@
 
 namespace gpushared::device::cuda {
 
-// The host memory that is registered with the driver.
+// Host memory that is registered with the driver.
 //
-// Thread-safe: the lock is held to look and to note, never across a call of the driver.
+// Thread-safe: the lock is held for lookups and updates, never across a driver call.
 class PinnedRegions {
  public:
   explicit PinnedRegions(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
 
-  // Not on the device thread: registering brings in and locks every page.
+  // Not on the device thread, because registering faults in and locks every page.
   static Result<std::unique_ptr<PinnedMemory>> Pin(std::shared_ptr<PinnedRegions> regions,
                                                    std::span<std::byte> memory);
   bool Covers(const std::byte* from, std::uint64_t bytes) const;
@@ -41,13 +41,13 @@ class PinnedRegions {
       GPUSHARED_GUARDED_BY(mutex_);  // Bytes, by address.
 };
 
-// Buffers through which copies of unregistered memory go: a driver given such memory would copy
-// on the calling thread, and wait.
+// Buffers for copies of unregistered memory, which the driver would otherwise copy synchronously on
+// the calling thread.
 //
 // Confined to the device thread.
 class BounceBuffers {
  public:
-  // 20 µs of copying by the processor.
+  // The CPU copies this much in 20 µs.
   static constexpr std::size_t kBytes = std::size_t{256} * 1024;
   static constexpr std::size_t kCount = 8;
 
@@ -56,7 +56,7 @@ class BounceBuffers {
   BounceBuffers& operator=(const BounceBuffers&) = delete;
   ~BounceBuffers();
 
-  // Null when all are in use.
+  // Returns null if all buffers are in use.
   std::byte* Take();
   void Return(std::byte* buffer) { free_.push_back(buffer); }
 

@@ -17,10 +17,10 @@ namespace {
 
 using Direction = CopyWork::Direction;
 
-// CU_DEVICE_ATTRIBUTE_MAX_PITCH of every GPU there is.
+// CU_DEVICE_ATTRIBUTE_MAX_PITCH of all existing GPUs.
 constexpr std::uint64_t kPitchMax = std::numeric_limits<std::int32_t>::max();
 
-// One side of a group: where its first byte lies, and how far the rows are apart.
+// Source or destination of a group: address of its first byte and distance of the rows.
 template <typename Address>
 struct Side {
   Address start{};
@@ -48,7 +48,7 @@ DeviceSide GetDestination(const CopyWork& work, const Group& group) {
           .pitch = work.destination_pitch_bytes};
 }
 
-// A group of one row.
+// Copies a group of one row.
 Status CopyRow(CudaContext& context, Direction direction, HostSide host, DeviceSide from,
                DeviceSide to, std::uint64_t bytes, Stream stream) {
   const Driver& driver = context.driver();
@@ -261,7 +261,8 @@ Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group,
   if (code != Code::kInvalidValue) {
     return context.Explain("copy of a rectangle", context.driver().Memcpy2DAsync.name(), code);
   }
-  // Rows too far apart for the driver's call, or on the device at a distance that it dislikes.
+  // For rows too far apart for the driver's call, or with a pitch on the device that it does not
+  // support.
   for (std::uint64_t row = 0; row < group.rows; ++row) {
     Status status = CopyRow(context, work.direction, host.Row(row), from.Row(row), to.Row(row),
                             group.width_bytes, stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From checked work to calls of the driver.
+// Translates validated work into driver calls.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_ISSUE_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_ISSUE_H_
@@ -15,7 +15,7 @@
 
 namespace gpushared::device::cuda {
 
-// A run of units of a copy or fill that one call can do: a part of one row, or whole rows.
+// Consecutive units of a copy or fill that one call can perform: part of one row, or whole rows.
 struct Group {
   std::uint64_t row = 0, rows = 0;
   std::uint64_t column_bytes = 0, width_bytes = 0;
@@ -23,30 +23,30 @@ struct Group {
   std::uint64_t bytes() const { return rows * width_bytes; }
 };
 
-// The group that begins at `unit` and has at most `bytes_max` bytes, which is at least
-// kCopyPieceBytes. There is such a unit.
+// Returns the group that begins at `unit`, which must exist, with at most `bytes_max` bytes, which
+// is at least kCopyPieceBytes.
 Group GroupAt(std::uint64_t unit, std::uint64_t width_bytes, std::uint64_t height,
               std::uint64_t bytes_max);
 
-// A place in host memory that stands in for the copy's own during one group: rows without gaps.
-// Null: the copy's own.
+// Host memory that replaces the copy's own memory during one group, with contiguous rows. Null if
+// the copy's own memory is used.
 struct Detour {
   std::byte* buffer = nullptr;
 };
 
-// These submit to `stream` and return at once; what they name has been checked.
-// `multiprocessors`: what the stream may use. A cooperative launch that does not fit onto them is
-// rejected here: kInvalidArgument.
+// These submit to `stream` and return immediately; their arguments have been validated.
+// `multiprocessors`: number that the stream may use. Rejects a cooperative launch that does not fit
+// onto them with kInvalidArgument.
 Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t multiprocessors,
                    Stream stream);
-// Issues `blocks` more blocks of the claimed form. `claim` names its words.
+// Issues `blocks` more blocks of the preemptible form. `claim` contains the addresses of its words.
 Status IssuePreemptible(CudaContext& context, const LaunchWork& work, const PreemptibleKernel& form,
                         const ptx::ClaimParameter& claim, std::uint32_t blocks, Stream stream);
 Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group, Detour detour,
                  Stream stream);
 Status IssueFill(CudaContext& context, const FillWork& work, const Group& group, Stream stream);
 
-// Between the copy's own host memory and the detour's.
+// Copies between the copy's own host memory and the detour's.
 void FillDetour(const CopyWork& work, const Group& group, Detour detour);
 void EmptyDetour(const CopyWork& work, const Group& group, Detour detour);
 

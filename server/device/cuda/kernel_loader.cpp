@@ -76,7 +76,7 @@ bool KernelLoader::LoadNext() {
   const Job job = TakeNext();
   running_ = job.owner;
   lock.Unlock();
-  // A dead context says so at the call.
+  // If the context is dead, the call reports it.
   (void)context_->Bind();
   job.load();
   lock.Lock();

@@ -15,25 +15,25 @@
 
 namespace gpushared::device::cuda {
 
-// Loads kernels that launches wait for, one after the other, on a thread of its own: the driver may
-// take milliseconds, and may wait for what runs, so it is done in quiet moments. Clients take
-// turns: one that launches thousands of kernels for the first time holds nobody's up by more than
-// one.
+// Loads kernels that launches wait for, one after the other, on a separate thread. Because the
+// driver may take milliseconds and may wait for running work, this is done in quiet moments.
+// Clients are served round-robin, so one that launches thousands of kernels for the first time
+// delays the others by at most one kernel.
 //
 // Thread-safe.
 class KernelLoader {
  public:
-  // `urgency`: of all that it loads, which can be forgotten until the moment has come.
+  // `urgency`: of all loads, which can be cancelled until the quiet moment begins.
   KernelLoader(std::shared_ptr<CudaContext> context, Urgency urgency);
   KernelLoader(const KernelLoader&) = delete;
   KernelLoader& operator=(const KernelLoader&) = delete;
-  // Drops what waits.
+  // Drops waiting loads.
   ~KernelLoader();
 
-  // `load` is called on the thread, where the context is current if it can be. `client` takes turns
-  // with others, however many owners it has.
+  // `load` is called on the thread, where the context is current if possible. All owners of a
+  // `client` share its round-robin turn.
   void Load(const void* client, const void* owner, std::function<void()> load);
-  // Nothing of the owner's is called from now on.
+  // After this call, no load of the owner is called.
   void Forget(const void* owner);
 
  private:
@@ -42,10 +42,10 @@ class KernelLoader {
     std::function<void()> load;
   };
   void Run();
-  // One after the other in one quiet moment, while that is not too old.
+  // Loads one kernel after the other in a single quiet moment, up to its maximum duration.
   void LoadInMoment();
   bool LoadNext();
-  // The first of whose turn it is. There is one.
+  // Takes the first job of the next client. There must be one.
   Job TakeNext() GPUSHARED_REQUIRES(mutex_);
 
   const std::shared_ptr<CudaContext> context_;
@@ -53,15 +53,16 @@ class KernelLoader {
   Mutex mutex_;
   std::condition_variable changed_;
   std::map<const void*, std::deque<Job>> jobs_
-      GPUSHARED_GUARDED_BY(mutex_);                             // By client; not empty.
-  std::deque<const void*> turns_ GPUSHARED_GUARDED_BY(mutex_);  // Each client of these, once.
-  const void* running_ GPUSHARED_GUARDED_BY(mutex_) = nullptr;  // Its owner.
+      GPUSHARED_GUARDED_BY(mutex_);                             // By client; no list is empty.
+  std::deque<const void*> turns_ GPUSHARED_GUARDED_BY(mutex_);  // Each of these clients once.
+  const void* running_ GPUSHARED_GUARDED_BY(mutex_) = nullptr;  // Owner of the running load.
   bool is_ending_ GPUSHARED_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // The last member: it uses the others.
+  std::thread thread_;  // Last member, because it uses the others.
 };
 
-// Kernels of the high class are not loaded behind others, and forms that nobody waits for not ahead
-// of urgent requests. A launch that waits has its place in the window, so its kernel does not.
+// Separate loaders, so that kernels of the high class are not loaded after others, and preemptible
+// forms that no launch waits for are not loaded before urgent requests. A kernel with a waiting
+// launch does not wait for those, because the launch already occupies its place in the window.
 struct KernelLoaders {
   explicit KernelLoaders(const std::shared_ptr<CudaContext>& context)
       : urgent(context, Urgency::kHigh),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels whose code the driver gets when they are first launched.
+// Kernels whose code is loaded when they are first launched.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -13,8 +13,8 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// Threads of a block whose registers there are: each of a multiprocessor's four parts has a
-// quarter of them, and gives them to warps in units of 256.
+// Number of threads of a block for which there are enough registers: each of the four parts of a
+// multiprocessor has a quarter of them and allocates them to warps in units of 256.
 std::uint32_t ThreadsByRegisters(int registers) {
   constexpr int kThreadsMax = 1024, kPerPart = 65536 / 4, kUnit = 256, kWarp = 32, kParts = 4;
   if (registers <= 0) return kThreadsMax;
@@ -43,7 +43,7 @@ Result<CudaModule::Functions> CudaModule::ListFunctions(cuda::Module module) {
   return listed;
 }
 
-// Functions that cuModuleGetFunction finds are loaded by that; those that are listed are not.
+// cuModuleGetFunction loads the function; listing functions does not.
 Status CudaModule::FindLateKernels(const CudaPrepared& prepared) {
   const Result<Functions> listed = ListFunctions(module_);
   if (!listed.ok()) return listed.status();
@@ -67,7 +67,7 @@ Status CudaModule::FindLateKernels(const CudaPrepared& prepared) {
   return {};
 }
 
-// Where a driver tells this of loaded kernels only, it is loaded: that costs time, here, and
+// If the driver reports this for loaded kernels only, loads the kernel, which costs time (here) and
 // memory.
 Result<int> CudaModule::Ask(const char* doing, FunctionAttribute attribute, Function function) {
   const Driver& driver = context_.driver();
@@ -84,8 +84,8 @@ Result<int> CudaModule::Ask(const char* doing, FunctionAttribute attribute, Func
   return std::max(value, 0);
 }
 
-// The text says what the driver tells of loaded kernels only. Where that is too much, the driver
-// rejects the launch.
+// Takes from the text what the driver reports for loaded kernels only. If the result is too large,
+// the driver rejects the launch.
 Status CudaModule::DescribeLate(const CudaPrepared& prepared, Function function, KernelInfo& info) {
   const Result<int> shared =
       Ask("asking for its shared memory", FunctionAttribute::kSharedBytes, function);
@@ -126,13 +126,13 @@ Status CudaModule::DescribeLate(const CudaPrepared& prepared, Function function,
 Result<bool> CudaModule::IsLateReady(std::uint32_t kernel, bool is_urgent) const {
   using enum Late::State;
   Late& late = late_[kernel];
-  // Acquire, pairs with the release in LoadLate: the code is there, or `why` is.
+  // Acquire, pairs with the release in LoadLate: the code, or `why`, is set.
   const Late::State state = late.state.load(std::memory_order_acquire);
   if (state == kLoaded) return true;
   if (state == kFailed) return late.why;
   if (state == kUnloaded) {
-    late.state.store(kWanted, std::memory_order_relaxed);  // The loader's lock orders it.
-    // The loading is not part of what others see of the module.
+    late.state.store(kWanted, std::memory_order_relaxed);  // Ordered by the loader's lock.
+    // Loading does not change the observable state of the module.
     auto* const self = const_cast<CudaModule*>(this);
     KernelLoader& loader = is_urgent ? loaders_->urgent : loaders_->other;
     loader.Load(range_.get(), this, [self, kernel] { self->LoadLate(kernel); });
@@ -140,14 +140,14 @@ Result<bool> CudaModule::IsLateReady(std::uint32_t kernel, bool is_urgent) const
   return false;
 }
 
-// The original runs until it is there.
+// The original kernel runs until the form is loaded.
 bool CudaModule::IsLateClaimReady(std::uint32_t kernel) const {
   using enum Late::State;
   Late& late = late_claims_[kernel];
   // Acquire, pairs with the release in LoadLateClaim.
   const Late::State state = late.state.load(std::memory_order_acquire);
   if (state == kUnloaded) {
-    late.state.store(kWanted, std::memory_order_relaxed);  // The loader's lock orders it.
+    late.state.store(kWanted, std::memory_order_relaxed);  // Ordered by the loader's lock.
     auto* const self = const_cast<CudaModule*>(this);
     loaders_->unhurried.Load(range_.get(), this, [self, kernel] { self->LoadLateClaim(kernel); });
   }
@@ -173,7 +173,7 @@ void CudaModule::LoadLateClaim(std::uint32_t kernel) {
   const Result<PreemptibleKernel> claim = FinishClaim(preemptible_kernels_[kernel]);
   const bool is_usable = claim.ok() && claim->function != nullptr;
   if (is_usable) {
-    // Nobody looks at these before the state is kLoaded.
+    // Not read before the state is kLoaded.
     preemptible_kernels_[kernel].threads_per_block_max = claim->threads_per_block_max;
     preemptible_kernels_[kernel].dynamic_shared_bytes_max = claim->dynamic_shared_bytes_max;
   } else if (!claim.ok() && maker_ != nullptr) {

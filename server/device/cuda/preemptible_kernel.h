@@ -12,21 +12,22 @@
 
 namespace gpushared::device::cuda {
 
-// Blocks of a kernel that one multiprocessor runs at once, for the shapes of blocks that it was
-// launched with lately. The device thread needs it whenever it looks at a launch, and the driver
-// takes a microsecond or two to answer. Clients choose the shapes, so only a few are remembered.
+// Number of blocks of a kernel that one multiprocessor runs at once, for recently launched block
+// shapes. The device thread needs this number whenever it considers a launch, while the driver
+// takes a microsecond or two to compute it. Only a few shapes are cached, because clients choose
+// them.
 //
 // Confined to the device thread.
 class RecentOccupancy {
  public:
-  // 0 where it is not remembered.
+  // Returns 0 if the shape is not cached.
   std::uint32_t Find(std::uint64_t threads, std::uint64_t shared_bytes) const {
     for (const Entry& entry : entries_) {
       if (entry.threads == threads && entry.shared_bytes == shared_bytes) return entry.blocks;
     }
     return 0;
   }
-  // Takes the place of the oldest.
+  // Replaces the oldest entry.
   void Remember(std::uint64_t threads, std::uint64_t shared_bytes, std::uint32_t blocks) {
     entries_[next_] = {.threads = threads, .shared_bytes = shared_bytes, .blocks = blocks};
     next_ = (next_ + 1) % kShapes;
@@ -44,15 +45,15 @@ class RecentOccupancy {
   std::size_t next_ = 0;
 };
 
-// The claimed form of a kernel, as the driver has it.
+// The preemptible form of a kernel as loaded by the driver.
 struct PreemptibleKernel {
-  Function function = nullptr;         // Null: there is none.
-  std::uint32_t parameter_offset = 0;  // Of ptx::ClaimParameter.
+  Function function = nullptr;         // Null if it does not exist.
+  std::uint32_t parameter_offset = 0;  // Offset of ptx::ClaimParameter.
   std::uint32_t threads_per_block_max = 0;
   std::uint32_t dynamic_shared_bytes_max = 0;
-  mutable RecentOccupancy occupancy;  // The device thread's.
+  mutable RecentOccupancy occupancy;  // Device thread only.
 
-  // Whether it can run the launch. It needs somewhat more than the client's kernel.
+  // Whether the form can run the launch. It needs slightly more resources than the client's kernel.
   bool Takes(const LaunchWork& work) const {
     return function != nullptr && work.grid.Count() < ptx::kClaimBlocksMax &&
            work.block.Count() <= threads_per_block_max &&

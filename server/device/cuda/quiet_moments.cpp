@@ -7,7 +7,7 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// What the calling thread is inside of.
+// The object in whose quiet moment the calling thread is.
 thread_local const QuietMoments* t_inside = nullptr;
 
 }  // namespace
@@ -44,7 +44,7 @@ void QuietMoments::Await(Waiter& waiter) {
   }
 }
 
-// The work that was held back goes on when the last has left.
+// Delayed work continues when the last call has left.
 void QuietMoments::Leave(Waiter& waiter) {
   {
     const MutexLock lock(mutex_);
@@ -114,7 +114,8 @@ void QuietMoments::RecordWanted() {
 
 // ---- work
 
-// The device thread reads the clock without the mutex: in virtual time all others get on then.
+// The device thread reads the clock without the mutex, because in virtual time this lets all other
+// threads proceed.
 bool QuietMoments::TryBeginWork() {
   {
     const MutexLock lock(mutex_);
@@ -137,7 +138,7 @@ void QuietMoments::EndWork(std::optional<TimePoint> drained_since) {
   const bool is_due = drained_since || std::ranges::any_of(waiting_, [&](const Waiter* waiter) {
                         return now >= DueAt(waiter->urgency);
                       });
-  if (!is_due) return changed_.notify_all();  // Each waits for its own time now.
+  if (!is_due) return changed_.notify_all();  // Each waiter now waits for its own time.
   AdmitAll(now);
   held_since_ = drained_since;
 }
@@ -149,7 +150,7 @@ void QuietMoments::RecordVainDrain(TimePoint began, TimePoint ended) {
   RecordWanted();
 }
 
-// ---- a moment
+// ---- moments
 
 QuietMoment::QuietMoment(QuietMoments& moments, Urgency urgency, Wait wait)
     : moments_(moments), waiter_{.urgency = urgency} {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the driver that wait for the GPU with the context's lock, and the work on the GPU: who
-// goes first.
+// Arbitrates between work on the GPU and driver calls that wait for the GPU while they hold the
+// context's lock.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_QUIET_MOMENTS_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_QUIET_MOMENTS_H_
@@ -18,70 +18,70 @@
 
 namespace gpushared::device::cuda {
 
-// Who waits for a call that needs a quiet moment.
+// Priority of a call that needs a quiet moment, according to its waiter.
 enum class Urgency : std::uint8_t {
   kHigh,       // A launch of the high class.
   kAwaited,    // Another launch, or a client.
-  kUnhurried,  // Nobody: it waits for a moment without urgent requests first.
+  kUnhurried,  // No waiter: first waits until there are no urgent requests.
 };
 
-// Moments in which the driver has no work. Loads, unmaps and the like may wait for all that runs,
-// and keep every other call on the context waiting meanwhile: the stop of a kernel, the end of an
-// endless one, launches of the high class. So such a call is made in a quiet moment: the device
-// thread gives the driver nothing more and preempts what it can (Drain); when nothing is left, all
-// calls that wait are made; then the work goes on. Work that cannot be preempted is waited for
-// here, where it keeps nobody else waiting.
+// Moments in which the driver has no work. Calls such as loads and unmaps may wait for everything
+// that runs, and meanwhile block every other call on the context: the stop of a kernel, the end of
+// an endless one, launches of the high class. Such a call is therefore made in a quiet moment: the
+// device thread stops issuing work and preempts what it can (Drain); when nothing is in flight, all
+// waiting calls are made; then work continues. Waiting for work that cannot be preempted happens
+// here, where it does not block other threads.
 //
-// Work loses at most a fifth of the time to this, and half of it to calls of the high class: a
-// drain and its moment of duration T are followed by 4 T, or 1 T, without a drain, but by no more
-// than kPauseMax. A moment in which no work was held back costs nothing and counts for nothing.
+// Work loses at most a fifth of the time to this, and half of it to calls of the high class: after
+// a drain and its moment of duration T there is no drain for 4 T (or 1 T), but at most kPauseMax. A
+// moment that delayed no work is free and does not count.
 //
-// Thread-safe; the second part is the device thread's.
+// Thread-safe; the second part is confined to the device thread.
 class QuietMoments {
  public:
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
 
-  // `wake` makes the device thread look at its work again; `await_unhurried` is called ahead of
-  // calls that nobody waits for. Both may be empty.
+  // `wake` makes the device thread check its work again; `await_unhurried` is called before calls
+  // that have no waiter. Both may be empty.
   QuietMoments(std::function<void()> wake, std::function<void()> await_unhurried)
       : wake_(std::move(wake)), await_unhurried_(std::move(await_unhurried)) {}
   QuietMoments(const QuietMoments&) = delete;
   QuietMoments& operator=(const QuietMoments&) = delete;
 
-  // Further calls begin within a moment until it has been this long: a load takes some ten µs.
+  // Further calls are started within a moment until it is this old: a load takes some ten µs.
   static constexpr std::chrono::nanoseconds kMomentMax = std::chrono::milliseconds(1);
   static constexpr int kPauseFactor = 4, kPauseFactorHigh = 1;
   static constexpr std::chrono::nanoseconds kPauseMax = std::chrono::seconds(1);
 
-  // Nobody waits any more: the context is dead, or its device goes.
+  // Releases all waiters, because the context is dead or the device is being destroyed.
   void GiveUp();
-  // Time of moments in which work was held back.
+  // Total time of moments that delayed work.
   std::chrono::nanoseconds held_back() const {
     return std::chrono::nanoseconds(held_back_ns_.load(std::memory_order_relaxed));
   }
 
-  // ---- the device thread's
+  // ---- device thread only
 
-  // What gets no further work to the driver while the device drains.
+  // Work that is not issued while the device drains.
   enum class Hold : std::uint8_t { kNothing, kAllButHigh, kAll };
   void SetHold(Hold hold) { hold_ = hold; }
-  // Whether work may be given to the driver; it counts as having some then.
+  // Whether work may be issued; if so, the driver counts as busy.
   bool MayIssue(bool is_high) {
     if (hold_ != Hold::kNothing && (hold_ == Hold::kAll || !is_high)) [[unlikely]]
       return false;
     return has_work_ || TryBeginWork();
   }
   bool has_work() const { return has_work_; }
-  // Whether a call waits whose time has come.
+  // Whether a waiting call is due.
   bool IsWanted() const {
     const Clock::rep at = wanted_at_.load(std::memory_order_relaxed);
     return at != kNever && at <= Clock::now().time_since_epoch().count();
   }
-  // The driver has no more work. `drained_since`: the device was drained for it, or calls are made
-  // only if their time has come.
+  // Reports that the driver is idle. `drained_since`: set if the device was drained for this; if
+  // not, calls are made only if one of them is due.
   void EndWork(std::optional<TimePoint> drained_since = {});
-  // A drain did not come to its end.
+  // Records that a drain was abandoned.
   void RecordVainDrain(TimePoint began, TimePoint ended);
 
  private:
@@ -96,7 +96,7 @@ class QuietMoments {
   bool HasCome(Waiter& waiter);
   void Await(Waiter& waiter);
   void Leave(Waiter& waiter);
-  // Whether the moment is not too old for a further call.
+  // Whether the moment is young enough for a further call.
   bool IsYoung() const;
   bool TryBeginWork();
   bool TryEnter(Waiter& waiter) GPUSHARED_REQUIRES(mutex_);
@@ -110,31 +110,31 @@ class QuietMoments {
   std::condition_variable changed_;
   std::list<Waiter*> waiting_ GPUSHARED_GUARDED_BY(mutex_);
   std::size_t inside_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  bool is_working_ GPUSHARED_GUARDED_BY(mutex_) = false;  // As has_work_.
+  bool is_working_ GPUSHARED_GUARDED_BY(mutex_) = false;  // Like has_work_.
   bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::thread::id device_thread_ GPUSHARED_GUARDED_BY(mutex_);
-  // Of the moment that is now.
+  // Start of the current moment.
   TimePoint opened_at_ GPUSHARED_GUARDED_BY(mutex_);
-  std::optional<TimePoint> held_since_ GPUSHARED_GUARDED_BY(mutex_);  // Work has been held back.
-  // Of the last one that held work back.
+  std::optional<TimePoint> held_since_ GPUSHARED_GUARDED_BY(mutex_);  // When work was delayed.
+  // End of the last moment that delayed work.
   TimePoint last_end_ GPUSHARED_GUARDED_BY(mutex_);
   std::chrono::nanoseconds last_took_ GPUSHARED_GUARDED_BY(mutex_){};
-  // These are relaxed: who acts on them takes the mutex.
+  // Relaxed, because threads that act on them acquire the mutex.
   std::atomic<Clock::rep> wanted_at_{kNever};
   std::atomic<std::int64_t> held_back_ns_{0};
-  // The device thread's.
+  // Device thread only.
   Hold hold_ = Hold::kNothing;
   bool has_work_ = false;
 };
 
-// A quiet moment, from the end of its wait to its own. Within another one of its thread, and on the
-// device thread, which would wait for itself, it is there at once.
+// A quiet moment, from the end of its wait until its destruction. Within another one of the same
+// thread, and on the device thread, which would wait for itself, it begins immediately.
 //
 // Confined to one thread.
 class [[nodiscard]] QuietMoment {
  public:
   enum class Wait : std::uint8_t { kNow, kLater };
-  // kLater: Await, or HasCome again and again, has to follow.
+  // kLater: must be followed by Await, or by HasCome until it returns true.
   QuietMoment(QuietMoments& moments, Urgency urgency, Wait wait = Wait::kNow);
   ~QuietMoment();
   QuietMoment(const QuietMoment&) = delete;

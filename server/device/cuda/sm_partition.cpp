@@ -9,7 +9,7 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// Drivers round up to 2, 4 or 8 multiprocessors; none is known to round by more than this.
+// Drivers round up to 2, 4 or 8 multiprocessors; no known driver rounds by more than this.
 constexpr std::uint32_t kRoundingMax = 64;
 
 Status WhyMissing(const Driver& driver) {
@@ -21,13 +21,13 @@ Status WhyMissing(const Driver& driver) {
   return {};
 }
 
-// The largest part of at most `asked` multiprocessors, or the smallest that there is.
+// Returns the largest partition of at most `asked` multiprocessors, or otherwise the smallest one.
 Result<Resource> GetPart(CudaContext& context, const Resource& whole, std::uint32_t asked) {
   if (asked >= whole.sm.multiprocessors) return whole;
   const auto& split = context.driver().DevSmResourceSplitByCount;
   std::optional<Resource> best;
-  // The driver rounds up, to more than was asked for or than there is, and only newer ones say by
-  // how much: ask for less until it gives no more than that.
+  // The driver may round up to more than was requested or than the GPU has, and only newer drivers
+  // report the granularity, so smaller numbers are tried until the result is small enough.
   const std::uint32_t tries = std::min(asked, kRoundingMax);
   for (std::uint32_t less = 0; less < tries; ++less) {
     Resource part;

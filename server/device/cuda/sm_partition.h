@@ -11,16 +11,16 @@
 
 namespace gpushared::device::cuda {
 
-// A part of the GPU's multiprocessors: a green context. It shares memory and modules with the
-// primary context; streams and their events are made in it, and what the streams run stays on its
-// multiprocessors.
-// Parts of several limits may overlap: each is a bound, none is a reservation.
+// Some of the GPU's multiprocessors, as a green context. It shares memory and modules with the
+// primary context. Streams and their events are created in it, and work on these streams uses only
+// its multiprocessors. Partitions for different limits may overlap, because they are limits, not
+// reservations.
 //
-// Confined to the thread that made it; destroyed after its streams and events.
+// Confined to the thread that created it; destroyed after its streams and events.
 class SmPartition {
  public:
-  // The largest that the driver makes of at most `asked` multiprocessors, or the smallest that it
-  // makes at all. kUnsupported names the call that the driver lacks.
+  // Creates the largest partition of at most `asked` multiprocessors, or otherwise the smallest one
+  // that the driver allows. kUnsupported names the call that the driver lacks.
   static Result<std::unique_ptr<SmPartition>> Create(std::shared_ptr<CudaContext> context,
                                                      std::uint32_t asked);
   SmPartition(const SmPartition&) = delete;
@@ -28,7 +28,8 @@ class SmPartition {
   ~SmPartition();
 
   std::uint32_t multiprocessors() const { return multiprocessors_; }
-  // It can be made current, on one thread at a time. What is made meanwhile is the part's.
+  // Context that can be made current, on one thread at a time. Objects created meanwhile belong to
+  // the partition.
   Context context() const { return context_of_part_; }
   Result<Stream> MakeStream(int priority) const;
 

@@ -12,36 +12,36 @@
 
 namespace gpushared::device::cuda {
 
-// Which channel a client's stream uses. GPUs have few queues and clients many streams, so a stream
-// has a channel only while it has work: the one of its priority's with the fewest other streams.
-// Until its last work has ended it keeps that, whatever its priority becomes, or its order would
-// be lost.
+// Assigns channels to clients' streams. GPUs have few queues and clients many streams, so a stream
+// has a channel only while it has work: the one of its priority with the fewest other streams. It
+// keeps the channel until its last work has ended, even if its priority changes, because otherwise
+// the order of its work would be lost.
 //
 // Confined to the device thread.
 class StreamTable {
  public:
-  // Channels of each priority, lowest first. The highest has its own, so its work waits in no queue
-  // behind others. On the GPU it may still wait for running work.
+  // Channels of each priority, lowest first. The highest priority has separate channels, so its
+  // work is not queued after other work, although it may wait for running work on the GPU.
   static constexpr std::array<std::size_t, 3> kChannels = {10, 10, 8};
   static constexpr std::size_t kChannelsTotal = kChannels[0] + kChannels[1] + kChannels[2];
-  // The driver puts streams that are more than its connections to the GPU into the queues of
-  // others, whatever their priority: a word that is to stop a kernel would come behind that kernel.
-  // CUDA_DEVICE_MAX_CONNECTIONS is at most 32. There are streams for zeroing and for urgent writes,
-  // too, and the driver's own are not known.
+  // If there are more streams than hardware connections, the driver queues streams of any priority
+  // together, so the write that is to stop a kernel could be queued after that kernel.
+  // CUDA_DEVICE_MAX_CONNECTIONS is at most 32. The streams for zeroing and for urgent writes count
+  // as well, and the number of streams that the driver itself uses is unknown.
   static constexpr std::size_t kConnections = 32;
   static constexpr std::size_t kOtherStreams = 4;
   static_assert(kChannelsTotal + kOtherStreams <= kConnections);
 
-  // The index into kChannels that a channel belongs to.
+  // Index into kChannels of a channel's level.
   static std::size_t GetLevel(std::size_t channel) {
     return channel < kChannels[0] ? 0 : channel < kChannels[0] + kChannels[1] ? 1 : 2;
   }
 
-  // One more work of the stream; returns its channel.
+  // Counts a work item of the stream and returns its channel.
   std::size_t Enter(StreamKey stream, std::uint8_t priority);
-  // One work of the stream has ended.
+  // Called when a work item of the stream has ended.
   void Leave(StreamKey stream);
-  // The channel of a stream that has work; kChannelsTotal for others.
+  // Returns the channel of a stream that has work, otherwise kChannelsTotal.
   std::size_t GetChannel(StreamKey stream) const;
 
  private:
@@ -54,8 +54,8 @@ class StreamTable {
   std::size_t Choose(std::uint8_t priority) const;
 
   Entries entries_;
-  std::vector<Entries::node_type> spare_;  // So that a steady state allocates nothing.
-  std::array<std::size_t, kChannelsTotal> streams_ = {};  // With work, by channel.
+  std::vector<Entries::node_type> spare_;                 // Avoids allocations in the steady state.
+  std::array<std::size_t, kChannelsTotal> streams_ = {};  // Streams with work, by channel.
 };
 
 }  // namespace gpushared::device::cuda

@@ -14,7 +14,7 @@ Result<std::shared_ptr<UrgentWrites>> UrgentWrites::Create(std::shared_ptr<CudaC
 Status UrgentWrites::Start() {
   const Driver& driver = context_->driver();
   int least = 0;
-  int greatest = 0;  // The smaller number is the more urgent one.
+  int greatest = 0;  // Smaller numbers are more urgent.
   Status status =
       context_->Try("asking for priorities", driver.CtxGetStreamPriorityRange, &least, &greatest);
   if (status.ok()) {

@@ -14,10 +14,11 @@
 
 namespace gpushared::device::cuda {
 
-// Writes words of device memory that kernels look at while they run: on a stream of the highest
-// priority that does nothing else, in order.
+// Writes words of device memory that running kernels poll, in order, on a stream of the highest
+// priority that is used for nothing else.
 //
-// Confined to the device thread, but for Wait, which any may call; the context is current on it.
+// Confined to the device thread except for Wait, which any thread may call; the context is current
+// on the calling thread.
 class UrgentWrites {
  public:
   static Result<std::shared_ptr<UrgentWrites>> Create(std::shared_ptr<CudaContext> context);
@@ -27,10 +28,10 @@ class UrgentWrites {
 
   Status Write(DeviceAddress word, std::uint32_t value);
   Status Fill(DeviceAddress first, std::uint32_t value, std::size_t words);
-  // From here on HasPassed tells whether all that was written before has been.
+  // From now on HasPassed reports whether all earlier writes are complete.
   Status Mark();
   Result<bool> HasPassed();
-  // Until all that was written has been.
+  // Waits until all writes are complete.
   Status Wait();
 
  private:

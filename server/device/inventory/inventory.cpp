@@ -30,7 +30,7 @@ std::string ProcessList(const std::vector<std::uint32_t>& pids) {
   return list + (pids.size() > kProcessesNamedMax ? ", ..." : "");
 }
 
-// What is called and opened: a GPU, or one instance of it.
+// A device that can be selected and opened: a GPU, or one instance of it.
 struct Candidate {
   const Gpu* gpu = nullptr;
   const GpuInstance* instance = nullptr;
@@ -45,7 +45,7 @@ std::string GetName(const Candidate& one) {
          (one.instance->profile.empty() ? "instance" : one.instance->profile);
 }
 
-// Every GPU that is whole, and every instance.
+// Returns every GPU that is not in MIG mode, and every instance.
 std::vector<Candidate> Candidates(const Inventory& inventory) {
   std::vector<Candidate> all;
   for (const Gpu& gpu : inventory.gpus) {
@@ -73,7 +73,7 @@ SelectedDevice CpuDevice(std::string id) {
   return {.id = std::move(id), .name = "embedded cpu device"};
 }
 
-// One spelling per device: "cpu:00" would be a second name of "cpu:0".
+// Each device has exactly one spelling, otherwise "cpu:00" would be a second name of "cpu:0".
 std::optional<std::uint32_t> NumberAfter(std::string_view item, std::string_view prefix) {
   if (!item.starts_with(prefix)) return std::nullopt;
   const std::string_view digits = item.substr(prefix.size());
@@ -96,7 +96,7 @@ Status NotThere(std::string_view item, const Inventory& inventory) {
   return {StatusCode::kNotFound, sentence};
 }
 
-// The GPU as a whole is not to be had in MIG mode, only its instances.
+// A GPU in MIG mode can only be used through its instances.
 Status WholeGpuInMigMode(const Gpu& gpu) {
   std::string instances;
   for (const GpuInstance& instance : gpu.instances) {
@@ -251,7 +251,7 @@ Presence GetPresence(std::string_view uuid, const Inventory& inventory) {
     if (std::ranges::find(gpu.instances, uuid, &GpuInstance::uuid) != gpu.instances.end()) {
       return {};
     }
-    // It may be this one, or one of its instances.
+    // The UUID may belong to this GPU, or to one of its instances.
     if (!gpu.trouble.empty()) {
       otherwise = {.kind = gpu.is_lost && otherwise.kind == kGone ? kGone : kUnclear,
                    .why = otherwise.why + "; " + trouble};

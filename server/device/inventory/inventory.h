@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What GPUs this machine has, which of them can be shared out, and which the operator's choice of
-// devices means. Values and pure functions; read_inventory.h fills them from the machine.
+// Inventory of the machine's GPUs: which of them can be shared, and which devices an operator's
+// selection refers to. Values and pure functions; read_inventory.h reads them from the machine.
 
 #ifndef GPUSHARED_SERVER_DEVICE_INVENTORY_INVENTORY_H_
 #define GPUSHARED_SERVER_DEVICE_INVENTORY_INVENTORY_H_
@@ -16,60 +16,61 @@
 
 namespace gpushared::device {
 
-enum class GpuMode : std::uint8_t {  // The operator's compute mode.
+enum class GpuMode : std::uint8_t {  // Compute mode set by the operator.
   kShared,
   kExclusive,   // One process at a time.
   kProhibited,  // No process.
 };
 
-// A part of a GPU in MIG mode that works as a GPU of its own.
+// Part of a GPU in MIG mode that acts as a separate GPU.
 struct GpuInstance {
   std::string uuid;     // "MIG-..."
-  std::string profile;  // "1g.18gb"; empty when unknown.
+  std::string profile;  // "1g.18gb"; empty if unknown.
   std::uint64_t memory_bytes = 0;
-  std::uint32_t multiprocessors = 0;  // 0: unknown.
+  std::uint32_t multiprocessors = 0;  // 0 if unknown.
   std::uint32_t gpu_instance = 0;
   std::uint32_t compute_instance = 0;
 };
 
 struct Gpu {
-  std::uint32_t index = 0;  // The number that nvidia-smi shows.
+  std::uint32_t index = 0;  // Number displayed by nvidia-smi.
   std::string uuid;         // "GPU-..."
   std::string name;
   std::string pci_bus;             // "00000000:17:00.0"
-  std::uint64_t memory_bytes = 0;  // 0: unknown, as the next.
+  std::uint64_t memory_bytes = 0;  // 0 if unknown, like the next member.
   std::uint32_t multiprocessors = 0;
   GpuMode mode = GpuMode::kShared;
   bool mig_enabled = false;
-  std::vector<GpuInstance> instances;    // Under MIG mode.
-  std::vector<std::uint32_t> processes;  // Holders of a context on it.
-  std::string trouble;                   // Why it could not be read: lost, no permission, ...
-  bool is_lost = false;                  // The driver says so: it fell off its bus.
+  std::vector<GpuInstance> instances;    // In MIG mode.
+  std::vector<std::uint32_t> processes;  // Processes with a context on the GPU.
+  std::string trouble;   // Reason why it could not be read: lost, no permission, ...
+  bool is_lost = false;  // The driver reports that it fell off the bus.
 };
 
-// The MPS control daemon that our workers would become clients of.
+// MPS control daemon to which our workers would connect as clients.
 struct MpsDaemon {
   std::uint32_t pid = 0;
-  std::string directory;  // Where its pipes lie.
+  std::string directory;  // Directory of its pipes.
 };
 
 struct Inventory {
   std::string driver_version;  // "580.65.06"
-  int cuda_version = 0;        // 13000; 0: unknown.
-  std::string unavailable;     // Why there is nothing at all; empty when there is.
-  std::string no_cuda;         // Why no worker can open a GPU; empty when the driver is there.
+  int cuda_version = 0;        // 13000; 0 if unknown.
+  std::string unavailable;     // Reason why nothing could be read; otherwise empty.
+  std::string no_cuda;  // Reason why workers cannot open GPUs; empty if the driver is installed.
   std::vector<Gpu> gpus;
   std::optional<MpsDaemon> mps;
 };
 
-// Why the GPU, or the instances on it, cannot be used, and what to do; nothing when it can.
+// Returns the reason why the GPU, or its instances, cannot be used, and a remedy; nothing if it
+// can.
 std::optional<std::string> Obstacle(const Inventory& inventory, const Gpu& gpu);
 
-// A device that a worker is to open.
+// A device for a worker to open.
 struct SelectedDevice {
-  std::string id;       // "cpu:0", "cuda:1", "MIG-...": what it is called from then on.
+  std::string id;       // Name used from then on: "cpu:0", "cuda:1", "MIG-...".
   std::string uuid;     // Empty for cpu devices.
-  std::string name;     // For people, until the worker says more.
+  std::string name;     // Human-readable, until the worker reports more.
   std::string pci_bus;  // Empty for cpu devices.
   std::uint64_t memory_bytes = 0;
   std::uint32_t multiprocessors = 0;
@@ -77,19 +78,19 @@ struct SelectedDevice {
   std::string visible_devices;
 };
 
-// Whether a GPU or instance that was there once still is.
+// Whether a known GPU or instance still exists.
 struct Presence {
   enum class Kind : std::uint8_t {
     kThere,
-    kGone,     // The driver has it no longer, or not as a device of its own.
-    kUnclear,  // The driver does not tell.
+    kGone,     // The driver no longer reports it, or not as a separate device.
+    kUnclear,  // The driver does not provide the information.
   };
   Kind kind = Kind::kThere;
-  std::string why;  // Unless it is there.
+  std::string why;  // Reason, unless the device is present.
 };
 Presence GetPresence(std::string_view uuid, const Inventory& inventory);
 
-// A GPU or instance that is there and was not selected.
+// An existing GPU or instance that was not selected.
 struct UnusedDevice {
   std::string id;
   std::string name;
@@ -99,22 +100,23 @@ struct UnusedDevice {
 struct Selection {
   std::vector<SelectedDevice> devices;  // At least one.
   std::vector<UnusedDevice> unused;
-  std::string why_cpu;  // Why `auto` fell back to the cpu device.
+  std::string why_cpu;  // Reason why `auto` fell back to the cpu device.
 };
 
-// Devices of one selection; more is kInvalidArgument.
+// Maximum number of selected devices; kInvalidArgument for more.
 inline constexpr std::size_t kDevicesMax = 64;
 
-// Selects the devices that the operator wants. `wanted` is "auto" (every usable GPU and instance,
-// else cpu:0), or a comma list of cpu:I, cuda:I, GPU-<uuid> and MIG-<uuid>. The beginning of a UUID
-// suffices if only one device has it. kInvalidArgument for empty items, duplicates and ambiguity;
-// kNotFound for a missing device; kUnavailable for one that cannot be used.
+// Selects the operator's devices. `wanted` is "auto" (every usable GPU and instance, otherwise
+// cpu:0), or a comma-separated list of cpu:I, cuda:I, GPU-<uuid> and MIG-<uuid>. A prefix of a UUID
+// is accepted if it is unique. Fails with kInvalidArgument for empty items, duplicates and
+// ambiguity, kNotFound for a missing device, and kUnavailable for one that cannot be used.
 Result<Selection> SelectDevices(std::string_view wanted, const Inventory& inventory);
 
-// Of a server that runs and has the devices of these UUIDs: what `auto` would take in addition.
+// Returns the devices that `auto` would select in addition, for a running server with the devices
+// of these UUIDs.
 std::vector<SelectedDevice> NewClients(const Inventory& inventory,
                                        const std::vector<std::string>& uuids);
-// And what it leaves. `why`: of those that nothing else speaks against.
+// Returns the devices that would remain unused. `why`: reason for those that are usable.
 std::vector<UnusedDevice> UnusedDevices(const Inventory& inventory,
                                         const std::vector<std::string>& uuids,
                                         const std::string& why);

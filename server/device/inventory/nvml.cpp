@@ -18,7 +18,7 @@ bool Find(void* library, const char* name, Function*& function) {
 
 Result<std::unique_ptr<const Nvml>> Nvml::Load(const std::string& library) {
   std::unique_ptr<Nvml> nvml(new Nvml());
-  // Once loaded it stays: it has threads and handlers of its own, and is not made to be unloaded.
+  // Never unloaded, because the library has threads and handlers that do not support it.
   nvml->library_ = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (nvml->library_ == nullptr) {
     const char* why = ::dlerror();
@@ -39,7 +39,7 @@ Result<std::unique_ptr<const Nvml>> Nvml::Load(const std::string& library) {
   }
   if (const Code code = nvml->Init(); code != Code::kSuccess) {
     std::string why = "the NVIDIA driver cannot be used: " + nvml->Explain("nvmlInit", code);
-    // The library of before the update stays with this process.
+    // This process keeps using the library from before the update.
     if (code == Code::kVersionMismatch) {
       why += "; if the driver was updated while this process ran, restart it";
     }

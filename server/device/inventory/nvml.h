@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's management library, found and loaded at run time: the part of its C interface that the
-// inventory reads and that MIG needs, in declarations of our own.
+// NVIDIA's management library, loaded at run time: own declarations of the part of its C interface
+// that the inventory and MIG management use.
 
 #ifndef GPUSHARED_SERVER_DEVICE_INVENTORY_NVML_H_
 #define GPUSHARED_SERVER_DEVICE_INVENTORY_NVML_H_
@@ -24,10 +24,10 @@ enum class [[nodiscard]] Code : int{
     kInUse = 19,           kInsufficientResources = 23, kUnknown = 999,
 };
 
-using DeviceHandle = struct DeviceTarget*;  // Names a GPU or a MIG instance.
+using DeviceHandle = struct DeviceTarget*;  // Refers to a GPU or a MIG instance.
 
 struct MemoryInfo {
-  std::uint64_t total = 0, free = 0, used = 0;  // Bytes.
+  std::uint64_t total = 0, free = 0, used = 0;  // In bytes.
 };
 static_assert(sizeof(MemoryInfo) == 24);
 
@@ -53,18 +53,18 @@ struct ProcessInfo {
 };
 static_assert(sizeof(ProcessInfo) == 24);
 
-// ---- MIG. A GPU instance is a part of a GPU, and a compute instance a part of that; programs see
-// each compute instance as a device.
+// ---- MIG. A GPU instance is a part of a GPU, and a compute instance a part of that; each compute
+// instance is a device for programs.
 
 using GpuInstanceHandle = struct GpuInstanceTarget*;
 using ComputeInstanceHandle = struct ComputeInstanceTarget*;
 
-// NVML asks for profiles by these numbers, which are not their ids: 0 up to one less.
+// NVML enumerates profiles by these numbers, which are not the profile ids: 0 up to one less.
 inline constexpr unsigned kGpuInstanceProfiles = 0x12;
 inline constexpr unsigned kComputeInstanceProfiles = 0x9;
 
 struct MigPlacement {
-  std::uint32_t start = 0, size = 0;  // Slices, of memory or of multiprocessors.
+  std::uint32_t start = 0, size = 0;  // In slices of memory or multiprocessors.
 };
 static_assert(sizeof(MigPlacement) == 8);
 
@@ -83,7 +83,7 @@ struct GpuInstanceProfileV2 {
   std::uint32_t ofa_engines = 0;
   std::uint64_t memory_mib = 0;
   char name[96] = {};  // "MIG 1g.5gb"
-  // The size and the number of the version.
+  // Size and number of the version.
   static constexpr std::uint32_t kVersion = 152 | (2U << 24);
 };
 static_assert(sizeof(GpuInstanceProfileV2) == 152);
@@ -110,7 +110,7 @@ struct ComputeInstanceInfo {
 static_assert(sizeof(ComputeInstanceInfo) == 32);
 
 // Rows: X(name, suffix, required, signature). The library exports nvml<name><suffix>. Without a
-// required one there is no inventory; without another, what it would tell stays unknown.
+// required call there is no inventory; without another one, its information remains unknown.
 // clang-format off
 #define GPUSHARED_NVML_SYMBOLS(X)                                                                  \
   X(Init, _v2, true, ())                                                                           \
@@ -168,18 +168,18 @@ static_assert(sizeof(ComputeInstanceInfo) == 32);
   X(ComputeInstanceDestroy, , false, (ComputeInstanceHandle compute))
 // clang-format on
 
-// The library, initialised. The destructor shuts it down, because an open one keeps operators from
-// changing MIG modes and resetting GPUs. So the next object also meets a driver that was loaded
-// anew. The library itself is loaded once and stays with the process. After an update of the driver
-// it says that it does not fit. Calls that it lacks are null.
+// The initialized library. The destructor shuts it down, because an open session prevents operators
+// from changing MIG modes and resetting GPUs. Therefore the next object also works with a driver
+// that was reloaded. The library itself is loaded once and never unloaded. After a driver update it
+// reports a version mismatch. Unsupported calls are null.
 //
-// Thread-safe as the library is.
+// As thread-safe as the library.
 class Nvml {
  public:
   static constexpr const char* kLibrary = "libnvidia-ml.so.1";
 
-  // kNotFound when there is no such library, kUnsupported when it lacks a required call,
-  // kUnavailable when it does not initialise.
+  // Fails with kNotFound if the library is missing, kUnsupported if it lacks a required call, and
+  // kUnavailable if it cannot be initialized.
   static Result<std::unique_ptr<const Nvml>> Load(const std::string& library = kLibrary);
   ~Nvml();
   Nvml(const Nvml&) = delete;

@@ -20,13 +20,13 @@ using nvml::Code;
 using nvml::DeviceHandle;
 using nvml::Nvml;
 
-constexpr std::size_t kTextBytes = 96;  // NVML's own buffers' size.
+constexpr std::size_t kTextBytes = 96;  // Size of NVML's own buffers.
 constexpr unsigned kGpusMax = 256;
 constexpr unsigned kProcessesMax = 1024;
 
-// Only looks whether the library is there: a process that initialises it keeps a share of every
-// GPU, and the broker wants none. Found once, it stays loaded, so looking again costs nothing:
-// drivers are not made to be unloaded.
+// Only checks that the library exists: initializing it would allocate resources on every GPU, which
+// the broker must not do. Once found it remains loaded, so further checks are free and the driver
+// is never unloaded.
 std::string WhyNoCuda(const std::string& name) {
   void* const library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return std::string("no CUDA driver on this machine: ") + ::dlerror();
@@ -36,12 +36,12 @@ std::string WhyNoCuda(const std::string& name) {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-// NVML's numbers of the compute mode.
+// Compute mode numbers of NVML.
 GpuMode GetMode(int mode) {
   switch (mode) {
     case 2:
       return GpuMode::kProhibited;
-    case 1:  // Exclusive thread: older drivers' form of it.
+    case 1:  // Exclusive thread: the form used by older drivers.
     case 3:
       return GpuMode::kExclusive;
     default:
@@ -49,7 +49,7 @@ GpuMode GetMode(int mode) {
   }
 }
 
-// Cores per multiprocessor; 0 for architectures that are newer than this table.
+// Returns 0 for architectures that are newer than this table.
 unsigned CoresPerMultiprocessor(int major, int minor) {
   switch (major) {
     case 7:
@@ -65,8 +65,8 @@ unsigned CoresPerMultiprocessor(int major, int minor) {
   }
 }
 
-// Reads one GPU. Of what goes wrong the first is kept as the GPU's trouble; what the board or the
-// driver does not have is none.
+// Reads one GPU. The first error is stored as the GPU's trouble; features that the board or the
+// driver does not support are not errors.
 class GpuReader {
  public:
   GpuReader(const Nvml& nvml, unsigned index) : nvml_(nvml) { gpu_.index = index; }
@@ -78,7 +78,8 @@ class GpuReader {
     gpu_.uuid = Text("nvmlDeviceGetUUID", nvml_.DeviceGetUUID, device_);
     gpu_.name = Text("nvmlDeviceGetName", nvml_.DeviceGetName, device_);
     nvml::MemoryInfo memory;
-    // A container that was given an instance may not ask for its GPU's: the instance tells its own.
+    // A container with access to an instance only must not query its GPU; the instance reports its
+    // own memory.
     if (Has("nvmlDeviceGetMemoryInfo", nvml_.DeviceGetMemoryInfo, device_, &memory)) {
       gpu_.memory_bytes = memory.total;
     }
@@ -103,7 +104,7 @@ class GpuReader {
     return false;
   }
 
-  // For calls that a driver or a board may lack.
+  // For calls that a driver or a board may not support.
   template <typename... Parameters, typename... Arguments>
   bool Has(const char* call, Code (*function)(Parameters...), Arguments... arguments) {
     if (function == nullptr) return false;
@@ -138,12 +139,12 @@ class GpuReader {
     auto count = static_cast<unsigned>(processes.size());
     Code code = nvml_.DeviceGetComputeRunningProcesses(device_, &count, processes.data());
     if (code == Code::kInsufficientSize) {
-      // Some more, since others may start meanwhile.
+      // Allows for processes that start in the meantime.
       processes.resize(std::min(count + 64, kProcessesMax));
       count = static_cast<unsigned>(processes.size());
       code = nvml_.DeviceGetComputeRunningProcesses(device_, &count, processes.data());
     }
-    // Who else is there explains a rejection; not to know it is no trouble.
+    // The list of processes only explains a rejection, so a failure is not an error.
     if (code != Code::kSuccess) return;
     count = std::min(count, static_cast<unsigned>(processes.size()));
     for (unsigned i = 0; i < count; ++i) gpu_.processes.push_back(processes[i].pid);
@@ -159,7 +160,7 @@ class GpuReader {
     }
     for (unsigned i = 0; i < count; ++i) {
       DeviceHandle handle = nullptr;
-      // The numbers have holes: an absent one is not the end.
+      // The numbers may have gaps, so a missing one is not the end.
       const Code code = nvml_.DeviceGetMigDeviceHandleByIndex(device_, i, &handle);
       if (code == Code::kNotFound || code == Code::kInvalidArgument) continue;
       if (Ok("nvmlDeviceGetMigDeviceHandleByIndex", code)) ReadInstance(handle);
@@ -170,7 +171,7 @@ class GpuReader {
     GpuInstance instance;
     std::array<char, kTextBytes> uuid{};
     const Code code = nvml_.DeviceGetUUID(handle, uuid.data(), uuid.size() - 1);
-    // It was destroyed since we were given its handle.
+    // The instance was destroyed after its handle was returned.
     if (code == Code::kNotFound || code == Code::kInvalidArgument) return;
     if (!Ok("nvmlDeviceGetUUID", code)) return;
     instance.uuid = uuid.data();
@@ -218,7 +219,7 @@ std::optional<MpsDaemon> FindMps(const std::string& given) {
   for (const std::string& directory : directories) {
     std::ifstream file(directory + "/nvidia-cuda-mps-control.pid");
     pid_t pid = 0;
-    // A daemon that was killed leaves the file behind.
+    // A daemon that was killed leaves its file in place.
     if (file >> pid && pid > 0 && (::kill(pid, 0) == 0 || errno == EPERM)) {
       return MpsDaemon{.pid = static_cast<std::uint32_t>(pid), .directory = directory};
     }

@@ -13,12 +13,13 @@ namespace gpushared::device {
 struct InventoryOptions {
   std::string library = nvml::Nvml::kLibrary;
   std::string cuda_library = cuda::Driver::kLibrary;
-  // Where an MPS daemon's pipes would be; empty: $CUDA_MPS_PIPE_DIRECTORY, else the usual places.
+  // Directory of an MPS daemon's pipes; if empty, $CUDA_MPS_PIPE_DIRECTORY or the usual places.
   std::string mps_directory = {};
 };
 
-// What the machine has now. Instances come and go while a server runs: each call looks anew.
-// Never fails: what could not be read is in Inventory::unavailable and Gpu::trouble.
+// Reads the current state of the machine. Each call reads everything again, because instances may
+// be created and destroyed while a server runs. Never fails: errors are stored in
+// Inventory::unavailable and Gpu::trouble.
 Inventory ReadInventory(const InventoryOptions& options = {});
 
 }  // namespace gpushared::device

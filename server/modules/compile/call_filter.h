@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// Sanitizers map terabytes beside a process, and have calls and locks of their own.
+// Sanitizers map terabytes of address space and use additional system calls and locks.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define GPUSHARED_HAS_SHADOW 1
@@ -24,14 +24,14 @@
 
 namespace gpushared::compile {
 
-// The rules of seccomp in the order in which they are asked.
+// A seccomp filter; its rules are evaluated in order.
 //
-// Of use between fork and exec, too: it allocates nothing.
+// Does not allocate, so it can be used between fork and exec.
 class CallFilter {
  public:
   CallFilter() {
     Load(offsetof(seccomp_data, arch));
-    // Another instruction set has other numbers.
+    // Other instruction sets have different system call numbers.
     Test(BPF_JEQ, AUDIT_ARCH_X86_64, 1, 0);
     Return(SECCOMP_RET_ERRNO | EPERM);
     Load(offsetof(seccomp_data, nr));
@@ -49,11 +49,11 @@ class CallFilter {
     Test(BPF_JGE, call, 0, 1);
     Return(SECCOMP_RET_ERRNO | error);
   }
-  // By these bits of an argument of which the kernel reads the lower half only.
+  // Checks these bits of an argument, of which the kernel only reads the lower half.
   void DenyWhere(std::uint32_t call, unsigned argument, std::uint32_t bits, std::uint32_t value) {
     AskArgument(call, argument, bits, value, true);
   }
-  // Only where the whole of the argument's lower half is `value`; else no other rule is asked.
+  // Allowed only if the lower half of the argument is `value`; no further rule is evaluated.
   void AllowOnlyWhere(std::uint32_t call, unsigned argument, std::uint32_t value) {
     AllowWhere(call, argument, ~std::uint32_t{0}, value);
     Allow(call);
@@ -62,9 +62,10 @@ class CallFilter {
     AskArgument(call, argument, bits, value, false);
   }
 
-  // For good, of the calling thread. What no rule has decided is allowed,
+  // Installs the filter permanently for the calling thread. Calls without a matching rule are
+  // allowed
   bool Enter() { return EnterWith(SECCOMP_RET_ALLOW); }
-  // or rejected.
+  // or denied.
   bool EnterStrictly() { return EnterWith(SECCOMP_RET_ERRNO | EPERM); }
 
  private:
@@ -82,7 +83,7 @@ class CallFilter {
   void Load(std::size_t offset) {
     Put(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset), 0, 0);
   }
-  // `yes` and `no`: how many instructions are passed over.
+  // `yes` and `no`: number of instructions to skip.
   void Test(unsigned how, std::uint32_t value, unsigned yes, unsigned no) {
     Put(BPF_JMP | how | BPF_K, value, yes, no);
   }

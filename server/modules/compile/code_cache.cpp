@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSuffix = ".code";
 
-// Ahead of the code in every file.
+// Precedes the code in every file.
 struct Header {
   std::array<char, 8> magic = {'g', 'p', 'u', 's', 'c', 'o', 'd', '1'};
   Digest key = {};
@@ -103,7 +103,7 @@ std::optional<std::vector<std::byte>> CodeCache::Find(const Digest& key) {
 }
 
 Status CodeCache::Store(const Digest& key, std::span<const std::byte> code) {
-  if (code.size() + sizeof(Header) > bytes_max_) return {};  // It would go at once.
+  if (code.size() + sizeof(Header) > bytes_max_) return {};  // It would be evicted at once.
   const fs::path path = GetPath(key);
   const fs::path unfinished = path.string() + "." + std::to_string(::getpid());
   const Header header = {.key = key, .content = GetDigest(code), .bytes = code.size()};
@@ -133,7 +133,7 @@ void CodeCache::MakeRoom() {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_, error)) {
     File file{entry.last_write_time(error), entry.file_size(error), entry.path()};
-    if (error) continue;  // Another process removed it.
+    if (error) continue;  // Another process has removed it.
     total += file.bytes;
     files.push_back(std::move(file));
   }

@@ -16,20 +16,20 @@
 
 namespace gpushared::compile {
 
-// Compiled code on disk, one file per key. Files appear whole or not at all, so several processes
-// may use one directory; what was damaged since is recognised, removed and not returned. When all
-// of them together have more than `bytes_max`, those that were not used for longest go.
+// Compiled code on disk, one file per key. Files are created atomically, so several processes may
+// share a directory; damaged files are detected, removed and not returned. If the total size
+// exceeds `bytes_max`, the least recently used files are removed.
 //
 // Thread-compatible.
 class CodeCache {
  public:
-  // Makes the directory where it is missing. Rejects one that others may write to: what lies there
-  // is run as it is.
+  // Creates the directory if necessary. Rejects a directory that others may write to, because its
+  // contents are executed.
   static Result<CodeCache> Open(const std::filesystem::path& directory, std::uint64_t bytes_max);
 
   std::optional<std::vector<std::byte>> Find(const Digest& key);
   Status Store(const Digest& key, std::span<const std::byte> code);
-  // Files that were found damaged, so far.
+  // Number of damaged files found so far.
   std::uint64_t damaged() const { return damaged_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PTX to machine code without a compiler in this process: what clients write may make one loop,
-// grow or crash.
+// Compiles PTX to machine code in a separate process, because a client's text may make the compiler
+// loop, exhaust memory or crash.
 
 #ifndef GPUSHARED_SERVER_MODULES_COMPILE_PTX_COMPILER_H_
 #define GPUSHARED_SERVER_MODULES_COMPILE_PTX_COMPILER_H_
@@ -24,26 +24,26 @@
 namespace gpushared::compile {
 
 struct PtxCompilerOptions {
-  std::string program;  // Path of ptxas; empty: where CUDA is usually installed.
+  std::string program;  // Path of ptxas; if empty, the usual installation of CUDA.
   SandboxLimits limits;
-  std::string cache_directory;  // Empty: nothing is kept.
+  std::string cache_directory;  // If empty, results are not cached.
   std::uint64_t cache_bytes_max = std::uint64_t{1} << 30;
-  // What an operator should know; may be empty. Any thread.
+  // Reports messages for operators; may be empty. Any thread.
   std::function<void(const std::string&)> warn;
 };
 
 // Thread-safe.
 class PtxCompiler {
  public:
-  // kNotFound when there is no compiler. Starts it once, for its version.
+  // Runs the compiler once to get its version. Fails with kNotFound if there is no compiler.
   static Result<std::unique_ptr<PtxCompiler>> Create(PtxCompilerOptions options);
 
-  // `architecture`: "sm_90". kInvalidArgument, with the compiler's words, for PTX that it rejects;
-  // kLimitExceeded for what took too long or too much; kCancelled after Abandon.
+  // `architecture`: "sm_90". Fails with kInvalidArgument and the compiler's message for rejected
+  // PTX, kLimitExceeded if it took too much time or memory, and kCancelled after Abandon.
   Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view architecture);
-  // An earlier result that is still kept.
+  // Returns an earlier result if it is still cached.
   std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view architecture);
-  // Ends what is being compiled; nothing is compiled any more.
+  // Cancels running compilations and rejects later ones.
   void Abandon();
 
   const std::string& version() const { return version_; }

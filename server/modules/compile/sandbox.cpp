@@ -50,15 +50,16 @@ Result<ipc::UniqueFd> MemoryFile(const char* name, std::span<const std::byte> by
   return fd;
 }
 
-// ---- in the child, between clone and exec: calls of the kernel only. The memory is the parent's,
-// whose thread waits; its other threads go on. So nothing is written but this stack and errno.
+// ---- in the child, between clone and exec: system calls only. The memory is shared with the
+// parent, whose calling thread waits while its other threads run. Therefore only this stack and
+// errno are written.
 
 bool Limit(__rlimit_resource resource, std::uint64_t value, std::uint64_t most) {
   const rlimit limit = {.rlim_cur = value, .rlim_max = most};
   return ::setrlimit(resource, &limit) == 0;
 }
 
-// Nothing may be written, made or removed that has a path. A memory file has none.
+// Forbids writing, creating and removing anything that has a path. A memory file has none.
 bool ForbidWriting() {
   landlock_ruleset_attr rules = {.handled_access_fs =
                                      LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
@@ -66,62 +67,63 @@ bool ForbidWriting() {
                                      LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
                                      LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
                                      LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM};
-  // Its third version, of Linux 6.2; ForbidCalls denies the same to those before.
+  // From Landlock's third version (Linux 6.2); for earlier ones, ForbidCalls denies the same.
   constexpr std::uint64_t kTruncate = std::uint64_t{1} << 14;
   if (::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION) >= 3) {
     rules.handled_access_fs |= kTruncate;
   }
   const long ruleset = ::syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
-  // Kernels before 5.13 do not know it.
+  // Kernels before 5.13 do not support Landlock.
   if (ruleset < 0) return true;
   const bool is_restricted = ::syscall(SYS_landlock_restrict_self, ruleset, 0) == 0;
   ::close(static_cast<int>(ruleset));
   return is_restricted;
 }
 
-// What no compiler needs, beside what namespaces and limits take away. Those are not everywhere,
-// and where they are, who has the same user ID may still signal and govern others.
+// System calls that no compiler needs, in addition to namespaces and limits, which are not
+// available everywhere and do not prevent signalling and controlling processes of the same user ID.
 constexpr unsigned kForbidden[] = {
-    // Other processes: their memory, signals, scheduling.
+    // Access to other processes: memory, signals, scheduling.
     SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_move_pages,
     SYS_migrate_pages, SYS_kill, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
     SYS_sched_setaffinity, SYS_sched_setscheduler, SYS_sched_setparam, SYS_sched_setattr,
     SYS_setpriority, SYS_ioprio_set,
-    // Children, which have time limits of their own, and ways out of the group that is ended and
-    // of dying with the parent.
+    // Children, which have separate time limits, and ways to leave the process group that is killed
+    // or to survive the parent.
     SYS_fork, SYS_vfork, SYS_setsid, SYS_setpgid, SYS_prctl,
-    // Ways to talk to others or to share with them.
+    // Communication and sharing with other processes.
     SYS_socket, SYS_socketpair, SYS_connect, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_semget,
     SYS_semop, SYS_semtimedop, SYS_semctl, SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl,
     SYS_mq_open, SYS_mq_unlink,
-    // The system, and devices whose files it may read.
+    // System administration, and devices whose files are readable.
     SYS_mount, SYS_umount2, SYS_pivot_root, SYS_setns, SYS_unshare, SYS_bpf, SYS_perf_event_open,
     SYS_userfaultfd, SYS_add_key, SYS_request_key, SYS_keyctl, SYS_ioctl,
-    // What Landlock does not know of files: their times, owners, modes, attributes and locks; and,
-    // before its third version, their length.
+    // File operations not covered by Landlock: times, owners, modes, attributes and locks; before
+    // its third version also truncation.
     SYS_truncate, SYS_chmod, SYS_fchmod, SYS_fchmodat, SYS_chown, SYS_fchown, SYS_lchown,
     SYS_fchownat, SYS_utime, SYS_utimes, SYS_futimesat, SYS_utimensat, SYS_setxattr, SYS_lsetxattr,
     SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, SYS_flock,
-    // Memory that its limit does not count.
+    // Memory not covered by the limit.
     SYS_memfd_create};
 
 bool ForbidCalls() {
   CallFilter filter;
-  // What came after Linux 5.0, and with x32's numbers: as if it were not there. Libraries do
-  // without what they use of it; the rest reaches other processes and mounts, or is yet to come.
+  // System calls after Linux 5.0, and those with x32 numbers, return ENOSYS. Libraries have
+  // fallbacks for those that they use; the others affect other processes and mounts, or may be
+  // added in the future.
   constexpr std::uint32_t kFirstNew = SYS_pidfd_send_signal;
   filter.DenyFrom(kFirstNew, ENOSYS);
   for (const unsigned call : kForbidden) filter.Deny(call);
   constexpr std::uint32_t kAll = ~std::uint32_t{0};
-  // Threads only. Libraries take clone where there is no clone3, whose flags no filter can read.
+  // Threads only. Libraries fall back to clone without clone3, whose flags a filter cannot read.
   filter.AllowWhere(SYS_clone, 0, CLONE_THREAD, CLONE_THREAD);
   // abort() signals its own process.
   filter.AllowWhere(SYS_tgkill, 0, kAll, static_cast<std::uint32_t>(::getpid()));
   filter.AllowWhere(SYS_prlimit64, 0, kAll, 0);
-  // Whom the kernel signals when a pipe can be read.
+  // Would select a process to be signalled when a pipe is readable.
   filter.DenyWhere(SYS_fcntl, 1, kAll, F_SETOWN);
   filter.DenyWhere(SYS_fcntl, 1, kAll, F_SETOWN_EX);
-  // Without Landlock's third version, what is not opened for writing may be truncated as it opens.
+  // Without Landlock's third version, a file that is opened without write access may be truncated.
   for (const std::uint32_t access : {std::uint32_t{O_RDONLY}, std::uint32_t{O_ACCMODE}}) {
     filter.DenyWhere(SYS_open, 1, O_ACCMODE | O_TRUNC, access | O_TRUNC);
     filter.DenyWhere(SYS_openat, 2, O_ACCMODE | O_TRUNC, access | O_TRUNC);
@@ -140,7 +142,7 @@ struct ChildTask {
   const SandboxLimits& limits;
 };
 
-// A handler would run here, in the parent's memory.
+// A handler would run in the parent's memory.
 void DropHandlers() {
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction action = {};
@@ -152,7 +154,8 @@ void DropHandlers() {
 }
 
 bool PlaceDescriptors(ChildFds fds) {
-  // Above all that is overwritten next; without the close-on-exec flag afterwards.
+  // Moves descriptors above those that are overwritten next; dup2 then clears the close-on-exec
+  // flag.
   for (int* fd : {&fds.input, &fds.output, &fds.text, &fds.null}) {
     *fd = ::fcntl(*fd, F_DUPFD_CLOEXEC, 10);
   }
@@ -169,14 +172,14 @@ bool PlaceDescriptors(ChildFds fds) {
 
 bool SetLimits(const SandboxLimits& limits) {
   const auto seconds = static_cast<std::uint64_t>(limits.time.count());
-  // A second later it is killed; what says that it was the time is the signal before.
+  // The process is killed one second later; the earlier signal identifies the time limit.
   return Limit(RLIMIT_CPU, seconds, seconds + 1) &&
          Limit(RLIMIT_AS, limits.memory_bytes, limits.memory_bytes) &&
          Limit(RLIMIT_FSIZE, limits.output_bytes, limits.output_bytes) &&
          Limit(RLIMIT_CORE, 0, 0) && Limit(RLIMIT_NOFILE, 64, 64);
 }
 
-// Returns only where the program was not started. All signals are blocked when it begins.
+// Returns only if the program could not be started. All signals are blocked at the beginning.
 int RunChild(void* of) {
   const ChildTask& task = *static_cast<const ChildTask*>(of);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -189,7 +192,7 @@ int RunChild(void* of) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   if (!SetLimits(task.limits)) return kNotStarted;
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return kNotStarted;
-  // Many systems forbid it to users; what it takes away is denied below as well.
+  // Many systems do not permit this to users; the calls it would isolate are denied below as well.
   (void)::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC);
   if (!ForbidWriting() || !ForbidCalls()) return kNotStarted;
   char* const environment[] = {nullptr};
@@ -199,11 +202,12 @@ int RunChild(void* of) {
 
 // ---- in the parent
 
-// Returns when the child has become its program, or ended; below zero where there is none. A worker
-// has mapped tens of GiB for its driver. fork would copy the page tables, write-protect what its
-// threads are about to write, and call what libraries want to do then (pthread_atfork).
+// Returns when the child has executed its program or ended; negative if it could not be created.
+// fork is not used, because a worker has mapped tens of GiB for its driver: fork would copy the
+// page tables, write-protect the pages that other threads write to, and run the atfork handlers of
+// libraries.
 pid_t StartChild(ChildTask& task) {
-#ifdef GPUSHARED_HAS_SHADOW  // The child's calls would be taken for its parent's.
+#ifdef GPUSHARED_HAS_SHADOW  // Sanitizers would attribute the child's calls to its parent.
   constexpr int kHow = CLONE_VFORK | SIGCHLD;
 #else
   constexpr int kHow = CLONE_VM | CLONE_VFORK | SIGCHLD;
@@ -222,7 +226,7 @@ pid_t StartChild(ChildTask& task) {
 
 enum class Ending { kItself, kTime, kAbandoned };
 
-// Until the end of the child, of its time or of our interest.
+// Reads until the child ends, its time is over, or the caller abandons it.
 Ending ReadText(int fd, int abandoned, steady_clock::time_point until, std::size_t most,
                 std::string& text) {
   std::array<char, 4096> buffer;
@@ -230,7 +234,7 @@ Ending ReadText(int fd, int abandoned, steady_clock::time_point until, std::size
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(until - steady_clock::now());
     if (left.count() <= 0) return Ending::kTime;
-    // A descriptor below zero is passed over.
+    // poll ignores negative descriptors.
     std::array<pollfd, 2> waiting = {{{.fd = fd, .events = POLLIN, .revents = 0},
                                       {.fd = abandoned, .events = POLLIN, .revents = 0}}};
     if (::poll(waiting.data(), waiting.size(), static_cast<int>(left.count())) <= 0) continue;
@@ -319,10 +323,10 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
   if (child < 0) return Failed("its process");
   child_end.Reset();
   SandboxResult result;
-  // A second more than its processor time: what waits for nothing is ended by that.
+  // One second more than the CPU time limit, which normally ends the process first.
   const auto until = steady_clock::now() + limits.time + std::chrono::seconds(1);
   const Ending ending = ReadText(text_end.get(), abandoned, until, limits.text_bytes, result.text);
-  ::kill(-child, SIGKILL);  // Also when it closed its end: nothing of it goes on.
+  ::kill(-child, SIGKILL);  // Also if it only closed its end, because it must not continue.
   ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -331,7 +335,7 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
     return Status(StatusCode::kCancelled, "compiler ended: nobody waits for it any more");
   }
   const bool in_time = ending == Ending::kItself;
-  // It was killed in the moment of its own end.
+  // It was killed just as it ended on its own.
   if (in_time && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
     return Status(StatusCode::kInternal, "compiler ended: it closed its output and went on");
   }

@@ -14,10 +14,10 @@
 namespace gpushared::compile {
 
 struct SandboxLimits {
-  std::chrono::seconds time{30};  // Bounds processor time and elapsed time.
+  std::chrono::seconds time{30};  // Limits both CPU time and elapsed time.
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;
   std::uint64_t output_bytes = std::uint64_t{64} << 20;
-  std::size_t text_bytes = 8192;  // Of what it prints; the rest is dropped.
+  std::size_t text_bytes = 8192;  // Limit for its output; the rest is dropped.
 };
 
 struct SandboxResult {
@@ -26,18 +26,19 @@ struct SandboxResult {
   std::string text;  // stdout and stderr.
 };
 
-// The names under which the program finds its input and its output.
+// Paths under which the program finds its input and output.
 inline constexpr const char* kSandboxInput = "/proc/self/fd/3";
 inline constexpr const char* kSandboxOutput = "/proc/self/fd/4";
 
-// Runs a program on a client's bytes, until it ends or goes beyond a limit. The program has no
-// environment. Its descriptors are those two, /dev/null as stdin, and the pipe for its text. It may
-// gain no privileges, start no processes, open no sockets, trace or signal nobody, and write no
-// file but its output. Where the kernel allows, it has its own namespaces, without a network.
+// Runs a program on a client's bytes until it ends or exceeds a limit. The program has an empty
+// environment. Its descriptors are those two files, /dev/null as stdin, and the pipe for its
+// output. It cannot gain privileges, start processes, open sockets, trace or signal other
+// processes, or write any file but its output. If the kernel permits, it has separate namespaces
+// without a network.
 //
-// `arguments[0]` is the program's path. Errors: kLimitExceeded beyond a limit; kInternal if it died
-// otherwise or could not start; kCancelled once the descriptor `abandoned`, if any, can be read.
-// Waits; thread-safe.
+// `arguments[0]` is the program's path. Fails with kLimitExceeded above a limit, kInternal if it
+// ended abnormally or could not start, and kCancelled when the descriptor `abandoned`, if any,
+// becomes readable. Blocks; thread-safe.
 Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
                                    std::span<const std::byte> input, const SandboxLimits& limits,
                                    int abandoned = -1);

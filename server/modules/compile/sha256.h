@@ -13,15 +13,15 @@ namespace gpushared::compile {
 
 using Digest = std::array<std::byte, 32>;
 
-// FIPS 180-4. What clients send decides what is hashed, so nothing weaker would do.
+// FIPS 180-4. A cryptographic hash is required, because clients choose the hashed bytes.
 //
 // Thread-compatible.
 class Sha256 {
  public:
   void Add(std::span<const std::byte> bytes);
-  // With its length ahead of it: what is added next is never taken for a part of this.
+  // Adds the length and the text, so that adjacent fields cannot be confused.
   void AddField(std::string_view text);
-  // Once; nothing may be added after it.
+  // May be called once, after all input was added.
   Digest Finish();
 
  private:

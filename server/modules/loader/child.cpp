@@ -41,7 +41,7 @@ void Limit(__rlimit_resource resource, std::uint64_t value, std::uint64_t most) 
   if (::setrlimit(resource, &limit) != 0) ::_exit(kNotConfined);
 }
 
-// Address space that the process has already.
+// Address space that the process already uses.
 std::uint64_t OwnBytes() {
   std::ifstream file("/proc/self/statm");
   std::uint64_t pages = 0;
@@ -49,8 +49,7 @@ std::uint64_t OwnBytes() {
   return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Memory, the two files and its own end: nothing else is there. Neither is code that was not there
-// from the start.
+// Allows only memory management, the two files and exiting. Mapping further code is denied.
 void ForbidCalls() {
   compile::CallFilter filter;
   for (const int call : {SYS_exit, SYS_exit_group, SYS_pread64, SYS_write, SYS_pwrite64, SYS_brk,
@@ -59,7 +58,7 @@ void ForbidCalls() {
     filter.Allow(static_cast<unsigned>(call));
   }
   filter.DenyWhere(SYS_mmap, 2, PROT_EXEC, PROT_EXEC);
-  // Root could take pages away from the machine. MADV_SOFT_OFFLINE (101) is not in glibc's header.
+  // Root could take pages offline. MADV_SOFT_OFFLINE (101) is missing in glibc's header.
   for (const std::uint32_t advice : {std::uint32_t{MADV_HWPOISON}, std::uint32_t{101}}) {
     filter.DenyWhere(SYS_madvise, 2, ~std::uint32_t{0}, advice);
   }
@@ -95,7 +94,7 @@ void WriteAt(std::uint64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
-// The status, and how many bytes were written behind the header.
+// Returns the status, and the number of bytes written after the header.
 Status Prepare(const JobRequest& job, std::uint64_t* written) {
   const auto bytes = static_cast<std::size_t>(job.image_bytes);
   void* const image =
@@ -151,7 +150,7 @@ Status Prepare(const JobRequest& job, std::uint64_t* written) {
   Confine(job, own_bytes);
   try {
     DoJob(job);
-  } catch (...) {  // Not even its status has room.
+  } catch (...) {  // No memory even for the error message.
     ::_exit(1);
   }
 }
@@ -163,7 +162,7 @@ struct Received {
   std::array<int, 2> fds = {-1, -1};
 };
 
-// False when the worker is gone, or says what it never says.
+// Returns false if the worker has exited or sent an invalid request.
 bool Receive(Received* received) {
   iovec bytes = {.iov_base = &received->job, .iov_len = sizeof received->job};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof received->fds)> control;
@@ -185,24 +184,25 @@ bool Receive(Received* received) {
   return true;
 }
 
-// What children inherit: no privileges to gain, namespaces of their own where the kernel lets users
-// make them, and the first place when memory is short.
+// Sets up what children inherit: no new privileges, separate namespaces if the kernel permits, and
+// the highest priority for the OOM killer.
 void PrepareProcess() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   (void)::syscall(SYS_close_range, kLoaderChannelFd + 1, ~0U, 0);
-  // A result that is too large is an error, not a death.
+  // Makes a result that is too large an error instead of a fatal signal.
   ::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) ::signal(signal, SIG_DFL);
   std::ofstream("/proc/self/oom_score_adj") << "1000\n";
-  // Whatever the thread that started this one has: readers never compete with the device's.
+  // Resets the scheduling policy inherited from the starting thread, so that readers do not compete
+  // with the device's threads.
   const sched_param none = {};
   (void)::sched_setscheduler(0, SCHED_OTHER, &none);
   (void)::setpriority(PRIO_PROCESS, 0, std::max(::getpriority(PRIO_PROCESS, 0), 0));
   (void)::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC);
 }
 
-// Tables that are made at their first use: once, instead of in every child.
+// Initializes lazily created tables once, instead of in every child.
 void Warm() {
   constexpr std::string_view kNothing =
       ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
@@ -218,8 +218,9 @@ int RunLoader() {
   Warm();
   const std::uint64_t own_bytes = OwnBytes();
   for (Received received; Receive(&received); received = {}) {
-    // The worker is the child's parent: it waits for it. Nothing is shared with the child, and this
-    // process has one thread, so it may do all that a forked one may.
+    // CLONE_PARENT makes the worker the parent, which waits for the child. The child shares no
+    // memory with this process, which has a single thread, so the child may call anything, as after
+    // fork.
     const long child = ::syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, 0);
     if (child == 0) RunChild(received.job, received.fds[0], received.fds[1], own_bytes);
     const auto answer = static_cast<std::int32_t>(child < 0 ? -errno : child);

@@ -41,7 +41,7 @@ std::chrono::nanoseconds GetProcessorTime(pid_t pid) {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Until the child has ended, its time is over, or nobody wants it any more.
+// Waits until the child has ended, its time is over, or the job is abandoned.
 End Watch(const Child& child, const JobLimits& limits, int abandoned) {
   const Clock::time_point until = Clock::now() + limits.wall;
   for (;;) {
@@ -55,13 +55,13 @@ End Watch(const Child& child, const JobLimits& limits, int abandoned) {
   }
 }
 
-// The result, mapped. The child is gone, and with it the last descriptor but ours.
+// The mapped result. The child has exited, so this process has the only descriptor.
 class Mapping {
  public:
   explicit Mapping(int fd, std::uint64_t most) {
     struct stat about = {};
     constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-    // Rejected where somebody could write to it still.
+    // Fails if another process could still write to the file.
     if (::fcntl(fd, F_ADD_SEALS, kSeals) != 0 || ::fstat(fd, &about) != 0) return;
     const auto bytes = static_cast<std::uint64_t>(std::max<off_t>(about.st_size, 0));
     if (bytes < sizeof(ResultHeader) || bytes > most) return;
@@ -79,7 +79,7 @@ class Mapping {
   std::span<const std::byte> bytes_;
 };
 
-// A status of the child: a text of printable characters with a code that a rejection may have.
+// Reads the child's status: printable text and a code that is allowed for a rejection.
 Status TakeRejection(const ResultHeader& header, std::span<const std::byte> text) {
   constexpr std::size_t kTextBytesMax = 4096;
   std::string sentence(reinterpret_cast<const char*>(text.data()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One module read by a child: from the image to what may be placed, or why not.
+// Reads one module in a child process: from the image to a prepared module or an error.
 
 #ifndef GPUSHARED_SERVER_MODULES_LOADER_CHILD_JOB_H_
 #define GPUSHARED_SERVER_MODULES_LOADER_CHILD_JOB_H_
@@ -18,22 +18,23 @@
 namespace gpushared::loader {
 
 struct JobLimits {
-  std::chrono::milliseconds time{};  // Processor time.
-  std::chrono::milliseconds wall{};  // By the clock: others may have the processor.
+  std::chrono::milliseconds time{};  // CPU time.
+  // Elapsed time, which is longer if other processes use the CPU.
+  std::chrono::milliseconds wall{};
   std::uint64_t memory_bytes = 0;
   std::uint64_t output_bytes = 0;
   std::uint32_t niceness = 10;
 };
 
-// Of the longest attempt.
+// Limits of the longest attempt.
 JobLimits LongestJob(const LoadLimit& limit);
 
 struct JobOutcome {
   enum class End : std::uint8_t {
-    kDone,       // `module` says how.
-    kTime,       // It needs more time than it had, or
-    kMemory,     // more memory.
-    kAbandoned,  // `abandoned` was written to.
+    kDone,       // See `module`.
+    kTime,       // It exceeded its time, or
+    kMemory,     // its memory.
+    kAbandoned,  // `abandoned` became readable.
     kCrashed,
   };
   End end = End::kDone;
@@ -41,9 +42,9 @@ struct JobOutcome {
       Status(StatusCode::kInternal, "module rejected: it was not read")};
 };
 
-// Runs one job and waits for it. `image`: a memory file that nobody may change; `abandoned`: an
-// eventfd. Whatever the child does, what comes back was checked; every end but kDone and kAbandoned
-// has a sentence in `module`.
+// Runs one job and waits for it. `image`: a sealed memory file; `abandoned`: an eventfd. Whatever
+// the child does, its result was validated; every end except kDone and kAbandoned has a message in
+// `module`.
 JobOutcome RunJob(LoaderProcess& loader, const device::ModuleRecipe& recipe, int image,
                   std::uint64_t image_bytes, const JobLimits& limits, int abandoned);
 

@@ -8,15 +8,15 @@
 
 namespace gpushared::loader {
 
-// What reading one module may take, the longest attempt at it.
+// Limits for reading one module, in the longest attempt.
 //
 // Thread-compatible value.
 struct LoadLimit {
-  std::chrono::nanoseconds time = std::chrono::seconds(10);  // Processor time.
+  std::chrono::nanoseconds time = std::chrono::seconds(10);  // CPU time.
   std::uint64_t memory_bytes = std::uint64_t{512} << 20;
 };
 
-// Behind what names such a limit in a rejection.
+// Appended to a rejection because of such a limit.
 inline constexpr std::string_view kRaisedBy = " (--load-limit of the server)";
 
 }  // namespace gpushared::loader

@@ -8,7 +8,7 @@
 namespace gpushared::loader {
 namespace {
 
-// Less than this is nothing, and not kept.
+// Smaller amounts are dropped.
 constexpr double kLeastSeconds = 0.001;
 
 }  // namespace

@@ -38,7 +38,7 @@ Child::~Child() {
   Await();
 }
 
-// It is ours and not awaited, so nobody else can have its number.
+// The process was not waited for, so its ID cannot have been reused.
 void Child::Kill() const { ::kill(pid_, SIGKILL); }
 
 int Child::Await() { return AwaitProcess(std::exchange(pid_, -1)); }
@@ -62,7 +62,7 @@ Status LoaderProcess::Begin() {
   ipc::UniqueFd ours(ends[0]), theirs(ends[1]);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  // Ours may be 3 already, which dup2 would leave closed on exec: adddup2 does not.
+  // Our descriptor may already be 3, which dup2 would leave close-on-exec; adddup2 does not.
   ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), kLoaderChannelFd);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     ::posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
@@ -115,7 +115,7 @@ pid_t LoaderProcess::Ask(const JobRequest& job, int image, int output) {
 Result<Child> LoaderProcess::Make(const JobRequest& job, int image, int output) {
   const MutexLock lock(mutex_);
   pid_t pid = pid_ < 0 ? 0 : Ask(job, image, output);
-  if (pid == 0) {  // It died: of memory, or by an operator's hand.
+  if (pid == 0) {  // The loader died: out of memory, or killed by an operator.
     End();
     if (Status begun = Begin(); !begun.ok()) return begun;
     pid = Ask(job, image, output);

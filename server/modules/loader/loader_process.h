@@ -17,7 +17,8 @@
 
 namespace gpushared::loader {
 
-// A child that does one job. Killed and awaited when destroyed, if nobody has awaited it before.
+// A child process that does one job. The destructor kills it and waits for it, unless it was waited
+// for before.
 //
 // Thread-compatible.
 class Child {
@@ -29,19 +30,19 @@ class Child {
   ~Child();
 
   pid_t pid() const { return pid_; }
-  int pidfd() const { return pidfd_.get(); }  // Readable when it has ended.
+  int pidfd() const { return pidfd_.get(); }  // Readable when the child has ended.
   void Kill() const;
-  // Waits; what waitpid says of it.
+  // Waits and returns the status of waitpid.
   int Await();
 
  private:
-  pid_t pid_;  // -1: awaited.
+  pid_t pid_;  // -1 after waiting.
   ipc::UniqueFd pidfd_;
 };
 
-// The process that makes children (RunLoader), and starts again where it has died.
+// The loader process, which creates children (RunLoader). It is restarted if it has died.
 //
-// Owns the process and the channel to it. Thread-safe.
+// Owns the process and its channel. Thread-safe.
 class LoaderProcess {
  public:
   // `command`: the program and its arguments.
@@ -56,7 +57,7 @@ class LoaderProcess {
   explicit LoaderProcess(std::vector<std::string> command) : command_(std::move(command)) {}
   Status Begin() GPUSHARED_REQUIRES(mutex_);
   void End() GPUSHARED_REQUIRES(mutex_);
-  // A process ID; 0 when the loader is gone.
+  // Returns a process ID, or 0 if the loader has died.
   pid_t Ask(const JobRequest& job, int image, int output) GPUSHARED_REQUIRES(mutex_);
 
   const std::vector<std::string> command_;

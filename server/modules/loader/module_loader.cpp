@@ -23,16 +23,16 @@ using Lane = LoadQueue::Lane;
 using Clock = LoadQueue::Clock;
 using End = JobOutcome::End;
 
-// The threads copy and check what children made; clients' own threads go first. New clients wait
-// for small modules, which take less than a slice.
+// The threads copy images and validate results; clients' own threads have priority. New clients
+// only wait for small modules, which take less than a time slice.
 constexpr int kNiceness = 5;
-// Crashes are said in the log at most so often.
+// Minimum interval between logged crashes.
 constexpr std::chrono::seconds kWarnEvery{1};
-// Nobody wakes who waits until modules have been placed.
+// Polling interval while waiting for modules to be placed, which is not signalled.
 constexpr std::chrono::milliseconds kPlacedLookEvery{5};
 constexpr std::size_t kHashPieceBytes = std::size_t{256} << 10;
 
-// Read, not mapped: a hole in a huge-page file could fault.
+// Reads instead of mapping the file, because a hole in a huge-page file could fault.
 Result<compile::Digest> HashImage(int fd, std::uint64_t bytes) {
   std::vector<std::byte> piece(kHashPieceBytes);
   compile::Sha256 hash;
@@ -89,7 +89,7 @@ Lane ModuleLoader::GetLane(std::uint64_t image_bytes) const {
 }
 
 Lane ModuleLoader::NextLane(const Job& job) {
-  // A module that was read and not compiled needs the compiler, which takes long.
+  // A module that was read but not compiled needs the compiler, which takes long.
   if (job.module != nullptr || job.entry.lane >= Lane::kMedium) return Lane::kLong;
   return job.entry.lane == Lane::kSmall ? Lane::kQuick : Lane::kMedium;
 }
@@ -157,7 +157,8 @@ void ModuleLoader::MakeWayFor(const Job& job) {
   for (const auto& [number, running] : running_) {
     if (running->entry.lane != job.entry.lane) continue;
     ++at_work;
-    if (running->yields) return;  // For another one that waits; it is short until then.
+    // This job is already being ended for another waiting one and occupies its reader only briefly.
+    if (running->yields) return;
     if (least_urgent == nullptr || running->entry.rank > least_urgent->entry.rank) {
       least_urgent = running;
     }

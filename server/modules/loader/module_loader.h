@@ -28,10 +28,10 @@
 namespace gpushared::loader {
 
 struct ModuleLoaderOptions {
-  // What starts a loader process: a program and its arguments.
+  // Command line of a loader process.
   std::vector<std::string> command;
-  // A module is tried for a short time first, so that nobody with a small one waits for costly
-  // ones. A module that takes longer begins anew in the next lane, behind others of its kind.
+  // First attempt with a short limit, so that small modules do not wait for expensive ones. A
+  // module that takes longer is restarted in the next lane, after others of its kind.
   JobLimits small{.time = std::chrono::milliseconds(20),
                   .wall = std::chrono::milliseconds(250),
                   .memory_bytes = std::uint64_t{64} << 20,
@@ -42,31 +42,32 @@ struct ModuleLoaderOptions {
                   .memory_bytes = std::uint64_t{192} << 20,
                   .output_bytes = std::uint64_t{64} << 20,
                   .niceness = 5};
-  // Modules of usual size end here, beside whatever takes long: they have most of a processor that
-  // both want.
+  // Suffices for modules of usual size, even while long jobs run, because they get most of the CPU
+  // time if both compete.
   JobLimits medium{.time = std::chrono::milliseconds(1'000),
                    .wall = std::chrono::milliseconds(10'000),
                    .memory_bytes = std::uint64_t{128} << 20,
                    .output_bytes = std::uint64_t{64} << 20,
                    .niceness = 10};
   JobLimits costly = LongestJob({});
-  // Larger images begin in the next lane.
+  // Larger images start in the next lane.
   std::uint64_t small_image_bytes_max = std::uint64_t{16} << 10;
   std::uint64_t quick_image_bytes_max = std::uint64_t{256} << 10;
   std::uint64_t medium_image_bytes_max = std::uint64_t{2} << 20;
-  // Children at one time, beside one for costly modules: so many times the limits above is all the
-  // memory they take.
+  // Concurrent children, in addition to one for expensive modules. Total memory is this number
+  // times the limits above.
   std::uint32_t small_readers = 2, quick_readers = 1, medium_readers = 3;
   std::uint64_t cache_bytes_max = std::uint64_t{64} << 20;
-  // Modules that were read and wait to be placed are in no quota yet; they share this. Beyond it
-  // nothing more is read; one module for each reader may be on top of it.
+  // Shared limit for modules that are read and wait to be placed, because they are not counted in a
+  // quota yet. Beyond it no further modules are read; each reader may exceed it by one module.
   std::uint64_t unplaced_bytes_max = std::uint64_t{256} << 20;
-  // For operators, from any thread; may be empty.
+  // Messages for operators, from any thread; may be empty.
   std::function<void(const std::string&)> warn = {};
 };
 
-// Reads modules in children, several at a time, in the order of LoadQueue; a child that crashes is
-// its client's error. Keeps what was read for the next who brings the same (PreparedCache).
+// Reads modules in child processes, several at a time, in the order of LoadQueue; a crash of a
+// child is reported as an error of its client. Results are cached for later clients with the same
+// module (PreparedCache).
 //
 // Owns the loader process, a few threads and the cache. Thread-safe.
 class ModuleLoader : public ModuleReader {
@@ -74,7 +75,7 @@ class ModuleLoader : public ModuleReader {
   static Result<std::unique_ptr<ModuleLoader>> Create(ModuleLoaderOptions options);
   ModuleLoader(const ModuleLoader&) = delete;
   ModuleLoader& operator=(const ModuleLoader&) = delete;
-  ~ModuleLoader() override;  // Cancels all.
+  ~ModuleLoader() override;  // Cancels all jobs.
 
   void Load(Owner owner, const device::ModuleRecipe& recipe, ipc::UniqueFd image,
             std::uint64_t bytes, Compile compile, Done done) override;
@@ -87,14 +88,14 @@ class ModuleLoader : public ModuleReader {
     LoadQueue::Entry entry;
     Owner owner;
     device::ModuleRecipe recipe;
-    ipc::UniqueFd image;  // The client's, until it has been copied.
+    ipc::UniqueFd image;  // The client's file, until it is copied.
     std::uint64_t bytes = 0;
     Compile compile;
     Done done;
     compile::Digest content = {};
-    bool is_copied = false;                                // And hashed.
-    std::shared_ptr<const device::PreparedModule> module;  // Not changed since it was read.
-    // Of a running job; protected by mutex_.
+    bool is_copied = false;                                // Copied and hashed.
+    std::shared_ptr<const device::PreparedModule> module;  // Not modified after it was read.
+    // Belongs to a running job; guarded by mutex_.
     bool is_cancelled = false;
     bool yields = false;
     ipc::UniqueFd abandoned;  // An eventfd.
@@ -104,25 +105,25 @@ class ModuleLoader : public ModuleReader {
       : options_(std::move(options)), cache_(options_.cache_bytes_max) {}
   Status Start();
   void StartReader(LoadQueue::Lane lane);
-  void Read(LoadQueue::Lane lane);  // Body of a thread.
+  void Read(LoadQueue::Lane lane);  // Main function of a thread.
   LoadQueue::Lane GetLane(std::uint64_t image_bytes) const;
-  // Where a job goes that went beyond the limits of its lane.
+  // Lane for a job that exceeded the limits of its current lane.
   static LoadQueue::Lane NextLane(const Job& job);
   const JobLimits& GetLimits(LoadQueue::Lane lane) const;
   std::uint32_t GetReaders(LoadQueue::Lane lane) const;
-  // Both tell how the job ended.
+  // Both return how the job ended.
   JobOutcome Attempt(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
   JobOutcome ReadImage(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
-  // After an attempt: another one is due, or the job ends.
+  // After an attempt: schedules another one or completes the job.
   void Settle(std::unique_ptr<Job> job, JobOutcome outcome) GPUSHARED_REQUIRES(mutex_);
   void Finish(std::unique_ptr<Job> job, JobOutcome outcome) GPUSHARED_REQUIRES(mutex_);
   static Status CopyImage(Job& job);
   static PreparedCache::Key GetKey(const Job& job);
   std::shared_ptr<void> TakePlace(std::uint64_t bytes);
-  // Where all readers of its lane are at work, a job of a less urgent class is ended for it.
+  // If all readers of the job's lane are busy, ends a job of a less urgent class.
   void MakeWayFor(const Job& job) GPUSHARED_REQUIRES(mutex_);
   static void Abandon(const Job& job);
-  // Empty when one was said just before.
+  // Returns an empty string if a warning was issued recently.
   std::string GetWarning(const Job& job, const Status& why) GPUSHARED_REQUIRES(mutex_);
 
   const ModuleLoaderOptions options_;
@@ -139,11 +140,11 @@ class ModuleLoader : public ModuleReader {
   // By number.
   std::map<std::uint64_t, std::unique_ptr<Job>> waiting_ GPUSHARED_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Job*> running_ GPUSHARED_GUARDED_BY(mutex_);
-  // Memory of jobs that nobody wants any more: freeing it takes time, which the threads have.
+  // Memory of cancelled jobs, which the threads free because it takes time.
   std::vector<ipc::UniqueFd> left_behind_ GPUSHARED_GUARDED_BY(mutex_);
   const std::shared_ptr<std::atomic<std::uint64_t>> unplaced_bytes_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
-  std::vector<std::thread> threads_;  // Start makes them; the destructor joins them.
+  std::vector<std::thread> threads_;  // Created by Start, joined by the destructor.
 };
 
 }  // namespace gpushared::loader

@@ -13,17 +13,18 @@
 
 namespace gpushared::loader {
 
-// Modules by what they were made of and for whom. One user's never serve another, nor one who is
-// isolated differently. So nobody learns what others load from how long his own load takes.
+// Cache of prepared modules, keyed by contents and user. A module of one user is never returned for
+// another user or another isolation level, because loading times would otherwise reveal what others
+// load.
 //
-// When all together have more than `bytes_max`, those that were not used for longest go. One that
-// has more than a quarter of it is not kept.
+// If the total size exceeds `bytes_max`, the least recently used modules are evicted. A module that
+// is larger than a quarter of that is not cached.
 //
 // Thread-compatible.
 class PreparedCache {
  public:
   struct Key {
-    compile::Digest content = {};  // Over image and recipe.
+    compile::Digest content = {};  // Hash of the image and recipe.
     std::uint32_t uid = 0;
     device::Isolation isolation = device::Isolation::kOff;
     auto operator<=>(const Key&) const = default;
@@ -33,10 +34,10 @@ class PreparedCache {
   PreparedCache(const PreparedCache&) = delete;
   PreparedCache& operator=(const PreparedCache&) = delete;
 
-  // Null where there is none.
+  // Returns null if the module is not cached.
   std::shared_ptr<const device::PreparedModule> Find(const Key& key);
-  // What goes for it. Freeing large ones takes milliseconds, so the caller does that without a
-  // lock.
+  // Returns the evicted modules. Freeing large ones takes milliseconds, so the caller destroys them
+  // without a lock.
   [[nodiscard]] std::list<std::shared_ptr<const device::PreparedModule>> Keep(
       const Key& key, std::shared_ptr<const device::PreparedModule> module);
 
@@ -51,7 +52,7 @@ class PreparedCache {
 
   const std::uint64_t bytes_max_;
   std::uint64_t bytes_ = 0, hits_ = 0;
-  std::list<Entry> entries_;  // Latest use first.
+  std::list<Entry> entries_;  // Most recently used first.
   std::map<Key, std::list<Entry>::iterator> by_key_;
 };
 

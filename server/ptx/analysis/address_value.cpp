@@ -12,7 +12,7 @@ void TakeForeignPart(AddressValue& value, const AddressValue& other) {
   value.foreign_line = other.foreign_line;
 }
 
-// A number with no root but its words: added to an address it only moves it.
+// A number without roots other than its words: adding it to an address only moves the address.
 bool IsPlainNumber(const AddressValue& value) {
   return value.kind == Kind::kNumber && !value.HasOtherRoots();
 }
@@ -114,7 +114,7 @@ AddressValue AddressValue::Reduced(const AddressValue& a) {
 }
 
 AddressValue AddressValue::AsPointer(const AddressValue& a) {
-  // Nobody knows which part of a sum with something foreign is the address.
+  // In a sum with something foreign, it is unknown which part is the address.
   if (a.kind != Kind::kNumber || a.IsForeign()) return a;
   if (a.others.none() && !a.HasOtherRoots()) return a;
   AddressValue pointer = a;

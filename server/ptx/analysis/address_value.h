@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of a value that may be an address: from which words of a kernel's parameters it was
-// computed, and whether it may contain an address that came another way.
+// Abstract value that may be an address: the words of a kernel's parameters from which it was
+// computed, and whether it may contain an address from another source.
 //
 // A word is 8 bytes of the parameters that are read at once; a launch puts an address or a number
-// there. Numbers of 32 bits and less are never addresses.
+// there. Numbers of 32 bits or less are never addresses.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_ADDRESS_VALUE_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_ADDRESS_VALUE_H_
@@ -14,45 +14,46 @@
 
 namespace gpushared::ptx {
 
-// Words of one kernel's parameters, and whole parameters whose words are read at a computed place.
+// Limit for the words of one kernel's parameters, and for whole parameters whose words are read at
+// a computed offset.
 inline constexpr std::size_t kAddressWordsMax = 128;
 using AddressWords = std::bitset<kAddressWordsMax>;
 
 struct AddressValue {
   enum class Kind : std::uint8_t {
-    kNothing,  // Nothing was written yet.
-    // An address for certain: one of its roots, and numbers added to it. Its roots are the words of
+    kNothing,  // Not written yet.
+    // Certainly an address: one of its roots, with numbers added to it. Its roots are the words of
     // `roots`, module variables, and memory of the thread or the block.
     kPointer,
-    kNumber,  // Anything that follows from the words of `roots` and `others`.
+    kNumber,  // Anything computed from the words of `roots` and `others`.
   };
-  // How an address that is in no parameter may have come into it.
+  // How an address that is not in a parameter may have been added.
   enum class Foreign : std::uint8_t {
     kNo,
-    kMemory,  // Loaded.
-    kParts,   // Put together of smaller values.
-    kBits,    // By exclusive or, which hides addresses in each other.
+    kMemory,  // Loaded from memory.
+    kParts,   // Combined from smaller values.
+    kBits,    // Combined by exclusive or, which can hide addresses.
     kOther,
   };
 
-  // One that depends on no word.
+  // A value that depends on no word.
   static AddressValue Number();
   static AddressValue FromElsewhere(Foreign how, std::uint32_t line);
   static AddressValue Own();
   static AddressValue Variable();
-  // What operations make of values that are something. Any number of the two; foreign parts stay.
+  // Result of operations on known values: any number derived from the two; foreign parts remain.
   static AddressValue Mixed(const AddressValue& a, const AddressValue& b);
   static AddressValue Sum(const AddressValue& a, const AddressValue& b);
   static AddressValue Difference(const AddressValue& a, const AddressValue& b);
   static AddressValue Negative(const AddressValue& a);
-  // No address any more: a product, a quotient, a value of 32 bits.
+  // No longer an address: a product, a quotient, a value of 32 bits.
   static AddressValue Reduced(const AddressValue& a);
-  // `a` where the program calls it an address of global memory.
+  // `a`, if the program declares it to be an address of global memory.
   static AddressValue AsPointer(const AddressValue& a);
-  // Eight bytes that are loaded from there.
+  // Eight bytes that are loaded from the address.
   static AddressValue Loaded(const AddressValue& address, std::uint32_t line);
 
-  // Takes in what else it may be. Whether that changed anything.
+  // Adds the values that it may have as well. Returns whether this changed anything.
   bool Join(const AddressValue& other);
 
   bool IsNothing() const { return kind == Kind::kNothing; }
@@ -64,11 +65,11 @@ struct AddressValue {
   Foreign foreign = Foreign::kNo;
   std::uint32_t foreign_line = 0;
   AddressWords roots;
-  AddressWords others;         // Words that numbers in it depend on.
-  AddressWords parameters;     // A root: places in these parameters.
-  bool is_variable = false;    // A root: a variable of the module.
-  bool is_own = false;         // A root: shared or local memory.
-  bool is_difference = false;  // A word of `others` may have been taken away: q - p.
+  AddressWords others;         // Words on which numbers in it depend.
+  AddressWords parameters;     // Roots: addresses in these parameters.
+  bool is_variable = false;    // Root: a variable of the module.
+  bool is_own = false;         // Root: shared or local memory.
+  bool is_difference = false;  // A word of `others` may have been subtracted: q - p.
 };
 
 }  // namespace gpushared::ptx

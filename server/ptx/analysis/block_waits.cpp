@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kStrongLoads = {"volatile", "relaxed", "acquire",
                                                           "mmio",     "cv",      "cg"};
-// Atomics that another one can repeat without an effect.
+// Atomics that can be repeated without effect.
 constexpr std::array<std::string_view, 6> kIdleAtomics = {"exch", "cas", "and", "or", "min", "max"};
 
 template <std::size_t N>
@@ -22,7 +22,7 @@ bool HasAny(const Instruction& instruction, const std::array<std::string_view, N
   return std::ranges::any_of(words, [&](std::string_view word) { return instruction.Has(word); });
 }
 
-// Other blocks can see the place.
+// Whether other blocks can access the place.
 bool IsGlobalOrGeneric(const Instruction& instruction) {
   return std::ranges::none_of(instruction.modifiers, [](const std::string& modifier) {
     return modifier.starts_with("shared") || modifier.starts_with("param") || modifier == "local" ||
@@ -36,7 +36,7 @@ bool IsZero(const Operand& operand) {
 
 constexpr std::uint32_t kNoLoop = kNoBlock;
 
-// The outermost loop that each block is part of, by number; kNoLoop for those in none. Tarjan,
+// The outermost loop that contains each block, by number; kNoLoop outside of loops. Tarjan,
 // "Depth-first search and linear graph algorithms" (1972), without recursion.
 class Loops {
  public:
@@ -53,7 +53,7 @@ class Loops {
  private:
   struct Step {
     std::uint32_t block = 0;
-    std::size_t next = 0;  // The next successor to visit.
+    std::size_t next = 0;  // Next successor to visit.
   };
 
   void Enter(std::uint32_t block) {
@@ -109,7 +109,7 @@ class Loops {
   std::uint32_t entered_ = 0;
 };
 
-// Follows values of one function from what is written to what is read.
+// Follows values of a function from writes to reads.
 class WaitFinder {
  public:
   WaitFinder(const ControlFlow& flow, const std::function<bool(const Instruction&)>& callee_polls,
@@ -150,7 +150,7 @@ class WaitFinder {
   struct Effects {
     std::vector<std::uint32_t> reads, writes;  // Names, by number.
   };
-  enum class Holds : std::uint8_t { kNothing, kZero, kAnything };  // A name's last value.
+  enum class Holds : std::uint8_t { kNothing, kZero, kAnything };  // Last known value of a name.
 
   std::uint32_t Number(const std::string& name) {
     const auto next = static_cast<std::uint32_t>(readers_.size());
@@ -161,14 +161,14 @@ class WaitFinder {
 
   void Collect(const Operand& operand, std::vector<std::uint32_t>* names) {
     if (operand.kind == Operand::Kind::kName || operand.kind == Operand::Kind::kAddress) {
-      // A selected part belongs to its register.
+      // A selected part counts as its register.
       const std::uint32_t index = flow_.FindRegister(operand.text);
       names->push_back(Number(index == kNoRegister ? operand.text : flow_.registers[index].name));
     }
     for (const Operand& element : operand.elements) Collect(element, names);
   }
 
-  // All memory is one name here, but parameters of calls have theirs.
+  // All memory is represented by one name; call parameters have separate ones.
   Effects GetEffects(const Instruction& instruction) {
     Effects effects;
     if (instruction.guard) effects.reads.push_back(Number(instruction.guard->predicate));
@@ -205,7 +205,7 @@ class WaitFinder {
     }
   }
 
-  // MayPoll, and an addition whose operand is a register that only ever holds 0.
+  // MayPoll, or an addition whose operand is a register that is always 0.
   bool MayPollHere(const Instruction& instruction) {
     if (MayPoll(instruction)) return true;
     if (instruction.opcode != "atom" || !instruction.Has("add") ||
@@ -217,7 +217,7 @@ class WaitFinder {
     return holds_[Number(flow_.registers[addend].name)] == Holds::kZero;
   }
 
-  // The blocks that run or not by what the branch at the end of `block` decides.
+  // Returns the blocks whose execution depends on the branch at the end of `block`.
   std::vector<std::uint32_t> DecidedBy(std::uint32_t block) {
     const BasicBlock& from = flow_.blocks[block];
     const std::uint32_t meeting = from.immediate_post_dominator;
@@ -240,14 +240,14 @@ class WaitFinder {
                           block.end == BasicBlock::End::kConditionalLeave);
   }
 
-  // Everything that depends on one instruction's result.
+  // Everything that depends on the result of one instruction.
   struct Dependents {
     std::vector<bool> names;   // By number.
-    std::vector<bool> blocks;  // Whether a branch that depends on it decides if they run.
+    std::vector<bool> blocks;  // Whether a dependent branch decides about their execution.
   };
 
-  // From what `source` returns to everything inside its loop that depends on it; without
-  // `also_decisions` through registers alone.
+  // Returns everything in the loop of `source` that depends on its result; without
+  // `also_decisions`, only through registers.
   Dependents GetDependents(std::uint32_t source, bool also_decisions) {
     Dependents found{.names = std::vector<bool>(readers_.size(), false),
                      .blocks = std::vector<bool>(flow_.blocks.size(), false)};
@@ -291,7 +291,7 @@ class WaitFinder {
     return repeats && !IsRetry(source);
   }
 
-  // atom.cas d, [a], expected, new: expects what it read the last time.
+  // atom.cas d, [a], expected, new: whether it expects the value that it read the last time.
   bool IsRetry(std::uint32_t source) {
     const Instruction& atomic = flow_.instructions[source];
     if (!atomic.Has("cas") || atomic.operands.size() < 4) return false;
@@ -300,7 +300,7 @@ class WaitFinder {
     return GetDependents(source, false).names[Number(flow_.registers[expected].name)];
   }
 
-  static constexpr std::string_view kMemory = "@memory";  // No PTX name.
+  static constexpr std::string_view kMemory = "@memory";  // Not a valid PTX name.
 
   const ControlFlow& flow_;
   const std::function<bool(const Instruction&)>& callee_polls_;
@@ -315,7 +315,7 @@ class WaitFinder {
 }  // namespace
 
 bool MayPoll(const Instruction& instruction) {
-  // What a pass made looks whether the server wants the kernel to end, and waits for no block.
+  // Instructions created by a pass poll for a stop by the server, not for another block.
   const bool is_made = instruction.position.line == 0;
   if (is_made || !IsGlobalOrGeneric(instruction)) return false;
   if (instruction.opcode == "ld") return HasAny(instruction, kStrongLoads);

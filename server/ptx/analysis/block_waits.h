@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops in which a thread looks again and again at memory that another block may change.
+// Finds loops in which a thread polls memory that another block may change.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_BLOCK_WAITS_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_BLOCK_WAITS_H_
@@ -15,35 +15,36 @@
 
 namespace gpushared::ptx {
 
-// One access that waits: what it reads decides whether it is executed again.
+// An access that waits: the value read decides whether it is executed again.
 struct BlockWait {
   std::uint32_t line = 0;
-  std::uint32_t instruction = 0;  // Its index in the ControlFlow.
-  // It looks at places of blocks with a lower index than its own, as decoupled look-back scans do:
-  // whichever prefix of a grid runs, such a wait ends.
+  std::uint32_t instruction = 0;  // Index in the ControlFlow.
+  // The access only polls places of blocks with a lower index than its own, as decoupled look-back
+  // scans do, so that the wait ends whichever prefix of the grid runs.
   bool is_for_earlier_blocks = false;
 };
 
-// Steps for one module: registers followed, instructions and branches visited. Beyond them,
-// everything that has not been looked at counts as waiting. The programs of the CUDA toolkit's
-// own libraries take up to ten thousand.
+// Limit for one module: registers followed, instructions and branches visited. Beyond it, every
+// access that was not analysed counts as waiting. The programs of the CUDA toolkit's own libraries
+// take up to ten thousand.
 inline constexpr std::size_t kBlockWaitStepsMax = std::size_t{1} << 26;
 
-// Taken so far in functions of one module.
+// Steps taken so far in functions of one module.
 struct WaitSteps {
   std::size_t followed = 0;   // At most kBlockWaitStepsMax.
   std::size_t look_back = 0;  // At most kLookBackStepsMax.
 };
 
-// True for an access to global or generic memory that sees what other blocks write meanwhile:
-// volatile, relaxed, acquire, .cv and .cg loads, and atomics that may be repeated without doing
-// anything (exch, cas, and, or, min, max, add of 0). Those of the client only, not of passes.
+// Whether the instruction accesses global or generic memory and sees concurrent writes of other
+// blocks: volatile, relaxed, acquire, .cv and .cg loads, and atomics that may be repeated without
+// effect (exch, cas, and, or, min, max, add of 0). Only for the client's instructions, not those of
+// passes.
 bool MayPoll(const Instruction& instruction);
 
-// Waits of one function, in source order. Found when the value read decides, through registers,
-// parameters or memory, whether the access is repeated. A compare-and-swap that expects what it
-// read itself before is a retry and no wait. `callee_polls` says whether a call may return what
-// another block wrote.
+// Returns the waits of a function in source order. An access waits if the value read decides,
+// through registers, parameters or memory, whether it is repeated. A compare-and-swap that expects
+// the value that it read before is a retry, not a wait. `callee_polls` returns whether a call may
+// return a value written by another block.
 std::vector<BlockWait> FindBlockWaits(const ControlFlow& flow,
                                       const std::function<bool(const Instruction&)>& callee_polls,
                                       WaitSteps& steps);

@@ -9,14 +9,14 @@
 namespace gpushared::ptx {
 
 std::string_view CalleeName(const Instruction& call) {
-  // call (results), callee, (arguments): the only name outside of lists that comes first.
+  // call (results), callee, (arguments): the callee is the first name outside of lists.
   const auto callee = std::ranges::find(call.operands, Operand::Kind::kName, &Operand::kind);
   return callee == call.operands.end() ? std::string_view() : std::string_view(callee->text);
 }
 
 namespace {
 
-// Collects which of a module's functions are named.
+// Collects the functions that the module names without calling them.
 class AddressScan {
  public:
   explicit AddressScan(const Module& module) {
@@ -31,7 +31,7 @@ class AddressScan {
   void Scan(const Instruction& instruction) {
     bool callee = instruction.opcode == "call";
     for (const Operand& operand : instruction.operands) {
-      // The first name outside of lists is what is called.
+      // The first name outside of lists is the callee.
       if (callee && operand.kind == Operand::Kind::kName) {
         callee = false;
       } else {

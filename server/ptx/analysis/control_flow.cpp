@@ -34,7 +34,7 @@ bool EndsBlock(const Instruction& instruction) {
          IsLeave(instruction);
 }
 
-// One { } of the body and what is declared in it.
+// A { } of the body and its declarations.
 struct Scope {
   std::uint32_t parent = kRootScope;
   std::unordered_map<std::string, std::uint32_t> names;     // Index into ControlFlow::variables.
@@ -62,7 +62,7 @@ class Analysis {
   }
 
  private:
-  // Takes the body apart into instructions and declarations, each with its scope.
+  // Splits the body into instructions and declarations, each with its scope.
   Status Flatten() {
     scopes_.emplace_back();
     std::vector<std::uint32_t> open = {kRootScope};
@@ -123,10 +123,10 @@ class Analysis {
 
   static constexpr std::uint32_t kLabel = kNoRegister;
   struct Found {
-    std::uint32_t variable = 0;  // kLabel when the name is that of a label.
+    std::uint32_t variable = 0;  // kLabel if the name is a label.
     std::uint32_t scope = 0;
   };
-  // The innermost declaration that `name` means from inside `scope`.
+  // Finds the innermost declaration of `name` that is visible in `scope`.
   bool Find(const std::string& name, std::uint32_t scope, Found& found) const {
     std::string_view prefix;
     std::uint64_t number = 0;
@@ -168,7 +168,7 @@ class Analysis {
     for (Operand& element : operand.elements) Resolve(element, scope);
   }
 
-  // Makes the name unique and notes the register it may be, which is returned.
+  // Makes the name unique and returns the register that it refers to, if any.
   std::uint32_t ResolveName(std::string& text, std::uint32_t scope) {
     const std::size_t sign = text.starts_with('-') ? 1 : 0;
     const std::size_t dot = std::min(text.rfind('.'), text.size());
@@ -195,7 +195,7 @@ class Analysis {
     return entry->second;
   }
 
-  // Looks up every label of every .branchtargets once, however often it is used.
+  // Looks up the labels of each .branchtargets once, however often it is used.
   Status ResolveBranchLists() {
     std::size_t count = 0;
     for (std::size_t d = 0; d < flow_.directives.size(); ++d) {
@@ -220,7 +220,7 @@ class Analysis {
                                             " branch targets"};
   }
 
-  // Target instructions of instruction i, in table order for brx.idx.
+  // Returns the target instructions of instruction i, in table order for brx.idx.
   Status FindTargets(std::uint32_t i, std::vector<std::uint32_t>& targets) {
     const Instruction& instruction = flow_.instructions[i];
     const std::vector<Operand>& operands = instruction.operands;
@@ -275,7 +275,7 @@ class Analysis {
     return {};
   }
 
-  // A label at the very end of the function leaves it.
+  // Branching to a label at the end of the function leaves it.
   std::uint32_t BlockAt(std::uint32_t instruction) const {
     return instruction < flow_.block_of.size() ? flow_.block_of[instruction] : kNoBlock;
   }
@@ -313,7 +313,7 @@ class Analysis {
   std::vector<Scope> scopes_;
   std::vector<std::uint32_t> scope_of_;
   std::vector<std::uint32_t> scope_of_directive_;
-  // By unique name: the instruction behind a label, and those a .branchtargets lists.
+  // By unique name: the instruction after a label, and the instructions in a .branchtargets list.
   std::unordered_map<std::string, std::uint32_t> labels_;
   std::unordered_map<std::string, std::vector<std::uint32_t>> branch_lists_;
   std::size_t used_targets_ = 0;

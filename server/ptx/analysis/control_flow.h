@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shape of one function body: its instructions in a row, basic blocks, where
-// diverged threads meet again, and from where to where each register is needed.
+// Control flow of a function body: sequence of instructions, basic blocks, reconvergence points of
+// diverged threads, and live ranges of registers.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_CONTROL_FLOW_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_CONTROL_FLOW_H_
@@ -14,15 +14,15 @@
 
 namespace gpushared::ptx {
 
-// Instructions that one function may have; beyond that kLimitExceeded.
+// Limit for the instructions of a function; kLimitExceeded beyond it.
 inline constexpr std::size_t kFunctionInstructionsMax = std::size_t{1} << 20;
-// Entries of all .branchtargets that one function's brx.idx use, together.
+// Limit for the entries of all .branchtargets that the brx.idx instructions of a function use.
 inline constexpr std::size_t kBranchTargetsMax = std::size_t{1} << 20;
 
-// `function` must have a body. Fails with kInvalidArgument, naming the PTX line, for three
-// mistakes: undefined labels and branch target lists, a name declared twice in one scope,
-// braces that do not match. Names not declared in the body (parameters, module variables,
-// special registers) stay as they are, so the caller finds unknown registers.
+// `function` must have a body. Fails with kInvalidArgument and the PTX line for undefined labels
+// and branch target lists, a name declared twice in one scope, and unbalanced braces. Names that
+// are not declared in the body (parameters, module variables, special registers) remain unchanged,
+// so the caller detects unknown registers.
 Result<ControlFlow> AnalyseControlFlow(const Function& function);
 
 }  // namespace gpushared::ptx

@@ -10,11 +10,11 @@ namespace {
 
 using Edges = std::vector<std::vector<std::uint32_t>>;
 
-// Cooper, Harvey, Kennedy: "A Simple, Fast Dominance Algorithm". Made to be fast on real
-// graphs, it is quadratic on some made to hurt it: hence the limit.
+// Cooper, Harvey, Kennedy: "A Simple, Fast Dominance Algorithm". Fast for real graphs, but
+// quadratic for adversarial ones, which requires the limit.
 class Dominators {
  public:
-  // Edges lead away from the root; `reversed` are the same ones backwards.
+  // Edges point away from the root; `reversed` has the same edges in the opposite direction.
   Dominators(std::uint32_t root, const Edges& edges, const Edges& reversed)
       : root_(root),
         edges_(edges),
@@ -22,7 +22,7 @@ class Dominators {
         rank_(edges.size()),
         dominator_(edges.size(), kNoBlock) {}
 
-  // The root's is itself; kNoBlock where no way leads to. Empty beyond the limit.
+  // The root's dominator is itself; kNoBlock for unreachable blocks. Empty beyond the limit.
   std::vector<std::uint32_t> Run() {
     FindOrder();
     dominator_[root_] = root_;
@@ -44,8 +44,8 @@ class Dominators {
   }
 
  private:
-  // The nearest block that dominates both. Ends wherever it is once the limit is reached,
-  // since the result is not used then.
+  // Returns the nearest common dominator. Stops early beyond the limit, because the result is not
+  // used then.
   std::uint32_t Meet(std::uint32_t a, std::uint32_t b) {
     while (a != b && steps_ <= kDominatorStepsMax) {
       ++steps_;
@@ -58,7 +58,7 @@ class Dominators {
     return a;
   }
 
-  // Reverse postorder of what can be reached.
+  // Computes the reverse postorder of reachable blocks.
   void FindOrder() {
     std::vector<bool> entered(edges_.size());
     std::vector<std::pair<std::uint32_t, std::size_t>> stack = {{root_, 0}};
@@ -88,8 +88,8 @@ class Dominators {
   std::size_t steps_ = 0;
 };
 
-// Blocks that cannot reach the end lie in endless loops, or lead only to them; the last of
-// each gets an edge to the end.
+// Blocks that cannot reach the end are in endless loops, or only lead to them; the last of each
+// gets an edge to the end.
 void LetEndlessLoopsEnd(std::uint32_t end, Edges* successors, Edges* predecessors) {
   std::vector<bool> seen(successors->size());
   const auto mark = [&](std::uint32_t start) {
@@ -131,7 +131,7 @@ std::vector<std::uint32_t> FindDominators(const std::vector<BasicBlock>& blocks)
 }
 
 bool FindPostDominators(std::vector<BasicBlock>& blocks) {
-  // The end of the function is one more block.
+  // The end of the function is an additional block.
   const auto end = static_cast<std::uint32_t>(blocks.size());
   Edges successors(blocks.size() + 1), predecessors(blocks.size() + 1);
   const auto add = [&](std::uint32_t from, std::uint32_t to) {

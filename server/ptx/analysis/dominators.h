@@ -10,17 +10,17 @@
 
 namespace gpushared::ptx {
 
-// Steps up the tree of post-dominators while it is built; beyond that kLimitExceeded. The
+// Limit for the steps while building the tree of post-dominators; kLimitExceeded beyond it. The
 // largest kernel of nvcc's own takes a few thousand.
 inline constexpr std::size_t kDominatorStepsMax = std::size_t{1} << 27;
 
-// The immediate dominator of each block: the last other block on every path from the first block to
-// it. kNoBlock for the first block, and for blocks that no path reaches. Empty if finding them
-// would take more than kDominatorStepsMax steps.
+// Returns the immediate dominator of each block: the last other block on every path from the first
+// block to it. kNoBlock for the first block and for unreachable blocks. Empty if this would take
+// more than kDominatorStepsMax steps.
 std::vector<std::uint32_t> FindDominators(const std::vector<BasicBlock>& blocks);
 
-// Fills in immediate_post_dominator of blocks whose ends and successors are known. False
-// when that takes more than kDominatorStepsMax steps.
+// Sets immediate_post_dominator of blocks whose ends and successors are known. Returns false if
+// this takes more than kDominatorStepsMax steps.
 [[nodiscard]] bool FindPostDominators(std::vector<BasicBlock>& blocks);
 
 }  // namespace gpushared::ptx

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Features that a function needs of a device, beyond single instructions.
+// Device features that a function requires, apart from single instructions.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_FEATURES_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_FEATURES_H_
@@ -15,32 +15,32 @@ namespace gpushared::ptx {
 enum class Feature : std::uint8_t {
   kGridSynchronisation,  // Reads %envreg1 or %envreg2, as cooperative groups do.
   kTextures,             // Textures and surfaces.
-  kClusters,             // Needs clusters of blocks, by directive or by instruction.
+  kClusters,             // Requires clusters, by a directive or an instruction.
   kDynamicParallelism,   // Launches kernels.
   kDeviceHeap,           // malloc and free.
   kPrint,                // vprintf
   kAssertion,            // __assertfail
-  kIndirectCall,         // Calls through a register.
+  kIndirectCall,         // Indirect calls.
   kTrap,                 // trap and brkpt
-  // KernelScanner (kernel_scan.h) finds these, which need more than one function's text.
+  // Found by KernelScanner (kernel_scan.h), because they require more than one function's text.
   kModuleVariables,       // .global and .const variables of the module.
-  kMissingFunction,       // Calls what is neither in the module nor built in.
+  kMissingFunction,       // Calls a function that is neither in the module nor built in.
   kFunctionAddress,       // Takes the address of a function.
   kBlockIndexInFunction,  // A .func reads %ctaid or %nctaid.
-  kWaitsForBlocks,        // Looks in a loop at what other blocks write.
-  kWaitsForEarlierBlocks  // The same, but for blocks of a lower index only.
+  kWaitsForBlocks,        // Polls memory that other blocks write.
+  kWaitsForEarlierBlocks  // Like kWaitsForBlocks, but only for blocks with a lower index.
 };
 
-// For messages: "grid-wide synchronisation".
+// Name for messages: "grid-wide synchronisation".
 std::string_view FeatureName(Feature feature);
 
 struct FeatureUse {
   Feature feature = Feature::kPrint;
-  std::uint32_t line = 0;  // PTX line of its first use.
+  std::uint32_t line = 0;  // PTX line of the first use.
 };
 
-// Each feature that the function's own body and directives use, once, in order of first
-// use. Functions that it calls are not followed.
+// Returns each feature that the function's own body and directives use, once, in order of the first
+// use. Does not follow calls.
 std::vector<FeatureUse> FindFeatures(const Function& function);
 
 }  // namespace gpushared::ptx

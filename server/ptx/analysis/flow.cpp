@@ -11,7 +11,7 @@ bool SplitFamily(std::string_view name, std::string_view& prefix, std::uint64_t&
   std::size_t digits = name.size();
   while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
   if (digits == name.size() || name.size() - digits > 9) return false;
-  // %r07 is not %r7.
+  // %r07 differs from %r7.
   if (name[digits] == '0' && name.size() - digits > 1) return false;
   number = 0;
   for (const char c : name.substr(digits))

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = OperandType::Kind;
 
-// In order of opcodes. What a modifier changes, GetForm says.
+// Sorted by opcode. GetForm applies the effects of modifiers.
 constexpr auto kForms = std::to_array<InstructionForm>({
     {"abs", "TT", 2, "if"},        {"add", "TTT", 3, "if"},    {"addc", "TTT", 3, "i"},
     {"alloca", "TT.", 2, "i"},     {"and", "TTT", 3, "bp"},    {"atom", "TaTT", 3, "bif"},
@@ -91,7 +91,7 @@ std::string_view WrongAllocation(const Instruction& alloca) {
   return is_power ? std::string_view() : "has an alignment that is no power of two up to 2^23";
 }
 
-// Of instructions that kernels seldom have.
+// Checks instructions that are rare in kernels.
 std::string_view WrongSeldomForm(const Instruction& instruction, const OperandType& type) {
   const std::string_view opcode = instruction.opcode;
   if (opcode == "alloca") return WrongAllocation(instruction);
@@ -167,7 +167,7 @@ std::optional<InstructionForm> GetForm(const Instruction& instruction) {
   }
   if (GetTypes(instruction).count != form.types) return std::nullopt;
   if (instruction.Has("wide")) form.slots = opcode == "mad" ? "WTTW" : "WTT";
-  // A policy of caching follows.
+  // Followed by a cache policy.
   if (instruction.Has("L2::cache_hint")) form.slots = opcode == "atom" ? "TaT.." : form.slots;
   if (opcode == "atom" && instruction.Has("cas")) form.least = 4;
   return form;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operands PTX instructions take (PTX ISA, chapter 9, and what ptxas says of it).
+// Operands of PTX instructions (PTX ISA, chapter 9, and the behaviour of ptxas).
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_INSTRUCTION_FORMS_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_INSTRUCTION_FORMS_H_
@@ -12,7 +12,7 @@
 
 namespace gpushared::ptx {
 
-// A fundamental type, of a register or of an instruction.
+// Fundamental type of a register or an instruction.
 //
 // Thread-compatible value.
 struct OperandType {
@@ -20,39 +20,40 @@ struct OperandType {
   Kind kind = Kind::kBits;
   std::uint8_t bytes = 0;  // 0 for predicates.
 };
-// Nothing for a type that is none of a register's, and for what is no type.
+// Returns nothing for a type that registers cannot have and for names that are not types.
 std::optional<OperandType> TypeNamed(std::string_view name);
 
-// How an operand's type follows from the types that the instruction names.
+// How an operand's type is derived from the types in the instruction's name.
 enum class Slot : char {
   kFirst = 'T',      // The first type.
   kLast = 'L',       // The last type.
   kWide = 'W',       // The first type, twice as wide.
-  kCount = 'c',      // 32 bits that are no float.
-  kPredicate = 'p',  // Perhaps negated, perhaps two: p|q.
-  kLoose = 'R',      // The last type, in a register that may be wider.
-  kLooseTo = 'D',    // The first type, in a register that may be wider.
+  kCount = 'c',      // 32 bits, not a float.
+  kPredicate = 'p',  // Optionally negated, optionally a pair p|q.
+  kLoose = 'R',      // Like kLast, in a register that may be wider.
+  kLooseTo = 'D',    // Like kFirst, in a register that may be wider.
   kAddress = 'a',    // [register+offset], or a variable.
   kAny = '.',
 };
 
-// One instruction: its operands, by Slot, of which the first `least` must be there.
+// Operands of an instruction by Slot; the first `least` are required.
 //
 // Thread-compatible value.
 struct InstructionForm {
   std::string_view opcode;
   std::string_view slots;
   std::uint8_t least = 0;
-  // What the first type may be: p(redicate), b(its), i(nteger), f(loat). Half pairs and brain
-  // floats count as floats.
+  // Allowed first types: p(redicate), b(its), i(nteger), f(loat). Half pairs and brain floats count
+  // as floats.
   std::string_view kinds = {};
-  std::uint8_t types = 1;  // As many types the instruction names.
+  std::uint8_t types = 1;  // Number of types in the instruction's name.
 };
 
-// Nothing for an instruction that is not judged: one that is unknown, or has types of its own.
+// Returns nothing for an instruction that is not checked, because it is unknown or has special
+// types.
 std::optional<InstructionForm> GetForm(const Instruction& instruction);
 
-// Why the modifiers do not go together; empty when they do.
+// Returns the reason why the modifiers are incompatible; empty if they are valid.
 std::string_view WrongModifier(const Instruction& instruction);
 
 }  // namespace gpushared::ptx

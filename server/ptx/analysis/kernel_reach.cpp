@@ -19,16 +19,16 @@ using Rule = ReachProgram::Rule;
 
 constexpr std::uint64_t kWordBytes = 8;
 constexpr std::string_view kTooLong = "the module's addresses take too long to follow";
-// A number times more than this, or shifted further, may be the high part of an address.
+// A number multiplied by more than this, or shifted further, may be the high part of an address.
 constexpr std::uint64_t kScaleMax = std::uint64_t{1} << 24;
 constexpr std::int64_t kShiftMax = 24;
-// Bits below it make no address.
+// Lower bits do not make an address.
 constexpr std::int64_t kSmallMask = 1 << 20;
 
-struct Use {  // The use of an address.
+struct Use {  // Use of an address.
   Node address = 0;
   const Instruction* at = nullptr;
-  std::size_t function = 0;  // Its number.
+  std::size_t function = 0;  // Index of the function.
 };
 
 bool IsFloat(const Instruction& instruction) {
@@ -56,7 +56,7 @@ std::string Explain(AddressValue::Foreign foreign, std::uint32_t line) {
   return "is computed in a way that is not followed" + where;
 }
 
-// The values of one kernel and of all functions that it may call.
+// Values of a kernel and of all functions that it may call.
 class Tracer {
  public:
   Tracer(const std::unordered_map<std::string_view, const Variable*>& variables,
@@ -150,7 +150,7 @@ class Tracer {
   Node RegisterNode(std::uint32_t r) const { return first_register_[current_] + r; }
   std::uint32_t RegisterBytes(std::uint32_t r) const { return TypeBytes(flow().registers[r].type); }
 
-  // The value of a name or a literal.
+  // Returns the value of a name or a literal.
   Node ValueFor(const Operand& operand, std::uint32_t line) {
     if (operand.kind != Operand::Kind::kName) return number_;
     switch (GetKind(operand.text)) {
@@ -165,7 +165,7 @@ class Tracer {
       case NameKind::kParameter:
         return NewNode(parameters_.GetAddress(operand.text));
       case NameKind::kArea: {
-        // Whoever has its address may write anything there.
+        // Any code that has its address may write to it.
         const Node any = program_.AnyWord(GetArea(operand.text));
         AddStep(Rule::kForeign, any, {number_}, line, AddressValue::Foreign::kMemory);
         return own_;
@@ -176,7 +176,7 @@ class Tracer {
     return NewNode(AddressValue::FromElsewhere(AddressValue::Foreign::kOther, line));
   }
 
-  // All values that an operand names, without predicates.
+  // Collects the values that an operand names, without predicates.
   void CollectValues(const Operand& operand, std::uint32_t line, std::vector<Node>* nodes) {
     for (const Operand& element : operand.elements) CollectValues(element, line, nodes);
     if (operand.kind != Operand::Kind::kName) return;
@@ -220,7 +220,7 @@ class Tracer {
       for (const Variable& each : function.returns) local_names_[each.name] = each.space;
     }
     first_register_.push_back(program_.size());
-    // Who reads what nothing has written may find 0.
+    // Reading an unwritten register may return 0.
     for (const Register& each : flow().registers) {
       NewNode(each.is_read_unwritten ? AddressValue::Number() : AddressValue());
     }
@@ -285,7 +285,7 @@ class Tracer {
     }
   }
 
-  // Whether the result may fall while an operand rises.
+  // Whether the result may decrease while an operand increases.
   static bool TakesAway(const Instruction& instruction) {
     constexpr auto kAdd =
         std::to_array<std::string_view>({"add", "addc", "and", "bfe", "cvt", "cvta", "div", "max",
@@ -298,7 +298,7 @@ class Tracer {
     return std::ranges::find(kAdd, instruction.opcode) == kAdd.end();
   }
 
-  // 64 bits into a register.
+  // Handles 64-bit results.
   void BuildWide(const Instruction& instruction, Node to) {
     const std::string_view opcode = instruction.opcode;
     const std::uint32_t line = instruction.position.line;
@@ -351,7 +351,7 @@ class Tracer {
     give_up(AddressValue::Foreign::kOther);
   }
 
-  // mul, and the product of mad.
+  // Handles mul, and the product of mad.
   void BuildProduct(const Instruction& instruction, Node to) {
     const std::uint32_t line = instruction.position.line;
     const Node a = ValueFor(instruction.operands[1], line);
@@ -368,14 +368,14 @@ class Tracer {
     AddStep(*factor < 0 ? Rule::kReducedNegative : Rule::kReduced, to, {a});
   }
 
-  // cvta: between generic addresses and those of a space.
+  // Handles cvta: conversions between generic addresses and those of a space.
   void BuildConversion(const Instruction& instruction, Node to) {
     const Node from = ValueFor(instruction.operands[1], instruction.position.line);
     if (instruction.Has("global")) return AddStep(Rule::kAsPointer, to, {from});
     if (instruction.Has("param") || instruction.Has("param::entry")) {
       return AddStep(Rule::kCopy, to, {from});
     }
-    // Addresses of these spaces are in them, wherever they came from.
+    // Addresses of these spaces are in them, whatever their origin.
     AddStep(Rule::kCopy, to, {instruction.Has("const") ? variable_ : own_});
   }
 
@@ -433,7 +433,7 @@ class Tracer {
     AddStep(Rule::kForeign, to.node, {number_}, line, AddressValue::Foreign::kOther);
   }
 
-  // To parameters of calls, and results. What is stored elsewhere is not followed.
+  // Handles stores to call parameters and results; other stores are not followed.
   void BuildStore(const Instruction& instruction, const std::vector<MemoryAccess>& accesses) {
     const bool is_parameter = accesses[0].space == AccessSpace::kParameter;
     if (!is_parameter || instruction.operands.size() < 2) return;
@@ -459,7 +459,7 @@ class Tracer {
         AddStep(Rule::kForeign, program_.AnyWord(area), {from}, line,
                 AddressValue::Foreign::kParts);
       } else {
-        // A part of one word, or of two.
+        // Part of one word, or of two.
         const std::uint64_t first = static_cast<std::uint64_t>(offset) / kWordBytes;
         const std::uint64_t last = (static_cast<std::uint64_t>(offset) + bytes - 1) / kWordBytes;
         for (const std::uint64_t word : {first, last}) {
@@ -530,7 +530,7 @@ class Tracer {
       return FailAt(instruction, "it is not known what memory '" + std::string(name) +
                                      "' touches, which it calls");
     }
-    // A failed assertion reads texts.
+    // A failed assertion reads strings.
     for (std::size_t i = 0; i < arguments->elements.size() && i <= kLineArgument + 1; ++i) {
       if (i == kLineArgument) continue;
       const Operand& text = arguments->elements[i];
@@ -572,12 +572,12 @@ class Tracer {
 
   const std::unordered_map<std::string_view, const Variable*>& variables_;
   const CallGraph& calls_;
-  const std::span<const ReachFinder::AnalysedFunction> functions_;  // The kernel is the first.
+  const std::span<const ReachFinder::AnalysedFunction> functions_;  // The kernel is the first one.
   ReachProgram program_;
   ParameterWords parameters_;
   std::string why_;
-  std::unordered_map<const Function*, std::size_t> numbers_;  // In functions_.
-  std::size_t current_ = 0;                                   // The function that is looked at.
+  std::unordered_map<const Function*, std::size_t> numbers_;  // Index in functions_.
+  std::size_t current_ = 0;                                   // Current function.
   std::unordered_map<std::string, StateSpace> local_names_;
   std::vector<Node> first_register_;  // By function.
   Node number_ = 0, own_ = 0, variable_ = 0;
@@ -615,7 +615,7 @@ KernelReach ReachFinder::Find(std::span<const AnalysedFunction> functions) {
 }
 
 KernelReach ReachFinder::Find(const Function& kernel) {
-  // Nobody asks twice about a kernel, so GetFlow need not keep its flow.
+  // A kernel is analysed once, so GetFlow need not store its flow.
   const Result<ControlFlow> own = AnalyseControlFlow(kernel);
   if (!own) return Unknown(std::string(own.status().message()));
   std::vector<AnalysedFunction> functions = {{.function = &kernel, .flow = &*own}};

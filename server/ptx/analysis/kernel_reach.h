@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Through which of its parameters a kernel touches memory.
+// Determines the parameters through which a kernel accesses memory.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_KERNEL_REACH_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_KERNEL_REACH_H_
@@ -20,28 +20,29 @@
 
 namespace gpushared::ptx {
 
-// Words of a kernel's parameters; a kernel that may use more as addresses is unknown.
+// Limit for the words of a kernel's parameters that may be addresses; beyond it the access set is
+// unknown.
 inline constexpr std::size_t kReachOffsetsMax = 512;
 struct KernelReach {
-  // Why nothing is known: "line 12: ld.global.u32 at an address that is loaded from memory". Empty
-  // if the rest holds.
+  // Reason why the access set is unknown: "line 12: ld.global.u32 at an address that is loaded from
+  // memory". If empty, the other members are valid.
   std::string why_unknown;
-  // Each access of global memory is at an address that was computed from numbers and one of these
-  // words: byte offsets in the parameters as a launch packs them, ascending. Words that are numbers
-  // may be among them.
+  // The address of each access to global memory was computed from numbers and one of these words:
+  // byte offsets in the parameters as packed by a launch, ascending. May include words that are
+  // numbers.
   std::vector<std::uint32_t> offsets;
-  bool reaches_variables = false;  // Also variables of its module.
+  bool reaches_variables = false;  // Also accesses variables of its module.
 };
 
-// Finds the reach of the kernels of one module. Thread-compatible; borrows the module and the call
-// graph.
+// Determines the access sets of the kernels of one module. Thread-compatible; borrows the module
+// and the call graph.
 //
-// A kernel is known if all of these hold:
+// The access set of a kernel is known if all of these hold:
 //   * FindMemoryAccesses knows its instructions.
-//   * No address is loaded from memory or put together of parts. Numbers may be.
+//   * No address is loaded from memory or combined from parts. Numbers may be.
 //   * Functions that it calls are in the module, and are named. Assertions may fail.
-// An address is taken for one of the allocation that its pointer points into. A kernel that leaves
-// an array on purpose, to reach another one, is not found.
+// An address is assumed to be in the allocation that its pointer points into. A kernel that
+// deliberately leaves an array to access another one is not detected.
 class ReachFinder {
  public:
   ReachFinder(const Module& module, const CallGraph& calls);
@@ -50,12 +51,12 @@ class ReachFinder {
     const Function* function = nullptr;
     const ControlFlow* flow = nullptr;
   };
-  // The kernel, and all functions that it may call.
+  // `functions` has the kernel and all functions that it may call.
   KernelReach Find(std::span<const AnalysedFunction> functions);
-  // The same for who has not analysed them. The kernel has a body.
+  // Same for callers without an analysis. The kernel must have a body.
   KernelReach Find(const Function& kernel);
 
-  // Of a function that kernels call: analysed once, whichever of them reach it. Stays.
+  // Returns the control flow of a called function, which is analysed once and stored.
   const Result<ControlFlow>& GetFlow(const Function& function);
 
  private:

@@ -26,7 +26,7 @@ bool Polls(const Function& function) {
   });
 }
 
-// One function by itself: its findings name no function.
+// Scan of a single function, whose findings contain no function name.
 class FunctionScan {
  public:
   FunctionScan(const Function& function, const std::vector<Call>& calls, const ModuleNames& names,
@@ -107,7 +107,7 @@ class FunctionScan {
   std::vector<Finding> found_;
 };
 
-// Who calls what polls may return what it read.
+// A function that calls a polling function may return the value read.
 Polling FindPolling(const Module& module, const CallGraph& calls) {
   Polling polling;
   std::vector<const Function*> functions;

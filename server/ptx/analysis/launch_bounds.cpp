@@ -49,7 +49,7 @@ LaunchBounds GetLaunchBounds(const Function& kernel) {
     if (name == ".maxntid" || name == ".reqntid")
       bounds.threads_per_block_max = ExtentProduct(extents);
     if (name == ".reqntid" && ExtentProduct(extents) != 0) bounds.block = extents;
-    // ptxas takes zeros here, which ask for nothing.
+    // ptxas accepts zeros here, which have no effect.
     if (name == ".reqnctapercluster" && ExtentProduct(extents) != 0) bounds.cluster = extents;
   }
   return bounds;

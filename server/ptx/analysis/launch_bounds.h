@@ -9,15 +9,16 @@
 
 namespace gpushared::ptx {
 
-// Extents that a kernel's performance directives fix or bound. Along x, y and z; an extent that is
-// not written is 1.
+// Extents that a kernel's performance directives specify or limit, along x, y and z; an omitted
+// extent is 1.
 //
 // Thread-compatible value.
 struct LaunchBounds {
-  // .maxntid and .reqntid: the product of the extents. 0: neither is given.
+  // .maxntid and .reqntid: product of the extents. 0 if neither is specified.
   std::uint32_t threads_per_block_max = 0;
-  std::array<std::uint32_t, 3> block = {};    // .reqntid, exactly; all zero: any.
-  std::array<std::uint32_t, 3> cluster = {};  // .reqnctapercluster, in blocks; all zero: any.
+  std::array<std::uint32_t, 3> block = {};  // .reqntid, exact; all zero if unspecified.
+  // .reqnctapercluster, in blocks; all zero if unspecified.
+  std::array<std::uint32_t, 3> cluster = {};
 };
 
 // Reads the directives of a kernel. Pure.

@@ -8,11 +8,11 @@
 namespace gpushared::ptx {
 namespace {
 
-// One register in one block.
+// A register in a block.
 struct Occurrence {
   std::uint32_t block = 0;
   bool is_exposed = false;  // Read before the block has written it.
-  bool kills = false;       // Written by all threads of the block: what was before is gone.
+  bool kills = false;  // Written by all threads of the block, so the earlier value is overwritten.
 };
 
 class LiveRanges {
@@ -37,7 +37,7 @@ class LiveRanges {
     const Instruction& instruction = flow_.instructions[i];
     const bool writes = WritesFirstOperand(instruction);
     if (instruction.guard) Read(flow_.FindRegister(instruction.guard->predicate), i);
-    // Reads come first: "add %r1, %r1, 1" needs the old value.
+    // Reads precede writes: "add %r1, %r1, 1" needs the old value.
     for (std::size_t o = writes ? 1 : 0; o < instruction.operands.size(); ++o)
       ReadAll(instruction.operands[o], i);
     if (writes) WriteAll(instruction.operands[0], i, instruction.guard.has_value());
@@ -63,7 +63,7 @@ class LiveRanges {
     }
   }
 
-  // Instructions are noted in order, so the last entry is the one of the current block.
+  // Instructions are recorded in order, so the last entry belongs to the current block.
   Occurrence& At(std::uint32_t r, std::uint32_t i) {
     Extend(r, i);
     std::vector<Occurrence>& list = occurrences_[r];
@@ -82,11 +82,11 @@ class LiveRanges {
   void Write(const Operand& operand, std::uint32_t i, bool is_partial) {
     const std::uint32_t r = operand.text.empty() ? kNoRegister : flow_.FindRegister(operand);
     if (r == kNoRegister) return;
-    // Of some threads only: the others keep the old value.
+    // If only some threads write, the others keep the old value.
     At(r, i).kills |= !is_partial;
   }
 
-  // Backwards from every block that reads the register to those that write it.
+  // Goes backwards from every block that reads the register to those that write it.
   void Follow(std::uint32_t r, std::vector<std::uint32_t>& visited_by) {
     std::vector<std::uint32_t> open;
     std::vector<std::uint32_t> killers;

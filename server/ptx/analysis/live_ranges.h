@@ -8,11 +8,11 @@
 
 namespace gpushared::ptx {
 
-// Blocks visited to find live ranges, all registers together. Registers that are left
-// when it is used up count as needed everywhere, which is right but shares nothing.
+// Limit for the blocks visited to find live ranges of all registers together. The remaining
+// registers count as live everywhere, which is correct but prevents sharing.
 inline constexpr std::size_t kLivenessVisitsMax = std::size_t{1} << 26;
 
-// Fills in live_begin, live_end and is_read_unwritten of flow.registers.
+// Sets live_begin, live_end and is_read_unwritten of flow.registers.
 void FindLiveRanges(ControlFlow& flow);
 
 }  // namespace gpushared::ptx

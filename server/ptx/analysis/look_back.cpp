@@ -18,8 +18,8 @@ namespace {
 constexpr std::string_view kBlockIndexX = "%ctaid.x";
 constexpr std::uint32_t kDepthMax = 64;
 
-// A sum of named values times constants, less something unknown that is not negative when
-// `sinks` is set. Arithmetic wraps as the device's does.
+// A sum of named values times constants, minus an unknown nonnegative value if `sinks` is set.
+// Arithmetic wraps like the device's.
 struct Sum {
   std::map<std::string, std::uint64_t> factors;
   std::uint64_t constant = 0;
@@ -36,7 +36,8 @@ void AddTimes(Sum& to, const Sum& from, std::uint64_t factor) {
   to.sinks |= from.sinks;
 }
 
-// Names are as long as the client likes, and are compared and copied again and again.
+// Accounts for the length of names, which clients choose and which are compared and copied many
+// times.
 std::size_t GetSteps(const std::string& name) { return 1 + name.size() / 64; }
 std::size_t GetSteps(const Sum& sum) {
   std::size_t steps = 1;
@@ -44,7 +45,7 @@ std::size_t GetSteps(const Sum& sum) {
   return steps;
 }
 
-// Writes registers of a function as sums of what is known when it starts.
+// Expresses registers of a function as sums of the values known at its start.
 class Evaluator {
  public:
   Evaluator(const ControlFlow& flow, std::size_t& steps) : flow_(flow), steps_(steps) {
@@ -54,7 +55,7 @@ class Evaluator {
     }
   }
 
-  // The address operand of an access.
+  // Returns the address operand of an access.
   std::optional<Sum> GetAddress(const Instruction& instruction) {
     const auto address =
         std::ranges::find(instruction.operands, Operand::Kind::kAddress, &Operand::kind);
@@ -96,11 +97,11 @@ class Evaluator {
 
   std::optional<Sum> Evaluate(const std::string& name, std::uint32_t depth) {
     if (flow_.FindRegister(name) == kNoRegister) return Named(name);
-    // Its value of the round before.
+    // Its value in the previous round.
     if (open_.contains(name)) return Named(name);
     const auto writers = writers_.find(name);
     if (depth > kDepthMax || writers == writers_.end()) return std::nullopt;
-    // A register of one writer is no more than another name of what that writes.
+    // A register with a single write is another name for the written value.
     if (writers->second.size() == 1)
       return Result(flow_.instructions[writers->second[0]], depth + 1);
     open_.insert(name);
@@ -109,7 +110,8 @@ class Evaluator {
     return value;
   }
 
-  // One value for all writers: the same sum, but for those that only take away from it.
+  // Returns a common value of all writes: the same sum, except for those that only subtract from
+  // it.
   std::optional<Sum> Joined(const std::string& name, const std::vector<std::uint32_t>& writers,
                             std::uint32_t depth) {
     std::optional<Sum> joined;
@@ -154,7 +156,7 @@ class Evaluator {
     return Product(instruction, depth);
   }
 
-  // mul, mad and shl by constants.
+  // Handles mul, mad and shl by constants.
   std::optional<Sum> Product(const Instruction& instruction, std::uint32_t depth) {
     const std::string_view opcode = instruction.opcode;
     const std::vector<Operand>& operands = instruction.operands;
@@ -177,7 +179,7 @@ class Evaluator {
     sum.constant = constant;
     const auto add = [&](const Operand& operand, std::uint64_t times) {
       const std::optional<Sum> value = Value(operand, depth);
-      // A sinking value times something negative would rise.
+      // Multiplying a sinking value by a negative one would make it rise.
       if (!value || (value->sinks && static_cast<std::int64_t>(times) < 0)) return false;
       AddTimes(sum, *value, times);
       return true;
@@ -192,12 +194,12 @@ class Evaluator {
   std::size_t& steps_;
 };
 
-// Special registers that count something.
+// Whether the special register is a count.
 bool IsNeverNegative(const std::string& name) {
   return name.starts_with("%tid.") || name.starts_with("%ctaid.") || name == "%laneid";
 }
 
-// Whether `read` lies one step of the block index, or more, below `own` in every thread.
+// Whether `read` is at least one step of the block index below `own` in every thread.
 bool IsBelow(const Sum& read, const Sum& own) {
   const auto step = own.factors.find(std::string(kBlockIndexX));
   if (step == own.factors.end() || own.sinks) return false;

@@ -10,14 +10,16 @@
 
 namespace gpushared::ptx {
 
-// Terms of sums made and compared for all functions of one module; what is left then counts as not
-// earlier. The programs of the CUDA toolkit's own libraries take up to ten thousand.
+// Limit for the terms of sums created and compared for all functions of one module; remaining
+// accesses count as not earlier. The programs of the CUDA toolkit's own libraries take up to ten
+// thousand.
 inline constexpr std::size_t kLookBackStepsMax = std::size_t{1} << 22;
 
-// For each of these instructions, whether it is a load that looks only at places of blocks before
-// its own: its address is that of something which every block stores at %ctaid.x times a constant,
-// less at least one such step. The address may go down from one look to the next. Nothing is known
-// of what a .func is given, so none of its loads is. `steps`: taken so far of kLookBackStepsMax.
+// Returns for each of these instructions whether it is a load that only polls places of blocks
+// before its own: its address is that of a place which every block stores at %ctaid.x times a
+// constant, less at least one such step. The address may decrease between polls. Loads in a .func
+// are never classified, because its arguments are unknown. `steps`: taken so far of
+// kLookBackStepsMax.
 std::vector<bool> ReadEarlierBlocks(const ControlFlow& flow,
                                     const std::vector<std::uint32_t>& accesses, std::size_t& steps);
 

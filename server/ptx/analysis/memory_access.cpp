@@ -13,7 +13,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// Touch registers only, and memory not at all. In order.
+// Instructions without memory accesses, sorted.
 constexpr auto kWithoutMemory = std::to_array<std::string_view>({
     "abs",       "activemask", "add",       "addc",
     "and",       "bar",        "barrier",   "bfe",
@@ -44,13 +44,14 @@ constexpr auto kWithoutMemory = std::to_array<std::string_view>({
 });
 static_assert(std::ranges::is_sorted(kWithoutMemory));
 
-// Wider loads and stores are of global memory only.
+// Wider loads and stores exist for global memory only.
 constexpr std::uint32_t kWidestOutsideGlobal = 16;
-// Of ldmatrix and stmatrix: each thread has the address of one row, or of half a one.
+// ldmatrix and stmatrix: each thread has the address of one row, or of half a row.
 constexpr std::uint32_t kMatrixRowBytes = 16;
-// Of wmma: 32 by the book, but kernels step through rows of bytes in 16, which the hardware takes.
+// wmma: 32 according to the manual, but kernels use steps of 16 in rows of bytes, which the
+// hardware accepts.
 constexpr std::uint32_t kFragmentAlignment = 16;
-// More than any fragment has.
+// Upper limit for the size of a fragment.
 constexpr std::uint32_t kFragmentBytesMax = 4096;
 
 bool HasAddress(const Instruction& instruction) {
@@ -60,7 +61,7 @@ bool HasAddress(const Instruction& instruction) {
   return found;
 }
 
-// The state space that the modifiers name; nothing when it is one that no pass knows.
+// Returns the state space in the modifiers; nothing for one that passes do not support.
 std::optional<AccessSpace> GetSpace(const Instruction& instruction) {
   for (const std::string& modifier : instruction.modifiers) {
     if (modifier == "global") return AccessSpace::kGlobal;
@@ -94,7 +95,7 @@ class AccessReader {
                        ReadMatrix() || ReadCopy();
     if (!known) Reject();
     CheckOperands();
-    // Its operands may be others than those, or missing.
+    // The operands may differ from the expected ones, or be missing.
     if (!found_.rejection.empty()) found_.list.clear();
     return std::move(found_);
   }
@@ -115,7 +116,7 @@ class AccessReader {
                            .stride_bytes = 0});
   }
 
-  // The type stands last, but in red.global.v2.f32.add.
+  // The type is last, except in red.global.v2.f32.add.
   std::uint32_t ElementBytes() const {
     const std::uint32_t last = TypeBytes(instruction_.modifiers.back());
     if (last != 0 || VectorSize(instruction_) == 1) return last;
@@ -138,7 +139,7 @@ class AccessReader {
     }
     if (!space || instruction_.Has("async") || instruction_.modifiers.empty()) return false;
     if (hints) {
-      // A tensor map contains an address, too.
+      // A tensor map also contains an address.
       if (instruction_.Has("tensormap")) return false;
       Add(0, *space, 0, 1);
       return true;
@@ -169,7 +170,7 @@ class AccessReader {
     const std::optional<Rows> rows = FragmentRows();
     if (!rows) return false;
     const std::uint32_t element = TypeBytes(instruction_.modifiers.back());
-    // Several elements to a byte.
+    // Several elements per byte.
     const std::uint32_t bytes = element == 0 ? rows->elements : rows->elements * element;
     Add(loads ? 1 : 0, *space, bytes, kFragmentAlignment);
     MemoryAccess& access = found_.list.back();
@@ -189,7 +190,7 @@ class AccessReader {
     std::uint32_t elements = 0;  // Per vector.
   };
 
-  // What lies in a row in memory, which is a column of a matrix that is stored by columns: of
+  // Rows in memory, which are columns of a matrix in column-major layout: for
   // "wmma.load.a.sync.aligned.col.m16n8k32...".
   std::optional<Rows> FragmentRows() const {
     std::uint32_t m = 0, n = 0, k = 0;
@@ -214,7 +215,7 @@ class AccessReader {
     return rows;
   }
 
-  // Copies between spaces, and barriers that count their bytes.
+  // Handles copies between spaces, and barriers that count their bytes.
   bool ReadCopy() {
     const std::string_view opcode = instruction_.opcode;
     if (opcode == "mbarrier") {
@@ -242,8 +243,8 @@ class AccessReader {
     return true;
   }
 
-  // Every address stands where it was expected, and there is no other: forms that are yet to come,
-  // fence.proxy.tensormap.
+  // Checks that every address is an expected operand and that there are no others, as in future
+  // forms and fence.proxy.tensormap.
   void CheckOperands() {
     if (!found_.rejection.empty()) return;
     std::size_t addresses = 0;

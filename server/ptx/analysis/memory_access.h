@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that an instruction touches, for passes that must miss none of it.
+// Memory accesses of instructions, for passes that must not miss any.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_MEMORY_ACCESS_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_MEMORY_ACCESS_H_
@@ -18,28 +18,28 @@ namespace gpushared::ptx {
 enum class AccessSpace : std::uint8_t { kGeneric, kGlobal, kConstant, kShared, kLocal, kParameter };
 
 struct MemoryAccess {
-  std::size_t operand = 0;  // The address among the instruction's operands.
+  std::size_t operand = 0;  // Index of the address operand.
   AccessSpace space = AccessSpace::kGeneric;
-  std::uint32_t bytes = 0;  // From the address on, strides aside; 0 for hints, which touch none.
-  // What the address is a multiple of, else the device faults; a power of two.
+  std::uint32_t bytes = 0;  // Without strides; 0 for hints, which access no memory.
+  // A power of two. The device faults unless the address is a multiple of it.
   std::uint32_t alignment = 1;
-  // Of a generic address: whether the device takes one of shared memory, of local memory and of a
-  // kernel's parameters here; of others it makes a fault.
+  // For a generic address: whether the device accepts one of shared memory, of local memory, and of
+  // a kernel's parameters; it faults for others.
   bool takes_shared = false, takes_local = false, takes_parameter = false;
-  // wmma.load and wmma.store: as many rows (or columns), `stride` operand times
-  // `stride_bytes` apart. `stride_bytes` 0: elements of less than a byte.
+  // wmma.load and wmma.store: as many rows (or columns), `stride` operand times `stride_bytes`
+  // apart. `stride_bytes` 0: elements smaller than a byte.
   std::optional<std::size_t> stride;
   std::uint32_t rows = 1;
   std::uint32_t stride_bytes = 0;
 };
 
 struct MemoryAccesses {
-  std::vector<MemoryAccess> list;  // Of operands that are there; none where it is rejected.
-  std::string rejection;           // What is not understood about the instruction; else empty.
+  std::vector<MemoryAccess> list;  // With existing operands; empty if rejected.
+  std::string rejection;           // Reason why the instruction is not understood; otherwise empty.
 };
 
-// Knows instructions by a list of those that are safe to know: whatever is not on it is rejected,
-// since it might touch memory in a way that the list knows nothing of.
+// Uses an allowlist of known instructions: any other instruction is rejected, because it might
+// access memory in an unknown way.
 MemoryAccesses FindMemoryAccesses(const Instruction& instruction);
 
 }  // namespace gpushared::ptx

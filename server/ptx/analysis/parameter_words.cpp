@@ -70,7 +70,7 @@ std::vector<std::uint32_t> ParameterWords::GetOffsets(const AddressWords& words,
   std::vector<std::uint32_t> offsets;
   for (std::size_t number = 0; number < words_.size(); ++number) {
     if (!words[number]) continue;
-    // Those of one parameter differ, so this many are enough.
+    // The words of one parameter differ, so this many suffice.
     const std::uint64_t begin = RoundedUp(words_[number].offset, kParameterWord);
     const std::uint64_t end =
         std::min(words_[number].offset + words_[number].bytes, begin + (most + 1) * kParameterWord);

@@ -14,7 +14,7 @@
 
 namespace gpushared::ptx {
 
-// The parameters of a kernel, as values. Numbers their words as they are asked for.
+// Parameters of a kernel as values. Numbers their words on first use.
 //
 // Thread-compatible; borrows the kernel.
 class ParameterWords {
@@ -22,13 +22,14 @@ class ParameterWords {
   explicit ParameterWords(const Function& kernel);
 
   bool Has(const std::string& parameter) const { return parameters_.contains(parameter); }
-  // Eight bytes at an offset of a parameter. `line`: of who loads them.
+  // Returns eight bytes at an offset of a parameter. `line`: position of the load.
   AddressValue GetWord(const std::string& parameter, std::int64_t offset, std::uint32_t line);
   AddressValue GetAddress(const std::string& parameter);
-  // More were asked for than kAddressWordsMax: the values are not right.
+  // More than kAddressWordsMax words were used, so the values are invalid.
   bool is_full() const { return is_full_; }
 
-  // Byte offsets of the words, ascending; one more than `most` at least, where there are more.
+  // Returns the byte offsets of the words, ascending; if there are more than `most`, at least
+  // `most` + 1.
   std::vector<std::uint32_t> GetOffsets(const AddressWords& words, std::size_t most) const;
 
  private:
@@ -36,7 +37,7 @@ class ParameterWords {
     std::uint64_t offset = 0;
     const Variable* variable = nullptr;
   };
-  struct Word {  // Or all words of a parameter.
+  struct Word {  // A word, or all words of a parameter.
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
   };

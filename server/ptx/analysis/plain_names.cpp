@@ -13,7 +13,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// PTX ISA 9.0, chapter 10, without components. In order.
+// PTX ISA 9.0, chapter 10, without components, sorted.
 constexpr auto kSpecialNames = std::to_array<std::string_view>({
     "%aggr_smem_size",
     "%clock",
@@ -51,7 +51,7 @@ constexpr auto kSpecialNames = std::to_array<std::string_view>({
     "%total_smem_size",
     "%warpid",
     "WARP_SZ",
-    "_",  // Where a result is not wanted.
+    "_",  // Ignored result.
 });
 static_assert(std::ranges::is_sorted(kSpecialNames));
 
@@ -64,7 +64,7 @@ constexpr std::array<SpecialFamily, 3> kSpecialFamilies = {
 
 constexpr auto kComponents = std::to_array<std::string_view>({"w", "x", "y", "z"});
 
-// Of a video instruction: "h1", "b7654".
+// Selector of a video instruction: "h1", "b7654".
 bool IsSelector(std::string_view text) {
   constexpr std::size_t kElementsMax = 4;
   return text.size() >= 2 && text.size() <= 1 + kElementsMax &&
@@ -98,7 +98,7 @@ bool HasSpecial(const std::string& stem) {
          stem == "%clock" || stem == "%pm";
 }
 
-// The name before ".x"; `name` itself when nothing such follows.
+// Returns the name before ".x", or `name` itself.
 std::string_view WithoutComponent(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return name;
@@ -111,7 +111,7 @@ std::string At(const SourcePosition& position, std::string_view name, const std:
   return "line " + std::to_string(position.line) + ": '" + std::string(name) + "' " + what;
 }
 
-// Reads one function in the order of its text.
+// Reads a function in the order of its text.
 class NameReader {
  public:
   NameReader(const DeclaredNames& module, const Function& function)
@@ -142,7 +142,7 @@ class NameReader {
     if (reason_.empty()) reason_ = At(position, name, what);
   }
 
-  // Branches lead forward, so labels are known from the start of their { } on.
+  // Branches may go forward, so labels are visible from the start of their { }.
   void FindLabels() {
     labels_of_.emplace_back();
     std::vector<std::size_t> open = {0};
@@ -171,7 +171,7 @@ class NameReader {
   }
 
   void Leave() {
-    if (scopes_.empty()) return;  // For those who match braces to say.
+    if (scopes_.empty()) return;  // Reported when braces are matched.
     for (const Label* label : labels_of_[scopes_.back().labels]) open_labels_.erase(label->name);
     open_.ReturnTo(scopes_.back().mark);
     scopes_.pop_back();
@@ -181,7 +181,7 @@ class NameReader {
     const std::string& name = variable.name;
     bool hides = false;
     if (variable.register_count > 0) {
-      // The names of %r1<5> are some of %r<20>, too.
+      // The names of %r1<5> are a subset of those of %r<20>.
       if (!name.empty() && name.back() >= '0' && name.back() <= '9') {
         Reject(variable.position, name, "names registers that others may be named, too");
       }
@@ -199,8 +199,8 @@ class NameReader {
 
   std::uint32_t Depth() const { return static_cast<std::uint32_t>(scopes_.size()); }
 
-  // A register may take the name of one further out, if nothing could have meant the other one.
-  // The name stays that of a register.
+  // A register may hide one of an outer scope if no instruction could have used the outer one. The
+  // name still refers to a register.
   bool MayHide(const std::string& name, DeclaredNames::Kind kind) const {
     const std::optional<DeclaredNames::Declaration> hidden = open_.Find(name);
     constexpr auto kRegister = DeclaredNames::Kind::kRegister;
@@ -245,7 +245,7 @@ class NameReader {
     const bool is_register = operand.kind == OperandKind::kName && operand.offset == 0 &&
                              (operand.text == "_" || open_.HasRegister(operand.text) ||
                               open_.HasRegister(WithoutComponent(operand.text)));
-    // Results of calls are written to parameters that the body declares.
+    // Results of calls are written to parameters declared in the body.
     const bool is_parameter =
         of_call && operand.kind == OperandKind::kName && open_.Has(operand.text);
     if (!is_register && !is_parameter) {
@@ -253,7 +253,7 @@ class NameReader {
     }
   }
 
-  // call (results), name, (arguments): with more it would be one through a pointer.
+  // call (results), name, (arguments): further operands would make it an indirect call.
   void CheckCall(const Instruction& call) {
     using OperandKind = Operand::Kind;
     const std::vector<Operand>& operands = call.operands;
@@ -269,13 +269,13 @@ class NameReader {
 
   const DeclaredNames& module_;
   const Function& function_;
-  DeclaredNames open_;                                // The function's so far, without labels.
-  DeclaredNames labels_;                              // The whole function's.
-  std::vector<std::vector<const Label*>> labels_of_;  // By { }, in order of their begin.
+  DeclaredNames open_;    // Names of the function so far, without labels.
+  DeclaredNames labels_;  // Of the whole function.
+  std::vector<std::vector<const Label*>> labels_of_;  // By { }, in order of their beginning.
   std::unordered_set<std::string> open_labels_;
   struct Scope {
     std::size_t labels = 0;        // Index in labels_of_.
-    std::size_t mark = 0;          // open_'s mark at its begin.
+    std::size_t mark = 0;          // Mark of open_ at its beginning.
     std::size_t instructions = 0;  // Before it.
   };
   std::vector<Scope> scopes_;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells whether every name of a module can mean one thing only.
+// Checks that every name of a module is unambiguous.
 //
-// In PTX an inner { } may declare a name that an outer one has. Names of registers, labels,
-// functions and variables meet in one text. The compiler decides what such a name means. A pass
-// that reads it differently masks one register while the compiler uses another. So passes that
-// keep a client in its memory take only text in which no name can be read in two ways.
+// In PTX an inner { } may redeclare a name of an outer one. Names of registers, labels, functions
+// and variables share the same text, and the compiler decides what such a name refers to. A pass
+// with a different interpretation would mask one register while the compiler uses another one.
+// Therefore passes that isolate a client only accept text in which every name has a single
+// interpretation.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_PLAIN_NAMES_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_PLAIN_NAMES_H_
@@ -22,13 +23,13 @@
 
 namespace gpushared::ptx {
 
-// Names that are declared at one point of a text. Thread-compatible.
+// Names that are declared at a position of the text. Thread-compatible.
 class DeclaredNames {
  public:
   enum class Kind : std::uint8_t { kRegister, kOther };
 
-  // False when the name, or one of the family's, has been declared. A family `stem`<count> is
-  // stem0, stem1, ... `depth` counts the { } around the declaration.
+  // Returns false if the name, or one of the family's, is already declared. A family `stem`<count>
+  // is stem0, stem1, ... `depth` is the number of { } around the declaration.
   bool Declare(const std::string& name, Kind kind, std::uint32_t depth);
   bool DeclareFamily(const std::string& stem, std::uint32_t count, std::uint32_t depth);
 
@@ -41,7 +42,7 @@ class DeclaredNames {
   };
   std::optional<Declaration> Find(std::string_view name) const;
 
-  // ReturnTo forgets all declarations since the mark.
+  // ReturnTo undoes all declarations since the mark.
   std::size_t Mark() const { return changes_.size(); }
   void ReturnTo(std::size_t mark);
 
@@ -49,33 +50,33 @@ class DeclaredNames {
   struct Change {
     std::string name;  // A name, or the stem of a family.
     bool is_family = false;
-    std::uint32_t lowest_before = 0;  // Of the name's stem; 0: it had none.
+    std::uint32_t lowest_before = 0;  // Of the name's stem; 0 if it had none.
   };
   struct Family {
     std::uint32_t count = 0;
     std::uint32_t depth = 0;
   };
   std::unordered_map<std::string, Declaration> names_;
-  std::unordered_map<std::string, Family> families_;       // All of registers.
-  std::unordered_map<std::string, std::uint32_t> lowest_;  // Number of a name, + 1, by stem.
+  std::unordered_map<std::string, Family> families_;       // Families of registers.
+  std::unordered_map<std::string, std::uint32_t> lowest_;  // Number of a name plus 1, by stem.
   std::vector<Change> changes_;
 };
 
-// Thread-compatible; knows of the module what it was when this was made.
+// Thread-compatible; uses the state of the module when it was created.
 class PlainNames {
  public:
   explicit PlainNames(const Module& module);
 
-  // Why some name that stands outside of functions is not plain, or "".
+  // Returns the reason why a name outside of functions is ambiguous, or "".
   const std::string& reason() const { return reason_; }
 
-  // Why some name in the function is not plain, or "". The function must have a body. Takes time
-  // linear in the text. Names are plain if all of these hold:
-  //   * Each name but a label is declared before its first use.
+  // Returns the reason why a name in the function is ambiguous, or "". The function must have a
+  // body. Linear in the length of the text. Names are unambiguous if all of these hold:
+  //   * Each name except a label is declared before its first use.
   //   * No declaration hides another one, or a name of the module or the hardware. An inner
-  //     register may hide an outer one if no instruction comes before, as in inlined assembly.
+  //     register may hide an outer one if no instruction precedes it, as in inlined assembly.
   //   * Written operands are registers.
-  //   * Calls name a function, and nothing behind its arguments.
+  //   * Calls name a function, and nothing follows its arguments.
   std::string WhyNot(const Function& function) const;
 
  private:

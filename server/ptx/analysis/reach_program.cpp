@@ -34,7 +34,7 @@ ReachProgram::Node ReachProgram::AreaWord(std::size_t area, std::uint64_t number
 void ReachProgram::CopyArea(std::size_t from, std::size_t to) {
   areas_[to].from.push_back(from);
   Add({.rule = Rule::kCopy, .result = areas_[to].any, .sources = {areas_[from].any}});
-  // A copy: naming a word of one area may name words of others.
+  // Copied, because accessing a word of one area may add words to others.
   const std::map<std::uint64_t, Node> words = areas_[to].words;
   for (const auto& [number, node] : words) {
     if (!Count(1)) return;
@@ -94,7 +94,7 @@ bool ReachProgram::Solve() {
     changed = false;
     for (const Step& step : program_) {
       if (!Count(step.sources.size())) return false;
-      // A copy goes on with those that are written.
+      // A copy continues with the sources that are written.
       const bool lacks_any = std::ranges::any_of(
           step.sources, [this](Node source) { return values_[source].IsNothing(); });
       if (lacks_any && step.rule != Rule::kCopy) continue;

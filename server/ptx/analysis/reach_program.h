@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of a kernel and of the functions that it calls, as equations: each step makes a value
-// of others, and what several steps write is any of that.
+// Values of a kernel and of the functions that it calls, as equations: each step computes a value
+// from others, and a value written by several steps may be any of their results.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_REACH_PROGRAM_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_REACH_PROGRAM_H_
@@ -16,27 +16,27 @@
 
 namespace gpushared::ptx {
 
-// Steps that following the addresses of all kernels of one module may take; kernels that come later
-// are unknown.
+// Limit for the steps to follow the addresses of all kernels of one module; the access sets of the
+// remaining kernels are unknown.
 inline constexpr std::size_t kReachStepsMax = std::size_t{1} << 25;
 
 // Thread-compatible.
 class ReachProgram {
  public:
-  using Node = std::uint32_t;  // A value: of a register, a constant, a word of call parameters.
+  using Node = std::uint32_t;  // Value of a register, a constant, or a word of call parameters.
 
   // How a step computes its result.
   enum class Rule : std::uint8_t {
     kCopy,  // Any of the sources.
     kMixed,
-    kSum,  // Also one with bits cleared: rounded down, which stays the address that it is.
+    kSum,  // Also used for clearing low bits: rounding down preserves the address.
     kDifference,
     kNegative,
-    kReduced,          // All of them, as a number of 32 bits or a product.
-    kReducedNegative,  // The same, where a source may have been taken away.
+    kReduced,          // Any combination of the sources, reduced to a 32-bit number or a product.
+    kReducedNegative,  // Like kReduced, where a source may have been subtracted.
     kAsPointer,
     kLoaded,
-    kForeign,  // All of them, and something foreign.
+    kForeign,  // Any combination of the sources, and something foreign.
   };
   struct Step {
     Rule rule = Rule::kCopy;
@@ -46,7 +46,7 @@ class ReachProgram {
     std::vector<Node> sources;  // At least one.
   };
 
-  // Counts its steps there, together with those of other programs.
+  // Steps are added to `steps`, which other programs share.
   explicit ReachProgram(std::size_t& steps) : steps_(steps) {}
 
   Node NewNode(const AddressValue& value);
@@ -54,29 +54,30 @@ class ReachProgram {
   const AddressValue& operator[](Node node) const { return values_[node]; }
   void Add(Step step);
 
-  // .param variables of functions: what calls hand over.
+  // Returns the area of a .param variable of a function, which passes call parameters.
   std::size_t GetArea(std::size_t function, const std::string& name);
-  Node AreaWord(std::size_t area, std::uint64_t number);             // A word has 8 bytes.
-  Node AnyWord(std::size_t area) const { return areas_[area].any; }  // Each word may be this, too.
+  Node AreaWord(std::size_t area, std::uint64_t number);  // A word has 8 bytes.
+  // Each word may have this value as well.
+  Node AnyWord(std::size_t area) const { return areas_[area].any; }
   void CopyArea(std::size_t from, std::size_t to);
 
-  // False when the steps are used up.
+  // Returns false if the steps are used up.
   bool Count(std::size_t steps) {
     steps_ += steps;
     return steps_ <= kReachStepsMax;
   }
-  // Finds all values. False when the steps are used up; nothing is known then.
+  // Computes all values. Returns false if the steps are used up; all values are unknown then.
   bool Solve();
 
  private:
   struct Area {
-    std::map<std::uint64_t, Node> words;  // Those that something names.
+    std::map<std::uint64_t, Node> words;  // Named words.
     Node any = 0;
-    std::vector<std::size_t> from;  // Areas that are copied into it.
+    std::vector<std::size_t> from;  // Areas that are copied to it.
   };
 
   AddressValue Compute(const Step& step) const;
-  // What nobody writes, and some step reads, is foreign. Whether there was any.
+  // Makes values that are read but never written foreign. Returns whether there were any.
   bool SettleUnwritten();
 
   std::size_t& steps_;

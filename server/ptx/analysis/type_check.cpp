@@ -23,13 +23,13 @@ using Kind = OperandType::Kind;
 constexpr std::int64_t kBarriers = 16;
 constexpr std::int64_t kWarpThreads = 32;
 
-// What a name stands for.
+// Declaration that a name refers to.
 struct Meaning {
   enum class Of : std::uint8_t { kRegister, kVariable, kParameter, kUnknown };
   Of of = Of::kUnknown;
   OperandType type = {};
   StateSpace space = StateSpace::kRegister;
-  std::uint32_t count = 0;  // Of a family %r<N>; 0: a single name.
+  std::uint32_t count = 0;  // Of a family %r<N>; 0 for a single name.
 };
 using RegisterScope = std::unordered_map<std::string_view, Meaning>;
 
@@ -39,10 +39,10 @@ std::string_view GetDigits(std::string_view name) {
   return name.substr(begin);
 }
 
-// Names of the module, whose bodies take them for addresses. Of a function: nothing.
+// Names of the module, which function bodies use as addresses. Functions have no state space.
 using Symbols = std::unordered_map<std::string_view, std::optional<StateSpace>>;
 
-// One function, in the order of its text.
+// Checks a function in the order of its text.
 class FunctionCheck {
  public:
   FunctionCheck(const Symbols& symbols, const Module& module, const Function& function)
@@ -86,7 +86,7 @@ class FunctionCheck {
       meaning.of = Meaning::Of::kRegister;
       const std::optional<OperandType> type = TypeNamed(variable.type);
       if (type) meaning.type = *type;
-      // Registers of other types are nobody's operand here.
+      // Registers of other types are not checked.
       if (!type) meaning.of = Meaning::Of::kUnknown;
       meaning.count = variable.register_count;
     } else if (variable.space == StateSpace::kParameter && scopes_.size() == 1 &&
@@ -97,7 +97,7 @@ class FunctionCheck {
     scopes_.back()[variable.name] = meaning;
   }
 
-  // The meaning in the innermost scope; nothing for a name that none declares.
+  // Returns the declaration in the innermost scope, if any.
   std::optional<Meaning> Find(std::string_view name) const {
     const std::string_view digits = GetDigits(name);
     const std::string_view stem = name.substr(0, name.size() - digits.size());
@@ -139,7 +139,7 @@ class FunctionCheck {
 
   void CheckBarrier(const Instruction& bar) {
     const std::size_t first = bar.Has("red") ? 1 : 0;
-    // Of a warp: a mask. Of a cluster: nothing.
+    // The operand is a mask for a warp; there is none for a cluster.
     const bool is_of_blocks = !bar.Has("warp") && !bar.Has("cluster");
     if (bar.operands.size() <= first || !is_of_blocks) return;
     const Operand& number = bar.operands[first];
@@ -154,7 +154,7 @@ class FunctionCheck {
     }
   }
 
-  // All operands are registers of 32 bits, whatever part of them is selected, or numbers.
+  // All operands are 32-bit registers, whatever part is selected, or numbers.
   void CheckVideo(const Instruction& instruction) {
     if (const Result<VideoForm> form = ReadVideo(instruction); !form) {
       return Reject(std::string(form.status().message()));
@@ -249,7 +249,7 @@ class FunctionCheck {
     return type.kind == Kind::kInteger || type.kind == Kind::kBits || type.kind == Kind::kPredicate;
   }
 
-  // 0f3F800000 is also 32 bits, 0d3FF0000000000000 is 64; 1.5 is a number alone.
+  // 0f3F800000 may also be 32 bits, 0d3FF0000000000000 64 bits; 1.5 is only a number.
   static bool FitsFloat(const Operand& operand, Slot slot, const OperandType& type) {
     if (slot == Slot::kCount || type.kind == Kind::kPredicate) return false;
     if (type.kind == Kind::kFloat) return type.bytes >= 4;
@@ -278,25 +278,25 @@ class FunctionCheck {
     return IsPerhapsSpecial(name) && FitsSpecial(instruction, name, type);
   }
 
-  // Only mov and cvt read special registers, which are of 32 bits but for these.
+  // Only mov and cvt read special registers, which have 32 bits except for these.
   static bool FitsSpecial(const Instruction& instruction, std::string_view name,
                           const OperandType& type) {
     if (instruction.opcode == "cvt") return true;
     if (instruction.opcode != "mov" || type.kind == Kind::kFloat) return false;
     const bool is_wide = name == "%clock64" || name == "%globaltimer" || name.ends_with("_64") ||
                          name == "%current_graph_exec" || name == "%gridid";
-    // %gridid was narrow once.
+    // %gridid had 32 bits in early versions.
     return is_wide ? type.bytes == 8 || name == "%gridid" : type.bytes != 8;
   }
 
-  // An address is 64 bits, or what `mov` and `cvta` make of it.
+  // An address has 64 bits, or the type of the result of `mov` or `cvta`.
   static bool FitsSymbol(const Instruction& instruction, const OperandType& type) {
     const bool takes = instruction.opcode == "mov" || instruction.opcode == "cvta" ||
                        instruction.opcode == "cvt" || instruction.opcode == "st";
     return takes && (type.kind == Kind::kInteger || type.kind == Kind::kBits);
   }
 
-  // Special registers are %clock and %envreg3. An undeclared %r3 is none.
+  // Special registers have names like %clock and %envreg3. An undeclared %r3 is not one.
   static bool IsPerhapsSpecial(std::string_view name) {
     if (!name.starts_with('%')) return false;
     const std::string_view digits = GetDigits(name);
@@ -305,8 +305,8 @@ class FunctionCheck {
     return stem == "%envreg" || stem == "%pm" || stem == "%clock" || stem.ends_with('_');
   }
 
-  // PTX ISA 9.4.1: bits agree with all types of their size, integers of either sign with each
-  // other.
+  // PTX ISA 9.4.1: untyped bits are compatible with all types of their size, and integers of either
+  // sign with each other.
   static bool FitsRegister(const OperandType& given, const OperandType& wanted, bool is_loose) {
     const bool is_wider = is_loose && given.bytes > wanted.bytes;
     if (given.kind == Kind::kPredicate || wanted.kind == Kind::kPredicate) {
@@ -331,7 +331,7 @@ class FunctionCheck {
     return true;
   }
 
-  // Addresses are integers, of the width of the module's where they are generic or global.
+  // Addresses are integers, with the width of the module's addresses if they are generic or global.
   bool FitsAddress(const Instruction& instruction, const Operand& address) const {
     const std::optional<Meaning> base = Find(address.text);
     if (!base || base->of != Meaning::Of::kRegister) {
@@ -348,7 +348,7 @@ class FunctionCheck {
     return is_narrow || !has_wide_addresses_ || base->type.bytes != 4;
   }
 
-  // A variable is reached by its own state space, or by none.
+  // A variable is accessed through its own state space or without one.
   static bool FitsSpace(const Instruction& instruction, StateSpace space) {
     for (const std::string& each : instruction.modifiers) {
       if (each == "global" && space != StateSpace::kGlobal) return false;
@@ -360,7 +360,7 @@ class FunctionCheck {
     return true;
   }
 
-  // How many values a load or a store has by its .v2, .v4 or .v8.
+  // Returns the number of values of a load or store, given by .v2, .v4 or .v8.
   static std::size_t GetValues(const Instruction& instruction) {
     return instruction.Has("v2") ? 2 : instruction.Has("v4") ? 4 : instruction.Has("v8") ? 8 : 1;
   }
@@ -370,7 +370,7 @@ class FunctionCheck {
     OperandType element = type;
     if (instruction.opcode == "mov") {
       if (instruction.Has("v2") || instruction.Has("v4")) return true;
-      // One of the two is whole.
+      // At most one of the two is a vector.
       if (std::ranges::count(instruction.operands, Operand::Kind::kVector, &Operand::kind) > 1) {
         return false;
       }
@@ -381,7 +381,7 @@ class FunctionCheck {
     } else if (vector.elements.size() != GetValues(instruction)) {
       return false;
     }
-    std::optional<std::uint8_t> bytes;  // Of all registers alike.
+    std::optional<std::uint8_t> bytes;  // Common size of all registers.
     return std::ranges::all_of(vector.elements, [&](const Operand& each) {
       if (each.kind != Operand::Kind::kName) return true;
       const std::optional<Meaning> meaning = Find(each.text);
@@ -402,7 +402,7 @@ class FunctionCheck {
   std::string why_;
 };
 
-// Each name is defined once, as one thing.
+// Checks that each name is defined once, with one meaning.
 class NameTable {
  public:
   Status Add(const Item& item) {

@@ -8,12 +8,12 @@
 
 namespace gpushared::ptx {
 
-// Finds what a compiler of PTX rejects and an interpreter would run: a name that is defined twice,
-// a register of the wrong type, an operand too many, a store to constants. Judges the instructions
-// of instruction_forms.h and takes all others as they are, so that a text which ptxas takes is
-// never rejected. One pass over the text; any thread may call it.
+// Detects errors that a PTX compiler rejects and an interpreter would execute: duplicate names,
+// registers of the wrong type, superfluous operands, stores to constants. Checks the instructions
+// of instruction_forms.h and accepts all others, so that no text that ptxas accepts is rejected. A
+// single pass over the text; any thread may call it.
 //
-// kInvalidArgument with the line of the first finding.
+// Fails with kInvalidArgument and the line of the first error.
 Status CheckTypes(const Module& module);
 
 }  // namespace gpushared::ptx

@@ -16,7 +16,7 @@ void Collect(const ControlFlow& flow, const Operand& operand, std::vector<std::u
   if (r != kNoRegister) found->push_back(r);
 }
 
-// A client's instruction may name millions, some of them twice.
+// A client's instruction may have millions of operands, some of them duplicates.
 void SortOnce(std::vector<std::uint32_t>* registers) {
   std::ranges::sort(*registers);
   registers->erase(std::unique(registers->begin(), registers->end()), registers->end());

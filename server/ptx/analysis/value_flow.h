@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control flow with dominators, and where each register is written: what tells how long a value
-// that was computed of a register stays the right one.
+// Control flow with dominators and the writes of each register, which determine how long a value
+// that was computed from a register remains valid.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_VALUE_FLOW_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_VALUE_FLOW_H_
@@ -16,24 +16,25 @@ namespace gpushared::ptx {
 struct ValueFlow {
   explicit ValueFlow(ControlFlow analysed);
 
-  // Whether register `r` has one value from its only write on, and every path to instruction `k`
-  // has passed that write. Then a value that `k` computes from it holds wherever `k` dominates.
-  // Vector registers, written component by component, never are stable.
+  // Whether register `r` keeps its value after its only write, and every path to instruction `k`
+  // includes that write. A value that `k` computes from it is then valid wherever `k` dominates.
+  // Vector registers, which are written by component, are never stable.
   bool IsStable(std::uint32_t r, std::uint32_t k) const;
 
-  // Calls enter(block) for every block, each between enter and leave of the block that dominates
-  // it. Blocks that nothing leads to are visited, too.
+  // Calls enter(block) for every block, nested between enter and leave of its dominator. Also
+  // visits unreachable blocks.
   void VisitBlocks(const std::function<void(std::uint32_t)>& enter,
                    const std::function<void(std::uint32_t)>& leave) const;
 
   ControlFlow flow;
-  std::vector<std::uint32_t> dominators;            // FindDominators; empty when it failed.
-  std::vector<std::vector<std::uint32_t>> written;  // By instruction: what it writes, ascending.
-  std::vector<std::uint32_t> writes;                // Of each register: instructions that do.
-  std::vector<std::uint32_t> written_at;            // Of each register: the last such instruction.
+  std::vector<std::uint32_t> dominators;  // Result of FindDominators; empty if it failed.
+  // By instruction: registers that it writes, ascending.
+  std::vector<std::vector<std::uint32_t>> written;
+  std::vector<std::uint32_t> writes;      // By register: number of instructions that write it.
+  std::vector<std::uint32_t> written_at;  // By register: the last instruction that writes it.
 
  private:
-  struct Span {  // Of a block in the tree of dominators: within that of its dominator.
+  struct Span {  // Position of a block in the dominator tree, nested in that of its dominator.
     std::uint32_t begin = 0, end = 0;
   };
   void FindSpans();

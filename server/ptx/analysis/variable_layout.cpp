@@ -31,7 +31,7 @@ Status Reject(const Variable& variable, const std::string& what) {
                                             ": initialiser of '" + variable.name + "': " + what};
 }
 
-// What may be written to an element (PTX ISA, Initializers; ptxas).
+// Allowed initial values of an element (PTX ISA, Initializers; ptxas).
 enum class ElementKind : std::uint8_t { kNone, kInteger, kReal, kBits };
 
 ElementKind GetKind(const Variable& variable) {
@@ -76,7 +76,7 @@ class Planner {
       return Reject(variable, "variables of the module exceed " +
                                   std::to_string(kModuleVariableBytesMax) + " bytes");
     }
-    // Else an initialiser of the one would be written to the place of the other.
+    // Otherwise an initializer of one variable would be written to the place of the other.
     if (!offsets_.emplace(variable.name, offset).second) {
       return Reject(variable, "the name is declared twice");
     }
@@ -97,8 +97,8 @@ class Planner {
     return read;
   }
 
-  // Braces stand for each dimension of an array, as in ptxas, and for the elements of a vector, of
-  // which none may be missing. Where a row has too few values, ptxas goes on with the next row's.
+  // As in ptxas, there are braces for each dimension of an array and for the elements of a vector,
+  // none of which may be missing. If a row has too few values, the next row's values continue it.
   Status ReadLevel(const Variable& variable, InitializerReader& reader, std::size_t level,
                    std::uint64_t& at) {
     const bool is_array = level < variable.extents.size();
@@ -141,12 +141,12 @@ class Planner {
       const auto narrow = static_cast<float>(__builtin_bit_cast(double, bits));
       bits = __builtin_bit_cast(std::uint32_t, narrow);
     }
-    // Sixteen bytes take the eight of a constant, and zeros.
+    // Sixteen bytes consist of the eight bytes of a constant, followed by zeros.
     std::memcpy(layout_.initial.data() + at, &bits, std::min<std::size_t>(bytes, sizeof bits));
     return {};
   }
 
-  // Of which ptxas takes a whole one in words that are unsigned, and a byte in bytes, too.
+  // ptxas accepts complete addresses in unsigned words, and single bytes of them in bytes as well.
   Status WriteAddress(const Variable& variable, const InitialElement& element, std::uint64_t at) {
     const bool is_word = variable.type == "u32" || variable.type == "u64";
     if (!is_word && !(element.has_mask && variable.type == "u8")) {
@@ -176,7 +176,7 @@ class Planner {
       std::memcpy(layout_.initial.data() + slot.offset, &value, slot.bytes);
       return {};
     }
-    // Addresses of kernels stay zero: no kernel can be launched through them here.
+    // Addresses of kernels remain zero, because kernels cannot be launched through them here.
     if (module_.FindFunction(name) != nullptr) return {};
     return Reject(variable, "unknown symbol " + name);
   }
@@ -184,8 +184,9 @@ class Planner {
   const Module& module_;
   ModuleLayout layout_;
   std::unordered_map<std::string, std::uint64_t> offsets_;
-  std::unordered_set<std::string_view> declared_;                                 // So far.
-  std::optional<std::unordered_map<std::string_view, std::uint64_t>> functions_;  // When asked for.
+  std::unordered_set<std::string_view> declared_;  // Names so far.
+  // Computed on demand.
+  std::optional<std::unordered_map<std::string_view, std::uint64_t>> functions_;
 };
 
 }  // namespace

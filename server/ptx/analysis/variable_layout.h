@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the .global and .const variables of a module lie, one behind the other, and what is
-// written there before a kernel first runs.
+// Layout of the .global and .const variables of a module, one after the other, and their contents
+// before the first kernel runs.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_VARIABLE_LAYOUT_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_VARIABLE_LAYOUT_H_
@@ -16,18 +16,18 @@
 
 namespace gpushared::ptx {
 
-// Where one module variable (.global or .const) lies and what it starts as.
+// Position and initial value of a module variable (.global or .const).
 struct VariablePlacement {
   std::string name;
   std::uint64_t offset = 0;  // Bytes from the start of the module's variable area.
   std::uint64_t bytes = 0;
 };
 
-// The variable area of a module: one contiguous piece of the client's range,
-// placed by the caller. One instance per client, so state is never shared.
+// Variable area of a module: a contiguous part of the client's range, placed by the caller. Each
+// client has a separate instance, so state is never shared.
 struct ModuleLayout {
-  // An address inside an initialiser: `bytes` bytes at `offset` become those of
-  // (base + `target_offset`) >> `shift`.
+  // An address inside an initializer: `bytes` bytes at `offset` are set to (base + `target_offset`)
+  // >> `shift`.
   struct AddressSlot {
     std::uint64_t offset = 0;
     std::uint64_t target_offset = 0;
@@ -35,23 +35,24 @@ struct ModuleLayout {
     std::uint32_t shift = 0;
   };
 
-  std::uint64_t bytes = 0;      // Of the whole area; 0 when the module has no variables.
-  std::uint64_t alignment = 1;  // The area's start must be a multiple of this.
+  std::uint64_t bytes = 0;      // Size of the area; 0 if the module has no variables.
+  std::uint64_t alignment = 1;  // Required alignment of the area.
   std::vector<VariablePlacement> variables;
-  std::vector<std::byte> initial;  // `bytes` bytes, addresses not yet filled in.
+  std::vector<std::byte> initial;  // `bytes` bytes, without addresses.
   std::vector<AddressSlot> address_slots;
 
-  // The bytes to copy to `base` before the first launch.
+  // Returns the bytes to copy to `base` before the first launch.
   std::vector<std::byte> InitialBytes(std::uint64_t base) const;
-  // Null when there is no such variable. Borrowed.
+  // Returns null if there is no such variable. Borrowed.
   const VariablePlacement* Find(const std::string& name) const;
 };
 
-// Rejects (kInvalidArgument, with the PTX line) initialisers it cannot read, and
-// modules whose variables exceed kModuleVariableBytesMax.
+// Fails with kInvalidArgument and the PTX line for invalid initializers and for modules whose
+// variables exceed kModuleVariableBytesMax.
 Result<ModuleLayout> LayOutModule(const Module& module);
 
-// What no device gives more of to the modules of a client; a short text asks for any number.
+// Limit of all devices for the variables of a client's modules, because a short text can request
+// any size.
 inline constexpr std::uint64_t kModuleVariableBytesMax = std::uint64_t{256} << 20;
 
 }  // namespace gpushared::ptx

@@ -56,7 +56,7 @@ std::optional<T> Named(const std::array<std::pair<std::string_view, T>, N>& name
   return std::nullopt;
 }
 
-// The opcode, and of how many elements it is; nothing for another instruction.
+// Returns the opcode and its number of elements; nothing for another instruction.
 std::optional<std::pair<Opcode, std::uint32_t>> Find(std::string_view opcode) {
   std::uint32_t elements = 1;
   if (opcode.ends_with('2') || opcode.ends_with('4')) {
@@ -193,8 +193,8 @@ class Reader {
     return is_byte || is_half;
   }
 
-  // Digits of "b7654", the last for the lowest element. The lowest is element `first` where there
-  // is no selector.
+  // Reads the digits of "b7654", the last one for the lowest element. Without a selector, elements
+  // start at `first`.
   bool ReadSelection(const Operand& operand, std::uint8_t first, std::array<std::uint8_t, 4>& to) {
     const std::string_view selector = GetSelector(operand);
     for (std::uint8_t i = 0; i < form_.elements; ++i) to[i] = static_cast<std::uint8_t>(first + i);
@@ -208,7 +208,7 @@ class Reader {
     return true;
   }
 
-  // Of "b320", digits that fall.
+  // Reads "b320", whose digits must decrease.
   bool ReadMask(const Operand& operand) {
     const std::string_view selector = GetSelector(operand);
     if (selector.empty()) {

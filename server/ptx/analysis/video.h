@@ -14,15 +14,15 @@
 
 namespace gpushared::ptx {
 
-// A part of a 32-bit register, as the selector behind its name says: .b2, .h0.
+// Part of a 32-bit register, selected by a suffix of its name: .b2, .h0.
 //
 // Thread-compatible value.
 struct RegisterPart {
-  std::uint8_t position = 0;  // Of its lowest bit.
+  std::uint8_t position = 0;  // Position of its lowest bit.
   std::uint8_t bits = 32;
 };
 
-// What a video instruction computes, by its spelling, its selectors and its signs.
+// Meaning of a video instruction, derived from its spelling, selectors and signs.
 //
 // Thread-compatible value.
 struct VideoForm {
@@ -42,32 +42,32 @@ struct VideoForm {
   enum class Relation : std::uint8_t { kEqual, kNotEqual, kLess, kAtMost, kGreater, kAtLeast };
 
   Operation operation = Operation::kAdd;
-  std::uint32_t elements = 1;  // 2 halves or 4 bytes that are computed at once.
-  // Of 32 bits, each; comparisons have an unsigned result.
+  std::uint32_t elements = 1;  // 2 halves or 4 bytes are computed at once.
+  // Each for 32 bits; comparisons have an unsigned result.
   bool is_result_signed = false, is_a_signed = false, is_b_signed = false;
   bool saturates = false;
-  Second second = Second::kMerge;  // A merge of whole registers leaves the third operand out.
-  bool wraps = false;              // Shifts take the distance modulo 32, and do not clamp it.
+  Second second = Second::kMerge;  // Merging whole registers has no third operand.
+  bool wraps = false;              // Shifts use the distance modulo 32 instead of clamping it.
   Relation relation = Relation::kEqual;
-  // vmad alone.
+  // vmad only.
   bool negates_product = false, negates_c = false, adds_one = false;
-  std::uint8_t scale = 0;  // Bits by which the result is shifted to the right: 0, 7 or 15.
+  std::uint8_t scale = 0;  // Distance of the right shift of the result: 0, 7 or 15.
 
-  // Of single values.
+  // For single values.
   RegisterPart result, a, b;
-  // Of several at once: which of the elements of {a, b} each takes, and which results are kept.
+  // For several elements: the selected elements of {a, b} for each, and the results to keep.
   std::array<std::uint8_t, 4> a_elements = {}, b_elements = {};
   std::array<bool, 4> is_kept = {};
 };
 
 bool IsVideo(std::string_view opcode);
 
-// Reads an instruction whose opcode IsVideo. kInvalidArgument: what ptxas would say about its
-// modifiers, its number of operands, its selectors or its signs. What registers the operands are is
-// for the caller to judge.
+// Parses an instruction whose opcode IsVideo. Fails with kInvalidArgument and the error that ptxas
+// would report about its modifiers, number of operands, selectors or signs. The caller checks the
+// registers.
 Result<VideoForm> ReadVideo(const Instruction& instruction);
 
-// The name of an operand without its sign and its selector.
+// Returns the name of an operand without its sign and selector.
 std::string_view VideoRegister(const Operand& operand);
 
 }  // namespace gpushared::ptx

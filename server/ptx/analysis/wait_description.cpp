@@ -14,7 +14,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// Lines of the blocks on a shortest way from `block` back to itself; "" when there is none.
+// Returns the lines of the blocks on a shortest cycle through `block`; "" if there is none.
 std::string LoopLines(const ControlFlow& flow, std::uint32_t block) {
   std::vector<std::uint32_t> from(flow.blocks.size(), kNoBlock);
   std::deque<std::uint32_t> open = {block};
@@ -34,7 +34,7 @@ std::string LoopLines(const ControlFlow& flow, std::uint32_t block) {
     const BasicBlock& b = flow.blocks[at];
     for (std::uint32_t i = b.first; i < b.first + b.count; ++i) {
       const std::uint32_t line = flow.instructions[i].position.line;
-      if (line == 0) continue;  // Made by a pass.
+      if (line == 0) continue;  // Created by a pass.
       first = std::min(first, line);
       last = std::max(last, line);
     }
@@ -44,7 +44,7 @@ std::string LoopLines(const ControlFlow& flow, std::uint32_t block) {
                        : "lines " + std::to_string(first) + " to " + std::to_string(last);
 }
 
-// Follows a register back to the name that its value is made of.
+// Follows a register back to the name from which its value is computed.
 class AddressOrigin {
  public:
   explicit AddressOrigin(const ControlFlow& flow) : flow_(flow) {
@@ -56,7 +56,7 @@ class AddressOrigin {
     }
   }
 
-  // "variable 'x'", "what parameter 'p' points to"; "" when neither is found.
+  // Returns "variable 'x'", "what parameter 'p' points to", or "" if neither is found.
   std::string Find(const std::string& base) {
     if (flow_.FindRegister(base) == kNoRegister) return "variable " + QuotedName(base);
     std::deque<std::string> open = {base};
@@ -73,7 +73,7 @@ class AddressOrigin {
               TypeBytes(writer->modifiers.empty() ? "" : writer->modifiers.back()) == 8;
           const bool is_parameter = writer->Has("param") || writer->Has("param::entry");
           if (is_parameter && is_wide && parameter.empty()) parameter = writer->operands[1].text;
-          continue;  // Memory that holds the address: its own place says little.
+          continue;  // Memory that contains the address; its own location is not informative.
         }
         for (std::size_t o = 1; o < writer->operands.size(); ++o) {
           const Operand& operand = writer->operands[o];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says of a wait for other blocks which loop waits for what.
+// Describes the loop and the memory of a wait for other blocks.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_WAIT_DESCRIPTION_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_WAIT_DESCRIPTION_H_
@@ -12,12 +12,12 @@
 
 namespace gpushared::ptx {
 
-// Instructions looked at for where an address comes from. Those of nvcc take about ten.
+// Limit for the instructions searched for the origin of an address. Code of nvcc takes about ten.
 inline constexpr std::size_t kAddressStepsMax = 1000;
 
 // "the loop of lines 12 to 20 waits for what parameter 'done' points to". `instruction`: index of
-// an access that waits (FindBlockWaits). The loop is the shortest way from it back to itself. Takes
-// time linear in the length of the function.
+// an access that waits (FindBlockWaits). The loop is the shortest cycle through it. Linear in the
+// length of the function.
 std::string DescribeWait(const ControlFlow& flow, std::uint32_t instruction);
 
 }  // namespace gpushared::ptx

@@ -19,8 +19,8 @@ constexpr std::array<std::string_view, 3> kBlockIndex = {"%ctaid.x", "%ctaid.y",
 constexpr std::array<std::string_view, 3> kGridSize = {"%nctaid.x", "%nctaid.y", "%nctaid.z"};
 constexpr std::string_view kDynamicShared = "%dynamic_smem_size";
 
-// What differs between launches of one grid, and what the claim word makes larger without a way to
-// tell by how much.
+// Values that differ between launches of one grid, and those that the claim word increases by an
+// unknown amount.
 constexpr std::array<std::string_view, 4> kOfTheLaunch = {"%gridid", "%total_smem_size",
                                                           "%aggr_smem_size", "%reserved_smem"};
 
@@ -28,8 +28,8 @@ constexpr std::array<Feature, 5> kNotClaimed = {
     Feature::kGridSynchronisation, Feature::kClusters, Feature::kWaitsForBlocks,
     Feature::kBlockIndexInFunction, Feature::kMissingFunction};
 
-// Reads of the registers above are replaced by a 32-bit register, so the instruction has to
-// take one.
+// Reads of the registers above are replaced by a 32-bit register, so the instruction must accept
+// one.
 bool Takes32Bits(const Instruction& instruction, const Operand& operand) {
   const bool is_element = std::ranges::none_of(
       instruction.operands, [&](const Operand& own) { return &own == &operand; });
@@ -38,7 +38,7 @@ bool Takes32Bits(const Instruction& instruction, const Operand& operand) {
   return bytes == 4 || bytes == 0;
 }
 
-// The dimensions of the block index that a body reads, and why it cannot be claimed.
+// Dimensions of the block index that a body reads, and the reason why it cannot be claimed.
 struct Reads {
   std::array<bool, 3> index = {false, false, false};
   std::string reason;
@@ -79,12 +79,12 @@ void RecordRead(const Function& function, const Instruction& instruction, const 
   }
 }
 
-// Everything the body of one function reads of its place in the launch.
+// Returns everything in a function's body that depends on its position in the launch.
 Reads FindReads(const Function& function) {
   Reads reads;
   for (const Statement& statement : *function.body) {
     if (const auto* variable = std::get_if<Variable>(&statement)) {
-      // The claimed form would have one of its own.
+      // The preemptible form would have a separate instance.
       const bool in_memory =
           variable->space == StateSpace::kGlobal || variable->space == StateSpace::kConstant;
       if (in_memory && function.is_entry && reads.reason.empty()) {
@@ -101,7 +101,7 @@ Reads FindReads(const Function& function) {
   return reads;
 }
 
-// Gives one kernel its prologue, and its body the claimed index.
+// Adds the prologue to a kernel and makes its body use the claimed index.
 class KernelClaim {
  public:
   KernelClaim(ModuleEditor& names, Function& kernel, std::string parameter, std::string shared)
@@ -113,7 +113,7 @@ class KernelClaim {
   void Run(const Reads& reads) {
     const std::size_t statements = editor_.size();
     for (std::size_t d = 0; d < 3; ++d) {
-      // Dimension x also carries the news that there is no block.
+      // Dimension x also signals that no block is left.
       if (d == 0 || reads.index[d]) index_[d] = editor_.NewRegister("b32");
     }
     WritePrologue();
@@ -137,9 +137,9 @@ class KernelClaim {
     return loaded;
   }
 
-  // One word each for x, y and z: the last 12 bytes of the block's dynamic shared memory. That
-  // size need not be a multiple of anything, so the address is rounded down. The launch asks for
-  // 16 bytes more, which leaves room for that.
+  // A word for each of x, y and z: the last 12 bytes of the block's dynamic shared memory. Its size
+  // may not be a multiple of 4, so the address is rounded down. The launch requests 16 bytes, which
+  // leaves space for that.
   std::string WordAddress() {
     std::string word = editor_.NewRegister("b32");
     const std::string size = editor_.NewRegister("b32");
@@ -175,7 +175,7 @@ class KernelClaim {
     AddIf(none, "ret", {});
   }
 
-  // What the first thread alone does: it claims, and publishes x, y and z, or -1 as x.
+  // Code for the first thread: claims a block and publishes x, y and z, or -1 as x.
   void WriteClaim(const std::string& word) {
     const std::string publish = editor_.NewLabel();
     std::array<std::string, 3> index;
@@ -210,8 +210,8 @@ class KernelClaim {
     }
   }
 
-  // x, y and z of block `ticket`, x fastest. Divides only if the block lies beyond the first row or
-  // the first plane. A grid of one row therefore never divides.
+  // Computes x, y and z of block `ticket`, x fastest. Divides only if the block is beyond the first
+  // row or plane, so a grid with one row never divides.
   void WriteIndex(const std::string& ticket, const std::array<std::string, 3>& index,
                   const std::string& done) {
     const std::string within = editor_.NewRegister("pred");
@@ -240,8 +240,8 @@ class KernelClaim {
     if (!index[2].empty()) Add("mov.b32", {Name(index[2]), Name(plane)});
   }
 
-  // Reads of the hardware's index and sizes become reads of the claimed ones. Sizes are loaded
-  // where they are read: parameters cost no register as long as nobody holds them.
+  // Replaces reads of the hardware's index and sizes by the claimed ones. Sizes are loaded where
+  // they are read, because a parameter occupies no register until then.
   void Rewrite(std::size_t i) {
     auto& instruction = std::get<Instruction>(editor_.At(i));
     ForEachOperand(instruction, [&](Operand& operand) {
@@ -266,10 +266,10 @@ class KernelClaim {
   const std::string parameter_;
   const std::string shared_;
   const bool is_strong_;
-  std::array<std::string, 3> index_;  // Registers of the claimed index; empty where unread.
+  std::array<std::string, 3> index_;  // Registers of the claimed index; empty if unread.
 };
 
-// Why the kernel cannot be claimed; empty when it can. Fills `reads` in.
+// Returns the reason why the kernel cannot be claimed, or an empty string. Sets `reads`.
 std::string FindReason(const Module& module, const CallGraph& calls, KernelScanner& scanner,
                        const Function& kernel, Reads& reads) {
   if (module.address_bits != 64) return "the module has addresses of 32 bits";

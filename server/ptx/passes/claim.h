@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass that makes a kernel stoppable between two thread blocks: a block no longer is the
-// one that the hardware says, but the one that it claims from a counter.
+// Makes a kernel preemptible between two thread blocks: each hardware block executes a block that
+// it claims from a counter, instead of the one that it was assigned.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_CLAIM_H_
 #define GPUSHARED_SERVER_PTX_PASSES_CLAIM_H_
@@ -16,57 +16,58 @@
 
 namespace gpushared::ptx {
 
-// The parameter that a claimed kernel takes behind its own. Device addresses are of global memory
-// that the kernel reaches; the words there are 32 bits wide and aligned.
+// Additional last parameter of a preemptible kernel. Device addresses refer to global memory that
+// the kernel can access; the words there are 32 bits wide and aligned.
 //
-// The counter less the base is the number of blocks that have been claimed: before the first launch
-// 0, or the block to resume at. So a counter need not be set before each launch. A block ends at
-// once when stop - epoch, as a signed number, is not negative: writing an epoch stops the launches
-// of that epoch and all before it, and nothing is ever cleared. Else it claims block
-// (counter++ - base), and ends at once when there is none left. So the claimed blocks are exactly
-// [0, min(counter - base, blocks)), and every claimed block runs to its end.
+// The counter minus the base is the number of claimed blocks: before the first launch 0, or the
+// block to resume at. Therefore a counter need not be reset before each launch. A block ends at
+// once if stop - epoch, as a signed number, is not negative: writing an epoch stops the launches of
+// that epoch and all earlier ones, so the word is never cleared. Otherwise the block claims number
+// counter++ - base, and ends at once if that is not below `blocks`. So the claimed blocks are
+// exactly [0, min(counter - base, blocks)), and every claimed block runs to its end.
 struct ClaimParameter {
   std::uint64_t counter = 0;  // Device address.
   std::uint64_t stop = 0;     // Device address.
   std::uint32_t epoch = 0;
-  std::uint32_t blocks = 0;  // Of the client's grid: x * y * z, below kClaimBlocksMax.
+  std::uint32_t blocks = 0;  // Size of the client's grid: x * y * z, below kClaimBlocksMax.
   std::uint32_t grid_x = 1;
   std::uint32_t grid_y = 1;
   std::uint32_t grid_z = 1;
-  std::uint32_t base = 0;  // Modulo 2^32, as the counter.
+  std::uint32_t base = 0;  // Modulo 2^32, like the counter.
 };
 static_assert(sizeof(ClaimParameter) == 40);
 
 inline constexpr std::uint32_t kClaimParameterAlignment = 8;
-// Bytes that a claimed launch adds to the client's dynamic shared memory.
+// Dynamic shared memory in bytes that a preemptible launch needs in addition.
 inline constexpr std::uint32_t kClaimSharedBytes = 16;
-// Grids of as many blocks or more are not claimed.
+// Grids with this many blocks or more are not preemptible.
 inline constexpr std::uint64_t kClaimBlocksMax = std::uint64_t{1} << 31;
 
 struct PreemptibleKernel {
   std::string kernel;
-  std::string claimed;  // Name of the claimed form; empty when there is none.
-  // Where ClaimParameter lies in the claimed form's parameters; the client's own come before.
+  std::string claimed;  // Name of the preemptible form; empty if there is none.
+  // Offset of ClaimParameter in the parameters of the preemptible form, after the client's own.
   std::uint32_t parameter_offset = 0;
-  std::string reason;  // Why there is no claimed form: "line 12: waiting for other blocks".
+  // Reason why there is no preemptible form: "line 12: waiting for other blocks".
+  std::string reason;
 };
 
 struct Claims {
-  // The module as it was, and a claimed form behind each kernel that has one. Both forms share
+  // The original module with a preemptible form after each kernel that has one. Both forms share
   // the module's variables.
   Module module;
-  std::vector<PreemptibleKernel> kernels;  // Every kernel with a body, in source order.
+  std::vector<PreemptibleKernel> kernels;  // All kernels with a body, in source order.
 };
 
-// Adds claimed forms. A launch of a claimed form has any number of blocks in x and the client's
-// block shape. ClaimParameter follows the client's parameters. Dynamic shared memory has
-// kClaimSharedBytes more. Blocks that find nothing to claim end at once.
+// Adds preemptible forms. A launch of such a form has any number of blocks in x and the client's
+// block shape. ClaimParameter follows the client's parameters, and dynamic shared memory is
+// kClaimSharedBytes larger. Blocks that find nothing to claim end at once.
 //
-// Kernels get no claimed form if one of these holds:
+// Kernels get no preemptible form if one of these holds:
 //   * They synchronise the grid, need clusters, or wait for other than earlier blocks.
-//   * They read their place from registers that differ from launch to launch, or in a .func.
+//   * They read their position from registers that differ from launch to launch, or in a .func.
 //   * They call functions of other modules.
-//   * They have no room for the parameter.
+//   * Their parameters leave no space for the additional one.
 Claims Claim(const Module& module);
 
 }  // namespace gpushared::ptx

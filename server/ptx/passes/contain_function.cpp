@@ -20,14 +20,14 @@ std::string RejectionAt(const SourcePosition& position, const std::string& why) 
   return "line " + std::to_string(position.line) + ": " + why;
 }
 
-// Whether functions call each other in a circle, however long.
+// Detects recursion, direct or indirect.
 class Recursion {
  public:
   Recursion(const CallGraph& calls, const std::vector<const Function*>& functions) : calls_(calls) {
     for (const Function* function : functions) functions_[function->name] = function;
   }
 
-  // The line of a call that closes a circle.
+  // Returns the line of a call that closes a cycle.
   std::optional<std::uint32_t> Find(const Function& from) {
     struct Step {
       const Function* function;
@@ -64,12 +64,12 @@ class Recursion {
   std::unordered_map<const Function*, State> state_;
 };
 
-// With one barrier for all threads of the block, each of them arrives or leaves, once loops can be
-// ended. Where there are two, or some threads may pass one alone, others can wait forever, which
-// nothing in the kernel can end.
+// With a single barrier for all threads of the block, each of them arrives or leaves, provided that
+// loops can be ended. With two barriers, or if some threads may pass one alone, others could wait
+// forever, which nothing in the kernel can end.
 class Barriers {
  public:
-  // Why the instruction does not fit to those before; "" when it does.
+  // Returns the reason why the instruction is incompatible with earlier ones, or "".
   std::string Add(const Instruction& instruction) {
     const bool is_barrier = instruction.opcode == "bar" || instruction.opcode == "barrier";
     if (!is_barrier || instruction.Has("warp")) return {};
@@ -92,17 +92,17 @@ class Barriers {
   std::optional<std::int64_t> known_;
 };
 
-// Why an instruction may fault for reasons other than its addresses, or "".
+// Returns the reason why an instruction may fault apart from its addresses, or "".
 std::string WhyUnsafe(const Instruction& instruction) {
   if (instruction.opcode == "mbarrier") return "'" + instruction.Spelling() + "' is not known";
   return {};
 }
 
-// Work as a height. A block's height is the most work from the function's start to the block,
-// backward branches aside. Each step climbs by no less than its work. A backward branch subtracts
-// its descent from the work left. Straight-line code looks wherever it passes a multiple of
-// kContainWork. So between two looks a thread does at most kContainWork in loops, and as much in
-// climbing.
+// Represents work as a height. A block's height is the maximum work from the function's start to
+// the block, ignoring backward branches. Each instruction climbs by at least its work. A backward
+// branch subtracts its descent from the remaining work. Straight-line code checks wherever it
+// passes a multiple of kContainWork. Therefore a thread does at most kContainWork in loops and the
+// same amount in climbing between two checks.
 class WorkHeights {
  public:
   WorkHeights(const ControlFlow& flow, FunctionWork& work)
@@ -127,7 +127,7 @@ class WorkHeights {
     }
   }
 
-  // Whether a thread is to look before instruction k.
+  // Whether a check is required before instruction k.
   bool LooksBefore(std::uint32_t k) {
     const std::uint32_t b = flow_.block_of[k];
     const bool is_first = flow_.blocks[b].first == k;
@@ -136,8 +136,8 @@ class WorkHeights {
     height_ += of_[k];
     return (is_first && looks_first_[b]) || Passes(before, height_);
   }
-  // What the branch k takes off the work left, when it goes back; every loop has one that goes
-  // back in the text. LooksBefore(k) came just before.
+  // Returns the amount that branch k subtracts from the remaining work if it goes backward; every
+  // loop contains such a branch. Must follow LooksBefore(k).
   std::optional<std::uint32_t> Descent(std::uint32_t k) const {
     const std::string_view opcode = flow_.instructions[k].opcode;
     if (opcode != "bra" && opcode != "brx") return std::nullopt;
@@ -182,7 +182,7 @@ class FunctionContainment {
       const std::uint32_t line = instruction->position.line;
       if (heights.LooksBefore(k)) Look(i, line);
       if (looks_last && instruction->opcode == "ret") LookBeforeReturn(i, line);
-      // Instructions made by passes have no line, and end.
+      // Instructions created by passes have no line, and terminate.
       if (line != 0) Rewrite(i, heights.Descent(k));
       ++k;
     }
@@ -233,7 +233,7 @@ class FunctionContainment {
     editor_.InsertBefore(i, std::move(instruction));
   }
 
-  // Records the place of a thread that goes to `left_`.
+  // Records the place of a thread that jumps to `left_`.
   void LeaveAt(std::size_t i, FaultPlace::Kind kind, std::uint32_t line) {
     Before(i, SayPlace(kind, line));
   }
@@ -254,7 +254,7 @@ class FunctionContainment {
     return left_work_;
   }
 
-  // A branch back: the thread looks when it has no work left.
+  // At a backward branch: checks when the remaining work is used up.
   void Poll(std::size_t i, std::uint32_t line, std::uint32_t work) {
     const std::string& left = LeftWork();
     Before(i, Make("add.s32", {Name(left), Name(left), Integer(-std::int64_t{work})}));
@@ -264,14 +264,15 @@ class FunctionContainment {
     editor_.InsertBefore(i, Label{.position = {}, .name = skip});
   }
 
-  // What is left of the work is not the caller's: it counts kReturnWork for the loops here.
+  // The remaining work is not passed to the caller, which counts kReturnWork for the loops of this
+  // function.
   void LookBeforeReturn(std::size_t i, std::uint32_t line) {
     const std::string skip = SkipAbove(i, kContainWork - kReturnWork);
     Look(i, line);
     editor_.InsertBefore(i, Label{.position = {}, .name = skip});
   }
 
-  // A branch of threads that have more work left, to the label that it returns.
+  // Inserts a branch for threads with more remaining work, to the returned label.
   std::string SkipAbove(std::size_t i, std::uint32_t work) {
     const std::string goes_on = editor_.NewRegister("pred");
     std::string skip = editor_.NewLabel();
@@ -280,8 +281,8 @@ class FunctionContainment {
     return skip;
   }
 
-  // Whether the server wants all kernels of the module to end. Line 0 is nowhere in the client's
-  // text.
+  // Checks whether the server wants all kernels of the module to end. Line 0 does not occur in the
+  // client's text.
   void Look(std::size_t i, std::uint32_t line) {
     const std::string stops = editor_.NewRegister("pred");
     for (Instruction& instruction :
@@ -293,9 +294,9 @@ class FunctionContainment {
     Before(i, MakeIf(stops, "bra", {Name(told_)}));
   }
 
-  // `stops`: whether the word at `member` of what `pointer` of the FenceConstant points to is set.
-  // Others write it while kernels run; a volatile load takes it from no cache that they do not
-  // reach.
+  // `stops`: set if the word at `member` of the memory that `pointer` of the FenceConstant points
+  // to is set. The word is written while kernels run; a volatile load bypasses caches that are not
+  // coherent.
   std::array<Instruction, 3> CheckStop(const std::string& stops, std::size_t pointer,
                                        std::size_t member) {
     const std::string words = editor_.NewRegister("b64"), stop = editor_.NewRegister("b32");
@@ -304,7 +305,7 @@ class FunctionContainment {
             Make("setp.ne.u32", {Name(stops), Name(stop), Integer(0)})};
   }
 
-  // The blocks of a large grid that are still to come end at once.
+  // Makes the remaining blocks of a large grid end at once.
   void CheckEntry() {
     const std::string stops = editor_.NewRegister("pred");
     for (Instruction& instruction :
@@ -315,7 +316,7 @@ class FunctionContainment {
     editor_.InsertAtEntry(MakeIf(stops, "bra", {Name(left_)}));
   }
 
-  // Behind the body: the first thread says what happened, all that get here leave.
+  // After the body: the first thread records the reason, and all threads that get here leave.
   void WriteExit() {
     const std::size_t end = editor_.size();
     Before(end, Make("ret"));
@@ -349,7 +350,7 @@ class FunctionContainment {
                 word(control, offsetof(ContainControl, has_other_place)));
   }
 
-  // Threads that looked, and were told to end, have blocks that have not begun end, too.
+  // Threads that detected the stop make blocks that have not started end as well.
   void WriteTold(std::size_t end) {
     const std::string control = editor_.NewRegister("b64"), one = editor_.NewRegister("b32");
     editor_.InsertBefore(end, Label{.position = {}, .name = told_});
@@ -361,7 +362,7 @@ class FunctionContainment {
                      {Address(control, GetOffset(offsetof(ContainControl, stop))), Name(one)}));
   }
 
-  // The first thread's, ahead of its place.
+  // Writes the first thread's indices, before its place.
   void WriteIndices(std::size_t end, const std::string& record) {
     const auto write = [&](std::size_t member, std::size_t d, Operand value) {
       const std::string copy = editor_.NewRegister("b32");
@@ -371,7 +372,7 @@ class FunctionContainment {
     };
     constexpr std::array<std::string_view, 3> kDimensions = {"x", "y", "z"};
     for (std::size_t d = 0; d < 3; ++d) {
-      // Claimed kernels have another block index, which functions cannot know.
+      // Preemptible kernels have a different block index, which functions do not know.
       write(offsetof(FaultRecord, block), d,
             function_.is_entry ? Name("%ctaid." + std::string(kDimensions[d]))
                                : Integer(std::int64_t{kNoBlockIndex}));
@@ -380,8 +381,8 @@ class FunctionContainment {
     Before(end, Make("membar.sys"));
   }
 
-  // Writes the place to `word` of the record, unless `known` says that it is there, and leaves. Who
-  // finds `known` set may end its kernel: the host finds the place.
+  // Writes the place to `word` of the record, unless `known` indicates that it is set, and leaves.
+  // A thread that finds `known` set may end its kernel, because the host will find the place.
   void ReportPlace(std::size_t end, const Operand& word, const Operand& known) {
     const std::string value = editor_.NewRegister("b32"), is_told = editor_.NewRegister("pred");
     Before(end, Make("ld.volatile.global.u32", {Name(value), known}));
@@ -398,9 +399,8 @@ class FunctionContainment {
   Function& function_;
   const std::string& constant_;
   std::vector<FaultPlace>& places_;
-  // The labels for threads that leave, and for those of them that were told to, the register with
-  // their place, and the register with the work left until they look. Each is empty as long as
-  // nothing needs it.
+  // Labels for threads that leave and for those that were told to, the register with their place,
+  // and the register with the remaining work until the next check. Each is empty until it is used.
   std::string left_, told_, place_, left_work_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How contained functions end before their end; fence.h tells what for.
+// Makes contained functions end early; see fence.h.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_CONTAIN_FUNCTION_H_
 #define GPUSHARED_SERVER_PTX_PASSES_CONTAIN_FUNCTION_H_
@@ -15,15 +15,15 @@
 
 namespace gpushared::ptx {
 
-// Why a kernel cannot be contained that reaches these functions, itself first: "line 12: ...", or
-// "".
+// Returns the reason why a kernel that reaches these functions, itself first, cannot be contained:
+// "line 12: ...", or "".
 std::string WhyNotContained(const CallGraph& calls, const std::vector<const Function*>& reachable);
 
-// Turns traps of a fenced function into an entry of the FaultRecord and an exit. Makes it look at
-// ContainHostWords::stop after at most kContainWork, and kernels at ContainControl::stop before
-// they begin. `has_loops`: FunctionWork::HasLoops of the function as it was. `constant` names the
-// variable that holds a FenceConstant. Adds to `places` where it may end. Returns why it can't be
-// done, or "".
+// Turns traps of a fenced function into an entry of the FaultRecord and an exit. Adds a poll of
+// ContainHostWords::stop after at most kContainWork, and to kernels a check of ContainControl::stop
+// at the beginning. `has_loops`: FunctionWork::HasLoops of the original function. `constant` is the
+// variable that holds a FenceConstant. Adds the places where it may end to `places`. Returns the
+// reason why this is not possible, or "".
 std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
                             std::vector<FaultPlace>& places, FunctionWork& work, bool has_loops);
 

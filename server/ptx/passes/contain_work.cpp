@@ -15,16 +15,16 @@
 namespace gpushared::ptx {
 namespace {
 
-// All lanes reach for memory in different places, or for the same word.
+// All lanes access memory at different places, or the same word.
 constexpr std::uint32_t kMemoryWork = 32;
 constexpr std::uint32_t kAtomicWork = 64;
 constexpr std::uint32_t kFenceWork = 128;
 constexpr std::uint32_t kSleepWork = 512;
-// A routine of many instructions; and those of 64-bit floating point, where few units do them.
+// A routine of many instructions, or 64-bit floating point, for which there are few units.
 constexpr std::uint32_t kDivisionWork = 64;
 constexpr std::uint32_t kDoubleWork = 8;
 constexpr std::uint32_t kCallWork = 32;
-// The fence zeroes local memory by stores of so many bytes.
+// Size of the stores with which the fence zeroes local memory.
 constexpr std::uint64_t kLocalStoreBytes = 4;
 
 constexpr std::array<std::string_view, 5> kDivisions = {"div", "rem", "sqrt", "rcp", "rsqrt"};
@@ -36,7 +36,7 @@ std::uint32_t VectorSize(const Instruction& instruction) {
   return 1;
 }
 
-// Whether a branch goes to a label that stands before it; by name, so once too often at worst.
+// Whether a branch goes to an earlier label. Compares names, so at worst it returns true too often.
 class BackBranches {
  public:
   bool Add(const Statement& statement) {
@@ -72,7 +72,7 @@ std::uint32_t FunctionWork::Of(const Instruction& instruction) {
   return callee == nullptr ? own : own + Find(*callee).work;
 }
 
-// Callees first, on a stack of its own: chains of calls may be long.
+// Processes callees first, using an explicit stack, because call chains may be long.
 const FunctionWork::Known& FunctionWork::Find(const Function& function) {
   struct Step {
     const Function* function;
@@ -112,7 +112,7 @@ FunctionWork::Known FunctionWork::Measure(const Function& function) const {
     const Function* callee = calls_.FindBody(CalleeName(*instruction));
     if (callee != nullptr) work += known_.at(callee).work;
   }
-  // With more it looks on its way, wherever it passes a multiple of that.
+  // With more work it checks on its way, at every multiple of that.
   work = std::min<std::uint64_t>(work, kContainWork) + (has_loops ? kReturnWork : 0);
   return {.has_loops = has_loops, .work = static_cast<std::uint32_t>(work)};
 }

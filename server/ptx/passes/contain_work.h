@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much a thread may do before it looks whether it is to stop: not in time, which no text tells,
-// but in work, of which an instruction does the more the longer it may take.
+// Poll budget: static cost estimate between two stop checks, in abstract work units, because the
+// text does not determine the time. An instruction costs the more the longer it may take.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_CONTAIN_WORK_H_
 #define GPUSHARED_SERVER_PTX_PASSES_CONTAIN_WORK_H_
@@ -14,26 +14,26 @@
 
 namespace gpushared::ptx {
 
-// A sleep is no longer than this, whatever it asks for: PTX lets it end early.
+// Upper limit for a sleep, because PTX allows it to end early.
 inline constexpr std::uint32_t kSleepNsMax = 32768;
 
-// Of one instruction, 1 for those that are quickest; calls without what they call. Chosen for a GPU
-// full of threads that all go different ways: there 65,536 are less than a second (an estimate).
+// Cost of one instruction; 1 for the fastest. A call without its callee. Chosen for a GPU full of
+// divergent threads, where 65,536 are less than a second (an estimate).
 std::uint32_t GetWork(const Instruction& instruction);
 
-// A function with loops that has done more than this in them since it last looked looks before it
-// returns. So its caller can count it as this and what it does outside of loops.
+// A function with loops checks before it returns if it has done more than this in them since the
+// last check. Therefore its caller can count this, plus the function's work outside of loops.
 inline constexpr std::uint32_t kReturnWork = 8192;
 
-// The most work that functions do after their last look, which is their caller's. Borrows the call
-// graph and its module.
+// Maximum work of functions after their last check, which is attributed to their caller. Borrows
+// the call graph and its module.
 class FunctionWork {
  public:
   explicit FunctionWork(const CallGraph& calls) : calls_(calls) {}
 
-  // Whether it has loops of its own. How often they turn no text tells.
+  // Whether the function itself has loops, whose number of iterations the text does not determine.
   bool HasLoops(const Function& function) { return Find(function).has_loops; }
-  // Of an instruction; of a call with the callee's.
+  // Work of an instruction; for a call including the callee.
   std::uint32_t Of(const Instruction& instruction);
 
  private:

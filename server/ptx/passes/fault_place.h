@@ -12,21 +12,21 @@
 
 namespace gpushared::ptx {
 
-// Where a contained kernel may end otherwise than its code says.
+// A place where a contained kernel may end early.
 struct FaultPlace {
   enum class Kind : std::uint8_t { kTrap, kBreakpoint, kAssertion, kStopped };
   Kind kind = Kind::kTrap;
-  std::string function;  // A kernel, or a .func that one calls.
+  std::string function;  // A kernel, or a .func that it calls.
   std::uint32_t line = 0;
 };
 
 struct ToldFault {
   FaultKind kind = FaultKind::kNone;
   std::string sentence;  // "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]"
-  bool is_stop = false;  // Its code did nothing: it was told to end.
+  bool is_stop = false;  // The kernel was told to end.
 };
-// A record of no place that the module has, which no kernel of the module can write, is said to be
-// that. `places`: Fenced::places.
+// Returns the message for a record. A record with an invalid place, which no kernel of the module
+// can write, is reported as such. `places`: Fenced::places.
 ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record);
 
 }  // namespace gpushared::ptx

@@ -26,7 +26,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// ---- text that passes do not look into
+// ---- text that passes do not parse
 
 constexpr auto kOfFunctions = std::to_array<std::string_view>(
     {".blocksareclusters", ".explicitcluster", ".maxclusterrank", ".maxnctapersm", ".maxnreg",
@@ -36,7 +36,7 @@ constexpr auto kOfBodies =
 constexpr auto kDispensable = std::to_array<std::string_view>(
     {".abi_preserve", ".abi_preserve_control", ".noreturn", ".pragma"});
 
-// ".maxntid" of ".maxntid 256, 1, 1".
+// Returns ".maxntid" for ".maxntid 256, 1, 1".
 std::string_view GetName(std::string_view directive) {
   return directive.substr(0, directive.find_first_of(" \t\r\n;\"("));
 }
@@ -57,7 +57,7 @@ bool HasString(const Variable& variable) {
          (variable.initializer && HasString(*variable.initializer));
 }
 
-// A variable whose text holds one; null when there is none.
+// Returns a variable whose text contains a string, or null.
 const Variable* WithString(const Function& function) {
   for (const auto* list : {&function.returns, &function.parameters}) {
     const auto found = std::ranges::find_if(*list, [](const Variable& v) { return HasString(v); });
@@ -71,7 +71,7 @@ const Variable* WithString(const Function& function) {
   return nullptr;
 }
 
-// Whether it is a .pragma that stays.
+// Whether the directive is a .pragma that is kept.
 bool IsKnownPragma(std::string_view directive) {
   constexpr std::string_view kNoUnroll = "\"nounroll\"", kUsedBytes = "\"used_bytes_mask ";
   if (GetName(directive) != ".pragma") return false;
@@ -83,8 +83,8 @@ bool IsKnownPragma(std::string_view directive) {
          text.find_first_not_of("0123456789abcdefABCDEFx", kUsedBytes.size()) == text.size() - 1;
 }
 
-// Why a module's text cannot be fenced as it stands outside of functions ("line 12: ..."), or "".
-// Strings are taken in .pragma only: where they end is not for two readers to agree on.
+// Returns the reason why a module's text outside of functions cannot be fenced ("line 12: ..."), or
+// "". Strings are accepted in .pragma only, because two parsers might disagree about their end.
 std::string WhyTextIsNotKnown(const Module& module) {
   if (HasString(module.version) || HasString(module.target)) return "line 1: string in .target";
   for (const Item& item : module.items) {
@@ -106,9 +106,10 @@ std::string WhyTextIsNotKnown(const Module& module) {
   return {};
 }
 
-// Takes away what a compiler may do without: .pragma but "nounroll" and "used_bytes_mask" (others
-// move registers to shared memory), .abi_preserve, and .noreturn of functions that are here, for
-// they might return. Returns why another directive cannot be fenced, or "".
+// Removes directives that the compiler does not need: .pragma except "nounroll" and
+// "used_bytes_mask" (others move registers to shared memory), .abi_preserve, and .noreturn of
+// functions with a body, which might return. Returns the reason why another directive cannot be
+// fenced, or "".
 std::string KeepKnownDirectives(Function& function) {
   const auto reject = [](const Directive& directive) {
     return Rejection(directive.position,
@@ -139,7 +140,7 @@ std::string KeepKnownDirectives(Function& function) {
 
 // ---- the module
 
-// Names that begin so are the server's own.
+// Prefix of names that are reserved for the server.
 constexpr std::string_view kOwnPrefix = "__gs0_";
 constexpr std::uint64_t kWordBytes = std::uint64_t{1} << 32;
 
@@ -152,7 +153,7 @@ bool IsMemory(const Variable& variable) {
   return variable.space == StateSpace::kGlobal || variable.space == StateSpace::kConstant;
 }
 
-// An initialiser that holds an address has a name in it.
+// An initializer with an address contains a name.
 bool NamesSomething(const std::string& initializer) {
   char before = ' ';
   for (const char c : initializer) {
@@ -175,15 +176,15 @@ Variable GetConstant(std::string name) {
   return variable;
 }
 
-// Adds to the facts what a body shows. `constants` are the module's .const variables, `memory`
-// those and its .global ones.
+// Adds facts about a body. `constants` are the module's .const variables, `memory` those and its
+// .global variables.
 void RecordAddresses(const Function& function, const std::unordered_set<std::string>& constants,
                      const std::unordered_set<std::string>& memory, FenceFacts& facts) {
   for (const Statement& statement : *function.body) {
     const auto* instruction = std::get_if<Instruction>(&statement);
     if (instruction == nullptr) continue;
     for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
-      // The window of constants is small: an address that was masked is none in it.
+      // The window of constants is small, so a masked address would not be in it.
       const std::string& base = instruction->operands[access.operand].text;
       facts.constants_move |= access.space == AccessSpace::kConstant && !constants.contains(base);
       facts.variables_escape |= access.stride && memory.contains(base);
@@ -199,8 +200,8 @@ void RecordAddresses(const Function& function, const std::unordered_set<std::str
   }
 }
 
-// The most bytes of shared memory that one of the body's instructions accesses, at least 1 for any
-// that may; 0 when there is none.
+// Returns the maximum number of bytes of shared memory that an instruction of the body accesses, at
+// least 1 if any may access it; otherwise 0.
 std::uint32_t WidestShared(const Function& function, const FenceFacts& facts) {
   std::uint32_t widest = 0;
   for (const Statement& statement : *function.body) {
@@ -216,7 +217,7 @@ std::uint32_t WidestShared(const Function& function, const FenceFacts& facts) {
   return widest;
 }
 
-// Whether it may read what a caller has a generic address of.
+// Whether it may read memory whose generic address a caller has.
 bool LoadsGenerically(const Function& function) {
   return std::ranges::any_of(*function.body, [](const Statement& statement) {
     const auto* instruction = std::get_if<Instruction>(&statement);
@@ -277,7 +278,7 @@ class ModuleFence {
     return {};
   }
 
-  // Variables that kernels can reach by address go where all addresses lead: into the range.
+  // Moves variables whose addresses are used by kernels to the range, where all addresses lead.
   Status MoveVariables() {
     std::unordered_set<std::string> constants, memory;
     for (const Item& item : source_.items) {
@@ -296,7 +297,7 @@ class ModuleFence {
         if (function->body) RecordAddresses(*function, constants, memory, facts_);
       } else if (const auto* variable = std::get_if<Variable>(&item)) {
         const bool holds_address = variable->initializer && NamesSomething(*variable->initializer);
-        // The address of what has moved is known to the server only.
+        // Only the server knows the address of a moved variable.
         facts_.constants_move |= variable->space == StateSpace::kConstant && holds_address;
         facts_.variables_escape |= holds_address;
       }
@@ -331,7 +332,7 @@ class ModuleFence {
     return variable.space == StateSpace::kGlobal || facts_.constants_move;
   }
 
-  // Why it cannot be fenced, or "".
+  // Returns the reason why the kernel cannot be fenced, or "".
   std::string FenceKernel(const Function& kernel) {
     const Result<std::vector<Finding>> findings = scanner_.Scan(kernel);
     if (!findings) return std::string(findings.status().message());
@@ -370,7 +371,7 @@ class ModuleFence {
     std::string shared_begin;  // See FenceFunction.
   };
 
-  // The fenced form of a function, made once.
+  // Returns the fenced form of a function, which is created once.
   Made& Form(const Function& function) {
     const auto [found, is_new] = forms_.try_emplace(&function);
     if (is_new) {
@@ -415,7 +416,7 @@ class ModuleFence {
       const auto found = shared_.find(name);
       if (found != shared_.end()) of_module.push_back(found->second);
     }
-    std::ranges::sort(of_module);  // In source order.
+    std::ranges::sort(of_module);  // Restores source order.
     for (const Variable* variable : of_module) {
       add(*variable);
       names_dynamic |= variable->IsElsewhere();
@@ -433,8 +434,8 @@ class ModuleFence {
     needs_dynamic_ = true;
   }
 
-  // All such names mean the start of dynamic shared memory, which is as aligned as one of them
-  // asks.
+  // All such names refer to the start of dynamic shared memory, with the largest alignment among
+  // them.
   Variable DynamicShared() const {
     Variable variable;
     variable.linkage = ".extern";
@@ -446,7 +447,7 @@ class ModuleFence {
     return variable;
   }
 
-  // Something to clamp to, for kernels that have no shared memory of their own.
+  // Memory to clamp to, for kernels without shared memory.
   Variable SharedRoom() const {
     Variable variable;
     variable.space = StateSpace::kShared;
@@ -474,7 +475,7 @@ class ModuleFence {
                                      : variable->space == StateSpace::kShared ||
                                            facts_.constants.contains(variable->name)) {
         items.push_back(item);
-        // No compiler shall take for the launch's what is zeroed as the module's own.
+        // Prevents the compiler from treating memory that is zeroed as the module's own as dynamic.
         if (variable != nullptr && variable->linkage == ".extern" && !variable->IsElsewhere()) {
           std::get<Variable>(items.back()).linkage.clear();
         }
@@ -498,7 +499,8 @@ class ModuleFence {
   FenceFacts facts_;
   std::unordered_map<const Function*, Made> forms_;
   std::unordered_set<const Function*> kept_;
-  std::unordered_map<std::string_view, const Variable*> shared_;  // The module's, by name.
+  // Variables of the module, by name.
+  std::unordered_map<std::string_view, const Variable*> shared_;
   bool needs_dynamic_ = false;
   bool needs_room_ = false;
 };

@@ -10,12 +10,12 @@
 namespace gpushared::ptx {
 namespace {
 
-// From so many masks on, a register that holds the base all the time is worth its instructions.
+// With this many masks, it pays off to keep the base in a register.
 constexpr std::uint32_t kMasksForRegister = 32;
 // lop3: (a & b) | c.
 constexpr std::int64_t kAndOr = 0xea;
 
-// Additions between the array's address and what is asked for.
+// Maximum number of additions between the array's address and the register.
 constexpr int kSumsMax = 8;
 
 }  // namespace
@@ -120,12 +120,12 @@ std::string FenceCode::Mask(std::size_t at, const std::string& address, std::uin
   const std::string low = NewWord();
   std::string high = base_, masked = NewAddress();
   if (facts_.mask_high == 0) {
-    // Nothing uses the old high word, so the compiler drops its computation.
+    // The old high word is unused, so the compiler drops its computation.
     Add(at, "cvt.u32.u64", {Name(low), Name(address)});
   } else {
     high = NewWord();
     Add(at, "mov.b64", {Vector({Name(low), Name(high)}), Name(address)});
-    // In one instruction, which ptxas does not always make of two when both operands are uniform.
+    // A single instruction, because ptxas does not always combine two if both operands are uniform.
     Add(at, "lop3.b32",
         {Name(high), Name(high), Integer(facts_.mask_high), Name(base_), Integer(kAndOr)});
   }
@@ -141,7 +141,7 @@ std::string FenceCode::BelowLimit(std::size_t at, const std::string& masked) {
   std::string limited = NewAddress();
   Add(at, "min.u64", {Name(limited), Name(masked), Name(Limit())});
   if (!facts_.variables_escape) return limited;
-  // The module's variables lie elsewhere in the range, perhaps behind the limit.
+  // The module's variables are elsewhere in the range, possibly beyond the limit.
   const std::string place = NewAddress(), is_in = editor_.NewRegister("pred");
   std::string selected = NewAddress();
   Add(at, "sub.u64", {Name(place), Name(masked), Name(Variables())});
@@ -259,9 +259,9 @@ void FenceCode::LoadConstant(const std::string& name, std::string_view type, std
                              {Name(name), Address(facts_.constant, GetOffset(member))}));
 }
 
-// ptxas rather loads a constant again, or moves it from a uniform register, than to keep it in one
-// for long: one or two instructions for every mask. What it takes for something that depends on the
-// thread it keeps.
+// Instead of keeping a constant in a register, ptxas reloads it or moves it from a uniform
+// register, which takes one or two instructions for every mask. It keeps values that appear to
+// depend on the thread.
 void FenceCode::LoadBase() {
   if (base_.empty()) return;
   LoadConstant(base_, "u32", offsetof(FenceConstant, base_high));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns an address of a function into one it may use: the instructions, and the array of locals
-// that bounds some of them.
+// Emits the instructions that turn an address of a function into one that it may use, and the array
+// of local variables that bounds some of them.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_
 #define GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_
@@ -32,53 +32,54 @@ struct SharedVariable {
 // Facts about the module that its functions need.
 struct FenceFacts {
   bool contains = false;        // Contain, not Fence.
-  std::uint32_t mask_high = 0;  // Of an address in the range: the bits of its high word that vary.
+  std::uint32_t mask_high = 0;  // Variable bits in the high word of an address inside the range.
   std::string constant;         // Variable that holds a FenceConstant.
-  std::string dynamic_shared;   // Variable that dynamic shared memory begins with.
+  std::string dynamic_shared;   // Variable at the beginning of dynamic shared memory.
   std::unordered_map<std::string, VariablePlacement> moved;
-  std::uint64_t variables_alignment = 1;                     // Alignment of the variables' place.
-  std::unordered_map<std::string, std::uint64_t> constants;  // Those that stay, and their bytes.
-  std::unordered_map<std::string, SharedVariable> shared;    // Static ones, of the module.
-  std::unordered_set<std::string> foreign;                   // Variables of other modules.
+  std::uint64_t variables_alignment = 1;  // Alignment of the variables' address.
+  // Constants that are not moved, with their sizes.
+  std::unordered_map<std::string, std::uint64_t> constants;
+  std::unordered_map<std::string, SharedVariable> shared;  // Static shared variables of the module.
+  std::unordered_set<std::string> foreign;                 // Variables of other modules.
   bool constants_move = false;
-  // Some function makes addresses of moved variables beside those in its accesses, or a variable
-  // holds one; `variables_bytes` is what they take together.
+  // Some function uses addresses of moved variables outside of its accesses, or a variable contains
+  // such an address; `variables_bytes` is their total size.
   bool variables_escape = false;
   std::uint64_t variables_bytes = 0;
-  // Some function makes generic addresses of shared or of local memory.
+  // Some function creates generic addresses of shared or local memory.
   bool has_generic_shared = false;
   bool has_generic_local = false;
 };
 
-// More than contained code accesses at once of shared memory.
+// Upper limit for the shared memory that contained code accesses at once.
 inline constexpr std::uint32_t kSharedRoomBytes = 128;
 
-// The local variables of a fenced function as one array, so that one bound holds for whatever
-// points into them.
+// Local variables of a fenced function, merged to one array so that a single bound applies to all
+// pointers to them.
 //
 // Borrows the flow. Thread-compatible.
 class FenceLocals {
  public:
   explicit FenceLocals(const ValueFlow& flow) : flow_(flow) {}
 
-  // To be called first, and once. Declares the array, aligned to at least `alignment`, where no
-  // variable of the function's own can serve as it.
+  // Must be called first, once. Declares the array, aligned to at least `alignment`, unless a
+  // variable of the function can serve as the array.
   void Merge(ModuleEditor& names, FunctionEditor& editor, std::uint32_t alignment);
 
-  // Null when the function has no local variables.
+  // Null if the function has no local variables.
   const Variable* array() const { return array_ ? &*array_ : nullptr; }
-  // Whether the array is none of the function's own variables.
+  // Whether the array is an additional variable.
   bool merges() const { return merges_; }
 
   struct Place {
-    std::int64_t offset = 0;  // In the array.
+    std::int64_t offset = 0;  // Offset in the array.
     std::uint64_t bytes = 0;
   };
-  // Of the variable of this name, as ControlFlow has it; null when there is none.
+  // Returns the place of the variable with this name, as in ControlFlow, or null.
   const Place* Find(const std::string& name) const;
 
-  // What register `r` holds at instruction `k`, counted from the array's start; nothing when that
-  // is not the same for every way to get there.
+  // Returns the value of register `r` at instruction `k` as an offset in the array; nothing if it
+  // depends on the path.
   std::optional<std::int64_t> OffsetIn(std::uint32_t r, std::uint32_t k) const;
 
  private:
@@ -90,47 +91,48 @@ class FenceLocals {
   std::unordered_map<std::string, Place> places_;
 };
 
-// Instructions go before statement `at` of the function; what all of them share is loaded at its
-// entry by Finish(). Alignments are powers of two, and 1 where they do not matter. Borrows all it
-// is made of.
+// Inserts instructions before statement `at` of the function; shared values are loaded at its entry
+// by Finish(). Alignments are powers of two, and 1 if irrelevant. Borrows its arguments.
 class FenceCode {
  public:
   FenceCode(FunctionEditor& editor, const FenceFacts& facts) : editor_(editor), facts_(facts) {}
 
   void Add(std::size_t at, std::string_view spelling, std::vector<Operand> operands);
-  // The register itself, or a new one.
+  // Returns the register itself, or a new one.
   std::string Sum(std::size_t at, const std::string& base, std::int64_t addend);
 
-  // The address in the client's range that has the same place in it. Contained: aligned, and at
-  // most the limit, or one of the module's variables.
+  // Returns the address in the client's range with the same offset. If contained: aligned, and at
+  // most the limit, or in one of the module's variables.
   std::string Mask(std::size_t at, const std::string& address, std::uint32_t alignment);
-  // As Mask, but what lies in the windows of shared and local memory and of parameters stays there,
-  // if the access takes it: the hardware bounds the first (contained: the block's size), the
-  // declared array the second, and the kernel's own parameters the third.
+  // Like Mask, but preserves addresses in the windows of shared and local memory and of parameters
+  // if the access supports them, because the first are bounded by the hardware (if contained: by
+  // the block's size), the second by the declared array, and the third by the kernel's own
+  // parameters.
   std::string MaskOutsideWindows(std::size_t at, const std::string& address,
                                  const MemoryAccess& access, std::uint32_t alignment);
 
-  // The kernel makes generic addresses of its parameters, of `bytes` bytes behind the first one.
+  // Declares that the kernel creates generic addresses of its parameters, which are `bytes` bytes
+  // from the first one.
   void SetParameters(std::string first, std::uint64_t bytes) {
     first_parameter_ = std::move(first);
     parameter_bytes_ = bytes;
   }
 
-  // It is a kernel, of which ZeroShared knows where its shared memory begins; of a .func, which
-  // several kernels may call, nobody does.
+  // Declares that the function is a kernel, for which ZeroShared knows the start of its shared
+  // memory. It is unknown in a .func, which several kernels may call.
   void SetKernel() { is_kernel_ = true; }
 
-  // The array that holds all local variables.
+  // Sets the array that holds all local variables.
   void SetLocal(const Variable* local) { local_ = local; }
-  // `word` + `immediate`, when that lies in the array with `bytes` behind it; else some place in
-  // it. The array has at least as many.
+  // Returns `word` + `immediate` if `bytes` bytes at that address are in the array; otherwise some
+  // address in it. The array has at least that size.
   std::string ClampLocal(std::size_t at, const std::string& word, std::int64_t immediate,
                          std::uint32_t bytes, std::uint32_t alignment);
-  // The same with the block's shared memory, of at most kSharedRoomBytes. In kernels; in a .func it
-  // may lie before that, where newer hardware has memory of its own.
+  // Same for the block's shared memory, with at most kSharedRoomBytes. For kernels; in a .func the
+  // result may be below the block's memory, where newer hardware has reserved memory.
   std::string ClampShared(std::size_t at, const std::string& word, std::int64_t immediate,
                           std::uint32_t bytes, std::uint32_t alignment);
-  // The same with the parameters of a kernel, of which `first` is the first; 64 bits wide.
+  // Same for the parameters of a kernel, the first of which is `first`; 64 bits wide.
   std::string ClampParameter(std::size_t at, const std::string& first, std::uint64_t size,
                              const std::string& address, std::int64_t immediate,
                              std::uint32_t bytes, std::uint32_t alignment);
@@ -138,12 +140,12 @@ class FenceCode {
   std::string NewWord() { return editor_.NewRegister("b32"); }
   std::string NewAddress() { return editor_.NewRegister("b64"); }
   std::string Narrow(std::size_t at, const std::string& wide);
-  // Contained: the end of the client's memory.
+  // If contained: the end of the client's memory.
   const std::string& Limit();
-  // Where the module's variables lie, and where the block's shared memory ends (32 bits).
+  // Address of the module's variables, and end of the block's shared memory (32 bits).
   const std::string& Variables();
   const std::string& SharedEnd();
-  // The register that is to have that; empty: none.
+  // Register to receive the start of shared memory; empty if unused.
   const std::string& shared_begin() const { return shared_begin_; }
   bool has_clamped_local() const { return !local_base_.empty(); }
 
@@ -159,12 +161,12 @@ class FenceCode {
   const FenceFacts& facts_;
   const Variable* local_ = nullptr;
   std::string first_parameter_;
-  std::uint64_t parameter_bytes_ = 0;  // 0: there are no generic addresses of them.
+  std::uint64_t parameter_bytes_ = 0;  // 0 without generic addresses of parameters.
   bool is_kernel_ = false;
-  // Registers loaded at the entry; empty as long as nothing needs them.
+  // Registers loaded at the entry; empty until they are used.
   std::string base_, limit_, variables_, local_base_, shared_begin_, shared_end_;
   std::uint32_t masks_ = 0;
-  std::map<std::uint32_t, std::string> shared_last_;  // By bytes behind it.
+  std::map<std::uint32_t, std::string> shared_last_;  // By the number of bytes of the access.
 };
 
 }  // namespace gpushared::ptx

@@ -20,19 +20,19 @@
 namespace gpushared::ptx {
 namespace {
 
-// Immediates this far from the margin's end leave room for the widest access.
+// Immediates this far from the margin's end leave space for the widest access.
 constexpr std::int64_t kImmediateMax = static_cast<std::int64_t>(kFenceMarginBytes) - 8192;
 constexpr std::uint32_t kWidestAccess = 32;
 // Alignment of rows of matrix fragments, in bytes.
 constexpr std::uint32_t kStrideAlignment = 16;
-// Steps back from an address to the register that it is a sum with.
+// Maximum number of steps back from an address to the register from which it is computed.
 constexpr int kStepsBackMax = 8;
 
 bool IsInteger(std::string_view text) {
   return !text.empty() && text.front() >= '0' && text.front() <= '9';
 }
 
-// Whether [offset, offset + bytes) lies in a variable of `size` bytes.
+// Whether [offset, offset + bytes) is inside a variable of `size` bytes.
 bool IsInside(std::int64_t offset, std::uint64_t bytes, std::uint64_t size) {
   return offset >= 0 && bytes <= size && static_cast<std::uint64_t>(offset) <= size - bytes;
 }
@@ -144,7 +144,7 @@ class FunctionFence {
     }
   }
 
-  // Keys are in the order of their registers, so this takes no longer than making them did.
+  // Keys are sorted by register, so this takes at most as long as creating them.
   void Forget(std::uint32_t r) {
     Key first;
     first.base = r;
@@ -164,15 +164,16 @@ class FunctionFence {
     code_.Add(statements_[k], spelling, std::move(operands));
   }
 
-  // Of what was discarded, memory may bring back what another client left there: the zeroes that
-  // came after it may have been in the cache only. A hint all the same, and one without harm.
+  // Replaces discard by prefetch, a harmless hint, because discarded memory may contain another
+  // client's data again: the zeroes that overwrote it may have been in the cache only.
   void KeepContents(Instruction& instruction) {
     if (instruction.opcode != "discard") return;
     instruction.opcode = "prefetch";
     if (instruction.operands.size() > 1) instruction.operands.resize(1);
   }
 
-  // Contained: a value that is no policy may be a fault, and a policy changes no result.
+  // If contained: drops a cache policy, because an invalid one may fault, and a valid one does not
+  // change results.
   static void DropCachePolicy(Instruction& instruction) {
     if (instruction.opcode == "createpolicy" && !instruction.operands.empty()) {
       instruction.opcode = "mov", instruction.modifiers = {"b64"};
@@ -194,7 +195,7 @@ class FunctionFence {
       return Reject(At(k).position, "generic address of a function's parameter");
     }
     if (opcode == "call" && CalleeName(At(k)) == "__assertfail" && !facts_.contains) {
-      // Its arguments are addresses that code of the driver's would read through.
+      // Its arguments are addresses through which the driver's code would read.
       Instruction trap = Make("trap");
       trap.position = At(k).position;
       trap.guard = At(k).guard;
@@ -221,7 +222,7 @@ class FunctionFence {
     ReplaceNames(k);
   }
 
-  // cp.async: bytes taken of the source, the rest of `operands[2]` becomes zero.
+  // cp.async: limits the bytes read from the source; the rest of `operands[2]` becomes zero.
   void BoundSource(std::uint32_t k) {
     Operand& bytes = At(k).operands[3];
     const std::int64_t most = At(k).operands[2].integer;
@@ -235,7 +236,7 @@ class FunctionFence {
     bytes = Name(bounded);
   }
 
-  // Of addresses, as far as it matters: a fence may leave them wrong.
+  // Returns the alignment of addresses if it matters; a fence may produce misaligned ones.
   std::uint32_t GetAlignment(const MemoryAccess& access) const {
     return facts_.contains ? access.alignment : 1;
   }
@@ -243,7 +244,7 @@ class FunctionFence {
     return offset % GetAlignment(access) == 0;
   }
 
-  // What the list of brx.idx does not have is its last entry.
+  // Replaces an index outside of the list of brx.idx by the last entry.
   void ClampIndex(std::uint32_t k) {
     const BasicBlock& block = flow_->flow.blocks[flow_->flow.block_of[k]];
     const std::string index = editor_.NewRegister("b32");
@@ -253,7 +254,7 @@ class FunctionFence {
     At(k).operands[0] = Name(index);
   }
 
-  // Parameters of calls lie on the stack, beside what must not be overwritten.
+  // Call parameters are on the stack, next to data that must not be overwritten.
   void CheckParameter(std::uint32_t k, const MemoryAccess& access) {
     const Operand& address = flow_->flow.instructions[k].operands[access.operand];
     const auto known = parameters_.find(address.text);
@@ -283,14 +284,14 @@ class FunctionFence {
 
   // --- Global and generic addresses -----------------------------------------------------------
 
-  // A fenced address can be used again where `base` + `immediate` is the same.
+  // A fenced address can be reused if `base` + `immediate` is the same.
   struct Key {
     std::uint32_t base = kNoRegister;
     AccessSpace space = AccessSpace::kGlobal;  // kGeneric: fenced by MaskOutsideWindows.
     std::int64_t immediate = 0;
-    std::uint32_t bytes = 0;  // 0 when they do not matter.
+    std::uint32_t bytes = 0;  // 0 if irrelevant.
     std::uint32_t alignment = 1;
-    // Of generic ones: what lies in local memory, or in parameters, stays there.
+    // For generic addresses: whether those in local memory, or in parameters, are preserved.
     bool local = false;
     bool parameter = false;
     auto operator<=>(const Key&) const = default;
@@ -319,8 +320,8 @@ class FunctionFence {
             (has_generic_parameter_ && access.takes_parameter));
   }
 
-  // Whether addresses of this instruction can be formed with immediates behind them. What lies
-  // before contained memory may be unmapped.
+  // Whether addresses of this instruction may have an immediate offset. Memory before contained
+  // memory may be unmapped.
   bool Fits(std::int64_t immediate) const {
     return immediate >= (facts_.contains ? 0 : -kImmediateMax) && immediate <= kImmediateMax;
   }
@@ -378,7 +379,7 @@ class FunctionFence {
     return Address(stays ? address : code_.Mask(statements_[k], address, GetAlignment(access)));
   }
 
-  // The result of `make` for register `r`, made once.
+  // Returns the result of `make` for register `r`, which is created once.
   template <typename MakeFenced>
   std::string Kept(std::uint32_t k, const Key& key, MakeFenced make) {
     if (const std::string* kept = FindKept(key)) return *kept;
@@ -387,8 +388,9 @@ class FunctionFence {
     return fenced;
   }
 
-  // The operand, or the same address seen from where its register was computed: compilers add the
-  // immediates of neighbouring accesses to one register, whose mask then serves all of them.
+  // Returns the operand, or the same address relative to the register from which it was computed:
+  // compilers add the immediates of neighbouring accesses to one register, so that one mask serves
+  // all of them.
   Operand SeenFromOrigin(std::uint32_t k, const MemoryAccess& access, Operand operand,
                          std::uint32_t* r) const {
     for (int chain = 0; chain < kStepsBackMax && !has_scopes_; ++chain) {
@@ -451,7 +453,7 @@ class FunctionFence {
     return Address(fenced, folds ? 0 : operand.offset);
   }
 
-  // Rows that would lie beyond the range all become the first one.
+  // Replaces rows beyond the range by the first one.
   void BoundStride(std::uint32_t k, const MemoryAccess& access) {
     const std::string address = At(k).operands[access.operand].text;
     const std::string end = code_.NewAddress();
@@ -464,8 +466,8 @@ class FunctionFence {
     SelectStride(k, access, given, inside);
   }
 
-  // Contained: what begins in the client's memory and ends in the module's variables is not inside,
-  // since nothing need be mapped between the two.
+  // If contained: an access that begins in the client's memory and ends in the module's variables
+  // is not inside, because memory between the two may be unmapped.
   void EndWhereItBegins(std::uint32_t k, const std::string& address, const std::string& end,
                         const std::string& inside) {
     const std::string below = editor_.NewRegister("pred"), above = editor_.NewRegister("pred");
@@ -475,7 +477,7 @@ class FunctionFence {
     Before(k, "and.pred", {Name(inside), Name(inside), Name(below)});
   }
 
-  // The stride as it is given, or aligned as rows must be; "" when that is not known.
+  // Returns the stride as given, or aligned as required for rows; "" if that is unknown.
   std::string Stride(std::uint32_t k, const MemoryAccess& access) {
     std::string given = code_.NewWord();
     Before(k, "mov.b32", {Name(given), At(k).operands[*access.stride]});
@@ -490,7 +492,7 @@ class FunctionFence {
     return given;
   }
 
-  // From the first row to the last one.
+  // Returns the distance from the first row to the last one.
   std::string GetLength(std::uint32_t k, const MemoryAccess& access, const std::string& stride) {
     std::string length = code_.NewAddress();
     const std::uint32_t bytes = std::max(access.stride_bytes, 1U);
@@ -508,7 +510,7 @@ class FunctionFence {
 
   // --- Shared memory --------------------------------------------------------------------------
 
-  // Contained code only: all of it lies in the block's.
+  // Contained code only: confines accesses to the block's shared memory.
   void FenceShared(std::uint32_t k, const MemoryAccess& access) {
     Operand& operand = At(k).operands[access.operand];
     const std::string& name = flow_->flow.instructions[k].operands[access.operand].text;
@@ -606,14 +608,14 @@ class FunctionFence {
     bool replaced = false;
     const bool calls = instruction.opcode == "call";
     for (std::size_t o = 0; o < instruction.operands.size(); ++o) {
-      // A written operand stands first, and would become the register that replaces the name.
+      // A written operand is the first one and would become the register that replaces the name.
       const bool is_written = o == 0 && (!calls || named.operands[0].kind == Operand::Kind::kList);
       if (is_written && NamesMoved(instruction.operands[0])) {
         return Reject(instruction.position, "writes a variable's address");
       }
       replaced |= ReplaceName(k, instruction.operands[o], named.operands[o], true);
     }
-    // The address is one of global memory now, which is its generic address, too.
+    // The address now refers to global memory, where it equals the generic address.
     const bool of_constant =
         facts_.constants_move && instruction.opcode == "cvta" && instruction.Has("const");
     if (of_constant) instruction.modifiers = {"u64"}, instruction.opcode = "mov";
@@ -662,20 +664,21 @@ class FunctionFence {
   const FenceFacts& facts_;
   std::optional<ValueFlow> flow_;
   bool has_generic_parameter_ = false;
-  bool has_scopes_ = false;  // Names of registers mean different ones in different places.
+  bool has_scopes_ = false;  // Register names have different meanings in different scopes.
   std::string reason_;
-  std::vector<std::size_t> statements_;  // Index of each flow instruction's statement.
+  std::vector<std::size_t> statements_;  // Index of the statement of each flow instruction.
 
-  std::unordered_map<std::string_view, const Variable*> declared_;    // In the body, by name.
-  std::unordered_map<std::string_view, const Variable*> parameters_;  // Also of calls.
+  // Variables in the body, by name.
+  std::unordered_map<std::string_view, const Variable*> declared_;
+  std::unordered_map<std::string_view, const Variable*> parameters_;  // Also those of calls.
 
   std::optional<FenceLocals> locals_;
   bool reads_locals_ = false;
 
-  // Fenced addresses by what they were made of: within the block at hand, and those that hold in
-  // all blocks that the block dominates which made them.
+  // Fenced addresses by key: those of the current block, and those that are valid in all blocks
+  // dominated by the block that created them.
   std::map<Key, std::string> in_block_, in_dominated_;
-  std::vector<std::vector<Key>> kept_;  // Of in_dominated_: those of each block on the way.
+  std::vector<std::vector<Key>> kept_;  // Keys of in_dominated_ for each block on the path.
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function of a module that is fenced; fence.h tells what for.
+// Fences one function of a module; see fence.h.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_FUNCTION_H_
 #define GPUSHARED_SERVER_PTX_PASSES_FENCE_FUNCTION_H_
@@ -12,13 +12,13 @@
 
 namespace gpushared::ptx {
 
-// The instruction that makes a generic address of a parameter; null when the body has none. Such an
-// address means something in its own kernel alone, and where that passes it to.
+// Returns the instruction that creates a generic address of a parameter, or null. Such an address
+// is only valid in its own kernel and in functions to which the kernel passes it.
 const Instruction* MakesGenericParameter(const Function& function);
 
-// Rewrites the body; returns why it can't be done ("line 12: ..."), or "". The function is not to
-// be used after a failure. `shared_begin`: set to the register in which a kernel wants the start of
-// its shared memory, if it wants it (ZeroShared).
+// Rewrites the body. Returns the reason why this is not possible ("line 12: ..."), or "". After a
+// failure the function must not be used. `shared_begin`: set to the register that a kernel needs to
+// receive the start of its shared memory (ZeroShared), if any.
 std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts,
                           std::string& shared_begin);
 

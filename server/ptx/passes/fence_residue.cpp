@@ -20,10 +20,10 @@ namespace {
 // ---- memory
 
 constexpr std::uint64_t kWidest = kZeroedBytes;
-// Unrolled stores; for more, a loop is shorter.
+// Maximum number of unrolled stores; a loop is shorter for more.
 constexpr std::uint64_t kUnrolledMax = 8;
 
-// The widest store that divides a variable evenly and is aligned in it.
+// Returns the widest store that evenly divides a variable and is aligned in it.
 std::uint64_t GetWidth(const Variable& variable) {
   std::uint64_t width = kWidest;
   while (width > 1 && (variable.Bytes() % width != 0 || variable.NaturalAlignment() % width != 0)) {
@@ -75,7 +75,7 @@ class Writer {
     editor_.InsertAtEntry(Label{.position = {}, .name = done});
   }
 
-  // The thread's number in its block, and how many there are.
+  // Returns the thread's number in its block and the number of threads.
   std::pair<std::string, std::string> Thread() {
     const std::string index = Copy(Name("%tid.z"));
     const std::string count = Copy(Name("%ntid.z"));
@@ -95,19 +95,19 @@ class Writer {
 // ---- registers, parameters, results
 
 constexpr std::uint64_t kWidestStore = 8;
-// Stores in one function, so that a short text does not become a long one. Each instruction allows
-// one more.
+// Minimum limit for the stores added to a function, so that a short text does not become a long
+// one. Each instruction allows one more.
 constexpr std::size_t kZeroStoresMin = 32;
 constexpr std::uint64_t kResultBytesMax = 4096;
 
-// The name as the text has it, without the suffix of ControlFlow.
+// Returns the name as in the text, without the suffix of ControlFlow.
 std::string InText(const std::string& name) { return name.substr(0, name.find('@')); }
 
 struct Span {
   std::uint64_t begin = 0, end = 0;
 };
 
-// The parts of [0, bytes) outside of all spans, in order.
+// Returns the parts of [0, bytes) outside of all spans, in order.
 std::vector<Span> Gaps(std::vector<Span> spans, std::uint64_t bytes) {
   std::ranges::sort(spans, {}, &Span::begin);
   spans.push_back({bytes, bytes});
@@ -121,8 +121,8 @@ std::vector<Span> Gaps(std::vector<Span> spans, std::uint64_t bytes) {
   return gaps;
 }
 
-// The part of a variable that a load or store of parameters reaches. Others reject operands outside
-// of the variable.
+// Returns the part of a variable that a load or store of parameters accesses. Operands outside of
+// the variable are rejected elsewhere.
 std::optional<MemoryAccess> ParameterAccess(const Instruction& instruction) {
   if (instruction.opcode != "ld" && instruction.opcode != "st") return std::nullopt;
   const MemoryAccesses accesses = FindMemoryAccesses(instruction);
@@ -137,7 +137,7 @@ Span GetSpan(const Operand& address, const MemoryAccess& access) {
   return {begin, begin + access.bytes};
 }
 
-// The lists of a call, which has its results before and its arguments behind the callee.
+// Lists of a call: results before and arguments after the callee.
 struct CallLists {
   const std::vector<Operand>* results = nullptr;
   const std::vector<Operand>* arguments = nullptr;
@@ -188,11 +188,11 @@ class UnwrittenZeroes {
   struct Declaration {
     std::size_t statement = 0;
     bool in_scope = false;  // In a { } of the body.
-    bool is_first = false;  // No way through its scope leads around it.
+    bool is_first = false;  // Every path through its scope includes it.
   };
   std::vector<Declaration> FindDeclarations() {
     std::vector<Declaration> declarations;
-    std::vector<bool> begins = {true};  // Each open scope: nothing was in it but declarations.
+    std::vector<bool> begins = {true};  // For each open scope: contains only declarations so far.
     for (std::size_t i = 0; i < editor_.size(); ++i) {
       const Statement& statement = editor_.At(i);
       if (std::holds_alternative<Variable>(statement)) {
@@ -207,8 +207,8 @@ class UnwrittenZeroes {
     return declarations;
   }
 
-  // Where they are declared: at the function's start, or whenever a { } is entered that has some of
-  // its own.
+  // Zeroes registers where they are declared: at the function's start, or at the entry of a { }
+  // with declarations.
   void ZeroRegisters() {
     const std::vector<Declaration> declarations = FindDeclarations();
     for (const Register& reg : flow_.flow.registers) {
@@ -246,13 +246,13 @@ class UnwrittenZeroes {
 
   // A parameter that was stored to since the last call.
   struct Stored {
-    std::size_t first = 0;  // Statement.
+    std::size_t first = 0;  // Index of the statement.
     std::vector<Span> spans;
   };
   using StoredParameters = std::unordered_map<std::string_view, Stored>;
 
-  // Parameters are stored to right before their call, results loaded right behind it, with no
-  // branch between: so a block shows all there is to know.
+  // Parameters are stored immediately before their call, and results loaded immediately after it,
+  // without branches in between, so each block can be analysed separately.
   void FollowBlock(std::uint32_t b) {
     const BasicBlock& block = flow_.flow.blocks[b];
     StoredParameters stored;
@@ -277,7 +277,7 @@ class UnwrittenZeroes {
     Reject(flow_.flow.instructions[k].position, "a parameter of a call is not stored right before");
   }
 
-  // One bit, which additions of many words pass on.
+  // A single bit, which passes a carry between additions.
   void FollowCarry(const Instruction& instruction, bool& has_carry) {
     const std::string_view opcode = instruction.opcode;
     const bool reads = opcode == "addc" || opcode == "subc" || opcode == "madc";
@@ -285,7 +285,7 @@ class UnwrittenZeroes {
     has_carry |= instruction.Has("cc") && !instruction.guard;
   }
 
-  // At the start, and behind calls, which leave any.
+  // Zeroes the carry at the start, and after calls, which leave it undefined.
   void ZeroCarry() {
     const std::string sum = editor_.NewRegister("b32");
     const Instruction zero = Make("add.cc.u32", {Name(sum), Integer(0), Integer(0)});
@@ -328,7 +328,7 @@ class UnwrittenZeroes {
                   std::unordered_set<std::string_view>& returned) {
     const Instruction& call = flow_.flow.instructions[k];
     const CallLists lists = GetLists(call);
-    // Names as the text has them.
+    // Names as in the text.
     const CallLists written = GetLists(std::get<Instruction>(editor_.At(statements_[k])));
     std::unordered_set<std::string_view> arguments;
     for (std::size_t a = 0; lists.arguments != nullptr && a < lists.arguments->size(); ++a) {
@@ -381,7 +381,7 @@ class UnwrittenZeroes {
 
   // --- Results --------------------------------------------------------------------------------
 
-  // Whether threads return to the caller at the block's end.
+  // Whether threads return to the caller at the end of the block.
   bool Returns(std::uint32_t b) const {
     const BasicBlock& block = flow_.flow.blocks[b];
     const Instruction& last = flow_.flow.instructions[block.first + block.count - 1];
@@ -389,7 +389,8 @@ class UnwrittenZeroes {
            std::ranges::find(block.successors, kNoBlock) != block.successors.end();
   }
 
-  // At the start, unless every way out passes blocks that together store all of them.
+  // Zeroes results at the start, unless the blocks on every path to a return together store all of
+  // them.
   void ZeroResults() {
     const bool in_memory = std::ranges::all_of(function_.returns, [](const Variable& result) {
       return result.space == StateSpace::kParameter && result.Bytes() <= kResultBytesMax;
@@ -397,7 +398,7 @@ class UnwrittenZeroes {
     if (!in_memory || result_bytes_ > kResultBytesMax) {
       return Reject(function_.position, "results that cannot be zeroed");
     }
-    // Of each byte: how many times the blocks on the way from the start store it.
+    // By byte: number of stores by the blocks on the path from the start.
     std::vector<std::uint32_t> times(result_bytes_);
     std::size_t missing = times.size();
     bool is_set = !flow_.flow.blocks.empty();
@@ -428,9 +429,9 @@ class UnwrittenZeroes {
   const ValueFlow& flow_;
   const std::vector<std::size_t>& statements_;
   std::size_t stores_left_;
-  bool reads_carry_ = false;  // Where nothing before it in the block sets it.
-  std::unordered_map<std::string_view, const Variable*> passed_;  // Parameters that calls pass.
-  // The function's own results, one behind the other, and what each block stores to them.
+  bool reads_carry_ = false;  // Not preceded by a write of the carry in the block.
+  std::unordered_map<std::string_view, const Variable*> passed_;  // Parameters passed by calls.
+  // The function's results, one after the other, and the parts that each block stores.
   std::unordered_map<std::string_view, Span> results_;
   std::uint64_t result_bytes_ = 0;
   std::vector<std::vector<Span>> result_stores_;
@@ -464,14 +465,15 @@ void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variable
   for (const std::string& variable : variables) {
     writer.Add("min.u32", {Name(start), Name(start), Name(writer.Copy(Name(variable)))});
   }
-  // Shared memory begins at a multiple of more than this, so all before it is still the block's.
+  // The start of shared memory is a multiple of more than this, so rounding down stays in the
+  // block's memory.
   writer.Add("and.b32", {Name(start), Name(start), Integer(-std::int64_t{kZeroedBytes})});
   if (!begin.empty()) writer.Add("mov.u32", {Name(begin), Name(start)});
   const auto [thread, threads] = writer.Thread();
   const std::string at = writer.Word(), step = writer.Word();
   writer.Add("mad.lo.u32", {Name(at), Name(thread), Integer(kZeroedBytes), Name(start)});
   writer.Add("mul.lo.u32", {Name(step), Name(threads), Integer(kZeroedBytes)});
-  // The dynamic part need not be a multiple of anything; what is left, every thread zeroes.
+  // The size of the dynamic part may not be a multiple of this; every thread zeroes the rest.
   const std::string left = writer.Word();
   writer.Add("and.b32", {Name(left), Name(end), Integer(-std::int64_t{kZeroedBytes})});
   writer.Loop("shared", kZeroedBytes, at, Name(left), Name(step));

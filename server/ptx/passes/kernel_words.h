@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of kernels that were fenced or contained: what they may reach besides their own, and
-// what they and the server tell each other there.
+// Memory of fenced or contained kernels: additional memory that they may access, and the words
+// through which they communicate with the server.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_KERNEL_WORDS_H_
 #define GPUSHARED_SERVER_PTX_PASSES_KERNEL_WORDS_H_
@@ -10,76 +10,76 @@
 
 namespace gpushared::ptx {
 
-// Fenced kernels may reach so many bytes before and behind the client's range. These must be
-// unmapped or hold nothing. As many bytes at the start of the range should stay unused, too. A
-// kernel may compute an address before its buffer and reach the buffer by an immediate. In a buffer
-// at the start of the range that address would be masked to the range's other end.
+// Fenced kernels may access this many bytes before and after the client's range, which must be
+// unmapped or unused. Keep the first kFenceMarginBytes of the range unused as well: a kernel may
+// compute an address before its buffer and access the buffer with an immediate offset, and for a
+// buffer at the start of the range that address would be masked to the other end of the range.
 inline constexpr std::uint64_t kFenceMarginBytes = std::uint64_t{64} << 10;
 
-// What the server writes to the variable Fenced::constant before the first launch.
+// Written by the server to the variable Fenced::constant before the first launch.
 struct FenceConstant {
-  // More than any number of a thread in its block; see FenceCode::LoadBase.
+  // Larger than any index of a thread in its block; see FenceCode::LoadBase.
   std::uint32_t never = 0xffffffff;
   std::uint32_t base_high = 0;
-  std::uint64_t variables = 0;  // Where the module's variables (Fenced::variables) were placed.
-  // Device addresses of a ContainControl and of ContainHostWords; fenced kernels read
-  // neither.
+  std::uint64_t variables = 0;  // Address of the module's variables (Fenced::variables).
+  // Device addresses of a ContainControl and of ContainHostWords; unused by fenced kernels.
   std::uint64_t control = 0;
   std::uint64_t host_words = 0;
 };
 static_assert(sizeof(FenceConstant) == 32);
 
-// What the server and contained kernels tell each other while kernels run, in device memory that no
-// client reaches: one for each module of a client, at FenceConstant::control. The server writes the
-// limit and zeroes all else when no kernel runs. Kernels write what follows `stop`, and `stop`,
-// too: a thread that ContainHostWords::stop has sent away sets it, so that blocks that have not
-// begun end even if the driver takes no call that would set it.
+// Communication between the server and running contained kernels, in device memory that clients
+// cannot access: one for each module of a client, at FenceConstant::control. The server writes the
+// limit and zeroes the rest while no kernel runs. Kernels write the members after `stop`, and
+// `stop` itself: a thread that left because of ContainHostWords::stop sets it, so that blocks that
+// have not started end even if the driver accepts no call to set it.
 struct ContainControl {
-  // The end of the client's memory, an address. Kernels reach [start of the range, limit +
-  // kContainTailBytes) and, by addresses, their module's variables with as much behind them: all
-  // of it is mapped before a kernel starts and as long as one runs. What lies behind the limit is
-  // nobody's. Stray accesses end up there.
+  // End address of the client's memory. Kernels access [start of the range, limit +
+  // kContainTailBytes) and, through addresses, their module's variables with the same tail: all of
+  // it is mapped before a kernel starts and as long as one runs. The tail belongs to no client;
+  // stray accesses end up there.
   std::uint64_t limit = 0;
-  // When it is not 0, blocks leave before they begin. Every launch reads it, so it lies on the
-  // device.
+  // If nonzero, blocks leave before they start. In device memory, because every launch reads it.
   std::uint32_t stop = 0;
-  // The place of the first thread that ended otherwise than its code says; and whether the
-  // FaultRecord has it, and another one. Who finds that it has need not write: it is far away.
+  // Place of the first thread that ended early, and whether the FaultRecord contains it, and
+  // another one. A thread that finds these set need not write to the record, which is slow to
+  // access.
   std::uint32_t first_place = 0;
   std::uint32_t has_place = 0;
   std::uint32_t has_other_place = 0;
 };
 static_assert(sizeof(ContainControl) == 24);
 
-// The limit is a multiple of this, and as much behind it is mapped.
+// The limit is a multiple of this, and this many bytes after it are mapped.
 inline constexpr std::uint64_t kContainTailBytes = std::uint64_t{64} << 10;
-// Of a thread before it looks whether it is to stop, half in turns of loops and half besides, as
-// contain_work.h counts.
+// Maximum work of a thread between two stop checks, in the units of contain_work.h: once in loop
+// iterations and once more outside of loops.
 inline constexpr std::uint32_t kContainWork = 65536;
 
-// What contained kernels write when a thread ends otherwise than its code says: the first one of
-// the module since the server last zeroed it. Only a fault writes to it, so it costs nothing until
-// then, and the server finds there what a kernel that has ended left.
+// Written by contained kernels when a thread ends early: the first one of the module since the
+// server last zeroed the record. Costs nothing until a fault occurs, and the server can read it
+// after the kernel has ended.
 struct FaultRecord {
-  // 0: nothing happened. Else Fenced::places[place - 1]. Of two threads at one place, the second
-  // may write it first, so that it is there when the kernel of either has ended.
+  // 0 if nothing happened, otherwise Fenced::places[place - 1]. If two threads end at the same
+  // place, the second one may write it first, so that it is set when the kernel of either has
+  // ended.
   std::uint32_t place = 0;
-  // Of the first thread; the block is all kNoBlockIndex in a .func, which may not ask for it.
+  // Indices of the first thread; all kNoBlockIndex in a .func, which may not read the block index.
   std::array<std::uint32_t, 3> block = {};
   std::array<std::uint32_t, 3> thread = {};
-  std::uint32_t other_place = 0;  // Where another thread has ended; 0: none did elsewhere.
+  // Place where another thread has ended, if different; otherwise 0.
+  std::uint32_t other_place = 0;
 };
 static_assert(sizeof(FaultRecord) == 32);
 inline constexpr std::uint32_t kNoBlockIndex = 0xffffffff;
 
-// Memory of the host that contained kernels reach and no client does: one for each module of a
+// Host memory that contained kernels can access and clients cannot: one for each module of a
 // client, at FenceConstant::host_words.
 struct ContainHostWords {
   FaultRecord fault;
-  // When it is not 0, every thread leaves its kernel after at most 2 * kContainWork in each
-  // function that it is in. The server sets it by a plain store: a driver may make a call wait for
-  // the very kernel that is to end. Threads read it once in kContainWork, so it may be far away
-  // from them.
+  // If nonzero, every thread leaves its kernel after at most 2 * kContainWork in each active
+  // function. The server sets it with a plain store, because a driver call may wait for the very
+  // kernel that is to end. Threads read it once per kContainWork, so slow access is acceptable.
   std::uint32_t stop = 0;
 };
 

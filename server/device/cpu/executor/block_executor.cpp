@@ -17,35 +17,35 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Rounds in which a block only polls until later blocks begin beside it. High enough that
-// a block that waits for a neighbour on another thread rarely gets there.
+// Number of rounds in which a block may only poll before later blocks are started next to it. High
+// enough that a block that waits for one on another thread rarely reaches it.
 constexpr std::uint32_t kSpinningRounds = 256;
-// Where all of the block sleeps (`nanosleep`), so does the thread: for no longer than PTX allows,
-// not for what would be over before it slept, and in all no longer until later blocks begin.
+// If all warps of a block sleep (`nanosleep`), the thread sleeps as well: at most as long as PTX
+// allows, only if it pays off, and in total only until later blocks start.
 constexpr std::chrono::microseconds kSleepMax{1000}, kSleepMin{20}, kSleepBeforeOthers{20'000};
-// Rounds in which all blocks only poll until the thread sleeps between two.
+// Number of rounds in which all blocks only poll before the thread sleeps between rounds.
 constexpr std::uint32_t kIdleRounds = 64;
 constexpr std::chrono::microseconds kIdleSleep{50};
 
 }  // namespace
 
 struct BlockExecutor::State {
-  // One, and more only while blocks wait for each other, or did when they were killed: to free the
-  // memory of many would delay the answer to that.
+  // A single block, unless blocks wait for each other or did so when they were killed: freeing many
+  // blocks would delay the response to the kill.
   std::vector<std::unique_ptr<ResidentBlock>> blocks;
   LaunchState own_state;
   Fault fault;
 
-  // How far the run is. It outlives the call that is paused.
+  // Progress of the run, which outlives a paused call.
   struct Progress {
-    std::uint64_t next = 0;   // Block that begins next.
-    std::uint64_t end = 0;    // Behind the last block that may begin.
+    std::uint64_t next = 0;   // Next block to start.
+    std::uint64_t end = 0;    // End of the blocks that may start.
     std::uint64_t begun = 0;  // Blocks.
-    bool is_inside = false;   // Blocks have begun and not ended.
-    // Of a block that runs alone: rounds in which it only polled, and its sleep in them.
+    bool is_inside = false;   // Some blocks have started and not ended.
+    // For a block that runs alone: rounds in which it only polled, and its total sleep.
     std::uint32_t spinning = 0;
     std::chrono::nanoseconds slept{};
-    // Of blocks that run together: where they are in their round, and what the round showed so far.
+    // For interleaved blocks: position in the current round and what the round has shown so far.
     std::optional<StallWatch> together;
     std::size_t turn = 0;
     bool ran = false, may_wait = false, finished = true;
@@ -68,14 +68,14 @@ struct BlockExecutor::State {
   };
   Progress progress;
 
-  // One call of Run or Resume.
+  // A call of Run or Resume.
   struct Task {
     const Launch& launch;
     LaunchState& state;
     const std::atomic<bool>& stop;
     const std::atomic<bool>& kill;
     ExecutionCounts* counts;
-    const PauseTerms* terms = launch.pause;  // Null, too, once it may not be paused.
+    const PauseTerms* terms = launch.pause;  // Also null once the run may not be paused.
   };
 
   std::uint64_t bytes() const;
@@ -109,20 +109,20 @@ void BlockExecutor::State::SleepFor(const Task& task, std::chrono::nanoseconds t
   std::this_thread::sleep_for(time);
 }
 
-// Where it may not, the call does not ask again.
+// If the answer is no, this call does not ask again.
 bool BlockExecutor::State::MayPause(Task& task) const {
   if (task.terms->may_pause(bytes())) return true;
   task.terms = nullptr;
   return false;
 }
 
-// Its blocks wait, maybe for those of a paused run, which needs a thread.
+// The blocks may be waiting for those of a paused run, which needs a thread.
 bool BlockExecutor::State::LeavesIdle(Task& task) const {
   return task.terms != nullptr && task.terms->paused_runs.load(std::memory_order_relaxed) != 0 &&
          MayPause(task);
 }
 
-// Whether there is a block that may begin.
+// Whether a block is available to start.
 bool BlockExecutor::State::HasNext(const Task& task, bool beside_waiting) {
   if (progress.next < progress.end) return true;
   if (task.launch.more_blocks == nullptr) return false;
@@ -138,7 +138,8 @@ std::uint64_t BlockExecutor::State::TakeNext() {
   return progress.next++;
 }
 
-// Begins the next block beside those that run. False when there is none, or no room.
+// Starts the next block next to the running ones. Returns false if there is none or not enough
+// memory.
 bool BlockExecutor::State::Admit(Task& task) {
   if (blocks.size() >= kResidentBlocksMax ||
       blocks.front()->bytes() * (blocks.size() + 1) > kResidentBytesMax) {
@@ -152,7 +153,7 @@ bool BlockExecutor::State::Admit(Task& task) {
   return true;
 }
 
-// As many more as there are: whoever waits for the last of many need not wait for long.
+// Doubles the number of blocks, so that waiting for the last of many blocks does not take long.
 bool BlockExecutor::State::AdmitMore(Task& task) {
   const std::size_t wanted = blocks.size();
   std::size_t admitted = 0;
@@ -162,7 +163,7 @@ bool BlockExecutor::State::AdmitMore(Task& task) {
   return admitted != 0;
 }
 
-// The block that has begun, until it ends, waits for others or leaves (kCut).
+// Runs the started block until it ends, waits for others or leaves (kCut).
 template <bool Counted>
 Round BlockExecutor::State::RunAlone(Task& task) {
   ResidentBlock& block = *blocks.front();
@@ -185,9 +186,8 @@ Round BlockExecutor::State::RunAlone(Task& task) {
   return Round::kSpinning;
 }
 
-// Takes later blocks in beside one that waits, and runs all in turns until every one of them has
-// ended, or the run leaves (kCut). It cannot be stopped in between: blocks that have begun must
-// end.
+// Starts later blocks next to one that waits, and interleaves them until all have ended or the run
+// leaves (kCut). Cannot be stopped in between, because started blocks must end.
 template <bool Counted>
 Round BlockExecutor::State::RunTogether(Task& task) {
   if (!progress.together) progress.together.emplace(task.launch);
@@ -210,7 +210,7 @@ Round BlockExecutor::State::RunTogether(Task& task) {
     }
     if (progress.finished) return Round::kFinished;
     const bool ran = progress.ran;
-    // Relaxed: others look whether it changes, nothing is read because of it.
+    // Relaxed: other threads check whether it changes; no other data depends on it.
     if (ran) task.state.progress.fetch_add(1, std::memory_order_relaxed);
     if (progress.may_wait) AdmitMore(task);
     progress.BeginRound();

@@ -30,18 +30,18 @@ inline constexpr std::uint32_t kWideRowBytes = kLanes * 8;
 inline constexpr std::uint64_t kSharedWindow = 0x4000000000000000;
 inline constexpr std::uint64_t kLocalWindow = 0x4100000000000000;
 inline constexpr std::uint64_t kParameterWindow = 0x4200000000000000;
-// The workspace for barriers of the grid; in no other space.
+// Window of the workspace for grid barriers, which is in no other space.
 inline constexpr std::uint64_t kGridWindow = 0x4300000000000000;
 inline constexpr std::uint64_t kWindowBytes = std::uint64_t{1} << 32;
 
-// Reconvergence point of code that has none: only a return or an exit ends it.
+// Reconvergence point of code without one, which only a return or an exit ends.
 inline constexpr std::uint32_t kNoReconvergence = 0xffffffffu;
 
 struct Warp;
 struct MicroOp;
 
-// Executes one micro-op for the active lanes and returns the next one, or null when
-// the warp pauses (Warp::pause says why).
+// Executes a micro-op for the active lanes and returns the next one, or null if the warp pauses
+// (Warp::pause holds the reason).
 using Handler = const MicroOp* (*)(Warp&, const MicroOp*);
 
 struct MicroOp {
@@ -50,7 +50,7 @@ struct MicroOp {
   std::uint32_t a = 0;
   std::uint32_t b = 0;
   std::uint32_t c = 0;
-  std::uint32_t guard = 0;  // Frame offset of the guard predicate; bit 0 set: negated.
+  std::uint32_t guard = 0;  // Frame offset of the guard predicate; bit 0 means negated.
   std::uint32_t extra = 0;
   std::int64_t immediate = 0;
   std::array<std::uint32_t, 4> rows = {};
@@ -59,13 +59,13 @@ struct MicroOp {
 };
 static_assert(sizeof(MicroOp) == 64);
 
-// MicroOp::extra of an op in which lanes that name the same members act together: what it reads
-// and writes beside the members, which are in rows[1]. A second, optional result is in rows[0].
-inline constexpr std::uint32_t kReadsPredicate = 1;   // Operand a is a predicate, else a row.
-inline constexpr std::uint32_t kReadsWide = 2;        // The row is of 64-bit values.
-inline constexpr std::uint32_t kReadsThree = 4;       // Operands b and c count, too.
+// MicroOp::extra of an op in which lanes that name the same members act together: its operands
+// besides the members, which are in rows[1]. A second, optional result is in rows[0].
+inline constexpr std::uint32_t kReadsPredicate = 1;   // Operand a is a predicate, otherwise a row.
+inline constexpr std::uint32_t kReadsWide = 2;        // The row holds 64-bit values.
+inline constexpr std::uint32_t kReadsThree = 4;       // Operands b and c are used as well.
 inline constexpr std::uint32_t kWritesPredicate = 8;  // The destination is a predicate.
-inline constexpr std::uint32_t kWritesNothing = 16;   // There is no destination.
+inline constexpr std::uint32_t kWritesNothing = 16;   // The op has no destination.
 
 enum class SpecialRegister : std::uint8_t {
   kThreadX,
@@ -95,7 +95,7 @@ enum class SpecialRegister : std::uint8_t {
   kGridWorkspaceHigh,  // %envreg1
   kDynamicSharedBytes,
   kTotalSharedBytes,
-  kZero,  // Other %envreg<N>, %clusterid and others that read 0 here.
+  kZero,  // Other %envreg<N>, %clusterid and others that read as 0.
   kOne,   // %ncluster..., %cluster_nctaid: clusters of one block.
 };
 
@@ -105,23 +105,23 @@ struct SpecialRow {
   bool wide = false;
 };
 
-// A row that holds the address of a module variable: `address` and what the launch adds to it
-// (Launch::variables_at), in all lanes.
+// A row that holds the address of a module variable in all lanes: `address` plus the offset that
+// the launch adds (Launch::variables_at).
 struct AddressRow {
   std::uint32_t offset = 0;
   bool wide = false;
   std::uint64_t address = 0;
 };
 
-// A row for values inside one instruction.
+// A row for intermediate values of one instruction.
 struct ScratchRow {
   std::uint32_t offset = 0;
   bool wide = false;
 };
 
-// The first words of every frame.
+// First words of every frame.
 inline constexpr std::uint32_t kAlwaysTrue = 0;  // Predicate with every lane set.
-inline constexpr std::uint32_t kCarry = 4;       // Condition code of add.cc and its kin.
+inline constexpr std::uint32_t kCarry = 4;  // Condition code of add.cc and related instructions.
 inline constexpr std::uint32_t kFirstPredicate = 8;
 
 // One parameter or result in a function's parameter area.
@@ -133,9 +133,9 @@ struct AreaSlot {
 struct FunctionCode {
   std::string name;
   std::uint32_t entry = 0;         // Op index.
-  std::uint32_t frame_bytes = 0;   // Multiple of 64; a wide row may begin at any of its rows.
-  std::uint32_t narrow_begin = 0;  // End of the predicates, begin of the narrow registers.
-  std::uint32_t wide_begin = 0;    // Begin of the wide registers, which image_offset ends.
+  std::uint32_t frame_bytes = 0;   // Multiple of 64; a wide row may begin at any row of the frame.
+  std::uint32_t narrow_begin = 0;  // End of the predicates, start of the narrow registers.
+  std::uint32_t wide_begin = 0;    // Start of the wide registers, which extend to image_offset.
   std::uint32_t image_offset = 0;
   std::vector<std::byte> image;  // Constant rows; copied to image_offset of a new frame.
   std::vector<SpecialRow> special_rows;
@@ -144,31 +144,31 @@ struct FunctionCode {
   std::uint32_t area_offset = 0;  // Parameter area: area_bytes per lane, lane after lane.
   std::uint32_t area_bytes = 0;
   std::uint64_t local_bytes = 0;    // Per thread; multiple of 16.
-  std::vector<AreaSlot> arguments;  // Its own, in order; empty for a kernel.
+  std::vector<AreaSlot> arguments;  // The function's own, in order; empty for a kernel.
   std::vector<AreaSlot> results;
 };
 
 struct CallSite {
-  std::uint32_t function = 0;       // Index into Code::functions; of indirect calls unused.
+  std::uint32_t function = 0;       // Index into Code::functions; unused by indirect calls.
   std::vector<AreaSlot> arguments;  // In the caller's parameter area, in the callee's order.
   std::vector<AreaSlot> results;
-  std::uint32_t target_list = 0;  // Of indirect calls: index into Code::target_lists.
+  std::uint32_t target_list = 0;  // For indirect calls: index into Code::target_lists.
 };
 
-// A function that indirect calls may reach.
+// A function that may be called indirectly.
 struct CallableFunction {
-  std::uint64_t address = 0;  // What programs hold; no memory lies there.
+  std::uint64_t address = 0;  // Value that programs hold; there is no memory at this address.
   std::uint32_t function = 0;
 };
 
 // A matrix operation of a whole warp: more rows than a micro-op can name.
 struct MatrixCall {
   std::uint32_t m = 0, n = 0, k = 0;
-  bool columns = false;                   // wmma.load and .store: column after column in memory.
+  bool columns = false;                   // wmma.load and .store: column-major in memory.
   std::vector<std::uint32_t> d, a, b, c;  // Frame offsets of the fragments' rows.
 };
 
-// Where a micro-op came from, for messages.
+// Origin of a micro-op, for messages.
 struct OpSource {
   std::uint32_t line = 0;
   std::uint32_t spelling = 0;  // Index into Code::spellings.
@@ -179,20 +179,22 @@ struct Code {
   std::vector<MicroOp> ops;
   std::vector<OpSource> sources;  // Parallel to ops.
   std::vector<std::string> spellings;
-  std::vector<FunctionCode> functions;  // [0] is the kernel; the others are what it calls.
+  // [0] is the kernel; the others are the functions that it calls.
+  std::vector<FunctionCode> functions;
   std::vector<CallSite> call_sites;
-  std::vector<CallableFunction> callable;  // By address; empty when nothing calls indirectly.
-  // Addresses, in order, that an indirect call may go to. [0] is empty: all of `callable`.
+  std::vector<CallableFunction> callable;  // Sorted by address; empty without indirect calls.
+  // Sorted addresses that an indirect call may go to. [0] is empty and represents all of
+  // `callable`.
   std::vector<std::vector<std::uint64_t>> target_lists;
   std::vector<std::vector<std::uint32_t>> branch_tables;  // Op indices, for brx.idx.
   std::vector<MatrixCall> matrix_calls;
   bool calls = false;
   bool allocates = false;   // Calls malloc.
-  bool uses_stack = false;  // For calls of itself, or alloca: Launch::stack_bytes counts.
+  bool uses_stack = false;  // Recursive calls or alloca, so that Launch::stack_bytes applies.
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t shared_alignment = 16;
-  // Local bytes of all frames on the deepest call path, plus kRecursionLocalBytes under recursion
-  // and kStackBytes where a function allocates on the stack.
+  // Local bytes of all frames on the deepest call path, plus kRecursionLocalBytes for recursion and
+  // kStackBytes if a function allocates on the stack.
   std::uint64_t local_bytes_per_thread = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of 128 bits: registers of two rows. Most instructions that have them are those of a pair
-// of 64-bit values.
+// 128-bit values: registers with two rows. Most instructions on them are executed like those on
+// pairs of 64-bit values.
 #include <string>
 
 #include "server/device/cpu/executor/decoder.h"
@@ -10,13 +10,13 @@ namespace {
 
 using ptx::Operand;
 
-// Names that no text can have.
+// Names that cannot occur in a text.
 constexpr const char* kLow = ".@0";
 constexpr const char* kHigh = ".@1";
 
 bool IsRegister(const Operand& operand) { return operand.kind == Operand::Kind::kName; }
 
-// A register's halves, or those of a number, which has no upper one.
+// Returns the halves of a register, or of a number, whose upper half is 0.
 Operand Pair(const Operand& operand) {
   Operand pair{.kind = Operand::Kind::kVector};
   Operand low = operand, high = operand;
@@ -46,14 +46,15 @@ std::optional<std::uint32_t> FunctionDecoder::GetHalf(const Operand& operand,
   return std::nullopt;
 }
 
-// A register of 128 bits, or what stands for one: a number, or nothing.
+// A 128-bit register, or an operand that may replace one: a number or the sink.
 bool FunctionDecoder::IsB128(const Operand& operand) const {
   if (!IsRegister(operand) || operand.text == "_") return operand.kind != Operand::Kind::kVector;
   const std::uint32_t reg = flow_.FindRegister(operand.text);
   return reg != ptx::kNoRegister && frame_.RegisterWidth(reg) == 16 && operand.offset == 0;
 }
 
-// ld.v2.b64 for ld.b128, and mov.v2.b64 for mov.b128 of a register or of two. Nothing for others.
+// Returns ld.v2.b64 for ld.b128, and mov.v2.b64 for mov.b128 between registers; nothing for other
+// instructions.
 std::optional<ptx::Instruction> FunctionDecoder::InHalves(const Instruction& instruction) const {
   const std::string& opcode = instruction.opcode;
   const bool loads = opcode == "ld" || opcode == "ldu", moves = opcode == "mov";
@@ -81,7 +82,7 @@ bool FunctionDecoder::DecodeB128() {
   return instruction_->opcode == "atom" && DecodeB128Atomic();
 }
 
-// Of four words, or to them.
+// Packs or unpacks four words.
 bool FunctionDecoder::DecodeB128Move() {
   if (instruction_->operands.size() != 2) return false;
   const Operand& to = instruction_->operands[0];
@@ -105,8 +106,8 @@ bool FunctionDecoder::DecodeB128Move() {
   return true;
 }
 
-// atom.exch.b128 d, [a], b and atom.cas.b128 d, [a], b, c: b and c in MicroOp::rows, half by half,
-// and the upper half of d in `extra`.
+// atom.exch.b128 d, [a], b and atom.cas.b128 d, [a], b, c: b and c in MicroOp::rows, each as two
+// halves, and the upper half of d in `extra`.
 bool FunctionDecoder::DecodeB128Atomic() {
   const bool compares = instruction_->Has("cas");
   const auto& operands = instruction_->operands;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Branches, returns and calls, and the order in which blocks become ops.
+// Branches, returns and calls, and the translation of blocks into ops.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -11,15 +11,15 @@
 namespace gpushared::device::executor {
 namespace {
 
-// A function that modules declare and call, and the device has.
+// A function that modules declare and call, and that the device implements.
 struct Builtin {
   std::string_view name;
   std::size_t arguments;
-  std::array<std::uint32_t, 4> argument_bytes;  // The sizes of those that are looked at.
-  std::uint32_t result_bytes;                   // 0: returns nothing.
-  std::string_view key;                         // Its operation's.
+  std::array<std::uint32_t, 4> argument_bytes;  // Sizes of the used arguments.
+  std::uint32_t result_bytes;                   // 0 if it returns nothing.
+  std::string_view key;                         // Key of its operation.
 };
-// LLVM declares vprintf without a result where its source does not read that.
+// LLVM declares vprintf without a result if the source does not use it.
 constexpr std::array<Builtin, 5> kBuiltins = {{
     {"vprintf", 2, {8, 8}, 4, "vprintf"},
     {"vprintf", 2, {8, 8}, 0, "vprintf.unread"},
@@ -57,8 +57,9 @@ void FunctionDecoder::Decode() {
       meets[block.immediate_post_dominator] = true;
     }
   }
-  // Ops since the last look on the longest way to each block; ways back look by themselves. A block
-  // is taken for a way to the next one even if it ends in an exit, as verify.cpp has it.
+  // Ops since the last check for a kill on the longest path to each block; backward branches check
+  // on their own. Like verify.cpp, assumes that each block continues to the next one, even if it
+  // ends in an exit.
   std::vector<std::size_t> since_look(flow_.blocks.size() + 1, 0);
   if (has_own_stack) {
     Emit("stack.save", false).destination = caller_stack_;
@@ -80,7 +81,7 @@ void FunctionDecoder::Decode() {
   guard_ = kAlwaysTrue;
   RestoreStack();
   Emit(function_.function->is_entry ? "exit" : "return", false);
-  // Nothing gets here: code that was not decoded by us may try to (verify.h).
+  // Unreachable, except for code from another process (verify.h).
   Emit("end", false);
   ResolveBranches();
   frame_.Finish(function_.area_bytes, &function);
@@ -92,7 +93,7 @@ void FunctionDecoder::Decode() {
 }
 
 std::size_t FunctionDecoder::DecodeBlock(const ptx::BasicBlock& block, std::size_t since_look) {
-  // A frame beyond its limit is rejected; what would still make it larger is left out.
+  // A frame beyond its limit is rejected, so further instructions are skipped.
   for (std::uint32_t i = 0; i < block.count && frame_.bytes() <= kRegisterBytesPerWarpMax; ++i) {
     if (since_look >= kOpsPerLook) {
       Emit("look", false);
@@ -147,7 +148,7 @@ bool FunctionDecoder::DecodeControl() {
   return true;
 }
 
-// What a function allocated ends with it.
+// Frees the stack allocations of a function when it returns.
 void FunctionDecoder::RestoreStack() {
   if (function_.has_stack && !function_.function->is_entry) {
     Emit("stack.restore", true).a = caller_stack_;
@@ -214,7 +215,7 @@ void FunctionDecoder::DecodeIndexedBranch() {
   op.immediate = table;
 }
 
-// The place of an argument or result of at least `bytes` bytes.
+// Returns the offset of an argument or result of at least `bytes` bytes.
 std::uint32_t FunctionDecoder::AreaOffset(const Operand& operand, std::uint32_t bytes) {
   const auto symbol = FindSymbol(operand.text);
   if (symbol && symbol->kind == Symbol::Kind::kArea && symbol->bytes >= bytes) {
@@ -224,12 +225,12 @@ std::uint32_t FunctionDecoder::AreaOffset(const Operand& operand, std::uint32_t 
   return 0;
 }
 
-// Where parameters or results lie that the function was called with.
+// Offsets of the parameters or results with which the function was called.
 std::vector<AreaSlot> FunctionDecoder::OwnArea(const std::vector<ptx::Variable>& variables) const {
   std::vector<AreaSlot> slots;
   for (const ptx::Variable& variable : variables) {
     const auto symbol = function_.symbols.find(variable.name);
-    if (symbol == function_.symbols.end()) continue;  // Too large, for which it is rejected.
+    if (symbol == function_.symbols.end()) continue;  // Rejected because it is too large.
     slots.push_back({static_cast<std::uint32_t>(symbol->second.address),
                      static_cast<std::uint32_t>(symbol->second.bytes)});
   }
@@ -312,7 +313,7 @@ const FunctionDecoder::IndirectTargets& FunctionDecoder::GetTargets(const std::s
   return indirect_targets_[list];
 }
 
-// Through a register: each lane to the function whose address it holds.
+// An indirect call: each lane calls the function whose address it holds.
 void FunctionDecoder::DecodeIndirectCall(const Operand& callee, const Operand* results,
                                          const Operand* arguments, const Operand* list) {
   const IndirectTargets& targets = GetTargets(list == nullptr ? "" : list->text);
@@ -330,7 +331,7 @@ void FunctionDecoder::DecodeIndirectCall(const Operand& callee, const Operand* r
   op.a = address;
   op.immediate = static_cast<std::int64_t>(code_.call_sites.size());
   code_.call_sites.push_back(std::move(site));
-  Emit("reconverge", false);  // Where lanes meet that called different functions.
+  Emit("reconverge", false);  // Lanes that called different functions meet here.
 }
 
 // call[.uni] [(results),] function[, (arguments)][, prototype]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions that compute: the spelling of each is brought into one canonical form
-// and looked up; a short signature says what its operands hold.
+// Arithmetic instructions. Their spelling is brought into a canonical form and looked up; a short
+// signature describes the operands.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,8 +13,8 @@
 namespace gpushared::device::executor {
 namespace {
 
-// One letter for the destination and for each source: t the instruction's type, w twice
-// its width, u 32 bits, s the last type named (cvt's source), i an immediate.
+// One letter for the destination and for each source: t the instruction's type, w twice its width,
+// u 32 bits, s the last type (cvt's source), i an immediate.
 struct InstructionForm {
   std::string_view opcode;
   std::string_view operands;
@@ -44,7 +44,7 @@ bool IsTexture(std::string_view opcode) {
   return std::find(kTextures.begin(), kTextures.end(), opcode) != kTextures.end();
 }
 
-// Cubes, layers, levels, queries and more are missing.
+// Unsupported: cubes, layers, levels, queries and more.
 constexpr std::string_view kTexturesHere =
     " (of textures, this device has tex, suld.b and sust.b by handle in 1d, 2d and 3d, and tld4 in "
     "2d)";
@@ -55,7 +55,7 @@ bool IsRounding(std::string_view modifier) {
 
 }  // namespace
 
-// The spelling as the op table knows it.
+// Returns the spelling used in the op table.
 std::string FunctionDecoder::Key() const {
   const auto& modifiers = instruction_->modifiers;
   std::string_view opcode = instruction_->opcode;
@@ -69,7 +69,7 @@ std::string FunctionDecoder::Key() const {
                              [](const std::string& m) { return IsRounding(m); })) {
     key += ".rn";
   }
-  // A conversion of a float to an integer clamps with .sat and without.
+  // A conversion from float to integer clamps with and without .sat.
   const bool clamps = opcode == "cvt" && modifiers.size() >= 2 && IsFloat(modifiers.back()) &&
                       !IsFloat(modifiers[modifiers.size() - 2]);
   for (const std::string& modifier : modifiers) {
@@ -175,7 +175,7 @@ bool FunctionDecoder::DecodeMove() {
   return true;
 }
 
-// mov.v2, mov.v4: element by element, as if all at once.
+// mov.v2, mov.v4: one element after the other, with the effect of a simultaneous move.
 bool FunctionDecoder::DecodeVectorMove() {
   const Operand& to = instruction_->operands[0];
   const Operand& from = instruction_->operands[1];
@@ -219,7 +219,7 @@ bool FunctionDecoder::DecodePredicateLogic() {
   return true;
 }
 
-// cvta and isspacep: shared and local memory have windows, all else is itself.
+// cvta and isspacep: shared and local memory have windows; other addresses are unchanged.
 bool FunctionDecoder::DecodeConvertAddress() {
   const std::string_view opcode = instruction_->opcode;
   const bool tests = opcode == "isspacep";
@@ -260,7 +260,7 @@ bool FunctionDecoder::DecodeConvertAddress() {
 
 namespace {
 
-// Of setp and set: the modifier that is neither how it is combined nor a type.
+// For setp and set: the modifier that is neither the Boolean operation nor a type.
 std::string GetRelation(const std::vector<std::string>& modifiers) {
   const auto relation = std::ranges::find_if(modifiers, [](const std::string& m) {
     return m != "and" && m != "or" && m != "xor" && m != "ftz" && !IsType(m);
@@ -268,7 +268,7 @@ std::string GetRelation(const std::vector<std::string>& modifiers) {
   return relation == modifiers.end() ? "" : *relation;
 }
 
-// Unsigned relations have names of their own; equality of bits needs no sign.
+// Unsigned relations have different names; comparing bits for equality does not depend on the sign.
 std::string CompareKey(const std::string& relation, const std::string& ftz,
                        const std::string& type) {
   static const std::unordered_map<std::string, std::string> kUnsigned = {
@@ -326,7 +326,7 @@ bool FunctionDecoder::DecodeCompare() {
               : instruction_->Has("or") ? "or.pred"
                                         : "xor.pred";
     with = PredicateSource(instruction_->operands[3]);
-    // The destination may be the predicate that is combined.
+    // The destination may be the same predicate as c.
     const std::uint32_t copy = frame_.ScratchPredicate();
     MicroOp& keep = Emit("mov.pred", false);
     keep.a = with;
@@ -343,7 +343,7 @@ bool FunctionDecoder::DecodeCompare() {
   return true;
 }
 
-// set.CmpOp[.BoolOp][.ftz].dtype.stype d, a, b[, [!]c]: a comparison that ends in a number.
+// set.CmpOp[.BoolOp][.ftz].dtype.stype d, a, b[, [!]c]: a comparison with a numeric result.
 bool FunctionDecoder::DecodeSet() {
   const auto& modifiers = instruction_->modifiers;
   if (std::string_view(instruction_->opcode) != "set" || modifiers.size() < 3) return false;
@@ -446,7 +446,7 @@ bool FunctionDecoder::DecodeWarpWide() {
     return false;
   }
   const OperandType last = GetType(instruction_->modifiers.back());
-  // Forms without .sync mean the lanes that are here.
+  // Forms without .sync apply to the active lanes.
   std::uint32_t members = frame_.ScratchRow(4);
   if (sync)
     members = Source(operands.back(), word);
@@ -516,7 +516,7 @@ bool FunctionDecoder::DecodeBarrier() {
   return true;
 }
 
-// The first operand, or a part of it, is the named predicate.
+// Whether the first operand, or a part of it, is the named predicate.
 bool FunctionDecoder::WritesPredicate(const Instruction& instruction, const std::string& name) {
   if (instruction.operands.empty()) return false;
   const Operand& to = instruction.operands.front();
@@ -524,9 +524,9 @@ bool FunctionDecoder::WritesPredicate(const Instruction& instruction, const std:
                                         [&](const Operand& part) { return part.text == name; });
 }
 
-// ptxas takes modifiers in any order: LLVM writes `max.NaN.ftz`, CUDA's headers some behind the
-// types. The table of operations knows those of arithmetic in this one, before the types. Nothing
-// for an instruction that has them in it.
+// ptxas accepts modifiers in any order: LLVM writes `max.NaN.ftz`, and CUDA's headers place some
+// after the types. The op table has them in this order, before the types. Returns nothing for an
+// instruction that is already in this order.
 std::optional<ptx::Instruction> FunctionDecoder::InUsualOrder(const Instruction& instruction) {
   constexpr std::array<std::string_view, 6> kLast = {"ftz", "NaN", "xorsign", "abs", "relu", "sat"};
   const auto rank = [&](std::string_view modifier) {
@@ -536,7 +536,7 @@ std::optional<ptx::Instruction> FunctionDecoder::InUsualOrder(const Instruction&
   const std::vector<std::string>& modifiers = instruction.modifiers;
   const auto first = std::ranges::find_if(modifiers, is_last);
   if (first == modifiers.end()) return std::nullopt;
-  // Most are: in a row, in order of rank, before the first type.
+  // Usually the modifiers are contiguous, sorted by rank, and before the first type.
   const auto end = std::find_if_not(first, modifiers.end(), is_last);
   if (std::is_sorted(first, end, [&](auto& a, auto& b) { return rank(a) < rank(b); }) &&
       std::none_of(modifiers.begin(), first, IsType) && (end == modifiers.end() || IsType(*end)) &&
@@ -553,7 +553,7 @@ std::optional<ptx::Instruction> FunctionDecoder::InUsualOrder(const Instruction&
   return reordered;
 }
 
-// A cache policy behind the other operands says how long lines are worth keeping, and no more.
+// A cache policy operand is only a hint about the lifetime of cache lines.
 ptx::Instruction FunctionDecoder::WithoutCachePolicy(Instruction instruction) {
   std::erase(instruction.modifiers, "L2::cache_hint");
   if (!instruction.operands.empty()) instruction.operands.pop_back();
@@ -572,7 +572,7 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
     Operand predicate;
     predicate.text = instruction.guard->predicate;
     guard_ = PredicateSource(predicate);
-    // The first op may overwrite the guard while others are still to come.
+    // The first op may overwrite the guard before the others are emitted.
     if (WritesPredicate(instruction, predicate.text)) {
       const std::uint32_t copy = frame_.ScratchPredicate();
       MicroOp& keep = Emit("mov.pred", false);

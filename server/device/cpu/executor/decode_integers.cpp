@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions on integers that have more than sources and one result: those of the carry, packs,
-// and logic that also tests its result.
+// Integer instructions with more than sources and one result: carry arithmetic, packing, and logic
+// that also tests its result.
 #include <string>
 #include <vector>
 
@@ -32,7 +32,8 @@ bool FunctionDecoder::DecodeCarry() {
   return true;
 }
 
-// cvt.pack.sat.convertType.s32[.b32] d, a, b[, c]: c where two of the first type leave room.
+// cvt.pack.sat.convertType.s32[.b32] d, a, b[, c]: c if two values of the first type do not fill
+// the register.
 bool FunctionDecoder::DecodePack() {
   const auto& operands = instruction_->operands;
   std::vector<std::string> modifiers = instruction_->modifiers;
@@ -55,7 +56,7 @@ bool FunctionDecoder::DecodePack() {
   return true;
 }
 
-// lop3.BoolOp.b32 d|p, a, b, c, table, q: p is whether d is not zero, combined with q.
+// lop3.BoolOp.b32 d|p, a, b, c, table, q: p is (d != 0), combined with q.
 bool FunctionDecoder::DecodeLogicTest() {
   const auto& operands = instruction_->operands;
   const bool is_any = instruction_->Has("or");

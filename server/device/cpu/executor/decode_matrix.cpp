@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix units and the copies that feed them: mma, wmma, ldmatrix, stmatrix, movmatrix and
-// cp.async. Each reads its modifiers one after the other and rejects any it does not expect.
+// Matrix instructions and the copies that feed them: mma, wmma, ldmatrix, stmatrix, movmatrix and
+// cp.async. Modifiers are parsed in order, and unexpected ones are rejected.
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace gpushared::device::executor {
 namespace {
 
-// Takes modifiers off the front.
+// Consumes modifiers from the front.
 class Modifiers {
  public:
   explicit Modifiers(const std::vector<std::string>& words) : words_(words) {}
@@ -45,7 +45,7 @@ bool ReadShape(const std::string& text, MatrixCall* call) {
 
 }  // namespace
 
-// The rows of {%r1, %r2, ...}, or of one register; false unless there are `count`.
+// Reads the rows of {%r1, %r2, ...}, or of one register; returns false unless there are `count`.
 bool FunctionDecoder::FragmentRows(const Operand& operand, const std::string& type, bool writes,
                                    std::size_t count, std::vector<std::uint32_t>* rows) {
   const bool vector = operand.kind == Operand::Kind::kVector;
@@ -133,7 +133,7 @@ bool FunctionDecoder::DecodeWmmaMemory(bool load) {
   }
   call.m = rows;
   call.n = columns;
-  // Only the size of an element matters.
+  // Only the size of an element is relevant.
   const std::string bits = std::to_string(ptx::TypeBytes(type == "tf32" ? "b32" : type) * 8);
   MicroOp& op = EmitMatrix(
       (load ? "wmma.load." : "wmma.store.") + space + "." + index + ".b" + bits, std::move(call));
@@ -153,7 +153,7 @@ bool FunctionDecoder::DecodeWmma() {
   if (operands.size() != 4 || !words.Take("mma") || !words.Take("sync") || !words.Take("aligned")) {
     return false;
   }
-  // Where a fragment came from does not matter to its product.
+  // The origin of a fragment does not affect its product.
   for (int i = 0; i < 2; ++i) {
     if (!words.Take("row") && !words.Take("col")) return false;
   }
@@ -162,7 +162,7 @@ bool FunctionDecoder::DecodeWmma() {
   while (!words.empty()) types.push_back(words.Next());
   const bool saturates = !types.empty() && types.back() == "satfinite";
   if (saturates) types.pop_back();
-  // Products of f16 name only the accumulators' types.
+  // Products of f16 only name the types of the accumulators.
   if (types.size() == 2) types = {types[0], "f16", "f16", types[1]};
   if (types.size() != 4) return false;
   const std::string &d = types[0], &a = types[1], &b = types[2], &c = types[3];
@@ -207,8 +207,8 @@ bool FunctionDecoder::DecodeMatrixMove(bool load) {
   return true;
 }
 
-// cp.async.{ca,cg}.shared.global [to], [from], size[, source size | ignore]; and what waits
-// for copies, which have always happened already.
+// cp.async.{ca,cg}.shared.global [to], [from], size[, source size | ignore], and the waits for
+// copies, which are no-ops because copies complete at once.
 bool FunctionDecoder::DecodeAsyncCopy() {
   Modifiers words(instruction_->modifiers);
   const auto& operands = instruction_->operands;

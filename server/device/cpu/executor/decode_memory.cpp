@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads, stores, atomics, and what orders them.
+// Loads, stores, atomics, and memory ordering.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -9,8 +9,8 @@
 namespace gpushared::device::executor {
 namespace {
 
-// The state space named by the modifiers, "::cta" and the like cut off; "generic" when
-// there is none. Constant memory is global memory here.
+// Returns the state space in the modifiers without "::cta" and the like; "generic" without a space.
+// Constant memory is handled as global memory.
 std::string GetSpace(const ptx::Instruction& instruction) {
   for (const std::string& modifier : instruction.modifiers) {
     if (modifier == "shared::cluster") return "cluster";
@@ -21,7 +21,7 @@ std::string GetSpace(const ptx::Instruction& instruction) {
   return "generic";
 }
 
-// Other threads may be looking: one atomic access per lane.
+// Other threads may access the location, so each lane needs an atomic access.
 bool IsStrong(const ptx::Instruction& instruction) {
   for (const char* word : {"volatile", "relaxed", "acquire", "release", "mmio"}) {
     if (instruction.Has(word)) return true;
@@ -35,7 +35,7 @@ std::string GetVector(const ptx::Instruction& instruction) {
   return instruction.Has("v8") ? ".v8" : "";
 }
 
-// Only size and sign matter to a load; to a store only size.
+// For a load, only size and sign are relevant; for a store, only the size.
 std::string ElementType(const std::string& type, bool keep_sign) {
   const std::uint32_t bytes = ptx::TypeBytes(type);
   const bool is_signed = keep_sign && type.starts_with('s') && bytes < 4;
@@ -62,7 +62,7 @@ bool FunctionDecoder::DecodeMemory() {
     return true;
   }
   if (opcode == "createpolicy") {
-    // Whatever it is, it changes no result.
+    // The value does not affect the result.
     const std::uint32_t policy = frame_.ConstantRow(0, 8);
     const std::uint32_t destination = Destination(*OperandAt(0), GetType("b64"));
     MicroOp& op = Emit("mov.b64", true);
@@ -79,7 +79,7 @@ bool FunctionDecoder::DecodeMemory() {
   return false;
 }
 
-// Row of the address' base and what to add to it; returns "a32" or "a64".
+// Sets the row of the address' base and the offset; returns "a32" or "a64".
 std::string FunctionDecoder::AddressRow(const Operand& address, const std::string& space,
                                         std::uint32_t* row, std::int64_t* immediate) {
   *immediate = address.offset;
@@ -137,7 +137,7 @@ void FunctionDecoder::DecodeLoadStore(bool load) {
   const Operand& value = *OperandAt(load ? 0 : 1);
   const Operand& address = *OperandAt(load ? 1 : 0);
   const bool unshared = space == "local" || space == "param" || instruction_->Has("const");
-  // Nobody else reaches local memory, so a volatile access of it is a plain one.
+  // Local memory is private, so a volatile access is a plain one.
   const bool plain = space == "local" && instruction_->Has("volatile");
   if (unshared && IsStrong(*instruction_) && !plain) {
     Missing(instruction_->Spelling());
@@ -230,8 +230,9 @@ void FunctionDecoder::DecodeKernelParameter(const Operand& address) {
   op.rows = rows;
 }
 
-// atom.global.v2.f32.add {d, e}, [a], {b, c}: an atomic operation for each element, which is all
-// that PTX promises. That the whole is in memory and aligned, a load of it finds out first.
+// atom.global.v2.f32.add {d, e}, [a], {b, c}: one atomic operation per element, because PTX
+// guarantees atomicity of the elements only. A preceding load checks that the whole vector is
+// aligned and in accessible memory.
 void FunctionDecoder::DecodeAtomicVector(bool wants_result) {
   const std::string vector = GetVector(*instruction_);
   const std::string space = GetSpace(*instruction_);
@@ -264,7 +265,7 @@ void FunctionDecoder::DecodeAtomicVector(bool wants_result) {
   load.a = base;
   load.immediate = immediate;
   load.rows = loaded;
-  // Results may be registers of the address or of other elements.
+  // Results may be registers that the address or other elements use.
   std::vector<std::uint32_t> old, sources;
   for (std::size_t i = 0; i < count; ++i) {
     sources.push_back(Source(instruction_->operands[first + 1].elements[i], element));
@@ -331,7 +332,7 @@ bool FunctionDecoder::DecodeMbarrier() {
     op.destination = destination;
     return true;
   }
-  if (operation == "try_wait") operation = "test_wait";  // It may give up at once.
+  if (operation == "try_wait") operation = "test_wait";  // It may return at once.
   const bool begins = operation == "init" || operation == "inval";
   const bool arrives = operation == "arrive" || operation == "arrive_drop";
   const bool waits = operation == "test_wait";
@@ -339,7 +340,8 @@ bool FunctionDecoder::DecodeMbarrier() {
   const std::string space = GetSpace(*instruction_);
   if ((!begins && !arrives && !waits) || (by_parity && !waits)) return false;
   if (space != "shared" && space != "generic") return false;
-  // Behind the address: a count, a state or parity, and of try_wait how long it may wait.
+  // Operands after the address: a count, a state or parity, and for try_wait the maximum waiting
+  // time.
   const std::size_t first = begins ? 0 : 1, count = operands.size();
   const std::size_t least = first + (operation == "inval" || arrives ? 1 : 2);
   const std::size_t most = operation == "inval"              ? 1

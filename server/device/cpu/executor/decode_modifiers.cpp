@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The modifiers that instructions decoded word by word may carry. A modifier that is
-// not understood might change the result, so it rejects the instruction. (Instructions
-// that are looked up by their whole spelling need no list.)
+// Allowed modifiers of instructions that are decoded word by word. An unknown modifier might change
+// the result, so the instruction is rejected. (Instructions that are looked up by their complete
+// spelling need no list.)
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -13,7 +13,7 @@ namespace {
 
 struct KnownModifiers {
   std::string_view opcode;
-  std::string_view words;  // Separated by spaces; "TYPE" stands for every type.
+  std::string_view words;  // Separated by spaces; "TYPE" means any type.
 };
 
 constexpr std::string_view kLoadStore =
@@ -84,7 +84,7 @@ bool IsListed(std::string_view words, std::string_view word) {
   return false;
 }
 
-// Cache and proxy hints: what they order or keep is always so here.
+// Cache and proxy hints: no-ops here, because ordering and caching always satisfy them.
 bool IsHint(std::string_view modifier) {
   return modifier == "L1" || modifier == "L2" || modifier.starts_with("L1::") ||
          modifier.starts_with("L2::") || modifier.starts_with("proxy");
@@ -93,7 +93,7 @@ bool IsHint(std::string_view modifier) {
 }  // namespace
 
 bool HasOnlyKnownModifiers(const ptx::Instruction& instruction) {
-  const bool carries = instruction.Has("cc");  // add, sub and mad are only then special.
+  const bool carries = instruction.Has("cc");  // add, sub and mad need this only with carry.
   const auto known = std::find_if(kKnown.begin(), kKnown.end(), [&](const KnownModifiers& entry) {
     return entry.opcode == instruction.opcode;
   });

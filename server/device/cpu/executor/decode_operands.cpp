@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands to rows: registers, literals, special registers and symbols.
+// Translates operands to rows: registers, literals, special registers and symbols.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -39,7 +39,7 @@ constexpr std::array<std::pair<std::string_view, Special>, 38> kSpecialRegisters
     {"%dynamic_smem_size", Special::kDynamicSharedBytes},
     {"%total_smem_size", Special::kTotalSharedBytes},
     {"%aggr_smem_size", Special::kTotalSharedBytes},
-    // A cluster is one block here.
+    // Clusters consist of one block.
     {"%clusterid.x", Special::kBlockX},
     {"%clusterid.y", Special::kBlockY},
     {"%clusterid.z", Special::kBlockZ},
@@ -54,7 +54,7 @@ constexpr std::array<std::pair<std::string_view, Special>, 38> kSpecialRegisters
     {"%reserved_smem_offset_0", Special::kZero},
 }};
 
-// Registers whose value differs from read to read.
+// Registers whose value changes between reads.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kClocks = {{
     {"%clock", "clock.b32"},
     {"%clock_hi", "clock_hi.b32"},
@@ -169,7 +169,7 @@ std::uint32_t FunctionDecoder::GetConstant(const Operand& operand, const Operand
 std::uint32_t FunctionDecoder::SourceName(const Operand& operand, const OperandType& type) {
   const std::uint32_t reg = flow_.FindRegister(operand);
   if (reg != ptx::kNoRegister) {
-    // Of a register of 128 bits, a store may want less: what it takes is of the lower half.
+    // A store may write fewer bytes of a 128-bit register, which are taken from its lower half.
     const std::uint32_t width = std::min(frame_.RegisterWidth(reg), 8u);
     const auto half = GetHalf(operand, reg);
     const bool is_cut = frame_.RegisterWidth(reg) == 16 && !half;
@@ -187,7 +187,7 @@ std::uint32_t FunctionDecoder::SourceName(const Operand& operand, const OperandT
   return 0;
 }
 
-// register+constant: ptxas adds integers, whatever the instruction does with the sum.
+// register+constant: like ptxas, adds integers whatever the instruction's type is.
 std::uint32_t FunctionDecoder::SumSource(std::uint32_t row, std::int64_t addend,
                                          const OperandType& type) {
   if (type.name.find('f') != std::string::npos) {
@@ -206,7 +206,7 @@ std::uint32_t FunctionDecoder::SpecialSource(const std::string& name, const Oper
     if (name == spelling) return frame_.SpecialRowFor(what, type.width == 8);
   }
   if (name.starts_with("%envreg")) {
-    // 1 and 2 are the address of the workspace for barriers of the grid.
+    // Address of the workspace for grid barriers.
     if (name == "%envreg1") {
       return frame_.SpecialRowFor(SpecialRegister::kGridWorkspaceHigh, type.width == 8);
     }
@@ -215,7 +215,7 @@ std::uint32_t FunctionDecoder::SpecialSource(const std::string& name, const Oper
     }
     return frame_.SpecialRowFor(SpecialRegister::kZero, type.width == 8);
   }
-  // Counters for tools, which count nothing here.
+  // Performance counters, which are always 0 here.
   if (IsPerformanceMonitor(name)) {
     return frame_.SpecialRowFor(SpecialRegister::kZero, type.width == 8);
   }

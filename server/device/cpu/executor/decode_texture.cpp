@@ -13,14 +13,14 @@
 namespace gpushared::device::executor {
 namespace {
 
-// "2d" is 2; 0 for cubes, layers and samples.
+// "2d" is 2; 0 for cubes, layers and multisampling.
 std::size_t GetDimensions(std::string_view geometry) {
   if (geometry == "1d") return 1;
   if (geometry == "2d") return 2;
   return geometry == "3d" ? 3 : 0;
 }
 
-// .trap and the like, from the end of a surface's instruction.
+// .trap and the like at the end of a surface instruction.
 std::optional<SurfaceBounds> GetBounds(std::string_view word) {
   if (word == "trap") return SurfaceBounds::kTrap;
   if (word == "clamp") return SurfaceBounds::kClamp;
@@ -35,15 +35,15 @@ bool IsCacheHint(std::string_view word) {
 
 }  // namespace
 
-// [handle, {x, y, z}]: the rows of the handle and of the coordinates. False for other operands:
-// names of textures, samplers of their own, offsets.
+// [handle, {x, y, z}]: reads the rows of the handle and the coordinates. Returns false for
+// unsupported operands: texture names, separate samplers, offsets.
 bool FunctionDecoder::TextureRows(const Operand& address, std::size_t dimensions,
                                   const OperandType& type, TexturePlace* place) {
   if (address.kind != Operand::Kind::kAddress || address.elements.size() != 1) return false;
   if (flow_.FindRegister(address.text) == ptx::kNoRegister || address.offset != 0) return false;
   const Operand& coordinates = address.elements.front();
   const bool is_vector = coordinates.kind == Operand::Kind::kVector;
-  // Of three coordinates there are four; the last one means nothing.
+  // Three coordinates are passed as four, the last of which is ignored.
   const std::size_t wanted = dimensions == 3 ? 4 : dimensions;
   if ((is_vector ? coordinates.elements.size() : 1) != wanted) return false;
   Operand handle;
@@ -55,7 +55,8 @@ bool FunctionDecoder::TextureRows(const Operand& address, std::size_t dimensions
   return true;
 }
 
-// tex[.level].geom.v4.dtype.ctype d, [a, c][, lod]. There is one level, so any is that one.
+// tex[.level].geom.v4.dtype.ctype d, [a, c][, lod]. Textures have a single level, so lod is
+// ignored.
 bool FunctionDecoder::DecodeSample() {
   std::vector<std::string> words = instruction_->modifiers;
   const bool has_level = !words.empty() && words.front() == "level";
@@ -99,7 +100,7 @@ bool FunctionDecoder::DecodeGather() {
   return true;
 }
 
-// suld.b.geom[.cop][.vec].type.clamp d, [a, c]; sust.b the other way round.
+// suld.b.geom[.cop][.vec].type.clamp d, [a, c]; sust.b with the operands exchanged.
 bool FunctionDecoder::DecodeSurface(bool load) {
   std::vector<std::string> words = instruction_->modifiers;
   std::erase_if(words, IsCacheHint);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Video instructions: one operation each, whose form is in its immediate.
+// Video instructions: one operation each, with its form encoded in the immediate.
 #include <string>
 
 #include "server/device/cpu/executor/decoder.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a warpgroup: wgmma, and what waits for it, which has always happened already.
+// Warpgroup matrix products: wgmma, and the waits for it, which are no-ops because products
+// complete at once.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -16,9 +17,9 @@ namespace gpushared::device::executor {
 namespace {
 
 constexpr std::uint32_t kRowsOfWarpgroup = 64;
-constexpr std::uint32_t kDepthBytes = 32;  // Along K, of every type.
+constexpr std::uint32_t kDepthBytes = 32;  // Along K, for every type.
 
-// A sum and its factors, in the order of the spelling.
+// Types of a sum and its factors, in the order of the spelling.
 constexpr std::array<std::array<std::string_view, 3>, 8> kTypes = {{
     {"f16", "f16", "f16"},
     {"f32", "f16", "f16"},
@@ -72,7 +73,7 @@ std::optional<WgmmaForm> ReadWgmmaForm(const std::vector<std::string>& words) {
 
 }  // namespace
 
-// Registers of D, which are read and written: rows of their own only.
+// Reads the registers of D, which are read and written, so they must have separate rows.
 bool FunctionDecoder::AccumulatorRows(const Operand& operand, std::size_t count,
                                       std::vector<std::uint32_t>* rows) {
   if (operand.kind != Operand::Kind::kVector) return false;
@@ -83,8 +84,9 @@ bool FunctionDecoder::AccumulatorRows(const Operand& operand, std::size_t count,
   return FragmentRows(operand, "b32", false, count, rows);
 }
 
-// The operands are d, a, b, scale-d and, but for integers, 1 or -1 for each factor. For elements of
-// 16 bits they then say whether b is transposed, and whether a is unless it is in registers.
+// The operands are d, a, b, scale-d and, except for integers, 1 or -1 for each factor. For 16-bit
+// elements, further operands specify whether b is transposed, and whether a is, unless it is in
+// registers.
 bool FunctionDecoder::DecodeWarpgroupProduct() {
   std::optional<WgmmaForm> form = ReadWgmmaForm(instruction_->modifiers);
   const auto& operands = instruction_->operands;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules to programs: which functions a kernel needs, where its shared, local and
-// parameter variables lie.
+// Translates modules to programs: selects the functions that a kernel needs and lays out its
+// shared, local and parameter variables.
 #include "server/device/cpu/executor/decoder.h"
 
 #include <cpuid.h>
@@ -26,7 +26,7 @@ namespace gpushared::device::executor {
 namespace {
 
 constexpr std::size_t kMissingEntriesMax = 1024;
-constexpr std::size_t kMissingEntryBytesMax = 1024;  // Each may hold names of megabytes.
+constexpr std::size_t kMissingEntryBytesMax = 1024;  // Entries may contain names of megabytes.
 constexpr std::uint64_t kAreaBytesMax = std::uint64_t{16} << 10;
 
 std::uint64_t RoundUp(std::uint64_t value, std::uint64_t step) {
@@ -37,11 +37,11 @@ std::uint64_t GetAlignment(const ptx::Variable& variable) {
   return std::max<std::uint64_t>(variable.NaturalAlignment(), 1);
 }
 
-// Lays variables out one after the other in one space, up to a limit.
+// Lays out variables one after the other in one space, up to a limit.
 class Placer {
  public:
   explicit Placer(std::uint64_t limit) : limit_(limit) {}
-  // Offset of the variable; nothing when the limit is passed.
+  // Returns the offset of the variable, or nothing if the limit is exceeded.
   std::optional<std::uint64_t> Place(const ptx::Variable& variable) {
     const std::uint64_t alignment = GetAlignment(variable);
     const std::uint64_t size = variable.Bytes();
@@ -60,7 +60,7 @@ class Placer {
 
 using SharedVariables = decltype(ModuleIndex::shared);
 
-// Which of the variables the operand names.
+// Collects the variables that the operand names.
 void CollectUsed(const ptx::Operand& operand, const SharedVariables& variables,
                  std::unordered_set<std::string_view>* used) {
   const auto found = operand.text.empty() ? variables.end() : variables.find(operand.text);
@@ -68,7 +68,7 @@ void CollectUsed(const ptx::Operand& operand, const SharedVariables& variables,
   for (const ptx::Operand& element : operand.elements) CollectUsed(element, variables, used);
 }
 
-// The name that a call instruction calls; empty when it is a register or missing.
+// Returns the name of the function that an instruction calls; empty for a register or no callee.
 std::string GetCallee(const ptx::Instruction& instruction) {
   if (std::string_view(instruction.opcode) != "call") return "";
   for (const ptx::Operand& operand : instruction.operands) {
@@ -77,7 +77,8 @@ std::string GetCallee(const ptx::Instruction& instruction) {
   return "";
 }
 
-// As Module::FindFunction, the first that has a body, be it a kernel, which cannot be called.
+// Like Module::FindFunction, prefers the first function with a body, even a kernel, which cannot be
+// called.
 ModuleIndex GetIndex(const ptx::Module& module) {
   ModuleIndex index;
   index.module = &module;
@@ -88,7 +89,7 @@ ModuleIndex GetIndex(const ptx::Module& module) {
       if (variable->space == ptx::StateSpace::kShared) {
         index.shared[variable->name].push_back(variable);
       }
-      // Bounded by kModuleVariableBytesMax together, see LayOutModule.
+      // The total is limited by kModuleVariableBytesMax, see LayOutModule.
       const bool is_constant =
           variable->space == ptx::StateSpace::kConstant && variable->linkage != ".extern";
       if (is_constant) index.constant_bytes += static_cast<std::uint32_t>(variable->Bytes());
@@ -126,10 +127,11 @@ class ProgramBuilder {
   }
 
  private:
-  // Adds a function and, one after the other, those it calls.
+  // Adds a function and all functions that it calls.
   Status AddFunction(const ptx::Function& kernel) {
     plan_.functions.push_back({});
-    plan_.functions.back().function = &kernel;  // By no name: kernels cannot be called.
+    // Not added by name, because kernels cannot be called.
+    plan_.functions.back().function = &kernel;
     for (std::size_t i = 0; i < plan_.functions.size(); ++i) {
       const ptx::Function& function = *plan_.functions[i].function;
       if (Status counted = Count(kernel, function); !counted.ok()) return counted;
@@ -157,7 +159,7 @@ class ProgramBuilder {
     return {};
   }
 
-  // In the plan, to which it is added when it is new there.
+  // Returns its index in the plan and adds it if it is new.
   std::uint32_t IndexOfFunction(const ptx::Function& function) {
     const auto [found, is_new] = plan_.function_index.try_emplace(
         function.name, static_cast<std::uint32_t>(plan_.functions.size()));
@@ -168,7 +170,7 @@ class ProgramBuilder {
     return found->second;
   }
 
-  // Adds what indirect calls may reach, once.
+  // Adds the targets of indirect calls, once.
   void AddCallable() {
     if (!plan_.callable.empty()) return;
     auto& taken = plan_.module->address_taken;
@@ -190,7 +192,7 @@ class ProgramBuilder {
                 std::to_string(kDecodedStatementsMax) + " are decoded"};
   }
 
-  // Static shared variables first, then dynamic arrays, which all begin at one place.
+  // Static shared variables first, then dynamic arrays, which all have the same address.
   void PlaceShared() {
     const SharedVariables& shared = plan_.module->shared;
     std::unordered_set<std::string_view> used;
@@ -226,7 +228,7 @@ class ProgramBuilder {
       const std::vector<const ptx::Variable*>& named = shared.at(name);
       of_module.insert(of_module.end(), named.begin(), named.end());
     }
-    std::ranges::sort(of_module);  // In source order.
+    std::ranges::sort(of_module);  // Restores source order.
     for (const ptx::Variable* variable : of_module) place(*variable, &plan_.symbols);
     for (FunctionPlan& function : plan_.functions) {
       for (const ptx::Variable& variable : function.flow->variables) {
@@ -300,7 +302,7 @@ class ProgramBuilder {
 
   void DescribeCode() {
     for (const FunctionCode& function : code_->functions) {
-      // One row of each kind is nobody's register.
+      // One row of each kind is not used by any register.
       const std::uint32_t narrow =
           (function.wide_begin - function.narrow_begin) / kNarrowRowBytes - 1;
       const std::uint32_t wide = (function.image_offset - function.wide_begin) / kWideRowBytes - 1;
@@ -315,8 +317,8 @@ class ProgramBuilder {
     info_.binary_version = kComputeCapability;
   }
 
-  // ".maxnreg 64": on a GPU, what is beyond lies in local memory. Here it is all memory, so that
-  // the limit is only told.
+  // ".maxnreg 64": on a GPU, further registers are spilled to local memory. Here all registers are
+  // memory, so the limit is only reported.
   void LimitRegisters(const std::string& text) {
     constexpr std::string_view kName = ".maxnreg";
     if (!text.starts_with(kName)) return;
@@ -325,8 +327,8 @@ class ProgramBuilder {
     registers_most_ = static_cast<std::uint32_t>(std::min<unsigned long>(most, registers_most_));
   }
 
-  // Call number `number` of a function; nothing behind the last. Calls through registers go to
-  // a node behind all functions, which calls whatever they may reach.
+  // Returns call `number` of a function, or nothing after the last one. Indirect calls go to an
+  // artificial node after all functions, which calls every possible target.
   std::optional<std::uint32_t> GetCall(std::uint32_t function, std::size_t number) const {
     const auto any = static_cast<std::uint32_t>(plan_.functions.size());
     const auto& calls = function == any ? plan_.callable : plan_.functions[function].calls;
@@ -335,12 +337,12 @@ class ProgramBuilder {
     return more && number == calls.size() ? std::optional(any) : std::nullopt;
   }
 
-  // Local bytes of a thread on the deepest call path.
+  // Returns the local bytes of a thread on the deepest call path.
   std::uint64_t LocalBytes() {
     bool recursive = false;
     const std::size_t nodes = plan_.functions.size() + 1;
     std::vector<std::uint64_t> below(nodes, 0);
-    std::vector<std::uint8_t> state(nodes, 0);  // 1 on the path, 2 done.
+    std::vector<std::uint8_t> state(nodes, 0);  // 1 on the current path, 2 done.
     struct Visit {
       std::uint32_t function;
       std::size_t next_call;
@@ -383,7 +385,8 @@ class ProgramBuilder {
   ptx::ReachFinder& reaches_;
   std::unique_ptr<Code> code_;
   KernelInfo info_;
-  std::optional<Result<ptx::ControlFlow>> own_flow_;  // The kernel's, which none other needs.
+  // Control flow of the kernel, which no other program needs.
+  std::optional<Result<ptx::ControlFlow>> own_flow_;
   std::uint32_t registers_most_ = kRegistersPerThreadMax;
 };
 
@@ -417,7 +420,7 @@ bool Program::allocates() const { return code_->allocates; }
 
 Flavour BestFlavour() {
   __builtin_cpu_init();
-  // Asked of the processor: clang 14 does not know the feature by name.
+  // Uses CPUID because clang 14 does not know the name of the feature.
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns functions of a PTX module into micro-ops. Private to the executor.
+// Translates functions of a PTX module into micro-ops. Private to the executor.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_DECODER_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_DECODER_H_
@@ -29,14 +29,14 @@ namespace gpushared::device::executor {
 struct Symbol {
   enum class Kind : std::uint8_t { kShared, kGlobal, kLocal, kParameter, kArea, kFunction };
   Kind kind = Kind::kGlobal;
-  // Address in its space; for kArea (a .param of a .func or of a call) the offset in the
-  // function's parameter area.
+  // Address in its space; for kArea (a .param of a .func or of a call), offset in the function's
+  // parameter area.
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
 };
 using SymbolTable = std::unordered_map<std::string, Symbol>;
 
-// Collects what a kernel needs and the executor lacks, each entry once.
+// Collects unsupported features of a kernel, each once.
 class MissingList {
  public:
   void Add(std::uint32_t line, const std::string& what);
@@ -53,68 +53,68 @@ class MissingList {
   std::size_t left_out_ = 0;
 };
 
-// One function that a program contains, with its place in Code::functions.
+// A function of a program, with its index in Code::functions.
 struct FunctionPlan {
   const ptx::Function* function = nullptr;
   const ptx::ControlFlow* flow = nullptr;
   SymbolTable symbols;  // Its own variables and parameters.
   std::uint64_t local_bytes = 0;
   std::uint32_t area_bytes = 0;
-  std::vector<std::uint32_t> calls;  // Indices of functions it calls by name.
+  std::vector<std::uint32_t> calls;  // Indices of functions that it calls by name.
   bool has_stack = false;            // Has alloca, stacksave or stackrestore.
-  bool calls_any = false;            // And through registers, any of ProgramPlan::callable.
+  bool calls_any = false;  // Has indirect calls, which may reach any of ProgramPlan::callable.
 };
 
-// What all programs of a module share while they are decoded, by name. Borrows the module.
+// Index by name that all programs of a module share while they are decoded. Borrows the module.
 struct ModuleIndex {
   const ptx::Module* module = nullptr;
   std::unordered_map<std::string_view, const ptx::Function*> functions;  // .func with a body.
-  // Declared outside of functions; in source order.
+  // Declared outside of functions, in source order.
   std::unordered_map<std::string_view, std::vector<const ptx::Variable*>> shared;
-  SymbolTable symbols;  // Variables in device memory, and functions that have addresses.
+  SymbolTable symbols;               // Variables in device memory, and functions with addresses.
   std::uint32_t constant_bytes = 0;  // Of .const variables.
-  // Once a kernel calls indirectly.
+  // Set when a kernel has indirect calls.
   std::optional<std::vector<const ptx::Function*>> address_taken;
-  std::size_t statements = 0;  // Decoded so far, of kDecodedStatementsMax.
+  std::size_t statements = 0;  // Decoded so far; limited by kDecodedStatementsMax.
   std::size_t reason_bytes_left = ptx::kReasonBytesMax;
 };
 
-// Everything the functions of one program share while they are decoded.
+// State shared by the functions of one program while they are decoded.
 struct ProgramPlan {
   ModuleIndex* module = nullptr;
   Flavour flavour = Flavour::kBaseline;
   std::vector<FunctionPlan> functions;
   std::unordered_map<std::string, std::uint32_t> function_index;
-  std::vector<std::uint32_t> callable;  // Functions that indirect calls may reach.
-  SymbolTable symbols;                  // The module's shared variables that the program names.
+  std::vector<std::uint32_t> callable;  // Functions that may be called indirectly.
+  SymbolTable symbols;                  // The module's shared variables that the program uses.
   MissingList missing;
   Code* code = nullptr;
 };
 
-// Storage of one function's frame: registers by live range, and rows made on demand.
+// Storage of a function's frame: registers by live range, and rows that are allocated on demand.
 class FrameLayout {
  public:
   explicit FrameLayout(const ptx::ControlFlow& flow);
 
   std::uint32_t RegisterOffset(std::uint32_t index) const { return register_offsets_[index]; }
-  // Of a register of 128 bits: the row of its upper half. The other has that of its lower one.
+  // For a 128-bit register: offset of its upper half's row. RegisterOffset returns that of the
+  // lower half.
   std::uint32_t UpperOffset(std::uint32_t index) const { return upper_offsets_[index]; }
-  // 0 for a predicate, else 4, 8 or 16: bytes of one lane in the register's row, or in its two
-  // rows.
+  // Bytes per lane in the register's row (or two rows): 4, 8 or 16; 0 for a predicate.
   std::uint32_t RegisterWidth(std::uint32_t index) const { return register_widths_[index]; }
 
   std::uint32_t ConstantRow(std::uint64_t value, std::uint32_t width);
-  // The row of a module variable's address, see AddressRow.
+  // Row of a module variable's address, see AddressRow.
   std::uint32_t VariableRow(std::uint64_t address, std::uint32_t width);
   std::uint32_t SpecialRowFor(SpecialRegister what, bool wide);
-  // Rows and predicates for values inside one instruction; ReleaseScratch ends their use.
+  // Rows and predicates for intermediate values of one instruction, until ReleaseScratch.
   std::uint32_t ScratchRow(std::uint32_t width);
   std::uint32_t ScratchPredicate();
   void ReleaseScratch();
-  // A row for the whole function, to be asked for before all scratch rows.
+  // A row for the whole function; must be allocated before all scratch rows.
   std::uint32_t KeptRow(std::uint32_t width);
 
-  // So far, without the parameter area.
+  // Current size without the parameter area.
   std::uint32_t bytes() const { return end_; }
   void Finish(std::uint32_t area_bytes, FunctionCode* function) const;
 
@@ -122,13 +122,13 @@ class FrameLayout {
   std::uint32_t NewRow(std::uint32_t width);
 
   std::vector<std::uint32_t> register_offsets_;
-  std::vector<std::uint32_t> upper_offsets_;  // 0 for registers of one row.
+  std::vector<std::uint32_t> upper_offsets_;  // 0 for registers with one row.
   std::vector<std::uint32_t> register_widths_;
   std::uint32_t first_scratch_predicate_ = 0;
   std::uint32_t scratch_predicates_used_ = 0;
   std::uint32_t narrow_begin_ = 0;
   std::uint32_t wide_begin_ = 0;
-  std::uint32_t extra_begin_ = 0;  // Where constant, special and scratch rows begin.
+  std::uint32_t extra_begin_ = 0;  // Start of constant, special and scratch rows.
   std::uint32_t end_ = 0;
   std::unordered_map<std::uint64_t, std::uint32_t> constants_[2];
   std::vector<std::pair<std::uint32_t, std::pair<std::uint64_t, std::uint32_t>>> constant_rows_;
@@ -137,13 +137,13 @@ class FrameLayout {
   std::vector<AddressRow> address_rows_;
   std::vector<std::uint32_t> scratch_[2];
   std::size_t scratch_used_[2] = {0, 0};
-  std::size_t scratch_kept_[2] = {0, 0};  // Of them, at the front.
+  std::size_t scratch_kept_[2] = {0, 0};  // Number of kept rows at the front of the scratch rows.
 };
 
-// False when a modifier is not understood. decode_modifiers.cpp
+// Returns false if a modifier is unknown. decode_modifiers.cpp
 bool HasOnlyKnownModifiers(const ptx::Instruction& instruction);
 
-// Decodes one function of a plan, appending to the plan's code.
+// Decodes one function of a plan and appends it to the plan's code.
 class FunctionDecoder {
  public:
   FunctionDecoder(ProgramPlan& plan, std::uint32_t index);
@@ -153,7 +153,7 @@ class FunctionDecoder {
   using Instruction = ptx::Instruction;
   using Operand = ptx::Operand;
 
-  // What an instruction's operands hold: a type name as PTX spells it.
+  // Operand type of an instruction: a type name in PTX spelling.
   struct OperandType {
     std::string name;
     std::uint32_t width = 4;  // Bytes per lane in its row.
@@ -172,7 +172,7 @@ class FunctionDecoder {
   std::uint32_t SymbolSource(const Operand& operand, const Symbol& symbol, const OperandType& type);
   std::uint32_t GetConstant(const Operand& operand, const OperandType& type);
   std::uint32_t Resized(std::uint32_t row, std::uint32_t from, std::uint32_t to, bool is_signed);
-  // Row to write; when it is not the register's own, FinishDestinations moves it there.
+  // Returns the row to write. If it is not the register's own, FinishDestinations moves the value.
   std::uint32_t Destination(const Operand& operand, const OperandType& type);
   void FinishDestinations();
   std::uint32_t PredicateSource(const Operand& operand);
@@ -220,7 +220,7 @@ class FunctionDecoder {
   // decode_b128.cpp
   bool IsB128(const Operand& operand) const;
   std::optional<Instruction> InHalves(const Instruction& instruction) const;
-  // The row, where the operand names half of a register of 128 bits.
+  // Returns the row if the operand is half of a 128-bit register.
   std::optional<std::uint32_t> GetHalf(const Operand& operand, std::uint32_t reg) const;
   bool DecodeB128();
   bool DecodeB128Move();
@@ -261,7 +261,8 @@ class FunctionDecoder {
   bool DecodeControl();
   bool DecodeStack();
   void RestoreStack();
-  // `since_look`: ops before it that do not see a kill; returns those at its end.
+  // `since_look`: number of preceding ops without a check for a kill; returns the number at the
+  // end.
   std::size_t DecodeBlock(const ptx::BasicBlock& block, std::size_t since_look);
   void DecodeBranch();
   void DecodeIndexedBranch();
@@ -272,10 +273,10 @@ class FunctionDecoder {
   std::vector<AreaSlot> MatchArguments(const Operand* list,
                                        const std::vector<ptx::Variable>& formal);
   std::vector<AreaSlot> OwnArea(const std::vector<ptx::Variable>& variables) const;
-  // What the list of an indirect call says, .callprototype or .calltargets.
+  // Contents of the .callprototype or .calltargets list of an indirect call.
   struct IndirectTargets {
-    const ptx::Function* prototype = nullptr;  // Null for a list that cannot be read.
-    std::uint32_t target_list = 0;             // Its place in Code.
+    const ptx::Function* prototype = nullptr;  // Null if the list is invalid.
+    std::uint32_t target_list = 0;             // Index in Code.
   };
   const IndirectTargets& GetTargets(const std::string& list);
   void ReadTargets(const std::string& directive, IndirectTargets* targets);
@@ -289,18 +290,19 @@ class FunctionDecoder {
   Code& code_;
   FrameLayout frame_;
 
-  // The last one that was begun: ops behind it are its, too.
+  // Instruction being decoded; ops emitted from now on belong to it.
   const Instruction* instruction_ = nullptr;
-  std::optional<Instruction> usual_;  // What instruction_ is where it was spelled another way.
-  std::uint32_t position_ = 0;        // Index of instruction_ in the flow.
+  // Normalized form of instruction_ if it was spelled differently.
+  std::optional<Instruction> usual_;
+  std::uint32_t position_ = 0;  // Index of instruction_ in the flow.
   std::uint32_t guard_ = 0;
-  std::uint32_t caller_stack_ = 0;  // Row of the stack pointer that the function began with.
+  std::uint32_t caller_stack_ = 0;  // Row with the stack pointer at the start of the function.
   struct PendingDestination {
     std::uint32_t from, to;
     bool widen, is_signed;
   };
   std::vector<PendingDestination> pending_;
-  std::vector<std::uint32_t> block_op_;  // First op of each block; one more for the end.
+  std::vector<std::uint32_t> block_op_;  // First op of each block, followed by the end.
   struct BranchFix {
     std::uint32_t op;
     std::uint32_t target_block, reconvergence_block;
@@ -312,7 +314,7 @@ class FunctionDecoder {
   };
   std::vector<TableFix> table_fixes_;
   std::unordered_map<std::string, std::uint32_t> spelling_index_;
-  // Lists of indirect calls by name, and the prototypes that they spell out.
+  // Lists of indirect calls by name, and their prototypes.
   std::unordered_map<std::string, IndirectTargets> indirect_targets_;
   std::vector<std::unique_ptr<const ptx::Function>> prototypes_;
   bool are_targets_read_ = false;

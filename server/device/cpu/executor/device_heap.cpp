@@ -40,7 +40,8 @@ void DeviceHeap::Unlink(Granule first) {
   }
 }
 
-// The first that fits of a few in the list of its size, else one of the lists in which all fit.
+// Checks a few pieces in the list of the given size, then takes one from a list in which all pieces
+// are large enough.
 DeviceHeap::Granule DeviceHeap::FindFree(Granule size) const {
   const std::size_t own = GetList(size);
   Granule at = lists_[own];

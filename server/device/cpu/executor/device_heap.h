@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that kernels allocate and free themselves.
+// Memory that kernels allocate with malloc and free.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_DEVICE_HEAP_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_DEVICE_HEAP_H_
@@ -16,17 +16,17 @@ namespace gpushared::device::executor {
 // CUDA's default (cudaLimitMallocHeapSize).
 inline constexpr std::uint64_t kDeviceHeapBytes = std::uint64_t{8} << 20;
 
-// Deals out pieces of one range of a client's memory.
+// Allocates pieces of a range of client memory.
 //
-// Never reads or writes that memory, so a client that spoils it spoils its own data alone. All
-// calls take bounded time. Thread-safe.
+// Never accesses that memory, so a client that corrupts it only corrupts its own data. All calls
+// take bounded time. Thread-safe.
 class DeviceHeap {
  public:
-  // Pieces begin at multiples of it and take a multiple of it.
+  // Alignment and unit of pieces.
   static constexpr std::uint64_t kGranule = 64;
 
-  // `bytes` is at least kGranule and at most 4 GiB; what is no multiple of kGranule is unused.
-  // Takes a third of `bytes` beside them.
+  // `bytes` is at least kGranule and at most 4 GiB and is rounded down to a multiple of kGranule.
+  // The bookkeeping takes another third of `bytes`.
   DeviceHeap(std::uint64_t base, std::uint64_t bytes);
   DeviceHeap(const DeviceHeap&) = delete;
   DeviceHeap& operator=(const DeviceHeap&) = delete;
@@ -34,25 +34,25 @@ class DeviceHeap {
   std::uint64_t base() const { return base_; }
   std::uint64_t bytes() const { return bytes_; }
 
-  // Address of at least `bytes` bytes that nobody else has; nothing when no piece is that large.
+  // Returns the address of at least `bytes` unused bytes; nothing if no piece is large enough.
   std::optional<std::uint64_t> Allocate(std::uint64_t bytes);
-  // False when the address is not one that Allocate gave out and nobody freed since.
+  // Returns false if the address was not returned by Allocate or has been freed since.
   bool Free(std::uint64_t address);
 
  private:
-  using Granule = std::uint32_t;  // Index of one.
+  using Granule = std::uint32_t;  // Index of a granule.
   static constexpr Granule kNone = 0xffffffff;
-  // Free pieces of [2^k, 2^(k+1)) granules are in list k.
+  // List k has the free pieces of [2^k, 2^(k+1)) granules.
   static constexpr std::size_t kLists = 27;
-  // Pieces looked at in the one list that may hold some that are too small.
+  // Limit for the pieces inspected in the list that may contain pieces that are too small.
   static constexpr int kLooks = 16;
 
-  // A granule. Pieces, used and free ones, lie one behind the other.
+  // A granule. Used and free pieces are contiguous.
   struct Place {
-    Granule size = 0;       // Of the piece that begins here; 0 when none does.
-    Granule size_back = 0;  // Of the piece that ends here; means nothing when none does.
-    bool is_used = false;   // The piece that begins here.
-    Granule next = kNone;   // In the list, while it is free.
+    Granule size = 0;       // Size of the piece that begins here; 0 if none does.
+    Granule size_back = 0;  // Size of the piece that ends here; undefined if none does.
+    bool is_used = false;   // State of the piece that begins here.
+    Granule next = kNone;   // Next in the list while the piece is free.
     Granule previous = kNone;
   };
 
@@ -65,7 +65,7 @@ class DeviceHeap {
   const std::uint64_t base_;
   const std::uint64_t bytes_;
   Mutex mutex_;
-  std::vector<Place> places_ GPUSHARED_GUARDED_BY(mutex_);  // One for each granule.
+  std::vector<Place> places_ GPUSHARED_GUARDED_BY(mutex_);  // By granule.
   std::array<Granule, kLists> lists_ GPUSHARED_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults and the address checks that are too rare to be inlined.
+// Faults, and address checks that are too rare to be inlined.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -16,7 +16,7 @@ std::string Hex(std::uint64_t value) {
   return text;
 }
 
-// A set of lanes of a warp.
+// Formats a set of lanes of a warp.
 std::string Lanes(std::uint32_t lanes) {
   char text[16];
   std::snprintf(text, sizeof(text), "0x%08x", lanes);
@@ -27,7 +27,7 @@ std::string Coordinates(const Dim3& at) {
   return "(" + std::to_string(at.x) + "," + std::to_string(at.y) + "," + std::to_string(at.z) + ")";
 }
 
-// How far [address, address + bytes) lies outside [base, base + size).
+// Describes how far [address, address + bytes) is outside [base, base + size).
 std::string Distance(std::uint64_t address, std::uint32_t bytes, std::uint64_t base,
                      std::uint64_t size) {
   if (address < base) return std::to_string(base - address) + " bytes before its start";
@@ -49,7 +49,7 @@ MemoryPiece MappedPart(const BlockContext& block, const MemoryPiece& piece) {
   return {.base = begin, .bytes = std::min(piece.bytes - (begin - piece.base), end - begin)};
 }
 
-// The place of an access that missed all that the launch may touch.
+// Describes the location of an invalid access relative to the memory of the launch.
 std::string WhereItMissed(const BlockContext& block, const Fault& fault) {
   const std::uint64_t base = block.launch->memory.base;
   if (!block.has_reach || fault.address - base >= block.mapped_bytes) {

@@ -16,7 +16,7 @@
 namespace gpushared::device::executor {
 namespace {
 
-// ---- rows: a bool and an enumeration have bits that mean nothing, so they go one by one.
+// ---- rows: written field by field, because bool and enumerations have invalid bit patterns.
 
 struct FlatRow {
   std::uint64_t address = 0;
@@ -144,7 +144,7 @@ void TakeTables(FlatReader& from, Code* code) {
   }
 }
 
-// ---- ops: as they are in memory, with the number in the place of the handler.
+// ---- ops: as in memory, with the number instead of the handler.
 
 static_assert(offsetof(MicroOp, handler) == 0 && sizeof(Handler) == 8);
 
@@ -232,7 +232,7 @@ std::uint64_t MemoryBytes(const Program& program) {
 
 namespace {
 
-// Who takes them reads eight bytes at each.
+// Parameters are read as eight-byte words.
 bool AreWords(const std::vector<std::uint32_t>& offsets, std::uint32_t parameter_bytes) {
   const bool ascend =
       std::ranges::adjacent_find(offsets, std::ranges::greater_equal()) == offsets.end();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decoded kernel as bytes: without a pointer, so that one process may decode it and another run
-// it. Operations are numbers, addresses of module variables stay relative (AddressRow).
+// Serialization of a decoded kernel. Contains no pointers, so that one process may decode and
+// another may run it: operations are numbers, and addresses of module variables are relative
+// (AddressRow).
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_FLAT_CODE_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_FLAT_CODE_H_
@@ -17,19 +18,18 @@
 namespace gpushared::device::executor {
 
 void PutKernelInfo(const KernelInfo& info, FlatWriter& to);
-// Names have no control characters, and parameters lie in the argument buffer; else ok() of the
-// reader is true and the result is not.
+// Rejects names with control characters and parameters outside of the argument buffer; ok() of the
+// reader remains true in this case.
 Result<KernelInfo> TakeKernelInfo(FlatReader& from);
 
-// Whether it has no control characters: it gets into messages and logs.
+// Whether the text contains no control characters, as required for messages and logs.
 bool IsPlainText(std::string_view text);
-// Bytes of host memory.
+// Size in host memory.
 std::uint64_t MemoryBytes(const Program& program);
 
-// If a program cannot run, only its own account of itself is put.
+// For a program that cannot run, only its KernelInfo is written.
 void PutProgram(const Program& program, Flavour flavour, FlatWriter& to);
-// The bytes may be anything: what comes back has been verified (verify.h). kInvalidArgument
-// otherwise.
+// Validates arbitrary bytes (verify.h). Fails with kInvalidArgument.
 Result<std::unique_ptr<const Program>> TakeProgram(FlatReader& from, Flavour flavour);
 
 }  // namespace gpushared::device::executor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storage for the registers of one function. Registers whose live ranges do not meet
-// share a row, which keeps the frames of large kernels in the cache.
+// Allocates the registers of a function. Registers with disjoint live ranges share a row, which
+// keeps the frames of large kernels in the cache.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -17,7 +17,7 @@ std::uint32_t RoundUp(std::uint32_t value, std::uint32_t step) {
   return (value + step - 1) / step * step;
 }
 
-// 0 predicate, 1 narrow row, 2 wide row, or two of them.
+// 0 predicate, 1 narrow row, 2 wide row or two of them.
 std::uint32_t GetClass(std::uint32_t width) { return width == 0 ? 0 : width == 4 ? 1 : 2; }
 
 std::uint32_t GetWidth(const ptx::Register& reg) {
@@ -37,7 +37,7 @@ FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return flow.registers[a].live_begin < flow.registers[b].live_begin;
   });
-  // Linear scan: the slot whose last use is oldest is taken when it lies before us.
+  // Linear scan: reuses the slot with the oldest last use if that is before the new range.
   using Busy = std::pair<std::uint32_t, std::uint32_t>;  // Last use, slot.
   std::priority_queue<Busy, std::vector<Busy>, std::greater<>> busy[3];
   std::uint32_t slots[3] = {0, 0, 0};
@@ -64,7 +64,8 @@ FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
     slot[i] = take();
     if (register_widths_[i] == 16) upper_slot[i] = take();
   }
-  // One more slot of each kind takes writes to registers that nobody reads, to both halves of one.
+  // An additional slot of each kind receives writes to unused registers, also to both halves of
+  // one.
   first_scratch_predicate_ = kFirstPredicate + 4 * (slots[0] + 1);
   narrow_begin_ = RoundUp(first_scratch_predicate_ + 4 * kScratchPredicates, 64);
   wide_begin_ = narrow_begin_ + (slots[1] + 1) * kNarrowRowBytes;
@@ -124,8 +125,8 @@ std::uint32_t FrameLayout::ScratchRow(std::uint32_t width) {
 }
 
 std::uint32_t FrameLayout::ScratchPredicate() {
-  // No instruction needs more than kScratchPredicates; the modulo keeps hostile code
-  // inside the frame all the same.
+  // No instruction needs more than kScratchPredicates; the modulo keeps hostile code inside the
+  // frame.
   return first_scratch_predicate_ + 4 * (scratch_predicates_used_++ % kScratchPredicates);
 }
 
@@ -161,8 +162,8 @@ void FrameLayout::Finish(std::uint32_t area_bytes, FunctionCode* function) const
   }
   function->area_bytes = RoundUp(area_bytes, 16);
   function->area_offset = RoundUp(end_, 64);
-  // Unused operands of an op name offset 0, so a wide row must fit there. One must fit where the
-  // last row begins, too, so that one bound does for all (verify.h).
+  // Unused operands have offset 0, so a wide row must fit there. A wide row must also fit at the
+  // start of the last row, so that a single bound applies to all rows (verify.h).
   const std::uint32_t end = function->area_offset + function->area_bytes * kLanes;
   function->frame_bytes =
       std::max({RoundUp(end, 64), RoundUp(end_, 64) + kWideRowBytes - kNarrowRowBytes, 512u});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launch as the executor gets it, and what becomes of it.
+// Description of a launch for the executor, and its outcome.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_LAUNCH_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_LAUNCH_H_
@@ -27,26 +27,24 @@ using device::MemoryPiece;
 
 class DeviceHeap;  // device_heap.h
 
-// The client's memory. Device addresses are host addresses: every global or generic
-// access must lie wholly in [base, base + *mapped_bytes), wholly in
-// [variables_base, variables_base + variables_bytes), or wholly in one further piece. The
-// mapped size is read when a block begins; memory may grow while a kernel runs and must not
-// shrink.
+// The client's memory. Device addresses are host addresses: every global or generic access must be
+// completely inside [base, base + *mapped_bytes), [variables_base, variables_base +
+// variables_bytes), or a further piece. The mapped size is read when a block starts; memory may
+// grow while a kernel runs and must not shrink.
 struct MemoryWindow {
   std::uint64_t base = 0;
   const std::atomic<std::uint64_t>* mapped_bytes = nullptr;
-  // The variables of the launched module, which lie outside the mapped part (above it);
-  // 0 bytes when it has none.
+  // Variables of the launched module, which are above the mapped part; 0 bytes if it has none.
   std::uint64_t variables_base = 0;
   std::uint64_t variables_bytes = 0;
-  // Looked at last; by address, none overlapping. Borrowed.
+  // Checked last; sorted by address, without overlaps. Borrowed.
   std::span<const MemoryPiece> further = {};
-  // The part of the mapped memory that the launch may touch; null: all of it. Borrowed. Its pieces
-  // may lie anywhere: what is not mapped is not touched.
+  // The part of the mapped memory that the launch may access; null for all of it. Borrowed. Its
+  // pieces are arbitrary; unmapped parts of them are not accessed.
   const Reach* reach = nullptr;
 };
 
-// Why a kernel ended early. `message` is the whole sentence; the fields are its parts.
+// Reason why a kernel ended early. `message` is the complete message; the fields are its parts.
 struct Fault {
   enum class Kind : std::uint8_t {
     kGlobalAddress,  // Outside the client's memory.
@@ -56,19 +54,19 @@ struct Fault {
     kMisaligned,
     kTrap,
     kAssert,
-    kStackSpace,      // An alloca of more than is left of a thread's local memory.
-    kCallDepth,       // More nested calls or more call stack than kCallDepthMax allows.
-    kSplitDepth,      // More branches in each other than kSplitsMax allows.
+    kStackSpace,      // alloca of more than the remaining local memory of the thread.
+    kCallDepth,       // More nested calls or call stack than kCallDepthMax allows.
+    kSplitDepth,      // More nested branches than kSplitsMax allows.
     kResources,       // The block needs more local memory than kLocalBytesPerBlockMax.
     kDeadlock,        // Every thread of the block waits at a barrier.
-    kNotAMember,      // A lane names lanes of its warp without itself.
-    kMissingLanes,    // Lanes wait for others of their warp, which can never come.
-    kStalled,         // All that can run polls memory that nobody changes.
-    kInvalidOperand,  // A barrier number above 15 and the like.
-    kCallTarget,      // An indirect call of what is no function that it may reach.
-    kCallPrototype,   // An indirect call of a function with other parameters or results.
-    kFreedAddress,    // Freed, and not the start of what the device heap holds.
-    kTextureRecord,   // No texture is there as gpushared/texture_record.h describes it.
+    kNotAMember,      // A lane names members without itself.
+    kMissingLanes,    // Lanes wait for others of their warp that can never arrive.
+    kStalled,         // All that can run polls memory that does not change.
+    kInvalidOperand,  // For example, a barrier number above 15.
+    kCallTarget,      // An indirect call to an address that is not an allowed function.
+    kCallPrototype,   // An indirect call to a function with different parameters or results.
+    kFreedAddress,    // Free of an address that is not an allocated piece of the device heap.
+    kTextureRecord,   // No valid texture record (gpushared/texture_record.h).
     kSurfaceCoordinate,
   };
   Kind kind = Kind::kTrap;
@@ -81,20 +79,20 @@ struct Fault {
   std::string message;
 };
 
-// A client is told this of it.
+// Maps a fault to the kind that clients see.
 FaultKind GetKind(Fault::Kind kind);
 
-// Receives each formatted line (or part of one) of a kernel's printf, in the order in
-// which this executor ran it. Called on the executing thread.
+// Receives each formatted line (or part of one) of a kernel's printf, in execution order of this
+// executor. Called on the executing thread.
 using PrintFunction = std::function<void(std::string_view text)>;
 
 inline constexpr std::chrono::seconds kStallLimit{10};
 
 // Shared by all executors that run blocks of one launch.
 struct LaunchState {
-  // The driver's workspace for barriers of the grid, of cooperative launches.
+  // The driver's workspace for grid barriers of cooperative launches.
   alignas(64) std::array<std::byte, 64> grid_workspace = {};
-  // Grows while blocks get on.
+  // Increases while blocks make progress.
   std::atomic<std::uint64_t> progress = 0;
 
   void Reset() {
@@ -103,17 +101,17 @@ struct LaunchState {
   }
 };
 
-// When a run is to leave its thread inside of a block, for other work, and go on later. Others
-// write the three words. Relaxed: they are advice, nothing is read because of them.
+// Conditions under which a run leaves its thread inside a block, to be resumed later. The three
+// words are written by other threads. Relaxed: they are advice, and no other data depends on them.
 struct PauseTerms {
-  const std::atomic<bool>& stop;  // Raised: leave.
-  // Work of a rank below own_rank waits: leave.
+  const std::atomic<bool>& stop;  // If true, the run leaves.
+  // The run leaves if work with a rank below own_rank is waiting.
   const std::atomic<std::uint64_t>& first_rank;
   std::uint64_t own_rank = 0;
-  // Runs of the launch that are paused. A run whose blocks all wait leaves its thread to them.
+  // Number of paused runs of the launch. A run whose blocks all wait leaves its thread to them.
   const std::atomic<std::uint32_t>& paused_runs;
-  // Whether the run may be kept with so many bytes of memory; where not, it goes on to the end of
-  // its blocks. Called on the executing thread.
+  // Whether the run may be kept with this much memory; otherwise it continues to the end of its
+  // blocks. Called on the executing thread.
   const std::function<bool(std::uint64_t bytes)>& may_pause;
 
   bool IsDue() const {
@@ -123,99 +121,99 @@ struct PauseTerms {
 };
 inline bool IsDue(const PauseTerms* terms) { return terms != nullptr && terms->IsDue(); }
 
-// Local memory of each thread for the calls of a kernel that recurses, unless a launch says more.
+// Local memory of each thread for the calls of a recursive kernel, unless a launch specifies more.
 inline constexpr std::uint64_t kRecursionLocalBytes = std::uint64_t{8} << 10;
 inline constexpr std::uint64_t kStackBytesMax = std::uint64_t{256} << 10;
 
-// Everything about a launch that its blocks share. Borrowed; must outlive Run and Resume.
+// State of a launch that its blocks share. Borrowed; must outlive Run and Resume.
 struct Launch {
-  const Program* program = nullptr;        // Its info().unsupported is empty.
+  const Program* program = nullptr;        // Must be supported: info().unsupported is empty.
   Dim3 grid, block;                        // block.Count() <= kThreadsPerBlockMax.
-  std::uint32_t dynamic_shared_bytes = 0;  // With the static part <= kSharedBytesMax.
+  std::uint32_t dynamic_shared_bytes = 0;  // Including the static part, at most kSharedBytesMax.
   std::span<const std::byte> parameters;   // info().parameter_bytes bytes.
   MemoryWindow memory;
-  // Added to the addresses of module variables: DecodeModule's `variables_base` and this together
-  // are where they lie.
+  // Added to the addresses of module variables: the sum of DecodeModule's `variables_base` and this
+  // is their actual location.
   std::uint64_t variables_at = 0;
-  // Its grid has the workspace to which %envreg1 and %envreg2 point. In other launches both are 0,
-  // as on a GPU: the barriers of cooperative groups trap there.
+  // Whether %envreg1 and %envreg2 point to the workspace for grid barriers. In other launches both
+  // are 0, as on a GPU, where the barriers of cooperative groups then trap.
   bool is_cooperative = false;
   std::uint32_t multiprocessor = 0;      // Value of %smid.
   std::uint32_t multiprocessors = 1;     // Value of %nsmid.
   std::uint64_t grid_id = 0;             // Value of %gridid.
-  const PrintFunction* print = nullptr;  // Null drops printed text.
-  // Null when one run executes the whole grid.
+  const PrintFunction* print = nullptr;  // If null, printed text is dropped.
+  // Null if one run executes the whole grid.
   LaunchState* state = nullptr;
-  // Gives a run that has no more blocks the number of a further one: after its last has ended,
-  // and beside those that have begun when all of these wait for others. Null: never any.
+  // Returns the number of a further block when a run has no more blocks: after its last block has
+  // ended, and, with `beside_waiting`, when all started blocks wait for others. Null if there are
+  // no further blocks.
   const std::function<std::optional<std::uint64_t>(bool beside_waiting)>* more_blocks = nullptr;
-  // Null: the run leaves between two blocks only.
+  // If null, the run leaves between two blocks only.
   const PauseTerms* pause = nullptr;
-  // Sleeps so long, on the calling thread. Null: std::this_thread::sleep_for.
+  // Sleeps on the calling thread. If null, std::this_thread::sleep_for is used.
   const std::function<void(std::chrono::nanoseconds)>* sleep = nullptr;
-  // What malloc and free of the kernel work on. Its memory is one of memory.further. Null: malloc
-  // gives nothing.
+  // Heap for malloc and free of the kernel. Its memory is one of memory.further. If null, malloc
+  // returns null.
   DeviceHeap* heap = nullptr;
-  // Local memory of each thread for calls, where functions call themselves, and for alloca: at
-  // least kRecursionLocalBytes, at most kStackBytesMax.
+  // Local memory of each thread for recursive calls and alloca: at least kRecursionLocalBytes, at
+  // most kStackBytesMax.
   std::uint64_t stack_bytes = kRecursionLocalBytes;
-  // A launch whose blocks only poll, without a change to any register, for so long faults.
+  // A launch whose blocks only poll, without a change to any register, faults after this time.
   std::chrono::nanoseconds stall_limit = kStallLimit;
-  // Every byte of shared and local memory when a block begins. On a GPU that is what other kernels
-  // left there; tests of what hides it set it.
+  // Initial value of every byte of shared and local memory. On a GPU these contain data of earlier
+  // kernels; tests set this to check that it is not observed.
   std::uint8_t leftover = 0;
 };
 
 inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;
 inline constexpr std::uint32_t kSharedBytesMax = 227 * 1024;
-// Blocks get shared memory in these steps, as on GPUs. Compilers count on it: an access may be
-// wider than what it uses.
+// Shared memory is allocated in these units, as on GPUs. Compilers rely on this: an access may be
+// wider than the part that it uses.
 inline constexpr std::uint32_t kSharedGranuleBytes = 128;
-// Blocks that run at once because they wait for each other, and bytes of their memory.
+// Limits for blocks that run interleaved because they wait for each other, and for their memory.
 inline constexpr std::size_t kResidentBlocksMax = 1024;
 inline constexpr std::uint64_t kResidentBytesMax = std::uint64_t{1} << 30;
-// Nested calls of one thread with a stack of kRecursionLocalBytes; more with a larger one.
+// Nested calls of a thread with a stack of kRecursionLocalBytes; more with a larger stack.
 inline constexpr std::uint32_t kCallDepthMax = 256;
-// Entries of one warp's divergence stack. Decoded code needs a few for each branch in another one.
+// Entries of a warp's divergence stack. Decoded code needs a few for each nested branch.
 inline constexpr std::size_t kSplitsMax = std::size_t{1} << 16;
-// Bytes of registers of one warp, with all its active calls; with a larger stack than
-// kRecursionLocalBytes, more, but no more than this for a block's warps together.
+// Bytes of registers of a warp with all its active calls. A stack larger than kRecursionLocalBytes
+// allows more, up to this limit for all warps of a block together.
 inline constexpr std::uint64_t kRegisterBytesPerWarpMax = std::uint64_t{4} << 20;
 inline constexpr std::uint64_t kRegisterBytesPerBlockMax = std::uint64_t{128} << 20;
-// Bytes of local memory of one thread, and of one block.
+// Bytes of local memory of a thread, and of a block.
 inline constexpr std::uint64_t kLocalBytesPerThreadMax = std::uint64_t{512} << 10;
 inline constexpr std::uint64_t kLocalBytesPerBlockMax = std::uint64_t{128} << 20;
-// Local memory of each thread that kernels with alloca get beyond that of their functions,
-// likewise.
+// Additional local memory of each thread for kernels with alloca, as above.
 inline constexpr std::uint64_t kStackBytes = std::uint64_t{8} << 10;
-// Bytes that one printf call may produce; longer text is cut.
+// Bytes that one printf call may produce; longer text is truncated.
 inline constexpr std::size_t kPrintBytesMax = 4096;
 
 struct RunOutcome {
   enum class End : std::uint8_t {
-    kFinished,  // All blocks asked for have run.
-    kStopped,   // `stop` was seen before a block.
-    kPaused,    // Launch::pause was due inside of a block. Resume goes on.
-    kKilled,    // `kill` was seen, possibly inside a block.
+    kFinished,  // All requested blocks have run.
+    kStopped,   // `stop` was set before a block.
+    kPaused,    // Launch::pause required leaving a block. Continue with Resume.
+    kKilled,    // `kill` was set, possibly inside a block.
     kFaulted,
   };
   End end = End::kFinished;
-  // Blocks that ran to their end: from first_block on, then those that Launch::more_blocks gave.
+  // Blocks that ran to their end: from first_block on, then those from Launch::more_blocks.
   std::uint64_t blocks_done = 0;
   std::optional<Fault> fault;  // Set exactly when end is kFaulted.
 };
 
-// Work done by an executor since it was made.
+// Work done by an executor since it was created.
 struct ExecutionCounts {
   std::uint64_t warp_instructions = 0;
   std::uint64_t lane_instructions = 0;
 };
 
-// Backward branches (and calls) a warp takes before the next warp has its turn. Matrix
-// instructions and printing count as many.
+// Backward branches (and calls) until a warp yields to the next one. Matrix instructions and
+// printing count as several.
 inline constexpr std::uint32_t kBranchesPerTurn = 4096;
-// Operations without a branch or call until a warp looks whether it was killed: 20 us of most
-// kinds, 1 ms of the slowest one.
+// Operations without a branch or call until a warp checks whether it was killed: 20 us for most
+// operations, 1 ms for the slowest one.
 inline constexpr std::uint32_t kOpsPerLook = 1024;
 
 }  // namespace gpushared::device::executor

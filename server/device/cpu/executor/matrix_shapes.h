@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes of the matrix instructions, and registers of their fragments.
+// Shapes of matrix instructions, and the registers of their fragments.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_MATRIX_SHAPES_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_MATRIX_SHAPES_H_
@@ -12,15 +12,15 @@
 
 namespace gpushared::device::executor {
 
-// Types as PTX spells them: "f16", "tf32", "s8".
+// Types in PTX spelling: "f16", "tf32", "s8".
 
 // Elements of a type in one register.
 std::uint32_t PackedIn(const std::string& type);
 bool IsByte(const std::string& type);
-// Whether m, n and k of the call are a shape of mma.sync, or of wmma, for products of this type.
+// Whether m, n and k of the call are a valid shape of mma.sync or wmma for products of this type.
 bool HasMma(const MatrixCall& call, const std::string& type);
 bool HasWmma(const MatrixCall& call, const std::string& type);
-// Whether products of a type may be added to accumulators of the other.
+// Whether products of one type may be added to accumulators of the other.
 bool IsAccumulator(const std::string& product, const std::string& type);
 
 // Registers of each fragment of mma.
@@ -29,7 +29,7 @@ struct FragmentCounts {
 };
 FragmentCounts MmaRegisters(const MatrixCall& call, const std::string& product,
                             const std::string& accumulator);
-// Registers of a fragment of wmma: 'a', 'b', 'c' or 'd'. Of f16 the hardware keeps each element
+// Number of registers of a wmma fragment: 'a', 'b', 'c' or 'd'. The hardware holds f16 elements
 // more than once.
 std::size_t WmmaRegisters(const MatrixCall& call, char which, const std::string& type);
 

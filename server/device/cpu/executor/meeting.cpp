@@ -7,8 +7,8 @@
 namespace gpushared::device::executor {
 namespace {
 
-// Registers for one instruction: each lane's operands are copied here, the instruction runs on
-// them, and its results are copied to where each lane wants them.
+// Registers of the combined instruction: the operands of all lanes are copied to them, the
+// instruction is executed, and its results are copied to each lane's destination.
 enum Register : std::uint32_t {
   kPredicateIn = kFirstPredicate,
   kPredicateOut = kPredicateIn + 4,
@@ -85,8 +85,8 @@ Meeting::Group Meeting::GetGroup(std::uint32_t lane, std::uint32_t among) const 
         places_[l].members == first.members && places_[l].op->handler == first.op->handler;
     group.lanes |= same ? 1u << l : 0;
   }
-  // Lanes that name others without themselves never act: whoever let them wait has seen that they
-  // do not, but code from elsewhere may have changed what they name since (verify.h).
+  // Lanes that name members without themselves never act: the operation has rejected them, but code
+  // from another process may have changed their members since (verify.h).
   group.missing = (first.members & ~group.lanes & ~warp_.exited) | (group.lanes & ~first.members);
   return group;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions in which lanes of a warp that name the same members act together: shfl.sync,
-// vote.sync and others. Here lanes meet that came by different paths. Private to the executor.
+// vote.sync and others. Synchronizes lanes that arrive on different paths. Private to the executor.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_MEETING_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_MEETING_H_
@@ -15,24 +15,25 @@
 
 namespace gpushared::device::executor {
 
-// The lanes of one warp that wait for each other, each with the instruction at which it stands and
-// the frame of its call. Lanes meet when they name the same members in the same kind of
-// instruction; it need not be the same place (PTX ISA: "the same qualifiers and same membermask
-// value"). Borrows the warp and its registers.
+// The lanes of a warp that wait for each other, each with its instruction and the frame of its
+// call. Lanes meet if they name the same members in the same kind of instruction, which need not be
+// at the same place (PTX ISA: "the same qualifiers and same membermask value"). Borrows the warp
+// and its registers.
 class Meeting {
  public:
   explicit Meeting(Warp& warp) : warp_(warp) {}
 
-  // Adds a path that waits. Returns its lanes that do; the others' guard skips the instruction.
+  // Adds a waiting path. Returns its waiting lanes; the guards of the others skip the instruction.
   std::uint32_t Add(const Path& path);
-  // Lets lanes act of which all members that have not exited are here. Returns them.
+  // Executes the instruction for lanes whose members have all arrived or exited. Returns these
+  // lanes.
   std::uint32_t Act();
 
   struct Group {
     std::uint32_t lanes = 0;
-    std::uint32_t missing = 0;  // Members that have neither come nor exited.
+    std::uint32_t missing = 0;  // Members that have neither arrived nor exited.
   };
-  // The first group that cannot act. Empty when all can.
+  // Returns the first group that cannot act; empty if all can.
   std::optional<Group> Incomplete() const;
 
  private:
@@ -47,7 +48,7 @@ class Meeting {
 
   Warp& warp_;
   std::uint32_t waiting_ = 0;
-  std::array<Place, kLanes> places_;  // Where the waiting lanes wait.
+  std::array<Place, kLanes> places_;  // By waiting lane.
 };
 
 }  // namespace gpushared::device::executor

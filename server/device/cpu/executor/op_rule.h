@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fields of a micro-op mean to its operation, as far as memory hangs on it. Each operation
-// is added with its rule (AddOp), and Verify holds code that another process decoded to it.
+// How an operation uses the fields of its micro-op, as far as memory safety depends on them. Each
+// operation is added with its rule (AddOp), and Verify checks code from another process against it.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OP_RULE_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OP_RULE_H_
@@ -10,42 +10,42 @@
 
 namespace gpushared::device::executor {
 
-// An operation may read and write a whole wide row at each of its places: destination, a, b, c and
-// rows. Places hold rows unless the rule says otherwise, whether the operation uses them or not. A
-// field that leads anywhere else (immediate, extra, target, reconvergence) needs a kind that checks
-// it; kRows says that none does.
+// By default, an operation may read and write a whole wide row at each of its places: destination,
+// a, b, c and rows. Places hold rows unless the rule states otherwise, whether the operation uses
+// them or not. A field with another meaning (immediate, extra, target, reconvergence) needs a kind
+// that checks it; kRows means that there is no such field.
 //
-// Op files are compiled for machines that may not be this one, so nothing of a rule may be left for
-// the linker to choose: all of it is computed by the compiler.
+// Op files may be compiled for a different machine, so no part of a rule may be left to the linker:
+// all of it is computed by the compiler.
 struct OpRule {
   enum Kind : std::uint8_t {
-    kRows,  // Rows, and numbers that any value does for.
+    kRows,  // Rows, and numbers that may have any value.
     kEnd,
     kLook,
     kBranch,
-    kSplit,  // A branch that some lanes take.
+    kSplit,  // A branch that may split the warp.
     kIndexed,
     kCall,
     kIndirectCall,
     kReturn,
     kArea,
-    kAreaWords,  // Places in the parameter area of what it reads and writes.
+    kAreaWords,  // Offsets in the parameter area that the operation accesses.
     kGroup,      // Lanes that name the same members act together: extra is `number`.
-    kParameter,  // Reads `number` bytes at immediate.
-    kMma,        // The last words of its key are the types of what it multiplies.
+    kParameter,  // Reads `number` bytes at offset immediate.
+    kMma,        // The last words of the key are the types of the factors.
     kWmma,
     kWmmaMemory,
     kWarpgroup,
     kMatrixMove,
     kAsyncCopy,
-    kFifthRow,  // extra is a row, too.
-    kSurface,   // The same; immediate is a SurfaceAccess.
+    kFifthRow,  // extra is a row as well.
+    kSurface,   // Like kFifthRow; immediate is a SurfaceAccess.
   };
-  // Places, as bits.
+  // Places as a bit mask.
   enum Place : std::uint8_t { kDestination = 1, kA = 2, kB = 4, kC = 8, kRow0 = 16 };
   static constexpr std::uint8_t kAllRows = 0xf0;
 
-  // There is no default: whoever adds an operation has thought of its fields.
+  // There is no default, so that every operation's fields are considered explicitly.
   consteval explicit OpRule(Kind of, std::uint32_t with = 0) : kind(of), number(with) {}
 
   // These places may hold a predicate instead of a row.
@@ -54,7 +54,7 @@ struct OpRule {
     rule.predicates = static_cast<std::uint8_t>(places);
     return rule;
   }
-  // These are no places, and any value does.
+  // These fields are not places and may have any value.
   consteval OpRule Free(int places) const {
     OpRule rule = *this;
     rule.free = static_cast<std::uint8_t>(places);
@@ -66,17 +66,16 @@ struct OpRule {
   Kind kind;
   std::uint8_t predicates = 0;
   std::uint8_t free = 0;
-  std::array<std::uint8_t, 4> words = {};  // kAreaWords: bytes at each of MicroOp::rows.
+  std::array<std::uint8_t, 4> words = {};  // kAreaWords: number of bytes at each of MicroOp::rows.
   std::uint32_t number = 0;
 };
 
 inline constexpr OpRule kRows(OpRule::kRows);
 inline constexpr OpRule kFifthRow(OpRule::kFifthRow);
-// Comparisons: the outcome, and its opposite or that of a second pair.
+// Comparisons: the result, and its opposite or the result for a second pair.
 inline constexpr OpRule kSetsPredicates = kRows.Predicates(OpRule::kDestination | OpRule::kRow0);
 
-// A function of the device, with the bytes of each word that it reads and writes of its caller's
-// parameter area.
+// A device function, with the size of each word that it accesses in its caller's parameter area.
 consteval OpRule AreaWords(std::array<std::uint8_t, 4> bytes) {
   OpRule rule = OpRule(OpRule::kAreaWords).Free(OpRule::kAllRows);
   rule.words = bytes;

@@ -28,7 +28,7 @@ Table Build(Flavour flavour) {
                          static_cast<Table*>(out)->insert_or_assign(key, Op{handler, rule});
                        },
                        &table};
-#ifdef GPUSHARED_ONLY_FLAVOUR  // Built for this machine alone: one flavour serves as both.
+#ifdef GPUSHARED_ONLY_FLAVOUR  // Built for this machine only: one flavour is used for both.
   static_cast<void>(flavour);
 #define GPUSHARED_ADD_ONLY(name) GPUSHARED_ONLY_FLAVOUR::Add##name##Ops(sink);
   GPUSHARED_OP_FILES(GPUSHARED_ADD_ONLY)
@@ -54,7 +54,7 @@ constexpr bool kHasBoth = false;
 constexpr bool kHasBoth = true;
 #endif
 
-// Immutable after the first call, which is why it may be shared by every thread.
+// Immutable after the first call, so all threads may share it.
 const Table& GetTable(Flavour flavour) {
   static const Table kBaseline = Build(Flavour::kBaseline);
   static const Table kV3 = BestFlavour() == Flavour::kV3 ? Build(Flavour::kV3) : Table();
@@ -62,7 +62,7 @@ const Table& GetTable(Flavour flavour) {
 }
 
 struct Numbers {
-  std::vector<OpEntry> entries;  // By key; of the strings in a Table.
+  std::vector<OpEntry> entries;  // Sorted by key; refers to strings in a Table.
   std::unordered_map<Handler, std::uint32_t> by_handler;
 };
 

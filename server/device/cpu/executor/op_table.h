@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the handler of an operation by its canonical spelling ("add.s32",
-// "ld.shared.v4.b32"). The decoder normalises modifiers before it asks.
+// Maps the canonical spelling of an operation ("add.s32", "ld.shared.v4.b32") to its handler. The
+// decoder normalizes modifiers before the lookup.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OP_TABLE_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OP_TABLE_H_
@@ -14,31 +14,31 @@
 
 namespace gpushared::device::executor {
 
-// Null when the executor has no such operation.
+// Returns null if the operation is unsupported.
 Handler FindHandler(Flavour flavour, std::string_view key);
 
-// One operation by its number: its place among the keys of a flavour in ascending order, the same
-// in every process of one program.
+// An operation with its number, which is its position among the sorted keys of a flavour and the
+// same in every process of a program.
 struct OpEntry {
-  std::string_view key;  // Lives for ever.
+  std::string_view key;  // Static lifetime.
   Handler handler;
   OpRule rule;
 };
-// Null when no operation has the number.
+// Returns null if no operation has the number.
 const OpEntry* OpOfNumber(Flavour flavour, std::uint64_t number);
-// Of a handler in the table of the flavour; of several keys with one handler, any: they have one
-// rule.
+// Returns the number of a handler in the table of the flavour. If several keys have the handler,
+// any of them is returned, because they have the same rule.
 std::uint32_t GetNumber(Flavour flavour, Handler handler);
 
-// Op files enter their handlers through it. It is a plain function pointer: op files are compiled
-// for a machine that may not be this one. So nothing in them may instantiate a template that the
-// rest of the program could link against.
+// Receives the handlers of op files. A plain function pointer, because op files may be compiled for
+// a different machine, so they must not instantiate a template that the rest of the program could
+// link against.
 struct OpSink {
   void (*add)(void* table, const char* key, Handler handler, const OpRule& rule);
   void* table;
 };
 
-// One per op file; each exists in both flavours, except control, which is built once.
+// One function per op file. Each exists in both flavours, except control, which is built once.
 #define GPUSHARED_OP_FILES(X) \
   X(Integer)                  \
   X(Bit)                      \

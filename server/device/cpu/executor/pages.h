@@ -8,8 +8,8 @@
 
 namespace gpushared::device::executor {
 
-// Zero when made; the system gives each page when it is first touched, and has all of them back
-// at once when the object ends. Empty when the system rejects.
+// Zeroed memory from the kernel, which allocates each page on first access and frees all of them
+// when the object is destroyed. Empty if the allocation fails.
 class Pages {
  public:
   Pages() = default;

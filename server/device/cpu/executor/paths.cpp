@@ -28,7 +28,7 @@ void MakeRunning(Warp& warp, Path path) {
   warp.local_base = warp.activations.back().local_base;
 }
 
-// Keeps of a path's stack what concerns some lanes, and of its calls those they are in.
+// Reduces a path's stack and calls to those that concern the given lanes.
 void Restrict(Path* path, std::uint32_t lanes) {
   std::vector<StackEntry> stack;
   std::vector<Activation> activations = {path->activations.front()};
@@ -59,7 +59,7 @@ void SplitOff(Warp& warp) {
   if (next != nullptr) warp.pc = static_cast<std::uint32_t>(next - warp.code);
 }
 
-// Both would do the same from here on.
+// Whether both paths would execute the same from here on.
 bool SamePlace(const Path& a, const Path& b) {
   if (a.pc != b.pc || a.reconvergence != b.reconvergence || a.pause != b.pause) return false;
   return std::equal(a.stack.begin(), a.stack.end(), b.stack.begin(), b.stack.end(),
@@ -78,7 +78,7 @@ void Join(Path& into, const Path& from) {
   for (std::size_t i = 0; i < into.stack.size(); ++i) into.stack[i].mask |= from.stack[i].mask;
 }
 
-// Joins paths that stand at the same place.
+// Joins paths at the same place.
 void JoinPaths(Warp& warp) {
   if (warp.parked.empty()) return;
   std::vector<Path> paths = std::exchange(warp.parked, {});
@@ -135,8 +135,8 @@ void CopyLanes(const Warp& warp, const Activation& from, const Activation& to,
   }
 }
 
-// Executes the op at which the running path waits, now that its wait is over, for
-// `lanes`; the path itself keeps its own lanes.
+// Executes the op at which the running path waits, now that its wait is over, for `lanes`; the path
+// keeps its own lanes.
 void StepOver(Warp& warp, std::uint32_t lanes) {
   const std::uint32_t own = std::exchange(warp.active, lanes);
   warp.together = true;
@@ -145,7 +145,7 @@ void StepOver(Warp& warp, std::uint32_t lanes) {
   warp.together = false;
   warp.active = own;
   if (warp.pause == Pause::kFaulted) return;
-  // Null: the turn is over behind it.
+  // Null means that the turn is over after the op.
   if (next != nullptr) warp.pc = static_cast<std::uint32_t>(next - warp.code);
   warp.pause = Pause::kRunnable;
 }
@@ -157,7 +157,7 @@ bool AnyPath(const Warp& warp, Test test) {
   return test(warp) || std::any_of(warp.parked.begin(), warp.parked.end(), test);
 }
 
-// All paths of the warp, the running one last. PutPaths makes the last one run again.
+// Returns all paths of the warp, the running one last. PutPaths resumes the last one.
 std::vector<Path> TakePaths(Warp& warp) {
   std::vector<Path> paths = std::exchange(warp.parked, {});
   paths.push_back(TakeRunning(warp));
@@ -170,9 +170,9 @@ void PutPaths(Warp& warp, std::vector<Path> paths) {
   warp.parked = std::move(paths);
 }
 
-// All lanes of the warp have come to one instruction: one of their paths executes for all. The
-// others may have reached the function by calls of their own: their registers are brought into
-// the frame of the one, and back.
+// When all lanes of the warp have reached one instruction, one of their paths executes it for all.
+// The others may have entered the function by different calls, so their registers are copied to
+// that path's frame and back.
 bool ReleaseAligned(Warp& warp) {
   const bool together = !AnyPath(
       warp, [&](const auto& path) { return path.pause != Pause::kAligning || path.pc != warp.pc; });
@@ -196,7 +196,7 @@ bool ReleaseAligned(Warp& warp) {
   return true;
 }
 
-// Lets those of `lanes` that are in the path go on behind its instruction; the others stay.
+// Moves those of `lanes` that are in the path past its instruction; the others stay.
 void Advance(std::vector<Path>& paths, std::size_t index, std::uint32_t lanes) {
   const std::uint32_t ahead = paths[index].active & lanes;
   if (ahead == 0) return;
@@ -239,7 +239,7 @@ void SettlePath(Warp& warp) {
     warp.parked.pop_back();
     return;
   }
-  // A turn that ended in a plain long loop is no reason to cut the warp.
+  // A turn that ended in a long loop without polling does not require splitting the warp.
   const bool waits = warp.pause != Pause::kRunnable || warp.polled;
   if (waits && WaitingLanes(warp) != 0) SplitOff(warp);
 }

@@ -9,7 +9,7 @@
 namespace gpushared::device::executor {
 namespace {
 
-// One specification's width and precision may not ask for more than this.
+// Limit for the width and the precision of a conversion.
 constexpr int kFieldMax = 512;
 
 bool ReadBytes(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address,
@@ -20,7 +20,7 @@ bool ReadBytes(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t 
   return true;
 }
 
-// At most `limit` bytes, without the terminating zero.
+// Reads at most `limit` bytes, without the terminating zero.
 bool ReadString(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address,
                 std::size_t limit, std::string* text) {
   for (std::size_t i = 0; i < limit; ++i) {
@@ -32,8 +32,8 @@ bool ReadString(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t
   return true;
 }
 
-// Reads packed arguments one after the other, each at its natural alignment. Compilers pass null
-// where a call has none; a conversion that is there all the same gets a zero.
+// Reads packed arguments in order, each naturally aligned. Compilers pass null for a call without
+// arguments; conversions then get zero.
 class Arguments {
  public:
   Arguments(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address)
@@ -59,7 +59,7 @@ class Arguments {
   std::uint64_t offset_ = 0;
 };
 
-// A conversion taken apart: "%-8.3llf" is flags "-", width 8, precision 3, 'f'.
+// A parsed conversion: "%-8.3llf" has flags "-", width 8, precision 3, and 'f'.
 struct Specification {
   std::string flags;
   int width = -1;
@@ -76,7 +76,7 @@ void AppendFormatted(std::string* out, const Specification& spec, const char* le
   format += length;
   format += spec.conversion;
   char text[2 * kFieldMax];
-  // The format was put together above from parts that were checked one by one.
+  // The format was assembled above from validated parts.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
   const int written = std::snprintf(text, sizeof(text), format.c_str(), value);
@@ -84,15 +84,15 @@ void AppendFormatted(std::string* out, const Specification& spec, const char* le
   if (written > 0) out->append(text, std::min(static_cast<std::size_t>(written), sizeof(text) - 1));
 }
 
-// A string takes no more of the client's memory than it adds to the text: what reads much must
-// print much, and that is bounded.
+// Reads no more of the client's memory than is added to the text, so that the work is bounded by
+// the size of the output.
 bool AppendString(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address,
                   const Specification& spec, std::string* out) {
   std::size_t limit = kPrintBytesMax - out->size();
   if (spec.precision >= 0) limit = std::min(limit, static_cast<std::size_t>(spec.precision));
   std::string text;
   if (address == 0) {
-    text = std::string("(null)").substr(0, limit);  // As the C libraries of hosts.
+    text = std::string("(null)").substr(0, limit);  // Like the C libraries of hosts.
   } else if (!ReadString(warp, op, lane, address, limit, &text)) {
     return false;
   }
@@ -103,7 +103,7 @@ bool AppendString(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64
   return true;
 }
 
-// Reads a number or '*' at *position.
+// Parses a number or '*' at *position.
 bool ReadField(const std::string& format, std::size_t* position, Arguments* arguments, int* field) {
   if (*position < format.size() && format[*position] == '*') {
     ++*position;
@@ -121,7 +121,7 @@ bool ReadField(const std::string& format, std::size_t* position, Arguments* argu
 
 bool IsOneOf(char c, const char* set) { return c != '\0' && std::strchr(set, c) != nullptr; }
 
-// `position` is behind the '%'; moved behind the conversion.
+// `position` is after the '%' and is moved past the conversion.
 bool ReadSpecification(const std::string& format, std::size_t* position, Arguments* arguments,
                        Specification* spec) {
   while (*position < format.size() && IsOneOf(format[*position], "-+ #0")) {
@@ -166,7 +166,7 @@ bool AppendArgument(Warp& warp, const MicroOp* op, std::uint32_t lane, const Spe
     AppendFormatted(out, spec, "", reinterpret_cast<void*>(word));
   } else if (spec.conversion == 's') {
     if (!arguments->Next(&word) || !AppendString(warp, op, lane, word, spec, out)) return false;
-  } else {  // Unknown conversions print as they are and take no argument.
+  } else {  // Unknown conversions are printed literally and take no argument.
     out->push_back('%');
     if (spec.conversion != '\0') out->push_back(spec.conversion);
   }
@@ -212,7 +212,7 @@ void RaiseAssert(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_
   if (!ReadString(warp, op, lane, file, kPrintBytesMax, &file_text)) return;
   if (!ReadString(warp, op, lane, function, kPrintBytesMax, &function_text)) return;
   RaiseFault(warp, op, Fault::Kind::kAssert, lane, 0, 0);
-  // As CUDA writes it to the program's stderr; the drop-in finds it there.
+  // In the format that CUDA prints to the program's stderr; the drop-in library parses it.
   Fault& fault = *warp.block->fault;
   fault.message += ", " + file_text + ":" + std::to_string(line) + ": " + function_text +
                    ": block: " + Bracketed(fault.block) + ", thread: " + Bracketed(fault.thread) +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel says in words: printf and failed assertions.
+// Text output of kernels: printf and failed assertions.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_PRINT_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_PRINT_H_
@@ -10,13 +10,13 @@
 
 namespace gpushared::device::executor {
 
-// Formats one lane's printf (generic addresses of the format and of the packed
-// arguments) and hands the text to the launch's print function. False after raising a
-// fault because an address was bad.
+// Formats one lane's printf (generic addresses of the format and of the packed arguments) and
+// passes the text to the launch's print function. Returns false after raising a fault because of an
+// invalid address.
 bool PrintFormatted(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t format,
                     std::uint64_t arguments, std::int32_t* conversions);
 
-// Ends the run with kAssert. The addresses are of zero-terminated strings.
+// Ends the run with kAssert. The addresses refer to zero-terminated strings.
 void RaiseAssert(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t message,
                  std::uint64_t file, std::uint32_t line, std::uint64_t function);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A module made ready for execution: its kernels decoded to micro-ops, and the plan
-// of the memory that its .global and .const variables need inside the client's range.
+// A module prepared for execution: its kernels decoded to micro-ops, and the layout of its .global
+// and .const variables inside the client's range.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_PROGRAM_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_PROGRAM_H_
@@ -21,33 +21,34 @@
 
 namespace gpushared::device::executor {
 
-// The executor presents itself as this, in the numbers of sm_XX.
+// Compute capability that the executor reports, in the numbers of sm_XX.
 inline constexpr std::uint32_t kComputeCapability = 80;
-// It has instructions of later ones, and runs texts for architectures up to this one.
+// The executor also supports later instructions, and runs PTX for architectures up to this one.
 inline constexpr std::uint32_t kNewestArchitecture = 90;
-// No architecture has more; the executor's frames may.
+// Maximum of all architectures; the executor's frames may have more.
 inline constexpr std::uint32_t kRegistersPerThreadMax = 255;
 
-// The area that variables need in the client's range; MemoryWindow::variables_base is its start.
+// Limit for the area of variables in the client's range, which starts at
+// MemoryWindow::variables_base.
 using ptx::kModuleVariableBytesMax;
 using ptx::LayOutModule;
 using ptx::ModuleLayout;
 using ptx::VariablePlacement;
 
-// The compilation of the executor's operations that a program is bound to.
+// Compiled variant of the executor's operations that a program is bound to.
 enum class Flavour : std::uint8_t {
   kBaseline,  // Any x86-64.
   kV3,        // x86-64-v3: AVX2, FMA, F16C.
 };
 
-// The fastest flavour this machine can execute.
+// Returns the fastest flavour for this machine.
 Flavour BestFlavour();
-// Whether its operations are in this program, which may have been built for one machine alone.
+// Whether this program contains the operations, because it may be built for one machine only.
 bool HasFlavour(Flavour flavour);
 
 struct Code;  // code.h
 
-// One kernel ready to run, or the list of reasons why it cannot.
+// A kernel that is ready to run, or the list of reasons why it cannot.
 //
 // Immutable after decoding; any number of executors on any threads may run it.
 class Program {
@@ -57,11 +58,11 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // `unsupported` names every missing instruction with its PTX line; such a program
-  // must not be run.
+  // `unsupported` contains every missing instruction with its PTX line; such a program must not be
+  // run.
   const KernelInfo& info() const { return info_; }
   const Code& code() const { return *code_; }
-  // Whether it calls malloc: a launch should have a heap.
+  // Whether the kernel calls malloc, so that a launch needs a heap.
   bool allocates() const;
 
  private:
@@ -81,16 +82,15 @@ class ModuleImage {
   std::vector<std::unique_ptr<const Program>> programs_;
 };
 
-// Statements that are decoded for the kernels of one module, those of functions for each kernel
-// that may call them; beyond that kLimitExceeded. A decoded one takes about 130 bytes. Four times
-// what a text can have.
+// Limit for decoded statements of a module; functions count once for each kernel that may call
+// them. Decoding fails with kLimitExceeded beyond it. A decoded statement takes about 130 bytes.
+// Four times the maximum of a text.
 inline constexpr std::size_t kDecodedStatementsMax = std::size_t{1} << 22;
 
-// Decodes every kernel. `variables_base` is the device address at which the caller
-// placed layout.InitialBytes(variables_base). Kernels that use instructions or symbols
-// the executor lacks still decode, with KernelInfo::unsupported set. Fails with
-// kInvalidArgument (line named) for malformed code: undefined labels, names declared
-// twice; and with kLimitExceeded.
+// Decodes every kernel. `variables_base` is the device address at which the caller placed
+// layout.InitialBytes(variables_base). Kernels with unsupported instructions or symbols are decoded
+// as well, with KernelInfo::unsupported set. Fails with kInvalidArgument and the line for malformed
+// code (undefined labels, duplicate names), and with kLimitExceeded.
 Result<std::unique_ptr<ModuleImage>> DecodeModule(const ptx::Module& module,
                                                   const ModuleLayout& layout,
                                                   std::uint64_t variables_base,

@@ -10,7 +10,7 @@
 namespace gpushared::device::executor {
 namespace {
 
-// Local memory is cleared in pieces, between which a kill is seen.
+// Local memory is cleared in pieces of this size, with a check for a kill between them.
 constexpr std::uint64_t kClearedAtOnce = std::uint64_t{1} << 20;
 
 bool ChangesPerBlock(SpecialRegister what) {
@@ -50,7 +50,7 @@ bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, const std:
     local_ = Pages();
     local_ = Pages(local_bytes);
   }
-  // More than a block may have, or than the system gives.
+  // Above the limit of a block, or not available from the kernel.
   if (local_.bytes() < local_bytes) {
     Warp& warp = warps_.front();
     warp.block = &block_;
@@ -58,14 +58,14 @@ bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, const std:
     RaiseFault(warp, code.ops.data(), Fault::Kind::kResources, 0, local_bytes, 0);
     return false;
   }
-  // Up to register_bytes_per_warp_max are cleared for each.
+  // Up to register_bytes_per_warp_max are cleared for each warp.
   for (std::uint32_t i = 0; i < warp_count_ && !kill.load(std::memory_order_relaxed); ++i) {
     PrepareWarp(i);
   }
   return true;
 }
 
-// In proportion to a stack of kRecursionLocalBytes.
+// Scales the limits with the stack, relative to kRecursionLocalBytes.
 void ResidentBlock::SetStack(const Code& code) {
   const std::uint64_t stack = code.uses_stack ? block_.launch->stack_bytes : kRecursionLocalBytes;
   block_.local_bytes_per_thread = code.local_bytes_per_thread + stack - kRecursionLocalBytes;
@@ -91,7 +91,7 @@ void ResidentBlock::SetWindow() {
       memory.mapped_bytes == nullptr ? 0 : memory.mapped_bytes->load(std::memory_order_acquire);
   block_.has_reach = memory.reach != nullptr && !memory.reach->is_everything();
   block_.global_base = memory.base;
-  // The first access of a launch with a reach moves the window to where it looks.
+  // The first access of a launch with an access set moves the window.
   block_.global_bytes = block_.has_reach ? 0 : block_.mapped_bytes;
 }
 
@@ -99,7 +99,7 @@ void ResidentBlock::PrepareWarp(std::uint32_t index) {
   const Code& code = *block_.code;
   const FunctionCode& kernel = code.functions.front();
   Warp& warp = warps_[index];
-  // Registers of whoever ran before must not be seen.
+  // Hides the registers of the previous run, which may be another client's.
   if (warp.registers_used != 0) std::memset(warp.registers, 0, warp.registers_used);
   warp.registers_used = 0;
   warp.activations.clear();
@@ -148,7 +148,7 @@ void ResidentBlock::Begin(std::uint64_t number) {
   }
 }
 
-// kRan when all is clear.
+// Returns kRan when everything is cleared.
 Round ResidentBlock::ClearLocal(const std::atomic<bool>& kill, const PauseTerms* terms) {
   const std::uint64_t bytes = block_.local_bytes_per_thread * kLanes * warp_count_;
   while (local_cleared_ < bytes) {
@@ -178,13 +178,13 @@ void ResidentBlock::Dispatch(Warp& warp, ExecutionCounts* counts) {
     }
     op = op->handler(warp, op);
   }
-  // A turn that polled and was over ran a loop that waits, or may be one.
+  // A polling turn that was used up ran a loop that may be waiting.
   only_polls_ &= warp.polled && warp.pause == Pause::kRunnable;
   polled_ |= warp.polled;
   sleep_ns_ = std::min(sleep_ns_, warp.sleep_ns);
 }
 
-// One turn for each path of the warp. True when something ran.
+// Runs one turn for each path of the warp. Returns true if anything ran.
 template <bool Counted>
 bool ResidentBlock::RunWarp(Warp& warp, ExecutionCounts* counts, const std::atomic<bool>& kill,
                             const PauseTerms* terms) {
@@ -246,7 +246,7 @@ Round ResidentBlock::Run(ExecutionCounts* counts, const std::atomic<bool>& kill,
     polled_ = false;
     sleep_ns_ = UINT32_MAX;
   }
-  // Each call gets on, by one warp at least.
+  // Each call advances at least one warp.
   for (bool got_on = false; next_warp_ < warp_count_; ++next_warp_) {
     Warp& warp = warps_[next_warp_];
     if (IsFinished(warp)) continue;

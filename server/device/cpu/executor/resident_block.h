@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block that has begun: its warps, barriers and memory. Private to the executor.
+// A block that has started: its warps, barriers and memory. Private to the executor.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_RESIDENT_BLOCK_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_RESIDENT_BLOCK_H_
@@ -17,41 +17,41 @@
 
 namespace gpushared::device::executor {
 
-// The result of one turn for each warp of a block.
+// Outcome of running each warp of a block once.
 enum class Round : std::uint8_t {
   kRan,
-  kMayWait,   // Ran, and has polled for so long that it may wait for another block.
-  kSpinning,  // All that could run did nothing but poll, and nothing changed.
-  kCut,       // It was to leave; the next call goes on with the same round.
+  kMayWait,   // Ran, and has polled for so long that it may be waiting for another block.
+  kSpinning,  // Everything that could run only polled, and nothing changed.
+  kCut,       // Had to leave; the next call continues the same round.
   kFinished,
   kKilled,
   kFaulted,
 };
 
-// Keeps its buffers from block to block. Confined to the thread of its executor.
+// Reuses its buffers for each block. Confined to the thread of its executor.
 class ResidentBlock {
  public:
-  // What stays the same for all blocks of a run. False, with `*fault` set, when the block
-  // does not fit. All arguments are borrowed for the run. Returns early when it was killed; then
-  // Run sees it, too.
+  // Prepares the state that all blocks of a run share. Returns false and sets `*fault` if the block
+  // is too large. All arguments are borrowed for the run. Returns early if killed; Run then detects
+  // that, too.
   bool Prepare(const Launch& launch, LaunchState* state, const std::atomic<bool>& kill,
                Fault* fault);
-  // Goes on after so long a pause. All that Prepare borrowed may lie elsewhere now.
+  // Continues after a pause. Everything that Prepare borrowed may have moved.
   void Resume(const Launch& launch, LaunchState* state, std::chrono::nanoseconds paused);
-  // Readies block `number` of the grid, counted with x fastest.
+  // Initializes block `number` of the grid, counted with x fastest.
   void Begin(std::uint64_t number);
-  // One round. `terms`: null where it is not to leave.
+  // Runs one round. `terms` is null if the round must not be left.
   template <bool Counted>
   Round Run(ExecutionCounts* counts, const std::atomic<bool>& kill, const PauseTerms* terms);
 
   bool is_finished() const { return is_finished_; }
-  // After a round that was kSpinning: how long all that ran wants to sleep.
+  // After kSpinning: sleep time requested by all warps that ran.
   std::chrono::nanoseconds wanted_sleep() const { return std::chrono::nanoseconds(sleep_ns_); }
   // Bytes of registers, shared and local memory.
   std::uint64_t bytes() const;
-  // Changes when a register, a position or a set of active lanes does.
+  // Changes when a register, a position or a set of active lanes changes.
   std::uint64_t StateHash() const;
-  // Ends the block with a fault at the place where its first unfinished warp is.
+  // Ends the block with a fault at the position of its first unfinished warp.
   void RaiseStall(std::uint64_t milliseconds);
 
  private:
@@ -69,12 +69,12 @@ class ResidentBlock {
 
   BlockContext block_;
   std::vector<Warp> warps_;
-  RegisterMemory shared_;  // Aligned as the widest vector access needs.
+  RegisterMemory shared_;  // Aligned for the widest vector access.
   Pages local_;
-  std::uint64_t local_cleared_ = 0;  // Bytes, for the block that has begun.
+  std::uint64_t local_cleared_ = 0;  // Bytes cleared for the current block.
   std::uint32_t warp_count_ = 0;
   bool is_finished_ = false;
-  // In this round so far.
+  // Position in the current round.
   std::uint32_t next_warp_ = 0;
   bool ran_ = false;
   bool all_finished_ = false;

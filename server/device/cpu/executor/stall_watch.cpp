@@ -7,9 +7,10 @@
 namespace gpushared::device::executor {
 namespace {
 
-// Looks at the registers during the time after which a launch counts as stalled.
+// Number of samples of the registers before a launch counts as stalled.
 constexpr std::uint32_t kStallSamples = 10;
-// States among which a launch that is stuck may change: a poll between two barriers has two.
+// Maximum number of states that a stalled launch alternates between: a poll between two barriers
+// has two.
 constexpr std::size_t kStatesMax = 16;
 
 }  // namespace
@@ -19,10 +20,10 @@ bool StallWatch::IsStalled(const std::vector<std::unique_ptr<ResidentBlock>>& bl
   const Clock::time_point now = Clock::now();
   if (now < next_sample_) return false;
   next_sample_ = now + limit_ / kStallSamples;
-  // Relaxed: a count, compared with itself.
+  // Relaxed: a counter that is only compared with itself.
   std::uint64_t hash = state.progress.load(std::memory_order_relaxed);
   for (const auto& block : blocks) {
-    // The registers of all may be many.
+    // Hashing the registers of all blocks may take long.
     if (kill.load(std::memory_order_relaxed)) return false;
     if (!block->is_finished()) hash = hash * 31 + block->StateHash();
   }

@@ -12,18 +12,18 @@
 
 namespace gpushared::device::executor {
 
-// Tells waiting from being stuck. Registers of the stuck stay as they are while every block polls,
-// or change among few states. No other executor of the launch gets on meanwhile.
+// Detects livelocks. A launch is stalled if every block polls, registers do not change or repeat
+// among few states, and no other executor of the launch makes progress.
 //
 // Thread-compatible.
 class StallWatch {
  public:
   explicit StallWatch(const Launch& launch) : limit_(launch.stall_limit) {}
 
-  // To be called after a round in which all blocks only polled.
+  // Called after a round in which all blocks only polled.
   bool IsStalled(const std::vector<std::unique_ptr<ResidentBlock>>& blocks,
                  const LaunchState& state, const std::atomic<bool>& kill);
-  // Time in which the blocks did not run.
+  // Excludes time in which the blocks did not run.
   void Skip(std::chrono::nanoseconds time) {
     since_ += time;
     next_sample_ += time;
@@ -34,7 +34,7 @@ class StallWatch {
 
   std::chrono::nanoseconds limit_;
   Clock::time_point next_sample_, since_;
-  std::vector<std::uint64_t> seen_;  // States since `since_`, or a little before.
+  std::vector<std::uint64_t> seen_;  // States since `since_`, or slightly before.
 };
 
 }  // namespace gpushared::device::executor

@@ -6,10 +6,10 @@
 
 namespace gpushared::device::executor {
 
-// The fate of an access outside of a surface.
+// Handling of an access outside of a surface.
 enum class SurfaceBounds : std::uint8_t { kTrap, kClamp, kZero };
 
-// What suld and sust move, in one number: MicroOp::immediate.
+// Elements that suld and sust access, encoded as one number: MicroOp::immediate.
 struct SurfaceAccess {
   std::uint32_t element_bytes = 4;
   std::uint32_t elements = 1;

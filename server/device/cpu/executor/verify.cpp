@@ -17,19 +17,19 @@
 namespace gpushared::device::executor {
 namespace {
 
-// Rows begin at multiples of this, so that vector instructions may load them.
+// Alignment of rows for vector instructions.
 constexpr std::uint32_t kRowAlignment = 64;
-// Fragments of one operation have no more rows.
+// Maximum number of rows in a fragment.
 constexpr std::size_t kFragmentRowsMax = kWarpgroupColumnsMax / 2;
-// Elements of a matrix (ops/matrix_ops.cpp).
+// Maximum number of elements of a matrix (ops/matrix_ops.cpp).
 constexpr std::uint32_t kMatrixElementsMax = 32 * 16;
-// Of a function: each begins somewhere else, or has no bytes.
+// Maximum number of slots of a function: each has a different offset or is empty.
 constexpr std::size_t kSlotsMax = std::size_t{16} << 10;
-// Ops that may run in a row without a look for a kill. The decoder puts a look in front of the
-// instruction behind kOpsPerLook ops, and an instruction is of fewer ops than that.
+// Maximum number of ops without a check for a kill. The decoder inserts a check before the
+// instruction that follows kOpsPerLook ops, and no instruction has more ops than that.
 constexpr std::uint32_t kUnlookedOpsMax = 2 * kOpsPerLook;
 
-// The words of a key.
+// Words of a key.
 using Spelled = std::vector<std::string>;
 
 Spelled Words(std::string_view key) {
@@ -46,7 +46,7 @@ bool IsInside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t end) {
   return bytes <= end && begin <= end - bytes;
 }
 
-// Checks one program. Reject returns false, so that checks read as one sentence.
+// Validates one program. Reject returns false, so that a check is a single expression.
 class Verifier {
  public:
   Verifier(const KernelInfo& info, const Code& code, const std::vector<std::uint16_t>& numbers,
@@ -60,7 +60,7 @@ class Verifier {
     return offset % kRowAlignment == 0 && IsInside(offset, kWideRowBytes, function.frame_bytes);
   }
   static bool IsPredicate(const FunctionCode& function, std::uint32_t offset) {
-    // Some readers take it for a row, so it lies as far from the end as one.
+    // Some operations read a predicate as a row, so it must be as far from the end as a row.
     return offset % 4 == 0 && IsInside(offset, 4, function.narrow_begin) &&
            IsInside(offset, kWideRowBytes, function.frame_bytes);
   }
@@ -93,15 +93,15 @@ class Verifier {
   const std::vector<std::uint16_t>& numbers_;
   const Flavour flavour_;
   std::vector<const OpEntry*> entries_;  // Parallel to the ops.
-  // The function being checked.
+  // The function being validated.
   const FunctionCode* function_ = nullptr;
   std::uint32_t index_ = 0, begin_ = 0, end_ = 0;
-  // Which function has used a table, a call or the rows of a matrix before: nothing is checked for
-  // each op that uses it.
+  // The function that first used a table, a call or the rows of a matrix, so that these are
+  // validated once instead of for each op.
   static constexpr std::uint32_t kNobody = 0xffffffff;
   std::vector<std::uint32_t> table_users_, call_users_, matrix_users_;
-  std::vector<bool> site_kinds_;  // Parallel to call_users_: of an indirect call.
-  // Ops since the last look on the longest way to each op of the function.
+  std::vector<bool> site_kinds_;  // Parallel to call_users_: whether the call is indirect.
+  // Ops since the last check for a kill on the longest path to each op of the function.
   std::vector<std::uint32_t> since_look_;
 };
 
@@ -129,7 +129,7 @@ bool Verifier::IsFunction(std::size_t index) const {
   const auto is_slot = [&](const AreaSlot& slot) {
     return IsInside(slot.offset, slot.bytes, f.area_bytes);
   };
-  // They are written and copied for each call, in which nobody looks for a kill.
+  // Rows are written and copied for each call without a check for a kill.
   const std::size_t rows_max = f.frame_bytes / kNarrowRowBytes;
   const auto is_short = [&](const std::vector<AreaSlot>& slots) {
     std::uint64_t bytes = 0;
@@ -179,7 +179,7 @@ bool Verifier::IsCall(std::int64_t number, bool is_indirect) {
       return false;
     }
     site_kinds_[index] = is_indirect;
-    // An indirect call compares the sizes when it is made.
+    // Sizes of an indirect call are compared when it is made.
     if (!is_indirect && !TakesWhatIsGiven(site)) return false;
   }
   return call_users_[index] == index_ && site_kinds_[index] == is_indirect &&
@@ -187,7 +187,7 @@ bool Verifier::IsCall(std::int64_t number, bool is_indirect) {
 }
 
 bool Verifier::TakesWhatIsGiven(const CallSite& site) const {
-  // The kernel itself ends in an exit and is nobody's callee.
+  // The kernel ends in an exit and cannot be called.
   if (site.function == 0 || site.function >= code_.functions.size()) return false;
   const FunctionCode& callee = code_.functions[site.function];
   const auto take = [](const std::vector<AreaSlot>& given, const std::vector<AreaSlot>& taken) {
@@ -197,7 +197,7 @@ bool Verifier::TakesWhatIsGiven(const CallSite& site) const {
   return take(site.arguments, callee.arguments) && take(site.results, callee.results);
 }
 
-// As ops/control_ops.cpp has it.
+// Matches ops/control_ops.cpp.
 bool Verifier::IsArea(const MicroOp& op) const {
   const std::uint32_t bytes = op.extra & 0xff, count = op.extra >> 8 & 0xff;
   const bool is_size = bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
@@ -257,7 +257,7 @@ bool Verifier::IsWmma(const MatrixCall& call, const Spelled& words) const {  // 
          call.d.size() == WmmaRegisters(call, 'd', words[2]);
 }
 
-// As ops/wgmma_ops.cpp has it: A is in registers, or in shared memory.
+// Matches ops/wgmma_ops.cpp: A is in registers or in shared memory.
 bool Verifier::IsWarpgroup(const MatrixCall& call, const Spelled& words) {
   // wgmma, d, a, b
   return call.n >= 8 && call.n <= kWarpgroupColumnsMax && call.n % 8 == 0 &&
@@ -312,9 +312,9 @@ bool Verifier::HasNumbers(const MicroOp& op, const OpEntry& entry) {
   return false;
 }
 
-// Ways back look by themselves, and so does an indexed branch that is taken, wherever it leads. An
-// op to which nothing but those leads begins with none. Others than a branch and the end may be
-// passed whatever guards them: code can overwrite the predicate that is always true.
+// Backward branches check for a kill, and so does every taken indexed branch. An op that is reached
+// only by those starts with zero. All ops except a branch and the end may be passed, whatever their
+// guard, because code can overwrite the predicate that is always true.
 bool Verifier::LooksOften() {
   since_look_.assign(end_ - begin_, 0);
   const auto lead = [&](std::uint32_t to, std::uint32_t since) {

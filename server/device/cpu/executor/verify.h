@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that another process decoded is input: whatever it says, running it must touch nothing but
-// the frames, the parameters and the memory that the launch gave to it.
+// Validates code that another process decoded: whatever it contains, running it must not access
+// anything but the frames, the parameters and the memory of the launch.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_VERIFY_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_VERIFY_H_
@@ -16,20 +16,20 @@
 
 namespace gpushared::device::executor {
 
-// Checks all of a program that may run. `numbers`, parallel to the ops, are those of their handlers
-// (OpOfNumber).
+// Checks everything in a runnable program. `numbers`, parallel to the ops, are those of their
+// handlers (OpOfNumber).
 //
-// Each offset of a row lies where a wide row fits into the frame, and is aligned as rows are. Each
-// other number is what the operation takes it for. Targets lie in their function, which ends in an
-// op that nobody passes. Tables, calls and matrices are those that the op can use. Parameters are
-// inside their areas. No way forward runs for long without a look for a kill. What a wrong program
-// computes is its client's affair.
+// Each offset of a row leaves space for a wide row in the frame and is aligned. Each other number
+// is valid for its operation. Targets are inside their function, which ends in an op that execution
+// cannot pass. Tables, calls and matrices are valid for the op. Parameters are inside their areas.
+// No forward path runs for long without a check for a kill. The results of a wrong program only
+// concern its client.
 //
-// kInvalidArgument with the number of the op that is wrong.
+// Fails with kInvalidArgument and the number of the invalid op.
 Status Verify(const KernelInfo& info, const Code& code, const std::vector<std::uint16_t>& numbers,
               Flavour flavour);
 
-// kInvalidArgument: what of decoded code is wrong.
+// Returns kInvalidArgument for decoded code.
 Status WrongCode(const std::string& what);
 
 }  // namespace gpushared::device::executor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a video instruction fits into MicroOp::immediate. Of any number something comes out: what is
-// wrong with it is for its client to see.
+// Encoding of a video instruction in MicroOp::immediate. Every number is safe to execute, because a
+// wrong one only affects the results of its client.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_VIDEO_NUMBER_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_VIDEO_NUMBER_H_
@@ -9,7 +9,7 @@
 
 namespace gpushared::device::executor::video {
 
-// Positions of bits. Of all forms:
+// Bit positions. For all forms:
 inline constexpr std::uint32_t kResultSigned = 0;
 inline constexpr std::uint32_t kASigned = 1;
 inline constexpr std::uint32_t kBSigned = 2;
@@ -17,7 +17,8 @@ inline constexpr std::uint32_t kSaturates = 3;
 inline constexpr std::uint32_t kSecond = 4;    // Two bits: ptx::VideoForm::Second.
 inline constexpr std::uint32_t kRelation = 6;  // Three: ptx::VideoForm::Relation.
 
-// Of single values: a part in three bits. Bytes 0 to 3, halves as 4 and 5, and a whole register.
+// For single values: a part, encoded in three bits. Bytes 0 to 3, halves as 4 and 5, and a whole
+// register.
 inline constexpr std::uint32_t kWhole = 7;
 inline constexpr std::uint32_t kResultPart = 9;
 inline constexpr std::uint32_t kAPart = 12;
@@ -28,8 +29,8 @@ inline constexpr std::uint32_t kNegatesC = 20;
 inline constexpr std::uint32_t kAddsOne = 21;
 inline constexpr std::uint32_t kScale = 22;  // Four bits.
 
-// Of several at once: three bits for each element of {a, b}, lowest first, and one for each result
-// that is kept.
+// For several values at once: three bits for each element of {a, b}, lowest first, and one bit for
+// each result that is kept.
 inline constexpr std::uint32_t kAElements = 9;
 inline constexpr std::uint32_t kBElements = 21;
 inline constexpr std::uint32_t kKept = 33;

@@ -41,7 +41,7 @@ std::uint32_t WaitingLanes(const Warp& warp) {
 }
 
 std::uint64_t FreeFrameOffset(const Warp& warp) {
-  // The innermost frame of a path lies above its others.
+  // The innermost frame of a path is above its others.
   const auto end_of = [&](const Activation& activation) {
     return activation.frame_offset + warp.block->code->functions[activation.function].frame_bytes;
   };
@@ -82,7 +82,7 @@ std::uint32_t SharedBytes(const Warp& warp) {
   return warp.block->code->static_shared_bytes + warp.block->launch->dynamic_shared_bytes;
 }
 
-// The value one lane reads; `thread` is its index in the block.
+// Returns the value that one lane reads; `thread` is its index in the block.
 std::uint64_t SpecialValue(const Warp& warp, SpecialRegister what, std::uint32_t lane) {
   const Launch& launch = *warp.block->launch;
   const std::uint32_t thread = warp.index * kLanes + lane;

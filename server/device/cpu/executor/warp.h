@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state that micro-ops work on: a block, its barriers and its warps.
+// State that micro-ops work on: a block, its barriers and its warps.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_WARP_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_WARP_H_
@@ -17,8 +17,8 @@
 namespace gpushared::device::executor {
 
 inline constexpr std::uint32_t kBarriers = 16;
-// Backward branches after a poll until the turn is over. Above 32, so that a loop of
-// atomic compare-and-swaps in which each lane of a warp succeeds in turn is not cut.
+// Backward branches after a poll until the warp yields. Above 32, so that a loop of atomic
+// compare-and-swaps in which the lanes of a warp succeed one by one completes within one turn.
 inline constexpr std::int32_t kPollsPerTurn = 64;
 
 enum class Pause : std::uint8_t {
@@ -27,24 +27,24 @@ enum class Pause : std::uint8_t {
   kConverging,  // Some lanes wait for others of the warp that their member masks name.
   kAligning,    // Waits for all lanes of the warp at this instruction.
   kFinished,    // No lane of this path is left.
-  kFaulted,     // BlockContext::fault says why.
+  kFaulted,     // BlockContext::fault holds the reason.
 };
 
 struct Barrier {
   std::uint32_t arrived = 0;   // Threads.
-  std::uint32_t expected = 0;  // Threads; 0: all that are alive.
+  std::uint32_t expected = 0;  // Threads; 0 means all live threads.
   std::uint32_t predicate_count = 0;
   bool all = true;
   bool any = false;
-  bool waited_on = false;  // Somebody arrived and waits.
+  bool waited_on = false;  // A thread has arrived and waits.
 };
 
 struct BlockContext {
-  // The window: where accesses look first. The client's mapped memory, or a piece of the launch's
-  // reach.
+  // The window, where accesses are checked first: the client's mapped memory, or a piece of the
+  // launch's access set.
   std::uint64_t global_base = 0;
   std::uint64_t global_bytes = 0;
-  bool has_reach = false;  // The launch may not touch all that is mapped.
+  bool has_reach = false;  // The launch may not access all mapped memory.
   std::uint64_t mapped_bytes = 0;
   std::byte* shared = nullptr;
   std::uint64_t shared_bytes = 0;
@@ -57,12 +57,12 @@ struct BlockContext {
   LaunchState* state = nullptr;
   const Code* code = nullptr;
   Dim3 index;                      // %ctaid
-  std::uint32_t live_threads = 0;  // Not yet exited.
+  std::uint32_t live_threads = 0;  // Not exited.
   std::array<Barrier, kBarriers> barriers;
   Fault* fault = nullptr;
 };
 
-// A warp's next step when its active lanes reach their reconvergence point.
+// Continuation of a warp when its active lanes reach their reconvergence point.
 struct StackEntry {
   std::uint32_t pc = 0;
   std::uint32_t reconvergence = kNoReconvergence;
@@ -73,13 +73,13 @@ struct StackEntry {
 // A function activation. The first is the kernel's.
 struct Activation {
   std::uint32_t function = 0;
-  std::uint64_t frame_offset = 0;  // Into Warp::registers.
-  std::uint64_t local_base = 0;    // Into each thread's local memory.
+  std::uint64_t frame_offset = 0;  // Offset in Warp::registers.
+  std::uint64_t local_base = 0;    // Offset in each thread's local memory.
 };
 
-// Lanes that run on their own, apart from the rest of their warp: their position,
-// divergence stack and calls while another path of the warp runs. Paths that were cut
-// inside a call share its frame, in which each lane has its own place.
+// Lanes that run separately from the rest of their warp: their position, divergence stack and calls
+// while another path of the warp runs. Paths that were split inside a call share its frame, in
+// which each lane has its own element.
 struct Path {
   std::uint32_t pc = 0;
   std::uint32_t active = 0;
@@ -90,7 +90,7 @@ struct Path {
   std::vector<Activation> activations;
 };
 
-// Register memory of one warp: aligned for vector loads and zero when made.
+// Register memory of one warp, aligned for vector loads and initially zero.
 class RegisterMemory {
  public:
   static constexpr std::size_t kAlignment = 64;
@@ -116,75 +116,77 @@ struct Warp {
   // Read and written by every micro-op.
   std::byte* frame = nullptr;
   std::uint32_t active = 0;  // Lanes that execute.
-  std::uint32_t exited = 0;  // Lanes that have ended, or never existed.
+  std::uint32_t exited = 0;  // Lanes that have exited or never existed.
   std::uint32_t reconvergence = kNoReconvergence;
-  std::int32_t turns_left = 0;  // Backward branches, calls and the like until the turn is over.
+  std::int32_t turns_left = 0;  // Remaining backward branches, calls and the like in this turn.
   const MicroOp* code = nullptr;
-  const std::atomic<bool>* kill = nullptr;  // The run's word.
-  const PauseTerms* pause_terms = nullptr;  // The run's; null: it leaves at no look.
+  const std::atomic<bool>* kill = nullptr;  // Belongs to the run.
+  // Belongs to the run; null if the warp must not leave a block.
+  const PauseTerms* pause_terms = nullptr;
   BlockContext* block = nullptr;
   std::byte* local = nullptr;    // local_bytes_per_thread bytes for each lane.
-  std::uint64_t local_base = 0;  // The running function's.
-  // In each thread's local memory, and the lowest of them: what they have allocated begins there.
+  std::uint64_t local_base = 0;  // Of the running function.
+  // Stack pointers in each thread's local memory, above which its allocations begin, and the lowest
+  // of them.
   std::array<std::uint64_t, kLanes> stack_pointers = {};
   std::uint64_t lowest_stack = 0;
-  bool polled = false;              // Executed something that may wait for another thread.
-  std::uint32_t sleep_ns = 0;       // The turn ended with the wish to sleep that long.
-  bool together = false;            // What the op at pc waited for has come; do not wait again.
+  bool polled = false;              // An executed operation may wait for another thread.
+  std::uint32_t sleep_ns = 0;       // Sleep time requested at the end of the turn.
+  bool together = false;            // The wait of the op at pc is over; do not wait again.
   std::uint32_t barrier_count = 0;  // Result of a barrier reduction, once it is complete.
   bool barrier_all = false;
   bool barrier_any = false;
   Pause pause = Pause::kRunnable;
-  std::uint32_t pc = 0;       // Where to go on; valid while paused.
+  std::uint32_t pc = 0;       // Where to continue; valid while paused.
   std::uint32_t barrier = 0;  // Valid while kAtBarrier.
-  std::uint32_t index = 0;    // In the block.
+  std::uint32_t index = 0;    // Index in the block.
   std::vector<StackEntry> stack;
   std::vector<Activation> activations;
-  std::vector<Path> parked;  // Other paths of this warp; usually none.
+  std::vector<Path> parked;  // Other paths of this warp; usually empty.
   std::byte* registers = nullptr;
   std::uint64_t registers_used = 0;  // Bytes written since they were last cleared.
   RegisterMemory register_memory;
 };
 
-// Ends the run with a fault of the first lane in `lanes`; returns null so that a
-// handler can say `return RaiseFault(...)`. Defined in fault.cpp.
+// Ends the run with a fault of the first lane in `lanes`; returns null so that a handler can
+// `return RaiseFault(...)`. Defined in fault.cpp.
 const MicroOp* RaiseFault(Warp& warp, const MicroOp* op, Fault::Kind kind, std::uint32_t lane,
                           std::uint64_t address, std::uint32_t bytes);
 
-// Moves the window of a block with a reach to the piece that holds the address, as far as that is
-// mapped. False, and nothing changes, if the window holds it or no piece does.
+// Moves the window of a block with an access set to the piece that contains the address, as far as
+// it is mapped. Returns false, without changes, if the window already contains the address or no
+// piece does.
 bool MoveWindow(BlockContext& block, std::uint64_t address);
 
-// Parameters are read-only: whoever may write finds nothing at their generic addresses.
+// Parameters are read-only, so their generic addresses are invalid for kWrite.
 enum class Access : std::uint8_t { kRead, kWrite };
 
-// Host address of `bytes` bytes at a lane's generic address. Null, after raising a fault, if the
-// access is outside of every space or misaligned to `alignment`.
+// Returns the host address of `bytes` bytes at a lane's generic address. Returns null after raising
+// a fault if the access is outside of every space or not aligned to `alignment`.
 std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address,
                           std::uint32_t bytes, std::uint32_t alignment, Access access);
 
-// Pauses the warp before `op` until lanes that are elsewhere have come. Returns null for a handler
-// to return.
+// Pauses the warp before `op` until its other lanes arrive. Returns null for a handler to return.
 const MicroOp* WaitAt(Warp& warp, const MicroOp* op, Pause pause);
 
-// Readies a new frame of the function: constants and special registers.
+// Initializes a new frame of the function: constants and special registers.
 void BeginFrame(const Warp& warp, const FunctionCode& function, std::byte* frame);
 
 // Writes the value of a special register into its row.
 void FillSpecialRow(const Warp& warp, const SpecialRow& row, std::byte* frame);
 
-// Moves to the next path on the divergence stack: restores mask, reconvergence point
-// and, after the last lane of a call, the caller's frame. Null when no lane is left.
+// Continues with the next path on the divergence stack: restores the mask, the reconvergence point
+// and, after the last lane of a call, the caller's frame. Returns null if no lane is left.
 const MicroOp* PopStack(Warp& warp);
 
-// Where in the register memory a frame of any path may begin.
+// Returns the first offset in the register memory after the frames of all paths.
 std::uint64_t FreeFrameOffset(const Warp& warp);
 
-// Makes the first `bytes` bytes of the warp's register memory exist; false when that
-// is more than register_bytes_per_warp_max. May move the memory and updates `frame`.
+// Allocates at least the first `bytes` bytes of the warp's register memory. Returns false if this
+// exceeds register_bytes_per_warp_max. May move the memory and updates `frame`.
 bool EnsureRegisters(Warp& warp, std::uint64_t bytes);
 
-// Lanes of the running path that wait on its divergence stack for the active ones.
+// Returns the lanes of the running path that wait on its divergence stack for the active ones.
 std::uint32_t WaitingLanes(const Warp& warp);
 
 }  // namespace gpushared::device::executor

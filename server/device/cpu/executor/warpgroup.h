@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What decoder and operation of wgmma agree on. Private to the executor.
+// Encoding of wgmma shared by the decoder and the operation. Private to the executor.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_WARPGROUP_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_WARPGROUP_H_
@@ -9,7 +9,7 @@
 namespace gpushared::device::executor {
 
 // Flags in MicroOp::extra.
-inline constexpr std::uint32_t kNegates = 1;  // The products.
+inline constexpr std::uint32_t kNegates = 1;  // Negates the products.
 inline constexpr std::uint32_t kTransposesA = 2;
 inline constexpr std::uint32_t kTransposesB = 4;
 

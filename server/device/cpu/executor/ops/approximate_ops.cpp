@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The .approx and .full forms of f32. Results lie within the error the PTX manual
-// states and are the same in both flavours, since no fused operation is used.
+// The .approx and .full forms of f32. Results are within the error bounds of the PTX manual and
+// equal in both flavours, because fused operations are not used.
 #include "server/device/cpu/executor/ops/float_ops.h"
 
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
@@ -40,7 +40,7 @@ float Reciprocal(float x) { return 1.0f / x; }
 float Root(float x) { return SquareRoot(x); }
 float Quotient(float a, float b) { return a / b; }
 
-// a * (1/b), as the hardware computes it: above 2^126 the reciprocal is subnormal, and flushed.
+// a * (1/b), like the hardware: above 2^126 the reciprocal is subnormal and flushed.
 float ProductWithReciprocal(float a, float b) {
   const float magnitude = Bits<float>(Bits<u32>(b) & 0x7fffffffu);
   const float zero = Bits<float>(Bits<u32>(b) & 0x80000000u);

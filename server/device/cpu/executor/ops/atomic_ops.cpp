@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// atom and red. Global and generic ones are real atomic operations, since other executor threads
-// run blocks of the same launch. Only one thread touches a block's shared memory.
+// atom and red. Accesses to global and generic memory are real atomic operations, because other
+// executor threads run blocks of the same launch. Shared memory of a block is used by a single
+// thread.
 #include "server/device/cpu/executor/ops/half_float.h"
 #include "server/device/cpu/executor/ops/memory.h"
 
@@ -31,7 +32,7 @@ GPUSHARED_INLINE T AddValues(T a, T b) {
   }
 }
 
-// Two halves in a word, each added.
+// Two halves in a word, which are added separately.
 template <typename H>
 struct Pair {
   u32 bits;
@@ -86,7 +87,7 @@ GPUSHARED_INLINE T Apply(std::byte* at, T b, T c) {
   }
 }
 
-// Pairs and halves live in rows as words.
+// Pairs and halves are stored in rows as words.
 template <typename T>
 GPUSHARED_INLINE T GetValue(const std::byte* row, u32 lane) {
   if constexpr (std::is_integral_v<T> || std::is_floating_point_v<T> || kIsHalf<T>) {
@@ -104,7 +105,7 @@ GPUSHARED_INLINE void PutValue(std::byte* row, u32 lane, T value) {
   }
 }
 
-// `extra` != 0: the old value is wanted (atom); red has no destination.
+// `extra` != 0: returns the old value (atom); red has no destination.
 template <Atomic A, typename T, bool IsShared>
 __attribute__((noinline)) const MicroOp* ApplyEach(Warp& w, const MicroOp* op,
                                                    FindHostAddresses find) {
@@ -125,7 +126,7 @@ __attribute__((noinline)) const MicroOp* ApplyEach(Warp& w, const MicroOp* op,
     }
     if (op->extra != 0) PutValue<T>(w.frame + op->destination, l, old);
   }
-  // Spin locks are built from these; the scheduler lets the other lanes run then.
+  // Used to build spin locks, so the scheduler should run other lanes afterwards.
   if constexpr (A == Atomic::kCompare || A == Atomic::kExchange) Polled(w);
   return op + 1;
 }
@@ -135,14 +136,14 @@ const MicroOp* AtomicOp(Warp& w, const MicroOp* op) {
   return ApplyEach<A, T, S == Space::kShared>(w, op, HostAddresses<S, Index>);
 }
 
-// 128 bits. Processors of x86-64 have cmpxchg16b but for the first of 2003.
+// 128 bits. All x86-64 processors except the first ones of 2003 have cmpxchg16b.
 struct Both {
   u64 low = 0, high = 0;
 };
 GPUSHARED_INLINE Both BothOf(const Warp& w, const MicroOp* op, u32 first, u32 lane) {
   return {Get<u64>(w.frame + op->rows[first], lane), Get<u64>(w.frame + op->rows[first + 1], lane)};
 }
-// Stores `next` where memory is `expected`, which becomes what memory was.
+// Stores `next` if memory equals `expected`; `expected` is set to the old value.
 GPUSHARED_INLINE bool CompareExchange(std::byte* at, Both& expected, Both next) {
   bool is_done;
   asm volatile("lock cmpxchg16b %1"
@@ -177,7 +178,7 @@ const MicroOp* AtomicBoth(Warp& w, const MicroOp* op) {
   if (!HostAddresses<S, Index>(w, op, lanes, sizeof(Both), host)) return nullptr;
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    // Local memory may lie anywhere, and only its own thread sees it.
+    // Local memory may not be aligned and is only accessed by its own thread.
     const bool is_alone = S == Space::kShared || reinterpret_cast<u64>(host[l]) % 16 != 0;
     const Both old =
         ExchangeBoth<Compares>(host[l], is_alone, BothOf(w, op, 0, l), BothOf(w, op, 2, l));

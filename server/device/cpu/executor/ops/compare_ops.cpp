@@ -17,7 +17,7 @@ GPUSHARED_INLINE bool Holds(T a, T b) {
   if constexpr (R == Relation::kGe) return a >= b;
 }
 
-// Values as they are compared: f32 flushed under .ftz.
+// Values to compare: f32 is flushed under .ftz.
 template <typename T, bool Ftz>
 GPUSHARED_INLINE T Comparable(T value) {
   if constexpr (Ftz)
@@ -43,7 +43,7 @@ const MicroOp* Compare(Warp& w, const MicroOp* op) {
   return CompareLanes<T>(w, op, [](T a, T b) {
     const auto x = Comparable<T, Ftz>(a), y = Comparable<T, Ftz>(b);
     if constexpr (OrUnordered) return Holds<R>(x, y) | (x != x) | (y != y);
-    // For floats plain ne is ordered: false when either is NaN.
+    // For floats, plain ne is ordered: false if either operand is NaN.
     else if constexpr (R == Relation::kNe)
       return (x != y) & (x == x) & (y == y);
     else
@@ -120,7 +120,8 @@ const MicroOp* TestClass(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// A generic address lies in the window of `immediate` bytes from `extra`'s constant row.
+// Whether a generic address is inside the window of `immediate` bytes from the constant row in
+// `extra`.
 const MicroOp* InWindow(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
   const u64 base = static_cast<u64>(op->immediate);
@@ -132,7 +133,7 @@ const MicroOp* InWindow(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Global is whatever no window claims; constant memory is global here.
+// Addresses outside of all windows are global; constant memory is handled as global memory.
 const MicroOp* InGlobal(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
   u32 result = 0;

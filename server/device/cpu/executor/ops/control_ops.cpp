@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Branches, calls, returns, barriers and the other operations that move a warp rather
-// than compute. Compiled once, for any x86-64.
+// Branches, calls, returns, barriers and other operations that affect the position of a warp.
+// Compiled once, for any x86-64.
 //
-// Divergence: a branch that splits the active lanes pushes what waits (the other side
-// and, below it, the point where both meet) and runs one side. `reconverge` ops stand
-// where lanes can meet; there the warp pops the next entry.
+// Divergence: a branch that splits the active lanes pushes the waiting lanes (the other side and,
+// below it, the reconvergence point of both) and runs one side. `reconverge` ops are placed where
+// lanes can meet; there the warp pops the next entry.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -27,12 +27,12 @@ using baseline::StoreLanes;
 using std::uint32_t;
 using std::uint64_t;
 
-// What other things than a branch take of a turn: kOpsPerLook operations, and a printed line.
+// Cost of operations other than a branch: kOpsPerLook operations, and a printed line.
 constexpr std::int32_t kLookBranches = 64, kPrintBranches = 16;
 
 uint32_t GetIndex(const Warp& w, const MicroOp* op) { return static_cast<uint32_t>(op - w.code); }
 
-// Ends the warp's turn; it goes on at `next` when it has its next one.
+// Ends the warp's turn; its next one continues at `next`.
 const MicroOp* EndTurn(Warp& w, const MicroOp* next) {
   w.pc = GetIndex(w, next);
   w.pause = Pause::kRunnable;
@@ -40,11 +40,11 @@ const MicroOp* EndTurn(Warp& w, const MicroOp* next) {
 }
 
 bool IsKilled(const Warp& w) {
-  return w.kill->load(std::memory_order_relaxed);  // Advice: nothing is read because of it.
+  return w.kill->load(std::memory_order_relaxed);  // Advice: no other data depends on it.
 }
 
-// Takes `branches` of the warp's turn. True when it is over. What pauses a run does not end a turn
-// at its first look: some operations look before they have done anything.
+// Charges `branches` to the warp's turn. Returns true if it is used up. A pause request does not
+// end a turn at its first check, because some operations check before they do anything.
 bool IsTurnOver(Warp& w, std::int32_t branches = 1) {
   const bool is_first = w.turns_left == static_cast<std::int32_t>(kBranchesPerTurn);
   w.turns_left -= branches;
@@ -56,14 +56,14 @@ const MicroOp* Jump(Warp& w, const MicroOp* from, const MicroOp* to) {
   return to;
 }
 
-// Stands in code that goes straight on for long.
+// Inserted into long code without branches.
 const MicroOp* Look(Warp& w, const MicroOp* op) {
   return IsTurnOver(w, kLookBranches) ? EndTurn(w, op + 1) : op + 1;
 }
 
 const MicroOp* Branch(Warp& w, const MicroOp* op) { return Jump(w, op, w.code + op->target); }
 
-// From here on the active lanes meet again at `point`.
+// Makes the active lanes reconverge at `point`.
 void MeetAt(Warp& w, uint32_t point) {
   if (w.reconvergence == point) return;
   w.stack.push_back({point, w.reconvergence, w.active, false});
@@ -76,8 +76,8 @@ const MicroOp* BranchIf(Warp& w, const MicroOp* op) {
   const MicroOp* target = w.code + op->target;
   if (taken == w.active) return Jump(w, op, target);
   const uint32_t point = op->reconvergence;
-  // The side that goes back runs when the stack is popped, which looks at nothing: loops that a
-  // lane leaves in each round would never see a kill.
+  // The side that branches backward runs when the stack is popped, which makes no checks: a loop
+  // that one lane leaves in each round would never detect a kill.
   if (target <= op && GetIndex(w, op + 1) != point && IsTurnOver(w)) return EndTurn(w, op);
   const uint32_t others = w.active & ~taken;
   MeetAt(w, point);
@@ -94,7 +94,7 @@ const MicroOp* BranchIf(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// brx.idx: index row in a, table number in the immediate.
+// brx.idx: row of the index in a, number of the table in the immediate.
 const MicroOp* BranchIndexed(Warp& w, const MicroOp* op) {
   const auto& table = w.block->code->branch_tables[static_cast<std::size_t>(op->immediate)];
   uint32_t rest = Lanes(w, op);
@@ -142,7 +142,7 @@ std::byte* GetArea(const Warp& w, const FunctionCode& function, uint64_t frame_o
   return w.registers + frame_offset + function.area_offset + uint64_t{lane} * function.area_bytes;
 }
 
-// Copies between the parameter areas of a caller and the function it calls: `outer_slots` of the
+// Copies between the parameter areas of a caller and the called function: `outer_slots` of the
 // call, `inner_slots` of the function.
 void CopyArguments(const Warp& w, const std::vector<AreaSlot>& outer_slots,
                    const std::vector<AreaSlot>& inner_slots, const Activation& caller,
@@ -168,7 +168,7 @@ const CallSite& GetSite(const Warp& w, const MicroOp* op) {
   return w.block->code->call_sites[static_cast<std::size_t>(op->immediate)];
 }
 
-// Lets `lanes` enter the function; the other active lanes wait behind the call.
+// Makes `lanes` enter the function; the other active lanes wait after the call.
 const MicroOp* Enter(Warp& w, const MicroOp* op, uint32_t target, uint32_t lanes) {
   const Code& code = *w.block->code;
   const CallSite& site = GetSite(w, op);
@@ -204,7 +204,7 @@ bool SameSizes(const std::vector<AreaSlot>& a, const std::vector<AreaSlot>& b) {
   return std::ranges::equal(a, b, {}, &AreaSlot::bytes, &AreaSlot::bytes);
 }
 
-// The function that a lane's address names; nothing after raising a fault.
+// Returns the function at a lane's address; nothing after raising a fault.
 std::optional<uint32_t> GetTarget(Warp& w, const MicroOp* op, uint32_t lane, uint64_t address) {
   const Code& code = *w.block->code;
   const CallSite& site = GetSite(w, op);
@@ -233,14 +233,14 @@ uint32_t LanesAt(const Warp& w, const MicroOp* op, uint32_t lanes, uint64_t addr
   return same;
 }
 
-// Addresses in row a. Lanes that call other functions than the first one wait at this op, which
-// runs again for them. Those that have returned wait at the `reconverge` behind it.
+// Addresses in row a. Lanes that call a different function than the first one wait at this op,
+// which is executed again for them. Lanes that have returned wait at the following `reconverge`.
 const MicroOp* CallIndirect(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
   if (IsTurnOver(w)) return EndTurn(w, op);
   uint32_t first_target = 0, first_lanes = 0;
-  // All addresses first: no lane calls anything when one is at fault.
+  // All addresses are checked first, because no lane may call anything if one of them faults.
   for (uint32_t rest = lanes; rest != 0;) {
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     const uint64_t address = Get<uint64_t>(w.frame + op->a, lane);
@@ -258,7 +258,7 @@ const MicroOp* CallIndirect(Warp& w, const MicroOp* op) {
   return Enter(w, op, first_target, first_lanes);
 }
 
-// ret in a .func: the lanes leave the call and wait until the others have, too.
+// ret in a .func: the lanes leave the call and wait until the others have left as well.
 const MicroOp* Return(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
@@ -275,10 +275,10 @@ const MicroOp* Return(Warp& w, const MicroOp* op) {
 }
 
 // ---- alloca, stacksave and stackrestore: each thread's stack grows down from the end of its local
-// memory, towards what its functions declare. Its pointer is a number here: loads and stores check
-// what programs make of it.
+// memory towards the frames of its functions. Its pointer is only a number, because loads and
+// stores check all addresses.
 
-// Functions that are called later may not reach into the stack of any lane.
+// Frames of functions that are called later must not overlap the stack of any lane.
 void RecordLowestStack(Warp& w) {
   w.lowest_stack =
       std::min(w.block->local_bytes_per_thread, *std::ranges::min_element(w.stack_pointers));
@@ -320,7 +320,7 @@ const MicroOp* AllocateStack(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Parameter area of the running function: offset in the immediate, elements of
+// Access to the parameter area of the running function: offset in the immediate, elements of
 // `extra` & 0xff bytes, their number in bits 8..15, sign extension in bit 16.
 struct AreaAccess {
   uint32_t bytes, count;
@@ -379,12 +379,12 @@ uint64_t AreaWord(Warp& w, const MicroOp* op, uint32_t lane, uint32_t offset, ui
   return value;
 }
 
-// vprintf(format, arguments): area offsets of both in rows[0] and rows[1], of the
-// result in rows[2] where the call has one.
+// vprintf(format, arguments): area offsets of both in rows[0] and rows[1], of the result, if the
+// call has one, in rows[2].
 template <bool kHasResult>
 const MicroOp* Print(Warp& w, const MicroOp* op) {
   for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
-    // A killed warp does nothing more.
+    // A killed warp has no further effects.
     if (IsKilled(w)) return EndTurn(w, op);
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     const uint64_t format = AreaWord(w, op, lane, op->rows[0], 8);
@@ -411,7 +411,7 @@ const MicroOp* Assert(Warp& w, const MicroOp* op) {
   return nullptr;
 }
 
-// malloc(bytes): area offsets of the size in rows[0], of the result in rows[1].
+// malloc(bytes): area offset of the size in rows[0], of the result in rows[1].
 const MicroOp* HeapAllocate(Warp& w, const MicroOp* op) {
   DeviceHeap* const heap = w.block->launch->heap;
   for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
@@ -423,7 +423,7 @@ const MicroOp* HeapAllocate(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// free(address): its area offset in rows[0].
+// free(address): area offset of the address in rows[0].
 const MicroOp* HeapFree(Warp& w, const MicroOp* op) {
   DeviceHeap* const heap = w.block->launch->heap;
   for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
@@ -437,14 +437,14 @@ const MicroOp* HeapFree(Warp& w, const MicroOp* op) {
 
 enum class BarrierResult { kNone, kCount, kAll, kAny };
 
-// Threads that this arrival stands for. A counted barrier counts whole warps, as the
-// hardware does, when every live lane of the warp arrives.
+// Number of threads that this arrival represents. As in hardware, a counted barrier counts whole
+// warps when every live lane of the warp arrives.
 uint32_t ArrivingThreads(const Warp& w, bool counted) {
   if (counted && (w.active | w.exited) == kAllLanes) return kLanes;
   return static_cast<uint32_t>(__builtin_popcount(w.active));
 }
 
-// False after raising a fault. Number in row a; thread count in row b when extra != 0.
+// Returns false after raising a fault. Number in row a; thread count in row b if extra != 0.
 bool Arrive(Warp& w, const MicroOp* op, uint32_t lanes, uint32_t predicate) {
   const uint32_t first = static_cast<uint32_t>(__builtin_ctz(lanes));
   const uint32_t number = Get<uint32_t>(w.frame + op->a, first);
@@ -502,19 +502,20 @@ const MicroOp* Trap(Warp& w, const MicroOp* op) {
 
 const MicroOp* Nothing(Warp& /*w*/, const MicroOp* op) { return op + 1; }
 
-// Behind the last op of each function, whoever comes there and whatever his guard says.
+// Follows the last op of each function, for lanes that get here whatever their guard.
 const MicroOp* End(Warp& w, const MicroOp* op) {
   return RaiseFault(w, op, Fault::Kind::kTrap, static_cast<uint32_t>(__builtin_ctz(w.active)), 0,
                     0);
 }
 
 const MicroOp* MemoryFence(Warp& /*w*/, const MicroOp* op) {
-  __builtin_ia32_mfence();  // Not the C++ fence: tsan cannot follow that, and gcc rejects it there.
+  // Not the C++ fence, which tsan does not support and gcc therefore rejects.
+  __builtin_ia32_mfence();
   return op + 1;
 }
 
-// A sleeping warp gives the others their turn. How long it sleeps is up to whoever knows whether
-// there are others; as long as the first of its lanes wants to at most.
+// A sleeping warp yields to the others. The caller decides how long it sleeps, depending on other
+// work; at most as long as the shortest sleep among its lanes.
 const MicroOp* Sleep(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;

@@ -34,7 +34,7 @@ D Saturate(A a) {
   return static_cast<D>(a);
 }
 
-// cvt.pack: a above b, each as so many bits, and the lower bits of c above both.
+// cvt.pack: a above b, each with `Bits` bits, and the lower bits of c above both.
 template <u32 Bits, bool Signed>
 u32 PackSaturated(s32 a, s32 b, u32 c) {
   constexpr s32 kHigh = (s32{1} << (Signed ? Bits - 1 : Bits)) - 1;
@@ -72,8 +72,8 @@ inline constexpr bool kHoldsAll = std::is_signed_v<D> == std::is_signed_v<A>
                                       ? sizeof(D) >= sizeof(A)
                                       : std::is_signed_v<D> && sizeof(D) > sizeof(A);
 
-// What a cut or filled value depends on. Where a word is cut, its type does not matter, nor does
-// the sign of a result that fills its register.
+// The types that affect a truncated or extended value. Truncation does not depend on the word's
+// type, and neither does the sign of a result that fills its register.
 template <typename D, typename A>
 struct Cut {
   static constexpr bool kIsCut = sizeof(D) <= sizeof(A);

@@ -33,8 +33,8 @@ GPUSHARED_INLINE T RoundToIntegral(T value, Rounding rounding) {
   }
   return value;
 #else
-  // Without SSE4.1 the C functions are calls; this is arithmetic that vectorises.
-  // Adding and removing 2^23 (2^52) rounds to nearest even.
+  // Without SSE4.1 the C functions are calls; this arithmetic can be vectorized. Adding and
+  // removing 2^23 (2^52) rounds to nearest even.
   constexpr T kMagic = sizeof(T) == 4 ? T{8388608.0} : T{4503599627370496.0};
   const T magnitude = FloatAbs<T, false>(value);
   const T rounded = CopySign<T>(value, (magnitude + kMagic) - kMagic);
@@ -46,11 +46,12 @@ GPUSHARED_INLINE T RoundToIntegral(T value, Rounding rounding) {
     result = FloatAbs<T, false>(rounded) > magnitude ? shrunk : rounded;
   }
   result = CopySign<T>(value, result);
-  return magnitude < kMagic ? result : value;  // Large values and NaN stay.
+  return magnitude < kMagic ? result : value;  // Large values and NaN are unchanged.
 #endif
 }
 
-// Out of range saturates, NaN gives 0 (from f64 and for 64-bit results the highest bit alone).
+// Saturates out-of-range values; NaN gives 0 (from f64 and for 64-bit results only the highest bit
+// is set).
 template <typename D, typename T>
 GPUSHARED_INLINE D ToInteger(T value) {
   constexpr bool kIsSigned = std::is_signed_v<D>;
@@ -108,7 +109,7 @@ constexpr Handler IntegerHandler() {
   }
 }
 
-// To the nearest, and towards zero, a subnormal becomes 0 whether it was flushed or not.
+// Rounding to nearest or towards zero maps a subnormal to 0, with or without flushing.
 template <typename D, typename T, bool Ftz>
 void AddTo(const OpSink& sink, const char* ftz, const char* to, const char* from) {
   using enum Rounding;

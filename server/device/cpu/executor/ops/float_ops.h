@@ -15,7 +15,7 @@ template <>
 struct FloatBits<float> {
   using Word = u32;
   static constexpr Word kSign = 0x80000000u;
-  static constexpr Word kNan = 0x7fffffffu;  // The NaN that hardware returns.
+  static constexpr Word kNan = 0x7fffffffu;  // NaN produced by hardware.
 };
 template <>
 struct FloatBits<double> {
@@ -24,7 +24,7 @@ struct FloatBits<double> {
   static constexpr Word kNan = 0xfff8000000000000u;
 };
 
-// Flushes inputs and results and clamps results, as the modifiers say.
+// Flushes inputs and results and clamps results according to the modifiers.
 template <typename T, bool Ftz, bool Sat>
 struct Mode {
   static constexpr bool kFtz = Ftz;
@@ -83,7 +83,8 @@ __attribute__((noinline)) const MicroOp* FloatArithmetic(Warp& w, const MicroOp*
   return op + 1;
 }
 
-// One operand NaN: the other one. min(-0, +0) = -0. With PropagateNan any NaN wins.
+// If one operand is NaN, returns the other one. min(-0, +0) = -0. With PropagateNan, any NaN is
+// returned.
 template <typename T, bool Minimum, bool PropagateNan>
 GPUSHARED_INLINE T Extreme(T a, T b) {
   using B = FloatBits<T>;
@@ -107,7 +108,7 @@ T GetExtreme(T a, T b) {
   using M = Mode<T, Ftz, false>;
   return Extreme<T, Minimum, PropagateNan>(M::In(a), M::In(b));
 }
-// .xorsign.abs: of the magnitudes, with the sign that the product has.
+// .xorsign.abs: minimum or maximum of the magnitudes, with the sign of the product.
 template <typename T, bool Minimum, bool PropagateNan>
 GPUSHARED_INLINE T SignedMagnitude(T a, T b) {
   using B = FloatBits<T>;

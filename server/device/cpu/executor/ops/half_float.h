@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// f16 and bf16 values: arithmetic happens in double, whose result is rounded once.
+// f16 and bf16 values. Arithmetic uses double, whose result is rounded once.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_HALF_FLOAT_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_HALF_FLOAT_H_
@@ -13,7 +13,7 @@ struct HalfTraits;
 template <>
 struct HalfTraits<_Float16> {
   static constexpr u16 kNan = 0x7fff;
-  static constexpr u16 kInfinity = 0x7c00;  // Also the bits of the exponent.
+  static constexpr u16 kInfinity = 0x7c00;  // Also the mask of the exponent.
 };
 template <>
 struct HalfTraits<bf16> {
@@ -24,7 +24,7 @@ struct HalfTraits<bf16> {
 GPUSHARED_INLINE float ToFloat(_Float16 value) { return static_cast<float>(value); }
 GPUSHARED_INLINE float ToFloat(bf16 value) { return Bits<float>(u32{value.bits} << 16); }
 
-// A subnormal becomes zero of its sign.
+// Replaces a subnormal by zero with the same sign.
 template <typename H>
 GPUSHARED_INLINE H FlushSubnormalHalf(H value) {
   const u16 bits = Bits<u16>(value);
@@ -44,8 +44,8 @@ GPUSHARED_INLINE H Narrow(float value) {
   }
 }
 
-// double to float, rounded to odd: a later rounding to fewer bits is then as if done
-// from the exact value.
+// double to float, rounded to odd, so that a later rounding to fewer bits gives the same result as
+// rounding the exact value.
 GPUSHARED_INLINE float ToOddFloat(double value) {
   const float nearest = static_cast<float>(value);
   const u32 bits = Bits<u32>(nearest);
@@ -61,7 +61,7 @@ GPUSHARED_INLINE H NarrowDouble(double value) {
   return Narrow<H>(ToOddFloat(value));
 }
 
-// Toward zero: what is cut off never reaches the kept bits.
+// Towards zero: truncated bits do not affect the kept ones.
 template <typename H>
 GPUSHARED_INLINE H NarrowTowardZero(float value) {
   if (value != value) return Bits<H>(HalfTraits<H>::kNan);
@@ -90,16 +90,16 @@ GPUSHARED_INLINE H NarrowBy(float value) {
   if constexpr (R == Rounding::kDown) return NarrowDirected<H, false>(value);
 }
 
-// The sum rounded to odd: exact sums stay, others get their last bit set. So a later rounding to a
-// half neither sees a false tie nor misses one.
+// Sum rounded to odd: the last bit of an inexact sum is set, so that a later rounding to a half
+// neither sees a false tie nor misses one.
 GPUSHARED_INLINE double AddToOdd(double a, double b) {
   const double sum = a + b;
   const double b_part = sum - a;
-  const double lost = (a - (sum - b_part)) + (b - b_part);  // Exactly what rounding took.
+  const double lost = (a - (sum - b_part)) + (b - b_part);  // Exact rounding error.
   const u64 bits = Bits<u64>(sum);
-  // Not for infinities and NaN, whose `lost` is NaN.
+  // False for infinities and NaN, whose `lost` is NaN.
   const bool inexact = (lost > 0) | (lost < 0);
-  const bool away = (lost < 0) == (sum > 0);  // Rounded away from zero: step back first.
+  const bool away = (lost < 0) == (sum > 0);  // Rounded away from zero: go back first.
   const u64 odd = (away ? bits - 1 : bits) | 1;
   return inexact ? Bits<double>(odd) : sum;
 }
@@ -171,8 +171,8 @@ GPUSHARED_INLINE H Compute(H a, H b, H c) {
   return NarrowDouble<H>(result);
 }
 
-// An operation on one half of each lane, in words whose upper halves do not matter. Single halves
-// and pairs share its code, which is long. The result is no other row.
+// An operation on one half of each lane, in words whose upper halves are ignored. Shared by single
+// halves and pairs, because the code is large. The result must not overlap another row.
 using HalfFunction = void (*)(const u32* a, const u32* b, const u32* c, u32* result);
 template <HalfOp Op, typename H, bool Ftz, bool Sat, bool Relu>
 __attribute__((noinline)) void ComputeRow(const u32* a, const u32* b, const u32* c, u32* result) {
@@ -186,18 +186,18 @@ __attribute__((noinline)) void ComputeRow(const u32* a, const u32* b, const u32*
 GPUSHARED_INLINE const u32* Words(const Warp& w, u32 row) {
   return reinterpret_cast<const u32*>(w.frame + row);
 }
-// The upper halves of pairs.
+// Extracts the upper halves of pairs.
 GPUSHARED_INLINE void UpperHalves(const u32* pairs, u32* result) {
   for (u32 l = 0; l < kLanes; ++l) result[l] = pairs[l] >> 16;
 }
 
-// How the lanes' values compare. Lanes in none of the three are unordered.
+// Results of comparing the lanes' values. Lanes in none of the three masks are unordered.
 struct Order {
   u32 less = 0, equal = 0, greater = 0;
 };
 enum Outcome : u32 { kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8 };
 
-// The lanes with one of these outcomes.
+// Returns the lanes with one of these results.
 template <u32 Outcomes>
 GPUSHARED_INLINE u32 LanesWith(const Order& order) {
   u32 lanes = 0;
@@ -208,7 +208,7 @@ GPUSHARED_INLINE u32 LanesWith(const Order& order) {
   return lanes;
 }
 
-// Compares halves in words whose upper halves do not matter.
+// Compares halves in words whose upper halves are ignored.
 template <typename H, bool Ftz>
 __attribute__((noinline)) Order GetOrder(const u32* a, const u32* b) {
   const auto value = [](u32 word) {

@@ -5,7 +5,7 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-// Unused operands alias the first row, so that every form has one shape.
+// Unused operands alias the first row, so that all forms have the same signature.
 __attribute__((noinline)) const MicroOp* OnHalves(Warp& w, const MicroOp* op,
                                                   HalfFunction compute) {
   alignas(64) u32 result[kLanes];
@@ -53,7 +53,7 @@ void AddSaturatedHalves(const OpSink& sink, const char* ftz, const char* type) {
   AddOp(sink, kRows, HalfArithmetic<kFma, H, Ftz, true, false>, "fma.rn", ftz, "sat", type);
 }
 
-// .ftz and .sat belong to f16; of bf16 ex2 flushes, and has no other form.
+// f16 supports .ftz and .sat; for bf16 only ex2 flushes, and it always does.
 template <typename H>
 void AddHalfType(const OpSink& sink, const char* type) {
   constexpr bool kIsBf16 = std::is_same_v<H, bf16>;

@@ -45,8 +45,8 @@ const MicroOp* ComparePairs(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// set on pairs: each half becomes 1.0 (`immediate`) or 0; for integer results the
-// immediate is 0xffff.
+// set on pairs: each half becomes 1.0 (`immediate`) or 0; the immediate is 0xffff for integer
+// results.
 __attribute__((noinline)) const MicroOp* StorePairs(Warp& w, const MicroOp* op, u32 low, u32 high) {
   const u32 one = static_cast<u32>(op->immediate) & 0xffff;
   StoreLanes<u32>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
@@ -117,7 +117,7 @@ void AddSaturatedPairs(const OpSink& sink, const char* ftz, const char* type) {
   AddOp(sink, kRows, PairArithmetic<kFma, H, Ftz, true, false>, "fma.rn", ftz, "sat", type);
 }
 
-// .ftz and .sat belong to f16; of bf16 ex2 flushes, and has no other form.
+// f16 supports .ftz and .sat; for bf16 only ex2 flushes, and it always does.
 template <typename H>
 void AddPairType(const OpSink& sink, const char* type) {
   constexpr bool kIsBf16 = std::is_same_v<H, bf16>;

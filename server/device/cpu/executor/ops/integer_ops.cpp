@@ -12,7 +12,7 @@ inline constexpr bool kSigned = std::is_signed_v<T>;
 template <typename T>
 inline constexpr u32 kBits = sizeof(T) * 8;
 
-// The type of twice the width.
+// Type with twice the width.
 template <typename T>
 struct GetWide;
 // clang-format off
@@ -36,7 +36,7 @@ T Sub(T a, T b) {
 }
 template <typename T>
 T MulLow(T a, T b) {
-  // Narrow types multiply as u32: as int, 0xffff * 0xffff would overflow.
+  // Narrow types are multiplied as u32, because 0xffff * 0xffff would overflow int.
   using Work = std::conditional_t<sizeof(T) == 8, u64, u32>;
   return static_cast<T>(static_cast<Work>(a) * static_cast<Work>(b));
 }
@@ -72,8 +72,8 @@ s32 AddSaturated(s32 a, s32 b) { return Saturate32(s64{a} + s64{b}); }
 s32 SubSaturated(s32 a, s32 b) { return Saturate32(s64{a} - s64{b}); }
 s32 MadHighSaturated(s32 a, s32 b, s32 c) { return Saturate32(s64{MulHigh(a, b)} + s64{c}); }
 
-// Division by zero gives all ones, the remainder then is the dividend; the most
-// negative value divided by -1 wraps. None of them may trap here.
+// Division by zero returns all ones, and its remainder is the dividend; the most negative value
+// divided by -1 wraps. None of these may trap here.
 template <typename T>
 T Div(T a, T b) {
   if (b == 0) return static_cast<T>(-1);
@@ -98,7 +98,7 @@ template <typename T>
 T Max(T a, T b) {
   return a < b ? b : a;
 }
-// .relu: of a negative result, zero.
+// .relu: replaces a negative result by zero.
 template <typename T>
 T MinPositive(T a, T b) {
   return Max(Min(a, b), T{0});
@@ -174,8 +174,8 @@ u32 Pairwise(u32 a, u32 b) {
 }
 
 // Addition and subtraction with the condition code. `immediate` bit 0: reads it, bit 1: writes it.
-// A subtraction is a + ~b + 1, as in hardware, so its carry is 1 where nothing was borrowed. Chains
-// may mix additions and subtractions, since both read and write this one carry.
+// As in hardware, a subtraction is a + ~b + 1, so its carry is 1 if there was no borrow. Chains may
+// mix additions and subtractions, because both use the same carry.
 template <typename T, bool Subtract>
 const MicroOp* WithCarry(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);

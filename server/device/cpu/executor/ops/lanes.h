@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every op file builds on: reading and writing rows, and applying a scalar
-// function to all lanes so that the compiler vectorises it.
+// Foundation of all op files: reads and writes rows, and applies a scalar function to all lanes so
+// that the compiler can vectorize it.
 //
-// Compiled once per flavour, with GPUSHARED_FLAVOUR naming the namespace.
+// Compiled once per flavour, with GPUSHARED_FLAVOUR as the namespace.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_LANES_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_LANES_H_
@@ -34,7 +34,7 @@ using s16 = std::int16_t;
 using s32 = std::int32_t;
 using s64 = std::int64_t;
 
-// bfloat16 as bits; arithmetic goes through float.
+// bfloat16 as bits; arithmetic uses float.
 struct bf16 {
   u16 bits;
 };
@@ -59,7 +59,7 @@ GPUSHARED_INLINE T Get(const std::byte* row, u32 lane) {
   }
 }
 
-// Narrow signed values fill their word by sign, as a load into a wider register must.
+// Sign-extends narrow signed values to a word, as required for a load into a wider register.
 template <typename T>
 GPUSHARED_INLINE auto Filled(T value) {
   if constexpr (sizeof(T) >= 4) {
@@ -92,14 +92,14 @@ GPUSHARED_INLINE void SetPredicate(Warp& w, u32 offset, u32 lanes, u32 value) {
   *word = (*word & ~lanes) | (value & lanes);
 }
 
-// Lanes that execute this op.
+// Returns the lanes that execute this op.
 GPUSHARED_INLINE u32 Lanes(const Warp& w, const MicroOp* op) {
   const u32 guard = Predicate(w, op->guard & ~1u) ^ (0u - (op->guard & 1u));
   return w.active & guard;
 }
 
-// To be called by operations that spin loops are made of. A lane that polls gives way to
-// the others of its warp and block much sooner than one that computes.
+// Called by operations that spin loops consist of. A polling lane yields to the others of its warp
+// and block much sooner than one that computes.
 GPUSHARED_INLINE void Polled(Warp& w) {
   w.polled = true;
   if (w.turns_left > kPollsPerTurn) w.turns_left = kPollsPerTurn;
@@ -114,22 +114,21 @@ GPUSHARED_INLINE const MicroOp* Charged(Warp& w, const MicroOp* op, s32 branches
   return nullptr;
 }
 
-// Stores function(lane) of type D to the destination row for the given lanes. The
-// function runs for inactive lanes too (on whatever their rows hold), so it must be
-// total: no trap, no memory access.
+// Stores function(lane) of type D to the destination row for the given lanes. The function is
+// called for inactive lanes as well, with arbitrary operands, so it must not trap or access memory.
 template <typename D, typename F>
 GPUSHARED_INLINE void StoreSomeLanes(std::byte* row, u32 lanes, F function) {
 #pragma GCC ivdep
   for (u32 l = 0; l < kLanes; ++l) {
-    // Idle lanes keep the whole of their word, also above a narrow type.
+    // Inactive lanes keep their whole word, including the part above a narrow type.
     const auto value = Filled<D>(function(l));
     const auto old = Get<std::remove_const_t<decltype(value)>>(row, l);
     Put(row, l, (lanes & kBit[l]) != 0 ? value : old);
   }
 }
 
-// The same with a loop of its own for all lanes. Operations that kernels seldom have do without,
-// since it doubles the time that they take to compile.
+// Like StoreSomeLanes, with a separate loop for all lanes. Rare operations do without it, because
+// it doubles their compile time.
 template <typename D, typename F>
 GPUSHARED_INLINE void StoreLanes(std::byte* row, u32 lanes, F function) {
   if (__builtin_expect(lanes == kAllLanes, 1)) {
@@ -140,7 +139,7 @@ GPUSHARED_INLINE void StoreLanes(std::byte* row, u32 lanes, F function) {
   }
 }
 
-// Like StoreLanes, for functions that are too costly to run on idle lanes.
+// Like StoreLanes, for functions that are too expensive for inactive lanes.
 template <typename D, typename F>
 GPUSHARED_INLINE void StoreEachLane(std::byte* row, u32 lanes, F function) {
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
@@ -176,7 +175,7 @@ const MicroOp* Ternary(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// For what kernels seldom have.
+// For rare operations.
 template <typename D, typename A, auto F>
 const MicroOp* UnarySeldom(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
@@ -202,7 +201,7 @@ const MicroOp* BinaryScalar(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Adds an operation. Its key is the parts joined with dots, without empty ones.
+// Adds an operation. Its key consists of the non-empty parts, joined with dots.
 template <typename... Parts>
 void AddOp(const OpSink& sink, const OpRule& rule, Handler handler, Parts... parts) {
   char key[64];
@@ -219,8 +218,8 @@ void AddOp(const OpSink& sink, const OpRule& rule, Handler handler, Parts... par
 
 enum class Rounding : u32 { kNearest = 0x0000, kDown = 0x2000, kUp = 0x4000, kZero = 0x6000 };
 
-// Operation F with the SSE rounding mode R. F must be noinline: the compiler then keeps its
-// arithmetic between the two changes of the mode, and compiles it once for all four.
+// Operation F with the SSE rounding mode R. F must be noinline, so that the compiler keeps its
+// arithmetic between the two changes of the mode and compiles it once for all four.
 template <Rounding R, Handler F>
 const MicroOp* RoundedBy(Warp& w, const MicroOp* op) {
   const u32 saved = _mm_getcsr();
@@ -234,7 +233,7 @@ const MicroOp* RoundedBy(Warp& w, const MicroOp* op) {
 template <Rounding R, Handler F>
 inline constexpr Handler kRounded = R == Rounding::kNearest ? F : RoundedBy<R, F>;
 
-// A subnormal becomes zero of its sign.
+// Replaces a subnormal by zero with the same sign.
 GPUSHARED_INLINE float FlushSubnormal(float value) {
   const u32 bits = Bits<u32>(value);
   return Bits<float>((bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);

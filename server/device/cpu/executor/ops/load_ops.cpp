@@ -5,7 +5,7 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-// Any lanes, any addresses, any space; also finds out which lane is at fault.
+// Handles arbitrary lanes, addresses and spaces; also determines which lane faults.
 template <typename T, u32 N, bool Strong>
 __attribute__((noinline)) const MicroOp* LoadEach(Warp& w, const MicroOp* op, u32 lanes,
                                                   FindHostAddresses find) {
@@ -41,7 +41,7 @@ GPUSHARED_INLINE bool Consecutive(const std::byte* addresses) {
   return difference == 0;
 }
 
-// One element per lane from consecutive memory.
+// Loads one element per lane from consecutive memory.
 template <typename T, u32 N>
 GPUSHARED_INLINE void CopyConsecutive(Warp& w, const MicroOp* op, const std::byte* from) {
   if constexpr (N == 1 && sizeof(T) >= 4) {
@@ -65,7 +65,7 @@ GPUSHARED_INLINE void Broadcast(Warp& w, const MicroOp* op, const std::byte* fro
   }
 }
 
-// All lanes inside the space and aligned?
+// Whether all lanes are inside the space and aligned.
 template <Space S, typename Index>
 GPUSHARED_INLINE bool AllInside(Warp& w, const MicroOp* op, const std::byte* addresses, u32 bytes) {
   const u64 base = SpaceBase<S>(w);
@@ -80,7 +80,8 @@ GPUSHARED_INLINE bool AllInside(Warp& w, const MicroOp* op, const std::byte* add
   return !outside && (low_bits & (bytes - 1)) == 0;
 }
 
-// All lanes of a usual pattern, inside of the window. False, and nothing done, for other addresses.
+// Handles common address patterns of all lanes inside the window. Returns false, without effects,
+// for other addresses.
 template <typename T, Space S, typename Index, u32 N>
 GPUSHARED_INLINE bool LoadAll(Warp& w, const MicroOp* op) {
   constexpr u32 kBytes = sizeof(T) * N;
@@ -99,7 +100,7 @@ GPUSHARED_INLINE bool LoadAll(Warp& w, const MicroOp* op) {
   }
   if (N != 1 || !AllInside<S, Index>(w, op, addresses, kBytes)) return false;
   std::byte* row = w.frame + op->rows[0];
-  // An address row of 4-byte words may be the destination: read before write, lane by lane.
+  // The destination may be an address row of 4-byte words, so each lane reads before it writes.
   for (u32 l = 0; l < kLanes; ++l) {
     Put<T>(row, l, Read<T>(HostAddress<S>(w, l, GetAddress<Index>(addresses, op, l))));
   }
@@ -118,8 +119,8 @@ const MicroOp* Load(Warp& w, const MicroOp* op) {
 }
 
 #if defined(__AVX2__)
-// Shared 32-bit loads, the hottest of all in tiled kernels. The address check costs a
-// compare per eight lanes; the gather replaces both special cases.
+// Shared 32-bit loads, the most frequent ones in tiled kernels. The address check takes one compare
+// per eight lanes; the gather replaces both special cases.
 const MicroOp* GatherShared(Warp& w, const MicroOp* op) {
   constexpr FindHostAddresses kSharedAddresses = HostAddresses<Space::kShared, u32>;
   const u32 lanes = Lanes(w, op);
@@ -178,7 +179,7 @@ const MicroOp* LoadParameter(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Kernel parameters at a computed offset (indexing into a struct passed by value).
+// Kernel parameters at a computed offset (indexing a struct passed by value).
 template <typename T, u32 N>
 const MicroOp* LoadParameterAt(Warp& w, const MicroOp* op) {
   constexpr u32 kBytes = sizeof(T) * N;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of matrices in registers: what types there are, how a register holds them, and what is
-// computed with them. Products are exact; sums are made in double (integers: modulo 2^32) and
-// rounded once.
+// Elements of matrices in registers: their types, their layout in registers, and arithmetic on
+// them. Products are exact; sums are computed in double (integers: modulo 2^32) and rounded once.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_MATRIX_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_MATRIX_H_
@@ -15,10 +14,10 @@
 
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 
-// Of wgmma_ops.cpp; AddMatrixOps calls it.
+// Defined in wgmma_ops.cpp; called by AddMatrixOps.
 void AddWarpgroupOps(const OpSink& sink);
 
-// f32 of which only the upper 19 bits count.
+// f32 with only the upper 19 bits significant.
 struct tf32 {
   u32 bits;
 };
@@ -30,7 +29,7 @@ inline constexpr bool kInteger = std::is_integral_v<T>;
 template <typename T>
 using Sum = std::conditional_t<kInteger<T>, s64, double>;
 
-// True: the handler must return null, since lanes of the warp are elsewhere.
+// Returns true if the handler must return null because lanes of the warp have not arrived.
 GPUSHARED_INLINE bool MustMeet(Warp& w, const MicroOp* op) {
   if (__builtin_expect((~w.active & ~w.exited) == 0 || w.together, 1)) return false;
   WaitAt(w, op, Pause::kAligning);
@@ -41,7 +40,7 @@ inline const MatrixCall& GetCall(const Warp& w, const MicroOp* op) {
   return w.block->code->matrix_calls[static_cast<std::size_t>(op->immediate)];
 }
 
-// One register of one lane: 8 bytes for double, else 4.
+// A register of one lane: 8 bytes for double, otherwise 4.
 template <typename T>
 using Register = std::conditional_t<sizeof(T) == 8, u64, u32>;
 

@@ -6,10 +6,10 @@
 //   * In A: row g + 8 (r % 2), k = t P + s + 4 P (r / 2); without % and / where A has 8 rows.
 //   * In B: k = t P + s + 4 P r, column g.
 //   * In C and D: row g + 8 (r / 2), column 2 t + r % 2; pairs of f16 share a register.
-// PTX leaves the order of wmma fragments open. Here slot = (r P + s) 32 + lane holds element
-// slot % (rows columns), row after row.
+// PTX does not define the layout of wmma fragments. Here slot = (r P + s) 32 + lane holds element
+// slot % (rows columns), in row-major order.
 //
-// Products are exact. Sums are made in double (integers: modulo 2^32) and rounded once.
+// Products are exact. Sums are computed in double (integers: modulo 2^32) and rounded once.
 #include <array>
 #include <cstring>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr u32 kElementsMax = 32 * 16;
 
-// What matrix operations take of a turn: a product takes 2 to 20 us, a fragment 1 to 3.
+// Cost of matrix operations in branches: a product takes 2 to 20 us, a fragment 1 to 3.
 constexpr s32 kProductBranches = 128, kFragmentBranches = 32;
 
 // Calls visit(r, s, lane, row, column) for each element of a C or D fragment of mma.
@@ -85,7 +85,7 @@ __attribute__((noinline)) void WriteD(Warp& w, const MatrixCall& call, const Sum
   });
 }
 
-// Its parts are compiled once for each type, not once for each combination of types.
+// Each part is compiled once for each type, not once for each combination of types.
 template <typename D, typename A, typename B, bool Saturates>
 const MicroOp* MultiplyOp(Warp& w, const MicroOp* op) {
   static_assert(std::is_same_v<Sum<A>, Sum<B>> && std::is_same_v<Sum<A>, Sum<D>>);
@@ -110,7 +110,7 @@ void VisitSlots(const std::vector<u32>& rows, u32 elements, Visit visit) {
   }
 }
 
-// The elements of a fragment, row after row.
+// Reads the elements of a fragment in row-major order.
 template <typename T>
 __attribute__((noinline)) void ReadSlots(const Warp& w, const std::vector<u32>& rows, u32 elements,
                                          Sum<T>* out) {
@@ -140,7 +140,7 @@ const MicroOp* WmmaOp(Warp& w, const MicroOp* op) {
   return Charged(w, op, kProductBranches);
 }
 
-// Address in a, elements between rows (or columns) in b, a byte offset in c. `T` is of the
+// Address in a, number of elements between rows (or columns) in b, byte offset in c. `T` has the
 // size of an element; all lanes have the same address.
 template <Space S, typename Index>
 __attribute__((noinline)) bool FragmentAddresses(Warp& w, const MicroOp* op, u32 bytes,
@@ -182,7 +182,7 @@ const MicroOp* WmmaMemory(Warp& w, const MicroOp* op) {
   return Charged(w, op, kFragmentBranches);
 }
 
-// Lane l holds of an 8 x 8 matrix of halves row l / 4, columns 2 (l % 4) and the next.
+// Lane l holds row l / 4, columns 2 (l % 4) and the next, of an 8 x 8 matrix of halves.
 using Matrix8 = std::array<std::array<u16, 8>, 8>;
 
 u32 PairOfMatrix(const Matrix8& matrix, u32 lane, bool transposed) {
@@ -247,9 +247,9 @@ const MicroOp* TransposeMatrix(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Copies at once, the earliest moment of an asynchronous copy: `extra` bytes to shared address a.
-// Row c says how many of them come from global address b (a register and the offset in rows[0]).
-// The others become zero.
+// Copies immediately, which is the earliest possible time for an asynchronous copy: `extra` bytes
+// to shared address a. Row c contains how many of them come from global address b (a register and
+// the offset in rows[0]). The others become zero.
 template <typename Index>
 const MicroOp* AsyncCopy(Warp& w, const MicroOp* op) {
   const u32 bytes = op->extra;
@@ -296,7 +296,7 @@ void AddWmma(const OpSink& sink, const char* types) {
 }
 template <typename T, bool Load>
 void AddWmmaMemory(const OpSink& sink, const char* type) {
-  // c is an offset of the address.
+  // c is an address offset.
   static constexpr OpRule kFragment = OpRule(OpRule::kWmmaMemory).Free(OpRule::kC);
   const char* name = Load ? "wmma.load" : "wmma.store";
   AddOp(sink, kFragment, WmmaMemory<T, Space::kGlobal, u64, Load>, name, "global.a64", type);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// mbarrier: barriers that lie in shared memory, as PTX has them in 64 bits of its own. The bits are
-// the kernel's to spoil, so every value of them means something. One thread executes all warps of a
-// block: no access needs to be atomic.
+// mbarrier: barriers in shared memory, in an opaque 64-bit format. Because kernels can overwrite
+// the bits, every value is valid. One thread executes all warps of a block, so accesses need not be
+// atomic.
 #include "server/device/cpu/executor/ops/memory.h"
 
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
@@ -10,8 +10,7 @@ namespace {
 constexpr u32 kCountBits = 20;
 constexpr u64 kCountMask = (u64{1} << kCountBits) - 1;
 
-// Arrivals that the phase still waits for, those that a phase waits for, and the number of the
-// phase.
+// Pending arrivals of the phase, expected arrivals of a phase, and the number of the phase.
 struct Mbarrier {
   u64 pending = 0, expected = 0, phase = 0;
 
@@ -19,7 +18,7 @@ struct Mbarrier {
     return {bits & kCountMask, bits >> kCountBits & kCountMask, bits >> (2 * kCountBits)};
   }
   u64 bits() const { return pending | expected << kCountBits | phase << (2 * kCountBits); }
-  // PTX knows no arrival beyond what is pending; here it counts for what is.
+  // PTX does not define more arrivals than pending ones; here the surplus is ignored.
   void Arrive(u64 count, bool drops) {
     pending -= count < pending ? count : pending;
     if (drops) expected -= count < expected ? count : expected;
@@ -29,8 +28,8 @@ struct Mbarrier {
   }
 };
 
-// Calls visit(lane, place) for each lane, once all places are known to be in shared memory. False
-// after raising a fault.
+// Calls visit(lane, place) for each lane after checking that all places are in shared memory.
+// Returns false after raising a fault.
 template <typename Visit>
 bool VisitPlaces(Warp& w, const MicroOp* op, u32 lanes, Visit visit) {
   std::byte* places[kLanes] = {};
@@ -59,7 +58,7 @@ const MicroOp* Invalidate(Warp& w, const MicroOp* op) {
   return VisitPlaces(w, op, Lanes(w, op), clear) ? op + 1 : nullptr;
 }
 
-// The result is what was there before: a wait compares phases.
+// Returns the previous state: a wait compares phases.
 template <bool kDrops>
 const MicroOp* Arrive(Warp& w, const MicroOp* op) {
   const bool is_done = VisitPlaces(w, op, Lanes(w, op), [&](u32 l, std::byte* place) {
@@ -73,7 +72,7 @@ const MicroOp* Arrive(Warp& w, const MicroOp* op) {
   return is_done ? op + 1 : nullptr;
 }
 
-// Whether the phase has ended that the state or the parity names.
+// Whether the phase with the given state or parity has ended.
 template <bool kByParity>
 const MicroOp* TestWait(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of memory operations: where each space lies, and its checks.
+// Addresses of memory operations: the location of each space, and the checks.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_MEMORY_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_MEMORY_H_
@@ -14,14 +14,14 @@ namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 
 enum class Space { kGlobal, kGeneric, kShared, kLocal };
 
-// Lanes' addresses with the immediate added. Index is the width of the address
-// register; 32-bit addresses wrap.
+// Returns a lane's address with the immediate added. Index has the width of the address register;
+// 32-bit addresses wrap.
 template <typename Index>
 GPUSHARED_INLINE u64 GetAddress(const std::byte* row, const MicroOp* op, u32 lane) {
   return static_cast<Index>(Get<Index>(row, lane) + static_cast<Index>(op->immediate));
 }
 
-// First address and size of the space, as its addresses count.
+// First address and size of the space, in its own addresses.
 template <Space S>
 GPUSHARED_INLINE u64 SpaceBase(const Warp& w) {
   return S == Space::kGlobal || S == Space::kGeneric ? w.block->global_base : 0;
@@ -38,7 +38,7 @@ inline constexpr Fault::Kind kSpaceFault = S == Space::kShared  ? Fault::Kind::k
                                            : S == Space::kLocal ? Fault::Kind::kLocalAddress
                                                                 : Fault::Kind::kGlobalAddress;
 
-// Host address of a checked address.
+// Host address of a validated address.
 template <Space S>
 GPUSHARED_INLINE std::byte* HostAddress(const Warp& w, u32 lane, u64 address) {
   if constexpr (S == Space::kShared) {
@@ -50,8 +50,8 @@ GPUSHARED_INLINE std::byte* HostAddress(const Warp& w, u32 lane, u64 address) {
   }
 }
 
-// One past the last address at which an access of `bytes` may start, relative to the base. It is 0
-// when the space is too small for any.
+// Returns one past the last offset at which an access of `bytes` may start, or 0 if the space is
+// too small.
 GPUSHARED_INLINE u64 StartLimit(u64 space_bytes, u32 bytes) {
   return space_bytes >= bytes ? space_bytes - bytes + 1 : 0;
 }
@@ -62,8 +62,8 @@ GPUSHARED_INLINE bool Inside(const Warp& w, u64 address, u32 bytes) {
          (address & (bytes - 1)) == 0;
 }
 
-// In what lies outside the window: other pieces of the launch's reach, the variables of the
-// launched module, and further pieces?
+// Whether the access is in memory outside the window: other pieces of the launch's access set,
+// variables of the launched module, or further pieces.
 inline bool InOtherMemory(const Warp& w, u64 address, u32 bytes) {
   if (w.block->has_reach && MoveWindow(*w.block, address)) {
     return Inside<Space::kGlobal>(w, address, bytes);
@@ -75,8 +75,8 @@ inline bool InOtherMemory(const Warp& w, u64 address, u32 bytes) {
   return piece != nullptr && address - piece->base < StartLimit(piece->bytes, bytes);
 }
 
-// For an access of these lanes outside of the window: moves it to where the first of them looks, if
-// the launch may touch that. Lanes that look elsewhere have the slow way.
+// For an access of these lanes outside of the window: moves the window to the address of the first
+// lane if the launch may access that. Lanes with addresses elsewhere use the slow path.
 template <Space S, typename Index>
 __attribute__((noinline)) bool WindowMoved(Warp& w, const MicroOp* op, u32 lanes) {
   if constexpr (S == Space::kGlobal || S == Space::kGeneric) {
@@ -88,11 +88,12 @@ __attribute__((noinline)) bool WindowMoved(Warp& w, const MicroOp* op, u32 lanes
   }
 }
 
-// The slow, certain way: one lane's host address, or null after raising a fault.
+// The slow path: returns one lane's host address, or null after raising a fault.
 template <Space S, Access A = Access::kWrite>
 std::byte* Checked(Warp& w, const MicroOp* op, u32 lane, u64 address, u32 bytes) {
   if (__builtin_expect(Inside<S>(w, address, bytes), 1)) return HostAddress<S>(w, lane, address);
-  // Generic addresses have windows, and global ones further parts: the module's variables.
+  // Generic addresses include windows, and global memory has further parts, such as module
+  // variables.
   if constexpr (S == Space::kGeneric) {
     return ResolveGeneric(w, op, lane, address, bytes, bytes, A);
   } else if (S == Space::kGlobal && InOtherMemory(w, address, bytes)) {
@@ -104,9 +105,9 @@ std::byte* Checked(Warp& w, const MicroOp* op, u32 lane, u64 address, u32 bytes)
   }
 }
 
-// Where the accesses of these lanes lie in the host's memory, the slow, certain way. False after
-// raising a fault. All addresses are read first, since a destination may be their row. Compiled
-// once for a space, not once for an operation.
+// The slow path for several lanes: computes their host addresses. Returns false after raising a
+// fault. All addresses are read first, because a destination may be their row. Compiled once per
+// space, instead of once per operation.
 template <Space S, typename Index, Access A = Access::kWrite>
 __attribute__((noinline)) bool HostAddresses(Warp& w, const MicroOp* op, u32 lanes, u32 bytes,
                                              std::byte** host) {
@@ -118,7 +119,7 @@ __attribute__((noinline)) bool HostAddresses(Warp& w, const MicroOp* op, u32 lan
   }
   return true;
 }
-// Only of generic addresses does it matter that nothing is written.
+// The distinction only matters for generic addresses.
 template <Space S>
 inline constexpr Access kReading = S == Space::kGeneric ? Access::kRead : Access::kWrite;
 using FindHostAddresses = bool (*)(Warp& w, const MicroOp* op, u32 lanes, u32 bytes,
@@ -140,17 +141,18 @@ using Whole = std::conditional_t<
     kBytes == 1, u8,
     std::conditional_t<kBytes == 2, u16, std::conditional_t<kBytes == 4, u32, u64>>>;
 
-// A strong access of all elements of a vector at once. PTX promises it for each element only, but
-// GPUs do it and programs count on it: CUB keeps a tile's status and value in one. Vectors of 32
-// bytes are two halves. Aligned SSE accesses of 16 bytes are atomic where there is AVX (Intel SDM
-// volume 3, 9.1.1; AMD APM volume 2, 7.3.2). Plain ones acquire and release on x86.
+// A strong access to all elements of a vector at once. PTX guarantees atomicity of each element
+// only, but GPUs provide it for the vector and programs rely on that: CUB stores a tile's status
+// and value in one. Vectors of 32 bytes are two halves. Aligned SSE accesses of 16 bytes are atomic
+// on processors with AVX (Intel SDM volume 3, 9.1.1; AMD APM volume 2, 7.3.2). Plain ones acquire
+// and release on x86.
 template <u32 kBytes>
 GPUSHARED_INLINE void StoreWhole(std::byte* to, const std::byte* value) {
   if constexpr (kBytes > 16) {
     StoreWhole<kBytes / 2>(to, value);
     StoreWhole<kBytes / 2>(to + kBytes / 2, value + kBytes / 2);
   } else if constexpr (kBytes == 16) {
-    // Local memory may lie anywhere, and only its own thread sees it.
+    // Local memory may not be aligned and is only accessed by its own thread.
     if (reinterpret_cast<u64>(to) % 16 != 0) {
       __builtin_memcpy(to, value, kBytes);
       return;
@@ -185,7 +187,7 @@ GPUSHARED_INLINE void LoadWhole(std::byte* value, const std::byte* from) {
   }
 }
 
-// Adds the ops of a family for every space and width of address that an instruction can name. Calls
+// Adds the ops of a family for every space and address width of an instruction. Calls
 // Family::Add<T, S, Index, N>(sink, space, index, vector, type). Vectors of 32 bytes exist in
 // global memory only.
 template <typename Family, typename T, u32 N>

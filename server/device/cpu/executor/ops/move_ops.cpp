@@ -14,7 +14,7 @@ D Resize(A a) {
   return static_cast<D>(a);
 }
 
-// {a, b, ...} become one value, first part in the lowest bits.
+// Combines {a, b, ...} into one value, with the first part in the lowest bits.
 template <typename Whole, typename Part, u32 N>
 const MicroOp* Pack(Warp& w, const MicroOp* op) {
   StoreLanes<Whole>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
@@ -29,7 +29,7 @@ const MicroOp* Pack(Warp& w, const MicroOp* op) {
 
 template <typename Whole, typename Part, u32 N>
 const MicroOp* Unpack(Warp& w, const MicroOp* op) {
-  // The source is copied first: a part's row may be the whole's.
+  // The source is copied first, because a part may have the same row as the whole.
   alignas(64) Whole whole[kLanes];
   __builtin_memcpy(whole, w.frame + op->a, sizeof(whole));
   for (u32 i = 0; i < N; ++i) {

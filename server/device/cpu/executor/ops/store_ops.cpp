@@ -5,8 +5,8 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-// Lanes in ascending order, so that of several lanes that store to one place the
-// last one wins. No lane's store happens when any lane is at fault.
+// Stores in ascending order of lanes, so that the last of several lanes that store to one place
+// wins. If one lane faults, none stores.
 template <typename T, u32 N, bool Strong>
 __attribute__((noinline)) const MicroOp* StoreEach(Warp& w, const MicroOp* op, u32 lanes,
                                                    FindHostAddresses find) {
@@ -25,7 +25,8 @@ __attribute__((noinline)) const MicroOp* StoreEach(Warp& w, const MicroOp* op, u
   return op + 1;
 }
 
-// All lanes to consecutive places inside of the window. False, and nothing done, for others.
+// Stores of all lanes to consecutive places inside the window. Returns false, without effects, for
+// others.
 template <typename T, Space S, typename Index, u32 N>
 GPUSHARED_INLINE bool StoreAll(Warp& w, const MicroOp* op) {
   constexpr u32 kBytes = sizeof(T) * N;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // tex, tld4, suld and sust. The handle is the address of a record in the client's memory
-// (gpushared/texture_record.h). A kernel may have made it up, and may change it at any time. So
-// each operation copies the record and checks the copy. It checks each texel as a load of it would.
+// (gpushared/texture_record.h), which a kernel may forge or change at any time. Therefore each
+// operation copies the record, validates the copy, and checks each texel access like a load.
 //
 // Sampling follows the CUDA C++ Programming Guide, appendix "Texture Fetching": linear filtering
-// weighs texels in steps of 1/256. Sums are made in double and rounded once.
+// weighs texels in steps of 1/256. Sums are computed in double and rounded once.
 #include "gpushared/texture_record.h"
 
 #include "server/device/cpu/executor/ops/half_float.h"
@@ -14,10 +14,10 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-// What a sample takes of a turn: 1 to 8 us.
+// Cost of a sample in branches: 1 to 8 us.
 constexpr s32 kSampleBranches = 32;
 constexpr u32 kAxes = 3, kChannels = 4;
-// Positions beyond it are all outside in the same way.
+// Larger positions are all equally outside.
 constexpr double kFar = static_cast<double>(u64{1} << 50);
 
 u32 ChannelBytes(TexelFormat format) {
@@ -57,16 +57,16 @@ bool IsValid(const TextureRecord& record) {
   return fits;
 }
 
-// The copy that one operation works with.
+// The copy of the record used by one operation.
 class Records {
  public:
-  // Of the handle in the lane's register; null after raising a fault.
+  // Returns the record of the handle in the lane's register; null after raising a fault.
   const TextureRecord* Of(Warp& w, const MicroOp* op, u32 lane) {
     const u64 handle = Get<u64>(w.frame + op->a, lane);
     if (is_read_ && handle == handle_) return &record_;
     const std::byte* const from = Checked<Space::kGlobal>(w, op, lane, handle, sizeof record_);
     if (from == nullptr) return nullptr;
-    // Each word is read exactly once, so that what is checked is what is used.
+    // Each word is read exactly once, so that the validated values are the ones that are used.
     alignas(TextureRecord) std::byte copy[sizeof record_];
     for (u32 at = 0; at < sizeof record_; at += 8) LoadWhole<8>(copy + at, from + at);
     __builtin_memcpy(&record_, copy, sizeof record_);
@@ -83,30 +83,30 @@ class Records {
   bool is_read_ = false;
 };
 
-// The texels that a sample reads along one axis.
+// Texels that a sample reads along one axis.
 struct Taps {
   static constexpr s64 kBorder = -1;
   s64 texels[2] = {};
-  u32 weight = 0;  // Of the second texel, in parts of 256; the first one has the rest.
+  u32 weight = 0;  // Weight of the second texel in 1/256; the first one has the rest.
 };
 
-// The texel that stands for index `at`.
+// Maps index `at` to a texel.
 s64 Addressed(TextureAddressMode mode, s64 at, s64 extent) {
   if (at >= 0 && at < extent) return at;
   if (mode == TextureAddressMode::kBorder) return Taps::kBorder;
   if (mode == TextureAddressMode::kWrap) return (at % extent + extent) % extent;
-  return at < 0 ? 0 : extent - 1;  // Mirrored coordinates are folded before they come here.
+  return at < 0 ? 0 : extent - 1;  // Mirrored coordinates were already folded.
 }
 
 TextureAddressMode UnnormalisedMode(TextureAddressMode mode) {
   return mode == TextureAddressMode::kBorder ? mode : TextureAddressMode::kClamp;
 }
 
-double Between(double least, double value, double most) {  // NaN counts as `least`.
+double Between(double least, double value, double most) {  // NaN is treated as `least`.
   return value >= least ? (value <= most ? value : most) : least;
 }
 
-// Floating-point coordinates, for one texel or for the two that it lies between.
+// Floating-point coordinates: selects one texel, or the two next to the position.
 Taps TapsBy(TextureFilter filter, const TextureRecord& record, u32 axis, float coordinate) {
   const s64 extent = record.extents[axis];
   TextureAddressMode mode = record.address_modes[axis];
@@ -133,21 +133,21 @@ Taps TapsAt(const TextureRecord& record, u32 axis, float coordinate) {
   return TapsBy(record.filter, record, axis, coordinate);
 }
 
-// Integer coordinates name texels, whatever the record says of filters and normalised coordinates.
+// Integer coordinates select texels directly, independent of filters and normalized coordinates.
 Taps TapsAt(const TextureRecord& record, u32 axis, s32 coordinate) {
   const TextureAddressMode mode = UnnormalisedMode(record.address_modes[axis]);
   return {.texels = {Addressed(mode, coordinate, record.extents[axis])}};
 }
 
-// `one`: the integer that is read as 1.
+// `one`: the integer that represents 1.
 template <typename T>
 u32 IntegerBits(T value, float one, bool is_normalised) {
-  if (!is_normalised) return static_cast<u32>(value);  // By sign, if it has one.
+  if (!is_normalised) return static_cast<u32>(value);  // Sign-extends signed types.
   const float fraction = static_cast<float>(value) / one;
   return Bits<u32>(fraction < -1.0f ? -1.0f : fraction);
 }
 
-// A channel as a register holds it.
+// Returns a channel in register format.
 u32 ChannelBits(const std::byte* from, const TextureRecord& record) {
   const bool is_normalised = record.normalised_values != 0;
   switch (record.format) {
@@ -170,7 +170,7 @@ struct Texel {
   u32 channels[kChannels] = {};
 };
 
-// False after raising a fault. A negative index: the border.
+// Returns false after raising a fault. A negative index selects the border.
 bool ReadTexel(Warp& w, const MicroOp* op, u32 lane, const TextureRecord& record,
                const s64 (&at)[kAxes], Texel& texel) {
   if (at[0] < 0 || at[1] < 0 || at[2] < 0) {
@@ -178,7 +178,7 @@ bool ReadTexel(Warp& w, const MicroOp* op, u32 lane, const TextureRecord& record
     return true;
   }
   const u32 bytes = TexelBytes(record);
-  // Whatever comes of extents and pitches that were made up, is checked.
+  // The result is validated, because extents and pitches may be forged.
   const u64 address = record.address + static_cast<u64>(at[2]) * record.slice_bytes +
                       static_cast<u64>(at[1]) * record.row_bytes + static_cast<u64>(at[0]) * bytes;
   const std::byte* const from = Checked<Space::kGlobal>(w, op, lane, address, bytes);
@@ -189,8 +189,8 @@ bool ReadTexel(Warp& w, const MicroOp* op, u32 lane, const TextureRecord& record
   return true;
 }
 
-// The weighted mean of up to eight texels. Those of weight zero are not read. False after raising a
-// fault.
+// Returns the weighted mean of up to eight texels. Texels with weight zero are not read. Returns
+// false after raising a fault.
 bool Mix(Warp& w, const MicroOp* op, u32 lane, const TextureRecord& record,
          const Taps (&taps)[kAxes], Texel& mixed) {
   double sums[kChannels] = {};
@@ -235,15 +235,15 @@ const MicroOp* Sample(Warp& w, const MicroOp* op) {
                                : ReadTexel(w, op, l, *record, at, texels[l]);
     if (!is_read) return nullptr;
   }
-  // Last, since a destination may be a row of coordinates.
+  // Written last, because a destination may be a row of coordinates.
   for (u32 i = 0; i < kChannels; ++i) {
     StoreEachLane<u32>(w.frame + op->rows[i], lanes, [&](u32 l) { return texels[l].channels[i]; });
   }
   return Charged(w, op, kSampleBranches);
 }
 
-// One channel, the immediate's, of the four texels that a linear filter would weigh: against the
-// clock from the lower left, which has the first column and the second row.
+// Reads one channel, selected by the immediate, of the four texels that a linear filter would use:
+// counterclockwise from the lower left, which has the first column and the second row.
 const MicroOp* Gather(Warp& w, const MicroOp* op) {
   constexpr u32 kX[4] = {0, 1, 1, 0}, kY[4] = {1, 1, 0, 0};
   const u32 lanes = Lanes(w, op);
@@ -270,8 +270,8 @@ const MicroOp* Gather(Warp& w, const MicroOp* op) {
   return Charged(w, op, kSampleBranches);
 }
 
-// Finds what a lane reaches of a surface: nothing where its coordinates are outside and
-// SurfaceBounds::kZero. False after raising a fault.
+// Finds the part of a surface that a lane accesses: nothing if its coordinates are outside with
+// SurfaceBounds::kZero. Returns false after raising a fault.
 template <u32 kDimensions>
 bool FindOnSurface(Warp& w, const MicroOp* op, u32 lane, Records& records,
                    const SurfaceAccess& access, std::byte*& found) {
@@ -283,7 +283,7 @@ bool FindOnSurface(Warp& w, const MicroOp* op, u32 lane, Records& records,
   const u64 pitches[kAxes] = {1, record->row_bytes, record->slice_bytes};
   u64 address = record->address;
   for (u32 axis = 0; axis < kDimensions; ++axis) {
-    // Along x in bytes.
+    // x is in bytes.
     const s64 last = axis == 0 ? s64{record->extents[0]} * TexelBytes(*record) - bytes
                                : s64{record->extents[axis]} - 1;
     s64 at = Get<s32>(w.frame + rows[axis], lane);

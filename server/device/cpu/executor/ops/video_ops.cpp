@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Video instructions, as the pseudo-code of the PTX ISA has them: what comes between the operands
-// and the result is not cut to 32 bits. All that MicroOp::immediate may say is defined here.
+// Video instructions, following the pseudo-code of the PTX ISA: intermediate values are not
+// truncated to 32 bits. Every value of MicroOp::immediate is well-defined.
 #include "server/device/cpu/executor/ops/lanes.h"
 #include "server/device/cpu/executor/video_number.h"
 
@@ -20,16 +20,16 @@ enum class Video {
   kShiftLeft,
   kShiftRight
 };
-enum Second : u32 { kMerge, kPlus, kLower, kHigher };  // As in ptx::VideoForm.
+enum Second : u32 { kMerge, kPlus, kLower, kHigher };  // Same order as ptx::VideoForm.
 
 GPUSHARED_INLINE u32 Field(const MicroOp* op, u32 position, u32 bits) {
   return static_cast<u32>(static_cast<u64>(op->immediate) >> position) & ((1u << bits) - 1);
 }
 GPUSHARED_INLINE bool Flag(const MicroOp* op, u32 position) { return Field(op, position, 1) != 0; }
 
-// The part of a word that a selector names.
+// The part of a word that a selector refers to.
 struct Part {
-  u32 left, bits;  // How far its top is below that of the word.
+  u32 left, bits;  // Distance of its top from the top of the word.
   bool is_signed;
 
   Part(u32 number, bool has_sign) : is_signed(has_sign) {
@@ -70,7 +70,7 @@ GPUSHARED_INLINE bool Compares(s64 a, s64 b, u32 relation) {
   }
 }
 
-// Of numbers of 33 bits. `mode` is the relation of a comparison, or whether a distance wraps.
+// Operates on 33-bit numbers. `mode` is the relation of a comparison, or whether a distance wraps.
 template <Video V>
 GPUSHARED_INLINE s64 Primary(s64 a, s64 b, u32 mode) {
   if constexpr (V == Video::kAdd) return a + b;
@@ -82,7 +82,7 @@ GPUSHARED_INLINE s64 Primary(s64 a, s64 b, u32 mode) {
   if constexpr (V == Video::kCompare) return Compares(a, b, mode) ? 1 : 0;
   const s64 distance = mode != 0 ? b & 31 : b < 0 || b > 32 ? 32 : b;
   if constexpr (V == Video::kShiftRight) return a >> distance;
-  // The result has 34 bits, of which the highest is its sign.
+  // The result has 34 bits, the highest of which is its sign.
   if constexpr (V == Video::kShiftLeft) {
     return static_cast<s64>(static_cast<u64>(a) << distance << 30) >> 30;
   }
@@ -115,7 +115,7 @@ const MicroOp* Single(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// vmad: (a * b) + c, either of the two negated, or one more, shifted to the right.
+// vmad: (a * b) + c, with either of the two negated or 1 added, shifted to the right.
 const MicroOp* MultiplyAdd(Warp& w, const MicroOp* op) {
   const Part first(Field(op, video::kAPart, 3), Flag(op, video::kASigned));
   const Part second(Field(op, video::kBPart, 3), Flag(op, video::kBSigned));
@@ -144,7 +144,7 @@ const MicroOp* MultiplyAdd(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Halves or bytes, each from the elements of {a, b}.
+// Operates on halves or bytes selected from the elements of {a, b}.
 template <Video V, u32 kElements>
 const MicroOp* Several(Warp& w, const MicroOp* op) {
   constexpr u32 kBits = 32 / kElements;

@@ -5,7 +5,7 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-// Does its part for `lanes`, which are all that name the same members and will come.
+// Executes for `lanes`, which are all lanes with the same members that will arrive.
 using GroupFunction = void (*)(Warp& w, const MicroOp* op, u32 lanes);
 
 GPUSHARED_INLINE const u32* GetMembers(const Warp& w, const MicroOp* op) {
@@ -18,7 +18,7 @@ u32 LanesThatName(const u32* named, u32 lanes, u32 members) {
   return same & lanes;
 }
 
-// Lanes of one instruction name different members, or some that are elsewhere.
+// Handles lanes of one instruction with different members, or with members that have not arrived.
 __attribute__((noinline)) const MicroOp* InGroups(Warp& w, const MicroOp* op, u32 lanes,
                                                   GroupFunction group) {
   const u32* named = GetMembers(w, op);
@@ -34,7 +34,7 @@ __attribute__((noinline)) const MicroOp* InGroups(Warp& w, const MicroOp* op, u3
     left &= ~same;
   }
   if (waits) return WaitAt(w, op, Pause::kConverging);
-  // Results may take the row of the members: only lanes that have none yet are asked.
+  // Results may overwrite the row of the members, so only lanes without a result are read.
   for (u32 left = lanes; left != 0;) {
     const u32 same = LanesThatName(named, left, named[__builtin_ctz(left)]);
     group(w, op, same);
@@ -43,8 +43,8 @@ __attribute__((noinline)) const MicroOp* InGroups(Warp& w, const MicroOp* op, u3
   return op + 1;
 }
 
-// An instruction in which the lanes that name the same members act together, and wait for each
-// other (PTX ISA: "the same qualifiers and same membermask value").
+// An instruction in which lanes that name the same members act together and wait for each other
+// (PTX ISA: "the same qualifiers and same membermask value").
 template <GroupFunction Group>
 const MicroOp* Together(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
@@ -68,7 +68,7 @@ const MicroOp* Together(Warp& w, const MicroOp* op) {
 
 enum class Shuffle { kUp, kDown, kButterfly, kIndex };
 
-// Predicate destination in rows[0], 0 when there is none.
+// Predicate destination in rows[0], 0 if there is none.
 template <Shuffle S>
 void ShuffleOp(Warp& w, const MicroOp* op, u32 lanes) {
   const std::byte* a = w.frame + op->a;
@@ -107,7 +107,7 @@ void ShuffleOp(Warp& w, const MicroOp* op, u32 lanes) {
   }
   for (u32 l = 0; l < kLanes; ++l) result[l] = Get<u32>(a, source[l]);
   if (__builtin_expect(lanes != kAllLanes, 0)) {
-    // PTX leaves open what is read from a lane that does not take part; here it is 0.
+    // PTX does not define the value read from an inactive lane; here it is 0.
     for (u32 l = 0; l < kLanes; ++l) result[l] = (lanes >> source[l] & 1) != 0 ? result[l] : 0;
   }
   StoreLanes<u32>(w.frame + op->destination, lanes, [&](u32 l) { return result[l]; });
@@ -195,7 +195,7 @@ const MicroOp* ActiveMask(Warp& w, const MicroOp* op) {
 
 void WarpBarrier(Warp& /*w*/, const MicroOp* /*op*/, u32 /*lanes*/) {}
 
-// One lane of the members is chosen: the lowest. Predicate in rows[0].
+// Selects the lowest of the members. Predicate in rows[0].
 void Elect(Warp& w, const MicroOp* op, u32 lanes) {
   const u32 leader = static_cast<u32>(__builtin_ctz(lanes));
   StoreLanes<u32>(w.frame + op->destination, lanes, [&](u32) { return leader; });

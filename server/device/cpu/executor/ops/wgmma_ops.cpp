@@ -4,17 +4,17 @@
 //
 // Matrices in shared memory (PTX ISA, Asynchronous Warpgroup Level Matrix Shared Memory Layout)
 // consist of chunks of 16 bytes. `stride` and `leading` are the two offsets of a descriptor, and W
-// is the width of its swizzle in bytes. Matrices lie with their K elements together, where chunk c
-// of row r begins at
+// is the width of its swizzle in bytes. If the K elements of a matrix are contiguous, chunk c of
+// row r begins at
 //   (r / 8) stride + c leading + (r % 8) 16                       without swizzle,
-//   (r / 8) stride + c 16 + (r % 8) W                             with it,
-// or transposed, where chunk c of column k begins at
+//   (r / 8) stride + c 16 + (r % 8) W                             with swizzle.
+// In a transposed matrix, chunk c of column k begins at
 //   c stride + (k / 8) leading + (k % 8) 16                       without swizzle,
-//   (c / (W / 16)) leading + (c % (W / 16)) 16 + (k / 8) stride + (k % 8) W   with it.
-// A swizzle then exchanges chunks: address bits from 4 on by those from 7 on, as many as W / 16
-// has.
+//   (c / (W / 16)) leading + (c % (W / 16)) 16 + (k / 8) stride + (k % 8) W   with swizzle.
+// The swizzle then exchanges chunks: it XORs the log2(W / 16) address bits from bit 4 on with those
+// from bit 7 on.
 //
-// Registers of A hold elements as those of mma.m16n8 do. D: element i of a lane is row
+// Registers of A hold the same elements as in mma.m16n8. D: element i of a lane is row
 // lane / 4 + 8 (i / 2 % 2), column 8 (i / 4) + 2 (lane % 4) + i % 2.
 #include <array>
 #include <cstring>
@@ -25,10 +25,10 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-constexpr u32 kWarpRows = 16;  // One warp's.
+constexpr u32 kWarpRows = 16;  // Rows of one warp.
 constexpr u32 kChunkBytes = 16;
 
-// A product with 8 columns takes so much of a turn.
+// Cost of a product with 8 columns in branches.
 constexpr s32 kBranchesPerTile = 64;
 
 struct Descriptor {
@@ -46,11 +46,11 @@ struct Descriptor {
   // Bits of an address that the swizzle changes: 128, 64 and 32 bytes are coded 1, 2 and 3.
   u32 SwizzleBits() const { return swizzle == 0 ? 0 : 4 - swizzle; }
 
-  // Where a chunk begins: `row` counts along M or N, `depth` along K, both in elements of which
-  // `per_chunk` are in a chunk.
+  // Returns the address of a chunk: `row` counts along M or N, `depth` along K, both in elements,
+  // of which a chunk has `per_chunk`.
   u64 ChunkAt(u32 row, u32 depth, u32 per_chunk, bool transposed) const {
     const u32 bits = SwizzleBits();
-    const u32 chunks = 1u << bits;  // In a line of the swizzle.
+    const u32 chunks = 1u << bits;  // Per line of the swizzle.
     const u32 line = transposed ? depth : row, chunk = (transposed ? row : depth) / per_chunk;
     u64 at = start + u64{line % 8} * chunks * kChunkBytes;
     if (!transposed) {
@@ -65,7 +65,7 @@ struct Descriptor {
   }
 };
 
-// Reads `rows` by `depth` elements to out[row * depth + k]. False after raising a fault.
+// Reads `rows` by `depth` elements to out[row * depth + k]. Returns false after raising a fault.
 template <typename T>
 __attribute__((noinline)) bool ReadMatrix(Warp& w, const MicroOp* op, u64 descriptor_bits,
                                           u32 first_row, u32 rows, u32 depth, bool transposed,
@@ -106,7 +106,7 @@ __attribute__((noinline)) void ReadRegisters(const Warp& w, const std::vector<u3
   }
 }
 
-// D = a b, + D where `adds`. Both matrices hold their K elements together.
+// D = a b, + D if `adds`. Both matrices store their K elements contiguously.
 template <typename D, bool Saturates>
 __attribute__((noinline)) void MultiplyTo(Warp& w, const MicroOp* op, const Sum<D>* a,
                                           const Sum<D>* b, bool adds) {
@@ -125,8 +125,8 @@ __attribute__((noinline)) void MultiplyTo(Warp& w, const MicroOp* op, const Sum<
   }
 }
 
-// D is rows[d] of the call. Descriptors in rows a (unless A is in registers) and b, the predicate
-// that says whether D is added to in c.
+// D is rows[d] of the call. Descriptors in rows a (unless A is in registers) and b; c is the
+// predicate that selects whether D is added.
 template <typename D, typename A, typename B, bool Saturates>
 const MicroOp* WarpgroupMultiply(Warp& w, const MicroOp* op) {
   static_assert(std::is_same_v<Sum<A>, Sum<B>> && std::is_same_v<Sum<A>, Sum<D>>);
