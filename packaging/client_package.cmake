@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the client library with its headers, CMake package and pkg-config file. Included by
-# client_lib/CMakeLists.txt. Programs run with the component client, and are built with dev, too.
+# client_lib/CMakeLists.txt. The component client suffices to run programs; building them requires dev as well.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Debian packages by CPack: server, client library with the drop-in, dev and tools. Included last, with
-# GPUSHARED_PACKAGE; packaging/README.md says how to build them and what each holds.
+# GPUSHARED_PACKAGE; packaging/README.md describes how to build them and their contents.
 set(GPUSHARED_MAINTAINER "gpushared maintainers <maintainers@gpushared.invalid>" CACHE STRING
   "Who the packages say maintains them: a name and an address")
 find_program(GPUSHARED_SCDOC scdoc REQUIRED)
@@ -11,7 +11,7 @@ set(here "${PROJECT_SOURCE_DIR}/packaging")
 set(made "${CMAKE_BINARY_DIR}/packaging")
 file(MAKE_DIRECTORY "${made}")
 
-# gpushared_gzipped(<result> <name> <command ...>): a file of what the command says, as Debian wants it.
+# gpushared_gzipped(<result> <name> <command ...>): compresses the command's output as Debian requires.
 function(gpushared_gzipped result name)
   cmake_parse_arguments(arg "" "" "COMMAND;DEPENDS" ${ARGN})
   add_custom_command(OUTPUT "${made}/${name}.gz"
@@ -21,7 +21,7 @@ function(gpushared_gzipped result name)
   set(${result} "${made}/${name}.gz" PARENT_SCOPE)
 endfunction()
 
-# ---- manual pages and completions: <name> belongs to <component>
+# ---- manual pages and completions, with the component of each program
 set(outputs)
 set(pages server:gpushared.8 server:gpushared.toml.5 tools:gpusharedctl.1 tools:gpushared-mps-control.1
   tools:gpushared-sim.1 tools:gpushared-web.8)
@@ -34,7 +34,7 @@ foreach(entry IN LISTS pages)
   string(REPLACE ":" ";" entry "${entry}")
   list(GET entry 0 component)
   list(GET entry 1 page)
-  # What it says of options, the server says of itself.
+  # The server itself generates the list of its options.
   gpushared_gzipped(output "${page}" DEPENDS "${here}/man/${page}.scd" "${here}/man/fill.py" gpushared
     COMMAND Python3::Interpreter -B "${here}/man/fill.py" "${here}/man/${page}.scd" $<TARGET_FILE:gpushared>
       | "${GPUSHARED_SCDOC}")
@@ -43,7 +43,7 @@ foreach(entry IN LISTS pages)
   install(FILES "${output}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}" COMPONENT ${component})
 endforeach()
 
-# What the programs say of themselves.
+# Generated from the programs' help.
 foreach(entry IN LISTS completed)
   string(REPLACE ":" ";" entry "${entry}")
   list(GET entry 0 component)
@@ -61,11 +61,11 @@ foreach(entry IN LISTS completed)
     COMPONENT ${component})
 endforeach()
 
-# ---- the service. Its socket, where there is one, starts before it.
+# ---- the service. Its socket unit, if enabled, starts first.
 file(GLOB units RELATIVE "${here}" CONFIGURE_DEPENDS "${here}/*.socket" "${here}/*.service")
 set(sockets ${units})
 list(FILTER sockets INCLUDE REGEX "\\.socket$")
-# Whoever wants the metrics on TCP enables their unit.
+# Not enabled, because it listens on TCP.
 set(started ${units})
 list(REMOVE_ITEM started gpushared-web.service)
 if(NOT GPUSHARED_BUILD_MIG)
@@ -84,17 +84,17 @@ foreach(script postinst prerm postrm)
     FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 endforeach()
 
-# For whoever has Grafana and Prometheus; they are told of these by hand.
+# For Grafana and Prometheus; operators import these files manually.
 install(FILES "${here}/grafana/gpushared.json" DESTINATION share/gpushared/grafana COMPONENT tools)
 install(FILES "${here}/prometheus/gpushared.rules.yml" DESTINATION share/gpushared/prometheus COMPONENT tools)
 
-# Who wants MPS's name puts this directory on the PATH.
+# Provides the name of MPS's program for users who add this directory to the PATH.
 install(DIRECTORY DESTINATION lib/gpushared/mps COMPONENT tools)
 install(CODE [[
   file(CREATE_LINK ../../../bin/gpushared-mps-control
     "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/gpushared/mps/nvidia-cuda-mps-control" SYMBOLIC)]] COMPONENT tools)
 
-# What sites with Slurm or Kubernetes start from.
+# Examples for sites with Slurm or Kubernetes.
 set(clusters)
 if(TARGET gpushared_spank)
   list(APPEND clusters slurm)
@@ -165,7 +165,7 @@ set(CPACK_DEBIAN_TOOLS_DESCRIPTION "programs of operators for gpushared
 
 set(CPACK_DEBIAN_SLURM_PACKAGE_NAME gpushared-slurm)
 set(CPACK_DEBIAN_SLURM_PACKAGE_SECTION admin)
-# Slurm loads plugins of its own release alone.
+# Slurm loads only plugins built for its own release.
 set(CPACK_DEBIAN_SLURM_PACKAGE_RECOMMENDS "gpushared ${same}, slurm-client")
 set(CPACK_DEBIAN_SLURM_DESCRIPTION "Slurm plugin of gpushared
  Gives each step of a job a way into its node's gpushared server, with the
@@ -179,7 +179,7 @@ set(CPACK_DEBIAN_KUBERNETES_DESCRIPTION "Kubernetes device plugin of gpushared
  Tells a node's kubelet which endpoints its gpushared server has, and lets
  pods in that ask for one. Manifests for a cluster are beside it.")
 
-# What Debian wants in every package.
+# Required by Debian in every package.
 gpushared_gzipped(changelog changelog.gz.in DEPENDS "${here}/debian/changelog.py" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
   COMMAND Python3::Interpreter -B "${here}/debian/changelog.py" "${PROJECT_VERSION}" "${GPUSHARED_MAINTAINER}"
     "${PROJECT_SOURCE_DIR}/CHANGELOG.md")

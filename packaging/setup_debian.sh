@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes a Debian 12 machine able to build gpushared. Usage: packaging/setup_debian.sh [part ...]
+# Installs what a Debian 12 machine needs to build and test gpushared. Usage: packaging/setup_debian.sh [part ...]
 #
-# Parts; none named means tests:
+# Parts (default: tests):
 #   product  compiler, build tools and libraries of the server and the samples
-#   tests    product, gtest, and nvcc: from PyPI where there is no CUDA toolkit, or only one that is too old
+#   tests    product, gtest, and nvcc: from PyPI unless a sufficiently new CUDA toolkit is installed
 #   fuzz     tests, and clang with libFuzzer
 #   lint     tests, and clang with its checks of code and format
-#   containers  tests, and podman for users without rights
+#   containers  tests, and podman for unprivileged users
 #   web      tests, and a browser with its driver
 #   slurm    tests, Slurm's daemons with their database, and headers for its plugins; none of these is started
-#   kubernetes  tests, gRPC for the device plugin, and what builds and runs Kubernetes' own programs
-#   package  tests, what makes Debian packages, and what tries them in a Debian of its own
+#   kubernetes  tests, gRPC for the device plugin, and the tools to build and run Kubernetes itself
+#   package  tests, and the tools to build Debian packages and to test them in a separate Debian
 #
-# Needs root or sudo only when something is missing; with everything in place it touches no network.
-# tests/run.sh and samples/demo.sh source it; after `tests` they have CUDA_HOME set.
+# Requires root or sudo and the network only if something is missing.
+# Sourced by tests/run.sh and samples/demo.sh; the part `tests` sets CUDA_HOME.
 set -euo pipefail
 
 gpushared_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 gpushared_packages=(g++ cmake ninja-build python3 libboost-dev libspdlog-dev libfmt-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev liblz4-dev libncurses-dev)
-# With what the demo does not build: gpusharedctl mig reads YAML.
+# Includes YAML for gpusharedctl mig, which the demo does not build.
 gpushared_test_packages=(libgtest-dev libgmock-dev pkg-config tmux libyaml-cpp-dev)
 # The compiler for the fuzz targets, which need libFuzzer.
 gpushared_fuzz_packages=(clang libclang-rt-14-dev)
@@ -34,7 +34,7 @@ gpushared_slurm_packages=(slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic
   mariadb-server munge libslurm-dev iproute2)
 gpushared_grpc_packages=(libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc)
 gpushared_kubernetes_packages=("${gpushared_grpc_packages[@]}" dpkg-dev iproute2 openssl python3-venv)
-# scdoc makes manual pages, gRPC and Slurm's headers are for the plugins. The last three are a Debian to install in, booted.
+# scdoc for the manual pages, gRPC and Slurm's headers for the plugins. The last three boot a Debian for the tests.
 gpushared_package_packages=("${gpushared_grpc_packages[@]}" libslurm-dev dpkg-dev file scdoc lintian debootstrap
   debian-archive-keyring systemd-container)
 
@@ -43,10 +43,10 @@ gpushared_package_packages=("${gpushared_grpc_packages[@]}" libslurm-dev dpkg-de
 gpushared_nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
   nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85 nvidia-cuda-profiler-api==13.0.85)
 
-# An older nvcc does not know all that the kernels use.
+# Oldest nvcc that supports the features used by the kernels.
 gpushared_nvcc_least=13.0
 
-# Debian starts a daemon when it is installed, unless this file says no.
+# Prevents Debian from starting daemons on installation, by a temporary policy file.
 gpushared_without_services() {  # command ...
   local policy=/usr/sbin/policy-rc.d status=0
   [[ -e $policy ]] && { "$@"; return; }
@@ -75,7 +75,7 @@ gpushared_install() {
   ${without_services:+gpushared_without_services} "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# Whether this nvcc runs and is new enough; says so when not.
+# Checks that this nvcc runs and is new enough; otherwise prints why.
 gpushared_nvcc_serves() {
   local release
   release=$("$1" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\.[0-9]*\).*/\1/p')
@@ -87,7 +87,7 @@ gpushared_nvcc_serves() {
 
 gpushared_find_nvcc() {
   local home
-  # What was fetched for another list of packages is fetched again.
+  # Downloaded again if the list of packages has changed.
   [[ $(cat "$gpushared_root/.cache/cuda/packages" 2>/dev/null) == "${gpushared_nvcc_wheels[*]}" ]] ||
     rm -rf "$gpushared_root/.cache/cuda"
   for home in "${CUDA_HOME:-}" /usr/local/cuda "$gpushared_root/.cache/cuda/nvidia/cu13"; do
@@ -118,7 +118,7 @@ gpushared_setup_nvcc() {
     return 1
   fi
   echo "${gpushared_nvcc_wheels[*]}" >"$cache/cuda.part/packages"
-  # A fetch that was cut off half way must not look like a finished one.
+  # Renamed last, because an interrupted download must not look complete.
   mv "$cache/cuda.part" "$cache/cuda"
   gpushared_find_nvcc
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -14,6 +15,53 @@
 #include <CLI/CLI.hpp>
 
 namespace gpushared::command_line {
+namespace {
+
+constexpr std::size_t kHelpColumns = 100;
+
+// Breaks the text at blanks into lines of at most `width` characters.
+std::string Wrapped(const std::string& text, std::size_t width) {
+  std::string wrapped;
+  std::size_t column = 0;
+  std::istringstream words(text);
+  for (std::string word; words >> word; column += word.size()) {
+    if (column > 0) {
+      const bool fits = column + 1 + word.size() <= width;
+      wrapped += fits ? ' ' : '\n';
+      column = fits ? column + 1 : 0;
+    }
+    wrapped += word;
+  }
+  return wrapped;
+}
+
+// Formats the help in at most kHelpColumns columns, because CLI11 does not break lines.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_description(const CLI::App* app) const override {
+    return WithEnd(Wrapped(CLI::Formatter::make_description(app), kHelpColumns));
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, command->get_display_name(true),
+                             InColumn(command->get_description()), get_column_width());
+    return out.str();
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return InColumn(option->get_description());
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    return WithEnd(Wrapped(app->get_footer(), kHelpColumns));
+  }
+
+ private:
+  static std::string WithEnd(const std::string& text) { return text.empty() ? "" : text + "\n"; }
+  std::string InColumn(const std::string& text) const {
+    return Wrapped(text, kHelpColumns - get_column_width());
+  }
+};
+
+}  // namespace
 
 Option Option::TypeName(const std::string& name) const {
   option_->type_name(name);
@@ -97,7 +145,7 @@ Option Option::Check(std::function<std::string(const std::string& text)> complai
 
 std::size_t Option::count() const { return option_->count(); }
 
-// CLI11 represents this as a single empty text.
+// CLI11 records an option without a value as one empty string.
 bool Option::IsBare() const { return option_->count() == 1 && option_->results().front().empty(); }
 
 template <typename Value>
@@ -127,7 +175,8 @@ std::string Command::Chosen() const { return app_->get_subcommands().front()->ge
 
 namespace {
 
-// Explains a word in place of a command: mentions the last command, or the program.
+// Finds the word that stands in place of a command but is none, in the last command given or in the
+// program.
 std::string WhyNoCommand(CLI::App& program) {
   CLI::App* at = &program;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
@@ -159,14 +208,17 @@ int Stop::Print() const {
 }
 
 Program::Program(const std::string& help, const std::string& name)
-    : Program(std::make_unique<CLI::App>(help, name)) {}
+    : Program(std::make_unique<CLI::App>(help, name)) {
+  app_->formatter(std::make_shared<HelpFormatter>());
+  app_->set_help_flag("-h,--help", "this help");
+}
 
 Program::Program(std::unique_ptr<CLI::App> app) : Command(app.get()), owned_(std::move(app)) {}
 
 Program::~Program() = default;
 
 void Program::SetVersion(const std::string& text) const {
-  app_->set_version_flag("--version", text);
+  app_->set_version_flag("--version", text, "version of the program");
 }
 
 std::optional<Stop> Program::Parse(std::span<const char* const> arguments) const {
@@ -188,7 +240,7 @@ std::optional<Stop> Program::Parse(std::span<const char* const> arguments) const
 
 void Reject(const std::string& why) { throw CLI::ValidationError(why); }
 
-// Types of the programs' options and positional arguments.
+// The types of all options and positional arguments that the programs use.
 using std::string, std::vector;
 template Option Command::AddOption(const string&, string&, const string&) const;
 template Option Command::AddOption(const string&, int&, const string&) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses a program's command line. CLI11 is hidden behind this header, because its own header adds
-// 1.9 MB of code to each file that includes it, which takes 3 s to compile.
+// Command-line parser of the programs. Wraps CLI11, because CLI11's own header adds 1.9 MB of code
+// and 3 s of compile time to each file that includes it.
 
 #ifndef GPUSHARED_COMMON_COMMAND_LINE_COMMAND_LINE_H_
 #define GPUSHARED_COMMON_COMMAND_LINE_COMMAND_LINE_H_
@@ -20,46 +20,47 @@ class Option;
 
 namespace gpushared::command_line {
 
-// Reference to an option, valid as long as the program. Each call returns the option.
+// Handle of an option of a program, valid as long as the program. Each setter returns the option so
+// that calls can be chained.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option TypeName(const std::string& name) const;
   Option Required() const;
-  Option Hidden() const;       // Not listed in the help.
-  Option ShowDefault() const;  // Shows the current value of the variable in the help.
-  // Maximum number of values.
+  Option Hidden() const;       // Omits the option from the help.
+  Option ShowDefault() const;  // Shows the variable's current value in the help.
+  // Sets the number of values that may follow the option.
   Option Expected(int count) const;
   Option Expected(int least, int most) const;
-  Option TakeAll() const;  // May be repeated.
+  Option TakeAll() const;  // Allows the option to be repeated.
   Option Delimiter(char delimiter) const;
   Option Needs(const Option& other) const;
   Option Excludes(const Option& other) const;
 
-  // Each value must be one of these texts.
+  // Restricts the values to these texts.
   Option OneOf(std::vector<std::string> allowed) const;
-  // int, unsigned and std::size_t.
+  // Restricts an int, unsigned or std::size_t to a range.
   template <typename Number>
   Option Range(Number least, Number most) const;
-  // Same for double; CLI11's own check accepts nan.
+  // The same for double. Needed because CLI11's own check accepts nan.
   Option Within(double least, double most) const;
-  // `complaint` returns an empty text for valid values.
+  // `complaint` returns an error message, or an empty string if the text is valid.
   Option Check(std::function<std::string(const std::string& text)> complaint) const;
 
   std::size_t count() const;  // Number of values given.
-  bool IsBare() const;        // Given without a value.
+  bool IsBare() const;        // The option was given without a value.
 
  private:
   CLI::Option* option_;
 };
 
-// Reference to a command of a program, or to the program itself, valid as long as the program.
+// Handle of a command of a program, or of the program itself, valid as long as the program.
 class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
-  // `names` without dashes: a positional argument. The supported types are listed at the end of
+  // `names` without dashes declare a positional argument. Supports the types listed at the end of
   // command_line.cpp.
   template <typename Value>
   Option AddOption(const std::string& names, Value& value, const std::string& help) const;
@@ -67,28 +68,27 @@ class Command {
   Command AddCommand(const std::string& name, const std::string& help) const;
 
   void RequireCommand() const;
-  void FallThrough() const;  // Passes unknown arguments to its parent.
+  void FallThrough() const;  // Passes unknown options on to the parent command.
   void SetFooter(const std::string& text) const;
-  // Hides the command from the help and accepts arbitrary arguments after it.
+  // Hides the command from the help and accepts all arguments that follow its name.
   void HideAndTakeAll() const;
   // Called during parsing if the command was given. May call Reject.
   void OnUse(std::function<void()> callback) const;
 
-  // First command given under this one.
+  // Name of the first subcommand that was given.
   std::string Chosen() const;
 
  protected:
   CLI::App* app_;
 };
 
-// Reason why a program ends after parsing: help or version was requested, or the command line is
-// invalid.
+// Why a program exits after parsing: the command line requests help or the version, or is invalid.
 struct Stop {
-  int code = 0;  // Nonzero if the command line is invalid.
+  int code = 0;  // Nonzero after a usage error.
   std::string output, errors;
-  std::string why;  // Message from `errors` only.
+  std::string why;  // The message of `errors` without the usage hint.
 
-  int Print() const;  // Prints to stdout and stderr and returns the code.
+  int Print() const;  // Prints to stdout and stderr. Returns the code.
 };
 
 class Program : public Command {
@@ -97,7 +97,7 @@ class Program : public Command {
   ~Program();
 
   void SetVersion(const std::string& text) const;
-  // Sets the variables. `arguments` begin with the program's own name.
+  // Parses the arguments into the variables. `arguments` begin with the name of the program.
   std::optional<Stop> Parse(std::span<const char* const> arguments) const;
 
  private:
@@ -106,7 +106,7 @@ class Program : public Command {
   std::unique_ptr<CLI::App> owned_;
 };
 
-// Ends Parse with this message.
+// Makes Parse fail with this message.
 [[noreturn]] void Reject(const std::string& why);
 
 }  // namespace gpushared::command_line

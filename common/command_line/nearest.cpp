@@ -8,9 +8,9 @@
 namespace gpushared::command_line {
 namespace {
 
-constexpr std::size_t kNameBytesMax = 64;  // Longer names are not suggested.
+constexpr std::size_t kNameBytesMax = 64;  // Longer names are not compared.
 
-// The optimal string alignment distance.
+// Optimal string alignment distance.
 std::size_t Edits(std::string_view from, std::string_view to) {
   const std::size_t width = to.size() + 1;
   std::vector<std::size_t> table((from.size() + 1) * width);

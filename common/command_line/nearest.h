@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Suggests names for a mistyped one.
+// Suggestions for mistyped names.
 
 #ifndef GPUSHARED_COMMON_COMMAND_LINE_NEAREST_H_
 #define GPUSHARED_COMMON_COMMAND_LINE_NEAREST_H_
@@ -10,12 +10,12 @@
 
 namespace gpushared::command_line {
 
-// Returns the element of `known` with the smallest edit distance to `asked`, where an edit inserts,
-// removes or replaces a character or swaps two adjacent ones. Empty if it takes more than a third
-// of the characters, because such a name is a different word.
+// Returns the name in `known` with the fewest edits from `asked`, where one edit inserts, removes
+// or replaces a character or swaps two adjacent ones. Returns an empty string if that takes edits
+// to more than a third of the characters, because such a name is likely a different word.
 std::string_view Nearest(std::string_view asked, std::span<const std::string_view> known);
 
-// "; did you mean 'policy'?", or nothing.
+// Returns "; did you mean 'policy'?", or an empty string.
 std::string DidYouMean(std::string_view asked, std::span<const std::string_view> known);
 
 }  // namespace gpushared::command_line

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a shell's completions of a program from what the program says of itself.
+"""Generates a shell's completions for a program from its help.
 
 Usage: generate.py bash|zsh PROGRAM
 
-The program is asked for --help, and so is each command that it names.
+Runs the program and each of its commands with --help.
 """
 import pathlib
 import re
 import subprocess
 import sys
 
-# Not in the program's own list: they are taken before its options are read.
+# Missing in the program's own list, because they are handled before its options are parsed.
 FILES = re.compile(r"\b(PATH|FILE|DIRECTORY)\b")
 
 
@@ -20,7 +20,7 @@ def help_of(program, words):
 
 
 def sections(text):
-    """Lines of each section that has a heading such as "Options:"."""
+    """Lines of each section with a heading such as "Options:"."""
     found, heading = {}, None
     for line in text.splitlines():
         if re.fullmatch(r"[A-Z]\w+:", line):
@@ -33,7 +33,7 @@ def sections(text):
 
 
 def describe(program, words=()):
-    """Rows (path, commands, options, values): values are of options, "" is of what stands without one."""
+    """Rows (path, commands, options, values). Values are listed by option; "" is for positional arguments."""
     name = pathlib.Path(program).name
     parts = sections(help_of(program, words))
     commands = [match.group(1) for line in parts.get("Subcommands", ()) if (match := re.match(r"  (\w[\w-]*) ", line))]
@@ -41,10 +41,10 @@ def describe(program, words=()):
     for line in parts.get("Options", ()):
         match = re.match(r"  ((?:-\w,)?--[\w-]+|-\w)(.*)", line)
         if not match:
-            continue  # The second line of a description.
+            continue  # Continuation of a description.
         flags, rest = match.group(1).split(","), match.group(2)
         options += flags
-        # "Excludes: --columns" says nothing of a value.
+        # "Excludes: --columns" does not describe a value.
         declared = re.split(r"  |\bExcludes:", rest)[0].replace("REQUIRED", "")
         choices = re.search(r"\{([^}]*)\}", declared)
         for flag in flags:
@@ -65,7 +65,7 @@ def describe(program, words=()):
 
 
 def tables(rows, entry):
-    """Three tables by command, each entry as the shell wants it."""
+    """Three tables by command, with entries in the shell's format."""
     filled = {"cmds": {}, "opts": {}, "vals": {}}
     for path, commands, options, values in rows:
         filled["cmds"][path] = " ".join(commands)
@@ -78,13 +78,13 @@ def tables(rows, entry):
     return "\n".join(lines)
 
 
-BASH = """# bash completion of {name}, made of its --help
+BASH = """# bash completion of {name}, generated from its --help
 _{name}() {{
 {tables}
   local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path={name} i word allowed
   for ((i = 1; i < COMP_CWORD; i++)); do
     word=${{COMP_WORDS[i]}}
-    # Behind -- stands another program.
+    # The words after -- belong to another program.
     if [[ $word == -- ]]; then
       declare -F _command_offset >/dev/null && _command_offset $((i + 1))
       return
@@ -110,13 +110,13 @@ complete -o filenames -F _{name} {name}
 """
 
 ZSH = """#compdef {name}
-# Made of its --help.
+# Generated from its --help.
 _{name}() {{
 {tables}
   local pathway={name} i word key allowed
   for ((i = 2; i < CURRENT; i++)); do
     word=${{words[i]}}
-    # Behind -- stands another program.
+    # The words after -- belong to another program.
     if [[ $word == -- ]]; then
       shift $i words
       ((CURRENT -= i))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a container image of files of this machine, without docker and without a network.
+"""Creates a container image from files of this machine, without docker or a network.
 
-`ctr -n k8s.io images import ARCHIVE` takes it, and so do `podman load` and `docker load`. Equal files make an equal
-archive.
+The archive can be loaded with `ctr -n k8s.io images import ARCHIVE`, `podman load` or `docker load`. The build is
+reproducible: equal files result in an equal archive.
 """
 import argparse
 import hashlib
@@ -14,15 +14,15 @@ import subprocess
 import sys
 import tarfile
 
-# Where containers mount things, or write.
+# Mount points and writable directories.
 DIRECTORIES = ("dev", "etc", "proc", "run", "sys", "tmp", "var")
-# Who runs it where the pod says nothing: nobody's number.
+# Default user if the pod sets none; the uid of nobody.
 USER = "65534:65534"
-ARCHITECTURE = "amd64"  # The product runs on no other.
+ARCHITECTURE = "amd64"  # The only supported architecture.
 
 
 def libraries(file: pathlib.Path):
-    """Paths at which its libraries are looked for; none of what is no dynamic program."""
+    """Paths of the libraries that the file needs; empty unless it is dynamically linked."""
     told = subprocess.run(["ldd", file], capture_output=True, text=True, check=False)
     if "not found" in told.stdout:
         raise SystemExit(f"make_image: {file}: libraries are missing here:\n{told.stdout}")

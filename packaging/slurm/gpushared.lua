@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What jobs used on the nodes' servers, added up in their AdminComment. For the job_submit.lua of slurmctld, which
--- calls slurm_job_modify under the controller's own lock. So nodes that tell at the same time lose nothing.
+-- Adds up the usage of jobs on the nodes' servers in their AdminComment. Called by the job_submit.lua of slurmctld.
+-- Concurrent reports of nodes cannot be lost, because slurmctld calls slurm_job_modify under its own lock.
 --
--- A node tells "gpushared+ device_us=N bytes=N ..." (server/tools/cluster/slurm/plugin.c). The comment then has
--- "gpushared(device_s=1.234567 bytes=N requests=N with_target=N met=N)", and around it whatever others wrote.
+-- A node reports "gpushared+ device_us=N bytes=N ..." (server/tools/cluster/slurm/plugin.c). The comment then contains
+-- "gpushared(device_s=1.234567 bytes=N requests=N with_target=N met=N)"; any other text in it is preserved.
 local gpushared = {}
 
 local counts = { "bytes", "requests", "with_target", "met" }
@@ -14,7 +14,7 @@ local function number(text, key)
   return tonumber(string.match(" " .. text, " " .. key .. "=([%d.]+)") or 0)
 end
 
--- The comment after a node told `text`; nothing where `text` is no node's.
+-- Returns the comment updated with a node's report `text`, or nil if `text` is no report.
 function gpushared.merged(text, comment)
   if not string.find(text, told) then return nil end
   comment = comment or ""
@@ -30,7 +30,7 @@ function gpushared.merged(text, comment)
   return comment == "" and section or comment .. " " .. section
 end
 
--- Call it from slurm_job_modify. Slurm lets nobody but its operators write this comment.
+-- To be called from slurm_job_modify. Only Slurm's operators may modify this comment.
 function gpushared.account(change, job)
   local merged = change.admin_comment and gpushared.merged(change.admin_comment, job.admin_comment)
   if merged then change.admin_comment = merged end

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- For a site without a job_submit.lua of its own; others add the two lines that name gpushared to theirs.
+-- For a site without a job_submit.lua; other sites add the two lines with gpushared to their own file.
 local gpushared = dofile("/usr/share/gpushared/slurm/gpushared.lua")
 
 function slurm_job_submit(change, partitions, uid)

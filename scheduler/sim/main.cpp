@@ -318,89 +318,112 @@ int ListPolicies() {
 void AddCommon(const command_line::Command& command, Arguments& arguments,
                const char* default_policies) {
   command.AddOption("--policy", arguments.policies,
-                    std::string("of `gpushared-sim policies` (") + default_policies + ")");
-  command.AddOption("--seed", arguments.seed, "of all that is random (1)");
-  command.AddOption("--json", arguments.json, "write the rows to this file");
+                    std::string("policies, as listed by `gpushared-sim policies` (default: ") +
+                        default_policies + ")");
+  command.AddOption("--seed", arguments.seed, "seed of the random numbers (default 1)");
+  command.AddOption("--json", arguments.json, "output file for the rows");
 }
 
 void AddKernelOptions(const command_line::Command& command, Arguments& arguments,
                       const char* whose) {
   command
-      .AddOption("--block-stretch", arguments.stretch,
-                 std::string("blocks of ") + whose + " kernels this many times as long (1)")
+      .AddOption(
+          "--block-stretch", arguments.stretch,
+          std::string("blocks of ") + whose + " kernels, lengthened by this factor (default 1)")
       .Range(1, 1000);
-  command.AddFlag("--no-claims", arguments.no_claims, "no kernel is cut at blocks");
+  command.AddFlag("--no-claims", arguments.no_claims, "kernels without preemption between blocks");
 }
 
 void AddCompare(const command_line::Command& app, Arguments& arguments) {
-  const command_line::Command command = app.AddCommand(
-      "compare", "high clients with requests beside low ones without end, each combination");
+  const command_line::Command command =
+      app.AddCommand("compare",
+                     "high clients with requests together with low clients that train "
+                     "continuously, in each combination");
   command
       .AddOption("--high", arguments.high,
                  "jobs of requests: kernel profiles (CSV), even:KERNELS:KERNEL_US:BLOCK_US, "
-                 "nonpreemptible: (the same, as machine code that nobody can stop), "
+                 "nonpreemptible: "
+                 "(the same as non-preemptible machine code), "
                  "grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR, copies in:US and out:US, "
                  "or several joined with +")
       .Required();
   command.AddOption("--low", arguments.low, "jobs of training steps, as above").Required();
-  command.AddOption("--load", arguments.loads, "arrival rate x time of a request alone (0.5)")
+  command
+      .AddOption("--load", arguments.loads,
+                 "load: arrival rate x time of a request alone (default 0.5)")
       .Within(0.01, 0.95);
   command.AddOption("--arrivals", arguments.arrivals,
-                    "poisson, bursty, periodic, closed (loop), or traces whose distances are "
-                    "scaled to the load (poisson)");
+                    "arrivals: poisson, bursty, periodic, closed (loop), or traces whose intervals "
+                    "are scaled to the load (default poisson)");
   command.AddFlag("--one-by-one", arguments.one_by_one,
-                  "a client takes up a request when the one before has ended, and times it from "
-                  "there, not from its arrival");
-  command.AddOption("--requests", arguments.requests, "per combination (10000)")
+                  "requests one after the other: a request starts when the previous one has ended, "
+                  "and is timed from its start instead of its arrival");
+  command.AddOption("--requests", arguments.requests, "requests per combination (default 10000)")
       .Range(100, 10'000'000);
-  command.AddOption("--high-clients", arguments.high_clients, "that share load and requests (1)")
+  command
+      .AddOption("--high-clients", arguments.high_clients,
+                 "high clients, which share load and requests (default 1)")
       .Range(1, 64);
-  command.AddOption("--low-clients", arguments.low_clients, "each trains without end (1)")
+  command
+      .AddOption("--low-clients", arguments.low_clients,
+                 "low clients, which train continuously (default 1)")
       .Range(1, 64);
   command
       .AddOption("--latency-target", arguments.latency_target_ms,
-                 "latency of a request, ms (1.05 x p99 alone)")
+                 "latency target of a request, ms (default 1.05 x p99 alone)")
       .Within(0.001, 1e6);
   command
       .AddOption("--window", arguments.window_us,
-                 "predicted time that normal and low work may have on the device, us (500)")
+                 "predicted time of normal and low work on the device, us (default 500)")
       .Within(1, 1e6);
   command
-      .AddOption("--launch-bubble", arguments.launch_bubble_us,
-                 "what the lane is told of the device's, us (as the costs say: 9.1)")
+      .AddOption(
+          "--launch-bubble", arguments.launch_bubble_us,
+          "launch bubble of the device as known to the lane, us (default 9.1, as in the costs)")
       .Within(0.001, 1e6);
   AddKernelOptions(command, arguments, "low");
   AddCommon(command, arguments, "all");
 }
 
 void AddMix(const command_line::Command& app, Arguments& arguments) {
-  const command_line::Command command = app.AddCommand("mix", "any clients, from a DISB file");
+  const command_line::Command command = app.AddCommand("mix", "arbitrary clients from a DISB file");
   command.AddOption("file", arguments.mix, "DISB client list (JSON)").Required();
   command
       .AddOption("--profile", arguments.profiles,
-                 "MODEL=JOB: what a model runs, as under compare --high")
+                 "job of a model, MODEL=JOB, as for compare --high")
       .Required();
   AddKernelOptions(command, arguments, "all");
   AddCommon(command, arguments, "all");
 }
 
 void AddShares(const command_line::Command& app, Arguments& arguments) {
-  const command_line::Command command = app.AddCommand("shares", "device time against weights");
-  command.AddOption("--weights", arguments.weights, "one per client").Range(1u, kWeightMax);
-  command
-      .AddOption("--max-share", arguments.max_shares,
-                 "caps of the first clients, in percent of device time; 100: none")
-      .Within(0.1, 100);
-  command.AddOption("--clients", arguments.clients, "where no weights are given (2)").Range(2, 64);
-  command.AddOption("--spread", arguments.spread, "their weights go from 1 to this (1)")
+  const command_line::Command command =
+      app.AddCommand("shares", "device time compared with weights");
+  command.AddOption("--weights", arguments.weights, "weights, one per client")
       .Range(1u, kWeightMax);
   command
-      .AddOption("--sleep", arguments.sleep_s,
-                 "seconds that every second client is busy, and sleeps, in turn (never)")
+      .AddOption("--max-share", arguments.max_shares,
+                 "maximum shares of the first clients, in percent of device time; 100: none")
+      .Within(0.1, 100);
+  command
+      .AddOption("--clients", arguments.clients,
+                 "number of clients if no weights are given (default 2)")
+      .Range(2, 64);
+  command
+      .AddOption("--spread", arguments.spread,
+                 "largest weight; weights are spread from 1 to this one (default 1)")
+      .Range(1u, kWeightMax);
+  command
+      .AddOption(
+          "--sleep", arguments.sleep_s,
+          "seconds for which every second client alternately works and sleeps (default: never)")
       .Within(0.001, 1e6);
-  command.AddOption("--seconds", arguments.seconds, "simulated (100 slices of the smallest share)")
+  command
+      .AddOption("--seconds", arguments.seconds,
+                 "simulated seconds (default: 100 slices of the smallest share)")
       .Within(1, 1e6);
-  command.AddFlag("--synchronous", arguments.synchronous, "clients wait for each of their kernels");
+  command.AddFlag("--synchronous", arguments.synchronous,
+                  "synchronous clients, which wait for each of their kernels");
   AddCommon(command, arguments, "fair");
 }
 
@@ -436,24 +459,26 @@ Status Memory(const Arguments& arguments) {
 
 void AddMemory(const command_line::Command& app, Arguments& arguments) {
   const command_line::Command command = app.AddCommand(
-      "memory",
-      "low clients that hold more memory than there is, and a high one that comes and goes");
-  command.AddOption("--clients", arguments.clients, "low ones (2)").Range(2, 16);
-  command.AddOption("--part", arguments.low_part, "of the device that each of them holds (0.6)")
+      "memory", "memory oversubscription by low clients, with a high client that comes and goes");
+  command.AddOption("--clients", arguments.clients, "low clients (default 2)").Range(2, 16);
+  command
+      .AddOption("--part", arguments.low_part,
+                 "fraction of the device's memory held by each of them (default 0.6)")
       .Within(0.1, 0.75);
   command
-      .AddOption("--parts", arguments.low_parts,
-                 "in which a client works on its memory, in the second row (10)")
+      .AddOption(
+          "--parts", arguments.low_parts,
+          "number of parts in which a client uses its memory, in the second row (default 10)")
       .Range(2, 1000);
-  command.AddOption("--device-gib", arguments.device_gib, "memory of the device, GiB (80)")
+  command.AddOption("--device-gib", arguments.device_gib, "memory of the device, GiB (default 80)")
       .Range(1u, 1024u);
-  command.AddOption("--gb-per-s", arguments.gigabytes_per_s, "moved in a second, GB (25)")
+  command.AddOption("--gb-per-s", arguments.gigabytes_per_s, "transfer rate, GB/s (default 25)")
       .Within(0.1, 1000);
-  command.AddOption("--seed", arguments.seed, "of the visits (1)");
+  command.AddOption("--seed", arguments.seed, "seed of the visits (default 1)");
 }
 
 int RunTool(int argc, char** argv) {
-  const command_line::Program app("what jobs that share a GPU do to each other, simulated");
+  const command_line::Program app("Simulator of jobs that share a GPU.");
   app.RequireCommand();
   Arguments arguments;
   AddCompare(app, arguments);
@@ -461,9 +486,9 @@ int RunTool(int argc, char** argv) {
   AddShares(app, arguments);
   const std::function<int()> place = AddPlace(app);
   AddMemory(app, arguments);
-  app.AddCommand("policies", "what can be compared");
+  app.AddCommand("policies", "list of policies");
   if (const auto stop = app.Parse({argv, static_cast<std::size_t>(argc)}); stop) {
-    return stop->Print();
+    return stop->Print() == 0 ? 0 : 2;
   }
   const std::string command = app.Chosen();
   if (command == "policies") return ListPolicies();

@@ -74,32 +74,37 @@ std::function<int()> AddPlace(const command_line::Command& app) {
   constexpr std::size_t kFilesMax = 256, kSeedsMax = 1000;
   const auto arguments = std::make_shared<PlaceArguments>();
   const command_line::Command command = app.AddCommand(
-      "place", "which node a job fits on best, beside the jobs and targets that are there");
+      "place",
+      "selection of the node on which a job fits best, given the current jobs and latency targets");
   command
       .AddOption("--node", arguments->nodes,
-                 "files of `gpusharedctl profile --node`: a device and its clients")
+                 "files written by `gpusharedctl profile --node`: a device and its clients")
       .Required()
       .Expected(1, kFilesMax)
       .TypeName("FILE");
   command
-      .AddOption("--job", arguments->jobs,
-                 "files of `gpusharedctl profile CLIENT`; several are placed one after the other")
+      .AddOption(
+          "--job", arguments->jobs,
+          "files written by `gpusharedctl profile CLIENT`; several are placed one after the other")
       .Required()
       .Expected(1, kFilesMax)
       .TypeName("FILE");
-  command.AddOption("--seeds", arguments->options.seeds, "runs that the interval comes from (5)")
+  command
+      .AddOption("--seeds", arguments->options.seeds,
+                 "number of simulation runs for the interval (default 5)")
       .Range(std::size_t{1}, kSeedsMax);
-  command.AddOption("--seed", arguments->options.seed, "of the first run (1)");
+  command.AddOption("--seed", arguments->options.seed, "seed of the first run (default 1)");
   command
       .AddOption("--least-pace", arguments->options.least_pace_percent,
-                 "percent of its pace that every client must keep (0)")
+                 "minimum percentage of its pace that every client must keep (default 0)")
       .Within(0, 100);
   command.AddFlag("--hint", arguments->with_hint,
-                  "print what the job would ask Slurm or Kubernetes for");
-  command.AddOption("--json", arguments->json, "write the nodes of each job to this file")
+                  "hint for the job's request to Slurm or Kubernetes");
+  command.AddOption("--json", arguments->json, "output file for the nodes of each job")
       .TypeName("FILE");
   command.SetFooter(
-      "Exit codes: 0 each job fits somewhere; 1 a file was rejected; 4 one fits nowhere.");
+      "Exit codes: 0 each job fits somewhere; 1 a file was rejected; 2 usage error; 4 a job fits "
+      "nowhere.");
   return [arguments] { return RunPlace(*arguments); };
 }
 

@@ -11,8 +11,8 @@
 namespace gpushared::server {
 namespace {
 
-// A session that could map nothing would be accepted and then fail at its first allocation; this
-// is the device's mapping step.
+// Minimum quota: a session that could not map even one page would be accepted and then fail at its
+// first allocation. Equals the device's mapping granularity.
 
 AccessRule Everything(std::uint32_t uid, std::string label) {
   AccessRule rule;
@@ -79,7 +79,7 @@ Status AccessRules::CheckShare(const Allowance& rule, const AccessRequest& reque
   const scheduler::SchedulingClass asked_class =
       request.scheduling_class.value_or(rule.UsualClass());
   const std::uint32_t asked_weight = request.weight.value_or(rule.usual_weight);
-  // Smaller is served first, so a class above the allowance compares less.
+  // Lower values are served first, so a class above the allowance compares as less.
   if (asked_class < rule.highest_class) {
     return Denied("class rejected: asked for " + std::string(scheduler::ClassName(asked_class)) +
                       ", the access rule for " + rule.label + " allows at most " +
@@ -133,8 +133,8 @@ Result<MemoryGrant> AccessRules::AdmitUnder(const Allowance& rule, const Claiman
   }
   const std::uint64_t all = rule.memory.Of(device_bytes);
   std::uint64_t guaranteed = rule.client_memory ? rule.client_memory->Of(device_bytes) : all;
-  // Only the device bounds a user who may have all of it. A smaller allowance is a promise to
-  // others, so the quotas handed out never add up to more.
+  // A user who may have all memory is limited only by the device. A smaller allowance is a
+  // guarantee to other users, so the quotas handed out must never add up to more.
   if (all < device_bytes) {
     guaranteed = std::min(guaranteed, all - std::min(all, held.granted_bytes));
   }
@@ -144,7 +144,7 @@ Result<MemoryGrant> AccessRules::AdmitUnder(const Allowance& rule, const Claiman
   if (!rule.MayUseReserve() && !claimant.is_trusted) {
     const MemoryQuota open = {.bytes = 0, .fraction = 1 - defaults_.memory_reserve};
     guaranteed = std::min(guaranteed, open.Of(device_bytes));
-    // Memory beyond a guarantee leaves the reserve alone: it moves out.
+    // Memory beyond a guarantee does not reduce the reserve, because it can be swapped out.
     if (!rule.memory_limit) quota = guaranteed;
   }
   if (quota < kQuotaLeast) {

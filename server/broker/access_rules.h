@@ -16,87 +16,93 @@
 
 namespace gpushared::server {
 
-// Who is at the other end of a connection, as the kernel says it; nothing in it was claimed by
-// the peer.
+// Identity of the process at the other end of a connection. Every field comes from the kernel,
+// because the peer's own claims cannot be trusted.
 struct Peer {
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
   std::vector<std::uint32_t> groups;  // Supplementary groups.
-  // For messages only: process ids are reused. 0: in a PID namespace that the server cannot see.
+  // Used in messages only, because process ids are reused. 0 if the process is in a PID namespace
+  // that the server cannot see.
   std::int32_t pid = 0;
 
   std::string Who() const;  // "uid 1000 pid 4121", "uid 1000 in another PID namespace"
 };
 
-// By the kernel's word: uid, gid and supplementary groups.
+// Compares uid, gid and supplementary groups with the subject.
 bool IsAbout(const Subject& subject, const Peer& peer);
 
 inline constexpr std::uint32_t kRootUid = 0;
 
-// Root and the uid that runs the server: for them places are kept free.
+// Returns true for root and for the uid that runs the server; the reserved client places and the
+// reserved memory are open to them.
 inline bool IsTrusted(std::uint32_t uid, std::uint32_t own_uid) {
   return uid == kRootUid || uid == own_uid;
 }
 
-// Who asks, and with whom an allowance is shared.
+// The client that makes a request, and the holder whose totals the request counts toward.
 struct Claimant {
   std::string who;          // "uid 1000 pid 4121"
-  std::string holder;       // Whose holdings count: "uid 1000", "endpoint 'batch'".
-  bool is_trusted = false;  // The reserve is for it in any case.
+  std::string holder;       // What the totals are counted for: "uid 1000", "endpoint 'batch'".
+  bool is_trusted = false;  // May use the reserve whatever its class.
 };
 
-// The holdings of one uid, or of one endpoint, at this moment.
+// Current totals of one uid, or of one endpoint.
 struct Holdings {
   std::uint32_t clients = 0;        // Live sessions on all devices.
-  std::uint64_t granted_bytes = 0;  // Sum of their guarantees on the asked device.
+  std::uint64_t granted_bytes = 0;  // Sum of their guarantees on the requested device.
 };
 
-// No client can do with less.
+// Smallest usable quota: one page of the device's mapping granularity.
 inline constexpr std::uint64_t kQuotaLeast = kMapPageBytes;
 
-// Device memory of a new session.
+// Device memory granted to a new session.
 struct MemoryGrant {
-  std::uint64_t guaranteed_bytes = 0;  // There at any time.
-  std::uint64_t quota_bytes = 0;       // At most; what is beyond the guarantee may be moved out.
+  std::uint64_t guaranteed_bytes = 0;  // Always available to the session.
+  // Upper limit; memory beyond the guarantee may be swapped out.
+  std::uint64_t quota_bytes = 0;
 };
 
 struct AccessRequest {
-  std::optional<scheduler::SchedulingClass> scheduling_class;  // Unset: the allowance's usual one.
-  std::optional<std::uint32_t> weight;                         // The same.
-  std::optional<std::uint32_t> max_share;     // Thousandths; unset: no cap but the rule's.
-  std::uint64_t memory_bytes = 0;             // Zero: all that it may have.
-  std::chrono::nanoseconds latency_target{};  // Zero: none.
+  // If unset, the allowance's default class.
+  std::optional<scheduler::SchedulingClass> scheduling_class;
+  // If unset, the allowance's default weight.
+  std::optional<std::uint32_t> weight;
+  std::optional<std::uint32_t> max_share;     // Thousandths. If unset, only the rule's cap applies.
+  std::uint64_t memory_bytes = 0;             // Zero: as much as the allowance permits.
+  std::chrono::nanoseconds latency_target{};  // Zero: no latency target.
 };
 
-// Decides who may have what: the operator's rules in their order, then the built-in ones (the
-// server's own uid and root may have everything, everybody else at most class normal).
+// Evaluates the access rules: the operator's rules in order, then the default ones. By default the
+// server's own uid and root may have everything, and other users at most class normal.
 //
 // Thread-compatible value; constant after construction.
 class AccessRules {
  public:
-  // Nobody is promised the memory that `defaults` reserves; the worker sees to it.
+  // `defaults` reserves memory that no quota may include; the worker enforces the reserve.
   AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid, AccessDefaults defaults = {});
 
   const AccessRule& RuleFor(const Peer& peer) const;
-  // How the kernels of a client of theirs are kept in its memory.
+  // Isolation that applies to the kernels of this peer's clients.
   device::Isolation GetIsolation(const Peer& peer) const;
 
-  // For somebody who came through an endpoint, whose own uid says nothing: a container has a root.
+  // The same for a client of an endpoint. Its uid carries no information, because a container has
+  // its own root.
   device::Isolation IsolationUnder(const Allowance& allowance) const;
 
-  // The memory of the new session, or why it is rejected.
+  // Returns the memory of the new session, or why the request is rejected.
   Result<MemoryGrant> Admit(const Peer& peer, const AccessRequest& asked, const Holdings& held,
                             std::uint64_t device_bytes) const;
   Result<MemoryGrant> AdmitUnder(const Allowance& allowance, const Claimant& claimant,
                                  const AccessRequest& asked, const Holdings& held,
                                  std::uint64_t device_bytes) const;
 
-  // Whether class, weight, max_share and promise are within the rule.
+  // Checks class, weight, max_share and latency target against the rule.
   Status CheckShare(const Allowance& rule, const AccessRequest& request,
                     const std::string& who) const;
 
-  // A client's own cap of device time under this rule, in thousandths; also the most that it may
-  // ask for, beside the rule's max_share.
+  // Cap of device time for a single client under this rule, in thousandths. A client may not
+  // request more than this or than the rule's max_share.
   std::uint32_t ClientShareUnder(const Allowance& rule) const {
     return rule.client_max_share.value_or(defaults_.client_max_share);
   }

@@ -29,8 +29,9 @@ using boost::asio::posix::descriptor_base;
 using nlohmann::json;
 
 constexpr std::chrono::seconds kSendTimeMax{5};
-constexpr std::size_t kWorkerAnswerBytesMax = std::size_t{4} << 20;  // Ten times what one says.
-// A worker's names for what the broker knows itself, and of the device's next worker too.
+// Ten times the size of a normal answer.
+constexpr std::size_t kWorkerAnswerBytesMax = std::size_t{4} << 20;
+// Keys that the broker supplies itself; a worker's values for them are ignored.
 constexpr std::array<std::string_view, 4> kToldByBroker = {"pid", "clients", "age_s", "draining"};
 
 double SecondsSince(std::chrono::steady_clock::time_point then) {
@@ -38,7 +39,7 @@ double SecondsSince(std::chrono::steady_clock::time_point then) {
 }
 
 std::string Dump(const json& value) {
-  // Names are checked UTF-8; `replace` keeps a mistake in that check from becoming an exception.
+  // Names were checked to be UTF-8; `replace` keeps a bug in that check from raising an exception.
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -62,12 +63,12 @@ json ClientJson(const LiveSession& session, pid_t worker_pid) {
 
 Status NoSuchClient(std::uint64_t id) {
   return {StatusCode::kNotFound,
-          "client " + std::to_string(id) + " is not here; see gpusharedctl ps"};
+          "client " + std::to_string(id) + " is not connected; see gpusharedctl ps"};
 }
 
 }  // namespace
 
-// One question to some workers, from when it is sent until the operator is answered.
+// One query to a set of workers, from the time it is sent until the operator has been answered.
 struct AdminRequestHandler::Round {
   Round(boost::asio::io_context& context, Arrival from, const ipc::Admin& question, std::uint32_t n)
       : number(n), arrival(std::move(from)), asked(question), timer(context) {}
@@ -77,10 +78,11 @@ struct AdminRequestHandler::Round {
   ipc::Admin asked;
   std::set<std::string> missing;             // Devices that have not answered.
   std::set<std::string> failed;              // Devices whose worker could not answer.
-  std::map<std::string, std::string> begun;  // By device: the pages that have come.
+  std::map<std::string, std::string> begun;  // By device: the pages received so far.
   std::map<std::string, json> answers;       // By device.
-  Status rejection;                          // A worker's, for verbs about one client.
-  bool done = false;                         // The one that was asked has done it.
+  Status rejection;                          // From a worker, for verbs about one client.
+  // The worker that was asked has carried out the request.
+  bool done = false;
   boost::asio::steady_timer timer;
 };
 
@@ -94,7 +96,7 @@ struct AdminRequestHandler::Sending {
   std::uint32_t request = 0;
   StatusCode code = StatusCode::kOk;
   std::string text;
-  std::string_view rest;  // Of `text`: what no page has yet.
+  std::string_view rest;  // Part of `text` that is not in a page yet.
   ipc::Outbox outbox;
 };
 
@@ -112,7 +114,7 @@ void AdminRequestHandler::Serve(Arrival arrival, const ipc::Admin& asked, bool i
     return;
   }
   if (asked.verb == ipc::AdminVerb::kDrain) {
-    around_.log("drain asked for by " + arrival.peer.Who());
+    around_.log("drain requested by " + arrival.peer.Who());
     const json reply = {{"draining", true}, {"sessions", around_.session_log.live().size()}};
     Answer(std::move(arrival), Status::Ok(), Dump(reply));
     around_.drain();
@@ -180,7 +182,7 @@ void AdminRequestHandler::AskOne(Round& round) {
 void AdminRequestHandler::OnReply(const std::string& device, std::uint32_t request,
                                   ipc::ChannelReply reply) {
   const auto found = rounds_.find(request);
-  if (found == rounds_.end()) return;  // Too late, and answered without it.
+  if (found == rounds_.end()) return;  // Too late: the operator was answered without this reply.
   Round& round = *found->second;
   if (!round.missing.contains(device)) return;
   std::string& text = round.begun[device];
@@ -287,7 +289,7 @@ std::string AdminRequestHandler::Compose(const Round& round) const {
     case ipc::AdminVerb::kUpgrade:
     case ipc::AdminVerb::kResume:
     case ipc::AdminVerb::kTrace:
-      break;  // Answered at once, and elsewhere.
+      break;  // Answered immediately, elsewhere.
   }
   std::set<std::string> silent = round.missing;
   silent.insert(round.failed.begin(), round.failed.end());
@@ -326,7 +328,7 @@ json AdminRequestHandler::Server() const {
 json AdminRequestHandler::Devices(const Round& round) const {
   json devices = json::array();
   for (const DeviceEntry& device : around_.devices.entries()) {
-    // Until its worker has opened it, a device is what the inventory says.
+    // Until a worker has opened the device, only the facts of the inventory are known.
     const device::SelectedDevice& selected = device.selected;
     const bool known = device.was_ready;
     json entry = {
@@ -420,7 +422,8 @@ json AdminRequestHandler::Endpoints() const {
 }
 
 json AdminRequestHandler::Clients(const Round& round) const {
-  // What each worker says of its own sessions; it has no say about those of other devices.
+  // Facts that a worker reports about its own sessions. A worker cannot describe sessions of other
+  // devices.
   std::map<std::pair<std::string_view, std::uint64_t>, const json*> facts;
   for (const auto& [device, answer] : round.answers) {
     if (!answer.contains("clients")) continue;
@@ -459,7 +462,8 @@ void AdminRequestHandler::Answer(Arrival arrival, const Status& rejection, std::
   SendOn(number);
 }
 
-// One page at a time: a reply of any length takes the memory of its text and a page.
+// Adds one page at a time, so that a reply of any length needs only its text and one page of
+// memory.
 void AdminRequestHandler::AddPage(Sending& sending) {
   const std::string_view page = ipc::TakePage(sending.rest);
   const ipc::AdminReply reply = {

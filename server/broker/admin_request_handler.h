@@ -27,18 +27,18 @@
 
 namespace gpushared::server {
 
-// Answers operators. What only workers know it asks them for, and waits for their answers with a
-// bound: a worker that does not answer is named in the reply, not waited for.
+// Answers the requests of operators. Queries the workers for facts that only they know, with a time
+// limit: a worker that does not answer in time is named in the reply.
 //
-// What a worker answers (kAdminRequest), as JSON: to kStatus and kDevices one object of facts
-// about its device, to kClients {"clients": [{"client": session, ...}, ...]}. The desk adds what
-// the broker knows: who, where, which worker.
+// Workers answer (kAdminRequest) in JSON: to kStatus and kDevices with one object of facts about
+// their device, to kClients with {"clients": [{"client": session, ...}, ...]}. The handler adds
+// what the broker knows: the peer, the endpoint and the worker of each client.
 //
 // Confined to the broker's thread.
 class AdminRequestHandler {
  public:
-  // Rounds and unsent replies, each bounded in time. Half of them are for operators alone: who may
-  // only look does not keep them from acting.
+  // Limit on rounds and unsent replies, each of which is bounded in time. Half of them are reserved
+  // for operators, so that observers cannot lock them out.
   static constexpr std::size_t kRoundsMax = 32;
 
   struct Surroundings {
@@ -49,10 +49,11 @@ class AdminRequestHandler {
     const KeptCounts& counts;
     std::function<std::string(const DeviceEntry&)> totals_file;  // For kStatus; DeviceTotals.
     std::function<void(const std::string& what)> log;
-    std::function<void()> drain;          // The operator asked for it.
+    std::function<void()> drain;          // Called when an operator requests a drain.
     std::function<std::string()> phase;   // "serving", "draining", ...
     std::string version, policy, socket;  // For kStatus.
-    // The same: how often the broker executed its program, and why the last attempt failed.
+    // For kStatus: how often the broker has executed a new program, and why the last attempt
+    // failed.
     std::uint32_t upgrades = 0;
     const std::string& upgrade_failure;
     const NewClients& new_clients;
@@ -63,17 +64,17 @@ class AdminRequestHandler {
   AdminRequestHandler(const AdminRequestHandler&) = delete;
   AdminRequestHandler& operator=(const AdminRequestHandler&) = delete;
 
-  // Takes the connection of somebody who was found to have the right.
+  // Takes over the connection of a peer whose right has been checked.
   void Serve(Arrival arrival, const ipc::Admin& asked, bool is_operator);
-  // Answers by itself: the rejection, or the JSON text.
+  // Answers without a round: with the rejection if there is one, otherwise with the JSON text.
   void Answer(Arrival arrival, const Status& rejection, std::string json);
 
-  // Nobody is being answered.
+  // Returns true if no reply is pending or being sent.
   bool IsIdle() const { return rounds_.empty() && sending_.empty(); }
 
   static std::string ReloadJson(const std::vector<std::string>& need_restart);
 
-  // News from workers. `request` is the number of a round, or of one that is over.
+  // Events from workers. `request` is the number of a round, which may already be over.
   void OnReply(const std::string& device, std::uint32_t request, ipc::ChannelReply reply);
   void OnWorkerGone(const std::string& device);
   void OnSessionEnded(std::uint64_t session);

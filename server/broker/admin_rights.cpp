@@ -25,9 +25,10 @@ Status AdminRights::Check(const Peer& peer, ipc::AdminVerb verb) const {
   const bool looks = ipc::GetFacts(verb).only_looks;
   if (looks ? MayObserve(peer) : MayOperate(peer)) return Status::Ok();
   return {StatusCode::kPermissionDenied,
-          "request '" + std::string(ipc::AdminVerbName(verb)) + "' rejected: it needs the right '" +
-              (looks ? "observe" : "operate") + "', which root, uid " + std::to_string(own_uid_) +
-              " and those have whom the server's configuration names [" + peer.Who() + "]"};
+          "request '" + std::string(ipc::AdminVerbName(verb)) +
+              "' denied: it requires the right '" + (looks ? "observe" : "operate") +
+              "', which root, uid " + std::to_string(own_uid_) +
+              " and users named in the server's configuration have [" + peer.Who() + "]"};
 }
 
 }  // namespace gpushared::server

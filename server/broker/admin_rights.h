@@ -13,8 +13,8 @@
 
 namespace gpushared::server {
 
-// Who may ask the server what. Observers may look, operators may act, too. Root and the server's
-// own uid are always operators.
+// Admin rights: observers may query, operators may also change. Root and the server's own uid are
+// always operators.
 //
 // Thread-compatible value; constant after construction.
 class AdminRights {
@@ -24,7 +24,7 @@ class AdminRights {
 
   bool MayOperate(const Peer& peer) const;
   bool MayObserve(const Peer& peer) const;
-  // Ok, or the rejection, which names the verb and the right that it needs.
+  // Returns Ok, or a rejection that names the verb and the right it requires.
   Status Check(const Peer& peer, ipc::AdminVerb verb) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// New clients: who may come, to which worker they go, who waits for one, and why one was sent away.
+// Admission of new clients: checks their rights, hands them to a worker, parks or rejects them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,8 +23,9 @@ std::string ClassText(SchedulingClass client_class) {
   return std::string(scheduler::ClassName(client_class));
 }
 
-// Clients under one rule, or of one budget, share its cap. The text stays when the rules are read
-// again, or by another broker; numbers of sessions, which have caps, too, are smaller.
+// Clients under one rule, or of one budget, share its cap. The number is derived from the label,
+// because the label stays the same when the rules are reloaded or another broker takes over.
+// Session numbers, which have caps too, are smaller.
 std::uint64_t GetNumber(const std::string& label) {
   std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a.
   for (const char c : label) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
@@ -35,7 +36,7 @@ std::uint64_t GetBudgetNumber(const Endpoint& endpoint) {
   return GetNumber("budget '" + endpoint.rule.budget + "'");
 }
 
-// Beside those of users, which are their uids.
+// Distinct from the groups of users, whose numbers are their uids.
 std::uint64_t GetShareGroup(const Endpoint& endpoint) {
   if (!endpoint.rule.budget.empty()) return GetBudgetNumber(endpoint);
   return std::uint64_t{endpoint.number} << 32;
@@ -68,7 +69,7 @@ Status Broker::CheckEndpoint(const Arrival& arrival) {
 
 void Broker::RejectArrival(Arrival arrival, const Status& why) {
   ++arrival.endpoint->counts->rejected[static_cast<std::size_t>(why.code())];
-  // Every rejection says who asked; the access rules have said it already.
+  // Every rejection names the client; the access rules have already added it to theirs.
   const bool has_who = why.message().ends_with("[" + arrival.peer.Who() + "]");
   const Status full(why.code(),
                     has_who ? why.message() : why.message() + " [" + arrival.peer.Who() + "]");
@@ -87,8 +88,8 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   if (const Status may = CheckEndpoint(arrival); !may.ok()) {
     return RejectArrival(std::move(arrival), may);
   }
-  // A client that was told just now that its device is lost comes back for the next worker: that
-  // one's last words are here already, if unread.
+  // A client that was just notified that its device is lost reconnects for the next worker. The
+  // last message of the lost worker has already arrived, but may not have been read yet.
   for (const DeviceEntry& each : devices_.entries()) {
     if (each.worker) each.worker->TakeMessages();
   }
@@ -112,7 +113,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   }
   const Allowance& allowance = GetAllowance(arrival);
   if (!device.TakesClients()) {
-    // A request that no worker would change is rejected at once.
+    // Rejects a request at once if it would fail with every worker.
     const Status share = rules_.CheckShare(allowance, asked, arrival.peer.Who());
     if (!share.ok()) return RejectArrival(std::move(arrival), share);
     const bool will_come = device.state != DeviceEntry::State::kLeaving;
@@ -148,7 +149,7 @@ void Broker::OnListDevices(Arrival arrival) {
   ReportDevices(std::move(arrival));
 }
 
-// Whether each device has been described, or will not be.
+// Returns true if each device has been described or will never be.
 bool Broker::AreDevicesKnown() const {
   return std::ranges::none_of(devices_.entries(), [](const DeviceEntry& device) {
     return device.state == DeviceEntry::State::kStarting && !device.was_ready;
@@ -165,7 +166,8 @@ void Broker::ReportDevices(Arrival arrival) {
   }
   ipc::Outbox outbox;
   if (!outbox.Add(arrival.frame.request, list).ok()) return;
-  // What the socket does not take at once is lost with it: nobody waits for a client.
+  // Whatever the socket does not accept at once is dropped, because the broker never waits for a
+  // client.
   (void)outbox.Flush(arrival.socket.get());
 }
 
@@ -228,8 +230,8 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
   const std::uint64_t id = session.id;
   ++arrival.endpoint->counts->admitted;
   session_log_.Add(std::move(session));
-  // The outbox owns the descriptors now and closes them once they are sent; from then on EOF and
-  // death reach the worker alone.
+  // The outbox now owns the descriptors and closes them once they are sent. From then on EOF and
+  // the client's death are seen by the worker alone.
   if (const Status sent = device.worker->Send(0, attach, std::move(fds)); !sent.ok()) {
     log_->error("device {}: its worker does not read its channel and is killed: {}", device.id,
                 sent.message());
@@ -245,7 +247,7 @@ void Broker::Park(Arrival arrival, std::optional<ipc::Hello> hello) {
   const std::uint64_t number = ++last_parked_;
   auto parked = std::make_unique<ParkedHello>(context_, std::move(arrival), std::move(hello));
   parked->timer.expires_after(options_.patience);
-  // By number: when the timer's handler runs, the hello may have been admitted.
+  // Looked up by number, because the hello may have been admitted by the time the handler runs.
   parked->timer.async_wait([this, number](const boost::system::error_code& error) {
     if (!error) AdmitParked(number);
   });
@@ -261,7 +263,8 @@ void Broker::AdmitParked(std::uint64_t number) {
   Admit(std::move(parked->arrival), *parked->hello, /*may_wait=*/false);
 }
 
-// After a device became ready, went missing or was drained, or the server began to drain.
+// Called after a device became ready, went missing or was drained, and when the server starts to
+// drain.
 void Broker::RetryParked() {
   std::vector<std::uint64_t> now;
   for (const auto& [number, parked] : parked_hellos_) {
@@ -283,14 +286,14 @@ void Broker::OnWhy(Arrival arrival) {
   const Result<ipc::Why> why = ipc::Decode<ipc::Why>(arrival.frame.payload);
   if (!why.ok()) return RejectArrival(std::move(arrival), why.status());
   if (AnswerWhy(arrival, why->session)) return;
-  // Nobody waits for the end of a session of others.
+  // A client may not wait for the end of another user's session.
   const LiveSession* const session = session_log_.Find(why->session);
   if (session == nullptr || session->peer.uid != arrival.peer.uid) {
     return RejectArrival(
         std::move(arrival),
         {StatusCode::kNotFound, "question rejected: session " + std::to_string(why->session) +
-                                    " of this process is not known here: the server was restarted "
-                                    "together with its worker, or it ended long ago"});
+                                    " of this process is unknown: the server was restarted "
+                                    "together with its worker, or the session ended long ago"});
   }
   const auto of_uid = std::ranges::count_if(parked_whys_, [&](const auto& parked) {
     return parked.second->arrival.peer.uid == arrival.peer.uid;

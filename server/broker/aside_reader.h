@@ -16,8 +16,8 @@
 
 namespace gpushared::server {
 
-// Asks a function that may take long, on a thread of its own, one question at a time. The thread
-// may outlive this.
+// Runs a function that may take long on a dedicated thread, one call at a time. The thread may
+// outlive this object.
 //
 // Confined to the thread that runs `context`.
 template <typename T>
@@ -26,7 +26,7 @@ class AsideReader {
   using Read = std::function<Result<T>()>;
   using Done = std::function<void(const Result<T>& answer)>;
 
-  // `busy`: what those are told who ask meanwhile, as kNotReady.
+  // `busy` is the message (kNotReady) for requests that arrive while a call is in progress.
   AsideReader(boost::asio::io_context& context, Read read, std::string busy)
       : read_(std::move(read)), busy_(std::move(busy)), shared_(std::make_shared<Shared>()) {
     shared_->context = &context;
@@ -53,12 +53,12 @@ class AsideReader {
   }
 
  private:
-  // The part that a thread and this share.
+  // State shared with the thread.
   struct Shared {
     Mutex mutex;
-    // Null when the reader is gone.
+    // Null after the reader has been destroyed.
     boost::asio::io_context* context GPUSHARED_GUARDED_BY(mutex) = nullptr;
-    Done done;  // On the context's thread; empty: nobody waits.
+    Done done;  // Called on the context's thread; empty if the caller no longer waits.
   };
 
   const Read read_;

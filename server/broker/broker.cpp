@@ -13,10 +13,10 @@
 namespace gpushared::server {
 namespace {
 
-// A worker that lived this long was not killed by what killed its predecessor.
 constexpr std::chrono::seconds kDrainReportInterval{10};
 
-// Sockets that are being closed, and workers reaped, at one time: of all users, and of one.
+// Maximum number of sockets being closed and workers being reaped concurrently: over all users, and
+// for one user.
 constexpr std::size_t kUnboundedMax = 64, kUnboundedOfUserMax = 16;
 
 }  // namespace
@@ -72,17 +72,17 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
                   if (device.HasVoice()) (void)device.worker->Send(0, ipc::Forget{endpoint});
                 }
               }});
-  // Everybody may knock: who may have what is decided by the access rules, which know the peer's
-  // uid from the kernel. To keep users out altogether, put the socket into a closed directory.
+  // All users may connect, because the access rules decide by the uid that the kernel reports. To
+  // exclude users altogether, an operator restricts the directory of the socket.
   if (Status status = endpoints_->OpenMain(options_.socket_path); !status.ok()) return status;
-  // From here on no other broker serves our socket.
+  // The socket's lock is held from here on, so no other broker serves it.
   if (Status status = OpenCounts(); !status.ok()) return status;
   OpenRegistryDirectory();
   TakeOverSurvivors();
   if (Status status = TakeOver(options_.rules); !status.ok()) return status;
   endpoints_->DropOtherCounts();
   for (const std::string& path : endpoints_->CloseUnused()) {
-    log_->warn("socket {} came with the start, and is no endpoint's: it is closed", path);
+    log_->warn("inherited socket {} matches no configured endpoint; closing it", path);
   }
   if (options_.read_rules) {
     reader_ = std::make_unique<AsideReader<NewRules>>(context_, options_.read_rules,
@@ -90,7 +90,7 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
   }
   if (options_.check_successor && options_.execute_successor) {
     checker_ = std::make_unique<AsideReader<std::string>>(context_, options_.check_successor,
-                                                          "another one is under way");
+                                                          "another upgrade is in progress");
   }
   request_handler_ = std::make_unique<AdminRequestHandler>(
       context_, AdminRequestHandler::Surroundings{
@@ -120,9 +120,8 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
         [this](const device::Inventory& inventory) { OnInventory(inventory); });
   }
   if (options_.prefers_thread) {
-    // Processes and threads that it starts are normal.
-    log_->info("beside other threads of this machine the broker is {}",
-               PreferThisThread().ToString());
+    // Processes and threads that the broker starts keep normal priority.
+    log_->info("priority of the broker thread: {}", PreferThisThread().ToString());
   }
   log_->info("listening on {}, policy {}", options_.socket_path, options_.policy);
   return Status::Ok();
@@ -209,7 +208,7 @@ void Broker::BeginDrain() {
   for (DeviceEntry& device : devices_.entries()) {
     device.restart_timer.cancel();
     device.GiveUpWaiting();
-    // A worker that is still opening its device is told when it is ready.
+    // A worker that is still opening its device is notified once it is ready.
     if (device.state == DeviceEntry::State::kReady) (void)device.worker->Send(0, ipc::Drain{});
     if (session_log_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
   }
@@ -231,7 +230,7 @@ Status Broker::TakeBackDrainOfServer() {
   drain_report_.cancel();
   if (options_.tell_status) options_.tell_status("serving");
   for (DeviceEntry& device : devices_.entries()) {
-    // What an operator has drained alone stays so.
+    // A device that an operator has drained individually stays drained.
     if (device.state == DeviceEntry::State::kDraining) continue;
     if (device.state == DeviceEntry::State::kLeaving) continue;
     TakeBackDrain(device);
@@ -286,7 +285,7 @@ void Broker::FinishWhenDone() {
   }
   (void)::rmdir(options_.registry_directory.c_str());
   rated_log_.Stop();
-  log_->info("all workers have ended; bye");
+  log_->info("all workers have exited; shutting down");
   context_.stop();
 }
 

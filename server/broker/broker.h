@@ -38,56 +38,60 @@ namespace gpushared::server {
 struct BrokerOptions {
   std::string socket_path;
   std::vector<device::SelectedDevice> devices;       // At least one.
-  std::vector<device::UnusedDevice> unused_devices;  // For people.
+  std::vector<device::UnusedDevice> unused_devices;  // For status output.
   LiveRules rules;
-  // Reads them again, on a thread of its own; empty: nobody can.
+  // Reads the rules again, on a separate thread. If empty, rules cannot be reloaded.
   AsideReader<NewRules>::Read read_rules;
   std::uint32_t own_uid = 0;
   AccessDefaults access_defaults;
-  bool has_overcommit = false;  // Workers have room for memory beyond guarantees.
-  std::string policy;           // For people.
-  std::string version;          // For people.
-  // What GPUs the machine has now; empty: nobody looks, as where no device is a GPU. Called on
-  // threads of its own, every so often and after the death of a GPU's worker.
+  bool has_overcommit = false;  // Workers have swap space for memory beyond guarantees.
+  std::string policy;           // For status output.
+  std::string version;          // For status output.
+  // Returns the GPUs that the machine has now. Called on separate threads, periodically and after
+  // the death of a GPU's worker. Empty if no GPU is watched.
   InventoryWatch::Read read_inventory;
   std::chrono::milliseconds inventory_interval{5000};
   bool takes_new_clients = false;  // GPUs and instances that appear become devices.
-  // The program to execute as the worker of a device.
+  // Command line that starts the worker of a device.
   std::function<WorkerProcess::Launch(const device::SelectedDevice& device,
                                       std::uint32_t generation)>
       launch;
-  // Where workers listen that lost their broker; empty: <socket>.workers.
+  // Directory in which workers listen after they lose their broker. If empty, <socket>.workers.
   std::string registry_directory;
-  std::chrono::milliseconds registry_wait{5000};  // For all registries together.
-  // Whether the program's file as it is now could go on in this one's place: its version, or why
-  // not. On a thread of its own. Empty: there are no upgrades.
+  std::chrono::milliseconds registry_wait{5000};  // Limit for all workers together.
+  // Checks, on a separate thread, whether the program's current file could replace this process.
+  // Returns its version, or why it cannot. If empty, upgrades are not available.
   AsideReader<std::string>::Read check_successor;
-  // Executes it in place of this process, with these listening sockets open. Returns if that fails.
+  // Executes the new program in this process with these listening sockets open. Returns only on
+  // failure.
   std::function<Status(const std::vector<ipc::BorrowedSocket>& sockets)> execute_successor;
-  std::uint32_t upgrades = 0;  // How often this process did so.
-  // For connections, clients and operators that are being served, before it is given up.
+  std::uint32_t upgrades = 0;  // Number of upgrades of this process so far.
+  // How long an upgrade waits for connections, clients and operators being served before it is
+  // abandoned.
   std::chrono::milliseconds upgrade_wait_max{7000};
-  // A line for whoever asks the service manager how we are; empty: there is none.
+  // Passes a status line to the service manager. Empty if there is none.
   std::function<void(const std::string& line)> tell_status;
   Listener::Limits limits;
   WorkerWatch::Limits watch;
   LogRate::Limits log_limits;
-  // Whether the thread goes before other threads of the machine, as far as it allows that
-  // (server/platform/thread_priority.h).
+  // Raises the priority of the broker's thread over other threads of the machine, as far as the
+  // machine permits (server/platform/thread_priority.h).
   bool prefers_thread = false;
-  // How long a hello waits for a device that is starting, and a client's question for a session
-  // whose worker is just dying.
+  // How long a hello waits for a device that is starting, and how long a client's query about its
+  // ended session waits for a worker that is just dying.
   std::chrono::milliseconds patience{5000};
-  std::chrono::milliseconds admin_wait_max{1000};  // For all workers' answers together.
-  std::chrono::milliseconds stop_grace{2000};      // From the second signal to SIGKILL,
-  std::chrono::milliseconds drain_grace{5000};  // and from a worker's last session, or the first.
+  std::chrono::milliseconds admin_wait_max{1000};  // Limit for the answers of all workers together.
+  std::chrono::milliseconds stop_grace{2000};      // From the second signal to SIGKILL.
+  // From a worker's last session, or the first signal, to SIGKILL.
+  std::chrono::milliseconds drain_grace{5000};
 };
 
-// Listens, admits, hands connections over to workers, watches the workers, and answers
-// operators. It owns no device and no client memory, and stays off the path of every client once
-// that client is handed over.
+// Listens, admits clients, hands their connections over to workers, watches the workers, and
+// answers operators. The broker owns no device and no client memory. After the handover of a client
+// the broker is not involved in its work.
 //
-// Confined to the thread that runs `context`. Destroyed only when `context` is not running.
+// Confined to the thread that runs `context`. Must be destroyed only while `context` is not
+// running.
 class Broker {
  public:
   Broker(boost::asio::io_context& context, BrokerOptions options,
@@ -96,50 +100,51 @@ class Broker {
   Broker(const Broker&) = delete;
   Broker& operator=(const Broker&) = delete;
 
-  // Takes the socket, starts the workers and accepts clients. Then run the context until
-  // exit_code() has a value. `inherited`: listening sockets that came with the start.
+  // Opens the socket, starts the workers and accepts clients. The caller then runs the context
+  // until exit_code() has a value. `inherited`: listening sockets passed by the service manager or
+  // an earlier program.
   Status Start(std::vector<ipc::InheritedSocket> inherited = {});
 
-  // First call: takes no new clients, ends when the last session has ended. Second call: ends
-  // every session with a sentence, and then itself.
+  // First call: admits no new clients and exits after the last session has ended. Second call: ends
+  // every session with a message, and then the server.
   void Stop(const std::string& because);
 
-  // Takes over the rules as the configuration has them now: all of them, or none where one of them
-  // cannot be. Sessions that are here keep what they have. `done` gets the options that need a
-  // restart, or why nothing has changed; both are in the log, too.
+  // Applies the reloadable rules of the configuration: all of them, or none if one is invalid.
+  // Existing sessions are not changed. `done` receives the options that require a restart, or
+  // why nothing has changed; both are logged, too.
   using ReloadDone = std::function<void(const Result<std::vector<std::string>>& need_restart)>;
   void Reload(ReloadDone done);
 
-  // What main returns; meaningful after the context has stopped.
+  // Return value of main. Valid after the context has stopped.
   int exit_code() const { return exit_code_; }
 
  private:
   struct ParkedHello;
   struct ParkedWhy;
 
-  // What an earlier broker left that died: its counts, and its workers.
+  // State left by an earlier broker that died: its counts, and its workers.
   Status OpenCounts();
   void OpenRegistryDirectory();
-  // Where the device's workers count, see DeviceTotals.
+  // File in which the device's workers keep their totals, see DeviceTotals.
   std::string TotalsFile(const DeviceEntry& device) const;
   void TakeOverSurvivors();
   void Adopt(Survivor survivor);
   DeviceEntry& RowFor(const Survivor& survivor);
   WorkerProcess::Events GetEvents(DeviceEntry& device);
-  // Ends the worker of an earlier broker's options or version if nobody is on it: the next one has
-  // this broker's.
+  // Replaces a worker that has the options or the version of an earlier broker once it has no
+  // session.
   void RenewIfEmpty(DeviceEntry& device);
 
-  // Gives way to a newer program: new clients wait in the sockets' queues, those who are here are
-  // served, and then the file is executed, which takes over as after a crash.
+  // Upgrade: new clients wait in the sockets' queues, clients being served are finished, and then
+  // the new program is executed, which takes over as after a crash.
   void OnUpgrade(Arrival arrival);
   void BeginUpgrade();
   void AwaitQuiet(std::chrono::steady_clock::time_point deadline);
-  // Who is still being served; empty: nobody.
+  // Names what is still being served; empty if nothing is.
   std::string Occupation() const;
   void GiveUpUpgrade(const std::string& why);
 
-  // A worker keeps a lease for the next broker. `connection` stays the caller's.
+  // Has a worker keep a lease for the next broker. The caller keeps ownership of `connection`.
   void KeepAt(DeviceEntry& device, const ipc::Keep& lease, int connection);
 
   // Devices and their workers.
@@ -151,7 +156,7 @@ class Broker {
   void ScheduleRestart(DeviceEntry& device);
   void GiveUpOn(DeviceEntry& device, const Status& why);
 
-  // GPUs that go and come.
+  // GPUs that disappear and appear.
   void OnInventory(const device::Inventory& inventory);
   void Compare(DeviceEntry& device, const device::Presence& presence);
   void TakeNewClients(const device::Inventory& inventory);
@@ -169,13 +174,13 @@ class Broker {
   void OnDrainDevice(Arrival arrival, const std::string& name);
   Status DrainDevice(DeviceEntry& device);
   Status ResumeDevice(DeviceEntry& device);
-  // Has it take clients again, whether its worker has ended or is about to.
+  // Makes the device admit clients again, whether its worker has ended or is about to end.
   void TakeBackDrain(DeviceEntry& device);
   Status TakeBackDrainOfServer();
   void OnResume(Arrival arrival, const std::string& name);
-  // What counts for it: the rule of its endpoint, or the access rule for its user.
+  // Rule that applies to the arrival: that of its endpoint, or the access rule for its user.
   const Allowance& GetAllowance(const Arrival& arrival) const;
-  // Whether it may come through its endpoint.
+  // Checks whether the peer may use its endpoint.
   static Status CheckEndpoint(const Arrival& arrival);
   void EndSessionsOf(const Endpoint& endpoint, const std::string& why);
   void OnHello(Arrival arrival);
@@ -186,7 +191,7 @@ class Broker {
   bool AreDevicesKnown() const;
   void ReportDevices(Arrival arrival);
   bool MayPark(const Arrival& arrival) const;
-  // `hello`: none of one who asked for the list of devices.
+  // `hello` is unset if the client asked for the list of devices.
   void Park(Arrival arrival, std::optional<ipc::Hello> hello);
   void AdmitParked(std::uint64_t number);
   void RetryParked();
@@ -194,33 +199,34 @@ class Broker {
   void OnWhy(Arrival arrival);
   bool AnswerWhy(Arrival& arrival, std::uint64_t session);
 
-  // Sessions and the end.
+  // Sessions and shutdown.
   void EndSession(std::uint64_t id, const Status& why);
   void BeginDrain();
   void StopNow();
   void ReportDrain();
-  // The worker ends by itself within this time, or is killed.
+  // Expects the worker to exit within this time, and kills it otherwise.
   void ExpectEnd(DeviceEntry& device, std::chrono::milliseconds grace);
   void FinishWhenDone();
 
   boost::asio::io_context& context_;
   BrokerOptions options_;
   std::shared_ptr<spdlog::logger> log_;
-  RatedLog rated_log_;  // For lines that clients cause.
+  RatedLog rated_log_;  // For log lines that clients cause.
   PreferredBudget preferred_budget_;
   AccessRules rules_;
   AdminRights rights_;
-  // Ends of clients' sockets, and of workers that others look at. Outlives what holds a socket.
+  // Closes clients' sockets and waits for workers that other processes inspect. Must outlive every
+  // socket.
   ipc::UnboundedCalls unbounded_;
   SessionLog session_log_;
   DeviceTable devices_;
   std::optional<KeptCounts> counts_;
   std::unique_ptr<EndpointTable> endpoints_;
   std::unique_ptr<AdminRequestHandler> request_handler_;
-  std::unique_ptr<InventoryWatch> watch_;  // Null where nobody looks.
+  std::unique_ptr<InventoryWatch> watch_;  // Null if no GPU is watched.
   std::unique_ptr<WorkerWatch> worker_watch_;
-  std::unique_ptr<AsideReader<NewRules>> reader_;      // Null where nobody can read.
-  std::unique_ptr<AsideReader<std::string>> checker_;  // Null where nobody can follow.
+  std::unique_ptr<AsideReader<NewRules>> reader_;      // Null if rules cannot be reloaded.
+  std::unique_ptr<AsideReader<std::string>> checker_;  // Null if upgrades are not available.
   std::uint64_t last_parked_ = 0;
   std::map<std::uint64_t, std::unique_ptr<ParkedHello>> parked_hellos_;
   std::map<std::uint64_t, std::unique_ptr<ParkedWhy>> parked_whys_;
@@ -232,12 +238,12 @@ class Broker {
     kOver
   } phase_ = Phase::kServing;
   NewClients new_clients_;
-  bool drain_is_final_ = false;  // A signal asked for it, and a service manager waits for the end.
+  bool drain_is_final_ = false;  // Requested by a signal; a service manager waits for the exit.
   int exit_code_ = 0;
   boost::asio::steady_timer quiet_timer_;
   bool is_pausing_ = false;      // For an upgrade.
-  std::string upgrade_failure_;  // Why the last one was given up.
-  bool has_registries_ = false;  // Workers can be found by the next broker.
+  std::string upgrade_failure_;  // Why the last upgrade was abandoned.
+  bool has_registries_ = false;  // The next broker can find the workers.
 };
 
 }  // namespace gpushared::server

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts that the broker's own files share: clients that wait, a limit and a sentence.
+// Types shared by the broker's source files: parked clients, and limits of messages.
 
 #ifndef GPUSHARED_SERVER_BROKER_BROKER_PARTS_H_
 #define GPUSHARED_SERVER_BROKER_BROKER_PARTS_H_
@@ -12,7 +12,7 @@
 
 namespace gpushared::server {
 
-// Names in one line of the log or one sentence.
+// Maximum number of names in one log line or message.
 inline constexpr std::size_t kNamedInReportMax = 8;
 
 inline Status Draining() {
@@ -20,17 +20,17 @@ inline Status Draining() {
           "client rejected: the server is draining and takes no new ones"};
 }
 
-// A client that was admitted, and waits for a device that is just starting, or who asked for the
-// list of devices.
+// A client that waits for a starting device: an admitted one, or one that asked for the list of
+// devices.
 struct Broker::ParkedHello {
   ParkedHello(boost::asio::io_context& context, Arrival from, std::optional<ipc::Hello> said)
       : arrival(std::move(from)), hello(std::move(said)), timer(context) {}
   Arrival arrival;
-  std::optional<ipc::Hello> hello;  // None: it asked for the list.
+  std::optional<ipc::Hello> hello;  // Unset if it asked for the list.
   boost::asio::steady_timer timer;
 };
 
-// A client that saw its connection end before the broker learnt why.
+// A client whose connection ended before the broker learned why.
 struct Broker::ParkedWhy {
   ParkedWhy(boost::asio::io_context& context, Arrival from, std::uint64_t id)
       : arrival(std::move(from)), session(id), timer(context) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices and their workers: how they start, end, come and go.
+// Life cycle of devices and their workers: start, death, restart, and hot-plugged GPUs.
 #include <unistd.h>
 
 #include <utility>
@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A worker that works is ended when the driver has said so often in a row that its GPU is gone.
+// The driver must report a GPU as lost this many times in a row before a working worker is ended.
 constexpr std::uint32_t kTimesGoneMax = 2;
 
 }  // namespace
@@ -79,8 +79,9 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
       Result<ipc::ChannelReply> reply = ipc::Decode<ipc::ChannelReply>(frame.payload);
       mistake = reply.status();
       if (!reply.ok()) break;
-      // Request 0 is no request of ours: the worker says why it ends now.
-      // To an order that nobody waits for, such as the end of a session whose lease is over.
+      // Request 0 is none of the broker's requests: either the worker reports why it is about to
+      // exit, or it answers an order whose result is not needed, such as the end of a session whose
+      // lease is over.
       const bool is_answer = reply->code == StatusCode::kOk || reply->code == StatusCode::kNotFound;
       if (frame.request == 0 && is_answer) return;
       if (frame.request == 0) {
@@ -95,7 +96,7 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
       mistake = {StatusCode::kProtocolViolation, "a message only brokers send"};
       break;
   }
-  log_->error("device {}: worker pid {} sent nonsense and is killed: {}", device.id,
+  log_->error("device {}: protocol error from worker pid {}, killing it: {}", device.id,
               device.worker ? device.worker->pid() : 0, mistake.message());
   if (device.worker) device.worker->Kill();
 }
@@ -136,18 +137,19 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   }
   LoseSessions(device);
   ipc::UniqueFd ended = device.worker->TakeEnded();
-  // It removes its file itself, unless it is killed.
+  // A worker removes its file itself unless it was killed.
   (void)::unlink((options_.registry_directory + "/" + std::to_string(pid)).c_str());
   device.end_timer.cancel();
   device.worker.reset();
   request_handler_->OnWorkerGone(device.id);
   if (phase_ != Phase::kServing) {
-    // Whoever inherits it reaps it, here and below: in the middle of that the broker could not end.
+    // The process that inherits it reaps it, here and below; the broker could not exit while it
+    // reaps.
     device.state = DeviceEntry::State::kGone;
     return FinishWhenDone();
   }
   if (was_opening && device.missing.empty() && !device.is_new_client) {
-    // An operator who names a device that cannot be opened wants to know now.
+    // An operator who names a device that cannot be opened should learn about it at once.
     return GiveUpOn(device, {StatusCode::kUnavailable,
                              "device " + device.id + " could not be opened: " + device.last_death});
   }
@@ -166,7 +168,7 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   if (watch_ && !device.selected.uuid.empty()) watch_->LookNow();
   if (!device.missing.empty()) return GoMissing(device, std::string(device.missing));
   if (was_opening) {
-    device.comes_back = false;  // Or it would be tried for ever.
+    device.comes_back = false;  // Otherwise it would be restarted forever.
     return GoMissing(device, "it appeared and could not be opened: " + device.last_death);
   }
   ScheduleRestart(device);
@@ -195,7 +197,7 @@ void Broker::ScheduleRestart(DeviceEntry& device) {
              FormatDuration(delay));
   device.restart_timer.expires_after(delay);
   device.restart_timer.async_wait([this, &device](const boost::system::error_code& error) {
-    // A timer that is cancelled after it ran out does not know of it.
+    // A handler that was queued before its timer was cancelled still runs without an error.
     const bool waits = device.state == DeviceEntry::State::kRestarting;
     if (!error && waits && phase_ == Phase::kServing) StartWorker(device);
   });
@@ -241,7 +243,8 @@ void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
       }
       return;
     case DeviceEntry::State::kDrained:
-      // What it was drained for has happened: an instance was destroyed, a GPU taken out or cut.
+      // The device has left as intended by the drain: its instance was destroyed, or its GPU was
+      // removed or partitioned.
       if (device.times_gone < kTimesGoneMax) return;
       device.comes_back = true;
       return GoMissing(device, presence.why);
@@ -298,13 +301,14 @@ void Broker::TakeBackDrain(DeviceEntry& device) {
   if (device.worker) device.worker->TakeMessages();  // Its last session may have ended.
   if (!device.worker) return StartWorker(device);
   device.end_timer.cancel();
-  if (device.state == DeviceEntry::State::kStarting) return;  // It has not been told yet.
+  // The worker has not been asked to drain yet.
+  if (device.state == DeviceEntry::State::kStarting) return;
   if (!session_log_.On(device.id).empty()) {
     device.state = DeviceEntry::State::kReady;
     (void)device.worker->Send(0, ipc::Resume{});
     return;
   }
-  // It is about to end, and may do so before it reads another message.
+  // The worker is about to exit, and may do so before it reads another message.
   device.state = DeviceEntry::State::kRestarting;
   device.is_resumed = true;
   ExpectEnd(device, options_.drain_grace);

@@ -79,7 +79,8 @@ Result<DeviceEntry*> DeviceTable::Choose(std::string_view name, const SessionLog
                                                      (ids.empty() ? "none" : ids));
   }
   if (open.empty()) {
-    return Status(StatusCode::kUnavailable, "device rejected: none of this endpoint's is here");
+    return Status(StatusCode::kUnavailable,
+                  "device rejected: none of this endpoint's devices exists");
   }
   const auto rank = [&](const DeviceEntry& entry) {
     return std::tuple(!entry.TakesClients(), entry.IsAway(), session_log.On(entry.id).size());

@@ -24,18 +24,20 @@
 
 namespace gpushared::server {
 
-// One device and the worker that has it at the moment.
+// A device and its current worker.
 struct DeviceEntry {
   enum class State : std::uint8_t {
-    kStarting,  // The worker opens the device.
+    kStarting,  // The worker is opening the device.
     kReady,
-    kRestarting,  // The worker died; the next one waits for its turn.
-    kMissing,     // No worker: the GPU or instance is not there. It may come back.
-    kDraining,    // An operator wants it empty: no new clients; the worker ends with its last
-                  // session.
-    kDrained,     // It is, and has no worker until the operator resumes it.
-    kLeaving,  // Of an earlier broker, and not in this one's configuration: ends when it is empty.
-    kGone,     // The worker ended after a drain, or no further one is wanted.
+    kRestarting,  // The worker died; its successor waits for the restart delay.
+    kMissing,     // No worker, because the GPU or instance has disappeared. It may come back.
+    // An operator has requested a drain: no new clients; the worker exits after its last session.
+    kDraining,
+    kDrained,  // Drained: no worker until the operator resumes the device.
+    // Left over from an earlier broker and not in the current configuration: exits when it is
+    // empty.
+    kLeaving,
+    kGone,  // The worker exited after a drain, or no further worker is needed.
   };
   DeviceEntry(boost::asio::io_context& context, const device::SelectedDevice& device)
       : selected(device), id(device.id), restart_timer(context), end_timer(context) {}
@@ -45,17 +47,17 @@ struct DeviceEntry {
   }
 
   bool IsDrained() const { return state == State::kDraining || state == State::kDrained; }
-  // Nobody waits for it: it comes back when somebody else wants it to.
+  // No client waits for such a device, because it comes back only through an external event.
   bool IsAway() const { return state == State::kMissing || IsDrained(); }
 
-  // Whether it can be asked.
+  // Returns true if the worker can be queried.
   bool HasVoice() const {
     const bool serves =
         state == State::kReady || state == State::kDraining || state == State::kLeaving;
     return serves && worker != nullptr && worker->usable() && !is_silent;
   }
 
-  // The server ends: no further worker is wanted.
+  // The server is shutting down: no further worker is started.
   void GiveUpWaiting() {
     const bool has_none =
         state == State::kRestarting || state == State::kMissing || state == State::kDrained;
@@ -65,63 +67,64 @@ struct DeviceEntry {
   const device::SelectedDevice selected;
   const std::string id;  // "cpu:0".
   State state = State::kStarting;
-  ipc::DeviceDescription description;  // Empty until the first worker was ready.
+  ipc::DeviceDescription description;  // Empty until the first worker is ready.
   std::shared_ptr<WorkerProcess> worker;
-  std::uint32_t generation = 0;                   // Of the latest worker; the first one is 1.
+  std::uint32_t generation = 0;                   // Of the latest worker, starting at 1.
   bool was_ready = false;                         // At least one worker has opened the device.
-  std::chrono::steady_clock::time_point started;  // The latest worker.
+  std::chrono::steady_clock::time_point started;  // Start of the latest worker.
   RestartBackoff backoff;
-  // An earlier broker started its worker with other options or in another version: the worker is
+  // The worker was started by an earlier broker with other options or another version, and is
   // replaced as soon as it has no session.
   bool is_outdated = false;
-  // Its worker was told to end, and the operator took that back: the next one starts at once.
+  // The operator resumed the device after its worker was asked to exit: the next worker starts at
+  // once.
   bool is_resumed = false;
-  bool is_new_client = false;    // It appeared while the server ran.
-  std::string missing;           // Why it is kMissing, or is about to be.
-  bool comes_back = true;        // From kMissing as soon as it is there.
-  std::uint32_t times_gone = 0;  // In a row, as the inventory has it.
-  // Of the present worker; see WorkerWatch.
-  bool is_asked = false;         // Whether it is there, and has not answered yet.
-  bool is_silent = false;        // For long.
-  std::uint32_t unanswered = 0;  // Looks since it was asked.
-  std::string last_words;        // Of the present worker: why it is about to end.
+  bool is_new_client = false;    // The device appeared while the server was running.
+  std::string missing;           // Why it is kMissing, or about to be.
+  bool comes_back = true;        // Restart from kMissing as soon as the device is present.
+  std::uint32_t times_gone = 0;  // Consecutive inventories without the device.
+  // State of WorkerWatch for the current worker.
+  bool is_asked = false;         // A liveness query is outstanding.
+  bool is_silent = false;        // The worker has not answered for a long time.
+  std::uint32_t unanswered = 0;  // Intervals since the outstanding query was sent.
+  std::string last_words;        // Why the current worker is about to exit, as it reported.
   std::string last_death;        // "worker generation 1 (pid 77) was killed by signal 9 (Killed)".
   boost::asio::steady_timer restart_timer;
-  boost::asio::steady_timer end_timer;  // When its worker is killed, where no other will be.
+  // Kills a worker that does not exit in time and will not be replaced.
+  boost::asio::steady_timer end_timer;
 };
 std::string_view StateName(DeviceEntry::State state);
 
-// The devices this server shares out; a table that is filled at start, may grow, and keeps its
-// rows.
+// Devices that this server shares. Filled at start; devices may be added but are never removed.
 //
-// Confined to the broker's thread. Entries stay where they are.
+// Confined to the broker's thread. Entries keep their addresses.
 class DeviceTable {
  public:
   DeviceTable(boost::asio::io_context& context, const std::vector<device::SelectedDevice>& devices);
 
-  // The device a client gets. A name is an id, a UUID, or the beginning of a UUID that only one
-  // device has. Without a name it is the one with the fewest live sessions, a ready one before all
-  // others. Those that are not `among` do not count. kNotFound, with the names there are. The
-  // device may be not ready; the caller decides how long to wait.
+  // Selects the device for a client. `name` is an id, a UUID, or a UUID prefix that is unique among
+  // the devices. Without a name, selects the device with the fewest live sessions, preferring ready
+  // ones. Only devices in `among` are considered. Returns kNotFound with the available names. The
+  // device may not be ready; the caller decides how long to wait.
   Result<DeviceEntry*> Choose(std::string_view name, const SessionLog& session_log,
                               const std::vector<std::string>& among = {});
-  // The device of that name, as Choose takes it.
+  // Returns the device with that name, as in Choose.
   Result<DeviceEntry*> Named(std::string_view name);
-  // Whether the device is one of those that `among` names; none are named: all are.
+  // Returns true if `among` names the device or is empty.
   bool IsAmong(const DeviceEntry& device, const std::vector<std::string>& among);
 
-  // A device that appeared. Its id is the next free number of its kind where another device has
-  // it: numbers move when a GPU goes.
+  // Adds a device that appeared. It gets the next free number of its kind if its own is taken,
+  // because numbers shift when a GPU disappears.
   DeviceEntry& Add(device::SelectedDevice device);
 
-  // The row of a worker that an earlier broker started. A GPU's number may have moved since, its
-  // UUID has not. Null: none of ours.
+  // Returns the entry for a worker of an earlier broker, or null if the device is not configured.
+  // Matches by UUID, because a GPU's number may have changed in the meantime.
   DeviceEntry* FindOf(const ipc::DeviceDescription& description);
-  // Null for unknown ids.
+  // Returns null for unknown ids.
   DeviceEntry* Find(std::string_view id);
   std::deque<DeviceEntry>& entries() { return entries_; }
   const std::deque<DeviceEntry>& entries() const { return entries_; }
-  // The UUIDs of GPUs and instances.
+  // UUIDs of GPUs and instances.
   std::vector<std::string> Uuids() const;
   bool AllGone() const;
 

@@ -24,7 +24,7 @@ namespace {
 
 using boost::asio::posix::descriptor_base;
 
-constexpr mode_t kSocketMode = 0666;  // The rules know who connects.
+constexpr mode_t kSocketMode = 0666;  // The access rules decide who may do what.
 constexpr mode_t kDirectoryMode = 0755;
 constexpr const char* kSocketName = "/gpushared.sock";
 
@@ -35,31 +35,30 @@ Status DirectoryFailed(const std::string& what, const std::string& directory) {
 
 std::string GetDirectory(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-// One level. A directory that is there stays as it is.
+// Creates one level. An existing directory is left unchanged.
 Status MakeDirectory(const std::string& directory) {
   if (::mkdir(directory.c_str(), kDirectoryMode) != 0) {
-    return errno == EEXIST ? Status::Ok() : DirectoryFailed("making directory", directory);
+    return errno == EEXIST ? Status::Ok() : DirectoryFailed("creating directory", directory);
   }
-  // Whatever the umask is: others pass through it to the socket.
+  // Independent of the umask, because clients of other users must reach the socket.
   if (::chmod(directory.c_str(), kDirectoryMode) != 0)
     return DirectoryFailed("opening directory", directory);
   return Status::Ok();
 }
 
-// Nobody else, no group either, may replace what is in it: who could replace our socket could be
-// taken for us.
+// Rejects a directory in which another user or group may replace files, because a process that
+// replaced our socket could impersonate the server.
 Status CheckDirectory(const std::string& directory) {
   struct stat facts {};
   if (::lstat(directory.c_str(), &facts) != 0)
-    return DirectoryFailed("looking at directory", directory);
+    return DirectoryFailed("checking directory", directory);
   const bool is_ours = facts.st_uid == ::geteuid() || facts.st_uid == kRootUid;
   const bool is_closed =
       (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0 || (facts.st_mode & S_ISVTX) != 0;
   if (S_ISDIR(facts.st_mode) && is_ours && is_closed) return Status::Ok();
-  return {StatusCode::kPermissionDenied,
-          "'" + directory +
-              "' is no directory of root or the server's own user, or others may replace "
-              "what is in it"};
+  return {StatusCode::kPermissionDenied, "'" + directory +
+                                             "' is not a directory of root or the server's own "
+                                             "user, or other users may replace files in it"};
 }
 
 void RemoveDirectory(const std::string& directory) {
@@ -87,7 +86,7 @@ struct EndpointTable::LeaseHold {
 
   void Close() {
     if (!socket.is_open()) return;
-    // Those who keep it have it open, too.
+    // Shut down explicitly, because workers hold duplicates of the connection.
     ::shutdown(socket.native_handle(), SHUT_RDWR);
     closing.CloseSocket(ipc::UniqueFd(socket.release()));
   }
@@ -123,7 +122,7 @@ void EndpointTable::KeepCounts(KeptCounts& counts) {
 
 EndpointCounts& EndpointTable::GetRow(const Endpoint& endpoint) {
   if (counts_ == nullptr) return uncounted_;
-  // An endpoint of the configuration may have the name of the server's own.
+  // An endpoint of the configuration may have the same name as the server's own.
   return counts_->Claim(endpoint.IsMain() ? "" : endpoint.rule.name, endpoint.number);
 }
 
@@ -218,7 +217,7 @@ Status EndpointTable::Replace(const std::vector<EndpointRule>& rules) {
              each.second->socket == GetSocket(rule);
     });
     Status status = CheckName(rule, /*among_leases=*/true);
-    // Two rules of one call may not have the same socket.
+    // Two rules of one configuration may not use the same socket.
     if (status.ok() && same != endpoints_.end() &&
         (staying.contains(same->first) || opened.contains(same->first))) {
       status = {StatusCode::kInvalidArgument, rule.label + " rejected: its socket '" +
@@ -257,10 +256,10 @@ Status EndpointTable::CheckTerms(const std::string& terms) const {
   const Result<EndpointRule> rule = ParseEndpointTerms(terms, "terms of the lease");
   if (!rule.ok()) return rule.status();
   if (!rule->memory_limit || around_.has_overcommit) return Status::Ok();
-  return {StatusCode::kInvalidArgument,
-          "lease rejected: its memory_limit of " + rule->memory_limit->ToString() +
-              " is memory beyond a guarantee, and this server has no room for that; leave it out, "
-              "or have the server started with overcommit"};
+  return {StatusCode::kInvalidArgument, "lease rejected: its memory_limit of " +
+                                            rule->memory_limit->ToString() +
+                                            " exceeds the guarantee, and this server has no swap "
+                                            "space; omit it, or start the server with overcommit"};
 }
 
 Result<std::shared_ptr<Endpoint>> EndpointTable::OpenLease(const ipc::Keep& lease) {
@@ -268,7 +267,7 @@ Result<std::shared_ptr<Endpoint>> EndpointTable::OpenLease(const ipc::Keep& leas
   if (!rule.ok()) return rule.status();
   if (rule->who.empty()) {
     return Status(StatusCode::kInvalidArgument,
-                  "lease rejected: it does not say who may come, such as who = \"uid:1000\"");
+                  "lease rejected: 'who' is missing, for example who = \"uid:1000\"");
   }
   if (leases_.size() >= kLeasesMax) {
     return Status(StatusCode::kLimitExceeded,
@@ -311,9 +310,10 @@ Status EndpointTable::Lease(const std::string& terms, Arrival& asker) {
   ipc::Outbox outbox;
   Status status = outbox.Add(asker.frame.request, ipc::AdminReply{.text = LeaseReply(**endpoint)});
   if (status.ok()) {
-    // A new connection's buffer is empty, so it takes this at once.
+    // The send buffer of a new connection is empty, so it accepts this at once.
     const Result<bool> sent = outbox.Flush(asker.socket.get());
-    if (!sent.ok() || !*sent) status = {StatusCode::kDisconnected, "lease rejected: nobody reads"};
+    if (!sent.ok() || !*sent)
+      status = {StatusCode::kDisconnected, "lease rejected: the connection was closed"};
   }
   if (!status.ok()) {
     Forget(lease.endpoint);
@@ -336,7 +336,7 @@ Status EndpointTable::Restore(const ipc::Keep& lease, ipc::UniqueFd connection) 
 void EndpointTable::ReportLeases(
     const std::function<void(const ipc::Keep& lease, int connection)>& keep) const {
   for (const auto& [number, hold] : leases_) {
-    // One whose grace runs has no connection any more, and ends with this broker.
+    // A lease in its grace period has no connection any more, and ends with this broker.
     if (!hold->socket.is_open()) continue;
     keep({.endpoint = number, .lessee = endpoints_.at(number)->lessee, .terms = hold->terms},
          hold->socket.native_handle());
@@ -354,7 +354,7 @@ void EndpointTable::RemoveDeadLeases() {
     if (!is_alive) dead.push_back(entry.path());
   }
   for (const std::string& directory : dead) RemoveDirectory(directory);
-  (void)::rmdir(LeasesDirectory().c_str());  // Where it is empty now.
+  (void)::rmdir(LeasesDirectory().c_str());  // Succeeds only if it is empty.
 }
 
 void EndpointTable::Watch(std::uint32_t number) {
@@ -392,7 +392,7 @@ void EndpointTable::Forget(std::uint32_t number) {
   listeners_.erase(number);
   const auto endpoint = endpoints_.extract(number);
   if (endpoint.empty()) return;
-  // A newer endpoint may have its name, and so its row.
+  // A newer endpoint may have the same name, and so the same row.
   EndpointCounts* const row = std::exchange(endpoint.mapped()->counts, &uncounted_);
   const bool is_shared = std::ranges::any_of(
       endpoints_, [row](const auto& each) { return each.second->counts == row; });

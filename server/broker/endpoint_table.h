@@ -26,22 +26,23 @@
 
 namespace gpushared::server {
 
-// A way in: a listening socket, and the rule for all who come through it.
+// A listening socket and the rule for all clients that connect through it.
 struct Endpoint {
-  std::uint32_t number = 0;  // 0: the server's own socket, where the access rules count.
-  EndpointRule rule;         // Not of number 0, but for its name.
+  std::uint32_t number = 0;  // 0: the server's own socket, which is subject to the access rules.
+  EndpointRule rule;         // For number 0 only the name is used.
   std::string socket;
-  std::string lessee;   // Who leased it, for people; empty: it is in the configuration.
-  bool is_open = true;  // A lease that is over lets nobody in.
-  EndpointCounts* counts = nullptr;  // Set while the table has it and after.
+  // Human-readable owner of the lease; empty if the endpoint is in the configuration.
+  std::string lessee;
+  bool is_open = true;               // An expired lease admits no clients.
+  EndpointCounts* counts = nullptr;  // Never null once the endpoint is in the table.
 
   bool IsMain() const { return number == 0; }
 };
 
-// The server's sockets: its own, those of the configuration, and those that operators lease. A
-// lease ends when the connection that asked for it does, however its process ended. Then nobody
-// comes in any more, and after a grace the sessions that are left are ended. Workers keep leases
-// for the next broker, should this one die.
+// The server's listening sockets: its own, those of the configuration, and those leased by
+// operators. A lease ends when the connection that requested it closes, however its process ended.
+// The socket is then closed, and after a grace period the remaining sessions are ended. Workers
+// keep leases so that the next broker can restore them if this one dies.
 //
 // Confined to the broker's thread.
 class EndpointTable {
@@ -49,17 +50,17 @@ class EndpointTable {
   static constexpr std::size_t kLeasesMax = 256;
 
   struct Surroundings {
-    ipc::UnboundedCalls& closing;  // Outlives this and all arrivals.
+    ipc::UnboundedCalls& closing;  // Must outlive this object and all arrivals.
     Listener::Limits limits;
     std::uint32_t own_uid = 0;
     bool has_overcommit = false;                  // See BrokerOptions.
-    std::vector<ipc::InheritedSocket> inherited;  // Used for endpoints of their paths.
+    std::vector<ipc::InheritedSocket> inherited;  // Used for endpoints with the same paths.
     std::function<void(Arrival arrival)> on_arrival;
     Listener::RejectionFunction on_rejection;
     std::function<void(const std::string& what)> log;
-    // Ends the sessions that came through it.
+    // Ends the sessions of the endpoint.
     std::function<void(const Endpoint& endpoint, const std::string& why)> end_sessions;
-    // Hands a lease to those who outlive this broker, or takes it back from them.
+    // Pass a lease to the workers, which outlive this broker, and withdraw it from them.
     std::function<void(const ipc::Keep& lease, int connection)> keep;
     std::function<void(std::uint32_t endpoint)> forget;
   };
@@ -68,46 +69,47 @@ class EndpointTable {
   EndpointTable(const EndpointTable&) = delete;
   EndpointTable& operator=(const EndpointTable&) = delete;
 
-  // The server's own socket, first; clients come from here on.
+  // Opens the server's own socket. Must be called first; clients can connect from here on.
   Status OpenMain(const std::string& path);
-  // Once, after OpenMain: counts and numbers are kept there from now on. `counts` outlives this.
+  // Called once, after OpenMain: counts and numbers are persisted in `counts`, which must outlive
+  // this object.
   void KeepCounts(KeptCounts& counts);
-  // After Replace: counts of endpoints that are not here any more are dropped.
+  // Called after Replace: drops the counts of endpoints that no longer exist.
   void DropOtherCounts();
-  // Before Replace: under an earlier broker the endpoint of that name had that number, and it gets
-  // it again.
+  // Called before Replace: an earlier broker gave the endpoint of that name this number, and it
+  // gets the same number again.
   void Expect(const std::string& name, std::uint32_t number);
-  // Before Replace: a lease that an earlier broker granted. Does nothing where it is here already,
-  // from another keeper.
+  // Called before Replace: restores a lease that an earlier broker granted. Has no effect if
+  // another worker has already reported it.
   Status Restore(const ipc::Keep& lease, ipc::UniqueFd connection);
-  // After all leases are restored: removes the directories of those that are over.
+  // Called after all leases are restored: removes the directories of expired ones.
   void RemoveDeadLeases();
-  // For one more who keeps them.
+  // Reports all leases to one more worker.
   void ReportLeases(const std::function<void(const ipc::Keep& lease, int connection)>& keep) const;
-  // The endpoints of the configuration from now on: all of them, or as before where one cannot be
-  // opened. One that keeps its socket keeps its sessions, and gives new clients what the new rule
-  // says. One that is gone lets nobody in any more. Directories are made where they are not there.
+  // Applies the endpoints of the configuration: all of them, or none if one cannot be opened. An
+  // endpoint that keeps its socket keeps its sessions and applies the new rule to new clients. A
+  // removed endpoint admits no clients any more. Missing directories are created.
   Status Replace(const std::vector<EndpointRule>& rules);
   void SetLeaseGrace(std::chrono::nanoseconds grace) { lease_grace_ = grace; }
-  // Makes an endpoint for whoever asked, and keeps the connection, on which the path is answered.
-  // Rejections leave `asker` to the caller.
+  // Creates an endpoint for the requesting operator, retains the connection, and answers on it with
+  // the path. A rejected request leaves `asker` to the caller.
   Status Lease(const std::string& terms, Arrival& asker);
-  // Closes the sockets that came with the start and are no endpoint's; their paths.
+  // Closes inherited sockets that match no endpoint, and returns their paths.
   std::vector<std::string> CloseUnused();
-  // New clients wait in the sockets' queues from now on, or no longer.
+  // Stop accepting and accept again; meanwhile new clients wait in the sockets' queues.
   void Pause();
   void Resume();
-  // Connections that have not said yet what they want.
+  // Number of connections whose first frame has not arrived.
   std::size_t waiting() const;
   std::size_t leases() const { return leases_.size(); }
-  // For a successor.
+  // Sockets for the successor.
   std::vector<ipc::BorrowedSocket> Borrow() const;
-  // Removes all sockets.
+  // Closes and removes all sockets.
   void Stop();
 
-  // The numbers of those that share a budget with it, its own included.
+  // Numbers of the endpoints that share a budget with this one, including its own.
   std::set<std::uint32_t> SharersWith(const Endpoint& endpoint) const;
-  // Ascending by number.
+  // Ordered by number.
   const std::map<std::uint32_t, std::shared_ptr<Endpoint>>& endpoints() const { return endpoints_; }
 
  private:
@@ -120,12 +122,12 @@ class EndpointTable {
   std::optional<ipc::InheritedSocket> TakeInherited(const std::string& path);
   EndpointCounts& GetRow(const Endpoint& endpoint);
   Result<std::shared_ptr<Endpoint>> OpenLease(const ipc::Keep& lease);
-  // What ParseEndpointTerms cannot know. A lease of an earlier broker stays in any case.
+  // Checks what ParseEndpointTerms cannot know. Leases of an earlier broker are not subject to it.
   Status CheckTerms(const std::string& terms) const;
   void Hold(const std::shared_ptr<Endpoint>& endpoint, const std::string& terms,
             ipc::UniqueFd connection);
   Status Listen(const std::shared_ptr<Endpoint>& endpoint);
-  // Whether no endpoint has that name, or no lease.
+  // Checks that no endpoint, or no lease, has that name.
   Status CheckName(const EndpointRule& rule, bool among_leases) const;
   void Watch(std::uint32_t number);
   void EndLease(std::uint32_t number, const std::string& how);
@@ -138,7 +140,7 @@ class EndpointTable {
   std::uint32_t last_number_ = 0;
   std::map<std::string, std::uint32_t> expected_;  // See Expect.
   KeptCounts* counts_ = nullptr;
-  EndpointCounts uncounted_{};  // For endpoints that the table does not have.
+  EndpointCounts uncounted_{};  // Used by endpoints that are no longer in the table.
   std::map<std::uint32_t, std::shared_ptr<Endpoint>> endpoints_;
   std::map<std::uint32_t, std::unique_ptr<Listener>> listeners_;
   std::map<std::uint32_t, std::unique_ptr<LeaseHold>> leases_;

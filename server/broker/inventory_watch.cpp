@@ -10,12 +10,12 @@
 
 namespace gpushared::server {
 
-// What a thread that looks has of the rest: it may outlive both.
+// State shared with the checking thread, which may outlive the watch and the context.
 struct InventoryWatch::Shared {
   Mutex mutex;
-  // Null when the watch is gone.
+  // Null after the watch has been destroyed.
   boost::asio::io_context* context GPUSHARED_GUARDED_BY(mutex) = nullptr;
-  InventoryWatch* watch = nullptr;  // On the context's thread.
+  InventoryWatch* watch = nullptr;  // Used on the context's thread only.
 };
 
 InventoryWatch::InventoryWatch(boost::asio::io_context& context, Read read,

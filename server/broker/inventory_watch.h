@@ -13,25 +13,26 @@
 
 namespace gpushared::server {
 
-// Looks every so often which GPUs the machine has. The looks are on threads of their own, one at a
-// time: the driver's library takes its time, and with a GPU that fell off its bus it may never
-// answer. Then there is no further news, and no harm to anybody.
+// Checks periodically which GPUs the machine has. Each check runs on a separate thread, one at a
+// time, because the driver's library is slow and may never return after a GPU fell off the bus. In
+// that case there are no further reports, and the broker is not affected.
 //
-// Confined to the thread that runs `context`, where the news arrive too; only `read` is called
-// elsewhere. Destroyed when `context` is not running; a look that is under way is abandoned.
+// Confined to the thread that runs `context`, on which `news` is called, too; only `read` is called
+// elsewhere. Must be destroyed while `context` is not running; a check in progress is abandoned.
 class InventoryWatch {
  public:
   using Read = std::function<device::Inventory()>;
   using News = std::function<void(const device::Inventory& inventory)>;
 
-  // The first look comes after one interval.
+  // The first check runs after one interval.
   InventoryWatch(boost::asio::io_context& context, Read read, std::chrono::milliseconds interval,
                  News news);
   ~InventoryWatch();
   InventoryWatch(const InventoryWatch&) = delete;
   InventoryWatch& operator=(const InventoryWatch&) = delete;
 
-  // Also when a look is under way: that may have begun before what the caller wants to see.
+  // Also starts a check if one is in progress, since that one may have begun before the event of
+  // interest.
   void LookNow();
 
  private:

@@ -20,11 +20,11 @@
 namespace gpushared::server {
 namespace {
 
-// Another number for another layout.
+// Must change whenever the layout changes.
 constexpr std::uint64_t kLayoutNumber = 0x3153'544e'4347'4701;
-constexpr std::size_t kVerbsMax = 64;  // Room for later ones.
+constexpr std::size_t kVerbsMax = 64;  // Leaves space for later verbs.
 static_assert(ipc::kAdminVerbMax < kVerbsMax);
-// Of endpoints; what is above it could not be counted on.
+// Limit on endpoint numbers, which leaves space for counting on.
 constexpr std::uint64_t kNumberMax = 0x7fff'ffff;
 
 Status CountsFailed(const std::string& what, const std::string& path) {

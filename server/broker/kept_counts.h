@@ -17,46 +17,44 @@
 
 namespace gpushared::server {
 
-// Of one endpoint, since it was opened: clients that were handed to a worker, and rejections by
-// their code. All zero but the name: nobody has come yet.
+// Counts of one endpoint since it was opened: clients handed to a worker, and rejections by code.
 struct EndpointCounts {
-  static constexpr std::size_t kCodesMax = 32;  // Room for later ones.
+  static constexpr std::size_t kCodesMax = 32;  // Leaves space for later codes.
   static_assert(static_cast<std::size_t>(StatusCode::kInternal) < kCodesMax);
   char name[ipc::kEndpointNameBytes];  // Empty: the row is free.
-  std::uint64_t number;                // The endpoint's; it gets it again.
+  std::uint64_t number;                // Number of the endpoint, which it keeps across brokers.
   std::uint64_t admitted;
   std::uint64_t rejected[kCodesMax];
 
-  std::map<std::string, std::uint64_t> Rejected() const;  // Those that are not zero, by name.
+  std::map<std::string, std::uint64_t> Rejected() const;  // The nonzero ones, by name.
 };
 
-// The broker's own counters, in memory that a file shares. So they are there again after a crash.
+// The broker's own counters, in memory shared with a file so that they survive a crash.
 //
-// Confined to the broker's thread. Rows stay where they are.
+// Confined to the broker's thread. Rows keep their addresses.
 class KeptCounts {
  public:
   static constexpr std::size_t kEndpointsMax = 512;
 
-  // Goes on with a file that is there. One that is not ours, or not of this layout, is rejected.
+  // Opens the file and continues with its counts. Rejects a file of another user or another layout.
   static Result<KeptCounts> Open(const std::string& path);
-  // Kept nowhere.
+  // Counters that are not persisted.
   static Result<KeptCounts> InMemory();
 
   KeptCounts(KeptCounts&& other) noexcept;
   KeptCounts& operator=(KeptCounts&& other) noexcept;
   ~KeptCounts();
 
-  // The row of that name, made where there is none; of the server's own socket without a name. At
-  // most kEndpointsMax are claimed at one time.
+  // Returns the row for that name, which is created if it does not exist. The server's own socket
+  // has an empty name. At most kEndpointsMax rows can be claimed at once.
   EndpointCounts& Claim(const std::string& name, std::uint32_t number);
   static void Free(EndpointCounts& row);
   void FreeAllBut(const std::set<const EndpointCounts*>& used);
-  // Requests of operators that were rejected for want of a right.
-  // By name: those with a row.
+  // Endpoint numbers by name.
   std::map<std::string, std::uint64_t> Numbers() const;
   std::uint64_t& rejected_requests(ipc::AdminVerb verb);
   std::map<std::string, std::uint64_t> RejectedRequests() const;
-  // The server ends: the next one begins anew.
+  // Removes the file on a clean exit, so that the next server starts with zero counts.
   void Remove();
 
  private:

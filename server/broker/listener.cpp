@@ -17,11 +17,12 @@ namespace {
 using boost::asio::posix::descriptor_base;
 
 constexpr int kAcceptsPerTurn = 32;
-// Out of descriptors, accept fails while the socket stays readable; trying at once would spin.
+// Without free descriptors, accept fails while the socket stays readable; an immediate retry would
+// spin.
 constexpr std::chrono::milliseconds kAcceptRetry{100};
 constexpr std::size_t kGroupsMax = 65536;
 
-// The supplementary groups that the kernel recorded at connect.
+// Returns the supplementary groups that the kernel recorded at connect.
 std::vector<std::uint32_t> GetGroups(int socket) {
   std::vector<std::uint32_t> groups(32);
   while (true) {
@@ -81,7 +82,7 @@ Listener::Listener(boost::asio::io_context& context, ipc::UnboundedCalls& closin
 Listener::~Listener() = default;
 
 Status Listener::Start() {
-  // Asio closes the descriptor it watches, and so does the ListeningSocket; each has its own.
+  // Asio closes the descriptor it watches, and so does ListeningSocket; therefore each has its own.
   Result<ipc::UniqueFd> duplicate = ipc::DuplicateFd(socket_.fd());
   if (!duplicate.ok()) return duplicate.status();
   readable_.assign(duplicate->Release());
@@ -98,7 +99,7 @@ void Listener::Stop() {
   waiting_of_uid_.clear();
 }
 
-// Handlers run after Stop or destruction only with an error, and then touch nothing.
+// After Stop or destruction, handlers run with an error only, and must not touch the object.
 void Listener::WaitForConnection() {
   readable_.async_wait(descriptor_base::wait_read, [this](const boost::system::error_code& error) {
     if (!error) AcceptSome();
@@ -117,7 +118,7 @@ void Listener::Resume() {
 }
 
 void Listener::AcceptSome() {
-  if (is_paused_) return;  // A handler that was queued already.
+  if (is_paused_) return;  // A handler that was already queued.
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     Result<std::optional<ipc::UniqueFd>> accepted = socket_.Accept();
     if (!accepted.ok()) {
@@ -136,7 +137,7 @@ void Listener::AcceptSome() {
 
 void Listener::Admit(ipc::ClientSocket socket) {
   const Result<ipc::PeerIdentity> identity = ipc::GetPeer(socket.get());
-  // At once: until the pidfd is open, the process number could come to mean another process.
+  // Opened at once, because the process id could be reused until the pidfd exists.
   Result<ipc::UniqueFd> pidfd = ipc::OpenPeerPidfd(socket.get());
   if (!identity.ok() || !pidfd.ok()) {
     const Status why = identity.ok() ? pidfd.status() : identity.status();
@@ -190,10 +191,9 @@ void Listener::GiveWay(std::uint32_t uid) {
       waiting_, [uid](const auto& entry) { return entry.second->peer.uid == uid; });
   GiveUp(oldest->first,
          {StatusCode::kLimitExceeded,
-          "connection rejected: it gave way to a newer one; " +
-              std::to_string(waiting_of_uid_.at(uid)) + " connections of this uid and " +
-              std::to_string(WaitingStrangers()) +
-              " of all ordinary users have not said yet what they want, allowed are " +
+          "connection rejected: dropped for a newer one; too many unauthenticated connections: " +
+              std::to_string(waiting_of_uid_.at(uid)) + " of this uid and " +
+              std::to_string(WaitingStrangers()) + " of all ordinary users, allowed are " +
               std::to_string(limits_.waiting_per_uid_max) + " and " +
               std::to_string(limits_.waiting_max)});
 }
@@ -206,7 +206,7 @@ void Listener::WaitForFrame(std::uint64_t number) {
 }
 
 void Listener::ReadFrame(std::uint64_t number) {
-  // A handler that was already queued when its connection went away finds nothing.
+  // The connection may have closed while this handler was queued.
   const auto found = waiting_.find(number);
   if (found == waiting_.end()) return;
   Waiting& waiting = *found->second;
@@ -225,7 +225,7 @@ void Listener::ReadFrame(std::uint64_t number) {
   on_arrival_(std::move(arrival));
 }
 
-// Ok: there is nobody to tell.
+// An Ok status means that no reply is sent.
 void Listener::GiveUp(std::uint64_t number, const Status& why) {
   const auto found = waiting_.find(number);
   if (found == waiting_.end()) return;

@@ -26,41 +26,43 @@ namespace gpushared::server {
 
 struct Endpoint;
 
-// A connection whose first frame is here: who it is, and what it says. Nothing beyond that frame
-// has been read from the socket.
+// A connection whose first frame has arrived, with the identity of its peer. No data after that
+// frame has been read from the socket.
 struct Arrival {
   ipc::ClientSocket socket;  // Non-blocking.
   ipc::UniqueFd pidfd;
   Peer peer;
-  ipc::Frame frame;                    // Of a type that FirstFrameRules allows; not decoded yet.
-  std::shared_ptr<Endpoint> endpoint;  // It came through this one; set by EndpointTable.
+  ipc::Frame frame;                    // Of a type permitted by FirstFrameRules; not decoded yet.
+  std::shared_ptr<Endpoint> endpoint;  // Endpoint of the connection; set by EndpointTable.
 };
 
-// Sends a last frame as far as the socket takes it at once, and closes. For short answers: a new
-// connection's send buffer is empty.
+// Sends a final frame as far as the socket accepts it at once, and closes it. Suitable for short
+// answers, because the send buffer of a new connection is empty.
 void Reject(ipc::ClientSocket socket, std::uint32_t request, const Status& why);
 
-// Accepts connections and waits for the first frame of each, with bounds on their number and on
-// their time. So peers who connect and say nothing cost little and soon nothing.
+// Accepts connections and waits for the first frame of each. Number and duration of these waits are
+// bounded, so that silent peers cost little and are dropped soon.
 //
-// A new client is never rejected for want of a place. Where its uid has too many silent
-// connections, the oldest of them gives way. Where all strangers together have, the oldest of the
-// uid with the most does. Places of root and of the server's own uid are theirs alone.
+// A new client is never rejected because of these bounds. If its uid has too many silent
+// connections, the oldest of them is dropped. If all ordinary users together have too many, the
+// oldest connection of the uid with the most is dropped. Root and the server's own uid have
+// reserved places.
 //
 // Confined to the broker's thread.
 class Listener {
  public:
   struct Limits {
-    // Connections without their first frame: of all uids but root and the own one, and of one uid.
+    // Connections without a first frame: of all ordinary users together, and of one uid.
     std::size_t waiting_max = 128;
     std::size_t waiting_per_uid_max = 32;
     std::chrono::milliseconds first_frame_max{5000};
   };
   using ArrivalFunction = std::function<void(Arrival arrival)>;
-  // Says why a connection was closed before it arrived, for the log. `who`: null if not known.
+  // Reports to the log why a connection was closed before its first frame. `who` is null if
+  // unknown.
   using RejectionFunction = std::function<void(const Peer* who, const Status& why)>;
 
-  // `closing` outlives this and all arrivals.
+  // `closing` must outlive this object and all arrivals.
   Listener(boost::asio::io_context& context, ipc::UnboundedCalls& closing,
            ipc::ListeningSocket socket, Limits limits, std::uint32_t own_uid,
            ArrivalFunction on_arrival, RejectionFunction on_rejection);
@@ -69,7 +71,7 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   Status Start();
-  // New clients wait in the socket's queue from now on, or no longer.
+  // Stop accepting and accept again; meanwhile new clients wait in the socket's queue.
   void Pause();
   void Resume();
   // Removes the socket file and drops all waiting connections.
@@ -99,7 +101,7 @@ class Listener {
   const std::uint32_t own_uid_;
   ArrivalFunction on_arrival_;
   RejectionFunction on_rejection_;
-  boost::asio::posix::stream_descriptor readable_;  // Duplicate of the listening socket.
+  boost::asio::posix::stream_descriptor readable_;  // Watches a duplicate of the listening socket.
   boost::asio::steady_timer retry_;
   bool is_paused_ = false;
   std::uint64_t last_number_ = 0;

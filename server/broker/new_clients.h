@@ -15,9 +15,9 @@
 
 namespace gpushared::server {
 
-// Bounds of clients that connect later and ask for nothing themselves, as an operator set them
-// while the server runs, as MPS's "default" commands do. They only lower what access rules and
-// endpoints give, and are gone when the broker ends or is upgraded.
+// Limits for new clients that request nothing themselves. An operator sets them at run time, like
+// the "default" commands of MPS. They only lower what access rules and endpoints grant, and are
+// lost when the broker exits or is upgraded.
 //
 // Thread-compatible value.
 struct NewClients {
@@ -28,7 +28,7 @@ struct NewClients {
   scheduler::SchedulingClass GetClass(const Allowance& rule) const {
     return std::max(rule.UsualClass(), usual_class.value_or(rule.UsualClass()));
   }
-  // `asked_bytes`: 0 where the client did not say.
+  // `asked_bytes` is 0 if the client did not specify it.
   MemoryGrant Lowered(MemoryGrant grant, std::uint64_t asked_bytes, const std::string& device,
                       std::uint64_t device_bytes) const {
     const auto found = memory.find(device);

@@ -21,11 +21,11 @@ void Broker::OnAdmin(Arrival arrival) {
   if (!asked.ok()) return RejectArrival(std::move(arrival), asked.status());
   Status may = rights_.Check(arrival.peer, asked->verb);
   if (!arrival.endpoint->IsMain()) {
-    // The root of a container is no operator.
+    // A container's root must not act as an operator.
     may = {StatusCode::kPermissionDenied,
            "request '" + std::string(ipc::AdminVerbName(asked->verb)) +
-               "' rejected: " + arrival.endpoint->rule.label +
-               " is for clients; operators ask at " + options_.socket_path};
+               "' denied: " + arrival.endpoint->rule.label +
+               " is for clients only; operators use " + options_.socket_path};
   }
   if (!may.ok()) {
     ++counts_->rejected_requests(asked->verb);
@@ -59,7 +59,7 @@ Status Broker::TakeOver(const LiveRules& rules) {
 void Broker::Reload(ReloadDone done) {
   const auto reject = [this, done](const Status& why) {
     const Status full(why.code(),
-                      "reload rejected, everything stays as it is: " + std::string(why.message()));
+                      "reload rejected, nothing has changed: " + std::string(why.message()));
     log_->error("{}", full.message());
     done(full);
   };
@@ -78,7 +78,7 @@ void Broker::Reload(ReloadDone done) {
 }
 
 void Broker::OnReload(Arrival arrival) {
-  log_->info("reload asked for by {}", arrival.peer.Who());
+  log_->info("reload requested by {}", arrival.peer.Who());
   // A std::function must be copyable.
   auto waiting = std::make_shared<Arrival>(std::move(arrival));
   Reload([this, waiting](const Result<std::vector<std::string>>& need_restart) {
@@ -107,7 +107,7 @@ void Broker::OnTrace(Arrival arrival, const std::string& name, bool is_operator)
                                     std::string(StateName(device.state)) + ", nothing runs there"});
   }
   rated_log_.Write(spdlog::level::info, arrival.peer,
-                   "trace of device " + device.id + " asked for by " + arrival.peer.Who());
+                   "trace of device " + device.id + " requested by " + arrival.peer.Who());
   const ipc::Watch watch = {.uid = arrival.peer.uid,
                             .pid = arrival.peer.pid,
                             .request = arrival.frame.request,
@@ -153,7 +153,7 @@ void Broker::OnDrainDevice(Arrival arrival, const std::string& name) {
   DeviceEntry& device = **named;
   const Status drained = phase_ == Phase::kServing ? DrainDevice(device) : Draining();
   if (!drained.ok()) return RejectArrival(std::move(arrival), drained);
-  log_->info("drain of device {} asked for by {}", device.id, arrival.peer.Who());
+  log_->info("drain of device {} requested by {}", device.id, arrival.peer.Who());
   const nlohmann::json answer = {{"device", device.id},
                                  {"state", StateName(device.state)},
                                  {"sessions", session_log_.On(device.id).size()}};
@@ -164,7 +164,7 @@ void Broker::OnResume(Arrival arrival, const std::string& name) {
   if (name.empty()) {
     const Status resumed = TakeBackDrainOfServer();
     if (!resumed.ok()) return RejectArrival(std::move(arrival), resumed);
-    log_->info("the drain is taken back by {}", arrival.peer.Who());
+    log_->info("the drain is cancelled by {}", arrival.peer.Who());
     const nlohmann::json answer = {{"draining", false}, {"sessions", session_log_.live().size()}};
     return request_handler_->Answer(std::move(arrival), Status::Ok(), answer.dump());
   }

@@ -15,17 +15,18 @@
 
 namespace gpushared::server {
 
-// Writes the lines that clients cause into the log, within the bounds of LogRate, and reports
-// what it held back.
+// Writes log lines that clients cause, within the bounds of LogRate, and reports how many were
+// suppressed.
 //
-// Confined to the thread that runs `context`. Destroyed only when `context` is not running.
+// Confined to the thread that runs `context`. Must be destroyed only while `context` is not
+// running.
 class RatedLog {
  public:
   RatedLog(boost::asio::io_context& context, std::shared_ptr<spdlog::logger> log, LogRate rate)
       : log_(std::move(log)), rate_(std::move(rate)), timer_(context) {}
 
   void Write(spdlog::level::level_enum level, const Peer& about, const std::string& text);
-  // Nobody waits for the next report any more.
+  // Cancels the next report.
   void Stop() { timer_.cancel(); }
 
  private:

@@ -26,7 +26,7 @@ using std::chrono::steady_clock;
 constexpr std::size_t kSurvivorsMax = 256;
 constexpr mode_t kRegistryDirectoryMode = 0700;
 
-// One worker's registry, message by message.
+// Receives one worker's registry message by message.
 class Telling {
  public:
   explicit Telling(ipc::FoundWorker found) { survivor_.worker = std::move(found); }
@@ -36,7 +36,7 @@ class Telling {
   std::string Who() const { return "worker pid " + std::to_string(survivor_.worker.pid); }
   Survivor Take() { return std::move(survivor_); }
 
-  // Takes what has come.
+  // Reads the messages that have arrived.
   Status ReadOn() {
     while (!is_complete_) {
       Result<std::optional<ipc::Frame>> frame =
@@ -142,11 +142,11 @@ std::vector<pid_t> FilesIn(const std::string& directory) {
 template <typename T>
 void SendNow(int channel, const T& message) {
   ipc::Outbox outbox(ipc::Outbox::Kind::kSeqpacket);
-  // A channel that is new takes a short message at once.
+  // A new channel accepts a short message at once.
   if (outbox.Add(0, message).ok()) (void)outbox.Flush(channel);
 }
 
-// Ends with its last session, whether or not it understands.
+// The worker exits after its last session, even if it does not understand the message.
 void LetGo(ipc::FoundWorker worker) { SendNow(worker.channel.get(), ipc::Drain{}); }
 
 std::vector<Telling> AskAll(const std::string& directory, std::vector<std::string>& remarks) {
@@ -168,8 +168,9 @@ std::vector<Telling> AskAll(const std::string& directory, std::vector<std::strin
   return asked;
 }
 
-// Of two workers for one device the later one stays, and of two with one session, too. Of two with
-// the same number it is the one with sessions: the other's broker died before it knew that worker.
+// Removes conflicting workers. Of two workers for the same device or with the same session, the
+// later one stays. Of two workers with the same generation, the one with sessions stays, because
+// the other's broker died before it recorded that worker.
 void RemoveRivals(Survivors& all) {
   std::ranges::sort(all.workers, [](const Survivor& a, const Survivor& b) {
     return std::pair(a.registry.generation, a.sessions.size()) >
@@ -205,18 +206,17 @@ Status PrepareRegistryDirectory(const std::string& directory) {
                   what + " '" + directory + "' failed: " + std::generic_category().message(errno));
   };
   if (::mkdir(directory.c_str(), kRegistryDirectoryMode) != 0 && errno != EEXIST) {
-    return failed("making directory");
+    return failed("creating directory");
   }
   struct stat facts {};
-  if (::lstat(directory.c_str(), &facts) != 0) return failed("looking at directory");
+  if (::lstat(directory.c_str(), &facts) != 0) return failed("checking directory");
   if (S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid() && (facts.st_mode & 077) == 0) {
     return Status::Ok();
   }
-  return {
-      StatusCode::kPermissionDenied,
-      "'" + directory +
-          "' is no directory that only the server's own user may enter: it must belong to uid " +
-          std::to_string(::geteuid()) + " and have mode 0700"};
+  return {StatusCode::kPermissionDenied,
+          "'" + directory +
+              "' is not restricted to the server's own user: it must be a directory of uid " +
+              std::to_string(::geteuid()) + " and have mode 0700"};
 }
 
 Survivors TakeOverWorkers(const std::string& directory, milliseconds patience) {

@@ -12,13 +12,14 @@
 
 namespace gpushared::server {
 
-// A lease that an earlier broker granted.
+// A lease granted by an earlier broker.
 struct KeptLease {
   ipc::Kept kept;
-  ipc::UniqueFd connection;  // The holder's.
+  ipc::UniqueFd connection;  // Of the lease's holder.
 };
 
-// A worker that outlived its broker, and what it says: checked, and about nobody else's sessions.
+// A worker that outlived its broker, with its registry, which has been validated and describes only
+// the worker's own sessions.
 struct Survivor {
   ipc::FoundWorker worker;
   ipc::Registry registry;
@@ -30,17 +31,17 @@ struct Survivor {
 
 struct Survivors {
   std::vector<Survivor> workers;
-  // For the log: who was not taken over, and why. Such workers end with their last session.
+  // For the log: workers that were not adopted, and why. They exit after their last session.
   std::vector<std::string> remarks;
 };
 
-// Takes over the workers whose sockets are in the directory. Blocks until each has told its whole
-// registry, or for `patience`. Files of workers that died are removed. The caller has the lock of
-// the server's socket, so no other broker does the same.
+// Adopts the workers whose sockets are in the directory. Blocks until each has sent its whole
+// registry, or for `patience`. Removes the files of dead workers. Requires that the caller holds
+// the lock of the server's socket, so that no other broker does the same.
 Survivors TakeOverWorkers(const std::string& directory, std::chrono::milliseconds patience);
 
-// Makes the directory, which nobody but this process's user may enter; a directory that is open to
-// others or of another user is rejected.
+// Creates the directory with access for this process's user only. Rejects an existing directory
+// that others may access or that belongs to another user.
 Status PrepareRegistryDirectory(const std::string& directory);
 
 }  // namespace gpushared::server

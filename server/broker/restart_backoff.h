@@ -8,8 +8,8 @@
 
 namespace gpushared::server {
 
-// How long a device waits for its next worker: not at all after a death now and then, longer and
-// longer while each new one dies soon.
+// Delay before a device's next worker: none after an occasional death, and increasing while each
+// new worker dies soon after its start.
 //
 // Thread-compatible.
 class RestartBackoff {
@@ -19,7 +19,7 @@ class RestartBackoff {
   static constexpr std::chrono::milliseconds kFirst{100};
   static constexpr std::chrono::milliseconds kMax{5000};
 
-  // A worker died that had lived this long.
+  // Returns the delay after the death of a worker that lived this long.
   std::chrono::milliseconds OnDeath(Duration life) {
     quick_deaths_ = life >= kSoundLife ? 0 : quick_deaths_ + 1;
     if (quick_deaths_ <= 1) return std::chrono::milliseconds(0);
@@ -28,7 +28,7 @@ class RestartBackoff {
   }
 
  private:
-  std::uint32_t quick_deaths_ = 0;  // In a row.
+  std::uint32_t quick_deaths_ = 0;  // Consecutive.
 };
 
 }  // namespace gpushared::server

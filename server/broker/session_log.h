@@ -20,29 +20,30 @@
 
 namespace gpushared::server {
 
-// A session from its handover to a worker until the worker (or its death) says that it ended.
+// A session from its handover to a worker until the worker reports its end or dies.
 struct LiveSession {
   std::uint64_t id = 0;
   Peer peer;
-  std::string name;  // As the client says; printable.
+  std::string name;  // As reported by the client; printable.
   SchedulingClass client_class = SchedulingClass::kNormal;
   std::uint32_t weight = 1;
-  std::uint32_t endpoint = 0;  // The number of the endpoint that it came through, and its name.
+  // Number of the endpoint that the client connected through, and its name.
+  std::uint32_t endpoint = 0;
   std::string endpoint_name;
   std::string device;
-  std::uint32_t generation = 0;  // The worker's.
+  std::uint32_t generation = 0;  // Generation of the worker.
   std::uint64_t quota_bytes = 0;
   std::uint64_t guaranteed_bytes = 0;
   device::Isolation isolation = device::Isolation::kOff;
   std::chrono::steady_clock::time_point since;
-  bool started = false;  // The worker has welcomed it.
+  bool started = false;  // The worker has completed the handshake.
 
   std::string Who() const;  // "session 7 'train' uid 1000 pid 4121"
 };
 
-// What the broker knows of sessions: who lives where, for quotas and for operators, and why the
-// latest ones ended, for clients that ask. Memory is bounded: one uid cannot push the ends of
-// another one's sessions out before kEndsMax of them are there.
+// The broker's record of sessions: the live ones, for quotas and operators, and why the latest ones
+// ended, for clients that ask. Memory is bounded: one uid cannot evict the records of another uid
+// before the log holds kEndsMax of them.
 //
 // Confined to the broker's thread.
 class SessionLog {
@@ -50,31 +51,31 @@ class SessionLog {
   static constexpr std::size_t kEndsMax = 1024;
   static constexpr std::size_t kEndsPerUidMax = 128;
 
-  // Ids ascend from 1. They are never reused, neither by this broker nor by one that took over from
+  // Ids ascend from 1. They are never reused, either by this broker or by one that takes over from
   // it.
   std::uint64_t NextId() { return ++last_id_; }
-  // An earlier broker gave this one, and all below it.
+  // Records that an earlier broker has used all ids up to this one.
   void Know(std::uint64_t last_id) { last_id_ = std::max(last_id_, last_id); }
-  // A session that ended before this broker was there.
+  // Records a session that ended under an earlier broker.
   void Remember(std::uint64_t id, std::uint32_t uid, std::int32_t pid, const Status& why);
 
   void Add(LiveSession session);
-  // Null when there is no such live session.
+  // Returns null for unknown ids.
   LiveSession* Find(std::uint64_t id);
-  // Forgets the live session and remembers `why`; ignores unknown ids.
+  // Moves the live session to the ended ones with the reason `why`; ignores unknown ids.
   void End(std::uint64_t id, const Status& why);
   // Ids of the sessions on the device, ascending.
   std::vector<std::uint64_t> On(const std::string& device) const;
 
-  // Counts those who came through the server's own socket.
+  // Counts the clients that connected through the server's own socket.
   Holdings HeldBy(std::uint32_t uid, const std::string& device) const;
   Holdings HeldThrough(const std::set<std::uint32_t>& endpoints, const std::string& device) const;
-  // Ids of the sessions that came through the endpoint, ascending.
+  // Ids of the sessions that connected through the endpoint, ascending.
   std::vector<std::uint64_t> Through(std::uint32_t endpoint) const;
   const std::map<std::uint64_t, LiveSession>& live() const { return live_; }
 
-  // Why the session ended. Only the process that had it gets to know: a later broker's numbers
-  // begin anew, so the number alone could name somebody else's session.
+  // Returns why the session ended, but only to the process that owned it: a restarted server
+  // numbers its sessions from 1 again, so the number alone could refer to another client's session.
   std::optional<Status> WhyEnded(std::uint64_t id, const Peer& asker) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brokers come and go: what this one takes over from one that died, and how it makes room for its
-// own successor.
+// Broker succession: adopts the state of a broker that died, and prepares an upgrade to the
+// broker's own successor.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,25 +14,25 @@
 namespace gpushared::server {
 namespace {
 
-// How often the broker looks whether it is still occupied, on its way to an upgrade.
+// How often a broker that prepares an upgrade checks whether it is still busy.
 constexpr std::chrono::milliseconds kQuietInterval{2};
 
 std::string WhyNotWhileDrained(const DeviceEntry& device) {
   const bool has_ended = device.state == DeviceEntry::State::kDrained;
   return "device " + device.id + " is " + std::string(StateName(device.state)) +
-         ", which the next program would not know: `gpusharedctl resume " + device.id +
-         (has_ended ? "` lets clients in again" : "` takes that back");
+         ", which the new program would not know; `gpusharedctl resume " + device.id +
+         (has_ended ? "` admits clients again" : "` cancels that");
 }
 
 }  // namespace
 
-// ---- an earlier broker that died
+// ---- state of a dead broker
 
 Status Broker::OpenCounts() {
   const std::string path = options_.socket_path + ".counts";
   Result<KeptCounts> counts = KeptCounts::Open(path);
   if (!counts.ok()) {
-    log_->warn("counts of endpoints and rejections begin anew: {}", counts.status().message());
+    log_->warn("counts of endpoints and rejections start at zero: {}", counts.status().message());
     (void)::unlink(path.c_str());
     counts = KeptCounts::Open(path);
   }
@@ -57,7 +57,7 @@ void Broker::OpenRegistryDirectory() {
 }
 
 std::string Broker::TotalsFile(const DeviceEntry& device) const {
-  // A GPU's number may be another one next time, its UUID is not.
+  // Named by UUID if there is one, because a GPU's number may change between runs.
   std::string name = device.selected.uuid.empty() ? device.id : device.selected.uuid;
   std::ranges::replace(name, '/', '_');
   return options_.registry_directory + "/totals-" + name;
@@ -145,7 +145,8 @@ void Broker::RenewIfEmpty(DeviceEntry& device) {
   const bool is_due = device.is_outdated && device.state == DeviceEntry::State::kReady &&
                       phase_ == Phase::kServing && session_log_.On(device.id).empty();
   if (!is_due) return;
-  log_->info("device {}: its worker is empty and gives way to one of this server", device.id);
+  log_->info("device {}: its worker has no session and is replaced by one of this server",
+             device.id);
   device.state = DeviceEntry::State::kRestarting;
   (void)device.worker->Send(0, ipc::Drain{});
   ExpectEnd(device, options_.drain_grace);
@@ -159,7 +160,7 @@ WorkerProcess::Events Broker::GetEvents(DeviceEntry& device) {
 
 void Broker::KeepAt(DeviceEntry& device, const ipc::Keep& lease, int connection) {
   Result<ipc::UniqueFd> copy = ipc::DuplicateFd(connection);
-  if (!copy.ok()) return;  // Then it ends with this broker.
+  if (!copy.ok()) return;  // The lease then ends with this broker.
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(*std::move(copy));
   (void)device.worker->Send(0, lease, std::move(fds));
@@ -174,20 +175,20 @@ void Broker::OnUpgrade(Arrival arrival) {
   if (phase_ != Phase::kServing) {
     return reject(StatusCode::kNotReady,
                   drain_is_final_ ? "the server was told to end by a signal"
-                                  : "the server drains; `gpusharedctl resume` takes that back");
+                                  : "the server drains; `gpusharedctl resume` cancels that");
   }
   if (is_pausing_) return reject(StatusCode::kNotReady, "another one is under way");
   if (!has_registries_ || !checker_) {
     return reject(StatusCode::kUnsupported,
                   "this server's sessions could not be taken over; its log says why");
   }
-  // The next program would not look for workers in a directory that others may enter by now.
+  // The successor would not look for workers in a directory that others can write to by then.
   if (const Status directory = PrepareRegistryDirectory(options_.registry_directory);
       !directory.ok()) {
     return reject(directory.code(), directory.message());
   }
   for (const DeviceEntry& device : devices_.entries()) {
-    // The next program would not know of it, and take clients there.
+    // The successor would not know about the drain, and would admit clients to the device.
     if (device.IsDrained()) return reject(StatusCode::kNotReady, WhyNotWhileDrained(device));
   }
   log_->info("upgrade asked for by {}", arrival.peer.Who());
@@ -195,7 +196,7 @@ void Broker::OnUpgrade(Arrival arrival) {
   checker_->ReadThen([this, waiting](const Result<std::string>& version) {
     if (!version.ok()) {
       const Status why(version.status().code(),
-                       "upgrade rejected, this server goes on: " + version.status().message());
+                       "upgrade rejected, this server continues: " + version.status().message());
       log_->error("{}", why.message());
       return request_handler_->Answer(std::move(*waiting), why, "");
     }
@@ -223,7 +224,7 @@ std::string Broker::Occupation() const {
   for (const DeviceEntry& device : devices_.entries()) {
     is_retained = is_retained || device.HasVoice();
     if (device.IsDrained()) return WhyNotWhileDrained(device);
-    // It could not be found yet.
+    // The successor could not find a worker that is still starting.
     if (device.state == DeviceEntry::State::kStarting) return "the start of device " + device.id;
     if (device.worker && !device.worker->is_flushed()) return "a message to device " + device.id;
   }
@@ -235,7 +236,7 @@ void Broker::AwaitQuiet(std::chrono::steady_clock::time_point deadline) {
   const std::string occupation = Occupation();
   if (occupation.empty()) {
     const Status why = options_.execute_successor(endpoints_->Borrow());
-    return GiveUpUpgrade(why.message());  // It returned.
+    return GiveUpUpgrade(why.message());  // Returned, so it failed.
   }
   if (std::chrono::steady_clock::now() > deadline) {
     return GiveUpUpgrade("it waited too long for " + occupation);
@@ -251,7 +252,7 @@ void Broker::GiveUpUpgrade(const std::string& why) {
   upgrade_failure_ = why;
   quiet_timer_.cancel();
   endpoints_->Resume();
-  log_->error("upgrade given up, this server goes on: {}", why);
+  log_->error("upgrade abandoned, this server continues: {}", why);
 }
 
 }  // namespace gpushared::server

@@ -43,7 +43,7 @@ json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>&
       const EndpointTotals& of_class = endpoint.classes.at(each);
       if (of_class.sessions.Get() == 0 && of_class.commands.Get() == 0 &&
           of_class.device_time_ns.Get() == 0) {
-        continue;  // Nobody was there.
+        continue;  // No client has connected.
       }
       json told = {{"endpoint", std::string(endpoint.name)},
                    {"class", scheduler::kClassNames.at(each)}};

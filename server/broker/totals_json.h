@@ -16,7 +16,7 @@ namespace gpushared::server {
 //                     "queue_wait":{"counts":[..],"sum_s":..},..},..},
 //  "endpoints":[{"endpoint":"main","class":"high","sessions":..,"device_time_s":..,..},..]}
 // Times are in seconds. A histogram's counts are those of TotalHistogram, not cumulative.
-// Endpoints that are not `open` any more are left out. Thread-safe.
+// Endpoints not in `open` are omitted. Thread-safe.
 nlohmann::json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>& open);
 
 }  // namespace gpushared::server

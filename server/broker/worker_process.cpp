@@ -20,7 +20,7 @@ namespace {
 
 using boost::asio::posix::descriptor_base;
 
-// Messages taken in one turn, so that a chattering worker cannot keep the broker from the others.
+// Messages per loop iteration, so that a worker that sends many cannot starve the others.
 constexpr int kMessagesPerTurn = 64;
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }
@@ -29,7 +29,7 @@ Status Failed(const std::string& what, int error) {
   return {StatusCode::kInternal, what + " failed: " + ErrorText(error)};
 }
 
-// The arguments of posix_spawn, released in any case.
+// Arguments of posix_spawn with RAII.
 struct SpawnPlan {
   posix_spawn_file_actions_t actions{};
   posix_spawnattr_t attributes{};
@@ -48,7 +48,7 @@ struct SpawnPlan {
 int Prepare(SpawnPlan& plan, int channel) {
   int error =
       ::posix_spawn_file_actions_addopen(&plan.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  // Onto itself, this clears close-on-exec; glibc promises that.
+  // Duplicating a descriptor onto itself clears close-on-exec; glibc guarantees this.
   if (error == 0) {
     error = ::posix_spawn_file_actions_adddup2(&plan.actions, channel, kWorkerChannelFd);
   }
@@ -66,7 +66,7 @@ int Prepare(SpawnPlan& plan, int channel) {
   return error;
 }
 
-// The broker's environment with the launch's own variables in place of its.
+// The broker's environment, overridden by the launch's variables.
 std::vector<std::string> GetEnvironment(const WorkerProcess::Launch& launch) {
   std::vector<std::string> variables = launch.environment;
   for (char** at = environ; *at != nullptr; ++at) {
@@ -104,7 +104,7 @@ Result<pid_t> Spawn(const WorkerProcess::Launch& launch, int channel) {
   return pid;
 }
 
-// `by_us`: this broker sent it SIGKILL, and says itself why.
+// `by_us`: this broker sent SIGKILL and reports the reason itself.
 std::string DescribeExit(const siginfo_t& info, bool by_us) {
   if (info.si_code == CLD_EXITED) return "exited with code " + std::to_string(info.si_status);
   const char* name = ::sigdescr_np(info.si_status);
@@ -122,7 +122,7 @@ Result<std::shared_ptr<WorkerProcess>> WorkerProcess::Start(boost::asio::io_cont
   if (!pair.ok()) return pair.status();
   Result<pid_t> pid = Spawn(launch, pair->second.get());
   if (!pid.ok()) return pid.status();
-  // The child is ours and not reaped, so its number cannot have been given to another process.
+  // The child is ours and not reaped, so its process id cannot have been reused.
   ipc::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0)));
   if (!pidfd.valid()) {
     const int error = errno;
@@ -153,7 +153,8 @@ WorkerProcess::WorkerProcess(boost::asio::io_context& context, pid_t pid, ipc::U
       channel_(context, channel.Release()),
       pidfd_(context, pidfd.Release()) {}
 
-// The waits hold weak pointers: destroying the object cancels them, and their handlers run later.
+// The handlers hold weak pointers, because destroying the object cancels the waits and their
+// handlers run later.
 void WorkerProcess::WaitForMessage() {
   channel_.async_wait(descriptor_base::wait_read,
                       [weak = weak_from_this()](const boost::system::error_code& error) {
@@ -176,7 +177,7 @@ bool WorkerProcess::ReadMessages() {
     Result<std::optional<ipc::Frame>> message =
         ipc::ReceiveChannelMessage(channel_.native_handle(), ipc::ChannelToBrokerRules);
     if (!message.ok()) {
-      // A closed channel is followed by the process's end. Anything else is a worker gone mad.
+      // The worker exits after it closes the channel. Any other failure is a protocol error.
       if (message.status().code() != StatusCode::kDisconnected) Kill();
       return false;
     }
@@ -208,7 +209,7 @@ void WorkerProcess::LearnExit() {
     WaitForExit();
     return;
   }
-  // What it said before it died counts: which sessions ended, and why.
+  // Messages sent before the worker died still count: they say which sessions ended, and why.
   while (channel_open_) {
     Result<std::optional<ipc::Frame>> message =
         ipc::ReceiveChannelMessage(channel_.native_handle(), ipc::ChannelToBrokerRules);
@@ -225,7 +226,7 @@ void WorkerProcess::LearnExit() {
 void WorkerProcess::Flush() {
   if (flush_waits_ || !channel_open_) return;
   const Result<bool> sent = outbox_.Flush(channel_.native_handle());
-  if (!sent.ok() || *sent) return;  // A lost peer shows as its exit.
+  if (!sent.ok() || *sent) return;  // A lost peer is reported as its exit.
   flush_waits_ = true;
   channel_.async_wait(descriptor_base::wait_write,
                       [weak = weak_from_this()](const boost::system::error_code& error) {

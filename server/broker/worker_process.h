@@ -23,36 +23,37 @@
 
 namespace gpushared::server {
 
-// The descriptor at which a worker finds its channel; the first after stdin, stdout and stderr.
+// Descriptor of a worker's channel; the first one after stdin, stdout and stderr.
 inline constexpr int kWorkerChannelFd = 3;
 
-// One child process that owns a device, and the channel to it.
+// A child process that owns a device, and the channel to it.
 //
-// The child inherits stdout, stderr and its channel, nothing else. It is not tied to the
-// broker's life: when the broker dies, it serves its sessions on, and the next broker adopts it.
-// It has a process group of its own, so that a Ctrl-C meant for the broker does not end it.
+// The child inherits stdout, stderr and its channel, nothing else. It may outlive the broker: if
+// the broker dies, the worker continues to serve its sessions until the next broker adopts it. It
+// has a separate process group so that a Ctrl-C meant for the broker does not end it.
 //
-// Confined to the broker's thread. Destroying the object closes the channel and forgets the
-// child; it does not kill it.
+// Confined to the broker's thread. The destructor closes the channel and detaches from the child,
+// but does not kill it.
 class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
  public:
   struct Launch {
     std::string program;
-    std::vector<std::string> arguments;  // Without the program's name.
-    // NAME=VALUE: in the worker's environment instead of what the broker has by that name.
+    std::vector<std::string> arguments;  // Without the name of the program.
+    // NAME=VALUE pairs that override the broker's environment.
     std::vector<std::string> environment = {};
     std::uint64_t made_by = 0;  // See ipc::Registry.
   };
-  // Neither is called from inside Start. `message` gets frames that ChannelToBrokerRules allows;
-  // their payloads are not decoded yet. `exited` comes once, as the last call, with a phrase such
-  // as "was killed by signal 9 (Killed)".
+  // Neither is called from within Start. `message` receives frames permitted by
+  // ChannelToBrokerRules with undecoded payloads. `exited` is called once and last, with a phrase
+  // such as "was killed by signal 9 (Killed)".
   struct Events {
     std::function<void(ipc::Frame frame)> message;
     std::function<void(const std::string& how)> exited;
   };
   static Result<std::shared_ptr<WorkerProcess>> Start(boost::asio::io_context& context,
                                                       const Launch& launch, Events events);
-  // One that an earlier broker started. How it ends is not known where that one has died.
+  // Adopts a worker of an earlier broker. Its exit status is unknown if that broker has died,
+  // because the worker is no child of this process.
   static std::shared_ptr<WorkerProcess> Adopt(boost::asio::io_context& context,
                                               ipc::FoundWorker found, Events events);
   ~WorkerProcess() = default;
@@ -60,12 +61,12 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Everything that was sent is on its way.
+  // Returns true if every message has been sent.
   bool is_flushed() const { return outbox_.empty(); }
-  // False from when its channel closed or it was killed; `exited` follows.
+  // False once the channel has closed or the worker was killed; `exited` follows.
   bool usable() const { return channel_open_ && !killed_; }
 
-  // Queues a message; never blocks. An error means that the worker does not read its channel.
+  // Queues a message without blocking. An error means that the worker does not read its channel.
   template <typename T>
   Status Send(std::uint32_t request, const T& message, std::vector<ipc::UniqueFd> fds = {}) {
     if (Status status = outbox_.Add(request, message, std::move(fds)); !status.ok()) return status;
@@ -73,15 +74,15 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
     return Status::Ok();
   }
 
-  // Hands over the messages that have arrived, without waiting for their turn.
+  // Delivers messages that have arrived without waiting for the event loop.
   void TakeMessages();
 
-  // SIGKILL.
+  // Sends SIGKILL.
   void Kill();
 
-  // Gives back the number of a process that has ended. Not for the broker's thread: the kernel
-  // keeps its core busy there until nobody looks at the process in /proc. A user may let that take
-  // long. TakeEnded is empty before `exited`.
+  // Reaps an exited process. Must not run on the broker's thread, because the kernel keeps the
+  // calling core busy until no process inspects the entry in /proc, which another user can delay.
+  // TakeEnded is empty before `exited`.
   static void Reap(ipc::UniqueFd ended);
   ipc::UniqueFd TakeEnded() { return std::move(ended_); }
 
@@ -90,7 +91,7 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
                 ipc::UniqueFd pidfd, Events events);
   void WaitForMessage();
   void WaitForExit();
-  // False when the channel is closed or broken.
+  // Returns false if the channel is closed or broken.
   bool ReadMessages();
   void Flush();
   void LearnExit();
@@ -103,7 +104,7 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   bool killed_ = false;
   boost::asio::posix::stream_descriptor channel_;
   boost::asio::posix::stream_descriptor pidfd_;
-  ipc::UniqueFd ended_;  // Its pidfd, once it has ended.
+  ipc::UniqueFd ended_;  // pidfd of the exited process.
 };
 
 }  // namespace gpushared::server

@@ -10,7 +10,8 @@
 namespace gpushared::server {
 namespace {
 
-// By a signal or a debugger: /proc says it behind the name in brackets, which may hold anything.
+// Returns true if a signal or a debugger has stopped the process. /proc reports the state after the
+// name in parentheses, which may contain any character.
 bool IsStopped(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -47,7 +48,7 @@ void WorkerWatch::Look(DeviceEntry& device) {
   }
   if (!device.is_asked) {
     device.is_asked = true;
-    // A worker that does not read its channel at all is found by the next look.
+    // A worker that does not read its channel at all is detected by the next check.
     (void)device.worker->Send(kRequest, ipc::AdminRequest{{.verb = ipc::AdminVerb::kDevices}});
     return;
   }

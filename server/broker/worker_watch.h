@@ -16,12 +16,12 @@
 
 namespace gpushared::server {
 
-// Asks each worker every so often whether its control thread still answers. One that is silent for
-// long gets no clients. One that stays so is killed, since nobody on its device can connect, load
-// or leave any more. Its successor gives everybody all of that back.
+// Checks periodically whether each worker's control thread still answers. A worker that is silent
+// for long gets no new clients. One that stays silent is killed, because clients of its device can
+// no longer connect, load modules or disconnect, and its successor restores all of that.
 //
-// What counts is the broker's own time: neither a machine that slept nor a worker that somebody
-// has stopped, as a debugger does, is silent.
+// Only time in which the broker itself ran is counted. A suspended machine, or a worker that was
+// stopped by a debugger, is not considered silent.
 //
 // Confined to the broker's thread.
 class WorkerWatch {
@@ -31,10 +31,10 @@ class WorkerWatch {
     std::uint32_t silent_after = 10;  // Intervals without an answer.
     std::uint32_t killed_after = 60;
   };
-  // In the place of an operator's request number, in questions of this class and their answers.
+  // Takes the place of an operator's request number in liveness queries and their answers.
   static constexpr std::uint32_t kRequest = 0xffffffff;
 
-  // `devices` outlives this.
+  // `devices` must outlive this object.
   WorkerWatch(boost::asio::io_context& context, DeviceTable& devices, Limits limits,
               std::shared_ptr<spdlog::logger> log);
 

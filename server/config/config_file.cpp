@@ -189,7 +189,8 @@ bool Reader::CheckKey(std::string_view kind, std::string_view key, const toml::n
 bool Reader::ReadLatencyTargets(std::string_view kind, const toml::node& node, Allowance& rule) {
   rule.targets = node.value_exact<bool>();
   if (!rule.targets) {
-    Fail(node.source(), std::string(kind) + " key latency_targets rejected: allowed is true or false");
+    Fail(node.source(),
+         std::string(kind) + " key latency_targets rejected: allowed is true or false");
   }
   return rule.targets.has_value();
 }
@@ -308,7 +309,7 @@ Status SetEndpointKey(std::string_view key, const std::string& value, EndpointRu
   if (key == "who") {
     Result<std::vector<Subject>> who = ParseSubjects(value);
     if (!who.ok()) return who.status();
-    if (who->empty()) return Invalid("it names nobody");
+    if (who->empty()) return Invalid("it names no user or group");
     rule.who = std::move(*who);
     return Status::Ok();
   }

@@ -46,8 +46,8 @@ void FindLoweredRoot(std::span<const AccessRule> rules, Warnings& warnings) {
     if (rule.highest_class == scheduler::SchedulingClass::kHigh) return;
     warnings.emplace_back(
         rule.line,
-        "the access rule for everyone takes root and the server's own user, too: they "
-        "have at most class " +
+        "the access rule for everyone also applies to root and the server's own user: they have at "
+        "most class " +
             std::string(scheduler::ClassName(rule.highest_class)) +
             ", and class high without it; a rule for user = \"root\" before it keeps that");
     return;

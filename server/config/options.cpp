@@ -337,21 +337,22 @@ Status SetLeaseGrace(std::string_view value, Config& config) {
 constexpr auto kOptions = std::to_array<Option>({
     {.name = "policy",
      .metavariable = "NAME",
-     .help = "who runs next: fifo, round_robin, fair, priority or deadline; or, with vGPU's names, "
-             "equal_share, which is round_robin, and fixed_share, which is the same with "
-             "--client-max-share (default priority)",
-     .page = "fifo, round_robin, fair, priority or deadline; or, as vGPU calls it, equal_share "
-             "(round_robin) or fixed_share (the same with *--client-max-share*).",
-     .key_page = "Who runs next, the time slice, whether users or clients share by weight, and "
-                 "what class low gets in any case.",
+     .help = "scheduling policy: fifo, round_robin, fair, priority or deadline; also NVIDIA vGPU's "
+             "names equal_share (round_robin) and fixed_share (round_robin with "
+             "--client-max-share) (default priority)",
+     .page =
+         "Scheduling policy: fifo, round_robin, fair, priority or deadline; also NVIDIA vGPU's "
+         "names equal_share (round_robin) and fixed_share (round_robin with *--client-max-share*).",
+     .key_page = "Scheduling policy, time slice, sharing by user or by client, and the minimum "
+                 "share of class low.",
      .value = {SetPolicy, Text<&Config::policy>}},
     {.name = "device",
      .metavariable = "LIST",
-     .help = "auto (every usable GPU and MIG instance, else cpu:0), or a list of cpu:N, cuda:N, "
-             "GPU-<uuid> and MIG-<uuid> (default auto)",
-     .page = "auto, or cpu:N, cuda:N, GPU-_uuid_ and MIG-_uuid_, separated by commas.",
-     .key_page =
-         "The devices, executor threads of a cpu device, and the processors that the server uses.",
+     .help = "devices to share: auto (every usable GPU and MIG instance, else cpu:0), or a list of "
+             "cpu:N, cuda:N, GPU-<uuid> and MIG-<uuid> (default auto)",
+     .page = "Devices to share: auto, or a comma-separated list of cpu:N, cuda:N, GPU-_uuid_ and "
+             "MIG-_uuid_.",
+     .key_page = "Devices, executor threads of a cpu device, and CPU affinity of the server.",
      .effect = Effect::kAtStart,
      .value = {SetDevice, Text<&Config::device>}},
     {.name = "cpu-threads",
@@ -363,38 +364,37 @@ constexpr auto kOptions = std::to_array<Option>({
     {.name = "memory",
      .metavariable = "SIZE|LEVEL",
      .help = "device memory of each cpu device, for example 4GiB (default: half of the machine's "
-             "or of the control group's limit, shared out); or how kernels on a GPU are kept from "
-             "other clients, off, fence or contain, where no access rule says it (default: off for "
-             "the server's own user, else fence); or both, separated by a comma",
-     .page = "Device memory of each cpu device. A level says how kernels on a GPU are kept from "
-             "other clients.",
-     .key_page = "Device memory of a cpu device, or how kernels are kept in their memory; host "
-                 "memory for copies; what is left to those who may be of class high.",
+             "memory or of the control group's limit, divided by the devices); or the isolation of "
+             "kernels on a GPU, off, fence or contain, unless an access rule sets it (default: off "
+             "for the server's own user, otherwise fence); or both, separated by a comma",
+     .page = "Device memory of each cpu device, and isolation of kernels on a GPU: off, fence or "
+             "contain.",
+     .key_page = "Device memory of a cpu device and isolation of kernels; total size of the "
+                 "staging buffers; reserve for clients allowed to use class high.",
      .value = {SetMemory, MemoryText}},
     {.name = "staging-memory",
      .metavariable = "SIZE",
-     .help = "host memory through which all clients of one device copy (default: an eighth of the "
-             "machine's or of the control group's limit, shared out)",
-     .page = "Host memory through which all clients of one device copy.",
+     .help = "total size of the host staging buffers of each device (default: an eighth of the "
+             "machine's memory or of the control group's limit, divided by the devices)",
+     .page = "Total size of the host staging buffers of each device.",
      .key_page_of = "memory",
      .value = {SetStagingMemory, StagingMemoryText}},
     {.name = "overcommit",
      .metavariable = "SIZE[,DIRECTORY]",
-     .help =
-         "host memory for device memory that clients hold beyond their guarantees "
-         "(memory_limit in access rules and endpoints), for each device; or, with a directory, a "
-         "file there (default: none, and nobody holds more)",
-     .page = "Host memory, or a file in the directory, for device memory that clients hold beyond "
-             "their guarantees, for each device.",
-     .key_page = "Host memory for device memory that clients hold beyond their guarantees "
-                 "(*memory_limit*), or \"SIZE,DIRECTORY\" for a file there.",
+     .help = "swap space of each device for memory that clients hold beyond their guarantees "
+             "(memory_limit in access rules and endpoints): host memory, or a file in DIRECTORY "
+             "(default: no oversubscription)",
+     .page = "Swap space of each device for memory that clients hold beyond their guarantees: host "
+             "memory, or a file in the directory.",
+     .key_page = "Swap space for memory that clients hold beyond their guarantees "
+                 "(*memory_limit*): a size of host memory, or \"SIZE,DIRECTORY\" for a file.",
      .value = {SetOvercommit, OvercommitText}},
     {.name = "socket",
      .metavariable = "PATH",
-     .help = "where clients connect (default: $GPUSHARED_SOCKET, else "
-             "/run/gpushared/gpushared.sock, else $XDG_RUNTIME_DIR/gpushared.sock)",
-     .page = "Where clients connect.",
-     .key_page = "Where clients connect.",
+     .help = "socket for clients (default: $GPUSHARED_SOCKET, else /run/gpushared/gpushared.sock, "
+             "else $XDG_RUNTIME_DIR/gpushared.sock)",
+     .page = "Socket for clients.",
+     .key_page = "Socket for clients.",
      .effect = Effect::kAtStart,
      .value = {SetSocket, Text<&Config::socket>}},
     {.name = "slice",
@@ -406,128 +406,125 @@ constexpr auto kOptions = std::to_array<Option>({
                Text<&Config::policy_options, &scheduler::PolicyOptions::slice>}},
     {.name = "share-by",
      .metavariable = "WHOM",
-     .help = "who shares device time by weight: uid (first the users, then the clients of each) or "
-             "client (default uid)",
-     .page = "uid or client.",
+     .help = "sharing of device time by weight: uid (among users, then among the clients of each) "
+             "or client (default uid)",
+     .page = "Sharing of device time by weight: uid or client.",
      .key_page_of = "policy",
      .value = {SetShareBy, ShareByText}},
     {.name = "client-max-share",
      .metavariable = "PERCENT",
-     .help = "device time that each client has at most, where no access rule or endpoint says it, "
-             "for example 25% (default 100%)",
-     .page = "Device time that each client has at most, where no rule says it.",
-     .key_page = "Device time that each client has at most, where no rule says it.",
+     .help = "maximum device time of each client unless an access rule or endpoint sets it, for "
+             "example 25% (default 100%)",
+     .page = "Maximum device time of each client unless a rule sets it.",
+     .key_page = "Maximum device time of each client unless a rule sets it.",
      .effect = Effect::kAtStart,
      .value = {Set<ipc::ParseShare, &Config::defaults, &AccessDefaults::client_max_share>,
                ClientMaxShareText}},
     {.name = "memory-reserve",
      .metavariable = "PERCENT",
-     .help = "part of each device's memory that clients must leave to those who may be of class "
+     .help = "fraction of each device's memory that is reserved for clients allowed to use class "
              "high (default 10%)",
-     .page = "Device memory that is left to those who may be of class high.",
+     .page = "Fraction of device memory that is reserved for clients allowed to use class high.",
      .key_page_of = "memory",
      .value = {SetMemoryReserve, Text<&Config::defaults, &AccessDefaults::memory_reserve>}},
     {.name = "low-floor",
      .metavariable = "PERCENT",
-     .help =
-         "part of device time that class low gets in any case, under policy priority (default 0%)",
-     .page = "Device time that class low gets in any case.",
+     .help = "minimum share of device time for class low under policy priority (default 0%)",
+     .page = "Minimum share of device time for class low under policy priority.",
      .key_page_of = "policy",
      .value = {SetPolicyOption<ParseFraction, &scheduler::PolicyOptions::low_floor>,
                Text<&Config::policy_options, &scheduler::PolicyOptions::low_floor>}},
     {.name = "cost-directory",
      .metavariable = "PATH",
-     .help = "directory, which exists, in which each device's worker keeps how long kernels take "
-             "(default: nothing is kept)",
-     .page = "Where it keeps how long kernels take.",
+     .help = "existing directory in which each worker persists its kernel cost model (default: not "
+             "persisted)",
+     .page = "Directory in which each worker persists its kernel cost model.",
      .value = {SetCostDirectory, Text<&Config::cost_directory>}},
     {.name = "kernel-limit",
      .metavariable = "LIST",
-     .help = "how long one kernel of a class may run, for example low=2s,normal=none, or none "
-             "(default: low=10s,normal=60s); on a GPU, where a kernel cannot be ended alone unless "
-             "its client is contained, a limit that is given ends the device's worker and all its "
-             "sessions, a built-in one is said in the log",
-     .page = "How long one kernel of a class may run.",
-     .key_page =
-         "How long a kernel of a class may run, and how many multiprocessors a class may use.",
+     .help = "time limit of a kernel by class, for example low=2s,normal=none, or none (default: "
+             "low=10s,normal=60s); on a GPU, kernels can be terminated individually only if their "
+             "client is contained; otherwise a limit that is given terminates the device's worker "
+             "with all its sessions, and a default limit is logged",
+     .page = "Time limit of a kernel by class.",
+     .key_page = "Time limit of a kernel, and number of multiprocessors, by class.",
      .value = {SetKernelLimit, KernelLimitText}},
     {.name = "load-limit",
      .metavariable = "TIME,SIZE",
-     .help = "processor time and memory that reading one module may take, for example 30s,2GiB, or "
-             "one of both; compiling it for a GPU may take three times that time and four times "
-             "that memory (default: 10s,512MiB)",
-     .page = "Processor time and memory that reading one module may take.",
-     .key_page = "Processor time and memory that reading one module may take.",
+     .help = "maximum CPU time and memory for loading a module, for example 30s,2GiB, or one of "
+             "both; compiling it for a GPU may take three times that time and four times that "
+             "memory (default: 10s,512MiB)",
+     .page = "Maximum CPU time and memory for loading a module.",
+     .key_page = "Maximum CPU time and memory for loading a module.",
      .value = {SetLoadLimit, LoadLimitText}},
     {.name = "cpu-affinity",
      .metavariable = "LIST",
-     .help =
-         "the only processors that the server uses, for example 0-3,6 (default: all that it may)",
-     .page = "The only processors that the server uses.",
+     .help = "CPU affinity of the server, for example 0-3,6 (default: all allowed CPUs)",
+     .page = "CPU affinity of the server.",
      .key_page_of = "device",
      .effect = Effect::kAtStart,
      .value = {Set<ParseCpuList, &Config::cpu_affinity>, Text<&Config::cpu_affinity>}},
     {.name = "sm-limit",
      .metavariable = "LIST",
-     .help = "how many multiprocessors of each GPU a class may use, for example low=50% or low=32 "
+     .help = "multiprocessors of each GPU that a class may use, for example low=50% or low=32 "
              "(default: all)",
-     .page = "How many multiprocessors of each GPU a class may use.",
+     .page = "Multiprocessors of each GPU that a class may use.",
      .key_page_of = "kernel-limit",
      .value = {SetSmLimit, SmLimitText}},
     {.name = "cuda-completion",
      .metavariable = "HOW",
-     .help = "how the end of work on a GPU becomes known: events, or writes to host memory "
-             "(default events)",
-     .page = "events or writes: how the end of work on a GPU becomes known.",
+     .help =
+         "detection of completed work on a GPU: events, or writes to host memory (default events)",
+     .page = "Detection of completed work on a GPU: events or writes.",
      .value = {SetNamed<kCudaCompletionNames, &Config::cuda_completion>,
                NameText<kCudaCompletionNames, &Config::cuda_completion>}},
     {.name = "ptx-compiler",
      .metavariable = "PATH",
-     .help = "the ptxas that compiles, in a process of its own, kernels of GPUs which were "
-             "rewritten so that they can be stopped or are kept in their client's memory (default: "
-             "where CUDA is usually installed); where there is none, as with none: no kernel can "
-             "be stopped, and rewritten kernels of other users are rejected; driver: no compiler "
-             "either, but the GPU's driver compiles them, inside the server",
-     .page = "The ptxas that compiles rewritten kernels, none or driver.",
-     .key_page = "The ptxas that compiles rewritten kernels.",
+     .help = "ptxas that compiles rewritten (preemptible or fenced) kernels for GPUs in a separate "
+             "process (default: CUDA's usual locations); none, or if there is none: kernels are "
+             "not preemptible, and rewritten kernels of other users are rejected; driver: the "
+             "GPU's driver compiles them within the server",
+     .page = "ptxas that compiles rewritten kernels, none or driver.",
+     .key_page = "ptxas that compiles rewritten kernels.",
      .value = {SetPtxCompiler, Text<&Config::ptx_compiler>}},
     {.name = "code-cache",
      .metavariable = "DIRECTORY",
-     .help = "where its results are kept, or none (default: $CACHE_DIRECTORY, else "
+     .help = "cache directory for compiled kernels, or none (default: $CACHE_DIRECTORY, else "
              "$XDG_CACHE_HOME/gpushared, else $HOME/.cache/gpushared)",
-     .page = "Where its results are kept, or none.",
+     .page = "Cache directory for compiled kernels, or none.",
      .value = {SetCodeCache, Text<&Config::code_cache>}},
     {.name = "observe",
      .metavariable = "LIST",
-     .help = "who may look at the server (status, ps, devices, endpoints, explain) besides root "
-             "and the server's own user: everyone, or a list of user:NAME, uid:NUMBER, group:NAME "
-             "and gid:NUMBER (default: nobody)",
+     .help = "users with the right to observe the server (status, ps, devices, endpoints, explain, "
+             "trace) in addition to root and the server's own user: everyone, or a list of "
+             "user:NAME, uid:NUMBER, group:NAME and gid:NUMBER (default: none)",
      .page = "",
-     .key_page = "Who may look at the server, and who may act on it: \"everyone\", or a list of "
-                 "\"user:NAME\", \"uid:NUMBER\", \"group:NAME\" and \"gid:NUMBER\". Root and the "
-                 "server's own user may do both.",
+     .key_page = "Users with the right to observe the server, and with the right to operate it: "
+                 "\"everyone\", or a list of \"user:NAME\", \"uid:NUMBER\", \"group:NAME\" and "
+                 "\"gid:NUMBER\". Root and the server's own user have both rights.",
      .effect = Effect::kAtReload,
      .value = {Set<ParseSubjects, &Config::observers>, Text<&Config::observers>}},
     {.name = "operate",
      .metavariable = "LIST",
-     .help = "who may act on the server (client set, client terminate, endpoint lease, reload, "
-             "drain) and look at it; as --observe (default: nobody)",
-     .page = "Who may look at the server, and who may act on it.",
+     .help =
+         "users with the right to operate the server (client set, client terminate, endpoint "
+         "lease, reload, upgrade, drain, resume) and to observe it; as --observe (default: none)",
+     .page = "Users with the right to observe the server, and with the right to operate it.",
      .key_page_of = "observe",
      .effect = Effect::kAtReload,
      .value = {Set<ParseSubjects, &Config::operators>, Text<&Config::operators>}},
     {.name = "lease-grace",
      .metavariable = "DURATION",
-     .help = "how long the sessions of a leased endpoint live on after its lease (default 10s)",
-     .page = "How long sessions live on after the lease of their endpoint.",
-     .key_page = "How long sessions live on after the lease of their endpoint.",
+     .help = "grace period of the sessions of a leased endpoint after its lease (default 10s)",
+     .page = "Grace period of the sessions of a leased endpoint after its lease.",
+     .key_page = "Grace period of the sessions of a leased endpoint after its lease.",
      .effect = Effect::kAtReload,
      .value = {SetLeaseGrace, Text<&Config::lease_grace>}},
     {.name = "log-level",
      .metavariable = "LEVEL",
-     .help = "trace, debug, info, warn or error (default info)",
-     .page = "trace, debug, info, warn or error.",
-     .key_page = "trace, debug, info, warn or error.",
+     .help = "log level: trace, debug, info, warn or error (default info)",
+     .page = "Log level: trace, debug, info, warn or error.",
+     .key_page = "Log level: trace, debug, info, warn or error.",
      .value = {SetNamed<kLogLevelNames, &Config::log_level>,
                NameText<kLogLevelNames, &Config::log_level>}},
 });

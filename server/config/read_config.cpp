@@ -33,11 +33,10 @@ void CheckMemoryLimits(const Config& config, ConfigReport& report) {
   if (config.overcommit_bytes > 0) return;
   const auto check = [&](const Allowance& rule) {
     if (!rule.memory_limit) return;
-    report.errors.push_back("config file " + Escaped(config.config_file) + " line " +
-                            std::to_string(rule.line) + ": memory_limit rejected for " +
-                            rule.label +
-                            ": there is no room for memory beyond a guarantee; give overcommit, "
-                            "for example overcommit = \"16GiB\"");
+    report.errors.push_back(
+        "config file " + Escaped(config.config_file) + " line " + std::to_string(rule.line) +
+        ": memory_limit rejected for " + rule.label +
+        ": memory beyond a guarantee requires overcommit, for example overcommit = \"16GiB\"");
   };
   std::ranges::for_each(config.access, check);
   std::ranges::for_each(config.endpoints, check);
@@ -81,11 +80,12 @@ void Declare(const command_line::Command& app, Given& given) {
                                 .TypeName(std::string(option.metavariable)));
   }
   const command_line::Option file =
-      app.AddOption("--config", given.file, "TOML file; the command line wins over it")
+      app.AddOption("--config", given.file,
+                    "configuration file (TOML), which options on the command line override")
           .TypeName("FILE");
   app.AddOption("--check-config", given.checked_file,
-                "say all that is wrong with this file, and what in it has no effect, and serve "
-                "nobody; exit code 2 where --config would reject it")
+                "file to check without starting the server; lists all errors and ineffective "
+                "settings; exit code 2 if --config would reject it")
       .TypeName("FILE")
       .Excludes(file);
   app.AddOption("--worker", given.role.channel_fd, "").Hidden();
@@ -215,7 +215,7 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
 std::vector<std::string> Describe(const Config& config) {
   std::vector<std::string> lines;
   const auto add = [&](std::string_view name, const std::string& value) {
-    lines.push_back(std::string(name) + " = " + (value.empty() ? "(built in)" : value));
+    lines.push_back(std::string(name) + " = " + (value.empty() ? "(default)" : value));
   };
   for (const Option& option : Options()) add(option.name, option.value.text(config));
   add("config", config.config_file.empty() ? "(none)" : config.config_file);

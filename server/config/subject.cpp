@@ -87,7 +87,7 @@ Result<std::vector<Subject>> ParseSubjects(std::string_view list) {
 std::string SubjectsText(const std::vector<Subject>& subjects) {
   std::string text;
   for (const Subject& each : subjects) text += (text.empty() ? "" : ", ") + each.label;
-  return text.empty() ? "nobody" : text;
+  return text.empty() ? "none" : text;
 }
 
 }  // namespace gpushared::server

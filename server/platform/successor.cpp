@@ -102,7 +102,7 @@ Result<std::string> CheckSuccessor(const std::string& program,
   }
   if (!is_whole) {
     return CheckFailed(program, "does not say in a line, within " + FormatDuration(wait_max) +
-                                    ", whether it could go on");
+                                    ", whether it can take over");
   }
   while (text.ends_with('\n')) text.pop_back();
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {

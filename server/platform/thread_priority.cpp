@@ -89,7 +89,7 @@ ThreadPriority MakeThisThreadRealtime() {
     got.why_not_more = why + (got.why_not_more.empty() ? "" : ", " + got.why_not_more);
     return got;
   };
-  if (CoresHere() < 2) return instead("real-time not asked for: there is one core for everybody");
+  if (CoresHere() < 2) return instead("real-time not requested: the machine has a single core");
   // Keeps a hard limit that is already lower.
   rlimit limit{};
   constexpr auto kMost = static_cast<rlim_t>(std::chrono::microseconds(kRealtimeMost).count());

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/command_line/command_line.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -65,6 +68,27 @@ TEST(CommandLine, NamesTheCommandThatThereIsNot) {
   EXPECT_THAT(why({}), HasSubstr("subcommand is required"));
   EXPECT_THAT(why({"ps", "--colour"}), HasSubstr("--colour"));
   EXPECT_EQ(why({"ps"}), "");
+}
+
+TEST(CommandLine, WrapsHelpAtOneHundredColumns) {
+  std::string words;
+  for (int i = 0; i < 60; ++i) words += "word" + std::to_string(i) + " ";
+  const Program program(words);
+  bool flag = false;
+  program.AddFlag("--flag", flag, words);
+  program.AddCommand("act", words);
+  program.SetFooter(words);
+  const auto stop = Parse(program, {"--help"});
+  ASSERT_TRUE(stop);
+  std::istringstream lines(stop->output);
+  std::size_t longest = 0, times = 0;
+  for (std::string line; std::getline(lines, line);) {
+    longest = std::max(longest, line.size());
+    times += line.ends_with("word59") ? 1 : 0;
+  }
+  EXPECT_LE(longest, 100U);
+  EXPECT_GE(longest, 90U);
+  EXPECT_EQ(times, 4U);
 }
 
 TEST(CommandLine, HelpIsNoError) {

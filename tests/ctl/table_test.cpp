@@ -154,7 +154,7 @@ TEST(Reports, ExplainSaysWhereTimeOnTheDeviceWent) {
   EXPECT_THAT(ExplainReport(reply),
               AllOf(HasSubstr("305.0 ms in the client's own queue"),
                     HasSubstr("63.0 ms on the device: 8 commands, charged 15.9 ms\n"),
-                    HasSubstr("40.0 ms of that the machine ran other programs (host steal)\n"),
+                    HasSubstr("40.0 ms of that the host ran other programs (host steal)\n"),
                     HasSubstr("7.1 ms of that were other clients'")));
   reply["device_time_us"] = 63e3;
   EXPECT_THAT(ExplainReport(reply), AllOf(Not(HasSubstr("steal")), Not(HasSubstr("of that were"))));

@@ -38,7 +38,7 @@ json Reply() {
          {"what", "kernel 'attend'"},
          {"from_us", 7000.0},
          {"to_us", 14'000.0},
-         {"cut", "was not cut: it is of the high class"}}}}};
+         {"cut", "was not preempted: it is of the high class"}}}}};
 }
 
 TEST(Waterfall, ShowsWhoHadTheDeviceWhenAndWhyThatWasCut) {
@@ -56,8 +56,8 @@ TEST(Waterfall, FitsATerminalWhateverClientsAreCalled) {
   reply["waterfall"][0]["name"] = std::string(60, 'n') + "ä\x1b[31m";
   reply["waterfall"][0]["what"] = "kernel '" + std::string(80, 'k') + "'";
   reply["waterfall"][0]["cut"] =
-      "could not be cut: it ran as it is, since its kernel has no form that can be stopped, its "
-      "blocks are short, or nobody more urgent was connected when it began";
+      "was not preemptible: its kernel has no preemptible form, its blocks are short, or no client "
+      "with higher priority was connected when it started";
   reply["waterfall"][1]["to_us"] = 1e9;  // Behind the end, as nothing that a server says.
   reply["waterfall"][2]["from_us"] = -1e9;
   std::istringstream lines(WaterfallText(reply));

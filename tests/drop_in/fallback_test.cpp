@@ -83,7 +83,7 @@ TEST(FallbackTest, RunStartsTheProgramWithoutAServer) {
   EXPECT_THAT(native.output, HasSubstr(kNative));
   EXPECT_THAT(native.output, HasSubstr("'/nonexistent'"));
   EXPECT_THAT(run({"--fallback", "native", "--explain"}).output,
-              HasSubstr("GPUSHARED_FALLBACK=native  (where no server answers"));
+              HasSubstr("GPUSHARED_FALLBACK=native  (the installed driver serves the program"));
   EXPECT_EQ(run({"--fallback", "cpu", "--", GPUSHARED_WHO_SERVES}).exit_code, 2);
 }
 

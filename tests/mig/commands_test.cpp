@@ -88,7 +88,7 @@ TEST_F(MigCommands, PlansWithoutAGpu) {
   const ProgramOutcome plan =
       Mig({"plan", "--board", "A100-40", "--have", "19:6,19:4,14:0", "19,19,14,9"});
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
-  EXPECT_THAT(plan.output, AllOf(HasSubstr("A100-40: 1 instance kept, 2 destroyed, 3 made\n"),
+  EXPECT_THAT(plan.output, AllOf(HasSubstr("A100-40: 1 instance kept, 2 destroyed, 3 created\n"),
                                  HasSubstr("lost: 1g.5gb at 4"), HasSubstr("lost: 1g.5gb at 6")));
   EXPECT_THAT(Mig({"list", "--board", "B200"}).output, HasSubstr("source: NVIDIA"));
   EXPECT_THAT(Mig({"list", "--board", "V100"}).output, HasSubstr("A30 A100-40"));

@@ -118,7 +118,7 @@ TEST(MigPartedFile, RejectionsNameLineAndValue) {
   EXPECT_THAT(Rejection("  - devices: all\n"), HasSubstr("lacks mig-enabled"));
   EXPECT_THAT(Rejection(entry), HasSubstr("lacks mig-devices"));
   EXPECT_THAT(Rejection("  - devices: all\n    mig-enabled: false\n    mig-devices: {1g.5gb: 1}\n"),
-              HasSubstr("beside mig-enabled: false"));
+              HasSubstr("both mig-devices and mig-enabled: false"));
   EXPECT_THAT(Rejection("  - devices: some\n    mig-enabled: false\n"),
               HasSubstr("mig.yaml:4: devices must be all or a list of numbers, not 'some'"));
   EXPECT_THAT(Rejection("  - devices: [0, -1]\n    mig-enabled: false\n"),

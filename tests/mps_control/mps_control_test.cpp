@@ -106,7 +106,7 @@ TEST_F(MpsControl, GetServerListHasTheWorkers) {
 TEST_F(MpsControl, GetServerStatusFollowsTheDevicesState) {
   EXPECT_EQ(Devices().at(0).at("state"), "ready");
   EXPECT_EQ(Answer("get_server_status " + WorkerPid(0)), "ACTIVE\n");
-  ExpectRejected("get_server_status 1", "server 1 is not here; see get_server_list");
+  ExpectRejected("get_server_status 1", "server 1 does not exist; see get_server_list");
 }
 
 TEST_F(MpsControl, StartServerHasNothingToDoAndSaysSo) {
@@ -122,7 +122,7 @@ TEST_F(MpsControl, ClientListsHaveThePidsThatPsHas) {
             "cpu:0\n" + PidText(Clients().at(0)) + "\ncpu:1\n" + PidText(Clients().at(1)) + "\n");
   EXPECT_EQ(Answer("get_device_client_list " + WorkerPid(1)),
             "cpu:1\n" + PidText(Clients().at(1)) + "\n");
-  ExpectRejected("get_client_list 1", "server 1 is not here");
+  ExpectRejected("get_client_list 1", "server 1 does not exist");
   ExpectRejected("get_client_list", "it has 0 arguments");
 }
 
@@ -144,14 +144,14 @@ TEST_F(MpsControl, PsHasNvidiasColumns) {
   EXPECT_FALSE(std::getline(lines, line)) << line;
   EXPECT_THAT(Answer("ps -p " + WorkerPid(1)),
               AllOf(HasSubstr("second"), ::testing::Not(HasSubstr("first"))));
-  ExpectRejected("ps -p 1", "server 1 is not here");
+  ExpectRejected("ps -p 1", "server 1 does not exist");
   ExpectRejected("ps -q " + WorkerPid(0), "allowed is: ps [-p PID]");
 }
 
 TEST_F(MpsControl, TerminateClientEndsWhoIsAtThatServer) {
   const std::string pid = PidText(Clients().at(0));
   ExpectRejected("terminate_client " + WorkerPid(0) + " 1", "client 1 is not at server");
-  ExpectRejected("terminate_client 1 " + pid, "server 1 is not here");
+  ExpectRejected("terminate_client 1 " + pid, "server 1 does not exist");
   EXPECT_EQ(Clients().size(), 2U);
   EXPECT_EQ(Answer("terminate_client " + WorkerPid(0) + " " + pid), "");
   ASSERT_TRUE(Eventually([&] { return Clients().size() == 1; }));
@@ -162,10 +162,10 @@ TEST_F(MpsControl, PercentagesCapClientsThatAreThereAndThatCome) {
   ExpectRejected("set_default_active_thread_percentage 101", "above 0 and at most 100");
   ExpectRejected("set_default_active_thread_percentage 0", "above 0 and at most 100");
   ExpectRejected("set_active_thread_percentage " + WorkerPid(0) + " -1", "above 0");
-  ExpectRejected("set_active_thread_percentage 1 50", "server 1 is not here");
+  ExpectRejected("set_active_thread_percentage 1 50", "server 1 does not exist");
   EXPECT_EQ(Answer("get_default_active_thread_percentage"), "100.0\n");
   EXPECT_EQ(Answer("get_active_thread_percentage " + WorkerPid(0)), "100.0\n");
-  ExpectRejected("get_active_thread_percentage 1", "server 1 is not here");
+  ExpectRejected("get_active_thread_percentage 1", "server 1 does not exist");
 
   EXPECT_THAT(Answer("set_active_thread_percentage " + WorkerPid(0) + " 50"),
               HasSubstr("for the 1 clients that server " + WorkerPid(0) + " has now"));
@@ -186,14 +186,14 @@ TEST_F(MpsControl, PercentagesCapClientsThatAreThereAndThatCome) {
 
 TEST_F(MpsControl, MemoryLimitsAreThoseOfClientsThatCome) {
   for (const std::string device : {"2", "GPU-0", "cpu:9"}) {
-    const std::string missing = "device '" + device + "' is not here; see device_query";
+    const std::string missing = "device '" + device + "' does not exist; see device_query";
     ExpectRejected("set_default_device_pinned_mem_limit " + device + " 1G", missing);
     ExpectRejected("get_default_device_pinned_mem_limit " + device, missing);
     ExpectRejected("set_device_pinned_mem_limit " + WorkerPid(0) + " " + device + " 1G", missing);
   }
   ExpectRejected("set_default_device_pinned_mem_limit 0 1T", "a number and G or M");
   ExpectRejected("set_default_device_pinned_mem_limit 0 1M", "at least 2 MiB is needed");
-  ExpectRejected("set_device_pinned_mem_limit 1 0 1G", "server 1 is not here");
+  ExpectRejected("set_device_pinned_mem_limit 1 0 1G", "server 1 does not exist");
   EXPECT_EQ(Answer("get_default_device_pinned_mem_limit 0"), "256M\n") << "all that there is";
 
   EXPECT_THAT(Answer("set_default_device_pinned_mem_limit 0 64M"),
@@ -239,14 +239,14 @@ TEST_F(MpsControl, DeviceQueryHasTheDevices) {
   EXPECT_EQ(Answer("device_query --csv"), expected);
   EXPECT_THAT(Answer("device_query " + WorkerPid(1)),
               AllOf(HasSubstr("cpu:1"), ::testing::Not(HasSubstr("cpu:0"))));
-  ExpectRejected("device_query 1", "server 1 is not here");
+  ExpectRejected("device_query 1", "server 1 does not exist");
   ExpectRejected("device_query --json", "PID of a server rejected");
 }
 
 TEST_F(MpsControl, PartitionsAreRejectedByTheOptionThatGivesThem) {
   ExpectRejected("sm_partition add cpu:0 2", "by --sm-limit when the server starts");
   ExpectRejected("sm_partition rm cpu:0 1", "by --sm-limit when the server starts");
-  ExpectRejected("sm_partition add GPU-0 2", "device 'GPU-0' is not here");
+  ExpectRejected("sm_partition add GPU-0 2", "device 'GPU-0' does not exist");
   ExpectRejected("sm_partition add cpu:0 0", "allowed is 1 to 4096");
   ExpectRejected("sm_partition list cpu:0 0", "allowed are add and rm");
   EXPECT_EQ(GetWords(Answer("lspart")).size(), 4U) << "headings alone: a cpu device has none";
@@ -301,7 +301,7 @@ TEST_F(MpsControl, QuitWithATimeoutEndsWhoIsLeft) {
 TEST_F(MpsControl, ShutDownServerIsForAllOrForNone) {
   ExpectRejected("shutdown_server " + WorkerPid(0) + " -f",
                  "is one of 2 that start and end together");
-  ExpectRejected("shutdown_server 1", "server 1 is not here");
+  ExpectRejected("shutdown_server 1", "server 1 does not exist");
   EXPECT_EQ(Clients().size(), 2U);
   EXPECT_EQ(Answer("shutdown_server -f"), "");
   EXPECT_EQ(server_->WaitForExit(), 0);

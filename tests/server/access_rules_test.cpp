@@ -223,7 +223,7 @@ TEST(AdminRights, ObserversLookAndOperatorsActToo) {
       EXPECT_TRUE(rights.Check(peer, verb).ok()) << peer.uid;
     }
     EXPECT_THAT(rights.Check(observer, verb).message(),
-                AllOf(HasSubstr("request '" + std::string(ipc::AdminVerbName(verb)) + "' rejected"),
+                AllOf(HasSubstr("request '" + std::string(ipc::AdminVerbName(verb)) + "' denied"),
                       HasSubstr("the right 'operate'"), HasSubstr("[uid 2000 pid 77]")));
   }
 }

@@ -269,8 +269,8 @@ TEST_F(BrokerTest, WhyIsAnsweredOnlyToTheProcessThatHadTheSession) {
   EXPECT_EQ(Why(1).code(), StatusCode::kDisconnected);
   EXPECT_EQ(Why(4711).code(), StatusCode::kNotFound);
   EXPECT_THAT(Why(4711).message(),
-              HasSubstr("session 4711 of this process is not known here: the server was restarted "
-                        "together with its worker, or it ended long ago"));
+              HasSubstr("session 4711 of this process is unknown: the server was restarted "
+                        "together with its worker, or the session ended long ago"));
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   EXPECT_EQ(AsNobody([&] { return Why(1).code() == StatusCode::kNotFound ? 0 : 1; }), 0);
 }
@@ -422,8 +422,8 @@ TEST_F(BrokerTest, ResumeTakesBackADrainOfTheServer) {
   EXPECT_FALSE(Join(Hello("late")).ok());
   const auto rejected = Ctl({"upgrade"});
   EXPECT_EQ(rejected.exit_code, 1) << rejected.output;
-  EXPECT_THAT(rejected.output, HasSubstr("`gpusharedctl resume` takes that back"));
-  EXPECT_EQ(Ctl({"resume"}).output, "the server takes clients again, beside 1 sessions\n");
+  EXPECT_THAT(rejected.output, HasSubstr("`gpusharedctl resume` cancels that"));
+  EXPECT_EQ(Ctl({"resume"}).output, "the server admits clients again, in addition to 1 sessions\n");
   EXPECT_TRUE(Join(Hello("same", "fake:0")).ok());
   EXPECT_TRUE(Eventually([&] { return Join(Hello("other", "fake:1")).ok(); }));
   Stop();
@@ -842,9 +842,8 @@ TEST_F(BrokerTest, CtlsHelpTellsItsExitCodes) {
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(
       help.output,
-      HasSubstr("Exit codes: 0 done; 1 the server, driver or file rejected; 2 the command line "
-                "makes no sense; 3 no server answers; 4 the job that advise was asked about does "
-                "not fit."));
+      HasSubstr("Exit codes: 0 done; 1 rejected by the server, driver or file; 2 usage error; "
+                "3 no server is running;\n4 the job given to advise does not fit."));
 }
 
 TEST_F(BrokerTest, CtlSaysWhenNoServerAnswersOrTheRequestMakesNoSense) {

@@ -136,7 +136,7 @@ TEST(ConfigCheck, SaysOfAnUnknownUserOnlyThatItIsUnknown) {
 TEST(ConfigCheck, WarnsOfRuleForEveryoneThatTakesHighFromRoot) {
   const std::string everyone = "[[access]]\neveryone = true\n";
   EXPECT_THAT(GetReport(everyone).warnings,
-              ElementsAre(AllOf(HasSubstr("line 1"), HasSubstr("takes root"),
+              ElementsAre(AllOf(HasSubstr("line 1"), HasSubstr("applies to root"),
                                 HasSubstr("at most class normal"))));
   EXPECT_THAT(GetReport(everyone + "highest_class = 'low'").warnings,
               ElementsAre(HasSubstr("at most class low")));
@@ -223,7 +223,7 @@ TEST(ConfigCheck, OptionOfTheCommandLineReportsAndServesNobody) {
       ElementsAre(HasSubstr("line 1"),
                   AllOf(HasSubstr("line 4"), HasSubstr("memory_limit rejected for uid 1"))));
   EXPECT_THAT(config->check->warnings,
-              ElementsAre(HasSubstr("takes root"), HasSubstr("never used")));
+              ElementsAre(HasSubstr("applies to root"), HasSubstr("never used")));
 }
 
 }  // namespace

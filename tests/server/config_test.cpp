@@ -79,7 +79,7 @@ TEST(Config, AMemoryLimitNeedsRoomForWhatIsBeyondTheGuarantee) {
   const ::gpushared::testing::ScratchDirectory directory;
   const std::string file = directory / "server.toml";
   std::ofstream(file) << "[[access]]\neveryone = true\nmemory_limit = \"60%\"\n";
-  EXPECT_THAT(GetRejection({"--config", file.c_str()}), HasSubstr("give overcommit"));
+  EXPECT_THAT(GetRejection({"--config", file.c_str()}), HasSubstr("requires overcommit"));
   const Config config = Accepted({"--config", file.c_str(), "--overcommit", "1GiB"});
   ASSERT_EQ(config.access.size(), 1U);
   EXPECT_EQ(config.access[0].memory_limit->Of(1000), 600U);
@@ -509,7 +509,8 @@ TEST(ConfigFile, WhatMakesNoSenseAsAnEndpointIsRejectedWithItsPlace) {
               HasSubstr("its class is above its highest"));
   EXPECT_THAT(rejection("name = 'b'\nweight = 1001"), HasSubstr("weight rejected"));
   EXPECT_THAT(rejection("name = 'b'\nclients_max = 0"), HasSubstr("clients_max rejected"));
-  EXPECT_THAT(rejection("name = 'b'\nwho = []"), HasSubstr("who rejected: it names nobody"));
+  EXPECT_THAT(rejection("name = 'b'\nwho = []"),
+              HasSubstr("who rejected: it names no user or group"));
   EXPECT_THAT(rejection("name = 'b'\nsocket = 'b.sock'"), HasSubstr("begins with '/'"));
   for (const char* share :
        {"'0%'", "'101%'", "'nan%'", "'-1%'", "'30'", "'much'", "30", "''", "'%'"}) {

@@ -215,7 +215,7 @@ TEST_F(EndpointTest, NobodyIsAnOperatorThere) {
     EXPECT_EQ(rejected.code(), StatusCode::kPermissionDenied);
     EXPECT_THAT(rejected.message(),
                 AllOf(HasSubstr("request '" + std::string(ipc::AdminVerbName(asked.verb)) +
-                                "' rejected: endpoint 'batch' is for clients"),
+                                "' denied: endpoint 'batch' is for clients"),
                       HasSubstr(options_.socket_path)));
   }
   const Result<json> status = Answer(ipc::AdminVerb::kStatus);
@@ -231,7 +231,7 @@ TEST_F(EndpointTest, NoGroupMayReplaceASocket) {
   auto log = std::make_shared<spdlog::logger>("quiet");
   const Status status = Broker(context_, options_, log).Start();
   EXPECT_EQ(status.code(), StatusCode::kPermissionDenied);
-  EXPECT_THAT(status.message(), HasSubstr("others may replace what is in it"));
+  EXPECT_THAT(status.message(), HasSubstr("other users may replace files in it"));
 }
 
 TEST_F(EndpointTest, TheServersDirectoriesAreNobodyElses) {
@@ -244,7 +244,7 @@ TEST_F(EndpointTest, TheServersDirectoriesAreNobodyElses) {
   const Status status = Broker(context_, options_, log).Start();
   EXPECT_EQ(status.code(), StatusCode::kPermissionDenied);
   EXPECT_THAT(status.message(),
-              HasSubstr("batch' is no directory of root or the server's own user"));
+              HasSubstr("batch' is not a directory of root or the server's own user"));
 }
 
 TEST_F(EndpointTest, ALeaseLastsAsLongAsTheConnectionAndItsSessionsAGrace) {
@@ -317,14 +317,15 @@ TEST_F(EndpointTest, AKilledLesseeNeedsToRevokeNothing) {
 
 TEST_F(EndpointTest, ALeaseThatMakesNoSenseIsRejectedAndLeavesNothingBehind) {
   StartBroker();
-  EXPECT_THAT(Take("class = 'low'").status().message(), HasSubstr("does not say who may come"));
+  EXPECT_THAT(Take("class = 'low'").status().message(), HasSubstr("'who' is missing"));
   EXPECT_THAT(Take("who = 'everyone'\nclass = 'royal'").status().message(),
               HasSubstr("terms of the lease line 2 column 9: endpoint key class rejected"));
   EXPECT_THAT(Take("who = 'everyone'\nname = 'main'").status().message(), HasSubstr("not 'main'"));
   EXPECT_THAT(Take(std::string(ipc::kLeaseTermsBytesMax + 1, '#')).status().message(),
               HasSubstr("allowed are 2048"));
-  EXPECT_THAT(Take("who = 'everyone'\nmemory = '10%'\nmemory_limit = '50%'").status().message(),
-              AllOf(HasSubstr("memory_limit of 50%"), HasSubstr("started with overcommit")));
+  EXPECT_THAT(
+      Take("who = 'everyone'\nmemory = '10%'\nmemory_limit = '50%'").status().message(),
+      AllOf(HasSubstr("memory_limit of 50%"), HasSubstr("start the server with overcommit")));
   EXPECT_EQ(Answer(ipc::AdminVerb::kEndpoints)->at("endpoints").size(), 1U);
   const ProgramOutcome rejected = Ctl({"endpoint", "lease", "--who", "user:no such user"});
   EXPECT_EQ(rejected.exit_code, 1);

@@ -272,8 +272,7 @@ TEST_F(RegistryTest, ADirectoryThatOthersMayEnterIsNotUsed) {
   Stop();
   Stop();
   WaitForEnd();
-  EXPECT_THAT(log_text_.str(),
-              HasSubstr("is no directory that only the server's own user may enter"));
+  EXPECT_THAT(log_text_.str(), HasSubstr("is not restricted to the server's own user"));
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ TEST_F(ReloadTest, AWrongFileChangesNothing) {
   const Status rejected = Reload();
   EXPECT_EQ(rejected.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(rejected.message(),
-            "reload rejected, everything stays as it is: config file x line 3 column 9: no such "
+            "reload rejected, nothing has changed: config file x line 3 column 9: no such "
             "class");
   EXPECT_TRUE(JoinAt(Socket("old"), Hello("job")).ok());
 }

@@ -120,7 +120,7 @@ must "and all is as before" same_jobs
 sleep 10  # Longer than the watchdog waits.
 [[ $(property NRestarts) == "$restarts" ]] && ok "the new program feeds the watchdog" || bad "watchdog after upgrade"
 
-warning=$(journalctl -u gpushared.service -o json --output-fields=PRIORITY,MESSAGE | grep 'the broker is gone' | head -n 1)
+warning=$(journalctl -u gpushared.service -o json --output-fields=PRIORITY,MESSAGE | grep 'the broker has exited' | head -n 1)
 [[ $warning == *'"PRIORITY":"4"'* ]] && ok "lines have the journal's priorities" || bad "priority: $warning"
 
 kill -0 "$main" && kill -0 "$batch" && ok "both jobs still run" || bad "a job has ended: $(tail -n 1 /results/serve /results/train)"

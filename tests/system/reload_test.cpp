@@ -37,7 +37,7 @@ TEST(Reload, ARightFileIsTakenOverAndAWrongOneIsNot) {
   EXPECT_TRUE(Eventually([&] { return server.Log().find(sentence) != std::string::npos; }));
   const ProgramOutcome rejected = server.Ctl({"reload"});
   EXPECT_EQ(rejected.exit_code, 1);
-  EXPECT_THAT(rejected.output, AllOf(HasSubstr("everything stays as it is"), HasSubstr(sentence)));
+  EXPECT_THAT(rejected.output, AllOf(HasSubstr("nothing has changed"), HasSubstr(sentence)));
   EXPECT_FALSE(std::filesystem::exists(batch));
 
   write("slice = '3ms'\n[[endpoint]]\nname = 'batch'\nclass = 'low'\n");

@@ -386,7 +386,7 @@ TEST_F(Upgrade, NobodyWhoConnectsMeanwhileIsRejected) {
   for (std::uint64_t upgrade = 1; upgrade <= 3; ++upgrade) {
     const ProgramOutcome outcome = server().Ctl({"upgrade"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-    EXPECT_THAT(outcome.output, HasSubstr("1 sessions go on"));
+    EXPECT_THAT(outcome.output, HasSubstr("1 sessions continue"));
     EXPECT_TRUE(job.Add(static_cast<float>(upgrade)).ok());
     const json status = Ask(ipc::AdminVerb::kStatus);
     EXPECT_EQ(status["server"]["upgrades"], upgrade);
@@ -415,7 +415,7 @@ TEST_F(Upgrade, AProgramThatCannotGoOnIsRejectedAndTheOldOneGoesOn) {
       {"head -c 100000 /dev/zero", "does not say in a line"},
       // It answers well, and then is no program.
       {"echo gpushared channel " + std::to_string(ipc::kChannelVersion) + " version 7.0; rm $0",
-       "the server goes on as it was: executing"}};
+       "the server continues unchanged: executing"}};
   for (const auto& [script, sentence] : wrong) {
     Replace(script);
     const ProgramOutcome outcome = server().Ctl({"upgrade"});
@@ -424,7 +424,7 @@ TEST_F(Upgrade, AProgramThatCannotGoOnIsRejectedAndTheOldOneGoesOn) {
     EXPECT_EQ(Clients(), clients);
     EXPECT_TRUE(job.Add(1).ok());
   }
-  EXPECT_THAT(server().Log(), HasSubstr("upgrade given up, this server goes on: executing"));
+  EXPECT_THAT(server().Log(), HasSubstr("upgrade abandoned, this server continues: executing"));
   EXPECT_EQ(Ask(ipc::AdminVerb::kStatus)["server"]["upgrades"], 0);
 }
 
@@ -436,7 +436,7 @@ TEST_F(Upgrade, IsRejectedWhileADeviceDrainsWithTheCommandThatHelps) {
   const ProgramOutcome outcome = server().Ctl({"upgrade"});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.output, HasSubstr("device cpu:0 is draining"));
-  EXPECT_THAT(outcome.output, HasSubstr("`gpusharedctl resume cpu:0` takes that back"));
+  EXPECT_THAT(outcome.output, HasSubstr("`gpusharedctl resume cpu:0` cancels that"));
   EXPECT_EQ(server().Ctl({"resume", "cpu:0"}).exit_code, 0);
   EXPECT_EQ(server().Ctl({"upgrade"}).exit_code, 0);
   EXPECT_TRUE(job.Add(1).ok()) << "it lives on";
@@ -454,7 +454,7 @@ TEST_F(Upgrade, IsRejectedWhereOthersMayEnterTheDirectoryOfItsWorkers) {
   EXPECT_THAT(outcome.output, HasSubstr(directory));
   EXPECT_THAT(outcome.output, HasSubstr("mode 0700"));
   ASSERT_EQ(::chmod(directory.c_str(), 0700), 0);
-  EXPECT_THAT(server().Ctl({"upgrade"}).output, HasSubstr("1 sessions go on"));
+  EXPECT_THAT(server().Ctl({"upgrade"}).output, HasSubstr("1 sessions continue"));
   EXPECT_TRUE(job.Add(1).ok()) << "it lives on";
 }
 

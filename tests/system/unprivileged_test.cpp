@@ -111,7 +111,7 @@ TEST_F(Unprivileged, RequestsOfOperatorsAreRejectedByNameAndCounted) {
               for (std::uint8_t number = 1; number <= ipc::kAdminVerbMax; ++number) {
                 const auto verb = static_cast<ipc::AdminVerb>(number);
                 const std::string sentence =
-                    "request '" + std::string(ipc::AdminVerbName(verb)) + "' rejected";
+                    "request '" + std::string(ipc::AdminVerbName(verb)) + "' denied";
                 for (const std::string& socket : {server_->socket(), Endpoint("batch")}) {
                   wrong += ExpectDenied(admin::Ask(socket, Question(verb)).status(), sentence);
                 }

@@ -64,7 +64,7 @@ TEST(WebOptions, ATokenIsSecretAndLong) {
   };
   EXPECT_EQ(rejection("0123456789abcdef"), "");
   EXPECT_EQ(*ReadToken(path), "0123456789abcdef");
-  EXPECT_THAT(rejection("0123456789abcdef", 0644), HasSubstr("everybody may open it"));
+  EXPECT_THAT(rejection("0123456789abcdef", 0644), HasSubstr("all users may read it"));
   EXPECT_THAT(rejection("short\n"), HasSubstr("it has 5 bytes, allowed are 16 to 512"));
   EXPECT_THAT(rejection(std::string(513, 'x')), HasSubstr("more than 512 bytes"));
   EXPECT_EQ(rejection(std::string(512, 'x') + "\n"), "");

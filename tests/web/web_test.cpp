@@ -221,7 +221,7 @@ TEST(Web, TheApiSaysWhatGpusharedctlSays) {
   const std::string id = ps["clients"][0]["client"].dump();
   EXPECT_THAT(web.Get("/api/explain?client=" + id),
               StartsWith("HTTP/1.1 404 "));  // No request yet.
-  EXPECT_THAT(web.Get("/api/explain?client=9999"), HasSubstr("client 9999 is not here"));
+  EXPECT_THAT(web.Get("/api/explain?client=9999"), HasSubstr("client 9999 is not connected"));
   for (const std::string query : {"", "?client=", "?client=-1", "?client=1x", "?client=1&x=2"}) {
     EXPECT_THAT(web.Get("/api/explain" + query), StartsWith("HTTP/1.1 400 ")) << query;
   }
@@ -264,7 +264,7 @@ TEST(Web, OptionsThatMakeNoSenseAreRejected) {
       RunProgram({GPUSHARED_BIN_DIR "/gpushared-web", "--listen", "[::]:0"});
   EXPECT_EQ(open.exit_code, 2);
   EXPECT_THAT(open.output,
-              HasSubstr("allowed are loopback addresses, and others with --token-file"));
+              HasSubstr("allowed are loopback addresses, or others with --token-file"));
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ Status CudaDevice::ReadInfo() {
   // The inventory looks for the MPS daemon; if it is not visible, the driver still reports it.
   if (context_->Attribute(kMpsEnabled, 0) != 0) {
     return {StatusCode::kUnavailable,
-            "this process became a client of MPS, which would share the GPU behind our back; stop "
+            "this process became a client of MPS, which would share the GPU a second time; stop "
             "its daemon with 'echo quit | nvidia-cuda-mps-control'"};
   }
   info_.name = name.data();

@@ -22,7 +22,8 @@ Result<std::string> FindProgram(const std::string& wish) {
   for (const char* place : kUsualPlaces) {
     if (::access(place, X_OK) == 0) return std::string(place);
   }
-  return Status(StatusCode::kNotFound, "there is no PTX compiler (ptxas) in the usual places");
+  return Status(StatusCode::kNotFound,
+                "there is no PTX compiler (ptxas) in the standard locations");
 }
 
 std::string OneLine(std::string text) {

@@ -332,7 +332,7 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (ending == Ending::kAbandoned) {
-    return Status(StatusCode::kCancelled, "compiler ended: nobody waits for it any more");
+    return Status(StatusCode::kCancelled, "compiler ended: its caller no longer waits");
   }
   const bool in_time = ending == Ending::kItself;
   // It was killed just as it ended on its own.

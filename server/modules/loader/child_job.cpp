@@ -158,7 +158,7 @@ JobOutcome RunJob(LoaderProcess& loader, const device::ModuleRecipe& recipe, int
   if (end != End::kDone) child->Kill();
   const int status = child->Await();
   if (end == End::kAbandoned) {
-    return {end, Rejected(StatusCode::kCancelled, "nobody waits for it any more")};
+    return {end, Rejected(StatusCode::kCancelled, "its caller no longer waits")};
   }
   if (end == End::kTime || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)) {
     const auto wall = std::chrono::ceil<std::chrono::seconds>(limits.wall);

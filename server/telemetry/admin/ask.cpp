@@ -16,7 +16,7 @@ Status TooLong() {
           "the server's answer has more than " + std::to_string(kAnswerBytesMax >> 20) + " MiB"};
 }
 
-// Waits for the whole answer.
+// Waits for the complete answer.
 Result<nlohmann::json> Await(Inquiry& inquiry, ipc::Deadline deadline) {
   while (true) {
     Result<std::optional<nlohmann::json>> answer = inquiry.Receive();
@@ -40,8 +40,8 @@ Result<Inquiry> Inquiry::Begin(const std::string& path, const ipc::Admin& questi
                                ipc::Deadline deadline) {
   Result<ipc::UniqueFd> connection = ipc::ConnectUnix(path, deadline);
   if (!connection.ok()) return connection.status();
-  // A server that rejects the connection itself answers without reading the question, so a
-  // failed send is not the end of the story.
+  // A server that rejects the connection answers without reading the request, so its answer can
+  // still be received after the send has failed.
   Status sent = ipc::SendMessage(connection->get(), 1, question, deadline);
   return Inquiry(std::move(*connection), std::move(sent));
 }

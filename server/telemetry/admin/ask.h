@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client side of a server's administration: one question over its socket, one answer.
+// Client side of the admin protocol: one request over the server's socket, one answer.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_ADMIN_ASK_H_
 #define GPUSHARED_SERVER_TELEMETRY_ADMIN_ASK_H_
@@ -21,61 +21,64 @@
 
 namespace gpushared::admin {
 
-// The server itself waits a second for its workers; the rest is for a machine under load.
+// Leaves time for a machine under load in addition to the second that the server waits for its
+// workers.
 inline constexpr std::chrono::seconds kAnswerTimeMax{10};
-// Of all pages together: far beyond what the sessions of 64 devices fill.
+// Limit for all pages of an answer; far above the size of an answer about the sessions of 64
+// devices.
 inline constexpr std::size_t kAnswerBytesMax = std::size_t{256} << 20;
 
-// One question that is under way, for programs that have other things to do meanwhile.
+// An admin request in progress, for programs that must not block on the answer.
 //
 // Thread-compatible.
 class Inquiry {
  public:
-  // Connects and asks. Waits until `deadline` where the server lets others wait, too.
+  // Connects and sends the request. Waits until `deadline` if the server's queue of connections is
+  // full.
   static Result<Inquiry> Begin(const std::string& path, const ipc::Admin& question,
                                ipc::Deadline deadline);
 
-  // Readable when Receive has something to do.
+  // Becomes readable when Receive can make progress.
   int fd() const { return connection_.get(); }
-  // The answer, a JSON object, as soon as all of it has come; nothing before. Does not block. After
-  // an answer or an error this object is finished.
+  // Returns the answer, a JSON object, once it is complete, and nothing before. Does not block. The
+  // object must not be used after an answer or an error.
   Result<std::optional<nlohmann::json>> Receive();
-  // The connection, which some answers leave with a meaning.
+  // Releases the connection, which stays meaningful after some answers.
   ipc::UniqueFd TakeConnection() { return std::move(connection_); }
 
  private:
   Inquiry(ipc::UniqueFd connection, Status sent)
       : connection_(std::move(connection)), sent_(std::move(sent)) {}
 
-  // Whether it was the last page.
+  // Adds a page. Returns true if it was the last one.
   Result<bool> TakePage(const ipc::Frame& frame);
 
   ipc::UniqueFd connection_;
   Status sent_;
   ipc::FrameReader reader_{ipc::ServerFrameRules};
-  std::string text_;  // The pages so far.
+  std::string text_;  // Pages received so far.
 };
 
-// Asks the server whose socket is at `path`, and waits for its whole answer, a JSON object. Blocks
-// for kAnswerTimeMax at most; may be called from any thread. A rejection is the server's own
-// Status; kProtocolViolation: what answered is no gpushared server.
+// Sends a request to the server at `path`, and waits for its complete answer, a JSON object. Blocks
+// for at most kAnswerTimeMax; may be called from any thread. If the server rejects the request,
+// returns the server's Status. kProtocolViolation: the peer is not a gpushared server.
 Result<nlohmann::json> Ask(const std::string& path, const ipc::Admin& question);
 
-// An endpoint that lasts as long as this object, and no longer than its process. Then nobody comes
-// in any more, and its sessions end after the server's grace.
+// A leased endpoint. The lease ends with this object, or when its process exits. The endpoint then
+// admits no clients, and its sessions are ended after the server's grace period.
 //
 // Thread-compatible.
 class Lease {
  public:
-  // `terms`: the keys of an [[endpoint]], as TOML; `who` is needed. Blocks as Ask does.
+  // `terms`: the keys of an [[endpoint]] as TOML; `who` is required. Blocks like Ask.
   static Result<Lease> Take(const std::string& path, const std::string& terms);
 
   const std::string& endpoint() const { return endpoint_; }
-  // Clients connect there. Its directory can be mounted into a container.
+  // Path of the socket for clients. Its directory can be mounted into a container.
   const std::string& socket() const { return socket_; }
-  // Readable when the server has ended the lease.
+  // Becomes readable when the server has ended the lease.
   int fd() const { return connection_.get(); }
-  // Returns when the server has ended it.
+  // Blocks until the server has ended the lease.
   void AwaitEnd() const;
 
  private:
@@ -88,7 +91,7 @@ class Lease {
   std::string endpoint_, socket_;
 };
 
-// Whether `why`, of Ask or Take, means that nobody is there to answer.
+// Returns true if `why`, returned by Ask or Take, means that no server is running.
 bool NobodyAnswers(const Status& why);
 
 }  // namespace gpushared::admin

@@ -14,12 +14,12 @@ namespace {
 
 using nlohmann::json;
 
-// A row of the server's answer.
+// One endpoint in the server's answer.
 struct EndpointRow {
   std::string name;
   std::filesystem::path socket;
   std::vector<std::string> devices;
-  bool is_lasting = false;  // It is open, and neither the server's own nor a lease.
+  bool is_lasting = false;  // Open, and neither the server's own socket nor a lease.
 };
 
 Status Rejected(const std::string& endpoint, const std::string& why) {

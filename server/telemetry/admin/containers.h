@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How containers come to endpoints, and the file of the Container Device Interface that says so.
+// Endpoints for containers, and the file of the Container Device Interface (CDI) that describes
+// them.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_ADMIN_CONTAINERS_H_
 #define GPUSHARED_SERVER_TELEMETRY_ADMIN_CONTAINERS_H_
@@ -17,32 +18,34 @@
 
 namespace gpushared::admin {
 
-// Where a container has the directory of its endpoint.
+// Mount point of an endpoint's directory in a container.
 inline constexpr const char* kContainerDirectory = ipc::kSystemSocketDirectory;
-// The kind of the devices in the file.
+// Kind of the devices in the CDI file.
 inline constexpr const char* kCdiKind = "gpushared.io/endpoint";
 
-// An open endpoint of the configuration. A container gets its directory, read-only, and nothing
-// else. The server's own socket and leases are none: whoever had the directory of the former would
-// have all, and the latter end.
+// An open endpoint of the configuration that containers can use. A container gets the endpoint's
+// directory, read-only, and nothing else. The server's own socket and leases are excluded, because
+// the directory of the former gives access to everything and the latter are temporary.
 //
 // Thread-compatible value.
 struct ContainerWay {
   std::string endpoint;
-  std::string directory;             // Holds its socket, on the machine.
-  std::string socket_inside;         // Its socket, as the container sees it.
-  std::vector<std::string> devices;  // These alone, by name or UUID; empty: all.
-  // kUnsupported: the directory holds another endpoint's socket, or no device may be called so.
+  std::string directory;             // Directory of the socket on the machine.
+  std::string socket_inside;         // Path of the socket within the container.
+  std::vector<std::string> devices;  // Usable devices, by name or UUID; empty: all.
+  // kUnsupported: the directory holds another endpoint's socket, or the name is no valid CDI device
+  // name.
   Status fits;
 };
 
-// `answer` is the server's to `endpoints`.
+// `answer` is the server's answer to `endpoints`.
 Result<std::vector<ContainerWay>> ContainerWays(const nlohmann::json& answer);
 
-// A device gpushared.io/endpoint=NAME for each way. Rejects ways that do not fit, and none at all.
+// Describes a device gpushared.io/endpoint=NAME for each endpoint. Fails if an endpoint is
+// unsuitable or if there is none.
 Result<nlohmann::json> CdiFile(std::span<const ContainerWay> ways);
 
-// Writes a file as a whole or not at all: a container starts at any moment.
+// Replaces a file atomically, because a container may start at any moment.
 Status ReplaceFile(const std::string& file, const std::string& text);
 
 }  // namespace gpushared::admin

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words and exit code of a program that its command line keeps from beginning.
+// Output and exit code of a program that exits after parsing its command line.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_ADMIN_EXIT_NOW_H_
 #define GPUSHARED_SERVER_TELEMETRY_ADMIN_EXIT_NOW_H_
@@ -12,7 +12,7 @@ inline constexpr int kRejectedArguments = 2;
 
 struct ExitNow {
   int code = 0;
-  std::string text;  // For stdout where the code is 0, else for stderr.
+  std::string text;  // For stdout if the code is 0, otherwise for stderr.
 };
 
 }  // namespace gpushared::admin

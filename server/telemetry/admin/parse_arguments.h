@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a program that its command line asks for, the same for all of an operator's services.
+// Command-line parsing shared by the operator's services.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_ADMIN_PARSE_ARGUMENTS_H_
 #define GPUSHARED_SERVER_TELEMETRY_ADMIN_PARSE_ARGUMENTS_H_
@@ -12,7 +12,7 @@
 
 namespace gpushared::admin {
 
-// Nothing where the program goes on. Otherwise it asked for help or its version, or makes no sense.
+// Returns nothing if the program should continue, otherwise the help, the version or a usage error.
 inline std::optional<ExitNow> ParseArguments(const command_line::Program& app,
                                              std::span<const char* const> arguments) {
   const auto stop = app.Parse(arguments);

@@ -16,11 +16,11 @@ Result<TraceWatch> TraceWatch::Begin(const std::string& path, const std::string&
   Result<ipc::UniqueFd> connection = ipc::ConnectUnix(path, deadline);
   if (!connection.ok()) return connection.status();
   const ipc::Admin question = {.verb = ipc::AdminVerb::kTrace, .terms = device};
-  // A server that rejects the connection itself answers without reading the question.
+  // A server that rejects the connection answers without reading the request.
   const Status sent = ipc::SendMessage(connection->get(), 1, question, deadline);
   Result<ipc::Frame> frame = ipc::ReceiveFrame(connection->get(), ipc::ServerFrameRules, deadline);
   if (!frame.ok() && !sent.ok()) return sent;
-  // The server has passed the connection on to a worker that was about to end.
+  // The server passed the connection on to a worker that was about to exit.
   if (frame.status().code() == StatusCode::kDisconnected) {
     return Status(StatusCode::kNotReady,
                   "trace rejected: the worker of device " + device + " ended before it answered");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of an observer to what runs on a device.
+// Observer's access to the execution trace of a device.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_ADMIN_TRACE_WATCH_H_
 #define GPUSHARED_SERVER_TELEMETRY_ADMIN_TRACE_WATCH_H_
@@ -15,21 +15,23 @@
 
 namespace gpushared::admin {
 
-// A device is traced for as long as this object, and no longer than its process. Its worker
-// writes; the reader follows without asking anybody.
+// Keeps a device's trace active for the lifetime of this object, which cannot exceed that of its
+// process. The worker writes the trace to shared memory, which the reader reads without further
+// requests.
 //
 // Thread-compatible.
 class TraceWatch {
  public:
-  // `device`: as `devices` names it. Needs the right to observe. Blocks as Ask does; a rejection is
-  // the server's own Status. kNotReady: the worker has not started, or ended before it answered.
+  // `device`: a name as in `devices`. Requires the right to observe. Blocks like Ask. If the server
+  // rejects the request, returns the server's Status. kNotReady: the worker has not started, or
+  // exited before it answered.
   static Result<TraceWatch> Begin(const std::string& path, const std::string& device);
 
   trace::Reader& reader() { return reader_; }
-  // The generation of the worker that is watched.
+  // Generation of the watched worker.
   std::uint32_t generation() const { return generation_; }
-  // Whether that worker has ended. What it has written can still be read; another watch follows the
-  // next worker.
+  // Returns true if that worker has exited. The trace it has written can still be read; the next
+  // worker needs a new watch.
   bool HasEnded() const;
 
  private:

@@ -23,7 +23,7 @@ using Layout = DeviceTotals::Layout;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// Another number for another layout; its size is a part of it.
+// The upper half must change whenever the layout changes; the lower half is its size.
 constexpr std::uint64_t kLayoutNumber = (std::uint64_t{0x4754'0001} << 32) | sizeof(Layout);
 constexpr int kReadsMax = 100;
 
@@ -59,12 +59,13 @@ bool IsOfThisLayout(off_t bytes, const Layout& layout) {
   return bytes == off_t{sizeof(Layout)} && layout.number == kLayoutNumber;
 }
 
-// Copies a row, and again where some row got another name meanwhile. A worker that was killed then
-// leaves an odd number: the row is taken as it is after some attempts.
+// Copies a row, and retries if a row was renamed during the copy. A worker that was killed while it
+// renamed a row leaves the counter odd; therefore the row is accepted as it is after kReadsMax
+// attempts.
 void CopyEndpoint(const std::atomic<std::uint64_t>& renamed, const DeviceTotals::Endpoint& from,
                   DeviceTotals::Endpoint& to) {
   for (int reads = 0; reads < kReadsMax; ++reads) {
-    // Acquire pairs with the release of the second store of Rename: the new name is seen.
+    // Acquire pairs with the release of the second store in Rename, so the new name is visible.
     const std::uint64_t before = renamed.load(std::memory_order_acquire);
     to.number = from.number;
     if (to.number.Get() != 0) {
@@ -72,7 +73,7 @@ void CopyEndpoint(const std::atomic<std::uint64_t>& renamed, const DeviceTotals:
       to.name[sizeof to.name - 1] = '\0';
       to.classes = from.classes;
     }
-    // Keeps the copying above the load below; pairs with the fence of Rename.
+    // Keeps the copy before the load below; pairs with the fence in Rename.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (before % 2 == 0 && renamed.load(std::memory_order_relaxed) == before) return;
   }
@@ -87,7 +88,7 @@ Result<std::unique_ptr<DeviceTotals>> DeviceTotals::Open(const std::string& path
   if (::flock(file->get(), LOCK_EX | LOCK_NB) != 0) {
     return Status(StatusCode::kUnavailable, "another worker writes '" + path + "'");
   }
-  // Cut to nothing first: what is there afterwards is zero.
+  // Truncated to zero first, so that the memory is zeroed.
   bool is_new = bytes != off_t{sizeof(Layout)};
   if (is_new && (::ftruncate(file->get(), 0) != 0 || ::ftruncate(file->get(), sizeof(Layout)) != 0))
     return TotalsFailed("sizing", path);
@@ -97,7 +98,8 @@ Result<std::unique_ptr<DeviceTotals>> DeviceTotals::Open(const std::string& path
     std::memset(static_cast<void*>(*layout), 0, sizeof(Layout));
   }
   (*layout)->number = kLayoutNumber;
-  // The last worker may have been killed while a row got its name. Its numbers were zero by then.
+  // The last worker may have been killed while it renamed a row. It had already zeroed that row's
+  // counters.
   const std::uint64_t renamed = (*layout)->renamed.load(std::memory_order_relaxed);
   (*layout)->renamed.store(renamed + renamed % 2, std::memory_order_relaxed);
   std::unique_ptr<DeviceTotals> totals(new DeviceTotals(*layout, *std::move(file)));
@@ -148,7 +150,7 @@ DeviceTotals::~DeviceTotals() { ::munmap(layout_, sizeof(Layout)); }
 std::size_t DeviceTotals::Enter(std::string_view endpoint) {
   endpoint = endpoint.substr(0, kEndpointNameBytes - 1);
   auto& rows = layout_->endpoints;
-  // The first row is that of clients of whom nobody said it.
+  // The first row counts clients whose endpoint is unknown.
   std::size_t found = 0;
   for (std::size_t row = 1; row < kEndpointsMax && !endpoint.empty(); ++row) {
     const bool is_used = rows[row].number.Get() != 0;
@@ -167,16 +169,16 @@ std::size_t DeviceTotals::Enter(std::string_view endpoint) {
 }
 
 void DeviceTotals::Rename(Endpoint& row, std::string_view name) {
-  // Relaxed: this thread alone writes it.
+  // Relaxed, because only this thread writes it.
   const std::uint64_t renamed = layout_->renamed.load(std::memory_order_relaxed);
   layout_->renamed.store(renamed + 1, std::memory_order_relaxed);
-  // Keeps the odd number above what follows; pairs with the fence of Read.
+  // Keeps the odd number before the following stores; pairs with the fence in Read.
   std::atomic_thread_fence(std::memory_order_release);
   row.number = Total();
   row.classes = {};
   std::memset(row.name, 0, sizeof row.name);
   std::memcpy(row.name, name.data(), name.size());
-  // Release pairs with the acquire of Read.
+  // Release pairs with the acquire in Read.
   layout_->renamed.store(renamed + 2, std::memory_order_release);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters of a device that never fall: clients leave, workers die and brokers follow each other,
-// and the counters stay.
+// Monotonic counters of a device. They survive the exit of clients, the death of workers and the
+// replacement of brokers.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_TOTALS_DEVICE_TOTALS_H_
 #define GPUSHARED_SERVER_TELEMETRY_TOTALS_DEVICE_TOTALS_H_
@@ -21,7 +21,7 @@
 
 namespace gpushared::server {
 
-// A number that one thread adds to and any process may read meanwhile.
+// Counter with one writing thread that any process may read concurrently.
 class Total {
  public:
   Total() = default;
@@ -31,23 +31,23 @@ class Total {
     return *this;
   }
 
-  // Relaxed: a total orders nothing, and has one writer.
+  // Relaxed, because a total has one writer and orders no other memory access.
   void Add(std::uint64_t by) {
     value_.store(value_.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }
   void Add(scheduler::Duration by) {
     if (by.count() > 0) Add(static_cast<std::uint64_t>(by.count()));
   }
-  // Relaxed: as Add.
+  // Relaxed, as in Add.
   std::uint64_t Get() const { return value_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<std::uint64_t> value_ = 0;
 };
 
-// Durations in buckets that end at powers of two: the coarse bounds of LogHistogram.
+// Histogram of durations with buckets that end at powers of two, the coarse bounds of LogHistogram.
 struct TotalHistogram {
-  // The ends are 2^10 ns (1.024 µs), 2^11 ns, ... 2^34 ns (17.2 s), each included; then infinity.
+  // Upper bounds, inclusive: 2^10 ns (1.024 µs), 2^11 ns, ... 2^34 ns (17.2 s), then infinity.
   static constexpr unsigned kFirstPower = 10;
   static constexpr std::size_t kBounds = 25;
 
@@ -68,10 +68,10 @@ struct TotalHistogram {
   Total sum_ns;
 };
 
-// What the clients of one class did, each while it had that class. ClientCounters says what they
-// mean.
+// Activity of the clients of one class while they had that class. ClientCounters documents the
+// fields.
 struct ClassTotals {
-  Total sessions;  // They began in it.
+  Total sessions;  // Sessions that began in this class.
   Total device_time_ns;
   Total commands, launches, copies, fills;
   Total bytes_in, bytes_out, bytes_on_device;
@@ -79,13 +79,13 @@ struct ClassTotals {
   Total stops, wasted_ns;
   Total requests, requests_with_target, requests_target_met;
   Total targets_abandoned;
-  // Where memory moves. A move begins where a client had all of its memory. A client waits while it
-  // has commands and not all of its memory.
+  // Memory oversubscription. A swap begins when all of a client's memory is resident. A client is
+  // waiting while it has commands but not all of its memory is resident.
   Total memory_out_bytes, memory_in_bytes, memory_swaps, memory_waited_ns;
   TotalHistogram queue_wait, request_time, stop_time;
 };
 
-// The part of it that clients did who came through one endpoint.
+// The part of a class's activity by clients of one endpoint.
 struct EndpointTotals {
   Total sessions;
   Total device_time_ns;
@@ -94,7 +94,7 @@ struct EndpointTotals {
   Total requests, requests_with_target, requests_target_met;
 };
 
-// Where the work of one client is counted. Copies count in the same place.
+// Where the activity of one client is counted. Copies share their counters.
 class ClientTotals {
  public:
   ClientTotals() = default;
@@ -133,7 +133,7 @@ class ClientTotals {
     of_class_->requests_target_met.Add(is_target_met);
     of_endpoint_->requests_target_met.Add(is_target_met);
   }
-  // The rest is not told apart by endpoint.
+  // The remaining counters are not split by endpoint.
   ClassTotals& of_class() { return *of_class_; }
 
  private:
@@ -141,38 +141,38 @@ class ClientTotals {
   EndpointTotals* of_endpoint_ = nullptr;
 };
 
-// The counters of one device in the memory of a file, which the next worker of the device goes on
-// with. A worker that is killed loses nothing: the kernel has the memory. One worker at a time
-// writes, anybody with the right to the file may read.
+// Counters of one device in a memory-mapped file, which successive workers of the device continue.
+// Nothing is lost if a worker is killed, because the kernel keeps the memory. One worker at a time
+// writes; any process with access to the file may read.
 //
-// Thread-compatible: confined to the device thread once that runs. Rows stay where they are.
+// Thread-compatible: confined to the device thread once it runs. Rows keep their addresses.
 class DeviceTotals {
  public:
-  // Twice as many as clients can be there. So a row is free for every endpoint that has one.
+  // Twice the maximum number of clients, so that a free row exists for every endpoint with clients.
   static constexpr std::size_t kEndpointsMax = 2 * scheduler::kClientsMax;
-  static constexpr std::size_t kEndpointNameBytes = 40;  // Terminator included.
+  static constexpr std::size_t kEndpointNameBytes = 40;  // Including the terminator.
 
   struct Endpoint {
-    char name[kEndpointNameBytes];  // Empty, in the first row: nobody said it.
-    Total number;                   // Of this use of the row; 0: it is free.
+    char name[kEndpointNameBytes];  // Empty, in the first row: unknown endpoint.
+    Total number;                   // Number of this use of the row; 0 if it is free.
     std::array<EndpointTotals, scheduler::kSchedulingClasses> classes;
   };
   struct Layout {
-    std::uint64_t number;   // Another one for another layout.
-    Total workers_started;  // The present one included.
+    std::uint64_t number;   // Must change with the layout.
+    Total workers_started;  // Including the current one.
     Total gap_ns, gap_used_ns, host_steal_ns;
     std::array<ClassTotals, scheduler::kSchedulingClasses> classes;
-    // Grows before and after a row gets another name, so it is odd meanwhile.
+    // Incremented before and after a row is renamed, and therefore odd in between (seqlock).
     std::atomic<std::uint64_t> renamed;
     std::array<Endpoint, kEndpointsMax> endpoints;
   };
 
-  // Goes on with the file, or makes it. A file of another layout begins anew. kUnavailable:
-  // another worker writes it. kInvalidArgument: it is not a file of ours.
+  // Opens the file to continue its counters, or creates it. A file of another layout is reset.
+  // kUnavailable: another worker is writing it. kInvalidArgument: it is not a totals file.
   static Result<std::unique_ptr<DeviceTotals>> Open(const std::string& path);
-  // Kept nowhere.
+  // Counters that are not persisted.
   static Result<std::unique_ptr<DeviceTotals>> InMemory();
-  // A copy of a file's counters. kNotFound: there is none yet, or it is of another layout.
+  // Returns a copy of a file's counters. kNotFound: the file does not exist or has another layout.
   static Result<std::unique_ptr<Layout>> Read(const std::string& path);
 
   ~DeviceTotals();
@@ -182,8 +182,8 @@ class DeviceTotals {
   Layout& layout() { return *layout_; }
   const Layout& layout() const { return *layout_; }
 
-  // The row of that endpoint, until Leave is called as often. The longest unused row of another one
-  // is taken where all are in use; that one's counters end.
+  // Returns the row of that endpoint and marks it as used until Leave has been called as often. If
+  // all rows are taken, reuses the row that has been unused for longest, whose counters end.
   std::size_t Enter(std::string_view endpoint);
   void Leave(std::size_t row);
   ClientTotals For(scheduler::SchedulingClass of_class, std::size_t row);
@@ -193,8 +193,8 @@ class DeviceTotals {
   void Rename(Endpoint& row, std::string_view name);
 
   Layout* layout_;
-  ipc::UniqueFd file_;  // Locked for as long as it is open; invalid in memory.
-  std::array<std::uint32_t, kEndpointsMax> clients_{};  // This worker's, by row.
+  ipc::UniqueFd file_;  // Locked while it is open; invalid for InMemory.
+  std::array<std::uint32_t, kEndpointsMax> clients_{};  // Clients of this worker, by row.
   std::uint64_t uses_ = 0;
 };
 

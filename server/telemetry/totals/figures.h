@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that operators are told, and that Prometheus collects. Each is one row, from which its
-// key in `status --json` or `ps --json` and its family among the metrics follow.
+// Table of the figures reported to operators and to Prometheus. Each row defines one figure's key
+// in `status --json` or `ps --json` and its metric family.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_TOTALS_FIGURES_H_
 #define GPUSHARED_SERVER_TELEMETRY_TOTALS_FIGURES_H_
@@ -18,17 +18,19 @@
 
 namespace gpushared::server {
 
-// One number of a `Row`.
+// One figure of a `Row`.
 template <typename Row>
 struct Figure {
   std::variant<Total Row::*, std::uint64_t Row::*, double Row::*, scheduler::Duration Row::*> value;
-  const char* key;               // In the answer. A Total whose key ends with "_s" has nanoseconds.
-  const char* family = nullptr;  // Null: it is not for Prometheus.
+  // Key in the answer. Totals with a key that ends with "_s" are stored in nanoseconds.
+  const char* key;
+  const char* family = nullptr;  // Null: not exported to Prometheus.
   const char* help = nullptr;
-  bool never_falls = std::holds_alternative<Total Row::*>(value);  // A counter, else a gauge.
+  // Counter if true, otherwise gauge.
+  bool never_falls = std::holds_alternative<Total Row::*>(value);
 };
 
-// Writes the row's numbers into a JSON object.
+// Writes the row's figures into a JSON object.
 template <typename Json, typename Row, std::size_t kFigures>
 void WriteFigures(const Row& row, const Figure<Row> (&figures)[kFigures], Json& told) {
   for (const Figure<Row>& figure : figures) {
@@ -85,7 +87,7 @@ inline constexpr Figure<ClassTotals> kClassFigures[] = {
     {&ClassTotals::stops, "stops", "gpushared_stops",
      "Times a command was taken off the device unfinished."},
     {&ClassTotals::wasted_ns, "wasted_s", "gpushared_wasted_seconds",
-     "Device time that left nothing behind."},
+     "Device time of work that was preempted before it made progress, or failed."},
     {&ClassTotals::requests, "requests", "gpushared_requests", "Requests that ended."},
     {&ClassTotals::requests_with_target, "requests_with_target", "gpushared_requests_with_target",
      "Requests that ended and had a latency target."},
@@ -94,7 +96,7 @@ inline constexpr Figure<ClassTotals> kClassFigures[] = {
     {&ClassTotals::targets_abandoned, "targets_abandoned", "gpushared_targets_abandoned",
      "Targets that the policy gave up while it was overloaded."},
     {&ClassTotals::memory_out_bytes, "memory_out_bytes", "gpushared_memory_swapped_out_bytes",
-     "Device memory that was moved to host memory, to make room for others."},
+     "Device memory swapped out to host memory for other clients."},
     {&ClassTotals::memory_in_bytes, "memory_in_bytes", "gpushared_memory_swapped_in_bytes",
      "Device memory that came back from host memory."},
     {&ClassTotals::memory_swaps, "memory_swaps", "gpushared_memory_swaps",
@@ -103,7 +105,7 @@ inline constexpr Figure<ClassTotals> kClassFigures[] = {
      "Time in which a client had work or asked for memory, and its memory was not on the device."},
 };
 
-// Histograms among the same.
+// Histograms in the same table.
 struct HistogramFigure {
   TotalHistogram ClassTotals::*value;
   const char *key, *family, *help;
@@ -137,7 +139,7 @@ inline constexpr Figure<EndpointTotals> kEndpointFigures[] = {
      "Requests of the endpoint's clients that ended within their target."},
 };
 
-// The sessions of one class that are here now.
+// Current sessions of one class.
 struct ClassNow {
   std::uint64_t sessions = 0, waiting = 0;
   std::uint64_t memory_bytes = 0, resident_bytes = 0, guaranteed_bytes = 0;
@@ -158,7 +160,7 @@ inline constexpr Figure<ClassNow> kClassNowFigures[] = {
      "Part of its quota that the session of the class holds which holds most of its own."},
 };
 
-// Host memory for device memory that is moved out, and how it moves.
+// Swap space, and how memory is swapped.
 struct OvercommitNow : scheduler::MemoryRequestStats {
   std::uint64_t total_bytes = 0, reserved_bytes = 0, used_bytes = 0;
 };
@@ -166,7 +168,7 @@ inline constexpr Figure<OvercommitNow> kOvercommitFigures[] = {
     {&OvercommitNow::total_bytes, "bytes", "gpushared_overcommit_bytes",
      "Host memory for device memory that clients hold beyond their guarantees."},
     {&OvercommitNow::reserved_bytes, "reserved_bytes", "gpushared_overcommit_reserved_bytes",
-     "The part of that which is promised to clients."},
+     "The part of it that is reserved for clients."},
     {&OvercommitNow::used_bytes, "used_bytes", "gpushared_overcommit_used_bytes",
      "The part of that which holds device memory now."},
     {&OvercommitNow::out_bytes_per_s, "swap_out_bytes_per_s",

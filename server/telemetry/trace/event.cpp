@@ -29,20 +29,20 @@ CutText GetText(Cut cut) {
       return {"", "the policy let it run", "could be stopped; the policy let it run"};
     case Cut::kDeviceCannot:
       return {"the device cannot", "the device stops between commands only",
-              "could not be cut: this device stops between commands only"};
+              "was not preemptible: this device stops between commands only"};
     case Cut::kTooShort:
       return {"too short", "too short to be worth a stop",
-              "was not cut: its predicted time was too short to be worth a stop"};
+              "was not preempted: its predicted time was too short"};
     case Cut::kRanAsItIs:
       return {"as it is", "this launch could not be stopped",
-              "could not be cut: it ran as it is, since its kernel has no form that can be "
-              "stopped, its blocks are short, or nobody more urgent was connected when it began"};
+              "was not preemptible: its kernel has no preemptible form, its blocks are short, or "
+              "no client with higher priority was connected when it started"};
     case Cut::kHighClass:
-      return {"", "of the high class", "was not cut: it is of the high class"};
+      return {"", "of the high class", "was not preempted: it is of the high class"};
     case Cut::kSlowForm:
-      return {"slow form", "its stoppable form takes too long",
-              "was not cut: the form of its kernel that can be stopped was measured to take too "
-              "much longer than the kernel as it is"};
+      return {
+          "slow form", "its stoppable form takes too long",
+          "was not preemptible: the preemptible form of its kernel was measured to be too slow"};
   }
   return {};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace says. event_words.h makes words of it, and a Reader what it tells.
+// Events of an execution trace. event_words.h encodes them, and Reader decodes them.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_H_
 #define GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_H_
@@ -17,7 +17,7 @@ namespace gpushared::trace {
 
 inline constexpr unsigned kShapeBits = 12;
 
-// Commands of a client in the lane and on the device.
+// Number of commands of a client in the lane and on the device.
 struct Depths {
   std::uint32_t queued = 0;
   std::uint32_t on_device = 0;
@@ -28,11 +28,11 @@ struct Depths {
 // Departure.
 struct Slice {
   std::uint64_t session = 0;
-  std::uint64_t kernel = 0;  // See KernelKey; 0 for work that is no launch.
-  // The lower 32 bits of the number of its client's request; 0: none is open.
+  std::uint64_t kernel = 0;  // See KernelKey; 0 unless the work is a launch.
+  // Lower 32 bits of the number of the client's request; 0 if no request is open.
   std::uint32_t request = 0;
-  // Launches of one kernel with the same grid, block and shared memory have the same, and hardly
-  // any others do: kShapeBits of a hash.
+  // Hash of kShapeBits. Launches of one kernel with the same grid, block and shared memory have the
+  // same value; collisions are rare.
   std::uint16_t shape = 0;
   Work work = Work::kLaunch;
   Cut cut = Cut::kNotAsked;
@@ -40,38 +40,40 @@ struct Slice {
   std::uint8_t stream = 0;
   bool is_part = false;  // Left the device unfinished.
   bool has_failed = false;
-  scheduler::Duration waited{};  // In the queue: since it was taken or stopped.
+  scheduler::Duration waited{};  // Time in the queue since it was taken or stopped.
   scheduler::TimePoint submitted{};
-  // By the device: its first unit began, its last one ended. Not before it was submitted.
+  // According to the device: start of its first unit and end of its last one. Not before it was
+  // submitted.
   scheduler::TimePoint started{};
   scheduler::TimePoint ended{};
-  // With Cut::kStopped.
+  // Valid with Cut::kStopped.
   scheduler::TimePoint stop_asked{};
-  // The device time that its client is charged. These intervals of all slices never overlap, and
-  // add up to the clients' device time. Beside other work they do not say when it ran.
+  // Device time charged to the client. The intervals of all slices never overlap and add up to the
+  // clients' device time. If the command ran concurrently with other work, the interval does not
+  // show when it ran.
   scheduler::TimePoint charged_from{};
   scheduler::Duration charged{};
-  Depths left;  // Its client's, when it has left.
+  Depths left;  // Depths of its client after it left.
 };
 
-// A request that has ended.
+// A completed request.
 struct Request {
   std::uint64_t session = 0;
   std::uint64_t number = 0;  // Counts the requests of its client from 1.
   scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
-  // Requests of a client that are open at one time have different rows, from 0 up.
+  // Display row. Concurrent requests of a client have different rows, starting at 0.
   std::uint8_t row = 0;
-  std::optional<std::uint8_t> stream;  // Not of those that the client did not mark.
+  std::optional<std::uint8_t> stream;  // Unset for requests that the client did not mark.
   bool has_failed = false;
-  scheduler::TimePoint arrived{};  // By the client's word.
+  scheduler::TimePoint arrived{};  // As reported by the client.
   scheduler::TimePoint begun{};
   scheduler::TimePoint ended{};
-  scheduler::Duration target{};  // Zero: none.
+  scheduler::Duration target{};  // Zero: no latency target.
 
   bool is_target_met() const { return !has_failed && ended - arrived <= target; }
 };
 
-// What a client had at one moment; written when it has changed, now and then.
+// Queue depth of a client at one moment; sampled when it has changed.
 struct Depth {
   std::uint64_t session = 0;
   scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
@@ -81,22 +83,22 @@ struct Depth {
 
 using Event = std::variant<Slice, Request, Depth>;
 
-// Who a session is, or which kernel a key means.
+// Name of a session or of a kernel key.
 struct Name {
   enum class Of : std::uint8_t { kClient, kKernel };
   Of of = Of::kClient;
-  std::uint64_t key = 0;  // The session, or a KernelKey.
+  std::uint64_t key = 0;  // Session id or KernelKey.
   std::int32_t pid = 0;   // Clients only.
   std::string text;       // At most kNameBytesMax bytes of UTF-8 without control characters.
 };
 
-// `module_serial`: counts all modules of a worker from 1.
+// `module_serial` numbers all modules of a worker from 1.
 constexpr std::uint64_t KernelKey(std::uint64_t module_serial, std::uint32_t kernel) {
   return module_serial << 20 | kernel;
 }
 
-// The key of nodes [first, end) of a graph, which are in one slice. `graph` has another number
-// whenever the graph of that session is another one.
+// Key of the graph nodes [first, end) that run as one slice. `graph` changes whenever the session's
+// graph is replaced.
 constexpr std::uint64_t GraphKey(std::uint64_t session, std::uint64_t graph, std::uint32_t first,
                                  std::uint32_t end) {
   std::uint64_t key = session;
@@ -107,11 +109,12 @@ constexpr std::uint64_t GraphKey(std::uint64_t session, std::uint64_t graph, std
   return key | std::uint64_t{1} << 63;
 }
 
-// "copy to device"; "kernel" for launches, "graph" for several nodes of one.
+// Returns for example "copy to device"; "kernel" for launches, "graph" for several nodes of a
+// graph.
 std::string_view WorkText(Work work);
 
-// Why work was stopped, or was not: for a column of a table (empty where nothing was
-// nonpreemptible), beside a slice, and behind "it ".
+// Explains why work was or was not preempted, in three forms: for a table column (empty if no work
+// was non-preemptible), next to a slice, and in a sentence that begins with "it ".
 struct CutText {
   std::string_view in_column, in_slice, in_sentence;
 };

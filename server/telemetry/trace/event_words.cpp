@@ -16,7 +16,7 @@ using scheduler::TimePoint;
 using Bits = HeadBits;
 using Kind = HeadBits::Kind;
 
-// Words of a name: kind and length, process, key, text.
+// Words of a name: kind and length, process id, key, text.
 constexpr unsigned kBytesShift = 8;
 constexpr std::size_t kTextWord = 4;
 static_assert((kNameWords - kTextWord) * sizeof(Word) >= kNameBytesMax);
@@ -33,7 +33,7 @@ constexpr std::uint8_t Get(Word word, unsigned bit) {
 }
 constexpr bool Has(Word word, unsigned flag) { return (word >> flag & 1) != 0; }
 
-// The number that has the word and the one behind it.
+// Returns the number whose lower half is the word and whose upper half is the next word.
 template <typename Words>
 std::uint64_t At(const Words& words, std::size_t word) {
   return std::uint64_t{words[word + 1]} << 32 | words[word];
@@ -44,7 +44,8 @@ void PutAt(Words& words, std::size_t word, std::uint64_t value) {
   words[word + 1] = static_cast<Word>(value >> 32);
 }
 
-// So that sums and differences of a few of them fit. `end`: behind the last one.
+// Checks the range of times so that sums and differences of a few of them do not overflow. `end` is
+// exclusive.
 bool AreTimes(const EventWords& words, std::size_t first, std::size_t end) {
   constexpr std::uint64_t kNsMax = std::uint64_t{1} << Bits::kTimeBits;
   for (; first < end; first += 2) {
@@ -65,7 +66,7 @@ std::optional<Event> GetEvent(const EventWords& words, scheduler::SchedulingClas
   const auto length = [&](std::size_t word) {
     return GetDuration(std::uint64_t{words[word]} << shift);
   };
-  // The time with that lower half that is nearest to when it left.
+  // Reconstructs the time with that lower half that is nearest to `left_at`.
   const auto time = [&](std::size_t word) {
     const auto before = static_cast<std::int32_t>(static_cast<Word>(left_shifted) - words[word]);
     return TimePoint(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entries and names as words in shared memory.
+// Encoding of trace entries and names as words in shared memory.
 //
 // | words  | of a departure        | of a request | of a depth        |
 // |--------|-----------------------|--------------|-------------------|
@@ -9,15 +9,16 @@
 // | 5, 6   | record ended          | arrived      | queued, on device |
 // | 7, 8   | request, depths       | begun        |                   |
 // | 9, 10  | queued, submitted     | ended        |                   |
-// | 11, 12 | started, device ended | promise      |                   |
+// | 11, 12 | started, device ended | target       |                   |
 // | 13, 14 | charged, uncharged    |              |                   |
 // | 15     | stop asked            |              |                   |
 //
-// The first of two words for one number has the lower half. HeadBits lists the parts of a head. A
-// shape has the upper 16 bits of its two words, since sessions count from 1. Depths have 16 bits
-// each. Times are nanoseconds. Those with one word are lower halves: a reader knows that they are
-// less than 2^31 ns away from the record's end. Where one is further away, all of a departure are
-// shifted, and its head says by how many bits.
+// The first of two words for one number has the lower half. HeadBits lists the fields of a head. A
+// shape occupies the upper 16 bits of the session's two words, which are free because sessions
+// count from 1. Depths have 16 bits each. Times are in nanoseconds. Times with one word are lower
+// halves: a reader may rely on them being less than 2^31 ns away from the record's end. If a time
+// of a departure is further away, all of its times are shifted, and its head records by how many
+// bits.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_WORDS_H_
 #define GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_WORDS_H_
@@ -56,8 +57,8 @@ struct HeadBits {
   static constexpr unsigned kClass = 2, kPart = 4, kFailed = 5, kMarked = 6;
   static constexpr unsigned kStream = 8, kWork = 16, kCut = 20, kRow = 16, kShift = 24;
   static constexpr unsigned kShape = 16;              // In the upper word of the session.
-  static constexpr std::uint32_t kDepthMax = 0xffff;  // The largest depth in a departure.
-  // Sums and differences of a few times fit.
+  static constexpr std::uint32_t kDepthMax = 0xffff;  // Largest depth of a departure.
+  // Leaves headroom for sums and differences of a few times.
   static constexpr unsigned kTimeBits = 61, kShiftMax = kTimeBits - 31;
 
   template <typename T>
@@ -66,9 +67,9 @@ struct HeadBits {
   }
 };
 
-// Calls `put(word, value)` for each word, with times shifted by so many bits. In line, since the
-// device thread does this once per command, without anything between what it knows and where that
-// goes.
+// Calls `put(word, value)` for each word, with times shifted right by `shift` bits. Inlined,
+// because the device thread does this once per command and the fields should not pass through
+// memory.
 template <typename Put>
 [[gnu::always_inline]] inline void PutShifted(const ExecutionRecord& record,
                                               const Departure& departure, unsigned shift, Put put) {
@@ -99,8 +100,9 @@ template <typename Put>
   put(14, lower(static_cast<std::uint64_t>(departure.uncharged.count())));
   put(15, lower(ns(record.stop_asked)));
 }
-// Not shorter than what is to fit: started and ended are between these, but for the device's word.
-// Huge where it left before the others.
+// Returns an upper bound on the times that must fit in one word; `started` and `ended` lie between
+// them unless the device reports otherwise. Huge if the record ended before the command was queued
+// or submitted.
 inline std::uint64_t GetLongest(const ExecutionRecord& record, const Departure& departure) {
   return static_cast<std::uint64_t>((record.ended - departure.queued).count() |
                                     (record.ended - record.submitted).count() |
@@ -127,9 +129,9 @@ EventWords ToWords(const Depth& depth);
 // as possible, followed only by the time of the commands that remain on the device.
 std::optional<Event> FromWords(const EventWords& words);
 
-// A longer text is cut at a character.
+// Truncates longer texts at a character boundary.
 NameWords ToWords(Name::Of of, std::uint64_t key, std::int32_t pid, std::string_view text);
-// Empty as above. Bytes of the text that are not fit to be shown become '?'.
+// Returns nothing for invalid words, as above. Unprintable bytes of the text become '?'.
 std::optional<Name> FromWords(const NameWords& words);
 
 }  // namespace gpushared::trace

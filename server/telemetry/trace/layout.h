@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a trace: two rings that one thread of a worker writes, and any process may read.
+// Shared memory of a trace: two rings that one thread of a worker writes and any process may read.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_TRACE_LAYOUT_H_
 #define GPUSHARED_SERVER_TELEMETRY_TRACE_LAYOUT_H_
@@ -13,21 +13,21 @@
 
 namespace gpushared::trace {
 
-inline constexpr std::size_t kEventWords = 16;  // One cache line: the writer fills whole ones.
+inline constexpr std::size_t kEventWords = 16;  // One cache line, so the writer fills whole lines.
 inline constexpr std::size_t kNameWords = 32;
-// Room for the events of 40 ms at 3 million a second, and of a second under usual loads.
+// Capacity for the events of 40 ms at 3 million a second, and of a second under usual loads.
 inline constexpr std::size_t kEventsMax = std::size_t{1} << 17;
 inline constexpr std::size_t kNamesMax = std::size_t{1} << 12;
 inline constexpr std::size_t kNameBytesMax = 96;
 
-// 32 bits, so that the lower half of a time is a word: nothing has to be shifted into its place.
+// 32 bits, so that the lower half of a time is a word and no shift is necessary.
 using Word = std::uint32_t;
 using EventWords = std::array<Word, kEventWords>;
 using NameWords = std::array<Word, kNameWords>;
 
-// The last kSlots records of kWords words. The writer never waits: it overwrites the oldest one.
-// Words are atomic, because a reader may copy a record while it is overwritten. Then `written`
-// tells it that the copy is worth nothing.
+// Ring of the last kSlots records of kWords words. The writer never waits and overwrites the oldest
+// record. The words are atomic because a reader may copy a record while it is being overwritten;
+// `written` then shows the reader that the copy is invalid.
 template <std::size_t kWords, std::size_t kSlots>
 struct Ring {
   static constexpr std::size_t kWordsPerSlot = kWords;
@@ -36,8 +36,8 @@ struct Ring {
   using Words = std::array<Word, kWords>;
   using Slot = std::array<std::atomic<Word>, kWords>;
 
-  // The writer asks for the slot this far ahead: about a microsecond of commands. The array is
-  // longer by as many, so that it need not look where the ring begins again.
+  // Distance of the writer's prefetch, about a microsecond of commands. The array has as many extra
+  // slots, so that the prefetch need not wrap around.
   static constexpr std::size_t kSlotsAhead = 4;
 
   std::atomic<std::uint64_t> written;  // Records so far. Record n is in slot n mod kSlots.
@@ -48,7 +48,7 @@ using EventRing = Ring<kEventWords, kEventsMax>;
 using NameRing = Ring<kNameWords, kNamesMax>;
 
 struct Memory {
-  std::uint64_t number;  // Another one for another layout.
+  std::uint64_t number;  // Must change with the layout.
   alignas(128) NameRing names;
   alignas(128) EventRing events;
 };
@@ -58,43 +58,44 @@ inline constexpr std::size_t kMemoryBytes = (sizeof(Memory) + 4095) / 4096 * 409
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               std::atomic<Word>::is_always_lock_free);
 
-// Asks for a line to be stored to. Another core may have it.
+// Prefetches a line for a store, because another core may have it.
 [[gnu::always_inline]] inline void PrefetchToStore(const void* line) {
 #if defined(__x86_64__)
-  // The built-in function asks for a copy to read, unless told of a newer processor. Older ones
-  // take this for no operation.
+  // Without an option for a newer processor, the compiler's builtin prefetches for a read. Older
+  // processors treat this instruction as a no-op.
   asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(line)));
 #else
   __builtin_prefetch(line, 1);
 #endif
 }
 
-// The writing end of a ring. One thread's.
+// Writing end of a ring. Confined to one thread.
 template <typename R>
 class RingWriter {
  public:
-  // `ring` outlives this, and is all zero.
+  // `ring` must be zeroed and must outlive this object.
   explicit RingWriter(R& ring) : ring_(ring) {}
 
   void Write(const typename R::Words& words) {
-    // No loop, so that words need not pass through memory on their way.
+    // Unrolled, so that words need not pass through memory.
     Fill([&](auto put) {
       [&]<std::size_t... kWord>(std::index_sequence<kWord...>) { (put(kWord, words[kWord]), ...); }
       (std::make_index_sequence<R::kWordsPerSlot>());
     });
   }
-  // The same; `fill(put)` calls `put(word, value)` for each word.
+  // Writes a record; `fill(put)` calls `put(word, value)` for each word.
   template <typename Filler>
   [[gnu::always_inline]] void Fill(Filler fill) {
     typename R::Slot& slot = ring_.slots[written_ % R::kSlotsMax];
-    // A lap ago a reader took that line to its core. Asked for now, it is here when its turn comes,
-    // and the stores to it keep nothing waiting.
+    // On the previous lap a reader may have moved that line to its core. Prefetched now, it arrives
+    // before it is written, so the stores do not stall.
     PrefetchToStore(&slot + R::kSlotsAhead);
-    // (1) Release, pairs with (3): who sees this word sees that the records before were written.
+    // (1) Release, pairs with (3): a reader that sees this word also sees that the earlier records
+    // were written.
     fill([&slot](std::size_t word, Word value) {
       slot[word].store(value, std::memory_order_release);
     });
-    // (2) Release, pairs with (4): who sees the number sees the words.
+    // (2) Release, pairs with (4): a reader that sees the number also sees the words.
     ring_.written.store(++written_, std::memory_order_release);
   }
 
@@ -102,14 +103,14 @@ class RingWriter {
 
  private:
   R& ring_;
-  std::uint64_t written_ = 0;  // The truth; the one in shared memory only says it.
+  std::uint64_t written_ = 0;  // The writer's own count; `written` is a copy for readers.
 };
 
-// A reading end of a ring; there may be many. It changes nothing there.
+// Reading end of a ring. There may be several, because a reader changes nothing in the ring.
 template <typename R>
 class RingReader {
  public:
-  // Begins with record `next`. `ring` outlives this.
+  // Starts at record `next`. `ring` must outlive this object.
   RingReader(const R& ring, std::uint64_t next) : ring_(&ring), next_(next) {}
 
   static std::uint64_t Written(const R& ring) {
@@ -117,8 +118,8 @@ class RingReader {
     return ring.written.load(std::memory_order_acquire);
   }
 
-  // Copies records up to `end`, as far as `copies` has room, and returns how many. Records that
-  // were overwritten before they were copied are lost.
+  // Copies records up to `end` into `copies`, up to its size, and returns their number.
+  // Records that were overwritten before they were copied are lost.
   template <std::size_t kMemoryRequest>
   std::size_t Read(std::uint64_t end, std::array<typename R::Words, kMemoryRequest>& copies) {
     SkipLost(Written(*ring_));
@@ -128,8 +129,8 @@ class RingReader {
     for (std::size_t i = 0; i < count; ++i) {
       const typename R::Slot& slot = ring_->slots[(next_ + i) % R::kSlotsMax];
       for (std::size_t word = 0; word < copies[i].size(); ++word) {
-        // (3) Acquire, pairs with (1): a word of a later record comes with a number below that is
-        // so high that the copy is thrown away.
+        // (3) Acquire, pairs with (1): a word of a later record implies that the load of `written`
+        // below returns a number so high that the copy is discarded.
         copies[i][word] = slot[word].load(std::memory_order_acquire);
       }
     }
@@ -146,8 +147,8 @@ class RingReader {
   std::uint64_t next() const { return next_; }
 
  private:
-  // The slot of record `written` may be half written already, and that is where record
-  // `written` - kSlotsMax was.
+  // Record `written` may already be partially written, and it occupies the slot of record `written`
+  // - kSlotsMax.
   void SkipLost(std::uint64_t written) {
     if (written - next_ < R::kSlotsMax || written < next_) return;
     const std::uint64_t first = written - R::kSlotsMax + 1;

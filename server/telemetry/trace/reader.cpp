@@ -12,7 +12,7 @@ namespace {
 
 const Memory& MemoryFor(const ipc::SharedSegment& memory) { return memory.As<Memory>(); }
 
-// The oldest names that may still be there.
+// Index of the oldest name that may still be in the ring.
 std::uint64_t FirstName(std::uint64_t written) {
   return written < kNamesMax ? 0 : written - kNamesMax + 1;
 }
@@ -40,7 +40,7 @@ Reader::Reader(ipc::SharedSegment memory)
 Reader::Progress Reader::Poll(const std::function<void(const Event&)>& tell) {
   Progress progress;
   const std::uint64_t lost_before = events_.lost();
-  // First, so that the names of all these events are there.
+  // Read before the names, so that the names of all these events are available.
   const std::uint64_t end = RingReader<EventRing>::Written(MemoryFor(memory_).events);
   ReadNames();
   while (const std::size_t count = events_.Read(end, copies_->events)) {

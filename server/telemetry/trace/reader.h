@@ -21,29 +21,29 @@
 
 namespace gpushared::trace {
 
-// Follows a trace from when it was opened. It never delays the writer: a reader that is late loses
-// the oldest events, and is told how many.
+// Follows a trace from the moment it is opened. Never delays the writer: a reader that falls behind
+// loses the oldest events and learns how many.
 //
 // Thread-compatible.
 class Reader {
  public:
-  // `memory`: as a worker hands it out. kProtocolViolation for what is none, kVersionMismatch for
-  // another layout.
+  // `memory`: the descriptor that a worker shares. Returns kProtocolViolation for other files, and
+  // kVersionMismatch for another layout.
   static Result<Reader> Open(ipc::UniqueFd memory);
 
   struct Progress {
-    std::uint64_t events = 0;  // Told by this call.
-    std::uint64_t lost = 0;    // Overwritten before this call came to them.
+    std::uint64_t events = 0;  // Reported by this call.
+    std::uint64_t lost = 0;    // Overwritten before this call could read them.
   };
-  // Tells what was written until now, the oldest first. Commands are told as they leave the device,
-  // requests as they end. Never waits; a call every 10 ms keeps up with any load.
+  // Reports the events written so far, oldest first: commands when they leave the device, requests
+  // when they end. Does not block; one call every 10 ms keeps up with any load.
   Progress Poll(const std::function<void(const Event&)>& tell);
 
-  // What is known of a session; null: nothing, or not any more. Names come from clients: they are
-  // printable UTF-8 of at most kNameBytesMax bytes, and nothing else is certain of them.
+  // Name of a session, or null if it is unknown or has been dropped. Names come from clients: they
+  // are printable UTF-8 of at most kNameBytesMax bytes, and otherwise untrusted.
   const Name* GetClient(std::uint64_t session) const { return Find(Name::Of::kClient, session); }
   const Name* KernelFor(std::uint64_t kernel) const { return Find(Name::Of::kKernel, kernel); }
-  // "gemm", "copy to device", or "kernel" where its name is not known.
+  // Returns for example "gemm" or "copy to device", or "kernel" if its name is unknown.
   std::string GetWhat(const Slice& slice) const;
 
  private:
@@ -53,7 +53,7 @@ class Reader {
     std::array<EventWords, kCopiesMax> events;
     std::array<NameWords, kCopiesMax> names;
   };
-  using Key = std::uint64_t;  // Of a map; clients and kernels share it.
+  using Key = std::uint64_t;  // Key of the map, which clients and kernels share.
 
   explicit Reader(ipc::SharedSegment memory);
   void ReadNames();
@@ -66,12 +66,12 @@ class Reader {
 
   ipc::SharedSegment memory_;
   std::unique_ptr<Copies> copies_;
-  // Where the charges told so far end.
+  // End of the charges reported so far.
   scheduler::TimePoint charged_until_{};
   RingReader<EventRing> events_;
   RingReader<NameRing> names_;
   std::unordered_map<Key, Name> known_;
-  std::deque<Key> known_since_;  // The oldest first.
+  std::deque<Key> known_since_;  // Oldest first.
 };
 
 }  // namespace gpushared::trace

@@ -18,16 +18,16 @@
 
 namespace gpushared::trace {
 
-// The memory of a trace and its writing end. Writing takes no lock, no system call and no
-// allocation, and waits for no reader. Others can only read the memory.
+// Owns the memory of a trace and its writing end. Writing takes no lock, system call or allocation,
+// and never waits for a reader. Other processes have read-only access to the memory.
 //
-// Thread-compatible: whoever made it may hand it to the thread that writes.
+// Thread-compatible: may be handed to the thread that writes.
 class Writer {
  public:
-  // Takes milliseconds: the memory's pages are made here.
+  // Takes milliseconds, because it populates the pages of the memory.
   static Result<std::unique_ptr<Writer>> Create();
 
-  // For a reader.
+  // Returns a read-only descriptor for a reader.
   Result<ipc::UniqueFd> ShareMemory() const;
 
   // Inlined, so that the fields of `departure` need not pass through memory.
@@ -37,8 +37,8 @@ class Writer {
   void Write(const Request& request) { events_.Write(ToWords(request)); }
   void Write(const Depth& depth) { events_.Write(ToWords(depth)); }
 
-  // Whether a kernel's name was written and not forgotten since. It is to be written before the
-  // first departure that means it.
+  // Returns true if a kernel's name was written and is still in the ring. The name must be written
+  // before the first departure that refers to it.
   bool KnowsKernel(std::uint64_t key) {
     if (asked_[GetAskedIndex(key)] == key) [[likely]]
       return true;
@@ -50,11 +50,11 @@ class Writer {
   }
 
  private:
-  // As many as the ring of names holds. One that was forgotten is written again.
+  // Sized to the ring of names. A name that was overwritten is written again.
   static constexpr std::size_t kSets = kNamesMax / 4;
   using Set = std::array<std::uint64_t, 4>;
 
-  // Each key has one place among those asked for last. Kernels of one module have different ones.
+  // Direct-mapped cache of recently queried keys. Kernels of one module map to different entries.
   static constexpr std::size_t kAskedMax = 256;
 
   explicit Writer(ipc::SharedSegment memory);
@@ -68,7 +68,7 @@ class Writer {
   RingWriter<EventRing> events_;
   RingWriter<NameRing> names_;
   std::array<Set, kSets> known_{};
-  std::array<std::uint64_t, kAskedMax> asked_{};  // All known, but for zeros.
+  std::array<std::uint64_t, kAskedMax> asked_{};  // Known keys, or zero.
 };
 
 }  // namespace gpushared::trace

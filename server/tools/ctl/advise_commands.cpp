@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpusharedctl profile` measures a client or a device; `gpusharedctl advise` says whether a
-// profiled job would fit beside those that a device has.
+// `gpusharedctl profile` measures a client or a device; `gpusharedctl advise` predicts whether a
+// profiled job fits on a device in addition to its current jobs.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace gpushared::server {
 namespace {
 
 struct ProfileArguments {
-  std::string client;  // Its ID or name.
+  std::string client;  // Id or name.
   bool of_node = false;
   std::string device, file;
   double seconds = 10;
@@ -36,8 +36,8 @@ struct AdviseArguments {
 
 void AddRecording(const Command& command, std::string& device, double& seconds) {
   constexpr double kRecordedSecondsMax = 3600;
-  command.AddOption("--device", device, "the device to look at, where there are several");
-  command.AddOption("--seconds", seconds, "for how long to measure (default 10)")
+  command.AddOption("--device", device, "device to measure, if there are several");
+  command.AddOption("--seconds", seconds, "duration of the measurement (default 10)")
       .Within(0.1, kRecordedSecondsMax);
 }
 
@@ -98,16 +98,16 @@ int RunAdvise(const CommandLine& line, const AdviseArguments& asked) {
 void AddProfile(CommandLine& line) {
   const auto asked = std::make_shared<ProfileArguments>();
   const Command command = AddCommand(
-      line.app, "profile", "measure what a client runs, for advise; or all that a device has");
-  const Option client = command.AddOption("client", asked->client, "ID or name as ps shows it");
+      line.app, "profile", "profile of a client, or of a device with all its clients, for advise");
+  const Option client = command.AddOption("client", asked->client, "id or name as shown by ps");
   const Option node = command.AddFlag("--node", asked->of_node,
-                                      "the device with all its clients, for gpushared-sim place");
+                                      "device with all its clients, for gpushared-sim place");
   client.Excludes(node);
-  command.AddOption("--out", asked->file, "where to write it (default: stdout)").TypeName("FILE");
+  command.AddOption("--out", asked->file, "output file (default: stdout)").TypeName("FILE");
   AddRecording(command, asked->device, asked->seconds);
   command.OnUse([&line, asked, client, node] {
     if (client.count() + node.count() != 1) {
-      command_line::Reject("profile: give the ID or name of a client, or --node");
+      command_line::Reject("profile: expected the ID or name of a client, or --node");
     }
     line.action = [&line, asked] { return WriteProfile(line, *asked); };
   });
@@ -117,25 +117,27 @@ void AddAdvise(CommandLine& line) {
   constexpr std::size_t kSeedsMax = 1000;
   const auto asked = std::make_shared<AdviseArguments>();
   const Command command =
-      AddCommand(line.app, "advise", "would this job fit beside those that are here?");
-  command.AddOption("profile", asked->profile, "the job: a file of gpusharedctl profile")
+      AddCommand(line.app, "advise",
+                 "prediction whether a job fits on the node without violating latency targets");
+  command
+      .AddOption("profile", asked->profile, "profile of the job, written by gpusharedctl profile")
       .Required()
       .TypeName("FILE");
   command
       .AddOption("--node", asked->node,
-                 "a file of gpusharedctl profile --node instead of the running server")
+                 "file written by gpusharedctl profile --node, used instead of the running server")
       .TypeName("FILE");
   AddRecording(command, asked->device, asked->seconds);
   command
-      .AddOption("--seeds", asked->options.seeds, "runs that the interval comes from (default 5)")
+      .AddOption("--seeds", asked->options.seeds,
+                 "number of simulation runs for the interval (default 5)")
       .Range(std::size_t{1}, kSeedsMax);
-  command.AddOption("--seed", asked->options.seed, "of the first run (default 1)");
+  command.AddOption("--seed", asked->options.seed, "seed of the first run (default 1)");
   command
       .AddOption("--least-pace", asked->options.least_pace_percent,
-                 "percent of its pace that every client must keep (default 0)")
+                 "minimum percentage of its pace that every client must keep (default 0)")
       .Within(0, 100);
-  command.AddFlag("--hint", asked->with_hint,
-                  "print what the job would ask Slurm or Kubernetes for");
+  command.AddFlag("--hint", asked->with_hint, "hint for the job's request to Slurm or Kubernetes");
   command.OnUse(
       [&line, asked] { line.action = [&line, asked] { return RunAdvise(line, *asked); }; });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands about one client.
+// Commands for one client.
 #include <memory>
 #include <optional>
 
@@ -11,9 +11,9 @@
 namespace gpushared::server {
 namespace {
 
-// The command line fills them in.
+// Filled in by the command line.
 struct ClientArguments {
-  std::string id;  // Or its name.
+  std::string id;  // Id or name.
   std::string scheduling_class;
   std::uint32_t weight = 0;
   std::string max_share;
@@ -48,23 +48,22 @@ void Do(CommandLine& line, const std::string& whom, ipc::Admin question, const s
 
 void AddClientCommands(CommandLine& line) {
   const auto arguments = std::make_shared<ClientArguments>();
-  const Command client = AddCommand(line.app, "client", "one client");
+  const Command client = AddCommand(line.app, "client", "commands for one client");
   client.RequireCommand();
 
-  const Command terminate = AddCommand(client, "terminate", "end a client's session");
-  terminate.AddOption("id", arguments->id, "ID or name as ps shows it").Required();
+  const Command terminate = AddCommand(client, "terminate", "termination of a client's session");
+  terminate.AddOption("id", arguments->id, "id or name as shown by ps").Required();
   terminate.OnUse([&line, arguments] {
     Do(line, arguments->id, {.verb = ipc::AdminVerb::kTerminate}, "terminated");
   });
 
-  const Command set = AddCommand(client, "set", "change class, weight or share of a live client");
-  set.AddOption("id", arguments->id, "ID or name as ps shows it").Required();
-  set.AddOption("--class", arguments->scheduling_class, "high, normal or low")
+  const Command set = AddCommand(client, "set", "class, weight or share of a live client");
+  set.AddOption("id", arguments->id, "id or name as shown by ps").Required();
+  set.AddOption("--class", arguments->scheduling_class, "class: high, normal or low")
       .OneOf({"high", "normal", "low"});
-  set.AddOption("--weight", arguments->weight, "share inside the class").Range(1U, kWeightMax);
-  set.AddOption(
-         "--max-share", arguments->max_share,
-         "its device time at most, \"25%\"; \"100%\", or its rule's max_share, lifts the cap")
+  set.AddOption("--weight", arguments->weight, "weight within the class").Range(1U, kWeightMax);
+  set.AddOption("--max-share", arguments->max_share,
+                "maximum device time, \"25%\"; \"100%\", or its rule's max_share, removes the cap")
       .Check(IsShare);
   set.OnUse([&line, arguments] {
     ipc::Admin change = {.verb = ipc::AdminVerb::kSet};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands of gpusharedctl share. Each group of commands declares itself in a file of its
-// own; the command that was given leaves behind what is to be done.
+// Shared by the commands of gpusharedctl. Each group of commands registers itself in a file of its
+// own; the command that was given sets the action to execute.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_COMMAND_LINE_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_COMMAND_LINE_H_
@@ -20,7 +20,7 @@
 
 namespace gpushared::server {
 
-// kFitsNowhere: the answer of `advise`, and no error.
+// kFitsNowhere is an answer of `advise`, not an error.
 enum ExitCode : int { kDone = 0, kRejected = 1, kUsage = 2, kNoServer = 3, kFitsNowhere = 4 };
 
 using command_line::Command;
@@ -28,14 +28,14 @@ using command_line::Option;
 
 struct CommandLine {
   const Command& app;
-  // Options of every command.
-  std::string socket;  // Empty: the usual places.
+  // Options of all commands.
+  std::string socket;  // Empty: the default locations.
   bool as_json = false;
-  // Set by the command that was given, while the arguments are parsed. Returns its exit code.
+  // Set during parsing by the command that was given. Returns its exit code.
   std::function<int()> action;
 };
 
-// The groups.
+// Register the groups of commands.
 void AddViews(CommandLine& line);             // status, ps, devices, endpoints, top, explain
 void AddClientCommands(CommandLine& line);    // client terminate, client set
 void AddEndpointCommands(CommandLine& line);  // endpoint lease, cdi
@@ -43,26 +43,27 @@ void AddServerCommands(CommandLine& line);    // drain, reload
 void AddTraceCommands(CommandLine& line);     // trace
 void AddAdviseCommands(CommandLine& line);    // profile, advise
 void AddPtxCommands(CommandLine& line);       // ptx check
-void AddMigCommands(CommandLine& line);       // mig list, mig plan, ...; where it is built
+void AddMigCommands(CommandLine& line);       // mig list, mig plan, ...; if built
 
-// A command under `parent`, which takes the shared options behind itself, too.
+// Adds a command under `parent` that also accepts the shared options after its name.
 Command AddCommand(const Command& parent, const std::string& name, const std::string& help);
 
-// Makes text for people of a server's answer.
+// Formats a server's answer as human-readable text.
 using Report = std::function<std::string(const nlohmann::json& answer)>;
 
-// The server's socket. Says on stderr when there is none.
+// Returns the path of the server's socket. Reports an error on stderr if there is none.
 std::optional<std::string> GetSocket(const CommandLine& line);
-// Says on stderr why the server at `path` did not do it. The exit code.
+// Reports on stderr why the server at `path` rejected the request. Returns the exit code.
 int Complain(const std::string& path, const Status& why);
 
-// Asks the server and prints its answer, as JSON or as `report` has it; says on stderr what went
-// wrong. The exit code.
+// Sends the request and prints the answer, as JSON or formatted by `report`; reports errors on
+// stderr. Returns the exit code.
 int AskAndPrint(const CommandLine& line, const ipc::Admin& question, const Report& report);
 
 int Print(const std::string& text);
 
-// The client of that ID, or of that name where only one has it. Asks the server for names alone.
+// Returns the client with that id, or with that name if it is unique. Queries the server only for
+// names.
 Result<std::uint64_t> ClientNamed(const std::string& socket, const std::string& id_or_name);
 
 }  // namespace gpushared::server

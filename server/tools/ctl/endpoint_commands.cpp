@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways in that an operator leases.
+// Commands that lease endpoints and describe them to containers.
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -15,7 +15,7 @@
 namespace gpushared::server {
 namespace {
 
-// The command line fills them in; empty or zero: not said.
+// Filled in by the command line; empty or zero if not given.
 struct LeaseArguments {
   std::string name, scheduling_class, highest_class, max_share, client_max_share, memory,
       client_memory, budget;
@@ -23,7 +23,7 @@ struct LeaseArguments {
   std::uint32_t weight = 0, clients_max = 0;
 };
 
-// A JSON string is a TOML string, too.
+// A JSON string is also a valid TOML string.
 std::string Quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
 std::string Terms(const LeaseArguments& asked) {
@@ -81,35 +81,38 @@ int WriteCdi(const CommandLine& line, const std::string& file) {
 }  // namespace
 
 void AddEndpointCommands(CommandLine& line) {
-  const Command cdi = AddCommand(line.app, "cdi", "endpoints as devices for containers");
+  const Command cdi =
+      AddCommand(line.app, "cdi", "CDI devices for containers, one for each endpoint");
   const auto file = std::make_shared<std::string>();
-  cdi.AddOption("--output", *file, "where to write it, such as /etc/cdi/gpushared.json")
+  cdi.AddOption("--output", *file, "output file, such as /etc/cdi/gpushared.json (default: stdout)")
       .TypeName("FILE");
   cdi.OnUse([&line, file] { line.action = [&line, file] { return WriteCdi(line, *file); }; });
-  const Command endpoint = AddCommand(line.app, "endpoint", "one way in");
+  const Command endpoint = AddCommand(line.app, "endpoint", "commands for endpoints");
   endpoint.RequireCommand();
   const Command lease = AddCommand(endpoint, "lease",
-                                   "make a socket with a rule, print its path, and hold it until "
-                                   "this program ends");
+                                   "lease of a new endpoint, which lasts until this program exits; "
+                                   "prints the path of its socket");
   const auto asked = std::make_shared<LeaseArguments>();
-  lease.AddOption("--who", asked->who, "who may come: user:NAME, uid:NUMBER, group:NAME, ...")
+  lease.AddOption("--who", asked->who, "permitted users: user:NAME, uid:NUMBER, group:NAME, ...")
       .Delimiter(',')
       .Required()
       .TypeName("LIST");
-  lease.AddOption("--name", asked->name, "its name (default: lease-NUMBER)");
+  lease.AddOption("--name", asked->name, "name of the endpoint (default: lease-NUMBER)");
   lease.AddOption("--class", asked->scheduling_class,
-                  "class of those who say none, and the highest (default normal)");
-  lease.AddOption("--highest-class", asked->highest_class, "the highest, if it is another one");
-  lease.AddOption("--weight", asked->weight, "weight of those who say none, and the highest");
-  lease.AddOption("--max-share", asked->max_share, "device time of all who come at most, \"25%\"");
+                  "default class of its clients, and the highest (default normal)");
+  lease.AddOption("--highest-class", asked->highest_class, "highest class, if different");
+  lease.AddOption("--weight", asked->weight, "default weight of its clients, and the highest");
+  lease.AddOption("--max-share", asked->max_share,
+                  "maximum device time of all its clients together, \"25%\"");
   lease.AddOption("--client-max-share", asked->client_max_share,
-                  "device time of each of them at most");
-  lease.AddOption("--memory", asked->memory, "device memory of all who come, \"4GiB\" or \"50%\"");
-  lease.AddOption("--client-memory", asked->client_memory, "device memory of each of them");
-  lease.AddOption("--clients-max", asked->clients_max, "how many may be there at one time");
+                  "maximum device time of each client");
+  lease.AddOption("--memory", asked->memory,
+                  "device memory of all its clients together, \"4GiB\" or \"50%\"");
+  lease.AddOption("--client-memory", asked->client_memory, "device memory of each client");
+  lease.AddOption("--clients-max", asked->clients_max, "maximum number of clients at once");
   lease.AddOption("--budget", asked->budget,
-                  "leases of one budget have share, memory and clients together");
-  lease.AddOption("--devices", asked->devices, "these devices alone")
+                  "budget, whose leases share max_share, memory and clients_max");
+  lease.AddOption("--devices", asked->devices, "usable devices (default: all)")
       .Delimiter(',')
       .TypeName("LIST");
   lease.OnUse([&line, asked] { line.action = [&line, asked] { return HoldLease(line, *asked); }; });

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpusharedctl: what an operator asks a running server, and tells it; and what the server
-// could do with a file of kernels.
+// gpusharedctl: administers a running server, and checks files of kernels.
 
 #include <signal.h>
 
@@ -20,7 +19,7 @@
 namespace gpushared::server {
 namespace {
 
-// For commands that a build does without: they say so.
+// Registers commands that this build omits; they report which option enables them.
 [[maybe_unused]] void NameLeftOut(CommandLine& line, const char* name, const char* option) {
   const Command command = line.app.AddCommand(name, "");
   command.HideAndTakeAll();
@@ -28,8 +27,7 @@ namespace {
     line.action = [name, option] {
       std::fprintf(
           stderr,
-          "gpusharedctl: this build does without %s; packages have it, as has a build with "
-          "-D%s=ON\n",
+          "gpusharedctl: this build does not include %s; use the packages, or build with -D%s=ON\n",
           name, option);
       return kUsage;
     };
@@ -37,18 +35,18 @@ namespace {
 }
 
 int Main(std::span<char* const> arguments) {
-  const command_line::Program app("Asks and tells a running gpushared server.", "gpusharedctl");
+  const command_line::Program app("Administers a running gpushared server.", "gpusharedctl");
   app.RequireCommand();
-  app.FallThrough();  // --json and --socket may stand after the command too.
+  app.FallThrough();  // Accept --json and --socket after the command, too.
   app.SetFooter(
-      "Exit codes: 0 done; 1 the server, driver or file rejected; 2 the command line makes no "
-      "sense; "
-      "3 no server answers; 4 the job that advise was asked about does not fit.");
+      "Exit codes: 0 done; 1 rejected by the server, driver or file; 2 usage error; 3 no server is "
+      "running; 4 the job given to advise does not fit.");
   app.SetVersion(std::string("gpusharedctl ") + GPUSHARED_VERSION);
   CommandLine line{.app = app, .socket = {}, .as_json = false, .action = {}};
-  app.AddOption("--socket", line.socket, "the server's socket (default: the usual places)")
+  app.AddOption("--socket", line.socket,
+                "path of the server's socket (default: the standard locations)")
       .TypeName("PATH");
-  app.AddFlag("--json", line.as_json, "print the server's answer as JSON");
+  app.AddFlag("--json", line.as_json, "output as JSON");
   AddViews(line);
   AddClientCommands(line);
   AddEndpointCommands(line);
@@ -66,14 +64,16 @@ int Main(std::span<char* const> arguments) {
 #else
   NameLeftOut(line, "mig", "GPUSHARED_BUILD_MIG");
 #endif
-  app.AddCommand("run", "start a program with this server as its CUDA driver; see run --help");
-  app.AddCommand("doctor", "what will work here, and what to do about the rest; see doctor --help");
+  app.AddCommand("run",
+                 "execution of a program with this server as its CUDA driver; see run --help");
+  app.AddCommand("doctor", "checks of this machine and of programs; see doctor --help");
   if (const auto stop = app.Parse(arguments); stop) return stop->Print() == 0 ? kDone : kUsage;
   return line.action();
 }
 
-// `run` and `doctor` read their own command lines. What stands before them is theirs, too. With a
-// null behind the last argument, which `run` hands on.
+// Moves the command `run` or `doctor` to the front, because these parse their own arguments,
+// including those before the command. Terminates the arguments with a null pointer, which `run`
+// passes on.
 std::vector<char*> WithCommandFirst(std::span<char* const> arguments) {
   std::vector<char*> ordered(arguments.begin(), arguments.end());
   ordered.push_back(nullptr);

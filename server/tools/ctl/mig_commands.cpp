@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MIG: how GPUs are cut, and cutting them otherwise. The driver is asked, and the server, if one
-// runs, gives up what is to go.
+// MIG commands: show how GPUs are partitioned, and repartition them. They query the driver, and
+// have a running server release the devices that will be removed.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace {
 
 using nlohmann::json;
 
-// The command line fills them in; empty: not said.
+// Filled in by the command line; empty if not given.
 struct MigArguments {
   std::string gpu, instances, file, config, board, have, output;
   std::string name = "current", state = mig::StateFile::kUsualPath;
@@ -43,7 +43,7 @@ int Reject(const Status& why) {
 
 void PrintError(const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); }
 
-// What a command works with; it lasts as long as the command.
+// Resources of a command, for its duration.
 struct Session {
   std::unique_ptr<const device::nvml::Nvml> nvml;
   std::unique_ptr<ServerTenant> tenant;
@@ -56,7 +56,7 @@ struct Session {
   }
 };
 
-// The server is looked at when `looks`; none at the usual places is no mistake.
+// Connects to the server if `looks`; it is no error if none is found in the default locations.
 Result<Session> Begin(const CommandLine& line, const MigArguments& asked, bool looks) {
   auto nvml = device::nvml::Nvml::Load();
   if (!nvml.ok()) return nvml.status();
@@ -71,7 +71,7 @@ Result<Session> Begin(const CommandLine& line, const MigArguments& asked, bool l
   return session;
 }
 
-// A GPU and what is wanted of it.
+// A GPU and its requested partitioning.
 struct GpuRequest {
   mig::MigGpu gpu;
   mig::Request request;
@@ -80,7 +80,7 @@ struct GpuRequest {
 Result<mig::ConfigFile> ReadConfigFile(const std::string& path) {
   std::ifstream file(path);
   if (!file) return Status(StatusCode::kNotFound, "cannot read " + path);
-  // One byte more than is allowed, so that too long a file is seen as such.
+  // Reads one byte more than the limit, so that an overlong file is detected.
   std::string text(mig::kConfigBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
@@ -125,8 +125,8 @@ Result<std::vector<GpuRequest>> RequestsOfFile(const std::vector<mig::MigGpu>& g
                                            " is about no GPU of this machine");
 }
 
-// A list with places, as nvidia-smi takes it ("19:0,14:2"), is a layout; one without leaves them to
-// the planner.
+// A list with placements in nvidia-smi's format ("19:0,14:2") is a layout; without placements the
+// planner chooses them.
 Result<mig::Request> RequestFor(const mig::Board& board, const std::string& instances) {
   mig::Request request;
   if (instances == "none") return request;
@@ -167,7 +167,7 @@ Result<std::vector<GpuRequest>> GetRequests(const std::vector<mig::MigGpu>& gpus
   return std::vector<GpuRequest>{{.gpu = *meant[0], .request = std::move(*request)}};
 }
 
-// All GPUs are planned before the first is touched.
+// Plans all GPUs before any of them is changed.
 Result<std::vector<mig::GpuPlan>> Plans(const Session& session, const MigArguments& asked) {
   const Result<std::vector<mig::MigGpu>> gpus = session.control().Read();
   if (!gpus.ok()) return gpus.status();
@@ -221,8 +221,8 @@ int List(const CommandLine& line, const MigArguments& asked) {
   return Print(line.as_json ? json{{"gpus", rows}}.dump(2) + "\n" : text);
 }
 
-// Without a GPU: what a board could have, as the only one of a machine. A file's entries for other
-// models are not about it: which model a board has is not known here.
+// Plans without a GPU for the named board as the only GPU of the machine. Skips a file's entries
+// for specific models, because the board's model id is unknown.
 int PlanBoard(const CommandLine& line, const MigArguments& asked) {
   const std::optional<mig::KnownBoard> known = mig::FindKnownBoard(asked.board);
   if (!known) return ListBoard(asked.board);
@@ -250,7 +250,7 @@ int PlanOnly(const CommandLine& line, const MigArguments& asked) {
 }
 
 int Apply(const CommandLine& line, const MigArguments& asked) {
-  // Nobody else changes the GPUs between the plan and its end.
+  // Locked, so that no other program changes the GPUs between planning and execution.
   const Result<mig::StateFile> state = mig::StateFile::Open(asked.state);
   if (!state.ok()) return Reject(state.status());
   const Result<Session> session = Begin(line, asked, true);
@@ -278,7 +278,7 @@ int Assert(const CommandLine& line, const MigArguments& asked) {
   if (!requests.ok()) return Reject(requests.status());
   int code = kDone;
   for (const auto& [gpu, request] : *requests) {
-    // Places that are not given do not count, as for mig-parted.
+    // Placements that are not specified are ignored, as in mig-parted.
     mig::Layout wanted;
     for (const mig::Wanted& one : request.wanted) {
       wanted.insert(wanted.end(), one.count, {.profile = one.profile, .compute = one.compute});
@@ -337,25 +337,24 @@ int Restore(const CommandLine& line, const MigArguments& asked) {
   return restored.ok() ? kDone : Reject(restored);
 }
 
-// ---- their options
+// ---- options of the commands
 
 using Arguments = std::shared_ptr<MigArguments>;
 
 void AddWish(const Command& command, const Arguments& asked) {
-  const Option instances =
-      command.AddOption("INSTANCES", asked->instances,
-                        "profiles by id or name, such as 19,19,14,9 or 2x1g.5gb, or with places "
-                        "19:6,14:0; none");
+  const Option instances = command.AddOption("INSTANCES", asked->instances,
+                                             "profiles by id or name, such as 19,19,14,9 or "
+                                             "2x1g.5gb, or with placements 19:6,14:0; or none");
   const Option gpu =
-      command.AddOption("--gpu", asked->gpu, "the GPU: its number or UUID (default: the only one)")
+      command.AddOption("--gpu", asked->gpu, "GPU by number or UUID (default: the only one)")
           .TypeName("GPU");
   const Option disable =
-      command.AddFlag("--disable", asked->is_disabled, "turn MIG mode off").Excludes(instances);
+      command.AddFlag("--disable", asked->is_disabled, "MIG mode off").Excludes(instances);
   const Option config =
-      command.AddOption("--config", asked->config, "which configuration of the file")
+      command.AddOption("--config", asked->config, "name of a configuration in the file")
           .TypeName("NAME");
   const Option file =
-      command.AddOption("--file", asked->file, "a file of mig-parted's format, for all GPUs")
+      command.AddOption("--file", asked->file, "file in mig-parted's format, for all GPUs")
           .TypeName("FILE")
           .Needs(config)
           .Excludes(instances)
@@ -380,63 +379,64 @@ void AddMigCommand(CommandLine& line, const Command& mig, const char* name, cons
       command_line::Reject("INSTANCES, --file or --disable is needed");
     }
     if (!asked->board.empty() && !asked->gpu.empty()) {
-      command_line::Reject(
-          "--gpu names a GPU of this machine, and --board one that need not be here");
+      command_line::Reject("--gpu names a GPU of this machine, --board a board without a GPU");
     }
     line.action = [&line, asked, run] { return run(line, *asked); };
   });
 }
 
 void AddState(const Command& command, const Arguments& asked) {
-  command.AddOption("--state", asked->state, "where layouts of the boot and the journal are kept")
+  command.AddOption("--state", asked->state, "file for the boot layouts and the change in progress")
       .TypeName("FILE");
   command
       .AddOption("--drain-time", asked->drain_s,
-                 "seconds to wait for sessions on what is to go (default 30)")
+                 "seconds to wait for sessions on instances to be removed (default 30)")
       .Range(1U, 86400U);
 }
 
 }  // namespace
 
 void AddMigCommands(CommandLine& line) {
-  const Command mig = AddCommand(line.app, "mig", "how GPUs are cut into MIG instances");
+  const Command mig = AddCommand(line.app, "mig", "partitioning of GPUs into MIG instances");
   mig.RequireCommand();
   AddMigCommand(
-      line, mig, "list", "GPUs, their instances and profiles",
+      line, mig, "list", "GPUs with their instances and profiles",
       [](const Command& command, const Arguments& asked) {
         command.AddOption("--board", asked->board,
-                          "the profiles of a board that need not be here: A30, A100-40, ...");
+                          "board whose profiles are listed without a GPU: A30, A100-40, ...");
       },
       List, false);
   AddMigCommand(
-      line, mig, "plan", "what apply would do; changes nothing",
+      line, mig, "plan", "plan of apply, without any change",
       [](const Command& command, const Arguments& asked) {
         const Option board =
-            command.AddOption("--board", asked->board, "plan for a board that need not be here");
-        command.AddOption("--have", asked->have, "its instances, such as 19:6,14:0").Needs(board);
+            command.AddOption("--board", asked->board, "board to plan for without a GPU");
+        command
+            .AddOption("--have", asked->have, "existing instances of the board, such as 19:6,14:0")
+            .Needs(board);
       },
       PlanOnly, true);
   AddMigCommand(
-      line, mig, "apply", "cut GPUs so; all or none, and again at each boot",
+      line, mig, "apply", "partitioning of GPUs, all or none, now and at each boot",
       [](const Command& command, const Arguments& asked) {
-        command.AddFlag("--at-boot", asked->is_at_boot,
-                        "change nothing now, make the layout at the next boot");
+        command.AddFlag("--at-boot", asked->is_at_boot, "no change now, only at the next boot");
         AddState(command, asked);
       },
       Apply, true);
   AddMigCommand(
-      line, mig, "assert", "whether GPUs are cut so: exit code 0 or 1",
+      line, mig, "assert", "check of the partitioning: exit code 0 or 1",
       [](const Command&, const Arguments&) {}, Assert, true);
   AddMigCommand(
-      line, mig, "export", "how GPUs are cut, as a file of mig-parted's format",
+      line, mig, "export", "current partitioning as a file in mig-parted's format",
       [](const Command& command, const Arguments& asked) {
-        command.AddOption("--output", asked->output, "where to write it").TypeName("FILE");
-        command.AddOption("--name", asked->name, "what the configuration is called");
+        command.AddOption("--output", asked->output, "output file (default: stdout)")
+            .TypeName("FILE");
+        command.AddOption("--name", asked->name, "name of the configuration");
       },
       Export, false);
   AddMigCommand(line, mig, "restore",
-                "take back what was cut off, and make the layouts of the boot", AddState, Restore,
-                false);
+                "rollback of an interrupted change, and creation of the boot layouts", AddState,
+                Restore, false);
 }
 
 }  // namespace gpushared::server

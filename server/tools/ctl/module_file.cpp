@@ -19,14 +19,14 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// As nvcc writes it: magic, version, bytes of this header, bytes behind it.
+// Header as nvcc writes it: magic, version, header size, size of the contents.
 constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
 constexpr std::size_t kFatbinHeaderBytes = 16;
 constexpr std::size_t kFatbinAlignment = 8;
 // Sections of linked programs, and of relocatable device code (nvcc -rdc=true).
 constexpr std::string_view kSectionName = ".nv_fatbin";
 constexpr std::string_view kRelocatableSectionName = "__nv_relfatbin";
-constexpr std::uint16_t kCudaMachine = 190;  // EM_CUDA, of cubins.
+constexpr std::uint16_t kCudaMachine = 190;  // EM_CUDA, used by cubins.
 constexpr std::string_view kArchiveMagic = "!<arch>\n";
 
 template <typename T>
@@ -48,7 +48,7 @@ bool IsElf(Bytes file) {
   return file.size() >= SELFMAG && std::memcmp(file.data(), ELFMAG, SELFMAG) == 0;
 }
 
-// Whether [offset, offset + bytes) lies in the file.
+// Returns true if the file contains [offset, offset + bytes).
 bool Contains(Bytes file, std::uint64_t offset, std::uint64_t bytes) {
   return offset <= file.size() && bytes <= file.size() - offset;
 }
@@ -62,14 +62,14 @@ bool IsCubin(Bytes file) {
   return file.size() >= sizeof(Elf64_Ehdr) && Load<Elf64_Ehdr>(file, 0).e_machine == kCudaMachine;
 }
 
-// Whether a section's name begins at `offset` of all names.
+// Returns true if the section name is at `offset` in the string table.
 bool IsNamed(Bytes names, std::uint64_t offset, std::string_view name) {
   return offset < names.size() && names.size() - offset > name.size() &&
          std::memcmp(names.data() + offset, name.data(), name.size()) == 0 &&
          names[offset + name.size()] == std::byte{0};
 }
 
-// The section of this name; empty when there is none.
+// Returns the section of this name; empty if there is none.
 Result<Bytes> FindSection(Bytes file, std::string_view wanted) {
   if (file.size() < sizeof(Elf64_Ehdr)) return Broken("header is cut off");
   const auto header = Load<Elf64_Ehdr>(file, 0);
@@ -97,8 +97,8 @@ Result<Bytes> FindSection(Bytes file, std::string_view wanted) {
   return Bytes{};
 }
 
-// Machine code of a kernel has a section for it. What the linker leaves is smaller than this, and
-// nvcc compresses only what is larger.
+// Machine code of a kernel has a section with this prefix. The linker's stub is smaller than
+// kStubBytesMax, and nvcc compresses only larger code.
 constexpr std::size_t kStubBytesMax = 2048;
 constexpr std::string_view kCodeSection = ".text.";
 bool IsStub(Bytes fatbin) {
@@ -106,7 +106,7 @@ bool IsStub(Bytes fatbin) {
   return fatbin.size() <= kStubBytesMax && text.find(kCodeSection) == std::string_view::npos;
 }
 
-// Fatbins stand one behind the other, each aligned, with zeros between.
+// Fatbins are stored consecutively, aligned and zero-padded.
 Result<std::vector<FoundModule>> ModulesOfSection(Bytes file, Bytes section) {
   std::vector<FoundModule> modules;
   const std::size_t begin = static_cast<std::size_t>(section.data() - file.data());
@@ -149,7 +149,7 @@ Result<std::vector<FoundModule>> FindModules(Bytes file) {
       if (!section->empty()) return ModulesOfSection(file, *section);
     }
     if (!IsCubin(file)) return Without("elf: nvcc left no kernels here (no section .nv_fatbin)");
-    // Then the reason says how to build one that has PTX.
+    // The error below explains how to build one with PTX.
   }
   if (IsArchive(file)) return Without("archive: its members can be checked, once 'ar x' took them");
   Result<std::string> text = ptx::ExtractPtx(file);

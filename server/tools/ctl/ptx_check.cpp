@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 namespace executor = device::executor;
 
-// Why each kernel of a module fails a check; kernels that pass map to "".
+// Why each kernel of a module fails a check; empty for kernels that pass.
 using Reasons = std::map<std::string, std::string>;
 
 Result<Reasons> RunsOnCpu(const ptx::Module& module) {
@@ -89,10 +89,10 @@ Result<Reasons> HasReach(const ptx::Module& module) {
   return reasons;
 }
 
-// One line per question that the report answers.
+// Description of a check.
 struct Check {
-  const char* name;     // In JSON.
-  const char* heading;  // For people.
+  const char* name;     // Key in JSON.
+  const char* heading;  // Heading in text.
   Result<Reasons> (*run)(const ptx::Module& module);
 };
 constexpr std::array kChecks = {
@@ -156,7 +156,7 @@ std::string PtxReport(const json& checked) {
     text.resize(std::max(text.size(), to), ' ');
     return text + "  ";
   };
-  // Names stand last: those of C++ templates are longer than any column should be.
+  // Names are the last column, because those of C++ templates exceed any reasonable width.
   std::string text;
   for (const Check& check : kChecks) text += padded(check.heading, 0);
   text += "kernel\n";

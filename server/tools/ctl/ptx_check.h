@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpusharedctl ptx check`: what the server can do with the kernels of a file.
+// `gpusharedctl ptx check`: reports what the server can do with the kernels of a file.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_PTX_CHECK_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_PTX_CHECK_H_
@@ -14,14 +14,13 @@
 
 namespace gpushared::server {
 
-// {"modules": n, "kernels": [{"name", "module", "runs_on_cpu", "claim", "fence", "contain",
-//  "reach", "reach_offsets": [...], "reaches_variables", "reasons": [...]}],
-//  "problems": [...]}: one boolean per check, a reason "runs_on_cpu: ..." for each that is
-// false, and a problem for each module that holds no PTX or cannot be read as PTX. Fails
-// only for files that are neither PTX, fatbin nor ELF (module_file.h).
+// Returns {"modules": n, "kernels": [{"name", "module", "runs_on_cpu", "claim", "fence", "contain",
+// "reach", "reach_offsets": [...], "reaches_variables", "reasons": [...]}], "problems": [...]}: one
+// boolean per check, a reason "runs_on_cpu: ..." for each false one, and a problem for each module
+// without valid PTX. Fails only for files that are neither PTX, fatbin nor ELF (module_file.h).
 Result<nlohmann::json> CheckPtx(std::span<const std::byte> file);
 
-// The same for people: one line per kernel, its reasons below it.
+// Formats the result as text: one line per kernel, followed by its reasons.
 std::string PtxReport(const nlohmann::json& checked);
 
 }  // namespace gpushared::server

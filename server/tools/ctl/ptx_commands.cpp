@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of kernels. No server is asked.
+// Commands for files of kernels. They need no server.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -26,16 +26,18 @@ int CheckFile(const CommandLine& line, const std::string& path) {
     return kRejected;
   }
   const int printed = Print(line.as_json ? checked->dump(2) + "\n" : PtxReport(*checked));
-  // A script that checks a file means to find kernels in it.
+  // Fails for a file without kernels, because a script that checks a file expects some.
   return (*checked)["kernels"].empty() ? kRejected : printed;
 }
 
 }  // namespace
 
 void AddPtxCommands(CommandLine& line) {
-  const Command ptx = AddCommand(line.app, "ptx", "files of kernels; needs no server");
+  const Command ptx =
+      AddCommand(line.app, "ptx", "commands for files of kernels, without a server");
   ptx.RequireCommand();
-  const Command check = AddCommand(ptx, "check", "what the server can do with each kernel");
+  const Command check =
+      AddCommand(ptx, "check", "capabilities of the server for each kernel of a file");
   const auto path = std::make_shared<std::string>();
   check.AddOption("file", *path, "PTX, fatbin, executable or shared object")
       .Required()

@@ -23,7 +23,8 @@ using nlohmann::json;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
-// The usual columns fit a terminal of 80 characters; the wide ones stand where they belong.
+// The default columns fit a terminal of 80 characters; additional ones are shown with --wide in
+// their natural position.
 constexpr std::array kClientColumns = {
     Column{"ID", "client"},
     Column{"NAME", "name", 0, 0, true},
@@ -118,7 +119,7 @@ std::string GetText(const json& object, std::string_view name) {
   return Cell(object, Column{.heading = name, .field = name});
 }
 
-// Its number where it has no name here.
+// Returns the uid as a number if it has no name on this machine.
 std::string UserName(std::uint64_t uid) {
   std::vector<char> buffer(std::size_t{16} << 10);
   passwd entry{};
@@ -129,7 +130,7 @@ std::string UserName(std::uint64_t uid) {
   return is_known ? found->pw_name : std::to_string(uid);
 }
 
-// Warnings about a reply that is not whole.
+// Warnings about an incomplete answer.
 std::string Caveats(const json& reply) {
   std::string text;
   for (const json& device : Part(reply, "silent_devices")) {
@@ -165,7 +166,7 @@ std::string StatusReport(const json& reply, const View& view) {
 
 std::string ClientsReport(const json& reply, const View& view) {
   json clients = Part(reply, "clients");
-  // The kernel has no number for a process in a PID namespace that the server cannot see.
+  // The kernel reports no pid for a process in a PID namespace that the server cannot see.
   for (json& client : clients) {
     if (!client.is_object()) continue;
     if (client.value("pid", json()) == 0) client["pid"] = "elsewhere";
@@ -200,7 +201,7 @@ std::string EndpointsReport(const json& reply, const View& view) {
 
 namespace {
 
-// "14.0 ms"; "-" when it is not there.
+// "14.0 ms"; "-" if the field is missing.
 std::string Time(const json& object, std::string_view field) {
   const auto found = object.find(field);
   if (found == object.end() || !found->is_number()) return "-";
@@ -217,7 +218,7 @@ std::string WaitText(const json& wait) {
   std::string text = "  the longest wait, " + Time(wait, "us") + ", was ";
   const json behind = Part(wait, "behind");
   if (!behind.is_object()) {
-    return text + "behind no command of another client that had left the device by then\n";
+    return text + "not caused by another client\n";
   }
   text += "behind " + (behind.contains("what") ? GetText(behind, "what") : "a command") + " of " +
           WhoText(behind) + ": " + Time(behind, "on_device_us") + " on the device, predicted " +
@@ -226,7 +227,7 @@ std::string WaitText(const json& wait) {
   return text + "\n";
 }
 
-// ": 2150.0 MiB of "; empty where there are none.
+// ": 2150.0 MiB of "; empty if the value is missing or zero.
 std::string MebibytesText(const char* before, const json& bytes) {
   if (!bytes.is_number_unsigned() || bytes == 0) return "";
   std::array<char, 64> size{};
@@ -238,13 +239,13 @@ std::string MebibytesText(const char* before, const json& bytes) {
 std::string MemoryText(const json& memory) {
   std::string text = "waited " + Time(memory, "waited_us") + " for memory";
   const std::string out = MebibytesText(": ", Part(memory, "swapped_out_bytes"));
-  if (!out.empty()) text += out + WhoText(Part(memory, "swapped_out")) + " moved out";
+  if (!out.empty()) text += out + WhoText(Part(memory, "swapped_out")) + " swapped out";
   const std::string in = MebibytesText(out.empty() ? ": " : ", ", Part(memory, "swapped_in_bytes"));
-  if (!in.empty()) text += in + "its own moved in";
+  if (!in.empty()) text += in + "its own swapped in";
   return text + "\n  ";
 }
 
-// What its time on the device was besides what it was charged.
+// Describes its time on the device that was not charged.
 std::string UnchargedText(const json& reply) {
   const auto number = [&](const char* field) {
     const json found = Part(reply, field);
@@ -254,7 +255,7 @@ std::string UnchargedText(const json& reply) {
   const double stolen = std::clamp(number("host_steal_us"), 0.0, std::max(rest, 0.0));
   std::string text;
   if (stolen >= 1) {
-    text += "    " + TimeText(stolen) + " of that the machine ran other programs (host steal)\n";
+    text += "    " + TimeText(stolen) + " of that the host ran other programs (host steal)\n";
   }
   if (rest - stolen >= 1) {
     text += "    " + TimeText(rest - stolen) + " of that were other clients' at the same time\n";
@@ -298,7 +299,7 @@ std::string ExplainReport(const json& reply) {
     if (!other.is_object()) continue;
     text += "  meanwhile " + WhoText(other) + " had " + Time(other, "device_time_us") + "\n";
   }
-  if (others.empty()) text += "  meanwhile nobody else was charged for the device\n";
+  if (others.empty()) text += "  meanwhile no other client was charged for the device\n";
   const json cut = Part(reply, "is_cut");
   if (cut.is_boolean() && cut.get<bool>()) {
     text += "  more went on than the server remembers: commands are those of the end\n";

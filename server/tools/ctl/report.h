@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the server's JSON into text for people: aligned columns, a unit in every heading.
+// Formats the server's JSON as human-readable text: aligned columns with a unit in every heading.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_REPORT_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_REPORT_H_
@@ -13,20 +13,20 @@
 
 namespace gpushared::server {
 
-// Replies to status, ps, devices and endpoints. Fields a server did not send are shown as "-".
+// Format the answers to status, ps, devices and endpoints. Missing fields are shown as "-".
 std::string StatusReport(const nlohmann::json& reply, const View& view);
 std::string ClientsReport(const nlohmann::json& reply, const View& view);
-// Sets `device_share_percent` of each client: its part of the device's time since the server gave
-// the earlier answer.
+// Sets `device_share_percent` of each client: its share of the device's time since the earlier
+// answer.
 void AddShares(nlohmann::json& reply, const nlohmann::json& earlier);
 std::string DevicesReport(const nlohmann::json& reply, const View& view);
 std::string EndpointsReport(const nlohmann::json& reply, const View& view);
-// All columns of each.
+// All available columns.
 std::span<const Column> StatusColumns();
 std::span<const Column> ClientColumns();
 std::span<const Column> DeviceColumns();
 std::span<const Column> EndpointColumns();
-// The reply to explain, as sentences.
+// Formats the answer to explain as sentences.
 std::string ExplainReport(const nlohmann::json& reply);
 
 }  // namespace gpushared::server

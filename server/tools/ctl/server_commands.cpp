@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server as a whole.
+// Commands for the server as a whole.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -15,11 +15,12 @@
 namespace gpushared::server {
 namespace {
 
-// Connections, clients and operators that are being served are waited for, and then registries.
+// Bounds the wait for connections, clients and operators being served, and for registries.
 constexpr std::chrono::seconds kUpgradeTimeMax{20};
 constexpr std::chrono::milliseconds kLookInterval{20};
 
-// The server answers before it gives way. Whether it did is seen by its count.
+// The server answers before it executes the new program. Success is detected by its counter of
+// upgrades.
 int Upgrade(const CommandLine& line) {
   const std::optional<std::string> path = GetSocket(line);
   if (!path) return kNoServer;
@@ -33,14 +34,14 @@ int Upgrade(const CommandLine& line) {
         status.ok() ? status->value("server", nlohmann::json::object()) : nlohmann::json::object();
     if (server.value("upgrades", std::uint64_t{0}) > before) {
       if (line.as_json) return Print(server.dump(2) + "\n");
-      return Print("version " + begun->value("from", "?") + " gave way to " +
-                   server.value("version", "?") + "; " +
-                   std::to_string(server.value("sessions", std::size_t{0})) + " sessions go on\n");
+      return Print(
+          "version " + begun->value("from", "?") + " gave way to " + server.value("version", "?") +
+          "; " + std::to_string(server.value("sessions", std::size_t{0})) + " sessions continue\n");
     }
     const std::string failure = server.value("upgrade_failure", "");
     if (!failure.empty()) {
       return Complain(*path, {StatusCode::kCancelled,
-                              "upgrade given up, the server goes on as it was: " + failure});
+                              "upgrade abandoned, the server continues unchanged: " + failure});
     }
     std::this_thread::sleep_for(kLookInterval);
   }
@@ -48,7 +49,7 @@ int Upgrade(const CommandLine& line) {
                           "upgrade: the server has not said within 20 s whether it went on"});
 }
 
-// The server's answer, of one device alone.
+// Formats the answer about a single device.
 std::string DeviceSentence(const nlohmann::json& answer) {
   const std::size_t sessions = answer.value("sessions", std::size_t{0});
   std::string text = "device " + answer.value("device", "?") + " is " + answer.value("state", "?");
@@ -60,11 +61,11 @@ std::string DeviceSentence(const nlohmann::json& answer) {
 
 void AddDrain(CommandLine& line) {
   const auto device = std::make_shared<std::string>();
-  const Command drain =
-      AddCommand(line.app, "drain",
-                 "take no new clients; the server, or the worker of one device, ends with its last "
-                 "session");
-  drain.AddOption("DEVICE", *device, "this one alone, until `resume`; a name as clients use it");
+  const Command drain = AddCommand(
+      line.app, "drain",
+      "graceful shutdown of the server, or of one device's worker, after the last session");
+  drain.AddOption("DEVICE", *device,
+                  "device to drain until `resume`; named as by clients (default: the server)");
   drain.OnUse([&line, device] {
     line.action = [&line, device] {
       return AskAndPrint(
@@ -79,16 +80,15 @@ void AddDrain(CommandLine& line) {
 
 void AddResume(CommandLine& line) {
   const auto device = std::make_shared<std::string>();
-  const Command resume = AddCommand(line.app, "resume",
-                                    "have the server, or a device, that drains or is drained take "
-                                    "clients again");
-  resume.AddOption("DEVICE", *device, "this one alone, as in `drain`");
+  const Command resume = AddCommand(
+      line.app, "resume", "end of a drain: the server or the device admits clients again");
+  resume.AddOption("DEVICE", *device, "device to resume, as in `drain`");
   resume.OnUse([&line, device] {
     line.action = [&line, device] {
       return AskAndPrint(
           line, {.verb = ipc::AdminVerb::kResume, .terms = *device}, [](const auto& answer) {
             if (answer.contains("device")) return DeviceSentence(answer);
-            return "the server takes clients again, beside " +
+            return "the server admits clients again, in addition to " +
                    std::to_string(answer.value("sessions", std::size_t{0})) + " sessions\n";
           });
     };
@@ -100,7 +100,8 @@ void AddResume(CommandLine& line) {
 void AddServerCommands(CommandLine& line) {
   AddDrain(line);
   AddResume(line);
-  AddCommand(line.app, "reload", "take over rules and endpoints as the configuration has them now")
+  AddCommand(line.app, "reload",
+             "reload of access rules, endpoints and rights from the configuration file")
       .OnUse([&line] {
         line.action = [&line] {
           return AskAndPrint(line, {.verb = ipc::AdminVerb::kReload}, [](const auto& answer) {
@@ -115,7 +116,8 @@ void AddServerCommands(CommandLine& line) {
           });
         };
       });
-  AddCommand(line.app, "upgrade", "have the server go on with its program's file as it is now")
+  AddCommand(line.app, "upgrade",
+             "hot upgrade: execution of the current server binary in place, keeping sessions")
       .OnUse([&line] { line.action = [&line] { return Upgrade(line); }; });
 }
 

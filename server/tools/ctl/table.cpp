@@ -16,15 +16,15 @@ namespace gpushared::server {
 namespace {
 
 using nlohmann::json;
-using Cells = std::vector<std::string>;  // A line has them.
+using Cells = std::vector<std::string>;  // The cells of one line.
 
 constexpr std::size_t kGap = 2;
-constexpr std::size_t kTextLeast = 6;  // No text is cut shorter.
+constexpr std::size_t kTextLeast = 6;  // Texts are never truncated to less.
 constexpr std::string_view kCut = "…";
 
 bool Continues(char c) { return (static_cast<unsigned>(c) & 0xc0U) == 0x80U; }
 
-// Characters, not bytes: continuation bytes of UTF-8 take no room on the terminal.
+// Counts characters, because continuation bytes of UTF-8 take no column of the terminal.
 std::size_t Width(std::string_view text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return !Continues(c); }));
@@ -55,7 +55,7 @@ std::vector<Column> Shown(std::span<const Column> columns, const View& view) {
   return shown;
 }
 
-// Takes from the widest text until a line fits, or no text can give more.
+// Shrinks the widest text until a line fits or no text can be shortened further.
 void Fit(std::vector<std::size_t>& widths, const std::vector<Column>& columns, std::size_t width) {
   const auto total = [&] {
     return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
@@ -98,7 +98,7 @@ std::string TimeText(double us) {
 }
 
 const Column* FindColumn(std::span<const Column> columns, std::string_view name) {
-  // "WAIT p99", "wait_p99" and "Wait P99" are one name.
+  // Treats "WAIT p99", "wait_p99" and "Wait P99" as the same name.
   const auto plain = [](std::string_view text) {
     std::string result;
     for (const char c : text) {
@@ -107,7 +107,7 @@ const Column* FindColumn(std::span<const Column> columns, std::string_view name)
     }
     return result;
   };
-  // "MEMORY" for "MEMORY MiB": the unit is the last word.
+  // Accepts "MEMORY" for "MEMORY MiB", whose last word is the unit.
   const auto without_unit = [](std::string_view heading) {
     for (const std::string_view unit : {" MiB", " %", " pp"}) {
       if (heading.ends_with(unit)) heading.remove_suffix(unit.size());
@@ -137,7 +137,7 @@ std::string Cell(const json& row, const Column& column) {
   }
   if (field->is_string()) return Printable(field->get_ref<const std::string&>());
   if (!field->is_structured()) return field->dump();
-  // A list, or how often each of several things was.
+  // A list, or a count for each of several keys.
   std::string text;
   for (const auto& [key, value] : field->items()) {
     const std::string item = value.is_string() ? value.get<std::string>() : value.dump();

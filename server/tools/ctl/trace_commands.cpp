@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpusharedctl trace` writes what runs on devices into a file.
+// `gpusharedctl trace` records the execution traces of devices in a file.
 #include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kSecondsMax = 3600;
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-// A worker's ring holds the events of 40 ms of the highest load.
+// A worker's ring holds the events of 40 ms at the highest load.
 constexpr std::chrono::milliseconds kPollEvery{5};
 
 struct TraceArguments {
@@ -31,14 +31,14 @@ struct TraceArguments {
   std::uint64_t mib_max = 1024;
 };
 
-// Clients' threads go first on the cores that they share with us: who looks must not delay them.
-// The trace's memory holds what runs until it is our turn.
+// Lowers our priority, because threads of clients must not be delayed by an observer on a shared
+// core. The trace's ring bridges the time until this process runs.
 void LetOthersGoFirst() {
   constexpr int kNicer = 10;
   (void)::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + kNicer);
 }
 
-// Ctrl-C ends a recording early, and the file is whole then.
+// Handles Ctrl-C, which ends a recording early with a complete file.
 class Interrupts {
  public:
   Interrupts() {
@@ -51,7 +51,7 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // Whether one came within that time.
+  // Returns true if an interrupt arrived within that time.
   bool Await(std::chrono::milliseconds time) const {
     const timespec wait = {.tv_sec = 0, .tv_nsec = time.count() * 1'000'000};
     return ::sigtimedwait(&signals_, nullptr, &wait) > 0;
@@ -111,14 +111,18 @@ int Record(const CommandLine& line, const TraceArguments& asked) {
 void AddTraceCommands(CommandLine& line) {
   const auto asked = std::make_shared<TraceArguments>();
   const Command trace = AddCommand(
-      line.app, "trace", "write what runs into a file for a viewer, such as ui.perfetto.dev");
-  trace.AddOption("--out", asked->file, "the file, such as NAME.json").Required().TypeName("FILE");
-  trace.AddOption("--seconds", asked->seconds, "for how long (default 10); Ctrl-C ends it earlier")
+      line.app, "trace", "recording of execution traces for a viewer such as ui.perfetto.dev");
+  trace.AddOption("--out", asked->file, "output file, such as NAME.json")
+      .Required()
+      .TypeName("FILE");
+  trace
+      .AddOption("--seconds", asked->seconds,
+                 "duration in seconds (default 10); Ctrl-C ends it earlier")
       .Within(0.1, kSecondsMax);
-  trace.AddOption("--device", asked->devices, "these devices alone")
+  trace.AddOption("--device", asked->devices, "devices to record (default: all)")
       .Delimiter(',')
       .TypeName("LIST");
-  trace.AddOption("--max-mib", asked->mib_max, "end when the file has so many MiB (default 1024)")
+  trace.AddOption("--max-mib", asked->mib_max, "maximum size of the file in MiB (default 1024)")
       .Range(1U, 1U << 20);
   trace.OnUse([&line, asked] { line.action = [&line, asked] { return Record(line, *asked); }; });
 }

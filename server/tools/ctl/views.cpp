@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that look and change nothing.
+// Read-only commands.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
 
-// The command line fills them in.
+// Filled in by the command line.
 struct ViewArguments {
   View view;
   double watch_s = 0;  // 0: once.
@@ -41,24 +41,24 @@ struct TableCommand {
   std::span<const Column> (*columns)();
 };
 constexpr TableCommand kTableCommands[] = {
-    {"status", "the server and its devices at a glance", ipc::AdminVerb::kStatus, StatusReport,
+    {"status", "overview of the server and its devices", ipc::AdminVerb::kStatus, StatusReport,
      StatusColumns},
-    {"ps", "clients, with what they have used", ipc::AdminVerb::kClients, ClientsReport,
-     ClientColumns},
+    {"ps", "clients and their usage", ipc::AdminVerb::kClients, ClientsReport, ClientColumns},
     {"devices", "devices and their workers", ipc::AdminVerb::kDevices, DevicesReport,
      DeviceColumns},
-    {"endpoints", "ways in, and who came through them", ipc::AdminVerb::kEndpoints, EndpointsReport,
+    {"endpoints", "endpoints and their clients", ipc::AdminVerb::kEndpoints, EndpointsReport,
      EndpointColumns},
 };
 
-// Of the terminal on stdout; 0: it is none.
+// Width of the terminal on stdout; 0 if it is none.
 std::size_t TerminalWidth() {
   winsize size{};
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-// The earlier of two answers that tell what clients have of a device now; nothing where no column
-// shows that. A server that does not answer is told of by the second one.
+// Returns the earlier of the two answers needed to compute the clients' current share of a device,
+// or nothing if no column shows it. A server that does not answer is reported after the second
+// request.
 nlohmann::json EarlierAnswer(const CommandLine& line, const TableCommand& command,
                              const View& view) {
   constexpr std::chrono::milliseconds kApart{300};
@@ -98,16 +98,15 @@ void AddTable(CommandLine& line, const TableCommand& command) {
   const auto arguments = std::make_shared<ViewArguments>();
   const Option wide = app.AddFlag("--wide", arguments->view.wide, "all columns");
   app.AddOption("--columns", arguments->view.fields,
-                "these columns, by their headings or the names that --json has, such as name,class")
+                "columns to show, by their headings or by the names in --json, such as name,class")
       .Delimiter(',')
       .TypeName("LIST")
       .Excludes(wide);
-  const Option watch =
-      app.AddOption("--watch", arguments->watch_s,
-                    "again and again, every so many seconds (default 2), until interrupted")
-          .Expected(0, 1)
-          .Within(0.1, 3600)
-          .TypeName("SECONDS");
+  const Option watch = app.AddOption("--watch", arguments->watch_s,
+                                     "refresh interval in seconds (default 2), until interrupted")
+                           .Expected(0, 1)
+                           .Within(0.1, 3600)
+                           .TypeName("SECONDS");
   app.OnUse([&line, &command, arguments, watch] {
     if (watch.IsBare()) arguments->watch_s = 2;
     if (const Status fields = CheckFields(arguments->view, command.columns()); !fields.ok()) {
@@ -118,11 +117,13 @@ void AddTable(CommandLine& line, const TableCommand& command) {
 }
 
 void AddExplain(CommandLine& line) {
-  const Command app = AddCommand(line.app, "explain", "why a request of a client took so long");
+  const Command app =
+      AddCommand(line.app, "explain", "analysis of the latency of a client's request");
   const auto question = std::make_shared<ipc::Admin>(ipc::Admin{.verb = ipc::AdminVerb::kExplain});
   const auto whom = std::make_shared<std::string>();
-  app.AddOption("id", *whom, "ID or name as ps shows it").Required().TypeName("CLIENT");
-  app.AddOption("request", question->request, "its number (default: the slowest known)")
+  app.AddOption("id", *whom, "id or name as shown by ps").Required().TypeName("CLIENT");
+  app.AddOption("request", question->request,
+                "number of the request (default: the slowest known one)")
       .TypeName("REQUEST");
   app.OnUse([&line, question, whom] {
     line.action = [&line, question, whom]() -> int {
@@ -138,13 +139,13 @@ void AddExplain(CommandLine& line) {
 
 void AddTop(CommandLine& line) {
   const Command app =
-      AddCommand(line.app, "top", "devices and clients, live in the terminal; h shows the keys");
+      AddCommand(line.app, "top", "live view of devices and clients; h shows the keys");
   const auto every_s = std::make_shared<double>(1);
-  app.AddOption("--every", *every_s, "asks every so many seconds (default 1)")
+  app.AddOption("--every", *every_s, "refresh interval in seconds (default 1)")
       .Within(0.2, 3600)
       .TypeName("SECONDS");
   app.OnUse([&line, every_s] {
-    if (line.as_json) command_line::Reject("--json: top has none; status and ps have");
+    if (line.as_json) command_line::Reject("--json: not supported by top; use status or ps");
     line.action = [&line, every_s] {
       const std::optional<std::string> path = GetSocket(line);
       return path ? top::ShowTop(*path, std::chrono::duration<double>(*every_s)) : kNoServer;

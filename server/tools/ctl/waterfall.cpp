@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLineWidth = 80;  // Characters, as are the next three.
+constexpr std::size_t kLineWidth = 80;  // Characters, like the next three.
 constexpr std::size_t kBarWidth = 28;
 constexpr std::size_t kWhoWidth = 12, kWhatWidth = 23;
 
@@ -45,7 +45,7 @@ std::string WhatText(const json& row) {
   return what.empty() ? "a command" : what;
 }
 
-// Where the bar of a row begins and ends, in characters; at least one wide.
+// Extent of a row's bar in characters; at least one.
 struct Bar {
   std::size_t from = 0, to = 0;
 };
@@ -75,7 +75,7 @@ std::string BarText(const json& row, double total_us) {
   return text;
 }
 
-// Our own words, broken between two of them.
+// Wraps our own text between words.
 std::string Wrapped(std::string_view words) {
   constexpr std::string_view kIndent = "        ";
   std::string text;

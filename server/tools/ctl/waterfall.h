@@ -8,8 +8,9 @@
 
 namespace gpushared::server {
 
-// The waterfall of a reply to explain, as lines of at most 80 characters: when its client waited,
-// what ran meanwhile and whose it was, and why that was or was not cut. Empty without one.
+// Formats the waterfall of an answer to explain in lines of at most 80 characters: when its client
+// waited, which work of which client ran in the meantime, and why that work was or was not
+// preempted. Empty if the answer has none.
 std::string WaterfallText(const nlohmann::json& reply);
 
 }  // namespace gpushared::server

@@ -25,7 +25,7 @@ std::string UsersOfInstance(const LiveInstance& live) {
   return GetUsers(processes);
 }
 
-// The rejection, with advice to the operator.
+// Adds advice for the operator to the rejection.
 Status ModeRejection(const MigGpu& gpu, const Status& why) {
   if (why.code() == StatusCode::kNotReady) {
     std::string holders;
@@ -196,7 +196,7 @@ Status Mover::DestroyOthers(const std::string& uuid, const Layout& target) {
       if (Status left = tenant_.Leave(compute.uuid); !left.ok()) return left;
     }
   }
-  // Who used it may have gone with the tenant, or come meanwhile.
+  // The processes using it may have exited with the tenant, or new ones may have started.
   gpu = control_.Find(uuid);
   if (!gpu.ok()) return gpu.status();
   for (const LiveInstance& live : gpu->instances) {
@@ -223,7 +223,7 @@ Status Mover::CreateMissing(const std::string& uuid, const Layout& target) {
     say_(gpu->Named() + ": making " + InstanceName(gpu->board, instance));
     if (Status created = control_.Create(*gpu, instance); !created.ok()) return created;
   }
-  // The driver could have made something else.
+  // Verified, because the driver may have created something else.
   gpu = control_.Find(uuid);
   if (!gpu.ok()) return gpu.status();
   Layout wanted = target;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries plans out, all or none, with a way back that survives a kill.
+// Executes plans atomically, with a rollback that survives a kill.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MIG_APPLY_H_
 #define GPUSHARED_SERVER_TOOLS_MIG_APPLY_H_
@@ -16,24 +16,24 @@
 
 namespace gpushared::mig {
 
-// Whoever has devices open without using them: a running server, whose workers do.
+// A process that keeps devices open without using them itself: a running server, whose workers do.
 class Tenant {
  public:
   virtual ~Tenant() = default;
-  // Gives the GPU or instance of this UUID up, and takes it no more. Returns ok when nothing of the
-  // tenant is on it, also when it never had it.
+  // Releases the GPU or instance with this UUID, and does not open it again. Returns Ok once the
+  // tenant no longer uses it, also if it never did.
   virtual Status Leave(const std::string& uuid) = 0;
-  // What it left is its again, if it is among those that are `there`. Nothing: nobody knows what
-  // is.
+  // Takes back the released devices that are among `there`. Nothing: the current devices are
+  // unknown.
   virtual void ComeBack(const std::optional<std::vector<std::string>>& there) = 0;
 };
 
-// Moves GPUs from one layout to another.
+// Changes GPUs from one layout to another.
 //
-// The way back is found by looking at the GPU, not by remembering steps. So it is the same after a
-// call that failed and, by Restore in a new process, after a kill.
+// The rollback is derived from the state of the GPU, not from a log of steps, so that it is the
+// same after a call that failed and, by Restore in a new process, after a kill.
 //
-// Thread-compatible; borrows what it is given.
+// Thread-compatible; borrows its arguments.
 class Mover {
  public:
   using Say = std::function<void(const std::string& sentence)>;
@@ -41,16 +41,16 @@ class Mover {
   Mover(const GpuControl& control, const StateFile& state, Tenant& tenant, Say say)
       : control_(control), state_(state), tenant_(tenant), say_(std::move(say)) {}
 
-  // All changes are made, and kept for the next boot; or all GPUs are as they were, and the Status
-  // says why. If the way back fails as well, the state file has it, and Restore goes it.
-  // kUnavailable: an earlier change was cut off and is to be restored first.
+  // Either makes all changes and saves them for the next boot, or restores all GPUs and returns the
+  // reason. If the rollback fails as well, the state file records it so that Restore can complete
+  // it. kUnavailable: an earlier change was interrupted and must be restored first.
   Status Apply(const std::vector<Change>& changes);
 
-  // The layouts become those of the next boot. Nothing else changes.
+  // Saves the layouts for the next boot without any other change.
   Status SaveForBoot(const std::vector<Change>& changes);
 
-  // Takes back what was cut off; all other GPUs that the state file knows get their layout of the
-  // boot. One that fails does not keep the others from theirs.
+  // Rolls back an interrupted change; all other GPUs in the state file get their boot layout. A GPU
+  // that fails does not prevent the others from being restored.
   Status Restore();
 
  private:
@@ -68,8 +68,8 @@ class Mover {
   const Say say_;
 };
 
-// Who uses an instance or a GPU, but for the processes `not_counted`: "process 4711 (python3)".
-// Empty when nobody does.
+// Describes the processes that use an instance or a GPU, except `not_counted`: "process 4711
+// (python3)". Empty if there are none.
 std::string GetUsers(const std::vector<std::uint32_t>& processes,
                      const std::vector<std::uint32_t>& not_counted = {});
 

@@ -8,24 +8,24 @@
 namespace gpushared::mig {
 namespace {
 
-// Where an instance may begin. NVIDIA's guide gives A100's and A30's places (`nvidia-smi mig
-// -lgipp`, "Getting Started with MIG"). Those of the other boards are drawn in its figures of
-// "Supported MIG Profiles", and are A100's.
+// Possible placements of instances. The entries for A100 and A30 are from NVIDIA's guide
+// (`nvidia-smi mig -lgipp`, "Getting Started with MIG"). The entries for other boards are from its
+// figures in "Supported MIG Profiles", which match A100's.
 using Starts = std::vector<std::uint32_t>;
 
-// Sizes of one row of boards of 8 slices. 0: unknown.
+// Instance sizes of boards with 8 slices, by number of memory slices. 0: unknown.
 struct Sizes {
-  std::uint64_t one, two, four, eight;  // MiB of an instance with so many memory slices.
+  std::uint64_t one, two, four, eight;  // MiB.
   // Multiprocessors.
   std::uint32_t one_g, one_g_double, two_g, three_g, four_g, seven_g;
 };
 
-// Names end in the GB of 1, 2, 4 and 8 memory slices.
+// Suffixes of profile names: the GB of 1, 2, 4 and 8 memory slices.
 struct Gigabytes {
   const char *one, *two, *four, *eight;
 };
 
-// A100 and later: 8 slices of memory, 7 of multiprocessors, and one set of ids.
+// A100 and later have 8 memory slices, 7 compute slices, and the same profile ids.
 Board EightSlices(std::string name, const Gigabytes& gb, const Sizes& sizes) {
   const Starts any = {0, 1, 2, 3, 4, 5, 6}, even = {0, 2, 4, 6};
   const auto named = [](const char* compute, const char* memory) {

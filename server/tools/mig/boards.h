@@ -11,15 +11,15 @@
 
 namespace gpushared::mig {
 
-// A board as its documents have it, to plan for without a GPU. Where there is a GPU, NVML is asked.
+// A documented board, for planning without a GPU. For an installed GPU, NVML is queried instead.
 struct KnownBoard {
   Board board;
-  std::string source;  // Where its profiles, places and sizes are from.
+  std::string source;  // Source of its profiles, placements and sizes.
 };
 
 // A30, A100-40, A100-80, H100-80, H100-96, H200 and B200.
 std::vector<KnownBoard> KnownBoards();
-// Nothing when it is none of them.
+// Returns nothing for an unknown board.
 std::optional<KnownBoard> FindKnownBoard(std::string_view name);
 
 }  // namespace gpushared::mig

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the GPUs of this machine and their instances, and changes them.
+// Reads and changes the GPUs of this machine and their instances.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MIG_GPU_H_
 #define GPUSHARED_SERVER_TOOLS_MIG_GPU_H_
@@ -16,7 +16,7 @@
 
 namespace gpushared::mig {
 
-// The GPUs of this machine, asked anew at each call: nothing is remembered between them.
+// Access to the GPUs of this machine. Queries NVML at each call and caches nothing.
 //
 // Thread-compatible; borrows `nvml`, which must be open.
 class GpuControl {
@@ -24,15 +24,15 @@ class GpuControl {
   explicit GpuControl(const device::nvml::Nvml& nvml) : nvml_(nvml) {}
 
   Result<std::vector<MigGpu>> Read() const;
-  // kNotFound: it is not there. kUnavailable: it could not be read.
+  // kNotFound: no such GPU. kUnavailable: it could not be read.
   Result<MigGpu> Find(std::string_view uuid) const;
 
-  // kNotReady: somebody holds the GPU. kUnsupported: the driver cannot reset it here, and the mode
-  // waits for a reset.
+  // kNotReady: the GPU is in use. kUnsupported: the driver cannot reset it here, so the mode
+  // changes at the next reset.
   Status SetMode(const MigGpu& gpu, bool enable) const;
-  // With its compute instances. When it fails, a part may be there.
+  // Creates the instance with its compute instances. May leave a partial instance on failure.
   Status Create(const MigGpu& gpu, const Instance& instance) const;
-  // kNotReady: a process uses it, and nothing or some compute instances have gone.
+  // kNotReady: a process uses it; some of its compute instances may have been destroyed.
   Status Destroy(const MigGpu& gpu, const LiveInstance& instance) const;
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kLegend = "= stays   * stays, in use   - goes   + is made\n";
+constexpr const char* kLegend = "= kept   * kept, in use   - destroyed   + created\n";
 
 bool Has(const Layout& layout, const Instance& instance) {
   return std::ranges::find(layout, instance) != layout.end();
@@ -33,7 +33,7 @@ std::string Count(std::size_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-// How many more of a profile have room. Places of one profile do not overlap.
+// Returns how many more instances of a profile fit. Placements of one profile do not overlap.
 std::uint32_t GetFree(const Board& board, const Profile& profile, const Layout& layout) {
   std::uint32_t used = 0, same = 0, free = 0;
   for (const Instance& instance : layout) {
@@ -129,11 +129,12 @@ std::string PlanText(const GpuPlan& planned) {
     text += is_enabled ? "nothing to change\n" : "nothing to change, MIG mode is off\n";
   } else {
     text += Count(plan.keep.size(), "instance") + " kept, " + std::to_string(plan.destroy.size()) +
-            " destroyed, " + std::to_string(plan.create.size()) + " made\n";
+            " destroyed, " + std::to_string(plan.create.size()) + " created\n";
   }
   if (gpu.is_enabled != is_enabled) {
     text += std::string("MIG mode is turned ") + (is_enabled ? "on" : "off") +
-            ": up to Ampere that needs a reset, which the driver does when nobody holds the GPU\n";
+            ": up to Ampere this requires a reset, which the driver performs only if no process "
+            "holds the GPU\n";
     for (const Holder& holder : holders) {
       text += "held by " + ProcessText(holder.pid) + "\n";
     }
@@ -150,8 +151,8 @@ std::string PlanText(const GpuPlan& planned) {
   text += Picture(gpu.board, {before, after}) + kLegend;
   for (const LiveInstance& live : gpu.instances) {
     if (!Has(plan.destroy, live.instance)) continue;
-    text += "lost: " + InstanceName(gpu.board, live.instance) + " with what its memory holds" +
-            (live.compute.empty() ? "" : ", " + Devices(live)) + "; nobody uses it\n";
+    text += "lost: " + InstanceName(gpu.board, live.instance) + " with the contents of its memory" +
+            (live.compute.empty() ? "" : ", " + Devices(live)) + "; unused\n";
   }
   return text;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan for a GPU as it is now, and what people are told of it.
+// Plan for a GPU in its current state, and its description for operators.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MIG_GPU_PLAN_H_
 #define GPUSHARED_SERVER_TOOLS_MIG_GPU_PLAN_H_
@@ -20,14 +20,15 @@
 
 namespace gpushared::mig {
 
-// A wish for one GPU.
+// Requested state of one GPU.
 struct Request {
   bool is_enabled = true;
-  std::vector<Wanted> wanted;    // Under MIG mode.
-  std::optional<Layout> places;  // The same with places, in place of `wanted`.
+  std::vector<Wanted> wanted;    // With MIG mode enabled.
+  std::optional<Layout> places;  // The same with placements; overrides `wanted`.
 };
 
-// Who uses a device, for a sentence; empty: nobody. Without MIG mode it is the GPU's own.
+// Describes the user of a device for messages; empty if it is unused. Without MIG mode the device
+// is the GPU itself.
 using GetUser = std::function<std::string(const std::string& uuid,
                                           const std::vector<std::uint32_t>& processes)>;
 
@@ -36,20 +37,20 @@ struct GpuPlan {
   std::vector<Present> have;
   bool is_enabled = true;
   Plan plan;
-  std::vector<Holder> holders;  // Who holds the GPU, where the mode changes.
+  std::vector<Holder> holders;  // Processes that hold the GPU, if the mode changes.
 
   bool ChangesNothing() const;
   Change AsChange() const;
 };
 
-// kUnavailable: somebody uses what would go. kUnsupported: the GPU cannot be cut.
+// kUnavailable: an instance to be removed is in use. kUnsupported: the GPU has no MIG.
 Result<GpuPlan> PlanFor(const MigGpu& gpu, const Request& request, const GetUser& user_of);
 std::vector<Present> PresentOn(const MigGpu& gpu, const GetUser& user_of);
 
-// Pictures before and after, and what is lost. Each ends with a line's end.
+// Diagrams before and after, and what is removed. Ends with a newline.
 std::string PlanText(const GpuPlan& plan);
 nlohmann::json PlanJson(const GpuPlan& plan);
-// A GPU, its profiles and instances.
+// A GPU with its profiles and instances.
 std::string GpuText(const MigGpu& gpu, const std::vector<Present>& have);
 nlohmann::json GpuJson(const MigGpu& gpu, const std::vector<Present>& have);
 std::string ProfilesText(const Board& board, const Layout& layout);

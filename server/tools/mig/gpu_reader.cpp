@@ -17,21 +17,20 @@ using device::nvml::DeviceHandle;
 using device::nvml::GpuInstanceHandle;
 using device::nvml::Nvml;
 
-constexpr std::size_t kTextBytes = 96;  // NVML's own buffers' size.
+constexpr std::size_t kTextBytes = 96;  // Size of NVML's own buffers.
 constexpr unsigned kPlacesMax = 32;
 constexpr unsigned kProcessesMax = 1024;
 constexpr unsigned kEngineProfileShared = 0;
 constexpr std::string_view kNamePrefix = "MIG ";
 constexpr const char* kComputeProfileCall = "nvmlGpuInstanceGetComputeInstanceProfileInfo";
 
-// Suffixes of a name, by the number under which NVML has the profile (nvml.h,
-// NVML_GPU_INSTANCE_PROFILE_*).
+// Name suffixes, indexed by NVML's profile number (nvml.h, NVML_GPU_INSTANCE_PROFILE_*).
 constexpr std::array<const char*, device::nvml::kGpuInstanceProfiles> kSuffixes = {
     "", "",     "",     "",     "",    "",    "",        "+me",     "+me",
     "", "+gfx", "+gfx", "+gfx", "-me", "-me", "+me.all", "+me.all", "+gfx"};
 
-// Drivers tell names only in MIG mode. NVIDIA's go-nvlib has this rule for their gigabytes: the
-// GPU's own, by eighths of its memory.
+// Computes the name, because drivers report names only in MIG mode. Follows the rule of NVIDIA's
+// go-nvlib for the gigabytes: eighths of the GPU's memory.
 std::string GetName(unsigned number, std::uint32_t slices, std::uint64_t mib,
                     std::uint64_t whole_mib) {
   const double eighths =
@@ -88,7 +87,7 @@ void GpuReader::ReadIdentity() {
       Ok("nvmlDeviceGetPciInfo", nvml_.DeviceGetPciInfo(device_, &pci))) {
     gpu_.model = pci.device_id;
   }
-  // Who holds the GPU is looked up by it; without it, nobody is named.
+  // Used only to find the processes that hold the GPU; without it they are not named.
   if (nvml_.DeviceGetMinorNumber != nullptr &&
       nvml_.DeviceGetMinorNumber(device_, &gpu_.minor) != Code::kSuccess) {
     gpu_.minor = gpu_.index;
@@ -248,7 +247,7 @@ void GpuReader::ReadDevices() {
   for (unsigned i = 0; i < count; ++i) {
     DeviceHandle handle = nullptr;
     const Code found = nvml_.DeviceGetMigDeviceHandleByIndex(device_, i, &handle);
-    // The numbers have holes.
+    // The numbers are not contiguous.
     if (found == Code::kNotFound || found == Code::kInvalidArgument) continue;
     unsigned gpu_instance = 0, compute_instance = 0;
     std::array<char, kTextBytes> uuid{};
@@ -263,7 +262,7 @@ void GpuReader::ReadDevices() {
     const auto compute = live == gpu_.instances.end()
                              ? std::vector<LiveCompute>::iterator()
                              : std::ranges::find(live->compute, compute_instance, &LiveCompute::id);
-    // Whoever plans with half of the instances destroys the others.
+    // Treated as an error, because a plan based on some of the instances would destroy the others.
     if (live == gpu_.instances.end() || compute == live->compute.end()) {
       gpu_.trouble = "NVML contradicts itself: " + std::string(uuid.data()) +
                      " is of no instance that it lists";
@@ -278,7 +277,8 @@ std::vector<std::uint32_t> GpuReader::GetProcesses(DeviceHandle device) {
   if (nvml_.DeviceGetComputeRunningProcesses == nullptr) return {};
   std::vector<device::nvml::ProcessInfo> processes(kProcessesMax);
   auto count = static_cast<unsigned>(processes.size());
-  // Not to know them costs a better sentence: NVML itself rejects to destroy what is used.
+  // Used only for a better message, because NVML itself rejects the destruction of an instance in
+  // use.
   if (nvml_.DeviceGetComputeRunningProcesses(device, &count, processes.data()) != Code::kSuccess) {
     return {};
   }

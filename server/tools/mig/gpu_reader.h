@@ -18,7 +18,7 @@ struct ComputeProfile {
   std::uint32_t count_max = 0;
 };
 
-// Reads one GPU. The first call that fails is its trouble.
+// Reads the state of one GPU. The first failed call is reported in `trouble`.
 //
 // Thread-compatible; borrows `nvml`.
 class GpuReader {
@@ -28,7 +28,7 @@ class GpuReader {
   }
 
   MigGpu Read();
-  // Those that NVML has for a GPU instance, in its order.
+  // Lists the profiles that NVML offers for a GPU instance, in its order.
   static device::nvml::Code ComputeProfiles(const device::nvml::Nvml& nvml,
                                             device::nvml::GpuInstanceHandle instance,
                                             std::vector<ComputeProfile>& profiles);
@@ -42,7 +42,7 @@ class GpuReader {
   bool ReadPlaces(Profile& profile);
   void ReadInstances();
   void ReadInstance(device::nvml::GpuInstanceHandle handle);
-  // The UUIDs of compute instances, and who is on them.
+  // Reads the UUIDs of compute instances and the processes on them.
   void ReadDevices();
   std::vector<std::uint32_t> GetProcesses(device::nvml::DeviceHandle device);
 

@@ -21,7 +21,7 @@ std::string GetName(pid_t pid, const std::string& proc) {
   std::ifstream file(proc + "/" + std::to_string(pid) + "/comm");
   std::string name;
   std::getline(file, name);
-  // A process names itself.
+  // Sanitized, because a process chooses its own name.
   std::ranges::replace_if(
       name, [](char c) { return c < ' ' || c > '~'; }, '?');
   return name;

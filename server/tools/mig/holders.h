@@ -15,12 +15,11 @@ struct Holder {
   std::string name;  // "dcgm-exporter"
 };
 
-// The processes, but for this one, that have the GPU's file open: any of them keeps the driver from
-// resetting it. `proc` is where the process directories are. Processes of others are seen by root
-// only.
+// Returns the other processes that have the GPU's device file open; any of them prevents the driver
+// from resetting it. `proc` is the mount point of procfs. Only root sees processes of other users.
 std::vector<Holder> GetHolders(std::uint32_t minor, const std::string& proc = "/proc");
 
-// "process 4711 (python3)", with its name where it is known.
+// "process 4711 (python3)"; the name is omitted if unknown.
 std::string ProcessText(pid_t pid, const std::string& proc = "/proc");
 
 }  // namespace gpushared::mig

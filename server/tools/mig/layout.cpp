@@ -13,15 +13,15 @@ std::uint32_t SlicesAt(const Profile& profile, std::uint32_t start) {
 
 std::string Number(std::uint32_t value) { return std::to_string(value); }
 
-// Places the instances of one kind after the other. Instances of a kind are alike, so each takes a
-// start behind its predecessor's: no layout is shown twice.
+// Enumerates layouts by placing the instances of one kind after the other. Because instances of a
+// kind are interchangeable, each starts after its predecessor, so that no layout is visited twice.
 class Search {
  public:
   Search(const Board& board, const std::vector<Wanted>& wanted,
          const std::function<bool(const Layout&)>& visit)
       : board_(board), wanted_(wanted), visit_(visit) {}
 
-  // False when `visit` wants no more.
+  // Returns false if `visit` stopped the search.
   bool Place(std::size_t kind, std::uint32_t placed, std::uint32_t least_start) {
     if (kind == wanted_.size()) return Show();
     const Wanted& wanted = wanted_[kind];
@@ -127,7 +127,7 @@ void ForEachLayout(const Board& board, const std::vector<Wanted>& wanted,
   (void)Search(board, wanted, visit).Place(0, 0, 0);
 }
 
-// NVIDIA's guide (A100, compute instance profiles) has the sizes and how many there are of each:
+// Sizes and counts are from NVIDIA's guide (A100, compute instance profiles):
 // docs.nvidia.com/datacenter/tesla/mig-user-guide, "Getting Started with MIG".
 Board ComputeBoard(std::uint32_t compute_slices) {
   Board board{.name = Number(compute_slices) + " compute slices", .slices = compute_slices};
@@ -135,7 +135,7 @@ Board ComputeBoard(std::uint32_t compute_slices) {
     if (size >= compute_slices || (size == 3 && compute_slices == 4)) continue;
     Profile profile{
         .name = Number(size) + "c", .id = size, .memory_slices = size, .compute_slices = size};
-    // One of 3 slices begins at 0 or 4, as one of 4 does.
+    // A compute instance of 3 slices starts at 0 or 4, like one of 4.
     const std::uint32_t step = size == 3 ? 4 : size;
     for (std::uint32_t start = 0; start + size <= compute_slices; start += step) {
       profile.starts.push_back(start);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a GPU in MIG mode can be cut: profiles, the places that an instance may take, and layouts.
-// Values and pure functions; gpu_state.h fills them from NVML, boards.h without a GPU.
+// How a GPU in MIG mode can be partitioned: profiles, possible placements of instances, and
+// layouts. Values and pure functions; gpu_reader.h fills them from NVML, boards.h without a GPU.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MIG_LAYOUT_H_
 #define GPUSHARED_SERVER_TOOLS_MIG_LAYOUT_H_
@@ -17,21 +17,21 @@
 
 namespace gpushared::mig {
 
-// The most that any board allows is 7.
+// No board allows more than 7.
 inline constexpr std::size_t kInstancesMax = 16;
 // Slices are the bits of a mask; boards have 4 or 8.
 inline constexpr std::uint32_t kSlicesMax = 32;
 
-// A size of instance that a board offers.
+// An instance size that a board offers.
 struct Profile {
-  std::string name;      // "1g.5gb+me"
-  std::uint32_t id = 0;  // NVML's, unique on the board.
+  std::string name;      // "1g.5gb+me".
+  std::uint32_t id = 0;  // NVML's id, unique on the board.
   std::uint32_t count_max = 0;
   std::uint32_t memory_slices = 0;  // Slices of the board that an instance covers.
   std::uint32_t compute_slices = 0;
   std::uint64_t memory_mib = 0;
   std::uint32_t multiprocessors = 0;  // 0: unknown.
-  std::vector<std::uint32_t> starts;  // The first slices that an instance may have.
+  std::vector<std::uint32_t> starts;  // Possible first slices of an instance.
 };
 
 struct Board {
@@ -39,46 +39,47 @@ struct Board {
   std::uint32_t slices = 0;  // Memory slices.
   std::vector<Profile> profiles;
 
-  // Null when the board has no such profile.
+  // Returns null if the board has no such profile.
   const Profile* Find(std::uint32_t id) const;
   const Profile* Find(std::string_view name) const;
-  std::string Names() const;  // "1g.5gb, 1g.5gb+me, ..."
+  std::string Names() const;  // "1g.5gb, 1g.5gb+me, ...".
 };
 
-// A GPU instance: what it is and where, but not its number, which the driver chooses.
+// Profile and placement of a GPU instance. The driver assigns its number.
 struct Instance {
-  std::uint32_t profile = 0;  // Its id.
-  std::uint32_t start = 0;    // Its first slice.
-  // Slices of each of its compute instances, the largest first. Each is a device for programs.
+  std::uint32_t profile = 0;  // Profile id.
+  std::uint32_t start = 0;    // First slice.
+  // Slices of each of its compute instances, largest first. Programs see each as a device.
   std::vector<std::uint32_t> compute;
 
   friend auto operator<=>(const Instance&, const Instance&) = default;
 };
-using Layout = std::vector<Instance>;  // By start.
+using Layout = std::vector<Instance>;  // Ordered by start.
 
-// So many instances of one kind, wherever they are.
+// A number of instances of one kind, without placements.
 struct Wanted {
   std::uint32_t profile = 0;
   std::vector<std::uint32_t> compute;
   std::uint32_t count = 1;
 };
 
-// "2g.10gb"; "1c+2c.3g.20gb" for one that is divided otherwise than into one compute instance.
+// "2g.10gb", or "1c+2c.3g.20gb" unless it has a single compute instance.
 std::string KindName(const Board& board, std::uint32_t profile,
                      const std::vector<std::uint32_t>& compute);
-// "2g.10gb at 4"
+// "2g.10gb at 4".
 std::string InstanceName(const Board& board, const Instance& instance);
 
-// Whether instances may lie so. The rejection names the first that may not.
+// Checks the placements. The rejection names the first invalid one.
 Status CheckLayout(const Board& board, const Layout& layout);
 
-// Shows `visit` each layout that has exactly these instances, once, until it returns false. All are
-// shown: the search leaves none out. Kinds are by profile and division, and stand in `wanted` once.
+// Calls `visit` once for each layout with exactly these instances until it returns false. The
+// search is exhaustive. Kinds are distinguished by profile and division, and must be unique in
+// `wanted`.
 void ForEachLayout(const Board& board, const std::vector<Wanted>& wanted,
                    const std::function<bool(const Layout& layout)>& visit);
 
-// What a GPU instance of so many compute slices is to its compute instances: a board whose profiles
-// have the number of slices as id.
+// Models a GPU instance with that many compute slices as a board for compute instances. The ids of
+// its profiles are their numbers of slices.
 Board ComputeBoard(std::uint32_t compute_slices);
 
 }  // namespace gpushared::mig

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU's instances as NVML tells them.
+// Current instances of a GPU, as reported by NVML.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MIG_LIVE_GPU_H_
 #define GPUSHARED_SERVER_TOOLS_MIG_LIVE_GPU_H_
@@ -12,36 +12,36 @@
 
 namespace gpushared::mig {
 
-// A device for programs.
+// A compute instance, which programs see as a device.
 struct LiveCompute {
   std::uint32_t id = 0;      // Within its GPU instance.
-  std::uint32_t slices = 0;  // Multiprocessor slices.
-  std::string uuid;          // "MIG-..."; empty when NVML did not tell.
+  std::uint32_t slices = 0;  // Compute slices.
+  std::string uuid;          // "MIG-..."; empty if NVML did not report it.
   std::vector<std::uint32_t> processes;
 };
 
 struct LiveInstance {
   Instance instance;
-  std::uint32_t id = 0;  // The driver's, within the GPU.
+  std::uint32_t id = 0;  // Assigned by the driver, unique within the GPU.
   std::vector<LiveCompute> compute;
 };
 
 struct MigGpu {
-  std::uint32_t index = 0;  // The number that nvidia-smi shows.
+  std::uint32_t index = 0;  // The number shown by nvidia-smi.
   std::string uuid;         // "GPU-..."
   std::string name;
-  std::uint32_t model = 0;  // PCI device and vendor, 0x233010DE.
-  std::uint32_t minor = 0;  // Its file is /dev/nvidia<minor>.
-  bool has_mig = false;     // The board can be cut.
+  std::uint32_t model = 0;  // PCI device and vendor id, 0x233010DE.
+  std::uint32_t minor = 0;  // Its device file is /dev/nvidia<minor>.
+  bool has_mig = false;     // The board supports MIG.
   bool is_enabled = false;
-  bool is_pending = false;  // The mode after the next reset.
-  Board board;              // Empty where there is no MIG.
+  bool is_pending = false;  // Mode after the next reset.
+  Board board;              // Empty without MIG.
   std::vector<LiveInstance> instances;
-  std::vector<std::uint32_t> processes;  // Holders of a context, anywhere on it.
+  std::vector<std::uint32_t> processes;  // Processes with a context anywhere on the GPU.
   std::string trouble;                   // Why it could not be read.
 
   Layout layout() const;
-  std::string Named() const;  // "GPU 0 (NVIDIA H200)"
+  std::string Named() const;  // "GPU 0 (NVIDIA H200)".
 };
 
 }  // namespace gpushared::mig

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kQuotedMax = 64;
 constexpr const char* kVersion = "v1";
 
-// What is wrong, and in which line; it becomes a Status where the file's name is known.
+// An error with its line; converted to a Status once the name of the file is known.
 struct Rejection : std::runtime_error {
   Rejection(const YAML::Node& node, const std::string& why)
       : std::runtime_error(why), line(node.Mark().line + 1) {}
@@ -50,7 +50,7 @@ bool Truth(const YAML::Node& node, const std::string& what) {
   return truth;
 }
 
-// "0x233010DE"
+// Parses "0x233010DE".
 std::uint32_t Model(const YAML::Node& node) {
   const std::string text = Scalar(node, "a device-filter");
   std::uint32_t model = 0;
@@ -64,7 +64,7 @@ std::uint32_t Model(const YAML::Node& node) {
   return model;
 }
 
-// Calls `take(key, value)` for each key of a map, each at most once.
+// Calls `take(key, value)` for each key of a map, and rejects duplicates.
 template <typename Take>
 void ForEachKey(const YAML::Node& map, const std::string& what, std::size_t most, Take&& take) {
   if (!map.IsMap()) throw Rejection(map, what + " must be a map of keys and values");
@@ -149,7 +149,7 @@ ConfigEntry Entry(const YAML::Node& node) {
     throw Rejection(node, "the entry lacks mig-devices, which mig-enabled: true needs; {} is none");
   }
   if (!entry.is_enabled && !entry.devices.empty()) {
-    throw Rejection(node, "the entry has mig-devices beside mig-enabled: false");
+    throw Rejection(node, "the entry has both mig-devices and mig-enabled: false");
   }
   return entry;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of NVIDIA's mig-parted, read and written.
+// Reads and writes files of NVIDIA's mig-parted.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MIG_MIG_PARTED_FILE_H_
 #define GPUSHARED_SERVER_TOOLS_MIG_MIG_PARTED_FILE_H_
@@ -16,11 +16,11 @@
 
 namespace gpushared::mig {
 
-// One wish, and the GPUs that it is about.
+// A requested partitioning, and the GPUs to which it applies.
 struct ConfigEntry {
-  int line = 0;                       // Where it begins; 0: it was not read.
-  std::vector<std::uint32_t> models;  // PCI device and vendor, 0x233010DE. Empty: all.
-  std::optional<std::vector<std::uint32_t>> indices;  // Numbers of nvidia-smi. Nothing: all.
+  int line = 0;                       // First line; 0 if it was not read from a file.
+  std::vector<std::uint32_t> models;  // PCI device and vendor id, 0x233010DE. Empty: all.
+  std::optional<std::vector<std::uint32_t>> indices;  // Numbers of nvidia-smi. Unset: all.
   bool is_enabled = false;
   DeviceCounts devices;
 
@@ -37,16 +37,15 @@ using ConfigFile = std::vector<NamedConfig>;
 
 inline constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kConfigsMax = 1024;
-inline constexpr std::size_t kEntriesMax = 256;  // In one configuration.
-inline constexpr std::size_t kItemsMax = 256;    // In one list of an entry.
+inline constexpr std::size_t kEntriesMax = 256;  // Per configuration.
+inline constexpr std::size_t kItemsMax = 256;    // Per list of an entry.
 inline constexpr std::uint32_t kDeviceCountMax = 1024;
 
-// `name` stands in front of rejections: "mig.yaml:7: ...". Keys that the format does not have are
-// rejected, as are keys that stand there twice.
+// `name` prefixes rejections: "mig.yaml:7: ...". Rejects unknown and duplicate keys.
 Result<ConfigFile> ParseConfigFile(const std::string& text, const std::string& name);
 std::string WriteConfigFile(const ConfigFile& file);
 
-// Null when there is none of that name.
+// Returns null if no configuration has that name.
 const NamedConfig* FindConfig(const ConfigFile& file, std::string_view name);
 
 }  // namespace gpushared::mig

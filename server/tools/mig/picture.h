@@ -9,7 +9,7 @@
 
 namespace gpushared::mig {
 
-// An instance and the mark behind its name.
+// An instance and the mark after its name.
 struct Drawn {
   Instance instance;
   char mark = ' ';
@@ -19,7 +19,7 @@ struct PictureRow {
   std::vector<Drawn> drawn;
 };
 
-// Rows of a board's memory slices from left to right, as text with a line each.
+// Draws a board's memory slices from left to right, one text line per row.
 std::string Picture(const Board& board, const std::vector<PictureRow>& rows);
 
 }  // namespace gpushared::mig

@@ -24,7 +24,7 @@ std::string KindsText(const Board& board, const std::vector<Wanted>& kinds) {
   return text.empty() ? "no instance" : text;
 }
 
-// How much could still be placed: large instances count more, as they are harder to place.
+// Measure of the remaining space: large instances count more, because they are harder to place.
 std::uint64_t RoomBeside(const Board& board, const Layout& layout) {
   std::uint32_t used = 0;
   const auto slices_at = [](const Profile& profile, std::uint32_t start) {
@@ -53,7 +53,7 @@ Plan PlanTo(const std::vector<Present>& have, const Layout& target) {
   return plan;
 }
 
-// The first that is used and goes; nothing when none does.
+// Returns the first instance that is in use but not in the target, or null.
 const Present* UsedAndGone(const std::vector<Present>& have, const Layout& target) {
   const auto found = std::ranges::find_if(have, [&](const Present& present) {
     return !present.user.empty() && !Has(target, present.instance);
@@ -115,7 +115,8 @@ Layout Plan::After() const {
 Result<Plan> MakePlan(const Board& board, const std::vector<Present>& have,
                       const std::vector<Wanted>& want) {
   if (Status possible = CheckWanted(board, want); !possible.ok()) return possible;
-  // The smallest is the best; layouts are shown by their starts, so the first of equals is taken.
+  // The smallest cost wins; layouts are enumerated by their starts, which decides between equal
+  // costs.
   using Cost = std::tuple<std::size_t, std::int64_t, Layout>;
   std::optional<Cost> best;
   std::size_t layouts = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planner decides which instances of a GPU stay, go and are made.
+// Determines which instances of a GPU to keep, destroy and create.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MIG_PLANNER_H_
 #define GPUSHARED_SERVER_TOOLS_MIG_PLANNER_H_
@@ -15,7 +15,7 @@ namespace gpushared::mig {
 
 struct Present {
   Instance instance;
-  std::string user;  // "process 4711": why it must stay. Empty: nobody uses it.
+  std::string user;  // "process 4711": why it must be kept. Empty: unused.
 };
 
 struct Plan {
@@ -25,16 +25,16 @@ struct Plan {
   Layout After() const;
 };
 
-// The plan that takes the fewest instances away, and none that is used. Of several it is the one
-// that leaves the largest room for further instances, then the one that begins furthest left.
-// Instances that are wanted and there, in the same place and division, stay.
+// Returns the plan that destroys the fewest instances and none that is in use. Among these, prefers
+// the one that leaves the most space for further instances, then the one with the leftmost
+// placements. Existing instances with the requested placement and division are kept.
 //
-// kInvalidArgument: the board has no such instances, or not so many. kUnavailable: it could, but
-// not beside those that are used. The sentence says why in either case.
+// kInvalidArgument: the board does not support these instances, or not as many. kUnavailable: it
+// does, but not together with the instances in use. The message explains why in either case.
 Result<Plan> MakePlan(const Board& board, const std::vector<Present>& have,
                       const std::vector<Wanted>& want);
 
-// The plan that leads to exactly this layout. The rejections are the same.
+// Returns the plan for exactly this layout. The rejections are the same.
 Result<Plan> MakeExactPlan(const Board& board, const std::vector<Present>& have,
                            const Layout& target);
 

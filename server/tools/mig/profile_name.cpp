@@ -25,7 +25,7 @@ std::optional<std::uint32_t> Number(std::string_view text) {
   return number;
 }
 
-// Takes digits and what follows them, such as "3" of "3g.", off the front.
+// Removes a number and the text that follows it, such as "3g." of "3g.20gb", from the front.
 std::optional<std::uint32_t> TakeNumber(std::string_view& text, std::string_view follows) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   if (digits == 0 || !text.substr(digits).starts_with(follows)) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<std::uint32_t> TakeNumber(std::string_view& text, std::string_view
 
 struct DeviceName {
   std::optional<std::uint32_t> compute;  // Of "1c.3g.20gb".
-  std::string_view profile;              // "3g.20gb"
+  std::string_view profile;              // "3g.20gb".
 };
 
 std::optional<DeviceName> SplitName(std::string_view name) {
@@ -87,7 +87,7 @@ bool FitInOne(const Profile& profile, const std::vector<std::uint32_t>& compute)
   return fit;
 }
 
-// The largest first, each into the first GPU instance that has room.
+// First fit, largest first, into GPU instances.
 void PackCompute(const Profile& profile, std::vector<std::uint32_t> parts,
                  std::vector<Wanted>& all) {
   std::ranges::sort(parts, std::greater<>());
@@ -110,7 +110,7 @@ const Profile* FindNamed(const Board& board, std::string_view name) {
   return id ? board.Find(*id) : board.Find(name);
 }
 
-// Calls `take` with each item of a comma list; the first rejection is the answer.
+// Calls `take` with each item of a comma-separated list; returns the first rejection.
 Status ForEachItem(std::string_view list, const std::function<Status(std::string_view)>& take) {
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
@@ -141,7 +141,7 @@ Result<std::vector<Wanted>> InstancesFor(const Board& board, const DeviceCounts&
       return NoProfile(board, name);
     }
     total += count;
-    // A GPU instance has at most a compute instance per slice.
+    // A GPU instance has at most one compute instance per slice.
     if (total > kInstancesMax * std::uint64_t{8}) return TooMany(board, total);
     if (compute == profile->compute_slices) {
       AddWanted(all, *profile, {compute}, count);
@@ -168,7 +168,7 @@ Result<std::vector<Wanted>> ParseInstances(const Board& board, std::string_view 
   std::uint64_t total = 0;
   Status parsed = ForEachItem(list, [&](std::string_view item) {
     std::string_view name = item;
-    // "2x1g.5gb"; no profile begins so.
+    // "2x1g.5gb"; no profile name begins with a count.
     const std::uint32_t count = TakeNumber(name, "x").value_or(1);
     const Profile* const profile = FindNamed(board, name);
     if (profile == nullptr) return NoProfile(board, name);

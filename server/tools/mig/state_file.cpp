@@ -52,7 +52,7 @@ GpuLayout FromJson(const json& saved) {
   return layout;
 }
 
-// Writes all, and waits for the disk.
+// Writes the whole text and syncs it to disk.
 bool WriteAll(int fd, const std::string& text) {
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t wrote = ::write(fd, text.data() + done, text.size() - done);
@@ -106,7 +106,7 @@ Result<SavedState> StateFile::Load() const try {
   }
   return state;
 } catch (const json::exception& error) {
-  return Broken(path_, std::string("makes no sense: ") + error.what());
+  return Broken(path_, std::string("is invalid: ") + error.what());
 }
 
 Status StateFile::Save(const SavedState& state) const {
@@ -124,7 +124,7 @@ Status StateFile::Save(const SavedState& state) const {
   const std::filesystem::path directory = std::filesystem::path(path_).parent_path();
   const ipc::UniqueFd kept(
       ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // The new name is on the disk, too.
+  // Syncs the directory, so that the rename is durable, too.
   if (!kept.valid() || ::fsync(kept.get()) != 0) return FailedCall(path_, "fsync");
   return Status::Ok();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What survives a reboot and a kill: the layouts to make at boot, and the change under way.
+// State that survives reboots and kills: the layouts to create at boot, and the change in progress.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MIG_STATE_FILE_H_
 #define GPUSHARED_SERVER_TOOLS_MIG_STATE_FILE_H_
@@ -16,7 +16,7 @@
 
 namespace gpushared::mig {
 
-// How a GPU is, or is to be.
+// Current or requested layout of a GPU.
 struct GpuLayout {
   std::string gpu;  // Its UUID.
   bool is_enabled = false;
@@ -31,24 +31,25 @@ struct Change {
 
 struct SavedState {
   std::vector<GpuLayout> at_boot;
-  // What was begun, and not ended in either way. Empty at rest.
+  // Changes that were started but neither completed nor rolled back. Normally empty.
   std::vector<Change> under_way;
 
   void SetAtBoot(const GpuLayout& layout);
 };
 
-// The file, and a lock beside it: one program at a time changes GPUs. A new content replaces the
-// old as a whole, and is on the disk when Save returns.
+// The state file and a lock next to it, which ensures that only one program at a time changes GPUs.
+// Save replaces the contents atomically and returns once they are on disk.
 //
 // Thread-compatible.
 class StateFile {
  public:
   static constexpr const char* kUsualPath = "/var/lib/gpushared-mig/state.json";
 
-  // Makes the directory, for its owner alone. kUnavailable: another program has the lock.
+  // Creates the directory, accessible to its owner only. kUnavailable: another program has the
+  // lock.
   static Result<StateFile> Open(const std::string& path);
 
-  // Nothing saved yet is an empty state.
+  // Returns an empty state if nothing was saved yet.
   Result<SavedState> Load() const;
   Status Save(const SavedState& state) const;
   const std::string& path() const { return path_; }

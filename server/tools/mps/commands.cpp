@@ -56,18 +56,18 @@ constexpr const char* kForNewClients =
     ": for clients that connect from now on and ask for nothing themselves, until the server ends; "
     "gpushared.toml has what stays";
 
-// What of the server a command reads.
+// Facts that a command reads from the server.
 enum Reads : unsigned { kNothing = 0, kDevices = 1, kClients = 2, kNewClients = 4 };
 
-// A command that somebody gave, with its arguments checked, and what the server told of itself.
+// A command with its checked arguments, and the facts read from the server.
 struct Call {
   std::string socket, command;
   std::vector<std::string> arguments;
   bool has_flag = false;     // -f or --csv.
-  std::uint64_t number = 0;  // The argument that is a number, if one is; a limit in bytes.
-  json server, device;       // The devices that the arguments PID and DEVICE mean; else null.
+  std::uint64_t number = 0;  // The numeric argument, if any; bytes for a limit.
+  json server, device;       // Objects that the arguments PID and DEVICE refer to; otherwise null.
   json devices, clients;     // Lists of objects.
-  json new_clients;          // What is set for clients that connect later.
+  json new_clients;          // Limits set for new clients.
 
   Result<json> Ask(const ipc::Admin& question) const { return admin::Ask(socket, question); }
   Status Read(unsigned reads);
@@ -92,7 +92,7 @@ std::string GetText(const json& row, const char* field) {
   return found != row.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// A cpu device has none: its name identifies it.
+// A cpu device has no UUID; it is identified by its name.
 std::string GetUuid(const json& device) {
   const std::string uuid = GetText(device, "uuid");
   return uuid.empty() ? GetText(device, "device") : uuid;
@@ -103,7 +103,7 @@ bool AreAtOneWorker(const json& one, const json& other) {
   return worker != 0 && worker == GetNumber(other, "worker_pid");
 }
 
-// The clients of the server that was named.
+// Clients of the given server.
 json ClientsAt(const Call& call, const json& server) {
   json here = json::array();
   for (const json& client : call.clients) {
@@ -112,7 +112,7 @@ json ClientsAt(const Call& call, const json& server) {
   return here;
 }
 
-// Each process once, in the order of the clients.
+// Lists each process once, in the order of the clients.
 std::string PidLines(const json& clients) {
   std::string text;
   std::set<std::uint64_t> told;
@@ -123,7 +123,8 @@ std::string PidLines(const json& clients) {
   return text;
 }
 
-// In one line, for scripts; a name has no comma, or it would be another column.
+// One line per row, for scripts. Commas in names are replaced, because they would start another
+// column.
 std::string CommaSeparated(const json& rows, std::span<const Column> columns) {
   std::string text;
   for (const Column& column : columns) {
@@ -148,7 +149,7 @@ std::string PercentText(double percent) {
   return text.data();
 }
 
-// In the form that MPS takes: "2G", "512M". It has no smaller unit.
+// Format that MPS accepts: "2G", "512M". MPS has no smaller unit.
 std::string LimitText(std::uint64_t bytes) {
   constexpr std::uint64_t kMebi = std::uint64_t{1} << 20, kGibi = std::uint64_t{1} << 30;
   return bytes % kGibi == 0 ? std::to_string(bytes / kGibi) + "G\n"
@@ -179,7 +180,7 @@ Result<Answer> StartServer(const Call&) {
                     "serves all users"};
 }
 
-// It may have left by itself meanwhile.
+// Succeeds if the client has exited in the meantime.
 Status Terminate(const Call& call, const json& client) {
   const Result<json> ended =
       call.Ask({.verb = ipc::AdminVerb::kTerminate, .client = GetNumber(client, "client")});
@@ -187,7 +188,7 @@ Status Terminate(const Call& call, const json& client) {
   return is_gone ? Status::Ok() : ended.status();
 }
 
-// Ends clients that are here after so many seconds. Returns when the server has none left.
+// Ends the current clients after a delay. Returns when the server has none left.
 Result<Answer> EndClients(Call call, std::uint64_t seconds) {
   const steady_clock::time_point deadline = steady_clock::now() + std::chrono::seconds(seconds);
   Status status = call.Read(kClients);
@@ -201,7 +202,7 @@ Result<Answer> EndClients(Call call, std::uint64_t seconds) {
     }
     std::this_thread::sleep_for(kLookAgain);
   }
-  if (admin::NobodyAnswers(status)) return Answer{.is_end = true};  // The server has ended.
+  if (admin::NobodyAnswers(status)) return Answer{.is_end = true};  // The server has exited.
   return status;
 }
 
@@ -301,7 +302,7 @@ Result<Answer> Partition(const Call& call) {
                     "server starts; see lspart");
 }
 
-// ---- bounds
+// ---- limits
 
 Result<Answer> SetNewClients(const Call& call, const std::string& command,
                              const std::string& terms) {
@@ -318,8 +319,8 @@ Result<Answer> GetDefaultShare(const Call& call) {
   return Answer{.text = PercentText(GetReal(call.new_clients, "max_share_percent", 100))};
 }
 
-// MPS has a percentage of each server for clients that come. The clients that are there have one
-// here.
+// MPS sets a percentage per server for new clients. Here it applies to the current clients of the
+// server.
 Result<Answer> SetShare(const Call& call) {
   const Result<std::uint32_t> share = ipc::ParseShare(call.arguments[1] + "%");
   if (!share.ok()) return share.status();
@@ -327,7 +328,7 @@ Result<Answer> SetShare(const Call& call) {
   for (const json& client : ClientsAt(call, call.server)) {
     const Result<json> set = call.Ask(
         {.verb = ipc::AdminVerb::kSet, .client = GetNumber(client, "client"), .max_share = *share});
-    // It may leave by itself meanwhile.
+    // The client may have exited in the meantime.
     if (!set.ok() && set.status().code() != StatusCode::kNotFound) return set.status();
     changed += set.ok() ? 1 : 0;
   }
@@ -346,7 +347,8 @@ Result<Answer> GetShare(const Call& call) {
   return Answer{.text = PercentText(least)};
 }
 
-// Of one server too: what a client has is its own for as long as it lives, no limit takes it away.
+// Applies to a single server as well: a limit never takes memory away from a client that already
+// has it.
 Result<Answer> SetMemory(const Call& call) {
   return SetNewClients(call, "set_default_device_pinned_mem_limit",
                        "client_memory = \"" + std::to_string(call.number >> 20U) +
@@ -354,7 +356,7 @@ Result<Answer> SetMemory(const Call& call) {
                            "]");
 }
 
-// Without a limit a client may have what the device has.
+// Without a limit, a client may use all of the device's memory.
 Result<Answer> GetMemory(const Call& call) {
   const json limits = call.new_clients.value("memory_bytes", json::object());
   const double most = GetReal(call.device, "memory_bytes", 0);
@@ -377,14 +379,15 @@ Result<Answer> ShowHelp(const Call&) { return Answer{.text = Help()}; }
 
 struct Command {
   std::string_view name;
-  // What stands behind it, all or, where `are_optional`, nothing. A word with a dash stands as it
-  // is; any other says what the argument is, which Check and Find go by.
+  // Expected arguments; if `are_optional`, either all or none. Words that begin with a dash are
+  // literals; other words name the kind of argument for Check and Find.
   std::string_view words;
   Result<Answer> (*carry_out)(const Call& call);
   unsigned reads = kNothing;
   bool are_optional = false;
-  std::string_view flag = "";     // May stand anywhere, once.
-  std::string_view allowed = "";  // For a rejection of what MPS takes beside `words`.
+  std::string_view flag = "";  // May occur anywhere, once.
+  // Alternatives that MPS accepts in addition to `words`, for the rejection message.
+  std::string_view allowed = "";
 };
 
 constexpr bool kOptional = true;
@@ -424,7 +427,7 @@ std::string GetUsage(const Command& command) {
   return command.flag.empty() ? usage : usage + " [" + std::string(command.flag) + "]";
 }
 
-// Arguments by what they are.
+// Arguments by kind.
 using Named = std::vector<std::pair<std::string, std::string>>;
 
 Result<Named> Match(const Command& command, Call& call) {
@@ -475,7 +478,8 @@ Result<std::uint64_t> Check(const std::string& name, const std::string& word, bo
   return 0;
 }
 
-// The devices that arguments mean: a worker by its pid, others by ordinal, UUID or name.
+// Resolves the devices that arguments refer to: workers by their pid, others by ordinal, UUID or
+// name.
 Status Find(const Named& named, Call& call) {
   for (const auto& [name, word] : named) {
     const bool is_server = name == "PID" || name == "SERVER_PID";
@@ -492,8 +496,8 @@ Status Find(const Named& named, Call& call) {
     }
     if (!found.is_null()) continue;
     return {StatusCode::kNotFound, is_server
-                                       ? "server " + word + " is not here; see get_server_list"
-                                       : "device '" + word + "' is not here; see device_query"};
+                                       ? "server " + word + " does not exist; see get_server_list"
+                                       : "device '" + word + "' does not exist; see device_query"};
   }
   return Status::Ok();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands of nvidia-cuda-mps-control, asked of a gpushared server.
+// Commands of nvidia-cuda-mps-control, translated to requests to a gpushared server.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MPS_COMMANDS_H_
 #define GPUSHARED_SERVER_TOOLS_MPS_COMMANDS_H_
@@ -11,20 +11,21 @@
 
 namespace gpushared::server::mps {
 
-// The answer to a command.
+// Result of a command.
 struct Answer {
-  std::string text;     // For stdout, in NVIDIA's form.
-  std::string note;     // For stderr: what a user of MPS would not expect. Empty: nothing.
-  bool is_end = false;  // No further lines are read.
+  std::string text;     // For stdout, in NVIDIA's format.
+  std::string note;     // Difference from MPS, for stderr. May be empty.
+  bool is_end = false;  // Stops reading further lines.
 };
 
-// Carries out one command. An MPS server is a worker here, by its pid. An endpoint is what MPS
-// calls a namespace. Blocks as admin::Ask does, and for the seconds that `quit -t` names.
-// `socket`: the server's path. `words`: a command and its arguments, at least one. A rejection says
-// what was rejected, and what is allowed; admin::NobodyAnswers tells whether there was a server.
+// Executes one command. Workers take the role of MPS servers and are identified by pid; endpoints
+// take the role of namespaces. Blocks like admin::Ask, and for the seconds given to `quit -t`.
+// `socket`: the server's path. `words`: a command and its arguments, at least one. A rejection
+// names the rejected word and the allowed values; admin::NobodyAnswers tells whether a server was
+// running.
 Result<Answer> Do(const std::string& socket, const std::vector<std::string>& words);
 
-// A line per command, for people.
+// Human-readable list with one line per command.
 std::string Help();
 
 }  // namespace gpushared::server::mps

@@ -68,14 +68,14 @@ Result<double> Percentage(std::string_view word) {
   double value = 0;
   const char* const end = word.data() + word.size();
   const auto [stop, error] = std::from_chars(word.data(), end, value, std::chars_format::fixed);
-  // Nothing compares with "nan", so the question is what it must be.
+  // Written as a positive condition, because every comparison with nan is false.
   const bool is_one = error == std::errc() && stop == end && value > 0 && value <= 100;
   if (!is_one) return Rejected("active thread percentage", word, "above 0 and at most 100");
   return value;
 }
 
 Result<std::uint64_t> MemoryLimit(std::string_view word) {
-  // "2G", and as people write it: "2g", "2GB".
+  // Accepts "2G" as well as "2g" and "2GB".
   std::string_view number = word;
   if (number.ends_with('B')) number.remove_suffix(1);
   const char unit =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared-mps-control: the commands of nvidia-cuda-mps-control for a gpushared server, from its
-// arguments or, a line each, from stdin. nvidia-cuda-mps-control may be a link to it.
+// gpushared-mps-control: executes commands of nvidia-cuda-mps-control on a gpushared server, from
+// its arguments or, one per line, from stdin. nvidia-cuda-mps-control may be a link to it.
 
 #include <signal.h>
 
@@ -31,7 +31,7 @@ void PrintError(const std::string& what) { std::fprintf(stderr, "%s: %s\n", kNam
 
 int Complain(const Status& why) {
   const bool nobody = admin::NobodyAnswers(why);
-  // A server's words, which may quote a client's.
+  // Message of the server, which may quote a client's text.
   PrintError((nobody ? "no gpushared server answers: " : "") + ipc::PrintableText(why.message()));
   return nobody ? kNoServer : kRejected;
 }
@@ -39,21 +39,21 @@ int Complain(const Status& why) {
 int Usage() {
   std::printf(
       "Usage: %s [--socket PATH] [COMMAND ...]\n"
-      "The commands of nvidia-cuda-mps-control for a gpushared server. Without one, a line each "
-      "is\n"
-      "read from stdin. A server's PID is that of a device's worker. Percentages are of device "
+      "Commands of nvidia-cuda-mps-control for a gpushared server. Without a command, reads one "
+      "per\n"
+      "line from stdin. A server's PID is that of a device's worker. Percentages are of device "
       "time.\n"
       "\n%s\n"
-      "  -d, -f      a server must be there already; it says where not\n"
-      "  -v          the version\n"
-      "  --socket    the server's socket (default: the usual places)\n"
-      "\nExit codes: 0 done; 1 a command was rejected; 2 the command line makes no sense; 3 no "
-      "server answers.\n",
+      "  -d, -f      check whether a server is running\n"
+      "  -v          version of the program\n"
+      "  --socket    path of the server's socket (default: the standard locations)\n"
+      "\n"
+      "Exit codes: 0 done; 1 a command was rejected; 2 usage error; 3 no server is running.\n",
       kName, Help().c_str());
   return kDone;
 }
 
-// The worst of two exit codes counts.
+// Keeps the worse of two exit codes.
 struct Outcome {
   int code = kDone;
   bool is_end = false;
@@ -80,7 +80,7 @@ int DoLines(const std::string& socket) {
   return worst;
 }
 
-// Scripts start MPS with it; here the machine starts the server.
+// Scripts start MPS with this option; the gpushared server is started by the system instead.
 int SeeWhetherItRuns(const std::string& option, const std::string& socket) {
   const Result<Answer> servers = Do(socket, {"get_server_list"});
   if (servers.ok()) {
@@ -110,7 +110,7 @@ int Main(std::span<char* const> given) {
       return kDone;
     }
   }
-  // As MPS is started; one server serves all users in any case.
+  // The options that start MPS. One gpushared server serves all users in any case.
   const auto starts = [](const std::string& each) {
     return each == "-d" || each == "-f" || each == "-multiuser-server";
   };

@@ -6,8 +6,8 @@
 
 namespace gpushared::server {
 
-// The directory of the drop-in libcuda.so.1 that was built or installed with this program; empty
-// when there is none.
+// Returns the directory of the drop-in libcuda.so.1 that was built or installed with this program,
+// or an empty string if there is none.
 std::string FindDropIn();
 
 }  // namespace gpushared::server

@@ -11,7 +11,7 @@
 namespace gpushared::server {
 namespace {
 
-// Of a text in a program; longer ones are cut. Search paths are shorter.
+// Limit on a string of a program; longer ones are truncated. Search paths are shorter.
 constexpr std::size_t kTextBytesMax = 16384;
 
 }  // namespace

@@ -14,8 +14,8 @@
 
 namespace gpushared::server {
 
-// A program or library of whoever asks, so every number in it is input. Reads what it is asked for
-// alone: a file may be gigabytes long.
+// Reader of ELF files. The file belongs to the user, so every number in it is untrusted. Reads only
+// the requested parts, because a file may be gigabytes long.
 class ElfFile {
  public:
   explicit ElfFile(const std::string& path);
@@ -23,9 +23,9 @@ class ElfFile {
   bool IsElf64() const;
   // The following require IsElf64().
   std::optional<Elf64_Phdr> Segment(std::uint32_t type) const;
-  // The text of a dynamic entry; empty when there is none.
+  // String of a dynamic entry; empty if it does not exist.
   std::string DynamicText(std::int64_t tag) const;
-  // The texts of all dynamic entries with this tag, at most kTextsMax.
+  // Strings of all dynamic entries with this tag, at most kTextsMax.
   std::vector<std::string> DynamicTexts(std::int64_t tag) const;
   static constexpr std::size_t kTextsMax = 512;
 

@@ -9,22 +9,22 @@
 namespace gpushared::server {
 namespace {
 
-constexpr const char* kPtxDirectory = "/ptx";   // In the drop-in's directory.
-constexpr const char* kPathDirectory = "/bin";  // In that one.
+constexpr const char* kPtxDirectory = "/ptx";   // Within the drop-in's directory.
+constexpr const char* kPathDirectory = "/bin";  // Within kPtxDirectory.
 constexpr const char* kCompiler = "/nvcc";
 constexpr const char* kAsanOrder = "verify_asan_link_order";
 
-// Tools that make machine code, and how their own documentation lets them make PTX.
+// A tool that emits machine code, and the documented variable that makes it emit PTX.
 struct PtxTool {
   const char* variable;
-  const char* value;  // After the directory of these tools when it begins with a slash.
+  const char* value;  // Relative to the directory of these tools if it begins with a slash.
   const char* why;
 };
 constexpr PtxTool kPtxTools[] = {
     {"TRITON_PTXAS_PATH", "/ptxas", "Triton hands its PTX on"},
-    {"CUDA_FORCE_PTX_JIT", "1", "machine code beside PTX is passed over"},
+    {"CUDA_FORCE_PTX_JIT", "1", "machine code is ignored if there is PTX"},
 };
-// Libraries that stand in front of NVIDIA's, and ask them for PTX.
+// Libraries that interpose NVIDIA's libraries of the same name and request PTX from them.
 constexpr const char* kInterposers[] = {"/libnvJitLink.so.13", "/libnvJitLink.so.12",
                                         "/libnvrtc.so.13", "/libnvrtc.so.12"};
 
@@ -32,7 +32,7 @@ std::string InFront(const std::string& first, const std::string& rest) {
   return rest.empty() ? first : first + ":" + rest;
 }
 
-// The first directory of the search path that has nvcc; empty: none has.
+// Returns the first directory of the search path that contains nvcc, or an empty string.
 std::string CompilerDirectory(const std::string& search_path,
                               const std::function<bool(const std::string&)>& exists) {
   std::string found;
@@ -66,10 +66,10 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   set("GPUSHARED_DEVICE", wishes.device, "--device");
   set("GPUSHARED_INTERRUPT", wishes.is_interruptible ? "1" : "", "--interruptible");
   set("GPUSHARED_MODE", wishes.mode,
-      wishes.mode == "gate" ? "the installed driver serves the program, and no server is asked"
+      wishes.mode == "gate" ? "the installed driver serves the program without a server"
                             : "the program submits to the server");
   set("GPUSHARED_FALLBACK", wishes.fallback,
-      "where no server answers, the installed driver serves the program");
+      "the installed driver serves the program if no server is running");
   if (!wishes.wants_ptx) return settings;
   for (const PtxTool& tool : kPtxTools) {
     if (!environment(tool.variable).empty()) continue;
@@ -77,7 +77,8 @@ std::vector<Setting> Settings(const RunWishes& wishes,
     const std::string value = is_file ? ptx_directory + tool.value : tool.value;
     if (!is_file || exists(value)) set(tool.variable, value, tool.why);
   }
-  // A program that looks for a compiler shall find one only where there is one, and its toolkit.
+  // A program that searches for a compiler must find one only if it is installed, together with its
+  // toolkit.
   const std::string path_directory = ptx_directory + kPathDirectory;
   const std::string compiler_directory = CompilerDirectory(environment("PATH"), exists);
   if (exists(path_directory + kCompiler) && !compiler_directory.empty()) {
@@ -96,7 +97,8 @@ std::vector<Setting> Settings(const RunWishes& wishes,
     preloaded += path;
   }
   if (preloaded.empty()) return settings;
-  // The user's first: a sanitizer's runtime must come before all else.
+  // The user's libraries come first, because a sanitizer's runtime must be loaded before all
+  // others.
   const std::string users = environment("LD_PRELOAD");
   set("LD_PRELOAD", users.empty() ? preloaded : users + ":" + preloaded,
       "NVIDIA's linker and compiler libraries are asked for PTX");

@@ -8,7 +8,7 @@
 
 namespace gpushared::server {
 
-// What `run` was asked for; empty or zero: not asked.
+// Options of `run`; empty or zero if not given.
 struct RunWishes {
   std::string socket;
   std::string drop_in;  // Directory of libcuda.so.1.
@@ -18,10 +18,10 @@ struct RunWishes {
   std::string target;     // Milliseconds.
   std::string fallback;   // "native".
   std::string mode;       // "submit" or "gate".
-  // The device takes PTX only: tools that make machine code are asked for PTX.
+  // The device accepts only PTX, so tools that emit machine code are configured to emit PTX.
   bool wants_ptx = false;
-  bool is_interruptible = false;  // SIGINT while a call waits ends the session.
-  // The program loads AddressSanitizer's runtime, which expects to be the first library.
+  bool is_interruptible = false;  // SIGINT during a blocking call ends the session.
+  // The program loads AddressSanitizer's runtime, which must be the first library.
   bool needs_asan = false;
 };
 
@@ -30,8 +30,9 @@ struct Setting {
   std::string why;
 };
 
-// What the program's environment needs. `environment` gives what a variable says now, empty when it
-// is unset; `exists` whether a file is there. A tool's own variable that the user has set stays.
+// Returns the settings for the program's environment. `environment` returns the current value of a
+// variable, empty if unset; `exists` tells whether a file exists. A tool's variable that the user
+// has set is not changed.
 std::vector<Setting> Settings(const RunWishes& wishes,
                               const std::function<std::string(const char*)>& environment,
                               const std::function<bool(const std::string&)>& exists);

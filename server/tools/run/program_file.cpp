@@ -13,8 +13,8 @@
 namespace gpushared::server {
 namespace {
 
-// A directory of the program's own that holds a libcuda; DT_RPATH goes before LD_LIBRARY_PATH,
-// unlike DT_RUNPATH.
+// Returns a directory that the program searches first and that contains a libcuda. DT_RPATH
+// precedes LD_LIBRARY_PATH, unlike DT_RUNPATH.
 std::string DirectoryInFront(const ElfFile& file, const std::string& path) {
   if (!file.DynamicText(DT_RUNPATH).empty()) return "";
   std::string found;
@@ -66,7 +66,7 @@ std::string FindProgram(const std::string& program, const std::string& search_pa
 bool NeedsAsan(const std::string& path) {
   const ElfFile file(path);
   if (!file.IsElf64()) return false;
-  // GCC's and Clang's.
+  // Names used by GCC and Clang.
   const std::vector<std::string> needed = file.DynamicTexts(DT_NEEDED);
   return std::ranges::any_of(needed, [](const std::string& library) {
     return library.starts_with("libasan.so") || library.starts_with("libclang_rt.asan");
@@ -80,7 +80,7 @@ std::string WhyNotSeen(const std::string& path) {
     return "it changes its user or group, so the loader passes over LD_LIBRARY_PATH";
   }
   const ElfFile file(path);
-  if (!file.IsElf64()) return "";  // A script: its interpreter is found by the system.
+  if (!file.IsElf64()) return "";  // A script; the kernel finds its interpreter.
   if (!file.Segment(PT_INTERP)) return "it is statically linked, so it loads no libcuda.so.1";
   const std::string directory = DirectoryInFront(file, path);
   if (!directory.empty())

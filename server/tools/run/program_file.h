@@ -8,21 +8,21 @@
 
 namespace gpushared::server {
 
-// The parts between the colons of a list of directories.
+// Calls `call` for each colon-separated part of the list.
 void ForEachPart(std::string_view list, const std::function<void(std::string_view)>& call);
 
-// A directory of a search path in the file `path`, with $ORIGIN replaced.
+// Replaces $ORIGIN in a search directory of the file `path`.
 std::string WithOrigin(std::string_view directory, const std::string& path);
 
-// Where execvp would find the program; empty when it would not.
+// Returns where execvp would find the program, or an empty string.
 std::string FindProgram(const std::string& program, const std::string& search_path);
 
-// Why this program would not see the drop-in although LD_LIBRARY_PATH names it: it is statically
-// linked, it changes its user, or it looks into directories of its own first and finds a libcuda
-// there. Empty: it will, as far as its file says.
+// Returns why this program would not load the drop-in although LD_LIBRARY_PATH names its directory:
+// it is statically linked, it is setuid, or its own search path comes first and contains a libcuda.
+// Returns an empty string if the file shows no obstacle.
 std::string WhyNotSeen(const std::string& path);
 
-// Whether the program's file names the library of AddressSanitizer's runtime.
+// Returns true if the program links the runtime library of AddressSanitizer.
 bool NeedsAsan(const std::string& path);
 
 }  // namespace gpushared::server

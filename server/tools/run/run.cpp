@@ -67,15 +67,15 @@ bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0;
 
 void Declare(const command_line::Command& app, RunOptions& options) {
   RunWishes& wishes = options.wishes;
-  app.AddOption("--class", wishes.scheduling_class, "high, normal or low")
+  app.AddOption("--class", wishes.scheduling_class, "class: high, normal or low")
       .OneOf({"high", "normal", "low"});
-  app.AddOption("--weight", wishes.weight, "share inside the class").Range(1U, 1000U);
-  app.AddOption("--max-share", wishes.max_share, "device time at most, \"25%\"")
+  app.AddOption("--weight", wishes.weight, "weight within the class").Range(1U, 1000U);
+  app.AddOption("--max-share", wishes.max_share, "maximum device time, \"25%\"")
       .Check([](const std::string& text) {
         const Result<std::uint32_t> share = ipc::ParseShare(text);
         return share.ok() ? std::string() : std::string(share.status().message());
       });
-  app.AddOption("--latency-target", wishes.target, "time in which a request shall be served")
+  app.AddOption("--latency-target", wishes.target, "latency target of requests")
       .Check([](const std::string& text) {
         char* end = nullptr;
         const double milliseconds = std::strtod(text.c_str(), &end);
@@ -84,12 +84,14 @@ void Declare(const command_line::Command& app, RunOptions& options) {
                                              : "'" + text + "' is no number above 0";
       })
       .TypeName("MILLISECONDS");
-  app.AddOption("--name", wishes.name, "for gpusharedctl and logs (default: the program's name)");
-  app.AddOption("--device", wishes.device, "cpu:0, ... (default: the least loaded one)");
-  app.AddOption("--socket", wishes.socket, "the server's socket (default: the usual places)")
+  app.AddOption("--name", wishes.name,
+                "name in gpusharedctl and logs (default: the program's name)");
+  app.AddOption("--device", wishes.device, "device, such as cpu:0 (default: the least loaded one)");
+  app.AddOption("--socket", wishes.socket,
+                "path of the server's socket (default: the standard locations)")
       .TypeName("PATH");
   app.AddOption("--endpoint", options.endpoint,
-                "come in through this endpoint: NAME/gpushared.sock beside the server's socket")
+                "endpoint to connect to: NAME/gpushared.sock next to the server's socket")
       .Check([](const std::string& name) {
         const bool is_one_directory =
             !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
@@ -100,25 +102,24 @@ void Declare(const command_line::Command& app, RunOptions& options) {
   app.AddOption("--drop-in", wishes.drop_in, "directory of the drop-in libcuda.so.1")
       .TypeName("DIRECTORY");
   app.AddOption("--fallback", wishes.fallback,
-                "native: the installed driver serves the program where no server answers")
+                "fallback native: the installed driver serves the program if no server is running")
       .OneOf({"native"});
   app.AddOption("--mode", wishes.mode,
-                "submit: a server runs the program's work (default); gate: the installed driver "
-                "does, behind this library, which asks no server yet")
+                "mode submit: a server executes the program's work (default); gate: the installed "
+                "driver does, called through this library, which does not use a server yet")
       .OneOf({"submit", "gate"});
   app.AddFlag("--interruptible", wishes.is_interruptible,
-              "Ctrl-C while a call waits ends the program's session, and with it its kernels: for "
+              "end of the session, with its kernels, on Ctrl-C during a blocking call: for "
               "programs that handle Ctrl-C themselves, such as Python");
   app.AddFlag("--ptx", options.asks_for_ptx,
-              "ask tools for PTX in place of machine code (a cpu device does so by itself)");
-  app.AddFlag("--explain", options.explains, "say on stderr what is set, and why");
+              "PTX instead of machine code from tools (automatic for a cpu device)");
+  app.AddFlag("--explain", options.explains, "explanation on stderr of the settings made");
   app.SetFooter(
-      "Everything after -- is the program and its arguments. Exit codes: the program's; "
-      "1 the server rejects; 2 the command line makes no sense; 3 no server answers; "
-      "126 and 127 as in shells.");
+      "The program and its arguments follow --. Exit codes: those of the program; 1 rejected by "
+      "the server; 2 usage error; 3 no server is running; 126 and 127 as in shells.");
 }
 
-// The options that say something to a server, of which gate mode knows none yet; empty: none is
+// Returns the server options that are set but that gate mode does not support; empty if none is
 // set.
 std::string SetForAServer(const RunOptions& options) {
   const RunWishes& wishes = options.wishes;
@@ -140,14 +141,13 @@ std::string SetForAServer(const RunOptions& options) {
   return set;
 }
 
-// Where the server makes the socket of an endpoint that has no path of its own.
+// Returns the default socket of an endpoint, next to the server's own socket.
 std::string EndpointBeside(const std::string& socket, const std::string& name) {
   const std::filesystem::path place = std::filesystem::path(socket).parent_path();
   return place / name / ipc::kSocketFile;
 }
 
-// The directories beside the server's socket in which there is one: endpoints with their usual
-// paths.
+// Lists the endpoints with sockets in their default locations, next to the server's socket.
 std::vector<std::string> EndpointsBeside(const std::string& socket) {
   std::vector<std::string> names;
   std::error_code error;
@@ -159,14 +159,15 @@ std::vector<std::string> EndpointsBeside(const std::string& socket) {
   return names;
 }
 
-// Why the server's own socket answers and that of the endpoint is not there; empty: another reason.
+// Explains that the server is running but the endpoint's socket does not exist; empty if there is
+// another reason.
 std::string WhyNoEndpoint(const std::string& socket, const std::string& name) {
   if (name.empty() || !Exists(socket) || Exists(EndpointBeside(socket, name))) return "";
   const std::vector<std::string> names = EndpointsBeside(socket);
   const std::vector<std::string_view> known(names.begin(), names.end());
   std::string all;
   for (const std::string& each : names) all += (all.empty() ? "" : ", ") + each;
-  return "there is no endpoint '" + name + "' beside " + socket +
+  return "there is no endpoint '" + name + "' next to " + socket +
          (all.empty() ? "; there is none at all" : "; there are " + all) +
          command_line::DidYouMean(name, known);
 }
@@ -178,8 +179,8 @@ bool IsListening(const std::string& socket) {
   return connected.ok() || connected.status().code() != StatusCode::kUnavailable;
 }
 
-// A server that was started just now has no socket yet, or nobody listens at it. Where one listens,
-// an endpoint that is not there will not come.
+// Waits for a server that was just started and does not listen yet. Does not wait if the server's
+// own socket is listening, because then a missing endpoint will not appear.
 void AwaitStart(const std::string& server, const std::string& socket) {
   constexpr std::chrono::seconds kStartTimeMax{3};
   constexpr std::chrono::milliseconds kTryAgain{50};
@@ -192,14 +193,15 @@ void AwaitStart(const std::string& server, const std::string& socket) {
   }
 }
 
-// Connects for a moment as the program will, and so meets every rejection before it starts. Fills
-// in the socket, and whether PTX is wanted: machine code of a GPU runs on GPUs alone.
+// Connects briefly with the program's options, so that every rejection is reported before the
+// program starts. Sets the socket, and whether PTX is required, because machine code for GPUs runs
+// on GPUs only.
 Status AskServer(RunOptions& options) {
   RunWishes& wishes = options.wishes;
   const Result<std::string> path = ipc::ClientSocketPath(wishes.socket);
   if (!path.ok()) return path.status();
   wishes.socket = options.endpoint.empty() ? *path : EndpointBeside(*path, options.endpoint);
-  // Where another driver can serve the program there is nothing to wait for.
+  // With a fallback to another driver there is no reason to wait.
   if (wishes.fallback.empty()) AwaitStart(*path, wishes.socket);
   ClientOptions asked;
   asked.name = wishes.name.empty() ? "gpusharedctl run" : wishes.name;
@@ -214,8 +216,9 @@ Status AskServer(RunOptions& options) {
   Result<Client> client = Client::Connect(asked);
   if (!client.ok()) return client.status();
   wishes.wants_ptx = options.asks_for_ptx || client->device().kind == "cpu";
-  // An endpoint for one client at a time would reject the program while it counts this session. If
-  // the server does not answer now, the program meets that itself.
+  // Closed before the program starts, because an endpoint for a single client would reject the
+  // program while this session exists. If the server does not answer now, the program will report
+  // that itself.
   (void)client->CloseAndWait();
   return Status::Ok();
 }
@@ -235,7 +238,7 @@ void Explain(const std::vector<Setting>& settings) {
 int Become(char* const* program) {
   const std::string found = FindProgram(program[0], Variable("PATH"));
   if (found.empty() && std::strchr(program[0], '/') != nullptr && Exists(program[0])) {
-    ::execv(program[0], program);  // Says why.
+    ::execv(program[0], program);  // Reports why it failed.
     return Complain(kCannotRun, std::string(program[0]) + " cannot run: " + std::strerror(errno));
   }
   if (found.empty()) {
@@ -266,24 +269,24 @@ int RunCommand(std::span<char* const> arguments) {
   if (const auto stop = app.Parse(arguments.subspan(1, own - 1)); stop) {
     if (stop->Print() == 0) return kDone;
     if (mark != arguments.end()) return kUsage;
-    return Complain(kUsage, "-- comes before the program: run [options] -- PROGRAM [arguments]");
+    return Complain(kUsage, "expected -- before the program: run [options] -- PROGRAM [arguments]");
   }
   const bool has_program = mark != arguments.end() && own + 1 < arguments.size();
   if (!has_program && !options.explains) {
-    return Complain(kUsage, "which program? run [options] -- PROGRAM [arguments]");
+    return Complain(kUsage, "no program given: run [options] -- PROGRAM [arguments]");
   }
   const bool is_gated = options.wishes.mode == "gate";
   if (const std::string unused = SetForAServer(options); is_gated && !unused.empty()) {
-    return Complain(kUsage, "--mode gate takes no " + unused + ": it asks no server yet");
+    return Complain(kUsage, "--mode gate takes no " + unused + ": it does not use a server yet");
   }
   if (options.wishes.drop_in.empty()) options.wishes.drop_in = FindDropIn();
   if (!Exists(options.wishes.drop_in + "/libcuda.so.1")) {
-    return Complain(kFailed, Exists("/proc/self/exe")
-                                 ? "there is no drop-in libcuda.so.1 beside this program; "
-                                   "--drop-in names its directory"
-                                 : "where this program lies, and the drop-in libcuda.so.1 beside "
-                                   "it, cannot be found without /proc: mount it, or name the "
-                                   "directory with --drop-in");
+    return Complain(
+        kFailed,
+        Exists("/proc/self/exe")
+            ? "there is no drop-in libcuda.so.1 next to this program; use --drop-in DIRECTORY"
+            : "the location of this program, and the drop-in libcuda.so.1 next to it, cannot be "
+              "determined without /proc: mount it, or use --drop-in DIRECTORY");
   }
   if (const Status status = is_gated ? Status::Ok() : AskServer(options); !status.ok()) {
     const bool is_silent =
@@ -302,7 +305,7 @@ int RunCommand(std::span<char* const> arguments) {
     ::setenv(setting.variable.c_str(), setting.value.c_str(), 1);
   }
   if (!has_program) return kDone;
-  // A program expects the signal that its parent ignored for itself to be as it was.
+  // Restored, because the program inherits ignored signals.
   ::signal(SIGPIPE, SIG_DFL);
   return Become(arguments.data() + own + 1);
 }

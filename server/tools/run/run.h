@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `run [options] -- PROGRAM...`: becomes the program, with the drop-in in front of any libcuda. So
-// signals, terminal and exit code are the program's own.
+// `run [options] -- PROGRAM...`: executes the program in this process with the drop-in ahead of any
+// other libcuda, so that signals, terminal and exit code are the program's own.
 
 #ifndef GPUSHARED_SERVER_TOOLS_RUN_RUN_H_
 #define GPUSHARED_SERVER_TOOLS_RUN_RUN_H_
@@ -9,12 +9,11 @@
 
 namespace gpushared::server {
 
-// Whether these arguments, a program's name first, are of `run`.
+// Returns true if the arguments, which begin with the program's name, are those of `run`.
 bool IsRunCommand(std::span<char* const> arguments);
 
-// Returns only when the program did not start. 0: after help, and --explain without a program.
-// 2: the command line makes no sense. 3: no server answers. 126 and 127: as shells use them.
-// 1: all else.
+// Returns only if the program did not start. 0: after help, and after --explain without a program.
+// 2: usage error. 3: no server is running. 126 and 127: as in shells. 1: any other failure.
 int RunCommand(std::span<char* const> arguments);
 
 }  // namespace gpushared::server

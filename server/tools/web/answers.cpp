@@ -36,7 +36,7 @@ Status TakeNumber(std::string_view name, std::string_view text, std::uint64_t& n
   return {StatusCode::kInvalidArgument, std::string(name) + " rejected: it is no number"};
 }
 
-// "client=7&request=3"; a request may be left out.
+// "client=7&request=3"; the request is optional.
 Result<ipc::Admin> ExplainQuestion(std::string_view query) {
   ipc::Admin question = {.verb = ipc::AdminVerb::kExplain};
   while (!query.empty()) {
@@ -58,7 +58,7 @@ Result<ipc::Admin> ExplainQuestion(std::string_view query) {
   return question;
 }
 
-// `name`: as gpusharedctl calls it.
+// `name`: the name of the command in gpusharedctl.
 Result<ipc::Admin> GetQuestion(std::string_view name, std::string_view query) {
   for (const ipc::AdminVerb verb : {ipc::AdminVerb::kStatus, ipc::AdminVerb::kClients,
                                     ipc::AdminVerb::kDevices, ipc::AdminVerb::kEndpoints}) {
@@ -85,7 +85,7 @@ void Answers::Stop() {
   is_asked_.notify_all();
   if (thread_.joinable()) thread_.join();
   const MutexLock lock(mutex_);
-  waiting_.clear();  // Replies keep their connections.
+  waiting_.clear();  // Replies keep their connections open.
 }
 
 void Answers::Handle(const HttpServer::Request& request, HttpServer::Reply reply) {
@@ -131,7 +131,7 @@ const Answers::Told& Answers::AskedFor(const ipc::Admin& question) {
     return found->second;
   }
   Result<json> answer = ask_(question);
-  // From its end on, so that a server that is slow to answer is not asked all the time.
+  // Measured from the end of the request, so that a slow server is not queried continuously.
   const Time now = std::chrono::steady_clock::now();
   return told_.insert_or_assign(question.verb, Told{now, std::move(answer)}).first->second;
 }
@@ -141,7 +141,7 @@ HttpAnswer Answers::AnswerTo(const Waiting& asked) {
   const Told& told = AskedFor(asked.question);
   if (!told.answer.ok()) return Rejection(told.answer.status());
   if (asked.what == Waiting::What::kHealth) return {.body = "ok\n"};
-  // Names come from clients.
+  // Invalid UTF-8 is replaced, because names come from clients.
   return {.content_type = "application/json",
           .body = told.answer->dump(-1, ' ', false, json::error_handler_t::replace) + "\n"};
 }

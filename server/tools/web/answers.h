@@ -23,10 +23,10 @@
 
 namespace gpushared::web {
 
-// Answers to /metrics, /healthz and /api/. Everybody who asks the same within a second gets what
-// the server said once: scrapers do not keep it from its work.
+// Answers requests for /metrics, /healthz and /api/. Identical requests within a second share one
+// answer of the server, so that scrapers do not slow it down.
 //
-// Thread-safe. Its thread asks the server.
+// Thread-safe. A separate thread queries the server.
 class Answers {
  public:
   static constexpr std::chrono::seconds kSharedFor{1};
@@ -38,10 +38,10 @@ class Answers {
   Answers(const Answers&) = delete;
   Answers& operator=(const Answers&) = delete;
 
-  // Waits for a server's answer that is under way. Nobody gets a reply any more. Idempotent.
+  // Waits for a request in progress to the server. Sends no replies afterwards. Idempotent.
   void Stop();
 
-  // Replies at once, or on the thread of this object.
+  // Replies immediately, or on the thread of this object.
   void Handle(const HttpServer::Request& request, HttpServer::Reply reply);
 
  private:
@@ -50,8 +50,8 @@ class Answers {
     enum class What : std::uint8_t { kMetrics, kHealth, kJson };
 
     What what = What::kHealth;
-    TextFormat format = TextFormat::kPlain;  // kMetrics.
-    ipc::Admin question;                     // kJson.
+    TextFormat format = TextFormat::kPlain;  // For kMetrics.
+    ipc::Admin question;                     // For kJson.
     HttpServer::Reply reply;
   };
   struct Told {
@@ -62,16 +62,17 @@ class Answers {
   void Run();
   HttpAnswer AnswerTo(const Waiting& asked);
   HttpAnswer Metrics(TextFormat format);
-  // The server's answer, less than kSharedFor old.
+  // Returns the server's answer, cached for up to kSharedFor.
   const Told& AskedFor(const ipc::Admin& question);
 
   const Ask ask_;
   const std::string host_;
-  // The thread has these for itself.
+  // Used by the thread only.
   std::map<ipc::AdminVerb, Told> told_;
-  std::optional<Told> explained_;  // The last one: each is about another request.
+  // Only the latest, because each answer is about a different request.
+  std::optional<Told> explained_;
   Time texts_at_;
-  std::array<std::optional<std::string>, 2> texts_;  // By format, of what was told at texts_at_.
+  std::array<std::optional<std::string>, 2> texts_;  // By format, of the answers at texts_at_.
 
   Mutex mutex_;
   std::condition_variable is_asked_;

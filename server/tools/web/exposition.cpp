@@ -16,7 +16,7 @@ std::string NumberText(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
   std::array<char, 64> digits{};
-  // Integers as such, and else the shortest text that is read as the same number.
+  // Prints integers exactly, and otherwise the shortest text that parses to the same number.
   constexpr double kExact = 9007199254740992.0;  // 2^53.
   const bool is_whole = std::trunc(value) == value && std::abs(value) <= kExact;
   const std::to_chars_result end =
@@ -106,7 +106,7 @@ TextFormat PreferredFormat(std::string_view accept) {
         is_our_version = parameter == "version=1.0.0";
       }
     }
-    // A number that is none, or not from 0 to 1, counts for nothing.
+    // Ignores a quality value that is malformed or not between 0 and 1.
     if (!(quality >= 0 && quality <= 1)) quality = 0;
     if (type == "application/openmetrics-text") {
       if (is_our_version) open_metrics = std::max(open_metrics, quality);
@@ -126,7 +126,7 @@ std::string_view ContentType(TextFormat format) {
 void Exposition::Begin(std::string_view name, Type type, std::string_view help) {
   name_ = name;
   type_ = type;
-  // OpenMetrics names the family, the other text the samples.
+  // OpenMetrics describes the family, the other format its samples.
   const bool is_open = format_ == TextFormat::kOpenMetrics;
   const std::string shown = name_ + std::string(is_open ? "" : GetSuffix(type));
   text_ += "# HELP " + shown + " " + Escaped(help, is_open) + "\n";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two texts that Prometheus reads, version 0.0.4 and OpenMetrics 1.0.0, from one description.
+// The two text formats of Prometheus, 0.0.4 and OpenMetrics 1.0.0, from one description.
 
 #ifndef GPUSHARED_SERVER_TOOLS_WEB_EXPOSITION_H_
 #define GPUSHARED_SERVER_TOOLS_WEB_EXPOSITION_H_
@@ -16,15 +16,15 @@ namespace gpushared::web {
 
 enum class TextFormat : std::uint8_t { kPlain, kOpenMetrics };
 
-// Which of the two an Accept header prefers; kPlain if it says nothing of either.
+// Returns the format preferred by an Accept header; kPlain if it mentions neither.
 TextFormat PreferredFormat(std::string_view accept);
 std::string_view ContentType(TextFormat format);
 
-// Names are ours. Values are anybody's, and UTF-8.
+// Names are constants. Values are arbitrary UTF-8 and are escaped.
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-// Writes families one after the other, with their samples. The text of one that has no sample is
-// its description alone.
+// Writes metric families one after the other, with their samples. A family without samples consists
+// of its description.
 //
 // Thread-compatible.
 class Exposition {
@@ -33,16 +33,16 @@ class Exposition {
 
   explicit Exposition(TextFormat format) : format_(format) {}
 
-  // The samples that follow are of this family. `name` is without "_total" and "_info". It ends
-  // with the unit, where there is one: "_seconds", "_bytes".
+  // Starts a family, to which the following samples belong. `name` omits "_total" and "_info" and
+  // ends with the unit, if any: "_seconds", "_bytes".
   void Begin(std::string_view name, Type type, std::string_view help);
-  // A counter's or gauge's value, and 1 for an info.
+  // Adds the value of a counter or gauge, or 1 for an info.
   void Add(const Labels& labels, double value);
-  // `counts` are those of buckets that end at `bounds`, and of one more without an end; each value
-  // counts in one of them.
+  // `counts` are those of buckets that end at `bounds`, and of a final one without an upper bound.
+  // They are not cumulative.
   void AddHistogram(const Labels& labels, std::span<const double> bounds,
                     std::span<const double> counts, double sum);
-  // The whole text.
+  // Returns the complete text.
   std::string Finish();
 
  private:

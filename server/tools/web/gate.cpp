@@ -44,7 +44,7 @@ std::string RandomKey() {
   return key;
 }
 
-// Without its port; empty when that is none.
+// Removes the port; returns an empty string if the port is invalid.
 std::string_view WithoutPort(std::string_view host) {
   const std::size_t colon = host.rfind(':');
   if (colon == std::string_view::npos || host.find(']', colon) != std::string_view::npos) {
@@ -63,7 +63,7 @@ std::optional<unsigned> HexDigit(char each) {
   return std::nullopt;
 }
 
-// The text that was typed into a form, of the form in which browsers send it.
+// Decodes a form field in the encoding used by browsers.
 std::string Decoded(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -80,8 +80,8 @@ std::string Decoded(std::string_view text) {
 }  // namespace
 
 bool IsSameToken(std::string_view given, std::string_view wanted) {
-  // Both are spread over as many bytes, so that neither where they differ nor how long the wanted
-  // one is shows in the time.
+  // Both are copied into buffers of the same size, so that the time reveals neither the position of
+  // a difference nor the length of the token.
   unsigned difference = given.size() == wanted.size() ? 0 : 1;
   std::array<unsigned char, kTokenBytesMax> a{}, b{};
   for (std::size_t i = 0; i < std::min(given.size(), a.size()); ++i) {
@@ -106,7 +106,7 @@ bool Gate::KnowsHost(std::string_view host) const {
   if (IsSameWord(host, "localhost")) return true;
   const Result<Endpoint> address = ParseEndpoint(std::string(host) + ":0");
   if (token_.empty()) return address.ok() && address->is_loopback;
-  // Nobody can have an address point elsewhere.
+  // An address cannot be redirected by DNS.
   return address.ok() ||
          (!host.empty() && std::ranges::any_of(hosts_, [&](const std::string& each) {
            return IsSameWord(each, host);

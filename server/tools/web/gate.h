@@ -10,35 +10,38 @@
 
 namespace gpushared::web {
 
-// Takes as long for every `given`. `wanted` has at most 512 bytes.
+// Compares in constant time for every `given`. `wanted` has at most 512 bytes.
 bool IsSameToken(std::string_view given, std::string_view wanted);
 
-// Who is let in: who knows the token, where there is one. A browser gets a cookie for the token. It
-// holds for this process alone, and says nothing about the token.
+// Access control: admits requests with the token, if there is one. A browser gets a cookie in
+// exchange for the token. The cookie is valid for this process only and reveals nothing about the
+// token.
 //
-// A page of another site that a browser was led to may have had its own name point here. Its
-// requests name that name as their host, so known hosts are asked for with and without a token.
+// Only known host names are accepted, with and without a token, because a malicious site can make
+// its own name resolve to this machine (DNS rebinding). Its requests then carry that name as the
+// host.
 //
-// Thread-safe once made.
+// Thread-safe after construction.
 class Gate {
  public:
-  // `hosts`: further names under which this machine is reached.
+  // `hosts`: additional names of this machine.
   Gate(std::string token, std::vector<std::string> hosts);
 
-  // localhost and loopback addresses; with a token, every address and `hosts`. Any port.
+  // Accepts localhost and loopback addresses; with a token also every address and `hosts`. Ignores
+  // the port.
   bool KnowsHost(std::string_view host) const;
   std::string HostsAllowed() const;
-  // By bearer token or cookie; everybody where there is no token.
+  // Checks the bearer token or the cookie; admits every request if there is no token.
   bool LetsIn(const HttpServer::Request& request) const;
-  // Whether a form, "token=...", has the token.
+  // Returns true if a form, "token=...", contains the token.
   bool HasToken(std::string_view form) const;
-  // Set-Cookie, for who has the token.
+  // Value of Set-Cookie for a client that has presented the token.
   std::string Cookie() const;
 
  private:
   const std::string token_;
   const std::vector<std::string> hosts_;
-  const std::string key_;  // In the cookie. Empty where there is no token.
+  const std::string key_;  // Contained in the cookie. Empty if there is no token.
 };
 
 }  // namespace gpushared::web

@@ -38,12 +38,14 @@ namespace http = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// What a client sends beyond its request is read for so long: closing at once could take the
-// answer from it.
+// How long further input is read after the answer, because closing at once could reset the
+// connection before the client has read the answer.
 constexpr std::chrono::milliseconds kLingerMax{500};
-constexpr std::chrono::milliseconds kAcceptPause{100};  // After one failed, as for descriptors.
+// After a failure, such as a lack of descriptors.
+constexpr std::chrono::milliseconds kAcceptPause{100};
 
-// What a browser may do with anything from here: run and show our own files, and be nobody's frame.
+// Security headers: a browser may run and show only our own files, and may not show them in a
+// frame.
 constexpr std::pair<const char*, const char*> kSafety[] = {
     {"Content-Security-Policy",
      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -56,7 +58,8 @@ constexpr std::pair<const char*, const char*> kSafety[] = {
 
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
-// Up to the body. By hand: Beast's own writer takes longer to compile than this whole file.
+// Header up to the body. Written by hand, because Beast's serializer takes longer to compile than
+// this whole file.
 std::string GetHead(const HttpAnswer& answer) {
   std::string head = "HTTP/1.1 " + std::to_string(answer.code) + ' ' +
                      std::string(View(http::obsolete_reason(http::int_to_status(answer.code)))) +
@@ -114,12 +117,12 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
 
  private:
   class Connection;
-  // Of a connection: what it does.
+  // State of a connection.
   enum class Step : std::uint8_t {
     kAsks,
     kWaits,  // For its answer.
     kWaitsInReserve,
-    kReads,  // Its answer.
+    kReads,  // The client is reading its answer.
     kLingers,
     kStreams,
     kDropped,
@@ -128,7 +131,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   void Accept() {
     acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
       if (error) {
-        // Too many descriptors are open, or the client went away.
+        // Too many descriptors are open, or the client has disconnected.
         pause_.expires_after(kAcceptPause);
         pause_.async_wait([this](const error_code&) { Accept(); });
         return;
@@ -138,17 +141,17 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
   void Welcome(tcp::socket socket);
-  // Drops one that can give way, if there is one.
+  // Drops a connection that may be dropped, if there is one.
   bool MakePlace();
   bool MakeStreamPlace(const std::string& peer);
-  // What a request for the path does until it is answered: kWaits, kWaitsInReserve, or kReads,
-  // where all places are taken.
+  // State of a request for the path until it is answered: kWaits, kWaitsInReserve, or kReads if no
+  // capacity is left, in which case it is rejected.
   Step PlaceFor(const std::string& path, const std::string& peer) const;
-  // The connections of which `is_wanted(step)` is true, oldest first.
+  // Connections for which `is_wanted(step)` is true, oldest first.
   using Peers = std::map<std::string, std::vector<std::shared_ptr<Connection>>>;
   template <typename Test>
   Peers ByPeer(const Test& is_wanted) const;
-  // Of the peer that has most; of one at least.
+  // Returns the connections of the peer with the most. `peers` must not be empty.
   static const Peers::mapped_type& GetMost(const Peers& peers) {
     return std::ranges::max_element(peers, {}, [](const auto& peer) { return peer.second.size(); })
         ->second;
@@ -167,7 +170,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   std::list<std::weak_ptr<Connection>> connections_;  // Oldest first.
 };
 
-// One request and its answer. Each step has its time; a connection ends when nothing waits for it.
+// One request and its answer. Each step has a time limit; the connection closes once no handler
+// refers to it.
 class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Impl& server, tcp::socket socket)
@@ -191,11 +195,11 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void Start() {
     stream_.expires_after(server_.limits_.header_time_max);
-    parser_.eager(false);  // Stops behind the head.
+    parser_.eager(false);  // Stops after the header.
     ReadUntil(&Parser::is_header_done, &Connection::OnHead);
   }
 
-  // An event for its stream, where it has one. A client that does not keep up is dropped.
+  // Sends an event on its stream, if it is one. Drops a client that does not keep up.
   void Send(const std::shared_ptr<const std::string>& text) {
     if (step_ != Step::kStreams) return;
     if (behind_.size() >= server_.limits_.events_behind_max) return Drop();
@@ -205,7 +209,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
  private:
   using Parser = http::request_parser<http::string_body>;
-  // One kind of handler for all that is awaited, or each step would be compiled once per handler.
+  // A single handler type for all operations, because each step would otherwise be compiled once
+  // per handler.
   using Done = std::function<void(const error_code&, std::size_t)>;
 
   void ReadUntil(bool (Parser::*is_enough)() const, void (Connection::*next)(const error_code&)) {
@@ -220,7 +225,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   void Write(const std::string& text, Done done) {
     asio::async_write(stream_, asio::buffer(text), std::move(done));
   }
-  // Reads on, and ignores what comes.
+  // Reads and ignores further input.
   void ReadOn(Done done) { stream_.async_read_some(asio::buffer(rest_), std::move(done)); }
 
   void OnHead(const error_code& error) {
@@ -254,10 +259,10 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         error != http::error::end_of_stream && error != http::error::partial_message) {
       return Answer({.code = 400, .body = "this is no HTTP request\n"});
     }
-    // Gone, or too slow.
+    // Disconnected, or too slow.
   }
 
-  // Empty unless the request has it once.
+  // Returns an empty string unless the request has the field exactly once.
   std::string Field(http::field name) const {
     const auto& request = parser_.get();
     return request.count(name) == 1 ? std::string(View(request[name])) : std::string();
@@ -283,9 +288,9 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
                      .body = "rejected: too many requests wait for their answers\n",
                      .headers = {{"Retry-After", "1"}}});
     }
-    // The handler's own time is bounded by itself; the time of the client begins with the answer.
+    // The handler limits its own time; the client's time limit starts with the answer.
     stream_.expires_never();
-    // The connection goes on to the other thread whole: it must not end on the handler's.
+    // The connection is passed whole to the other thread, because it must not be destroyed there.
     server_.callbacks_.on_request(asked, [self = shared_from_this()](HttpAnswer answer) mutable {
       asio::io_context& context = self->server_.context_;
       asio::dispatch(context, [self = std::move(self), answer = std::move(answer)]() mutable {
@@ -317,7 +322,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   void BeginStream() {
     has_begun_ = true;
     stream_.expires_never();
-    // Such a client has nothing more to say: what comes is its end, or a reason for it.
+    // The client has nothing more to send, so any input or error ends the stream.
     ReadOn([self = shared_from_this()](const error_code&, std::size_t) { self->Drop(); });
     if (!behind_.empty()) SendNext();
   }
@@ -352,8 +357,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   std::array<char, 4096> rest_{};
   http::verb method_ = http::verb::unknown;
   Step step_ = Step::kAsks;
-  bool has_begun_ = false;                                 // Its stream.
-  std::deque<std::shared_ptr<const std::string>> behind_;  // The first is being sent.
+  bool has_begun_ = false;                                 // The stream.
+  std::deque<std::shared_ptr<const std::string>> behind_;  // The first one is being sent.
 };
 
 void HttpServer::Impl::Publish(std::string text) {
@@ -370,7 +375,7 @@ void HttpServer::Impl::Welcome(tcp::socket socket) {
     return connection == nullptr || connection->step() == Step::kDropped;
   });
   const bool is_full = connections_.size() >= limits_.connections_max;
-  if (is_full && !MakePlace()) return;  // Closes it.
+  if (is_full && !MakePlace()) return;  // Closes the new connection.
   const auto connection = std::make_shared<Connection>(*this, std::move(socket));
   connections_.push_back(connection);
   connection->Start();

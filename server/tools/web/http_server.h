@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small HTTP/1 server, and streams of events that all their readers share. It knows nothing of
-// what is served, and to whom.
+// A small HTTP/1 server with event streams shared by all their readers. Independent of what is
+// served, and to whom.
 
 #ifndef GPUSHARED_SERVER_TOOLS_WEB_HTTP_SERVER_H_
 #define GPUSHARED_SERVER_TOOLS_WEB_HTTP_SERVER_H_
@@ -23,19 +23,19 @@
 namespace gpushared::web {
 
 struct HttpLimits {
-  // More than streams and requests that wait together, so that one of the others can always give
-  // way to a new connection.
+  // More than streams and waiting requests together, so that one of the other connections can
+  // always be dropped in favour of a new one.
   std::size_t connections_max = 128;
   std::size_t streams_max = 32;
-  // Requests that wait for their answers.
+  // Requests waiting for their answers.
   std::size_t requests_max = 24;
   std::size_t requests_per_peer_max = 8;
-  // Where all of these are taken, so many further requests may wait for this path.
+  // Number of further requests for this path that may wait if all of these are in use.
   std::size_t reserved_max = 32;
   std::string reserved_path;
-  std::size_t events_behind_max = 16;  // Events of a stream that wait for its client.
+  std::size_t events_behind_max = 16;  // Events queued for the client of a stream.
   std::uint32_t header_bytes_max = 8 * 1024;
-  std::uint32_t body_bytes_max = 2 * 1024;          // A filled-in form has fewer.
+  std::uint32_t body_bytes_max = 2 * 1024;          // Sufficient for a form.
   std::chrono::milliseconds header_time_max{5000};  // Until a request is complete.
   std::chrono::milliseconds answer_time_max{
       10000};  // Until the client has read an answer or event.
@@ -45,41 +45,41 @@ struct HttpAnswer {
   unsigned code = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // Further ones.
-  // The body is the beginning. What is published from now on follows until the client leaves.
+  std::vector<std::pair<std::string, std::string>> headers;  // Additional ones.
+  // The body is the beginning of a stream. Published events follow until the client disconnects.
   bool is_stream = false;
 };
 
-// Listens and answers GET, HEAD and POST, a request per connection. A client that is slow to ask or
-// to read is dropped.
+// Listens and answers GET, HEAD and POST, one request per connection. Drops clients that are slow
+// to send or to read.
 //
-// What there is too little of goes to the peer (see GetPeer) that has least of it. Where all
-// connections are taken, a new one takes the place of one of the peer that has most of those that
-// neither wait for an answer nor are streams: one that has been answered, otherwise its oldest. A
-// further stream takes the place of one of a peer that has at least two more.
+// Scarce resources go to the peer (see GetPeer) that uses the least of them. If all connections are
+// in use, a new one replaces one of the peer with the most connections that neither wait for an
+// answer nor are streams: one that has been answered, otherwise its oldest. A further stream
+// replaces one of a peer that has at least two more.
 //
-// Run blocks its thread; the other functions but Stop and Publish are called before it.
+// Run blocks its thread; the other functions except Stop and Publish must be called before it.
 class HttpServer {
  public:
   struct Request {
     bool is_post = false;
-    std::string path;   // Without what follows a '?'.
-    std::string query;  // The part behind it.
-    // Fields that a request has twice are empty, as those that it has not.
+    std::string path;   // Without the query.
+    std::string query;  // The part after '?'.
+    // Empty if the request does not have the field, or has it more than once.
     std::string host, authorization, cookie, accept;
     std::string body;  // Empty unless it is a POST.
   };
   using Reply = std::function<void(HttpAnswer answer)>;
-  // They are called on the thread of Run.
+  // Called on the thread of Run.
   struct Callbacks {
-    // A whole request is here. Answers then or later, from any thread, once.
+    // Called with a complete request. `reply` must be called once, at any time and from any thread.
     std::function<void(const Request& request, Reply reply)> on_request;
-    // So many clients read what is published. May be empty.
+    // Called with the number of clients of the stream. May be empty.
     std::function<void(std::size_t streams)> on_streams;
     std::function<std::string(int socket)> peer_of = GetPeer;
   };
 
-  // kUnavailable when the address cannot be had.
+  // kUnavailable if the address cannot be bound.
   static Result<std::unique_ptr<HttpServer>> Listen(const Endpoint& endpoint, HttpLimits limits,
                                                     Callbacks callbacks);
   ~HttpServer();
@@ -87,11 +87,11 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   std::string address() const;  // "127.0.0.1:9464".
-  // Until SIGTERM, SIGINT or Stop.
+  // Runs until SIGTERM, SIGINT or Stop.
   void Run();
-  // From any thread.
+  // Thread-safe.
   void Stop();
-  // From any thread: to all streams that there are.
+  // Sends the text to all streams. Thread-safe.
   void Publish(std::string text);
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared-web: a gpushared server on a page for people, and its metrics for Prometheus. It asks
-// the server's socket, with the right to observe, and listens on TCP, which the server never does.
+// gpushared-web: a web page for a gpushared server, and its metrics for Prometheus. It queries the
+// server's socket, which requires the right to observe, and listens on TCP, which the server itself
+// never does.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -30,16 +31,17 @@ namespace gpushared::web {
 namespace {
 
 constexpr int kDone = 0, kCannotListen = 1;
-// Clients' threads go first on the cores that they share with us: who looks must not delay them.
+// Nice level, because threads of clients on shared cores must not be delayed by an observer.
 constexpr int kNicer = 10;
 
 std::string HostName() {
   std::array<char, 256> name{};
-  // May be cut off, then without a terminator.
+  // The name may be truncated without a terminator.
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
-// The server may come later than this program, and elsewhere.
+// The server may start later than this program, and its socket may then be in another default
+// location.
 Result<nlohmann::json> AskServer(const std::string& socket, const ipc::Admin& question) {
   const Result<std::string> path = ipc::ClientSocketPath(socket);
   if (!path.ok()) return path.status();
@@ -52,7 +54,7 @@ int Serve(const Options& options) {
   std::vector<std::string> hosts = options.hosts;
   if (!host.empty()) hosts.push_back(host);
   const Gate gate(options.token, std::move(hosts));
-  // The server ends first: its connections tell these two of their ends.
+  // Destroyed before these two, because its connections notify them when they close.
   const auto begin_trace = [&](const std::string& device) -> Result<admin::TraceWatch> {
     const Result<std::string> path = ipc::ClientSocketPath(options.socket);
     if (!path.ok()) return path.status();
@@ -97,7 +99,7 @@ int Main(std::span<const char* const> arguments) {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
-  // Rejected where systemd's filter forbids it; the unit has Nice= instead.
+  // Fails under systemd's system call filter; the unit sets Nice= instead.
   (void)::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + gpushared::web::kNicer);
   try {
     return gpushared::web::Main({argv, static_cast<std::size_t>(argc)});

@@ -18,22 +18,23 @@ using nlohmann::json;
 using server::TotalHistogram;
 using Type = Exposition::Type;
 
-constexpr std::size_t kRowsMax = 4096;  // An array in an answer has no more.
+constexpr std::size_t kRowsMax = 4096;  // Longer arrays are ignored.
 
-// A number that the broker tells of a device. All others are in server/telemetry/totals/figures.h.
+// A figure that the broker reports about a device. All others are in
+// server/telemetry/totals/figures.h.
 struct Entry {
   const char* name;
   Type type;
-  const char* key;  // In the answer.
+  const char* key;  // Key in the answer.
   const char* help;
 };
 
 constexpr Entry kOfDevice[] = {
     {"gpushared_device_memory_bytes", Type::kGauge, "memory_bytes", "Memory of the device."},
     {"gpushared_device_memory_mapped_bytes", Type::kGauge, "mapped_bytes",
-     "Device memory that clients hold."},
+     "Device memory allocated by clients."},
     {"gpushared_device_generation", Type::kGauge, "generation", "Number of the device's worker."},
-    {"gpushared_sessions", Type::kGauge, "sessions", "Sessions that live now."},
+    {"gpushared_sessions", Type::kGauge, "sessions", "Live sessions."},
 };
 const json& Member(const json& object, const char* key) {
   static const json kNothing;
@@ -52,7 +53,8 @@ std::string Text(const json& object, const char* key) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
-// Who ended the service of a device: an operator, who is not to be woken for it, or a failure.
+// Distinguishes devices taken out of service by an operator, which warrants no alert, from
+// failures.
 constexpr std::array kDeviceStates = {"serving", "draining", "drained", "lost"};
 
 std::string_view DeviceState(std::string_view told) {
@@ -62,14 +64,14 @@ std::string_view DeviceState(std::string_view told) {
   return "lost";
 }
 
-// Empty where there are none, or nonsensically many.
+// Returns an empty array if the key is missing or has implausibly many rows.
 const json& Rows(const json& object, const char* key) {
   static const json kNone = json::array();
   const json& rows = Member(object, key);
   return rows.is_array() && rows.size() <= kRowsMax ? rows : kNone;
 }
 
-// Bounds in seconds, as DeviceTotals counts.
+// Bucket bounds in seconds, as in DeviceTotals.
 std::vector<double> Bounds() {
   std::vector<double> bounds;
   for (std::size_t each = 0; each < TotalHistogram::kBounds; ++each) {
@@ -78,7 +80,7 @@ std::vector<double> Bounds() {
   return bounds;
 }
 
-// The names that dcgm-exporter has for the same things.
+// Label names match those of dcgm-exporter.
 Labels DeviceLabels(const json& device, const std::string& host) {
   const std::string id = Text(device, "device");
   const std::size_t colon = id.find(':');
@@ -120,7 +122,7 @@ class Writer {
     Labels labels;
   };
 
-  // Calls it with the key of each figure that is for Prometheus, after the family's beginning.
+  // Calls the function with the key of each exported figure, after starting its family.
   template <typename Row, std::size_t kFigures, typename Function>
   void ForEach(const server::Figure<Row> (&figures)[kFigures], const Function& function) {
     for (const server::Figure<Row>& figure : figures) {
@@ -139,10 +141,10 @@ class Writer {
     text_.Add({{"version", Text(server, "version")}, {"policy", Text(server, "policy")}}, 1);
     text_.Begin("gpushared_uptime_seconds", Type::kGauge, "Age of the broker.");
     AddNumber({}, server, "uptime_s");
-    text_.Begin("gpushared_upgrades", Type::kGauge, "How often the broker executed its program.");
+    text_.Begin("gpushared_upgrades", Type::kGauge, "Number of upgrades of the broker.");
     AddNumber({}, server, "upgrades");
     text_.Begin("gpushared_admin_requests_rejected", Type::kCounter,
-                "Requests of operators that were rejected for want of a right.");
+                "Requests of operators that were denied because a right was missing.");
     const json& rejected = Member(server, "rejected_requests");
     if (!rejected.is_object()) return;
     for (const auto& [verb, count] : rejected.items()) {
@@ -151,15 +153,16 @@ class Writer {
   }
 
   void AddDevices() {
-    text_.Begin("gpushared_device_up", Type::kGauge,
-                "1 while the device serves clients, also while it drains and has some, else 0.");
+    text_.Begin(
+        "gpushared_device_up", Type::kGauge,
+        "1 while the device serves clients, including the last ones during a drain, otherwise 0.");
     for (const Device& device : devices_) {
       const std::string state = Text(*device.facts, "state");
       text_.Add(device.labels, state == "ready" || state == "draining" ? 1 : 0);
     }
     text_.Begin("gpushared_device_state", Type::kGauge,
-                "1 for the state that the device is in, 0 for the others. Drained: by an operator. "
-                "Lost: it starts, or its worker has died, is silent, or the device is missing.");
+                "1 for the current state of the device, 0 for the others. Drained: by an operator. "
+                "Lost: the worker is starting, has died or is silent, or the device is missing.");
     for (const Device& device : devices_) {
       const std::string told = Text(*device.facts, "state");
       for (const char* const state : kDeviceStates) {
@@ -179,8 +182,7 @@ class Writer {
     };
     ForEach(server::kOvercommitFigures, add("overcommit"));
     ForEach(server::kDeviceFigures, add("totals"));
-    text_.Begin("gpushared_device_busy_seconds", Type::kCounter,
-                "Device time that anybody was charged.");
+    text_.Begin("gpushared_device_busy_seconds", Type::kCounter, "Device time charged to clients.");
     for (const Device& device : devices_) {
       const json& classes = Member(Member(*device.facts, "totals"), "classes");
       if (!classes.is_object()) continue;
@@ -190,7 +192,7 @@ class Writer {
     }
   }
 
-  // Calls it with the labels and the row of each class of a device, or of a part of it.
+  // Calls the function with the labels and the row of each class of a device, or of a part of it.
   template <typename Function>
   static void ForEachClass(const json& object, const Labels& labels, const Function& function) {
     const json& classes = Member(object, "classes");
@@ -243,12 +245,11 @@ class Writer {
         }
       }
     });
-    text_.Begin("gpushared_endpoint_admitted", Type::kCounter,
-                "Clients that were handed to a worker.");
+    text_.Begin("gpushared_endpoint_admitted", Type::kCounter, "Admitted clients.");
     for (const json& row : Rows(endpoints, "endpoints")) {
       AddNumber({{"endpoint", Text(row, "endpoint")}}, row, "admitted");
     }
-    text_.Begin("gpushared_endpoint_rejected", Type::kCounter, "Clients that were rejected.");
+    text_.Begin("gpushared_endpoint_rejected", Type::kCounter, "Rejected clients.");
     for (const json& row : Rows(endpoints, "endpoints")) {
       const json& rejected = Member(row, "rejected");
       if (!rejected.is_object()) continue;

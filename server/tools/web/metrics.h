@@ -10,8 +10,8 @@
 
 namespace gpushared::web {
 
-// A server's answers to AdminVerb::kStatus and kEndpoints as metrics. What an answer does not say
-// is left out, never 0. Thread-safe.
+// Formats a server's answers to AdminVerb::kStatus and kEndpoints as metrics. Missing values are
+// omitted, never reported as 0. Thread-safe.
 std::string MetricsText(const nlohmann::json& status, const nlohmann::json& endpoints,
                         const std::string& host, TextFormat format);
 

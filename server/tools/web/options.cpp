@@ -80,7 +80,7 @@ Result<std::string> ReadToken(const std::string& path) {
   if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
     return NoToken(path, "it is no regular file");
   }
-  if ((facts.st_mode & 07) != 0) return NoToken(path, "everybody may open it; chmod o= mends that");
+  if ((facts.st_mode & 07) != 0) return NoToken(path, "all users may read it; run chmod o= on it");
   std::string token(kTokenBytesMax + 2, '\0');
   const ssize_t got = ::read(file.get(), token.data(), token.size());
   if (got < 0) return NoToken(path, std::generic_category().message(errno));
@@ -100,28 +100,26 @@ Result<std::string> ReadToken(const std::string& path) {
 
 std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> arguments) {
   const command_line::Program app(
-      "Shows a gpushared server on a page, and serves its metrics to Prometheus at /metrics.",
+      "Web page for a gpushared server, and its metrics for Prometheus at /metrics.",
       "gpushared-web");
   app.SetVersion(std::string("gpushared-web ") + GPUSHARED_VERSION);
-  app.SetFooter(
-      "Exit codes: 0 stopped by a signal; 1 it could not listen; 2 the command line makes "
-      "no sense.");
+  app.SetFooter("Exit codes: 0 stopped by a signal; 1 cannot listen; 2 usage error.");
   Options options;
   std::string listen = kUsualEndpoint, token_file;
-  app.AddOption("--socket", options.socket, "the server's socket (default: the usual places)")
+  app.AddOption("--socket", options.socket,
+                "path of the server's socket (default: the standard locations)")
       .TypeName("PATH");
   app.AddOption("--listen", listen,
-                std::string("where to listen; needs --token-file where others than this machine "
-                            "may connect (default: ") +
+                std::string("address to listen on; addresses other than loopback ones require "
+                            "--token-file (default: ") +
                     kUsualEndpoint + ")")
       .TypeName("ADDRESS:PORT");
   app.AddOption("--token-file", token_file,
-                "a file with the token: who looks types it in once, programs send "
+                "file with the access token: browsers ask for it once, programs send "
                 "'Authorization: Bearer TOKEN'")
       .TypeName("FILE");
   app.AddOption("--host", options.hosts,
-                "a name under which this machine is reached, beside its own; with --token-file "
-                "(may be repeated)")
+                "additional host name of this machine, with --token-file (may be repeated)")
       .TypeName("NAME")
       .Expected(1)
       .TakeAll();
@@ -148,8 +146,8 @@ std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> argumen
   }
   if (!options.listen.is_loopback && options.token.empty()) {
     return rejected({StatusCode::kInvalidArgument,
-                     "option listen rejected: others than this machine may reach " + listen +
-                         "; allowed are loopback addresses, and others with --token-file"});
+                     "option listen rejected: other machines may reach " + listen +
+                         "; allowed are loopback addresses, or others with --token-file"});
   }
   return options;
 }

@@ -15,24 +15,25 @@
 
 namespace gpushared::web {
 
-// Where to listen: a numeric address, without the brackets of IPv6.
+// Listening address: numeric, without the brackets of IPv6.
 struct Endpoint {
   std::string address;
-  std::uint16_t port = 0;  // 0: the kernel chooses.
+  std::uint16_t port = 0;  // 0: chosen by the kernel.
   bool is_loopback = false;
 };
-// "127.0.0.1:9464" or "[::1]:9464". kInvalidArgument, with what is allowed.
+// Parses "127.0.0.1:9464" or "[::1]:9464". kInvalidArgument, with the expected format.
 Result<Endpoint> ParseEndpoint(std::string_view text);
 
-// The token in the file: printable ASCII without spaces, 16 to 512 bytes, and a line break at most.
-// kInvalidArgument when it is not, or when others than owner and group may read the file.
+// Reads the token from the file: 16 to 512 bytes of printable ASCII without spaces, and at most one
+// line break. kInvalidArgument if the contents are different, or if users other than owner and
+// group may read the file.
 Result<std::string> ReadToken(const std::string& path);
 
 struct Options {
-  std::string socket;  // As asked for; empty: the usual places.
+  std::string socket;  // As given; empty: the default locations.
   Endpoint listen;
-  std::string token;  // Empty: none is asked for, and the address is of this machine alone.
-  std::vector<std::string> hosts;  // Names under which browsers reach it, with a token.
+  std::string token;  // Empty: no token is required, and the address must be a loopback address.
+  std::vector<std::string> hosts;  // Names of this machine in browsers, with a token.
 };
 
 using admin::ExitNow;

@@ -21,9 +21,11 @@
 namespace gpushared::web {
 namespace {
 
-constexpr std::size_t kNetworkWords = 2;  // Of an IPv6 address: a host may have all of a /64.
+// Of an IPv6 address, because one host may own a whole /64.
+constexpr std::size_t kNetworkWords = 2;
 
-// An end of a connection, in network order. IPv4 stands in the first word of `address`.
+// Endpoint of a connection, in network byte order. The first word of `address` holds an IPv4
+// address.
 struct End {
   int family = AF_UNSPEC;
   std::uint16_t port = 0;
@@ -42,7 +44,7 @@ End GetEnd(int socket, decltype(::getpeername)* name_of) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(at);
     end = {.family = AF_INET6, .port = v6.sin6_port};
     std::memcpy(end.address.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
-    // A listener of IPv6 sees peers of IPv4 so.
+    // An IPv6 listener reports IPv4 peers in this form.
     if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
       end = {.family = AF_INET, .port = end.port, .address = {end.address.back()}};
     }
@@ -50,7 +52,7 @@ End GetEnd(int socket, decltype(::getpeername)* name_of) {
   return end;
 }
 
-// The user of the socket whose own end is `of` and whose peer is `to`, if it is of this machine.
+// Returns the owner of the socket with local endpoint `of` and peer `to`, if it is on this machine.
 std::optional<std::uint32_t> GetUser(const End& of, const End& to) {
   struct {
     nlmsghdr header;
@@ -74,12 +76,12 @@ std::optional<std::uint32_t> GetUser(const End& of, const End& to) {
   } answer{};
   const ipc::UniqueFd kernel(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!kernel.valid() || ::send(kernel.get(), &question, sizeof question, 0) < 0) return {};
-  // The kernel has answered within send.
+  // The kernel has already answered during send.
   const ssize_t got = ::recv(kernel.get(), &answer, sizeof answer, MSG_DONTWAIT);
   const bool is_whole = got >= static_cast<ssize_t>(offsetof(decltype(answer), more));
   if (!is_whole || answer.header.nlmsg_type != SOCK_DIAG_BY_FAMILY) return {};
-  // Where there is no such connection, it may be of a listener at that port. A socket that its
-  // process has closed has no inode, and is told to be root's.
+  // If no such connection exists, the kernel may return a listener on that port. A socket that its
+  // process has closed has no inode, and is reported as root's.
   if (answer.told.idiag_state == TCP_LISTEN || answer.told.idiag_inode == 0) return {};
   return answer.told.idiag_uid;
 }

@@ -6,11 +6,11 @@
 
 namespace gpushared::web {
 
-// The peer of a connected TCP socket, as a key for bounds and for messages: "uid 1000" for a
-// process of this machine, because all users share its addresses; otherwise the address, of IPv6
-// the network ("2001:db8:0:1::/64"), which one host has for itself. A local process also counts as
-// its address where the kernel does not tell the user, as for a peer that has closed already. Empty
-// when the socket is not connected.
+// Returns the peer of a connected TCP socket, as a key for limits and messages: "uid 1000" for a
+// process of this machine, because all users share its addresses; otherwise the address, for IPv6
+// the network ("2001:db8:0:1::/64"), because one host may own all of it. A local process is
+// identified by its address, too, if the kernel does not report the user, for example because the
+// peer has already closed. Empty if the socket is not connected.
 std::string GetPeer(int socket);
 
 }  // namespace gpushared::web

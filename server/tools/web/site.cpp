@@ -17,7 +17,7 @@ HttpAnswer Show(const PageFile& file) {
 
 HttpAnswer GoTo(const char* path) { return {.code = 303, .headers = {{"Location", path}}}; }
 
-// The form needs them, and they tell nobody anything.
+// Files required by the form; they contain no information about the server.
 bool IsForEverybody(std::string_view name) { return name == "style.css" || name == "icon.svg"; }
 
 }  // namespace

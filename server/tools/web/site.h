@@ -10,13 +10,13 @@
 
 namespace gpushared::web {
 
-// What is at which path, and what is shown to whom: the form that asks for the token to everybody,
-// all else to those whom the gate lets in.
+// Maps paths to contents, and restricts access: the login form is public, everything else requires
+// the gate's permission.
 //
-// Thread-safe; `gate` outlives it.
+// Thread-safe; `gate` must outlive it.
 class Site {
  public:
-  // Answers the paths that are no file of the page.
+  // Answers paths other than the page's files.
   using Answer = std::function<void(const HttpServer::Request& request, HttpServer::Reply reply)>;
 
   Site(const Gate& gate, Answer answer);

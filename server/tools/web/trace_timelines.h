@@ -21,45 +21,47 @@
 
 namespace gpushared::web {
 
-// How long each client ran in each bin of time, from slices: as many numbers for a million slices
-// as for one.
+// Accumulates the slices of each client into bins of time. Memory depends on the number of bins,
+// not on the number of slices.
 //
 // Thread-compatible.
 class SliceBins {
  public:
   static constexpr std::chrono::milliseconds kBin{10};
   static constexpr std::chrono::seconds kPast{10};  // The page shows no more.
-  static constexpr std::size_t kClientsMax = 256;   // Further ones are left out until Take.
+  static constexpr std::size_t kClientsMax = 256;   // Further clients are omitted until Take.
 
   void Add(const trace::Slice& slice);
-  // A timeline of what was added since; null where that is nothing. A slice that began long ago is
-  // in bins that an earlier one had: the page adds them up.
+  // Returns a timeline of the slices added since the last call, or null if there are none. A slice
+  // that began long ago may add to bins of an earlier timeline; the page adds them up.
   nlohmann::json Take();
 
  private:
-  using Bins = std::map<std::int64_t, std::chrono::nanoseconds>;  // By number since the clock's 0.
+  // By index since the clock's zero.
+  using Bins = std::map<std::int64_t, std::chrono::nanoseconds>;
   std::map<std::uint64_t, Bins> clients_;
 };
 
-// Follows the traces of devices while somebody looks.
+// Follows the traces of devices while a client watches the page.
 //
 // Thread-compatible.
 class TraceTimelines {
  public:
-  // Where a device could not be followed, it is tried again so much later.
+  // Delay before a device that could not be followed is tried again.
   static constexpr std::chrono::seconds kAgainAfter{5};
   using Begin = std::function<Result<admin::TraceWatch>(const std::string& device)>;
 
   explicit TraceTimelines(Begin begin) : begin_(std::move(begin)) {}
 
-  // Follows those of a server's answer to kStatus that are ready, and no others. May block.
+  // Follows exactly the devices that are ready according to a server's answer to kStatus. May
+  // block.
   void Follow(const nlohmann::json& status, MonotonicTime now);
-  // Reads on. Never waits.
+  // Reads new events. Does not block.
   void Read();
-  // What was read since. A device whose trace is not to be had takes its part of `coarse`, with
-  // why.
+  // Returns the timelines since the last call. A device whose trace is unavailable gets its part of
+  // `coarse`, with the reason.
   Timelines Take(Timelines coarse);
-  // Nobody looks any more: the devices' workers write no more either.
+  // Called when no client watches the page, so that the devices' workers stop writing traces.
   void StopFollowing() { devices_.clear(); }
 
  private:

@@ -59,7 +59,7 @@ int GetRank(const json& client) {
   return name == "high" ? 0 : name == "normal" ? 1 : 2;
 }
 
-// Of all devices; a row that is no object is no client.
+// Rows of all devices; entries that are no objects are ignored.
 std::vector<const json*> ClientRows(const json& clients) {
   std::vector<const json*> rows;
   for (const json& row : GetPart(clients, "clients")) {
@@ -69,7 +69,7 @@ std::vector<const json*> ClientRows(const json& clients) {
 }
 
 std::string TextOfUpdate(const json& update) {
-  // Names come from clients.
+  // Invalid UTF-8 is replaced, because names come from clients.
   return update.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

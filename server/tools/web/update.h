@@ -14,21 +14,23 @@ namespace gpushared::web {
 
 using MonotonicTime = std::chrono::steady_clock::time_point;
 
-// Who ran when on a device: {"bin_ms", "ran": [{"client", "from_ms", "us": [...]}]}. Each number
-// says how long the client ran in one bin. Times are those of the machine's monotonic clock.
-// "coarse": why bins are as long as the time between two updates. "lost": how many commands went by
-// too fast to be counted.
+// Timeline of a device: {"bin_ms", "ran": [{"client", "from_ms", "us": [...]}]}. Each number is the
+// time that the client ran in one bin. Times are those of the machine's monotonic clock. "coarse":
+// why bins are as long as the interval between two updates. "lost": number of commands that were
+// overwritten before they were read.
 using Timelines = std::map<std::string, nlohmann::json>;  // By device.
 
-// The page's knowledge of a moment, as JSON: what it shows of a server's answers to kStatus and
-// kClients, and `timelines`. Of many clients, those of higher classes go first.
+// Formats a snapshot for the page as JSON: what it shows of a server's answers to kStatus and
+// kClients, and `timelines`. If there are too many clients, those of higher classes take
+// precedence.
 inline constexpr std::size_t kClientsShownMax = 512;
 std::string UpdateText(const nlohmann::json& status, const nlohmann::json& clients,
                        const Timelines& timelines, const std::string& host, MonotonicTime now);
-// While there is no server.
+// Snapshot while no server answers.
 std::string FailureText(const std::string& why, const std::string& host, MonotonicTime now);
 
-// Timelines from how much each client's device time grew between two answers to kClients: one bin.
+// Derives timelines with a single bin from the growth of each client's device time between two
+// answers to kClients.
 //
 // Thread-compatible.
 class GrowthTimelines {

@@ -20,14 +20,14 @@
 
 namespace gpushared::web {
 
-// Asks the server for what the page shows, while somebody looks at it, and publishes that as
+// Polls the server for the data of the page while a client watches it, and publishes the data as
 // server-sent events.
 //
-// Thread-safe. Its thread asks and publishes.
+// Thread-safe. A separate thread polls and publishes.
 class Watch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{250};
-  // A trace holds as many commands as a device runs in this time, and more.
+  // Shorter than the time that a trace's ring covers.
   static constexpr std::chrono::milliseconds kReadPeriod{50};
   static constexpr std::chrono::milliseconds kPeriodWithoutServer{1000};
   using Ask = std::function<Result<nlohmann::json>(const ipc::Admin& question)>;
@@ -39,25 +39,25 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Once. `publish` is called on the thread of this object until Stop has returned.
+  // Must be called once. `publish` is called on the thread of this object until Stop has returned.
   void Start(Publish publish);
-  // So many look at the page.
+  // Sets the number of clients that watch the page.
   void SetWatchers(std::size_t watchers);
-  // Waits for a server's answer that is under way. Idempotent.
+  // Waits for a request in progress to the server. Idempotent.
   void Stop();
 
  private:
   void Run();
   bool AwaitWatchers();
-  // False when it is over.
+  // Returns false when the object is being stopped.
   bool ReadUntil(MonotonicTime end);
-  // Returns for how long nothing more is to be published.
+  // Publishes an update, and returns the time until the next one.
   std::chrono::milliseconds PublishUpdate();
 
   const Ask ask_;
   const std::string host_;
   Publish publish_;
-  // The thread's.
+  // Used by the thread only.
   GrowthTimelines growth_;
   TraceTimelines traces_;
 

@@ -46,7 +46,7 @@ void Worker::Impl::LoseBroker(const std::string& why) {
     BeginDrain();
     return CheckDone();
   }
-  spdlog::warn("the broker is gone ({}): {} sessions go on, waiting for another broker", why,
+  spdlog::warn("the broker has exited ({}): {} sessions continue, waiting for another broker", why,
                sessions_.size());
   WatchDoor();
   WatchAlone(false);

@@ -67,10 +67,9 @@ Result<std::string> ReadText(const std::string& path) {
     return Rejected(path, "it is no regular file");
   }
   if (facts.st_uid != ::geteuid() || (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return Rejected(path,
-                    fmt::format("it belongs to uid {} with mode {:03o}, allowed is a file of uid "
-                                "{} that nobody else may write to",
-                                facts.st_uid, facts.st_mode & 0777U, ::geteuid()));
+    return Rejected(path, fmt::format("it belongs to uid {} with mode {:03o}, allowed is a file of "
+                                      "uid {} that no other user may write to",
+                                      facts.st_uid, facts.st_mode & 0777U, ::geteuid()));
   }
   std::string text(kCostFileBytesMax + 1, '\0');
   std::size_t size = 0;

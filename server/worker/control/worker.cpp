@@ -208,10 +208,8 @@ int Worker::Impl::Run() {
   const device::DeviceInfo& info = device_->info();
   spdlog::info("{}: {}, policy {}", info.id, info.name, options_.settings.policy);
   if (options_.prefers_threads) {
-    spdlog::info(
-        "{}: beside other threads of this machine the device thread is {}, the control "
-        "thread {}",
-        info.id, device_priority_.ToString(), control_priority_.ToString());
+    spdlog::info("{}: priority of the device thread: {}, of the control thread: {}", info.id,
+                 device_priority_.ToString(), control_priority_.ToString());
   }
   for (const device::SmGrant& grant : info.sm_grants) {
     spdlog::info("{}: class {} has {} of {} multiprocessors, asked for {}", info.id,

@@ -90,10 +90,10 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
     if (options_.ends_device.at(static_cast<std::size_t>(of_class))) {
       return EndWithDevice(overdue.id, sentence + ", and this device cannot end one kernel alone");
     }
-    Note(
-        *client, command, command.cost_kernel,
-        may_run +
-            "; it goes on: this device cannot end one kernel alone, and no kernel_limit was given");
+    Note(*client, command, command.cost_kernel,
+         may_run +
+             "; it continues: this device cannot terminate a single kernel, and no kernel_limit "
+             "was given");
     return std::nullopt;
   }
   command.failure = std::make_unique<CommandFailure>(StatusCode::kKernelFault, sentence,

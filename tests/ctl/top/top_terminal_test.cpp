@@ -220,7 +220,7 @@ TEST_F(TopTerminal, WithoutTheRightToOperateTheRejectionIsShown) {
   const auto top = Top({}, "setpriv --reuid=65534 --regid=65534 --clear-groups");
   ASSERT_TRUE(top->Shows(" someone\n")) << top->Screen();
   top->Press({"Down", "c", "h", "Enter"});
-  EXPECT_TRUE(top->Shows("needs the right 'operate'")) << top->Screen();
+  EXPECT_TRUE(top->Shows("requires the right 'operate'")) << top->Screen();
   EXPECT_EQ(Row(client.session_id())["class"], "low");
 }
 

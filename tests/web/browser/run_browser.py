@@ -314,10 +314,10 @@ class TestHostileServer(Case):
                      "unfinished": True, "cut": "was stopped", "stop_asked_us": 500, "stop_latency_us": 6000},
                     {**serve, "kind": "wait", "from_us": 0, "to_us": 6500},
                     {**serve, "kind": "own", "what": "kernel 'attend'", "from_us": 6500, "to_us": 10500, "device_time_us": 4000,
-                     "unfinished": False, "cut": "was not cut: it is of the high class"},
+                     "unfinished": False, "cut": "was not preempted: it is of the high class"},
                     {**gone, "kind": "other", "what": "kernel '" + HOSTILE_NAMES[1], "from_us": 10500, "to_us": 11000,
                      "device_time_us": 500, "unfinished": False,
-                     "cut": "was not cut: its predicted time was too short to be worth a stop"},
+                     "cut": "was not preempted: its predicted time was too short"},
                     {**serve, "kind": "own", "from_us": 12000, "to_us": 1e9, "device_time_us": 2000, "unfinished": False, "cut": ""}],
                 "waterfall_rest": {"waits": 2, "waited_us": 500, "commands": 970, "on_device_us": 1900}}
 
@@ -342,7 +342,7 @@ class TestHostileServer(Case):
             ["waits", [0, 46], "6.50 ms", "", None],
             ["kernel 'attend'", [46, 75], "4 ms", "", None],
             [f"client 4 (left) kernel '{HOSTILE_NAMES[1]}", [75, 79], "500 µs",
-             "It was not cut: its predicted time was too short to be worth a stop.", None],
+             "It was not preempted: its predicted time was too short.", None],
             ["a command", [86, 100], "1000 s", "", None]])
         self.assertIn("And 970 shorter commands, 1.90 ms in all; 2 shorter waits, 500 µs in all.", self.browser.text(".fall"))
         self.assertEqual(self.browser.js("return document.querySelectorAll('dialog img, dialog script, dialog ol b').length"), 0)

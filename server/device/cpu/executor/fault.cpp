@@ -107,7 +107,7 @@ std::string WhatIsWrong(const Warp& warp, const Fault& fault) {
       return std::to_string(fault.address) + " bytes of local memory for one block exceed " +
              std::to_string(kLocalBytesPerBlockMax);
     case Fault::Kind::kDeadlock:
-      return "every thread of the block waits, and none can go on";
+      return "every thread of the block waits, and none can proceed";
     case Fault::Kind::kNotAMember:
       return "lanes " + Lanes(fault.bytes) + " of the warp name the members " +
              Lanes(static_cast<std::uint32_t>(fault.address)) + ", to which they do not belong";
@@ -130,7 +130,7 @@ std::string WhatIsWrong(const Warp& warp, const Fault& fault) {
       return "coordinate " + std::to_string(static_cast<std::int64_t>(fault.address)) + " along " +
              std::string(1, "xyz"[fault.bytes]) + " is outside of the surface";
     case Fault::Kind::kFreedAddress:
-      return Hex(fault.address) + " is nothing that malloc gave and nobody freed since";
+      return Hex(fault.address) + " was not returned by malloc, or was already freed";
   }
   return "unknown fault";
 }

@@ -30,7 +30,7 @@ Status Nonsense() {
 }
 
 std::optional<std::string> GetText(const json& row, const char* key) {
-  const auto found = row.find(key);  // Its end, too, where it is no object.
+  const auto found = row.find(key);  // end() as well if it is no object.
   if (found == row.end() || !found->is_string()) return std::nullopt;
   return found->get<std::string>();
 }
@@ -52,7 +52,7 @@ Result<std::vector<DeviceFacts>> GetDevices(const json& status) {
   return devices;
 }
 
-// An endpoint names devices as clients do: by name, or by a UUID or its beginning.
+// An endpoint names devices as clients do: by name, by UUID or by a prefix of the UUID.
 bool IsOneOf(const DeviceFacts& device, const std::vector<std::string>& names) {
   return names.empty() || std::ranges::any_of(names, [&](const std::string& name) {
            const bool is_uuid =

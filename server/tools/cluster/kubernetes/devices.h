@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node offers to Kubernetes, by what its server says. Pure: no kubelet, no server.
+// Resources that a node offers to Kubernetes, derived from its server's answers. Pure functions
+// without access to the kubelet or the server.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CLUSTER_KUBERNETES_DEVICES_H_
 #define GPUSHARED_SERVER_TOOLS_CLUSTER_KUBERNETES_DEVICES_H_
@@ -19,31 +20,31 @@
 namespace gpushared::kubernetes {
 
 inline constexpr const char* kResourceDomain = "gpushared.io/";
-// A kubelet takes no longer ones.
+// Limit of the kubelet.
 inline constexpr std::size_t kShareIdBytesMax = 63;
 inline constexpr std::size_t kSharesMax = 1000;
 
-// How many containers may come through an endpoint to one device at a time.
+// Maximum number of containers that use one device through an endpoint at the same time.
 //
 // Thread-compatible value.
 struct ShareCounts {
   std::size_t usual = 4;
   std::map<std::string, std::size_t, std::less<>> of_endpoint;
 };
-// `words`: "8" is for all endpoints, "batch=16" for one.
+// `words`: "8" applies to all endpoints, "batch=16" to one.
 Result<ShareCounts> ParseShareCounts(std::span<const std::string> words);
 
-// One container's place at a device.
+// Capacity for one container on a device.
 //
 // Thread-compatible value.
 struct Share {
-  std::string id;      // "cpu:0/2", of a resource's shares alone.
-  std::string device;  // The server's name of it.
+  std::string id;      // "cpu:0/2", unique within a resource.
+  std::string device;  // The server's name for it.
   bool is_healthy = false;
   bool operator==(const Share&) const = default;
 };
 
-// One resource of the node: an endpoint of the server.
+// One resource of the node: an endpoint of the server with its shares.
 //
 // Thread-compatible value.
 struct Offer {
@@ -52,7 +53,7 @@ struct Offer {
   std::vector<Share> shares;
 };
 
-// What can be offered, and why some endpoints are not.
+// Resources that can be offered, and why the other endpoints cannot.
 //
 // Thread-compatible value.
 struct Offers {
@@ -60,24 +61,25 @@ struct Offers {
   std::vector<std::string> rejections;
 };
 
-// `endpoints` and `status` are the server's answers. A share is healthy while the server takes
-// clients for its device.
+// `endpoints` and `status` are the server's answers. A share is healthy while the server admits
+// clients to its device.
 Result<Offers> GetOffers(const nlohmann::json& endpoints, const nlohmann::json& status,
                          const ShareCounts& counts);
 
-// What a container gets that was given a share.
+// Settings for a container that is allocated a share.
 //
 // Thread-compatible value.
 struct Grant {
   std::map<std::string, std::string> variables;
   std::string directory, directory_inside;  // To be mounted, read-only.
-  std::string cdi_device;  // The same mount and socket, as the CDI file names them.
+  std::string cdi_device;                   // Name of the same mount and socket in the CDI file.
 };
-// `ids` are a kubelet's. Rejects all but one share of this offer: a second one would give nothing.
+// `ids` come from the kubelet. Accepts exactly one share of this resource, because a second one
+// would have no effect.
 Result<Grant> GetGrant(const Offer& offer, std::span<const std::string> ids);
 
-// `size` of the `available` ids, those of `needed` first, and then those of the device that has
-// most of them left. Fewer if there are no more.
+// Selects `size` of the `available` ids: first those in `needed`, then those of the device that has
+// the most of them left. Returns fewer if `available` has fewer.
 std::vector<std::string> GetPreferred(const Offer& offer, std::span<const std::string> available,
                                       std::span<const std::string> needed, std::size_t size);
 

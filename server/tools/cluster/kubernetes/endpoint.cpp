@@ -19,9 +19,9 @@ namespace {
 
 constexpr const char* kVersion = "v1beta1";
 constexpr std::chrono::seconds kRegisterTimeMax{5};
-// A kubelet has one; while it comes anew, the last one may not have ended.
+// Normally a kubelet has one stream; while it restarts, the previous one may not have ended yet.
 constexpr int kFollowersMax = 8;
-// How soon a kubelet that has gone is noticed.
+// Bounds the delay until a kubelet's exit is detected.
 constexpr std::chrono::milliseconds kFollowerCheck{200};
 
 grpc::Status ToGrpc(const Status& why) {
@@ -58,7 +58,7 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
     const MutexLock lock(mutex_);
     return followers_ > 0;
   }
-  // Calls under way return, and no further one waits.
+  // Makes active calls return, and rejects new ones.
   void Stop() {
     const MutexLock lock(mutex_);
     is_over_ = true;
@@ -84,7 +84,7 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
                   " already, allowed are " + std::to_string(kFollowersMax)};
     }
     ++followers_;
-    std::uint64_t told = 0;  // Versions begin at 1.
+    std::uint64_t told = 0;  // Versions start at 1.
     while (!is_over_ && !context->IsCancelled()) {
       if (told == version_) {
         changed_.wait_for(lock.waitable(), kFollowerCheck);
@@ -153,7 +153,7 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
   bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
 };
 
-// A server on the socket, to its end.
+// Runs a server on the socket until destruction.
 class Endpoint::Listener {
  public:
   Listener(const std::string& path, Service& service) : service_(service) {
@@ -203,7 +203,7 @@ bool Endpoint::HasSocket() const {
 Status Endpoint::Register() {
   const std::string path = kubelet_directory_ + "/" + name_;
   listener_.reset();
-  std::remove(path.c_str());  // An earlier process may have been killed.
+  std::remove(path.c_str());  // Left over if an earlier process was killed.
   listener_ = std::make_unique<Listener>(path, *service_);
   if (!listener_->is_there()) {
     listener_.reset();

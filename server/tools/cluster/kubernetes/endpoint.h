@@ -14,26 +14,27 @@ namespace gpushared::kubernetes {
 // The kubelet's own socket, in its directory.
 inline constexpr const char* kKubeletSocket = "kubelet.sock";
 
-// One resource as the kubelet sees it: a socket in the kubelet's directory, on which it asks, and
-// the registration that tells it so. Owns the socket, and the threads that answer on it.
+// Device plugin endpoint of one resource: a socket in the kubelet's directory that answers the
+// kubelet's requests, and its registration with the kubelet. Owns the socket and the threads that
+// serve it.
 //
-// Thread-compatible. Its own threads answer the kubelet.
+// Thread-compatible. Separate threads answer the kubelet.
 class Endpoint {
  public:
-  // `names_cdi`: containers are told their CDI device, too.
+  // `names_cdi`: containers also receive the name of their CDI device.
   Endpoint(std::string kubelet_directory, Offer offer, bool names_cdi);
   ~Endpoint();  // Removes the socket.
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // The kubelet hears of shares that have changed.
+  // Reports changed shares to the kubelet.
   void Publish(Offer offer);
-  // Listens, anew if it did before, and registers. Blocks for up to 5 s. kUnsupported: the kubelet
-  // wants another version of the interface, or rejects the resource.
+  // Listens, again if it already did, and registers. Blocks for at most 5 s. kUnsupported: the
+  // kubelet requires another version of the interface, or rejects the resource.
   Status Register();
-  // Whether a kubelet follows the shares.
+  // Returns true if a kubelet has an open stream of the shares.
   bool IsFollowed() const;
-  // Whether the socket is where it was made: a kubelet that starts empties its directory.
+  // Returns true if the socket still exists; a kubelet that starts empties its directory.
   bool HasSocket() const;
 
  private:
@@ -41,7 +42,7 @@ class Endpoint {
   class Listener;
 
   const std::string kubelet_directory_;
-  const std::string name_;  // The socket's.
+  const std::string name_;  // Name of the socket.
   std::unique_ptr<Service> service_;
   std::unique_ptr<Listener> listener_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared-kubernetes: a device plugin. It asks the server's socket, with the right to observe,
-// and tells the node's kubelet what containers can have.
+// gpushared-kubernetes: a device plugin. It queries the server's socket, which requires the right
+// to observe, and reports to the node's kubelet what containers can be allocated.
 
 #include <pthread.h>
 #include <signal.h>
@@ -27,12 +27,13 @@ void SayToLog(const std::string& sentence) {
   std::fprintf(stderr, "gpushared-kubernetes: %s\n", sentence.c_str());
 }
 
-// To a signal of these.
+// Runs until one of these signals arrives.
 void Serve(const Options& options, const sigset_t& ends) {
   Plugin plugin(
       options.plugin,
       [&](const ipc::Admin& question) -> Result<nlohmann::json> {
-        // The server may come later than this program, and elsewhere.
+        // The server may start later than this program, and its socket may then be in another
+        // default location.
         const Result<std::string> path = ipc::ClientSocketPath(options.socket);
         if (!path.ok()) return path.status();
         return admin::Ask(*path, question);
@@ -53,7 +54,7 @@ int Main(std::span<const char* const> arguments) {
   sigemptyset(&ends);
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
-  // Before there are threads, which inherit it.
+  // Blocked before threads are started, because they inherit the mask.
   ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   Serve(std::get<Options>(parsed), ends);
   return 0;

@@ -11,24 +11,26 @@ namespace gpushared::kubernetes {
 
 std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> arguments) {
   const command_line::Program app(
-      "Offers a node's gpushared endpoints to Kubernetes: a device plugin of its kubelet.",
+      "Kubernetes device plugin for the endpoints of a node's gpushared server.",
       "gpushared-kubernetes");
   app.SetVersion(std::string("gpushared-kubernetes ") + GPUSHARED_VERSION);
-  app.SetFooter("Exit codes: 0 stopped by a signal; 2 the command line makes no sense.");
+  app.SetFooter("Exit codes: 0 stopped by a signal; 2 usage error.");
   Options options;
   std::vector<std::string> shares;
-  app.AddOption("--socket", options.socket, "the server's socket (default: the usual places)")
+  app.AddOption("--socket", options.socket,
+                "path of the server's socket (default: the standard locations)")
       .TypeName("PATH");
   app.AddOption("--kubelet-directory", options.plugin.kubelet_directory,
-                "where the kubelet's socket for plugins is")
+                "directory of the kubelet's socket for plugins")
       .ShowDefault()
       .TypeName("DIRECTORY");
   app.AddOption("--cdi-directory", options.plugin.cdi_directory,
-                "also write CDI devices there, such as /var/run/cdi, and name them to the kubelet")
+                "directory for a file of CDI devices, such as /var/run/cdi, whose names are passed "
+                "to the kubelet")
       .TypeName("DIRECTORY");
   app.AddOption("--shares", shares,
-                "how many containers may come through each endpoint to each device at a time, or "
-                "ENDPOINT=NUMBER of one endpoint; may be repeated (default: 4)")
+                "number of containers that may use each endpoint on each device at once, or "
+                "ENDPOINT=NUMBER for one endpoint; may be repeated (default: 4)")
       .TypeName("NUMBER")
       .Expected(1)
       .TakeAll();

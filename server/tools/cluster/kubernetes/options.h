@@ -13,11 +13,11 @@ namespace gpushared::kubernetes {
 
 // Thread-compatible value.
 struct Options {
-  std::string socket;  // Empty: the usual places.
+  std::string socket;  // Empty: the default locations.
   PluginSettings plugin;
 };
 
-// Nothing is to be served; this is to be said.
+// Output of a program that exits after parsing its command line.
 using admin::ExitNow;
 
 std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> arguments);

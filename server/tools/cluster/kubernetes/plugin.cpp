@@ -11,11 +11,11 @@
 namespace gpushared::kubernetes {
 namespace {
 
-// As the CDI's own tools name files: vendor and class.
+// File name according to the convention of the CDI tools: vendor and class.
 constexpr const char* kCdiFile = "gpushared.io-endpoint.json";
 
 bool IsSameFile(const struct stat& one, const struct stat& other) {
-  // A number of a file that is gone is given to the next one.
+  // The change time is compared too, because the inode number of a deleted file is reused.
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino &&
          one.st_ctim.tv_sec == other.st_ctim.tv_sec && one.st_ctim.tv_nsec == other.st_ctim.tv_nsec;
 }
@@ -56,7 +56,7 @@ void Plugin::AskServer() {
     return Take(*std::move(found));
   }
   SayOnce("server", "the server does not answer: " + found.status().ToString());
-  // Its offers are known, and come back with it.
+  // The last known resources are kept as unhealthy, because they will return with the server.
   Offers last;
   for (const auto& [name, resource] : resources_) {
     last.offers.push_back(resource.offer);
@@ -70,7 +70,7 @@ void Plugin::Take(Offers found) {
   for (const std::string& why : found.rejections)
     rejections += (rejections.empty() ? "" : "; ") + why;
   if (!rejections.empty()) SayOnce("rejections", rejections);
-  // An endpoint that is gone has no shares.
+  // An endpoint that no longer exists has no shares.
   for (const auto& [name, resource] : resources_) {
     if (std::ranges::find(found.offers, name, &Offer::resource) != found.offers.end()) continue;
     found.offers.push_back({.resource = name, .way = resource.offer.way, .shares = {}});
@@ -95,7 +95,7 @@ void Plugin::WriteCdi() {
   }
   const std::string file = settings_.cdi_directory + "/" + kCdiFile;
   const Result<nlohmann::json> devices = admin::CdiFile(ways);
-  if (!devices.ok()) {  // There is none.
+  if (!devices.ok()) {  // No device to describe.
     if (!cdi_text_.empty()) std::remove(file.c_str());
     cdi_text_.clear();
     return;
@@ -128,7 +128,7 @@ void Plugin::Attend(Resource& resource, bool is_new_kubelet) {
   const Status registered = resource.endpoint->Register();
   const std::string about = "registration of " + resource.offer.resource;
   if (!registered.ok()) {
-    // The next turn tries again.
+    // The next turn retries.
     resource.turns_unfollowed = kTurnsToFollow;
     return SayOnce(about, registered.ToString());
   }

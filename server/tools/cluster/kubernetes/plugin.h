@@ -22,19 +22,19 @@ namespace gpushared::kubernetes {
 // Thread-compatible value.
 struct PluginSettings {
   std::string kubelet_directory = "/var/lib/kubelet/device-plugins";
-  std::string cdi_directory;  // Empty: no CDI file, and no names of its devices.
+  std::string cdi_directory;  // Empty: no CDI file and no CDI device names.
   ShareCounts shares;
 };
 
-// Keeps a kubelet informed of what the node's server offers. Owns an endpoint for each resource,
-// and the CDI file; both are gone with this object.
+// Keeps a kubelet informed of the resources that the node's server offers. Owns an endpoint for
+// each resource and the CDI file, and removes both on destruction.
 //
 // Thread-compatible.
 class Plugin {
  public:
-  // Asks the server; may block.
+  // Queries the server; may block.
   using Ask = std::function<Result<nlohmann::json>(const ipc::Admin& question)>;
-  // Is called when there is something new to say.
+  // Called when there is a new message to log.
   using Say = std::function<void(const std::string& sentence)>;
 
   Plugin(PluginSettings settings, Ask ask, Say say);
@@ -42,12 +42,12 @@ class Plugin {
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
 
-  // Asks the server, tells what has changed, and registers where a kubelet does not follow. To be
-  // called every second or so.
+  // Queries the server, reports changes, and registers resources that no kubelet follows. Should be
+  // called about once a second.
   void Turn();
 
  private:
-  // A kubelet that has just registered an endpoint gets so many turns to come and follow it.
+  // A kubelet that has registered an endpoint gets this many turns to open its stream.
   static constexpr int kTurnsToFollow = 10;
   struct Resource {
     Offer offer;
@@ -59,20 +59,19 @@ class Plugin {
   Result<Offers> CurrentOffers() const;
   void Take(Offers found);
   void WriteCdi();
-  // Whether there is a kubelet that has not been seen yet, or none: its directory's socket is
-  // another one.
+  // Checks whether the kubelet has restarted, by the identity of the socket in its directory.
   void AttendKubelet();
   void Attend(Resource& resource, bool is_new_kubelet);
-  // Once, until there is something else to say of that.
+  // Logs a message once, until the message about the same subject changes.
   void SayOnce(const std::string& about, const std::string& sentence);
 
   const PluginSettings settings_;
   const Ask ask_;
   const Say say_;
   std::map<std::string, Resource> resources_;  // By name.
-  std::string cdi_text_;                       // As the file has it; empty: there is none.
+  std::string cdi_text_;                       // Contents of the file; empty if there is none.
   struct stat kubelet_ {};                     // Its socket, as last seen.
-  std::map<std::string, std::string> said_;    // By what it is about.
+  std::map<std::string, std::string> said_;    // By subject.
 };
 
 }  // namespace gpushared::kubernetes

@@ -73,7 +73,7 @@ Result<QosRule> ParseQos(const toml::table& table, std::string_view source) {
                      "' rejected: " + status.message());
     }
   }
-  // Keys that are missing follow from the others.
+  // Missing keys default to the other ones.
   if (!table.contains("highest_class")) rule.highest_class = rule.usual_class;
   if (!table.contains("class")) {
     rule.usual_class = std::max(rule.highest_class, SchedulingClass::kNormal);
@@ -127,7 +127,7 @@ Status ApplyKey(std::string_view key, const toml::node& node, std::string_view s
                  "[qos.NAME] and [other_qos]");
 }
 
-// "25", or nothing for what is no whole number.
+// Parses "25"; returns nothing if the text is no whole number.
 std::optional<std::uint64_t> Count(std::string_view text) {
   std::uint64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
@@ -135,7 +135,7 @@ std::optional<std::uint64_t> Count(std::string_view text) {
   return is_whole ? std::optional(count) : std::nullopt;
 }
 
-// "cuda0", as a gres has it, is cuda:0.
+// Converts a gres type such as "cuda0" to the device cuda:0.
 std::string GetDevice(std::string_view type) {
   const std::size_t digits = type.find_last_not_of("0123456789") + 1;
   return std::string(type.substr(0, digits)) + ":" + std::string(type.substr(digits));
@@ -145,7 +145,7 @@ struct GresPart {
   std::string_view text, name, type, count;
 };
 
-// "name(CNT:count)", as Slurm 22.05 has it, or "name:count"; a type may stand behind the name.
+// Parses "name(CNT:count)", the format of Slurm 22.05, or "name:count"; a type may follow the name.
 GresPart Split(std::string_view part) {
   constexpr std::string_view kCount = "(CNT:";
   GresPart split = {.text = part};
@@ -203,7 +203,7 @@ Status Above(const char* what, const std::string& asked, const std::string& allo
               " [QOS '" + Escaped(step.qos) + "', job " + std::to_string(step.job) + "]"};
 }
 
-// The part that the job has on this node, and that each client of the step has at most.
+// Part of a device that the job has on this node, and limits for each client of the step.
 struct Part {
   SchedulingClass usual_class, highest_class;
   std::uint32_t share = 0;
@@ -251,7 +251,7 @@ Status TakeMemoryOf(const QosRule& rule, const StepFacts& step, const Allocation
                    "the job's on this node, " + FormatBytes(*part.memory), step);
     }
   } else if (part.memory) {
-    // Else the first task would have all of it.
+    // Divided by the number of tasks, because the first task would otherwise take all of it.
     part.client_memory = *part.memory / std::max(step.tasks, 1U);
   }
   return Status::Ok();
@@ -263,7 +263,7 @@ std::string TermsText(const StepFacts& step, const Part& part, const std::string
   if (step.restarts > 0) name += "-r" + std::to_string(step.restarts);
   std::string terms;
   const auto add = [&](const char* key, const nlohmann::json& value) {
-    terms += key + (" = " + value.dump()) + "\n";  // TOML has JSON's texts and numbers.
+    terms += key + (" = " + value.dump()) + "\n";  // JSON's strings and numbers are valid TOML.
   };
   add("name", name);
   add("budget", job);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The SPANK plugin: options of srun, sbatch and salloc, and in slurmstepd an endpoint for the step.
- * slurmstepd decides by what the controller says of the job, never by the job's environment. */
+ * SPANK plugin: adds options to srun, sbatch and salloc, and in slurmstepd leases an endpoint for
+ * the step. slurmstepd relies on the controller's facts about the job, never on its environment. */
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 #include <stdbool.h>
@@ -17,12 +17,12 @@ enum { kOptionBytes = 64, kNodeBytes = 256, kStepBytes = 16 };
 static const char kRulesFile[] = "/etc/gpushared/slurm.toml";
 static const char kRulesArgument[] = "rules=";
 
-/* Slurm hands nothing from one callback to the next, so this is where they meet. One process has
+/* State shared by the callbacks, because Slurm passes nothing from one to the next. A process has
  * one step, and calls them from one thread. */
 static struct {
-  char options[3][kOptionBytes];        /* Class, share and memory; empty: not said. */
-  struct gpushared_lease* lease;        /* Of slurmstepd; NULL: the step has none. */
-  char rejection[GPUSHARED_TEXT_BYTES]; /* Why the step may not run; empty: it may. */
+  char options[3][kOptionBytes];        /* Class, share and memory; empty if not given. */
+  struct gpushared_lease* lease;        /* In slurmstepd; NULL if the step has none. */
+  char rejection[GPUSHARED_TEXT_BYTES]; /* Why the step may not run; empty if it may. */
   uint32_t job;
   uint32_t tasks_running;
 } self;
@@ -75,7 +75,7 @@ static const char* RulesFile(int count, char* arguments[]) {
   return kRulesFile;
 }
 
-/* What the job has on this node, or NULL. The controller names nodes as hosts are named. */
+/* Resources of the job on this node, or NULL. The controller's node names equal host names. */
 static const char* GresHere(const slurm_job_info_t* job) {
   char node[kNodeBytes];
   if (gethostname(node, sizeof node) != 0) return NULL;
@@ -119,13 +119,13 @@ static void Begin(spank_t spank, const slurm_job_info_t* job, const char* rules)
   (void)gpushared_lease_begin(rules, &facts, &self.lease, self.rejection);
 }
 
-/* As root, before there is a task. A step that is rejected fails in its tasks, with the sentence
- * where its user looks: slurmd takes a node out of service when this function fails. */
+/* Runs as root, before any task is started. A rejected step fails in its tasks, where its user
+ * sees the message, because slurmd drains the node if this function fails. */
 int slurm_spank_init_post_opt(spank_t spank, int count, char* arguments[]) {
   uint32_t step = 0;
   if (spank_remote(spank) != 1) return ESPANK_SUCCESS;
   (void)spank_get_item(spank, S_JOB_STEPID, &step);
-  if (step == SLURM_EXTERN_CONT) return ESPANK_SUCCESS; /* It runs nothing of the user's. */
+  if (step == SLURM_EXTERN_CONT) return ESPANK_SUCCESS; /* Runs none of the user's programs. */
   (void)spank_get_item(spank, S_JOB_ID, &self.job);
   (void)spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &self.tasks_running);
   job_info_msg_t* jobs = NULL;
@@ -143,13 +143,13 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char* arguments[]) {
   }
   if (jobs != NULL) slurm_free_job_info_msg(jobs);
   if (self.rejection[0] != '\0') slurm_error("gpushared: %s", self.rejection);
-  /* Whoever has no endpoint has no way in from here, whatever the environment says. */
+  /* A step without an endpoint must not reach the server, whatever its environment says. */
   if (self.lease == NULL) (void)spank_unsetenv(spank, "GPUSHARED_SOCKET");
   if (self.lease == NULL) return ESPANK_SUCCESS;
   return spank_setenv(spank, "GPUSHARED_SOCKET", gpushared_lease_socket(self.lease), 1);
 }
 
-/* In the task's own process, before its program. */
+/* Runs in the task's own process, before its program. */
 int slurm_spank_task_init(spank_t spank, int count, char* arguments[]) {
   (void)spank;
   (void)count;
@@ -159,7 +159,7 @@ int slurm_spank_task_init(spank_t spank, int count, char* arguments[]) {
   return -1; /* Slurm 22.05 runs the program after an error above zero, such as ESPANK_ERROR. */
 }
 
-/* The controller adds it to what the job's other steps and nodes have told (gpushared.lua). */
+/* The controller adds up the reports of the job's steps and nodes (gpushared.lua). */
 static void Account(bool must_be_over) {
   struct gpushared_usage used;
   char why[GPUSHARED_TEXT_BYTES], text[GPUSHARED_TEXT_BYTES];
@@ -183,8 +183,8 @@ static void Account(bool must_be_over) {
               slurm_strerror(slurm_get_errno()), text);
 }
 
-/* The controller closes a job's books when srun has heard that its tasks are over. That is after
- * the last one's call here. */
+/* The usage is reported here, because the controller completes a job's accounting once srun knows
+ * that its tasks have exited, which is after the last task's call of this function. */
 int slurm_spank_task_exit(spank_t spank, int count, char* arguments[]) {
   (void)spank;
   (void)count;

@@ -20,9 +20,9 @@
 #include <nlohmann/json.hpp>
 
 struct gpushared_lease {
-  std::string server;  // Its own socket.
+  std::string server;  // The server's own socket.
   gpushared::admin::Lease lease;
-  gpushared_usage told;  // Up to the last call.
+  gpushared_usage told;  // Reported by the previous call.
 };
 
 namespace {
@@ -49,7 +49,7 @@ void SetReason(const std::string& what, char* why) {
   std::snprintf(why, GPUSHARED_TEXT_BYTES, "%s", what.c_str());
 }
 
-// Slurm's code knows no exceptions.
+// Converts exceptions to errors, because Slurm's C code cannot handle them.
 template <typename Work>
 int Guarded(char* why, Work work) noexcept {
   try {
@@ -80,7 +80,7 @@ Result<slurm::JobRules> ReadRules(const std::string& file) {
 
 std::uint64_t Number(const json& row, const char* key) { return row.at(key).get<std::uint64_t>(); }
 
-// All that came through the endpoint so far, on all devices and in all classes.
+// Sums the use through the endpoint so far, over all devices and classes.
 Result<gpushared_usage> Sum(const std::string& server, const std::string& endpoint) {
   const Result<json> status = admin::Ask(server, {.verb = gpushared::ipc::AdminVerb::kStatus});
   if (!status.ok()) return status.status();
@@ -103,7 +103,7 @@ Result<gpushared_usage> Sum(const std::string& server, const std::string& endpoi
 }
 
 gpushared_usage Difference(const gpushared_usage& now, const gpushared_usage& before) {
-  // Counters never fall, but those of a server that began anew.
+  // Counters are monotonic unless the server was restarted.
   const auto less = [](std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; };
   return {.device_us = less(now.device_us, before.device_us),
           .bytes = less(now.bytes, before.bytes),
@@ -112,7 +112,7 @@ gpushared_usage Difference(const gpushared_usage& now, const gpushared_usage& be
           .met = less(now.met, before.met)};
 }
 
-// Whether nobody is there any more who could add to the sums.
+// Returns true if no client is left that could increase the sums.
 Result<bool> IsEmpty(const gpushared_lease& lease) {
   const Result<json> answer =
       admin::Ask(lease.server, {.verb = gpushared::ipc::AdminVerb::kEndpoints});
@@ -121,7 +121,7 @@ Result<bool> IsEmpty(const gpushared_lease& lease) {
     if (row.at("socket") == lease.lease.socket()) return row.at("sessions") == 0;
   }
   return Status(StatusCode::kNotFound, "the server knows nothing of endpoint '" +
-                                           lease.lease.endpoint() + "': it began anew");
+                                           lease.lease.endpoint() + "': it was restarted");
 }
 
 Status AwaitEmpty(const gpushared_lease& lease) {
@@ -129,7 +129,7 @@ Status AwaitEmpty(const gpushared_lease& lease) {
   while (true) {
     const Result<bool> is_empty = IsEmpty(lease);
     if (!is_empty.ok()) return is_empty.status();
-    // Processes that the step left behind may go on for longer.
+    // Processes left behind by the step may run longer.
     if (*is_empty || std::chrono::steady_clock::now() > deadline) return Status::Ok();
     std::this_thread::sleep_for(kLookAgain);
   }
@@ -152,7 +152,7 @@ Result<gpushared_lease*> Begin(const std::string& rules_file, const gpushared_st
   if (!*terms) return nullptr;
   Result<admin::Lease> lease = admin::Lease::Take(rules->socket, **terms);
   if (!lease.ok()) return lease.status();
-  // A step of that name may have been here before.
+  // A step of the same name may have run earlier.
   const Result<gpushared_usage> before = Sum(rules->socket, lease->endpoint());
   if (!before.ok()) return before.status();
   return new gpushared_lease{rules->socket, *std::move(lease), *before};

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the SPANK plugin, which is C, asks of the node's server. It runs as root in slurmstepd, so
- * nothing is thrown from here, nothing is printed, and every call ends: kAnswerTimeMax of
- * server/telemetry/admin bounds each question to the server. All functions may be called from one
- * thread. */
+ * C interface through which the SPANK plugin uses the node's server. Because it runs as root in
+ * slurmstepd, its functions neither throw nor print, and their time is bounded: each request to the
+ * server takes at most kAnswerTimeMax (server/telemetry/admin). Thread-compatible. */
 
 #ifndef GPUSHARED_SERVER_TOOLS_CLUSTER_SLURM_STEP_LEASE_H_
 #define GPUSHARED_SERVER_TOOLS_CLUSTER_SLURM_STEP_LEASE_H_
@@ -14,17 +13,16 @@
 extern "C" {
 #endif
 
-enum { GPUSHARED_TEXT_BYTES = 512 }; /* Of every sentence, terminator included. */
+enum { GPUSHARED_TEXT_BYTES = 512 }; /* Size of a message, including the terminator. */
 
-/* The options as they were typed; NULL: not said. */
+/* The options as typed; NULL if not given. */
 struct gpushared_options {
   const char* scheduling_class;
   const char* share;
   const char* memory;
 };
 
-/* A step, as the controller and slurmstepd know it. Nothing here is the user's word but `options`.
- */
+/* A step according to the controller and slurmstepd. Only `options` come from the user. */
 struct gpushared_step {
   uint32_t job;
   const char* step; /* "0", "batch". */
@@ -32,32 +30,32 @@ struct gpushared_step {
   uint32_t uid;
   uint32_t tasks; /* On this node. */
   const char* qos;
-  const char* gres; /* What the job has on this node; NULL: nothing. */
+  const char* gres; /* The job's resources on this node, or NULL. */
   struct gpushared_options options;
 };
 
-/* What the clients of one lease did, or a part of that. */
+/* Usage by the clients of a lease. */
 struct gpushared_usage {
   uint64_t device_us; /* Device time. */
   uint64_t bytes;     /* Copied and filled. */
   uint64_t requests;
-  uint64_t with_target; /* Of these, with a latency promise. */
-  uint64_t met;         /* Of those, in time. */
+  uint64_t with_target; /* Requests with a latency target. */
+  uint64_t met;         /* Requests that met their target. */
 };
 
-/* An endpoint for one step. It lasts until gpushared_lease_end, and no longer than this process. */
+/* An endpoint for one step. Lasts until gpushared_lease_end or the exit of this process. */
 struct gpushared_lease;
 
-/* 0, or -1 and a sentence in `why`. */
+/* Returns 0, or -1 with a message in `why`. */
 int gpushared_check_options(const struct gpushared_options* options, char* why);
-/* 0: *lease is set, or NULL where the step has no part of a device and asks for none.
- * -1: a sentence stands in `why`. */
+/* Returns 0 with *lease set, or NULL if the step has no part of a device and requests none.
+ * Returns -1 with a message in `why`. */
 int gpushared_lease_begin(const char* rules_file, const struct gpushared_step* step,
                           struct gpushared_lease** lease, char* why);
-/* Clients connect there. */
+/* Path of the socket for clients. */
 const char* gpushared_lease_socket(const struct gpushared_lease* lease);
-/* What was used since the last call, or since the begin. Waits up to 2 s for sessions that are
- * still there where `must_be_over`. 0, or -1 and a sentence in `why`. */
+/* Returns the usage since the last call, or since the start. With `must_be_over`, waits up to 2 s
+ * for remaining sessions to end. Returns 0, or -1 with a message in `why`. */
 int gpushared_lease_used(struct gpushared_lease* lease, int must_be_over,
                          struct gpushared_usage* used, char* why);
 void gpushared_lease_end(struct gpushared_lease* lease);

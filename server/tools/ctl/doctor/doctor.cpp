@@ -36,18 +36,19 @@ std::string Variable(const char* name) {
 }
 
 void Declare(const command_line::Command& app, DoctorOptions& options) {
-  app.AddOption("--socket", options.socket, "the server's socket (default: the usual places)")
+  app.AddOption("--socket", options.socket,
+                "path of the server's socket (default: the standard locations)")
       .TypeName("PATH");
-  app.AddOption("--class", options.scheduling_class, "ask for this class: high, normal or low")
+  app.AddOption("--class", options.scheduling_class, "class to request: high, normal or low")
       .OneOf({"high", "normal", "low"});
   app.AddOption("--drop-in", options.drop_in, "directory of the drop-in libcuda.so.1")
       .TypeName("DIRECTORY");
-  app.AddOption("--ptxas", options.ptxas, "the compiler (default: the usual places)")
+  app.AddOption("--ptxas", options.ptxas, "path of ptxas (default: CUDA's standard locations)")
       .TypeName("PATH");
-  app.AddFlag("--json", options.as_json, "print what was found as JSON");
+  app.AddFlag("--json", options.as_json, "output as JSON");
   app.SetFooter(
-      "A program behind -- is looked at with its libraries and Python packages; it is not run. "
-      "Exit codes: 0 all is well; 1 something will not work; 2 the command line makes no sense.");
+      "A program after -- is inspected statically, with its libraries and Python packages; it is "
+      "not run. Exit codes: 0 no problems; 1 something will not work; 2 usage error.");
 }
 
 ClientOptions GetAsked(const DoctorOptions& options) {
@@ -95,7 +96,7 @@ int DoctorCommand(std::span<char* const> arguments) {
   });
   const auto own = static_cast<std::size_t>(mark - arguments.begin());
   const command_line::Program app(
-      "Says what will work on this machine, and what to do about the rest.", "gpusharedctl doctor");
+      "Checks of what will work on this machine, with advice for the rest.", "gpusharedctl doctor");
   DoctorOptions options;
   Declare(app, options);
   if (const auto stop = app.Parse(arguments.subspan(1, own - 1)); stop) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `doctor [options] [-- PROGRAM...]`: says what will work here, and what to do about the rest.
+// `doctor [options] [-- PROGRAM...]`: checks what will work on this machine, and advises how to fix
+// the rest.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_DOCTOR_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_DOCTOR_H_
@@ -8,10 +9,10 @@
 
 namespace gpushared::server {
 
-// Whether these arguments, a program's name first, are of `doctor`.
+// Returns true if the arguments, which begin with the program's name, are those of `doctor`.
 bool IsDoctorCommand(std::span<char* const> arguments);
 
-// The exit code: 0 all is well, 1 something will not work, 2 the command line makes no sense.
+// Returns the exit code: 0 no problems, 1 a problem was found, 2 usage error.
 int DoctorCommand(std::span<char* const> arguments);
 
 }  // namespace gpushared::server

@@ -22,7 +22,7 @@ const char* GetName(Finding::State state) {
   return "problem";
 }
 
-// Paths and names come from files of others: a terminal shall not obey them.
+// Removes control characters, because paths and names come from untrusted files.
 std::string Printable(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; }, '?');

@@ -9,17 +9,17 @@
 
 namespace gpushared::server::doctor {
 
-// One thing that was looked at.
+// Result of one check.
 struct Finding {
   enum class State {
     kOk,
-    kNote,     // Good to know; it keeps nothing from working.
+    kNote,     // Informational.
     kProblem,  // Something will not work.
   };
   State state = State::kOk;
-  std::string about;   // "driver", "server": a word or two.
-  std::string what;    // The finding, in a sentence.
-  std::string advice;  // What to do; empty when nothing is to be done.
+  std::string about;   // "driver", "server": one or two words.
+  std::string what;    // The finding as a sentence.
+  std::string advice;  // What to do; may be empty.
 };
 using Findings = std::vector<Finding>;
 
@@ -35,7 +35,7 @@ inline Finding Problem(std::string about, std::string what, std::string advice) 
 
 bool HasProblem(const Findings& findings);
 
-// For people: a line each, advice below its line.
+// Human-readable text: one line per finding, followed by its advice.
 std::string Report(const Findings& findings);
 // {"checks": [{"about", "state": "ok" | "note" | "problem", "what", "advice"}], "problems": n}
 nlohmann::json AsJson(const Findings& findings);

@@ -22,10 +22,10 @@ namespace gpushared::server::doctor {
 namespace {
 
 constexpr std::size_t kFilesMax = 1024;
-// Larger files are searched for the runtime, but not read for their kernels.
+// Larger files are searched for the runtime, but their kernels are not read.
 constexpr std::uintmax_t kKernelFileBytesMax = std::uintmax_t{512} << 20;
 
-// The numbers of the private tables without which NVIDIA's runtime and cuFFT fail:
+// UUIDs of the driver's private tables that NVIDIA's runtime and cuFFT require:
 // 6bd5fb6c-5bf4-e74a-8987-d93912fd9df9 and 21318c60-9714-3248-8ca6-41ff7324c8f2.
 constexpr unsigned char kNeededTables[2][16] = {{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
                                                  0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9},
@@ -37,14 +37,14 @@ bool IsFile(const std::string& path) {
   return ::stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
 }
 
-// The loader passes over libraries of other machines, too.
+// Skips libraries of other architectures, as the loader does.
 std::string FirstLibrary(const std::vector<std::string>& paths) {
   const auto found =
       std::ranges::find_if(paths, [](const std::string& path) { return ElfFile(path).IsElf64(); });
   return found == paths.end() ? "" : *found;
 }
 
-// The directories that this file and LD_LIBRARY_PATH name, in the loader's order.
+// Lists the directories named by this file and by LD_LIBRARY_PATH, in the loader's order.
 std::vector<std::string> NamedDirectories(const ElfFile& file, const std::string& path,
                                           const std::string& library_path) {
   std::vector<std::string> directories;
@@ -129,7 +129,7 @@ Findings CheckKernels(const std::string& path, bool takes_ptx_only) {
     return {Problem("kernels", path + " is broken: " + modules.status().message(),
                     "build or install it again")};
   }
-  // A file without kernels is told as one module of its own.
+  // A file without kernels is reported as a single module.
   const auto has_kernels = [](const FoundModule& module) {
     return module.place != "file" && !module.is_stub;
   };

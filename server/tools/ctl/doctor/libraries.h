@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The libraries that a program is linked with, and what is in them. All files are input.
+// Libraries that a program links, and their kernels. All files are untrusted input.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_LIBRARIES_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_LIBRARIES_H_
@@ -12,19 +12,19 @@
 namespace gpushared::server::doctor {
 
 struct LinkedFiles {
-  std::vector<std::string> paths;    // The program first.
+  std::vector<std::string> paths;    // The program comes first.
   std::vector<std::string> missing;  // Names of libraries that were not found.
 };
-// Follows the program's libraries as the loader would with this LD_LIBRARY_PATH. The driver's own
-// library is not among them: it is what the drop-in stands for.
+// Resolves the program's libraries as the loader would with this LD_LIBRARY_PATH. Omits the
+// driver's own library, because the drop-in replaces it.
 LinkedFiles FindLinkedFiles(const std::string& program, const std::string& library_path);
 
-// Whether the file has NVIDIA's CUDA runtime in it, or is cuFFT: the number by which they ask the
-// driver for a private table. False for files that cannot be read.
+// Returns true if the file contains NVIDIA's CUDA runtime or is cuFFT, recognized by the UUIDs with
+// which they request private tables from the driver. Returns false for files that cannot be read.
 bool HasCudaRuntime(const std::string& path);
 
-// What the kernels in the file mean for programs over the drop-in; nothing where there are none.
-// `takes_ptx_only`: machine code runs on no device of the server.
+// Reports what the kernels of the file mean for a program that uses the drop-in; nothing if there
+// are none. `takes_ptx_only`: no device of the server executes machine code.
 Findings CheckKernels(const std::string& path, bool takes_ptx_only);
 
 }  // namespace gpushared::server::doctor

@@ -30,7 +30,7 @@ std::string CudaVersion(int version) {
 Finding CheckGpu(const device::Inventory& inventory, const device::Gpu& gpu) {
   const std::string about = "GPU " + std::to_string(gpu.index);
   if (const auto obstacle = device::Obstacle(inventory, gpu)) {
-    return Problem(about, *obstacle, "do what the sentence says; a server passes this GPU over");
+    return Problem(about, *obstacle, "follow the message; a server ignores this GPU");
   }
   std::string what = gpu.name + ", " + Mebibytes(gpu.memory_bytes) + ", ";
   what += gpu.mig_enabled ? "MIG mode with " + std::to_string(gpu.instances.size()) +
@@ -39,7 +39,7 @@ Finding CheckGpu(const device::Inventory& inventory, const device::Gpu& gpu) {
   return Ok(about, what);
 }
 
-// "release 13.0, V13.0.88" of all that ptxas says of itself.
+// Extracts "release 13.0, V13.0.88" from the version text of ptxas.
 std::string Release(const std::string& version) {
   const std::size_t begin = version.find("release ");
   if (begin == std::string::npos) return version;
@@ -170,7 +170,7 @@ ServerLook CheckServer(const ClientOptions& asked) {
 
 Findings CheckDropIn(const std::string& directory) {
   if (directory.empty()) {
-    return {Problem("drop-in", "there is no drop-in libcuda.so.1 beside this program",
+    return {Problem("drop-in", "there is no drop-in libcuda.so.1 next to this program",
                     "install the whole package, or name its directory with --drop-in")};
   }
   const std::string library = directory + "/libcuda.so.1";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks for the parts of a machine that a server needs.
+// Checks the parts of a machine that a server needs.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_MACHINE_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_MACHINE_H_
@@ -14,27 +14,29 @@
 
 namespace gpushared::server::doctor {
 
-// NVIDIA's driver, the GPUs with their MIG and compute modes, and an MPS daemon in the way.
+// Checks NVIDIA's driver, the GPUs with their MIG and compute modes, and whether an MPS daemon
+// interferes.
 Findings CheckGpus(const device::Inventory& inventory);
 
-// The compiler for fenced modules, and the sandbox that it runs in. `ptxas`: its path; empty: where
-// CUDA is usually installed. `has_gpus`: without one nothing is compiled.
+// Checks the compiler for fenced modules and its sandbox. `ptxas`: its path; if empty, CUDA's
+// default locations. `has_gpus`: nothing is compiled without a GPU.
 Findings CheckCompiler(const std::string& ptxas, bool has_gpus);
 
-// `available_bytes`: what MemAvailable says; 0: unknown.
+// `available_bytes`: MemAvailable of /proc/meminfo; 0 if unknown.
 Finding CheckMemory(std::uint64_t available_bytes);
 std::uint64_t AvailableMemory();
 
-// The server at the socket of `asked`, and whether it takes this user as a client of that class.
+// Result of checking the server at the socket of `asked`, and whether it admits this user as a
+// client of that class.
 struct ServerLook {
   Findings findings;
   bool answers = false;
-  // Every device of it takes PTX alone.
+  // All of its devices accept only PTX.
   bool takes_ptx_only = true;
 };
 ServerLook CheckServer(const ClientOptions& asked);
 
-// The drop-in in this directory; empty: none was found.
+// Checks the drop-in in this directory; empty: none was found.
 Findings CheckDropIn(const std::string& directory);
 
 }  // namespace gpushared::server::doctor

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::size_t kFirstLineBytesMax = 4096;
 
-// The interpreter that a script's first line names; empty: the file is no script.
+// Returns the interpreter named by a script's first line, or an empty string if the file is no
+// script.
 std::string GetInterpreter(const std::string& path, const std::string& search_path) {
   std::ifstream file(path);
   std::string line(kFirstLineBytesMax, '\0');
@@ -30,7 +31,8 @@ std::string GetInterpreter(const std::string& path, const std::string& search_pa
   return interpreter.ends_with("/env") ? FindProgram(argument, search_path) : interpreter;
 }
 
-// The script among a Python's arguments; empty: there is none, or it cannot be told.
+// Returns the script among Python's arguments, or an empty string if there is none or it cannot be
+// determined.
 std::string GetScript(std::span<char* const> arguments) {
   for (const char* argument : arguments) {
     const std::string_view text(argument);
@@ -58,7 +60,7 @@ Findings CheckPython(const std::string& python, const std::string& script) {
     Append(findings, CheckPackages(directory, imported));
   }
   if (findings.empty()) {
-    findings.push_back(Ok("packages", "none beside " + python + " has NVIDIA's runtime in it"));
+    findings.push_back(Ok("packages", "none next to " + python + " has NVIDIA's runtime in it"));
   }
   return findings;
 }

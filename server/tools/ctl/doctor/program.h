@@ -9,15 +9,15 @@
 
 namespace gpushared::server::doctor {
 
-// How the program would be started.
+// Environment in which the program would be started.
 struct ProgramLook {
   std::string search_path;   // $PATH.
-  std::string library_path;  // LD_LIBRARY_PATH, with the drop-in in front.
+  std::string library_path;  // LD_LIBRARY_PATH, with the drop-in first.
   bool takes_ptx_only = true;
 };
 
-// Whether a program, with its arguments, would run over the drop-in, as far as its files say. The
-// program is not run.
+// Checks from its files whether a program, with its arguments, would run with the drop-in. Does not
+// run the program.
 Findings CheckProgram(std::span<char* const> command, const ProgramLook& look);
 
 }  // namespace gpushared::server::doctor

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kScriptBytesMax = 1u << 20;
 constexpr std::size_t kPackagesMax = 4096;
 constexpr std::size_t kFilesPerPackageMax = 200'000;
-constexpr std::size_t kFactsMax = 10'000;  // Lines about a package.
+constexpr std::size_t kFactsMax = 10'000;  // Maximum number of metadata lines of a package.
 
 std::string_view Trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r");
@@ -26,7 +26,7 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-// The first name of a dotted one.
+// First component of a dotted name.
 std::string FirstName(std::string_view dotted) {
   return std::string(dotted.substr(0, dotted.find_first_of(". \t,;(#")));
 }
@@ -39,7 +39,7 @@ std::string GetText(const std::string& script) {
   return text;
 }
 
-// Calls `see` with each line of the script that begins with `from` or `import`.
+// Calls `see` with the rest of each line of the script that begins with `from` or `import`.
 template <typename See>
 void ForEachImport(const std::string& script, const See& see) {
   const std::string text = GetText(script);
@@ -51,7 +51,7 @@ void ForEachImport(const std::string& script, const See& see) {
   }
 }
 
-// A package as pip has installed it: the files that its list names.
+// A package installed by pip, with the files in its record.
 struct Package {
   std::string name;
   std::set<std::string> top_names;
@@ -64,7 +64,7 @@ Package ReadPackage(const fs::path& list, const std::string& name) {
   std::string line;
   for (std::size_t i = 0; i < kFilesPerPackageMax && std::getline(file, line); ++i) {
     const std::string path = line.substr(0, line.find(','));
-    // Files elsewhere, as programs are, belong to no module.
+    // Files in other places, such as scripts, belong to no module.
     if (path.empty() || path.starts_with('/') || path.find("..") != std::string::npos) continue;
     const std::string first = path.substr(0, path.find('/'));
     if (!first.ends_with(".dist-info")) package.top_names.insert(first.substr(0, first.find('.')));
@@ -73,8 +73,8 @@ Package ReadPackage(const fs::path& list, const std::string& name) {
   return package;
 }
 
-// Libraries that others use, in NVIDIA's common directory: what matters is who does. And the
-// bindings, which load the runtime without calling it.
+// Skips NVIDIA's libraries in its common directory, because only the packages that use them matter,
+// and the bindings, which load the runtime without calling it.
 bool IsPassedOver(const Package& package) {
   return package.top_names == std::set<std::string>{"nvidia"} || package.name == "cuda_bindings";
 }
@@ -86,7 +86,7 @@ Finding RuntimeIn(const std::string& package, const std::string& how, bool is_im
   return Problem("package", what, "use another package, or run the program without gpushared");
 }
 
-// The packages in a directory and where pip keeps its facts about each, by name.
+// Packages in a directory with the directory of their metadata, by name.
 std::map<std::string, fs::path> InstalledIn(const std::string& directory) {
   std::map<std::string, fs::path> installed;
   std::error_code error;
@@ -98,14 +98,14 @@ std::map<std::string, fs::path> InstalledIn(const std::string& directory) {
   return installed;
 }
 
-// A library of NVIDIA's that stands on its runtime and is installed.
+// An installed library of NVIDIA's that depends on the CUDA runtime.
 struct LibraryBelow {
-  std::string package;   // Empty: there is none.
-  bool is_part = false;  // What requires it may do without for much of its work.
+  std::string package;   // Empty: none.
+  bool is_part = false;  // The dependent package needs it only for a part of its functions.
 };
 
-// The one that is required by the package with this METADATA; one for all of its work before
-// others.
+// Finds such a library among the requirements in this METADATA, preferring one that the package
+// needs for all of its functions.
 LibraryBelow FindLibraryBelow(const fs::path& metadata,
                               const std::map<std::string, fs::path>& installed) {
   constexpr std::string_view kRequires = "Requires-Dist: ";
@@ -121,7 +121,7 @@ LibraryBelow FindLibraryBelow(const fs::path& metadata,
     name.resize(std::min(name.find_first_of(" <>=!~;[("), name.size()));
     const auto is_one = [&](std::string_view begin) { return name.starts_with(begin); };
     const bool is_for_all = std::ranges::any_of(kForAll, is_one);
-    // Who offers a part as an extra works without it.
+    // A package that lists the library only as an extra works without it.
     const bool is_part = !is_for_all && std::ranges::any_of(kForParts, is_one) &&
                          line.find("extra ==") == std::string::npos;
     std::ranges::replace(name, '-', '_');
@@ -146,7 +146,7 @@ std::vector<std::string> PackageDirectories(const std::string& python) {
     for (const auto& entry : fs::directory_iterator(prefix / lib, error)) {
       if (!entry.path().filename().string().starts_with("python3")) continue;
       for (const char* kind : {"site-packages", "dist-packages"}) {
-        // lib64 of a virtual environment is its lib under another name.
+        // In a virtual environment, lib64 is a link to lib.
         const std::string directory = fs::weakly_canonical(entry.path() / kind, error).string();
         const bool is_new = std::ranges::find(directories, directory) == directories.end();
         if (is_new && fs::is_directory(directory, error)) directories.push_back(directory);
@@ -211,7 +211,7 @@ Findings CheckPackages(const std::string& directory, const std::set<std::string>
           "what it does through that fails over the drop-in; the rest runs"));
       continue;
     }
-    // A plugin has the name of who loads it in front.
+    // The name of a plugin begins with the name of the package that loads it.
     const bool is_plugin = std::ranges::any_of(
         imported, [&](const std::string& top) { return name.starts_with(top + "_"); });
     findings.push_back(

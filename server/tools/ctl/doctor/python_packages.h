@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python packages beside an interpreter, and what a script takes of them. Nothing is run.
+// Python packages of an interpreter, and which of them a script imports. Nothing is executed.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_PYTHON_PACKAGES_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_PYTHON_PACKAGES_H_
@@ -12,21 +12,21 @@
 
 namespace gpushared::server::doctor {
 
-// Whether a program by this path is a Python.
+// Returns true if the path is that of a Python interpreter.
 bool IsPython(const std::string& path);
 
-// The directories of packages beside an interpreter, which may be one of a virtual environment.
+// Directories of the interpreter's packages; it may be that of a virtual environment.
 std::vector<std::string> PackageDirectories(const std::string& python);
 
-// The names that a script imports first of all: "import a.b, c" and "from d.e import f" are a, c
-// and d. At most 1 MiB of it is read.
+// Top-level names that a script imports: a, c and d for "import a.b, c" and "from d.e import f".
+// Reads at most 1 MiB.
 std::set<std::string> ImportedBy(const std::string& script);
 
-// Whether a script imports the runtime's part of cuda.bindings.
+// Returns true if a script imports the runtime part of cuda.bindings.
 bool CallsRuntime(const std::string& script);
 
-// Packages in the directory that have NVIDIA's runtime in them, or work through libraries that do:
-// a problem where the script imports them, else a note.
+// Finds packages in the directory that contain NVIDIA's runtime or depend on libraries that do.
+// They are a problem if the script imports them, otherwise a note.
 Findings CheckPackages(const std::string& directory, const std::set<std::string>& imported);
 
 }  // namespace gpushared::server::doctor

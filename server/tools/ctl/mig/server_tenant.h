@@ -17,40 +17,40 @@
 
 namespace gpushared::server {
 
-// The running server, as one that has devices open. Asked only when there is a reason: at boot its
-// socket may wait for a server that waits for us.
+// The running server as a tenant of GPUs. Queried only when necessary, because at boot its socket
+// may be waiting for a server that in turn waits for this program.
 //
 // Thread-compatible.
 class ServerTenant : public mig::Tenant {
  public:
-  // `socket`: empty where there is none. Sessions are waited for `drain_time` long.
+  // `socket`: empty if there is none. Waits up to `drain_time` for sessions to end.
   ServerTenant(std::string socket, std::chrono::seconds drain_time)
       : socket_(std::move(socket)), drain_time_(drain_time) {}
 
-  // Who uses a device, as plans want it: sessions of the server, and processes that are not its.
-  // kUnavailable and others: the server is there and does not tell.
+  // Reads the users of a device for plans: sessions of the server, and other processes. Any error,
+  // such as kUnavailable, means that a server exists but did not answer.
   Status Look();
   std::string GetUser(const std::string& uuid, const std::vector<std::uint32_t>& processes) const;
 
-  // Drains the device, and waits for its worker's end.
+  // Drains the device and waits for its worker to exit.
   Status Leave(const std::string& uuid) override;
-  // Resumes. The server itself sees that a device is gone.
+  // Resumes the devices. The server itself detects devices that have disappeared.
   void ComeBack(const std::optional<std::vector<std::string>>& there) override;
 
  private:
   struct Device {
     std::string id, state;
     std::uint64_t sessions = 0;
-    std::uint32_t worker = 0;  // Its process; 0: none.
+    std::uint32_t worker = 0;  // Process id; 0: none.
   };
-  // By UUID; none where no server answers.
+  // Devices by UUID; empty if no server is running.
   Result<std::map<std::string, Device>> Devices() const;
   Status Drain(const std::string& id) const;
 
   const std::string socket_;
   const std::chrono::seconds drain_time_;
   std::map<std::string, Device> seen_;
-  std::map<std::string, std::string> left_;  // UUIDs, and the ids by which they are resumed.
+  std::map<std::string, std::string> left_;  // UUIDs, with the ids for resuming the devices.
 };
 
 }  // namespace gpushared::server

@@ -25,7 +25,7 @@ using nlohmann::json;
 using simulation::Node;
 using simulation::Profile;
 
-// As `gpusharedctl trace`: a worker's ring holds the events of 40 ms of the highest load.
+// As in `gpusharedctl trace`: a worker's ring holds the events of 40 ms at the highest load.
 constexpr std::chrono::milliseconds kPollEvery{5};
 constexpr double kMiB = 1 << 20;
 
@@ -49,7 +49,7 @@ const json* Find(const json& rows, const char* name, const json& value) {
   return found == rows.end() ? nullptr : &*found;
 }
 
-// The device that is meant.
+// Selects the device to record.
 Result<std::string> Choose(const RecordOptions& options, const json& devices, const json& clients) {
   if (options.client != 0) {
     const json* const client = Find(clients, "client", options.client);
@@ -64,7 +64,7 @@ Result<std::string> Choose(const RecordOptions& options, const json& devices, co
                     ": name one with --device; see gpusharedctl devices");
 }
 
-// Adds the facts about a client that its trace does not tell.
+// Adds facts about a client that its trace does not contain.
 void Describe(const json& row, Profile& profile) {
   profile.name = row.value("name", "client").substr(0, simulation::kProfileNameBytesMax);
   const std::string of_class = row.value("class", "normal");
@@ -98,7 +98,7 @@ Node GetNode(const json& device, const json& status) {
   return node;
 }
 
-// A device without a stop meanwhile still knows the mean of those before.
+// Falls back to the device's earlier mean if nothing was preempted during the recording.
 void AddKeptStops(const json& clients, const std::string& device, Node::Costs& costs) {
   double stops = 0, seconds = 0;
   for (const json& client : clients) {
@@ -143,7 +143,7 @@ Result<RecordedDevice> RecordDevice(const RecordOptions& options) {
   poll();
   recorder.Finish(Now());
 
-  // Afterwards: by now the server has measured what this is about.
+  // Queried afterwards, because by now the server has measured these costs.
   const Result<json> clients = GetRows(socket, ipc::AdminVerb::kClients, "clients");
   if (!clients.ok()) return clients.status();
   const Result<json> states = GetRows(socket, ipc::AdminVerb::kStatus, "devices");

@@ -15,18 +15,19 @@ namespace gpushared::server {
 
 struct RecordedDevice {
   simulation::Node node;
-  std::vector<std::uint64_t> sessions;  // The numbers of the node's clients, in their order.
+  std::vector<std::uint64_t> sessions;  // Ids of the node's clients, in the same order.
 };
 
 struct RecordOptions {
   std::string socket;
-  std::string device;        // Empty: the only one there is.
-  std::uint64_t client = 0;  // 0: all of the device. Else the device is this client's.
+  std::string device;        // Empty: the only device.
+  std::uint64_t client = 0;  // 0: the whole device. Otherwise the device is that of the client.
   std::chrono::duration<double> time{10};
 };
 
-// Watches a device for that time, and tells it with its clients. Clients that ran nothing are left
-// out; for one that was named that is kNotReady. A rejection is the server's own. Blocks.
+// Records a device for the given time and returns it with its clients. Omits idle clients;
+// kNotReady if the named client was idle. If the server rejects a request, returns the server's
+// Status. Blocks.
 Result<RecordedDevice> RecordDevice(const RecordOptions& options);
 
 }  // namespace gpushared::server

@@ -16,14 +16,14 @@ using scheduler::TimePoint;
 using simulation::Node;
 using simulation::Profile;
 
-// Clocks of two threads are read one after the other.
+// Tolerance, because the clocks of two threads are read at different times.
 constexpr Duration kSameTime = std::chrono::microseconds(5);
 
 double Microseconds(Duration time) { return static_cast<double>(time.count()) / 1e3; }
 double Milliseconds(Duration time) { return static_cast<double>(time.count()) / 1e6; }
 
 TimePoint TakenAt(const trace::Slice& slice) { return slice.submitted - slice.waited; }
-// When the server knew its end, if nothing else was there.
+// Time at which the server could have seen the end if it had run alone.
 TimePoint KnownAt(const trace::Slice& slice) { return slice.charged_from + slice.charged; }
 
 Profile::Work GetWork(trace::Work work) {
@@ -62,9 +62,10 @@ std::vector<double> QuantilesUs(std::vector<Duration> samples) {
   return quantiles;
 }
 
-// Steps that come late nine times of ten wait for the one before. One that comes late less often is
-// held up by the machine, and would be submitted all the same. Steps at one place of a request are
-// compared; without requests, those with the same kernel and the same one before.
+// Keeps the wait of a step for the previous one if the step comes late at least nine times of ten.
+// A step that is late less often was delayed by the machine, and would otherwise be submitted
+// without waiting. Compares steps at the same position of a request; without requests, steps with
+// the same kernel and the same predecessor.
 void KeepUsualWaits(Profile& profile) {
   struct Count {
     std::size_t steps = 0, late = 0;
@@ -108,8 +109,8 @@ void ProfileRecorder::Finish(TimePoint until) {
   costs_ = Costs();
 }
 
-// Where one executor runs one thing at a time, work that began later interrupted what had begun.
-// Elsewhere both ran at a time, and the charge says how much of it is whose.
+// On a device with a single executor, work that began later interrupted the work in progress. On
+// others both ran concurrently, and the charges determine how the time is divided.
 std::vector<ProfileRecorder::Run> ProfileRecorder::Runs() const {
   std::vector<std::size_t> order(slices_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -120,7 +121,7 @@ std::vector<ProfileRecorder::Run> ProfileRecorder::Runs() const {
     runs[i].time = std::max(slices_[i].ended - slices_[i].started, Duration());
   for (std::size_t i = 0; i < order.size(); ++i) {
     const trace::Slice& slice = slices_[order[i]];
-    TimePoint counted = slice.started;  // One that interrupts may be interrupted itself.
+    TimePoint counted = slice.started;  // Work that interrupts may itself be interrupted.
     for (std::size_t j = i + 1; j < order.size(); ++j) {
       const trace::Slice& later = slices_[order[j]];
       if (later.started >= slice.ended) break;
@@ -145,7 +146,7 @@ std::vector<ProfileRecorder::Run> ProfileRecorder::Runs() const {
 
 std::vector<ProfileRecorder::Command> ProfileRecorder::GetCommands(std::uint64_t session) const {
   std::vector<Command> commands;
-  std::map<std::uint8_t, Command> parts;  // Stopped commands, by stream.
+  std::map<std::uint8_t, Command> parts;  // Preempted commands, by stream.
   for (std::size_t i = 0; i < slices_.size(); ++i) {
     const trace::Slice& slice = slices_[i];
     if (slice.session != session) continue;
@@ -172,7 +173,7 @@ std::size_t ProfileRecorder::KernelNumber(const Command& command, Profile& profi
                           "/" + std::to_string(static_cast<unsigned>(command.work));
   const auto found = numbers.find(key);
   if (found != numbers.end()) return found->second;
-  // The last one stands for all that have no place.
+  // The last kernel represents all kernels beyond the limit.
   if (profile.kernels.size() == simulation::kProfileKernelsMax) return profile.kernels.size() - 1;
   const auto name = kernels_.find(command.kernel);
   const bool is_named = command.work == trace::Work::kLaunch || command.work == trace::Work::kGraph;
@@ -191,7 +192,7 @@ void ProfileRecorder::FillRequests(const std::vector<Command>& commands,
   const Duration notice = Duration(static_cast<Duration::rep>(1e3 * costs_.notice_us));
   std::map<std::string, std::size_t> numbers;
   std::size_t steps = 0;
-  TimePoint before = from_;  // The end of the request before.
+  TimePoint before = from_;  // End of the previous request.
   for (const trace::Request& request : requests) {
     const auto found = by_request.find(static_cast<std::uint32_t>(request.number));
     if (found == by_request.end()) continue;
@@ -237,7 +238,7 @@ void ProfileRecorder::FillEndless(const std::vector<Command>& commands, Profile&
     since = command.ended;
     all.steps.push_back(step);
   }
-  // It waits for itself before it begins anew, if it mostly did.
+  // The sequence waits before it repeats if most of its steps wait.
   const auto waits = std::count_if(all.steps.begin(), all.steps.end(),
                                    [](const Profile::Step& step) { return step.after_us; });
   if (2 * static_cast<std::size_t>(waits) > all.steps.size() && !all.steps.front().after_us)
@@ -289,7 +290,7 @@ Result<Profile> ProfileRecorder::GetProfile(std::uint64_t session) const {
 Node::Costs ProfileRecorder::Costs() const {
   const std::vector<const trace::Slice*> order = SortedBy(&trace::Slice::submitted);
   std::vector<Duration> launches, notices, stops;
-  TimePoint busy_until{};  // The last end of those that were submitted before.
+  TimePoint busy_until{};  // Latest end of the commands submitted so far.
   for (std::size_t i = 0; i < order.size(); ++i) {
     const trace::Slice& slice = *order[i];
     if (slice.cut == trace::Cut::kStopped && slice.ended >= slice.stop_asked)
@@ -329,8 +330,8 @@ std::vector<const trace::Slice*> ProfileRecorder::SortedBy(TimePoint trace::Slic
   return order;
 }
 
-// A higher class may run between two kernels of a stream. Its time is no cost of the device, so
-// only kernels that began one right after the other count.
+// A higher class may run between two kernels of a stream. Because that time is not a cost of the
+// device, only kernels that began directly one after the other are counted.
 std::vector<Duration> ProfileRecorder::Gaps() const {
   const std::vector<const trace::Slice*> order = SortedBy(&trace::Slice::started);
   std::vector<Duration> gaps;
@@ -344,11 +345,13 @@ std::vector<Duration> ProfileRecorder::Gaps() const {
   return gaps;
 }
 
-// The pauses of a client that waits for its requests differ less than the distances of their
-// arrivals: the requests' own times add to those. Arrivals from elsewhere are the other way round.
+// The pauses of a client that waits for its requests vary less than the intervals between arrivals,
+// because the latter include the duration of the requests. For external arrivals the opposite
+// holds.
 Profile::Pace GetPace(const std::vector<trace::Request>& requests) {
-  constexpr double kDiffer = 0.95;      // Times as much, at least.
-  constexpr double kBackToBack = 0.05;  // Pauses of a loop, as a part of its requests' times.
+  constexpr double kDiffer = 0.95;  // Minimum ratio of the variations.
+  // Maximum pause of a loop, relative to the duration of its requests.
+  constexpr double kBackToBack = 0.05;
   bool are_open_together = false, waited = false;
   std::vector<double> pauses, distances;
   double busy = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles of jobs, and what their device costs, from the trace of a device.
+// Profiles of jobs, and costs of their device, derived from the trace of a device.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_PROFILE_RECORDER_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_PROFILE_RECORDER_H_
@@ -18,45 +18,46 @@
 
 namespace gpushared::server {
 
-// Keeps what a device ran for a while, then tells it as profiles.
+// Collects the events of a device over a period, then derives profiles from them.
 //
 // Thread-compatible.
 class ProfileRecorder {
  public:
-  // `from`: what began before is incomplete, and is left out.
+  // Work that began before `from` is incomplete, and is omitted.
   ProfileRecorder(std::uint32_t multiprocessors, scheduler::TimePoint from)
       : multiprocessors_(multiprocessors), from_(from) {}
 
-  // `names`: the reader that told the event.
+  // `names`: the reader that reported the event.
   void Add(const trace::Reader& names, const trace::Event& event);
   void AddLost(std::uint64_t events) { lost_ += events; }
-  // Whether there is no room for further events, which are thrown away.
+  // Returns true if the recorder is at capacity; it drops further events.
   bool IsFull() const { return slices_.size() >= kSlicesMax; }
 
-  // No event comes after it, and the following may be asked.
+  // Ends the recording; the functions below may be called afterwards.
   void Finish(scheduler::TimePoint until);
-  // The part of the profile that the trace tells: pace, kernels, requests, what was seen.
-  // kNotReady where the client ran nothing.
+  // Returns the part of the profile that the trace contains: pace, kernels, requests, and
+  // statistics. kNotReady if the client was idle.
   Result<simulation::Profile> GetProfile(std::uint64_t session) const;
-  // Without the launch bubble, which the server tells. What was never seen is as in Node::Costs.
+  // Does not include the launch bubble, which the server reports. Values that were never observed
+  // keep the defaults of Node::Costs.
   const simulation::Node::Costs& costs() const { return costs_; }
 
  private:
   static constexpr std::size_t kSlicesMax = 2'000'000;
   static constexpr std::size_t kRequestsMax = 200'000;
 
-  // A command from its first submission to its end, however often it was stopped.
+  // A command from its first submission to its end, across preemptions.
   struct Command {
     std::uint64_t kernel = 0, request = 0;
     std::uint16_t shape = 0;
     trace::Work work{};
     scheduler::TimePoint taken{}, ended{};
     scheduler::Duration time{};
-    scheduler::Duration shared{};  // The part of it in which others had work there, too.
+    scheduler::Duration shared{};  // Part of it in which other clients had work on the device, too.
   };
 
   std::vector<Command> GetCommands(std::uint64_t session) const;
-  // The time that a slice ran, and how much of it beside others: of each slice.
+  // Time that a slice ran, and the part of it that was concurrent with others; one per slice.
   struct Run {
     scheduler::Duration time{}, shared{};
   };
@@ -77,13 +78,13 @@ class ProfileRecorder {
   std::vector<trace::Request> requests_;
   std::map<std::uint64_t, std::string> kernels_;  // Names by key.
   std::uint64_t lost_ = 0;
-  // Since Finish.
+  // Valid after Finish.
   scheduler::TimePoint until_{};
   std::vector<Run> runs_;
   simulation::Node::Costs costs_;
 };
 
-// How a client takes up its requests, from how they lie in time; ascending by arrival.
+// Derives how a client issues its requests from their times; ascending by arrival.
 simulation::Profile::Pace GetPace(const std::vector<trace::Request>& requests);
 
 }  // namespace gpushared::server

@@ -9,11 +9,11 @@
 namespace gpushared::server::top {
 namespace {
 
-// Marks that one character may carry; more of them would run over the lines above.
+// Limit on combining marks per character; more would overlap the lines above.
 constexpr std::size_t kMarksMax = 2;
 constexpr char32_t kBroken = 0xffffffff;
 
-// Takes the next character, or one byte that begins none.
+// Decodes the next character, or one byte that begins none.
 char32_t Next(std::string_view text, std::size_t& at) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
@@ -32,7 +32,8 @@ char32_t Next(std::string_view text, std::size_t& at) {
     if ((byte(at + i) & 0xc0U) != 0x80) return kBroken;
     character = character << 6U | (byte(at + i) & 0x3fU);
   }
-  constexpr char32_t kLeast[] = {0, 0x80, 0x800, 0x10000};  // Less has a shorter form.
+  // Smaller values are overlong encodings.
+  constexpr char32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
   const bool is_surrogate = character >= 0xd800 && character <= 0xdfff;
   if (character < kLeast[more] || character > 0x10ffff || is_surrogate) return kBroken;
   at += more;
@@ -47,7 +48,7 @@ std::string Encoded(char32_t c) {
   return {static_cast<char>(0xf0 | c >> 18), tail(12), tail(6), tail(0)};
 }
 
-// Joiners, variation selectors, marks of direction: terminals disagree about them, or obey.
+// Joiners, variation selectors and marks of direction, which terminals render differently or obey.
 bool IsFormat(char32_t c) {
   struct Range {
     char32_t first, last;
@@ -101,7 +102,7 @@ std::size_t Canvas::Put(std::size_t row, std::size_t column, std::string_view te
   if (width == 0) return column;
   std::vector<Cell> cells = GetCells(text, charset_, style);
   if (cells.size() > width) {
-    // The first half of a wide character whose second one is cut off goes, too.
+    // Removes the first half of a wide character whose second half does not fit.
     const bool splits = width > 1 && cells[width - 1].text.empty();
     cells.resize(width);
     cells.back() = {charset_ == Charset::kUtf8 ? "…" : "~", style};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A screen as rows of cells. What is drawn on it stays inside of it, whatever the text is.
+// Screen as rows of cells. Text of any content stays within its cells.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_CANVAS_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_TOP_CANVAS_H_
@@ -12,14 +12,14 @@
 
 namespace gpushared::server::top {
 
-// How a cell looks; a terminal without colours tells them apart as far as it can.
+// Style of a cell; on a terminal without colours the styles differ as far as possible.
 enum class Style : std::uint8_t {
   kPlain,
   kStrong,
   kFaint,
-  kHeading,   // The table's first row.
+  kHeading,   // First row of the table.
   kSelected,  // A whole row.
-  kEdited,    // A cell that is being changed.
+  kEdited,    // A cell being edited.
   kHigh,      // Work of a class.
   kNormal,
   kLow,
@@ -28,25 +28,25 @@ enum class Style : std::uint8_t {
   kAlarm,
 };
 
-// Characters that a terminal can show.
+// Character set that a terminal supports.
 enum class Charset : std::uint8_t { kAscii, kUtf8 };
 
 struct Size {
   std::size_t columns = 0, rows = 0;
 };
 
-// One character, or nothing in the second cell of a wide one.
+// One character; empty in the second cell of a wide one.
 struct Cell {
   std::string text = " ";
   Style style = Style::kPlain;
 };
 
-// A text in cells, of which each takes one column. Input may be any bytes: control characters and
-// broken UTF-8 become "?", and what is invisible or turns the direction of a line is left out. Wide
-// characters take two cells. Widths are those of the process's locale (wcwidth).
+// Splits a text into cells of one column each. Accepts any bytes: control characters and invalid
+// UTF-8 become "?", and invisible characters and marks of direction are omitted. Wide characters
+// take two cells. Widths follow the process's locale (wcwidth).
 std::vector<Cell> GetCells(std::string_view text, Charset charset, Style style);
 
-// Columns that the text takes.
+// Number of columns of the text.
 std::size_t GetWidth(std::string_view text, Charset charset);
 
 // Thread-compatible.
@@ -58,17 +58,17 @@ class Canvas {
   Charset charset() const { return charset_; }
   const std::vector<Cell>& Row(std::size_t row) const { return cells_.at(row); }
 
-  // Draws the text with its first character at the place, at most `width` columns of it. A text
-  // that is cut ends with "…", or "~" in ASCII. Returns the column behind it.
+  // Draws the text at the position, in at most `width` columns. Truncated text ends with "…", or
+  // "~" in ASCII. Returns the column after it.
   std::size_t Put(std::size_t row, std::size_t column, std::string_view text,
                   Style style = Style::kPlain, std::size_t width = SIZE_MAX);
-  // The same, with its last character in front of `end`.
+  // The same, right-aligned before column `end`.
   void PutRight(std::size_t row, std::size_t end, std::string_view text,
                 Style style = Style::kPlain);
-  // A whole row in one style, with what stands in it.
+  // Applies a style to a whole row and its contents.
   void Paint(std::size_t row, Style style);
 
-  // The characters alone, a line each, without blanks at the end.
+  // Returns the characters, one line per row, without trailing blanks.
   std::string Text() const;
 
  private:

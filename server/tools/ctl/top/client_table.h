@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients as a table. The columns that matter least are left out where the terminal is narrow.
+// Table of clients. On a narrow terminal the least important columns are omitted.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_CLIENT_TABLE_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_TOP_CLIENT_TABLE_H_
@@ -12,11 +12,11 @@
 
 namespace gpushared::server::top {
 
-// Draws a heading and as many clients as fit into `rows`. Names stand last in their row, so that no
-// character of theirs moves a figure.
+// Draws a heading and as many clients as fit into `rows`. Names are the last column, so that no
+// character of a name can displace a figure.
 void DrawClients(Canvas& canvas, std::size_t row, std::size_t rows, View& view);
 
-// A line for each column, for the page of help.
+// Help text with one line per column.
 std::string ClientColumnsHelp();
 
 }  // namespace gpushared::server::top

@@ -17,7 +17,7 @@ constexpr std::size_t kIdColumns = 9, kStateColumns = 11;
 constexpr double kHostStealShown = 0.01;
 constexpr std::array kClassStyles = {Style::kHigh, Style::kNormal, Style::kLow};
 
-// A bar's characters tell the classes apart where there are no colours.
+// Characters that distinguish the classes in a bar on terminals without colours.
 std::string_view ClassGlyph(std::size_t each, Charset charset) {
   constexpr std::array<std::string_view, 3> kAscii = {"#", "=", "-"}, kUtf8 = {"█", "▓", "░"};
   return charset == Charset::kUtf8 ? kUtf8.at(each) : kAscii.at(each);
@@ -37,7 +37,7 @@ struct BarPart {
   Style style;
 };
 
-// "[###---    ]" over `width` columns.
+// Draws "[###---    ]" over `width` columns.
 template <std::size_t kParts>
 void DrawBar(Canvas& canvas, std::size_t row, std::size_t column, std::size_t width,
              const std::array<BarPart, kParts>& parts) {
@@ -81,13 +81,13 @@ std::string MemoryText(const DeviceSample& device) {
   return BytesText(device.mapped_bytes) + " of " + BytesText(device.memory_bytes);
 }
 
-// A device that an operator drains is no alarm.
+// A drain by an operator is no reason for an alarm.
 Style StateStyle(const DeviceSample& device) {
   if (device.state == "ready") return Style::kPlain;
   return device.state == "draining" || device.state == "drained" ? Style::kWarning : Style::kAlarm;
 }
 
-// The device's number, state, clients and what they do; its name comes last.
+// Draws the device's number, state, clients and activity, followed by its name.
 void DrawTitle(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
   const DeviceSample& now = device.now;
   std::size_t column = canvas.Put(row, 0, now.id, Style::kStrong);
@@ -115,7 +115,7 @@ void DrawStrip(Canvas& canvas, std::size_t row, const std::string& device, const
   for (std::size_t i = 0; i < shown; ++i) {
     const Busy& busy = moments[moments.size() - shown + i];
     const Figure sum = Sum(busy);
-    if (!sum) continue;  // Nobody knows.
+    if (!sum) continue;  // Unknown.
     std::size_t most = 0;
     for (std::size_t each = 1; each < busy.size(); ++each) {
       if (busy[each].value_or(0) > busy[most].value_or(0)) most = each;
@@ -125,7 +125,7 @@ void DrawStrip(Canvas& canvas, std::size_t row, const std::string& device, const
   }
 }
 
-// What stands behind the bars of a device; its parts say what the bar's characters mean.
+// Draws the percentages after a device's bar, which also serve as the legend of its characters.
 std::size_t DrawShares(Canvas& canvas, std::size_t row, std::size_t column, const Busy& busy) {
   column = canvas.Put(row, column, PercentText(Sum(busy)) + " %", Style::kStrong);
   for (std::size_t each = 0; each < kClassNames.size(); ++each) {
@@ -153,7 +153,7 @@ void DrawWhole(Canvas& canvas, std::size_t row, const DeviceFigures& device, con
   DrawStrip(canvas, row + 3, device.now.id, scene);
 }
 
-// "cuda:0   ready      87.3 % [####---   ]  12.0 GiB of 80.0 GiB [||||      ]"
+// Draws "cuda:0   ready      87.3 % [####---   ]  12.0 GiB of 80.0 GiB [||||      ]".
 void DrawShort(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
   constexpr std::size_t kPercentColumns = 8, kMemoryColumns = 22;
   const DeviceSample& now = device.now;

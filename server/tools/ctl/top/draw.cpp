@@ -18,7 +18,7 @@ constexpr std::size_t kSentenceRowsMax = 4;
 constexpr std::string_view kKeys =
     "h help  q quit  arrows choose  c class  w weight  e explain  / find  A-Z sort";
 
-// Takes a word off the front, with the blank behind it; a longer one in parts of whole characters.
+// Takes a word with the blank after it from the front; splits longer words between characters.
 std::string_view NextWord(std::string_view& text, std::size_t width) {
   std::string_view word = text.substr(0, text.find(' '));
   if (word.size() <= width) {
@@ -32,7 +32,8 @@ std::string_view NextWord(std::string_view& text, std::size_t width) {
   return word;
 }
 
-// Where a line that goes on is indented: behind the first word of a list, whose rest stands apart.
+// Indentation of continuation lines: after the first word of a list entry whose description is set
+// apart.
 std::size_t HangingIndent(std::string_view line, std::size_t width) {
   const std::size_t word = line.find_first_not_of(' ');
   if (word == std::string_view::npos || word == 0) return 0;
@@ -42,7 +43,7 @@ std::size_t HangingIndent(std::string_view line, std::size_t width) {
   return rest == std::string_view::npos || rest > width / 3 ? std::min(word, width / 3) : rest;
 }
 
-// Lines of at most `width` columns, broken at blanks where there are any.
+// Breaks the text into lines of at most `width` columns, at blanks if possible.
 std::vector<std::string> Wrapped(std::string_view text, std::size_t width) {
   std::vector<std::string> lines;
   while (!text.empty()) {
@@ -68,15 +69,12 @@ std::vector<std::string> Wrapped(std::string_view text, std::size_t width) {
 
 std::string HelpText() {
   std::string text =
-      "Arrows, PgUp, PgDn, Home and End choose a client, Esc none. Small letters act:\n"
-      "  c      change its class: h, n, l or the arrows, then Enter  (right 'operate')\n"
-      "  w      change its weight: digits, then Enter  (right 'operate')\n"
-      "  e      explain its slowest request: of the last 64, or one that has not ended\n"
-      "  /      show clients whose name, id, uid, class, device or endpoint has a text\n"
-      "  space  stop asking, and go on\n"
-      "  h      this page\n"
-      "  q      quit\n"
-      "\nCapitals sort; the same one again turns the order around:";
+      "Arrows, PgUp, PgDn, Home and End choose a client, Esc none. Small letters act:\n  c      "
+      "change its class: h, n, l or the arrows, then Enter  (right 'operate')\n  w      change its "
+      "weight: digits, then Enter  (right 'operate')\n  e      explain its slowest request: of the "
+      "last 64, or one that has not ended\n  /      show clients whose name, id, uid, class, "
+      "device or endpoint has a text\n  space  pause and resume\n  h      this page\n  q      "
+      "quit\n\nCapitals sort; the same one again reverses the order:";
   for (std::size_t each = 0; each < std::size(kSortKeys); ++each) {
     text += each % 5 == 0 ? "\n" : "";
     text += "  " + std::string(1, kSortKeys[each].letter) + " " + std::string(kSortKeys[each].what);

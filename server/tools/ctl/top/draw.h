@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lays out a view for a terminal of any size.
+// Layout of a view for a terminal of any size.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_DRAW_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_TOP_DRAW_H_
@@ -10,10 +10,10 @@
 
 namespace gpushared::server::top {
 
-// A smaller terminal shows that it is too small.
+// A smaller terminal shows a message that it is too small.
 inline constexpr Size kSizeLeast = {40, 8};
 
-// The whole screen. Tells the view how many rows there are for its clients or its page.
+// Draws the whole screen. Reports to the view how many rows its clients or its page have.
 Canvas Draw(View& view, const Scene& scene, Size size, Charset charset);
 
 }  // namespace gpushared::server::top

@@ -8,7 +8,8 @@
 namespace gpushared::server::top {
 namespace {
 
-// What was added between two samples. A counter that fell belongs to somebody else.
+// Growth between two samples. Unknown if the counter fell, because it then belongs to another
+// client.
 Figure Added(const Figure& before, const Figure& now) {
   if (!before || !now || *now < *before) return std::nullopt;
   return *now - *before;
@@ -54,7 +55,7 @@ ClientFigures ClientBetween(const ClientSample* before, const ClientSample& now,
     figures.per_s[each] = Rate(before->numbers[each], now.numbers[each], elapsed_s);
   }
   const auto added = [&](ClientKey key) { return Added((*before)[key], now[key]); };
-  // The server counts to a moment that is not exactly the answer's.
+  // The server's counter does not end exactly at the time of the answer.
   figures.waits = Part(added("waited_s"), elapsed_s);
   const Figure requests = added("requests"), met = added("requests_target_met");
   figures.missed_target = has_target && requests && met && *met < *requests;
@@ -88,7 +89,7 @@ Figures Between(const Sample* before, const Sample& now) {
   }
   for (const ClientSample& client : now.clients) {
     const auto known = clients.find(client.id);
-    // A server that began anew gives the same numbers to other processes.
+    // A restarted server assigns the same ids to other processes.
     const bool is_same = known != clients.end() && (*known->second)["pid"] == client["pid"];
     figures.clients.push_back(ClientBetween(is_same ? known->second : nullptr, client, clients_s));
   }

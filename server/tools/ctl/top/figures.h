@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Differences between two samples of a server, as rates.
+// Rates computed from two samples of a server.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_FIGURES_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_TOP_FIGURES_H_
@@ -15,27 +15,27 @@
 
 namespace gpushared::server::top {
 
-// Part of the time in which a device worked, by class: 0.5 is half of it.
+// Fraction of the time in which a device was busy, by class.
 using Busy = std::array<Figure, kClassNames.size()>;
 Figure Sum(const Busy& busy);
 
 struct DeviceFigures {
   DeviceSample now;
   Busy busy;
-  Figure gap_used;    // Part of the gap that was used; empty without a gap.
-  Figure host_steal;  // Part of the time in which the machine kept it from its work.
+  Figure gap_used;    // Fraction of the gap that was used; empty without a gap.
+  Figure host_steal;  // Fraction of the time in which the host kept the device from running.
   Figure launches_per_s, stops_per_s;
 };
 
 struct ClientFigures {
-  // How fast a number grew; the part of the time, of device time: above 1 where commands run beside
-  // each other.
+  // Growth per second; for device time a fraction of the time, above 1 if commands run
+  // concurrently.
   const Figure& PerSecond(ClientKey key) const { return per_s[key.index]; }
 
   ClientSample now;
   ClientNumbers per_s;
-  Figure waits;                // Part of the time with commands ready and none on the device.
-  Figure met;                  // Part of its requests since it came; empty without a promise.
+  Figure waits;                // Fraction of the time with commands ready and none on the device.
+  Figure met;                  // Fraction of its requests so far; empty without a latency target.
   bool missed_target = false;  // Between the two samples.
 };
 
@@ -48,28 +48,28 @@ struct Figures {
 // `before` may be null, or of another server: a figure that fell, or that is new, has no rate.
 Figures Between(const Sample* before, const Sample& now);
 
-// How busy devices were in the last moments, the newest at the end.
+// Recent activity of devices, the newest sample last.
 //
 // Thread-compatible.
 class History {
  public:
-  static constexpr std::size_t kMomentsMax = 512;  // More than a terminal has columns.
+  static constexpr std::size_t kMomentsMax = 512;  // More than the columns of a terminal.
 
-  // Devices that are not among the figures are forgotten.
+  // Drops devices that are not among the figures.
   void Add(const Figures& figures);
-  // Nobody said anything: a hole in the strip of each device.
+  // Adds a hole to each device's strip when the server did not answer.
   void AddHole();
-  // Empty for a device that is not known.
+  // Returns an empty list for an unknown device.
   const std::deque<Busy>& Of(const std::string& device) const;
 
  private:
   std::map<std::string, std::deque<Busy>> moments_;
 };
 
-// What is drawn.
+// Input of drawing besides the view.
 struct Scene {
   const History& history;
-  double every_s = 1;  // A moment of the history takes so long.
+  double every_s = 1;  // Duration of one sample of the history.
 };
 
 }  // namespace gpushared::server::top

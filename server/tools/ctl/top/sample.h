@@ -17,10 +17,10 @@
 namespace gpushared::server::top {
 
 inline constexpr std::array<std::string_view, 3> kClassNames = {"high", "normal", "low"};
-inline constexpr std::size_t kDevicesMax = 64;     // Rows beyond these are not read.
+inline constexpr std::size_t kDevicesMax = 64;     // Further rows are ignored.
 inline constexpr std::size_t kClientsMax = 16384;  // Two for each session of 64 devices.
 
-// Empty where the server did not say it: an absent figure is never 0.
+// Empty if the server did not report it: an absent figure is never 0.
 using Figure = std::optional<double>;
 
 struct ServerSample {
@@ -28,23 +28,23 @@ struct ServerSample {
   Figure uptime_s;
 };
 
-// Times are in seconds and only grow, as do counts.
+// Times in seconds and counts; both are monotonic.
 struct DeviceSample {
   std::string id, name, state;
-  std::string missing;  // Why it is not there.
+  std::string missing;  // Why the device is missing.
   Figure sessions, memory_bytes, mapped_bytes;
   std::array<Figure, kClassNames.size()> device_s;  // By class.
   Figure gap_s, gap_used_s, host_steal_s, launches, stops;
   bool is_overloaded = false;
 };
 
-// The numbers of a client that are read, by their keys in the answer.
+// Numbers of a client that are read, by their keys in the answer.
 inline constexpr auto kClientKeys = std::to_array<std::string_view>(
     {"pid", "uid", "weight", "max_share_percent", "memory_bytes", "quota_bytes", "device_time_s",
      "waited_s", "starved_for_s", "launches", "stops", "bytes_in", "bytes_out", "requests",
      "requests_target_met", "latency_target_us", "request_p99_us", "queue_wait_p99_us"});
 
-// One of them; no other text compiles.
+// One of these keys; any other text fails to compile.
 struct ClientKey {
   consteval ClientKey(const char* key) {
     while (kClientKeys.at(index) != key) ++index;
@@ -66,11 +66,12 @@ struct Sample {
   ServerSample server;
   std::vector<DeviceSample> devices;
   std::vector<ClientSample> clients;
-  // When the two answers came, in seconds of one clock.
+  // Times of the two answers, in seconds of the same clock.
   double devices_at_s = 0, clients_at_s = 0;
 };
 
-// The answers to kStatus and kClients. They are input: what is of another type is absent.
+// Read the answers to kStatus and kClients. These are untrusted: values of a wrong type are treated
+// as absent.
 void ReadDevices(const nlohmann::json& status, double at_s, Sample& sample);
 void ReadClients(const nlohmann::json& clients, double at_s, Sample& sample);
 

@@ -11,20 +11,20 @@
 #include <cstring>
 #include <string>
 
-#define NCURSES_NOMACROS  // Their names are ordinary words.
+#define NCURSES_NOMACROS  // Its macros have the names of ordinary words.
 #include <curses.h>
 
 namespace gpushared::server::top {
 namespace {
 
 constexpr const char* kInstead = "; gpusharedctl ps --watch prints a table again and again";
-constexpr int kEscapeWaitMs = 25;  // A key's sequence comes within this, also over ssh.
+constexpr int kEscapeWaitMs = 25;  // The sequence of a key arrives within this time, also over ssh.
 
-// The attributes without colours are chosen so that what matters still stands out.
+// The attributes without colours are chosen so that important cells still stand out.
 struct Look {
   Style style;
-  short colour;  // -1: the terminal's own.
-  short of_256;  // Where the terminal has so many; classes have the colours of the page.
+  short colour;  // -1: the terminal's default.
+  short of_256;  // For terminals with 256 colours; classes have the colours of the web page.
   attr_t coloured, plain;
 };
 constexpr std::array kLooks = {
@@ -93,7 +93,7 @@ Result<std::unique_ptr<Terminal>> Terminal::Open() {
   if (name == nullptr || *name == '\0') {
     return NoTerminal("top needs to know the terminal, and TERM is not set");
   }
-  // Of characters alone: numbers keep their point.
+  // Sets character handling only, so that numbers keep their decimal point.
   ::setlocale(LC_CTYPE, "");
   SCREEN* const screen = ::newterm(nullptr, stdout, stdin);
   if (screen == nullptr) {
@@ -129,7 +129,7 @@ Terminal::Terminal(screen* owned)
 }
 
 Terminal::~Terminal() {
-  // Where there is no second screen, the shell goes on in the last row, below the table.
+  // Without an alternate screen, the shell continues in the last row, below the table.
   ::wmove(stdscr, getmaxy(stdscr) - 1, 0);
   ::wclrtoeol(stdscr);
   ::wrefresh(stdscr);
@@ -152,7 +152,8 @@ void Terminal::Show(const Canvas& canvas) {
       std::string run;
       for (; at < cells.size() && cells[at].style == style; ++at) run += cells[at].text;
       ::wattrset(stdscr, static_cast<int>(GetAttributes(style, has_colours_)));
-      // By place, so that a character whose width ncurses sees differently moves nothing else.
+      // Positioned explicitly, so that a character with a different width in ncurses displaces
+      // nothing else.
       ::mvwaddnstr(stdscr, static_cast<int>(row), static_cast<int>(begin), run.c_str(), -1);
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operator's terminal, through ncurses.
+// The operator's terminal, controlled with ncurses.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_TERMINAL_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_TOP_TERMINAL_H_
@@ -12,31 +12,31 @@
 #include "server/tools/ctl/top/canvas.h"
 #include "server/tools/ctl/top/view.h"
 
-struct screen;  // SCREEN of ncurses.
+struct screen;  // ncurses' SCREEN.
 
 namespace gpushared::server::top {
 
-// Owns the screen of stdin and stdout from Open to its end, which gives the terminal back as it
-// was. There is one at a time, since ncurses keeps it in its own globals.
+// Owns the screen of stdin and stdout from Open until destruction, which restores the terminal. At
+// most one may exist, because ncurses keeps its state in globals.
 //
 // Confined to one thread.
 class Terminal {
  public:
-  // kUnsupported: stdin or stdout is no terminal, or one that cannot move its cursor; the sentence
-  // says what to use instead. NO_COLOR in the environment keeps it without colours.
+  // kUnsupported: stdin or stdout is no terminal, or one that cannot move its cursor; the message
+  // suggests an alternative. Uses no colours if the environment contains NO_COLOR.
   static Result<std::unique_ptr<Terminal>> Open();
   ~Terminal();
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // As it is now; it changes when its window does.
+  // Current size; it changes with the window.
   Size size() const;
   Charset charset() const { return charset_; }
   void Show(const Canvas& canvas);
-  // A key that was pressed, or nothing yet. Never blocks. Readiness of stdin tells when to ask; so
-  // does a signal, since a window that changes its size interrupts poll.
+  // Returns a pressed key, or nothing. Never blocks. Should be called when stdin is readable and
+  // after a signal, because a change of the window's size interrupts poll.
   std::optional<KeyPress> ReadKey();
-  // Whether the terminal has gone: nobody presses keys any more.
+  // Returns true if the terminal was closed, so no further keys can arrive.
   bool has_gone() const { return has_gone_; }
 
  private:

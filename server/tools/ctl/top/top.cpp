@@ -20,10 +20,10 @@ namespace {
 
 using Clock = Watch::Clock;
 
-// A window that changed its size right before the wait is drawn after it.
+// Bounds the delay until a change of the window's size just before the wait becomes visible.
 constexpr std::chrono::seconds kWaitMax{1};
 
-// Waits until a key, an answer, a signal or the time.
+// Waits for a key, an answer, a signal or the timeout.
 void Await(const Watch& watch, bool with_keys) {
   std::vector<pollfd> fds;
   if (with_keys) fds.push_back({.fd = STDIN_FILENO, .events = POLLIN, .revents = 0});
@@ -34,7 +34,7 @@ void Await(const Watch& watch, bool with_keys) {
   ::poll(fds.data(), fds.size(), static_cast<int>(ms));
 }
 
-// All keys that were pressed. False: the operator has seen enough.
+// Processes all pressed keys. Returns false if the operator quits.
 bool TakeKeys(Terminal& terminal, View& view, Watch& watch) {
   while (const std::optional<KeyPress> press = terminal.ReadKey()) {
     const Wish wish = view.On(*press);
@@ -49,7 +49,7 @@ bool TakeKeys(Terminal& terminal, View& view, Watch& watch) {
 int ShowTop(const std::string& socket, std::chrono::duration<double> every) {
   View view;
   Watch watch(socket, std::chrono::duration_cast<Clock::duration>(every), view);
-  // Before the screen is taken, so that a rejection stays readable.
+  // Before the screen is switched, so that a rejection stays readable.
   while (!watch.has_figures()) {
     watch.Go(Clock::now());
     if (!watch.first_failure().ok()) return Complain(socket, watch.first_failure());

@@ -11,9 +11,9 @@
 
 namespace gpushared::server::top {
 
-// Shows the server at `socket`, asked every so often, until the operator has seen enough. The exit
-// code. Without an answer to its first question it says so and returns, as other commands do; a
-// server that goes later is waited for.
+// Shows the server at `socket`, refreshed periodically, until the operator quits. Returns the exit
+// code. If the first request fails, reports that and returns like other commands; if the server
+// disappears later, waits for it.
 int ShowTop(const std::string& socket, std::chrono::duration<double> every);
 
 }  // namespace gpushared::server::top

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures as short texts with their unit. An absent figure is "-".
+// Short texts for figures, with their unit. An absent figure is "-".
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_UNITS_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_TOP_UNITS_H_
@@ -10,9 +10,9 @@
 
 namespace gpushared::server::top {
 
-std::string PercentText(const Figure& part);     // 0.5 is "50.0": the unit is in the heading.
+std::string PercentText(const Figure& part);     // 0.5 is "50.0"; the unit is in the heading.
 std::string CountText(const Figure& count);      // "7", "1.2k"; a fraction below 100: "0.3".
-std::string WholeText(const Figure& number);     // Digits alone: identifiers and weights.
+std::string WholeText(const Figure& number);     // Digits only, for identifiers and weights.
 std::string BytesText(const Figure& bytes);      // "1.5 GiB", "1023 MiB"
 std::string MicrosecondsText(const Figure& us);  // "950 us", "14.0 ms", "2.50 s"
 std::string AgeText(const Figure& seconds);      // "59 s", "2 min", "3 h 5 min", "4 d 3 h"

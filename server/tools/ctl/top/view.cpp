@@ -11,10 +11,10 @@
 namespace gpushared::server::top {
 namespace {
 
-constexpr std::size_t kWeightDigitsMax = 4;  // kWeightMax has them.
-constexpr std::ptrdiff_t kFar = 1 << 30;     // More clients than there are.
+constexpr std::size_t kWeightDigitsMax = 4;  // Digits of kWeightMax.
+constexpr std::ptrdiff_t kFar = 1 << 30;     // Larger than any number of clients.
 
-// What a client is sorted by; the most comes first. Empty: it comes last.
+// Sort key of a client, in descending order. Clients without one come last.
 Figure SortFigure(const ClientFigures& client, SortBy by) {
   const auto less_first = [](Figure figure) -> Figure {
     return figure ? Figure(-*figure) : std::nullopt;
@@ -232,7 +232,7 @@ void View::Sort(SortBy by) {
   sort_ = by;
 }
 
-// The selection, or the first line of a page.
+// Moves the selection, or scrolls a page.
 void View::Move(std::ptrdiff_t by) {
   if (page_ != Page::kTable) {
     line_ = static_cast<std::size_t>(
@@ -243,7 +243,7 @@ void View::Move(std::ptrdiff_t by) {
   if (clients.empty()) return;
   const auto at = std::ranges::find(clients, Selected());
   const auto last = static_cast<std::ptrdiff_t>(clients.size()) - 1;
-  // The first key selects what is first on the screen, or last for End.
+  // The first key selects the topmost client on the screen, or the last one for End.
   std::ptrdiff_t row = static_cast<std::ptrdiff_t>(first_) + (by == kFar ? by : 0);
   if (selected_ && at != clients.end()) row = (at - clients.begin()) + by;
   selected_ = clients[static_cast<std::size_t>(std::clamp(row, std::ptrdiff_t{0}, last))]->now.id;
@@ -274,7 +274,7 @@ Wish View::OnEdit(KeyPress press) {
   return {};
 }
 
-// Enter: what was typed holds.
+// Enter: applies the input.
 Wish View::Finish() {
   const Edit edit = std::exchange(edit_, Edit::kNothing);
   const ClientFigures* const client = Selected();

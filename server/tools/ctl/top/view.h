@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of the screen, which keys change.
+// State of the screen, controlled by keys.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_VIEW_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_TOP_VIEW_H_
@@ -30,10 +30,10 @@ enum class Key : std::uint8_t {
 };
 struct KeyPress {
   Key key = Key::kCharacter;
-  char character = 0;  // Printable ASCII, of kCharacter alone.
+  char character = 0;  // Printable ASCII, for kCharacter only.
 };
 
-// The client with the most, or the lowest number or name, comes first.
+// Sort orders: largest figure first, or lowest number or name first.
 enum class SortBy : std::uint8_t {
   kBusy,
   kWaits,
@@ -58,11 +58,11 @@ inline constexpr SortKey kSortKeys[] = {
     {SortBy::kName, 'N', "name"},
 };
 
-// The deed that a key asks for.
+// Action requested by a key.
 struct Wish {
   enum class What : std::uint8_t { kNothing, kQuit, kAsk };
   What what = What::kNothing;
-  ipc::Admin question;  // kAsk: kSet or kExplain.
+  ipc::Admin question;  // For kAsk: kSet or kExplain.
 };
 
 // Thread-compatible.
@@ -75,17 +75,17 @@ class View {
 
   Wish On(KeyPress press);
 
-  // New figures. A client that is being changed and has left is said to have left.
+  // Takes new figures. Reports it if a client that is being edited has left.
   void Take(Figures figures);
-  // An answer to a question of a key.
+  // Shows the answer to a request of a key.
   void ShowMessage(std::string sentence, bool is_bad);
   void ShowText(std::string title, std::string text);
-  // Since when nobody answers, and why; nothing: the server answers.
+  // Since when the server has not answered, and why; nothing while it answers.
   void SetLost(std::optional<std::string> why) { lost_ = std::move(why); }
 
-  // Clients that the filter lets through, in order.
+  // Clients that match the filter, in order.
   std::vector<const ClientFigures*> Clients() const;
-  // For drawing: the client that the keys act on; none at first, and when it has left.
+  // The client to which keys apply; null initially and after it has left.
   const ClientFigures* Selected() const;
 
   const Figures& figures() const { return figures_; }
@@ -102,8 +102,8 @@ class View {
   const std::string& title() const { return title_; }
   const std::string& text() const { return text_; }
 
-  // Drawing tells how much fits: rows of the table or of a page, and how long that page is. It is
-  // told where to begin.
+  // Called during drawing with the space available: rows of the table or of a page, and the length
+  // of that page. Return where to begin.
   std::size_t FirstClient(std::size_t rows);
   std::size_t FirstLine(std::size_t rows, std::size_t lines);
 
@@ -121,10 +121,10 @@ class View {
   SortBy sort_ = SortBy::kBusy;
   bool is_reversed_ = false;
   std::optional<std::uint64_t> selected_;
-  std::size_t first_ = 0, rows_ = 1;  // Of the table: the first row shown, and how many fit.
+  std::size_t first_ = 0, rows_ = 1;  // Of the table: first row shown, and number of rows that fit.
   std::size_t line_ = 0;              // First line of a page.
   Edit edit_ = Edit::kNothing;
-  std::string typed_;  // So far: a class, digits, or the filter.
+  std::string typed_;  // Input so far: a class, digits, or the filter.
   std::string filter_;
   bool is_paused_ = false;
   std::string sentence_;

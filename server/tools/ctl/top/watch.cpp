@@ -12,7 +12,8 @@
 namespace gpushared::server::top {
 namespace {
 
-// A server whose queue of connections is full is asked again; keys do not wait for it longer.
+// Bounds how long keys wait if the server's queue of connections is full; the request is then
+// retried.
 constexpr std::chrono::milliseconds kConnectTimeMax{50};
 constexpr std::chrono::seconds kAgainAfterFailure{1};
 constexpr std::size_t kKeysWaitingMax = 8;
@@ -37,7 +38,7 @@ Watch::Clock::time_point Watch::Wait(std::vector<pollfd>& fds) const {
     fds.push_back({.fd = (*each)->inquiry.fd(), .events = POLLIN, .revents = 0});
     until = std::min(until, (*each)->overdue);
   }
-  // The sentence about a server that has gone counts seconds.
+  // The message about a lost server counts seconds.
   if (lost_since_) until = std::min(until, Clock::now() + std::chrono::seconds(1));
   return until;
 }
@@ -96,7 +97,7 @@ void Watch::TakeFigures(const nlohmann::json& answer, Clock::time_point now) {
   Figures figures = Between(before_ ? &*before_ : nullptr, now_);
   history_.Add(figures);
   view_.Take(std::move(figures));
-  // With two samples there are rates: the second one comes soon.
+  // Rates require two samples, so the second one follows soon.
   if (!before_) next_ = now + std::min<Clock::duration>(every_, std::chrono::milliseconds(300));
   before_ = std::exchange(now_, {});
   lost_since_.reset();
@@ -150,7 +151,7 @@ void Watch::SayDone(const ipc::Admin& question, const nlohmann::json& answer) {
                 std::string(kClassNames.at(static_cast<std::size_t>(*question.client_class)))
           : who + " has now weight " + std::to_string(question.weight.value_or(0)),
       false);
-  // The table shows it at once.
+  // Refreshes at once, so that the table shows the change.
   if (!figures_) next_ = {};
 }
 

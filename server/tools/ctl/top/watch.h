@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks a server again and again, and what keys want to know, without ever waiting for it.
+// Polls a server, and sends the requests of keys, without ever blocking on it.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_WATCH_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_TOP_WATCH_H_
@@ -21,8 +21,8 @@
 
 namespace gpushared::server::top {
 
-// Keeps a view's figures fresh. Owns the connections to the server, two at most: one asks for
-// figures, one for what a key wanted.
+// Keeps a view's figures up to date. Owns at most two connections to the server: one for figures,
+// one for the request of a key.
 //
 // Thread-compatible.
 class Watch {
@@ -32,20 +32,20 @@ class Watch {
   Watch(std::string socket, Clock::duration every, View& view)
       : socket_(std::move(socket)), every_(every), view_(view) {}
 
-  // Why there are no figures at all, if the first question failed.
+  // Why there are no figures, if the first request failed.
   const Status& first_failure() const { return first_failure_; }
   bool has_figures() const { return before_.has_value(); }
   const History& history() const { return history_; }
 
-  // Asks on behalf of a key, after what another key asked for.
+  // Sends a request of a key, after those of earlier keys.
   void AskFor(const ipc::Admin& question);
-  // Does what is due and takes what has come. Whether there is something new to show.
+  // Sends due requests and reads answers. Returns true if the screen must be redrawn.
   bool Go(Clock::time_point now);
-  // Adds what to wait for, and says until when.
+  // Adds the descriptors to wait for. Returns when to call Go at the latest.
   Clock::time_point Wait(std::vector<pollfd>& fds) const;
 
  private:
-  // One question under way.
+  // A request in progress.
   struct Asked {
     admin::Inquiry inquiry;
     ipc::Admin question;
@@ -64,7 +64,7 @@ class Watch {
   const std::string socket_;
   const Clock::duration every_;
   View& view_;
-  Clock::time_point next_{};  // When figures are asked for again.
+  Clock::time_point next_{};  // Time of the next refresh.
   std::optional<Asked> figures_, key_;
   std::vector<ipc::Admin> keys_waiting_;
   std::optional<Sample> before_;

@@ -25,7 +25,7 @@ void PutClock(std::string& to, const char* name, clockid_t clock) {
 
 }  // namespace
 
-// Events have times of CLOCK_MONOTONIC. The metadata tells what other clocks showed at one of them.
+// Events use CLOCK_MONOTONIC. The metadata records other clocks at one such time.
 JsonTrace::JsonTrace() : text_("{\"displayTimeUnit\":\"ns\",\n\"metadata\":{") {
   PutClock(text_, "\"monotonic_ns\":", CLOCK_MONOTONIC);
   PutClock(text_, ",\"boottime_ns\":", CLOCK_BOOTTIME);
@@ -64,7 +64,7 @@ void JsonTrace::AddEvent(Thread thread, const TimeSpan& when, std::string_view n
   PutTime("dur", when.end - when.begin);
   if (flow.id != 0) {
     text_ += ",\"bind_id\":\"0x";
-    PutNumber(text_, flow.id, 16);  // Viewers read it as hexadecimal.
+    PutNumber(text_, flow.id, 16);  // Viewers parse it as hexadecimal.
     text_ += flow.is_start ? "\",\"flow_out\":true" : "\",\"flow_in\":true";
   }
   text_ += ",\"args\":{";
@@ -118,7 +118,8 @@ void JsonTrace::PutText(std::string_view text) {
   text_ += '"';
 }
 
-// In microseconds, with three decimals: a double would lose nanoseconds some weeks after boot.
+// In microseconds with three decimals, because a double would lose nanoseconds some weeks after
+// boot.
 void JsonTrace::PutTime(std::string_view key, scheduler::Duration time) {
   ((text_ += ",\"") += key) += "\":";
   PutNumber(text_, time.count() / 1000);

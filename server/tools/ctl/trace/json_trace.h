@@ -13,7 +13,7 @@
 
 namespace gpushared::server {
 
-// A named argument of a slice. Text is printable UTF-8.
+// A named argument of a slice; printable UTF-8.
 struct Argument {
   std::string_view name;
   std::variant<std::uint64_t, double, std::string_view> value;
@@ -24,18 +24,19 @@ struct TimeSpan {
   scheduler::TimePoint end{};
 };
 
-// A request's slice starts its flow, and viewers draw an arrow from there to each slice that the
-// flow reaches. The slice that starts a flow begins first. An id of 0 is no flow.
+// Connects slices: a request's slice starts its flow, and viewers draw an arrow from there to each
+// further slice of the flow. The slice that starts a flow must begin first. An id of 0 means no
+// flow.
 struct Flow {
   std::uint64_t id = 0;
   bool is_start = false;
 };
 
-// The text of a trace in Chrome's JSON ("Trace Event Format"), which ui.perfetto.dev and
-// chrome://tracing open. Viewers show its processes as groups, in the order of their `rank`, and
-// below each its threads and counters. Names are printable UTF-8.
+// Writer of Chrome's JSON trace format ("Trace Event Format"), which ui.perfetto.dev and
+// chrome://tracing open. Viewers show processes as groups, in the order of their `rank`, each with
+// its threads and counters. Names must be printable UTF-8.
 //
-// Slices of a thread must not overlap; otherwise events come in any order.
+// Slices of a thread must not overlap; otherwise events may come in any order.
 //
 // Thread-compatible.
 class JsonTrace {
@@ -54,10 +55,10 @@ class JsonTrace {
   void AddEvent(Thread thread, const TimeSpan& when, std::string_view name, Flow flow,
                 std::span<const Argument> arguments);
   void AddInstant(Thread thread, scheduler::TimePoint at, std::string_view name);
-  // A value of the counter `name` of the process, in commands.
+  // Adds a value of the process's counter `name`, in commands.
   void AddCount(Process process, scheduler::TimePoint at, std::string_view name,
                 std::uint64_t value);
-  // The text is whole with what Take then returns.
+  // Completes the text returned by the next Take.
   void Finish() { text_ += "\n]}\n"; }
 
   // The text since the last call.

@@ -22,50 +22,51 @@
 namespace gpushared::server {
 
 struct RecordingOptions {
-  std::string socket;                // The server's.
-  std::vector<std::string> devices;  // Empty: all that there are.
+  std::string socket;                // Path of the server's socket.
+  std::vector<std::string> devices;  // Empty: all.
   std::string file;
-  std::uint64_t bytes_max = 0;  // The file ends when it is longer.
+  std::uint64_t bytes_max = 0;  // The recording ends when the file exceeds it.
 };
 
-// Writes what runs on devices into a file, for a while. A device whose worker ends is followed to
-// its next worker.
+// Records the execution traces of devices in a file. When a device's worker exits, continues with
+// the next worker.
 //
 // Thread-compatible.
 class Recording {
  public:
-  // Asks the server, and makes the file. A rejection is the server's own.
+  // Connects to the server and creates the file. If the server rejects a request, returns the
+  // server's Status.
   static Result<std::unique_ptr<Recording>> Begin(const RecordingOptions& options);
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
   ~Recording();
 
-  // To be called every few milliseconds, or events are lost. False: the file is full, or could not
-  // be written.
+  // Must be called every few milliseconds, otherwise events are lost. Returns false if the file is
+  // full or could not be written.
   bool Go();
-  // The last events, and the end of the file.
+  // Writes the last events and completes the file.
   Status Finish();
 
-  // What was written: file, seconds, slices, requests, clients, stops, devices, lost, bytes, and
-  // whether the file is full.
+  // Summary of the recording: file, seconds, slices, requests, clients, stops, devices, lost,
+  // bytes, and whether the file is full.
   nlohmann::json Summary() const;
 
  private:
   using Clock = std::chrono::steady_clock;
-  // How often the next worker of a device is asked for.
+  // Interval of attempts to reach a device's next worker.
   static constexpr std::chrono::milliseconds kAskEvery{200};
-  // Bytes that are written to the file at one time.
+  // Size of a write to the file.
   static constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 
   struct Device {
     std::string id;
-    std::size_t number = 0;  // The timeline's.
+    std::size_t number = 0;  // Number of the device in the timeline.
     std::optional<admin::TraceWatch> watch;
     Clock::time_point next_ask{};
   };
 
   Recording(RecordingOptions options, std::FILE* file);
-  // A device that is not ready is asked again later.
+  // Retries later if the device is not ready.
   Status Watch(Device& device);
   void Follow(Device& device);
   void Poll(Device& device);

@@ -19,8 +19,8 @@ double Microseconds(Duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
 }
 
-// Sessions and requests count from 1, so a flow is 0 for what belongs to no request. `request`: as
-// slices have it.
+// Returns a unique id for a request. Sessions and requests count from 1, so 0 means that the slice
+// belongs to no request. `request`: as in slices.
 std::uint64_t FlowId(std::uint64_t session, std::uint32_t request) {
   if (request == 0) return 0;
   return (session * 0x9e37'79b9'7f4a'7c15U) ^ request;
@@ -53,7 +53,7 @@ Timeline::Client& Timeline::GetClient(Device& device, const trace::Reader& names
   return client;
 }
 
-// Requests stand above streams.
+// Rows of requests come before those of streams.
 Timeline::Line& Timeline::GetRow(Client& client, std::uint8_t row) {
   const auto [line, is_new] = client.request_rows.try_emplace(row);
   if (is_new) {
@@ -73,7 +73,8 @@ Timeline::Line& Timeline::GetStream(Client& client, std::uint8_t stream) {
   return line->second;
 }
 
-// Clocks of devices are not exact to the nanosecond, and slices of a thread must not overlap.
+// Adjusts times, because the clocks of devices are not exact to the nanosecond and slices of a
+// thread must not overlap.
 void Timeline::AddEvent(Line& line, TimeSpan when, std::string_view name, Flow flow,
                         std::span<const Argument> arguments) {
   when.begin = std::max(when.begin, line.until);

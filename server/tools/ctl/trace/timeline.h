@@ -12,9 +12,9 @@
 
 namespace gpushared::server {
 
-// Lays the events of devices out. A device is a process with one thread, which shows who had it
-// when. Each client is a process, ranked below its device, with its requests, its streams with what
-// ran, and the depth of its queue. A request and what ran for it are one flow.
+// Layout of the events of devices. A device is a process with one thread, which shows which client
+// occupied it. Each client is a process, ranked below its device, with its requests, its streams
+// and their work, and the depth of its queue. A request and the work for it form one flow.
 //
 // Thread-compatible.
 class Timeline {
@@ -23,18 +23,18 @@ class Timeline {
     std::uint64_t slices = 0, requests = 0, clients = 0, stops = 0;
   };
 
-  // `trace` outlives this.
+  // `trace` must outlive this object.
   explicit Timeline(JsonTrace& trace) : trace_(trace) {}
 
-  // The number by which the device is known here. `name`: what the device is, if anybody knows.
+  // Returns the device's number for Add. `name`: the device's model, if known.
   std::size_t AddDevice(const std::string& id, const std::string& name);
-  // `names`: the reader that told the event.
+  // `names`: the reader that reported the event.
   void Add(std::size_t device, const trace::Reader& names, const trace::Event& event);
 
   const Counts& counts() const { return counts_; }
 
  private:
-  // A thread, and where its last slice ends.
+  // A thread, and the end of its last slice.
   struct Line {
     JsonTrace::Thread thread;
     scheduler::TimePoint until{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clients of one device, a row each.
+// Table of the clients of one device.
 
 import {element, keyed, named, setAttribute, setText} from './dom.js';
 import {age, bytes, kNothing, microseconds, number, percent, wholePercent} from './format.js';
@@ -8,14 +8,15 @@ import {History, Sparkline} from './history.js';
 const kPastMs = 60000;
 const kClasses = ['high', 'normal', 'low'];
 const kStarvedShownS = 1;
-export const kMetLow = 99;  // Percent; the line of met targets begins there, unless there were fewer.
+// Percent; the chart of met targets starts there, unless there were fewer.
+export const kMetLow = 99;
 
 // By class, then by age.
 export function usualOrder(a, b) {
   return kClasses.indexOf(a.class) - kClasses.indexOf(b.class) || a.client - b.client;
 }
 
-// A column: its heading, and what it is sorted by. Columns without that keep the usual order.
+// A column: its heading and its sort key. Without a key, the default order applies.
 const kColumns = [
   {key: 'client', heading: 'Client', by: (client) => client.name ?? '', first: 'ascending'},
   {key: 'class', heading: 'Class', by: (client) => kClasses.indexOf(client.class), first: 'ascending'},
@@ -85,7 +86,7 @@ class Row {
     setAttribute(this.button, 'aria-label', `Explain the slowest request of ${client.name}`);
   }
 
-  // Where there is little room, what there is nothing to say of is not shown.
+  // Columns without any value are hidden if there is little space.
   set(key, text) {
     setText(this.texts.get(key), text);
     this.cells.get(key).classList.toggle('nothing', text === kNothing);
@@ -132,7 +133,7 @@ export class ClientTable {
     return head;
   }
 
-  // The third click brings the usual order back.
+  // The third click restores the default order.
   sortBy(column) {
     const first = column.first === 'ascending';
     if (this.sorted?.key !== column.key) {

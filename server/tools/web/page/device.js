@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device: who runs, its figures, the timeline, and its clients.
+// One device: its current clients, its figures, the timeline, and the table of clients.
 
 import {ClientTable, kMetLow, usualOrder} from './clients.js';
 import {element, keyed, named, setAttribute, setText} from './dom.js';
@@ -10,7 +10,7 @@ import {Timeline} from './timeline.js';
 const kNowMs = 1000, kRecentMs = 10000;
 const kNamedMax = 4;
 const kSteal = 'The machine kept the device from its work: other programs had its cores, or the driver took its time';
-const kDrained = ['draining', 'drained'];  // States of a device that an operator wanted.
+const kDrained = ['draining', 'drained'];  // States requested by an operator.
 
 class Figure {
   constructor(label, hint) {
@@ -25,7 +25,7 @@ class Figure {
   }
 }
 
-// Bars side by side: who had the device in the last second.
+// Stacked bar: each class's share of the device in the last second.
 class NowBar {
   constructor() {
     this.title = element('dt');
@@ -36,11 +36,11 @@ class NowBar {
     this.parts = new Map();
     this.texts = new Map();
   }
-  // `held`: the share of the time in which the machine kept the device from its work.
+  // `held`: fraction of the time in which the host kept the device from running.
   update(shares, held) {
     setText(this.title, 'Running now');
     const busiest = [...shares].sort((a, b) => b.share - a.share).slice(0, kNamedMax);
-    // In the order of the others below, which does not change from one moment to the next.
+    // In the fixed order of the rows below.
     const shown = shares.filter((each) => busiest.includes(each));
     const rest = shares.filter((each) => !busiest.includes(each)).reduce((sum, each) => sum + each.share, 0);
     if (rest > 0.005) shown.push({client: 'rest', name: `${shares.length - kNamedMax} others`, class: 'others', share: rest});
@@ -91,7 +91,7 @@ export class DeviceCard {
     this.reset(undefined);
   }
 
-  // Figures of another worker begin anew.
+  // Figures of a new worker start again.
   reset(generation) {
     this.generation = generation;
     this.time = new History(kRecentMs);
@@ -127,7 +127,7 @@ export class DeviceCard {
 
   paint() { this.timeline.paint(); }
 
-  // Nobody tells any more: what is shown is what was.
+  // The server no longer answers: the values shown are the last known ones.
   forget() {
     setText(this.state, 'not known');
     this.state.dataset.state = 'unknown';

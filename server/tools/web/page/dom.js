@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements are made and filled here. Text only ever becomes text: nothing on this page parses markup.
+// Creates and updates elements. Text is only ever inserted as text: nothing on this page parses
+// markup.
 
 const kSvg = 'http://www.w3.org/2000/svg';
 
@@ -17,10 +18,10 @@ export function svg(name, attributes = {}) {
   return made;
 }
 
-// A name that somebody chose. The element keeps its direction to itself.
+// A user-chosen name. The element isolates its text direction.
 export function named(text) { return element('bdi', {class: 'name', title: text}, text); }
 
-// Writes only what differs, so that selections and screen readers are left in peace.
+// Writes only differences, so that selections and screen readers are not disturbed.
 export function setText(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }
@@ -29,7 +30,7 @@ export function setAttribute(target, name, value) {
   if (target.getAttribute(name) !== value) target.setAttribute(name, value);
 }
 
-// Makes the children of `parent` those of `items`, in their order. Elements stay with their keys.
+// Synchronizes the children of `parent` with `items`, in their order. Elements are reused by key.
 export function keyed(parent, views, items, keyOf, make) {
   const seen = new Set();
   let place = parent.firstElementChild;

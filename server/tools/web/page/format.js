@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as people read them: three digits and a unit, or a dash for what the server did not say.
+// Human-readable numbers: three digits and a unit, or a dash for a missing value.
 
 export const kNothing = '–';
 const kKiB = 1024;
@@ -29,7 +29,7 @@ export function bytes(count) {
 
 export function percent(value) {
   if (!isNumber(value)) return kNothing;
-  // What is not whole is never shown as whole.
+  // A fraction is never shown as a whole number.
   if (value < 100 && value > 99.9) return '99.9 %';
   return `${value === 100 || value === 0 ? value : value.toFixed(1)} %`;
 }

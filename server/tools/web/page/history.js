@@ -5,7 +5,7 @@ import {svg} from './dom.js';
 
 const kWidth = 64, kHeight = 18;
 
-// One figure's past, as far back as `span_ms`.
+// History of one figure over the last `span_ms`.
 export class History {
   constructor(span_ms) {
     this.span_ms = span_ms;
@@ -18,8 +18,8 @@ export class History {
     while (this.points.length > 1 && this.points[0].at < at - this.span_ms) this.points.shift();
   }
 
-  // How much a counter grew in the last `window_ms`, per second; undefined before there are two points.
-  // A counter that fell began anew.
+  // Growth of a counter in the last `window_ms`, per second; undefined with fewer than two points.
+  // A counter that fell was reset.
   rate(window_ms) {
     const last = this.points.at(-1);
     if (!last) return undefined;
@@ -29,7 +29,7 @@ export class History {
   }
 }
 
-// A small line of a History. `limit`, where there is one, is drawn across it.
+// Sparkline of a History. `limit`, if given, is drawn across it.
 export class Sparkline {
   constructor() {
     this.root = svg('svg', {class: 'spark', viewBox: `0 0 ${kWidth} ${kHeight}`, 'aria-hidden': 'true',
@@ -39,13 +39,13 @@ export class Sparkline {
     this.root.append(this.limit, this.line);
   }
 
-  // The figure's place between `low` and `high` is its height.
+  // Maps the range from `low` to `high` to the height.
   update(history, {low = 0, high, limit}) {
     const points = history.points;
     const top = Math.max(high ?? 0, limit ?? 0, ...points.map((point) => point.value)) || 1;
     const height = (value) => kHeight - 1.5 - (kHeight - 3) * Math.max(0, Math.min(1, (value - low) / (top - low || 1)));
     const end = points.length ? points.at(-1).at : 0;
-    // The line fills its place from the beginning on.
+    // The line spans the full width from the beginning.
     const span = points.length ? Math.max(1, end - points[0].at) : 1;
     const across = (at) => kWidth * (1 - (end - at) / span);
     this.line.setAttribute('points', points.map(({at, value}) => `${across(at).toFixed(1)},${height(value).toFixed(1)}`).join(' '));

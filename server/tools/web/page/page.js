@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the server sends, four times a second, and where it goes.
+// Receives the server's updates, four times a second, and distributes them.
 
 import {DeviceCard} from './device.js';
 import {keyed, setText} from './dom.js';
@@ -7,7 +7,7 @@ import {Explanation} from './explain.js';
 import {age, number} from './format.js';
 
 const kAgainMs = 3000;
-const kSilentMs = 3000;  // Without news for so long, the page says so.
+const kSilentMs = 3000;  // The page shows a warning after this long without an update.
 const kThemes = ['system', 'light', 'dark'];
 
 const find = (id) => document.getElementById(id);
@@ -43,12 +43,12 @@ class Page {
     };
   }
 
-  // The browser tries again by itself, unless it was rejected.
+  // The browser reconnects automatically unless it was rejected.
   async listenAgain() {
     try {
       const answer = await fetch('/healthz');
-      if (answer.status === 401) return location.reload();  // To the form that asks for the token.
-    } catch { /* Nobody is there. */ }
+      if (answer.status === 401) return location.reload();  // To the login form.
+    } catch { /* No server is running. */ }
     setTimeout(() => this.listen(), kAgainMs);
   }
 
@@ -120,7 +120,7 @@ class Page {
 
   setUpTheme() {
     let kept = null;
-    try { kept = localStorage.getItem('theme'); } catch { /* The browser keeps nothing. */ }
+    try { kept = localStorage.getItem('theme'); } catch { /* The browser has no storage. */ }
     this.setTheme(kThemes.includes(kept) ? kept : 'system');
   }
   nextTheme() { this.setTheme(kThemes[(kThemes.indexOf(this.theme) + 1) % kThemes.length]); }
@@ -128,7 +128,7 @@ class Page {
     this.theme = theme;
     document.documentElement.dataset.theme = theme;
     setText(find('theme-name'), `: ${theme}`);
-    try { localStorage.setItem('theme', theme); } catch { /* The same. */ }
+    try { localStorage.setItem('theme', theme); } catch { /* As above. */ }
   }
 }
 

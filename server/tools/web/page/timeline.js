@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who ran when: the last ten seconds of one device, a lane for each client.
+// Timeline of one device: the last ten seconds, with a lane for each client.
 
 import {element, named, setAttribute, setText} from './dom.js';
 import {number} from './format.js';
 
 const kSpanMs = 10000;
-const kDelayMs = 400;  // The picture is that much behind, so that it moves evenly between two updates.
+const kDelayMs = 400;  // Delay of the display, so that it moves evenly between two updates.
 const kFrameMs = 40;
 const kLanesMax = 8;
 const kLaneHeight = 30, kAxisHeight = 22, kBarHeight = 24;
@@ -14,7 +14,7 @@ const kLabelsApart = 64;  // CSS pixels.
 const kClasses = ['high', 'normal', 'low'];
 const kCalm = matchMedia('(prefers-reduced-motion: reduce)');
 
-// What ran in one stretch of time. `share` is 0 to 1.
+// Activity in a time interval. `share` is between 0 and 1.
 class Lane {
   constructor() { this.bars = []; }  // {from, to, share}, oldest first.
   add(from, to, share) { this.bars.push({from, to, share}); }
@@ -34,9 +34,9 @@ export class Timeline {
     this.remarks = element('p', {class: 'hint remarks', hidden: ''});
     this.root = element('div', {class: 'timeline'}, this.labels, this.frame, this.remarks);
     this.lanes = new Map();   // By client.
-    this.facts = new Map();   // Name and class of clients, of those too that have left.
+    this.facts = new Map();   // Name and class of clients, including those that have left.
     this.shown = [];
-    this.at = 0;              // The server's time of the last update, and ours.
+    this.at = 0;              // Times of the last update: the server's and ours.
     this.received = 0;
     this.drawn = 0;
     this.size = {width: 0, height: 0};
@@ -44,7 +44,7 @@ export class Timeline {
     new ResizeObserver(() => this.resize()).observe(this.frame);
   }
 
-  // `part`: {bin_ms, ran: [{client, from_ms, us: [...]}]}. A bin that comes twice counts twice.
+  // `part`: {bin_ms, ran: [{client, from_ms, us: [...]}]}. A bin that is sent twice counts twice.
   update(at, part, clients) {
     this.at = at;
     this.received = performance.now();
@@ -71,7 +71,7 @@ export class Timeline {
     this.paint(true);
   }
 
-  // What the picture's end is.
+  // Time at the right edge.
   end(word) {
     if (word === this.endWord) return;
     this.endWord = word;
@@ -87,14 +87,15 @@ export class Timeline {
     setText(this.remarks, words.join(' '));
   }
 
-  // The busiest have a lane of their own, in an order that stays: by class, then by age. The rest share one.
+  // The busiest clients have separate lanes in a stable order: by class, then by age. The others
+  // share one lane.
   chooseLanes() {
     const known = [...this.lanes.keys()].filter((id) => this.facts.has(id));
     const busy = (id) => this.lanes.get(id).bars.reduce((sum, bar) => sum + bar.share * (bar.to - bar.from), 0);
     let own = known;
     if (known.length > kLanesMax) {
       const keptBefore = new Set(this.shown.map((lane) => lane.id));
-      // Who had a lane keeps it, unless another one has much more.
+      // A client keeps its lane unless another one is much busier.
       const weight = new Map(known.map((id) => [id, busy(id) * (keptBefore.has(id) ? 1.5 : 1)]));
       own = known.sort((a, b) => weight.get(b) - weight.get(a)).slice(0, kLanesMax - 1);
     }
@@ -135,14 +136,15 @@ export class Timeline {
     this.paint(true);
   }
 
-  // Called for each frame of the screen.
+  // Called for each animation frame.
   paint(at_once = false) {
     const now = performance.now();
     if (!at_once && (kCalm.matches || now - this.drawn < kFrameMs)) return;
     const {width, scale} = this.size;
     if (width === 0) return;
     this.drawn = now;
-    // A column of pixels is always the same stretch of time: the picture moves by whole columns and does not shimmer.
+    // A column of pixels always shows the same time interval, and the display moves by whole
+    // columns, so that it does not shimmer.
     const column_ms = kSpanMs / this.canvas.width;
     const wanted = this.at - (kCalm.matches ? 0 : kDelayMs - Math.min(now - this.received, 2 * kDelayMs));
     const end = Math.floor(wanted / column_ms) * column_ms;
@@ -165,7 +167,7 @@ export class Timeline {
     this.paintAxis(context, style.fontFamily, colour);
   }
 
-  // For each column of pixels, which share of its time the clients of these lanes ran.
+  // Computes for each column of pixels the share of its time that the clients of these lanes ran.
   shares(lanes, start, column_ms) {
     const shares = new Float32Array(this.canvas.width);
     for (const {bars} of lanes) {
@@ -189,7 +191,7 @@ export class Timeline {
       context.fillRect(Math.min(at, this.size.width - 1), 0, 1, height + 4);
       context.fillStyle = colour('muted');
       context.textAlign = back === 0 ? 'right' : back === kSpanMs ? 'left' : 'center';
-      // The outer label stands beside its tick, and needs the room of the next one.
+      // The outer label is drawn next to its tick and needs the space of the next label.
       if (back === kSpanMs - kTickMs && this.size.width * kTickMs / kSpanMs < kLabelsApart) continue;
       context.fillText(back === 0 ? this.endWord : `−${back / 1000} s`, at, height + 7);
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What went on in the time of a request, a row each: its waits, and who had the device. Others' rows say why they were
-// cut, or were not.
+// Activity during a request, one row per interval: its waits, and which client used the device.
+// Rows of other clients explain why they were or were not preempted.
 
 import {element, named} from './dom.js';
 import {microseconds, number} from './format.js';
 
-const kLastPlace = 99.5;  // Of a bar's begin, in percent: what is short has its least width there.
+// Of the start of a bar, in percent, because short bars have a minimum width.
+const kLastPlace = 99.5;
 const kLegend = [['wait', 'it waits'], ['own', 'it has the device'], ['other', 'others have it']];
 
 function label(row) {
@@ -16,7 +17,7 @@ function label(row) {
   return text;
 }
 
-// The time from the request's begin to its end, and the row's part of it.
+// The time from the start of the request to its end, and the row's part of it.
 function track(row, wholeUs) {
   const place = (us) => Math.min(100, Math.max(0, 100 * us / wholeUs));
   const bar = element('span', {class: 'fall-bar'});
@@ -36,7 +37,7 @@ function why(row) {
   return [element('p', {class: 'fall-why'}, `It ${row.cut}${took}.`)];
 }
 
-// Without colours, the same as its place on the track.
+// The position on the track, without colours.
 function when(row) {
   const begin = row.from_us < 0 ? `${microseconds(-row.from_us)} before its begin` : `${microseconds(row.from_us)} after its begin`;
   return `from ${begin}, for ${microseconds(row.to_us - row.from_us)}`;
@@ -61,7 +62,7 @@ function rest(told) {
   return words.length === 0 ? [] : [element('p', {class: 'hint'}, `And ${words.join('; ')}.`)];
 }
 
-// Nothing where the server tells of none.
+// Nothing if the server reported none.
 export function waterfall(told) {
   const rows = Array.isArray(told.waterfall) ? told.waterfall : [];
   const wholeUs = told.latency_us - (told.before_us ?? 0);

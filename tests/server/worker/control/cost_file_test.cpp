@@ -174,7 +174,7 @@ TEST_F(CostFile, OfSomebodyElseIsRejected) {
   EXPECT_EQ(Rejection(), "");
   for (const mode_t mode : {0660, 0602, 0666}) {
     ::chmod(path_.c_str(), mode);
-    EXPECT_THAT(Rejection(), HasSubstr("that nobody else may write to"));
+    EXPECT_THAT(Rejection(), HasSubstr("that no other user may write to"));
   }
   ::chmod(path_.c_str(), 0600);
   ::chmod(directory_.path().c_str(), 0777);

@@ -289,7 +289,7 @@ TEST(Explain, ALongLaunchThatTheDeviceCouldNotStopIsNotSaidToHaveBeenShort) {
   worker.device().FinishOldest();
   ASSERT_TRUE(second.AwaitFinished(0, last));
   const json behind = Explain(worker, 2)["longest_wait"]["behind"];
-  EXPECT_THAT(behind["cut"].get<std::string>(), HasSubstr("no form that can be stopped"));
+  EXPECT_THAT(behind["cut"].get<std::string>(), HasSubstr("no preemptible form"));
 }
 
 TEST(Explain, ARequestThatHasNotEndedIsExplainedWhenItIsTheSlowest) {

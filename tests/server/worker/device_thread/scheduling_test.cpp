@@ -734,7 +734,7 @@ TEST(KernelLimit, ABuiltInOneDoesNotEndADeviceAndTheLogSaysSo) {
     EXPECT_TRUE(low.AwaitFinished(0, launch));
     EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok()) << "the session lives on";
   }
-  EXPECT_EQ(log.Count("it goes on: this device cannot end one kernel alone"), 1U);
+  EXPECT_EQ(log.Count("it continues: this device cannot terminate a single kernel"), 1U);
 }
 
 TEST(KernelLimit, AKernelThatLeavesWhenToldIsEndedAlone) {
