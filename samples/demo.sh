@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The main job on this machine: an inference server (serve, high class) and a training
-# job (train, low class) share one device. First train alone; then, in turns, serve alone,
-# both without priorities (fifo), and both with them.
+# job (train, low class) share one device. First train runs alone; then serve alone, both
+# without priorities (fifo), and both with priorities alternate.
 #
 # Usage: samples/demo.sh [--seconds N] [--json FILE] [--picture FILE] [--trace FILE] [--device LIST] [--web]
 #   --seconds N     length of each phase, over all rounds, with however few requests (enough for 600 to 1,000)
 #   --json FILE     write the table as JSON too
-#   --picture FILE  where the picture goes (build/demo.svg)
+#   --picture FILE  write the picture to this file (build/demo.svg)
 #   --trace FILE    arrivals of serve from this CSV instead of a Poisson process
 #   --device LIST   as for gpushared (auto)
 #   --web           show the server with priorities on a page while the demo runs, and leave a trace of its last round,
-#                   demo.trace.json, beside the picture
+#                   demo.trace.json, next to the picture
 set -euo pipefail
 
 seconds="" json="" trace="" device=auto web="" picture=$(realpath -m "$(dirname "${BASH_SOURCE[0]}")/../build/demo.svg")
@@ -34,11 +34,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ -z $web ]] || mkdir -p "$(dirname "$web")"
 
 readonly rounds=10 load=0.3 latency_target_ms=25 model_steps=60
-# All phases of all rounds together take so long at most, unless a round has fewer requests then than it must have.
+# Bounds on all phases of all rounds together; a round with fewer requests than the minimum takes
+# longer.
 readonly arrivals_s=50 requests_of_round_least=60 requests_of_round_most=100
 # Small enough that 1,000 requests per phase fit into that time on two cores.
 readonly serve_batch=16 train_batch=64
-# From starting a phase's programs to its begin, so that they begin together. train first computes two steps itself.
+# Lead time from starting a phase's programs to its beginning, so that they begin together. train
+# first computes two steps on its own.
 readonly lead_alone_us=200000 lead_both_us=500000
 readonly moment_after_s=0.9 moment_s=1  # Traced of the first round's phases with both.
 readonly preset=${GPUSHARED_DEMO_PRESET:-demo}
@@ -74,7 +76,7 @@ fail() {
   exit 1
 }
 
-# The page ends with the demo.
+# The page closes when the demo ends.
 show_page() {
   local page
   : >"$work/web.log"  # It is read before the program has made it.
@@ -89,7 +91,7 @@ show_page() {
   fail "the page did not come"
 }
 
-# One server per policy. The idle one's threads sleep; on a GPU it keeps a context.
+# One server per policy. The idle server's threads sleep; on a GPU it keeps a context.
 for policy in fifo priority; do
   "$bin/gpushared" --policy "$policy" --device "$device" --socket "$work/$policy.sock" 2>"$work/$policy.log" &
   server[$policy]=$!
@@ -104,7 +106,7 @@ done
 
 [[ -z $web ]] || show_page
 
-# bash forgets these names when the watcher ends.
+# bash drops these names when the watcher exits.
 coproc watch { exec python3 -B samples/demo_watch.py "$bin/gpusharedctl"; }
 server[watch]=$watch_PID
 exec {watcher_says}<&"${watch[0]}" {watcher_hears}>&"${watch[1]}"
@@ -114,11 +116,12 @@ run() { GPUSHARED_SOCKET=$work/$1.sock "${@:2}"; }
 echo "training a model on LICENSE ..." >&2
 run priority "$bin/train" --text LICENSE --model "$work/model" --batch "$train_batch" --steps "$model_steps" --json "$work/model.json" >&2 ||
   fail "training the model failed"
-# For the first round; each further one takes what the round before has found.
+# For the first round; each later round uses the value that the previous one measured.
 service_ms=$(run priority "$bin/serve" --model "$work/model" --batch "$serve_batch" --requests 1 | sed -n 's/.*service \([0-9.]*\) ms.*/\1/p')
 [[ -n $service_ms ]] || fail "serve could not measure its service time"
 
-# What a round's phases are given, all the same: requests, and how long they take to arrive.
+# Parameters of a round's phases, equal for all of them: the number of requests, and the time over
+# which they arrive.
 plan() {  # service_ms
   service=$1
   read -r requests phase_s < <(LC_ALL=C awk -v service_ms="$1" -v busy="$load" -v rounds="$rounds" -v seconds="$seconds" \
@@ -131,14 +134,15 @@ plan() {  # service_ms
       printf "%d %.3f\n", requests, requests * gap_s }')
 }
 
-# A machine that others share may get slower or faster by half: the next round's load is made of what this
-# one's serve found alone.
+# A shared machine may become slower or faster by half, so the next round's load is based on this
+# round's measurement of serve alone.
 service_found() {  # round
   sed -n 's/.*"busy": \([0-9.e-]*\),.*/\1/p' "$work/serve.alone.$1.json" |
     LC_ALL=C awk -v service_ms="$service" -v wanted="$load" '{ printf "%.3f\n", service_ms * $1 / wanted }'
 }
 
-# One watcher for all phases, which is ready before the first: one that starts with a phase may miss its begin.
+# One watcher for all phases, ready before the first, because one that starts with a phase may miss
+# its beginning.
 tell_watcher() {  # word ...
   local IFS=$'\t'
   kill -0 "${server[watch]}" 2>/dev/null || fail "the device cannot be watched"
@@ -151,7 +155,7 @@ hear_watcher() {  # line
   [[ $said == "$1" ]] || fail "the device cannot be watched"
 }
 
-# One phase: its programs begin together. With both of them, who has the device is watched.
+# One phase, whose programs begin together. If both run, their use of the device is watched.
 phase() {  # round name policy who...
   local round=$1 name=$2 policy=$3 pids=() pid watched="" tracer="" moment="" start lead_us=$lead_alone_us
   [[ $# -eq 4 ]] || watched=yes lead_us=$lead_both_us
@@ -168,7 +172,7 @@ phase() {  # round name policy who...
     esac
     pids+=($!)
   done
-  # For the picture. Tracing all rounds would take time from them.
+  # For the picture. Only one round is traced, because tracing takes time from the programs.
   if [[ -n $watched && $round -eq 1 ]]; then
     { sleep "$moment_after_s"; exec "$bin/gpusharedctl" --socket "$work/$policy.sock" trace --seconds "$moment_s" \
       --out "$work/trace.$name.json"; } >"$work/moment.log" 2>&1 & moment=$!
@@ -181,12 +185,12 @@ phase() {  # round name policy who...
   done
   [[ -z $watched ]] || { tell_watcher; hear_watcher written; }
   [[ -z $moment ]] || wait "$moment" || fail "no moment was traced: $(cat "$work/moment.log")"
-  # It ends whole when it is asked to.
+  # It completes its file when it is asked to stop.
   [[ -z $tracer ]] || { kill "$tracer"; wait "$tracer" || fail "no trace was written: $(cat "$work/trace.log")"; cat "$work/trace.log" >&2; }
 }
 
-# Many short rounds, so that a slow moment of the machine meets all phases alike, and is seen as a difference
-# between rounds.
+# Many short rounds, so that a slow moment of the machine affects all phases alike, and shows as a
+# difference between rounds.
 plan "$service_ms"
 hear_watcher ready
 echo "serve takes $service ms per request; $rounds rounds of $requests requests in $phase_s s per phase ..." >&2

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One moment of a trace of serve and train: a request that arrives while train has the device, and who has it until its end."""
+"""One moment in a trace of serve and train: a request that arrives while train has the device, until the request
+ends."""
 
-JOINED_MS = 0.2  # What is charged with less between it is drawn as one.
+JOINED_MS = 0.2  # Device times with a smaller pause in between are drawn as one.
 
 
 def lanes(trace):
-    """When the device was charged to each, when train was preempted, and serve's requests from arrival to end; in milliseconds."""
+    """Returns when the device was charged to each, when train was preempted, and serve's requests from arrival to end,
+    in ms."""
     events = trace["traceEvents"]
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     clients = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
@@ -29,7 +31,7 @@ def lanes(trace):
 
 
 def joined(spans):
-    """Without the gaps that nobody would see."""
+    """Merges spans whose distance would be invisible."""
     parts = []
     for begin, end in spans:
         if parts and begin - parts[-1][1] < JOINED_MS:
@@ -40,8 +42,9 @@ def joined(spans):
 
 
 def choose(trace):
-    """The request of median latency of those that arrive while train has the device, and preempt it, if any do: its latency, and
-    everything else relative to its arrival. None where the trace has no such request."""
+    """Chooses the request of median latency among those that arrive while train has the device, preferably one that
+    preempts it. Returns its latency, and all other times relative to its arrival; None if the trace has no such
+    request."""
     found = lanes(trace)
     last = max((end for _, end in found["train"]), default=0)
     candidates = [(ended - arrived, arrived) for arrived, ended in found["requests"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a demo's run as SVG: how long serve's requests took, and who had the device while one of them waited."""
+"""Draws a demo's run as SVG: the latencies of serve's requests, and the use of the device while one of them waited."""
 import math
 
-# In light and dark; serve and train as on the page.
+# For light and dark; serve and train have the same colours as on the page.
 COLOURS = {"alone": ("#5b6770", "#a0abb5"), "fifo": ("#8a3ffc", "#be95ff"), "priority": ("#0f7b6c", "#3ddbd9"),
            "serve": ("#d55e00", "#ff9248"), "train": ("#00568c", "#4797d9"), "preempted": ("#b3261e", "#ff8f86"),
            "ink": ("#222222", "#e4e9f0"), "line": ("#dddddd", "#39424d"), "ground": ("#ffffff", "#0e1217")}
@@ -10,14 +10,14 @@ TITLES = {"alone": "serve alone", "fifo": "beside train, fifo", "priority": "bes
 WIDTH, LEFT, RIGHT = 800, 150, 20
 CHART_TOP, CHART_HEIGHT = 40, 200
 LANE_HEIGHT, STRIP_GAP = 22, 40
-AROUND = (0.25, 0.15)  # Of the longer request: what is shown before and after it.
-# Shares of requests that are marked on the axis; from 0 to 1 in steps of "ten times rarer".
+AROUND = (0.25, 0.15)  # Fractions of the longer request that are shown before and after it.
+# Shares of requests that are marked on the axis; each further step from 0 to 1 is ten times rarer.
 MARKS = (0, 0.5, 0.9, 0.99)
 SHARES = [percent / 100 for percent in range(1, 100)]
 
 
 def rarity(share):
-    """Where a share of the requests lies on the axis: each nine takes the same room."""
+    """Returns the position of a share of the requests on the axis, where each nine takes the same space."""
     return -math.log10(max(1 - share, 1e-4))
 
 
@@ -26,7 +26,7 @@ def text(x, y, words, anchor="start", colour="ink"):
 
 
 def text_over_lines(x, y, words, colour):
-    """With a rim, so that what it lies upon does not disturb it."""
+    """Adds an outline so that lines behind the text do not make it illegible."""
     return (f'<text x="{x:.1f}" y="{y:.1f}" class="{colour} stroke-ground" fill="{COLOURS[colour][0]}" '
             f'stroke="{COLOURS["ground"][0]}" stroke-width="4" paint-order="stroke">{words}</text>')
 
@@ -72,7 +72,7 @@ def latency_chart(quantiles_ms):
 
 
 def device_strip(top, moment, begin, end):
-    """The request above, what it and train had of the device below."""
+    """Draws the request above, and the device time of serve and train below."""
     def x_of(at):
         return LEFT + (min(max(at, begin), end) - begin) / (end - begin) * (WIDTH - LEFT - RIGHT)
 
@@ -88,7 +88,7 @@ def device_strip(top, moment, begin, end):
 
 
 def strips(top, moments):
-    """Both on one scale, so that one sees which takes longer."""
+    """Draws both on one scale, so that their lengths can be compared."""
     longest = max(moment["latency_ms"] for moment in moments.values())
     begin, end = -AROUND[0] * longest, (1 + AROUND[1]) * longest
     parts = [text(LEFT, top, f"who has the device as a request arrives ({end - begin:.0f} ms of the first round):"),
@@ -102,13 +102,14 @@ def strips(top, moments):
 
 
 def style():
-    """Dark where the reader's screen is; programs without styles draw it light."""
+    """Follows the reader's dark mode; programs that ignore styles draw it light."""
     dark = " ".join(f".{name}{{fill:{colours[1]}}} .stroke-{name}{{stroke:{colours[1]}}}" for name, colours in COLOURS.items())
     return f"<style>@media (prefers-color-scheme: dark) {{{dark}}}</style>"
 
 
 def draw(quantiles_ms, moments):
-    """quantiles_ms: by phase, the latencies of SHARES. moments: by phase, of demo_moment; without those that have none."""
+    """quantiles_ms: by phase, the latencies of SHARES. moments: by phase, of demo_moment; without phases that have
+    none."""
     top = CHART_TOP + CHART_HEIGHT + 50
     parts = latency_chart(quantiles_ms)
     if moments:

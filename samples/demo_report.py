@@ -11,12 +11,12 @@ import sys
 import demo_moment
 import demo_picture
 
-# What the demo promises, and what it therefore checks.
+# The demo's targets, which it checks.
 P99_TO_FIFO_MAX = 0.5
 P99_TO_ALONE_MAX = 1.5
 GAP_USED_MIN = 0.8
 LOAD_RANGE = (0.2, 0.45)
-KERNEL_MS_MAX = 20  # Of train, alone: a request may have to wait for its end.
+KERNEL_MS_MAX = 20  # Of train, alone, because a request may have to wait for the end of a kernel.
 
 PHASES = ("alone", "fifo", "priority")
 RESAMPLES = 1000
@@ -24,12 +24,13 @@ CONFIDENCE = 0.95
 
 
 def percentile(values, fraction):
-    """The least value that at least this fraction of them does not exceed: the largest one, where there are too few."""
+    """Returns the smallest value that at least this fraction of them does not exceed, or the largest one if there are
+    too few."""
     return sorted(values)[max(math.ceil(fraction * len(values)) - 1, 0)]
 
 
 def rounds(work, program, phase):
-    """The outcomes of one phase, by round."""
+    """Returns the outcomes of one phase, by round."""
     files = sorted(work.glob(f"{program}.{phase}.*.json"), key=lambda file: int(file.name.split(".")[2]))
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
@@ -39,7 +40,7 @@ def steps_per_s(runs):
 
 
 class Rounds:
-    """All rounds of a run, and every figure as a function of the rounds that it is made of."""
+    """All rounds of a run; every figure is a function of the rounds that it is computed from."""
 
     def __init__(self, work):
         self.serve = {phase: rounds(work, "serve", phase) for phase in PHASES}
@@ -54,18 +55,19 @@ class Rounds:
         return [latency for number in numbers for latency in self.serve[phase][number]["latencies_ms"]]
 
     def p99_ms(self, phase, numbers):
-        """The median of the rounds' p99: a machine that stands still in one round does not decide for all."""
+        """Returns the median of the rounds' p99, because a machine that stalls in one round must not decide for all."""
         return statistics.median(self.p99_of_round[phase][number] for number in numbers)
 
     def quantiles_ms(self, phase, shares):
-        """The medians of the rounds' quantiles, as the table's p99 is."""
+        """Returns the medians of the rounds' quantiles, computed like the table's p99."""
         return [statistics.median(percentile(run["latencies_ms"], share) for run in self.serve[phase]) for share in shares]
 
     def p99_ratio(self, phase, other, numbers):
         return self.p99_ms(phase, numbers) / self.p99_ms(other, numbers)
 
     def gap_used(self, numbers):
-        """Device time of train, divided by the time that serve left: in which the device could work, and not for serve."""
+        """Returns train's device time divided by the time that serve left, in which the device could work but not for
+        serve."""
         used, idle = (sum(self.gap_of_round[number][part] for number in numbers) for part in (0, 1))
         return used / (used + max(idle, 0)) if used > 0 else 0
 
@@ -74,7 +76,8 @@ class Rounds:
 
 
 def interval(figure, numbers):
-    """Where `figure` lies in 95 of 100 runs with rounds of these numbers: a bootstrap over the rounds."""
+    """Returns the interval of `figure` in 95 of 100 runs with rounds of these numbers, by a bootstrap over the
+    rounds."""
     chance = random.Random(1)
     values = sorted(figure([chance.choice(numbers) for _ in numbers]) for _ in range(RESAMPLES))
     tail = int((1 - CONFIDENCE) / 2 * RESAMPLES)
@@ -82,20 +85,21 @@ def interval(figure, numbers):
 
 
 def host_share(samples):
-    """The share of the time in which the machine kept the device from its work."""
+    """Returns the share of the time in which the machine kept the device from its work."""
     known = [(at, host_steal_s) for at, _, host_steal_s in samples if host_steal_s is not None]
     return (known[-1][1] - known[0][1]) / (known[-1][0] - known[0][0]) if len(known) > 1 else 0
 
 
 def device_intervals(samples):
-    """Length and device seconds by client, for each interval between samples in which both clients were there."""
+    """Returns length and device seconds by client, for each interval between samples in which both clients were
+    connected."""
     for (begin, before, _), (end, after, _) in zip(samples, samples[1:]):
         if {"serve", "train"} <= before.keys() & after.keys():
             yield end - begin, {name: after[name] - before[name] for name in ("serve", "train")}
 
 
 def gap(samples):
-    """Of the time that serve left: the seconds that train had, and those that nobody had."""
+    """Returns, of the time that serve left, the seconds that train had, and those that no client had."""
     intervals, share = list(device_intervals(samples)), host_share(samples)
     used = sum(had["train"] for _, had in intervals)
     return used, sum(length * (1 - share) - had["serve"] for length, had in intervals) - used
@@ -116,7 +120,7 @@ def summarise(work, latency_target_ms):
 
     serve = {phase: serve_summary(all_rounds.latencies_ms(phase, numbers), all_rounds.p99_ms(phase, numbers), latency_target_ms)
              for phase in PHASES}
-    # Measured, not asked for: the share of the time in which a request was being answered.
+    # Measured, not the requested load: the share of the time in which a request was being answered.
     serve["load"] = sum(run["busy"] for run in all_rounds.serve["alone"]) / len(numbers)
     serve["service_ms"] = percentile([run["service_ms"] for run in all_rounds.serve["alone"]], 0.5)
     serve["latency_target_ms"] = latency_target_ms
@@ -126,7 +130,7 @@ def summarise(work, latency_target_ms):
     train = {phase: {"steps_per_s": steps_per_s(train_runs[phase])} for phase in PHASES}
     gap_used = all_rounds.interval(all_rounds.gap_used)
     train["gap_used"], train["gap_used_low"], train["gap_used_high"] = gap_used["value"], gap_used["low"], gap_used["high"]
-    # Whatever disturbs a kernel makes it longer: the quickest run is the one that was alone.
+    # Any disturbance makes a kernel take longer, so the fastest run is the undisturbed one.
     train["longest_kernel_ms"] = min(run["longest_kernel_ms"] for runs in train_runs.values() for run in runs)
     train["loss_first"], train["loss_last"] = model["loss_first"], model["loss_last"]
     result = {"device": model["device"], "rounds": len(numbers), "serve": serve, "train": train,
@@ -135,7 +139,7 @@ def summarise(work, latency_target_ms):
 
 
 def moment_of(work, phase):
-    """None where the round was too short to be traced, or no request met train."""
+    """Returns None if the round was too short to be traced, or no request met train."""
     trace = work / f"trace.{phase}.json"
     return demo_moment.choose(json.loads(trace.read_text(encoding="utf-8"))) if trace.exists() else None
 
@@ -167,7 +171,8 @@ def print_table(result):
 
 
 def complaints(result, requests_min):
-    """A target is broken when its whole interval is beyond the bound: the rest is the machine's noise."""
+    """Reports a target as missed only if its whole interval is beyond the bound, because the rest is the machine's
+    noise."""
     serve, train = result["serve"], result["train"]
     for phase in PHASES:
         if serve[phase]["requests"] < requests_min:
@@ -192,7 +197,7 @@ def complaints(result, requests_min):
 
 
 def undecided(result):
-    """Targets whose bound lies within the interval, on the wrong side of the figure itself."""
+    """Returns targets whose bound is within the interval, with the figure itself on the wrong side."""
     serve, train = result["serve"], result["train"]
     to_fifo, to_alone = serve["p99_priority_to_fifo"], serve["p99_to_alone"]["priority"]
     if to_fifo["low"] <= P99_TO_FIFO_MAX < to_fifo["value"]:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes ten times a second how much time each client has had on the device.
+"""Samples ten times a second how much device time each client has used.
 
 Usage: demo_watch.py GPUSHAREDCTL
 
-Says "ready" once. A line of BEGIN, SOCKET and FILE, with tabs between them, has it watch the server at SOCKET from the
-Unix time BEGIN on. The next line ends that: the samples are in FILE when it says "written". It ends when its input does.
+Prints "ready" once. An input line of BEGIN, SOCKET and FILE, separated by tabs, makes it watch the server at SOCKET
+from the Unix time BEGIN on. The next line ends that, and the samples are in FILE when it prints "written". It exits at
+the end of its input.
 """
 import json
 import pathlib
@@ -18,25 +19,25 @@ HOST_STEAL_EVERY = 5  # Samples.
 
 
 def ask(ctl, socket, command):
-    """The server's answer; None while it does not answer."""
+    """Returns the server's answer; None while it does not answer."""
     asked = subprocess.run([ctl, "--socket", socket, command, "--json"], capture_output=True, text=True, check=False)
     return json.loads(asked.stdout) if asked.returncode == 0 else None
 
 
 def device_seconds(ctl, socket):
-    """By the name of the client. A client that is just coming or going has none."""
+    """Returns device seconds by the client's name. A client that is just connecting or leaving has no row."""
     answer = ask(ctl, socket, "ps") or {"clients": []}
     return {client["name"]: client["device_time_s"] for client in answer["clients"] if "device_time_s" in client}
 
 
 def host_steal_seconds(ctl, socket):
-    """For how long the machine kept the device from its work."""
+    """Returns for how long the machine kept the device from its work."""
     answer = ask(ctl, socket, "status")
     return answer["devices"][0].get("host_steal_s") if answer and answer["devices"] else None
 
 
 def is_told(orders, patience_s):
-    """Whether the next line, or the end of all, comes within so many seconds."""
+    """Returns whether the next line, or the end of the input, arrives within this many seconds."""
     readable, _, _ = select.select([orders], [], [], patience_s)
     if readable:
         orders.readline()
@@ -46,7 +47,7 @@ def is_told(orders, patience_s):
 def watch(orders, ctl, begin, socket):
     patience_s = float(begin) - time.time()
     samples = []
-    is_over = patience_s > 0 and is_told(orders, patience_s)  # A phase may fail before it has begun.
+    is_over = patience_s > 0 and is_told(orders, patience_s)  # A phase may fail before its beginning.
     while not is_over:
         host_steal_s = host_steal_seconds(ctl, socket) if len(samples) % HOST_STEAL_EVERY == 0 else None
         samples.append([time.time(), device_seconds(ctl, socket), host_steal_s])
@@ -56,7 +57,7 @@ def watch(orders, ctl, begin, socket):
 
 def main(ctl):
     print("ready", flush=True)
-    # Without a buffer: what lies in one is not seen by select.
+    # Unbuffered, because select does not see data in a buffer.
     with open(sys.stdin.fileno(), "rb", buffering=0) as orders:
         while order := orders.readline().decode():
             begin, socket, file = order.rstrip("\n").split("\t")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pi by random points: a program for Numba on CUDA that knows nothing of gpushared.
+"""Computes pi from random points: a program for Numba on CUDA that is unaware of gpushared.
 
 Run it with `gpusharedctl run -- python samples/numba_pi.py` (pip install "numba-cuda[cu13]").
 """

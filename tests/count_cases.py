@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints how many test cases the programs of the last ctest ran. Usage: count_cases.py LastTest.log
 
-An entry of ctest is a program of many cases. Of an entry that was tried twice its last try counts. An entry that is no
-gtest program is one case.
+An entry of ctest is a program of many cases. If an entry was tried twice, its last try counts. An entry that is not a
+gtest program counts as one case.
 """
 import re
 import sys
@@ -17,7 +17,7 @@ def cases_of(text):
     counts["FAILED"] = len(set(FAILED.findall(text)))
     if any(counts.values()) and not ("Test Failed." in text and counts["FAILED"] == 0):
         return counts
-    # A program that crashed has no summary: its entry is one failure.
+    # A program that crashed has no summary, so its entry counts as one failure.
     kind = "FAILED" if "Test Failed." in text else "SKIPPED" if "Test Pass Reason:\nSkip" in text else "PASSED"
     return {**counts, kind: counts.get(kind, 0) + 1}
 

@@ -3,7 +3,7 @@
 # Sets up this machine, builds and tests. Usage: tests/run.sh [stage ...]
 #
 # Without a stage it runs `dev`. Stages:
-#   dev     g++ build with warnings as errors; every test once, those labelled `long` apart
+#   dev     g++ build with warnings as errors; every test once, except those labelled `long`
 #   long    benchmarks and tools too; the tests labelled `long`, 1,000 kills of clients, 100 of the broker, 10,000 MIG plans
 #   asan    all tests again under address and undefined-behaviour sanitizers
 #   tsan    the tests with threads again under the thread sanitizer
@@ -11,54 +11,56 @@
 #   demo    the programs of samples/demo.sh as it builds them: files in groups, for this machine only
 #   lint:all  clang's checks of format, locking and code (.clang-tidy), on all files
 #   all     the seven above, in this order
-#   quick DIRECTORY[,DIRECTORY...] [CASE]  builds and runs the tests of these directories of tests, or their cases that match CASE
-#   asan:DIRECTORY[,DIRECTORY...] and tsan:DIRECTORY[,...]  of that stage only the tests of these directories
-#   lint and lint:REF       these checks on the files that differ from main, or from REF; the format on all
-#   dropin  real programs from PyPI and Debian, unmodified, over the drop-in libcuda, and two beside a client of high
-#           class, one of them killed 20 times; their packages stay in .cache
-#   python  the Python package, and its sample server beside a Numba job; their packages stay in .cache
+#   quick DIRECTORY[,DIRECTORY...] [CASE]  builds and runs the tests of these directories, or their cases that match CASE
+#   asan:DIRECTORY[,DIRECTORY...] and tsan:DIRECTORY[,...]  only this stage's tests of these directories
+#   lint and lint:REF       the checks of lint:all on files that differ from main, or from REF; the format on all
+#   dropin  real programs from PyPI and Debian, unmodified, with the drop-in libcuda, and two next to a client of high
+#           class, one of them killed 20 times; their packages are kept in .cache
+#   python  the Python package, and its sample server next to a Numba job; their packages are kept in .cache
 #   storms  hostile clients in storms against an honest one, as a table; needs 15 minutes, and root
-#           for users of their own
-#   metrics  what a real Prometheus makes of a loaded server's metrics, of the dashboard and of the alerts; it stays in .cache
-#   web     the page of gpushared-web in a headless Chromium, beside a running pair and a hostile server; screenshots
+#           to run them as separate users
+#   metrics  a loaded server's metrics, the dashboard and the alerts in a real Prometheus, which is kept in .cache
+#   web     the page of gpushared-web in a headless Chromium, with a running pair and a hostile server; screenshots
 #           go to build/web
 #   service  the server under a real systemd in a container: reload, kills, watchdog, upgrade, socket activation;
-#           needs root and namespaces, else it is skipped with the reason
-#   package  the Debian packages; installs, upgrades and removes them in a Debian of its own, which needs root
-#   containers  a program in a container of podman, of a user without rights, through an endpoint; needs root
+#           needs root and namespaces, otherwise it is skipped with the reason
+#   package  the Debian packages; installs, upgrades and removes them in a separate Debian, which needs root
+#   containers  a program in a podman container of an unprivileged user, through an endpoint; needs root
 #   slurm   Slurm's daemons as two nodes in namespaces, a server on each: jobs, kills, accounting, a long queue; needs
-#           root, else it is skipped with the reason
-#   kubernetes  Kubernetes' kubelet, scheduler and API server, built of Debian's source package into .cache, as two nodes in
+#           root, otherwise it is skipped with the reason
+#   kubernetes  Kubernetes' kubelet, scheduler and API server, built from Debian's source package into .cache, as two nodes in
 #           namespaces, with the manifests of packaging/kubernetes: pods of two classes, restarts, a server that stops;
 #           needs root, and the first time 10 minutes more and 3 GB
-#   gpu     what runs where a GPU is lent (tests/gpu/run.sh), whole, over the fake driver with the costs of a real one,
-#           and what sharing costs by that model
-#   portable  the tree that can be copied to another Linux, and that it needs nothing else there
+#   gpu     the measurements for a real GPU (tests/gpu/run.sh), complete, on the fake driver with the costs of a real
+#           one, and the cost of sharing in that model
+#   portable  the tree that can be copied to another Linux, and a check that it needs nothing else there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 jobs=$(nproc)
-# A real client is killed so many times; 1,000 in the stage `long`.
+# Number of kills of a real client; 1,000 in the stage `long`.
 kills=${GPUSHARED_CRASH_KILLS:-200}
 
 configure() {  # preset [further cmake arguments]
   local launcher=()
   command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-  export CCACHE_SLOPPINESS=pch_defines,time_macros  # What ccache asks for to keep files with precompiled headers.
+  export CCACHE_SLOPPINESS=pch_defines,time_macros  # ccache requires this to cache files with precompiled headers.
   mkdir -p build
   cmake --preset "$1" -DGPUSHARED_NVCC="$CUDA_HOME/bin/nvcc" "${launcher[@]}" "${@:2}" >"build/$1.configure.log" 2>&1 ||
     { cat "build/$1.configure.log"; return 1; }
 }
 
 run_ctest() {  # name, directory of the build, ctest arguments
-  # What fails is shown, and tried once more: many tests start processes that share the machine's few
-  # cores with the others. What fails twice is red; what needed its second try is named at the end.
+  # Failures are shown and retried once, because many tests start processes that share the machine's
+  # few cores with other tests. A test that fails twice is red; one that needed its second try is
+  # named at the end.
   local log="build/$1.ctest.log" status=0 again counts left_out
-  # In halves of cores, of which most entries take two. One core more than there is, since all wait at times.
+  # In halves of cores, of which most entries take two. One core more than the machine has, because
+  # all tests wait at times.
   ctest --test-dir "$2" --output-on-failure -j "$((2 * jobs + 2))" --repeat until-pass:2 "${@:3}" | tee "$log" || status=$?
   again=$(grep -E '\*\*\*(Failed|Timeout|Exception)' "$log" | grep -oE 'Test +#[0-9]+: [^ ]+' | sort -u || true)
   [[ -z $again ]] || printf '%s: not passed at the first try: %s\n' "$1" "${again//$'\n'/, }"
-  # Before ctest is asked anything else: it begins that file anew each time.
+  # Before any other call of ctest, which would overwrite that file.
   counts=$(python3 tests/count_cases.py "$2/Testing/Temporary/LastTest.log")
   if [[ ${*:3} == "-LE long" ]]; then
     left_out=$(ctest --test-dir "$2" -N -L long | sed -nE 's/^ *Test +#[0-9]+: //p' | tr '\n' ' ')
@@ -68,7 +70,8 @@ run_ctest() {  # name, directory of the build, ctest arguments
   return "$status"
 }
 
-# The directories with tests of the stage `dev`; `bench` and `gpu` hold programs that are started by hand.
+# The directories with tests of the stage `dev`; `bench` and `gpu` contain programs that are started
+# by hand.
 test_directories() {
   local file directory
   for file in tests/*/CMakeLists.txt; do
@@ -165,7 +168,7 @@ run_metrics() {
   if [[ ! -e $cache/.complete ]]; then
     rm -rf "$cache"
     mkdir -p "$cache"
-    # Unpacked only: installed, it would be a service of this machine.
+    # Only unpacked, because installing it would make it a service of this machine.
     (cd "$cache" && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .)
     python3 -m venv "$cache/venv"
     "$cache/venv/bin/pip" -q install --target "$cache/python" prometheus_client==0.26.0
@@ -283,8 +286,8 @@ run_fuzz() {
   [[ $failed -eq 0 && $passed -gt 0 ]]
 }
 
-# The product's sources that differ from where this branch left `base`, or are not committed; for a header, one that
-# includes it.
+# Prints the product's sources that differ from this branch's origin in `base` or are not committed;
+# for a header, a source that includes it.
 changed_sources() {  # base
   local from file name source
   from=$(git merge-base "$1" HEAD 2>/dev/null) || { echo "tests/run.sh: lint: '$1' is no commit to start from; name one: lint:REF" >&2; return 2; }
@@ -301,7 +304,7 @@ changed_sources() {  # base
 }
 
 run_lint() {  # base, or all; how to call these files
-  # The Python package is no part of this build: clang has no nanobind here.
+  # The Python package is not part of this build, because clang has no nanobind here.
   local sources status=0 lint_directories=(command_line server scheduler ipc client_lib samples) not_here=':!client_lib/python'
   gpushared_setup lint
   python3 tests/tidy/format_test.py . || status=1
@@ -314,7 +317,7 @@ run_lint() {  # base, or all; how to call these files
   fi
   rm -rf build/lint/found
   mkdir -p build/lint/found
-  # Two at a time: each takes up to 1 GB.
+  # Two at a time, because each takes up to 1 GB.
   xargs -r -P 2 -I{} bash -c 'clang-tidy-19 -p build/lint --quiet "$1" >"build/lint/found/${1//\//.}" 2>&1' _ {} \
     <<<"$sources" || status=1
   # A finding in a header is in the output of every source that includes it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts a compiled kernel file into the program that uses it, so that the program can
-// be copied alone. GPUSHARED_KERNEL_IMAGE (set by CMake) is the path of the file.
+// Embeds a compiled kernel file into the program that uses it, so that the program can be copied as
+// a single file. GPUSHARED_KERNEL_IMAGE (set by CMake) is the path of the file.
 
 #ifndef GPUSHARED_SAMPLES_KERNELS_KERNEL_IMAGE_H_
 #define GPUSHARED_SAMPLES_KERNELS_KERNEL_IMAGE_H_
@@ -15,7 +15,7 @@ __asm__(
     ".byte 0\n"
     ".popsection\n");
 
-// The bytes [begin, end) are a fatbin or PTX text. The names are labels of the assembler.
+// The bytes [begin, end) are a fatbin or PTX text. The names are assembler labels.
 // NOLINTBEGIN(readability-identifier-naming)
 extern const char kernel_image_begin[];
 extern const char kernel_image_end[];

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward and backward pass of a character-level language model: embedding, two
-// matrix products, tanh, softmax cross-entropy, stochastic gradient descent. All
-// matrices are row-major. Every sum has a fixed order, so a run can be repeated
-// exactly, whatever else shares the device.
+// Forward and backward pass of a character-level language model: embedding, two matrix products,
+// tanh, softmax cross-entropy, stochastic gradient descent. All matrices are row-major. Every sum
+// has a fixed order, so that a run can be repeated exactly, whatever else shares the device.
 
 namespace {
 
@@ -120,8 +119,9 @@ extern "C" __global__ void column_sums(const float* rows, float* sums, int count
   sums[column] = sum;
 }
 
-// gradient[character] = sum of the rows that embed() took from it, in order instead
-// of by atomics. One block per character, one thread per float of a row.
+// gradient[character] = sum of the rows that embed() copied from it, in order instead of with
+// atomics, so that the result is reproducible. One block per character, one thread per float of a
+// row.
 extern "C" __global__ void embed_backward(const float* rows, const int* characters, float* gradient,
                                           int count, int width) {
   const int character = blockIdx.x, i = threadIdx.x;

@@ -14,7 +14,7 @@
 namespace samples {
 namespace {
 
-constexpr std::uint32_t kTile = 16;      // As in language_model.cu.
+constexpr std::uint32_t kTile = 16;      // Same as in language_model.cu.
 constexpr std::uint32_t kThreads = 128;  // Per block of the element-wise kernels.
 
 std::uint32_t Blocks(int count, std::uint32_t per_block) {
@@ -148,7 +148,7 @@ void DeviceModel::QueueStep(const Batch& batch, float rate) {
   if (batch.rows() != rows_) {
     throw std::runtime_error("the model was made for " + std::to_string(rows_) + " rows at a time");
   }
-  // The staging buffers are free again once the last step has finished reading them.
+  // The staging buffers can be reused once the last step has finished reading them.
   Require(stream_.Synchronize());
   std::memcpy(host_contexts_.data(), batch.contexts.data(), host_contexts_.size());
   std::memcpy(host_targets_.data(), batch.targets.data(), host_targets_.size());

@@ -12,7 +12,7 @@
 
 namespace samples {
 
-// The samples end at the first error: these throw std::runtime_error with its text.
+// The samples exit at the first error, so these throw std::runtime_error with its text.
 void Require(const gpushared::Status& status);
 template <typename T>
 T Require(gpushared::Result<T> result) {
@@ -20,22 +20,23 @@ T Require(gpushared::Result<T> result) {
   return std::move(result).value();
 }
 
-// A language model whose parameters live on the device, for `rows` contexts at a time.
+// A language model whose parameters are in device memory, for `rows` contexts at a time.
 class DeviceModel {
  public:
-  // Loads the kernels and uploads the parameters. The kernels count in int: what `rows` makes of
-  // the widest layer has at most INT_MAX elements.
+  // Loads the kernels and uploads the parameters. The kernels count in int, so the widest layer
+  // times `rows` has at most INT_MAX elements.
   DeviceModel(const gpushared::Client& client, const Model& model, int rows);
 
-  // Probabilities of the next character after each context: rows x kCharacters floats,
-  // valid until the next call. Waits for the device. A request, which arrived `age` ago.
+  // Returns the probabilities of the next character after each context: rows x kCharacters floats,
+  // valid until the next call. Waits for the device. Counts as one request, which arrived `age`
+  // ago.
   std::span<const float> Probabilities(std::span<const int> contexts,
                                        std::chrono::nanoseconds age = std::chrono::nanoseconds(0));
 
   // Queues one step of gradient descent and returns; `batch` has `rows` rows.
   void QueueStep(const Batch& batch, float rate);
-  // The same step with every kernel by itself. Returns the time that the longest of them took on
-  // the device, in milliseconds; the neighbours' work counts when there are neighbours.
+  // Runs the same step with every kernel separately. Returns the device time of the longest kernel
+  // in milliseconds; it includes time in which other clients' work ran.
   double TimeKernelsOfStep(const Batch& batch, float rate);
   // Waits for all queued steps and returns the mean loss of the last one.
   float FinishStep();
@@ -50,7 +51,7 @@ class DeviceModel {
               const Arguments&... arguments);
   void Multiply(const gpushared::Kernel& kernel, gpushared::DeviceAddress a,
                 gpushared::DeviceAddress b, gpushared::DeviceAddress c, int m, int n, int k);
-  // One thread per element, `arguments` after the element count's usual place.
+  // One thread per element; `arguments` follow the element count.
   template <typename... Arguments>
   void Elementwise(const gpushared::Kernel& kernel, int count, const Arguments&... arguments);
   gpushared::DeviceAddress At(const gpushared::DeviceBuffer& buffer, std::size_t floats) const;
@@ -58,9 +59,9 @@ class DeviceModel {
   const Shape shape_;
   const int rows_;
   gpushared::Stream stream_;
-  gpushared::Event begin_, end_;  // They enclose one kernel, while kernels are timed.
+  gpushared::Event begin_, end_;  // They enclose one kernel while kernels are timed.
   bool is_timing_ = false;
-  double longest_kernel_ms_ = 0;  // The longest of those timed.
+  double longest_kernel_ms_ = 0;  // The longest of the timed kernels.
   gpushared::Kernel multiply_, multiply_transposed_a_, multiply_transposed_b_, embed_, add_bias_,
       add_bias_tanh_, softmax_, cross_entropy_, tanh_backward_, column_sums_, embed_backward_,
       descend_;

@@ -31,7 +31,7 @@ Model RandomModel(const Shape& shape, std::uint32_t seed) {
   Model model{shape, std::vector<float>(shape.parameters(), 0.0f)};
   std::mt19937 random(seed);
   const auto fill = [&](std::size_t first, std::size_t last, double scale) {
-    // The standard's distributions differ between libraries; this does not.
+    // The standard library's distributions differ between implementations; this one does not.
     for (std::size_t i = first; i < last; ++i) {
       model.parameters[i] =
           static_cast<float>((static_cast<double>(random()) / 2147483648.0 - 1.0) * scale);
@@ -106,7 +106,7 @@ Batch Repeat(const Batch& batch, int times) {
 }
 
 int RowsForReferenceStep(const Shape& shape, int rows, double multiply_adds_max) {
-  // Forward, and backward to both of the factors of each product.
+  // Forward, and backward to both factors of each product.
   const double per_row = 3.0 * shape.hidden * (shape.inputs() + kCharacters);
   int parts = 1;
   const auto is_small = [&] {
@@ -132,7 +132,7 @@ double LargestDifference(const std::vector<float>& a, const std::vector<float>& 
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double difference =
         std::abs(double{a[i]} - double{b[i]}) / (1.0 + std::abs(double{b[i]}));
-    if (!(difference <= largest)) largest = difference;  // Also true when it is not a number.
+    if (!(difference <= largest)) largest = difference;  // Also true for NaN.
     if (std::isnan(difference)) return INFINITY;
   }
   return largest;

@@ -18,17 +18,17 @@ namespace samples {
 
 inline constexpr int kCharacters = 96;  // Printable ASCII and the line feed.
 
-// 0 ... kCharacters - 1; what is not printable ASCII counts as a space.
+// 0 ... kCharacters - 1; characters other than printable ASCII count as a space.
 int CharacterIndex(char character);
 
 struct Shape {
-  int context = 8;     // Characters the model looks back.
+  int context = 8;     // Number of previous characters that the model sees.
   int embedding = 24;  // Floats per character.
   int hidden = 256;
 
   int inputs() const { return context * embedding; }
 
-  // Where each part stands in the one array that holds all parameters, in floats.
+  // Offset of each part in the array that contains all parameters, in floats.
   std::size_t embedding_at() const { return 0; }
   std::size_t w1_at() const {
     return std::size_t{kCharacters} * static_cast<std::size_t>(embedding);
@@ -52,43 +52,42 @@ Model RandomModel(const Shape& shape, std::uint32_t seed);
 void SaveModel(const Model& model, const std::string& path);
 Model LoadModel(const std::string& path);
 
-// Contexts and what followed them, as character indexes.
+// Contexts and the characters that followed them, as character indices.
 struct Batch {
   std::vector<int> contexts;  // [rows x context]
   std::vector<int> targets;   // [rows]
   int rows() const { return static_cast<int>(targets.size()); }
 };
 
-// `rows` places of `text`, chosen by `seed` and `step`; equal arguments give equal
-// batches. `text` must be longer than the context.
+// `rows` positions of `text`, chosen by `seed` and `step`; equal arguments give equal batches.
+// `text` must be longer than the context.
 Batch DrawBatch(std::string_view text, const Shape& shape, int rows, std::uint32_t seed,
                 std::uint64_t step);
 
-// `times` copies of `batch`, one after the other: the same mean loss and gradients.
+// `times` copies of `batch`, one after the other, which have the same mean loss and gradients.
 Batch Repeat(const Batch& batch, int times);
 
-// How many of `rows` the reference can step through with `multiply_adds_max` multiply-adds: the
-// largest divisor of `rows` that does, at least 1. The device makes the whole step all the same, of
-// a batch that repeats these rows.
+// Returns how many of `rows` the reference can process with `multiply_adds_max` multiply-adds: the
+// largest suitable divisor of `rows`, at least 1. The device still runs the whole step, on a batch
+// that repeats these rows.
 int RowsForReferenceStep(const Shape& shape, int rows, double multiply_adds_max);
 
-// Which rows of answer `number` the reference computes, when all `answers` together may take
-// `multiply_adds_max` multiply-adds: at least one, and others for each answer.
+// Returns which rows of answer `number` the reference computes, if all `answers` together may take
+// `multiply_adds_max` multiply-adds: at least one, and different ones for each answer.
 struct RowRange {
   std::size_t first = 0, count = 0;
 };
 RowRange RowsToCheck(const Shape& shape, int rows, std::size_t answers, std::size_t number,
                      double multiply_adds_max);
 
-// The same mathematics in plain C++, to check the device against. Products are
-// summed in the order of the kernels with fused multiply-adds, so what differs is
-// only exp, log and tanh.
+// The same mathematics in plain C++, to verify the device's results. Products are summed in the
+// order of the kernels with fused multiply-adds, so that only exp, log and tanh differ.
 std::vector<float> ReferenceProbabilities(const Model& model, const std::vector<int>& contexts);
 
-// One step of gradient descent; returns the mean loss before the step.
+// Runs one step of gradient descent; returns the mean loss before the step.
 float ReferenceStep(Model& model, const Batch& batch, float rate);
 
-// Largest |a - b| / (1 + |b|).
+// Returns the largest |a - b| / (1 + |b|).
 double LargestDifference(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace samples

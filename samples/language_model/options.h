@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command line of the samples: --name value pairs, each with a default and a sentence.
+// Command line of the samples: --name value pairs, each with a default and a description.
 
 #ifndef GPUSHARED_SAMPLES_LANGUAGE_MODEL_OPTIONS_H_
 #define GPUSHARED_SAMPLES_LANGUAGE_MODEL_OPTIONS_H_
@@ -15,18 +15,18 @@ class Options {
  public:
   struct Option {
     std::string name;   // "--steps"
-    std::string value;  // The default; replaced by what the user gave.
+    std::string value;  // The default, or the user's value.
     std::string help;
   };
 
   explicit Options(std::vector<Option> options) : options_(std::move(options)) {}
 
-  // False when the user asked for --help, which is then printed. Throws
-  // std::runtime_error for an unknown option or a missing value.
+  // Returns false if the user asked for --help, which is then printed. Throws std::runtime_error
+  // for an unknown option or a missing value.
   bool Parse(int argc, char** argv, const std::string& purpose);
 
   const std::string& Text(const std::string& name) const;
-  // Throw std::runtime_error when the value is not a number in [least, most].
+  // Throw std::runtime_error if the value is not a number in [least, most].
   double Number(const std::string& name, double least, double most) const;
   int Integer(const std::string& name, int least, int most) const;
   gpushared::SchedulingClass Class(const std::string& name) const;
@@ -35,8 +35,8 @@ class Options {
   std::vector<Option> options_;
 };
 
-// Sleeps until this many seconds since 1970, and returns how many it is late: what the system
-// took to wake it, or more where that moment had passed already. 0 is no moment to be late for.
+// Sleeps until this many seconds since 1970, and returns by how many seconds it woke too late: the
+// wake-up latency of the system, or more if the moment had passed already. 0 does not sleep.
 double SleepUntilUnixTime(double seconds);
 
 }  // namespace samples

@@ -14,8 +14,8 @@ std::size_t At(int row, int column, int width) {
          static_cast<std::size_t>(column);
 }
 
-// c[m x n] = op(a) op(b), summed over k in ascending order as the kernels do. Of the two orders of
-// the inner loops, which add the same, the one that reads b in the order of memory.
+// c[m x n] = op(a) op(b), summed over k in ascending order like the kernels. Both orders of the
+// inner loops give the same sums; this one reads b in memory order.
 Matrix Multiply(const float* a, bool transpose_a, const float* b, bool transpose_b, int m, int n,
                 int k) {
   Matrix c(At(m, 0, n), 0.0f);

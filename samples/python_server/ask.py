@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the server at random moments, and prints how long the answers took.
+"""Sends requests to the server at random moments, and prints the latencies of the answers.
 
 Usage: ask.py REQUESTS [PER_SECOND [PORT]]
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completes text with the language model of these samples: an inference server that makes a target.
+"""Completes text with the language model of these samples: an inference server with a latency target.
 
 Usage: server.py MODEL [PORT]; then http://127.0.0.1:8080/complete?text=You+may
 """
@@ -14,12 +14,12 @@ import numpy as np
 from aiohttp import web
 
 LATENCY_TARGET_S, ANSWER_CHARACTERS = 0.1, 4
-ALPHABET = "".join(map(chr, range(32, 127))) + "\n"  # The model's; it reads anything else as a space.
+ALPHABET = "".join(map(chr, range(32, 127))) + "\n"  # The model's alphabet; it reads any other character as a space.
 KERNELS = pathlib.Path(__file__).parents[1] / "kernels/language_model.ptx"
 
 
 class Model:
-    """The model in device memory, for one text at a time: one thread uses it."""
+    """The model in device memory, for one text at a time; used by a single thread."""
 
     def __init__(self, client, path):
         self.context, width, self.hidden, characters = map(int, np.fromfile(path, np.int32, 6)[2:])
@@ -48,7 +48,7 @@ class Model:
         return ALPHABET[self.stream.copy_to_host(self.p).argmax()]
 
     def complete(self, text, arrived):
-        with self.stream.request(age_s=time.monotonic() - arrived):  # The promise is about this block.
+        with self.stream.request(age_s=time.monotonic() - arrived):  # The latency target applies to this block.
             for _ in range(ANSWER_CHARACTERS):
                 text += self.next_character(text)
         return text

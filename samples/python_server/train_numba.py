@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logistic regression by gradient descent: a training job for Numba on CUDA that knows nothing of gpushared.
+"""Logistic regression by gradient descent: a training job for Numba on CUDA that is unaware of gpushared.
 
 Usage: gpusharedctl run --class low -- python train_numba.py [SECONDS]
 """

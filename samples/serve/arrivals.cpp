@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kSecondsPerDay = 86400;
 
-// Sums the gaps, stretched so that their mean is exact.
+// Sums the inter-arrival times, scaled so that their mean is exact.
 std::vector<double> FromGaps(std::vector<double> gaps, double mean_gap_s) {
   const double total = std::accumulate(gaps.begin(), gaps.end(), 0.0);
   const double scale = mean_gap_s * static_cast<double>(gaps.size()) / total;

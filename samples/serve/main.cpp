@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers next-character requests with the language model: the inference server with
-// a latency promise. Arrivals are open-loop: a late answer does not delay the next
-// request, it makes it wait.
+// Answers next-character requests with the language model: an inference server with a latency
+// target. Arrivals are open-loop: a late answer does not delay the next request's arrival but makes
+// it wait.
 
 #include <algorithm>
 #include <chrono>
@@ -25,15 +25,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kDifferenceMax = 1e-4;  // Between a probability of the device and the reference's.
-// The service time is measured as requests meet it: on a device and on cores that were
-// idle before. Back to back, a virtual machine answers up to three times faster.
+// Maximum difference between a device's and the reference's probability.
+constexpr double kDifferenceMax = 1e-4;
+// The service time is measured under the conditions of real requests, on a previously idle device
+// and idle cores, because a virtual machine answers back-to-back requests up to three times faster.
 constexpr int kCalibrationRequests = 100;
 constexpr std::chrono::milliseconds kCalibrationPause{5};
-// Every so-many-th answer is kept and compared with the reference afterwards.
+// One in this many answers is kept and compared with the reference afterwards.
 constexpr std::size_t kCheckEvery = 16;
-// Multiply-adds of the reference over all answers, about a second: of each kept answer as many
-// rows are compared as that allows, at least one.
+// Multiply-adds of the reference over all answers, about a second. As many rows of each kept answer
+// are compared as that allows, at least one.
 constexpr double kCheckedMultiplyAddsMax = 4e8;
 
 double Milliseconds(Clock::duration duration) {
@@ -47,7 +48,7 @@ double Percentile(std::vector<double> values, double fraction) {
 }
 
 struct Outcome {
-  double busy_s = 0;  // At least one request was in the server.
+  double busy_s = 0;  // Time with at least one request in the server.
   std::vector<double> latencies_ms;
   double largest_difference = 0;
 };
@@ -57,7 +58,8 @@ class Server {
   Server(const gpushared::Client& client, const samples::Model& model, int rows)
       : model_(model), device_model_(client, model, rows), rows_(rows) {}
 
-  // Median time of one request when nothing else waits: a stall of the machine is no service.
+  // Returns the median time of one request when no other waits. The median, because a stall of the
+  // machine is not service time.
   double ServiceMilliseconds() {
     std::vector<double> taken_ms;
     for (int i = 0; i < kCalibrationRequests; ++i) {
@@ -105,7 +107,7 @@ class Server {
   }
 
  private:
-  // What the users of request `number` have typed: any characters, the same each time.
+  // Returns the input of request `number`: arbitrary characters, the same each time.
   std::vector<int> RequestContexts(std::size_t number) const {
     std::vector<int> contexts(static_cast<std::size_t>(rows_) *
                               static_cast<std::size_t>(model_.shape.context));
@@ -119,7 +121,7 @@ class Server {
     return samples::RowsToCheck(model_.shape, rows_, (requests + kCheckEvery - 1) / kCheckEvery,
                                 number / kCheckEvery, kCheckedMultiplyAddsMax);
   }
-  // These rows of a matrix whose rows are `width` wide.
+  // Returns these rows of a matrix whose rows have `width` elements.
   template <typename T>
   static std::span<const T> Part(std::span<const T> matrix, int width, samples::RowRange rows) {
     const auto elements = static_cast<std::size_t>(width);

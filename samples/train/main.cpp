@@ -28,7 +28,8 @@ using samples::Model;
 // last place of a float. After kCheckedSteps steps the parameters agree this closely.
 constexpr int kCheckedSteps = 2;
 constexpr double kDifferenceMax = 1e-4;
-// Of the reference per step, about half a second: of a larger batch it sees distinct rows only.
+// Multiply-adds of the reference per step, about half a second, so that it computes only the
+// distinct rows of a larger batch.
 constexpr double kCheckedMultiplyAddsMax = 2e8;
 
 std::string ReadText(const std::string& path) {
@@ -92,8 +93,8 @@ int Run(int argc, char** argv) {
     return samples::DrawBatch(text, model.shape, rows, seed, step);
   };
 
-  // The first steps are made twice, on the device and in plain C++, and compared. They time the
-  // kernels too; whatever disturbs a kernel makes it longer, so the quickest step counts.
+  // The first steps are made twice, on the device and in plain C++, and compared. They also time
+  // the kernels; the fastest step counts, because any disturbance makes a kernel take longer.
   const int distinct = samples::RowsForReferenceStep(model.shape, rows, kCheckedMultiplyAddsMax);
   Outcome outcome;
   Model reference = model;
@@ -117,7 +118,7 @@ int Run(int argc, char** argv) {
   Batch next = batch(step);
   do {
     device_model.QueueStep(next, rate);
-    next = batch(++step);  // Drawn while the device works.
+    next = batch(++step);  // Drawn while the device is busy.
     outcome.losses.push_back(device_model.FinishStep());
     ++measured;
     outcome.seconds = std::chrono::duration<double>(Clock::now() - begin).count();

@@ -14,7 +14,7 @@ namespace {
 constexpr int kCount = 100'000;
 constexpr std::uint32_t kThreads = 256;
 
-// Returns the first error; every call that can fail says so.
+// Returns the first error; every call that can fail returns a status.
 gpushared::Status AddVectors(std::vector<float>& sum) {
   const std::vector<float> a(kCount, 1.5f), b(kCount, 2.25f);
 
@@ -33,8 +33,8 @@ gpushared::Status AddVectors(std::vector<float>& sum) {
   auto device_sum = client->AllocateDevice(bytes);
   if (!device_sum) return device_sum.status();
 
-  // Commands of a stream run in order, and its first error is sticky. So one look at the
-  // end is enough for those that only queue.
+  // Commands of a stream run in order, and its first error is sticky, so calls that only queue work
+  // need a single check at the end.
   const gpushared::Stream stream = client->default_stream();
   (void)stream.CopyToDevice(*device_a, a.data(), bytes);
   (void)stream.CopyToDevice(*device_b, b.data(), bytes);

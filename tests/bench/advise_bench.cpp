@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is the advice true? Ten mixes: the job is profiled alone and the clients that are there together,
-// as an operator would. Then all of them really run, several times. `gpusharedctl advise` is asked
-// about the profiles, and its answer compared. So is each run with the one before: no advice can be
-// better than that. Recordings can be kept, and asked about again.
+// Measures whether the advice is true, with ten mixes. The job is profiled alone and the present
+// clients together, as an operator would do. Then all of them run together, several times. The
+// answers of `gpusharedctl advise` about the profiles are compared with these runs. Each run is
+// also compared with the previous one, because no advice can be more accurate than that. Recordings
+// can be kept and evaluated again.
 
 #include <algorithm>
 #include <chrono>
@@ -30,7 +31,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::nanoseconds;
 
-// As the advice leaves them out: policies and predictions have learnt then.
+// The advice skips them as well, because policies and predictions have learnt by then.
 constexpr std::size_t kWarmUp = 20;
 constexpr double kErrorMax = 0.25;
 
@@ -59,7 +60,7 @@ struct Recording {
   std::vector<MixOutcome> together;  // At least one.
 };
 
-// One client with requests. It ran without the job before, and the job alone.
+// A client with requests. It ran without the job before, or is the job, which ran alone.
 struct ClientRow {
   std::string name;
   double p99_now_ms = 0;
@@ -72,7 +73,7 @@ struct ClientRow {
   double error() const { return p99_ms() / advised_ms - 1; }
   double model_error() const { return p99s_ms.front() / hindsight_ms - 1; }
   double error_now() const { return p99_now_ms / advised_now_ms - 1; }
-  // Of the one before, taken for advice about the next run: the worst one.
+  // The error of using the previous run as advice about the next one: the worst one.
   double repeated_error() const {
     double worst = 0;
     for (std::size_t i = 1; i < p99s_ms.size(); ++i) {
@@ -104,7 +105,7 @@ void Save(const std::string& path, const std::string& text) {
   if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 
-// Made again while the machine was too busy; the quietest counts.
+// Repeated while the machine was too busy; the quietest run counts.
 MixOutcome RunQuietly(const Arguments& arguments, const MixRun& run) {
   MixOutcome best = RunMix(run);
   for (int i = 1; i < arguments.tries && best.worker_waited > arguments.waited_max; ++i) {
@@ -144,7 +145,7 @@ MixOutcome GetOutcome(const Json& kept) {
   return outcome;
 }
 
-// Files of one mix in the directory that is kept.
+// The persisted files of one mix.
 struct MixFiles {
   MixFiles(const std::string& directory, std::size_t number)
       : job(directory + "/job" + std::to_string(number) + ".json"),
@@ -204,12 +205,12 @@ double P99(std::vector<nanoseconds>& latencies, const std::string& name) {
 
 // The answers to one question.
 struct Answers {
-  // About the very arrivals that were recorded, as they come in the real run, too.
+  // The prediction for exactly the recorded arrivals, which the real run repeats.
   Json same_arrivals;
-  // As operators ask: it has other arrivals of the same kind, as they would have come.
+  // The operators' usual question: for other arrivals of the same kind.
   Json usual;
-  // From a profile of the first real run. The machine's noise is in both, so they differ by what
-  // the model misses.
+  // The prediction from a profile of the first real run. The machine's noise is in both, so the
+  // difference is the model's error.
   Json hindsight;
 };
 
@@ -247,7 +248,7 @@ void AddRun(const MixClient& client, std::vector<nanoseconds> latencies, ClientR
                               static_cast<double>(latencies.size()));
 }
 
-// `number`: of the client in the runs of all.
+// `number`: index of the client in the combined runs.
 ClientRow GetRow(const MixClient& client, std::size_t number, std::vector<nanoseconds> before,
                  const Recording& recording, const Answers& answers) {
   ClientRow row{.name = client.name,

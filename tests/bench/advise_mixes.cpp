@@ -30,10 +30,11 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-// Holds its executor thread until it has run for so long by the clock, like the kernels of
-// `replay_bench`. Two looks at the clock count for 20 us at most: while it is stopped, or the
-// machine has its core, it comes no further. A kernel that counts rounds takes up to twice as long
-// while another machine uses the core's twin. No advice can know that.
+// Occupies its executor thread until it has run for this long by the clock, like the kernels of
+// `replay_bench`. Each interval between two clock reads counts for at most 20 us, so that no
+// progress is made while the kernel is preempted or the machine takes its core. A kernel that
+// counts rounds would take up to twice as long while the core's hyper-thread sibling is busy, which
+// no advice can know.
 constexpr char kWorkPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -58,7 +59,7 @@ again:
 constexpr std::size_t kClientsMax = 8, kRequestsMax = 1 << 15;
 constexpr std::size_t kStepsAhead = 8;
 
-// What the processes tell each other. Lies in memory that all of them share.
+// Data exchanged between the processes, in memory shared by all of them.
 struct MixBoard {
   struct Client {
     std::atomic<std::size_t> answered{0};
@@ -128,7 +129,7 @@ std::vector<double> GetArrivals(const MixRun& run, std::size_t number) {
   return times;
 }
 
-// One thread submits, another one waits.
+// A thread submits, another one waits.
 [[noreturn]] void ServeArrivals(const MixRun& run, std::size_t number, const std::string& socket,
                                 MixBoard& board) {
   const MixClient& told = run.clients[number];
@@ -165,7 +166,7 @@ std::vector<double> GetArrivals(const MixRun& run, std::size_t number) {
   std::abort();
 }
 
-// The next request a pause after the one before. The parent ends it.
+// Sends the next request a pause after the previous one. The parent ends the process.
 [[noreturn]] void ServeLoop(const MixRun& run, std::size_t number, const std::string& socket,
                             MixBoard& board) {
   const MixClient& told = run.clients[number];
@@ -186,7 +187,7 @@ std::vector<double> GetArrivals(const MixRun& run, std::size_t number) {
   std::abort();
 }
 
-// The parent ends it.
+// The parent ends the process.
 [[noreturn]] void WorkWithoutEnd(const MixRun& run, std::size_t number, const std::string& socket,
                                  MixBoard& board) {
   const MixClient& told = run.clients[number];
@@ -217,7 +218,7 @@ std::string GetText(const std::string& path) {
   return text.str();
 }
 
-// The number of the client with that name, as `ps` lists it.
+// Returns the number of the client with that name from the output of `ps`.
 std::string GetNumber(const ServerProcess& server, const std::string& name) {
   const std::string listed = server.Ctl({"ps", "--columns", "client,name"}).output;
   std::istringstream lines(listed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixes of jobs that `gpusharedctl advise` is asked about, and that then really run.
+// Mixes of jobs that `gpusharedctl advise` evaluates, and that are then really run.
 
 #ifndef GPUSHARED_TESTS_BENCH_ADVISE_MIXES_H_
 #define GPUSHARED_TESTS_BENCH_ADVISE_MIXES_H_
@@ -15,7 +15,7 @@
 
 namespace gpushared::testing {
 
-// A client process: requests that arrive, a loop of requests, or work without end.
+// A client process: requests that arrive, a loop of requests, or endless work.
 struct MixClient {
   enum class Pace : std::uint8_t { kOpen, kLoop, kEndless };
 
@@ -24,10 +24,11 @@ struct MixClient {
   std::uint32_t weight = 1;
   std::optional<std::chrono::milliseconds> target;
   Pace pace = Pace::kEndless;
-  // kOpen: of simulation::MakeArrivals, with this mean distance. kLoop: the pause after a request.
+  // kOpen: the arrivals of simulation::MakeArrivals with this mean interval. kLoop: the pause after
+  // a request.
   std::string arrivals = "poisson";
   double every_ms = 0;
-  // Of a request, or of a step without end. Each takes as long.
+  // Of a request, or of an endless client's step. All take equally long.
   std::size_t kernels = 1;
   double kernel_ms = 1;
 
@@ -41,30 +42,30 @@ struct AdviseMix {
   MixClient job;
 };
 
-// Ten of them: loads, lengths, classes and policies differ, and half of them break a promise. Where
-// kernels take 3 % longer, few p99s change by more than 15 %: in a mix that is nearer to
-// overload it says more about a machine's noise than about the mix.
+// Ten mixes that differ in load, length, class and policy, and half of which miss a latency target.
+// Few of their p99s change by more than 15 % if kernels take 3 % longer, because in a mix closer to
+// overload the p99 reflects the machine's noise more than the mix.
 std::vector<AdviseMix> AdviseMixes();
 
-// One run, as it went.
+// The result of one run.
 struct MixOutcome {
-  // By client, the job last: from arrival to the client knowing its end. Empty without requests.
+  // By client, the job last: from arrival until the client knows its end. Empty without requests.
   std::vector<std::vector<std::chrono::nanoseconds>> latencies;
   double worker_waited = 0;  // See ReplayOutcome.
-  std::string profile;       // The file of `gpusharedctl profile`, where it was asked.
+  std::string profile;       // The file of `gpusharedctl profile`, if requested.
 };
 
 struct MixRun {
   std::string policy;
   std::vector<MixClient> clients;
   double seconds = 0;
-  std::uint32_t seed = 1;  // Of the arrivals; client i has those of seed + i.
-  // Asks for a profile of the whole device (empty: nobody asks; "--node") or of the one client.
+  std::uint32_t seed = 1;  // Seed of the arrivals; client i uses seed + i.
+  // Which profile to take: of the whole device ("--node"), of one client, or none (empty).
   std::string profile_of;
-  std::uint32_t first_client = 0;  // The number of the first client among all of the mix.
+  std::uint32_t first_client = 0;  // The number of the first client among all clients of the mix.
 };
 
-// Starts a server with one executor thread, and all clients as processes of their own.
+// Starts a server with one executor thread, and each client as a separate process.
 MixOutcome RunMix(const MixRun& run);
 
 }  // namespace gpushared::testing

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a decision costs with 64 clients that have 10,000 commands queued each.
+// The cost of a decision with 64 clients that have 10,000 commands queued each.
 //
-// A turn is what the worker does per command: one completes, the lane decides and
-// submits the next one, a new one is queued. Each call is timed on its own; the cost of
-// reading the clock is a row of its own and contained in all others. Allocations are
-// counted by a replaced operator new.
+// An iteration is the worker's work per command: one completes, the lane decides and submits the
+// next one, a new one is queued. Each call is timed separately; the cost of reading the clock is a
+// separate row and is contained in all others. Allocations are counted by a replaced operator new.
 //
-// Policies that look at promises have a second load: all clients promise 20 ms and are in the
-// middle of a request of 16 commands, whose end and next begin belong to the enqueue.
+// Policies with latency targets have a second load: all clients have a target of 20 ms and are in
+// the middle of a request of 16 commands, whose end and next beginning belong to the enqueue.
 
 #include <array>
 #include <chrono>
@@ -39,7 +38,7 @@ constexpr Duration kTarget = 20ms;
 constexpr Duration kLaunchBubble = 10us;
 constexpr std::uint64_t kCommandsPerRequest = 16;
 
-// A ring of what is in flight, oldest first; no allocation while turns are measured.
+// A ring of the commands in flight, oldest first; it does not allocate during the measurement.
 class InFlightRing {
  public:
   void Push(std::uint64_t command) { slots_[end_++ % slots_.size()] = command; }
@@ -51,7 +50,7 @@ class InFlightRing {
   std::size_t begin_ = 0, end_ = 0;
 };
 
-// The samples of one call; room for all of them is there before the first.
+// The samples of one call; their memory is allocated in advance.
 struct Timings {
   std::array<Samples, 3> rows;  // Completion, decision, enqueue.
 };
@@ -90,8 +89,7 @@ class Load {
     timings->rows[2].Add(enqueued - before_enqueue);
   }
 
-  // Brings as many commands onto the device as it takes, so that decisions are made
-  // with a full one.
+  // Submits commands until the device is full, so that decisions are made with a full device.
   void Fill() {
     while (const auto action = lane_.Next(now_)) {
       if (action->kind != scheduler::Action::Kind::kSubmit) continue;

@@ -37,7 +37,7 @@ void Must(CUresult code) {
   if (code != CUDA_SUCCESS) throw std::runtime_error("CUDA error " + std::to_string(code));
 }
 
-// What is measured, through either interface. The kernel does next to nothing.
+// The measured operations, through either interface. The kernel is almost empty.
 class NativeClient {
  public:
   static constexpr const char* kName = "client library";
@@ -81,7 +81,7 @@ class DriverProgram {
     Must(cuModuleGetFunction(&kernel_, module, "step"));
     Must(cuMemAlloc(&memory_, bytes));
   }
-  // The last context ends the session, with all that is in it.
+  // The last context ends the session with everything in it.
   ~DriverProgram() { (void)cuDevicePrimaryCtxRelease(0); }
   DriverProgram(const DriverProgram&) = delete;
   DriverProgram& operator=(const DriverProgram&) = delete;
@@ -103,14 +103,14 @@ class DriverProgram {
   CUdeviceptr memory_ = 0;
 };
 
-// The session of one of them is the first of the server.
+// The first session of the server belongs to one of them.
 enum Order : std::uint8_t { kLibraryFirst, kDropInFirst };
 
-// The same work by interface: the client library's, the drop-in's.
+// The same work through each interface: the client library's, and the drop-in's.
 //
-// Client and worker meet awake, or each wakes the other: the same work then takes several times as
-// long, for many rounds. So the interfaces are compared within each round, and all rounds of an
-// order count the same. So do both orders.
+// A round depends on whether client and worker meet awake or wake each other, in which case the
+// same work takes several times as long, for many rounds. Therefore the interfaces are compared
+// within each round, and all rounds of an order have the same weight, as do both orders.
 class Pair {
  public:
   void Add(int which, std::chrono::nanoseconds value) {
@@ -122,7 +122,8 @@ class Pair {
     for (Samples& samples : round_) samples = {};
   }
   const Samples& all(int which) const { return all_[which]; }
-  // The median of an order's rounds: the client library's time as a part of the drop-in's.
+  // Returns the median over an order's rounds of the client library's time divided by the
+  // drop-in's.
   double Ratio(Order order) const {
     std::vector<double> sorted = ratios_[order];
     std::ranges::sort(sorted);
@@ -159,7 +160,7 @@ struct Figures {
 
 template <typename Interface>
 void Round(const Interface& through, int which, std::vector<std::byte>& host, Figures& figures) {
-  constexpr int kBurst = 64;  // The ring has room for them.
+  constexpr int kBurst = 64;  // The ring has space for them.
   for (int burst = 0; burst < 20; ++burst) {
     through.Launch();  // Wakes the worker.
     const auto begin = Clock::now();
@@ -206,8 +207,8 @@ void CompareRates(Report& report, const std::string& what, const Pair& pair) {
 
 }  // namespace
 
-// Two sessions that do the same copy 64 KiB at rates up to 6 % apart, for as long as both live.
-// Either may be the faster one. So an answer needs several pairs of sessions, in both orders.
+// Two identical sessions copy 64 KiB at rates up to 6 % apart for as long as both live, and either
+// may be the faster one. Therefore an answer needs several pairs of sessions, in both orders.
 void MeasureDropIn(Report& report) {
   constexpr int kPairs = 4;  // For each order.
   constexpr int kRounds = 8;
@@ -221,7 +222,7 @@ void MeasureDropIn(Report& report) {
     const DriverProgram program(server.socket(), host.size());
     if (!native) native.emplace(server.socket(), host.size());
     for (int round = 0; round < kRounds; ++round) {
-      // Who comes second finds caches and cores as the other left them: each is second in turns.
+      // The second interface finds caches and cores as the first one left them, so they alternate.
       if (round % 2 == 0) Round(*native, 0, host, figures);
       Round(program, 1, host, figures);
       if (round % 2 != 0) Round(*native, 0, host, figures);

@@ -6,8 +6,8 @@
 
 namespace gpushared::testing {
 
-// What CUDA's driver interface costs over our own: the same work in turns through the client
-// library and through the drop-in, in this process, on a server of its own.
+// Measures the cost of CUDA's driver interface compared with our own: the same work alternates
+// between the client library and the drop-in, in this process, on a dedicated server.
 void MeasureDropIn(Report& report);
 
 }  // namespace gpushared::testing

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lane-instructions per second of the cpu device's executor on one thread, for kernels as
-// nvcc writes them, in both compilations of its operations. Beside each stands the same
-// computation as a g++ -O2 loop. The three take turns, and CPU time is measured, so that a
-// noisy machine disturbs all of them alike.
+// Lane-instructions per second of the cpu device's executor on one thread, for kernels compiled by
+// nvcc, in both compilations of its operations, compared with the same computation as a g++ -O2
+// loop. The three alternate and CPU time is measured, so that a noisy machine affects all of them
+// alike.
 #include "tests/bench/executor_bench.h"
 
 #include <time.h>
@@ -29,7 +29,7 @@ using executor::Flavour;
 constexpr int kRounds = 15;
 constexpr std::uint64_t kMemoryBytes = std::uint64_t{24} << 20;
 
-// One executor with its memory, and arrays for the host loop of the same contents.
+// An executor with its memory, and arrays with the same contents for the host loop.
 struct Side {
   explicit Side(Flavour flavour) : launcher(kMemoryBytes, flavour) {
     launcher.LoadFile(GPUSHARED_EXECUTOR_KERNELS);
@@ -49,16 +49,16 @@ struct Side {
     reach.Add({.base = base, .bytes = bytes});
     const std::uint64_t first = base / kMapPageBytes * kMapPageBytes;
     steps.Add({.base = first, .bytes = device::RoundUp(base + bytes, kMapPageBytes) - first});
-    // A gap, so that each array is a piece.
+    // A hole, so that each array is a separate piece.
     launcher.AllocateBytes(1);
     return at;
   }
   Launcher launcher;
   device::Reach reach;  // All arrays.
-  device::Reach steps;  // The same in whole mapping steps, as a server gives it to launches.
+  device::Reach steps;  // The same in whole mapping pages, as a server passes it to launches.
 };
 
-// Makes a runnable computation over arrays of one side; `host`: as a loop instead.
+// Returns a runnable computation on one side's arrays; `host`: as a loop instead.
 using Prepare = std::function<std::function<void()>(Side& side, bool host)>;
 
 struct Workload {
@@ -137,7 +137,7 @@ std::vector<Workload> Workloads() {
   };
 }
 
-// CPU time of this thread: what else runs on the machine counts less.
+// CPU time of this thread, because other activity on the machine affects it less.
 std::chrono::nanoseconds ThreadTime() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -163,12 +163,12 @@ void Measure(const Workload& workload, Report& report) {
   add("g++ -O2 loop", Flavour::kBaseline, true);
   add("x86-64", Flavour::kBaseline, false);
   if (executor::BestFlavour() == Flavour::kV3) add("x86-64-v3", Flavour::kV3, false);
-  // May touch its arrays alone, each of which is a piece.
+  // May access only its arrays, each of which is a piece.
   add("the last, with a reach", executor::BestFlavour(), false, &Side::reach);
-  // Neighbours are one piece there.
+  // Neighbouring arrays are one piece there.
   add("the same in whole steps", executor::BestFlavour(), false, &Side::steps);
 
-  // The first turn of each warms up; it also counts.
+  // Each contender's first turn is a warm-up that also counts.
   double lane_instructions = 0;
   for (Contender& contender : contenders) {
     contender.side->launcher.count_instructions = true;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that hold more memory than their device has: what turns cost the low ones, and what a
-// high one waits for. All results are checked.
+// Clients that together hold more memory than their device has: the cost of turns to the low
+// clients, and the waiting time of a high one. All results are checked.
 //
-// The ideal round robin: each of three clients has the whole device for a third of the time that is
-// left when no more than needed has moved. The turns pause now and then, and another client, which
-// is alone meanwhile, has its rounds per second counted. A pause comes after six seconds at least,
-// and after twelve turns or a further multiple of six. Since a machine has faster and slower
-// seconds, a round is a kernel that takes a millisecond by the clock. What a host does to this
-// machine still shows in rounds. It hardly shows in the time for which each client's memory was on
-// the device: that stands beside them. What a turn needs is what one who knows the future moves:
-// clients of a part p each come in with (3p - 1) / 2 of the device, and as much goes out. A byte
-// takes what the same calls take without a server: on the cpu device measured, on the GPU of the
-// model its PCIe figure. Holding, stopping, deciding and system calls beside the bytes are no part
-// of the ideal.
+// The measure is the ideal round robin: each of three clients has the whole device for a third of
+// the time that remains after the minimum of swapping. The turns pause now and then so that another
+// client can run alone, and its rounds per second are counted. A pause begins after at least six
+// seconds, and after twelve turns or a further multiple of six. A round is a kernel that takes a
+// millisecond by the clock, because a machine has faster and slower seconds. Interference by a
+// virtual machine's host still shows in the rounds, but hardly in the time for which each client's
+// memory was resident, which is printed as well. The minimum of a turn is what a clairvoyant would
+// swap: of clients that use a part p of the device, each swaps in (3p - 1) / 2 of the device, and
+// as much is swapped out. A byte takes as long as in the same calls without a server: measured on
+// the cpu device, and the PCIe figure of the modelled GPU. Suspending, preempting, deciding and all
+// system calls except those for the bytes are not part of the ideal.
 
 #include <algorithm>
 #include <array>
@@ -55,8 +55,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 constexpr std::size_t kLowClients = 3;
-constexpr std::size_t kRequests = 100;  // One visit makes so many of a kind.
-// Clients come in by long and short ways, so the row of ways repeats after six turns.
+constexpr std::size_t kRequests = 100;  // Number of requests of a kind per visit.
+// Clients are swapped in at alternating costs, so the sequence of costs repeats after six turns.
 constexpr std::uint64_t kTurnsAtOnce = 12;
 constexpr std::chrono::milliseconds kAlone{700}, kTurnsMin{6000}, kTurnsMax{30000};
 constexpr std::chrono::milliseconds kHold{1};  // A low client's round.
@@ -83,7 +83,7 @@ double SecondsSince(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-// Bytes per second of steps of the cpu device on their way to the store and back, without a server.
+// Bytes per second of swapping the cpu device's pages out and in, without a server.
 double StoreBandwidth() {
   constexpr std::size_t kSteps = 128, kBytes = kSteps * kMapPageBytes;
   const auto store = Demand(device::SwapStore::Create({.bytes = kBytes, .directory = ""}));
@@ -98,19 +98,19 @@ double StoreBandwidth() {
   return 2.0 * kBytes / SecondsSince(began);
 }
 
-// The driver keeps an eighth of a GPU, at most 1 GiB.
+// The driver reserves an eighth of a GPU, at most 1 GiB.
 std::uint64_t GpuMib(std::uint64_t for_clients_mib) {
   return std::min((for_clients_mib * 8 + 6) / 7, for_clients_mib + 1024);
 }
 
-// Bytes per second of the modelled GPU's PCIe.
+// Bytes per second of the modelled GPU's PCIe link.
 double ModelledBandwidth() {
   return 1e6 * static_cast<double>(fake_cuda::Costs().host_bytes_per_us);
 }
 
-// out[i] = out[i] * 3 + 1. The first thread then holds the device until it has run for so long by
-// the clock: of two looks at it, 20 us count at most, since a kernel that is stopped comes no
-// further. So a round takes a slow machine hardly longer than a fast one.
+// out[i] = out[i] * 3 + 1. The first thread then occupies the device until it has run for this long
+// by the clock. Each interval between two clock reads counts for at most 20 us, because a preempted
+// kernel makes no progress. So a round takes a slow machine hardly longer than a fast one.
 constexpr char kStepPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -149,10 +149,10 @@ again:
 }
 )";
 
-// A client with numbers on the device, and what they must be.
+// A client with numbers on the device, and their expected values.
 class Numbers {
  public:
-  static constexpr std::size_t kCount = 4096;  // One kernel changes so many.
+  static constexpr std::size_t kCount = 4096;  // One kernel changes this many.
 
   Numbers(const std::string& socket, const std::string& name, SchedulingClass its_class,
           std::size_t bytes)
@@ -198,7 +198,7 @@ class Numbers {
   double allocation_s_ = 0;
 };
 
-// Low clients, each on a thread of its own, until it is destroyed.
+// Low clients, each on a separate thread, until the object is destroyed.
 class LowClients {
  public:
   LowClients(const std::string& socket, const std::string& name, std::size_t count,
@@ -232,14 +232,14 @@ class LowClients {
 
   // A round that has begun may take a while.
   void Pause(bool is_paused) { is_paused_ = is_paused; }
-  // Returns when no round goes on.
+  // Returns when no round is in progress.
   void Park() {
     Pause(true);
     while (parked_ < rounds_.size() && !is_broken_) std::this_thread::sleep_for(1ms);
   }
   std::vector<std::uint64_t> Rounds() const { return {rounds_.begin(), rounds_.end()}; }
   bool is_broken() const { return is_broken_; }
-  // All results were right.
+  // Returns whether all results were correct.
   bool End() {
     is_over_ = true;
     for (std::thread& thread : threads_) thread.join();
@@ -307,7 +307,7 @@ class MemoryMeasurement {
   std::uint64_t LowBytes() const { return arguments_.memory_mib * 57 / 100 * kMebi; }
   std::uint64_t HighBytes() const { return arguments_.memory_mib * 15 / 100 * kMebi; }
 
-  // Per second, of one whose equals are parked.
+  // Returns the rounds per second of a client while the others of its class are parked.
   static double RoundsAlone(LowClients& lone) {
     const std::uint64_t parked = lone.Rounds().front();
     lone.Pause(false);
@@ -324,13 +324,13 @@ class MemoryMeasurement {
 
   struct Moved {
     std::uint64_t bytes = 0, turns = 0;
-    std::array<double, kLowClients> waited_s{};  // Low clients waited so for memory.
+    std::array<double, kLowClients> waited_s{};  // Time that each low client waited for memory.
   };
   Moved MovedSoFar() {
     Moved sum;
     const auto told = nlohmann::json::parse(server().Ctl({"ps", "--json"}).output);
     for (const auto& row : told["clients"]) {
-      if (!row.contains("memory_waited_s")) continue;  // It is coming or leaving.
+      if (!row.contains("memory_waited_s")) continue;  // It is connecting or leaving.
       sum.bytes += row["swapped_out_bytes"].get<std::uint64_t>();
       sum.bytes += row["swapped_in_bytes"].get<std::uint64_t>();
       sum.turns += row["swap_outs"].get<std::uint64_t>();
@@ -342,23 +342,23 @@ class MemoryMeasurement {
     return sum;
   }
 
-  // By the ideal: see the head of this file.
+  // By the ideal that is defined at the top of this file.
   double IdealMovesSeconds(double turns) const {
     const double device = static_cast<double>(arguments_.memory_mib * kMebi);
     const double needed = kLowClients * static_cast<double>(LowBytes()) - device;
     return turns * needed / bandwidth_;
   }
 
-  // Turns of three clients, and what each of them did meanwhile.
+  // Turns of three clients, and each client's results during them.
   struct Turns {
     double count = 0, bytes = 0, seconds = 0;
-    double cut = 0;  // Pauses that came before each client had had as many.
+    double cut = 0;  // Pauses that came before each client had had the same number of turns.
     double ideal_moves_s = 0, ideal_rounds = 0;
     std::array<double, kLowClients> rounds{}, there_s{};
     double alone = 0;  // Rounds per second of the last client that was alone.
   };
-  // Each of them has come as often, by as many long and short ways. With the first turn the client
-  // that was alone goes out.
+  // Returns whether each client has come equally often, at the same mixture of costs. The first
+  // turn evicts the client that was alone.
   static bool AreWhole(std::uint64_t turns) {
     return turns > kTurnsAtOnce && turns % (2 * kLowClients) == 1;
   }
@@ -422,7 +422,8 @@ class MemoryMeasurement {
     return low.End() && was_right;
   }
 
-  // A low client has been moved out since: what a high one left is taken again.
+  // Waits until a low client has been swapped out since, so that the memory that a high client left
+  // is in use again.
   void AwaitTurn() {
     constexpr std::chrono::seconds kTurnMax{5};
     const std::uint64_t turns = MovedSoFar().turns;

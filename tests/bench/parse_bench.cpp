@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast PTX is read and written again, and made ready for a device as the loader's children do
-// it: that of the corpus, or of the files that are named (PTX, fatbins, what nvcc makes of a source
-// file). CPU time of one thread, medians of rounds in which
-// all take turns; beside it a program that only counts the lines.
+// Speed of parsing and printing PTX, and of preparing it for a device like the loader's child
+// processes: the PTX of the corpus, or of the named files (PTX, fatbins, nvcc's output for a source
+// file). CPU time of one thread, medians of rounds in which all contenders alternate, compared with
+// a program that only counts the lines.
 #include <time.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ double ProcessorSeconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Keeps what was computed from being left out.
+// Keeps the compiler from removing the computation.
 volatile std::uint64_t kept;
 
 void CountLines(const std::string& text) {
@@ -57,7 +57,8 @@ constexpr device::ModuleRecipe kForGpu = {
     .form = device::ModuleRecipe::Form::kForDriver,
     .passes = {.isolation = device::Isolation::kContain, .claims = true}};
 
-// All PTX of the files. Throws what is to be said when there is none, or a file cannot be read.
+// Returns all PTX of the files. Throws with a message if they contain none, or a file cannot be
+// read.
 std::vector<std::string> Read(const std::vector<std::string>& files) {
   std::vector<std::string> texts;
   for (const std::string& file : files) {
@@ -73,7 +74,7 @@ std::vector<std::string> Read(const std::vector<std::string>& files) {
   return texts;
 }
 
-// Of every round: how long `work` takes with each of the inputs.
+// Returns the time that `work` takes with each input, for every round.
 template <typename Inputs, typename Work>
 double Round(const Inputs& inputs, Work work) {
   const double start = ProcessorSeconds();
@@ -128,7 +129,7 @@ int main(int argc, char** argv) {
   return RunReport(
       argc, argv, "parse_bench: reading PTX, the corpus where no FILE is named",
       [&](Report& report) {
-        // From CMake: paths with ':' between them.
+        // From CMake: paths separated by ':'.
         std::istringstream corpus(GPUSHARED_PARSE_CORPUS);
         const bool is_named = !files.empty();
         for (std::string path; !is_named && std::getline(corpus, path, ':');) files.push_back(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same pair of jobs, the same arrivals: real processes on a real server's cpu device, and the
-// simulator with costs measured on that device. How far apart are they?
+// Compares real processes on a real server's cpu device with the simulator, for the same pair of
+// jobs and the same arrivals. The simulator uses costs measured on that device.
 
 #include <algorithm>
 #include <chrono>
@@ -26,7 +26,8 @@ using simulation::FrontOptions;
 using simulation::Job;
 using std::chrono::nanoseconds;
 
-// Requests at even distances before those that count: policies and predictions have learnt then.
+// Evenly spaced requests before the counted ones, so that policies and predictions have learnt by
+// then.
 constexpr std::size_t kWarmUp = 20;
 constexpr nanoseconds kLowAlone = std::chrono::seconds(20);
 constexpr double kTargetAboveAlone = 1.05;
@@ -45,7 +46,7 @@ struct Arguments {
 
 double Milliseconds(nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
 
-// The job on one multiprocessor: as many blocks as there were waves, `scale` times as long.
+// The job on one multiprocessor: as many blocks as there were waves, each `scale` times as long.
 Job OnOneMultiprocessor(Job job, unsigned scale) {
   constexpr std::uint32_t kMultiprocessors = simulation::ProfileOptions{}.multiprocessors;
   for (simulation::Kernel& kernel : job.kernels) {
@@ -80,11 +81,11 @@ class Simulator {
  public:
   explicit Simulator(const ReplayCosts& costs) : block_cost_(costs.block) {
     front_.multiprocessors = 1;
-    front_.costs = {.launch_call = nanoseconds(0),  // Part of the round trip.
+    front_.costs = {.launch_call = nanoseconds(0),  // Included in the round trip.
                     .launch_delay = costs.round_trip / 2,
                     .kernel_gap = costs.kernel_gap,
                     .notice = costs.round_trip - costs.round_trip / 2,
-                    .stop_flag = nanoseconds(0),  // The device looks before each block.
+                    .stop_flag = nanoseconds(0),  // The device polls before each block.
                     .drain = nanoseconds(0),
                     .claim = nanoseconds(0)};
   }
@@ -134,7 +135,7 @@ struct Row {
   double p99_error() const { return Milliseconds(real.p99) / Milliseconds(simulated.p99) - 1; }
 };
 
-// Made again while the machine was too busy; the quietest counts.
+// Repeated while the machine was too busy; the quietest run counts.
 ReplayOutcome ReplayQuietly(const Arguments& arguments, const std::string& policy,
                             const ReplayPlan& plan) {
   ReplayOutcome best = Replay(policy, plan);
@@ -216,7 +217,8 @@ class Comparison {
     const Row alone =
         RunBoth("priority", "high alone", [](ReplayPlan& plan) { plan.has_low = false; });
     Print(alone);
-    // As in the simulator's table; the machine's noise is no part of what is promised.
+    // Calculated as in the simulator's table, because the machine's noise is not a part of the
+    // latency target.
     const auto target = nanoseconds(static_cast<nanoseconds::rep>(
         static_cast<double>(alone.simulated.p99.count()) * kTargetAboveAlone));
     std::vector<Row> rows;

@@ -58,11 +58,11 @@ again:
 }
 )";
 
-// Of the low client: launches between two looks at how far they are, and looks ahead.
+// For the low client: launches between two checks of their progress, and checks ahead.
 constexpr std::size_t kChunk = 4, kChunksAhead = 64;
 constexpr std::size_t kRequestsMax = 1 << 16;
 
-// What the processes tell each other. Lies in memory that all of them share.
+// Data exchanged between the processes, in memory shared by all of them.
 struct Board {
   std::atomic<std::int64_t> start_ns{0};  // On the steady clock; 0 until known.
   std::atomic<int> ready{0};
@@ -97,7 +97,7 @@ Clock::time_point AwaitStart(Board& board) {
   return Clock::time_point(nanoseconds(board.start_ns));
 }
 
-// Requests arrive whatever became of those before: one thread submits, another one waits.
+// Requests arrive regardless of earlier ones, so one thread submits and another one waits.
 [[noreturn]] void AnswerRequests(const ClientOptions& options, const ReplayPlan& plan,
                                  Board& board) {
   const HoldingClient holding(options);
@@ -158,7 +158,8 @@ ServerProcess StartServer(const std::string& policy) {
       {"--log-level", "warn", "--device", "cpu:0", "--cpu-threads", "1", "--policy", policy});
 }
 
-// The 0.1 quantile: what other work on the machine adds is no cost of the device.
+// Returns the 0.1 quantile, because time added by other work on the machine is not a cost of the
+// device.
 template <typename Function>
 nanoseconds UndisturbedTime(int count, Function function) {
   std::vector<nanoseconds> times;
@@ -210,7 +211,7 @@ ClientProcesses::~ClientProcesses() {
 
 void ClientProcesses::EndWith(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);  // It has ended before.
+  if (::getppid() != parent) ::_exit(1);  // The parent has already ended.
 }
 
 void ClientProcesses::CheckAlive() const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real client processes that run the jobs of the simulator on a real server's cpu device.
+// Real client processes that run the simulator's jobs on a real server's cpu device.
 
 #ifndef GPUSHARED_TESTS_BENCH_REPLAY_CLIENTS_H_
 #define GPUSHARED_TESTS_BENCH_REPLAY_CLIENTS_H_
@@ -20,7 +20,7 @@
 
 namespace gpushared::testing {
 
-// Ends the program with the status when it is an error.
+// Exits the program if the status is an error.
 void Must(const Status& status);
 template <typename T>
 T Must(Result<T> result) {
@@ -30,17 +30,17 @@ T Must(Result<T> result) {
 
 enum class Hold {
   kAsleep,  // Most of the time, so that other work on the cores disturbs it little.
-  kAwake,  // Always: a core of a virtual machine that has nothing to do may be given away, and come
-           // back tens of milliseconds late.
+  kAwake,  // Always, because an idle core of a virtual machine may be given away and return tens of
+           // milliseconds late.
 };
 
-// Launches kernels whose blocks hold their executor thread for a given time: they look at the
+// Launches kernels whose blocks occupy their executor thread for a given time: they poll the
 // device's clock until it has passed.
 class HoldingClient {
  public:
   explicit HoldingClient(const ClientOptions& options, Hold hold = Hold::kAsleep);
-  // Blocks of `kernel` hold a thread for its block time each. Launches of another `number` are
-  // another kernel to whoever predicts their time.
+  // Blocks of `kernel` occupy a thread for its block time each. Launches with a different `number`
+  // count as a different kernel for predictions.
   void Launch(const simulation::Kernel& kernel, std::size_t number) const;
   void Launch(const simulation::Job& job) const;
 
@@ -52,8 +52,8 @@ class HoldingClient {
   const bool is_awake_;
 };
 
-// Processes forked from this one, which end with the object, and with this process however that
-// ends. The thread that starts them has to stay.
+// Processes forked from this one, which end with the object, and with this process however it ends.
+// The thread that starts them must keep running.
 class ClientProcesses {
  public:
   ClientProcesses() = default;
@@ -72,7 +72,7 @@ class ClientProcesses {
     }
     pids_.push_back(pid);
   }
-  // Throws when one has failed; it has said why.
+  // Throws if a process has failed; it has printed the reason.
   void CheckAlive() const;
 
  private:
@@ -86,26 +86,26 @@ struct ReplayPlan {
   std::vector<double> arrivals_s;  // Empty: no high client.
   bool has_low = true;
   std::optional<std::chrono::nanoseconds> target;
-  std::chrono::nanoseconds length{};  // Where there is no high client.
+  std::chrono::nanoseconds length{};  // If there is no high client.
 };
 
 struct ReplayOutcome {
-  std::vector<std::chrono::nanoseconds> latencies;  // From arrival to the client knowing its end.
+  std::vector<std::chrono::nanoseconds> latencies;  // From arrival until the client knows its end.
   double low_jobs_per_s = 0;
-  // KeptFromCores of the worker as a part of the time: what the machine added, which no simulator
-  // knows.
+  // KeptFromCores of the worker, as a fraction of the time: noise of the machine, which no
+  // simulator models.
   double worker_waited = 0;
 };
 
-// Starts a server with that policy and one executor thread, and both clients as processes of
-// their own; returns when all requests have been answered.
+// Starts a server with that policy and one executor thread, and both clients as separate processes;
+// returns when all requests have been answered.
 ReplayOutcome Replay(const std::string& policy, const ReplayPlan& plan);
 
-// Costs of the server and the cpu device when nothing disturbs them.
+// Costs of the server and the cpu device on an otherwise idle machine.
 struct ReplayCosts {
-  std::chrono::nanoseconds round_trip{};  // A launch between idle ends, without its block.
+  std::chrono::nanoseconds round_trip{};  // A launch from and to an idle device, without its block.
   std::chrono::nanoseconds kernel_gap{};  // From one kernel of a stream to the next.
-  std::chrono::nanoseconds block{};       // Each block beyond the time for which it is to hold.
+  std::chrono::nanoseconds block{};       // Each block beyond its requested time.
 };
 ReplayCosts MeasureCosts();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every benchmark prints: the machine, percentiles, and the same as JSON.
+// Output of every benchmark: the machine, percentiles, and the same as JSON.
 
 #ifndef GPUSHARED_TESTS_BENCH_REPORT_H_
 #define GPUSHARED_TESTS_BENCH_REPORT_H_
@@ -17,7 +17,7 @@ class Samples {
  public:
   void Add(std::chrono::nanoseconds value) { Add(static_cast<double>(value.count())); }
   void Add(double value_ns) { values_ns_.push_back(value_ns); }
-  // `fraction` in [0, 1]; 0 when there are no samples. In ns.
+  // `fraction` in [0, 1]; 0 if there are no samples. In ns.
   double Percentile(double fraction) const;
   std::size_t count() const { return values_ns_.size(); }
 
@@ -30,13 +30,13 @@ class Report {
  public:
   explicit Report(std::string name) : name_(std::move(name)) {}
 
-  // A row of p50, p99 and maximum.
+  // Adds a row of p50, p99 and maximum.
   void Add(const std::string& what, const Samples& samples);
-  // A row of one figure.
+  // Adds a row of one figure.
   void AddValue(const std::string& what, double value, const std::string& unit);
-  // Environment and table on stdout.
+  // Prints the environment and the table to stdout.
   void Print() const;
-  // True when `path` is empty or was written.
+  // Returns true if `path` is empty or was written.
   bool WriteJson(const std::string& path) const;
 
  private:
@@ -55,12 +55,12 @@ class Report {
 // CPU model, cores, kernel, compiler, build type: one line each.
 std::vector<std::string> Environment();
 
-// What `run` returns; 1 for an exception, whose words go to stderr.
+// Returns the result of `run`; 1 for an exception, whose message goes to stderr.
 int RunProgram(const std::function<int()>& run);
 
-// The main of a program that takes nothing but `--json FILE`, and other files where `files` is
-// given: what else it is called with is rejected, and so is a FILE that cannot be written, before
-// `measure` begins. Prints the report that it fills.
+// The main function of a program whose only option is `--json FILE`, plus other files if `files` is
+// given. Any other argument, or a FILE that cannot be written, is rejected before `measure` begins.
+// Prints the report that it fills.
 int RunReport(int argc, char** argv, const std::string& title,
               const std::function<void(Report&)>& measure,
               std::vector<std::string>* files = nullptr);

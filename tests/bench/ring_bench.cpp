@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data plane alone: round trips and one-way rate of our ring between two processes. Beside it
-// stand other carriers of 64-byte messages, in the same run and in turns, because machines drift.
+// The data plane alone: round trips and one-way rate of our ring between two processes, compared
+// with other carriers of 64-byte messages in the same run. They alternate, because machines drift.
 // It also measures the client's cost of submission and the worker's cost of validation.
 //
 //   ring_bench [--json FILE]
 //
-// Both processes spin on the rings and are pinned to different cores where there are two. The
-// rings' figures are "both ends awake"; the queues of the kernel always sleep and wake.
+// Both processes spin on the rings and are pinned to different cores if there are two. The rings'
+// figures are "both ends awake"; the kernel's queues always sleep and wake.
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -51,7 +51,7 @@ struct Message {
 };
 static_assert(sizeof(Message) == ipc::kGranuleBytes);
 
-// Spins; with no second core free, lets the other process run now and then.
+// Spins; without a second core, lets the other process run now and then.
 template <typename Ready>
 void SpinUntil(Ready ready) {
   for (unsigned turns = 0; !ready();) {
@@ -59,7 +59,7 @@ void SpinUntil(Ready ready) {
   }
 }
 
-// One end of a two-way connection between two processes.
+// An end of a two-way connection between two processes.
 class End {
  public:
   virtual ~End() = default;
@@ -67,7 +67,7 @@ class End {
   virtual void Receive(Message& message) = 0;
 };
 
-// Makes both ends; the child calls `theirs` after the fork.
+// Creates both ends; the child calls `theirs` after the fork.
 struct Transport {
   std::string name;
   std::function<std::unique_ptr<End>()> ours, theirs;
@@ -106,7 +106,7 @@ class TagRingEnd : public End {
 
   void Send(const Message& message) override {
     SpinUntil([&] { return writer_.TryWrite(message) == ipc::WriteResult::kWritten; });
-    doorbell_.Ring();  // The full fence and the look at the sleeping word are part of the price.
+    doorbell_.Ring();  // The full fence and the check of the sleeping word are part of the cost.
   }
   void Receive(Message& message) override {
     SpinUntil([&] { return reader_.TryRead(copy_) == ipc::ReadResult::kRecord; });
@@ -130,7 +130,7 @@ Transport TagRing() {
           [=] { return std::make_unique<TagRingEnd>(MapAgain(*back), MapAgain(*forth)); }};
 }
 
-// ---- the usual ring: shared head and tail on lines of their own, each end caching the other's
+// ---- the usual ring: shared head and tail in separate cache lines, each end caching the other's
 
 struct IndexRingMemory {
   static constexpr std::uint64_t kSlots = ipc::kCommandGranules;
@@ -153,7 +153,7 @@ class IndexRingEnd : public End {
     });
     ring.slots[head % IndexRingMemory::kSlots] = message;
     ring.head.store(head + 1, std::memory_order_release);
-    ipc::FullMemoryBarrier();  // A real one has to look for a sleeper too; equal work for both.
+    ipc::FullMemoryBarrier();  // A real one must check for a sleeper too, so both do equal work.
   }
   void Receive(Message& message) override {
     auto& ring = in_.As<IndexRingMemory>();
@@ -200,7 +200,7 @@ class BoostQueueEnd : public End {
   BoostQueue out_, in_;
 };
 
-// Names must be removed by hand, one of the reasons why it is only a baseline here.
+// Names must be removed by hand, one of the reasons why this is only a baseline.
 struct BoostNames {
   std::string forth, back;
   BoostNames() {
@@ -255,7 +255,7 @@ Transport SeqpacketSocket() {
 
 // ---- measuring
 
-// Asked once, before anything is pinned: a child inherits the one core its parent is left with.
+// Queried once, before anything is pinned, because a child inherits its parent's single core.
 const cpu_set_t& UsableCores() {
   static const cpu_set_t usable = [] {
     cpu_set_t cores;
@@ -266,7 +266,7 @@ const cpu_set_t& UsableCores() {
   return usable;
 }
 
-// To the usable core of that index, from 0; does nothing where there are fewer than two.
+// Pins to the usable core of that index, from 0; a no-op if there are fewer than two.
 void PinTo(unsigned which) {
   if (CPU_COUNT(&UsableCores()) < 2) return;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
@@ -329,8 +329,8 @@ double Median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// What a launch with 40 bytes of parameters costs the submitting thread when there is room
-// and nobody reads meanwhile: no other core's cache is involved.
+// The cost of a launch with 40 bytes of parameters to the submitting thread when the ring has space
+// and is not being read, so that no other core's cache is involved.
 Samples SubmitCost() {
   const auto ring = std::make_unique<TagRingMemory>();
   ipc::TagRingWriter writer(ring->granules, ring->taken);
@@ -388,8 +388,8 @@ void MeasureInTurns(std::vector<Contestant>& contestants) {
   contestants.resize(kMakers.size());
   for (int round = 0; round < kRounds; ++round) {
     for (std::size_t i = 0; i < kMakers.size(); ++i) {
-      // Made anew for each round: both ends of a ring begin at position zero. The partner of
-      // the moment is the only one that lives; others would spin beside it.
+      // Created for each round, because both ends of a ring begin at position zero. Only the
+      // current partner exists, because others would spin at the same time.
       Contestant& contestant = contestants[i];
       const Transport transport = kMakers[i]();
       contestant.name = transport.name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device time of real processes on the cpu device against their weights, measured as
+// Device time of real processes on the cpu device compared with their weights, measured as
 // `gpushared-sim shares` measures its simulated ones.
 
 #include <algorithm>
@@ -40,10 +40,11 @@ struct Arguments {
   bool sleeps = false;
 };
 
-// What is promised, and how much a window may be disturbed that is to show it: a part of its time.
+// The guaranteed error bound, and the part of its time for which a window may be disturbed and
+// still count.
 constexpr double kErrorMax = 0.02, kDisturbedMax = 0.02;
 
-// Of work, half of what is ahead: a process that is kept from its core for that long is not idle.
+// Half of the queued work, because a process that is kept off its core for that long is not idle.
 constexpr nanoseconds kBatchTime = 200ms;
 constexpr std::size_t kBatchMax = 1500;  // Two fit into the ring.
 
@@ -71,7 +72,7 @@ std::vector<std::uint32_t> SpreadWeights(const Arguments& arguments) {
   return weights;
 }
 
-// By name, of every object that has both a name and a device time.
+// Collects, by name, every object that has both a name and a device time.
 void Collect(const nlohmann::json& value, std::map<std::string, nanoseconds>& times) {
   if (value.is_object() && value.contains("name") && value.contains("device_time_s")) {
     times[value["name"].get<std::string>()] =
@@ -82,11 +83,11 @@ void Collect(const nlohmann::json& value, std::map<std::string, nanoseconds>& ti
   }
 }
 
-// At least one second of device time, and parts of it.
+// At least one second of device time, and the results for it.
 struct Window {
-  double error = 0;   // Largest difference, over all clients, of what one got and what was due.
-  double unmade = 0;  // The same, but what makes up for an earlier difference is none.
-  double kept = 0;    // Time for which the machine kept the worker from its cores.
+  double error = 0;   // Largest difference, over all clients, between actual and due time.
+  double unmade = 0;  // The same, without differences that make up for earlier ones.
+  double kept = 0;    // Time for which the machine kept the worker off its cores.
 };
 
 struct Outcome {
@@ -101,7 +102,7 @@ class Measurement {
         weights_(SpreadWeights(arguments)),
         server_({"--log-level", "warn", "--device", "cpu:0", "--cpu-threads", "1", "--policy",
                  arguments.policy}) {
-    // The device is there before all come at once.
+    // Makes sure that the device exists before all clients connect at once.
     Must(Client::Connect({.name = "first", .socket = server_.socket()})).Close();
     worker_ = server_.workers().at(0);
     while (server_.Ctl({"ps", "--json"}).output.find("\"first\"") != std::string::npos)
@@ -133,7 +134,7 @@ class Measurement {
     nanoseconds missing = 1s;
     nanoseconds kept_before = KeptFromCores(worker_);
     while (Total(before) - Total(start) < std::chrono::duration<double>(arguments_.seconds)) {
-      // Each look costs the server time, and device time does not pass quicker than ours.
+      // Each query costs the server time, and device time does not pass faster than real time.
       std::this_thread::sleep_for(std::max<nanoseconds>(missing, 5ms));
       processes_.CheckAlive();
       const std::vector<nanoseconds> now = Held();
@@ -176,7 +177,7 @@ class Measurement {
       const nanoseconds ahead_before = at_begin.held[i] - at_begin.due[i];
       const nanoseconds ahead = at_end.held[i] - at_end.due[i];
       error = std::max(error, std::chrono::abs(ahead - ahead_before));
-      // Somewhere between where it was and where it should be it may well be.
+      // Any value between the previous and the due one is fine.
       const auto [least, most] = std::minmax({ahead_before, nanoseconds()});
       unmade = std::max({unmade, ahead - most, least - ahead});
     }

@@ -2,8 +2,8 @@
 // How soon high work gets the cpu device while a low kernel of a million blocks runs.
 //
 // High work arrives at random times. Two times are measured from there: to the start of its block,
-// and to the end of the stopped low launch. Beside both stands the time of one block of the low
-// kernel in the same run.
+// and to the end of the preempted low launch. Both are compared with the time of one block of the
+// low kernel in the same run.
 
 #include <algorithm>
 #include <chrono>
@@ -94,14 +94,15 @@ class Bench {
     device_->Submit(work);
   }
   void Stop() { device_->RequestStop(kLow); }
-  // The next two arguments are for whichever ends; returns when `count` have.
+  // `low` and `high` receive the completions of the respective work; returns when `count` have
+  // arrived.
   void Await(std::size_t count, device::Completion* low, device::Completion* high) {
     std::vector<device::Completion> out(2);
     while (count > 0) {
       const std::size_t taken = device_->TakeCompletions(out);
       for (std::size_t i = 0; i < taken; ++i) *(out[i].id == kLow ? low : high) = out[i];
       count -= taken;
-      // The only core of a small machine belongs to what is measured.
+      // The only core of a small machine is needed for the measured work.
       if (taken == 0) std::this_thread::sleep_for(microseconds(200));
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client of a real server pays: submission, null launches, many clients, idling,
-// how soon a killed client is gone, and what the drop-in costs beside the client library.
+// The costs of a client of a real server: submission, null launches, many clients, idling, how soon
+// a killed client is removed, and the cost of the drop-in compared with the client library.
 // system_bench [--json FILE]
 
 #include <signal.h>
@@ -45,7 +45,7 @@ void Must(const Status& status) {
   std::exit(1);
 }
 
-// A client with one kernel that does next to nothing.
+// A client with one almost empty kernel.
 struct NullClient {
   explicit NullClient(const std::string& socket)
       : client(Must(Client::Connect({.name = "bench", .socket = socket}))),
@@ -71,8 +71,8 @@ double CpuSeconds(pid_t pid) {
   return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-// Live sessions, asked of the broker directly: a gpusharedctl process would take longer
-// to start than what is measured.
+// Queries the live sessions directly from the broker, because a gpusharedctl process would take
+// longer to start than the measured time.
 std::size_t Sessions(const std::string& socket_path) {
   const auto deadline = Clock::now() + 5s;
   const ipc::UniqueFd socket = Must(ipc::ConnectUnix(socket_path, deadline));
@@ -96,9 +96,9 @@ void WaitForNoSessions(const std::string& socket) {
   while (Sessions(socket) > 0) std::this_thread::sleep_for(1ms);
 }
 
-// What a launch costs its caller. While the ring has room: the first of a burst finds the worker
-// asleep and wakes it, the others do not. Sustained, the ring is full and the caller goes as
-// fast as the device.
+// The cost of a launch to its caller. While the ring has space: the first of a burst finds the
+// worker asleep and wakes it, the others do not. Sustained: the ring is full and the caller runs at
+// the speed of the device.
 void SubmitCost(Report& report, const std::string& socket) {
   constexpr int kBursts = 1000, kBurst = 64;
   const NullClient client(socket);
@@ -138,8 +138,8 @@ void NullLaunch(Report& report, const std::string& socket) {
   }
   report.Add("null launch and synchronise, end to end", round_trip);
 
-  // The baseline that any design with a server process has to pay: one byte to another
-  // process and back over a Unix socket.
+  // The baseline of any design with a server process: one byte to another process and back over a
+  // Unix socket.
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) return;
   const pid_t echo = ::fork();
@@ -230,7 +230,7 @@ void MeasureSystem(Report& report) {
     IdleCpu(report, server);
     CleanUp(report, server.socket());
   }
-  MeasureDropIn(report);  // Last: no child is forked where CUDA has begun.
+  MeasureDropIn(report);  // Last, because no child may be forked once CUDA is initialised.
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The latency of serve beside train while somebody watches, against none who does. Rounds of both come in pairs.
+"""Compares the latency of serve next to train with and without watchers, in pairs of rounds.
 
-Watching is a reader of the page's events, a scrape of the metrics each second, and a trace of all that runs.
+Watching means a reader of the page's events, a scrape of the metrics each second, and a trace of all execution.
 
 Usage: watch_bench.py BIN_DIR [--pairs N] [--requests N] [--json FILE]
 """
@@ -119,7 +119,7 @@ class Bench:
         return json.loads(told.read_text(encoding="utf-8"))
 
     def round(self, seed):
-        """What serve found in one round, its requests arriving as in any round of this seed."""
+        """Returns serve's latencies in one round, in which requests arrive as in any round with this seed."""
         return self.serve("--requests", self.requests, "--service-ms", self.service_ms, "--seed", seed)["latencies_ms"]
 
     @contextlib.contextmanager
@@ -144,11 +144,11 @@ class Bench:
 
 
 def measure(bench, pairs):
-    """Latencies by pair: (nobody watches, somebody does)."""
+    """Returns latencies by pair: (without watchers, with watchers)."""
     rounds = []
     for pair in range(pairs):
         found = {}
-        # Turned around in every second pair: what the machine's speed does in between falls on both alike.
+        # In reverse order in every second pair, so that changes of the machine's speed affect both alike.
         for is_watched in (False, True) if pair % 2 == 0 else (True, False):
             with bench.watched() if is_watched else contextlib.nullcontext():
                 found[is_watched] = bench.round(pair + 1)
@@ -159,7 +159,7 @@ def measure(bench, pairs):
 
 
 def compare(rounds, fraction):
-    """The medians of the rounds' percentiles, and their ratio with its interval."""
+    """Returns the medians of the rounds' percentiles, and their ratio with its interval."""
     found = [[percentile(latencies, fraction) for latencies in pair] for pair in rounds]
 
     def ratio(numbers):

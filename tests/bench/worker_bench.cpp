@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the worker itself costs: its device thread with real rings on one side and a device
-// that takes no time on the other. One producer thread plays all clients in turn, so with many
-// clients the figures show the device thread, not scaling of clients.
+// The cost of the worker itself: its device thread with real rings on one side and a device that
+// takes no time on the other. One producer thread plays all clients in turn, so that with many
+// clients the figures show the device thread, not the scaling of clients.
 //
-// Allocations are counted by a replaced operator new, over both threads.
+// Allocations of both threads are counted by a replaced operator new.
 
 #include <algorithm>
 #include <array>
@@ -48,7 +48,7 @@ T Must(Result<T> result) {
   std::exit(1);
 }
 
-// One client's shared memory and its end of the rings.
+// A client's shared memory and its end of the rings.
 class BenchClient {
  public:
   BenchClient(std::uint64_t session, device::Device& device, std::uint32_t parameter_bytes)
@@ -81,9 +81,9 @@ class BenchClient {
     return std::make_unique<server::ClientState>(setup);
   }
 
-  // A launch, or one of the graph that UseGraph made.
+  // Launches the kernel, or the graph that UseGraph made.
   bool TryLaunch() { return nodes_ == 0 ? TryWrite(record_, parameters_) : TryWrite(graph_, {}); }
-  // Each launch from now on is one of a graph of so many of the former.
+  // From now on, each launch is a graph of this many of the former launches.
   void UseGraph(std::uint32_t nodes, const ipc::WorkerPage& page) {
     const auto write = [&](const ipc::GraphRecord& record, std::span<const std::byte> content) {
       while (!TryWrite(record, content)) Ring(page);
@@ -139,8 +139,8 @@ class BenchClient {
   std::uint64_t sequence_ = 0;
 };
 
-// A device thread with its clients, from the first attach to the last detach.
-// CPU time of the threads "gpushared-dev" of this process, of which one is at work.
+// A device thread with its clients, from the first attach to the last detach. CPU time of this
+// process's threads named "gpushared-dev", of which one is at work.
 std::uint64_t DeviceThreadCpuNs() {
   std::uint64_t sum = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -187,12 +187,12 @@ class Bench {
     for (const auto& client : clients_) client->UseGraph(nodes, signal_->page());
   }
 
-  // A trace that TurnTrace turns on and off; we read it as gpusharedctl does.
+  // A trace that TurnTrace turns on and off; this process reads it like gpusharedctl.
   void OpenTrace() {
     writer_ = Must(trace::Writer::Create());
     trace::Reader reader = Must(trace::Reader::Open(Must(writer_->ShareMemory())));
     reading_ = std::thread([this, reader = std::move(reader)]() mutable {
-      // Relaxed: nothing else is read because of it.
+      // Relaxed, because no other data depends on it.
       while (!is_over_.load(std::memory_order_relaxed)) {
         const trace::Reader::Progress progress = reader.Poll([](const trace::Event&) {});
         events_ += progress.events;
@@ -213,12 +213,12 @@ class Bench {
     }
     AwaitSleepAfter(slept);
   }
-  // Those of the trace, once it is over.
+  // Totals of the trace, valid once it is over.
   std::uint64_t events() const { return events_; }
   std::uint64_t lost() const { return lost_; }
 
-  // All rings are filled while the thread sleeps; then it drains them, alone. Its own time per
-  // command, whoever else uses the machine.
+  // Fills all rings while the thread sleeps, then lets it drain them alone. Returns its own time
+  // per command, whatever else the machine runs.
   double DrainNs(int per_client) {
     std::uint64_t commands = 0;
     const std::uint64_t slept = AwaitSleepAfter(0);
@@ -235,7 +235,7 @@ class Bench {
     return static_cast<double>(DeviceThreadCpuNs() - before) / static_cast<double>(commands);
   }
 
-  // Keeps all rings filled for a while; commands per second.
+  // Keeps all rings filled for a while; returns commands per second.
   double Throughput(std::chrono::milliseconds duration) {
     std::uint64_t commands = 0;
     const auto start = Clock::now();
@@ -250,7 +250,7 @@ class Bench {
            std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  // From before the record is written to the timeline's advance, one command at a time.
+  // Measures from before the record is written until the timeline advances, one command at a time.
   Samples RoundTrips(int count) {
     Samples samples;
     BenchClient& client = *clients_.front();
@@ -265,7 +265,7 @@ class Bench {
   }
 
  private:
-  // The number of the thread's sleep, once it is in another one than `number`.
+  // Returns the number of the thread's sleep, once it is in another one than `number`.
   std::uint64_t AwaitSleepAfter(std::uint64_t number) const {
     for (;; std::this_thread::sleep_for(100us)) {
       const std::uint64_t sleep = signal_->page().sleeping.load();
@@ -297,7 +297,8 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
              Report& report) {
   Bench bench(policy, clients, parameter_bytes);
   bench.Throughput(100ms);
-  // Few enough for every ring; the thread's spinning before it sleeps again is 50 us of it.
+  // Few enough for every ring; they include the 50 us for which the thread spins before it sleeps
+  // again.
   constexpr int kPerClient = 4000;
   Samples drained;
   bench.DrainNs(kPerClient);
@@ -315,9 +316,9 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
   if (clients == 1) report.Add(what + ": submit to seen", bench.RoundTrips(100'000));
 }
 
-// What a node of a graph costs the device thread: of a high client, whose graph is one command, and
-// of a low one, whose graph is cut. Nodes take no time on this device, so a part has them all; of
-// one launch in 16 each goes alone.
+// The cost of a graph's node to the device thread: for a high client, whose graph is one command,
+// and for a low one, whose graph is split. Nodes take no time on this device, so a part contains
+// all of them; in one launch of 16 each goes alone.
 void MeasureGraphs(scheduler::SchedulingClass of_class, const char* name, Report& report) {
   constexpr std::uint32_t kNodes = 300;
   constexpr int kLaunches = 800;
@@ -336,7 +337,7 @@ void MeasureGraphs(scheduler::SchedulingClass of_class, const char* name, Report
   report.AddValue(what + "the least, per node", fastest / kNodes, "ns");
 }
 
-// The median of pairs, and where it is with 95 % of certainty: between two of the sorted pairs.
+// The median of pairs, and its 95 % confidence interval between two of the sorted pairs.
 class Pairs {
  public:
   void Add(double value) { values_.push_back(value); }
@@ -354,7 +355,7 @@ class Pairs {
   std::vector<double> values_;
 };
 
-// How many commands fewer the device thread gets done while somebody traces, in pairs as below.
+// Reduction of the device thread's throughput while a client traces, in pairs as below.
 void ReportFewer(Bench& bench, const std::string& what, Report& report) {
   constexpr int kRates = 121;
   Pairs fewer;
@@ -370,7 +371,7 @@ void ReportFewer(Bench& bench, const std::string& what, Report& report) {
   fewer.Tell(what + "commands/s fewer by", "%", report);
 }
 
-// The same where each launch takes as long as an empty kernel, back to back, on an A100: 2.1 us
+// The same if each launch takes as long as an empty kernel, back to back, on an A100: 2.1 us
 // (github.com/AureliusJustin/lithos-reproduction).
 void MeasureTraceOfShortest(std::size_t clients, Report& report) {
   Bench bench("priority", clients, 0, scheduler::SchedulingClass::kHigh, 2100ns);
@@ -381,8 +382,8 @@ void MeasureTraceOfShortest(std::size_t clients, Report& report) {
   report.AddValue(what + "commands/s", bench.Throughput(1s) / 1e6, "M");
 }
 
-// What a trace costs, in pairs of without and with: the machine's speed changes from second to
-// second. Pairs of twice without say what the pairs are worth.
+// The cost of a trace, in pairs without and with it, because the machine's speed changes from
+// second to second. Pairs without it twice show the accuracy of the pairs.
 void MeasureTrace(std::size_t clients, Report& report) {
   Bench bench("priority", clients, 0);
   bench.OpenTrace();
@@ -394,7 +395,7 @@ void MeasureTrace(std::size_t clients, Report& report) {
   };
   Pairs percent, ns, nothing;
   for (int pair = 0; pair < kPairs; ++pair) {
-    // The first of a pair would find the machine as another one left it, so they take turns.
+    // The first of a pair finds the machine as the previous one left it, so they alternate.
     const bool first = pair % 2 == 0;
     const double one = drain(first), other = drain(!first), again = drain(!first);
     const double without = first ? other : one, with = first ? one : other;
@@ -409,7 +410,7 @@ void MeasureTrace(std::size_t clients, Report& report) {
   ReportFewer(bench, what, report);
   bench.TurnTrace(true);
   bench.Throughput(1s);
-  std::this_thread::sleep_for(50ms);  // The reader's last look.
+  std::this_thread::sleep_for(50ms);  // The reader's last check.
   report.AddValue(what + "events told", static_cast<double>(bench.events()) / 1e6, "M");
   report.AddValue(what + "events lost", static_cast<double>(bench.lost()) / 1e6, "M");
 }

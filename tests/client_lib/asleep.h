@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is to happen while a call waits.
+// Runs an action while a call waits.
 
 #ifndef GPUSHARED_TESTS_CLIENT_LIB_ASLEEP_H_
 #define GPUSHARED_TESTS_CLIENT_LIB_ASLEEP_H_
@@ -14,7 +14,7 @@
 
 namespace gpushared::testing {
 
-// A thread that acts once the calling one sleeps in a system call.
+// Starts a thread that acts once the calling thread sleeps in a system call.
 inline std::thread OnceAsleep(std::function<void()> act) {
   return std::thread([path = "/proc/self/task/" + std::to_string(::gettid()) + "/stat", act] {
     std::string stat;  // "number (name) state ..."

@@ -40,7 +40,7 @@ class DeviceMemoryTest : public ::testing::Test {
              }});
   }
 
-  // One command on its way, that has not ended.
+  // A command that has been submitted and has not ended.
   void Submit(std::uint32_t stream) {
     progress_.RecordSubmitted(stream, progress_.submitted(stream) + 1);
   }
@@ -75,7 +75,8 @@ TEST_F(DeviceMemoryTest, LargeAllocationGrowsByWhatIsMissingBehindTheFreeTail) {
 }
 
 TEST_F(DeviceMemoryTest, AskingForLessIsTriedBeforeGivingUp) {
-  DeviceMemory memory = Make(5 * kMiB);  // Not a multiple of the step, as a percentage gives.
+  // Not a multiple of the page size, as a percentage may give.
+  DeviceMemory memory = Make(5 * kMiB);
   EXPECT_TRUE(memory.Allocate(2 * kMiB).ok());
   EXPECT_TRUE(memory.Allocate(2 * kMiB).ok());
   EXPECT_THAT(resizes_, ElementsAre(2 * kMiB, 5 * kMiB));

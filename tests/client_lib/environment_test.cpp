@@ -55,7 +55,7 @@ Status Rejection(const Map& variables) {
   return environment.ApplyDevices(kDevices, options);
 }
 
-TEST(Environment, WhatNobodySaysStaysUnsaid) {
+TEST(Environment, UnsetOptionsStayUnset) {
   const ClientOptions options = Applied({});
   EXPECT_FALSE(options.scheduling_class);
   EXPECT_FALSE(options.weight);
@@ -110,7 +110,7 @@ TEST(Environment, AnOptionWinsOverOurVariableOverMpss) {
   EXPECT_EQ(options.device, "cuda:2") << "the first that is shown, as in CUDA";
 }
 
-TEST(Environment, AShareIsOursOrMpss) {
+TEST(Environment, ShareComesFromOurVariableOrMps) {
   Map variables = {{"GPUSHARED_MAX_SHARE", "12.5%"}, {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "40"}};
   EXPECT_EQ(Applied(variables, {.max_share = 70}).max_share, 70);
   EXPECT_EQ(Applied(variables).max_share, 12.5);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: what is recorded, what is sent, what is rejected before it is sent.
+// Graphs: which commands are recorded and sent, and which errors are rejected before anything is
+// sent.
 #include <algorithm>
 #include <array>
 #include <cstring>

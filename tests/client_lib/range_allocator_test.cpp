@@ -66,12 +66,12 @@ TEST(RangeAllocator, LargeBlocksBeginOnAPage) {
   RangeAllocator ranges(kRangeBase);
   ranges.Grow(256 + kLarge);
   ASSERT_EQ(ranges.Allocate(256), kRangeBase);
-  // It would fit, but for where it had to begin.
+  // It would fit, but not at the required alignment.
   EXPECT_FALSE(ranges.Allocate(kLarge));
   EXPECT_EQ(ranges.GrowthFor(kLarge), 4096u - 256u);
   ranges.Grow(ranges.GrowthFor(kLarge));
   EXPECT_EQ(ranges.Allocate(kLarge), kRangeBase + 4096);
-  // What lies in front of it is there for others.
+  // The space before it remains available.
   EXPECT_EQ(ranges.Allocate(4096 - 256), kRangeBase + 256);
   EXPECT_EQ(ranges.TailBytes(), 0u);
   EXPECT_TRUE(ranges.Release(kRangeBase + 4096));
@@ -96,7 +96,7 @@ TEST(RangeAllocator, SizesThatOverflowAreRejected) {
   EXPECT_FALSE(ranges.Allocate(0));
 }
 
-// A random walk: blocks never overlap, and when all are released one block is left.
+// A random walk: blocks never overlap, and a single block remains when all are released.
 TEST(RangeAllocator, NothingOverlapsAndNothingIsLost) {
   constexpr std::uint64_t kBytes = 1u << 20;
   RangeAllocator ranges(kRangeBase);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests: what the library marks, rejects and waits for.
+// Requests: which marks the library sends, what it rejects, and what it waits for.
 #include <chrono>
 #include <thread>
 #include <variant>
@@ -29,7 +29,7 @@ class RequestsTest : public ::testing::Test {
     client_ = std::move(*client);
     stream_ = client_.default_stream();
   }
-  // The worker knows the same rules, and would end the session.
+  // The worker enforces the same rules, and would end the session.
   ~RequestsTest() override { EXPECT_THAT(worker_.violations(), ::testing::IsEmpty()); }
 
   template <typename Command>

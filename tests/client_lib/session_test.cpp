@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beginning and end of a session, and everything that can go wrong with it.
+// Beginning and end of a session, and every possible failure of it.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ TEST(Connect, HelloCarriesTheOptions) {
   EXPECT_EQ(hello->device, "fake:0");
 }
 
-TEST(Connect, HelloSaysNothingThatNobodyHasSaid) {
+TEST(Connect, HelloOmitsUnsetOptions) {
   FakeWorker worker;
   const Client client = Connected(worker);
   EXPECT_FALSE(worker.last_hello()->client_class);
@@ -61,7 +61,7 @@ TEST(Connect, HelloSaysNothingThatNobodyHasSaid) {
   EXPECT_EQ(worker.last_hello()->memory_bytes, 0u);
 }
 
-// Is set for as long as it lives.
+// An environment variable that is set during the object's lifetime.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
@@ -183,7 +183,7 @@ TEST(Session, TerminationIsTypedAndStickyEverywhere) {
   }
 }
 
-// The worker died while a thread slept on a timeline that will never move.
+// The worker died while a thread slept on a timeline that will never advance.
 TEST(Session, DeathOfTheWorkerWakesAWaiterWithTheBrokersReason) {
   FakeWorker worker;
   const Client client = Connected(worker);
@@ -241,7 +241,7 @@ TEST(Session, SilentServerIsATimeoutAndEndsTheSession) {
   EXPECT_FALSE(client.status().ok());
 }
 
-// It may wait behind those of others, and the server bounds it.
+// A load may be queued after other clients' loads, and the server bounds that time.
 TEST(Session, AModuleMayTakeLongerThanOtherAnswers) {
   FakeWorker worker;
   worker.set_load_takes(milliseconds(500));
@@ -290,7 +290,7 @@ TEST(Session, WorkThatWasDoneBeforeTheEndStaysDone) {
   EXPECT_TRUE(event->Query().ok());
 }
 
-// What a forked child sees. Returns an exit code, 0 when all is as it should be.
+// Checks a forked child's view. Returns an exit code, 0 if everything is as expected.
 int GetChild(const Client& client, const Stream& stream, const DeviceBuffer& buffer) {
   const auto rejected = [](const Status& status) {
     return status.code() == StatusCode::kWrongProcess;
@@ -318,7 +318,7 @@ TEST(Session, ForkedChildIsRejectedAndTheParentGoesOn) {
   const pid_t child = ::fork();
   if (child == 0) {
     int code = GetChild(*client, *stream, *buffer);
-    // Destructors do nothing to the parent's session, and nothing to our memory.
+    // Destructors affect neither the parent's session nor our memory.
     buffer.reset();
     host.reset();
     stream.reset();
@@ -440,7 +440,7 @@ TEST(Modules, UnloadWaitsForLaunchesUnderWay) {
     const auto module = client.LoadModule("any PTX");
     ASSERT_TRUE(client.default_stream().Launch(*module->GetKernel("nothing"), {}).ok());
   }
-  // Answered after all that was sent before.
+  // Answered after everything sent before.
   ASSERT_TRUE(client.LoadModule("another").ok());
   const auto unloaded = worker.unloaded_modules();
   EXPECT_TRUE(unloaded.empty() || unloaded[0] != 0);
@@ -449,7 +449,7 @@ TEST(Modules, UnloadWaitsForLaunchesUnderWay) {
   AwaitTrue([&] { return worker.unloaded_modules().size() == 2; });
 }
 
-// Every round trip skips the answers to unloads that nobody waited for.
+// Every round trip skips the answers to unloads that no call waited for.
 TEST(Modules, NumbersAreUsedAgain) {
   FakeWorker worker;
   const Client client = Connected(worker);
@@ -459,7 +459,7 @@ TEST(Modules, NumbersAreUsedAgain) {
   EXPECT_TRUE(client.status().ok());
 }
 
-// Answers that nobody reads fill the socket, then the server stops reading, then the client sends
+// Unread answers fill the socket, then the server stops reading, and then the client's send blocks
 // for as long as it waits for an answer: 30 s per module.
 TEST(Modules, TwoThousandAreUnloadedAtOnceWithoutAStall) {
   FakeWorker worker;

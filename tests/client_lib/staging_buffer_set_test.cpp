@@ -63,8 +63,8 @@ TEST_F(StagingBufferSetTest, BlocksAreAlignedWritableAndFoundByAddress) {
   EXPECT_EQ(place->offset, block->place.offset + 10);
 }
 
-// The worker empties a staging buffer when its session has ended, and a host buffer may live
-// longer.
+// The worker empties a staging buffer when its session has ended, and a host buffer may outlive
+// that.
 TEST_F(StagingBufferSetTest, WhateverTheOtherSideWritesBlocksCanBeFreed) {
   for (const int written : {0, 0xa5, 0xff}) {
     added_.clear();
@@ -98,7 +98,8 @@ TEST_F(StagingBufferSetTest, LargeBlockGetsAnArenaOfItsSize) {
   EXPECT_EQ(added_[0] % ipc::kStagingBytesStep, 0u);
 }
 
-// Sizes just below a staging buffer's must not end in a staging buffer that cannot hold them.
+// A size just below that of a staging buffer must not lead to a staging buffer that is too small
+// for it.
 TEST_F(StagingBufferSetTest, EverySizeFitsIntoTheArenaMadeForIt) {
   for (std::size_t below = 0; below < 6000; below += 250) {
     added_.clear();
@@ -109,7 +110,7 @@ TEST_F(StagingBufferSetTest, EverySizeFitsIntoTheArenaMadeForIt) {
 }
 
 // Memory for a staging buffer costs the server time, for which other clients wait.
-TEST_F(StagingBufferSetTest, WhoeverNeedsLittleBeginsWithLittleAndGrows) {
+TEST_F(StagingBufferSetTest, SmallNeedsStartWithSmallStagingBuffer) {
   constexpr std::uint64_t kMiB = 1u << 20;
   StagingBufferSet staging_buffers = Make(6);
   while (added_.size() < 6) ASSERT_TRUE(staging_buffers.Allocate(200'000).ok());
@@ -117,7 +118,7 @@ TEST_F(StagingBufferSetTest, WhoeverNeedsLittleBeginsWithLittleAndGrows) {
                                                 ipc::kArenaBytesDefault}));
 }
 
-// A small staging buffer keeps no copies waiting that come later.
+// Later copies do not wait because the first staging buffer is small.
 TEST_F(StagingBufferSetTest, StagingGrowsToTheUsualArenaBeforeItWaits) {
   StagingBufferSet staging_buffers = Make(2);
   const auto small = staging_buffers.TryAllocateStaging(4096);
@@ -196,7 +197,7 @@ TEST_F(StagingBufferSetTest, WhereMemoryIsShortArenasAreSmaller) {
   EXPECT_TRUE(staging_buffers.Allocate(3u << 20).ok()) << "from the staging buffer that is there";
 }
 
-TEST_F(StagingBufferSetTest, OnlyForWantOfMemoryIsLessAsked) {
+TEST_F(StagingBufferSetTest, RetriesSmallerSizeOnlyWhenOutOfMemory) {
   StagingBufferSet staging_buffers = Make(0);
   rejection_ = StatusCode::kDeviceLost;
   EXPECT_EQ(staging_buffers.Allocate(1).status().code(), StatusCode::kDeviceLost);

@@ -36,7 +36,7 @@ class StreamTest : public ::testing::Test {
   ~StreamTest() override { EXPECT_THAT(worker_.violations(), ::testing::IsEmpty()); }
 
   Kernel LoadKernel(const char* name) { return *client_.LoadModule("any PTX")->GetKernel(name); }
-  // The only launch taken so far.
+  // Returns the only launch taken so far.
   testing::TakenCommand OnlyLaunch() {
     EXPECT_TRUE(stream_.Synchronize().ok());
     testing::TakenCommand found;
@@ -348,7 +348,7 @@ TEST_F(StreamTest, ShapesThatNoRecordCanSayAreRejectedHere) {
   EXPECT_TRUE(rejected(stream_.Fill(buffer, FillElement::U32(0), kHuge)));
   EXPECT_TRUE(rejected(stream_.Fill2d(buffer, FillElement::U32(0),
                                       {.width_elements = 1, .height = 2, .pitch_bytes = 6})));
-  // A pitch of a single row means nothing.
+  // The pitch of a single row is meaningless.
   EXPECT_TRUE(stream_.CopyToDevice2d(buffer, host.data(), Rows(1, 1, kHuge, kHuge)).ok());
   EXPECT_TRUE(stream_.Synchronize().ok());
   EXPECT_TRUE(client_.status().ok());
@@ -359,7 +359,7 @@ TEST_F(StreamTest, ShapesThatNoRecordCanSayAreRejectedHere) {
 TEST_F(StreamTest, FirstErrorOfAStreamIsStickyAndComesWithItsText) {
   worker_.FailAt(0, 2, Status(StatusCode::kKernelFault, "kernel 'x' left its memory"));
   for (int i = 0; i < 3; ++i) {
-    // The third may be rejected already.
+    // The third one may be rejected already.
     static_cast<void>(stream_.Fill(Buffer(64), FillElement::U8(1), 1));
   }
   for (const Status& status :
@@ -437,7 +437,7 @@ TEST_F(StreamTest, TooManyStreamsAreRejected) {
 
 TEST_F(StreamTest, FreshStreamIsNeverBusy) {
   const DeviceBuffer buffer = Buffer(64);
-  for (int i = 0; i < 300; ++i) {  // Also with numbers that are used again.
+  for (int i = 0; i < 300; ++i) {  // Also with reused numbers.
     worker_.set_finishing(false);
     const Stream stream = std::move(*client_.CreateStream());
     EXPECT_TRUE(stream.Query().ok()) << i;
@@ -506,7 +506,7 @@ TEST_F(StreamTest, ElapsedTimeNeedsFinishedEventsWithTiming) {
   worker_.set_finishing(true);
 }
 
-// More marks than the completion ring has places.
+// More marks than the completion ring can hold.
 TEST_F(StreamTest, ManyOpenMarksDoNotStopTheWorker) {
   const Event event = *client_.CreateEvent(EventTiming::kOn);
   for (int i = 0; i < 3000; ++i) ASSERT_TRUE(stream_.Record(event).ok());
@@ -528,7 +528,7 @@ TEST_F(StreamTest, FullRingBlocksUntilTheWorkerTakesAndLosesNothing) {
   const DeviceBuffer buffer = Buffer(64);
   worker_.set_taking(false);
   std::thread opener = testing::OnceAsleep([&] { worker_.set_taking(true); });
-  constexpr std::size_t kCommands = 20'000;  // Five rings full.
+  constexpr std::size_t kCommands = 20'000;  // Five times the ring's capacity.
   for (std::size_t i = 0; i < kCommands; ++i) ASSERT_TRUE(stream_.Fill(buffer, {}, 1).ok());
   opener.join();
   EXPECT_TRUE(stream_.Synchronize().ok());

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kLineBytes = 64;
 constexpr std::byte kUntouched{0xee};
 
-// No two neighbours are equal, and none is kUntouched.
+// Neighbouring bytes differ, and none is kUntouched.
 std::vector<std::byte> Pattern(std::size_t bytes) {
   std::vector<std::byte> pattern(bytes);
   for (std::size_t i = 0; i < bytes; ++i) pattern[i] = static_cast<std::byte>(i % 199);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session whose connection breaks without a word: what the client makes of the broker's
-// answer, whatever that is. A client that waited for ever here would fail by its time limit.
+// A session whose connection breaks without a message: how the client reports the broker's answer,
+// whatever that is. A client that waited forever would fail by its time limit.
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 
 class WhyEnded : public ::testing::Test {
  protected:
-  // Breaks the connection under a waiting client; what the client says.
+  // Breaks the connection under a waiting client; returns the client's status.
   Status BreakWhile(FakeWorker::WhyAnswer answer) {
     worker_.set_why(std::move(answer));
     return Break();
@@ -75,7 +75,7 @@ TEST_F(WhyEnded, TheBrokersSentenceIsPassedOnAsItIs) {
   EXPECT_EQ(status.ToString(), "ProtocolViolation: grid of 0 [client 7]");
 }
 
-// What the broker answers, and what of it is quoted.
+// The broker's answer, and the part of it that is quoted.
 struct NoReason {
   const char* name;
   FakeWorker::WhyAnswer answer;
@@ -86,7 +86,7 @@ std::vector<NoReason> NoReasons() {
   const auto garbage = [](std::size_t bytes) {
     return Sends(std::vector<unsigned char>(bytes, 0xa5));
   };
-  // Otherwise a session could be over and its status be fine.
+  // Otherwise a session could be over although its status is ok.
   const auto all_is_well = [](const ipc::UniqueFd& socket) {
     const std::array<std::byte, 8> nothing_wrong = {};
     (void)ipc::SendFrame(socket.get(), static_cast<std::uint16_t>(ipc::MessageType::kEnded), 1,
@@ -115,7 +115,7 @@ TEST_P(WhyEndedBy, IsNoReason) {
 INSTANTIATE_TEST_SUITE_P(Answers, WhyEndedBy, ::testing::ValuesIn(NoReasons()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Every byte is progress, and yet the answer comes only after minutes.
+// Every byte counts as progress, and yet the whole answer would take minutes.
 TEST_F(WhyEnded, ABrokerThatAnswersByteByByteIsWaitedForNotForEver) {
   std::atomic<int> asked{0};
   const Status status = BreakWhile([&](const ipc::UniqueFd& socket) {
@@ -149,7 +149,7 @@ class WhyEndedByInterrupt : public WhyEnded {
   }
   ~WhyEndedByInterrupt() override { ::sigaction(SIGINT, &before_, nullptr); }
 
-  // What a waiting call says when SIGINT has come, and then the connection breaks.
+  // Returns the status of a waiting call when SIGINT has arrived and then the connection breaks.
   Status InterruptWhile(std::optional<bool> ends_on_interrupt) {
     Result<Client> client =
         Client::Connect({.socket = worker_.socket_path(), .ends_on_interrupt = ends_on_interrupt});
@@ -161,7 +161,7 @@ class WhyEndedByInterrupt : public WhyEnded {
     std::atomic<bool> has_returned{false};
     std::thread interrupter = testing::OnceAsleep([&] {
       ::kill(::getpid(), SIGINT);
-      // More than two looks of the waiting call.
+      // More than two polls of the waiting call.
       for (int i = 0; i < 30 && !has_returned; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
@@ -190,7 +190,7 @@ TEST_F(WhyEndedByInterrupt, WaitingCallGoesOnWhereTheProgramDoesNotAsk) {
   EXPECT_EQ(interrupts, 1);
 }
 
-TEST_F(WhyEndedByInterrupt, SignalBeforeTheWaitIsNone) {
+TEST_F(WhyEndedByInterrupt, IgnoresSignalBeforeWait) {
   ::kill(::getpid(), SIGINT);
   Result<Client> client =
       Client::Connect({.socket = worker_.socket_path(), .ends_on_interrupt = true});

@@ -82,7 +82,7 @@ TEST_F(CodeCaches, AFileUnderAnothersNameIsNotTakenForIt) {
   EXPECT_EQ(cache.Find(Key(1)), std::nullopt);
 }
 
-TEST_F(CodeCaches, WhatWasNotUsedForLongestGoesFirst) {
+TEST_F(CodeCaches, EvictsLeastRecentlyUsed) {
   CodeCache cache = Open(3 * 1080);
   for (int i = 1; i <= 3; ++i) {
     ASSERT_TRUE(cache.Store(Key(i), Code(1000)).ok());
@@ -109,7 +109,7 @@ TEST_F(CodeCaches, ADirectoryThatOthersMayWriteToIsRejected) {
   EXPECT_EQ(rejected.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(rejected.message()), HasSubstr("by others"));
   fs::permissions(directory_, fs::perms::owner_all);
-  // Whoever may rename it puts another in its place.
+  // A user who can rename it can put another directory in its place.
   fs::permissions(directory_.parent_path(), fs::perms::all);
   EXPECT_THAT(std::string(CodeCache::Open(directory_, 1000).status().message()),
               HasSubstr("may be written to by others"));

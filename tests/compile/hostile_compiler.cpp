@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for a compiler that a client's text has taken over: does what its argument says and
-// tells how far it got. Exit code 0: it got its way.
+// Plays a compiler that a client's text has taken over: attempts the act named by its argument and
+// reports how far it got. Exit code 0: it succeeded.
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -42,7 +42,7 @@ constexpr Attempt kOnFiles[] = {
     {"open to truncate", [](const char* place) { return ::open(place, O_TRUNC) >= 0; }},
     {"old open to truncate",
      [](const char* place) { return ::syscall(SYS_open, place, O_TRUNC) >= 0; }},
-    // Opened for neither reading nor writing, as some drivers want it for their controls.
+    // Opened for neither reading nor writing, which some drivers require for their control files.
     {"open for control to truncate",
      [](const char* place) { return ::open(place, O_ACCMODE | O_TRUNC) >= 0; }},
     {"old open for control to truncate",
@@ -70,7 +70,7 @@ constexpr Attempt kOnFiles[] = {
     {"lock", [](const char* place) { return ::flock(::open(place, O_RDONLY), LOCK_SH) == 0; }},
 };
 
-// Signal 0 only asks whether another would arrive.
+// Signal 0 only tests whether another signal would be delivered.
 long Queue(long call, long thread) {
   siginfo_t info = {};
   info.si_code = SI_QUEUE;
@@ -97,7 +97,7 @@ constexpr Attempt kOnProcesses[] = {
        return ::syscall(SYS_pidfd_send_signal, process < 0 ? 3 : process, 0, nullptr, 0) == 0;
      }},
     {"find", [](const char*) { return ::syscall(SYS_pidfd_open, ::getppid(), 0) >= 0; }},
-    // Whom the kernel signals when the pipe can be read.
+    // The process that the kernel signals when the pipe becomes readable.
     {"owner of pipe",
      [](const char*) {
        return SetsOwner(F_SETOWN, reinterpret_cast<const void*>(std::intptr_t{::getppid()}));
@@ -145,7 +145,7 @@ constexpr Attempt kOnProcesses[] = {
     {"orphan", [](const char*) { return ::prctl(PR_SET_PDEATHSIG, 0) == 0; }},
 };
 
-// A new process ends at once.
+// A new process exits at once.
 bool IsMade(long process) {
   if (process == 0) ::_exit(0);
   return process > 0;
@@ -187,7 +187,7 @@ constexpr Attempt kOnTheRest[] = {
        }
        return false;
      }},
-    // Deeds that a compiler needs.
+    // Acts that a compiler needs.
     {"thread",
      [](const char*) {
        bool ran = false;

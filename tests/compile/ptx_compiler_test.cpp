@@ -71,7 +71,7 @@ TEST_F(PtxCompilers, WhatIsKeptIsFoundWithoutCompiling) {
   EXPECT_FALSE(compiler->Find(kPtx, "sm_90"));
 }
 
-TEST_F(PtxCompilers, AfterItWasAbandonedOnlyWhatIsKeptComes) {
+TEST_F(PtxCompilers, AbandonedCompilerServesOnlyCachedCode) {
   const auto compiler = Create();
   ASSERT_NE(compiler, nullptr);
   ASSERT_TRUE(compiler->Compile(kPtx, "sm_80").ok());

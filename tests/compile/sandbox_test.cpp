@@ -55,7 +55,7 @@ TEST(Sandbox, WhatRunsTooLongIsEnded) {
   }
 }
 
-TEST(Sandbox, WhatNobodyWaitsForAnyMoreIsEnded) {
+TEST(Sandbox, EndsAbandonedProgram) {
   const int abandoned = ::eventfd(0, EFD_CLOEXEC);
   ASSERT_GE(abandoned, 0);
   std::thread leaver([abandoned] {
@@ -69,7 +69,7 @@ TEST(Sandbox, WhatNobodyWaitsForAnyMoreIsEnded) {
   EXPECT_EQ(run.status().code(), StatusCode::kCancelled) << run.status().ToString();
 }
 
-TEST(Sandbox, WhatClosesItsOutputDoesNotGoOnUnseen) {
+TEST(Sandbox, EndsProgramThatClosedItsOutput) {
   EXPECT_EQ(Perform({"close"}).status().code(), StatusCode::kInternal);
 }
 
@@ -92,7 +92,7 @@ TEST(Sandbox, OnlyTheBeginningOfWhatIsPrintedIsKept) {
   EXPECT_THAT(run->text, HasSubstr("all work"));
 }
 
-// The exit code 2 says that there is no such deed.
+// Exit code 2 means that the act does not exist.
 void ExpectInVain(const std::vector<std::string>& deed) {
   const auto run = Perform(deed);
   ASSERT_TRUE(run.ok()) << deed[0] << ": " << run.status().ToString();
@@ -147,7 +147,7 @@ TEST(Sandbox, ChangesNoFileButItsOutput) {
   EXPECT_EQ(fs::last_write_time(file), written);
 }
 
-TEST(Sandbox, SignalsAndGovernsNobody) {
+TEST(Sandbox, CannotSignalOrControlOthers) {
   for (const char* deed :
        {"trace", "kill", "tkill", "tgkill", "queue", "queue to thread", "signal by descriptor",
         "find", "owner of pipe", "any owner of pipe", "limits", "processors", "scheduler",
@@ -156,7 +156,7 @@ TEST(Sandbox, SignalsAndGovernsNobody) {
   }
 }
 
-// Else it would outlive its time.
+// Otherwise it would outlive its time limit.
 TEST(Sandbox, StartsNoProcessAndStaysWhereItIsEnded) {
   for (const char* deed : {"fork", "vfork", "clone", "clone3", "group", "orphan"}) {
     ExpectInVain({deed});
@@ -191,8 +191,8 @@ TEST(Sandbox, HasUsersOfItsOwnWhereTheKernelAllows) {
   EXPECT_EQ(run->exit_code, 0) << run->text;
 }
 
-// A driver maps tens of GiB into the worker. Its documentation forbids use of it between fork and
-// exec, also by what libraries registered to be called there.
+// A driver maps tens of GiB into the worker. Its documentation forbids using it between fork and
+// exec, even from handlers that libraries registered for fork.
 std::atomic<int> prepared_to_fork = 0;
 TEST(Sandbox, StartsWithoutAForkOfThisProcess) {
   ASSERT_EQ(::pthread_atfork([] { ++prepared_to_fork; }, nullptr, nullptr), 0);
@@ -251,7 +251,7 @@ TEST(Sandbox, LeavesThisProcessItsRightsLimitsAndSignals) {
   (void)::sigaction(SIGUSR1, &before_mine, nullptr);
 }
 
-TEST(Sandbox, WhatAbortsIsSaidToHaveDoneThat) {
+TEST(Sandbox, ReportsAbort) {
   const auto run = Perform({"abort"});
   EXPECT_EQ(run.status().code(), StatusCode::kInternal);
   EXPECT_THAT(std::string(run.status().message()), HasSubstr("signal 6"));

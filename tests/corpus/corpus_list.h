@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of all programs. Each is a function `std::string name()` of this namespace,
-// defined in a .cu file.
+// The names of all programs. Each is a function `std::string name()` in this namespace, defined in
+// a .cu file.
 
 #ifndef GPUSHARED_TESTS_CORPUS_CORPUS_LIST_H_
 #define GPUSHARED_TESTS_CORPUS_CORPUS_LIST_H_
@@ -34,7 +34,7 @@
   X(RecursiveCalls)               \
   X(SwitchesAndReturns)
 
-// programs/. The cuRAND one is there where the toolkit has cuRAND's headers.
+// programs/. The cuRAND one exists only if the toolkit has cuRAND's headers.
 #ifdef GPUSHARED_CORPUS_CURAND
 #define GPUSHARED_CURAND_PROGRAMS(X) X(CurandPhilox)
 #else
@@ -53,7 +53,7 @@
   X(CudaAtomics)                      \
   X(CudaBarrier)
 
-// programs/ over CUB and Thrust: a library of their own.
+// programs/ that use CUB and Thrust, in a separate library.
 #define GPUSHARED_CUB_PROGRAMS(X) \
   X(CubDeviceScan)                \
   X(CubRadixSort)                 \

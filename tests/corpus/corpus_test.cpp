@@ -27,7 +27,7 @@ std::span<const Program> SomePrograms() {
 #endif
 }
 
-// Each launch of the programs above touches its kernel's reach alone, where that is known.
+// Each launch of the programs above accesses only its kernel's access set, if that is known.
 TEST(CorpusReach, IsKnownOfManyKernels) {
   std::size_t known = 0, all = 0;
   for (const auto& module : Runtime::Instance().modules()) {
@@ -48,7 +48,7 @@ TEST(CorpusReach, IsKnownOfManyKernels) {
 
 std::string GetName(const ::testing::TestParamInfo<Program>& info) { return info.param.name; }
 
-// The stage `long` builds this file once more, for the programs over CUB and Thrust.
+// The stage `long` builds this file a second time, for the programs that use CUB and Thrust.
 #ifdef GPUSHARED_CORPUS_CUB
 INSTANTIATE_TEST_SUITE_P(Cub, CorpusProgram, ::testing::ValuesIn(CubPrograms()), GetName);
 #else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many of the kernels that programs over CUB, Thrust, cuRAND and their like launch run on the
-// cpu device with right results.
+// How many kernels launched by programs with CUB, Thrust, cuRAND and similar libraries run on the
+// cpu device with correct results.
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -16,7 +16,7 @@ namespace gpushared::corpus {
 namespace {
 
 constexpr double kRightLeast = 0.98;
-// CUB launches others, and more of them, by the architecture that it is compiled for.
+// CUB launches different and more kernels depending on the architecture that it is compiled for.
 constexpr std::size_t kLaunchedLeast = 50;
 
 std::vector<Program> AllToolkitPrograms() {
@@ -25,7 +25,7 @@ std::vector<Program> AllToolkitPrograms() {
   return programs;
 }
 
-// By kernel of those programs: why its results are not known to be right; empty when they are.
+// By kernel of those programs: why its results are not known to be correct; empty if they are.
 std::map<std::string, std::string> LaunchedKernels() {
   std::map<std::string, std::string> kernels;
   for (const Program& program : AllToolkitPrograms()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs of the corpus share: vectors on the device, random inputs, and saying
-// what came out wrong. Also compiled by nvcc, as C++17.
+// Shared code of the corpus' programs: vectors on the device, random inputs, and error reports.
+// Also compiled by nvcc, as C++17.
 
 #ifndef GPUSHARED_TESTS_CORPUS_PROGRAM_H_
 #define GPUSHARED_TESTS_CORPUS_PROGRAM_H_
@@ -16,7 +16,7 @@
 
 namespace gpushared::corpus {
 
-// An array in device memory. Never freed: the runtime of the corpus forgets all memory
+// An array in device memory. Never freed, because the runtime of the corpus drops all memory
 // between two programs.
 template <typename T>
 struct DeviceArray {
@@ -39,7 +39,7 @@ struct DeviceArray {
 
 inline std::string Text(double value) { return std::to_string(value); }
 
-// Empty when got equals want to the last bit, else the first difference.
+// Returns "" if got equals want to the last bit, otherwise the first difference.
 template <typename T>
 std::string Differs(const char* what, const std::vector<T>& got, const std::vector<T>& want) {
   if (got.size() != want.size()) {
@@ -57,7 +57,8 @@ std::string Differs(const char* what, const std::vector<T>& got, const std::vect
   return "";
 }
 
-// As Differs; allows `relative` of the wanted value, or as much of 1 when it is smaller.
+// Like Differs, but permits an error of `relative` times the wanted value, or times 1 if that is
+// smaller.
 template <typename T>
 std::string FarFrom(const char* what, const std::vector<T>& got, const std::vector<T>& want,
                     double relative) {
@@ -71,7 +72,7 @@ std::string FarFrom(const char* what, const std::vector<T>& got, const std::vect
   return "";
 }
 
-// Fixed pseudo-random values below `limit` (integers), or in [-limit, limit).
+// Deterministic pseudo-random values below `limit` (integers), or in [-limit, limit).
 template <typename T>
 std::vector<T> RandomValues(std::size_t count, unsigned seed, T limit) {
   std::mt19937_64 random(seed);

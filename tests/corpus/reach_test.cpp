@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the executor the corpus reaches, and of the toolkit's kernels the executor.
+// How much of the executor the corpus covers, and how many of the toolkit's kernels the executor
+// supports.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -17,7 +18,7 @@
 namespace gpushared::corpus {
 namespace {
 
-// Every kernel of every module that is linked in.
+// Visits every kernel of every module that is linked in.
 template <typename Visit>
 void VisitKernels(Visit visit) {
   // The programs' objects are linked because the tables name them.
@@ -38,8 +39,8 @@ TEST(CorpusReach, EveryKernelCanRun) {
   EXPECT_GE(kernels, 150u);
 }
 
-// Opcodes of the executor that compilers write nowhere in the corpus. tests/executor runs each
-// of their forms, and tests/drop_in nvcc's kernels with textures.
+// Opcodes of the executor that compilers never generate in the corpus. tests/executor runs each of
+// their forms, and tests/drop_in runs nvcc's kernels with textures.
 constexpr auto kReachedByPtxOnly = std::to_array<std::string_view>({
     "__assertfail",
     "bfe",
@@ -127,8 +128,9 @@ TEST(CorpusReach, EveryOpcodeIsInSomeKernel) {
   }
 }
 
-// Forms are opcodes with their types and modifiers as the executor spells them. tests/executor runs
-// all (executor_reach); those that no kernel here has are listed, and must not become more.
+// Forms are opcodes with types and modifiers in the executor's spelling. tests/executor runs all of
+// them (executor_reach); those that no kernel here contains are listed, and their number must not
+// grow.
 TEST(CorpusReach, FormsThatNoKernelHasAreListedAndNoMoreThanKnown) {
   constexpr std::size_t kUnreachedMax = 1359;
   const std::set<executor::Handler> reached = ReachedHandlers();

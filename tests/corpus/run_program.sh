@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a CUDA program in a gpushared server of its own, on the cpu device.
+# Runs a CUDA program with a dedicated gpushared server, on the cpu device.
 # Usage: tests/corpus/run_program.sh FILE.cu [ARGUMENT ...]       compiled first
 #        tests/corpus/run_program.sh PROGRAM [ARGUMENT ...]       linked with -lgpushared_cudart
-# The exit code is the program's; 2 when it could not be compiled or started.
+# The exit code is the program's; 2 if it could not be compiled or started.
 #
 # BUILD       the build tree (build/dev), with the targets gpushared and gpushared_cudart_whole
 # NVCC        the compiler (nvcc)
@@ -24,7 +24,7 @@ scratch=$(mktemp -d)
 server=
 finish() {
   if [[ -n $server ]]; then
-    # The second one ends it at once.
+    # The second SIGTERM ends it at once.
     kill -TERM "$server" 2>/dev/null && sleep 0.2 && kill -TERM "$server" 2>/dev/null || true
     wait "$server" 2>/dev/null || true
   fi
@@ -35,7 +35,7 @@ trap finish EXIT
 program=$source
 if [[ $source == *.cu ]]; then
   program=$scratch/program
-  # PTX alone: that is what servers take, and it needs no assembler.
+  # Only PTX, because that is what servers accept, and it needs no assembler.
   # shellcheck disable=SC2086
   "${NVCC:-nvcc}" -cudart none -gencode arch=compute_75,code=compute_75 -I "$root" "$source" ${NVCC_FLAGS:-} \
     -L "$build/lib" -lgpushared_cudart -Xlinker -rpath -Xlinker "$build/lib" -o "$program" || exit 2
@@ -54,6 +54,6 @@ done
 
 status=0
 timeout "${LIMIT_S:-600}" "$program" "$@" || status=$?
-# What kernels printed, and why something ended.
+# Text printed by kernels, and the reasons for ends.
 grep -E ' prints| warn| error' "$scratch/log" >&2 || true
 exit "$status"

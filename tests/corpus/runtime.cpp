@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::uint64_t kAlignment = 256;
 
-// What nvcc's host code registers: a pointer to the fatbin, which says its own size.
+// The structure that nvcc's host code registers: a pointer to the fatbin, which contains its own
+// size.
 struct FatbinWrapper {
   std::uint32_t magic, version;
   const std::byte* fatbin;
@@ -43,7 +44,7 @@ std::span<const std::byte> ToFatbin(const void* wrapper) {
 }  // namespace
 
 Runtime& Runtime::Instance() {
-  // Programs register themselves before main, so it is made by the first of them.
+  // Programs register themselves before main, so the first of them creates it.
   static Runtime runtime;
   return runtime;
 }
@@ -132,7 +133,7 @@ device::Reach Runtime::GetReach(const KernelLaunch& launch) const {
     std::uint64_t word = 0;
     std::memcpy(&word, launch.parameters.data() + offset, sizeof word);
     for (const device::MemoryPiece& piece : allocations_) {
-      // The end of an array is an address, too.
+      // The end of an array is a valid address, too.
       if (word - piece.base <= piece.bytes) reach.Add(piece);
     }
   }

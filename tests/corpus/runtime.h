@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA runtime for tests: just enough of the runtime's C interface (runtime_calls.cpp) to
-// link programs that nvcc compiled, host code and all. It hands every kernel that they launch
-// to a backend. Nothing here needs a driver or a GPU.
+// A CUDA runtime for tests: just enough of the runtime's C interface (runtime_calls.cpp) to link
+// programs compiled by nvcc, including their host code. It passes every kernel that they launch to
+// a backend, and needs neither a driver nor a GPU.
 //
-// Device memory is one arena of this process, so device pointers are host pointers.
-// One thread; calls of the programs are synchronous.
+// Device memory is one range of this process, so device pointers are host pointers.
+// Single-threaded; calls of the programs are synchronous.
 
 #ifndef GPUSHARED_TESTS_CORPUS_RUNTIME_H_
 #define GPUSHARED_TESTS_CORPUS_RUNTIME_H_
@@ -35,7 +35,7 @@ struct LoadedModule {
   std::string text;
   ptx::Module module;
   executor::ModuleLayout layout;
-  std::uint64_t variables_base = 0;  // Inside the arena.
+  std::uint64_t variables_base = 0;  // Inside the memory range.
   std::unique_ptr<executor::ModuleImage> image;
 };
 
@@ -48,52 +48,52 @@ struct KernelLaunch {
   std::vector<std::byte> parameters;  // program->info().parameter_bytes bytes.
 };
 
-// Runs the launches of programs. It may run a launch many times, provided that it
-// leaves device memory as one run of the original kernel would.
+// Runs the launches of programs. It may run a launch many times, provided that it leaves device
+// memory as one run of the original kernel would.
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual Status Run(const KernelLaunch& launch) = 0;
 };
 
-// The fate of the kernels launched since the process began.
+// The outcomes of the kernels launched since the process began.
 struct KernelHistory {
   std::uint64_t launches = 0;
-  std::string rejection;  // Why it cannot run; empty when it can.
+  std::string rejection;  // Why it cannot run; empty if it can.
 };
 
 class Runtime {
  public:
   static constexpr std::uint64_t kMemoryBytes = std::uint64_t{256} << 20;
 
-  // The one that this process' cuda... calls go to.
+  // Returns the instance for this process' cuda... calls.
   static Runtime& Instance();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  // Null: each launch is run once, as it is, by a BlockExecutor. Borrowed.
+  // Null: a BlockExecutor runs each launch once, unmodified. Borrowed.
   void SetBackend(Backend* backend) { backend_ = backend; }
 
-  // All modules that were linked in, in no particular order.
+  // All linked modules, in no particular order.
   const std::vector<std::unique_ptr<LoadedModule>>& modules() const { return modules_; }
   const std::map<std::string, KernelHistory>& history() const { return history_; }
 
-  // Forgets all device memory and errors; variables are again as their modules say.
+  // Drops all device memory and errors, and re-initialises variables.
   void Reset();
-  // The first error since Reset; empty when there was none.
+  // The first error since Reset; empty if there was none.
   const std::string& error() const { return error_; }
 
   // Device memory in use, module variables included.
   std::span<std::byte> used_memory() { return {memory_, static_cast<std::size_t>(used_)}; }
   executor::MemoryWindow window() const { return {Base(), &mapped_bytes_, 0, 0}; }
   executor::BlockExecutor& block_executor() { return executor_; }
-  // Runs a launch as it is. One whose kernel's reach is known may touch nothing else: allocations
-  // to which those words of its parameters point, and variables of its module.
+  // Runs a launch unmodified. If its kernel's access set is known, it may access nothing else: the
+  // allocations that those words of its parameters point to, and variables of its module.
   Status RunPlain(const KernelLaunch& launch);
-  // Launches that were bound so, since the process began.
+  // Launches that were restricted this way, since the process began.
   std::uint64_t bound_launches() const { return bound_launches_; }
 
-  // For runtime_calls.cpp. Null, or an error noted, where something is unknown.
+  // For runtime_calls.cpp. Return null, or record an error, if something is unknown.
   LoadedModule* Register(const void* fatbin_wrapper);
   void RegisterFunction(LoadedModule* module, const void* host_function, const char* name);
   void RegisterVariable(LoadedModule* module, const void* host_variable, const char* name);
@@ -109,7 +109,7 @@ class Runtime {
   Runtime();
   ~Runtime();
   std::uint64_t Base() const { return reinterpret_cast<std::uint64_t>(memory_); }
-  // Everything, where nothing is known.
+  // Returns all memory if the access set is unknown.
   device::Reach GetReach(const KernelLaunch& launch) const;
 
   struct Function {
@@ -122,10 +122,11 @@ class Runtime {
   };
 
   void* reserved_ = nullptr;
-  std::byte* memory_ = nullptr;  // Aligned to its size: addresses differ in their low words only.
+  // Aligned to its size, so that addresses differ only in their low words.
+  std::byte* memory_ = nullptr;
   std::atomic<std::uint64_t> mapped_bytes_ = kMemoryBytes;
   std::uint64_t used_ = 0;
-  std::uint64_t variables_end_ = 0;               // Where Reset() goes back to.
+  std::uint64_t variables_end_ = 0;               // The state that Reset() restores.
   std::vector<device::MemoryPiece> allocations_;  // By address.
   std::uint64_t bound_launches_ = 0;
   std::vector<std::unique_ptr<LoadedModule>> modules_;

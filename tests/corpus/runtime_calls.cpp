@@ -15,8 +15,8 @@ using gpushared::corpus::Runtime;
 
 namespace {
 
-// A made-up device: enough multiprocessors for several blocks, few enough that
-// persistent grids stay small.
+// A fictitious device: enough multiprocessors for several blocks, and few enough that persistent
+// grids remain small.
 constexpr int kMultiprocessors = 4;
 constexpr int kBlocksPerMultiprocessor = 2;
 constexpr int kStaticSharedMax = 48 * 1024;
@@ -38,7 +38,7 @@ cudaError_t LaunchKernel(const void* function, dim3 grid, dim3 block, void** arg
   return Noted(ok ? cudaSuccess : cudaErrorLaunchFailure);
 }
 
-// <<<...>>> pushes, the stub that nvcc writes for the kernel pops.
+// <<<...>>> pushes, and nvcc's stub for the kernel pops.
 struct CallConfiguration {
   dim3 grid, block;
   std::size_t shared_bytes;
@@ -139,7 +139,7 @@ cudaError_t cudaMalloc(void** out, std::size_t bytes) {
   *out = Runtime::Instance().Allocate(bytes);
   return Noted(*out == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
-// Memory comes back all at once, with Runtime::Reset.
+// All memory is released at once, by Runtime::Reset.
 cudaError_t cudaFree(void* /*memory*/) { return cudaSuccess; }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/) {
   if (bytes != 0) std::memcpy(to, from, bytes);
@@ -196,7 +196,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
   const LoadedModule* module = Runtime::Instance().GetModule(function);
   const auto* program = Runtime::Instance().FindFunction(function);
   if (module == nullptr || program == nullptr) return Noted(cudaErrorInvalidDeviceFunction);
-  // "sm_75" is 75.
+  // "sm_75" becomes 75.
   attributes->ptxVersion = std::atoi(module->module.target.c_str() + 3);
   attributes->binaryVersion = attributes->ptxVersion;
   attributes->maxThreadsPerBlock = static_cast<int>(program->info().threads_per_block_max);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients are killed at every step of the protocol, a thousand in all, while a neighbour
-// works on. Afterwards the server must be as it was.
+// Clients are killed at every step of the protocol, a thousand in total, while a neighbour keeps
+// working. Afterwards the server must be in its initial state.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -25,13 +25,14 @@
 namespace gpushared::testing {
 namespace {
 
-// Sanitizers make processes slow to start; the sweep stays whole, only its rounds are fewer.
+// Sanitizers make processes slow to start, so the sweep has fewer rounds but still covers every
+// step.
 std::size_t Kills() {
   const char* wanted = std::getenv("GPUSHARED_CRASH_KILLS");
   return wanted != nullptr ? std::strtoul(wanted, nullptr, 10) : GPUSHARED_CRASH_KILLS;
 }
 
-// Works on its own session until told to stop, checking every result.
+// Works in a separate session until told to stop, checking every result.
 class Neighbour {
  public:
   explicit Neighbour(const std::string& socket)
@@ -67,9 +68,9 @@ class Neighbour {
   std::jthread thread_;
 };
 
-// glibc gives each thread that allocates beside others a staging buffer of two mappings, up to
-// eight staging buffers a core, and keeps them. Threads for closings and loads may first meet in a
-// later round. 200 leaks would be more.
+// glibc gives each thread that allocates concurrently an arena of two mappings, up to eight arenas
+// per core, and keeps them. Threads for closes and loads may first run concurrently in a later
+// round. 200 leaks would exceed this.
 constexpr std::size_t kMappingsOfLaterThreads = 16;
 
 struct Footprint {
@@ -87,7 +88,8 @@ Footprint Measure(const ServerProcess& server) {
   return footprint;
 }
 
-// Device memory that one more client can have, in MiB: what the budget has lost is missing here.
+// Returns the device memory that one more client can have, in MiB, because memory that the budget
+// has leaked is missing here.
 std::size_t FreeDeviceMiB(const ServerProcess& server) {
   Result<RawClient> client = RawClient::Connect(server.socket());
   if (!client || !client->Join(ipc::Hello{.name = "probe", .device = {}}).ok()) return 0;
@@ -97,7 +99,7 @@ std::size_t FreeDeviceMiB(const ServerProcess& server) {
 }
 
 TEST(Crash, KilledClientsLeaveNothingBehindAndDisturbNobody) {
-  // So little device memory and staging memory that either is gone after a few leaks.
+  // So little device and staging memory that either is exhausted after a few leaks.
   ServerProcess server({"--policy", "priority", "--log-level", "warn", "--memory", "64MiB",
                         "--staging-memory", "128MiB"});
   Neighbour neighbour(server.socket());
@@ -112,7 +114,8 @@ TEST(Crash, KilledClientsLeaveNothingBehindAndDisturbNobody) {
   const std::size_t wanted = Kills();
   for (std::size_t round = 0; total < wanted; ++round) {
     for (std::size_t step = 0; step < kDeathSteps.size() && total < wanted; ++step) {
-      // Steps after the first kernels always run with them, so that it is half of all kills.
+      // Steps after the first kernels always run with them, so that half of all kills occur with
+      // kernels.
       const bool kernels = step >= kFirstStepWithKernels;
       const pid_t pid =
           StartProgram({GPUSHARED_DYING_CLIENT, server.socket(), GPUSHARED_SYSTEM_KERNELS,
@@ -131,7 +134,7 @@ TEST(Crash, KilledClientsLeaveNothingBehindAndDisturbNobody) {
           << "after '" << kDeathSteps[step] << "'";
     }
     if (round == 0) {
-      // Caches are warm and lazily made things exist: this is what later rounds must match.
+      // Caches are warm and lazily created objects exist: later rounds must match this state.
       ASSERT_TRUE(Eventually([&] { return Measure(server).sessions == 1; }))
           << server.Ctl({"ps"}).output;
       before = Measure(server);

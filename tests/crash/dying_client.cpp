@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// dying_client SOCKET FATBIN STEP KERNELS: walks through the protocol by hand and dies of
-// SIGKILL at step STEP (index into kDeathSteps). KERNELS is 0 or 1: with 1, an endless
-// kernel and a queue of launches are on the device by then. Exits with 1 when the server
-// does not answer as it should.
+// dying_client SOCKET FATBIN STEP KERNELS: performs the protocol by hand and dies of SIGKILL at
+// step STEP (index into kDeathSteps). KERNELS is 0 or 1: with 1, an endless kernel and a queue of
+// launches are on the device by then. Exits with 1 if the server's answer is wrong.
 
 #include "tests/crash/dying_client.h"
 
@@ -62,7 +61,7 @@ class DyingClient {
   void DieAt(std::string_view step) const {
     if (step == death_) ::raise(SIGKILL);
   }
-  // Half a frame header of this type is all that was sent.
+  // Only half a frame header of this type has been sent.
   void DieAtHalf(std::string_view step, ipc::MessageType type) const {
     if (step != death_) return;
     ipc::FrameHeader header;
@@ -135,7 +134,8 @@ class DyingClient {
     DieAt("copy in flight");
     Graphs(staging_buffer);
     if (death_ == "command ring full") {
-      // The worker takes a bounded number ahead, so behind an endless kernel the ring fills.
+      // The worker takes a bounded number of commands ahead, so the ring fills up after an endless
+      // kernel.
       for (int i = 0; i < 100'000 && client_.Publish(GetFill(0, client_.base(), 4096, 0)) != 0;
            ++i) {
       }
@@ -148,7 +148,7 @@ class DyingClient {
     DieAt("completions unread");
   }
 
-  // On a stream of its own, so that the device has it beside the kernels.
+  // On a separate stream, so that the device has it at the same time as the kernels.
   void Graphs(std::uint32_t staging_buffer) {
     client_.CreateStream(1);
     client_.MakeGraph(0, 1);
@@ -188,7 +188,7 @@ class DyingClient {
     }
     if (death_ == "socket half closed") ::shutdown(client_.socket(), SHUT_WR);
     DieAt("socket half closed");
-    // The child keeps the socket open for a while: only the pidfd tells of the death.
+    // The child keeps the socket open for a while, so that only the pidfd reports the death.
     if (::fork() == 0) {
       ::usleep(300'000);
       ::_exit(0);

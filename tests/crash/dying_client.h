@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client made to die: it walks through the protocol and kills itself at one step.
+// A client that dies on purpose: it performs the protocol and kills itself at one step.
 
 #ifndef GPUSHARED_TESTS_CRASH_DYING_CLIENT_H_
 #define GPUSHARED_TESTS_CRASH_DYING_CLIENT_H_
@@ -9,7 +9,7 @@
 
 namespace gpushared::testing {
 
-// Every place of the protocol where a client can die, in the order it reaches them.
+// Every point of the protocol at which a client can die, in the order it reaches them.
 inline constexpr std::array kDeathSteps = std::to_array<std::string_view>({
     "connected",
     "hello half sent",
@@ -36,7 +36,7 @@ inline constexpr std::array kDeathSteps = std::to_array<std::string_view>({
     "socket half closed",
     "socket held by a forked child",
 });
-// From here on a kernel of the client can be running when it dies.
+// From here on, one of the client's kernels can be running when it dies.
 inline constexpr std::size_t kFirstStepWithKernels = 10;
 
 }  // namespace gpushared::testing

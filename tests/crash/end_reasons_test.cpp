@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real server, sessions that end in every way but their own, and what their clients are told.
+// A real server, sessions that end in every way except by their clients' choice, and the reasons
+// that the clients get.
 #include <signal.h>
 
 #include <string>
@@ -59,7 +60,7 @@ TEST_F(EndReasons, TheOperatorIsNamed) {
   EXPECT_THAT(status.message(), HasSubstr("operator"));
 }
 
-// The sentence was on the socket, and the client died or closed before it read it.
+// The message was on the socket, and the client died or closed it before reading the message.
 TEST_F(EndReasons, TheBrokerStillKnowsAProtocolViolation) {
   Result<RawClient> client = RawClient::Connect(server_.socket());
   ASSERT_TRUE(client.ok());

@@ -23,7 +23,7 @@ json Way(const std::string& name, const std::string& socket) {
 
 json Answer(const json& ways) { return {{"endpoints", ways}}; }
 
-// The file that `gpusharedctl cdi` makes of an answer.
+// Returns the file that `gpusharedctl cdi` generates from an answer.
 Result<json> GetFile(const json& answer) {
   const Result<std::vector<ContainerWay>> ways = ContainerWays(answer);
   if (!ways.ok()) return ways.status();
@@ -55,7 +55,7 @@ TEST(Cdi, ADirectoryWithAnotherSocketIsRejected) {
                             .status();
   EXPECT_EQ(beside.code(), StatusCode::kUnsupported);
   EXPECT_THAT(beside.message(), HasSubstr("/run/gpushared holds the socket of 'main', too"));
-  // A name that another one begins with is no directory of it.
+  // A path that merely begins with the same characters is not inside the directory.
   EXPECT_TRUE(GetFile(Answer({Way("a", "/run/a/s"), Way("ab", "/run/ab/s")})).ok());
   EXPECT_FALSE(GetFile(Answer({Way("a", "/run/x/../a/s"), Way("b", "/run/a/b/s")})).ok());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpusharedctl doctor`: what it says of a machine, of a program's files, and how it ends.
+// `gpusharedctl doctor`: its findings about a machine and about a program's files, and its exit
+// codes.
 #include "server/tools/ctl/doctor/doctor.h"
 
 #include <sys/stat.h>
@@ -42,7 +43,7 @@ using testing::RunProgram;
 using testing::ScratchDirectory;
 using testing::ServerProcess;
 
-// "about: state" of each.
+// Returns "about: state" of each finding.
 std::vector<std::string> Brief(const Findings& findings) {
   std::vector<std::string> brief;
   for (const Finding& it : findings) {
@@ -62,7 +63,7 @@ void Write(const std::string& path, const std::vector<std::byte>& bytes) {
 }
 void Write(const std::string& path, const std::string& text) { Write(path, GetBytes(text)); }
 
-// The number by which the runtime asks for its table.
+// The identifier with which the runtime requests its table.
 const std::string kFft = "\x21\x31\x8c\x60\x97\x14\x32\x48\x8c\xa6\x41\xff\x73\x24\xc8\xf2";
 const std::string kRuntime = "\x6b\xd5\xfb\x6c\x5b\xf4\xe7\x4a\x89\x87\xd9\x39\x12\xfd\x9d\xf9";
 
@@ -112,7 +113,7 @@ TEST(DoctorMachineTest, DropInIsLookedAtWithItsParts) {
   EXPECT_THAT(findings[0].what, HasSubstr("without ptxas, libnvJitLink.so.12"));
 }
 
-// ---- what is in files
+// ---- contents of files
 
 TEST(DoctorFilesTest, RuntimeIsFoundWhereverItsNumberStands) {
   const ScratchDirectory directory;
@@ -154,7 +155,7 @@ TEST(DoctorFilesTest, MachineCodeAloneIsAProblemWhereOnlyPtxRuns) {
   const Findings findings = CheckKernels(directory / "code", true);
   EXPECT_THAT(Brief(findings), ElementsAre("kernels problem"));
   EXPECT_THAT(findings[0].what, HasSubstr("1 of 1 modules"));
-  // nvcc's linker leaves one without a kernel beside it.
+  // nvcc's linker adds a second fatbin without kernels.
   EXPECT_THAT(Brief(CheckKernels(GPUSHARED_NVCC_PROGRAM, true)), ElementsAre("kernels ok"));
   EXPECT_THAT(Brief(CheckKernels(directory / "code", false)), ElementsAre("kernels note"));
   Write(directory / "cut", ElfWith(*code, code->size() + 4096));
@@ -172,7 +173,7 @@ TEST(DoctorFilesTest, BrokenProgramsAreInput) {
   char* const command[] = {const_cast<char*>(path.c_str())};
   for (int round = 0; round < 300; ++round) {
     std::vector<std::byte> bytes = *whole;
-    // Most of what is read stands in the header and at the begin.
+    // Most of the data that is read is in the header and at the beginning.
     for (int i = 0; i < 8; ++i) {
       bytes[16 + random() % (round % 2 == 0 ? 48 : 1024)] = static_cast<std::byte>(random());
     }
@@ -196,7 +197,7 @@ TEST(DoctorPythonTest, ImportsAreReadFromTheScript) {
 
 class DoctorPackagesTest : public ::testing::Test {
  protected:
-  // Leaves the files that pip would.
+  // Creates the files that pip would install.
   void Install(const std::string& distribution, const std::string& library,
                const std::string& content) {
     const std::string site = directory_ / "lib/python3.11/site-packages/";
@@ -205,7 +206,7 @@ class DoctorPackagesTest : public ::testing::Test {
                                                              ",sha256=x,1\n" + distribution +
                                                              "-1.0.dist-info/METADATA,,\n");
   }
-  // Asks about `python3 job.py`, in a virtual environment.
+  // Examines `python3 job.py` in a virtual environment.
   Findings LookAt(const std::string& script) {
     std::filesystem::create_directories(directory_ / "bin");
     const std::string python = directory_ / "bin/python3", job = directory_ / "job.py";
@@ -222,7 +223,7 @@ class DoctorPackagesTest : public ::testing::Test {
 TEST_F(DoctorPackagesTest, RuntimeInAnImportedPackageIsAProblem) {
   Install("cupy_cuda13x", "cupy_backends/cuda/api/runtime.cpython-311.so", "ELF" + kRuntime);
   Install("plain", "plain/core.so", "ELF");
-  // As virtual environments have it: the same directory, told once.
+  // As in virtual environments: the same directory, reported once.
   std::filesystem::create_symlink("lib", directory_ / "lib64");
   EXPECT_THAT(Brief(LookAt("import plain\n")),
               ElementsAre("program ok", "runtime ok", "package note"));
@@ -236,13 +237,13 @@ TEST_F(DoctorPackagesTest, LibrariesThatOthersLoadAreNotBlamed) {
   Install("cuda_bindings", "cuda/bindings/_internal/runtime.so", kRuntime);
   const Findings findings = LookAt("import nvidia, cuda\n");
   EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "packages ok"));
-  // NVIDIA's own, but nobody's library.
+  // It belongs to NVIDIA but to no known library, so it is only noted.
   Install("nvidia_cutlass_dsl", "nvidia_cutlass_dsl/lib/libcute_dsl_runtime.so", kRuntime);
   EXPECT_THAT(Brief(LookAt("import cutlass\n")),
               ElementsAre("program ok", "runtime ok", "package note"));
 }
 
-// JAX has no runtime in it; its plugin loads cuDNN, which has.
+// JAX itself does not contain the runtime; its plugin loads cuDNN, which does.
 TEST_F(DoctorPackagesTest, PluginsThatLoadLibrariesOnTheRuntimeAreFound) {
   Install("jax", "jax/core.so", "ELF");
   Install("jax_cuda12_plugin", "jax_plugins/xla_cuda12/plugin.so", "ELF");
@@ -259,7 +260,7 @@ TEST_F(DoctorPackagesTest, PluginsThatLoadLibrariesOnTheRuntimeAreFound) {
   EXPECT_THAT(findings[2].what, HasSubstr("jax_cuda12_plugin works through nvidia_cudnn_cu12"));
 }
 
-// OpenMM has no runtime in it; its plugin for CUDA loads cuFFT, for some of what it does.
+// OpenMM itself does not contain the runtime; its CUDA plugin loads cuFFT for some functions.
 TEST_F(DoctorPackagesTest, LibrariesThatAreNeededForAPartAreNoted) {
   Install("openmm_cuda_13", "OpenMM.libs/lib/plugins/libOpenMMCUDA.so", "ELF");
   const std::string metadata =
@@ -320,7 +321,7 @@ TEST(DoctorCommandTest, SaysByItsExitCodeWhetherAllIsWell) {
     command.insert(command.end(), arguments.begin(), arguments.end());
     return RunProgram(command);
   };
-  // The socket may stand before it, as before every other command.
+  // The socket option may precede it, as for every other command.
   const ProgramOutcome before =
       RunProgram({GPUSHARED_CTL, "--socket", server.socket(), "doctor", "--", "/bin/true"});
   EXPECT_THAT(before.output, HasSubstr("server        it answers"));

@@ -17,7 +17,7 @@ inline std::vector<std::byte> GetBytes(const std::string& text) {
   return {data, data + text.size()};
 }
 
-// An ELF file with a section of this name that holds `content`.
+// Returns an ELF file with a section of this name that contains `content`.
 inline std::vector<std::byte> ElfWith(const std::vector<std::byte>& content,
                                       std::uint64_t section_bytes,
                                       const std::string& section = ".nv_fatbin") {

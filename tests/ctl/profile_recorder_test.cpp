@@ -27,8 +27,8 @@ class Recorder : public ::testing::Test {
   Recorder()
       : writer_(*trace::Writer::Create()), reader_(*trace::Reader::Open(*writer_->ShareMemory())) {}
 
-  // A command of that session which was taken, submitted 10 us before it ran, and known 20 us after
-  // its end.
+  // A command of that session that was taken, submitted 10 us before it ran, and known to have
+  // ended 20 us after its end.
   trace::Slice Slice(std::uint64_t session, std::chrono::microseconds taken,
                      std::chrono::microseconds started, std::chrono::microseconds ended) {
     const auto submitted = Moment(started - 10us);
@@ -42,7 +42,7 @@ class Recorder : public ::testing::Test {
             .charged_from = submitted,
             .charged = ended - started + 30us};
   }
-  // Adds what a reader would tell, which knows all names by now.
+  // Adds an event as a reader that knows all names by now would report it.
   void Add(const trace::Event& event) {
     reader_.Poll([](const trace::Event&) {});
     recorder_.Add(reader_, event);
@@ -95,7 +95,7 @@ TEST_F(Recorder, StepsHaveTheirTimesAndWhatTheClientTookBetweenThem) {
   EXPECT_THAT(recorder_.costs().notices_us, ElementsAre(20)) << "of the one that was alone there";
 }
 
-TEST_F(Recorder, WhatInterruptedACommandIsNoneOfItsTime) {
+TEST_F(Recorder, ExcludesInterruptionsFromCommandTime) {
   trace::Slice part = Slice(8, 2000us, 2010us, 2500us);
   part.is_part = true;
   part.cut = trace::Cut::kStopped;
@@ -156,7 +156,7 @@ TEST_F(Recorder, OneStepThatCameLateDoesNotWaitForTheOneBefore) {
   }
 }
 
-TEST_F(Recorder, WhatBeganBeforeIsLeftOut) {
+TEST_F(Recorder, SkipsWorkThatBeganEarlier) {
   Add(Slice(7, 900us, 1010us, 1500us));
   recorder_.Finish(Moment(100ms));
   EXPECT_THAT(recorder_.GetProfile(7).status().message(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpusharedctl ptx check`: which files it reads, what it says of their kernels, and how it
-// ends.
+// `gpusharedctl ptx check`: the files that it reads, its report on their kernels, and its exit
+// codes.
 #include "server/tools/ctl/ptx_check.h"
 
 #include <elf.h>
@@ -85,7 +85,7 @@ TEST(PtxCheck, ReadsFatbins) {
 
 TEST(PtxCheck, ReadsEveryFatbinOfAnElfFile) {
   std::vector<std::byte> two = Fatbin();
-  two.resize((two.size() + 15) / 8 * 8);  // Zeros stand between them.
+  two.resize((two.size() + 15) / 8 * 8);  // Separated by zeros.
   const std::vector<std::byte> second = Fatbin();
   two.insert(two.end(), second.begin(), second.end());
   const json checked = Checked(ElfWith(two, two.size()));

@@ -116,7 +116,7 @@ const json kBusyClient = {{"client", 9999},
 TEST(Reports, TheUsualColumnsOfClientsFitATerminal) {
   std::istringstream lines(ClientsReport({{"clients", {kBusyClient}}}, {.width = 80}));
   for (std::string line; std::getline(lines, line);) {
-    // The cut name ends in one character of three bytes.
+    // The truncated name ends in a single character of three bytes.
     EXPECT_LE(line.size(), 80U + 2U) << line;
   }
   EXPECT_THAT(ClientsReport({{"clients", {kBusyClient}}}, {}), Not(HasSubstr("LAUNCHES")));

@@ -29,7 +29,7 @@ using ::testing::Pair;
 
 scheduler::TimePoint At(std::chrono::nanoseconds time) { return scheduler::TimePoint(time); }
 
-// A trace as viewers get it.
+// A trace in the form that viewers read.
 class Picture {
  public:
   Picture()
@@ -65,7 +65,7 @@ std::vector<json> Of(const json& events, const std::string& phase) {
   return found;
 }
 
-// The lines as viewers show them, from above: "process / thread".
+// The lines as viewers show them, from the top: "process / thread".
 std::vector<std::string> Shown(const json& events) {
   std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> processes, threads;
   std::map<std::uint64_t, std::uint64_t> process_of;
@@ -152,7 +152,7 @@ TEST(TraceFile, ADeviceItsClientsAndTheirStreamsHaveALineEach) {
   EXPECT_EQ(picture.timeline().counts().stops, 1U);
 }
 
-// Viewers take a slice that begins before the last one's end for a part of that.
+// Viewers nest a slice that begins before the end of the last one.
 TEST(TraceFile, SlicesOfALineDoNotOverlap) {
   Picture picture;
   const std::size_t device = picture.AddDevice("cpu:0", "");
@@ -183,7 +183,7 @@ TEST(TraceFile, ClientsOfTwoDevicesAreKeptApart) {
                           "? (client 7, gpu:1) / stream 0"));
 }
 
-// A double of microseconds loses nanoseconds some weeks after boot.
+// A double in microseconds loses nanoseconds some weeks after boot.
 TEST(TraceFile, TimesKeepNanoseconds) {
   JsonTrace trace;
   const JsonTrace::Thread line = trace.AddThread(trace.AddProcess("a", 0), "b", 0);
@@ -193,7 +193,7 @@ TEST(TraceFile, TimesKeepNanoseconds) {
               AllOf(HasSubstr("\"ts\":86400000000000.007,"), HasSubstr("\"dur\":1.930,")));
 }
 
-// Whoever knows what other clocks showed at one moment can find a slice in other logs.
+// The readings of several clocks at one moment let operators correlate a slice with other logs.
 TEST(TraceFile, SaysWhatOtherClocksShowed) {
   JsonTrace trace;
   trace.Finish();

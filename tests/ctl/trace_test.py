@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Traces a real server at work, and reads the file by the rules of Perfetto's importer of JSON.
+"""Traces a real server at work, and reads the file by the rules of Perfetto's JSON importer.
 
 Usage: trace_test.py BIN_DIR
 """
@@ -16,7 +16,7 @@ NAME = 'train "<b>\\\u00e9'  # Characters with a meaning in JSON and markup, and
 
 
 class Check:
-    """Says what does not hold, and goes on."""
+    """Reports each condition that does not hold, and continues."""
 
     def __init__(self):
         self.failures = 0
@@ -40,7 +40,7 @@ def total_s(status):
 
 
 def record(bin_dir, directory):
-    """Traces clients that come, work and go. What the server says of it."""
+    """Traces clients that connect, work and leave. Returns the server's report about them."""
     socket = f"{directory}/gpushared.sock"
 
     def ctl(*arguments):
@@ -73,7 +73,7 @@ def record(bin_dir, directory):
         run("serve", "--model", f"{directory}/model", "--seconds", "2")
         low.wait()
         after = json.loads(subprocess.run(ctl("status", "--json"), capture_output=True, check=True).stdout)
-        trace.terminate()  # As Ctrl-C: it ends the file.
+        trace.terminate()  # Like Ctrl-C, which completes the file.
         return total_s(after) - total_s(before), json.loads(trace.communicate()[0])
     finally:
         server.terminate()
@@ -81,7 +81,7 @@ def record(bin_dir, directory):
 
 
 def check_lines(check, slices):
-    """Slices of a line do not overlap: viewers would nest them."""
+    """Checks that slices of a line do not overlap, because viewers would nest them."""
     for line, spans in slices.items():
         last = None
         for begin, end in sorted(spans):
@@ -90,18 +90,19 @@ def check_lines(check, slices):
 
 
 def check_flows(check, starts, reached):
-    """Viewers know a flow from the slice that starts it on, in the order of times, and read its id as hexadecimal digits."""
+    """Checks flows, which viewers recognise only after the slice that starts them, in time order; ids are
+    hexadecimal."""
     tied = 0
     for flow, begins in reached.items():
         check(0 < int(flow, 16) < 1 << 64, "a flow's id", flow)
-        if flow in starts:  # Its request may have gone on.
+        if flow in starts:  # Its request may have continued.
             check(starts[flow] < min(begins), "what ran for a request began before that, at", min(begins))
             tied += 1
     check(tied > 10, "requests are tied to what ran for them:", tied)
 
 
 def read(check, path, charged_s, summary):
-    """Checks the file; the seconds that the device's slices add up to."""
+    """Checks the file; returns the sum of the device's slices in seconds."""
     events = json.loads(pathlib.Path(path).read_text())["traceEvents"]
     named = {kind: {event[key]: event["args"]["name"] for event in events if event["name"] == kind}
              for kind, key in (("process_name", "pid"), ("thread_name", "tid"))}
@@ -109,7 +110,7 @@ def read(check, path, charged_s, summary):
     starts, reached = {}, collections.defaultdict(list)
     for event in (event for event in events if event["ph"] == "X"):
         check(event["tid"] in named["thread_name"] and event["pid"] in named["process_name"], "a slice on no line")
-        # Nanoseconds, as they were: a double holds them.
+        # Exact nanoseconds, which a double can represent.
         begin = round(event["ts"] * 1000)
         slices[event["tid"]].append((begin, begin + round(event["dur"] * 1000)))
         names.add(event["name"])

@@ -8,7 +8,7 @@
 
 namespace gpushared::testing {
 
-// An ar archive of these members: name as the header has it, and bytes.
+// Returns an ar archive of these members: name as the header contains it, and bytes.
 inline std::string Archive(const std::vector<std::pair<std::string, std::string>>& members) {
   const auto column = [](std::string text, std::size_t width) {
     text.resize(width, ' ');
@@ -22,7 +22,7 @@ inline std::string Archive(const std::vector<std::pair<std::string, std::string>
   return archive;
 }
 
-// What libcudadevrt.a of CUDA 12 and 13 looks like from outside.
+// Imitates the structure of CUDA 12's and 13's libcudadevrt.a.
 inline std::string DeviceRuntimeArchive() {
   return Archive({{"/", "index"}, {"//", "cuda_device_runtime.o/\n\n"}, {"/0", "machine code"}});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures: what becomes a node, what spoils a capture, and which code says so.
+// Captures: which calls become nodes, which invalidate a capture, and the resulting error codes.
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -41,7 +41,7 @@ class CaptureTest : public DropInCase {
     EXPECT_EQ(StreamEndCapture(stream, &graph), Code::kSuccess);
     return graph;
   }
-  // The end of a capture that has no graph.
+  // Ends a capture that yields no graph.
   void EndBadly(StreamHandle stream, Code why) {
     auto* graph = reinterpret_cast<GraphHandle>(7);
     EXPECT_EQ(StreamEndCapture(stream, &graph), why);
@@ -66,7 +66,7 @@ class CaptureTest : public DropInCase {
     }
     return types;
   }
-  // Edges by the places of their nodes.
+  // Returns the edges as indices of their nodes.
   std::vector<std::pair<long, long>> Edges(GraphHandle graph) {
     std::size_t count = 0;
     EXPECT_EQ(GraphGetEdges(graph, nullptr, nullptr, &count), Code::kSuccess);
@@ -222,7 +222,7 @@ TEST_F(CaptureTest, EndsWhereItBegan) {
   }).join();
 }
 
-// What another thread, and this one, may call while a capture of each mode is under way.
+// Calls that another thread, and this one, may make during a capture of each mode.
 TEST_F(CaptureTest, UnsafeCallsAreRejectedByTheModesOfBothThreads) {
   const auto allocate = [&] {
     DevicePointer memory = 0;
@@ -314,7 +314,7 @@ TEST_F(CaptureTest, ProgramMayLookAndReachIn) {
   EXPECT_EQ(End(a_), graph);
   EXPECT_THAT(Edges(graph), ElementsAre(std::pair(0, 1), std::pair(1, 2)));
   EXPECT_EQ(StreamUpdateCaptureDependencies(a_, &added, 1, 1), Code::kIllegalState);
-  // A node that the stream stands behind may go.
+  // A node that the stream depends on may be destroyed.
   EXPECT_EQ(StreamBeginCaptureToGraph(a_, graph, &added, nullptr, 1, kGlobal), Code::kSuccess);
   EXPECT_EQ(GraphDestroyNode(added), Code::kSuccess);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that start kernels.
+// Kernels that launch kernels.
 
 extern "C" {
 
 __global__ void digit(unsigned long long* value, int last) { *value = *value * 10 + last; }
 
-// What it starts in its own stream runs in that order, each with all that it starts; the tail last.
+// The kernels launched in its own stream run in order, each with everything that it launches; the
+// tail runs last.
 __global__ void parent(unsigned long long* value, int depth) {
   digit<<<1, 1, 0, cudaStreamTailLaunch>>>(value, 9);
   digit<<<1, 1>>>(value, depth);
@@ -17,7 +18,7 @@ __global__ void count(unsigned* sum, unsigned char small, double step, short non
   atomicAdd(&sum[threadIdx.x], static_cast<unsigned>(step) + small + none);
 }
 
-// Blocks and threads are those of the start, and so are parameters of all sizes.
+// Blocks and threads are as requested at the launch, and so are parameters of all sizes.
 __global__ void start_many(unsigned* sum) {
   cudaStream_t stream;
   cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
@@ -25,7 +26,7 @@ __global__ void start_many(unsigned* sum) {
   cudaStreamDestroy(stream);
 }
 
-// Starts more than there is room for.
+// Launches more than fit into the queue.
 __global__ void flood(unsigned* sum) {
   for (int i = 0; i < 100; ++i) count<<<1, 1>>>(sum, 0, 1.0, 0);
   __syncthreads();

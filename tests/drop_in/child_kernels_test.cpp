@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that start kernels, on the cpu device.
+// Kernels that launch kernels, on the cpu device.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -95,7 +95,7 @@ TEST_F(ChildKernelsTest, AStartThatCannotBeIsTheLaunchsError) {
   EXPECT_EQ(Launch("start_many", 1, {&memory_}), CUDA_SUCCESS);
 }
 
-// The queue is memory of the program: whatever stands in it is an error code.
+// The queue is in the program's memory, so any garbage in it must result in an error code.
 TEST_F(ChildKernelsTest, NonsenseInTheQueueIsAnErrorCode) {
   CUdeviceptr queue = 0;
   std::size_t bytes = 0;

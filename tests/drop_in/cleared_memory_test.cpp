@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that is allocated again.
+// Device memory that is allocated again must not show its earlier contents.
 #include <algorithm>
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace {
 class ClearedMemoryTest : public testing::DropInServerCase {
  protected:
   static constexpr std::size_t kLarge = 6 << 20;
-  // How many bytes are not zero.
+  // Returns the number of non-zero bytes.
   std::size_t Dirty(CUdeviceptr memory) {
     std::vector<char> bytes(kLarge);
     EXPECT_EQ(cuMemcpyDtoH(bytes.data(), memory, kLarge), CUDA_SUCCESS);

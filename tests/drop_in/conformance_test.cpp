@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One program of the driver's interface runs natively over the fake driver, and over the drop-in
-// and a server with the same fake driver. Its lines agree.
+// A program of the driver interface runs natively on the fake driver, and through the drop-in and a
+// server on the same fake driver. The lines that it prints must agree.
 #include <algorithm>
 #include <cstddef>
 #include <map>
@@ -21,14 +21,14 @@ using testing::GpuServer;
 using ::testing::IsEmpty;
 using testing::RunProgram;
 
-// What occupancy is computed from: the fake GPU lacks it, and a real one has it.
+// Attributes that occupancy is computed from, which the fake GPU lacks and a real one has.
 constexpr const char* kGpu =
     "attribute 81 233472; attribute 82 65536; attribute 106 32; leaks ignored";
 constexpr const char* kUuid = "uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; ";
-// What follows was said by the fake driver: some calls of the program are wrong on purpose.
+// The fake driver's reports of mistakes, because some calls of the program are wrong on purpose.
 constexpr const char* kMistakes = "fake_cuda: ";
 
-// Attributes that the driver has and the drop-in does not, by number. It then says 0.
+// Attributes, by number, that the driver has and the drop-in lacks; the drop-in reports 0 for them.
 const std::map<int, const char*> kNotHad = {
     {22, "no textures on a GPU"},           {23, "no textures on a GPU"},
     {60, "no surfaces on a GPU"},           {70, "no surfaces on a GPU"},
@@ -51,14 +51,14 @@ bool StartsWith(const std::string& line, const std::string& prefix) {
   return line.starts_with(prefix);
 }
 
-// A fault of a kernel without a fence ends the worker and its sessions (server/device/cuda). So the
-// session's end (810) stands where a native program finds the fault.
+// A fault of an unfenced kernel ends the worker and its sessions (server/device/cuda). Therefore
+// the session's end (810) appears where a native program sees the fault.
 bool IsEndByFault(const std::string& native, const std::string& ours) {
   const std::size_t code = native.rfind(" = 7");
   return code != std::string::npos && ours == native.substr(0, code) + " = 810";
 }
 
-// Without what the fake driver does not know: names of errors, and attributes that it rejects.
+// Removes what the fake driver does not know: names of errors, and attributes that it rejects.
 void LeaveOutUnknown(Lines& native, Lines& ours) {
   std::erase_if(ours, [&](const std::string& line) {
     return StartsWith(line, "error ") && std::ranges::find(native, line) == native.end();
@@ -87,7 +87,7 @@ class DriverConformance : public ::testing::TestWithParam<const char*> {
   }
 };
 
-// The server leaves the driver an eighth of the memory of a small GPU.
+// The server reserves an eighth of a small GPU's memory for the driver.
 bool IsTotalWithoutThePartLeft(const std::string& native, const std::string& ours) {
   const std::string total = "total: ";
   if (!StartsWith(native, total) || !StartsWith(ours, total)) return false;
@@ -116,7 +116,7 @@ TEST_P(DriverConformance, LinesOfTheDropInAreThoseOfTheDriver) {
   EXPECT_THAT(not_had, IsEmpty()) << "these agree by now";
 }
 
-// Alone, then with a kernel that faults at the end.
+// Once alone, then with a kernel that faults at the end.
 INSTANTIATE_TEST_SUITE_P(Of, DriverConformance, ::testing::Values("", "fault", "stop"),
                          [](const auto& test) {
                            return *test.param == 0 ? std::string("calls") : std::string(test.param);

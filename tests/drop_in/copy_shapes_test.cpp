@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes of copies and fills that CUDA's header forbids, by each call that takes one.
+// Shapes of copies and fills that CUDA's header forbids, through each call that takes one.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace gpushared {
 namespace {
 
-// A number that the enumeration does not have, as a program in C passes it.
+// A number outside the enumeration, as a C program may pass it.
 CUmemorytype GetType(int number) {
   CUmemorytype type{};
   std::memcpy(&type, &number, sizeof number);
@@ -55,7 +55,7 @@ class CopyShapesTest : public testing::DropInServerCase {
     plane.Height = 4;
     return plane;
   }
-  // By all calls; a node is rejected when it is made.
+  // Through all calls; a node is rejected when it is created.
   void Expect(CUDA_MEMCPY3D box, CUresult expected, const char* what) {
     EXPECT_EQ(cuMemcpy3D(&box), expected) << what;
     EXPECT_EQ(cuMemcpy3DAsync(&box, nullptr), expected) << what;
@@ -70,7 +70,7 @@ class CopyShapesTest : public testing::DropInServerCase {
     EXPECT_EQ(cuMemcpy2DUnaligned(&plane), expected) << what;
     EXPECT_EQ(cuMemcpy2DAsync(&plane, nullptr), expected) << what;
   }
-  // What a change makes of a good shape.
+  // A change to a valid shape, and the expected result.
   template <typename Copy>
   struct Case {
     const char* what;
@@ -103,7 +103,7 @@ TEST_F(CopyShapesTest, PitchHoldsARowAndWhatIsInFrontOfIt) {
       {"destination pitch", kWrong, [](auto& it) { it.dstPitch = 31; }},
       {"a sum that wraps", kWrong, [](auto& it) { it.srcXInBytes = SIZE_MAX; }},
       {"one row", kWrong, [](auto& it) { it.Height = 1, it.srcPitch = 31; }},
-      // "If specified": 0 is none.
+      // "If specified" in the header means that 0 is unspecified.
       {"no pitch", kRight, [](auto& it) { it.srcPitch = it.dstPitch = 0; }},
       {"beyond the maximum", kWrong, [](auto& it) { it.srcPitch = std::size_t{1} << 31; }},
       {"rows that wrap", kWrong, [](auto& it) { it.srcY = SIZE_MAX; }},
@@ -111,7 +111,7 @@ TEST_F(CopyShapesTest, PitchHoldsARowAndWhatIsInFrontOfIt) {
       // The last row ends with the memory, without the rest of its pitch.
       {"the last rows", kRight, [](auto& it) { it.dstY = kMemory / 64 - 4; }},
       {"one row beyond", kWrong, [](auto& it) { it.dstY = kMemory / 64 - 3; }},
-      // NVIDIA's driver takes whole rows among the bytes in front, which Dr.Jit counts on.
+      // NVIDIA's driver accepts whole rows within the leading bytes, which Dr.Jit relies on.
       {"rows in front", kRight, [](auto& it) { it.srcXInBytes = it.dstXInBytes = 3 * 64 + 32; }},
       {"across rows", kWrong, [](auto& it) { it.dstXInBytes = 3 * 64 + 33; }},
   };

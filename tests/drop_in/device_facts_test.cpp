@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library says about devices, kernels, variables and faults: the device's own answers.
+// The library's answers about devices, kernels, variables and faults must be the device's own.
 #include <cstring>
 #include <string>
 
@@ -139,7 +139,7 @@ TEST_F(DropInFactsTest, VariablesAreFoundByNameReadAndWritten) {
   EXPECT_EQ(cuMemcpyDtoH(&value, step, sizeof value + 1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemFree(step), CUDA_ERROR_INVALID_VALUE) << "it is the module's";
 
-  // The host's writes reach kernels, of constants, too; a kernel's writes reach the host.
+  // The host's writes reach kernels, even in constants; a kernel's writes reach the host.
   const unsigned ten = 10;
   EXPECT_EQ(cuMemcpyHtoD(factor, &ten, sizeof ten), CUDA_SUCCESS);
   EXPECT_EQ(RunOneThread(next_step), CUDA_SUCCESS);
@@ -156,7 +156,7 @@ TEST_F(DropInFactsTest, VariablesAreFoundByNameReadAndWritten) {
   EXPECT_EQ(cuMemcpyDtoH(&value, step, sizeof value), CUDA_ERROR_INVALID_VALUE);
 }
 
-// A variable may hold a pointer into another module of the same program.
+// A variable may contain a pointer into another module of the same program.
 TEST_F(DropInFactsTest, KernelsReachVariablesOfOtherModulesOfTheProgram) {
   UsePrimary();
   Load(kVariables, "next_step");

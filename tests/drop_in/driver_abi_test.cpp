@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the drop-in's declarations of the driver's interface with the CUDA toolkit's, at compile
-// time: this file builds exactly when they agree.
+// Compares the drop-in's declarations of the driver interface with the CUDA toolkit's at compile
+// time: this file compiles only if they agree.
 #include <type_traits>
 
-// Shows the types of the older forms, too.
+// Exposes the types of the older forms, too.
 #define __CUDA_API_VERSION_INTERNAL
 #include <cudaProfilerTypedefs.h>
 #include <cudaTypedefs.h>
@@ -54,11 +54,11 @@ namespace {
 
 using testing::SameCall;
 
-// One line for each symbol that has a handler and that this toolkit knows.
+// One line for each symbol that has a handler and that this toolkit declares.
 #define GPUSHARED_SIGNATURE(theirs, handler)                                                 \
   static_assert(SameCall<std::remove_pointer_t<decltype(&drop_in::handler)>, theirs>::value, \
                 #handler " is declared otherwise than " #theirs);
-// A hook gets the driver's function first.
+// A hook gets the driver's function as its first argument.
 template <typename Hook>
 struct GetCall;
 template <typename Native, typename... Arguments>
@@ -73,7 +73,7 @@ struct GetCall<Code(Native, Arguments...)> {
 #undef GPUSHARED_HOOK_SIGNATURE
 #undef GPUSHARED_SIGNATURE
 
-// The comparison can fail.
+// Proves that the comparison can fail.
 static_assert(!SameCall<Code(int*, int, int*), PFN_cuDeviceGetAttribute_v2000>::value);
 static_assert(!SameCall<Code(int*, int), PFN_cuDeviceGetAttribute_v2000>::value);
 static_assert(!SameCall<Code(StreamHandle), PFN_cuEventQuery_v2000>::value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handlers over a server that executes nothing, in the test's own process.
+// The handlers on a server that executes nothing, in the test's own process.
 
 #ifndef GPUSHARED_TESTS_DROP_IN_DROP_IN_CASE_H_
 #define GPUSHARED_TESTS_DROP_IN_DROP_IN_CASE_H_
@@ -13,8 +13,8 @@
 
 namespace gpushared::drop_in {
 
-// One context that is current. The driver is the process's own and stays; each case has a server of
-// its own, which the context's session finds.
+// Fixture with one current context. The driver lives as long as the process; each case has its own
+// server, which the context's session finds.
 class DropInCase : public ::testing::Test {
  protected:
   DropInCase() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beginning, contexts, copies, streams and launches.
+// Initialisation, contexts, copies, streams and launches.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -33,7 +33,7 @@ class DropInTest : public testing::DropInServerCase {};
 
 void* Wild(std::uint64_t value) { return reinterpret_cast<void*>(value); }
 
-// ---- beginning
+// ---- initialisation
 
 TEST(DropInWithoutServerTest, InitSaysThatNoServerAnswers) {
   ::setenv("GPUSHARED_SOCKET", "/nonexistent/gpushared.sock", 1);
@@ -44,7 +44,7 @@ TEST(DropInWithoutServerTest, InitSaysThatNoServerAnswers) {
   EXPECT_EQ(cuInit(1), CUDA_ERROR_INVALID_VALUE);
 }
 
-// NVIDIA's runtime and cuFFT do so before their first call of the driver.
+// NVIDIA's runtime and cuFFT do this before their first driver call.
 class WantedTable : public ::testing::TestWithParam<std::array<unsigned char, 8>> {};
 INSTANTIATE_TEST_SUITE_P(DropInWithoutServerTest, WantedTable,
                          ::testing::Values(std::array<unsigned char, 8>{0x6b, 0xd5, 0xfb, 0x6c,
@@ -101,7 +101,7 @@ TEST_F(DropInTest, LastContextEndsTheSession) {
   ASSERT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
   ASSERT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
   EXPECT_TRUE(testing::Eventually([&] { return Sessions() == 0; }));
-  // The handle stays, and stands for nothing until it is retained again.
+  // The handle remains, but is invalid until the context is retained again.
   EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
   CUcontext again = nullptr;
@@ -165,7 +165,7 @@ TEST_F(DropInTest, NoVisibleDeviceIsNoDevice) {
 
 // ---- addresses
 
-// The driver takes either side of cuMemcpy for what lies there, and nothing does any more.
+// The driver resolves either side of cuMemcpy by its address, where no memory is mapped any more.
 TEST_F(DropInTest, CopiesOfFreedMemoryAreRejectedWhateverTheirForm) {
   UsePrimary();
   CUdeviceptr first = 0, freed = 0, last = 0;
@@ -181,7 +181,7 @@ TEST_F(DropInTest, CopiesOfFreedMemoryAreRejectedWhateverTheirForm) {
   EXPECT_EQ(cuMemcpyAsync(last, freed, kBytes, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemcpy(last, own, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpy(own, last, kBytes), CUDA_SUCCESS);
-  // The program may have memory of its own there.
+  // The program may have its own memory at that address.
   void* const page = reinterpret_cast<void*>(freed & ~CUdeviceptr{4095});
   void* const mapped = ::mmap(page, 2 * 4096 + kBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -190,7 +190,7 @@ TEST_F(DropInTest, CopiesOfFreedMemoryAreRejectedWhateverTheirForm) {
   ::munmap(mapped, 2 * 4096 + kBytes);
 }
 
-// ---- look-up of functions
+// ---- lookup of functions
 
 TEST_F(DropInTest, ProcAddressChoosesTheFormForVersionAndStream) {
   void* function = nullptr;
@@ -202,7 +202,7 @@ TEST_F(DropInTest, ProcAddressChoosesTheFormForVersionAndStream) {
                              CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &found),
             CUDA_SUCCESS);
   EXPECT_NE(function, reinterpret_cast<void*>(&cuMemcpyHtoD));
-  // A function without a default stream has one form.
+  // A function without a default-stream variant has one form.
   EXPECT_EQ(cuGetProcAddress("cuMemAlloc", &function, 12000,
                              CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &found),
             CUDA_SUCCESS);
@@ -215,19 +215,19 @@ TEST_F(DropInTest, ProcAddressChoosesTheFormForVersionAndStream) {
   EXPECT_EQ(cuGetProcAddress(nullptr, &function, 13000, 0, &found), CUDA_ERROR_INVALID_VALUE);
 }
 
-// numba-cuda-mlir asks so, and then looks for the function by dlsym.
+// numba-cuda-mlir makes this call, and then looks up the function with dlsym.
 TEST_F(DropInTest, ProcAddressThatIsNotThereIsNullAndNoError) {
   void* function = this;
   EXPECT_EQ(cuGetProcAddress("cuFuncSetAttribute", &function, 2000, 0, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(function, nullptr);
-  // The form of CUDA 11.3 has no place to say why.
+  // The form of CUDA 11.3 has no argument for the reason.
   const auto first_form = reinterpret_cast<CUresult (*)(const char*, void**, int, cuuint64_t)>(
       ::dlsym(RTLD_DEFAULT, "cuGetProcAddress"));
   EXPECT_EQ(first_form("cuFuncSetAttribute", &function, 2000, 0), CUDA_ERROR_NOT_FOUND);
   EXPECT_EQ(first_form("cuFuncSetAttribute", &function, 9000, 0), CUDA_SUCCESS);
 }
 
-TEST_F(DropInTest, NobodysExportTableIsThere) {
+TEST_F(DropInTest, HasNoExportTables) {
   const void* table = Wild(1);
   CUuuid id{};
   for (int first = 0; first < 256; ++first) {
@@ -405,7 +405,7 @@ TEST_F(DropInTest, ThreadsHaveDefaultStreamsOfTheirOwn) {
   EXPECT_NE(mine, other);
 }
 
-// A thread that ended must give its stream back: a session has 255 of them.
+// A thread must release its stream when it ends, because a session has only 255 of them.
 TEST_F(DropInTest, ManyThreadsOneAfterAnotherFindAStream) {
   UsePrimary();
   for (int i = 0; i < 300; ++i) {
@@ -454,14 +454,15 @@ TEST_F(DropInTest, ParametersArePackedAsTheProgramLikes) {
   EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, extra),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Read(numbers), All(2));
-  // They come one way.
+  // The arguments arrive through only one of the two mechanisms.
   void* parameters[] = {&packed.numbers, &packed.n};
   bytes = 12;
   EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, extra),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, nullptr),
             CUDA_ERROR_INVALID_VALUE);
-  // No bytes lie nowhere, as with Slang's kernels that read all from constant memory.
+  // An empty buffer needs no address; Slang's kernels, which read everything from constant memory,
+  // rely on it.
   const CUfunction nothing = Function("nothing");
   EXPECT_EQ(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, extra),
             CUDA_ERROR_INVALID_VALUE);
@@ -500,7 +501,7 @@ TEST_F(DropInTest, TerminatedClientIsTold) {
   ASSERT_NE(id, std::string::npos) << clients;
   const std::string number = std::to_string(std::atoi(clients.c_str() + id + 9));
   EXPECT_EQ(server_.Ctl({"client", "terminate", number}).exit_code, 0);
-  // Where nothing waits, only a call that the server answers learns of it at once.
+  // If no call is waiting, the failure is noticed at the next call that the server answers.
   EXPECT_TRUE(testing::Eventually(
       [&] { return cuModuleLoadData(&module_, kKernels) == CUDA_ERROR_MPS_CLIENT_TERMINATED; }));
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_MPS_CLIENT_TERMINATED);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each library exports what its table lists, and nothing else.
+"""Checks that each library exports exactly the symbols that its table lists.
 
 Usage: exports_test.py LIBRARY TABLE [LIBRARY TABLE...]
 """

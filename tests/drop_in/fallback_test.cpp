@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUSHARED_FALLBACK: when the installed driver serves a program, and when not.
+// GPUSHARED_FALLBACK: when the installed driver serves a program, and when it does not.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -23,7 +23,7 @@ const std::string kDropIn = GPUSHARED_DROP_IN_DIR;
 const std::string kInstalled = GPUSHARED_INSTALLED_DIR;
 constexpr const char* kNative = "init 0 0 count 0 21 version 4321 synchronize 801";
 
-// Runs a program with this environment and gives its output.
+// Runs a program with this environment and returns its output.
 std::string Says(const std::string& library_path, const std::string& fallback,
                  const std::string& socket) {
   const std::string set =
@@ -60,7 +60,8 @@ TEST(FallbackTest, OtherValuesAreRejectedByName) {
   EXPECT_THAT(log, HasSubstr("GPUSHARED_FALLBACK='cpu'"));
 }
 
-// A copy of the drop-in is none, whatever directory it lies in: they would look for each other.
+// A copy of the drop-in does not count as a driver in whatever directory it is, because the two
+// would search for each other endlessly.
 TEST(FallbackTest, NoDropInIsTakenForTheDriver) {
   const testing::ScratchDirectory directory;
   std::filesystem::copy_file(kDropIn + "/libcuda.so.1", directory / "libcuda.so.1");

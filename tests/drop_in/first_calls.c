@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// First calls of a driver: one whose parameter has a point ("float"), one with parameters on the
-// stack ("many"), or the latter by eight threads at once ("threads"). Prints how many succeeded.
+// First calls of a driver: one with a floating-point parameter ("float"), one with parameters on
+// the stack ("many"), or the latter from eight threads at once ("threads"). Prints how many
+// succeeded.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-// As fake_driver.c has them; cuda.h calls one of them deprecated.
+// Declared as in fake_driver.c; cuda.h marks one of them as deprecated.
 int cuParamSetf(void* function, int offset, float value);
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function without a decision for gate mode does not build, and new functions begin without one.
+"""Checks that a function without a decision for gate mode does not compile, and that new functions start without one.
 
 Usage: functions_test.py COMPILER SOURCE TOOLKIT_INCLUDE
 
-COMPILER compiles gate.cpp of the checkout SOURCE against tables that lack a decision.
+COMPILER compiles gate.cpp of the checkout SOURCE with tables that lack a decision.
 """
 import pathlib
 import re

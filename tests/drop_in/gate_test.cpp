@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gate mode is transparent: behind the gate a program gets from the installed driver what it gets
-// without the gate. The installed driver is the fake one, or another drop-in over a server.
+// Gate mode is transparent: a program gets the same results from the installed driver with and
+// without the gate. The installed driver is the fake one, or another drop-in on a server.
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,13 +35,13 @@ using testing::ServerProcess;
 const std::string kGate = GPUSHARED_DROP_IN_DIR;
 const std::string kFakeDriver = GPUSHARED_FAKE_DRIVER_DIR;
 const std::string kFewFunctions = GPUSHARED_INSTALLED_DIR;  // fake_driver.c
-// What occupancy is computed from; and this program leaves memory behind on purpose.
+// Attributes that occupancy is computed from; and this program leaks memory on purpose.
 constexpr const char* kFakeGpu =
     "FAKE_CUDA=attribute 81 233472; attribute 82 65536; attribute 106 32; leaks ignored";
 
 using Words = std::vector<std::string>;
 
-// Runs a program with these variables, and none of ours from outside.
+// Runs a program with these variables, and without any of ours from the test's environment.
 ProgramOutcome Start(Words variables, const Words& program) {
   Words command = {"/usr/bin/env", "-u", "GPUSHARED_LOG", "-u", "GPUSHARED_RUN"};
   command.insert(command.end(), variables.begin(), variables.end());
@@ -71,7 +71,7 @@ void ExpectSameLines(const std::string& native, const std::string& gated) {
   }
 }
 
-// A copy of the drop-in that the gate takes for a driver, and that never takes itself for a gate.
+// A copy of the drop-in that the gate uses as a driver, and that never acts as a gate itself.
 class DropInAsDriver {
  public:
   DropInAsDriver() {
@@ -92,15 +92,15 @@ class DropInAsDriver {
   ScratchDirectory directory_;
 };
 
-// ---- look-ups
+// ---- lookups
 
-// Only an answer with our own address reads like one of the driver alone, see lookups.c.
+// Only answers that contain our own address differ from those of the driver alone, see lookups.c.
 void ExpectSameLookups(const std::string& directory) {
   const std::string driver = directory + "/libcuda.so.1";
   const auto native = Start({"LD_LIBRARY_PATH=" + directory}, {GPUSHARED_LOOKUPS, driver});
   const auto gated = Gated(directory, {}, {GPUSHARED_LOOKUPS, kGate + "/libcuda.so.1"});
-  // The fake driver ends the program with 86: it takes look-ups in other versions than the server's
-  // for mistakes.
+  // The fake driver exits the program with 86, because lookups in versions other than the server's
+  // count as mistakes.
   EXPECT_EQ(native.exit_code, gated.exit_code);
   EXPECT_GT(GetLines(native.output).size(), 20'000U);
   ExpectSameLines(native.output, gated.output);
@@ -113,7 +113,7 @@ TEST(GateTest, LookUpsOverAnotherDropInGiveWhatItGives) {
   ExpectSameLookups(installed.directory());
 }
 
-// A function that several symbols export passes the hook of one of them, however it is found.
+// A function that several symbols export goes through the hook of one of them, however it is found.
 TEST(GateTest, FunctionsOfOneAddressHaveOneDecision) {
   struct Row {
     const char *symbol, *decision;
@@ -165,7 +165,8 @@ TEST(GateTest, ProgramsRunOverAnotherDropInAndItsServer) {
   const auto add = Gated(installed.directory(), variables, {GPUSHARED_VECTOR_ADD_PROGRAM});
   EXPECT_EQ(add.exit_code, 0) << add.output;
   EXPECT_THAT(add.output, HasSubstr("added"));
-  // Launches of threads, captures and graphs: calls inside of captures pass as all others.
+  // Launches from threads, captures and graphs: calls inside captures are forwarded like all
+  // others.
   const auto threads = Gated(installed.directory(), variables, {GPUSHARED_THREADS_PROGRAM});
   EXPECT_EQ(threads.exit_code, 0) << threads.output;
   const auto native = Start({"LD_LIBRARY_PATH=" + installed.directory(), variables[0]},
@@ -189,7 +190,7 @@ TEST(GateTest, FirstCallsOfManyThreadsAllArrive) {
   }
 }
 
-// ---- what is said, and where no driver is
+// ---- messages, and machines without a driver
 
 TEST(GateTest, PreloadedLibraryOpensNoDriver) {
   const auto maps = Gated(kFewFunctions, {"LD_PRELOAD=" + kGate + "/libcuda.so.1"},
@@ -202,7 +203,7 @@ TEST(GateTest, WithoutAnInstalledDriverEveryCallSaysStub) {
   const Words program = {GPUSHARED_WHO_SERVES};
   constexpr const char* kStub = "init 34 34 count 34 -1 version -1 synchronize 34\n";
   const ScratchDirectory nothing;
-  // The machine of the test may have a driver: none is where this one's loader looks.
+  // The test's machine may have a driver, so this checks that the loader does not find one.
   if (Gated(nothing.path(), {}, program).output != kStub) GTEST_SKIP() << "a driver is installed";
   const auto told = Gated(nothing.path(), {"GPUSHARED_RUN=1"}, program);
   EXPECT_THAT(told.output, HasSubstr("no libcuda.so.1"));
@@ -283,12 +284,13 @@ TEST(GateTest, TraceChangesNothingForAProgramOfManyThreads) {
       {GPUSHARED_THREADS_PROGRAM});
   EXPECT_EQ(run.exit_code, 0) << run.output;
   const auto counts = GetTrace(directory);
-  // 8 threads, 4 streams, 5 rounds; of two launches one is captured.
+  // 8 threads, 4 streams, 5 rounds; one of two launches is captured.
   EXPECT_EQ(counts.at("calls\tcuLaunchKernel"), 320);
   EXPECT_EQ(counts.at("calls\tcuGraphLaunch"), 160);
 }
 
-// Whoever knows where a trace will be cannot have it written over a file, nor through a link.
+// A user who can predict the trace's path must not be able to make the gate overwrite a file, nor
+// write through a link.
 TEST(GateTest, TraceIsNeverWrittenToWhatIsThere) {
   const ScratchDirectory directory;
   const std::string mine = directory / "mine";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs that really run: captured and built by hand.
+// Graphs that are actually executed: captured ones and hand-built ones.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -22,7 +22,7 @@ class GraphLaunchTest : public DropInServerCase {
     static_cast<void>(Function("add_one"));
   }
 
-  // What the stream has captured, ready to run.
+  // Returns the stream's captured work, instantiated.
   CUgraphExec EndCapture() {
     CUgraph graph = nullptr;
     CUgraphExec exec = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that allocate and free: when their memory is there, whose it is, and what is rejected.
+// Nodes that allocate and free: when their memory exists, who owns it, and which uses are rejected.
 #include <cstdint>
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class GraphMemoryTest : public DropInCase {
     EXPECT_EQ(GraphInstantiateWithFlags(&exec, graph_, flags), Code::kSuccess);
     return exec;
   }
-  // Whether copies may go there.
+  // Returns whether the address is valid for copies.
   bool IsAllocated(DevicePointer address) {
     return MemsetD8Async(address, 0, kBytes, stream_) == Code::kSuccess;
   }

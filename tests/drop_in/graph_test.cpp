@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs that a program builds, and the order in which a launch submits their nodes.
+// Graphs built by a program, and the order in which a launch submits their nodes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class GraphTest : public DropInCase {
                      .extra = nullptr};
     return launch;
   }
-  // A fill, which commands tell apart by its value.
+  // Adds a fill, which is identified in the ring by its value.
   GraphNodeHandle AddFill(unsigned value, std::vector<GraphNodeHandle> needs = {}) {
     const FillNodeParameters fill = GetFill(value);
     GraphNodeHandle node = nullptr;
@@ -65,7 +65,7 @@ class GraphTest : public DropInCase {
     EXPECT_EQ(GraphInstantiateWithFlags(&exec, graph_, 0), Code::kSuccess);
     return exec;
   }
-  // The values of all fills since the last call, in the order of the ring.
+  // Returns the values of all fills since the last call, in ring order.
   std::vector<unsigned> Filled() {
     EXPECT_EQ(CtxSynchronize(), Code::kSuccess);
     std::vector<unsigned> values;
@@ -268,7 +268,7 @@ TEST_F(GraphTest, KernelsKeepWhatTheyWereGiven) {
   EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidHandle) << "its module is gone";
 }
 
-// From the second launch on, launches in a row are one command of the server.
+// From the second consecutive launch on, a launch is one command of the server.
 TEST_F(GraphTest, LaunchesInARowBecomeAGraphOfTheServer) {
   KernelNodeParameters launch = LaunchOfNothing();
   std::vector<GraphNodeHandle> nodes = {AddFill(1)};
@@ -307,7 +307,7 @@ TEST_F(GraphTest, LaunchesInARowBecomeAGraphOfTheServer) {
   EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidHandle) << "its module is gone";
 }
 
-// Commands of one launch after those of the launch before, whichever stream that was in.
+// Commands of one launch come after those of the previous launch, whichever stream that was in.
 TEST_F(GraphTest, LaunchesOfOneExecDoNotOverlap) {
   AddFill(1);
   const GraphExecHandle exec = Instantiate();
@@ -364,7 +364,7 @@ TEST_F(GraphTest, AnyKindOfNodeIsMadeByOneCall) {
   EXPECT_EQ(EventSynchronize(event), Code::kSuccess);
 }
 
-// Graphs, and those that can run, keep an object until the last of them ends.
+// Graphs and instantiated graphs keep an object alive until the last of them is destroyed.
 TEST_F(GraphTest, UserObjectLivesAsLongAsItsGraphs) {
   std::promise<void> ended;
   std::future<void> end = ended.get_future();

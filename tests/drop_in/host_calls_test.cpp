@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of the program in the order of streams: when they run, where, and what waits for them.
+// Host functions in stream order: when they run, on which thread, and what waits for them.
 #include <algorithm>
 #include <atomic>
 #include <future>
@@ -30,7 +30,7 @@ class HostCallsTest : public DropInCase {
     EXPECT_EQ(CtxSynchronize(), Code::kSuccess);
   }
 
-  // A function that waits for Open, and takes note that it ran, and of what had been launched then.
+  // A function that waits for Open, and records that it ran and the launches submitted by then.
   static void Note(void* self) {
     auto& test = *static_cast<HostCallsTest*>(self);
     test.opened_.wait();
@@ -51,7 +51,7 @@ class HostCallsTest : public DropInCase {
     const std::lock_guard lock(mutex_);
     return launches_seen_;
   }
-  // Launches in a thread of its own, since the call waits.
+  // Launches on a separate thread, because the call blocks.
   std::thread LaunchElsewhere(StreamHandle stream) {
     return std::thread([this, stream] {
       ASSERT_EQ(CtxSetCurrent(context_), Code::kSuccess);
@@ -145,7 +145,7 @@ TEST_F(HostCallsTest, MayNotCallTheDriver) {
   EXPECT_EQ(code, Code::kNotPermitted);
 }
 
-// A callback is told of a failure; a function is not called.
+// A callback is notified of a failure; a function is not called.
 class FailedStreamTest : public DropInCase {};
 TEST_F(FailedStreamTest, CallbacksAreToldOfTheFailure) {
   StreamHandle stream = nullptr;

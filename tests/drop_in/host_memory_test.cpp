@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the program and kernels reach: page-locked, registered, mapped and managed memory,
-// and pools of host memory.
+// Memory that both the program and kernels can access: page-locked, registered, mapped and managed
+// memory, and pools of host memory.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -18,7 +18,7 @@ using testing::All;
 using testing::kBytes;
 using testing::kCount;
 
-// What kernels of many threads find and leave there is mirrored_memory_test's.
+// Accesses by kernels with many threads are tested in mirrored_memory_test.
 class HostMemoryTest : public testing::DropInServerCase {
  protected:
   static CUmemorytype GetType(CUdeviceptr address) {
@@ -60,7 +60,7 @@ TEST_F(HostMemoryTest, ManagedMemoryIsZeroAndFreedAsTheDevices) {
   EXPECT_EQ(cuMemFree(numbers), CUDA_ERROR_INVALID_VALUE);
 }
 
-// A program may poll for the end in place of waiting for it.
+// A program may poll for completion instead of waiting for it.
 TEST_F(HostMemoryTest, ManagedMemoryComesBackWithTheAnswerThatWorkIsDone) {
   UsePrimary();
   CUdeviceptr numbers = 0;
@@ -93,7 +93,8 @@ TEST_F(HostMemoryTest, AllocatedMemoryTellsOfItself) {
   }
 }
 
-// CUDA: with unified addressing any such address is a device's, in every call that takes one.
+// According to CUDA, with unified addressing any such address is a device address in every call
+// that takes one.
 TEST_F(HostMemoryTest, CopiesAndFillsTakeAllOfItAsDeviceMemory) {
   UsePrimary();
   const CUdeviceptr device = Numbers();
@@ -138,7 +139,7 @@ TEST_F(HostMemoryTest, CopiesAndFillsTakeAllOfItAsDeviceMemory) {
     EXPECT_EQ(cuMemcpyPeer(address + 8, context_, address, context_, 4), CUDA_SUCCESS);
     EXPECT_EQ(bytes[8], 77);
     EXPECT_EQ(cuMemsetD8(address, 1, kBytes + 1), CUDA_ERROR_INVALID_VALUE);
-    // Behind a kernel that was given the same address.
+    // After a kernel that was given the same address.
     EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
     EXPECT_EQ(cuMemsetD32Async(address, 5, 1, nullptr), CUDA_SUCCESS);
     EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
@@ -151,7 +152,7 @@ TEST_F(HostMemoryTest, CopiesAndFillsTakeAllOfItAsDeviceMemory) {
 TEST_F(HostMemoryTest, RegisteredMemoryIsMappedAtAnyByte) {
   UsePrimary();
   std::vector<std::uint32_t> own(2 * kCount, 20);
-  std::uint32_t* const part = &own[4];  // Not at the begin of a page.
+  std::uint32_t* const part = &own[4];  // Not at the start of a page.
   CUdeviceptr address = 0, again = 0;
   ASSERT_EQ(cuMemHostRegister(part, kBytes, CU_MEMHOSTREGISTER_DEVICEMAP), CUDA_SUCCESS);
   ASSERT_EQ(cuMemHostGetDevicePointer(&address, part, 0), CUDA_SUCCESS);
@@ -164,7 +165,7 @@ TEST_F(HostMemoryTest, RegisteredMemoryIsMappedAtAnyByte) {
   EXPECT_EQ(GetType(address), CU_MEMORYTYPE_HOST);
   EXPECT_EQ(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, again), CUDA_SUCCESS);
   EXPECT_EQ(host, part + 5);
-  // A copy of it by its host address sees what kernels before it wrote.
+  // A copy by host address sees the writes of earlier kernels.
   part[3] = 10;
   EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
   const CUdeviceptr numbers = Numbers();
@@ -232,7 +233,7 @@ TEST_F(HostMemoryTest, PoolsOfItAreReachedByTheProgramAndByKernels) {
   EXPECT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
   EXPECT_EQ(cuMemGetMemPool(&found, &properties.location, properties.allocType), CUDA_SUCCESS);
   EXPECT_EQ(found, usual);
-  reinterpret_cast<std::uint32_t*>(again)[1] = 7;  // It lives on until it is freed.
+  reinterpret_cast<std::uint32_t*>(again)[1] = 7;  // It remains valid until it is freed.
   EXPECT_EQ(cuMemFreeAsync(again, stream), CUDA_SUCCESS);
 
   properties.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs over the drop-in that are killed at random moments: nobody else notices.
+// Programs with the drop-in that are killed at random moments must not affect other clients.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -30,8 +30,8 @@ TEST_F(DropInKills, AtRandomMomentsEndOneProgramAlone) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   const std::vector<pid_t> workers = server_.workers();
-  // The first program, which ends like the others, makes what stays: threads, staging buffers,
-  // caches.
+  // The first program, which ends like the others, creates the lasting resources: threads, staging
+  // buffers, caches.
   const std::vector<std::string> program = {GPUSHARED_BUSY_PROGRAM};
   std::size_t descriptors = 0;
   std::mt19937 random(1);

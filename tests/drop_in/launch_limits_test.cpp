@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that CUDA rejects: they must not run here, or a program that is tried here fails on a
-// GPU. CUDA's header and the PTX manual say what is an error.
+// Launches that CUDA rejects must not run here, because a program that was tested here would
+// otherwise fail on a GPU. CUDA's header and the PTX manual define the errors.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -102,7 +102,7 @@ TEST_F(LaunchLimitsTest, RequiredClusterIsExact) {
   EXPECT_EQ(RunCluster("pairs", 4, {4, 1, 1}), CUDA_ERROR_INVALID_CLUSTER_SIZE);
   EXPECT_EQ(RunCluster("pairs", 3, {2, 1, 1}), CUDA_ERROR_INVALID_CLUSTER_SIZE);
   EXPECT_EQ(Run("clustered", {}), CUDA_SUCCESS);
-  // The cpu device has clusters of one block.
+  // Clusters of the cpu device have one block.
   EXPECT_EQ(RunCluster("pairs", 4, {2, 1, 1}), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(Attribute("pairs", CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH), 2);
   EXPECT_EQ(Attribute("pairs", CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH), 1);
@@ -150,7 +150,7 @@ TEST_F(LaunchLimitsTest, CooperativeGridFitsOntoTheDevice) {
   EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
-// Nodes and captures hold no launch that the driver would reject.
+// Nodes and captures accept no launch that the driver would reject.
 TEST_F(LaunchLimitsTest, GraphsRejectTheSame) {
   CUgraph graph = nullptr;
   ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);

@@ -39,7 +39,7 @@ TEST_F(LibraryTest, LibrariesLoadWhereTheyAreUsed) {
               CUDA_SUCCESS);
   }
   EXPECT_EQ(Read(numbers), All(2));
-  // The primary context's next incarnation has a session of its own.
+  // The next incarnation of the primary context has a new session.
   ASSERT_EQ(cuDevicePrimaryCtxReset(0), CUDA_SUCCESS);
   numbers = Numbers();
   EXPECT_EQ(cuLaunchKernel(function, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr),
@@ -75,7 +75,7 @@ TEST_F(LibraryTest, LibrariesNeedNoContext) {
   EXPECT_EQ(cuKernelGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel, 0),
             CUDA_SUCCESS);
   EXPECT_EQ(threads, 1024);
-  // A module lies in a context, so it wants one.
+  // A module belongs to a context, so it requires one.
   CUfunction function = nullptr;
   CUmodule module = nullptr;
   CUdeviceptr variable = 0;
@@ -94,7 +94,7 @@ TEST_F(LibraryTest, LibrariesNeedNoContext) {
   EXPECT_EQ(cuLaunchKernel(function, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr),
             CUDA_SUCCESS);
   EXPECT_EQ(Read(numbers), All(1));
-  // Its last context and the library end it.
+  // The session ends with its last context and the library.
   EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
   EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);

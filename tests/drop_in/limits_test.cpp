@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuCtxGetLimit shows is what kernels get, and what the program hears of a kernel.
+// The limits that cuCtxGetLimit reports are those that kernels get, and the program is told when a
+// kernel exceeds one.
 #include <cstdint>
 #include <string>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links, and what their results do on the cpu device.
+// Links, and the execution of their results on the cpu device.
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -43,7 +43,8 @@ constexpr char kCallee[] = R"(
   .reg .b32 %r<3>;
   ld.param.b32 %r1, [x]; mul.lo.s32 %r2, %r1, 3; st.param.b32 [r], %r2; ret;
 })";
-// numbers[i] = what the next block has written before the whole grid met, in blocks of one thread.
+// numbers[i] = the value that the next block wrote before the grid-wide barrier, in blocks of one
+// thread.
 constexpr char kGridSync[] = R"(
 .extern .func (.param .b64 h) cudaCGGetIntrinsicHandle(.param .b32 scope);
 .extern .func (.param .b32 e) cudaCGSynchronize(.param .b64 h, .param .b32 flags);
@@ -86,7 +87,7 @@ class LinkTest : public testing::DropInServerCase {
   }
   CUresult Complete() { return cuLinkComplete(link_, &image_, &bytes_); }
 
-  // Runs a kernel of the linked image over `count` numbers.
+  // Runs a kernel of the linked image on `count` numbers.
   std::vector<std::uint32_t> Run(const char* kernel, unsigned threads, bool is_cooperative) {
     CUmodule module = nullptr;
     CUfunction function = nullptr;
@@ -126,7 +127,7 @@ TEST_F(LinkTest, OneInputIsItsOwnResult) {
   EXPECT_EQ(image_, first);
 }
 
-// A kernel that holds 60 numbers at once.
+// A kernel that keeps 60 numbers alive at once.
 std::string KernelOfManyRegisters(const std::string& name, const std::string& limit) {
   std::string loads, sums;
   for (int i = 0; i < 60; ++i) {
@@ -170,7 +171,7 @@ TEST_F(LinkTest, RegistersAreLimitedWhereTheTextSaysNothing) {
   ASSERT_EQ(cuModuleLoadData(&module, image_), CUDA_SUCCESS);
   EXPECT_EQ(GetRegisters(module, "plain"), 32);
   EXPECT_EQ(cuLinkDestroy(link), CUDA_SUCCESS);
-  // The driver says what is wrong with a module, whatever its options are.
+  // The driver reports the error in a module, whatever its options are.
   EXPECT_EQ(cuModuleLoadDataEx(&module, "no PTX", 1, &option, &most), CUDA_ERROR_INVALID_PTX);
 }
 

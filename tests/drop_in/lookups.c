@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver's cuGetProcAddress answers for every function of functions.inc, in all versions
-// and for both default streams. An address is written as the symbol that the library exports there,
-// so libraries with the same answers give the same lines.
+// Prints the driver's answers to cuGetProcAddress for every function of functions.inc, in all
+// versions and for both default streams. An address is printed as the symbol that the library
+// exports there, so that libraries with the same answers print the same lines.
 //
 // Usage: lookups LIBRARY
 #include <dlfcn.h>
@@ -39,7 +39,7 @@ static void AskAll(const char* form, Lookup old, LookupV2 new) {
     for (int j = 0; j < 4; ++j) {
       // All streams, legacy, per thread, and no flag at all.
       for (uint64_t flags = 0; flags < 4; ++flags) {
-        void* address = &address;  // Nobody's.
+        void* address = &address;  // Not a function's address.
         int status = -1;
         const int code = new != NULL ? new(functions[i].name, &address, versions[j], flags, &status)
                                      : old(functions[i].name, &address, versions[j], flags);
@@ -61,13 +61,14 @@ int main(int argc, char** argv) {
   const Lookup old = __extension__(Lookup) dlsym(library, "cuGetProcAddress");
   const LookupV2 new = __extension__(LookupV2) dlsym(library, "cuGetProcAddress_v2");
   const LookupV2 per_thread = __extension__(LookupV2) dlsym(library, "cuGetProcAddress_v2_ptsz");
-  // What the first look-up gives is what programs look up with from then on.
+  // Programs look up functions with the result of the first lookup from then on.
   void* given = NULL;
   if (new != NULL && new("cuGetProcAddress", &given, 12000, 0, NULL) == 0 && given != NULL) {
     AskAll("given", NULL, __extension__(LookupV2) given);
   }
   if (new != NULL) AskAll("v2", NULL, new);
-  // The drop-in exports it whatever the driver behind it has; 801 stands for one that lacks it.
+  // The drop-in exports it whatever the installed driver has; 801 is the answer for a driver that
+  // lacks it.
   void* unused = NULL;
   if (per_thread != NULL && per_thread("cuInit", &unused, 2000, 0, NULL) != 801) {
     AskAll("v2_ptsz", NULL, per_thread);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hints about managed memory, over a server that executes nothing.
+// Hints about managed memory, on a server that executes nothing.
 #include <array>
 #include <vector>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// More streams than a session has: some are rejected, default streams never.
+// More streams than a session has: ordinary ones are rejected, default streams never are.
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -17,7 +17,7 @@ using testing::kCount;
 
 class ManyStreamsTest : public testing::DropInServerCase {
  protected:
-  // Until one is rejected.
+  // Creates streams until one is rejected.
   std::size_t TakeAllStreams() {
     std::size_t made = 0;
     CUstream stream = nullptr;

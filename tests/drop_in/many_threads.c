@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight threads, half of them with contexts of their own, four streams in each: launches, copies,
-// events, memory in stream order, captures and graphs at once. Prints how many streams agree.
+// Eight threads, half of them with a separate context, with four streams each: launches, copies,
+// events, stream-ordered memory, captures and graphs at once. Prints how many streams agree.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static void AddOne(CUfunction add, CUdeviceptr numbers, CUstream stream) {
   CHECK(cuLaunchKernel(add, 4, 1, 1, 128, 1, 1, 0, stream, parameters, NULL));
 }
 
-// Adds 1 by a launch, 1 by a launch of a captured graph, in memory of the stream's own order.
+// Adds 1 with a launch and 1 with a captured graph, in stream-ordered memory.
 static int Round(CUfunction add, CUstream stream, CUevent event, CUstream other) {
   unsigned read[kCount];
   CUdeviceptr numbers = 0;

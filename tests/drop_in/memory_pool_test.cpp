@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory in the order of streams: when freed memory is used again, and by whom.
+// Stream-ordered memory: when freed memory is reused, and by which streams.
 #include <cstdint>
 
 #include <gtest/gtest.h>

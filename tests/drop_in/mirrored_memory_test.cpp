@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the program and kernels reach, while other threads launch, wait and run functions of
-// the host. GPUSHARED_MIRROR_PAGES=N runs N random steps in all; GPUSHARED_MIRROR_SEED=N runs that
-// seed.
+// Memory that both the program and kernels can access, while other threads launch, wait and run
+// host functions. GPUSHARED_MIRROR_PAGES=N runs N random steps in total; GPUSHARED_MIRROR_SEED=N
+// runs that seed.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -55,7 +55,7 @@ std::uint64_t GetNumber(const char* name, std::uint64_t otherwise) {
 
 class MirroredMemoryTest : public testing::DropInServerCase {
  protected:
-  // Of `rounds` launches that store a number, those whose result is not there after the wait.
+  // Returns how many of `rounds` launches that store a number had no result after the wait.
   int Stale(CUdeviceptr to, CUstream stream, bool has_function_in_front, int rounds) {
     auto* const seen = reinterpret_cast<volatile unsigned*>(to);
     int stale = 0;
@@ -80,7 +80,7 @@ class MirroredMemoryTest : public testing::DropInServerCase {
     ASSERT_EQ(cuModuleLoadData(&module_, kMirrorKernels), CUDA_SUCCESS);
     store_ = FunctionFor(module_, "store");
   }
-  // One address of each kind of memory.
+  // Returns one address of each kind of memory.
   std::vector<std::pair<std::string, CUdeviceptr>> OneOfEach() {
     void* locked = nullptr;
     void* mapped = nullptr;
@@ -119,7 +119,8 @@ TEST_F(MirroredMemoryTest, ComesBackWhileAnotherThreadWaits) {
   other.join();
 }
 
-// Neither a command nor a wait of one thread touches what another one writes meanwhile.
+// Neither a command nor a wait of one thread overwrites data that another thread writes at the same
+// time.
 TEST_F(MirroredMemoryTest, KeepsWhatTheProgramWritesWhileOtherWorkRuns) {
   Load();
   void* memory = nullptr;
@@ -135,7 +136,7 @@ TEST_F(MirroredMemoryTest, KeepsWhatTheProgramWritesWhileOtherWorkRuns) {
   ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_EQ(bytes[0], 1u);
   EXPECT_EQ(bytes[1], 2u) << "a wait wrote over it";
-  // Two launches without a wait: the second one sees what was written between them.
+  // Two launches without a wait: the second one sees writes made between them.
   ASSERT_EQ(launch(0, 3), CUDA_SUCCESS);
   bytes[2] = 4;
   const CUdeviceptr from = reinterpret_cast<CUdeviceptr>(bytes + 2);
@@ -147,7 +148,7 @@ TEST_F(MirroredMemoryTest, KeepsWhatTheProgramWritesWhileOtherWorkRuns) {
   EXPECT_EQ(read, 4u);
 }
 
-// A copy to page-locked memory is there before a kernel behind it reads that memory.
+// A copy to page-locked memory has arrived before a later kernel reads that memory.
 TEST_F(MirroredMemoryTest, KernelsSeeCopiesBeforeThemInTheStream) {
   Load();
   const CUfunction mix = FunctionFor(module_, "mix");
@@ -176,7 +177,7 @@ TEST_F(MirroredMemoryTest, KernelsSeeCopiesBeforeThemInTheStream) {
 constexpr unsigned kThreads = 8;
 constexpr unsigned kSlots = 64;  // Bytes of one thread in each memory.
 
-// Memory in which each thread has kSlots bytes, which others' lie between.
+// Memory in which each thread has kSlots bytes, interleaved with those of other threads.
 struct Memory {
   enum class Kind { kMapped, kLocked, kRegistered, kManaged, kAttached };
   Kind kind;
@@ -184,7 +185,7 @@ struct Memory {
   CUdeviceptr device;
 };
 
-// One thread's program, and what a machine would have that does one step after another.
+// A thread's program, and the expected state of a machine that executes it one step at a time.
 class RandomProgram {
  public:
   RandomProgram(std::uint64_t seed, unsigned thread, CUfunction mix, std::vector<Memory> memories)
@@ -210,7 +211,7 @@ class RandomProgram {
   bool functions_saw_right() const { return functions_saw_right_; }
 
  private:
-  // What a function of the host finds and leaves.
+  // The data that a host function checks and leaves.
   struct Call {
     RandomProgram* program;
     std::size_t memory;
@@ -244,7 +245,7 @@ class RandomProgram {
     }
   }
 
-  // Managed memory in turns: only when the thread has no work.
+  // Managed memory is accessed in turns, only while the thread has no work.
   void Write() {
     const std::size_t memory = Draw(static_cast<unsigned>(memories_.size()));
     const bool is_in_turns = memories_[memory].kind == Memory::Kind::kManaged;
@@ -314,7 +315,7 @@ class RandomProgram {
     Check();
   }
 
-  // No work of this thread is under way.
+  // Called when no work of this thread is in flight.
   void Check() {
     for (std::size_t memory = 0; memory < memories_.size(); ++memory) {
       for (unsigned i = 0; i < kSlots; ++i) {
@@ -351,7 +352,7 @@ class RandomMirrorTest : public MirroredMemoryTest {
   static Memory Own(Memory::Kind kind, void* host) {
     return {kind, static_cast<std::uint8_t*>(host), reinterpret_cast<CUdeviceptr>(host)};
   }
-  // Zero, as the model begins.
+  // Zeroed, like the model's initial state.
   std::vector<Memory> MakeMemories() {
     void* mapped = nullptr;
     void* locked = nullptr;
@@ -362,7 +363,7 @@ class RandomMirrorTest : public MirroredMemoryTest {
     EXPECT_EQ(cuMemAllocManaged(&attached, kSharedBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamAttachMemAsync(nullptr, attached, 0, CU_MEM_ATTACH_HOST), CUDA_SUCCESS);
     own_.assign(kSharedBytes + 100, 0);
-    std::uint8_t* const part = own_.data() + 4;  // Not at the begin of a page.
+    std::uint8_t* const part = own_.data() + 4;  // Not at the start of a page.
     EXPECT_EQ(cuMemHostRegister(part, kSharedBytes, CU_MEMHOSTREGISTER_DEVICEMAP), CUDA_SUCCESS);
     EXPECT_EQ(cuMemHostGetDevicePointer(&registered, part, 0), CUDA_SUCCESS);
     const std::vector<Memory> all = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives each case a process of its own, as ctest does: the driver in a process keeps the server
-// that it found first.
+// Runs each case in a separate process, like ctest, because the driver in a process stays with the
+// first server that it found.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -17,7 +17,7 @@ class OwnProcesses : public ::testing::EmptyTestEventListener {
  public:
   void OnTestIterationStart(const ::testing::UnitTest& all, int) override {
     if (all.test_to_run_count() <= 1) return;
-    // The cases that are chosen here are the children's: each has one.
+    // The sharding of the cases applies here; each child runs one case.
     ::unsetenv("GTEST_TOTAL_SHARDS");
     ::unsetenv("GTEST_SHARD_INDEX");
     int failed = 0;

@@ -122,7 +122,8 @@ TEST(DeviceRuntimeArchiveTest, OnlyTheToolkitsOwnLibraryIsTakenForIt) {
   EXPECT_FALSE(IsDeviceRuntimeArchive(huge));
 }
 
-// An object file of three sections: none, the names, and one of this name and these bytes.
+// An object file of three sections: a null section, the names, and one with this name and these
+// bytes.
 std::string Object(const std::string& name, const std::string& bytes) {
   const std::string texts = std::string(1, '\0') + name + '\0';
   Elf64_Ehdr header{};
@@ -175,8 +176,8 @@ TEST(ObjectFileTest, BrokenObjectsHaveNone) {
   EXPECT_THAT(GetFatbins(Object("__nv_relfatbin", long_body)), IsEmpty());
 }
 
-// A GPU has much that this library does not hand on: a program that believed in it would fail
-// later.
+// A GPU has many features that this library does not pass on, and a program that relied on them
+// would fail later.
 TEST(DeviceAttributesTest, HardwareIsToldAndWhatTheLibraryHasNotIsZero) {
   constexpr auto kConcurrentManagedAccess = static_cast<Attribute>(89);
   constexpr auto kMemoryPools = static_cast<Attribute>(115);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between contexts, of one device and of two, and batches of copies.
+// Copies between contexts of one device and of two, and batches of copies.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 #include "tests/drop_in/server_case.h"
 
-// Of CUDA 13.2. The toolkit's header may be older.
+// New in CUDA 13.2; the toolkit's header may be older.
 extern "C" CUresult cuMemcpyWithAttributesAsync(CUdeviceptr, CUdeviceptr, std::size_t,
                                                 CUmemcpyAttributes*, CUstream);
 extern "C" CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP*, unsigned long long,
@@ -22,7 +22,7 @@ extern "C" CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP*, unsig
 namespace gpushared::testing {
 namespace {
 
-// More than one piece of what goes through the program's memory.
+// More than one piece of a copy that goes through the program's memory.
 constexpr std::size_t kLargeBytes = (std::size_t{16} << 20) + 4096;
 
 // Two contexts: of one device, then of two.
@@ -76,7 +76,7 @@ TEST_P(PeerTest, BytesReachTheOtherContext) {
   EXPECT_EQ(found, numbers);
 }
 
-// Programs free when their objects end, whichever context is current then.
+// Programs free memory when their objects end, whichever context is current then.
 TEST_P(PeerTest, MemoryIsKnownAndFreedInAnyContextAndInNone) {
   std::array<char, 4096> own{};
   for (const CUcontext current : {first_, static_cast<CUcontext>(nullptr)}) {
@@ -107,7 +107,7 @@ TEST_P(PeerTest, MemoryIsKnownAndFreedInAnyContextAndInNone) {
   }
 }
 
-// A handle is memory of one device; the other one's addresses cannot lead there.
+// A handle is memory of one device, and the other device's addresses cannot map it.
 TEST_P(PeerTest, HandlesOfMemoryAreMappedOnTheirOwnDevice) {
   constexpr std::size_t kAllocated = std::size_t{2} << 20;
   CUmemAllocationProp of{};
@@ -136,7 +136,8 @@ TEST_P(PeerTest, ACopyInAStreamComesAfterWhatIsOnTheStream) {
   EXPECT_EQ(found, 77u);
 }
 
-// No stream of one context waits for those of another; such a copy does, and later work for it.
+// Streams of one context do not wait for those of another; but such a copy does, and later work
+// waits for it.
 TEST_P(PeerTest, ComesAfterWorkOfBothContextsAndBeforeWhatFollows) {
   constexpr std::size_t kWords = 1 << 20;
   const CUdeviceptr from = Allocate(first_, 4 * kWords), to = Allocate(second_, 4 * kWords);
@@ -177,7 +178,7 @@ TEST_P(PeerTest, BoxesKeepTheirPitches) {
   }
 }
 
-// Two slices of three rows of 6 MiB: more than one piece each, and none of one row.
+// Two slices of three rows of 6 MiB: more than one piece each, and no piece of a single row.
 TEST_P(PeerTest, LargeBoxesArriveWhole) {
   constexpr std::size_t kWidth = std::size_t{6} << 20, kPitch = kWidth + 64, kRows = 6;
   std::vector<std::uint32_t> numbers(kPitch * kRows / 4), found(kWidth * kRows / 4);
@@ -193,7 +194,8 @@ TEST_P(PeerTest, LargeBoxesArriveWhole) {
   }
 }
 
-// Rows that go in several pieces: none of these overlaps with the next row's, and the rows do.
+// Rows that are copied in several pieces: pieces of neighbouring rows do not overlap although the
+// rows do.
 TEST_P(PeerTest, RowsOfSeveralPiecesArriveWholeAndMayNotOverlap) {
   constexpr std::size_t kPitch = kLargeBytes + 64;
   const CUdeviceptr from = Allocate(first_, 2 * kPitch), to = Allocate(second_, 2 * kPitch);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registration of memory of all kinds, and memory that the program takes away while it is
-// registered. CUDA's header says what is an error.
+// Registration of memory of all kinds, and memory that the program unmaps while it is registered.
+// CUDA's header defines the errors.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -36,7 +36,8 @@ void* Map(int protection, int flags, int file = -1) {
   return mapped;
 }
 
-// Where the system puts nothing by itself: what is unmapped here stays so.
+// An address range that the system does not use on its own, so that memory unmapped here stays
+// unmapped.
 void* MapLow() {
   void* const wanted = reinterpret_cast<void*>(std::uintptr_t{16} << 20);
   void* const mapped = ::mmap(wanted, kLength, PROT_READ | PROT_WRITE,
@@ -83,7 +84,7 @@ class RegistrationTest : public testing::DropInServerCase {
     return reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(inside) + kPage - 1) / kPage *
                                    kPage);
   }
-  // Commands and waits of other memory.
+  // Commands on other memory, and waits.
   void Work() {
     const CUdeviceptr numbers = Numbers();
     EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
@@ -141,7 +142,7 @@ TEST_F(RegistrationTest, NamesWhatIsRegisteredByItsBegin) {
   EXPECT_EQ(first, 1u);
 }
 
-// Where one address space is unified, registered memory needs no flag for kernels.
+// With unified addressing, kernels can access registered memory without a flag.
 TEST_F(RegistrationTest, KernelsReachWhatIsRegisteredWithoutFlags) {
   UsePrimary();
   auto* const memory =
@@ -156,15 +157,15 @@ TEST_F(RegistrationTest, KernelsReachWhatIsRegisteredWithoutFlags) {
   unsigned word = 0;
   EXPECT_EQ(cuMemcpyDtoH(&word, address + kPage, sizeof word), CUDA_SUCCESS);
   EXPECT_EQ(word, 7u);
-  // What the last kernel wrote is there when the memory is the program's alone again.
+  // The last kernel's writes are visible when the memory belongs to the program alone again.
   EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuMemHostUnregister(memory), CUDA_SUCCESS);
   EXPECT_EQ(memory[0], 42u);
   EXPECT_EQ(::munmap(memory, kLength), 0);
 }
 
-// Whatever the program takes away, and when: kernels keep the device's bytes, and the calls that
-// need the program's answer with an error.
+// Whatever the program unmaps, and whenever: kernels keep the device's bytes, and calls that need
+// the program's memory return an error.
 TEST_F(RegistrationTest, MemoryThatIsTakenAwayIsAnErrorOfCalls) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
@@ -199,7 +200,7 @@ TEST_F(RegistrationTest, MemoryThatIsTakenAwayIsAnErrorOfCalls) {
   }
 }
 
-// Rights that are taken away: what kernels write cannot come back any more.
+// Revoked access rights: kernels' writes can no longer be copied back.
 TEST_F(RegistrationTest, MemoryThatBecomesReadOnlyKeepsItsBytes) {
   UsePrimary();
   void* const memory = Map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
@@ -215,7 +216,7 @@ TEST_F(RegistrationTest, MemoryThatBecomesReadOnlyKeepsItsBytes) {
   EXPECT_EQ(cuMemHostUnregister(memory), CUDA_ERROR_INVALID_VALUE);
 }
 
-// The program frees memory without a word to the driver, and gets the same again.
+// The program frees memory without telling the driver, and gets the same address again.
 TEST_F(RegistrationTest, LeavesMemoryAloneThatIsUsedAgain) {
   UsePrimary();
   void* const memory = Map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);

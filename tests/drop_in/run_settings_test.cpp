@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `gpusharedctl run` sets, and which programs would not see it.
+// The settings of `gpusharedctl run`, and the programs that would not see them.
 #include <map>
 #include <string>
 
@@ -16,7 +16,7 @@ using server::RunWishes;
 using server::Settings;
 using ::testing::HasSubstr;
 
-// ---- what is set
+// ---- settings
 
 class RunSettingsTest : public ::testing::Test {
  protected:
@@ -39,7 +39,7 @@ TEST_F(RunSettingsTest, DropInStandsInFrontOfTheUsersDirectories) {
   EXPECT_EQ(GetSettings({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u:/v");
 }
 
-// Some programs open "libnvrtc.so" at run time, which nothing preloaded answers to.
+// Some programs open "libnvrtc.so" at run time, which no preloaded library answers to.
 TEST_F(RunSettingsTest, PtxToolsAreFoundByNameOnlyWhereTheDeviceWantsPtx) {
   environment_["LD_LIBRARY_PATH"] = "/u";
   EXPECT_EQ(GetSettings({.drop_in = "/d", .wants_ptx = true})["LD_LIBRARY_PATH"], "/d:/d/ptx:/u");
@@ -105,7 +105,7 @@ TEST_F(RunSettingsTest, NvccIsStoodInForWhereThereIsOne) {
   EXPECT_FALSE(GetSettings({.drop_in = "/d"}).contains("PATH"));
 }
 
-// ---- who would not see it
+// ---- programs that would not see them
 
 TEST(ProgramFileTest, ProgramsThatLoadNoLibraryAreNamed) {
   EXPECT_EQ(server::WhyNotSeen("/proc/self/exe"), "");

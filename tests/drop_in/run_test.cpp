@@ -28,7 +28,7 @@ using testing::ProgramOutcome;
 using testing::RunProgram;
 using testing::ServerProcess;
 
-// A compiler that says how it was called.
+// A compiler that prints its command line.
 class NvccTest : public ::testing::Test {
  protected:
   NvccTest() {
@@ -99,7 +99,7 @@ TEST_F(RunTest, SanitizedProgramsRun) {
 TEST_F(RunTest, SanitizersRuntimeThatTheUserPreloadsStaysFirst) {
   const std::string library = GPUSHARED_ASAN_LIBRARY;
   if (!std::filesystem::exists(library)) GTEST_SKIP() << "this compiler's runtime is another one";
-  // The user's own: it is not told that others come before it.
+  // The user's own library: no message is needed that ours come first.
   const ProgramOutcome outcome = RunProgram(
       {"/usr/bin/env", "LD_PRELOAD=" + std::filesystem::canonical(library).string(),
        "ASAN_OPTIONS=verify_asan_link_order=1", kControl, "run", "--socket", server_.socket(), "--",
@@ -110,7 +110,7 @@ TEST_F(RunTest, SanitizersRuntimeThatTheUserPreloadsStaysFirst) {
 #endif
 
 TEST_F(RunTest, NamesProcWhereItIsMissing) {
-  // A view of the machine without /proc: an empty directory lies on it.
+  // A view of the machine without /proc, which is hidden by an empty file system.
   const ProgramOutcome outcome = RunProgram({"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
                                              "mount -t tmpfs none /proc && exec \"$0\" \"$@\"",
                                              kControl, "run", "--", "true"});
@@ -164,8 +164,8 @@ TEST_F(RunTest, EveryUserMayRunPrograms) {
   EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
 }
 
-// A program in a container finds the same socket at the usual place, where its directory is
-// mounted.
+// A program in a container finds the same socket at the usual path, because its directory is
+// mounted there.
 TEST_F(RunTest, ComesThroughTheEndpointThatIsNamed) {
   const testing::ScratchDirectory directory;
   std::ofstream(directory / "rules.toml")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library over a real server on the cpu device, by the toolkit's own header.
+// The library on a real server with the cpu device, through the toolkit's own header.
 
 #ifndef GPUSHARED_TESTS_DROP_IN_SERVER_CASE_H_
 #define GPUSHARED_TESTS_DROP_IN_SERVER_CASE_H_
@@ -41,8 +41,8 @@ done: ret;
 inline constexpr unsigned kCount = 1000;
 inline constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
 
-// A server, and a driver that will find it. Each case runs in a process of its own
-// (own_process_main.cpp), so each begins with a driver that nobody has called.
+// A server, and a driver that finds it. Each case runs in a separate process
+// (own_process_main.cpp), so that it begins with an uninitialised driver.
 class DropInServerCase : public ::testing::Test {
  protected:
   explicit DropInServerCase(std::vector<std::string> server_arguments = {})
@@ -50,7 +50,7 @@ class DropInServerCase : public ::testing::Test {
     ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1);
   }
 
-  // The primary context, current.
+  // Makes the primary context current.
   void UsePrimary() {
     ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
     ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
@@ -64,7 +64,7 @@ class DropInServerCase : public ::testing::Test {
     EXPECT_EQ(cuModuleGetFunction(&function, module_, name), CUDA_SUCCESS) << name;
     return function;
   }
-  // Memory for kCount numbers, all zero.
+  // Allocates memory for kCount numbers, all zero.
   CUdeviceptr Numbers() {
     CUdeviceptr numbers = 0;
     EXPECT_EQ(cuMemAlloc(&numbers, kBytes), CUDA_SUCCESS);
@@ -81,7 +81,7 @@ class DropInServerCase : public ::testing::Test {
     void* parameters[] = {&numbers, &n};
     return cuLaunchKernel(Function("add_one"), 8, 1, 1, 128, 1, 1, 0, stream, parameters, nullptr);
   }
-  // Of all clients of the server.
+  // Counts the sessions of all clients of the server.
   std::size_t Sessions() const {
     const std::string listed = server_.Ctl({"ps", "--json"}).output;
     std::size_t count = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of the server that a program meets: it hears which, by CUDA's number, and how to raise it.
+// Server limits that a program hits: it gets CUDA's code and a message that names the limit and how
+// to raise it.
 #include <string>
 
 #include <cuda.h>
@@ -60,7 +61,7 @@ TEST_F(ServerLimitsTest, AModuleBeyondWhatReadingMayTakeIsNoLackOfDeviceMemory) 
   EXPECT_EQ(cuMemAlloc(&memory, 4), CUDA_SUCCESS) << "that call's own error";
 }
 
-// Half of staging memory is evenly assured, so that no client can have all of it.
+// Half of the staging memory is guaranteed in equal parts, so that no client can have all of it.
 TEST_F(ServerLimitsTest, PrintedTextIsKeptInStagingMemory) {
   UsePrimary();
   EXPECT_EQ(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 64 << 20), CUDA_ERROR_OUT_OF_MEMORY);

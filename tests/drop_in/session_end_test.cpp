@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program under `gpusharedctl run` learns of the end of its session while it waits for a
-// kernel, and how Ctrl-C ends such a kernel.
+// The message to a program under `gpusharedctl run` whose session ends while it waits for a kernel,
+// and how Ctrl-C ends such a kernel.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ class SessionEnd : public ::testing::Test {
     text << std::ifstream(log_).rdbuf();
     return text.str();
   }
-  // What the program has said when it ends.
+  // Returns the program's output once it has exited.
   std::string Await() {
     int status = 0;
     if (!Eventually([&] { return ::waitpid(program_, &status, WNOHANG) == program_; })) {
@@ -95,7 +95,7 @@ TEST_F(SessionEnd, InterruptEndsKernelOfProgramThatAsks) {
 TEST_F(SessionEnd, InterruptEndsNoKernelOfProgramThatDoesNotAsk) {
   Start({});
   ::kill(program_, SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // Four looks of a waiting call.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // Four polls of a waiting call.
   EXPECT_EQ(::waitpid(program_, nullptr, WNOHANG), 0);
   EXPECT_THAT(Output(), Not(HasSubstr("error")));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that name a stream run in its context, whichever is current, or none; and what is not so.
+// Calls that name a stream run in its context, whichever context is current; and the exceptions.
 #include <cstdint>
 #include <vector>
 
@@ -15,7 +15,7 @@ using testing::All;
 using testing::kBytes;
 using testing::kCount;
 
-// What is current while a stream of the first context's device is used.
+// The current context while a stream of the first context's device is used.
 enum class Other { kNone, kOfTheDevice, kOfAnotherDevice };
 
 class StreamContextTest : public testing::DropInServerCase,

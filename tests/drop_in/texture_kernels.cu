@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What texture_test.cpp launches.
+// Kernels that texture_test.cpp launches.
 
-// Each thread turns its place about the middle of the picture and looks up what is there.
+// Each thread rotates its position about the middle of the picture and samples the texture there.
 extern "C" __global__ void turn(float* out, cudaTextureObject_t picture, int width, int height,
                                 float cosine, float sine) {
   const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -28,7 +28,7 @@ extern "C" __global__ void sample_box(short* out, cudaTextureObject_t box) {
                          static_cast<float>(threadIdx.z));
 }
 
-// Adds one to each texel, whose place is its byte along x.
+// Adds one to each texel, which is addressed by its byte offset along x.
 extern "C" __global__ void add_one(cudaSurfaceObject_t surface) {
   const int x = static_cast<int>(threadIdx.x * sizeof(int)), y = static_cast<int>(threadIdx.y);
   surf2Dwrite(surf2Dread<int>(surface, x, y) + 1, surface, x, y);

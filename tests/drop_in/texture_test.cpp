@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays, textures and surfaces as programs of the driver's interface use them.
+// Arrays, textures and surfaces as used by programs of the driver interface.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -65,7 +65,8 @@ class DropInTextureTest : public testing::DropInServerCase {
   CUdeviceptr out_ = 0;
 };
 
-// As the toolkit's sample simpleTextureDrv: a picture that repeats itself, turned by half a radian.
+// Based on the toolkit's sample simpleTextureDrv: a picture that repeats itself, rotated by half a
+// radian.
 TEST_F(DropInTextureTest, APictureIsTurnedAsTheHostTurnsIt) {
   constexpr int kWidth = 96, kHeight = 80;
   std::vector<float> picture(kWidth * kHeight);
@@ -107,7 +108,7 @@ TEST_F(DropInTextureTest, APictureIsTurnedAsTheHostTurnsIt) {
       const double fx = a - i, fy = b - j;
       const double wanted = (1 - fx) * (1 - fy) * at(i, j) + fx * (1 - fy) * at(i + 1, j) +
                             (1 - fx) * fy * at(i, j + 1) + fx * fy * at(i + 1, j + 1);
-      // A weight is at most 1/512 away in each direction.
+      // A weight is off by at most 1/512 in each direction.
       ASSERT_NEAR(turned[static_cast<std::size_t>(y * kWidth + x)], wanted, 0.005) << x << " " << y;
     }
   }
@@ -124,7 +125,7 @@ TEST_F(DropInTextureTest, LinearMemoryIsFetchedByIndexAndZeroOutside) {
   CUDA_RESOURCE_DESC resource = {};
   resource.resType = CU_RESOURCE_TYPE_LINEAR;
   resource.res.linear = {memory, CU_AD_FORMAT_UNSIGNED_INT8, 4, bytes.size()};
-  // Read as fractions, unless the flag says otherwise.
+  // Read as fractions unless the flag says otherwise.
   const CUtexObject texture = Texture(resource, {});
   ASSERT_EQ(Run("fetch", {1, 1, 1}, {24, 1, 1}, out_, texture, -4), CUDA_SUCCESS);
   const std::vector<float> read = Out<float>(24 * 4);
@@ -132,7 +133,8 @@ TEST_F(DropInTextureTest, LinearMemoryIsFetchedByIndexAndZeroOutside) {
     const bool is_inside = i >= 16 && i < 16 + bytes.size();
     EXPECT_EQ(read[i], is_inside ? static_cast<float>(bytes[i - 16]) / 255.0f : 0.0f) << i;
   }
-  // Freed memory is this program's own until somebody else has it: no crash, no other's bytes.
+  // Freed memory remains this program's own until another client gets it, so the kernel neither
+  // crashes nor sees foreign bytes.
   ASSERT_EQ(cuMemFree(memory), CUDA_SUCCESS);
   EXPECT_EQ(Run("fetch", {1, 1, 1}, {24, 1, 1}, out_, texture, 0), CUDA_SUCCESS);
 }
@@ -165,7 +167,7 @@ TEST_F(DropInTextureTest, RowsWithGapsAreATexture) {
   }
 }
 
-// A box goes from the host to one array, from there to another, and is sampled.
+// A box is copied from the host to one array, from there to another, and is sampled.
 TEST_F(DropInTextureTest, ArraysAreCopiedInThreeDimensions) {
   constexpr std::size_t kX = 5, kY = 4, kZ = 3, kTexels = kX * kY * kZ;
   std::vector<short> box(kTexels);
@@ -212,7 +214,7 @@ TEST_F(DropInTextureTest, ArraysAreCopiedInThreeDimensions) {
   EXPECT_EQ(shape.Depth, kZ + 1);
   EXPECT_EQ(shape.Format, CU_AD_FORMAT_SIGNED_INT16);
 
-  // One texel further would lie outside, whatever the memory behind the array is.
+  // One texel further would be outside, whatever memory follows the array.
   across.dstZ = 2;
   EXPECT_EQ(cuMemcpy3D(&across), CUDA_ERROR_INVALID_VALUE);
   across.dstZ = 1, across.dstXInBytes = 6;
@@ -262,7 +264,7 @@ TEST_F(DropInTextureTest, KernelsWriteToSurfaces) {
   CUDA_RESOURCE_DESC same = {};
   ASSERT_EQ(cuSurfObjectGetResourceDesc(&same, surface), CUDA_SUCCESS);
   EXPECT_EQ(same.res.array.hArray, array);
-  // Its own kind of object, which ends once.
+  // A surface is a separate kind of object, which can be destroyed once.
   EXPECT_EQ(cuTexObjectDestroy(surface), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuSurfObjectDestroy(surface), CUDA_SUCCESS);
   EXPECT_EQ(cuSurfObjectDestroy(surface), CUDA_ERROR_INVALID_VALUE);
@@ -271,7 +273,7 @@ TEST_F(DropInTextureTest, KernelsWriteToSurfaces) {
   EXPECT_EQ(Run("add_one", {1, 1, 1}, {8, 5, 1}, surface), CUDA_ERROR_LAUNCH_FAILED);
 }
 
-// Nothing lies between two integers.
+// Integers are not interpolated.
 TEST_F(DropInTextureTest, IntegersAreReadAtTheNearestTexelWhateverTheFilter) {
   const CUarray array = Array(2, 2, 2, CU_AD_FORMAT_SIGNED_INT16, 1);
   const short numbers[] = {10, -20, 30, -40, 50, -60, 70, -80};
@@ -372,7 +374,7 @@ TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRejected) {
             CUDA_ERROR_NOT_SUPPORTED);
 }
 
-// A handle of nothing is this program's own fault, as a wild pointer is.
+// An invalid handle is this program's own fault, like a wild pointer.
 TEST_F(DropInTextureTest, AWildTextureIsAFaultOfItsKernel) {
   EXPECT_EQ(Run("fetch", {1, 1, 1}, {1, 1, 1}, out_, CUtexObject{12345}, 0),
             CUDA_ERROR_ILLEGAL_ADDRESS);

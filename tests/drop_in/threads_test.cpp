@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads, contexts and streams at once; the thread sanitizer looks on.
+// Many threads, contexts and streams at once, to be run under the thread sanitizer.
 #include <array>
 #include <thread>
 #include <vector>
@@ -26,8 +26,7 @@ class ThreadsTest : public DropInCase {
     }
   }
 
-  // A capture that keeps no other thread from anything, not even from the legacy stream, and its
-  // graph.
+  // A capture that blocks no other thread, not even from the legacy stream, and its graph.
   void UseGraph() {
     StreamHandle own = nullptr;
     GraphHandle graph = nullptr;
@@ -46,7 +45,8 @@ class ThreadsTest : public DropInCase {
     ASSERT_EQ(StreamDestroy(own), Code::kSuccess);
   }
 
-  // What one thread does in a context: its own stream, the shared one, the legacy one, memory.
+  // The actions of one thread in a context: on its own stream, the shared one and the legacy one,
+  // and on memory.
   void Work(StreamHandle shared) {
     StreamHandle own = nullptr;
     EventHandle event = nullptr;

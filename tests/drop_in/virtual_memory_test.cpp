@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses without memory, memory without addresses, and the two brought together.
+// Address ranges without memory, memory without addresses, and mappings between them.
 #include <array>
 #include <cstdint>
 
@@ -54,7 +54,7 @@ TEST_F(VirtualMemoryTest, DeviceSaysThatItHasIt) {
   }
 }
 
-// PyTorch's expandable segments do so: one array lies over several pieces of memory.
+// PyTorch's expandable segments do this: one array spans several pieces of memory.
 TEST_F(VirtualMemoryTest, AnArrayGrowsInPlace) {
   const CUdeviceptr range = Reserve(64 * kStep);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -76,7 +76,7 @@ TEST_F(VirtualMemoryTest, AnArrayGrowsInPlace) {
   EXPECT_EQ(cuMemAddressFree(range, 64 * kStep), CUDA_SUCCESS);
 }
 
-// cuda-core's VirtualMemoryResource does so where it cannot grow in place.
+// cuda-core's VirtualMemoryResource does this if it cannot grow in place.
 TEST_F(VirtualMemoryTest, MemoryMovesToOtherAddressesWithItsContents) {
   const CUdeviceptr old = Reserve(kStep), wider = Reserve(2 * kStep);
   ASSERT_EQ(cuMemMap(old, kStep, 0, Create(kStep), 0), CUDA_SUCCESS);
@@ -117,7 +117,7 @@ TEST_F(VirtualMemoryTest, NothingIsReachedWithoutAccess) {
   ASSERT_EQ(SetAccess(range, kStep, CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_SUCCESS);
   EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(SetAccess(range + kStep, kStep), CUDA_ERROR_INVALID_VALUE) << "nothing is there";
-  // A kernel finds nothing there either.
+  // A kernel cannot access the old addresses either.
   ASSERT_EQ(AddOne(range, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
@@ -170,7 +170,7 @@ TEST_F(VirtualMemoryTest, AWantedPlaceThatIsTakenIsAnotherPlace) {
   }
 }
 
-// A handle of two chunks, where there is a place for one: the first one's is free again.
+// A handle of two chunks, with only one slot left: the first chunk's slot is released again.
 TEST_F(VirtualMemoryTest, AMappingThatFailsHalfWayLeavesNothing) {
   constexpr std::size_t kPlaces = 256, kGibibyte = std::size_t{1} << 30;
   CUmemGenericAllocationHandle large = 0;
@@ -205,7 +205,7 @@ TEST_F(VirtualMemoryTest, ReservedAddressesCostNothingAndHandlesTheirMemory) {
   CUdeviceptr range = 0, more = 0;
   std::size_t total = 0;
   ASSERT_EQ(cuDeviceTotalMem(&total, 0), CUDA_SUCCESS);
-  // More than the device has, at a place that the program wants.
+  // More than the device has, at an address that the program requests.
   const std::size_t large = (total + total / 8) / kStep * kStep;
   ASSERT_EQ(cuMemAddressReserve(&range, large, 0, 0, 0), CUDA_SUCCESS);
   ASSERT_EQ(cuMemAddressReserve(&more, kStep, 0, range + large, 0), CUDA_SUCCESS);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says what the driver answers: codes of cuInit, cuDeviceGetCount and cuCtxSynchronize, and between
+// Prints the driver's answers: codes of cuInit, cuDeviceGetCount and cuCtxSynchronize, and between
 // them the number of devices and the driver's version.
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every handler with arguments that make no sense: an error code, never a crash. Pointers that a
-// call writes to are null or lead to real memory; everything else is wild.
+// Calls every handler with invalid arguments, which must give an error code and never a crash.
+// Pointers that a call writes to are null or point to real memory; everything else is wild.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Missing {};
 constexpr Missing kMissing;
 
 constexpr int kWildRounds = 20;
-constexpr int kFreshCalls = 25;  // Calls until objects that calls may have destroyed are made anew.
+constexpr int kFreshCalls = 25;  // Calls until objects that calls may have destroyed are recreated.
 constexpr int kCountMax = 8;
 constexpr std::uint64_t kStep = kMapPageBytes;
 
@@ -35,7 +35,7 @@ class WildArgumentsTest : public DropInCase {
  protected:
   WildArgumentsTest() : room_(1 << 20), pointers_(4096, room_.data() + (1 << 19)) {}
 
-  // Makes anew what calls may have ended or replaced, for the call that comes next.
+  // Restores the state that the last call may have ended or replaced, for the next call.
   void Restore() {
     if (calls_ % kFreshCalls == 0 || CtxSetCurrent(context_) != Code::kSuccess) Renew();
   }
@@ -48,7 +48,7 @@ class WildArgumentsTest : public DropInCase {
     MakeObjects();
   }
 
-  // A capture that a call began would have most of the others rejected.
+  // An open capture would have most of the other calls rejected.
   void EndCaptures() {
     GraphHandle graph = nullptr;
     static_cast<void>(CtxSetCurrent(context_));
@@ -58,7 +58,7 @@ class WildArgumentsTest : public DropInCase {
     EXPECT_EQ(RejectWhileCapturing(), Code::kSuccess);
   }
 
-  // One real object of each kind. Calls for other kinds get their handles, too.
+  // A real object of each kind. Calls for other kinds get their handles, too.
   void MakeObjects() {
     static_cast<void>(CtxSetCurrent(context_));
     real_ = {};
@@ -109,7 +109,7 @@ class WildArgumentsTest : public DropInCase {
     MakeNode(node, graph);
     static_cast<void>(GraphInstantiateWithFlags(&std::get<GraphExecHandle>(real_), graph, 0));
   }
-  // Its kind comes by chance.
+  // Its kind is random.
   void MakeNode(GraphNodeHandle& node, GraphHandle graph) {
     KernelNodeParameters launch = {};
     launch.launch.function = nothing_;
@@ -182,7 +182,7 @@ class WildArgumentsTest : public DropInCase {
       return Among<T>({0, 1, 16, 64, memory_, memory_ + 4095, graph_memory_, allocation_, reserved_,
                        reserved_ + kStep, ~T{0}, ~T{0} - 4095, T{1} << 63});
     } else if constexpr (std::is_same_v<T, unsigned>) {
-      // Counts of arrays that the caller owns: only those that there are.
+      // Counts of arrays that the caller owns: at most the actual size.
       return Among<T>({0, 1, 2, 7});
     } else if constexpr (std::is_enum_v<T>) {
       return static_cast<T>(Among<int>({0, 1, 700, -1}));
@@ -192,12 +192,12 @@ class WildArgumentsTest : public DropInCase {
     }
   }
 
-  // Each call begins with a context: only a call that names one may say that there is none. So may
-  // a release of the primary one, which nobody may have retained.
+  // Each call begins with a current context, so only a call that names one may report that there is
+  // none, and so may a release of the primary one, which may not be retained.
   template <typename... Arguments>
   void Call(Code (*handler)(Arguments...), const char* symbol) {
     Restore();
-    // Results of earlier calls must not be taken for the caller's own data.
+    // Results of earlier calls must not be mistaken for the caller's own data.
     std::fill(room_.begin(), room_.end(), '\0');
     std::fill(pointers_.begin(), pointers_.end(), room_.data() + (1 << 19));
     const Code code = handler(Argument<Arguments>()...);
@@ -208,7 +208,7 @@ class WildArgumentsTest : public DropInCase {
     }
   }
 
-  // All functions of the table, in an order of chance.
+  // All functions of the table, in random order.
   void CallAll() {
     std::vector<std::function<void()>> calls;
     const auto add = [&](auto handler, const char* symbol) {
@@ -242,11 +242,11 @@ class WildArgumentsTest : public DropInCase {
 
   std::size_t Size() { return Among<std::size_t>({0, 1, 64, ~std::size_t{0}}); }
 
-  // A structure full of nonsense; null now and then.
+  // A structure full of garbage; null now and then.
   template <typename T>
   T* Structure() {
     if (random_() % 8 == 0) return nullptr;
-    static std::array<T, kCountMax> made = {};  // Zeros follow, where the call takes several.
+    static std::array<T, kCountMax> made = {};  // Followed by zeros, for calls that take several.
     made = {};
     Fill(made[0]);
     return made.data();
@@ -372,13 +372,13 @@ class WildArgumentsTest : public DropInCase {
       side.in.memory = {Argument<DevicePointer>(), Size(), Size(), {}};
     }
   }
-  // Another sequence in each repetition of --gtest_shuffle --gtest_repeat=N.
+  // A different sequence in each repetition of --gtest_shuffle --gtest_repeat=N.
   std::mt19937_64 random_{20261122u +
                           static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed())};
   std::vector<char> room_;
   std::vector<void*> pointers_;
   Handles real_;
-  std::vector<void*> handles_;  // They are of all kinds; nobody made some of them.
+  std::vector<void*> handles_;  // Of all kinds; some of them are invalid.
   std::vector<StreamHandle> streams_;
   DevicePointer memory_ = 0;
   DevicePointer graph_memory_ = 0;
@@ -387,7 +387,7 @@ class WildArgumentsTest : public DropInCase {
 };
 
 TEST_F(WildArgumentsTest, AreAnsweredWithACode) {
-  // Calls that write files shall write them here.
+  // Keeps the files that calls write in this directory.
   const testing::ScratchDirectory directory;
   std::filesystem::current_path(directory.path());
   for (int round = 0; round < kWildRounds && !HasFatalFailure(); ++round) CallAll();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// atom and red: every operation and type in global, shared and generic memory, contended
-// inside a warp, between warps, and between executors on several threads.
+// atom and red: every operation and type in global, shared and generic memory, contended inside a
+// warp, between warps, and between executors on several threads.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -14,7 +14,7 @@
 namespace gpushared::testing {
 namespace {
 
-// The value after an operation on the value before.
+// The value after an operation, from the value before it.
 using Step = std::function<Word(Word old, Word b, Word c)>;
 
 struct AtomicForm {
@@ -75,8 +75,8 @@ std::vector<AtomicForm> AllForms() {
 
 class Atomics : public PerFlavour {};
 
-// Each thread operates on a cell of its own and shows the old value and the new one.
-// The harness' tuples hold the cell (a) and the operands (b, c).
+// Each thread operates on its own cell and outputs the old value and the new one. The harness'
+// tuples contain the cell (a) and the operands (b, c).
 TEST_P(Atomics, EveryOperationInEverySpace) {
   for (const AtomicForm& form : AllForms()) {
     const std::string& type = form.type;
@@ -86,7 +86,7 @@ TEST_P(Atomics, EveryOperationInEverySpace) {
       const std::string space = place.substr(0, place.find(','));
       for (const bool wants_result : {true, false}) {
         if (!wants_result && (compares || form.operation == "exch")) continue;
-        // The cell lies where the space says; %cell is its address.
+        // The cell is in the given space; %cell is its address.
         std::string code = "{\n.reg .b64 %cell;\n.reg .b32 %slot;\n";
         std::string address = "[%cell]";
         if (space == "global") {
@@ -112,7 +112,7 @@ TEST_P(Atomics, EveryOperationInEverySpace) {
                       {}};
         check.code = code;
         check.second_result = type;
-        // Without a result $d is written by a move, so that both forms are checked alike.
+        // Without a result, $d is written by a move, so that both forms are checked alike.
         if (!wants_result) check.code += "\n$g mov" + bits + " $d, $a;";
         check.reference = [&form](const Inputs& in_words) {
           return Outputs{in_words[0], form.step(in_words[0], in_words[1], in_words[2])};
@@ -129,7 +129,7 @@ TEST_P(Atomics, EveryOperationInEverySpace) {
   }
 }
 
-// All threads on one cell: every old value differs, and nothing is lost.
+// All threads on one cell: every old value differs, and no update is lost.
 TEST_P(Atomics, ContendedCounters) {
   for (const std::string space : {"global", "shared"}) {
     Launcher launcher(std::uint64_t{1} << 20, GetParam());
@@ -243,8 +243,8 @@ struct VectorForm {
   u32 bytes, count;
   Word one;  // The number one, in each element.
 
-  // A kernel in which each thread adds `ones` to `sums`. The last one tells what was there before,
-  // or what it has added.
+  // A kernel in which each thread adds `ones` to `sums`. The last thread outputs the previous
+  // value, or the amount it added.
   std::string Text(bool wants_result, u32 offset) const {
     const std::string bits = ".b" + std::to_string(bytes * 8);
     std::string registers, load, store;
@@ -268,7 +268,7 @@ struct VectorForm {
            registers + ";\nmov.u32 %t, %tid.x;\nsetp.ne.u32 %p, %t, 39;\n@%p ret;\n" + store +
            "ret; }\n";
   }
-  // A half of an element, or all of it.
+  // Returns half of an element, or all of it.
   double Number(const u8* at, u32 half) const {
     u32 word = 0;
     std::memcpy(&word, at, bytes);
@@ -278,7 +278,7 @@ struct VectorForm {
   }
 };
 
-// red.global.v4.f32.add: each element is one addition, and the whole must be aligned.
+// red.global.v4.f32.add: each element is a separate addition, and the whole vector must be aligned.
 TEST_P(Atomics, VectorsAreAddedElementByElement) {
   for (const VectorForm& form :
        {VectorForm{"f32", 4, 2, 0x3f800000}, VectorForm{"f32", 4, 4, 0x3f800000},

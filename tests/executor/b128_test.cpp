@@ -81,7 +81,7 @@ TEST_P(B128, LoadsAndStoresInEverySpace) {
              }));
 }
 
-// PTX takes the lower bits of a register that is wider than what is stored.
+// PTX stores the lower bits of a register that is wider than the stored type.
 TEST_P(B128, StoresTheLowerBitsOfARegister) {
   Check(Halves("st.b64 of 128 bits",
                "{ .reg .b128 q; .local .align 16 .b64 own[2];\nmov.b128 q, {$a, $b};\n"
@@ -123,7 +123,7 @@ TEST_P(B128, KernelParameters) {
   EXPECT_EQ(out[1], words[3]);
 }
 
-// $a and $b are in memory, and compared with those or with others.
+// $a and $b are in memory, and are compared with the same values or with others.
 TEST_P(B128, ExchangesInEverySpace) {
   for (const std::string space : {".global", ".shared", ""}) {
     for (const bool is_narrow : {false, true}) {
@@ -157,7 +157,7 @@ TEST_P(B128, ExchangesInEverySpace) {
   }
 }
 
-// Both halves of what is read belong to one write, and no addition is lost.
+// Both halves of a value that is read belong to one write, and no addition is lost.
 TEST_P(B128, ExecutorsOnSeveralThreadsSeeWholeValues) {
   Launcher launcher(std::uint64_t{1} << 20, GetParam());
   launcher.Load(

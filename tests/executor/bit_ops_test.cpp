@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logic, shifts and bit fields, each bit worked out on its own. PTX ISA: Logic and Shift
+// Logic, shifts and bit fields, with each bit computed separately. PTX ISA: Logic and Shift
 // Instructions; bfe, bfi, bmsk, prmt under Integer Arithmetic and Data Movement.
 #include <string>
 
@@ -102,7 +102,7 @@ TEST_P(BitOps, FunnelShiftsWrapAndClamp) {
         const u32 n = wraps ? amount % 32 : std::min(amount, 32u);
         u32 result = 0;
         for (u32 i = 0; i < 32; ++i) {
-          // Bit i of the result in the 64-bit value {high, low}.
+          // Bit i of the result, taken from the 64-bit value {high, low}.
           const u32 at = left ? 32 + i - n : i + n;
           result |= u32{at < 32 ? BitAt(low, at) : BitAt(high, at - 32)} << i;
         }
@@ -162,8 +162,8 @@ TEST_P(BitOps, HighestBit) {
   check(s64{}, "s64");
 }
 
-// fns as the loop that PTX ISA gives as its semantics. A base above 31, which PTX leaves open,
-// finds nothing.
+// fns as the loop in its definition in the PTX ISA. A base above 31, which PTX leaves open, finds
+// no bit.
 TEST_P(BitOps, NthSetBitUpOrDownFromABase) {
   const Form form{"fns.b32",
                   "b32",
@@ -190,8 +190,8 @@ TEST_P(BitOps, NthSetBitUpOrDownFromABase) {
   CheckForm(GetParam(), form, tuples);
 }
 
-// bfe and bfi as the loops that PTX ISA gives as their semantics; positions and lengths
-// are taken modulo 256.
+// bfe and bfi as the loops in their definitions in the PTX ISA; positions and lengths are taken
+// modulo 256.
 TEST_P(BitOps, FieldsAreExtractedAndInserted) {
   const auto extract = [&]<typename T>(T, const std::string& type) {
     constexpr u32 msb = sizeof(T) * 8 - 1;
@@ -354,7 +354,7 @@ TEST_P(BitOps, VectorsArePackedAndUnpacked) {
          "$g mov.b64 {_, $d}, $a;"});
 }
 
-// Parts of 8 bits live in registers of their own type; four parts of a word are seen in pairs.
+// Parts of 8 bits are in 8-bit registers; the four parts of a word are checked in pairs.
 TEST_P(BitOps, BytesArePackedAndUnpacked) {
   const auto packed = [](const Inputs& in) {
     return Outputs{(in[0] & 0xff) | (in[1] & 0xff) << 8, 0};
@@ -425,7 +425,7 @@ TEST_P(BitOps, PredicatesMayBeLiterals) {
   }
 }
 
-// All elements are read before the first is written.
+// All elements are read before the first one is written.
 TEST_P(BitOps, MovesOfVectors) {
   const auto check = [&](const std::string& type, const std::string& vector,
                          const std::string& code, const Reference& reference) {
@@ -482,7 +482,7 @@ TEST_P(BitOps, SignsOrZeroesExtendSoManyBits) {
   }
 }
 
-// The predicate says whether the result has bits, combined with another one.
+// The predicate says whether any bit of the result is set, combined with another predicate.
 TEST_P(BitOps, LogicTestsItsResult) {
   for (const bool is_any : {false, true}) {
     for (const bool inverts : {false, true}) {

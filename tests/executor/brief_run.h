@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For code that may be anything: a kernel to make it of, and a run that ends soon.
+// For code that may be arbitrary: a kernel to derive it from, and a run that ends soon.
 
 #ifndef GPUSHARED_TESTS_EXECUTOR_BRIEF_RUN_H_
 #define GPUSHARED_TESTS_EXECUTOR_BRIEF_RUN_H_
@@ -83,7 +83,7 @@ DONE:
 }
 )";
 
-// On memory of its own; killed after `patience`.
+// Runs the program on separate memory; kills it after `patience`.
 device::executor::RunOutcome RunBriefly(
     const device::executor::Program& program,
     std::chrono::milliseconds patience = std::chrono::milliseconds(20));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random chains of all instructions that read or write the condition code, in any mixture of
-// additions, subtractions and products, against exact integers (PTX ISA, Extended-Precision
-// Integer Arithmetic Instructions). The carry of a subtraction is that of a + ~b + 1: ptxas makes
-// IADD3 of a negated operand of it, so it is 1 where nothing is borrowed. The manual's "borrow-out"
-// tells nothing apart as long as additions and subtractions are not mixed.
+// additions, subtractions and products, against exact integers (PTX ISA, Extended-Precision Integer
+// Arithmetic Instructions). The carry of a subtraction is that of a + ~b + 1, because ptxas
+// compiles it to IADD3 with a negated operand, so it is 1 if no borrow occurs. The manual's
+// "borrow-out" describes the same behaviour as long as additions and subtractions are not mixed.
 #include <random>
 #include <string>
 #include <vector>
@@ -30,11 +30,11 @@ struct CarryStep {
   bool writes = false;
   std::array<u32, 3> sources = {};  // Of the form's four, or kSumSource.
 };
-constexpr u32 kSumSource = 4;  // What the results so far were mixed into.
+constexpr u32 kSumSource = 4;  // The accumulated mixture of the results so far.
 
 u128 LowOnes(u32 bits) { return (u128{1} << bits) - 1; }
 
-// The high or low half of a product, as the instruction reads its operands.
+// Returns the high or low half of a product, with the operands as the instruction reads them.
 u128 ProductPart(const CarryStep& step, u64 a, u64 b) {
   u128 product = u128{a} * b;
   if (step.is_signed && step.bits == 32) {
@@ -46,7 +46,7 @@ u128 ProductPart(const CarryStep& step, u64 a, u64 b) {
   return product & LowOnes(step.bits);
 }
 
-// One step in numbers of which none overflows.
+// Computes one step in numbers that cannot overflow.
 u64 ComputeStep(const CarryStep& step, u64 a, u64 b, u64 c, bool& carry) {
   const u128 modulus = u128{1} << step.bits;
   u128 sum;
@@ -137,7 +137,7 @@ struct CarryPair {
   u64 of_3_and_5;
 };
 
-// What nvcc's division of 128-bit numbers does, one mixture at a time.
+// The sequence in nvcc's division of 128-bit numbers, one mixture at a time.
 TEST_P(CarryChains, CarryWhereASubtractionBorrowsNothing) {
   const CarryPair pairs[] = {
       {"sub.cc.u32 $d, $a, $b; $g addc.u32 $e, 0, 0;", 1, 0},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole kernels against host code that computes the same in another way: exact for
-// integers and where the order of operations is the same, else within a stated bound.
+// Whole kernels against host code that computes the same in another way: exact for integers and
+// wherever the order of operations is the same, otherwise within a stated bound.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -43,7 +43,7 @@ TEST_P(Classic, VectorsAddAndScale) {
   }
 }
 
-// Both products add in the same order with fused operations: equal to the last bit.
+// Equal to the last bit, because both products add in the same order with fused operations.
 TEST_P(Classic, MatrixProducts) {
   constexpr int kN = 48;
   const float *a = Floats(kN * kN, 1), *b = Floats(kN * kN, 2);
@@ -152,7 +152,7 @@ TEST_P(Classic, Mandelbrot) {
       differing += count != iterations[py * kWidth + px];
     }
   }
-  // Points at the edge of the set go either way with f32 instead of double.
+  // Points at the edge of the set may differ between f32 and double.
   EXPECT_LE(differing, kWidth * kHeight / 50);
 }
 
@@ -229,7 +229,7 @@ TEST_P(Classic, SoftmaxAndLayersOfALanguageModel) {
   }
 }
 
-// Any cutting into ranges of blocks gives what one run gives.
+// Every partition into ranges of blocks gives the result of a single run.
 TEST_P(Classic, BlockRangesMakeUpTheWhole) {
   constexpr int kN = 64;
   const float *a = Floats(kN * kN, 1), *b = Floats(kN * kN, 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers that tell the time: each reading lies between those before and after it.
+// Clock registers: each reading is between the ones before and after it.
 #include <chrono>
 #include <string>
 
@@ -34,7 +34,7 @@ class Clocks : public PerFlavour {
 
   static void ExpectParts(const Readings& read) {
     EXPECT_LE(read.first, read.last);
-    // The low word may have begun anew in between.
+    // The low word may have wrapped around in between.
     EXPECT_LE(read.low - static_cast<u32>(read.first), read.last - read.first);
     EXPECT_GE(read.high, read.first >> 32);
     EXPECT_LE(read.high, read.last >> 32);

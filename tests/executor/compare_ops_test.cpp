@@ -13,7 +13,7 @@ float WithoutSubnormals(float value) {
   return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
 }
 
-// A value of any PTX type as something C++ compares exactly.
+// A value of any PTX type as a type that C++ compares exactly.
 template <typename T>
 struct Plain {
   static T Of(Word word) { return FromWord<T>(word); }
@@ -156,8 +156,8 @@ TEST_P(CompareOps, ResultsAreCombinedWithAPredicate) {
          "$g setp.eq.u64 _|$d, $a, $b;"});
 }
 
-// An instruction may overwrite the predicate that guards it; what it does is decided
-// by the value before.
+// An instruction may overwrite the predicate that guards it; the previous value decides whether it
+// runs.
 TEST_P(CompareOps, AGuardMayBeTheDestination) {
   for (const bool negated : {false, true}) {
     const auto runs = [negated](const Inputs& in) { return (in[2] != 0) != negated; };
@@ -302,8 +302,8 @@ TEST_P(CompareOps, SelectionByPredicate) {
   }
 }
 
-// slct: a when c >= 0 else b; NaN chooses b; .ftz takes negative subnormals for -0,
-// which is not below 0 (PTX ISA, slct).
+// slct: a if c >= 0, otherwise b; NaN chooses b; .ftz treats negative subnormals as -0, which is
+// not below 0 (PTX ISA, slct).
 TEST_P(CompareOps, SelectionBySign) {
   for (const char* type : {"b16", "b32", "b64", "u32", "s64", "f32", "f64"}) {
     Check({std::string("slct.") + type + ".s32", type, {type, type, "s32"}, [](const Inputs& in) {

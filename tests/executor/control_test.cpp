@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divergence, functions and barriers: each thread's result is what that thread alone
-// would compute.
+// Divergence, functions and barriers: each thread's result equals the result of that thread alone.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -24,7 +23,7 @@ class Barriers : public KernelFile {
   Barriers() : KernelFile("barriers") {}
 };
 
-// As in divergence.cu.
+// Matches divergence.cu.
 unsigned Walk(unsigned x) {
   unsigned steps = 0;
   for (unsigned i = 0; i < 50; ++i) {
@@ -85,7 +84,7 @@ TEST_P(Divergence, SwitchesOfEveryLane) {
   }
 }
 
-// brx.idx, which nvcc writes rarely: every lane to its own target, guarded lanes to none.
+// brx.idx, which nvcc rarely generates: every lane to its own target, guarded lanes to none.
 TEST_P(Divergence, IndexedBranchesOfEveryLane) {
   launcher.Load(R"(
 .version 9.0
@@ -157,7 +156,7 @@ TEST_P(Divergence, EveryLaneGetsTheLockOnce) {
   EXPECT_EQ(*count, 100u);
 }
 
-// Spinning lanes give way soon: the work is counted, not timed.
+// Spinning lanes yield soon. The test counts operations instead of measuring time.
 TEST_P(Divergence, SpinningIsCutShort) {
   auto* lock = launcher.Allocate<int>(1);
   auto* count = launcher.Allocate<unsigned>(1);
@@ -255,7 +254,7 @@ TEST_P(Functions, ALockInsideAFunctionIsTakenByEveryLane) {
   EXPECT_EQ(*count, 2u * (32 + 32 * 100));
 }
 
-// As in functions.cu.
+// Matches functions.cu.
 unsigned Helper(unsigned value) {
   for (unsigned i = 0; i < value % 7; ++i) value = value * 3 + i;
   return value;

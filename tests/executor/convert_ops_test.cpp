@@ -29,7 +29,7 @@ struct IntegerType {
     return is_signed ? s128{static_cast<s64>(word << shift) >> shift}
                      : s128{word << shift >> shift};
   }
-  // As a register of 64 bits holds it: filled by sign or by zeros.
+  // The contents of a 64-bit register: extended by sign or by zeros.
   Word GetWord(s128 value) const { return static_cast<Word>(ValueFor(static_cast<Word>(value))); }
 };
 const IntegerType kIntegers[] = {{"u8", 8, false},   {"s8", 8, true},    {"u16", 16, false},
@@ -68,8 +68,8 @@ float Flush(float value) {
 class ConvertOps : public PerFlavour {
  protected:
   void Check(const Form& form) { CheckForm(GetParam(), form); }
-  // Into registers of the type's own width and of every greater one: PTX lets cvt write
-  // a wider register, extended by the sign of its type.
+  // Also converts into wider registers: PTX lets cvt write a wider register, sign-extended
+  // according to the type.
   void CheckWidening(const IntegerType& to, Form form) {
     for (const u32 bits : {16u, 32u, 64u}) {
       if (bits < to.bits) continue;
@@ -86,7 +86,7 @@ TEST_P(ConvertOps, IntegersWrapOrSaturate) {
           to, {"cvt." + to.name + "." + from.name, to.name, {from.name}, [=](const Inputs& in) {
                  return Outputs{to.GetWord(from.ValueFor(in[0])), 0};
                }});
-      // .sat only where some value is out of range.
+      // .sat only if some value is out of range.
       if (from.Lowest() >= to.Lowest() && from.Highest() <= to.Highest()) continue;
       CheckWidening(
           to, {"cvt.sat." + to.name + "." + from.name, to.name, {from.name}, [=](const Inputs& in) {
@@ -131,8 +131,8 @@ TEST_P(ConvertOps, IntegersToFloatsRoundAsAsked) {
   }
 }
 
-// Out of range clamps. NaN gives 0, except that from f64 or into 64 bits it gives the
-// highest bit alone (PTX ISA, cvt: "NaN input results in ...").
+// Values out of range are clamped. NaN gives 0, except that from f64 or into 64 bits it gives only
+// the highest bit (PTX ISA, cvt: "NaN input results in ...").
 Outputs ToInteger(const IntegerType& to, Real value, int mode, bool from_double) {
   if (std::isnan(value)) {
     const bool highest_bit = from_double || to.bits == 64;
@@ -282,8 +282,8 @@ TEST_P(ConvertOps, HalvesFromEveryType) {
   Check({"cvt.rn.sat.f16.f32", "f16", {"f32"}, [](const Inputs& in) {
            return Outputs{kHalfTypes[0].FromReal(Clamp(FromWord<float>(in[0]))), 0};
          }});
-  // Integers near ties of halves far below their own precision: the value must be
-  // rounded once, not through float or double.
+  // Integers near ties between halves that are far below the integers' own precision, because the
+  // value must be rounded once, not through float or double.
   std::vector<Inputs> ties;
   for (const Word base :
        {Word{0x0101000000000000}, Word{0x0103000000000000}, Word{0x0100800000000000}}) {
@@ -333,7 +333,7 @@ TEST_P(ConvertOps, Tf32RoundsTiesAway) {
          }});
 }
 
-// Two saturated numbers, and what of the third register there is room for.
+// Two saturated numbers, and as much of the third register as fits.
 TEST_P(ConvertOps, PacksSaturatedNumbers) {
   for (const u32 bits : {2u, 4u, 8u, 16u}) {
     for (const bool is_signed : {false, true}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ends a kernel: each fault names kernel, block, thread, PTX line, instruction and
-// address, nothing is written by the instruction at fault, and the next run is unharmed.
+// Faults that end a kernel: each one names kernel, block, thread, PTX line, instruction and
+// address, the faulting instruction writes nothing, and the next run is unaffected.
 #include <array>
 #include <memory>
 #include <string>
@@ -27,8 +27,8 @@ class Faults : public PerFlavour {
     cells_ = launcher_->Allocate<u64>(64);
   }
 
-  // Runs `code`, which stands in line 11, in threads of two blocks of (8, 4, 2). `%me` is
-  // true for thread (3, 2, 1) of block (1, 0, 0) only. `%a` is the start of memory.
+  // Runs `code`, which is placed in line 11, in threads of two blocks of (8, 4, 2). `%me` is true
+  // only for thread (3, 2, 1) of block (1, 0, 0). `%a` is the start of memory.
   executor::RunOutcome RunCode(const std::string& code) {
     launcher_->Load(
         ".version 9.0\n.target sm_90\n.address_size 64\n"
@@ -116,7 +116,7 @@ TEST_P(Faults, OutsideTheParameters) {
          "ld.param.u64", "outside the kernel's 16 bytes of parameters");
 }
 
-// They can be read through generic addresses, and not be written.
+// Parameters can be read through generic addresses but not written.
 TEST_P(Faults, GenericAddressesOfParameters) {
   const std::string generic = "mov.u64 %d1, count; cvta.param.u64 %d1, %d1; ";
   constexpr u64 kCount = executor::kParameterWindow + 8;
@@ -156,7 +156,7 @@ TEST_P(Faults, TrapsAndOperandsOutOfRange) {
          Kind::kInvalidOperand, 9, 0, "brx.idx", "operand 9 is out of range");
 }
 
-// The fast paths check all lanes at once. A bad lane among good ones is still found, and none
+// The fast paths check all lanes at once. One bad lane among good ones is still found, before any
 // of the good ones has been served.
 TEST_P(Faults, NoLaneWritesWhenOneIsAtFault) {
   const struct {
@@ -180,7 +180,7 @@ TEST_P(Faults, NoLaneWritesWhenOneIsAtFault) {
   }
 }
 
-// A run after a fault, on the same executor, begins anew.
+// A run after a fault, on the same executor, starts from a clean state.
 TEST_P(Faults, AFaultLeavesTheExecutorReady) {
   const auto first = RunCode(
       "bar.sync 0; @%me trap; bar.sync 0; atom.shared.add.u32 %r4, [area], 1; @%me st.global.u64 "

@@ -8,7 +8,7 @@
 
 namespace gpushared::testing {
 
-// Null when there is no kernel of this name. Borrowed.
+// Returns the kernel's program, or null if it does not exist. Borrowed.
 inline const device::executor::Program* FindProgram(const device::executor::ModuleImage& image,
                                                     std::string_view name) {
   for (std::size_t i = 0; i < image.size(); ++i) {

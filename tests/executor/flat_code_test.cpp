@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoded code that another process made: what is wrong with it is found before it runs, and what
-// is not found harms nobody.
+// Decoded code from another process: errors in it are found before it runs, and undetected ones are
+// harmless.
 #include "server/device/cpu/executor/flat_code.h"
 
 #include <atomic>
@@ -52,7 +52,7 @@ std::vector<std::byte> Flatten(const Program& program) {
 
 class FlatCode : public ::testing::Test {
  protected:
-  // The status of the code above after a change.
+  // Returns the status of the code above after a change.
   Status After(const std::function<void(Code&)>& change) {
     Code code = image_->program(0).code();
     change(code);
@@ -92,7 +92,7 @@ TEST_F(FlatCode, EveryPlaceOfAnOpLiesInItsFrame) {
     EXPECT_FALSE(After([&](Code& code) {
                    Find(code, "add.u32").*field = code.functions[0].frame_bytes;
                  }).ok());
-    // The last word of the frame is no row.
+    // The last word of the frame is not a row.
     EXPECT_FALSE(After([&](Code& code) {
                    Find(code, "add.u32").*field = code.functions[0].frame_bytes - 64;
                  }).ok());
@@ -158,7 +158,8 @@ TEST_F(FlatCode, ParametersAndMatricesAreWhatTheirOpsTake) {
   EXPECT_FALSE(After([](Code& code) { code.matrix_calls[0].d.resize(8); }).ok());
   EXPECT_FALSE(After([](Code& code) { code.matrix_calls[0].d[0] = 0x40000000; }).ok());
   EXPECT_FALSE(After([](Code& code) { Find(code, "cp.async.a32").extra = 4096; }).ok());
-  // Bytes of an element, elements, bounds: 3 bytes, 3 elements, 8 elements, 32 bytes, a fourth way.
+  // Bytes of an element, elements, bounds: 3 bytes, 3 elements, 8 elements, 32 bytes, a fourth
+  // mode.
   for (const std::int64_t moved : {0x203, 0x304, 0x804, 0x408, 0x30204}) {
     EXPECT_FALSE(After([&](Code& code) { Find(code, "suld.2d").immediate = moved; }).ok());
   }
@@ -178,7 +179,7 @@ TEST_F(FlatCode, FramesAndWhatBeginsThemFit) {
   EXPECT_FALSE(After([](Code& code) { code.sources[0].spelling = 0xffff; }).ok());
 }
 
-// A hostile child could make this of it: nobody finds the time to look for a kill.
+// A hostile child could remove the polls, so that a kill would never be noticed.
 Code WithoutLooks(Code code) {
   const Handler looks = FindHandler(kFlavour, "look");
   for (MicroOp& op : code.ops) {
@@ -211,7 +212,7 @@ TEST_F(FlatCode, WaysWithoutALookForAKillAreShort) {
   }
 }
 
-// What looks by itself ends a way: a branch back, and a table wherever it leads.
+// Operations that poll end a path: a backward branch, and a table whatever its targets.
 TEST_F(FlatCode, BranchesBackAndTablesLookThemselves) {
   std::string adds, body;
   for (std::uint32_t i = 0; i < kOpsPerLook; ++i) adds += "add.u32 %r1, %r1, 1;\n";
@@ -308,7 +309,7 @@ TEST(FlatKernelInfo, TheReachLiesInTheParameters) {
   EXPECT_FALSE(is_taken(many, ""));
 }
 
-// What passes may compute anything; sanitizers say whether it stays within its bounds.
+// Accepted code may compute anything; sanitizers report whether it stays within its bounds.
 TEST_F(FlatCode, CodeWithBytesChangedIsRejectedOrStaysInItsBounds) {
   const std::vector<std::byte> good = Flatten(image_->program(0));
   std::mt19937 random(20261122);
@@ -328,7 +329,7 @@ TEST_F(FlatCode, CodeWithBytesChangedIsRejectedOrStaysInItsBounds) {
     ++taken;
     (void)RunBriefly(**program);
   }
-  // Else it has tested nothing.
+  // Otherwise the test would have tested nothing.
   EXPECT_GT(taken, 300u);
   EXPECT_LT(taken, 2900u);
 }

@@ -20,7 +20,7 @@ struct RoundingName {
 constexpr RoundingName kRoundings[] = {
     {"rn", FE_TONEAREST}, {"rz", FE_TOWARDZERO}, {"rm", FE_DOWNWARD}, {"rp", FE_UPWARD}};
 
-// Calls f with volatile operands under a rounding mode, so that nothing is folded.
+// Calls f with volatile operands under a rounding mode, so that the compiler cannot fold it.
 template <typename T, typename F>
 T Rounded(int mode, F f, T a, T b = 0, T c = 0) {
   volatile T x = a, y = b, z = c;
@@ -109,7 +109,8 @@ TEST_P(FloatOps, NearestIsTheDefault) {
          })});
 }
 
-// min and max: a number beats NaN, -0 is below +0; .NaN lets NaN win (PTX ISA, min, max).
+// min and max: a number takes precedence over NaN, -0 is below +0; with .NaN, NaN takes precedence
+// (PTX ISA, min, max).
 TEST_P(FloatOps, MinimumAndMaximumOfNanAndZeros) {
   const auto check = [&]<typename T>(T, const std::string& type) {
     for (const bool minimum : {true, false}) {
@@ -143,7 +144,7 @@ TEST_P(FloatOps, MinimumAndMaximumOfNanAndZeros) {
   check(double{}, "f64");
 }
 
-// ptxas takes them in any order: each one gives what the usual one gives.
+// ptxas accepts them in any order, so each order must give the result of the usual one.
 TEST_P(FloatOps, ModifiersStandInAnyOrder) {
   struct Ordered {
     const char* opcode;
@@ -181,7 +182,7 @@ TEST_P(FloatOps, ModifiersStandInAnyOrder) {
       EXPECT_EQ(results(order), wanted) << each.opcode << "." << order[0] << "." << order[1];
     } while (std::ranges::next_permutation(order).found);
   }
-  // CUDA's headers write some behind the types.
+  // CUDA's headers write some modifiers after the types.
   const std::vector<Inputs> tuples = EdgeTuples({"f32", "f32"});
   EXPECT_EQ(RunForm(GetParam(), {"add.f32.sat.ftz", "f32", {"f32", "f32"}, {}}, tuples),
             RunForm(GetParam(), {"add.ftz.sat.f32", "f32", {"f32", "f32"}, {}}, tuples));
@@ -203,7 +204,7 @@ TEST_P(FloatOps, SignsAreBits) {
                return static_cast<U>(in(a) & ~sign);
              })});
     }
-    // The sign of a on the magnitude of b.
+    // The magnitude of b with the sign of a.
     Check({"copysign." + type, type, {type, type}, Scalar<U, U>([](U a, U b) {
              return static_cast<U>((a & sign) | (b & ~sign));
            })});
@@ -231,8 +232,8 @@ TEST_P(FloatOps, ClassesOfNumbers) {
   check(double{}, "f64");
 }
 
-// What PTX ISA allows: 1 ulp for rcp and sqrt, 2 for div.full and div.approx, and
-// rsqrt 2; here all are within 1 of the correctly rounded result.
+// The PTX ISA allows 1 ulp for rcp and sqrt, 2 for div.full and div.approx, and 2 for rsqrt; here
+// all are within 1 ulp of the correctly rounded result.
 TEST_P(FloatOps, ApproximationsWithinTheirUlps) {
   for (const bool ftz : {false, true}) {
     const std::string mode = ftz ? ".ftz.f32" : ".f32";
@@ -251,7 +252,7 @@ TEST_P(FloatOps, ApproximationsWithinTheirUlps) {
     for (const bool full : {false, true}) {
       const auto divide = [=](float a, float b) {
         if (ftz) a = Flush(a), b = Flush(b);
-        // Beyond 2^126 div.approx takes the reciprocal for zero; div.full scales its operands.
+        // Beyond 2^126 div.approx treats the reciprocal as zero; div.full scales its operands.
         if (!full && std::abs(b) > 0x1p126f) return a * std::copysign(0.0f, b);
         const float result = static_cast<float>(double{a} / double{b});
         return ftz ? Flush(result) : result;
@@ -273,8 +274,8 @@ TEST_P(FloatOps, ApproximationsWithinTheirUlps) {
   }
 }
 
-// rcp and rsqrt on f64 keep the upper word only; the lower is zero (PTX ISA,
-// rcp.approx.ftz.f64): subnormals are flushed, so is the input's lower word dropped.
+// rcp and rsqrt on f64 compute only the upper word; the lower one is zero (PTX ISA,
+// rcp.approx.ftz.f64). Subnormals are flushed, and the input's lower word is ignored.
 TEST_P(FloatOps, DoubleApproximationsKeepTheUpperWord) {
   const auto upper = [](double value) {
     return Flush(FromWord<double>(ToWord(value) & 0xffffffff00000000u));
@@ -287,7 +288,7 @@ TEST_P(FloatOps, DoubleApproximationsKeepTheUpperWord) {
          })});
 }
 
-// Without .ftz subnormals count, and the whole result is there.
+// Without .ftz, subnormals are preserved and the result is complete.
 TEST_P(FloatOps, ReciprocalRootsOfDoublesWithinOneUlp) {
   Form form = {"rsqrt.approx.f64", "f64", {"f64"}, Scalar<double>([](double a) {
                  return static_cast<double>(1 / std::sqrt(static_cast<long double>(a)));
@@ -296,14 +297,14 @@ TEST_P(FloatOps, ReciprocalRootsOfDoublesWithinOneUlp) {
   Check(form);
 }
 
-// PTX ISA bounds the error of these by absolute or relative values, not in ulps:
-// lg2 2^-22.6 absolute in [0.5, 2], else relative; sin and cos 2^-20.5 absolute in
-// [-pi, pi]; tanh 2^-11 relative. Ours are tighter, and must stay so.
+// The PTX ISA bounds the error of these by absolute or relative values, not in ulps: lg2 2^-22.6
+// absolute in [0.5, 2], otherwise relative; sin and cos 2^-20.5 absolute in [-pi, pi]; tanh 2^-11
+// relative. Our errors are smaller and must remain so.
 struct Transcendental {
   const char* opcode;
   float low, high;
   double (*exact)(double);
-  double absolute, relative;  // One of the two suffices.
+  double absolute, relative;  // Meeting one of the two is enough.
 };
 
 TEST_P(FloatOps, TranscendentalsWithinTheirErrors) {
@@ -339,7 +340,7 @@ TEST_P(FloatOps, TranscendentalsWithinTheirErrors) {
   }
 }
 
-// Their values at the ends of the range (PTX ISA gives these in tables).
+// Values at the ends of the range (the PTX ISA lists these in tables).
 TEST_P(FloatOps, TranscendentalsOfSpecialValues) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -386,7 +387,7 @@ TEST_P(FloatOps, TranscendentalsOfSpecialValues) {
   }
 }
 
-// The digits of a literal may spell the prefix of another.
+// The digits of a literal may look like the prefix of another literal.
 TEST_P(FloatOps, LiteralsAreAsWideAsTheirPrefixSays) {
   struct Case {
     const char* literal;

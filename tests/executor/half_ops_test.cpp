@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// f16 and bf16, scalar and in pairs. The reference works in long double, whose 64 bits
-// of precision hold every sum and product of two halves, and rounds once.
+// f16 and bf16, scalar and in pairs. The reference computes in long double, whose 64 bits of
+// precision represent every sum and product of two halves exactly, and rounds once.
 #include <cmath>
 #include <string>
 
@@ -12,7 +12,7 @@ namespace {
 
 using Real = long double;
 
-// A type with what stands between opcode and type: .ftz, .sat and what comes last.
+// A type with the modifiers between opcode and type: .ftz, .sat, and others at the end.
 struct Mode {
   HalfType half;
   bool flushes, saturates;
@@ -33,7 +33,8 @@ std::vector<Mode> ModesWithSaturation() {
 
 class HalfOps : public PerFlavour {
  protected:
-  // The form on scalars and, lane half by lane half, on pairs; flushing is added to f.
+  // Checks the form on scalars and, separately for each half of a lane, on pairs; flushing is added
+  // to f.
   template <typename F>
   void Check(const Mode& mode, const std::string& opcode, std::size_t sources, F f,
              double ulps = 0) {
@@ -65,8 +66,9 @@ class HalfOps : public PerFlavour {
   }
 };
 
-// a * b + c, exact to what a half can tell. Long double may round the sum, but onto or off a
-// tie of the half type only where the product was one. Then the sign of what was lost decides.
+// a * b + c, exact to the precision of a half. Long double may round the sum, but onto or off a tie
+// of the half type only if the product was one. In that case the sign of the rounding error
+// decides.
 u16 FusedHalf(const HalfType& half, Real a, Real b, Real c, bool sat, bool relu) {
   const Real product = a * b;  // At most 22 bits.
   Real sum = product + c;
@@ -103,8 +105,8 @@ TEST_P(HalfOps, ArithmeticRoundsOnce) {
   }
 }
 
-// A product that lies exactly between two halves, and an addend far below it: only a
-// true fused operation sees the addend.
+// A product exactly between two halves, and a much smaller addend: only a truly fused operation is
+// affected by the addend.
 TEST_P(HalfOps, FusedMultiplyAddSeesATinyAddend) {
   const HalfType& bf16 = kHalfTypes[1];
   std::vector<Inputs> tuples;
@@ -140,7 +142,7 @@ TEST_P(HalfOps, MinimumAndMaximumOfNanAndZeros) {
         };
         mode.last = nan_wins ? ".NaN" : "";
         Check(mode, minimum ? "min" : "max", 2, extreme);
-        // Of the magnitudes, with the sign of the product.
+        // .xorsign.abs compares the magnitudes; the result has the sign of the product.
         mode.last += ".xorsign.abs";
         Check(mode, minimum ? "min" : "max", 2, [=](u16 a, u16 b, u16) -> u16 {
           const u16 magnitude = extreme(a & 0x7fff, b & 0x7fff, 0);
@@ -159,9 +161,9 @@ TEST_P(HalfOps, SignsAreBits) {
   }
 }
 
-// PTX ISA bounds ex2.approx.f16 and tanh.approx by 2^-9.9 and 2^-10.987 (bf16: 2^-7 and
-// 2^-8) relative; ours are within one ulp of the rounded exact value. Of bf16 only the form of
-// ex2 that flushes exists.
+// The PTX ISA bounds ex2.approx.f16 and tanh.approx by 2^-9.9 and 2^-10.987 (bf16: 2^-7 and 2^-8)
+// relative; ours are within one ulp of the rounded exact value. For bf16, only the flushing form of
+// ex2 exists.
 TEST_P(HalfOps, ApproximationsWithinOneUlp) {
   for (const HalfType& half : kHalfTypes) {
     Check(

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// f16 and bf16 by their definition: sign, exponent and fraction as numbers, rounding by
-// comparing with the two neighbours. Slow, and independent of any half type of the
-// compiler.
+// f16 and bf16 by definition: sign, exponent and fraction as numbers, rounding by comparison with
+// the two neighbours. Slow, but independent of the compiler's half types.
 
 #ifndef GPUSHARED_TESTS_EXECUTOR_HALF_REFERENCE_H_
 #define GPUSHARED_TESTS_EXECUTOR_HALF_REFERENCE_H_
@@ -34,7 +33,7 @@ struct HalfType {
     return sign * std::ldexp(static_cast<long double>(whole), scale);
   }
 
-  // A subnormal becomes zero of its sign.
+  // A subnormal becomes zero with its sign.
   std::uint16_t Flush(std::uint16_t bits) const {
     return (bits & Infinity()) == 0 ? bits & 0x8000 : bits;
   }
@@ -47,14 +46,14 @@ struct HalfType {
     const long double magnitude = std::abs(value);
     const std::uint16_t sign = negative ? 0x8000 : 0;
     if (std::isinf(magnitude)) return sign | Infinity();
-    // The largest half that is not above the magnitude; halves ascend with their bits.
+    // The largest half that does not exceed the magnitude; halves are ordered like their bits.
     std::uint16_t low = 0, high = Infinity();
     while (high - low > 1) {
       const auto middle = static_cast<std::uint16_t>((low + high) / 2);
       (ToReal(middle) <= magnitude ? low : high) = middle;
     }
     if (ToReal(low) == magnitude) return sign | low;
-    // The value next to the largest finite one counts as a power of two.
+    // The value after the largest finite one counts as a power of two.
     const long double above = high == Infinity() ? std::ldexp(1.0L, Bias() + 1) : ToReal(high);
     bool up = false;
     switch (rounding) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// malloc and free of kernels: nobody has a byte that another one has, all of it comes back, and
-// what was not allocated is not freed.
+// malloc and free in kernels: allocations never overlap, all memory is returned, and only allocated
+// memory can be freed.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr u64 kBase = u64{1} << 32;
 
-// Against a plain map of what is out.
+// Compares with a plain map of the live allocations.
 TEST(DeviceHeap, PiecesNeverMeetAndAllComesBack) {
   constexpr u64 kBytes = u64{1} << 20;
   DeviceHeap heap(kBase, kBytes);
@@ -114,7 +114,7 @@ class Heap : public KernelFile {
   Heap() : KernelFile("heap") {}
 };
 
-// One pointer a thread that the kernel `allocate` gave for so many bytes.
+// Returns the pointers that the kernel `allocate` gave for this size, one per thread.
 std::vector<u64> Allocate(Launcher& launcher, u64 bytes, u32 threads) {
   auto* out = launcher.Allocate<u64>(threads);
   EXPECT_FALSE(launcher.Run("allocate", {1, 1, 1}, {threads, 1, 1}, bytes, out).fault);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls through registers: every lane gets what the function it names would return to it, and an
-// address that names none is a fault.
+// Calls through registers: every lane gets the result of the function that it names, and an address
+// that names no function is a fault.
 #include <array>
 #include <string>
 
@@ -19,7 +19,7 @@ class IndirectCalls : public KernelFile {
   IndirectCalls() : KernelFile("indirect") {}
 };
 
-// As in indirect.cu.
+// Matches indirect.cu.
 unsigned Loop(unsigned a, unsigned b) {
   for (unsigned i = 0; i < a % 9; ++i) b = b * 3 + i;
   return b;
@@ -111,7 +111,7 @@ TEST_P(IndirectCalls, AnAddressThatNamesNoFunctionIsAFault) {
   }
 }
 
-// Kernels that call through %d1, whose value the caller gives.
+// Kernels that call through %d1, whose value the caller supplies.
 std::string CallText(const std::string& directive, const std::string& call) {
   return R"(
 .version 9.0
@@ -210,7 +210,7 @@ TEST_P(IndirectCalls, ALongNameIsCutInWhatIsSaidOfAFault) {
   EXPECT_LT(outcome.fault->message.size(), 1000u);
 }
 
-// A program that makes addresses up finds only functions whose address it could have taken.
+// A program that invents addresses reaches only functions whose address it could have taken.
 TEST_P(IndirectCalls, AFunctionWhoseAddressNobodyTakesIsNotReached) {
   CallCase test(GetParam(), kPrototype, "call (b), %d1, (a), P;");
   const executor::RunOutcome outcome = test.Run(test.addresses[3] + 16);

@@ -79,8 +79,8 @@ TEST_P(IntegerOps, HighAndWideProductsKeepEveryBit) {
   });
 }
 
-// Division by zero is unspecified in PTX; the executor must not trap and gives what
-// the hardware does: all ones, and the dividend as remainder.
+// Division by zero is unspecified in PTX; the executor must not trap and returns the hardware's
+// result: all ones, and the dividend as remainder.
 TEST_P(IntegerOps, DivisionAndRemainderNeverTrap) {
   ForEachType([&]<typename T>(T, const std::string& type) {
     Check({"div." + type, type, {type, type}, Scalar<T, T>([](T a, T b) {
@@ -246,7 +246,8 @@ TEST_P(IntegerOps, LiteralsFillTheTypesWidth) {
          ", -3, -1"});
 }
 
-// What a constant expression is worth is the parser's; here it reaches every kind of operand.
+// The parser evaluates constant expressions; this checks that the value reaches every kind of
+// operand.
 TEST_P(IntegerOps, OperandsAreConstantExpressions) {
   const Reference sum = Scalar<u32, u32>([](u32 a, u32 b) { return (a + 5) * 20 + (b & ~2u); });
   Check({"constant expressions",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests over kernels that nvcc compiled, in both compilations of the operations.
+// Tests of kernels compiled by nvcc, in both compilations of the operations.
 
 #ifndef GPUSHARED_TESTS_EXECUTOR_KERNEL_FILE_H_
 #define GPUSHARED_TESTS_EXECUTOR_KERNEL_FILE_H_
@@ -21,7 +21,7 @@ class KernelFile : public PerFlavour {
     if (!IsSkipped()) launcher.LoadFile(std::string(GPUSHARED_TEST_PTX_DIR) + "/" + name_ + ".ptx");
   }
 
-  // Runs a kernel that must end well.
+  // Runs a kernel that must succeed.
   template <typename... Parameters>
   void Run(std::string_view kernel, device::Dim3 grid, device::Dim3 block,
            Parameters... parameters) {
@@ -30,7 +30,7 @@ class KernelFile : public PerFlavour {
         << (outcome.fault ? outcome.fault->message : "");
     ASSERT_EQ(outcome.blocks_done, grid.Count());
   }
-  // A kernel that must fault, and its fault.
+  // Runs a kernel that must fault, and returns the fault.
   template <typename... Parameters>
   executor::Fault Faulting(std::string_view kernel, device::Dim3 grid, device::Dim3 block,
                            Parameters... parameters) {

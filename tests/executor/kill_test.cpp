@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that is killed ends soon, whatever it is at. How much it still runs is counted; how long
-// it takes is measured and printed, and bounded only as far as no machine's noise reaches.
+// A kernel that is killed ends soon, whatever it is executing. The operations that it still runs
+// are counted. The time is measured and printed, but only loosely bounded, because a machine's
+// noise affects it.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -22,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// One of each family at least; %io is global memory, %sh shared, %lo local.
+// At least one of each family; %io is global memory, %sh shared, %lo local.
 constexpr std::array<std::string_view, 44> kSnippets = {
     "add.s32 %r1, %r1, %r2;",
     "mad.lo.u32 %r3, %r1, %r2, %r3;",
@@ -71,14 +72,14 @@ constexpr std::array<std::string_view, 44> kSnippets = {
     "call (%r1), work, (%r2);",
 };
 
-// How the operations are put together.
+// The arrangement of the operations.
 enum class Shape { kLoop, kStraight, kApart, kNested, kBarrier };
 constexpr std::array<Shape, 5> kShapes = {Shape::kLoop, Shape::kStraight, Shape::kApart,
                                           Shape::kNested, Shape::kBarrier};
 
 u32 Draw(std::mt19937& random, std::size_t below) { return static_cast<u32>(random() % below); }
 
-// A whole warp must come to these.
+// A whole warp must arrive at these together.
 bool IsAligned(std::string_view snippet) {
   return snippet.starts_with("mma") || snippet.starts_with("wmma");
 }
@@ -178,7 +179,7 @@ Endless RandomKernel(std::mt19937& random) {
 
 class Killed : public PerFlavour {
  protected:
-  // Operations that a kernel runs after it has raised its own kill.
+  // Operations that a kernel runs after it has raised its own kill word.
   u64 OperationsAfterKill(const std::string& rest, u32 threads) {
     Launcher launcher(std::uint64_t{1} << 20, GetParam());
     launcher.Load(KernelText("st.global.u8 [%kill], 1;\n", rest));
@@ -192,7 +193,7 @@ class Killed : public PerFlavour {
     return launcher.counts().warp_instructions;
   }
 
-  // Until a run that was killed after `delay` has ended.
+  // Returns the time until a run that was killed after `delay` has ended.
   microseconds UntilItEnds(Launcher& launcher, u32 threads, microseconds delay) {
     auto* io = launcher.Allocate<std::byte>(8192);
     Clock::time_point killed;
@@ -225,7 +226,7 @@ class Killed : public PerFlavour {
 };
 
 constexpr u32 kKernels = 1000;
-// Operations before the loop, and of one that takes several.
+// Operations before the loop, and the parts of a compound operation.
 constexpr u64 kAround = 64;
 
 TEST_P(Killed, AnyKernelRunsFewMoreOperations) {
@@ -240,7 +241,8 @@ TEST_P(Killed, AnyKernelRunsFewMoreOperations) {
   std::printf("at most %llu operations after a kill\n", static_cast<unsigned long long>(most));
 }
 
-// A turn is as long as what it runs takes: a matrix product is some hundred times an addition.
+// The interval between polls depends on the operations' cost, because a matrix product takes about
+// a hundred times as long as an addition.
 TEST_P(Killed, MatrixInstructionsTakeTheirPartOfATurn) {
   std::string rest = "LOOP:\n";
   for (u32 i = 0; i < 1000; ++i) {
@@ -250,7 +252,7 @@ TEST_P(Killed, MatrixInstructionsTakeTheirPartOfATurn) {
   EXPECT_LE(OperationsAfterKill(rest + "bra LOOP;\n", 32), kAround + 64);
 }
 
-// Ways that lead forward past the places at which others look are no way around it.
+// Forward branches that skip the polls of other paths poll as well.
 TEST_P(Killed, JumpsForwardLookToo) {
   std::string rest = "LOOP:\n";
   for (u32 i = 0; i < 40; ++i) {
@@ -263,9 +265,9 @@ TEST_P(Killed, JumpsForwardLookToo) {
   EXPECT_LE(OperationsAfterKill(rest + "bra LOOP;\n", 32), executor::kOpsPerLook + kAround);
 }
 
-// Loops in each other, of which lane n leaves each after n rounds. A second way out, never taken,
-// keeps the lanes that leave from waiting right behind the branch. All lanes go C(31 + depth,
-// depth) rounds together, and no branch back is ever taken by all that are there.
+// Nested loops, of which lane n leaves each after n rounds. A second exit, which is never taken,
+// keeps the lanes that leave from waiting directly after the branch. All lanes together make C(31 +
+// depth, depth) rounds, and no backward branch is ever taken by all active lanes.
 std::string LoopsThatLanesLeaveOneByOne(u32 depth) {
   std::string text = ".reg .b32 %c<" + std::to_string(depth + 1) + ">;\n" +
                      "mov.u32 %c0, %lane;\nsetp.gt.u32 %q, %lane, 31;\n";
@@ -301,7 +303,7 @@ TEST_P(Killed, AnyKernelEndsSoon) {
 }
 
 TEST_P(Killed, WhileItsLocalMemoryIsCleared) {
-  // 128 KiB a thread, 128 MiB a block, and nothing else to do.
+  // 128 KiB per thread, 128 MiB per block, and no other work.
   std::string text = KernelText("", "st.local.u32 [%lo], %r1;\nret;\n");
   text.replace(text.find("local[64]"), 9, "local[131072]");
   std::vector<microseconds> latencies;
@@ -313,7 +315,7 @@ TEST_P(Killed, WhileItsLocalMemoryIsCleared) {
   Report("128 MiB of local memory", std::move(latencies));
 }
 
-// A string of which nothing is printed is not read: printing takes time for what it prints.
+// A string that is not printed is not read, so that the time of a print depends on its output.
 TEST_P(Killed, PrintingReadsWhatItPrints) {
   Launcher launcher(std::uint64_t{1} << 20, GetParam());
   std::string format;
@@ -336,11 +338,11 @@ TEST_P(Killed, PrintingReadsWhatItPrints) {
   char* text = launcher.Allocate<char>(4096);
   u64* arguments = launcher.Allocate<u64>(1000);
   std::copy(format.begin(), format.end(), text);
-  std::fill(arguments, arguments + 1000, 16);  // Where nothing is.
+  std::fill(arguments, arguments + 1000, 16);  // Addresses without memory.
   const auto silent = launcher.Run("print", {1, 1, 1}, {32, 1, 1}, text, arguments);
   EXPECT_FALSE(silent.fault) << silent.fault->message;
   EXPECT_EQ(launcher.printed, "");
-  // A text without an end is read as far as it is printed.
+  // A string without an end is read only as far as it is printed.
   char* word = launcher.Allocate<char>(8192);
   std::fill(word, word + 8192, 'x');
   std::copy_n("<%5.3s|%-5.2s|%s>", 18, text);

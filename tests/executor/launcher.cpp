@@ -27,8 +27,8 @@ T Need(Result<T> result) {
   return std::move(result).value();
 }
 
-// The operations of every kernel that launchers of this process have run, on one thread. At its end
-// the process writes their forms to the file that GPUSHARED_FORMS_RUN names; reach.cpp reads it.
+// The operations of all kernels that launchers of this process have run, on one thread. At exit,
+// the process writes their forms to the file named by GPUSHARED_FORMS_RUN, which reach.cpp reads.
 class HandlersRun {
  public:
   ~HandlersRun() {
@@ -53,7 +53,7 @@ HandlersRun& Noted() {
   return noted;
 }
 
-// What was decoded elsewhere arrives as bytes; so all that these tests run is what does.
+// Code decoded by another process arrives as bytes, so all code in these tests takes that path.
 std::unique_ptr<executor::ModuleImage> ThroughBytes(const executor::ModuleImage& image,
                                                     executor::Flavour flavour) {
   std::vector<std::byte> bytes;
@@ -187,7 +187,7 @@ executor::RunOutcome Launcher::RunPaused(executor::Launch launch, std::uint64_t 
   std::size_t pauses_of_run = 0;
   while (outcome.end == executor::RunOutcome::End::kPaused) {
     ++pauses;
-    // All that the run has borrowed moves, and is overwritten where it was.
+    // Everything that the run has borrowed moves, and its old location is overwritten.
     auto moved = std::make_unique<executor::Launch>(*held);
     std::vector<std::byte> copy(held->parameters.begin(), held->parameters.end());
     moved->parameters = copy;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs kernels on an executor inside one process, without server or device: memory is
-// a vector, parameters are packed as a CUDA launch would.
+// Runs kernels on an executor inside one process, without server or device: memory is a vector, and
+// parameters are packed as in a CUDA launch.
 
 #ifndef GPUSHARED_TESTS_EXECUTOR_LAUNCHER_H_
 #define GPUSHARED_TESTS_EXECUTOR_LAUNCHER_H_
@@ -29,7 +29,7 @@ namespace gpushared::testing {
 
 namespace executor = device::executor;
 
-// One client's memory, module and executor. Allocates upwards and never frees.
+// A client's memory, module and executor. Allocates upwards and never frees.
 class Launcher {
  public:
   explicit Launcher(std::uint64_t memory_bytes = std::uint64_t{16} << 20,
@@ -44,14 +44,14 @@ class Launcher {
     return static_cast<T*>(AllocateBytes(count * sizeof(T)));
   }
   void* AllocateBytes(std::size_t bytes);
-  // Kernels of the next runs allocate from it, outside of the client's other memory.
+  // Kernels of the next runs allocate from this heap, which is outside the client's other memory.
   executor::DeviceHeap& MakeHeap(std::uint64_t bytes);
   std::uint64_t base() const { return reinterpret_cast<std::uint64_t>(memory_); }
   std::uint64_t mapped_bytes() const { return mapped_bytes_.load(); }
 
   const executor::Program& Kernel(std::string_view name) const;
 
-  // Whatever the kernel's parameters are, each at its natural alignment.
+  // Accepts any kernel parameters, and places each at its natural alignment.
   template <typename... Parameters>
   executor::RunOutcome Run(std::string_view kernel, device::Dim3 grid, device::Dim3 block,
                            Parameters... parameters) {
@@ -65,9 +65,9 @@ class Launcher {
   executor::BlockExecutor& executor() { return executor_; }
   // The last run's counts.
   const executor::ExecutionCounts& counts() const { return counts_; }
-  std::string printed;  // Everything kernels printed so far.
+  std::string printed;  // Everything printed by kernels so far.
 
-  // Knobs for the next runs.
+  // Settings for the next runs.
   bool count_instructions = false;
   std::uint32_t dynamic_shared_bytes = 0;
   bool is_cooperative = false;
@@ -79,14 +79,14 @@ class Launcher {
   std::chrono::nanoseconds stall_limit = executor::kStallLimit;
   std::atomic<bool> stop = false;
   std::atomic<bool> kill = false;
-  // Runs leave at every look, and are resumed with all that they borrow in another place. Also set
-  // by GPUSHARED_PAUSE_ALWAYS, for all runs of a program.
+  // Pauses runs at every poll, and resumes them with everything that they borrow at other
+  // addresses. Also set by GPUSHARED_PAUSE_ALWAYS, for all runs of a program.
   bool pause_always = false;
-  std::uint64_t pauses = 0;  // Counts those of all runs.
-  // What the run may touch of its client's memory, and what it may touch after each pause; the last
-  // stays. Empty: everything.
+  std::uint64_t pauses = 0;  // Total over all runs.
+  // The memory of its client that the run may access, and the memory that it may access after each
+  // pause; the last entry remains in effect. Empty: all memory.
   std::vector<device::Reach> reaches;
-  // In place of `kill`, where a kernel raises it itself.
+  // Used in place of `kill` if a kernel raises it itself.
   const std::atomic<bool>* kill_word = nullptr;
 
  private:
@@ -106,7 +106,7 @@ class Launcher {
   struct Free {
     void operator()(std::byte* bytes) const { std::free(bytes); }
   };
-  // Zeros that the system gives page by page: most launchers touch few of them.
+  // Zeros that the system allocates page by page, because most launchers touch few pages.
   std::unique_ptr<std::byte[], Free> storage_;
   std::byte* memory_ = nullptr;
   std::atomic<std::uint64_t> mapped_bytes_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small matrices whose elements every type holds, and how each type holds them.
+// Small matrices whose elements every type can represent, and their representation in each type.
 
 #ifndef GPUSHARED_TESTS_EXECUTOR_MATRIX_REFERENCE_H_
 #define GPUSHARED_TESTS_EXECUTOR_MATRIX_REFERENCE_H_
@@ -18,7 +18,7 @@ inline std::string Names(const char* prefix, u32 count) {
   return text + "}";
 }
 
-// Small numbers that every type holds exactly, and whose sums f32 does.
+// Small numbers that every type represents exactly, and whose sums f32 represents.
 inline int ValueAt(u32 row, u32 column, u32 seed) {
   return static_cast<int>((row * 7 + column * 13 + seed * 5) % 11) - 5;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mma, ldmatrix, stmatrix, movmatrix and cp.async, one warp. Which lane holds which
-// element is written down here per shape as the figures of the PTX ISA have it.
+// mma, ldmatrix, stmatrix, movmatrix and cp.async in one warp. The mapping of elements to lanes is
+// written out per shape according to the figures in the PTX ISA.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -222,7 +222,7 @@ class MatrixOps : public PerFlavour {
     const u32 packed = register_bits / BitsIn(a_type), packed_sum = register_bits / BitsIn(sum);
     const std::array<u32, 4> counts = {shape.c / packed_sum, shape.a / packed, shape.b / packed,
                                        shape.c / packed_sum};
-    // u8 holds no negative numbers.
+    // u8 represents no negative numbers.
     const auto value = [](const std::string& type, u32 row, u32 column, u32 seed) {
       const int plain = ValueAt(row, column, seed);
       return type == "u8" ? plain + 250 : plain;
@@ -258,8 +258,8 @@ class MatrixOps : public PerFlavour {
     }
   }
 
-  // Runs code over shared memory of 4096 bytes, filled with 16-bit numbers 0, 1, 2, ... Returns
-  // what it holds at the end. %r0 to %r7 of each lane go to `registers`.
+  // Runs code on shared memory of 4096 bytes, filled with the 16-bit numbers 0, 1, 2, ... Returns
+  // its contents at the end. %r0 to %r7 of each lane go to `registers`.
   std::vector<u16> RunShared(const std::string& code, std::array<std::array<u32, 32>, 8>* registers,
                              std::string* fault = nullptr) {
     std::string text = std::string(kHead) +
@@ -339,7 +339,7 @@ TEST_P(MatrixOps, Tf32IgnoresTheLowerBits) {
   EXPECT_EQ(FromWord<float>(d[0][0]), 4.0f);
 }
 
-// Lane l has of matrix i the two halves at row l / 4, column 2 (l % 4).
+// Lane l holds the two halves of matrix i at row l / 4, column 2 (l % 4).
 TEST_P(MatrixOps, LoadedMatricesLieInTheLanesThatMmaExpects) {
   for (const u32 count : {1u, 2u, 4u}) {
     for (const bool transposed : {false, true}) {
@@ -379,7 +379,7 @@ TEST_P(MatrixOps, StoredMatricesAreWhatWouldBeLoaded) {
   }
 }
 
-// With an address of 64 bits, in the shared window and as a generic address.
+// With a 64-bit address, in the shared window and as a generic address.
 TEST_P(MatrixOps, MatricesMoveWithEveryAddress) {
   std::array<std::array<u32, 32>, 8> narrow, wide;
   const std::string move = "matrix.sync.aligned.m8n8.x4";
@@ -436,7 +436,7 @@ TEST_P(MatrixOps, AsyncCopiesFillWithZeroWhatTheyDoNotRead) {
       "mad.wide.u32 %l, %t, 16, %g;\n shl.b32 %v, %t, 4; add.u32 %v, %v, %s; mov.u32 %i, 6;\n"
       "cp.async.cg.shared.global [%v], [%l], 16, %i;\n"
       "cp.async.ca.shared.global [%v+1024], [%l], 8, %q;\n"
-      // Nothing is read, so the address may be anything.
+      // The address is arbitrary, because nothing is read.
       "mov.u64 %w, 16; cp.async.cg.shared.global [%v+2048], [%w], 16, 0;",
       &r);
   for (u32 i = 0; i < 256; ++i) {

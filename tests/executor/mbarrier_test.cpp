@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mbarrier: each operation against a model of counts and phases, and threads that meet by it.
+// mbarrier: each operation against a model of counts and phases, and threads that synchronise with
+// it.
 #include <chrono>
 #include <random>
 #include <string>
@@ -19,7 +20,7 @@ class Mbarrier : public KernelFile {
  protected:
   Mbarrier() : KernelFile("mbarrier") {}
 
-  // One thread does the steps, which show 32-bit words in `%s`.
+  // One thread performs the steps, which output 32-bit words through `%s`.
   static std::string Steps(const std::string& steps) {
     return ".version 8.0\n.target sm_90\n.address_size 64\n"
            ".visible .entry steps(.param .u64 out) {\n"
@@ -31,7 +32,7 @@ class Mbarrier : public KernelFile {
   }
 };
 
-// PTX's rules of an mbarrier, in numbers.
+// PTX's rules for an mbarrier, in numbers.
 struct Model {
   u32 expected = 0, pending = 0, phase = 0;
   void Arrive(u32 count, bool drops) {
@@ -44,7 +45,7 @@ struct Model {
 TEST_P(Mbarrier, CountsAndPhasesAreAsPtxHasThem) {
   std::mt19937 random(20261123);
   const auto below = [&](u32 limit) { return static_cast<u32>(random() % limit); };
-  // Ways to name the barrier: both forms of shared memory, and generic addresses.
+  // Ways to address the barrier: both forms of shared memory, and generic addresses.
   const std::pair<std::string, std::string> kPlaces[] = {
       {".shared", "[place+8]"}, {".shared::cta", "[%at+8]"}, {"", "[%any+8]"}};
   for (int round = 0; round < 40; ++round) {
@@ -57,7 +58,7 @@ TEST_P(Mbarrier, CountsAndPhasesAreAsPtxHasThem) {
     Model model;
     model.expected = model.pending = 1 + below(6);
     steps += "mbarrier.init.shared.b64 [%at+8], " + std::to_string(model.pending) + ";\n";
-    std::vector<u32> phases;  // Phases of the states that were kept.
+    std::vector<u32> phases;  // Phases of the saved states.
     for (int step = 0; step < 60; ++step) {
       const auto& [space, place] = kPlaces[below(3)];
       const std::string state = "%state" + std::to_string(phases.size());
@@ -78,7 +79,7 @@ TEST_P(Mbarrier, CountsAndPhasesAreAsPtxHasThem) {
         steps += "mbarrier.arrive" + space + ".b64 _, " + place + ";\n";
         model.Arrive(1, false);
       } else if (what == 3 && !phases.empty() && phases.back() + 1 >= model.phase) {
-        // A state is good for its own phase and the one behind it.
+        // A state is valid for its own phase and the next one.
         const std::string wait = below(2) ? "test_wait" : "try_wait.acquire.cta";
         steps += "mbarrier." + wait + space + ".b64 %p, " + place + ", %state" +
                  std::to_string(phases.size() - 1) + ";\nselp.u32 %s, 1, 0, %p;\n";
@@ -89,7 +90,8 @@ TEST_P(Mbarrier, CountsAndPhasesAreAsPtxHasThem) {
         steps += std::string("mbarrier.") + (tries ? "try_wait" : "test_wait") + ".parity" + space +
                  ".b64 %p, " + place + ", " + std::to_string(parity) + (tries ? ", 100" : "") +
                  ";\nselp.u32 %s, 1, 0, %p;\n";
-        // The phase of that parity that has not ended is the present one, if it is of that parity.
+        // The unfinished phase of that parity is the current one, if the current one has that
+        // parity.
         show(model.phase % 2 != parity ? 1 : 0);
       }
     }
@@ -131,7 +133,7 @@ TEST_P(Mbarrier, LanesWaitForOthersOfTheirWarp) {
   }
 }
 
-TEST_P(Mbarrier, AWaitForNobodyFaults) {
+TEST_P(Mbarrier, EndlessWaitFaults) {
   launcher.Load(
       Steps("mbarrier.init.shared.b64 [%at], 1;\n"
             "AGAIN: mbarrier.try_wait.parity.shared.b64 %p, [%at], 0;\n@!%p bra AGAIN;\n"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes of one warp that name different members in one instruction act as their own group does,
-// however they come there. Every form, over random partitions of a warp.
+// Lanes of one warp that name different members in one instruction act as separate groups, on
+// whichever path they arrive. Every form, with random partitions of a warp.
 #include <array>
 #include <bit>
 #include <functional>
@@ -22,9 +22,9 @@ using ::testing::HasSubstr;
 struct LaneInput {
   u64 a = 0;
   u32 b = 0, c = 0;
-  u32 members = 0;  // 0: the lane takes no part.
-  u32 way = 0;      // By which way it comes, below kWays.
-  u32 peer = 0;     // Some lane of its group.
+  u32 members = 0;  // 0: the lane does not participate.
+  u32 way = 0;      // The path on which it arrives, below kWays.
+  u32 peer = 0;     // A lane of its group.
   u32 unused = 0;
 };
 struct LaneOutput {
@@ -35,14 +35,14 @@ using Case = std::array<LaneInput, 32>;
 constexpr u32 kWays = 4;
 constexpr LaneOutput kUntouched = {0x5a5a5a5a, 0};
 
-// $g stands for a guard, or nothing.
+// $g is replaced by a guard, or by nothing.
 struct MemberForm {
   std::string text;
   std::function<LaneOutput(const Case&, u32 lane)> reference;
 };
 
-// How lanes come to the instruction: all at once, from both sides of a branch that each have it,
-// in different rounds of a loop, or by two guarded copies.
+// How lanes reach the instruction: all at once, from both sides of a branch that each contain it,
+// in different rounds of a loop, or through two guarded copies.
 enum class Shape { kConverged, kSides, kRounds, kGuards };
 constexpr std::array<std::pair<Shape, u32>, 4> kCasesOfShape = {{{Shape::kConverged, 40'960},
                                                                  {Shape::kSides, 20'480},
@@ -125,7 +125,7 @@ std::string KernelText(const std::vector<MemberForm>& forms, Shape shape) {
 
 u32 Draw(std::mt19937& random, u32 below) { return static_cast<u32>(random() % below); }
 
-// Each lane is in one of up to eight groups, or in none.
+// Puts each lane into one of up to eight groups, or into none.
 Case RandomCase(std::mt19937& random) {
   const u32 groups = 1 + Draw(random, 8), idle = Draw(random, 3), spread = 1 + Draw(random, 5);
   std::array<u32, 8> members = {};
@@ -212,7 +212,7 @@ class Members : public PerFlavour {
 
 bool IsIn(u32 members, u32 lane) { return (members >> lane & 1) != 0; }
 
-// The members of a lane that satisfy a condition.
+// Returns the members of a lane that satisfy a condition.
 template <typename Condition>
 u32 Those(const Case& lanes, u32 lane, Condition condition) {
   u32 those = 0;
@@ -222,7 +222,7 @@ u32 Those(const Case& lanes, u32 lane, Condition condition) {
   return those;
 }
 
-// The pseudo-code of PTX ISA, shfl.sync; what is read outside of the members is 0.
+// The pseudo-code of PTX ISA, shfl.sync; reads outside the members give 0.
 LaneOutput Shuffled(const std::string& mode, const Case& lanes, u32 lane) {
   const LaneInput& mine = lanes[lane];
   const int l = static_cast<int>(lane), b = static_cast<int>(mine.b & 31);
@@ -321,7 +321,7 @@ TEST_P(Members, Redux) {
   add(u32{}, "and.b32", [](u32 a, u32 b) { return a & b; });
   add(u32{}, "or.b32", [](u32 a, u32 b) { return a | b; });
   add(u32{}, "xor.b32", [](u32 a, u32 b) { return a ^ b; });
-  // The result may take the place of the members.
+  // The result may overwrite the members.
   forms.push_back({"$g mov.b32 %d, %m;\n$g redux.sync.or.b32 %d, %d, %d;",
                    [](const Case& lanes, u32 lane) -> LaneOutput {
                      return {lanes[lane].members, 0};
@@ -356,7 +356,7 @@ TEST_P(Members, HalvesOfAWarpInOneInstruction) {
   }
 }
 
-// PTX waits for "non-exited threads"; lanes that never were have exited, too.
+// PTX waits for "non-exited threads"; lanes that never existed count as exited.
 TEST_P(Members, ThatHaveExitedAreNotWaitedFor) {
   std::array<u32, 32> counts;
   EXPECT_FALSE(RunOneWarp("setp.eq.u32 %p, %lane, 3;\n@%p exit;\nsetp.eq.u32 %p, %d, %d;\n"
@@ -364,7 +364,7 @@ TEST_P(Members, ThatHaveExitedAreNotWaitedFor) {
                           &counts, 20)
                    .fault);
   for (u32 l = 0; l < 20; ++l) EXPECT_EQ(counts[l], l == 3 ? 0u : 0xffff7u) << l;
-  // They exit while they are waited for.
+  // They exit while other lanes wait for them.
   EXPECT_FALSE(RunOneWarp("setp.ne.u32 %p, %lane, 3;\n@%p bra WAIT;\nexit;\nWAIT:\n"
                           "vote.sync.ballot.b32 %d, %p, 0xffffffff;",
                           &counts)
@@ -382,7 +382,7 @@ TEST_P(Members, ALaneThatDoesNotNameItselfIsAFault) {
                         "0x0000ffff, to which they do not belong"));
 }
 
-// Half a warp waits for the other one, which waits for all threads of the block.
+// Half a warp waits for the other half, which waits for all threads of the block.
 TEST_P(Members, ThatNeverComeAreAFault) {
   for (const std::string waiting :
        {"shfl.sync.idx.b32 %d, %d, 0, 31, -1;", "vote.sync.any.pred %q, %p, -1;",
@@ -399,7 +399,7 @@ TEST_P(Members, ThatNeverComeAreAFault) {
   }
 }
 
-// Each half waits for the whole warp in an instruction of another kind.
+// Each half waits for the whole warp in a different kind of instruction.
 TEST_P(Members, ThatWaitElsewhereAreAFault) {
   const auto outcome = RunOneWarp(
       "@%low bra WAIT;\nredux.sync.or.b32 %d, %d, -1;\nbra DONE;\nWAIT:\nbar.warp.sync -1;\nDONE:",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads and stores: every space, element, vector width, address register and pattern of
-// addresses, for all lanes and for some.
+// Loads and stores: every space, element, vector width, address register and address pattern, for
+// all lanes and for some.
 #include <array>
 #include <cstring>
 #include <string>
@@ -21,7 +21,7 @@ constexpr Element kElements[] = {
     {"b8", 1, false},  {"u8", 1, false}, {"s8", 1, true},   {"u16", 2, false}, {"s16", 2, true},
     {"b32", 4, false}, {"s32", 4, true}, {"f32", 4, false}, {"u64", 8, false}, {"f64", 8, false}};
 
-// Where lane `lane` of 32 looks, in elements.
+// The index that lane `lane` of 32 accesses, in elements.
 struct Pattern {
   const char* name;
   u32 (*index)(u32 lane);
@@ -89,8 +89,8 @@ std::string Vector(const std::string& name, u32 count) {
   return text + "}";
 }
 
-// Loads and stores in one kernel. The form under test reads bytes of `a`, and plain stores show
-// them; or the other way round. A space that is not global gets a copy of `a` first.
+// Loads and stores in one kernel. The form under test reads bytes of `a`, and plain stores output
+// them; or vice versa. A space that is not global gets a copy of `a` first.
 std::string AccessKernel(const SpaceCase& space, const Element& element, u32 count, bool load,
                          bool some_lanes) {
   const u32 bytes = element.bytes * count;
@@ -114,7 +114,7 @@ std::string AccessKernel(const SpaceCase& space, const Element& element, u32 cou
       "  mov.u32 %thread, %tid.x;\n  mov.u32 %lane, %laneid;\n"
       "  ld.param.u64 %a, [a];\n  ld.param.u64 %b, [b];\n";
   text += space.base;
-  // Every thread copies all of `a` into the space; for shared memory they agree.
+  // Every thread copies all of `a` into the space; in shared memory all copies are equal.
   const bool copies = std::string(space.base).find("[a]") == std::string::npos;
   const std::string space_byte = space.narrow ? "[%at32]" : "[%at]";
   if (copies) {
@@ -128,7 +128,7 @@ std::string AccessKernel(const SpaceCase& space, const Element& element, u32 cou
             "  add.u32 %i, %i, 8;\n  setp.lt.u32 %loop, %i, " +
             std::to_string(kAreaBytes) + ";\n  @%loop bra COPY_IN;\n  bar.sync 0;\n";
   }
-  // The lane's index into the space comes from a table behind `a`.
+  // The lane's index into the space comes from a table after `a`.
   text +=
       "  mul.wide.u32 %from, %lane, 4;\n  add.u64 %from, %a, %from;\n"
       "  ld.global.u32 %index, [%from+" +
@@ -159,7 +159,7 @@ std::string AccessKernel(const SpaceCase& space, const Element& element, u32 cou
   } else {
     text += guard + "st" + form + access + ", " + Vector("v", count) + ";\n";
     if (copies) {
-      // Thread 37 shows what it sees of the space, behind the threads' own slots.
+      // Thread 37 outputs its view of the space after the threads' own slots.
       text +=
           "  bar.sync 0;\n  setp.ne.u32 %loop, %thread, 37;\n  @%loop exit;\n  mov.u32 %i, 0;\n"
           "COPY_OUT:\n";
@@ -244,13 +244,14 @@ TEST_P(Memory, StoresOfEverySpaceElementVectorAndPattern) {
               const u32 index = pattern.index(l);
               std::memcpy(a + kAreaBytes + 4 * l, &index, 4);
             }
-            // Threads with the same lane store the same, so that order between warps is free.
+            // Threads with the same lane store the same value, so that the order of warps does not
+            // matter.
             for (u32 t = 0; t < kThreads; ++t) {
               for (u32 i = 0; i < 32; ++i) b[t * 32 + i] = static_cast<u8>(t % 32 * 17 + i * 5 + 3);
             }
             std::memset(b + kThreads * 32, 0, kAreaBytes);
-            // Of threads that store to one place the last wins; a thread's local memory
-            // sees only its own store.
+            // If several threads store to one place the last one wins; a thread's local memory
+            // contains only its own store.
             for (u32 t = local ? 37 : 0; t < (local ? 38 : kThreads); ++t) {
               if (!TakesPart(t, some_lanes)) continue;
               for (u32 i = 0; i < count; ++i) {
@@ -277,7 +278,7 @@ TEST_P(Memory, StoresOfEverySpaceElementVectorAndPattern) {
   }
 }
 
-// Vectors have 32 bytes in global memory only, for sm_100.
+// Vectors of 32 bytes exist only in global memory, for sm_100.
 TEST_P(Memory, VectorsOf32BytesInGlobalMemory) {
   for (const std::string form : {".global", "", ".volatile.global", ".relaxed.gpu", ".weak"}) {
     for (const Pattern& pattern : kPatterns) {
@@ -331,8 +332,8 @@ TEST_P(Memory, VectorsOf32BytesInGlobalMemory) {
   }
 }
 
-// Every type and vector, by name and offset and by an address that differs from lane to lane: one
-// of the space, and a generic one.
+// Every type and vector, by name and offset and by an address that differs between lanes: one of
+// the space, and a generic one.
 void Memory::CheckKernelParameters(const std::string& load, const std::string& conversion) {
   struct alignas(16) Block {
     u8 bytes[64];
@@ -390,8 +391,8 @@ TEST_P(Memory, KernelParametersOfEveryTypeAndVector) {
   CheckKernelParameters("ld.volatile", conversion);
 }
 
-// What a function reads through a pointer, whatever the pointer's memory is: the parameter of the
-// kernel, which it alone may be told apart from, or global memory.
+// A function's reads through a pointer, whether it points to a kernel parameter, which only the
+// kernel itself can distinguish, or to global memory.
 TEST_P(Memory, GenericAddressesOfParametersReachFunctions) {
   Launcher launcher(65536, GetParam());
   launcher.Load(Header() + R"(
@@ -448,7 +449,7 @@ TEST_P(Memory, GenericAddressesOfParametersReachFunctions) {
   }
 }
 
-// Triton gives most accesses of TorchInductor's kernels a cache policy.
+// Triton attaches a cache policy to most accesses of TorchInductor's kernels.
 TEST_P(Memory, CachePoliciesChangeNothing) {
   Launcher launcher(65536, GetParam());
   launcher.Load(Header() + R"(
@@ -585,7 +586,7 @@ TEST_P(Memory, ModuleVariables) {
   EXPECT_EQ(out[5], 2);
 }
 
-// Compilers read 16 bytes where a block has 12 and use 12 of them.
+// Compilers read 16 bytes of a block of 12 bytes, and use 12 of them.
 TEST(SharedMemory, IsThereInStepsAsOnAGpu) {
   Launcher launcher;
   launcher.Load(R"(.version 7.0
@@ -613,7 +614,7 @@ TEST(SharedMemory, IsThereInStepsAsOnAGpu) {
   EXPECT_EQ(executor::GetKind(outcome.fault->kind), FaultKind::kIllegalAddress);
 }
 
-// Dynamic shared memory begins behind the static part; both read 0 when a block begins.
+// Dynamic shared memory begins after the static part; both read as 0 when a block begins.
 TEST_P(Memory, SharedAndLocalMemoryBeginZeroInEveryBlock) {
   Launcher launcher(65536, GetParam());
   launcher.Load(Header() + R"(
@@ -645,8 +646,8 @@ TEST_P(Memory, SharedAndLocalMemoryBeginZeroInEveryBlock) {
   for (u32 i = 0; i < 12; ++i) EXPECT_EQ(out[i], i % 4 == 3 ? 16u : 0u);
 }
 
-// Seen of ptxas: "Unresolved extern variable in whole program compilation, ignoring extern
-// qualifier". Taichi's arrays in shared memory are declared so.
+// ptxas says: "Unresolved extern variable in whole program compilation, ignoring extern qualifier".
+// Taichi declares its arrays in shared memory this way.
 TEST_P(Memory, ExternalSharedMemoryOfAKnownSizeIsTheKernelsOwn) {
   Launcher launcher(65536, GetParam());
   launcher.Load(Header() + R"(

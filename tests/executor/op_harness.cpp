@@ -29,7 +29,7 @@ bool IsFloat(const std::string& type) {
   return type.find('f') != std::string::npos;  // f16, bf16, f32, f64 and pairs.
 }
 
-// Width of the register that holds a type: 8-bit types live in 16-bit registers.
+// Width of the register that holds a type: 8-bit types are in 16-bit registers.
 u32 RegisterBits(const std::string& type) { return std::max(GetBits(type), 16u); }
 
 Word GetMask(u32 bits) { return bits >= 64 ? ~Word{0} : (Word{1} << bits) - 1; }
@@ -98,7 +98,7 @@ class KernelText {
     return RegisterBits(type);
   }
   bool HasSecond() const { return !form_.second_result.empty(); }
-  // The result may take the place of the first source.
+  // The result may overwrite the first source.
   bool FitsInPlace() const {
     return !form_.sources.empty() && form_.result != "pred" && form_.sources[0] != "pred" &&
            ResultBits(0) == RegisterBits(form_.sources[0]) && form_.second_result.empty();
@@ -161,7 +161,7 @@ class KernelText {
   std::string text_;
 };
 
-// A floating-point value of a type, as double; f16 and bf16 too.
+// A floating-point value of a type as double, including f16 and bf16.
 double ValueFor(const std::string& type, Word word) {
   if (type == "f64") return FromWord<double>(word);
   if (type == "f32") return FromWord<float>(word);
@@ -169,7 +169,7 @@ double ValueFor(const std::string& type, Word word) {
   return static_cast<double>(FromWord<_Float16>(word));
 }
 
-// Maps float bits to integers whose order and distance are those of the values.
+// Maps float bits to integers with the order and distances of the values.
 s64 Ordered(const std::string& type, Word word) {
   const u32 bits = GetBits(type);
   const s64 magnitude = static_cast<s64>(word & GetMask(bits - 1));
@@ -206,7 +206,7 @@ std::vector<Word> FloatEdges(u32 fraction_bits, u32 exponent_bits) {
       make(one_exponent, 1),                                 // 1 + ulp
       make(one_exponent - 1, fraction),                      // 1 - ulp
       make(one_exponent - 1, 0),                             // 0.5
-      make(one_exponent, fraction >> 1 & ~(fraction >> 2)),  // 1.25 or so
+      make(one_exponent, fraction >> 1 & ~(fraction >> 2)),  // About 1.25.
       make(one_exponent, (fraction + 1) >> 1),               // 1.5
       make(one_exponent + 1, (fraction + 1) >> 2),           // 2.5
       make(one_exponent + 6, fraction / 3),                  // About 85.3
@@ -292,7 +292,7 @@ std::vector<Inputs> EdgeTuples(const std::vector<std::string>& types) {
     combinations *= values.back().size();
   }
   std::mt19937_64 random(types.size());
-  // Values anywhere, of every magnitude: a random pattern shifted by a random amount.
+  // Values of every magnitude: a random pattern shifted by a random amount.
   const auto anywhere = [&](const std::string& type) {
     const u32 bits = GetBits(type);
     return IsFloat(type) ? random() & GetMask(bits) : (random() & GetMask(bits)) >> random() % bits;
@@ -326,10 +326,10 @@ void CheckForm(executor_flavour flavour, const Form& form) {
 
 namespace {
 
-// A kernel of one form and what it left behind: kVariants pairs of results per tuple.
+// A kernel of one form, and its outputs: kVariants pairs of results per tuple.
 struct Run {
   Launcher launcher;
-  const Word* outputs = nullptr;  // Null when the run failed; the failure is reported.
+  const Word* outputs = nullptr;  // Null if the run failed; the failure has been reported.
   const u32* guards = nullptr;
 
   Run(executor_flavour flavour, const std::string& name, const KernelText& kernel,
@@ -342,7 +342,7 @@ struct Run {
     std::copy(tuples.begin(), tuples.end(), inputs);
     std::fill(results, results + count * kVariants * 2, kUntouched);
     std::mt19937 random(1);
-    // Whole warps on, whole warps off, and mixed ones.
+    // Warps with all lanes on, with all lanes off, and mixed ones.
     for (std::size_t i = 0; i < count; ++i) {
       lanes_on[i] = i / 32 % 5 == 0 ? 1 : i / 32 % 5 == 1 ? 0 : random() & 1;
     }

@@ -38,8 +38,8 @@ using Inputs = std::array<Word, 4>;
 using Outputs = std::array<Word, 2>;
 using Reference = std::function<Outputs(const Inputs&)>;
 
-// One form. Empty `code` is "$g <spelling> $d, $a, $b...;". In other code $g stands for
-// the guard, $d and $e for the results, $a $b $c $f for the sources.
+// One form. Empty `code` is "$g <spelling> $d, $a, $b...;". In other code $g is replaced by the
+// guard, $d and $e by the results, $a $b $c $f by the sources.
 struct Form {
   std::string spelling;
   std::string result;                // Type of $d: "s32", "pred", ...
@@ -48,11 +48,10 @@ struct Form {
   std::string tail = {};  // After the last source: ", 0x3c".
   std::string code = {};
   std::string second_result = {};  // Type of $e.
-  // How far floating-point results may lie from the reference, in units in the last
-  // place. NaN equals any NaN: PTX leaves payloads open (PTX ISA, Floating Point
-  // Instructions).
+  // Tolerance of floating-point results in units in the last place. NaN equals any NaN, because PTX
+  // leaves payloads open (PTX ISA, Floating Point Instructions).
   double ulps = 0;
-  u32 register_bits = 0;  // Width of $d when wider than its type.
+  u32 register_bits = 0;  // Width of $d if wider than its type.
   // Declarations for `code`, outside and inside the kernel.
   std::string module_variables = {};
   std::string kernel_variables = {};
@@ -85,26 +84,26 @@ Reference Scalar(F f) {
   };
 }
 
-// Values at which implementations go wrong, for a PTX type name.
+// Values on which implementations tend to fail, for a PTX type name.
 std::vector<Word> EdgeValues(const std::string& type);
 
-// Every combination of the types' edge values, or a fixed pseudo-random choice of them
-// and of other values when there are more than kTuplesMax.
+// Every combination of the types' edge values, or a fixed pseudo-random selection of them and of
+// other values if there are more than kTuplesMax.
 std::vector<Inputs> EdgeTuples(const std::vector<std::string>& types);
 inline constexpr std::size_t kTuplesMax = 1500;
 
 u32 GetBits(const std::string& type);
 
-// Runs the form on the tuples, EdgeTuples of its sources by default. There is room for 9,000. The
-// first difference is a test failure.
+// Runs the form on the tuples, by default EdgeTuples of its sources, at most 9,000. The first
+// difference is a test failure.
 void CheckForm(executor_flavour flavour, const Form& form);
 void CheckForm(executor_flavour flavour, const Form& form, const std::vector<Inputs>& tuples);
 
-// The plain results only, for checks that no reference can express; empty after a failure.
+// Returns only the plain results, for checks that no reference can express; empty after a failure.
 std::vector<Outputs> RunForm(executor_flavour flavour, const Form& form,
                              const std::vector<Inputs>& tuples);
 
-// How many of a sweep's random cases are run: an eighth. All of them where
+// Returns how many of a sweep's random cases run: an eighth, or all of them if
 // GPUSHARED_WHOLE_SWEEPS is set, as in the stage `long`.
 u32 GetSweep(u32 cases);
 

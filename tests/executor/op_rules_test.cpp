@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds each operation to its rule: a micro-op with a field beyond its bounds is rejected, or does
-// no harm. Registers and parameters end where nothing is mapped, so harm is a crash.
+// Checks each operation against its rule: a micro-op with a field beyond its bounds is rejected, or
+// is harmless. Unmapped memory follows registers and parameters, so that a violation crashes.
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ using namespace device::executor;
 
 constexpr Flavour kFlavour = Flavour::kBaseline;
 
-// Pieces of memory, each before more unmapped bytes than an offset of 32 bits spans.
+// Pieces of memory, each followed by more unmapped bytes than a 32-bit offset spans.
 class Cage {
  public:
   Cage() {
@@ -59,7 +59,7 @@ class Cage {
     }
     std::abort();
   }
-  // False for other memory.
+  // Returns false for other memory.
   bool TakeBack(const void* memory) {
     const auto* const at = static_cast<const std::byte*>(memory);
     if (at < begin_ || at >= begin_ + kPieces * kStride) return false;
@@ -75,7 +75,7 @@ class Cage {
   std::array<bool, kPieces> is_taken_ = {};
 };
 
-Cage* cage = nullptr;  // Where register memory comes from while a test has one.
+Cage* cage = nullptr;  // The source of register memory while a test has one.
 
 }  // namespace
 
@@ -111,7 +111,7 @@ constexpr std::uint32_t kZeroRow = 64, kAddressRow = kZeroRow + kWideRowBytes,
                         kAreaBegin = kRowOfOnes + kWideRowBytes, kBytesOfArea = 128,
                         kFrameBytes = kAreaBegin + kBytesOfArea * kLanes;
 constexpr std::uint32_t kParameterBytes = 64, kSharedBytes = 1024;
-// Indices of the tested op: in the kernel, or in the function that alone may return.
+// Indices of the tested op: in the kernel, or in the function, which alone may return.
 constexpr std::uint32_t kTested = 0, kReturn = 3;
 
 struct alignas(4096) ClientMemory {
@@ -179,7 +179,7 @@ struct Subject {
   Code code;
 };
 
-// Matrices of every shape, with as many rows as the types in the key ask for.
+// Matrices of every shape, with as many rows as the types in the key require.
 std::vector<MatrixCall> MatricesFor(const std::string& key) {
   std::vector<std::string> words;
   for (std::size_t at = 0; at <= key.size();) {
@@ -217,7 +217,7 @@ std::vector<MatrixCall> MatricesFor(const std::string& key) {
   return calls;
 }
 
-// A field that is beyond what its op may have there.
+// A field value that its op does not permit.
 struct Harm {
   std::string what;
   std::function<void(Subject&)> change;
@@ -228,7 +228,7 @@ std::vector<Harm> EveryHarm() {
   const auto add = [&](std::string what, auto change) {
     harms.push_back({std::move(what), std::move(change)});
   };
-  // Behind the frame, within a row of its end, and no multiple of a row's alignment.
+  // After the frame, within a row of its end, and not a multiple of a row's alignment.
   for (const std::uint32_t row : {kFrameBytes, kFrameBytes - 64, kZeroRow + 2, 0xffffffc0}) {
     const std::string at = " = " + std::to_string(row);
     for (const auto& [name, field] :
@@ -257,7 +257,7 @@ std::vector<Harm> EveryHarm() {
     add("extra = " + std::to_string(extra), [extra](Subject& s) { s.op().extra = extra; });
   }
   std::vector<std::int64_t> numbers = {1, 0x808, 1 << 30, std::int64_t{1} << 45, INT64_MIN / 2};
-  // A read of one byte to sixteen passes the end of the parameters.
+  // A read of one byte to sixteen crosses the end of the parameters.
   for (const std::int64_t left : {0, 1, 2, 4, 8, 15}) numbers.push_back(kParameterBytes - left);
   for (const std::int64_t number : numbers) {
     add("immediate = " + std::to_string(number),
@@ -273,10 +273,10 @@ std::vector<Harm> EveryHarm() {
   return harms;
 }
 
-char running[128];  // Told where it does harm.
+char running[128];  // Printed on a crash.
 
 void ReportWhatRuns(int /*signal*/) {
-  // Returns to the instruction at fault, which then ends the process.
+  // Returns to the faulting instruction, which then ends the process.
   [[maybe_unused]] const auto written = write(STDERR_FILENO, running, std::strlen(running));
 }
 
@@ -303,7 +303,7 @@ class OpRules : public ::testing::Test {
 
   std::uint64_t memory() { return reinterpret_cast<std::uint64_t>(&memory_); }
 
-  // Until it looks for a kill, if it does not end before.
+  // Runs until the op polls for a kill, unless it ends before.
   void Run(BlockExecutor& executor, const Subject& subject, const std::string& what) {
     (void)snprintf(running, sizeof running, "%s with %s does harm\n", subject.key.c_str(),
                    what.c_str());
@@ -332,7 +332,7 @@ class OpRules : public ::testing::Test {
     Subject harmed = subject;
     harm.change(harmed);
     if (!harmed.Check().ok()) return;
-    // A harm that sets the immediate leaves one to try.
+    // A harm that sets the immediate leaves only one to try.
     std::vector<std::int64_t> immediates = {harmed.op().immediate};
     if (harmed.op().immediate == subject.code.ops[harmed.index()].immediate) {
       immediates.push_back(static_cast<std::int64_t>(memory()));
@@ -342,7 +342,7 @@ class OpRules : public ::testing::Test {
         Subject changed = harmed;
         changed.op().immediate = immediate;
         if (rows == 1) changed.op().a = kAddressRow;
-        if (rows == 2) changed.op().rows[1] = kRowOfOnes;  // Of lanes: all of them.
+        if (rows == 2) changed.op().rows[1] = kRowOfOnes;  // As a mask, all lanes.
         if (changed.Check().ok()) Run(executor, changed, harm.what);
       }
     }
@@ -364,7 +364,7 @@ TEST_F(OpRules, AMicroOpBeyondItsBoundsIsRejectedOrHarmless) {
       for (const MatrixCall& call : MatricesFor(subject.key)) {
         subject.code.matrix_calls = {call};
         for (const std::int64_t immediate : {std::int64_t{0}, surface}) {
-          // A row, bytes of a word and of an area, and what is read for whom (kReadsWide ...).
+          // A row, bytes of a word and of an area, and flags for wide reads (kReadsWide ...).
           for (const std::uint32_t extra : {0u, kZeroRow, 8u, 0x104u, 1u, 2u, 4u, 9u, 16u}) {
             subject.op().immediate = immediate;
             subject.op().extra = extra;
@@ -382,7 +382,7 @@ TEST_F(OpRules, AMicroOpBeyondItsBoundsIsRejectedOrHarmless) {
   RecordProperty("runs", static_cast<int>(runs_));
 }
 
-// Decoded code names handlers, and Verify the rule of any key that has the handler.
+// Decoded code names handlers, and Verify uses the rule of any key that has the handler.
 TEST_F(OpRules, KeysOfOneHandlerHaveOneRule) {
   std::map<Handler, OpEntry> first;
   for (std::uint64_t number = 0; OpOfNumber(kFlavour, number) != nullptr; ++number) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels print what the C library prints.
+// Kernels print the same text as the C library.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -47,7 +47,7 @@ TEST_P(Output, EachThreadPrintsItsOwnLine) {
   EXPECT_EQ(results[3], 2);
 }
 
-// LLVM declares vprintf without a result where nothing reads it.
+// LLVM declares vprintf without a result if the result is unused.
 TEST_P(Output, ACallMayLeaveTheResultOut) {
   Launcher plain(1 << 20, GetParam());
   plain.Load(R"(.version 7.8
@@ -83,7 +83,7 @@ TEST_P(Output, ACallMayLeaveTheResultOut) {
   EXPECT_EQ(plain.printed, "lane 0\nlane 1\n");
 }
 
-// Compilers pass null where a call has no arguments.
+// Compilers pass null if a call has no arguments.
 TEST_P(Output, ConversionsWithoutArgumentsPrintZeros) {
   Launcher plain(1 << 20, GetParam());
   plain.Load(R"(.version 7.8

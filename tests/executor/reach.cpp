@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says which forms of the executor are in no kernel that a test of this directory has run. An
-// operation that nothing runs is right by luck.
+// Lists the forms of the executor that no kernel in this directory's tests has run, because an
+// operation that is never run is correct only by luck.
 //
 // Usage: executor_reach FILE ...: the forms that each test program has run, as it wrote them when
 // GPUSHARED_FORMS_RUN named the file.
@@ -22,7 +22,8 @@ int main(int argc, char** argv) {
     }
     for (std::string form; std::getline(forms, form);) run.insert(form);
   }
-  // Both flavours are compiled from one source and run by one set of tests: the better one will do.
+  // Both flavours are compiled from one source and run by one set of tests, so the one with more
+  // forms counts.
   std::set<std::string> known, missing;
   using namespace gpushared::device::executor;
   std::uint64_t number = 0;

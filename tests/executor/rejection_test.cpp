@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor rejects what it lacks by name before it runs, every entry with its PTX
-// line. A kernel beside it in the same module still runs.
+// The executor rejects unsupported entries by name before they run, every one with its PTX line. A
+// kernel next to it in the same module still runs.
 #include <initializer_list>
 #include <string>
 #include <variant>
@@ -42,7 +42,7 @@ TEST(Rejections, EachMissingInstructionIsNamedWithItsLine) {
   EXPECT_THAT(text, Not(HasSubstr("add.u32")));
 }
 
-// CUDA's headers write them so.
+// CUDA's headers write them in this order.
 TEST(Rejections, FtzAndSatMayStandBehindTheType) {
   EXPECT_EQ(Unsupported("  lg2.approx.f32.ftz %r0, %r1;\n"
                         "  add.rn.f32.ftz.sat %r0, %r1, %r2;\n"
@@ -61,7 +61,7 @@ void ExpectRejected(std::initializer_list<Rejected> cases) {
   }
 }
 
-// A modifier that is not understood must not be dropped: the result would be wrong.
+// An unknown modifier must not be dropped, because the result would be wrong.
 TEST(Rejections, UnknownModifiersAreNotIgnored) {
   ExpectRejected({
       {"add.rn.wild.f32 %r0, %r1, %r2;", "add.rn.wild.f32"},
@@ -141,8 +141,8 @@ TEST(Rejections, UnknownModifiersAreNotIgnored) {
   });
 }
 
-// By name; layers, cubes, samples, gradients, gathers, queries, samplers and offsets of their own,
-// residency.
+// Access by name; layers, cubes, samples, gradients, gathers, queries, separate samplers and
+// offsets, residency.
 TEST(Rejections, TexturesInOtherWaysThanByHandleInUpToThreeDimensions) {
   const std::string four = "{%r0, %r1, %r2, %r3}";
   const std::pair<std::string, std::string> cases[] = {
@@ -177,7 +177,7 @@ TEST(Rejections, TexturesInOtherWaysThanByHandleInUpToThreeDimensions) {
               HasSubstr("line 7: tex.2d.v4.f32.f32 (of textures, this device has "));
 }
 
-// Modifiers and types that PTX has, but not together: ptxas rejects them too.
+// Modifiers and types that exist in PTX, but not together: ptxas rejects them too.
 TEST(Rejections, FormsThatPtxLacks) {
   const struct {
     const char* code;
@@ -250,7 +250,7 @@ TEST(Rejections, InstructionsWithoutTheirTypes) {
   });
 }
 
-// However long; and it says each thing once.
+// The list is complete however long it is, and contains each entry once.
 TEST(Rejections, TheListIsComplete) {
   std::string body;
   for (int i = 0; i < 60; ++i) body += "  wild" + std::to_string(i) + ".u32 %r0, %r1;\n";
@@ -272,7 +272,7 @@ TEST(Rejections, AFunctionsLackIsItsCallersToo) {
   EXPECT_EQ(Unsupported("add.u32 %r0, %r0, 1;", declarations), "");
 }
 
-// The initialiser of the first would be written to the place of the second, which is smaller.
+// The initialiser of the first would be written to the address of the second, which is smaller.
 TEST(Rejections, TwoVariablesOfOneName) {
   const auto module =
       ptx::Parse(std::string(kHeader) + ".global .b8 x[100] = {1, 2, 3};\n.global .b8 x[1];\n");
@@ -305,8 +305,8 @@ TEST(Rejections, VariablesThatNoDeviceHasRoomFor) {
   EXPECT_THAT(status.message(), HasSubstr("'y': variables of the module exceed 268435456 bytes"));
 }
 
-// Every kernel has code of its own for all that it calls: text of any length would be decoded as
-// often as it has kernels.
+// Every kernel gets its own copy of all code that it calls, so without a limit a text would be
+// decoded once for each of its kernels.
 TEST(Rejections, WhatAllKernelsReachHasALimit) {
   constexpr std::size_t kKernels = 64;
   std::string text = std::string(kHeader) + ".func f() { ret; }\n";
@@ -322,7 +322,7 @@ TEST(Rejections, WhatAllKernelsReachHasALimit) {
   const auto fill = [&](std::size_t statements) {
     f.body->insert(f.body->begin(), statements, ptx::Directive{{}, ".pragma \"\";"});
   };
-  // Of a kernel: itself, its two statements, and the function with its own.
+  // Per kernel: itself, its two statements, and the function with its own.
   const std::size_t each = device::executor::kDecodedStatementsMax / kKernels;
   fill(each - 5);
   EXPECT_TRUE(decode());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// alloca, stacksave and stackrestore; and what the parser makes of vectors and of second names.
+// alloca, stacksave and stackrestore; and the parser's treatment of vectors and of duplicate names.
 #include <string>
 
 #include "tests/executor/launcher.h"
@@ -30,7 +30,7 @@ class Stack : public PerFlavour {
   }
 };
 
-// Puts the thread's number into `word`, and at the end `word` into the thread's place.
+// Puts the thread's number into `word`, and at the end stores `word` at the thread's index.
 constexpr const char* kStackBegin =
     ".visible .entry check(.param .u64 out) {\n.reg .b32 word, i, sum, value; .reg .pred p;\n"
     ".reg .b64 at, size, pointer, other, saved, again;\nmov.u32 word, %tid.x;\n";
@@ -38,7 +38,8 @@ constexpr const char* kStackEnd =
     "ld.param.u64 at, [out];\nmov.u32 i, %tid.x;\nmad.wide.u32 at, i, 4, at;\n"
     "st.global.u32 [at], word;\nret; }\n";
 
-// Each thread has as many words as its number says, and what its functions allocate lies elsewhere.
+// Each thread allocates as many words as its number, and its functions' allocations do not overlap
+// them.
 constexpr const char* kFillAndSum = R"(
 .func fill(.param .b64 to, .param .b32 count) {
   .reg .b64 a; .reg .b32 n; .reg .pred p;
@@ -146,7 +147,7 @@ TEST_P(Stack, HasAnEnd) {
               std::string::npos)
         << fault;
   }
-  // Whatever a program restores, nothing but its own memory can be reached.
+  // Whatever value a program restores, it can access only its own memory.
   for (const char* pointer : {"0x7000000000000000", "0", "-1"}) {
     Run(std::string(kStackBegin) + "mov.u64 saved, " + pointer +
             ";\nstackrestore.u64 saved;\nalloca.u64 pointer, 16;\nst.local.u32 [pointer], word;\n" +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tex, suld and sust. The reference follows the CUDA C++ Programming Guide, appendix "Texture
-// Fetching", formula by formula. Then: what a client can do with records that it made up.
+// Fetching", formula by formula. Further tests cover clients that forge records.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -28,13 +28,13 @@ using Kind = executor::Fault::Kind;
 using Mode = TextureAddressMode;
 using ::testing::HasSubstr;
 
-constexpr u32 kSamplers = 80;  // Two warps and a half; every seventh thread does not take part.
+constexpr u32 kSamplers = 80;  // Two and a half warps; every seventh thread does not participate.
 using Four = std::array<u32, 4>;
 
 bool TakesPart(u32 thread) { return thread % 7 != 6; }
 
-// Each thread takes its handle and its coordinates from memory. The registers of the coordinates
-// take the result, too, and keep their values in threads that do not take part.
+// Each thread reads its handle and its coordinates from memory. The coordinate registers also
+// receive the result, and keep their values in threads that do not participate.
 std::string KernelText(const std::string& name, const std::string& instruction) {
   return ".visible .entry " + name +
          "(.param .u64 handles, .param .u64 words, .param .u64 out) {\n"
@@ -48,7 +48,7 @@ std::string KernelText(const std::string& name, const std::string& instruction) 
          instruction + "\n  ret;\n}\n";
 }
 constexpr const char* kTextureHeader = ".version 9.0\n.target sm_90\n.address_size 64\n";
-// Lines of a kernel in front of its instruction.
+// Number of lines of a kernel before its instruction.
 constexpr u32 kLinesBefore = 8;
 
 std::string PlaceText(u32 dimensions) {
@@ -88,7 +88,7 @@ T Peek(const u8* at) {
   return value;
 }
 
-// A channel, as a number where it is read as float.
+// Returns a channel as a number, for formats that are read as float.
 long double Number(const TextureRecord& record, const u8* at) {
   switch (record.format) {
     case TexelFormat::kUint8:
@@ -105,7 +105,7 @@ long double Number(const TextureRecord& record, const u8* at) {
       return Peek<float>(at);
   }
 }
-// A channel that is read as integer.
+// Returns a channel that is read as an integer.
 u32 Integer(const TextureRecord& record, const u8* at) {
   switch (record.format) {
     case TexelFormat::kUint8:
@@ -157,7 +157,7 @@ class Reference {
     }
     return sum;
   }
-  // tex2Dgather(x, y), which names the texels against the clock from the lower left.
+  // tex2Dgather(x, y), which lists the texels counter-clockwise from the lower left.
   std::array<long double, 4> Gathered(const std::array<float, 3>& coordinates, u32 c) const {
     std::array<s64, 2> first = {};
     for (u32 axis = 0; axis < 2; ++axis) {
@@ -168,7 +168,7 @@ class Reference {
     return {Value({x, y + 1, 0}, c), Value({x + 1, y + 1, 0}, c), Value({x + 1, y, 0}, c),
             Value({x, y, 0}, c)};
   }
-  // By integer coordinates.
+  // Fetches by integer coordinates.
   u32 Bits(const std::array<s32, 3>& coordinates, u32 c) const {
     std::array<s64, 3> at = {};
     for (u32 axis = 0; axis < dimensions_; ++axis) at[axis] = coordinates[axis];
@@ -184,7 +184,7 @@ class Reference {
     const bool for_fractions = mode == Mode::kWrap || mode == Mode::kMirror;
     return for_fractions && record_.normalised_coordinates == 0 ? Mode::kClamp : mode;
   }
-  // The coordinate in texels.
+  // Returns the coordinate in texels.
   long double Texels(u32 axis, float x) const {
     long double at = x;
     if (record_.normalised_coordinates == 0) return at;
@@ -194,7 +194,7 @@ class Reference {
     if (GetMode(axis) == Mode::kMirror) at = is_even ? at - whole : 1 - (at - whole);
     return at * record_.extents[axis];
   }
-  // Null: the border.
+  // Returns null for the border.
   const u8* TexelAt(std::array<s64, 3> at, u32 c) const {
     for (u32 axis = 0; axis < 3; ++axis) {
       const s64 n = record_.extents[axis];
@@ -238,7 +238,7 @@ class Textures : public PerFlavour {
   executor::RunOutcome Run(const std::string& kernel) {
     return launcher_->Run(kernel, {1, 1, 1}, {kSamplers, 1, 1}, handles_, words_, out_);
   }
-  // All threads use the one record.
+  // All threads use the same record.
   executor::RunOutcome RunRecord(const std::string& kernel) {
     std::fill_n(handles_, kSamplers, reinterpret_cast<u64>(record_));
     return Run(kernel);
@@ -246,7 +246,7 @@ class Textures : public PerFlavour {
 
   u32 Random(u32 below) { return static_cast<u32>(random_() % below); }
 
-  // A texture of random texels and extents, with gaps between rows and slices.
+  // A texture of random texels and extents, with padding between rows and slices.
   void MakeTexture(const FormatCase& format, u32 channels, u32 dimensions) {
     *record_ = {};
     record_->format = format.format;
@@ -263,7 +263,7 @@ class Textures : public PerFlavour {
       std::memcpy(texels_ + i, &eight, 8);
     }
     if (!format.is_float) return;
-    // Numbers near to each other, so that each texel matters to a sum.
+    // Numbers of similar magnitude, so that each texel affects a sum.
     const u64 end = record_->address + record_->slice_bytes * extents[2];
     for (u64 at = record_->address; at < end; at += format.bytes) {
       const float value = static_cast<float>(Random(4001)) / 1000 - 2;
@@ -416,7 +416,7 @@ TEST_P(Textures, IntegerCoordinatesNameTexels) {
     const FormatCase& format = kFormats[round % 8];
     MakeTexture(format, 1u << Random(3), dimensions);
     for (Mode& mode : record_->address_modes) mode = Random(2) ? Mode::kBorder : Mode::kClamp;
-    // Ignored where a coordinate is an integer.
+    // Ignored if the coordinates are integers.
     if (format.is_float) record_->filter = static_cast<TextureFilter>(Random(2));
     if (format.can_be_fraction) record_->normalised_values = static_cast<u8>(Random(2));
     for (u32& border : record_->border) border = Random(1000);
@@ -441,7 +441,7 @@ TEST_P(Textures, IntegerCoordinatesNameTexels) {
   }
 }
 
-// The guide's own figures: a table of four values, looked up and interpolated.
+// The guide's own example: a table of four values, looked up and interpolated.
 TEST_P(Textures, TableOfFourValues) {
   launcher_->Load(AllSamples());
   *record_ = {};
@@ -463,7 +463,7 @@ TEST_P(Textures, TableOfFourValues) {
   EXPECT_EQ(sample(3.25f), 70);
   EXPECT_EQ(sample(-7), 10);
   EXPECT_EQ(sample(1e30f), 80);
-  // A weight has 8 bits: 1/512 beyond a centre is half a step, which is rounded up.
+  // A weight has 8 bits: 1/512 beyond a centre is half a unit, which is rounded up.
   EXPECT_EQ(sample(0.5f + 1.0f / 512), 10 + 10.0f / 256);
   EXPECT_EQ(sample(0.5f + 0.9f / 512), 10);
   EXPECT_EQ(sample(std::nanf("")), 10);
@@ -480,7 +480,7 @@ TEST_P(Textures, TableOfFourValues) {
   EXPECT_EQ(sample(-0.375f), 20);
 }
 
-// An infinity beside a texel does not reach it.
+// An infinity next to the sampled texel must not affect it.
 TEST_P(Textures, TexelsOfNoWeightAreNotRead) {
   launcher_->Load(AllSamples());
   *record_ = {};
@@ -574,7 +574,7 @@ TEST_P(Textures, SurfacesOfEveryFormAreReadAndWrittenByBytes) {
     for (const bool load : {true, false}) {
       const u32 bytes = form.bytes * form.elements;
       MakeTexture({TexelFormat::kUint8, 1, false, false}, 1, form.dimensions);
-      // Texels of the size of the access, as channels allow.
+      // Texels of the size of the access, as far as channels allow.
       record_->format = bytes % 4 == 0   ? TexelFormat::kUint32
                         : bytes % 2 == 0 ? TexelFormat::kUint16
                                          : TexelFormat::kUint8;
@@ -639,7 +639,7 @@ TEST_P(Textures, SurfacesTrapOutside) {
                 HasSubstr("coordinate " + std::to_string(record_->extents[2]) +
                           " along z is outside of the surface"));
   }
-  // There is no nearest place where the surface has room for none.
+  // No nearest texel exists if the surface has no texel at all.
   record_->extents[0] = 1;
   words_[33] = {0, 0, 0, 0};
   EXPECT_TRUE(RunRecord("load3_8x2_clamp").fault);
@@ -677,7 +677,7 @@ class WildTextures : public Textures {
       EXPECT_EQ(std::memcmp(texels_, before.data(), kTexelBytes), 0) << "the lanes before it wrote";
     }
   }
-  // Thread 17 has the handle, the others a good one.
+  // Thread 17 uses this handle, the other threads a valid one.
   void ExpectWild(u64 handle, Kind kind, const std::string& says) {
     std::fill_n(handles_, kSamplers, reinterpret_cast<u64>(record_));
     handles_[17] = handle;
@@ -722,10 +722,10 @@ TEST_P(WildTextures, ARecordWithAFieldThatMeansNothingIsNone) {
   }
   expect_none([](TextureRecord& r) { r.filter = static_cast<TextureFilter>(2); });
   expect_none([](TextureRecord& r) { r.normalised_coordinates = 2; });
-  expect_none([](TextureRecord& r) { r.normalised_values = 1; });  // Values are floats already.
+  expect_none([](TextureRecord& r) { r.normalised_values = 1; });  // The values are floats already.
   expect_none([](TextureRecord& r) {
     r.format = TexelFormat::kUint8;
-    r.filter = TextureFilter::kLinear;  // Integers have no filter.
+    r.filter = TextureFilter::kLinear;  // Integer formats have no filter.
   });
 }
 
@@ -745,7 +745,7 @@ TEST_P(WildTextures, TexelsElsewhereAreAFault) {
   expect_outside([&](TextureRecord& r) { r.address += 2; }, Kind::kMisaligned);
 }
 
-// Extents and pitches of any size: of the texels that they lead to, exactly those outside are
+// Extents and pitches of any size: exactly those resulting texels that are outside the memory are
 // faults.
 TEST_P(WildTextures, ExactlyTexelsOutsideOfTheMemoryAreFaults) {
   const u64 base = launcher_->base();
@@ -792,8 +792,8 @@ TEST_P(WildTextures, ExactlyTexelsOutsideOfTheMemoryAreFaults) {
   EXPECT_GT(reads, 100u);
 }
 
-// A record that is changed while the kernel samples: it reads what some mixture of the two says, if
-// that is the client's, or faults.
+// A record that is changed while the kernel samples: the kernel reads the texel of some mixture of
+// the two if that belongs to the client, and faults otherwise.
 TEST_P(WildTextures, ARecordThatChangesLeadsNowhereElse) {
   const std::string body =
       "  mov.u32 %m, 4000;\nAGAIN:\n"
@@ -801,7 +801,7 @@ TEST_P(WildTextures, ARecordThatChangesLeadsNowhereElse) {
       "  setp.eq.u32 %on, %v0, 1; @!%on st.u32 [%o], %v0;\n"
       "  sub.u32 %m, %m, 1; setp.ne.u32 %on, %m, 0; @%on bra AGAIN;";
   launcher_->Load(kTextureHeader + KernelText("spin", body));
-  // Wherever a mixture of both leads: there is a 1, or it is not the client's memory.
+  // Every mixture of the two leads either to a 1 or outside the client's memory.
   constexpr u32 kOnes = 64 << 10;
   u32* const ones = launcher_->Allocate<u32>(kOnes);
   std::fill_n(ones, kOnes, 1u);

@@ -25,7 +25,7 @@ TEST_P(VideoOps, RandomFormsAgreeWithThePseudoCode) {
     form.reference =
         Scalar<u32, u32, u32>([&](u32 a, u32 b, u32 c) { return video.Value(a, b, c); });
     std::vector<Inputs> tuples = EdgeTuples(form.sources);
-    // Edges of words alone seldom have edges of bytes in them.
+    // Edge values of words rarely contain edge values of bytes.
     for (u32 k = 0; k < 96; ++k) {
       tuples[k * 7] = {random() & 0x81ff80ffu, random() | 0x807f00ffu, random() & 63, 0};
     }

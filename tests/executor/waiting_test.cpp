@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that wait for others get on, and a launch in which nobody can is ended by name.
+// Blocks that wait for others make progress, and a launch in which no block can is ended with a
+// message.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -53,7 +54,7 @@ TEST_P(Waiting, NodesOfATreeWaitForTheirParents) {
   }
 }
 
-// Only what waits is run beside others, since it cannot be stopped then.
+// Only waiting blocks run alongside others, because they cannot be preempted then.
 TEST_P(Waiting, ABlockThatWorksInRoundsRunsAlone) {
   auto* sum = launcher.Allocate<unsigned>(1);
   unsigned asked = 0;
@@ -78,7 +79,7 @@ TEST_P(Waiting, AStuckLaunchWithBarriersFaults) {
 TEST_P(Waiting, ABlockThatSleepsLeavesItsCoreToOthers) {
   auto* looks = launcher.Allocate<unsigned long long>(1);
   Run("sleep_for", {1, 1, 1}, {64, 1, 1}, 10'000'000ULL, looks);
-  // As many turns as there is room for sleeps of half a millisecond: a turn alone takes 10 us.
+  // As many turns as sleeps of half a millisecond fit in, because a turn alone takes 10 us.
   EXPECT_LE(*looks, 21u);
   EXPECT_GE(*looks, 1u);
 }
@@ -86,7 +87,7 @@ TEST_P(Waiting, ABlockThatSleepsLeavesItsCoreToOthers) {
 TEST_P(Waiting, BlocksMayWaitForLaterOnesAsleep) {
   auto *done = launcher.Allocate<unsigned>(5), *looks = launcher.Allocate<unsigned>(1);
   Run("sleep_for_the_next", {5, 1, 1}, {1, 1, 1}, done, looks);
-  // 20 ms alone, then a few beside the others.
+  // 20 ms alone, then a few polls alongside the others.
   EXPECT_GE(*looks, 20u);
   EXPECT_LT(*looks, 60u);
 }
@@ -123,7 +124,7 @@ TEST_P(Waiting, ALoopThatCountsIsNotStuck) {
   EXPECT_EQ(*out, 300000u);
 }
 
-// Another executor of the launch may still come to where it sets the flag.
+// Another executor of the launch may still reach the point where it sets the flag.
 TEST_P(Waiting, ALaunchThatGetsOnElsewhereIsNotStuck) {
   auto* flag = launcher.Allocate<unsigned>(1);
   launcher.stall_limit = 20ms;
@@ -159,9 +160,9 @@ TEST_P(Waiting, LanesTakeLocksInsideFunctions) {
 
 GPUSHARED_INSTANTIATE_FLAVOURS(Waiting);
 
-// The barrier of a grid that the linker adds: each block adds to a count before it and reads the
-// sum behind it. `%envreg1` and `%envreg2` name the launch's workspace.
-TEST(GridSynchronisation, OfTheLinkersDeviceRuntimeHoldsAllBlocks) {
+// The grid barrier that the linker adds: each block adds to a count before it and reads the sum
+// after it. `%envreg1` and `%envreg2` name the launch's workspace.
+TEST(GridSynchronisation, LinkersGridBarrierHoldsAllBlocks) {
   constexpr std::string_view kKernel = R"(.version 7.0
 .target sm_75
 .address_size 64

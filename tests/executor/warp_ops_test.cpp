@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// shfl, vote, match, redux, activemask, elect: one warp, any set of active lanes.
+// shfl, vote, match, redux, activemask, elect: one warp with any set of active lanes.
 #include <array>
 #include <bit>
 #include <random>
@@ -15,13 +15,13 @@ constexpr Word kUntouched = 0xdeadbeefdeadbeef;
 
 struct WarpResult {
   Row values;      // $d
-  Row predicates;  // $q, 0 or 1; 2 where nothing was written.
+  Row predicates;  // $q, 0 or 1; 2 if it was not written.
 };
 
 class WarpOps : public PerFlavour {
  protected:
-  // Runs `code` on the lanes of `active`; the others skip it. $a and $b are 32-bit
-  // sources, $w is 64 bits wide, $p the predicate of bit 0 of $a, $m the active lanes.
+  // Runs `code` on the lanes of `active`; the others skip it. $a and $b are 32-bit sources, $w is
+  // 64 bits wide, $p the predicate of bit 0 of $a, $m the active lanes.
   WarpResult RunWarp(const std::string& code, u32 active, const Row& a, const Row& b = {},
                      bool wide_result = false) {
     std::string text =
@@ -73,8 +73,8 @@ class WarpOps : public PerFlavour {
   }
 };
 
-// The pseudo-code of PTX ISA, shfl.sync. Lanes that name an idle lane read an undefined
-// value and are left out.
+// The pseudo-code of PTX ISA, shfl.sync. Lanes that name an idle lane read an undefined value and
+// are not compared.
 TEST_P(WarpOps, ShufflesReadOtherLanes) {
   Row a;
   for (u32 l = 0; l < 32; ++l) a[l] = 1000 + l * 3;
@@ -155,7 +155,7 @@ TEST_P(WarpOps, MatchesOfEqualValues) {
     for (const u32 values : {1u, 3u, 40u}) {
       for (const bool wide : {false, true}) {
         Row a = RandomRow(active + values, values);
-        // Equal low words that differ above are different 64-bit values only.
+        // Values with equal low words and different high words differ only as 64-bit values.
         for (u32 l = 0; l < 32; l += 2) a[l] |= Word{values > 1} << 32;
         const auto value = [&](u32 l) { return wide ? a[l] : a[l] & 0xffffffff; };
         const std::string type = wide ? "b64" : "b32", source = wide ? "$w" : "$a";
@@ -218,7 +218,7 @@ TEST_P(WarpOps, OneLaneIsElected) {
   }
 }
 
-// A guard leaves lanes out as a branch does.
+// A guard excludes lanes like a branch.
 TEST_P(WarpOps, GuardsDecideWhoTakesPart) {
   Row a;
   for (u32 l = 0; l < 32; ++l) a[l] = l;  // $p: odd lanes.

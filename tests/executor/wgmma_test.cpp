@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// wgmma, one warpgroup: products of matrices that lie in shared memory in every layout there is.
-// Where an element lies is written down here by atoms of 8 lines, as the PTX ISA draws them.
+// wgmma in one warpgroup: products of matrices that are in shared memory in every existing layout.
+// The position of each element is written out by atoms of 8 lines, as drawn in the PTX ISA.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -21,14 +21,14 @@ using ::testing::HasSubstr;
 constexpr u32 kGroupThreads = 128;
 constexpr u32 kImageBytes = 64 << 10;  // A in the first half, B in the second.
 
-// How one matrix lies in shared memory.
+// The layout of one matrix in shared memory.
 struct MatrixLayout {
   u32 swizzle_bytes = 0;  // 0, 32, 64 or 128.
   bool transposed = false;
-  u32 k_offset = 0;  // Bytes into the lines of the atoms at which the matrix begins.
+  u32 k_offset = 0;  // Byte offset of the matrix's beginning in the lines of the atoms.
 };
 
-// Offsets that leave gaps, so that exchanging them shows.
+// Offsets with padding, so that exchanging them is detected.
 u32 Leading(const MatrixLayout& layout, u32 rows) {
   if (layout.swizzle_bytes == 0) return layout.transposed ? rows * 16 + 256 : 128;
   return layout.transposed ? 16 * layout.swizzle_bytes : 16;
@@ -38,7 +38,7 @@ u32 Stride(const MatrixLayout& layout) {
   return 8 * layout.swizzle_bytes;
 }
 
-// Byte at which element (row, k) begins, of `size` bytes.
+// Returns the byte at which element (row, k), of `size` bytes, begins.
 u32 GetPlace(const MatrixLayout& layout, u32 rows, u32 row, u32 k, u32 size) {
   const u32 line = layout.transposed ? k : row;
   const u32 along = (layout.transposed ? row : k) * size + layout.k_offset;
@@ -92,7 +92,7 @@ std::string Instruction(const Product& product, bool adds) {
   return text + ";\n";
 }
 
-// Copies the image to shared memory and the registers of A from behind it, shows D.
+// Copies the image to shared memory and the registers of A from after it, and outputs D.
 std::string Kernel(const std::string& code, u32 registers) {
   std::string text =
       ".version 9.0\n.target sm_90a\n.address_size 64\n"
@@ -224,7 +224,7 @@ TEST_P(Wgmma, EveryLayout) {
   for (const u32 swizzle : {0u, 32u, 64u, 128u}) {
     layouts.push_back({swizzle, false, 0});
     layouts.push_back({swizzle, true, 0});
-    // Further along K inside of the atoms, as kernels step through them.
+    // Further along K inside the atoms, as kernels advance through them.
     for (u32 offset = 32; offset < swizzle; offset += 32)
       layouts.push_back({swizzle, false, offset});
   }

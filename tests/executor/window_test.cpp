@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that may touch a part of their client's memory only.
+// Launches that may access only a part of their client's memory.
 #include <array>
 #include <memory>
 #include <string>
@@ -16,10 +16,10 @@ using Kind = executor::Fault::Kind;
 using ::testing::HasSubstr;
 
 constexpr u32 kPieces = 3;
-constexpr u32 kPieceWords = 512;  // u32 each; as many lie between two pieces.
+constexpr u32 kPieceWords = 512;  // u32 each; padding of the same size separates two pieces.
 constexpr u64 kPieceSize = kPieceWords * sizeof(u32);
 
-// Three pieces of memory with gaps between them.
+// Three pieces of memory with padding between them.
 class Window : public PerFlavour {
  protected:
   void SetUp() override {
@@ -36,8 +36,8 @@ class Window : public PerFlavour {
     return reach;
   }
 
-  // Runs `code` in one block of 64 threads. %a, %b and %c hold the addresses of the thread's word
-  // of each piece. %a0, %b0 and %c0 hold those of the pieces. %t is the thread.
+  // Runs `code` in one block of 64 threads. %a, %b and %c are the addresses of the thread's word of
+  // each piece. %a0, %b0 and %c0 are the addresses of the pieces. %t is the thread.
   executor::RunOutcome RunCode(const std::string& code) {
     launcher_->Load(
         ".version 9.0\n.target sm_90\n.address_size 64\n"
@@ -63,18 +63,18 @@ class Window : public PerFlavour {
   u32* words_ = nullptr;
 };
 
-// Every way in which lanes look at memory, into pieces in turns.
+// Every pattern in which lanes access memory, alternating between the pieces.
 const std::array<std::string, 12> kWays = {
     "ld.global.u32 %r1, [%a]; st.global.u32 [%b], %r1; ld.global.u32 %r2, [%b+256];"
     "st.global.u32 [%c], %r2;",
     "ld.u32 %r1, [%c]; st.u32 [%a], %r1; ld.u32 %r2, [%a]; add.u32 %r2, %r2, 1; st.u32 [%b], %r2;",
-    // One word for all, and a word of every fourth row.
+    // One word for all lanes, and a word of every fourth row.
     "ld.global.u32 %r1, [%b0+8]; st.global.u32 [%a], %r1; mad.wide.u32 %d1, %t, 16, %c0;"
     "ld.global.u32 %r2, [%d1]; st.global.u32 [%b], %r2;",
     // A few lanes.
     "and.b32 %r1, %t, 5; setp.eq.u32 %p1, %r1, 1; @%p1 ld.global.u32 %r2, [%a];"
     "@%p1 st.global.u32 [%c], %r2; @!%p1 ld.global.u32 %r3, [%c]; @!%p1 st.global.u32 [%b], %r3;",
-    // Each lane another piece.
+    // A different piece for each lane.
     "rem.u32 %r1, %t, 3; setp.eq.u32 %p1, %r1, 1; setp.eq.u32 %p2, %r1, 2; selp.b64 %d1, %b, %a, "
     "%p1;"
     "selp.b64 %d1, %c, %d1, %p2; ld.global.u32 %r2, [%d1]; add.u32 %r2, %r2, 7;"
@@ -90,10 +90,10 @@ const std::array<std::string, 12> kWays = {
     "st.global.u32 [%a], %r3; st.global.u32 [%c], %r3;",
     "ld.global.u8 %r1, [%a+3]; st.global.u8 [%b+1], %r1; ld.global.s16 %r2, [%c+2];"
     "st.global.u16 [%a], %r2; ld.global.u64 %d1, [%b0+64]; st.global.u64 [%c0+128], %d1;",
-    // Variables of the module are no part of the reach.
+    // Variables of the module are not a part of the access set.
     "mov.u64 %d1, variable; mad.wide.u32 %d1, %t, 4, %d1; ld.global.u32 %r1, [%a];"
     "st.global.u32 [%d1], %r1; bar.sync 0; ld.u32 %r2, [%d1]; st.global.u32 [%b], %r2;",
-    // Nothing, behind a guard.
+    // No access, because of a guard.
     "setp.eq.u32 %p1, %t, 99; @%p1 ld.global.u32 %r1, [%d8]; st.global.u32 [%a], %t;"};
 
 TEST_P(Window, WhatLiesInAnyPieceIsReachedInEveryWay) {
@@ -138,7 +138,7 @@ TEST_P(Window, WhatLiesBetweenThePiecesIsAFault) {
               "0 bytes past its end");
   ExpectFault("ld.global.u32 %r1, [%c0+-4];", Kind::kGlobalAddress, Piece(2) - 4,
               "bytes past its end");
-  // An address that no client has is still named as such.
+  // An address outside the client's memory is still reported as such.
   ExpectFault("ld.global.u32 %r1, [%d8];", Kind::kGlobalAddress, 0,
               "are outside the client's 65536 bytes of memory");
 }
@@ -191,7 +191,8 @@ TEST_P(Window, WithoutAPieceThereAreVariablesAndTheHeapAlone) {
   EXPECT_EQ(RunCode("ld.global.u32 %r1, [%a0+2048];").end, executor::RunOutcome::End::kFinished);
 }
 
-// A loop, at whose end the run may leave, between an access of one piece and one of another.
+// A loop, at whose end the run may be paused, between an access to one piece and an access to
+// another.
 constexpr const char* kTwoHalves =
     "st.global.u32 [%a], %t; mov.u32 %r1, 0;\n"
     "again: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 100; @%p1 bra again;\n"

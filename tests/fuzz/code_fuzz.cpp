@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoded code that another process made, with bytes changed: three bytes of input each, where and
-// what. tests/executor/flat_code_test.cpp runs what is taken, which needs the operations.
+// Decoded code from another process, with bytes changed: each change takes three bytes of input,
+// for position and value. tests/executor/flat_code_test.cpp runs the accepted code, for which it
+// needs the operations.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -31,7 +32,8 @@ std::vector<std::byte> GoodCode() {
   PutProgram((*image)->program(0), kFlavour, to);
   to.Flush();
   device::FlatReader from(bytes);
-  if (!TakeProgram(from, kFlavour).ok()) std::abort();  // Nothing behind its fault would be tried.
+  // The fuzzer would never get beyond the fault.
+  if (!TakeProgram(from, kFlavour).ok()) std::abort();
   return bytes;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for the executor's operations where code is decoded and verified, and never runs: they
-// are gcc's C++ (_Float16), and a fuzzer needs clang. Every operation that was asked for is there,
-// with its rule if it is one of those of kManyForms (tests/executor/brief_run.h).
+// Replaces the executor's operations where code is decoded and verified but never run, because they
+// are gcc's C++ (_Float16) and a fuzzer needs clang. Every requested operation exists, with its
+// rule if it is one of those of kManyForms (tests/executor/brief_run.h).
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -50,7 +50,7 @@ const Rules& UnusualRules() {
   return rules;
 }
 
-// Names an operation and is not called.
+// Names an operation and is never called.
 Handler GetName(std::uint32_t number) {
   return reinterpret_cast<Handler>(std::uintptr_t{16} * (number + 1));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Module images are hostile until parsed. Any bytes are a module or an error. A parsed module
-// prints to a text that parses to the same. Every pass that a server runs over a client's
-// module, and the executor's decoder, give a result or a reason. The result of a pass is a
-// module again.
+// prints to a text that parses to the same module. Every pass that a server runs on a client's
+// module, and the executor's decoder, return a result or a reason. The result of a pass is again a
+// valid module.
 
 #include <cstddef>
 #include <cstdint>
@@ -75,8 +75,8 @@ void FuzzDecoder(const ptx::Module& module) {
   if (!image) CheckReason(image.status());
 }
 
-// A client may have 4 GiB of variables, and laying them out takes as much memory: not for an input
-// of a fuzzer.
+// A client may have 4 GiB of variables, whose layout takes as much memory, which is too much for a
+// fuzzer's input.
 bool HasSmallVariables(const ptx::Module& module) {
   std::uint64_t left = kVariableBytesMax;
   for (const auto& item : module.items) {

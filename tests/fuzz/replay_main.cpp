@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for libFuzzer where there is none: runs the target over the files of the
-// directories given as arguments. "N passed" at the end; a failing input aborts with its name
-// printed.
+// Replaces libFuzzer where it is not available: runs the target on the files of the directories
+// given as arguments. Prints "N passed" at the end; a failing input aborts with its name printed.
 
 #include <cstdint>
 #include <cstdio>

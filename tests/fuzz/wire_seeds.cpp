@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seeds of wire_fuzz, made by the encoders. A seed that its target rejects leads a fuzzer to
-// the first check and no further, so that is a failure. So are a target without a seed, and seeds
-// that the encoders no longer make: then a peer of the same version would not understand.
+// The seeds of wire_fuzz, made by the encoders. A rejected seed is a failure, because it leads a
+// fuzzer only to the first check. A target without a seed is one, too, and so are seeds that the
+// encoders no longer make, because a peer of the same version would not understand the new
+// encoding.
 //
-// Usage: wire_seeds check DIRECTORY    look at the seeds that are there
-//        wire_seeds write DIRECTORY    after a change of the protocol: write them anew
+// Usage: wire_seeds check DIRECTORY    checks the existing seeds
+//        wire_seeds write DIRECTORY    writes them again after a change of the protocol
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -44,7 +45,7 @@ Bytes Message(const T& message) {
   return bytes;
 }
 
-// "AdminReply" is in the file admin_reply.
+// "AdminReply" is stored in the file admin_reply.
 std::string FileName(std::string_view message) {
   std::string name;
   for (const char c : message) {
@@ -68,7 +69,7 @@ void AppendFrame(Bytes& bytes, const T& message) {
   Append(bytes, payload);
 }
 
-// In a seed the target puts the tags: these ask for it.
+// The target inserts the tags of a seed; these values request it.
 constexpr std::uint32_t kHeaderTag = 2, kContinuationTag = 3;
 
 template <typename Record>
@@ -89,7 +90,7 @@ ipc::LaunchRecord Launch(std::uint16_t parameter_bytes) {
   return {.grid = {1, 1, 1}, .block = {32, 1, 1}, .parameter_bytes = parameter_bytes};
 }
 
-// A node's record and its parameters, cut into continuation granules.
+// A node's record and its parameters, split into continuation granules.
 template <typename Record>
 void AppendNode(Bytes& bytes, Record content, ipc::Op op, std::uint32_t node,
                 std::uint64_t sequence, std::uint32_t parameter_bytes = 0) {
@@ -284,7 +285,7 @@ Seeds AllSeeds() {
   return seeds;
 }
 
-// Files of other names are findings of a fuzzer: they stay, and need not be accepted.
+// Files with other names are findings of a fuzzer: they are kept, and need not be accepted.
 int Write(const std::filesystem::path& directory) {
   for (const auto& [name, bytes] : AllSeeds()) {
     std::ofstream file(directory / name, std::ios::binary);

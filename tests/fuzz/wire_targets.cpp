@@ -35,7 +35,7 @@ void CheckExtent(std::uint64_t start, std::uint64_t bytes, std::uint64_t width,
   Check(ipc::RangeInside(start, bytes, kAddressEnd), "device range does not overflow");
 }
 
-// The promises of command.h.
+// Checks the guarantees of command.h.
 struct CheckBody {
   void operator()(const ipc::LaunchCommand& launch) const {
     Check(launch.module < ipc::kModulesMax && launch.kernel < ipc::kKernelsPerModuleMax, "launch");
@@ -50,7 +50,7 @@ struct CheckBody {
       Check(launch.inline_parameters.empty(), "parameters are in one place");
     } else {
       Check(launch.inline_parameters.size() == launch.parameter_bytes, "parameters are all there");
-      // Touch them: asan tells when the span leaves the record.
+      // Reads the bytes, so that asan reports a span that leaves the record.
       unsigned sum = 0;
       for (const std::byte byte : launch.inline_parameters) sum += std::to_integer<unsigned>(byte);
       asm volatile("" ::"r"(sum));
@@ -104,9 +104,9 @@ struct CheckBody {
   }
 };
 
-// Ring memory as the input has it, read like a worker reads it. Tags are put right where the
-// input's own bits ask for it: a fuzzer would hardly ever guess one. Accepted are rings of commands
-// or of completions alone.
+// Treats the input as ring memory and reads it like a worker. Tags are corrected where the input's
+// own bits request it, because a fuzzer would almost never guess one. Only rings that consist
+// entirely of commands or of completions are accepted.
 bool FuzzRing(Input input) {
   constexpr std::size_t kGranules = 128;
   const auto granules = std::make_unique<std::array<ipc::Granule, kGranules>>();
@@ -157,14 +157,14 @@ bool FuzzMessage(Input input) {
     Check(!value.status().message().empty(), "a rejection has a sentence");
     return false;
   }
-  // An accepted value has one encoding, the one that came.
+  // An accepted value has exactly one encoding, the received one.
   const Result<std::vector<std::byte>> again = ipc::Encode(*value);
   Check(again.ok() && std::equal(again->begin(), again->end(), input.begin(), input.end()),
         "decoding loses nothing");
   return true;
 }
 
-// A connection's bytes, cut into two sends. Accepted are whole frames.
+// A connection's bytes, split into two sends. Accepted are whole frames.
 template <ipc::FrameRules kRules>
 bool FuzzFrames(Input input) {
   int ends[2];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every place where bytes of a peer become values: ring memory, control messages, frames on a
-// socket. Accepted values must keep the promises of the validated types. Everything else must be
-// rejected. Nothing may read or write outside its bounds (run under asan and ubsan).
+// socket. Accepted values must satisfy the guarantees of the validated types. Everything else must
+// be rejected. No access may leave its bounds (run under asan and ubsan).
 
 #ifndef GPUSHARED_TESTS_FUZZ_WIRE_TARGETS_H_
 #define GPUSHARED_TESTS_FUZZ_WIRE_TARGETS_H_
@@ -17,8 +17,8 @@ namespace gpushared::testing {
 
 using Input = std::span<const std::byte>;
 
-// The first byte of an input says whose it is. Messages have the number of their type, so that a
-// new one leaves the inputs of all others where they are.
+// The first byte of an input selects the target. Messages use their type number, so that a new
+// message does not invalidate the inputs of the others.
 inline constexpr std::uint8_t kRingSelector = 0;
 inline constexpr std::uint8_t kFirstFramesSelector = 192;
 inline constexpr std::uint8_t kClientFramesSelector = 193;
@@ -33,13 +33,13 @@ constexpr std::uint8_t GetSelector(ipc::ChannelType type) {
 struct WireTarget {
   std::uint8_t selector = 0;
   const char* name = "";
-  // Takes what is behind the first byte. False when it is rejected; ends the process when our own
-  // code breaks a promise.
+  // Takes the input after the first byte. Returns false if it is rejected; ends the process if our
+  // own code breaks a guarantee.
   bool (*accepts)(Input input) = nullptr;
 };
 
 std::span<const WireTarget> WireTargets();
-// Null for an input of none.
+// Returns null for an input without a target.
 const WireTarget* GetTarget(Input input);
 
 }  // namespace gpushared::testing

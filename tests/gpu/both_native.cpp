@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two native programs in one process: both on the primary context, each on a thread of its own,
-// with streams of the least priority for the first and of the greatest for the second. What an
-// engineer without a server would try first.
+// Two native programs in one process: both on the primary context, each on its own thread, with
+// streams of the lowest priority for the first and of the highest for the second. It represents
+// what an engineer without a server would try first.
 //
 //   both_native LOW_PROGRAM [options] -- HIGH_PROGRAM [options]
 //
-// PROGRAM is train, serve or gpu_hog, with the options of its native twin. Exit status 0: of both.
+// PROGRAM is train, serve or gpu_hog, with the options of its native twin. Exit status 0: both
+// succeeded.
 
 #include <algorithm>
 #include <cstdio>
@@ -27,7 +28,7 @@ namespace {
 
 using MainFunction = int (*)(int, char**);
 
-// In numbers, as CUDA has it; clamped to the context's range.
+// CUDA's numbering; clamped to the context's range.
 constexpr int kLeast = std::numeric_limits<int>::max();
 constexpr int kGreatest = std::numeric_limits<int>::min();
 

@@ -24,8 +24,8 @@ double NsPer(const std::function<void()>& launch, const std::function<void()>& w
   return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / launches;
 }
 
-// From two lengths, so that what a launch costs by itself cancels out. The fastest of some tries:
-// what comes on top of a kernel's length is noise.
+// Measures two lengths, so that the fixed cost of a launch cancels out. Takes the fastest of
+// several tries, because everything above a kernel's own duration is noise.
 double IterationsPerUs(const std::function<void(unsigned iterations)>& launch,
                        const std::function<void()>& wait) {
   const auto each = [&](unsigned iterations) {
@@ -36,13 +36,13 @@ double IterationsPerUs(const std::function<void(unsigned iterations)>& launch,
     for (int i = 0; i < 4; ++i) best = std::min(best, each(iterations));
     return best;
   };
-  // A GPU that had nothing to do runs at a fraction of its clock for a while.
+  // A GPU that was idle runs at a fraction of its clock rate for a while.
   const auto warm = Clock::now() + kWarmUp;
   while (Clock::now() < warm) each(1000);
   unsigned iterations = 1000;
-  // Long enough that the difference is more than noise.
+  // Long enough for the difference to exceed the noise.
   while (iterations < 1'000'000 && fastest(iterations) < 0.5e6) iterations *= 2;
-  // In turns, so that what slows the machine meets both.
+  // Alternating, so that a slow moment of the machine affects both.
   double one = each(iterations);
   double two = each(2 * iterations);
   for (int i = 1; i < 5 || (i < 50 && two <= one); ++i) {

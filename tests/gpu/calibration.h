@@ -6,16 +6,17 @@
 
 namespace gpushared::testing {
 
-// Blocks of one warp that a multiprocessor runs at once. No GPU of today has room for more.
+// Blocks of one warp that a multiprocessor runs at once. No current GPU runs more.
 inline constexpr unsigned kBlocksAtOnce = 32;
 
-// Returns the mean time of a launch, with `launches` of them back to back. `wait` waits for all.
+// Returns the mean time of a launch, with `launches` of them back to back. `wait` waits for all of
+// them.
 double NsPer(const std::function<void()>& launch, const std::function<void()>& wait,
              unsigned launches);
 
-// Returns how many iterations of a kernel's loop take a microsecond of the device's time, where
-// `launch` launches that kernel with a number of iterations. The device must be otherwise idle.
-// Throws std::runtime_error where a kernel of twice the iterations does not take longer.
+// Returns how many iterations of a kernel's loop take a microsecond of device time, where `launch`
+// launches that kernel with a number of iterations. The device must be otherwise idle. Throws
+// std::runtime_error if a kernel of twice the iterations does not take longer.
 double IterationsPerUs(const std::function<void(unsigned iterations)>& launch,
                        const std::function<void()>& wait);
 

@@ -33,7 +33,7 @@ Child::Child(const std::string& program, const std::string& scheduling_class,
   std::array<int, 2> questions{}, answers{};
   if (::pipe2(questions.data(), O_CLOEXEC) != 0 || ::pipe2(answers.data(), O_CLOEXEC) != 0)
     throw std::runtime_error(program + ": no pipe: " + std::strerror(errno));
-  // One that is gone answers nothing; it must not end us.
+  // Writing to a child that has exited must not end this process.
   ::signal(SIGPIPE, SIG_IGN);
   pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error(program + ": no process: " + std::strerror(errno));

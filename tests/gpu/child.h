@@ -10,27 +10,28 @@
 
 namespace gpushared::testing {
 
-// A program of its own that is asked one thing at a time (gpu_ops.cpp has the questions).
+// A child process that answers one question at a time (gpu_ops.cpp lists the questions).
 //
 // Thread-compatible.
 class Child {
  public:
-  // Starts `program`, a file beside this one, with a scheduling class or with none. Throws
-  // std::runtime_error when it cannot be started. `limit`: the time for an answer.
+  // Starts `program`, a file in this program's directory, with or without a scheduling class.
+  // Throws std::runtime_error if it cannot be started. `limit`: the time for an answer.
   Child(const std::string& program, const std::string& scheduling_class,
         std::chrono::seconds limit);
-  // Closes its input, at which it ends. One that does not is killed, and left behind where even
-  // that does not end it, as inside of a driver that hangs.
+  // Closes the child's input, which makes it exit. A child that does not exit is killed, and
+  // abandoned if even that does not end it, for example inside a driver that hangs.
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // The numbers of its answer. Throws std::runtime_error with the program's name, the question and
-  // the reason when it rejects, is gone, or has not answered in time. Then it is killed.
+  // Returns the numbers of the answer. Throws std::runtime_error with the program's name, the
+  // question and the reason if the child rejects the question, has exited, or does not answer in
+  // time. Then it is killed.
   std::vector<double> Ask(const std::string& question);
-  // It has died, or was killed: it answers nothing more.
+  // Whether it has exited or was killed, and thus cannot answer.
   bool is_gone() const { return is_gone_; }
-  // SIGKILL, whatever it does.
+  // Sends SIGKILL, whatever the child is doing.
   void Kill();
 
  private:

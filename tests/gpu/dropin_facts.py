@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified Python programs on a GPU, through the drop-in: do they compute right, and what does sharing cost them?
+"""Unmodified Python programs on a GPU, through the drop-in: are their results correct, and what does sharing cost them?
 
-Runs programs of tests/drop_in/programs by `gpusharedctl run`, as they are and with --ptx: without it Numba and cuda-core
-hand over machine code for the GPU, of which no kernel can be stopped half way. A program has computed right when its
-own checks held and the driver that it had loaded was the drop-in alone. Then programs with NVIDIA's runtime in them,
-which cannot work over the drop-in: each must be rejected with one message and must not crash. The server is the one
-that GPUSHARED_SOCKET names.
+Runs programs of tests/drop_in/programs with `gpusharedctl run`, by default and with --ptx, because otherwise Numba and
+cuda-core pass machine code for the GPU, whose kernels cannot be preempted. A program is correct if its own checks held
+and it had loaded only the drop-in as a driver. Then come programs that contain NVIDIA's runtime, which cannot work with
+the drop-in: each must be rejected with one message and must not crash. The server is the one that GPUSHARED_SOCKET
+names.
 """
 import argparse
 import concurrent.futures
@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # The program's name, and the module that it needs.
 PROGRAMS = (("numba_add", "numba"), ("numba_streams", "numba"), ("cuda_core_add", "cuda.core"))
 HEAT = "numba_heat"
-# With NVIDIA's runtime in them: the modules of which one must be there, and a program that needs a GPU.
+# Programs with NVIDIA's runtime: the modules, one of which must be installed, and a program that needs a GPU.
 RUNTIMES = (("PyTorch", ("torch",), "import torch; torch.zeros(1, device='cuda')"),
             ("CuPy", ("cupy",), "import cupy; cupy.zeros(1)"),
             ("JAX", ("jax_cuda13_plugin", "jax_cuda12_plugin"), "import jax; jax.devices('gpu')"))
@@ -39,7 +39,7 @@ def is_there(name):
         return False
 print(json.dumps([name for name in sys.argv[1:] if is_there(name)]))
 """
-# Runs a program as itself, then prints which drivers this process has loaded.
+# Runs a program as the main module, then prints which drivers this process has loaded.
 RUN = """
 import json, runpy, sys
 sys.argv = sys.argv[1:]
@@ -48,12 +48,12 @@ with open("/proc/self/maps") as maps:
     files = {line.split(maxsplit=5)[5].strip() for line in maps if "/libcuda.so" in line}
 print("\\n" + json.dumps(sorted(files)))
 """
-DROP_IN = "/drop_in/"  # In the path of the drop-in, and of no driver.
-MESSAGE = "gpushared: "  # Begins what the drop-in says to users.
+DROP_IN = "/drop_in/"  # Part of the drop-in's path, and of no driver's.
+MESSAGE = "gpushared: "  # Prefix of the drop-in's messages to users.
 
 
 class Ran:
-    """What a program left. One without an exit status did not end, for the reason in `err`."""
+    """The results of a program. One without an exit status did not finish, for the reason in `err`."""
 
     def __init__(self, status, out, err):
         self.status, self.out, self.err = status, out, err
@@ -70,7 +70,7 @@ class Ran:
         return json.loads(lines[-1]) if self.status == 0 and lines else []
 
     def problem(self, wanted):
-        """Why it has not computed right over the wanted driver, or nothing."""
+        """Returns why its results with the wanted driver are wrong, or None."""
         if self.status != 0:
             return self.why()
         others = [file for file in self.drivers() if (DROP_IN in file) != (wanted == "drop-in")]
@@ -111,7 +111,7 @@ class Facts:
         return [self.options.python, "-c", RUN, str(self.options.programs / f"{name}.py"), *arguments]
 
     def compute(self, name, module, *arguments):
-        """Both ways through the drop-in. Returns what ran right, by the label of its row."""
+        """Runs both variants through the drop-in. Returns those that ran correctly, by the label of their rows."""
         ran_right = {}
         for label, options in (("through the drop-in", ()), ("through the drop-in, --ptx", ("--ptx",))):
             if module not in self.modules:
@@ -125,7 +125,7 @@ class Facts:
         return ran_right
 
     def heat(self):
-        """Its steps per second without the server and both ways with it."""
+        """Measures its steps per second without the server, and both variants with it."""
         seconds = str(self.options.heat_seconds)
         native = None
         if "numba" in self.modules:

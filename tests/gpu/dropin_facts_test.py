@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dropin_facts.py over programs, modules and a `gpusharedctl run` that do as each case wants."""
+"""dropin_facts.py with programs, modules and a `gpusharedctl run` that behave as each case requires."""
 import os
 import pathlib
 import signal
@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Notes how it was called, and puts another driver in front as the real one does.
+# Records its arguments, and puts another driver in front like the real one.
 GPUSHARED = """#!{python}
 import os, sys
 mark = sys.argv.index("--")
@@ -18,7 +18,7 @@ with open("{directory}/calls", "a") as calls:
 os.environ["DRIVER"] = os.environ.get("DROP_IN", "{directory}/lib/drop_in/libcuda.so.1")
 os.execv(sys.argv[mark + 1], sys.argv[mark + 1:])
 """
-# What loads a driver: its file is among the mappings of the process.
+# Loads a driver, whose file is then among the mappings of the process.
 LOADS = """
 import builtins, mmap, os, sys
 with open(os.environ["DRIVER"], "rb") as driver:
@@ -50,7 +50,7 @@ class DropInFacts(unittest.TestCase):
         return path
 
     def facts(self, *options, status=0, **variables):
-        """The rows by name: value, kind and note."""
+        """Returns the rows by name: value, kind and note."""
         environment = dict(os.environ, PYTHONPATH=str(self.directory / "modules"), DRIVER=str(self.directory / "system/libcuda.so.1"),
                            **variables)
         ran = subprocess.run([sys.executable, HERE / "dropin_facts.py", "--gpusharedctl", self.directory / "gpusharedctl", "--rows",

@@ -119,11 +119,11 @@ void Facts::CodeRow(const std::string& what, const char* call, Code code) {
 }
 
 void Facts::Cost(const std::string& name, double value, const std::string& what) {
-  // The fake driver rejects a file with a name that it does not know.
+  // The fake driver rejects a file with an unknown name.
   if (fake_cuda::Costs().Named(name) == nullptr)
     throw std::logic_error("the fake driver has no cost '" + name + "'");
   if (!costs_.is_open()) return;
-  // The difference of two measurements may be below 0 when the cost is next to nothing.
+  // The difference of two measurements may be negative if the cost is close to zero.
   costs_ << name << ' ' << std::llround(std::max(value, 0.0)) << "  # " << what << '\n'
          << std::flush;
 }
@@ -175,7 +175,7 @@ Facts::Spin Facts::CalibratedSpin(unsigned blocks, std::chrono::nanoseconds leng
     spin.rounds *= 2;
   } while (spin.rounds < kRoundsMost && !(is_long() && is_long()));
   for (const Event event : events) Do(driver_->EventDestroy, event);
-  // With more rounds than needed the timer ends the kernel, even after the GPU's clock has risen.
+  // With more rounds than needed, the timer ends the kernel even after the GPU's clock has risen.
   spin.rounds *= 2;
   return spin;
 }
@@ -183,7 +183,7 @@ Facts::Spin Facts::CalibratedSpin(unsigned blocks, std::chrono::nanoseconds leng
 void Facts::LaunchSpin(const Spin& spin, const Words& words, std::size_t number, Stream stream) {
   if (spin_ == nullptr) spin_ = FactKernel("spin");
   Spin parameters = spin;
-  // Each number has 64 bytes of its own after the word that kernels write their results to.
+  // Each number has its own 64 bytes after the word that kernels write their results to.
   DeviceAddress first = out_ + 64 * (number + 1), begun = words.GetAddress(number);
   Do(driver_->MemsetD32Async, first, 0u, std::size_t{2}, stream);
   std::array<void*, 5> pointers = {&first, &begun, &parameters.ns, &parameters.rounds, &out_};
@@ -259,7 +259,7 @@ unsigned Facts::LongIterations() {
   return long_iterations_ = iterations;
 }
 
-// ---- memory of the host, and other processes
+// ---- host memory, and other processes
 
 Facts::Words::Words(const Facts& facts) : facts_(facts) {
   constexpr std::size_t kBytes = 4096;
@@ -291,9 +291,9 @@ Facts::Memfd::~Memfd() {
 
 Facts::OtherContext::OtherContext() : pid_(::fork()) {
   if (pid_ < 0) throw std::runtime_error(std::string("no process: ") + std::strerror(errno));
-  // Nothing of this process's driver may be used there: the program begins anew.
+  // A forked child must not use this process's driver state, so the program is executed again.
   if (pid_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // It is stopped, and nobody else would end it.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // It is suspended, so it would never exit on its own.
     ::execl("/proc/self/exe", "gpu_facts", "--hold-context", nullptr);
     ::_exit(127);
   }

@@ -29,8 +29,8 @@ struct FactsOptions {
   long ms = 200;      // Time per measurement.
 };
 
-// A context with the kernels of gpu_kernels.cu, a low and a high stream, and a file of rows: what
-// a question about a GPU and its driver needs. Classes of questions derive from it.
+// A context with the kernels of gpu_kernels.cu, a low and a high stream, and a file of rows: the
+// tools for a question about a GPU and its driver. Classes of questions derive from it.
 //
 // Thread-compatible.
 class Facts {
@@ -40,16 +40,16 @@ class Facts {
   Facts(const Facts&) = delete;
   Facts& operator=(const Facts&) = delete;
 
-  // False where there is no answer, and why is a row.
+  // Returns false if the question has no answer; a row states the reason.
   bool Ask(const std::string& name, const std::function<void()>& question);
-  // Stops this process as soon as it has a context, for as long as another one looks at that.
+  // Stops this process once it has a context, while another one observes its effect.
   void HoldContext();
 
  protected:
-  // A memfd sealed as the server seals its staging staging buffers, in the GPU's hands.
+  // A memfd that is sealed like the server's staging buffers and registered with the GPU.
   class Memfd {
    public:
-    // One that is not closed may get further seals.
+    // A memfd that is not closed may get further seals.
     explicit Memfd(std::size_t bytes, bool is_closed = true);
     ~Memfd();
     Memfd(const Memfd&) = delete;
@@ -63,10 +63,10 @@ class Facts {
     const int fd_;
     std::byte* bytes_ = nullptr;
   };
-  // Another process that has a context, until this is destroyed.
+  // Another process that has a context, until this object is destroyed.
   class OtherContext {
    public:
-    OtherContext();  // Returns when it has it.
+    OtherContext();  // Returns once it has a context.
     ~OtherContext();
     OtherContext(const OtherContext&) = delete;
     OtherContext& operator=(const OtherContext&) = delete;
@@ -82,10 +82,10 @@ class Facts {
 
   static constexpr std::size_t kSharedBytes = std::size_t{16} << 20;
   static constexpr std::size_t kMappedBytes = std::size_t{64} << 20;
-  // Blocks of one warp that a multiprocessor runs at once, on all GPUs of today.
+  // Blocks of one warp that a multiprocessor runs at once, on all current GPUs.
   static constexpr unsigned kBlocksAtOnce = 32;
 
-  // Calls, and throws what the driver says.
+  // Makes the call; throws the driver's message if it fails.
   template <typename... Parameters, typename... Arguments>
   void Do(const device::cuda::DriverCall<device::cuda::Code(Parameters...)>& call,
           Arguments... arguments) const {
@@ -102,13 +102,13 @@ class Facts {
 
   void Row(const std::string& what, double value, const std::string& unit, const std::string& note,
            const std::string& kind = "fact", const std::string& must = "-");
-  // p50 in us.
+  // Writes a row with the median in us.
   void Row(const std::string& what, const Samples& samples);
-  // A row without a value, with the reason.
+  // Writes a row without a value, with the reason.
   void NoRow(const std::string& what, const std::string& unit, const std::string& why);
-  // The code that a call returned. SetDead() if the code ends the context.
+  // Writes the code that a call returned. Calls SetDead() if the code ends the context.
   void CodeRow(const std::string& what, const char* call, device::cuda::Code code);
-  // The design needs this to hold.
+  // Writes a row about a condition that the design depends on.
   void Rule(const std::string& what, bool holds, const std::string& note = "") {
     Row(what, holds ? 1 : 0, "-", note, "rule", "== 1");
   }
@@ -136,7 +136,7 @@ class Facts {
     return reinterpret_cast<Call*>(FindSymbol(name, version));
   }
 
-  // 64 words of pinned memory that the GPU and the host share, each in a cache line of its own.
+  // 64 words of pinned memory that the GPU and the host share, each in its own cache line.
   class Words {
    public:
     explicit Words(const Facts& facts);
@@ -162,19 +162,19 @@ class Facts {
     unsigned ns = 0;
     unsigned rounds = 0;
   };
-  // Returns a launch that its time ends, not its rounds.
+  // Returns a launch that is ended by its time, not by its rounds.
   Spin CalibratedSpin(unsigned blocks, std::chrono::nanoseconds length, const Words& words);
   // The kernel sets word `number` when it begins. Launches that overlap have different numbers.
   void LaunchSpin(const Spin& spin, const Words& words, std::size_t number,
                   device::cuda::Stream stream);
 
-  // Over and over, for about so long and at least once.
+  // Repeats the action for about this long, at least once.
   static Samples Repeat(const std::function<void()>& action, FactsClock::duration limit);
   Samples Repeat(const std::function<void()>& action) const { return Repeat(action, limit_); }
-  // Looks at what the GPU is to change. Throws when it has not after some seconds.
+  // Polls for a change by the GPU. Throws if it has not happened after some seconds.
   template <typename Looks>
   static void SpinUntil(const Looks& is_seen, const char* what) {
-    constexpr unsigned kLooks = 1024;  // A look at the clock may take as long as one at memory.
+    constexpr unsigned kLooks = 1024;  // Reading the clock may take as long as reading memory.
     const auto end = FactsClock::now() + kSeenMax;
     for (unsigned looks = 1; !is_seen(); ++looks) {
       if (looks % kLooks == 0 && FactsClock::now() > end) {
@@ -183,7 +183,7 @@ class Facts {
       }
     }
   }
-  // All processes count.
+  // Counts all processes.
   double UsedBytes() const;
   int Attribute(device::cuda::DeviceAttribute which) const;
   std::size_t ThreadsAtOnce() const;
@@ -199,11 +199,11 @@ class Facts {
   FactsClock::duration Wanted() const {
     return std::min<FactsClock::duration>(limit_ / 10, std::chrono::milliseconds(10));
   }
-  // Iterations of a kernel of LongBlocks() that takes as long as is Wanted(), or a little longer.
+  // Returns the iterations with which a kernel of LongBlocks() takes Wanted() or a little longer.
   unsigned LongIterations();
   double long_ns() const { return long_ns_; }
 
-  // The context is dead, and nothing in it can be given back.
+  // Marks the context as dead, so that nothing in it can be released.
   void SetDead() { is_dead_ = true; }
   bool is_dead() const { return is_dead_; }
 
@@ -230,11 +230,11 @@ class Facts {
   device::cuda::Module fact_module_ = nullptr;
   device::cuda::Function spin_ = nullptr;
   bool is_dead_ = false;
-  unsigned long_iterations_ = 0;  // 0: not yet known, as the next.
+  unsigned long_iterations_ = 0;  // 0: not yet known, like the next one.
   double long_ns_ = 0;
 };
 
-// Answers itself in this process, with a driver and a context of its own.
+// Answers itself in this process, with its own driver and context.
 struct Question {
   const char* name;
   std::function<bool(const Question& self, const FactsOptions& options)> answer;
@@ -254,13 +254,13 @@ const char* FactFatbin();
 std::vector<Question> CallQuestions();
 // The range of a block's shared memory.
 std::vector<Question> SharedQuestions();
-// The costs of a context, its parts, and its death.
+// The costs of a context and its parts, and the effects of its death.
 std::vector<Question> ContextQuestions();
-// Memory of the host in the GPU's hands, and the GPU's own.
+// Host memory registered with the GPU, and the GPU's own memory.
 std::vector<Question> MemoryQuestions();
-// Launches, their ends, and the calls for them.
+// Launches, their completion, and the calls for them.
 std::vector<Question> WorkQuestions();
-// The effect of one work on another.
+// The effect of one piece of work on another.
 std::vector<Question> NeighbourQuestions();
 
 }  // namespace gpushared::testing

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls wait for a running kernel, and which hold up other threads meanwhile. A call that
-// waits with the context's lock held keeps the device thread from launching, from seeing the end of
-// work, and from stopping the very kernel that the call waits for.
+// Which calls wait for a running kernel, and which block other threads in the meantime. A call that
+// waits with the context's lock held prevents the device thread from launching, from seeing the end
+// of work, and from stopping the very kernel that the call waits for.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -27,7 +27,7 @@ constexpr std::size_t kBytes = std::size_t{16} << 20;
 constexpr std::size_t kGraphNodes = 50;
 // Far longer than an unhindered call of the polling thread takes, and too long for a stop.
 constexpr double kHeldUpNs = 1e6;
-// A try counts if the call began with at least this part of the kernel's time left.
+// A try counts only if the call began with at least this part of the kernel's time left.
 constexpr double kLeftLeast = 0.25;
 constexpr int kTriesMax = 8;
 // Indices into the shared words.
@@ -35,8 +35,8 @@ constexpr std::size_t kBegun = 0, kEnded = 1, kPolled = 2;
 
 std::int64_t NowNs() { return FactsClock::now().time_since_epoch().count(); }
 
-// Plays the worker's device thread: polls an event, writes words as stops do, and times its own
-// calls. Never waits for the thread whose call is measured.
+// Imitates the worker's device thread: polls an event, writes words as stops do, and times its own
+// calls. It never waits for the thread whose call is measured.
 class Poller {
  public:
   Poller(const Driver& driver, Context context, Event event, Stream stream,
@@ -108,7 +108,7 @@ class Poller {
   std::thread thread_;  // Last, because it uses the other members.
 };
 
-// Makes one call on a thread of its own, on Go().
+// Makes one call on a separate thread, on Go().
 class Caller {
  public:
   Caller(const Driver& driver, Context context, const std::function<Code()>& make)
@@ -188,7 +188,7 @@ class CallFacts : public Facts {
     const char* longest_call = "";
     Code code = Code::kSuccess;
   };
-  // Everything that a call and its preparation made.
+  // All objects made by a call and its preparation.
   struct Made {
     Module module = nullptr;
     Function function = nullptr;
@@ -350,7 +350,7 @@ class CallFacts : public Facts {
     }
   }
 
-  // Forgets what a successful call has given back.
+  // Forgets an object that a successful call has released.
   template <typename T>
   static Code Take(T& made, Code code) {
     if (code == Code::kSuccess) made = {};
@@ -384,7 +384,7 @@ class CallFacts : public Facts {
     }
     double alone_ns = std::numeric_limits<double>::max();
     try {
-      // The first one fills caches, such as that of compiled code.
+      // The first call fills caches, such as that of compiled code.
       for (int i = 0; i < 2; ++i) alone_ns = std::min(alone_ns, Alone(call));
     } catch (const std::exception& error) {
       GiveBack();
@@ -471,7 +471,7 @@ class CallFacts : public Facts {
         what);
   }
 
-  // `polled` is the try in which the polling thread was held up the least.
+  // `polled` is the try in which the polling thread was delayed the least.
   void Report(const Call& call, const Times& times, const Times& polled, double alone_ns) {
     char note[128];
     std::snprintf(note, sizeof note, "%.3f alone, %.1f of the kernel were left", alone_ns / 1e6,
@@ -510,7 +510,7 @@ class CallFacts : public Facts {
 
 Question Loading(const char* name, const char* loading) {
   return {name, [loading](const Question& self, const FactsOptions& options) {
-            // The driver, which this process has not loaded yet, reads it at that time.
+            // The driver reads the variable when it is loaded, which this process has not done yet.
             ::setenv("CUDA_MODULE_LOADING", loading, 1);
             CallFacts facts(options, loading);
             return facts.Ask(self.name, [&] { facts.BesideAKernel(); });

@@ -33,8 +33,8 @@ class ContextFacts : public Facts {
         "with a module and local memory as the driver makes it");
   }
 
-  // How the driver tells that a kernel has ended its context, and how soon another process can go
-  // on. Nothing is left of this one's.
+  // How the driver reports that a kernel has ended its context, and how soon another process can
+  // continue. The context of this process is lost.
   void AFault() {
     std::array<void*, 2> parameters{};
     DeviceAddress wild = 16;
@@ -185,8 +185,8 @@ class ContextFacts : public Facts {
          offsets == std::array<std::size_t, 2>{0, 8} && bytes == std::array<std::size_t, 2>{8, 4});
   }
 
-  // A green context with a stream, as --sm-limit uses it: kernels, memory and events are the
-  // primary context's.
+  // A green context with a stream, as --sm-limit uses it: kernels, memory and events belong to the
+  // primary context.
   class Part {
    public:
     Part(const ContextFacts& facts, Resource group)
@@ -215,7 +215,7 @@ class ContextFacts : public Facts {
     Stream stream_ = nullptr;
   };
 
-  // One event is made with the primary context current, one with the green context current.
+  // An event is made with the primary context current, another one with the green context current.
   void Events(const Part& part) {
     const Stream stream = part.stream();
     std::array<Event, 2> events{};
@@ -296,7 +296,7 @@ class ContextFacts : public Facts {
             " multiprocessors");
     if (groups.size() < 2) return;
     other.emplace(*this, groups[1]);
-    // Much longer than the one that is measured beside it.
+    // Much longer than the kernel that is measured next to it.
     for (int i = 0; i < 8; ++i) Launch(occupy_, PartBlocks(), 32, kIterations, other->stream());
     Row("the same beside a busy green context of other multiprocessors, of its time alone",
         TimeIn(part->stream()) / std::max(alone, 1.0), "-", "");

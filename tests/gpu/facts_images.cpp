@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The images of fact_kernels.cu within the program, so that it can be copied alone.
+// The images of fact_kernels.cu inside the program, so that it can be copied as a single file.
 #include "tests/gpu/facts.h"
 
 __asm__(
@@ -15,7 +15,7 @@ __asm__(
     "/fact_kernels.fatbin\"\n"
     ".byte 0\n"
     ".popsection\n");
-// The names are labels of the assembler.
+// The names are assembler labels.
 // NOLINTBEGIN(readability-identifier-naming)
 extern "C" const char fact_text[], fact_fatbin[];
 // NOLINTEND(readability-identifier-naming)

@@ -82,7 +82,7 @@ class MemoryFacts : public Facts {
     const pid_t other = ::fork();
     if (other < 0) throw std::runtime_error(std::string("no process: ") + std::strerror(errno));
     if (other == 0) {
-      // Nothing of the driver's may be touched here.
+      // The child must not use any object of the driver.
       void* mapped = ::mmap(nullptr, sizeof kWritten, PROT_WRITE, MAP_SHARED, memory.fd(), 0);
       if (mapped != MAP_FAILED) std::memcpy(mapped, &kWritten, sizeof kWritten);
       ::_exit(0);
@@ -106,7 +106,8 @@ class MemoryFacts : public Facts {
         driver_->Explain("cuMemHostRegister", code));
   }
 
-  // Whether the GPU writes memory that is sealed like the rings that clients may only read.
+  // Returns whether the GPU can write memory that is sealed like the rings that clients may only
+  // read.
   bool IsWrittenWhenSealed() {
     constexpr std::size_t kBytes = 4096;
     const Memfd memory(kBytes, false);
@@ -155,7 +156,7 @@ class MemoryFacts : public Facts {
 
   void RegisterCosts(unsigned mebibytes) {
     const Memfd memory(std::size_t{mebibytes} << 20U);
-    std::fill_n(memory.bytes(), memory.size(), std::byte{1});  // Its pages are there.
+    std::fill_n(memory.bytes(), memory.size(), std::byte{1});  // Its pages are resident.
     const auto registering = GetTime(
         [&] { Do(driver_->MemHostRegister, memory.bytes(), memory.size(), kHostPortable); });
     const auto returning = GetTime([&] { Do(driver_->MemHostUnregister, memory.bytes()); });
@@ -180,7 +181,7 @@ class MemoryFacts : public Facts {
     const double some = fill(kMappedBytes), more = fill(kMore);
     Do(driver_->MemFree, memory);
     Row("zeroing 64 MiB", static_cast<double>(kMappedBytes) / some, "GB/s", "");
-    // Without what a call and its end take.
+    // Subtracts the fixed cost of a call and its completion.
     if (more <= some) return NoRow("zeroing 192 MiB more", "GB/s", "it takes no longer");
     const double rate = static_cast<double>(kMore - kMappedBytes) / (more - some);
     Row("zeroing 192 MiB more", rate, "GB/s", "");
@@ -200,7 +201,7 @@ class MemoryFacts : public Facts {
     Row("unmapping " + size, unmaps);
   }
 
-  // Calls that wait for what runs would hold up whoever submits beside them.
+  // Calls that wait for running work would block every thread that submits work in the meantime.
   void BesideAKernel() {
     Samples maps, unmaps;
     const unsigned iterations = LongIterations();

@@ -22,7 +22,7 @@ class NeighbourFacts : public Facts {
 
   void StreamPriority() {
     const unsigned iterations = LongIterations();
-    // Each of the waves takes as long as one block.
+    // Each wave takes as long as one block.
     const double per_us = iterations / (long_ns() / 1e3 / kLongWaves);
     Stream equal = nullptr;
     Do(driver_->StreamCreateWithPriority, &equal, kStreamNonBlocking, least_);
@@ -40,8 +40,8 @@ class NeighbourFacts : public Facts {
     Do(driver_->StreamDestroy, equal);
   }
 
-  // A kernel whose blocks each look at a word first. Measures the cost of the look, and how soon
-  // the kernel ends once the word is set, in device memory and in pinned host memory.
+  // A kernel whose blocks each read a word first. Measures the cost of the read, and how soon the
+  // kernel ends once the word is set, in device memory and in pinned host memory.
   void StopWord() {
     void* host = nullptr;
     DeviceAddress host_word = 0, device_word = 0;
@@ -52,7 +52,7 @@ class NeighbourFacts : public Facts {
     const auto set_host = [&](std::uint32_t value) {
       word.store(value, std::memory_order_release);
     };
-    // On the stream that is not the kernel's.
+    // On the stream that does not run the kernel.
     const auto set_device = [&](std::uint32_t value) {
       if (driver_->Has(Feature::kStreamMemoryOperations)) {
         Do(driver_->StreamWriteValue32, high_, device_word, value, kWriteValueDefault);
@@ -62,30 +62,30 @@ class NeighbourFacts : public Facts {
       Do(driver_->StreamSynchronize, high_);
     };
     set_host(0);
-    // Also where written words do not work.
+    // Also for drivers on which streams cannot write words.
     Do(driver_->MemsetD32Async, device_word, 0u, std::size_t{1}, high_);
     Do(driver_->StreamSynchronize, high_);
     const double plain = Repeat([&] {
                            Launch(occupy_, LongBlocks(), 32, LongIterations(), low_);
                            Do(driver_->StreamSynchronize, low_);
                          }).Percentile(0.5);
-    // Where the server's words are.
+    // The placement of the server's words.
     WatchedWord("device memory", device_word, set_device, plain, "<= 0.5");
-    // Reading it is all that the blocks do, so that those which end at once take as long.
+    // The blocks only read it, so that those which end at once take equally long.
     WatchedWord("pinned memory of the host", host_word, set_host, plain, "-");
     Do(driver_->MemFree, device_word);
     Do(driver_->MemFreeHost, host);
   }
 
-  // Time until the host sees a word of one stream while 31 others are busy. The driver may put two
-  // streams into one queue; a stop word would then wait for the kernel that it is to stop.
+  // Time until the host sees a word of one stream while 31 others are busy. The driver may map two
+  // streams to one queue, in which case a stop word would wait for the kernel that it is to stop.
   void Queues() {
     if (!driver_->Has(Feature::kStreamMemoryOperations))
       return NoRow("31 busy streams: a word of another one is seen after", "us",
                    "not in this driver");
     const Words words(*this);
     const Spin spin = CalibratedSpin(1, kBusy, words);
-    // Of three priorities as in a worker, whose stream for urgent words has the highest.
+    // Three priorities as in a worker, whose stream for urgent words has the highest.
     std::vector<Stream> streams = {low_, high_};
     while (streams.size() < kQueues) {
       Stream made = nullptr;
@@ -94,13 +94,13 @@ class NeighbourFacts : public Facts {
          priorities.at(streams.size() % priorities.size()));
       streams.push_back(made);
     }
-    // The driver makes what a stream needs at its first work.
+    // The driver creates a stream's resources when it first runs work.
     for (const Stream stream : streams) {
       Launch(step_, 1, 1, 1, stream);
       Do(driver_->StreamWriteValue32, stream, words.GetAddress(kQueues), 0u, kWriteValueDefault);
       Do(driver_->StreamSynchronize, stream);
     }
-    // Any two may share a queue, so the others are tried as well while there is time.
+    // Any two may share a queue, so the others are tried as well while time permits.
     const auto end = FactsClock::now() + limit_;
     std::vector<WordSeen> seen;
     do {
@@ -113,7 +113,7 @@ class NeighbourFacts : public Facts {
     for (std::size_t i = 2; i < streams.size(); ++i) Do(driver_->StreamDestroy, streams[i]);
   }
 
-  // A null kernel of this thread while another makes calls that take long.
+  // A null kernel of this thread while another thread makes slow calls.
   void SlowCalls() {
     const Memfd memory(kSharedBytes), copied(kSharedBytes);
     Stream other = nullptr;
@@ -169,7 +169,7 @@ class NeighbourFacts : public Facts {
     std::string note;
   };
 
-  // Stream number `of` writes the word, the others run a kernel each.
+  // Stream number `of` writes the word; the others run a kernel each.
   WordSeen GetWord(std::size_t of, const std::vector<Stream>& streams, const Spin& spin,
                    const Words& words) {
     words[kQueues].store(0);
@@ -249,7 +249,7 @@ class NeighbourFacts : public Facts {
       set(0);
     } while (FactsClock::now() < end);
     Row("the end of such a kernel after the word was set", stops);
-    // It had three quarters of its time before it.
+    // It had three quarters of its time left.
     Row("the same for a word in " + where + ", of the time that it had before it",
         stops.Percentile(0.5) / (watched - Ns(Wanted() / 4)), "-", "",
         must == "-" ? "fact" : "figure", must);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preemptible forms keep a word at the end of a block's dynamic shared memory, and contained ones
 // clamp addresses to that end. Both compute it as the address of the extern array plus
-// %dynamic_smem_size.
+// %dynamic_smem_size, which this verifies.
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -59,7 +59,7 @@ class SharedFacts : public Facts {
     CodeRow(what, "cuStreamSynchronize", code);
     if (code != Code::kSuccess) return SetDead();
     Do(driver_->MemcpyDtoHAsync, answer.data(), out_, sizeof answer, high_);
-    // Do other kernels still run?
+    // Checks whether other kernels still run.
     for (int i = 0; i < 100; ++i) Launch(occupy_, WaveBlocks(), 32, 10, high_);
     const Code later = driver_->StreamSynchronize(high_);
     CodeRow(std::string(what) + ": kernels that follow it", "cuStreamSynchronize", later);

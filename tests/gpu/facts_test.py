@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpu_facts over a fake driver: it finds the costs that were put into the driver, names the calls that hold up another
-thread, and goes on where a driver lacks a call or fails one."""
+"""gpu_facts on a fake driver: it measures the costs configured in the driver, names the calls that block another
+thread, and continues if a driver lacks a call or a call fails."""
 import os
 import pathlib
 import re
@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 BIN = FAKE_CUDA = VIRTUAL_TIME = ""  # Directories, and a library; from the command line.
-# Unlike those that the fake driver has by itself, so that none of these is found by chance. In ns.
+# Different from the fake driver's defaults, so that none of them is found by chance. In ns.
 PUT_IN = {
     "call_launch": 2500, "call_copy": 2700, "call_fill": 2900, "call_record": 1300, "call_write": 1500,
     "call_query": 400, "call_elapsed": 500, "call_create": 150000, "call_map": 2500, "call_access": 40000,
@@ -19,7 +19,7 @@ PUT_IN = {
     "timed_event": 1700, "write_value": 1200, "engine_switch": 2600, "copy_latency": 1900, "fill_kernel": 2200,
     "host_function": 15000, "host_bytes_per_us": 40000, "device_bytes_per_us": 2000000,
 }
-# A kernel's first instructions are no different from idle time in front of it.
+# A kernel's first instructions cannot be distinguished from idle time before it.
 FIRST_INSTRUCTIONS_NS = 400
 PART_OF_IDLE = {"kernel_gap": 1, "graph_gap": 1, "fill_kernel": -1}
 
@@ -68,10 +68,10 @@ class Facts(unittest.TestCase):
             least = most = put_in
             if name in PART_OF_IDLE:
                 least, most = sorted((put_in, put_in + PART_OF_IDLE[name] * FIRST_INSTRUCTIONS_NS))
-            # A call of the driver's takes its time and 50 ns for each look at the virtual clock.
+            # A driver call takes its time and 50 ns for each read of the virtual clock.
             self.assertGreaterEqual(found[name], 0.95 * least - 60, name)
             self.assertLessEqual(found[name], 1.05 * most + 60, name)
-        # All lines are understood: the message is about what follows them.
+        # All lines are understood: the message is about the error after them.
         run = subprocess.run([f"{BIN}/gpu_modelled", "--costs", self.costs_file, "--cost", "nonsense 1"],
                              capture_output=True, text=True, check=False)
         self.assertEqual((run.returncode, run.stderr),
@@ -84,7 +84,7 @@ class Facts(unittest.TestCase):
         self.assertEqual(self.costs().keys(), {"wake", "kernel_load", "compile_text"})
 
     def test_calls_that_hold_up_another_thread_are_named(self):
-        """This driver holds all other calls up while it gets a function or makes a graph."""
+        """This driver blocks all other calls while it gets a function or instantiates a graph."""
         for mode in ("LAZY", "EAGER"):
             with self.subTest(mode):
                 run = self.ask(f"calls beside a kernel, {mode.lower()}",
@@ -105,8 +105,8 @@ class Facts(unittest.TestCase):
                 self.value(f"calls beside a 20 ms kernel, {mode}, that waited for it")
 
     def test_calls_that_wait_for_the_kernel_are_named(self):
-        """This driver waits with the context's lock held (`lock on`). A block takes its time in few instructions, because
-        the fake GPU executes them while it holds up all calls."""
+        """This driver waits with the context's lock held (`lock on`). A block takes its time in few instructions,
+        because the fake GPU blocks all calls while it executes them."""
         script = "sms 1; attribute 39 256; costs on; cost instruction 2000; lock on"
         waiting = {"cuModuleLoadDataEx of PTX in the cache", "cuModuleLoadDataEx of PTX that is new",
                    "cuModuleLoadDataEx of machine code", "cuModuleUnload", "cuMemFree of 16 MiB",
@@ -155,7 +155,7 @@ class Facts(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual(self.value("a store to shared address 0x3fc")[0], "719")
         self.assertEqual(self.value("a store to shared address 0x3fc: answered")[0], "1")
-        # The third kernel stores to the last byte of 16: before it, one only looks, as one does for 0 bytes.
+        # The third kernel stores to the last byte of 16; the ones before it only read, as one does for 0 bytes.
         run = self.ask("the last byte", "sms 2; fault 3 719")
         self.assertEqual(run.returncode, 1, run.stdout)
         value, note = self.value("16 bytes of dynamic shared memory: its last byte can be stored to")

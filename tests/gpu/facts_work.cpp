@@ -14,7 +14,7 @@ namespace {
 
 using namespace device::cuda;  // NOLINT(google-build-using-namespace): this file is about it.
 
-// Longer than the calls for it, or a chain would starve.
+// Longer than the calls for it, because otherwise a chain would starve.
 constexpr double kChainKernelNs = 30'000;
 constexpr int kLinks = 64;
 constexpr int kTries = 7;
@@ -66,8 +66,9 @@ class WorkFacts : public Facts {
     });
   }
 
-  // How long the GPU idles between two kernels of a stream, and for how much longer with something
-  // between them: to replace what tests/support/fake_cuda/costs.h assumes.
+  // How long the GPU idles between two kernels of a stream, and how much longer with another
+  // operation between them. These values are meant to replace the assumptions of
+  // tests/support/fake_cuda/costs.h.
   void Chains() {
     const unsigned iterations = ChainIterations();
     const double bare = ChainNs(iterations, kLinks, [] {});
@@ -120,7 +121,7 @@ class WorkFacts : public Facts {
     Do(driver_->EventDestroy, untimed);
   }
 
-  // Time of its thread that a call takes, in bursts that the driver takes without waiting.
+  // CPU time of the calling thread per call, in bursts that the driver accepts without waiting.
   void Calls() {
     constexpr int kBurst = 64;
     const auto row = [&](const std::string& call, const std::function<void()>& make,
@@ -231,7 +232,7 @@ class WorkFacts : public Facts {
     Samples calls, ends, changes;
   };
 
-  // A line of kernels.
+  // A chain of kernels.
   GraphTimes TimesOfGraph(std::size_t count, unsigned iterations) {
     std::array<void*, 2> parameters = {&out_, &iterations};
     const KernelNode kernel{.function = step_, .parameters = parameters.data()};
@@ -292,7 +293,8 @@ class WorkFacts : public Facts {
     Do(driver_->MemHostUnregister, memory.bytes());
   }
 
-  // From the first launch of a chain until its end is known; the fastest of some tries.
+  // Returns the time from the first launch of a chain until its end is known; the fastest of
+  // several tries.
   double ChainNs(unsigned iterations, std::size_t kernels, const std::function<void()>& between) {
     Samples samples;
     for (int i = 0; i < kTries; ++i) {
@@ -306,9 +308,10 @@ class WorkFacts : public Facts {
     }
     return samples.Percentile(0);
   }
-  // Between two kernels of a chain, of which `bare` is the time with nothing between them.
+  // Returns the idle time between two kernels of a chain, whose time without operations between
+  // them is `bare`.
   double IdleNs(unsigned iterations, double bare) {
-    // Half as many that are twice as long.
+    // Half as many kernels that are twice as long.
     return (bare - ChainNs(2 * iterations, kLinks / 2, [] {})) / (kLinks / 2.0);
   }
   unsigned ChainIterations() {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gate mode costs a launch, what the calls cost that it may mark work with, and how two
-// processes share a GPU. Each measurement has a process of its own, and a limit.
+// The cost of gate mode to a launch, the cost of the calls that can mark work, and how two
+// processes share a GPU. Each measurement has its own process and limit.
 //
 // gate_bench --drop-in DIR [--rows FILE] [--ms N] [--limit N]
-//   Launches with the driver alone and with the library in DIR in front, in turns; costs of calls.
+//   Launches through the driver alone and through the library in DIR, alternating; costs of calls.
 // gate_bench --pair [--under TEXT] [--rows FILE] [--ms N] [--limit N]
-//   Two processes. Whether under MPS is the environment's; TEXT names it in the rows.
+//   Two processes. The environment decides whether they run under MPS; TEXT names it in the rows.
 //   --ms N      time per measurement (300).
 //   --limit N   seconds that one measurement may take (20).
 //
-// Rows are those of run.sh. Exit status 0: all was measured.
+// Rows have the format of run.sh. Exit status 0: every measurement succeeded.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -52,7 +52,7 @@ struct Options {
   bool is_pair = false;
 };
 
-constexpr int kRounds = 3;  // Of launches natively and through the gate, in turns.
+constexpr int kRounds = 3;  // Of launches natively and through the gate, alternating.
 
 // ---- rows
 
@@ -103,7 +103,7 @@ double Median(std::vector<double> values) {
 
 // ---- processes
 
-// A probe in a process of its own. It answers with lines of a name, a tab and a value.
+// A probe in a separate process. It answers with lines of a name, a tab and a value.
 class ProbeProcess {
  public:
   ProbeProcess(std::vector<std::string> arguments, const std::vector<std::string>& variables) {
@@ -128,14 +128,14 @@ class ProbeProcess {
   ~ProbeProcess() {
     ::close(from_);
     if (pid_ < 0) return;
-    // One that hangs inside of the driver may outlive even this: it is not waited for.
+    // A process that hangs inside the driver may survive even this, so it is not waited for.
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, WNOHANG);
   }
   ProbeProcess(const ProbeProcess&) = delete;
   ProbeProcess& operator=(const ProbeProcess&) = delete;
 
-  // Throws std::runtime_error where it fails, or does not end by then.
+  // Throws std::runtime_error if it fails, or does not exit by `end`.
   Measured Wait(Clock::time_point end) {
     std::string text;
     for (std::array<char, 4096> piece{};;) {
@@ -170,7 +170,7 @@ class ProbeProcess {
   int from_ = -1;
 };
 
-// A Pair in memory that the probes inherit by its descriptor.
+// A Pair in memory that the probes inherit through its descriptor.
 class SharedPair {
  public:
   SharedPair() : file_(::memfd_create("gate_bench pair", 0)) {
@@ -273,7 +273,7 @@ class Bench {
     row("ns per call: cuStreamIsCapturing", "is capturing", 1, "ns");
   }
 
-  // What side 0 measured.
+  // Returns the measurements of side 0.
   Measured RunPair(const std::string& probe) const {
     const SharedPair pair;
     ProbeProcess first({probe, TimeText(), pair.descriptor(), "0"}, {});
@@ -318,7 +318,7 @@ Measured RunProbe(const std::vector<std::string>& arguments) {
   void* const memory = ::mmap(nullptr, sizeof(Pair), PROT_READ | PROT_WRITE, MAP_SHARED,
                               static_cast<int>(std::strtol(arguments[2].c_str(), nullptr, 10)), 0);
   if (memory == MAP_FAILED) throw std::runtime_error(std::strerror(errno));
-  // The pages are zero, which is its beginning.
+  // The pages are zero, which is the initial state.
   Pair& pair = *std::launder(static_cast<Pair*>(memory));
   const unsigned side = arguments[3] == "0" ? 0 : 1;
   if (name == "turns") return ProbeTurns(time, pair, side);
@@ -337,7 +337,7 @@ int Probe(const std::vector<std::string>& arguments) {
   return 0;
 }
 
-// False where an argument is not understood.
+// Returns false if an argument is not understood.
 bool Parse(const std::vector<std::string>& arguments, Options& options) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = arguments[i];

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Do programs with NVIDIA's runtime compute the same behind gate mode as with the driver alone?
+"""Do programs with NVIDIA's runtime compute the same results in gate mode as with the driver alone?
 
 Usage: gate_facts.py --drop-in DIR --rows FILE [--limit S] [--program-limit S] [--at-once N]
                      [--programs DIR] [--only NAME]...
 
-Each program of the directory (gate_programs beside this script) runs natively and with the libcuda.so.1
-of DIR in front of the driver, at the same time, under the Python that runs this. Rows are those of
-run.sh, are written as they come, and say what differs. Exit status 0: all was asked.
+Each program of the directory (gate_programs next to this script) runs natively and with the libcuda.so.1 of DIR in
+front of the driver, at the same time, with the Python that runs this. Rows have the format of run.sh, are written
+immediately, and name the differences. Exit status 0: every program was run.
 """
 import argparse
 import collections
@@ -26,12 +26,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 # The slowest to import first.
 NAMES = ("torch_eager", "jax_matmul", "triton_kernel", "torch_compile", "cupy_arrays", "numba_kernel")
 LAUNCHES = re.compile(r"cu(Launch(?!HostFunc)|GraphLaunch)")
-NEAR = 1e-5  # Of sums whose order may differ.
+NEAR = 1e-5  # For sums whose order may differ.
 NAMES_IN_NOTE = 12
 
-# Each run compiles what it launches, and leaves nothing in anybody's home.
+# Each run compiles its kernels, and leaves no files in a home directory.
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUPY_CACHE_DIR")
-GRACE = 10  # Seconds that the gated run may take longer than the native one's limit.
+GRACE = 10  # Seconds that the gated run may exceed the native one's limit.
 
 TOO_LATE = "it did not end within its time"
 Outcome = collections.namedtuple("Outcome", "results missing problem")
@@ -57,25 +57,25 @@ class Rows:
 
 
 def end(process):
-    """Ends a program that has not ended."""
+    """Ends a program that is still running."""
     process.kill()
     try:
         process.wait(timeout=5)
     except subprocess.TimeoutExpired:
-        pass  # Inside of a driver that hangs.
+        pass  # Inside a driver that hangs.
 
 
 def start(program, log, variables):
     caches = {variable: f"{log}.{variable}" for variable in CACHES}
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **caches, **variables}
     with open(log, "wb") as output, open(f"{log}.errors", "wb") as errors:
-        # In this process's group: who ends the group ends all.
+        # In this process's group, so that ending the group ends all of them.
         return subprocess.Popen([sys.executable, program], stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
                                 env=environment)
 
 
 def outcome(process, log, until):
-    """What the program said; `problem` is None where it ended well."""
+    """Returns the program's output; `problem` is None if it succeeded."""
     try:
         code = process.wait(timeout=max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -109,7 +109,7 @@ def is_same(native, gated):
 
 
 def traced(directory):
-    """All processes' counts together: kind to name to count."""
+    """Returns all processes' counts combined: kind to name to count."""
     counts = collections.defaultdict(collections.Counter)
     for path in directory.glob("trace.*"):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -145,7 +145,7 @@ def ask(name, options, rows, stop_at):
     path = ":".join(filter(None, (str(options.drop_in), os.environ.get("LD_LIBRARY_PATH"))))
     with tempfile.TemporaryDirectory() as scratch:
         directory = pathlib.Path(scratch)
-        # The drop-in must not be there natively because of who started this.
+        # The native side must not inherit the drop-in from this process's environment.
         native = start(program, directory / "native", {"GPUSHARED_MODE": ""})
         gated = start(program, directory / "gated", {"LD_LIBRARY_PATH": path, "GPUSHARED_MODE": "gate",
                                                   "GPUSHARED_GATE_TRACE": str(directory / "trace")})
@@ -165,7 +165,7 @@ def ask(name, options, rows, stop_at):
         counts = traced(directory)
         different = sorted(key for key in alone.results.keys() | behind.results.keys()
                            if not is_same(alone.results.get(key), behind.results.get(key)))
-        # Else both were native, which proves nothing.
+        # Otherwise both ran natively, which would prove nothing.
         seen = sum(counts["calls"].values()) > 0
         note = behind.problem or behind.missing or (f"different: {', '.join(different)}" if different else "")
         if not note:
@@ -186,7 +186,7 @@ def main():
     parser.add_argument("--only", action="append", metavar="NAME")
     options = parser.parse_args()
     options.drop_in = options.drop_in.resolve()
-    for library in ("libcuda.so.1", "libcuda.so"):  # Numba asks for the second one first.
+    for library in ("libcuda.so.1", "libcuda.so"):  # Numba requests the second one first.
         if not (options.drop_in / library).exists():
             parser.error(f"{options.drop_in} has no {library}")
     stop_at = time.monotonic() + options.limit

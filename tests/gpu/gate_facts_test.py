@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gate_facts.py and gate_bench over a fake driver: rows, limits, programs that are missing, fail or differ.
+"""gate_facts.py and gate_bench on a fake driver: rows, limits, and programs that are missing, fail or differ.
 
 Usage: gate_facts_test.py GATE_BENCH DROP_IN_DIRECTORY FAKE_CUDA_DIRECTORY [TEST]
 """
@@ -16,7 +16,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 BENCH = DROP_IN = FAKE_CUDA = ""  # From the command line.
 
-# Programs as those of gate_programs, without packages.
+# Programs like those of gate_programs, without packages.
 LOADS = """
 import ctypes, os
 driver = ctypes.CDLL("libcuda.so.1")
@@ -24,7 +24,7 @@ count = ctypes.c_int()
 driver.cuInit(0), driver.cuDeviceGetCount(ctypes.byref(count))
 print("bits devices", count.value)
 """
-# The gate's side of a program that loads no driver.
+# The gate's counts for a program that loads no driver.
 TRACES = """
 import os
 is_gated = os.environ["GPUSHARED_MODE"] == "gate"
@@ -154,7 +154,7 @@ class Facts(Case):
         for program in (HERE / "gate_programs").glob("*.py"):
             if program.name == "results.py":
                 continue
-            # Isolated from the machine's packages, so that each lacks its own.
+            # Isolated from the machine's packages, so that each program lacks its own.
             said = subprocess.run([sys.executable, "-S", "-B", program], capture_output=True, text=True, check=False)
             self.assertEqual(said.returncode, 0, said.stderr)
             self.assertTrue(said.stdout.startswith("missing "), said.stdout)
@@ -167,7 +167,7 @@ class Bench(Case):
         self.assertEqual(rows["launches of gate_bench pass the gate"][0], "1")
         self.assertEqual(rows["ns per launch: more through the gate"][1:3], ("figure", "<= 50"))
         self.assertGreater(float(rows["ns per call: cuEventQuery"][0]), 0)
-        # The fake driver has no such call.
+        # The fake driver lacks this call.
         self.assertEqual(rows["ns per call: cuStreamIsCapturing"][0], "none")
 
     def test_two_processes_have_rows_that_say_under_what(self):

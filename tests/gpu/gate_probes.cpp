@@ -30,12 +30,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::seconds;
 
-constexpr int kBatch = 500;  // Fewer than a stream takes without waiting.
-constexpr int kBurst = 64;   // The same for calls of other kinds.
+constexpr int kBatch = 500;  // Fewer than a stream accepts without waiting.
+constexpr int kBurst = 64;   // The same for other calls.
 constexpr std::size_t kLaunchesMax = 100'000;
 constexpr microseconds kKernelTime{20};
 constexpr std::size_t kPageBytes = 4096;
-constexpr seconds kWaitMax{10};  // For what another process or the GPU is to do.
+constexpr seconds kWaitMax{10};  // For an action of another process or of the GPU.
 
 using LaunchFunction = Code(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                             unsigned, Stream, void**, void**);
@@ -59,7 +59,7 @@ class Gpu {
     LaunchNull();
     Synchronize();
   }
-  // Whatever the driver says: it is asked for nothing more.
+  // Errors are ignored, because the driver is not called again.
   ~Gpu() {
     (void)driver_->MemFree(out_);
     (void)driver_->StreamDestroy(stream_);
@@ -78,7 +78,7 @@ class Gpu {
   Stream stream() const { return stream_; }
 
   void LaunchNull() { Launch(step_, 1, 1, 0); }
-  // The same by this function of a driver's.
+  // The same through this driver's function.
   void LaunchNull(LaunchFunction* launch) {
     unsigned iterations = 0;
     std::array<void*, 2> parameters = {&out_, &iterations};
@@ -87,7 +87,7 @@ class Gpu {
   }
   // One thread for about 20 us.
   void LaunchShort() { Launch(step_, 1, 1, Iterations()); }
-  // The same time, on all of the GPU.
+  // The same time, on the whole GPU.
   void LaunchFull() { Launch(occupy_, FullBlocks(), 32, Iterations()); }
   void Synchronize() { Do(driver_->StreamSynchronize, stream_); }
 
@@ -103,12 +103,12 @@ class Gpu {
     Do(driver_->LaunchKernel, kernel, blocks, 1u, 1u, threads, 1u, 1u, 0u, stream_,
        parameters.data(), nullptr);
   }
-  // 32 blocks of one warp are on each multiprocessor of all GPUs of today.
+  // Every current GPU runs 32 blocks of one warp on each multiprocessor.
   unsigned FullBlocks() const {
     return static_cast<unsigned>(Attribute(static_cast<int>(DeviceAttribute::kMultiprocessors))) *
            32;
   }
-  // So many take the time of a kernel, by the difference of two lengths.
+  // The iterations that take the kernel's time, from the difference of two lengths.
   unsigned Iterations() {
     if (iterations_ != 0) return iterations_;
     constexpr unsigned kMany = 20'000;
@@ -122,7 +122,7 @@ class Gpu {
       }
       return best;
     };
-    (void)fastest(kMany);  // The clock of the GPU may rise.
+    (void)fastest(kMany);  // The GPU's clock may rise.
     const double each =
         std::max(0.01, static_cast<double>((fastest(kMany) - fastest(0)).count()) / kMany);
     iterations_ = static_cast<unsigned>(
@@ -139,7 +139,7 @@ class Gpu {
   unsigned iterations_ = 0;
 };
 
-// A page of a memfd, in the GPU's hands.
+// A page of a memfd that is registered with the GPU.
 class RegisteredPage {
  public:
   explicit RegisteredPage(Gpu& gpu) : gpu_(gpu) {
@@ -161,7 +161,7 @@ class RegisteredPage {
   RegisteredPage& operator=(const RegisteredPage&) = delete;
 
   DeviceAddress address() const { return address_; }
-  // Acquire: the GPU's write.
+  // Acquire pairs with the GPU's write.
   std::uint32_t Read() const {
     return std::atomic_ref(*static_cast<std::uint32_t*>(page_)).load(std::memory_order_acquire);
   }
@@ -172,7 +172,7 @@ class RegisteredPage {
   DeviceAddress address_ = 0;
 };
 
-// Gives the processor away now and then: the one that is waited for may need it.
+// Yields the processor now and then, because the other process may need it.
 void SpinUntil(const std::function<bool()>& is_true, const char* what) {
   const auto end = Clock::now() + kWaitMax;
   for (unsigned polls = 1; !is_true(); ++polls) {
@@ -196,7 +196,7 @@ Samples Repeat(Clock::duration time, const std::function<void()>& action) {
   return samples;
 }
 
-// The time of one call, by the mean of `count` of them.
+// Times one call as the mean of `count` calls.
 Samples TimePerCall(Gpu& gpu, Clock::duration time, int count, const std::function<void()>& call) {
   Samples samples;
   const auto end = Clock::now() + time;
@@ -218,7 +218,7 @@ std::string Text(double number) {
 std::string P50(const Samples& samples) { return Text(samples.Percentile(0.5)); }
 std::string P99(const Samples& samples) { return Text(samples.Percentile(0.99)); }
 
-// The library that serves this process's driver calls, which is loaded.
+// Returns the loaded library that serves this process's driver calls.
 void* LoadedDriver() { return ::dlopen(Driver::kLibrary, RTLD_NOW | RTLD_NOLOAD); }
 
 std::string FileOfLaunches() {
@@ -227,7 +227,8 @@ std::string FileOfLaunches() {
   return launch != nullptr && ::dladdr(launch, &facts) != 0 ? facts.dli_fname : "";
 }
 
-// The driver behind the one that serves this process, or the same where there is none.
+// Returns the driver that the library in front forwards to, or the library itself if it is the
+// driver.
 void* NativeDriver() {
   struct Search {
     std::string ours, found;
@@ -250,7 +251,7 @@ LaunchFunction* GetLaunch(void* library) {
   return launch;
 }
 
-// Both sides are there before either measures.
+// Neither side measures before both have arrived.
 void Meet(Pair& pair) {
   pair.ready.fetch_add(1, std::memory_order_acq_rel);
   // Acquire pairs with the other side's release.
@@ -265,7 +266,8 @@ Measured ProbeLaunches(ProbeTime time) {
   Gpu gpu;
   LaunchFunction* const ours = GetLaunch(LoadedDriver());
   LaunchFunction* const native = GetLaunch(NativeDriver());
-  // In turns in one process: the same launches of two processes differ by more than a gate takes.
+  // Alternates in one process, because the same launches differ by more between two processes than
+  // a gate costs.
   Samples through, beside;
   const auto end = Clock::now() + time;
   do {
@@ -361,7 +363,7 @@ Measured ProbeBeside(ProbeTime time, Pair& pair, unsigned side) {
     pair.is_over.store(1, std::memory_order_release);
     return {{"p50", P50(samples)}, {"p99", P99(samples)}};
   }
-  // Two groups of launches, of which one is always there.
+  // Two groups of launches, of which one is always in flight.
   std::array<Event, 2> ends{};
   for (Event& end : ends) gpu.Do(gpu.driver().EventCreate, &end, kEventDisableTiming);
   for (std::size_t group = 0; !IsOver(pair); group = 1 - group) {

@@ -10,37 +10,37 @@
 
 namespace gpushared::testing {
 
-// What one process measures with the driver that its loader finds, by name. Times are in ns.
+// Measurements by one process with the driver that its loader finds, by name. Times are in ns.
 //
-// A probe opens a context of its own on the first GPU, and takes about `time`. It throws
-// std::runtime_error with the driver's words where a call fails. One probe a process: how a driver
-// is loaded cannot be undone.
+// A probe opens a separate context on the first GPU, and takes about `time`. It throws
+// std::runtime_error with the driver's message if a call fails. A process runs only one probe,
+// because loading a driver cannot be undone.
 using Measured = std::map<std::string, std::string>;
 using ProbeTime = std::chrono::milliseconds;
 
-// "p50": a launch of a kernel that does nothing, mean of a batch; "native p50": the same by the
-// driver behind the one that serves the process, in turns with it; "library": the file whose
-// cuLaunchKernel the first is.
+// "p50": a launch of an empty kernel, mean of a batch; "native p50": the same through the driver
+// that the library in front forwards to, alternating with it; "library": the file that provides the
+// first one's cuLaunchKernel.
 Measured ProbeLaunches(ProbeTime time);
 
-// The time of its thread that a call takes ("write", "record", "query", "is capturing"; a call that
-// the driver lacks is absent), and how long after a write's call has begun the host sees the word
-// ("seen"), in registered pages of a memfd.
+// CPU time of its thread that a call takes ("write", "record", "query", "is capturing"; calls that
+// the driver lacks are absent), and the time from the start of a write's call until the host sees
+// the word ("seen"), in registered pages of a memfd.
 Measured ProbeMarks(ProbeTime time);
 
-// Two processes on one GPU. The parent makes this, all zero, in memory that both map.
+// Two processes on one GPU. The parent creates this, zeroed, in memory that both map.
 struct Pair {
-  std::atomic<std::uint32_t> ready;    // Processes whose context and kernels are there.
+  std::atomic<std::uint32_t> ready;    // Processes that have their context and kernels.
   std::atomic<std::uint32_t> turn;     // The side that may launch now, 0 or 1.
   std::atomic<std::uint32_t> is_over;  // Side 0 has measured enough.
 };
 
-// "kernel", "null": launch to end of a kernel of 20 us and of one that does nothing, p50, with
-// nothing else on the GPU. "mps": 1 for a client of MPS.
+// "kernel", "null": launch to end of a kernel of 20 us and of an empty one, p50, on an otherwise
+// idle GPU. "mps": 1 for a client of MPS.
 Measured ProbeAlone(ProbeTime time);
-// A kernel of 20 us of each side in turns; side 0 measures its own, launch to end: "p50", "p99".
+// The two sides alternate kernels of 20 us; side 0 measures its own, launch to end: "p50", "p99".
 Measured ProbeTurns(ProbeTime time, Pair& pair, unsigned side);
-// Side 1 keeps the GPU full with kernels of 20 us; side 0 launches ones that do nothing.
+// Side 1 keeps the GPU full with kernels of 20 us; side 0 launches empty ones.
 Measured ProbeBeside(ProbeTime time, Pair& pair, unsigned side);
 
 }  // namespace gpushared::testing

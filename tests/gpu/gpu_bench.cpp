@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of sharing on a GPU: each operation through the client library and by the driver's own
-// calls, in turns, in two processes of the same run. The server is the one that the client library
-// finds.
+// The cost of sharing on a GPU: each operation through the client library and through the driver's
+// own calls, alternating, in two processes of the same run. The server is the one that the client
+// library finds.
 //
 // gpu_bench [--rows FILE] [--json FILE] [--ms N] [--bytes-max N] [--worker PID]
-//   --rows FILE     appends what is judged; run.sh says what a row is.
+//   --rows FILE     appends the judged results; run.sh describes rows.
 //   --json FILE     all percentiles.
 //   --ms N          time per operation, side and round (80).
 //   --bytes-max N   largest copy (1 GiB).
@@ -12,7 +12,7 @@
 //   --limit N       time for one answer of a process, in s (20).
 //   --only-shared LABEL  null launches through the server alone, in rows that begin with the label.
 //   --only-low LABEL     a low client's kernels back to back, in rows that begin with the label.
-//   --only-native LABEL  a kernel beside those of another process, both by the driver's own calls.
+//   --only-native LABEL  a kernel next to another process's kernels, both through the driver.
 
 #include <algorithm>
 #include <chrono>
@@ -36,12 +36,12 @@ namespace {
 constexpr int kRounds = 2;
 constexpr double kSubmitMaxNs = 2000;
 constexpr std::size_t kSmallCopyBytesMax = std::size_t{16} << 20;
-// A process that no longer answers is replaced, so that what follows is measured all the same. Not
-// for ever: each costs its limit.
+// A process that no longer answers is replaced, so that later operations are still measured, but
+// only a few times, because each replacement costs its limit.
 constexpr int kReplacedMax = 3;
-// A session after the death of a worker has 30 s of patience (gpu_ops.cpp).
+// A session waits up to 30 s after the death of a worker (gpu_ops.cpp).
 constexpr std::chrono::seconds kRestartLimit{40};
-// Kernels that can be stopped between blocks have blocks of this length, as in gpu_claims.
+// Kernels that are preemptible between blocks have blocks of this length, as in gpu_claims.
 constexpr int kBlockUs = 20;
 
 struct Options {
@@ -57,7 +57,7 @@ std::string Text(const char* format, double value) {
   return text;
 }
 
-// What an operation must hold: nothing, a bound of native time / shared time, or a bound in ns.
+// The requirement on an operation: none, a bound on native time / shared time, or a bound in ns.
 struct Promise {
   double ratio_least = 0;
   double shared_most_ns = 0;
@@ -71,7 +71,7 @@ class Bench {
     if (!rows_) throw std::runtime_error("cannot write '" + options.rows + "'");
   }
 
-  // The complaint about a run that has failed.
+  // The message about a run that has failed.
   std::string Complaint() const {
     return std::to_string(failures_) + " measurements failed, the first: " + first_failure_;
   }
@@ -88,7 +88,7 @@ class Bench {
       return failures_ == 0;
     }
     if (options_.only_low.empty()) LowRates("a low client alone", per_us, 0.99, false);
-    (void)Shared().Ask("device");  // From here on a high session is there.
+    (void)Shared().Ask("device");  // From here on a high session exists.
     if (!options_.only_low.empty()) {
       LowRates(options_.only_low, per_us, 0.93, false);
       return failures_ == 0;
@@ -112,7 +112,7 @@ class Bench {
     Copies(4096, kSmallCopyBytesMax);
     CopiesOfLesserClasses();
     if (!options_.worker.empty()) Restart();
-    // The longest comes last, since it runs into a time limit first.
+    // The longest come last, because they run into a time limit first.
     Copies(kSmallCopyBytesMax * 16, std::size_t{256} << 20);
     Copies(std::size_t{1} << 30, std::size_t{1} << 30);
     report_.Print();
@@ -131,7 +131,8 @@ class Bench {
     }
   }
 
-  // A high client's copies go whole; those of other classes in pieces, so that they can be stopped.
+  // A high client's copies are submitted whole; those of other classes in pieces, so that they can
+  // be preempted.
   void CopiesOfLesserClasses() {
     const std::size_t bytes = std::min(kSmallCopyBytesMax, options_.bytes_max);
     for (const char* of_class : {"normal", "low"}) {
@@ -153,8 +154,8 @@ class Bench {
     }
   }
 
-  // Kernels of a low client back to back against native ones of the same length. An isolated
-  // client's kernels take longer for the same work, so it finds out their length itself.
+  // Compares a low client's kernels back to back with native ones of the same length. An isolated
+  // client's kernels take longer for the same work, so the client calibrates them itself.
   void LowRates(const std::string& label, double per_us, double least, bool has_waves) {
     const std::string ms = ' ' + std::to_string(options_.ms);
     try {
@@ -178,7 +179,7 @@ class Bench {
                 low_per_us * us);
       }
       if (!has_waves) return;
-      // These run as their claimed forms, so that they can be stopped.
+      // These run as their preemptible forms.
       const double low_wave_per_us = low.Ask("calibrate_waves").at(0);
       compare("300 us kernels of 20 us blocks", "rate_waves 15 ", wave_per_us_ * kBlockUs,
               low_wave_per_us * kBlockUs);
@@ -187,8 +188,8 @@ class Bench {
     }
   }
 
-  // What a kernel may wait for that nobody can stop: machine code of another process, which leaves
-  // no room for any block.
+  // The time that a kernel may wait for non-preemptible work: machine code of another process that
+  // fills the GPU.
   void BesideAnotherProcess(double per_us) {
     const std::string kernel = "round_trip " + Text("%.0f", per_us * 1000) + ' ';
     const std::string label = options_.only_native + ", native 1 ms kernel: round trip";
@@ -198,13 +199,13 @@ class Bench {
       for (const int length_ms : {0, 1, 3, 10, 50}) {
         Child other("gpu_ops_native", "", limit_);
         (void)other.Ask("keep_occupied 1 " + Text("%.0f", wave_per_us_ * 1000 * length_ms));
-        // Some ten of the longest waits.
+        // About ten of the longest waits.
         const long limit = options_.ms * std::max(5, 2 * length_ms / 3);
         const Samples beside = Ask(Native(), kernel + std::to_string(limit));
         Fact(label + " beside another process's kernels of " + std::to_string(length_ms) + " ms",
              beside);
         if (length_ms > 0) continue;
-        // Each gives way to the other where they take turns.
+        // Each yields to the other where they alternate.
         Fact(options_.only_native +
                  ", native null launch: round trip beside null kernels of "
                  "another process, with the switches between contexts",
@@ -221,7 +222,8 @@ class Bench {
             Text("%.3f", samples.Percentile(1) / 1e3) + " us");
   }
 
-  // What a low client's death amid its kernels does to a high client, and leaves to the next.
+  // The effect of a low client's death during its kernels on a high client, and on the next low
+  // client.
   void Killed() {
     const std::string what = "a low client killed amid its kernels: ";
     try {
@@ -229,7 +231,7 @@ class Bench {
       {
         Child low("gpu_ops_shared", "low", limit_);
         (void)low.Ask("keep_occupied 1 " + Text("%.0f", wave_per_us_ * 1000));
-        (void)Ask(Shared(), "round_trip 0 20");  // It is well on its way by then.
+        (void)Ask(Shared(), "round_trip 0 20");  // The kernel is running by then.
         low.Kill();
         samples = Ask(Shared(), "round_trip 0 " + std::to_string(4 * options_.ms));
       }
@@ -275,7 +277,8 @@ class Bench {
     for (const double sample : child.Ask(question)) samples.Add(sample);
     return samples;
   }
-  // The file is whole after each, since a time limit may end us at any moment.
+  // The file is complete after each operation, because a time limit may end this process at any
+  // moment.
   void Add(const std::string& what, const Samples& samples) {
     report_.Add(what, samples);
     if (options_.json.empty()) return;
@@ -293,7 +296,7 @@ class Bench {
             {.ratio_least = bytes >= promised ? 0.95 : 0});
   }
 
-  // In turns, so that a slow moment of the machine meets both sides alike.
+  // Alternating, so that a slow moment of the machine affects both sides alike.
   void Compare(const std::string& what, const std::string& question, const Promise& promise) {
     Samples native, shared;
     try {
@@ -318,8 +321,8 @@ class Bench {
     }
   }
 
-  // The effect of a low client's kernels on a high client's launch. They fill the device. Those of
-  // a single wave of blocks run to their end, and others can be stopped.
+  // The effect of a low client's kernels on a high client's launch. The kernels fill the device.
+  // Those of a single wave of blocks run to their end, and others can be preempted.
   void BesideLowKernels() {
     struct Kernels {
       int us, waves;
@@ -389,7 +392,7 @@ class Bench {
   const std::string part_ = PartOfRows("bench");
   const std::chrono::seconds limit_{options_.limit};
   std::unique_ptr<Child> native_, shared_;
-  int replaced_ = 0;        // How many were replaced, because they were gone.
+  int replaced_ = 0;        // Processes that were replaced because they had exited.
   double wave_per_us_ = 0;  // Iterations of native blocks that fill the device.
   Report report_{"gpu_bench"};
   std::ofstream rows_;
@@ -441,7 +444,7 @@ int main(int argc, char** argv) {
   try {
     gpushared::testing::Bench bench(gpushared::testing::Parse(argc, argv));
     if (bench.Run()) return 0;
-    // Last, where whoever reads the log looks first.
+    // Last, because that is where readers of the log look first.
     std::fflush(stdout);
     std::fprintf(stderr, "gpu_bench: %s\n", bench.Complaint().c_str());
     return 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A low client that does what is slow on the server's side, over and over: connect, load a module,
-// map memory, launch once, leave. No module is loaded twice, since drivers and servers keep what
-// they compiled. Ends with the number of rounds. gpu_churn SECONDS [MEBIBYTES]
+// A low client that repeats all operations that are slow on the server's side: connect, load a
+// module, map memory, launch once, leave. No module is loaded twice, because drivers and servers
+// cache compiled code. Prints the number of rounds at its end. gpu_churn SECONDS [MEBIBYTES]
 
 #include <chrono>
 #include <cstdio>
@@ -29,11 +29,11 @@ void Must(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
-// The kernels with another constant in them.
+// The kernels with a different constant.
 std::string FreshText() {
   static const std::string constant = "1013904223";  // Of gpu_kernels.cu.
   static const std::string text(kernel_image_begin, kernel_image_end);
-  // Also between runs; below 2^31, as the text is of signed numbers too.
+  // Different between runs as well; below 2^31, because the text also has signed numbers.
   static auto number = static_cast<unsigned>(Clock::now().time_since_epoch().count() >> 10);
   const std::string fresh = std::to_string(++number & 0x7fffffff);
   std::string changed = text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Claims and fences on this GPU. Do the programs of the corpus compute the same when their kernels
-// are stopped at random? How soon does a launch stop? What do the passes cost? The driver compiles
-// the passes' results, so no compiler is needed.
+// Claims and fences on this GPU. Do the programs of the corpus compute the same results when their
+// kernels are stopped at random? How soon does a launch stop? How much do the passes cost? No
+// compiler is needed, because the driver compiles the passes' results.
 //
 // gpu_claims [--part stops|costs|corpus] [--rows FILE] [--ms N] [--programs N] [--seconds N]
 //            [--blocks N] [--first N]
@@ -172,7 +172,7 @@ class Claims {
     const auto end = Clock::now() + limit_;
     do {
       gpu.Submit(work);
-      // A busy machine may begin a launch late. Then the next ones have more time.
+      // A busy machine may begin a launch late, so later launches get more time.
       const auto patience = limit_ / 100 * (1U << std::min<std::size_t>(too_early, 6));
       const auto begin = Clock::now() + patience * (1 + random() % 4);
       while (Clock::now() < begin) {
@@ -255,7 +255,7 @@ class Claims {
     }
   }
 
-  // Claimed launches of few blocks, whose claims all come at once, and of more than one group.
+  // Preemptible launches of few blocks, which all claim at once, and of more than one group.
   void Grids() {
     Gpu gpu(0, device::Isolation::kOff);
     const device::Module& module = gpu.Load(Text());
@@ -285,9 +285,10 @@ class Claims {
   const Clock::duration limit_;
   const std::size_t programs_;
   const std::uint64_t large_group_blocks_;
-  const Clock::time_point end_;  // When the corpus' time is over.
-  std::uint64_t stopped_ = 0;  // Launches in large groups, and those of them that did not wait for
-  std::uint64_t amid_group_ = 0;  // the end of a group.
+  const Clock::time_point end_;  // When the time for the corpus ends.
+  // Launches stopped in large groups, and those of them that did not wait for a group's end.
+  std::uint64_t stopped_ = 0;
+  std::uint64_t amid_group_ = 0;
   std::ofstream rows_;
 };
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The assumptions of the design about a GPU and its driver, asked of the driver itself:
-//   * Which calls wait for a running kernel, and hold up other threads meanwhile?
+// The design's assumptions about a GPU and its driver, verified on the driver itself:
+//   * Which calls wait for a running kernel, and block other threads in the meantime?
 //   * Where does a block's shared memory begin and end?
 //   * Does a word arrive while all other streams are busy?
 //   * Can the GPU read sealed shared memory?
 //   * How soon is the end of work seen?
 //   * Where does a word that stops kernels belong?
-//   * What do slow calls do to the launches of another thread?
-//   * What does stream priority give beside a long low kernel?
+//   * How do slow calls affect the launches of another thread?
+//   * What does stream priority achieve next to a long low kernel?
 //   * How many multiprocessors do green contexts hand out?
-//   * What do calls cost, and mappings, graphs, faults?
+//   * What do calls, mappings, graphs and faults cost?
 //
 // gpu_facts [--rows FILE] [--costs FILE] [--ms N] [--limit N] [--only TEXT]
 //   --rows FILE   appends the answers; run.sh describes rows.
@@ -19,8 +19,8 @@
 //   --limit N     seconds that one question may take (10).
 //   --only TEXT   asks only the questions whose names contain TEXT.
 //
-// Each question has a process and a context of its own. So one that hangs costs its limit, and one
-// that ends its context leaves the others theirs.
+// Each question has its own process and context, so that a question that hangs costs only its
+// limit, and one that ends its context does not affect the others.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -49,7 +49,8 @@ using Clock = std::chrono::steady_clock;
 // The questions that decide most come first.
 std::vector<Question> AllQuestions() {
   std::vector<Question> all = SharedQuestions();
-  // The two that might hang are kept apart, because two in a row without an answer end the program.
+  // The two that might hang are kept apart, because two unanswered questions in a row end the
+  // program.
   const std::vector<Question> calls = CallQuestions();
   all.insert(all.begin() + 1, calls[1]);
   all.insert(all.begin(), calls[0]);
@@ -60,7 +61,7 @@ std::vector<Question> AllQuestions() {
   return all;
 }
 
-// Says why a question was not answered.
+// Writes why a question was not answered.
 void RecordNoAnswer(const std::string& rows, const Question& question, const std::string& why) {
   std::fprintf(stderr, "gpu_facts: %s: %s\n", question.name, why.c_str());
   if (rows.empty()) return;
@@ -88,7 +89,7 @@ Answer AskInChild(const Question& question, const FactsOptions& options,
   int status = 0;
   while (::waitpid(child, &status, WNOHANG) == 0) {
     if (Clock::now() > end) {
-      // One that hangs inside of the driver may outlive even this: it is not waited for.
+      // A process that hangs inside the driver may survive even this, so it is not waited for.
       ::kill(child, SIGKILL);
       RecordNoAnswer(rows, question, "none after " + std::to_string(limit.count()) + " s");
       return Answer::kNever;
@@ -96,7 +97,7 @@ Answer AskInChild(const Question& question, const FactsOptions& options,
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Answer::kYes;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return Answer::kNo;  // It has said why.
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return Answer::kNo;  // Reported by it.
   RecordNoAnswer(rows, question,
                  WIFEXITED(status) ? "exit status " + std::to_string(WEXITSTATUS(status))
                                    : "signal " + std::to_string(WTERMSIG(status)));
@@ -105,7 +106,7 @@ Answer AskInChild(const Question& question, const FactsOptions& options,
 
 // Asks the questions whose names contain `only`.
 bool AskAll(const FactsOptions& options, std::chrono::seconds limit, const std::string& only) {
-  // A GPU that does not answer twice in a row is taken to be gone.
+  // A GPU that does not answer twice in a row is assumed to be lost.
   constexpr int kSilentMax = 2;
   bool all = true;
   int silent = 0;
@@ -130,7 +131,7 @@ int main(int argc, char** argv) {
   gpushared::testing::FactsOptions options;
   std::string only;
   long limit = 10;
-  // As a worker sets them before it loads the driver (PrepareEnvironment).
+  // A worker sets the same variables before it loads the driver (PrepareEnvironment).
   ::setenv("CUDA_MODULE_LOADING", "LAZY", 0);
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (argc == 2 && std::strcmp(argv[1], "--hold-context") == 0) {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of two programs that share a GPU: a hog, which keeps it full, or round trips that are
-// measured beside one. All contenders run the same kernels in the same grids: the program is built
-// with the client library (gpu_hog_shared) and with the driver itself (gpu_hog_native).
+// measured next to one. All contenders run the same kernels in the same grids, because the program
+// is built with the client library (gpu_hog_shared) and with the driver itself (gpu_hog_native).
 //
-//   --load calibrate   finds out what the others need, on a GPU that is otherwise idle
+//   --load calibrate   measures the parameters of the others, on an otherwise idle GPU
 //   --load hog         kernels of --waves waves of --block-us blocks, two of them in flight
-//   --load null        round trips of one block that does nothing but count itself
+//   --load null        round trips of one block that only counts itself
 //   --load kernel_1ms  round trips of a kernel that fills the GPU for 1 ms
 //
-// Several loads, each with its own options behind a `+`, run one after the other through the client
-// of the first, so that a schedule of loads costs one start: --load null ... + --load kernel_1ms
-// ...
+// Several loads, each with its own options and separated by `+`, run one after the other through
+// the first one's client, so that a schedule of loads costs only one start:
+// --load null ... + --load kernel_1ms ...
 //
-// A wave is all the blocks that the GPU runs at once, so its blocks leave no room for others. Round
-// trips are made one at a time, with exponential pauses between an answer and the next launch.
-// Every block counts itself; all that were launched must have run once.
+// A wave is all the blocks that the GPU runs at once, so it leaves no space for other blocks. Round
+// trips are made one at a time, with exponentially distributed think times. Every block counts
+// itself, so that a launched block that ran twice or not at all is detected.
 
 #include <algorithm>
 #include <array>
@@ -45,11 +45,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Words that blocks count in: of 4,000 blocks that end at once few meet at one.
+// Words that blocks count in: of 4,000 blocks that end at once, few collide on one word.
 constexpr unsigned kCounters = 256;
 constexpr unsigned kInFlight = 2;
-// Launches from one whose time on the device is taken to the next: an event with timing lies
-// between kernels, which would otherwise follow each other.
+// Interval between launches whose device time is measured, because an event with timing separates
+// kernels that would otherwise run back to back.
 constexpr std::uint64_t kTimedEvery = 8;
 constexpr double kMeasuredKernelUs = 1000;
 constexpr unsigned kGridMax = (1U << 31) - 1;
@@ -93,12 +93,12 @@ class Launcher {
   }
   void Wait() { Must(stream_.Synchronize()); }
 
-  // Whether each block since Clear has run once, the last one with `iterations`.
+  // Returns whether each block since Clear has run once, the last one with `iterations`.
   bool HasRunAll(unsigned iterations) {
     std::array<unsigned, 1 + kCounters> out = {};
     Must(stream_.CopyToHost(out.data(), out_, sizeof out));
     Wait();
-    // The counters wrap, and so does their sum.
+    // The counters wrap around, and so does their sum.
     const unsigned counted = std::accumulate(out.begin() + 1, out.end(), 0U);
     return counted == static_cast<unsigned>(blocks_) && out[0] == LoopResult(iterations);
   }
@@ -118,7 +118,7 @@ class Launcher {
   std::uint64_t blocks_ = 0;
 };
 
-// What a wave is here, and how long a block's loop takes where the GPU is full of blocks.
+// The size of a wave here, and the duration of a block's loop when the GPU is full of blocks.
 struct Calibration {
   unsigned wave_blocks = 0;
   double iterations_per_us = 0;
@@ -142,7 +142,7 @@ Calibration Calibrate(Launcher& launcher) {
 }
 
 struct Outcome {
-  std::string fields;  // Of the JSON; each load has its own.
+  std::string fields;  // For the JSON; each load has its own.
   double seconds = 0;
 };
 
@@ -165,7 +165,7 @@ class Hog {
     for (Event& end : ends_) end = Must(launcher.client().CreateEvent());
   }
 
-  // Launches for so many seconds, then waits for the last one.
+  // Launches for this many seconds, then waits for the last launch.
   Outcome Run(double seconds_max) {
     const auto begin = Clock::now();
     do {
@@ -296,7 +296,7 @@ void Report(const samples::Options& options, const std::string& json) {
   if (!file) throw std::runtime_error("cannot write '" + path + "'");
 }
 
-// Returns whether every block ran once. Makes the client, unless an earlier load has.
+// Returns whether every block ran once. Creates the client unless an earlier load has.
 bool RunLoad(const samples::Options& options, std::optional<Launcher>& client) {
   const std::string& load = options.Text("--load");
   if (load != "calibrate" && load != "hog" && load != "null" && load != "kernel_1ms") {

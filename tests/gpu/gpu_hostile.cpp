@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that mean harm beside a client that does not, on a server that contains them and lets
-// kernels of class low run 0.2 s: do all end as they should, with the neighbour's memory as it was.
+// Malicious kernels next to a harmless client, on a server that contains them and lets kernels of
+// class low run for 0.2 s: checks that all of them end as they should, with the neighbour's memory
+// unchanged.
 //
 // gpu_hostile [--rows FILE] [--part NAME] [--without-endless]
-//   --rows FILE         appends what is found; run.sh says what a row is.
-//   --part NAME         the part that rows are of (hostile).
-//   --without-endless   leaves out kernels that only a time limit ends.
+//   --rows FILE         appends the findings; run.sh describes rows.
+//   --part NAME         the part that rows belong to (hostile).
+//   --without-endless   omits kernels that only a time limit ends.
 
 #include <chrono>
 #include <cstdint>
@@ -52,7 +53,7 @@ struct Findings {
   int found = 0;
 };
 
-// A server whose worker has died rejects for a moment.
+// A server whose worker has died rejects clients for a moment.
 Client Connect(const char* name, SchedulingClass scheduling_class) {
   constexpr auto kPatience = std::chrono::seconds(5);
   const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -78,8 +79,8 @@ struct Place {
   const DeviceBuffer memory;
 };
 
-// Each kernel's row is written when it has ended. One that took the worker along leaves the others
-// a new one.
+// Each kernel's row is written when it has ended. If a kernel destroyed the worker, the others run
+// on a new one.
 Findings RunAll(const Options& options, std::ostream& rows) {
   Findings found;
   std::vector<std::uint8_t> bytes(kNeighbourBytes), now(kNeighbourBytes);
@@ -110,7 +111,7 @@ Findings RunAll(const Options& options, std::ostream& rows) {
       ++found.changed;
       found.changes += std::string(hostile.name) + " ";
     }
-    // The neighbour's session is gone, and its memory with it.
+    // The neighbour's session has ended, and its memory with it.
     if (!read.ok()) {
       ++found.losses;
       found.lost_by += std::string(hostile.name) + ": " + read.ToString() + " ";
@@ -139,7 +140,7 @@ void WriteFindings(const Options& options, const Findings& found, std::ostream& 
   rule("of these, saw what others left or have", found.found, found.finds);
 }
 
-// False for what is no option.
+// Returns false for an unknown option.
 bool Parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sharing costs by the model: the worker's real device thread and CUDA device, over the fake
-// driver with the costs of a real one, in virtual time. The same figures on every machine, however
-// busy it is. They are as good as the costs (tests/support/fake_cuda/costs.h).
+// The cost of sharing in a model: the worker's real device thread and CUDA device on the fake
+// driver with the costs of a real one, in virtual time. The results are the same on every machine,
+// however busy, and are as accurate as the costs (tests/support/fake_cuda/costs.h).
 //
 // gpu_modelled [--rows FILE] [--costs FILE] [--cost "kernel_gap 900"]...
-//   --rows FILE   appends what is judged; run.sh says what a row is. All rows begin with
-//   *modelled*.
-//   --costs FILE  a cost a line, as gpu_facts has measured them on a GPU.
+//   --rows FILE   appends the judged results; run.sh describes rows. All of them begin with
+//                 *modelled*.
+//   --costs FILE  a cost a line, as measured by gpu_facts on a GPU.
 //   --cost TEXT   one cost, in ns.
 //
-// Clients are played at the looks of the device thread at its clock: they take no time of it. A
-// client that waits sees the end of its work at the next look, without a wake-up.
+// Clients are simulated whenever the device thread reads its clock, so that they take none of its
+// time. A waiting client sees the end of its work at the next clock read, without a wake-up.
 
 #include <algorithm>
 #include <array>
@@ -64,14 +64,14 @@ using device::Isolation;
 using scheduler::SchedulingClass;
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
-// Four multiprocessors with room for eight blocks of one warp each: 32 blocks at once.
-// Its driver is as unkind as reports say: loads wait for the GPU, and all other calls for them.
+// Four multiprocessors with space for eight blocks of one warp each: 32 blocks at once. The driver
+// blocks as badly as reported: loads wait for the GPU, and all other calls wait for the loads.
 constexpr const char* kGpu = "memory 4G; sms 4; attribute 39 256; costs on; lock on";
 constexpr std::uint32_t kThreads = 32;
 constexpr std::uint32_t kBlocksAtOnce = 32;
 constexpr std::uint64_t kMapped = std::uint64_t{16} << 20;
-// What a client's library and the way of a cache line take, from the publication of one end to the
-// next record.
+// The time of a client's library and of a cache-line transfer, from the publication of one end to
+// the next record.
 constexpr std::uint64_t kClientNs = 500;
 
 std::string_view KernelText() {
@@ -87,7 +87,7 @@ struct Parameters {
 #pragma pack(pop)
 static_assert(sizeof(Parameters) == 12);
 
-// How a kernel is launched: so many waves of blocks that fill the GPU, each so long.
+// The form of a launch: a number of waves of blocks that fill the GPU, each of this duration.
 struct Shape {
   std::uint32_t rounds = 0;
   std::uint32_t waves = 1;
@@ -97,7 +97,7 @@ struct Shape {
 // The outcome of some launches.
 struct Outcome {
   double ns_each = 0;   // From the first launch to the end of the last one.
-  double busy = 0;      // Part of that in which the GPU ran blocks.
+  double busy = 0;      // Fraction of that time in which the GPU ran blocks.
   Samples round_trips;  // Launches that were waited for.
 };
 
@@ -182,15 +182,15 @@ struct ClientPlan {
   SchedulingClass of_class = SchedulingClass::kLow;
   Isolation isolation = Isolation::kOff;
   Shape shape;
-  int launches = 0;  // None: it is there and idle. kEndless: for as long as others have any.
-  int warm_up = 0;   // Ahead of those that count, so that the server knows the kernel.
-  // Launches that it has on the way at most. 1: it waits for each, and thinks for up to `think_ns`
-  // before the next.
+  int launches = 0;  // 0: it is connected and idle. kEndless: until the others have finished.
+  int warm_up = 0;   // Before the counted launches, so that the server knows the kernel.
+  // Maximum number of launches in flight. 1: the client waits for each, and thinks for up to
+  // `think_ns` before the next.
   std::uint64_t depth = 256;
   std::uint64_t think_ns = 0;
 };
 
-// A client's shared memory, its end of the rings, and what it does.
+// A client's shared memory, its end of the rings, and its behaviour.
 class PlayedClient {
  public:
   PlayedClient(std::uint64_t session, device::Device& device, const ClientPlan& plan)
@@ -232,7 +232,8 @@ class PlayedClient {
     thread.mailbox().Post(server::AddModule{session_, 0, module_.get(), session_});
   }
 
-  // What it does at that time; returns when it has something to do if nothing happens.
+  // Performs the client's actions at that time; returns when it will act next if no other event
+  // occurs.
   std::uint64_t Look(std::uint64_t now, const ipc::WorkerPage& page) {
     const std::uint64_t ended = out().timeline[0].load(std::memory_order_acquire);
     const auto total = static_cast<std::uint64_t>(plan_.warm_up + plan_.launches);
@@ -266,7 +267,7 @@ class PlayedClient {
   std::uint64_t Warm() const { return static_cast<std::uint64_t>(plan_.warm_up); }
 
   bool TryLaunch(std::uint64_t now) {
-    // The clock starts with a device that has nothing to do.
+    // The clock starts with an idle device.
     if (sent_ == Warm() && ended_ < Warm()) return false;
     record_.header.sequence = sent_ + 1;
     const auto parameters = std::as_bytes(std::span(&parameters_, 1));
@@ -275,7 +276,7 @@ class PlayedClient {
       began_at_ = now;
       busy_before_ = fake_cuda_busy_ns();
     }
-    // The device thread may have stood in a call of the driver when the client wanted to.
+    // The device thread may have been inside a driver call at the time of the client's launch.
     launched_at_ = next_at_ == 0 ? now : next_at_;
     return true;
   }
@@ -295,7 +296,7 @@ class PlayedClient {
     const auto found = std::ranges::find(kernels, "busy", &device::KernelInfo::name);
     kernel_ = static_cast<std::uint32_t>(found - kernels.begin());
     const auto& module = static_cast<const device::cuda::CudaModule&>(*module_);
-    // Compiled on another thread, which lives in the time of the machine.
+    // Compiled on another thread, which uses real time.
     while (module.claimed(kernel_) == nullptr) std::this_thread::yield();
   }
 
@@ -329,8 +330,8 @@ struct WorkerPlan {
   device::cuda::CompletionKind completion = device::cuda::CompletionKind::kEvents;
 };
 
-// Runs the device thread, with these clients, until all that have something to do have done it.
-// Loads come last among the outcomes.
+// Runs the device thread with these clients until their launches have finished. The outcome of the
+// loads is the last one.
 std::vector<Outcome> Play(const WorkerPlan& worker, const std::vector<ClientPlan>& plans) {
   const auto signal = Must(server::DeviceSignal::Create());
   device::cuda::CudaDeviceOptions options;
@@ -388,7 +389,7 @@ std::vector<Outcome> Play(const WorkerPlan& worker, const std::vector<ClientPlan
   return outcomes;
 }
 
-// ---- what is asked
+// ---- questions
 
 constexpr ClientPlan kIdleHigh{.of_class = SchedulingClass::kHigh};
 
@@ -451,7 +452,8 @@ class Model {
           native.us >= 20 ? ">= 0.95" : "-");
     ClientPlan contained = low;
     contained.isolation = Isolation::kContain;
-    // Its kernel is longer than as it was: what counts is the part of the time in which it runs.
+    // The contained kernel is longer than the original, so the fraction of time in which it runs
+    // counts.
     const Outcome inside = Play({}, {contained, kIdleHigh})[0];
     Row(of + "contained beside it, use of the GPU / native", inside.busy / native.outcome.busy, "-",
         native.us >= 20 ? ">= 0.93" : "-", Us("each", inside.ns_each));
@@ -492,7 +494,7 @@ class Model {
         samples.Percentile(0.99) / 1e3, "us", "-", Us("p50", samples.Percentile(0.5)));
   }
 
-  // A high client beside a low one, while modules are loaded and unloaded for a third.
+  // A high client next to a low one, while modules are loaded and unloaded for a third one.
   void BesideLoads(const std::string& how, std::uint64_t pause_ns) {
     ClientPlan high{.of_class = SchedulingClass::kHigh, .shape = GetShape(20), .launches = 300};
     high.warm_up = 40;
@@ -580,7 +582,7 @@ class Model {
   std::size_t judged_ = 0, held_ = 0;
 };
 
-// Lines "name ns  # what" as statements of the fake driver.
+// Returns lines "name ns  # what" as statements of the fake driver.
 std::string GetCosts(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot read '" + path + "'");

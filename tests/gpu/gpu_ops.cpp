@@ -2,20 +2,21 @@
 // One operation at a time, measured on request: gpu_bench starts this program twice, once with the
 // client library (gpu_ops_shared) and once with the driver itself (gpu_ops_native).
 //
-// Reads lines, answers each with one: "ok" and numbers, or "rejected" and why. Times are in ns.
+// Answers each input line with one line: "ok" and numbers, or "rejected" and the reason. Times are
+// in ns.
 //   device                               -> ok <multiprocessors> <name>, <id>.
 //   calibrate                            -> ok <iterations of kernel step per us>.
-//   calibrate_waves                      -> the same of a wave of blocks that fills the device.
+//   calibrate_waves                      -> the same for a wave of blocks that fills the device.
 //   submit <ms>                          -> a launch, the caller's side: means of bursts of 64.
 //   round_trip <iterations> <ms>         -> launch and wait.
 //   rate <iterations> <ms>               -> per launch, back to back: means of batches.
-//   rate_waves <waves> <iterations> <ms> -> the same of kernels with so many waves of blocks.
+//   rate_waves <waves> <iterations> <ms> -> the same for kernels with this many waves of blocks.
 //   copy to_device|to_host pinned|pageable sync|async <bytes> <ms>.
 //   connect                              -> a session with a module and its first launch.
 //   restart <pid>                        -> the same after SIGKILL to that worker.
 //   keep_occupied <waves> <iterations>   -> answers first, then keeps the device full with kernels
-//                                           of so many waves until the input ends.
-// Numbers are samples unless said otherwise. Results are compared before an answer of "ok".
+//                                           of this many waves until the input ends.
+// Numbers are samples by default. Results are compared before "ok" is answered.
 
 #include <signal.h>
 
@@ -48,10 +49,11 @@ using Clock = std::chrono::steady_clock;
 using Samples = std::vector<double>;
 
 constexpr unsigned kBurst = 64;
-constexpr std::size_t kPinnedPiece = std::size_t{64} << 20;  // One HostBuffer surely holds this.
-// Larger copies are not compared whole, which would take longer than they do.
+// A HostBuffer of this size is always available.
+constexpr std::size_t kPinnedPiece = std::size_t{64} << 20;
+// Larger copies are not compared completely, because that would take longer than the copy.
 constexpr std::size_t kComparedWholeMax = std::size_t{16} << 20;
-constexpr std::size_t kCheckedStep = 4093;  // Words: prime, so all offsets occur.
+constexpr std::size_t kCheckedStep = 4093;  // In words: prime, so that all offsets occur.
 
 template <typename T>
 T Must(Result<T> result) {
@@ -66,7 +68,7 @@ double Ns(Clock::duration duration) {
   return static_cast<double>(std::chrono::nanoseconds(duration).count());
 }
 
-// A session with a kernel whose every launch is counted, and proven at the end of an operation.
+// A session with a kernel whose every launch is counted and verified at the end of an operation.
 class Launcher {
  public:
   explicit Launcher(const ClientOptions& options)
@@ -87,14 +89,14 @@ class Launcher {
     Must(stream_.Launch(step_, {}, out_, iterations));
     ++launches_;
   }
-  // Whole waves of blocks, beside which no other block has room.
+  // Whole waves of blocks, which leave no space for any other block.
   void Occupy(unsigned waves, unsigned iterations) {
     const unsigned blocks = client_.device().multiprocessors * kBlocksAtOnce * waves;
     Must(stream_.Launch(occupy_, {.grid = {blocks}, .block = {32}}, out_, iterations));
   }
   void Wait() { Must(stream_.Synchronize()); }
 
-  // Every launch so far has run once, the last one with `iterations`.
+  // Verifies that every launch so far has run once, the last one with `iterations`.
   void Check(unsigned iterations) {
     std::array<unsigned, 2> out = {};
     Must(stream_.CopyToHost(out.data(), out_, sizeof out));
@@ -134,7 +136,7 @@ double StepIterationsPerUs(Launcher& launcher) {
 double WaveIterationsPerUs(Launcher& launcher) {
   const double per_us = IterationsPerUs(
       [&](unsigned iterations) { launcher.Occupy(1, iterations); }, [&] { launcher.Wait(); });
-  launcher.Clear();  // The blocks have written where the other kernel counts.
+  launcher.Clear();  // The blocks have overwritten the other kernel's counters.
   return per_us;
 }
 
@@ -199,7 +201,7 @@ struct CopyCase {
   std::size_t bytes = 0;
 };
 
-// Device memory, pageable memory and one HostBuffer, kept from one operation to the next: making a
+// Device memory, pageable memory and one HostBuffer, kept between operations because allocating a
 // gigabyte takes longer than copying it. Larger pinned copies go through the HostBuffer in pieces.
 class Copies {
  public:
@@ -210,7 +212,7 @@ class Copies {
     const std::size_t copies =
         wanted.is_sync ? 1 : std::clamp(kAsyncBytes / wanted.bytes, kLeast, kMost);
     Samples samples;
-    Copy(wanted, 1);  // The first one meets pages that nobody has touched.
+    Copy(wanted, 1);  // The first copy touches the pages for the first time.
     const auto end = Clock::now() + limit;
     do {
       const auto begin = Clock::now();
@@ -247,14 +249,14 @@ class Copies {
     ++round_;
     Mark(Host(wanted), Piece(wanted), round_);
     if (wanted.is_to_device) return;
-    // The device gets what is to come back; then the host forgets it.
+    // Sends the data that is to come back to the device, then clears it on the host.
     CopyCase there = wanted;
     there.is_to_device = true;
     Copy(there, 1);
     Mark(Host(wanted), Piece(wanted), 0);
   }
 
-  // All words, or some of each stretch of 16 KiB: enough to see a piece that is missing.
+  // Marks all words, or some of each 16 KiB, enough to notice a missing piece.
   static void Mark(std::byte* bytes, std::size_t count, std::uint32_t round) {
     for (std::size_t at = 0; at < count / 4; at += Stride(count)) {
       const std::uint32_t word = round == 0 ? 0 : Word(at, round);
@@ -282,7 +284,7 @@ class Copies {
   void Check(const CopyCase& wanted) {
     const std::size_t piece = Piece(wanted);
     if (wanted.is_to_device) {
-      // Back through memory that was not the source.
+      // Copied back through memory that was not the source.
       std::vector<std::byte> back(piece);
       for (std::size_t at = 0; at < wanted.bytes; at += piece) {
         const std::size_t bytes = std::min(piece, wanted.bytes - at);
@@ -353,7 +355,7 @@ class Program {
   static Clock::duration Limit(std::istream& words) {
     return std::chrono::milliseconds(Next<unsigned>(words));
   }
-  // `yes` or `no`, and nothing else.
+  // Accepts only `yes` or `no`.
   static bool Choice(std::istream& words, const char* yes, const char* no) {
     const auto word = Next<std::string>(words);
     if (word != yes && word != no)
@@ -371,7 +373,8 @@ class Program {
     return copies_->Run(wanted, Limit(words));
   }
 
-  // Until a fresh session has run its first kernel; a server whose worker died rejects for a while.
+  // Returns the time until a new session has run its first kernel; a server whose worker died
+  // rejects clients for a while.
   Samples FirstLaunch(Clock::duration patience) {
     const auto begin = Clock::now();
     for (;;) {
@@ -387,7 +390,7 @@ class Program {
     }
   }
 
-  // Without what this process has: a second session would find the context made.
+  // Closes this process's session first, because a second session would find the context created.
   Samples Connect() {
     copies_.reset();
     launcher_.reset();
@@ -407,7 +410,7 @@ class Program {
     std::puts("ok");
     std::fflush(stdout);
     std::thread([] {
-      // The caller closes our input, or ends.
+      // The caller closes the input, or exits.
       while (std::getchar() != EOF) {
       }
       std::_Exit(0);
@@ -454,7 +457,7 @@ class Program {
   };
   const ClientOptions options_;
   std::optional<Launcher> launcher_;
-  std::optional<Copies> copies_;  // Uses launcher_, so destroyed before it.
+  std::optional<Copies> copies_;  // It uses launcher_, so it is destroyed first.
 };
 
 int Main(int argc, char** argv) {

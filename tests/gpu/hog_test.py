@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpu_hog, both_native and the priorities of native streams over a fake driver: what they say of themselves is so."""
+"""gpu_hog, both_native and the priorities of native streams on a fake driver: their reports about themselves are
+correct."""
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ import unittest
 BIN = FAKE_CUDA = FAKE_NVML = PTXAS = ""  # Directories, and a compiler for the fake driver; from the command line.
 # The fake CUDA driver's GPU is the one that the fake NVML calls GPU 0.
 GPU = "sms 2; uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; "
-WAVE_BLOCKS = 64  # Of two multiprocessors.
+WAVE_BLOCKS = 64  # On two multiprocessors.
 SIZES = ("--wave-blocks", str(WAVE_BLOCKS), "--iterations-per-us", "1")
 HOG = ("--load", "hog", "--waves", "3", "--block-us", "20", "--seconds", "0.2", *SIZES)
 NULL = ("--load", "null", "--seconds", "0.2", *SIZES)
@@ -29,7 +30,7 @@ class Programs(unittest.TestCase):
         (self.directory / "nvml.json").write_text('{"gpus": [{"board": "H200"}]}', encoding="utf-8")
         return dict(os.environ, LD_LIBRARY_PATH=f"{FAKE_CUDA}:{FAKE_NVML}", FAKE_CUDA=GPU + script,
                     FAKE_NVML=str(self.directory / "nvml.json"), GPUSHARED_SOCKET=str(self.directory / "gpushared.sock"),
-                    # As in run_test.py: the leak checker of gcc 12 and threads of libraries.
+                    # As in run_test.py, because of gcc 12's leak checker and the threads of libraries.
                     ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0", **variables)
 
     def run_program(self, program, *arguments, **given):
@@ -43,7 +44,7 @@ class Programs(unittest.TestCase):
         return json.loads(file.read_text(encoding="utf-8"))
 
     def calls(self, log):
-        """Names of the driver's calls, in their order."""
+        """Returns the names of the driver calls, in order."""
         return [line.split(" ")[1] for line in log.read_text(encoding="utf-8").splitlines()]
 
 
@@ -114,7 +115,7 @@ class Hog(Programs):
             self.assertLessEqual(trips["p90_us"], trips["p99_us"])
             self.assertLessEqual(trips["p99_us"], trips["max_us"])
             self.assertLessEqual(trips["mean_us"], trips["max_us"])
-            # Of exponential pauses two times the mean number would be a miracle.
+            # Twice the mean number of exponential pauses is practically impossible.
             self.assertLess(trips["count"], 2 * 300 / pause_ms)
 
     def test_what_makes_no_sense_is_rejected(self):
@@ -160,7 +161,7 @@ class BothNative(Programs):
     def test_share_one_context_with_streams_of_both_priorities(self):
         log = self.directory / "log"
         at = ("--start-at", str(time.time() + 1))
-        # What the environment says is for programs that are alone in their process.
+        # The environment variable is for programs that are alone in their process.
         ran, low, high = self.both(("gpu_hog", *HOG, *at), ("gpu_hog", *NULL, *at), script=f"log {log}", NATIVE_PRIORITY="-1")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertEqual(low["device"], "native cuda:0 at stream priority 0")
@@ -216,7 +217,7 @@ class Shared(Programs):
     def test_a_low_hog_is_stopped_for_a_high_round_trip(self):
         at = str(time.time() + 1)
         files = [self.directory / side for side in ("hog", "trips")]
-        # Blocks of 10 us and more in several waves, so that it is worth stopping them.
+        # Several waves of blocks of at least 10 us, so that preempting them pays off.
         loads = (("--load", "hog", "--waves", "40", "--block-us", "400", "--seconds", "2"), ("--load", "null", "--seconds", "1"))
         started = [subprocess.Popen([BIN / "gpu_hog_shared", *load, *SIZES, "--start-at", at, "--json", file],
                                     env=self.environment(), stdout=subprocess.DEVNULL) for load, file in zip(loads, files)]

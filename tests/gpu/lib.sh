@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# What run.sh and its parts share. Expects `rows`, `logs`, `scratch`, `bin` and `short`, which run.sh exports.
+# Functions that run.sh and its parts share. Expects `rows`, `logs`, `scratch`, `bin` and `short`,
+# which run.sh exports.
 
-# A row of rows.tsv. A value that could not be found out is `none`, with the reason, and meets no bound.
+# Adds a row to rows.tsv. A value that could not be determined is `none`, with the reason, and meets
+# no bound.
 row() {  # what value unit kind must [note]
   local value=${2//[$'\t\n\r']/ } note=${6:-}
   note=${note//[$'\t\n\r']/ }
@@ -10,8 +12,8 @@ row() {  # what value unit kind must [note]
 }
 fail() { echo "$part: $*" >&2; exit 1; }
 
-# On one line, as awk wants it. Prints nothing where there is no such number, because some awks print "inf" for a
-# division by zero.
+# Evaluates one line of awk. Prints nothing if the number does not exist, because some awks print
+# "inf" for a division by zero.
 calculate() { awk "BEGIN { value = sprintf(\"%.6g\", $1); if (value ~ /^-?[0-9]/) print value }"; }
 is_true() { awk "BEGIN { exit !($1) }"; }
 field() { sed -n "s/.*\"$2\": \([-+0-9.e]*\).*/\1/p" "$1" | head -n 1; }  # file key
@@ -19,7 +21,8 @@ list_of() { sed -n "s/.*\"$2\": \[\([^]]*\)\].*/\1/p" "$1" | tr -d ' ' | tr ',' 
 median() { sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 either() { if [[ $short -eq 1 ]]; then echo "$1"; else echo "$2"; fi; }  # short full
 
-# A tool of the CUDA toolkit, in its usual places and in those that Python packages have below the directories.
+# Finds a tool of the CUDA toolkit, in its usual places and in those of Python packages below the
+# directories.
 find_tool() {  # name directories_of_python_packages...
   command -v "$1" && return
   local file directory files=(/usr/local/cuda/bin/"$1" /usr/local/cuda-*/bin/"$1" /opt/cuda/bin/"$1"
@@ -34,7 +37,8 @@ find_tool() {  # name directories_of_python_packages...
   return 1
 }
 
-# ---- MPS, with a daemon and directories of our own, so that no other daemon is met, joined or ended
+# ---- MPS, with a separate daemon and directories, so that no other daemon is found, joined or
+# ended
 
 mps_environment=("CUDA_MPS_PIPE_DIRECTORY=${scratch:-}/mps" "CUDA_MPS_LOG_DIRECTORY=${logs:-}/mps")
 # The daemon starts its server from PATH.
@@ -60,7 +64,7 @@ stop_mps() {
   local pid=""
   [[ -r $scratch/mps/nvidia-cuda-mps-control.pid ]] && pid=$(<"$scratch/mps/nvidia-cuda-mps-control.pid")
   find_mps
-  # Its server is ended by force if one of our clients hangs.
+  # Its server is killed if one of our clients hangs.
   echo "quit -t 5" | timeout 10 env "CUDA_MPS_PIPE_DIRECTORY=$scratch/mps" nvidia-cuda-mps-control ||
     { [[ -n $pid ]] && kill "$pid"; }
   rm -rf "$scratch/mps"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared/client.h made of the driver's own calls on GPU 0, without a server: the native cost of
-// the same program. Linked in place of the client library. It has the part of the interface that
-// the samples, gpu_ops and gpu_hog use. It adds no check that the driver makes itself, and a
-// session is for one thread. Scheduling class, weight and socket mean nothing here. Streams have
-// the priority that NATIVE_PRIORITY says, a whole number as CUDA counts them, or 0. Device memory
-// comes from blocks of 64 MiB and more, as programs that allocate often have it.
+// gpushared/client.h implemented with the driver's own calls on GPU 0, without a server, which
+// gives the native cost of the same program. It is linked in place of the client library. It
+// implements the part of the interface that the samples, gpu_ops and gpu_hog use. It adds no check
+// that the driver makes itself, and a session is for one thread. Scheduling class, weight and
+// socket are ignored. Streams have the priority in NATIVE_PRIORITY, a whole number in CUDA's
+// numbering, or 0. Device memory comes from blocks of at least 64 MiB, as in many programs.
 
 #include <algorithm>
 #include <array>
@@ -29,16 +29,16 @@ namespace cuda = device::cuda;
 namespace client {
 
 constexpr std::size_t kBlockBytes = std::size_t{64} << 20;
-constexpr std::size_t kAlignment = 256;  // As client.h promises.
+constexpr std::size_t kAlignment = 256;  // The guarantee of client.h.
 constexpr const char* kPriorityVariable = "NATIVE_PRIORITY";
-// What MPS makes of them is not to be seen from here; that they were set is.
+// Their effect under MPS is not visible from here; only whether they were set.
 constexpr const char* kMpsVariables[] = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
                                          "CUDA_MPS_CLIENT_PRIORITY"};
 
-// What SetNativePriority has set.
+// Set by SetNativePriority.
 thread_local std::optional<int> thread_priority;
 
-// The priority that streams shall have, if any was asked for.
+// Returns the priority requested for streams, if any.
 Result<std::optional<int>> WantedPriority() {
   if (thread_priority) return thread_priority;
   const char* const text = std::getenv(kPriorityVariable);
@@ -53,7 +53,7 @@ Result<std::optional<int>> WantedPriority() {
   return std::optional<int>(priority);
 }
 
-// The primary context, the stream that is there from the start, and device memory.
+// The primary context, the initial stream, and device memory.
 class Session {
  public:
   ~Session() {
@@ -94,7 +94,7 @@ class Session {
     ++block->live;
     return {};
   }
-  // A block goes back to the driver with the last buffer in it.
+  // A block is returned to the driver with its last buffer.
   void Free(DeviceAddress address) {
     const auto block = std::ranges::find_if(
         blocks_, [&](const Block& each) { return address - each.address < each.bytes; });
@@ -114,13 +114,13 @@ class Session {
     const Result<std::optional<int>> wanted = WantedPriority();
     if (!wanted.ok()) return wanted.status();
     if (!*wanted) return {};
-    int least = 0, greatest = 0;  // The least priority is the greatest number.
+    int least = 0, greatest = 0;  // The lowest priority is the greatest number.
     Status status = driver->Try(driver->CtxGetStreamPriorityRange, &least, &greatest);
     if (status.ok()) priority_ = std::clamp(**wanted, greatest, least);
     return status;
   }
 
-  // Which native contender this is, for whoever reads its figures.
+  // Names the native contender for readers of its results.
   std::string Contender(bool is_under_mps) const {
     std::string text = "native cuda:0";
     if (priority_) text += " at stream priority " + std::to_string(*priority_);
@@ -143,7 +143,7 @@ class Session {
                            cuda::DeviceAttribute::kMultiprocessors, number);
     }
     int mps = 0;
-    // Older drivers do not know it.
+    // Older drivers do not know this attribute.
     if (status.ok() && driver->DeviceGetAttribute(&mps, cuda::DeviceAttribute::kMpsEnabled,
                                                   number) != cuda::Code::kSuccess) {
       mps = 0;
@@ -287,14 +287,14 @@ Status Stream::LaunchWith(const Kernel& kernel, const LaunchShape& shape,
   return driver.ToStatus(driver.LaunchKernel.name(), code);
 }
 
-// From memory that is not pinned, the driver returns when it has the bytes, as we promise.
+// For pageable memory, the driver returns once it has read the bytes, as our interface guarantees.
 Status Stream::CopyToDevice(DeviceAddress destination, const void* source,
                             std::size_t bytes) const {
   const cuda::Driver& driver = *state_->session->driver;
   return driver.Try(driver.MemcpyHtoDAsync, destination, source, bytes, state_->handle);
 }
 
-// Into memory that is not pinned, it returns when the bytes have arrived.
+// For pageable memory, it returns once the bytes have arrived.
 Status Stream::CopyToHost(void* destination, DeviceAddress source, std::size_t bytes) const {
   const cuda::Driver& driver = *state_->session->driver;
   return driver.Try(driver.MemcpyDtoHAsync, destination, source, bytes, state_->handle);
@@ -310,7 +310,7 @@ Status Stream::Record(const Event& event) const {
   return driver.Try(driver.EventRecord, event.state_->handle, state_->handle);
 }
 
-// There is nobody to tell.
+// No server needs the announcement.
 Status Stream::BeginRequest(std::chrono::nanoseconds) const { return {}; }
 Status Stream::EndRequest() const { return {}; }
 Status Client::ExpectRequestIn(std::chrono::nanoseconds) const { return {}; }
@@ -349,7 +349,7 @@ Result<Client> Client::Connect(const ClientOptions& options) {
 const DeviceProperties& Client::device() const noexcept { return session_->properties; }
 
 Result<Module> Client::LoadModule(std::span<const std::byte> image) const {
-  // The driver takes PTX as a string: it must end.
+  // The driver takes PTX as a string, which must be terminated.
   const std::string text(reinterpret_cast<const char*>(image.data()), image.size());
   const cuda::Driver& driver = *session_->driver;
   cuda::Module module = nullptr;
@@ -364,7 +364,7 @@ Result<Module> Client::LoadModule(std::span<const std::byte> image) const {
 Result<DeviceBuffer> Client::AllocateDevice(std::size_t bytes) const {
   DeviceAddress address = 0;
   if (Status status = session_->Allocate(bytes, &address); !status.ok()) return status;
-  // The driver clears nothing.
+  // The driver does not clear memory.
   return DeviceBuffer(session_, address, bytes, bytes);
 }
 

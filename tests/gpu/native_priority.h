@@ -5,8 +5,8 @@
 namespace gpushared::testing {
 
 // Sets the priority of the streams of all sessions that the calling thread opens natively from now
-// on, in place of the variable NATIVE_PRIORITY. Less is sooner, as in CUDA; what is beyond the
-// context's range becomes its end.
+// on, in place of the variable NATIVE_PRIORITY. Lower numbers are more urgent, as in CUDA; values
+// beyond the context's range are clamped.
 void SetNativePriority(int priority);
 
 }  // namespace gpushared::testing

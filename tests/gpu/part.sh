@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# One part of run.sh, in a process of its own, so that a time limit holds for it and for all that it starts.
-# Usage, by run.sh: part.sh NAME SECONDS
+# Runs one part of run.sh in a separate process, so that a time limit applies to it and to
+# everything that it starts. Usage, by run.sh: part.sh NAME SECONDS
 #
-# parts/NAME.sh defines part_NAME. A part fails only if it could not find something out: what it found stands in its
-# rows.
+# parts/NAME.sh defines part_NAME. A part fails only if it could not determine a result; its
+# findings are in its rows.
 set -uo pipefail
 part=$1 limit=$2
 export GPUSHARED_GPU_PART=$part  # For the programs that write rows themselves.
@@ -15,7 +15,7 @@ source "$here/lib.sh"
 server=""
 try_server() {  # policy [options]
   [[ -e $scratch/no_gpu ]] && { why="no GPU is served: $(<"$scratch/no_gpu")"; return 1; }
-  # Each part has its own, so that a server never adopts the workers that another part left behind.
+  # Each part has its own server, so that no server adopts the workers that another part left.
   export GPUSHARED_SOCKET=$scratch/$part.sock
   local compiler=()
   [[ -n $ptxas ]] && compiler=(--ptx-compiler "$ptxas")
@@ -23,7 +23,7 @@ try_server() {  # policy [options]
     "${compiler[@]}" "${@:2}" 2>>"$logs/$part.gpushared.log" &
   server=$!
   await_server && { choose_device; return; }
-  # The first of its last complaints: the others follow from it.
+  # The first of its last complaints, because the others are consequences.
   why="the server did not start: ${why:-$(grep -E ' (critical|error) ' "$logs/$part.gpushared.log" | tail -n 3 | head -n 1)}"
   [[ $why == *": " ]] && why+=$(tail -n 1 "$logs/$part.gpushared.log")
   stop_server
@@ -32,7 +32,7 @@ try_server() {  # policy [options]
 start_server() {  # policy [options]
   try_server "$@" || fail "$why"
 }
-# Sets `why`, or leaves it empty where the server's log says it.
+# Sets `why`, or leaves it empty if the server's log states the reason.
 await_server() {
   local state try
   why=""
@@ -41,7 +41,8 @@ await_server() {
     case $state in
       ready) return ;;
       "" | starting) ;;
-      # A worker that failed once fails again: waiting for its restarts would cost the part its time.
+      # A worker that failed once fails again, so waiting for its restarts would only cost the part
+      # its time.
       *) why="the device is $state: $(device_field last_death)"; return 1 ;;
     esac
     kill -0 "$server" 2>/dev/null || return 1
@@ -50,7 +51,7 @@ await_server() {
   why="it was not ready within 20 s"
   return 1
 }
-# By force where it hangs, as with a GPU that no longer answers.
+# Kills it if it hangs, for example with a GPU that no longer answers.
 stop_server() {
   [[ -n $server ]] || return 0
   local workers try
@@ -68,12 +69,12 @@ stop_server() {
   wait "$server"
   server=""
 }
-# Of the first device that the server lists.
+# Prints a field of the first device that the server lists.
 device_field() { "$bin/gpusharedctl" --json devices 2>/dev/null | sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" | head -n 1; }
 worker_pid() { device_field worker_pid; }
 
-# The GPU or MIG instance that is measured, by the name that the driver knows too: the first that the first server of
-# the run takes. Programs without a server see no other from then on.
+# Chooses the GPU or MIG instance to measure, by the name that the driver knows as well: the first
+# one of the run's first server. Programs without a server see no other from then on.
 choose_device() {
   [[ ! -e $scratch/device ]] || return 0
   if [[ $(device_field kind) != cuda ]]; then
@@ -89,7 +90,7 @@ use_device() {
   export CUDA_VISIBLE_DEVICES=$device
 }
 
-# Whether this server preempts kernels, which takes a compiler.
+# Adds a row on whether this server preempts kernels, which requires a compiler.
 preemption_row() {  # server
   local preemption kind=figure must="== 1"
   preemption=$(device_field preemption)
@@ -98,7 +99,8 @@ preemption_row() {  # server
     "ptxas: ${ptxas:-none is installed}; preemption is $preemption"
 }
 
-# A block of the modelled GPU runs to its end before anything else happens, so none may wait for the host.
+# A block of the modelled GPU runs to its end before anything else happens, so no block may wait for
+# the host.
 without_costs() {
   local given=${FAKE_CUDA:-}
   [[ $modelled -eq 0 ]] || export FAKE_CUDA=${given//costs on/}
@@ -112,7 +114,8 @@ find_text() {
   fail "no text to learn: $root/LICENSE does not exist"
 }
 
-# The samples' sizes: what `model` left, so that later parts agree; else some that any GPU copes with.
+# Loads the samples' sizes that `model` determined, so that later parts agree, or sizes that any GPU
+# can handle.
 load_sizes() {
   if [[ ! -s $scratch/sizes ]]; then
     local text hidden train_batch serve_batch service_ms requests rate
@@ -140,11 +143,12 @@ make_model() {  # suffix steps
   [[ -s $scratch/model ]]
 }
 
-# NAME=VALUE for the programs of a pair: for both, for the one of low priority, for the one of high priority.
+# NAME=VALUE for the programs of a pair: for both, for the low-priority one, for the high-priority
+# one.
 client_environment=() low_environment=() high_environment=()
-# One that hangs costs no more than that.
+# A sample that hangs costs no more than this limit.
 readonly sample_limit=(timeout --foreground --kill-after=2 "$(either 120 25)")
-# Sets `train_arguments` and `serve_arguments`, of the current sizes and seed.
+# Sets `train_arguments` and `serve_arguments` for the current sizes and seed.
 set_arguments() {
   train_arguments=(--text "$text" --hidden "$hidden" --batch "$train_batch" --rate "$rate" --steps 0)
   serve_arguments=(--model "$scratch/model" --batch "$serve_batch" --seed "${serve_seed:-1}" --service-ms "$service_ms"
@@ -163,13 +167,13 @@ run_serve() {  # suffix json options
 steps_per_s() { calculate "$(field "$1" steps) / $(field "$1" seconds)"; }
 p50_ms() { field "$1" p50_ms; }
 p99_ms() { field "$1" p99_ms; }
-# So many seconds from now, as --start-at takes it.
+# Prints the time this many seconds from now, as --start-at takes it.
 in_seconds() { date +%s.%N | awk -v lead="$1" '{ printf "%.3f", $1 + lead }'; }
 
-# ---- contenders: each is a way to share the GPU between a program of low and one of high priority
+# ---- contenders: ways to share the GPU between a low-priority and a high-priority program
 
-# Sets what the programs of a pair need, and runs the action with the contender's name and the suffix of its programs.
-# "one process" has the suffix _both: its programs are started by both_native.
+# Sets up the environment of a pair, and runs the action with the contender's name and the suffix of
+# its programs. "one process" has the suffix _both, because both_native starts its programs.
 with_contender() {  # contender action [arguments]
   local status=0
   client_environment=() low_environment=() high_environment=()
@@ -194,15 +198,16 @@ with_contender() {  # contender action [arguments]
 }
 readonly contenders=(priority deadline "time slicing" "one process, stream priorities" "MPS, client priority"
   "MPS, stream priorities" "MPS, low has 50 % of the threads")
-# A client that does not find its daemon runs without one and does not say so. This one also has the daemon start its
-# server.
+# A client that does not find its daemon silently runs without one. This also makes the daemon start
+# its server.
 is_under_mps() {  # contender
   local first
   first=$(env "${client_environment[@]}" timeout --foreground 20 "$bin/gpu_ops_native" <<<device)
   row "$1: a first program is under MPS" "$([[ $first == *"under MPS"* ]] && echo 1 || echo 0)" - rule "== 1" "$first"
   [[ $first == *"under MPS"* ]]
 }
-# Whose clients native programs were: without a daemon of ours, another one may have taken them.
+# Adds a row on whose clients native programs were, because without our daemon another one may have
+# taken them.
 mps_row() {  # contender json...
   local file under=0 wanted=0
   for file in "${@:2}"; do grep -q '"device": "[^"]*under MPS"' "$file" && under=$((under + 1)); done
@@ -214,8 +219,8 @@ mps_row() {  # contender json...
 source "$here/parts/$part.sh"
 at_end=:  # What a part has to say however it ends.
 trap '"$at_end"; stop_mps; stop_server' EXIT
-# Once: timeout signals us and then our group, and what is left to say would be cut off. Ignored from then on, and so
-# by the programs that say it, too.
+# Only once, because timeout signals this process and then its group, which would cut off the last
+# messages. Ignored from then on, including by the programs that print them.
 trap 'trap "" TERM INT; exit 124' TERM INT
 use_device
 "part_$part"

@@ -7,7 +7,7 @@
 
 namespace gpushared::testing {
 
-// Returns the part of run.sh that rows belong to: the one that runs, or `by_itself` outside of
+// Returns the part of run.sh that rows belong to: the running part, or `by_itself` outside of
 // run.sh.
 inline std::string PartOfRows(const char* by_itself) {
   const char* const part = std::getenv("GPUSHARED_GPU_PART");

@@ -52,7 +52,8 @@ class PlayedLoader {
         pause_ns_(pause_ns),
         driver_(Must(device::cuda::Driver::Load())) {}
 
-  // What it does at that time; returns when it has something to do if nothing happens.
+  // Performs the loader's actions at that time; returns when it will act next if no other event
+  // occurs.
   std::uint64_t Look(std::uint64_t now) {
     if (now < next_at_) return next_at_;
     if (calls_ == 0 && !HasBegun(now)) return now + kLookNs;
@@ -69,9 +70,9 @@ class PlayedLoader {
     calls_ = 0;
     return next_at_ = now + pause_ns_;
   }
-  // Holds nobody's work back any more.
+  // Stops delaying other clients' work.
   void Stop() { moment_.reset(); }
-  // When nothing runs any more: what it has begun ends.
+  // Finishes the calls in progress when nothing runs any more.
   void End() {
     for (;;) {
       if (const std::uint64_t at = fake_cuda_lock_free_at(); at != 0) {

@@ -3,10 +3,10 @@
 
 
 class Rows:
-    """Appends rows to a file, each at once: a part that is ended early keeps those that it has.
+    """Appends rows to a file immediately, so that a part that is ended early keeps its rows.
 
-    A row is a rule or figure, which is held against the bound `must`, or a fact. A value of None means that there is
-    none, for the reason in `note`.
+    A row is a rule or figure, which is compared with the bound `must`, or a fact. A value of None means that it could
+    not be determined, for the reason in `note`.
     """
 
     def __init__(self, path, part):

@@ -1,29 +1,30 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures gpushared on one GPU of this machine in at most 560 s: correctness, the cost beside the driver's own
-# calls, and what priorities are worth beside what people use instead. Needs a driver, bash and the tools below.
-# Changes no setting of the card.
+# Measures gpushared on one GPU of this machine in at most 560 s: correctness, the cost compared with the driver's
+# own calls, and the value of priorities compared with the usual alternatives. Needs a driver, bash and the tools
+# below. Changes no setting of the card.
 #
 # Usage: tests/gpu/run.sh [--out DIR] [--bin DIR] [--device NAME] [--python FILE] [--smoke] [--short] [--modelled]
 #                         [--only PART]...
 #   --out DIR      receives table.txt, rows.tsv, results.json and logs.tgz, and nothing else ($OUT, else gpu-results)
-#   --bin DIR      the programs (bin beside tests, else the portable or release build)
+#   --bin DIR      the programs (bin next to tests, else the portable or release build)
 #   --device NAME  a GPU or MIG instance as gpushared calls it (the first that it would use)
 #   --python FILE  an interpreter with Numba, PyTorch, ... (/opt/torch/.venv/bin/python3, else python3)
 #   --smoke        only the part smoke: every mechanism for a few seconds
-#   --short        small sizes and times, figures are not judged: for machines whose GPU is a fake
-#   --modelled     the GPU is the fake with the costs of a real one: figures are marked so
+#   --short        small sizes and times, figures are not judged: for machines with the fake GPU
+#   --modelled     the GPU is the fake one with the costs of a real one; figures are marked as modelled
 #   --only PART    only these parts, in the order below
 #
 # Each part has a time limit and adds rows to rows.tsv, with tabs between
 #   part, what, value, unit, kind (rule, figure, fact), must (">= 0.95", "-"), note.
-# The other files are written again after each part and every few seconds, so that a run that is killed leaves them.
+# The other files are written again after each part and every few seconds, so that a killed run leaves results.
 # Exit status 0: every rule and figure that has a bound meets it.
 set -uo pipefail
 
 readonly total_s=560
-# In the order of their value: correctness before speed, because a figure of wrong code says nothing. Each has the
-# time that it takes where all is well and its limit, in s; none gets time that those after it need.
+# In the order of their value: correctness before speed, because a figure from wrong code is
+# meaningless. Each with its usual duration and its limit, in s; no part gets time that later ones
+# need.
 readonly parts=(smoke:15:50 native:1:12 environment:3:30 facts:38:60 conformance:16:110 stops:3:20 hostile:3:30
   model:8:35 pair:160:180 hog:96:110 drop_in:50:75 gate:30:50 torch:20:45 solo:44:60 bench:34:70 costs:13:35
   churn:14:30 limits:4:20)

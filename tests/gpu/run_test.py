@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.sh over a fake driver: what it promises about parts that fail, its verdicts and its results."""
+"""run.sh on a fake driver: its guarantees about parts that fail, its verdicts and its results."""
 import contextlib
 import json
 import os
@@ -23,7 +23,7 @@ CONTENDERS = ("priority", "deadline", "time slicing", "one process, stream prior
 BIN = FAKE_CUDA = FAKE_NVML = PTXAS = ""  # Directories, and a compiler for the fake driver; from the command line.
 # The fake NVML's first instance.
 INSTANCE = "MIG-a0000000-fa4e-4000-8000-000000000000"
-# As far as run.sh knows it; what it was asked is a line of a file beside it.
+# As much of it as run.sh uses; each request is a line of a file next to it.
 MPS_CONTROL = """#!/bin/sh
 echo "$CUDA_MPS_PIPE_DIRECTORY $1" >>"$(dirname "$0")/mps.log"
 if [ "$1" = -d ]; then exec touch "$CUDA_MPS_PIPE_DIRECTORY/control"; fi
@@ -35,7 +35,7 @@ MPS_CLIENT = """#!/bin/sh
 [ -e "$CUDA_MPS_PIPE_DIRECTORY/control" ] && export FAKE_CUDA="$FAKE_CUDA; attribute 133 1"
 exec {} "$@"
 """
-# As an older driver's, which does not know the newer name of the reasons.
+# Like an older driver's, which does not know the newer name of the reasons.
 NVIDIA_SMI = """#!/bin/sh
 case "$*" in
   *clocks_event_reasons*) echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2 ;;
@@ -52,7 +52,7 @@ def row(value, kind="rule", must=">= 1", part="facts", what="a figure", note="")
 
 
 class Report(unittest.TestCase):
-    """The judge, by itself."""
+    """The judge alone."""
 
     def judge(self, rows, short=0):
         with tempfile.TemporaryDirectory() as directory:
@@ -155,7 +155,7 @@ class Run(unittest.TestCase):
         path.chmod(0o755)
 
     def programs_under_mps(self, clients_find_it=True):
-        """A directory of programs, on a machine with an MPS daemon to start."""
+        """Returns a directory of programs on a machine with an MPS daemon that can be started."""
         self.program(self.directory / "tools" / "nvidia-cuda-mps-control", MPS_CONTROL)
         directory = self.directory / "bin"
         directory.mkdir()
@@ -171,8 +171,8 @@ class Run(unittest.TestCase):
                            PATH=f"{self.directory / 'tools'}:{os.environ['PATH']}")
         libraries = [FAKE_CUDA, FAKE_NVML] if driver else [FAKE_NVML]
         environment["LD_LIBRARY_PATH"] = ":".join(libraries)
-        # In sanitizer builds, gcc 12's leak checker crashes on the thread-local storage of threads
-        # that a library loaded at run time still has at exit, as drivers do.
+        # In sanitizer builds, gcc 12's leak checker crashes on the thread-local storage of threads that a library
+        # loaded at run time still has at exit, as with drivers.
         environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
         self.running.append(subprocess.Popen(
             [HERE / "run.sh", "--short", "--bin", programs or BIN, "--out", self.directory / name, *arguments],
@@ -180,7 +180,7 @@ class Run(unittest.TestCase):
         return self.running[-1]
 
     def log(self, name):
-        """A log of a run that goes on, in the directory that it removes at its end."""
+        """Returns a log of a run in progress, in the directory that it removes at its end."""
         found = list(self.directory.glob(f"tmp.*/logs/{name}"))
         return found[0] if found else None
 
@@ -191,7 +191,8 @@ class Run(unittest.TestCase):
         return self.log(name)
 
     def ends(self, pid):
-        """Whether it ends soon. A killed process takes its time, and stays as a zombie until its parent asks."""
+        """Returns whether it ends soon. A killed process takes a while, and remains as a zombie until its parent reaps
+        it."""
         for _ in range(250):
             try:
                 status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
@@ -203,7 +204,7 @@ class Run(unittest.TestCase):
         return False
 
     def logs(self, name):
-        """The names and texts of the logs that came back."""
+        """Returns the names and texts of the logs that came back."""
         with tarfile.open(self.directory / name / "logs.tgz") as archive:
             return {member.name: archive.extractfile(member).read().decode() for member in archive if member.isfile()}
 
@@ -292,7 +293,7 @@ class Run(unittest.TestCase):
         for part in ("environment", "pair"):
             self.assertEqual(self.value(result, part, "policy priority: kernels can be preempted"), 1)
         self.assertEqual(self.value(result, "conformance", "rules without an answer"), 0)
-        # Ten rules in each of seven flavours, some of which are beyond a flavour.
+        # Ten rules in each of seven flavours, some of which a flavour does not support.
         self.assertEqual(self.value(result, "smoke", "rules passed") +
                          self.value(result, "smoke", "rules beyond the device, skipped"), 70)
         self.assertEqual(self.value(result, "smoke", "a server is ready"), 1)
@@ -324,11 +325,11 @@ class Run(unittest.TestCase):
             if contender != "one process, stream priorities":
                 self.assertEqual(self.value(result, "pair", f"{contender} 1: programs under MPS"),
                                  2 if contender.startswith("MPS") else 0, contender)
-        # Three contenders with two seeds each, and the programs behind the gate.
+        # Three contenders with two seeds each, and the programs in gate mode.
         self.check_mps_calls(2 * 3 + 1)
 
     def check_mps_calls(self, times):
-        """The daemon was started so often, in a directory of its own, and ended each time."""
+        """Checks that the daemon was started this often, each time in a separate directory, and ended each time."""
         log = (self.directory / "tools" / "mps.log").read_text(encoding="utf-8")
         calls = [line.split(" ") for line in log.splitlines()]
         self.assertEqual([call[1] for call in calls], ["-d", ""] * times, log)
@@ -343,7 +344,7 @@ class Run(unittest.TestCase):
             self.assertEqual(self.value(result, "pair", f"{contender}: a first program is under MPS"), 0)
         self.assertEqual([r["what"] for r in result["rows"] if re.match("MPS.*seed", r["what"])], [])
         self.check_mps_calls(3)
-        # The rest stands, without the part that finds sizes.
+        # The other parts have results, even without the part that determines sizes.
         self.assertEqual(self.value(result, "pair", "sizes"), "not measured")
         self.assertGreater(self.value(result, "pair", "time slicing, seed 1 | p99 / alone"), 0)
 
@@ -356,7 +357,8 @@ class Run(unittest.TestCase):
         test = next(int(pid.name) for pid in pathlib.Path("/proc").iterdir() if pid.name.isdigit() and
                     (pid / "cmdline").exists() and self.is_rules_of(pid, log))
         group = os.getpgid(test)
-        # Over and over: timeout passes on what it gets, whenever it is scheduled, amid what is said last.
+        # Repeatedly, because timeout forwards the signals that it gets, whenever it is scheduled, even during the last
+        # messages.
         while process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGTERM)
@@ -380,7 +382,8 @@ class Run(unittest.TestCase):
         self.assertEqual(self.ended(result, "conformance"), 1)
 
     def test_a_dead_context_costs_the_rule_that_made_it(self):
-        """A wild address, say: every later call of that process fails, so the other rules run in another."""
+        """After a wild address, for example, every later call of that process fails, so the other rules run in another
+        process."""
         result = self.finish("dead", self.start("dead", "--only", "conformance", script="fault 20 700"))
         self.assertEqual(result["status"], 1, result["text"])
         dead = self.value(result, "conformance", "rules that left a dead context")
@@ -394,7 +397,7 @@ class Run(unittest.TestCase):
         self.assertIn("Failure", self.note(result, "conformance", "rules failed"))
 
     def test_wrong_copies_are_found_by_the_parts_that_copy(self):
-        """The pieces of a session and the first words of programs are shorter: those still work."""
+        """A session's pieces and the first words of programs are shorter and still work."""
         parts = ("environment", "facts", "model", "bench", "hostile", "limits")
         result = self.finish("wrong", self.start("wrong", "--modelled", *self.only(parts),
                                                  script="costs on; copies wrong 4K"))
@@ -405,7 +408,7 @@ class Run(unittest.TestCase):
         whats = {row_["what"] for row_ in result["rows"] if row_["verdict"] == "FAILED"}
         self.assertIn("copy to_device, pinned, sync, 64 KiB", whats)
         self.assertIn("measurements failed, the first: ", self.note(result, "bench", "the part ran to its end"))
-        # What copies nothing as long as that is measured all the same.
+        # Operations without copies of that length are measured nevertheless.
         self.assertGreater(self.value(result, "bench", "modelled: null launch: submit, of the caller's time"), 0)
 
     def test_lost_words_are_found_by_the_parts_that_stop_kernels(self):
@@ -414,12 +417,12 @@ class Run(unittest.TestCase):
                                                 script="costs on; words lost"))
         self.assertEqual(result["status"], 1, result["text"])
         failed = {row_["part"] for row_ in result["rows"] if row_["verdict"] == "FAILED"}
-        # A contained kernel ends by a word that the host stores, which needs no stream.
+        # A contained kernel ends through a word that the host stores, which needs no stream.
         self.assertEqual(failed, set(parts) - {"hostile"})
         self.assertIn("a word that a stream writes was not seen within", result["text"])
-        # A launch in groups ends between two of them all the same, only later.
+        # A launch in groups still ends between two of them, only later.
         self.assertEqual(self.value(result, "stops", "stops that ended a launch amid a group of its blocks, of all"), 0)
-        # A server that hears of no end costs its limit, and the other way is measured.
+        # A server that detects no end costs its limit, and the other mechanism is measured.
         self.assertEqual(self.value(result, "bench", "completions by writes: measured"), 0)
         self.assertGreater(self.value(result, "bench", "modelled: null launch: submit, of the caller's time"), 0)
 
@@ -445,7 +448,7 @@ class Run(unittest.TestCase):
         self.assertEqual(self.ended(result, "environment"), 1, result)
 
     def finish_killed(self, name, process):
-        """Of a run that was told to end: all its processes are gone, and what it had stands."""
+        """Of a run that was told to end: all its processes have exited, and its results are complete so far."""
         process.communicate()
         self.assertEqual(process.returncode, 143)
         self.assertEqual(list(self.directory.glob("tmp.*")), [])
@@ -472,7 +475,7 @@ class Run(unittest.TestCase):
         self.assertEqual(tuple(times), PARTS)
         for part, (least, limit) in times.items():
             self.assertLess(least, limit, part)
-        # A command on a lent machine may take 600 s, and the first parts meet a GPU that has yet to wake up.
+        # A command on a lent machine may take 600 s, and the first parts meet a GPU in a power-saving state.
         self.assertLessEqual(total, 560)
         slack = total - sum(least for least, _ in times.values())
         self.assertGreaterEqual(slack, times["environment"][1] - times["environment"][0])
@@ -488,7 +491,7 @@ class Run(unittest.TestCase):
         self.assertEqual(self.value(result, "environment", "the server serves a GPU"), 1)
 
     def check_ratios(self, result):
-        """A ratio that stands the wrong way round judges the opposite: recompute it from what it was made of."""
+        """Recomputes ratios from their components, because an inverted ratio would judge the opposite."""
         def numbers(row_, pattern):
             found = re.search(pattern, row_["note"])
             self.assertIsNotNone(found, row_)
@@ -516,7 +519,7 @@ class Run(unittest.TestCase):
         self.assertGreaterEqual(checked, 20)
 
     def test_a_part_that_fails_or_hangs_does_not_stop_the_others(self):
-        # Side by side: the one that hangs is left alone until its limit.
+        # In parallel: the one that hangs is left alone until its limit.
         hangs = self.start("hangs", "--only", "facts", "--only", "torch", script="hold")
         fails = self.start("fails", "--only", "facts", "--only", "environment", "--only", "bench",
                            script="fail cuMemHostRegister_v2 * 2; fail cuMemHostRegister * 2; attribute 122 0")
@@ -526,7 +529,7 @@ class Run(unittest.TestCase):
         self.assertEqual(self.value(result, "facts", "sealed shared memory: answered"), 0)
         self.assertEqual(self.value(result, "facts", "stream priority: answered"), 1)
         self.assertEqual(self.ended(result, "environment"), 1)
-        # One of two ways to hear of ends of work is not there: the other is measured, and all else.
+        # One of the two completion mechanisms is missing: the other is measured, and so is everything else.
         self.assertEqual(self.value(result, "bench", "completions by writes: measured"), 0)
         self.assertGreater(self.value(result, "bench", "null launch: submit, of the caller's time"), 0)
         self.assertEqual(self.ended(result, "bench"), 1)
@@ -551,7 +554,7 @@ class Run(unittest.TestCase):
         self.assertIn("no GPU is served, the remaining parts are left out", result["text"])
 
     def test_a_worker_that_fails_ends_the_wait_for_it_with_its_reason(self):
-        """A server that has nothing to serve ends; one whose worker died says what it restarts for."""
+        """A server with nothing to serve exits; one whose worker died reports the reason for its restart."""
         programs = self.programs_under_mps()
         (programs / "gpusharedctl").unlink()
         self.program(programs / "gpusharedctl", """#!/bin/sh
@@ -568,9 +571,9 @@ class Run(unittest.TestCase):
             self.assertLess(result["seconds"], 20)  # It would wait for as long.
 
     def test_what_a_killed_part_leaves_behind_is_ended(self):
-        """Workers have process groups of their own, which the limit of their part does not reach."""
+        """Workers have separate process groups, which the limit of their part does not reach."""
         programs = self.programs_under_mps()
-        # As a program that hangs and hears no signal but KILL; the server beside it is killed with its part.
+        # Like a program that hangs and ignores all signals except KILL; its server is killed with its part.
         self.program(programs / "gpu_hostile", "#!/bin/bash\ntrap '' TERM\nsleep 300\n")
         self.program(programs / "timeout", "")
         (programs / "timeout").unlink()
@@ -585,14 +588,14 @@ class Run(unittest.TestCase):
         self.assertTrue(self.ends(worker))
 
     def test_a_run_that_is_killed_at_any_moment_leaves_its_results(self):
-        """As by the limit of a lent machine's command, which takes all that was started along."""
+        """Like the limit of a lent machine's command, which kills everything started along with it."""
         seed = random.randrange(1 << 32)
         moments = random.Random(seed)
         for batch in range(5):
             runs = [(f"killed{batch}{i}", moments.uniform(0, 8)) for i in range(4)]
             processes = [self.start(name, *self.only(("smoke", "native", "environment"))) for name, _ in runs]
             while not all((self.directory / name / "logs.tgz").exists() for name, _ in runs):
-                time.sleep(0.01)  # The first files come before anything is measured.
+                time.sleep(0.01)  # The first files are written before the first measurement.
             begin = time.monotonic()
             for (name, moment), process in sorted(zip(runs, processes), key=lambda pair: pair[0][1]):
                 time.sleep(max(0.0, begin + moment - time.monotonic()))
@@ -621,7 +624,7 @@ class Run(unittest.TestCase):
                     os.kill(int(environment.parent.name), signal.SIGKILL)
 
     def test_a_figure_that_there_is_not_has_a_reason(self):
-        """Of a machine that is too slow for its requests: `serve` leaves no time, of which none can be used."""
+        """On a machine that is too slow for its requests, `serve` leaves no time of which a part could be used."""
         programs = self.programs_under_mps()
         self.program(programs / "serve", f"""#!/bin/bash
             {BIN}/serve "$@" || exit
@@ -636,7 +639,7 @@ class Run(unittest.TestCase):
         self.assertEqual([row_["what"] for row_ in result["rows"] if row_["value"] == ""], [])
 
     def check_used_of_left(self, result, what):
-        """On a machine that others are busy with, `serve` may leave no time."""
+        """On a machine that others keep busy, `serve` may leave no time."""
         value = self.value(result, "pair", what)
         if value == "none":
             self.assertIn("serve was busy for", self.note(result, "pair", what))

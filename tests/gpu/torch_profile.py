@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels a training step of PyTorch consists of: how much of a GPU's time could preemption between blocks reach?
+"""Which kernels make up a training step of PyTorch: how much of a GPU's time could be preempted between blocks?
 
 Trains a small language model for some steps, without a server, and reads the profiler's trace. All rows are facts.
 """
@@ -16,22 +16,22 @@ import time
 
 from rows import Rows
 
-# What the server's preemptible forms want of a launch: see tests/gpu/README.md and server/device/cuda.
+# Requirements of the server's preemptible forms on a launch: see tests/gpu/README.md and server/device/cuda.
 WAVES_MIN = 2
 BLOCK_US_MIN = 10
 KERNEL_US_MIN = 100
-# Of CUDA's occupancy calculator, for compute capability 8.0 and 9.0.
+# From CUDA's occupancy calculator, for compute capability 8.0 and 9.0.
 BLOCKS_PER_SM_MAX = 32
 SHARED_RESERVED = 1024
 REGISTER_STEP = 256
 PARTITIONS = 4
-# cuBLAS names the size of a cluster last: nvjet_tst_192x192_64x4_1x2_h_bz_coopB_TNT.
+# cuBLAS puts the size of a cluster last: nvjet_tst_192x192_64x4_1x2_h_bz_coopB_TNT.
 CLUSTER_IN_NAME = re.compile(r"^nvjet_\w*?\d+x\d+_\d+x\d+_(\d+)x(\d+)_")
 WARM_UP, TIMED, PROFILED = 3, 5, 2
 
 
 def blocks_at_once(kernel, device):
-    """Blocks of this kernel that the GPU runs at once."""
+    """Returns the blocks of this kernel that the GPU runs at once."""
     warps = math.ceil(math.prod(kernel["block"]) / device["warpSize"])
     limits = [BLOCKS_PER_SM_MAX, device["maxThreadsPerMultiprocessor"] // (warps * device["warpSize"])]
     registers = math.ceil(kernel["registers per thread"] * device["warpSize"] / REGISTER_STEP) * REGISTER_STEP
@@ -47,7 +47,7 @@ def is_cluster_by_name(name):
 
 
 def shares(trace):
-    """Shares of the GPU's kernel time by the kind of kernel, and what it all is, from a Chrome trace of Kineto's."""
+    """Returns shares of the GPU's kernel time by kind of kernel, and the total, from a Chrome trace by Kineto."""
     devices = {device["id"]: device for device in trace["deviceProperties"]}
     events = [event for event in trace["traceEvents"] if "dur" in event and "correlation" in event.get("args", {})]
     calls = {event["args"]["correlation"]: event["name"] for event in events if event["cat"] in ("cuda_runtime", "cuda_driver")}
@@ -85,7 +85,7 @@ def shares(trace):
 
 
 def make_step(torch, layers, width, tokens, batch, words, device):
-    """A function that trains a GPT-like model for one step."""
+    """Returns a function that trains a GPT-like model for one step."""
     functional = torch.nn.functional
 
     class Block(torch.nn.Module):
@@ -119,7 +119,7 @@ def make_step(torch, layers, width, tokens, batch, words, device):
 
 
 def profile(torch, step, directory):
-    """Seconds of a step, and the trace of some."""
+    """Returns the seconds of a step, and the trace of some."""
     for _ in range(WARM_UP):
         step()
     torch.cuda.synchronize()
@@ -177,7 +177,7 @@ def main(arguments):
     try:
         measure(rows)
     except Exception as error:  # pylint: disable=broad-exception-caught
-        # Whatever it is: the row says that there is no figure, and why.
+        # Any error: the row says that there is no figure, and why.
         rows.add("a training step", None, note=f"{type(error).__name__}: {error}"[:300])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch_profile.py: what it makes of a trace, and what it says where it can measure nothing."""
+"""torch_profile.py: its evaluation of a trace, and its message where it can measure nothing."""
 import os
 import pathlib
 import subprocess
@@ -28,7 +28,7 @@ def call(correlation, name, category="cuda_runtime"):
 
 class Shares(unittest.TestCase):
     def shares(self, *events):
-        # What every trace has besides: flows, copies, and names of threads.
+        # The other contents of every trace: flows, copies, and names of threads.
         others = [{"ph": "M", "name": "thread_name", "args": {"name": "python"}}, {"ph": "s", "cat": "ac2g", "id": 1},
                   {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "dur": 5000, "args": {"correlation": 99}}]
         return torch_profile.shares({"deviceProperties": [DEVICE], "traceEvents": [*others, *events]})
@@ -52,8 +52,8 @@ class Shares(unittest.TestCase):
         self.assertEqual(self.share("kernels over 1 ms", *events), 0.8)
 
     def test_waves_follow_from_what_limits_the_blocks_at_once(self):
-        for limited_by, wave in ((dict(), 2 * 32),                        # Blocks of a multiprocessor.
-                                 (dict(block=1024), 2 * 2),               # Threads.
+        for limited_by, wave in ((dict(), 2 * 32),                        # Limited by blocks per multiprocessor.
+                                 (dict(block=1024), 2 * 2),               # By threads.
                                  (dict(block=1000), 2 * 2),               # In whole warps.
                                  (dict(block=256, registers=128), 2 * 2),
                                  (dict(block=128, registers=255), 2 * 2),

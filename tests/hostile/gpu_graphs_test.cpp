@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of clients that mean harm, on a GPU with the costs of a real one, where the driver
-// instantiates graphs that come again.
+// Graphs of malicious clients on a GPU with the costs of a real one, where the driver instantiates
+// graphs that are launched repeatedly.
 
 #include <algorithm>
 #include <memory>
@@ -27,7 +27,8 @@ constexpr std::uint32_t kNodes = 12;
 
 class GpuGraphs : public ::testing::Test {
  protected:
-  // The kernels are trusted here, as their parameters are the client's own: records are not.
+  // The kernels are trusted here, because only the client itself is affected by their parameters;
+  // records are not trusted.
   GpuGraphs()
       : gpu_({.statements = "sms 2; costs on", .arguments = {"--log-level", "error"}}),
         image_(ReadFile(GPUSHARED_SYSTEM_KERNELS)),
@@ -45,7 +46,7 @@ class GpuGraphs : public ::testing::Test {
     EXPECT_EQ(gpu_.server().workers(), workers_) << "the worker ended:\n" << gpu_.server().Log();
   }
 
-  // A client of the high class, whose graphs come whole.
+  // A client of the high class, whose graphs are submitted whole.
   RawClient Join() {
     const auto must = [](const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); };
     Result<RawClient> client = RawClient::Connect(gpu_.socket());
@@ -61,7 +62,7 @@ class GpuGraphs : public ::testing::Test {
     return *std::move(client);
   }
 
-  // Some of its bytes are wrong: of the commands in it, not of what kernels are given.
+  // Some bytes of its commands are wrong, but not the kernels' parameters.
   void SendGraph(RawClient& client, bool is_spoiled) {
     client.MakeGraph(kGraph);
     std::vector<std::byte> content;
@@ -80,7 +81,7 @@ class GpuGraphs : public ::testing::Test {
     client.Ring();
   }
 
-  // What the server said at the session's end, or nothing when all that it sent has ended.
+  // Returns the server's message at the session's end, or "" once everything sent has ended.
   static std::string GetOutcome(RawClient& client) {
     for (int wait = 0; wait < 500; ++wait) {
       if (client.AwaitFinished(0, client.published(0), 10ms)) return "";
@@ -116,7 +117,7 @@ TEST_F(GpuGraphs, SpoiledOnesHarmTheirClientAlone) {
     SendGraph(client, round % 3 != 0);
     for (int launch = 0; launch < 4; ++launch) client.LaunchGraph(kGraph);
     if (round % 5 == 0) {
-      client.CloseSocket();  // Amid of it.
+      client.CloseSocket();  // In the middle of it.
       NeighbourGoesOn();
       continue;
     }
@@ -131,7 +132,7 @@ TEST_F(GpuGraphs, SpoiledOnesHarmTheirClientAlone) {
 }
 
 // A client that leaves, lies or is lost while the driver has its instantiated graph.
-TEST_F(GpuGraphs, NothingIsLeftOfAnInstantiatedOne) {
+TEST_F(GpuGraphs, ReleasesInstantiatedGraphOfDeadClient) {
   RawClient client = Join();
   SendGraph(client, false);
   EXPECT_TRUE(Eventually([&] {
@@ -140,7 +141,7 @@ TEST_F(GpuGraphs, NothingIsLeftOfAnInstantiatedOne) {
     return GetCalls("cuGraphLaunch") > 0;
   })) << "the driver never got it whole";
   for (int launch = 0; launch < 16; ++launch) client.LaunchGraph(kGraph);
-  // A node in it whose command no client sends.
+  // A node whose command no client sends.
   ipc::FillRecord fill = GetFill(0, client.base(), 4096, 1);
   fill.header.flags = 0xff;
   client.SetNode({.graph = kGraph, .node = 1}, fill);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that means harm beside a neighbour whose results must stay right.
+// A malicious client next to a neighbour whose results must remain correct.
 
 #ifndef GPUSHARED_TESTS_HOSTILE_HOSTILE_CASE_H_
 #define GPUSHARED_TESTS_HOSTILE_HOSTILE_CASE_H_
@@ -71,7 +71,8 @@ class Hostile : public ::testing::Test {
     return *std::move(client);
   }
 
-  // The sentence with which the server ended the session; empty when it has not within `limit`.
+  // Returns the message with which the server ended the session; empty if it has not ended within
+  // `limit`.
   static std::string Ending(RawClient& client, std::chrono::milliseconds limit) {
     const Result<ipc::Frame> frame = client.NextFrame(limit);
     if (!frame)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deeds that no client library does, on shared memory, sockets and images. lies_test.cpp has those
-// in single fields.
+// Attacks that no client library performs, on shared memory, sockets and images. lies_test.cpp
+// covers single fields.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -22,8 +22,8 @@
 namespace gpushared::testing {
 namespace {
 
-// Nodes with any bytes changed, launched as they are: the session ends, or its stream fails, or
-// it computes nonsense in its own memory.
+// Launches nodes in which random bytes were changed: the session ends, its stream fails, or it
+// computes garbage in its own memory.
 TEST_F(Hostile, MutatedNodesHarmTheirClientAlone) {
   std::mt19937_64 random(20261124);
   unsigned ended = 0, lived = 0;
@@ -38,7 +38,7 @@ TEST_F(Hostile, MutatedNodesHarmTheirClientAlone) {
                         ParametersAt(client.base(), 12), content)
               : GetNode({.graph = 1, .node = node}, GetFill(0, client.base(), 4096, 1), {},
                         content);
-      // One in two lists is whole but for the bytes that are the kernel's own.
+      // One in two lists is intact except for the kernel's own bytes.
       const std::size_t first = round % 2 == 0 ? ipc::kGranuleBytes : 16;
       if (random() % 3 == 0 && content.size() > first) {
         content[first + random() % (content.size() - first)] = static_cast<std::byte>(random());
@@ -77,7 +77,7 @@ TEST_F(Hostile, MoreRequestsThanMayBeOpen) {
   EXPECT_NE(Ending(client, 20s).find("16 requests are open, allowed are 16"), std::string::npos);
 }
 
-// Chunks where none may be, and such that are not there.
+// Chunks at addresses where none may be, and chunks that do not exist.
 TEST_F(Hostile, ChunksAreMappedWhereThereIsRoomOnly) {
   RawClient client = Join();
   using Action = ipc::ChunkAction;
@@ -106,7 +106,7 @@ TEST_F(Hostile, ChunksAreMappedWhereThereIsRoomOnly) {
   EXPECT_EQ(ask({.action = Action::kFree, .chunk = 7}), kWrong) << "it is mapped";
   EXPECT_EQ(ask({.action = Action::kUnmap, .address = area + ipc::kChunkBytesStep}),
             StatusCode::kNotFound);
-  // Copies reach what is mapped, and nothing beside it.
+  // Copies can access exactly the mapped memory.
   EXPECT_TRUE(client.AwaitFinished(0, client.Fill(0, area + two - 16, 16, 1)));
   EXPECT_EQ(StreamErrorNow(client), StatusCode::kOk);
   EXPECT_EQ(ask({.action = Action::kUnmap, .address = area}), StatusCode::kOk);
@@ -248,8 +248,8 @@ TEST_F(Hostile, HolesInSharedMemory) {
   }
 }
 
-// Whoever copies out of it meanwhile waits for milliseconds.
-TEST_F(Hostile, WhoKeepsPunchingAnArenaThatIsCopiedIsEndedAndToldWhy) {
+// Copies out of such a staging buffer take milliseconds.
+TEST_F(Hostile, EndsClientThatKeepsPunchingStagingBuffer) {
   RawClient client = Join(false);
   const std::jthread puncher([staging_buffer = client.staging_fd(0)](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
@@ -270,9 +270,8 @@ TEST_F(Hostile, WhoKeepsPunchingAnArenaThatIsCopiedIsEndedAndToldWhy) {
                                            " KiB are missing"));
 }
 
-// A worker that does not run for a while finds its copies as slow, and looks at the staging
-// buffers.
-TEST_F(Hostile, SlowCopiesOfArenasThatAreWholeEndNobody) {
+// A worker that does not run for a while sees its copies as slow, and inspects the staging buffers.
+TEST_F(Hostile, SlowCopiesOfIntactStagingBuffersEndNoSession) {
   const Client client =
       std::move(Client::Connect({.name = "honest", .socket = server_->socket()})).value();
   std::jthread pauser([](const std::stop_token& stop) {
@@ -283,7 +282,7 @@ TEST_F(Hostile, SlowCopiesOfArenasThatAreWholeEndNobody) {
       std::this_thread::sleep_for(2ms);
     }
   });
-  // More than a staging buffer, so that the library adds some.
+  // Larger than a staging buffer, so that the library adds more of them.
   constexpr std::size_t kWords = std::size_t{6} << 20;
   const DeviceBuffer buffer = std::move(client.AllocateDevice(kWords * sizeof(int))).value();
   std::vector<int> words(kWords), back(kWords);
@@ -298,7 +297,7 @@ TEST_F(Hostile, SlowCopiesOfArenasThatAreWholeEndNobody) {
   }
 }
 
-// What is parsed is a copy: whatever the client does to its own memory meanwhile.
+// The server parses a copy, so changes to the client's own memory in the meantime have no effect.
 TEST_F(Hostile, ImagesThatChangeWhileTheyAreRead) {
   RawClient client = Join(false);
   for (std::uint32_t i = 0; i < 20; ++i) {

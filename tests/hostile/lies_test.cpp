@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that lies in every byte it can write. It may end its own session; the worker,
-// and a neighbour's results, must not notice. The field tables of tests/support/wire_fields.h drive
-// the lies: a field without a case here fails.
+// A client that lies in every byte it can write. It may end its own session, but must not affect
+// the worker or a neighbour's results. The field tables of tests/support/wire_fields.h drive the
+// lies, so that a field without a case here fails.
 
 #include <unistd.h>
 
@@ -21,11 +21,11 @@
 namespace gpushared::testing {
 namespace {
 
-// The right answer to a field whose bits are all set.
+// The correct reaction to a field with all bits set.
 enum class Verdict {
-  kEnds,      // No honest client sends it: the session ends, with a sentence.
+  kEnds,      // No honest client sends it: the session ends with a message.
   kRejected,  // The session ends, or the command is an error of its stream.
-  kHarmless,  // Nothing is wrong with it, or nobody looks at it.
+  kHarmless,  // The value is valid, or is never read.
 };
 std::ostream& operator<<(std::ostream& out, Verdict verdict) {
   return out << (verdict == Verdict::kEnds       ? "the session ends"
@@ -93,7 +93,7 @@ const Cases kGraphCases = WithHeader({{"graph", Verdict::kEnds},
                                       {"content_bytes", Verdict::kEnds},
                                       {"reserved", Verdict::kEnds}});
 
-// A value that a field of a control message does not have, put into each of its elements.
+// An invalid value for a field of a control message, put into each of its elements.
 struct Lie {
   std::uint64_t value = 0;
   Verdict verdict = Verdict::kEnds;
@@ -121,7 +121,7 @@ const Lies kUnloadModuleLies = {
 const Lies kResizeMemoryLies = {
     {"bytes",
      {{ipc::kResizeBytesMax, Verdict::kRejected}, {ipc::kResizeBytesMax + 1}, {kAllBits}}}};
-// The request makes a chunk.
+// The request creates a chunk.
 const Lies kChangeChunkLies = {{"action", {{0}, {2}, {3}, {4}, {5}, {kAllBits}}},
                                {"chunk", {{ipc::kChunksMax}, {kAllBits}}},
                                {"bytes",
@@ -143,16 +143,16 @@ const Lies kAddStagingBufferLies = {{"bytes",
                                       {kAllBits}}}};
 const Lies kDescribeErrorLies = {{"stream", {{ipc::kStreamsMax}, {kAllBits}}},
                                  {"reserved", {kNotZero[0], kNotZero[1]}}};
-// Lies in the frame around a DescribeError.
+// Invalid values in the frame around a DescribeError.
 const Lies kFrameHeaderLies = {{"magic", {{0}, {ipc::kChannelMagic}, {kAllBits}}},
                                {"type", {{0}, {1}, {17}, {31}, {kAllBits}}},
                                {"reserved", {kNotZero[0], kNotZero[1]}},
                                {"request", {{kAllBits, Verdict::kHarmless}}},
                                {"payload_bytes", {{0}, {7}, {9}, {kAllBits}}}};
 
-// First messages end no session: all that is wrong with them is rejected.
+// First messages never end a session; anything wrong with them is rejected.
 constexpr Lie Rejected(std::uint64_t value) { return {value, Verdict::kRejected}; }
-// Texts of these bytes alone: not UTF-8, a control character, without an end.
+// Texts that consist only of these bytes: not UTF-8, a control character, unterminated.
 const std::vector<Lie> kTextLies = {Rejected(0xff), Rejected(7), Rejected('a')};
 const std::vector<Lie> kVersionLies = {Rejected(0), Rejected(ipc::kProtocolVersion - 1),
                                        Rejected(ipc::kProtocolVersion + 1), Rejected(kAllBits)};
@@ -167,7 +167,7 @@ const Lies kHelloLies = {
     {"memory_bytes", {Rejected(1), Rejected(kAllBits)}},
     {"name", kTextLies},
     {"device", kTextLies}};
-const Lies kAdminLies = {  // The verb takes nothing.
+const Lies kAdminLies = {  // The verb has no argument.
     {"version", kVersionLies},
     {"verb", {Rejected(0), Rejected(ipc::kAdminVerbMax + 1), Rejected(kAllBits)}},
     {"client_class", {Rejected(0), Rejected(3)}},
@@ -183,7 +183,7 @@ const Lies kWhyLies = {{"version", kVersionLies},
 const Lies kListDevicesLies = {{"version", kVersionLies}, {"reserved", {Rejected(1)}}};
 class Lying : public Hostile {
  protected:
-  // Writes a record as its bytes are, tag and continuations included.
+  // Writes a record unmodified, tag and continuations included.
   template <typename Record>
   static void PublishBytes(RawClient& client, Record record, const std::vector<std::byte>& tail) {
     ipc::Granule* granules = client.commands().granules;
@@ -201,8 +201,8 @@ class Lying : public Hostile {
     client.Ring();
   }
 
-  // One session per lie: every element of every field, with all bits set and with other
-  // extremes, on top of a record that is right.
+  // Opens one session per lie: every element of every field, with all bits set and with other
+  // extremes, in an otherwise valid record.
   template <typename Record, typename Make>
   static void LieInEveryField(const Cases& cases, Make make) {
     {
@@ -246,10 +246,10 @@ class Lying : public Hostile {
           << "the session must end with a reason: " << sentence;
     } else if (all_bits) {
       EXPECT_TRUE(Ending(client, 10ms) != "" || StreamError(client) != StatusCode::kOk);
-    }  // Other extremes may be right values: only the worker and the neighbour are judged.
+    }  // Other extremes may be valid values, so that only the worker and the neighbour are judged.
   }
 
-  // Reads the server's answer to a frame that was just sent.
+  // Reads the server's answer to the frame that was just sent.
   static Verdict Answer(RawClient& client) {
     const Result<ipc::Frame> frame = client.NextFrame();
     if (!frame.ok()) {
@@ -270,7 +270,7 @@ class Lying : public Hostile {
     }
   }
 
-  // Bytes on the socket of a session that runs.
+  // Sends bytes on the socket of a running session.
   static Verdict TryInSession(ipc::MessageType type, std::span<const std::byte> payload) {
     RawClient client = Join();
     if (type == ipc::MessageType::kLoadModule) {
@@ -284,14 +284,14 @@ class Lying : public Hostile {
   static Verdict AnswerToSession(RawClient& client) {
     const Verdict verdict = Answer(client);
     NeighbourGoesOn();
-    // A rejection leaves the session as it was.
+    // A rejection leaves the session unchanged.
     if (verdict == Verdict::kRejected) {
       EXPECT_EQ(StreamErrorNow(client), StatusCode::kOk);
     }
     return verdict;
   }
 
-  // Bytes as the first frame of a connection.
+  // Sends bytes as the first frame of a connection.
   static Verdict TryFirst(ipc::MessageType type, std::span<const std::byte> payload) {
     Result<RawClient> client = RawClient::Connect(server_->socket());
     EXPECT_TRUE(client.ok());
@@ -301,7 +301,7 @@ class Lying : public Hostile {
     return Answer(*client);
   }
 
-  // A message as it should be, then with a lie in one field at a time.
+  // Sends a valid message, then one with a lie in one field at a time.
   template <typename Message, typename Try>
   static void LieInEveryField(const std::vector<std::byte>& right, const Lies& lies, Try&& tries,
                               Verdict of_right = Verdict::kHarmless) {
@@ -385,7 +385,7 @@ TEST_F(Lying, FillRecords) {
 }
 TEST_F(Lying, WaitForRecords) {
   LieInEveryField<ipc::WaitForRecord>(kWaitForCases, [](RawClient& client, auto&) {
-    return WaitForOf(0, 0, client.Mark(0));  // Only what came before can be waited for.
+    return WaitForOf(0, 0, client.Mark(0));  // Only earlier commands can be waited for.
   });
 }
 TEST_F(Lying, RequestRecords) {
@@ -423,7 +423,7 @@ TEST_F(Lying, FieldsOfFirstMessages) {
   RawClient ended = Join(false);
   ASSERT_TRUE(ended.Send(ipc::DescribeError{ipc::kStreamsMax}).ok());
   ASSERT_NE(Ending(ended, 20s), "");
-  // The answer to this question is how that session ended.
+  // The answer to this question states how that session ended.
   LieFirst(ipc::Why{ended.welcome().session}, kWhyLies, Verdict::kEnds);
   LieFirst(ipc::ListDevices{}, kListDevicesLies);
   EveryMessageWasLiedIn(ipc::FirstFrameRules);

@@ -19,7 +19,7 @@ TEST(FixedText, MustBeTerminatedAndFilledWithZeros) {
 
 TEST(FixedText, CutsAtACharacterNotInsideOne) {
   char field[5];
-  PutFixedText(field, "abc\xc3\xa9");  // Five bytes, room for four.
+  PutFixedText(field, "abc\xc3\xa9");  // Five bytes, with space for four.
   std::string text;
   EXPECT_TRUE(GetFixedText(field, text));
   EXPECT_EQ(text, "abc");
@@ -27,7 +27,8 @@ TEST(FixedText, CutsAtACharacterNotInsideOne) {
   EXPECT_EQ(CutText("a\xe2\x82\xac", 4), "a\xe2\x82\xac");
 }
 
-// Client text goes to logs and terminals: no escape sequence, no broken encoding.
+// Client text goes to logs and terminals, so it must contain neither escape sequences nor broken
+// encoding.
 TEST(PrintableText, RejectsControlCharactersAndBrokenUtf8) {
   EXPECT_TRUE(IsPrintableText(""));
   EXPECT_TRUE(IsPrintableText("serve \xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
@@ -38,8 +39,8 @@ TEST(PrintableText, RejectsControlCharactersAndBrokenUtf8) {
   }
 }
 
-// "serve" and what looks like "serve" are two names to a program and one to an operator.
-TEST(PrintableText, RejectsWhatIsNotSeenAndTurnsOthers) {
+// "serve" and a lookalike of "serve" are two names to a program and one to an operator.
+TEST(PrintableText, RejectsInvisibleAndBidirectionalCharacters) {
   for (const char* bad : {"a\xe2\x80\xae"
                           "b",
                           "a\xe2\x80\x8b", "\xe2\x80\x8d", "\xe2\x80\x8f", "\xe2\x80\xa8",
@@ -55,7 +56,7 @@ TEST(PrintableText, RejectsWhatIsNotSeenAndTurnsOthers) {
   }
 }
 
-TEST(PrintableText, MakesOneOfAnything) {
+TEST(PrintableText, MakesAnyTextPrintable) {
   EXPECT_EQ(PrintableText("a\x1b[2Jb\xe2\x80\xae"
                           "c\xff\xc3\xa9\n"),
             "a?[2Jb?c?\xc3\xa9?");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control and channel messages: what is encoded comes back, and every field out of range is
+// Control and channel messages: decoding restores what was encoded, and every field out of range is
 // rejected by name.
 #include "ipc/wire/control.h"
 
@@ -116,7 +116,7 @@ ModuleLoaded GoodModule() {
   return loaded;
 }
 
-// The cases, and one for each element of each reserved field.
+// Returns the cases, plus one for each element of each reserved field.
 template <typename T>
 std::vector<FieldCase> WithReserved(std::vector<FieldCase> cases) {
   for (const Field& field : GetFields<T>()) {
@@ -128,8 +128,8 @@ std::vector<FieldCase> WithReserved(std::vector<FieldCase> cases) {
   return cases;
 }
 
-// Applies every case to the T that lies `at` so many bytes into a good payload. Fields in
-// `elsewhere` are structs with fields of their own.
+// Applies every case to the T at offset `at` in a valid payload. Fields in `elsewhere` are structs
+// with fields of their own.
 template <typename Message, typename T>
 void ExpectVerdicts(const Bytes& good, std::size_t at, const std::vector<FieldCase>& cases,
                     const std::vector<std::string_view>& elsewhere = {}) {
@@ -155,7 +155,7 @@ void ExpectCases(const Bytes& good, const std::vector<FieldCase>& cases,
                  const std::vector<std::string_view>& elsewhere = {}) {
   ExpectVerdicts<T, T>(good, 0, cases, elsewhere);
 }
-// The cases of a struct inside a message.
+// Tests the cases of a struct inside a message.
 template <typename T, typename Inner>
 void ExpectInnerCases(const Bytes& good, std::string_view member,
                       const std::vector<FieldCase>& cases) {
@@ -165,7 +165,7 @@ void ExpectInnerCases(const Bytes& good, std::string_view member,
   ExpectVerdicts<T, Inner>(good, outer->offset, cases);
 }
 
-// No prefix and no lengthening of a good payload decodes.
+// Neither a prefix nor an extension of a valid payload decodes.
 template <typename T>
 void ExpectExactLength(const Bytes& good) {
   for (std::size_t bytes = 0; bytes < good.size(); ++bytes) {
@@ -176,7 +176,7 @@ void ExpectExactLength(const Bytes& good) {
   EXPECT_FALSE(Decode<T>(longer).ok());
 }
 
-// Another version is named in a sentence of its own where it is a message's.
+// A different version is reported in a separate message.
 std::vector<FieldCase> HelloCases(const std::string& older = "version is 9, allowed 10",
                                   const std::string& newer = "version is 11, allowed 10") {
   return {
@@ -219,7 +219,7 @@ TEST(Handshake, HelloComesBack) {
   EXPECT_EQ(hello->device, "cpu:0");
 }
 
-TEST(Handshake, WhatHelloDoesNotSayStaysUnsaid) {
+TEST(Handshake, UnsetHelloFieldsStayUnset) {
   const Result<Hello> hello = Decode<Hello>(Encode(Hello{}));
   ASSERT_TRUE(hello.ok()) << hello.status().ToString();
   EXPECT_FALSE(hello->client_class);
@@ -227,7 +227,7 @@ TEST(Handshake, WhatHelloDoesNotSayStaysUnsaid) {
   EXPECT_EQ(hello->memory_bytes, 0u);
 }
 
-// A later version may have another layout: its number is all that may be looked at.
+// A later version may have a different layout, so only its version number may be read.
 TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
   for (const std::size_t bytes : {std::size_t{4}, std::size_t{40}, std::size_t{4096}}) {
     Bytes payload(bytes, std::byte{0xff});
@@ -575,7 +575,8 @@ TEST(ServerMessages, ModuleListComesBack) {
                              {"variables", 1, "bytes too many"}});
 }
 
-// A program copies to [address, address + bytes): an end that wraps would be a start.
+// A program copies to [address, address + bytes), so an end that wraps around would be below the
+// beginning.
 TEST(ServerMessages, AVariableEndsBehindItsBeginning) {
   ModuleLoaded loaded = GoodModule();
   loaded.variables[0].address = ~std::uint64_t{0} - 3;
@@ -587,8 +588,8 @@ TEST(ServerMessages, AVariableEndsBehindItsBeginning) {
               HasSubstr("variables[1].space is 2, allowed 0 to 1"));
 }
 
-// The client writes arguments by this layout, so a parameter outside the buffer would be a
-// write outside the buffer.
+// The client writes arguments according to this layout, so a parameter outside the buffer would
+// mean a write outside the buffer.
 TEST(ServerMessages, ParametersMustLieInsideTheArgumentBuffer) {
   ModuleLoaded loaded = GoodModule();
   loaded.kernels[0].parameters[2] = {20, 8};
@@ -599,7 +600,7 @@ TEST(ServerMessages, ParametersMustLieInsideTheArgumentBuffer) {
               HasSubstr("parameter offset is 4294967295, allowed 0 to 24"));
 }
 
-// The list of kernels has no fixed place for its fields, so the numbers are found by counting.
+// The list of kernels has no fixed offsets for its fields, so their positions are computed.
 TEST(ServerMessages, FieldsOfAKernelAreBounded) {
   const ModuleLoaded module = GoodModule();
   const KernelDescription& first = module.kernels[0];
@@ -623,7 +624,7 @@ TEST(ServerMessages, FieldsOfAKernelAreBounded) {
               HasSubstr("kernels[0].parameters is 4097, allowed 0 to 4096"));
 }
 
-// A client's module decides these numbers, so they are rejected and not asserted.
+// A client's module decides these numbers, so they are rejected instead of asserted.
 TEST(ServerMessages, ModuleBeyondTheLimitsIsRejectedByTheEncoder) {
   ModuleLoaded many;
   many.kernels.resize(kKernelsPerModuleMax + 1);
@@ -714,7 +715,7 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
 }
 
 TEST(ChannelMessages, EveryFieldOfARegistryIsBounded) {
-  // The version is the worker's to judge.
+  // The worker decides about the version.
   ExpectCases<TakeOver>(Encode(TakeOver{}), {AnyValue("version")});
   ExpectCases<Registry>(Encode(Registry{.generation = 2, .made_by = 3, .last_session = 4}),
                         {{"version", 6, "version is 6, allowed 5"},
@@ -803,7 +804,7 @@ TEST(ChannelMessages, EmptyOnesAreEmpty) {
   EXPECT_FALSE(Decode<Done>(Bytes(1)).ok());
 }
 
-// Each type must be readable by exactly the side it is meant for, and its real size must pass.
+// Each type must be readable by exactly its intended side, and its real size must be accepted.
 TEST(FrameRules, EveryMessageFitsTheRuleOfItsReceiver) {
   const auto fits = [](std::optional<FrameRule> rule, std::size_t bytes) {
     return rule && bytes >= rule->payload_bytes_min && bytes <= rule->payload_bytes_max;

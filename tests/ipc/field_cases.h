@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Going through the field tables of the wire: every field of a struct needs a case, so a new
+// Iterates over the field tables of the wire: every field of a struct needs a case, so that a new
 // field without one fails.
 
 #ifndef GPUSHARED_TESTS_IPC_FIELD_CASES_H_
@@ -17,15 +17,15 @@
 
 namespace gpushared::testing {
 
-// One value of one field and the rejection it must meet.
+// A value of a field and its expected rejection.
 struct FieldCase {
   std::string_view field;
   std::uint64_t value = 0;
-  std::string rejection;  // Part of the sentence; empty: this value is legal.
+  std::string rejection;  // Part of the message; empty: this value is legal.
   std::size_t element = 0;
 };
 
-// "Any value of this field is legal" needs saying too.
+// States explicitly that any value of this field is legal.
 inline FieldCase AnyValue(std::string_view field) { return {field, ~std::uint64_t{0}, "", 0}; }
 
 inline bool IsReserved(const ipc::Field& field) { return field.name.starts_with("reserved"); }
@@ -44,8 +44,8 @@ const ipc::Field* FindField(std::string_view name) {
   return nullptr;
 }
 
-// Fields of T that have no case although they are neither reserved nor in `elsewhere`;
-// arrays need a case for each element.
+// Returns the fields of T that have no case and are neither reserved nor in `elsewhere`; arrays
+// need a case for each element.
 template <typename T>
 std::vector<std::string> FieldsWithoutCase(const std::vector<FieldCase>& cases,
                                            const std::vector<std::string_view>& elsewhere) {

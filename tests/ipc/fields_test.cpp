@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The visitor of messages: what a message says of its fields is what is written, read and listed.
+// The visitor of messages: the fields that a message describes are exactly those that are written,
+// read and listed.
 #include "ipc/wire/fields.h"
 
 #include <string>
@@ -144,7 +145,7 @@ TEST(Fields, NothingIsReadAfterAShortRead) {
   EXPECT_EQ(fields.End().message(), "Pair rejected: it is too short");
 }
 
-// A length that a peer claims takes no memory until its bytes are there.
+// A length claimed by a peer allocates no memory before its bytes have arrived.
 TEST(Fields, MemoryFollowsBytes) {
   const Bytes bytes(4, std::byte{0xff});
   std::string text;

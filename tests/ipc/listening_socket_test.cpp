@@ -103,7 +103,7 @@ TEST_F(ListeningSocketTest, WhatIsNotASocketIsLeftAlone) {
   EXPECT_EQ(text, "precious");
 }
 
-// Or whoever may write to the directory could have us create or lock any file of ours.
+// Otherwise a user who may write to the directory could make us create or lock any of our files.
 TEST_F(ListeningSocketTest, LockFileIsNotALink) {
   const std::string elsewhere = path_ + ".elsewhere";
   ASSERT_EQ(::symlink(elsewhere.c_str(), (path_ + ".lock").c_str()), 0);

@@ -22,12 +22,12 @@ std::string Number(std::uint32_t value) {
 constexpr std::uint32_t kX64 = 0x0303;
 constexpr std::uint32_t kTexts = 48 + 4 * 24;
 
-// `path` counts from the texts' beginning, where "name" stands.
+// `path` is an offset from the beginning of the texts, which contains "name".
 std::string Entry(std::uint32_t flags, std::uint32_t path) {
   return Number(flags) + Number(kTexts) + Number(kTexts + path) + std::string(12, '\0');
 }
 
-// One library for 32 bits, two for x86-64, and one whose path is no absolute one.
+// One library for 32 bits, two for x86-64, and one with a relative path.
 std::string Cache() {
   std::string cache = "glibc-ld.so.cache1.1" + Number(4) + std::string(24, '\0');
   cache += Entry(0x0003, 5) + Entry(kX64, 9) + Entry(kX64, 13) + Entry(kX64, 16);

@@ -53,8 +53,9 @@ TEST(RegistrySocket, AFileOfADeadWorkerIsNotFoundAndOneIsRemovedAtTheEnd) {
   EXPECT_EQ(FindWorker(directory.path(), ::getpid()).status().code(), StatusCode::kNotFound);
 }
 
-// Whoever can put a file there is of our user, but may name another process than itself.
-TEST(RegistrySocket, WhoListensMustBeTheProcessThatTheFileNames) {
+// A process that can create a file there belongs to our user, but may name another process than
+// itself.
+TEST(RegistrySocket, ListenerMustBeTheNamedProcess) {
   const ScratchDirectory directory;
   Result<RegistrySocket> socket = RegistrySocket::Open(directory.path());
   ASSERT_TRUE(socket.ok()) << socket.status().ToString();
@@ -65,7 +66,7 @@ TEST(RegistrySocket, WhoListensMustBeTheProcessThatTheFileNames) {
   EXPECT_THAT(found.status().message(), HasSubstr("expected uid"));
 }
 
-TEST(RegistrySocket, NobodyOfAnotherUserIsABroker) {
+TEST(RegistrySocket, RejectsBrokerOfOtherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to act as another user";
   const ScratchDirectory directory;
   ::chmod(directory.path().c_str(), 0777);
@@ -84,8 +85,8 @@ TEST(RegistrySocket, NobodyOfAnotherUserIsABroker) {
   EXPECT_THAT(accepted.status().message(), HasSubstr("a broker of uid 65534"));
 }
 
-// A broker that dies has often not read everything. The kernel then reports an error first, and the
-// clients that it handed over lie behind that.
+// A broker that dies has often left data unread. The kernel then reports an error first, although
+// the clients that the broker handed over are still readable after it.
 TEST(Channel, LastMessagesOfAPeerThatDidNotReadOursArrive) {
   auto pair = MakeChannelPair();
   ASSERT_TRUE(pair.ok());

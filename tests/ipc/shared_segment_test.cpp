@@ -33,7 +33,7 @@ SharedSegment Make(Access access = Access::kReadWrite, bool peers_read_only = fa
   return std::move(*segment);
 }
 
-// A peer's memfd, sealed as asked.
+// A peer's memfd with the requested seals.
 UniqueFd PeerMemory(std::size_t bytes, int seals, unsigned flags = MFD_ALLOW_SEALING) {
   UniqueFd fd(::memfd_create("peer", flags | MFD_CLOEXEC));
   EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
@@ -83,7 +83,8 @@ TEST(SharedSegment, NoFurtherSealsCanBeAdded) {
   EXPECT_EQ(errno, EPERM);
 }
 
-// What a client gets is its worker's own file: it must not be able to write to it by any way.
+// A client gets a descriptor of the worker's own file, so it must not be able to write to it in any
+// way.
 TEST(SharedSegment, PeerCannotWriteWhatIsReadOnlyForPeers) {
   const SharedSegment ours = Make(Access::kReadWrite, true);
   EXPECT_EQ(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, ours.fd(), 0), MAP_FAILED);
@@ -99,7 +100,7 @@ TEST(SharedSegment, PeerCannotWriteWhatIsReadOnlyForPeers) {
   void* readable = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, ours.fd(), 0);
   ASSERT_NE(readable, MAP_FAILED);
   EXPECT_EQ(::mprotect(readable, kBytes, PROT_READ | PROT_WRITE), -1);
-  ours.bytes()[0] = std::byte{7};  // Ours was there before the seal.
+  ours.bytes()[0] = std::byte{7};  // Ours was mapped before the seal.
   EXPECT_EQ(*static_cast<std::byte*>(readable), std::byte{7});
   ::munmap(readable, kBytes);
   EXPECT_FALSE(SharedSegment::Map(UniqueFd(::dup(ours.fd())),
@@ -109,7 +110,8 @@ TEST(SharedSegment, PeerCannotWriteWhatIsReadOnlyForPeers) {
 
 TEST(SharedSegment, ReadOnlyMappingFaultsOnWrite) {
   const SharedSegment segment = Make(Access::kReadOnly);
-  // Not through the page protections of this process: the kernel tells without a crash.
+  // Independent of this process's page protections, because the kernel reports an error instead of
+  // a crash.
   const std::vector<std::byte> source(1);
   const int zero = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
   EXPECT_EQ(::read(zero, segment.bytes().data(), 1), -1);
@@ -117,8 +119,8 @@ TEST(SharedSegment, ReadOnlyMappingFaultsOnWrite) {
   ::close(zero);
 }
 
-// Seals do not stop a client from punching holes into memory it may write. The worker must
-// read zeros then, which a ring takes for "nothing new", and not die of SIGBUS.
+// Seals do not keep a client from punching holes into memory it may write. The worker must then
+// read zeros, which a ring treats as "no new record", and not die of SIGBUS.
 TEST(SharedSegment, HolePunchedByThePeerReadsAsZeroAndEmptiesTheRing) {
   Result<SharedSegment> command = SharedSegment::Create(
       {.name = "command", .bytes = kCommandSegmentBytes, .access = Access::kReadOnly});
@@ -196,7 +198,7 @@ TEST(SharedSegment, ImmutableIsRejectedWithoutTheWriteSeal) {
   EXPECT_TRUE(MapStatus(PeerMemory(kBytes, kSeals | F_SEAL_WRITE), immutable).ok());
 }
 
-// Pipes, sockets and files of any file system cannot be sealed, so they can shrink or hang.
+// Pipes, sockets and files of other file systems cannot be sealed, so they can shrink or hang.
 TEST(SharedSegment, DescriptorsThatAreNotMemoryAreRejected) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
@@ -225,7 +227,8 @@ TEST(SharedSegment, ACopyOfWritableMemoryHoldsItsBytesForEver) {
   EXPECT_EQ(std::memcmp(mapped->bytes().data(), image.data(), image.size()), 0);
 }
 
-// A peer that could seal its memory, or change its size, could make us fail where we count on it.
+// A peer that could seal its memory, or change its size, could make operations fail that we rely
+// on.
 TEST(SharedSegment, FixedMemoryCanBeWrittenAndNothingElse) {
   const Result<UniqueFd> fd = MakeFixedMemory("image", kBytes);
   ASSERT_TRUE(fd.ok()) << fd.status().ToString();
@@ -249,7 +252,7 @@ TEST(SharedSegment, ForkedChildDoesNotInheritTheMapping) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    // mincore answers ENOMEM for addresses that are not mapped.
+    // mincore returns ENOMEM for unmapped addresses.
     std::vector<unsigned char> pages(kBytes / 4096);
     ::_exit(::mincore(segment.bytes().data(), kBytes, pages.data()) == -1 && errno == ENOMEM ? 0
                                                                                              : 1);
@@ -269,8 +272,8 @@ TEST(SharedSegment, MovedFromIsEmptyAndMappingSurvivesItsDescriptor) {
   EXPECT_EQ(second.bytes()[0], std::byte{3});
 }
 
-// The kernel would reserve page after page until it kills other processes, so the limit comes
-// first. (Do not try this without the limit on a machine that somebody else uses.)
+// The kernel would reserve page after page until it kills other processes, so the limit is checked
+// first. (Do not try this without the limit on a machine that others use.)
 TEST(SharedSegment, SizesBeyondTheLimitAreRejectedBeforeTheKernelIsAsked) {
   EXPECT_FALSE(SharedSegment::Create({.name = "none", .bytes = 0}).ok());
   const Status status =

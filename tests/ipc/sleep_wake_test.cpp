@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes that both sleep whenever they find nothing to do: a lost wake-up in either
-// direction leaves both asleep. The bounded sleeps then run out and are counted as failures.
+// Two processes that both sleep whenever they have no work: a lost wake-up in either direction
+// leaves both asleep. The bounded sleeps then time out and count as failures.
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -21,7 +21,8 @@
 namespace gpushared::ipc {
 namespace {
 
-constexpr int kSliceMs = 20'000;  // Far beyond any scheduling delay: over means lost.
+// Far beyond any scheduling delay, so a time-out means a lost wake-up.
+constexpr int kSliceMs = 20'000;
 
 // A pause of 0 to about 40 us, often 0, so that the two sides meet in every phase.
 class RandomDelay {
@@ -41,8 +42,8 @@ struct Memory {
   UniqueFd doorbell;
 };
 
-// Segments as a session has them, except that both processes inherit one writable mapping
-// from the test (a session maps them anew from descriptors).
+// Segments like a session's, except that both processes inherit one writable mapping from the test
+// (a session maps them again from descriptors).
 Memory MakeMemory() {
   Memory memory;
   const auto make = [](const char* name, std::size_t bytes) {
@@ -63,8 +64,8 @@ SharedSegment MapAgain(const SharedSegment& segment, SharedSegment::Access acces
   return std::move(*mapped);
 }
 
-// The worker: takes records one by one, publishes each on its timeline, sleeps when there is
-// nothing. Exit code 0: all seen, and no sleep ran out.
+// The worker: takes records one by one, publishes each on its timeline, and sleeps when the ring is
+// empty. Exit code 0: all seen, and no sleep timed out.
 int RunWorker(const Memory& memory, std::uint64_t records, unsigned seed) {
   const SharedSegment command = MapAgain(memory.command, SharedSegment::Access::kReadOnly);
   const SharedSegment completion = MapAgain(memory.completion, SharedSegment::Access::kReadWrite);
@@ -128,8 +129,8 @@ TEST_F(SleepWake, NoWakeUpIsLostBetweenTwoProcesses) {
     ASSERT_EQ(writer.TryWrite(record), WriteResult::kWritten);
     bell.Ring();
     delay();
-    // Mostly request and answer; now and then a burst, so that the worker also finds work
-    // without being woken.
+    // Mostly request and answer; now and then a burst, so that the worker also finds work without
+    // being woken.
     if (number % 64 < 8 && number != kRecords) continue;
     const auto done = [&] { return in.timeline[0].load(std::memory_order_acquire) >= number; };
     lost = waiter.Wait(done, std::chrono::nanoseconds(0), std::chrono::milliseconds(kSliceMs)) !=
@@ -166,12 +167,12 @@ TEST_F(SleepWake, ASleepIsRungOnceAndTheNextOneAgain) {
     ASSERT_TRUE(sleep.Announce([] { return false; }));
     EXPECT_TRUE(bell.Ring());
     EXPECT_FALSE(bell.Ring()) << "the worker is on its way";
-    // Nobody in between needs to see that the worker was awake.
+    // No other thread needs to see in between that the worker was awake.
     if (i == 0) sleep.Cancel();
   }
 }
 
-// An eventfd at its largest value rejects to count further; ringing it must not block.
+// An eventfd at its maximum value rejects further increments; ringing it must not block.
 TEST_F(SleepWake, RingingAFullDoorbellDoesNotBlock) {
   const Memory memory = MakeMemory();
   const std::uint64_t almost = ~std::uint64_t{0} - 1;
@@ -181,8 +182,8 @@ TEST_F(SleepWake, RingingAFullDoorbellDoesNotBlock) {
   SUCCEED();
 }
 
-// The worker publishes just after the waiter has looked and before it sleeps: the count it
-// sleeps on must be older than its look.
+// The worker publishes just after the waiter has checked and before it sleeps, so the count it
+// sleeps on must be older than its check.
 TEST_F(SleepWake, PublicationBetweenLookAndSleepIsNotMissed) {
   std::atomic<std::uint32_t> event{0}, waiting{0};
   std::atomic<std::uint64_t> timeline{0};
@@ -191,7 +192,7 @@ TEST_F(SleepWake, PublicationBetweenLookAndSleepIsNotMissed) {
   int looks = 0;
   const auto done = [&] {
     const bool seen = timeline.load(std::memory_order_acquire) >= 1;
-    if (++looks == 2) {  // The last look before the first sleep.
+    if (++looks == 2) {  // The last check before the first sleep.
       timeline.store(1, std::memory_order_release);
       doorbell.Ring();
     }
@@ -201,7 +202,7 @@ TEST_F(SleepWake, PublicationBetweenLookAndSleepIsNotMissed) {
             WaitOutcome::kDone);
 }
 
-// How many threads a client has asleep is its own choice, and no reason for others to wait.
+// The number of a client's sleeping threads is its own choice, and must not delay other clients.
 TEST_F(SleepWake, OneRingWakesABoundedNumberAndSaysHowManyAreLeft) {
   constexpr std::uint32_t kThreads = 20;
   std::atomic<std::uint32_t> event{0}, waiting{0}, awake{0};
@@ -216,7 +217,8 @@ TEST_F(SleepWake, OneRingWakesABoundedNumberAndSaysHowManyAreLeft) {
       awake.fetch_add(1);
     });
   }
-  // All asleep: nobody else changes the word, and it is woken only when the count has changed.
+  // All are asleep: no other thread changes the word, and it is woken only if the count has
+  // changed.
   while (waiting.load() < kThreads) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   const CompletionDoorbell::Rung rung = doorbell.Ring();

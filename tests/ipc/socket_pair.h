@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends of a socket, and how long a test waits for the other one.
+// Two ends of a socket, and how long a test waits for the other end.
 
 #ifndef GPUSHARED_TESTS_IPC_SOCKET_PAIR_H_
 #define GPUSHARED_TESTS_IPC_SOCKET_PAIR_H_

@@ -102,7 +102,7 @@ TEST(SocketPath, ADirectoryThatIsMadeLetsAllUsersThrough) {
   EXPECT_FALSE(SocketSurroundings::Real().make_directory(directory + "/deeper"));
 }
 
-TEST(SocketPath, NoPlaceIsSaidInASentence) {
+TEST(SocketPath, ReportsMissingDirectory) {
   const Machine machine;
   EXPECT_EQ(ServerSocketPath("", machine.Surroundings()).status().code(),
             StatusCode::kInvalidArgument);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two threads on one ring, for tsan: it reports a weakened release or acquire even where the
-// machine happens to forgive it.
+// Two threads on one ring, for tsan, which reports a weakened release or acquire even if the
+// machine happens to tolerate it.
 #include <array>
 #include <atomic>
 #include <memory>
@@ -54,8 +54,8 @@ TEST(TagRingConcurrency, EveryRecordArrivesOnceWholeAndInOrder) {
   producer.join();
 }
 
-// Several threads of a client wait for different streams while the worker publishes; none may
-// sleep through its own.
+// Several threads of a client wait for different streams while the worker publishes; none may miss
+// its own wake-up.
 TEST(TagRingConcurrency, EveryWaitingThreadWakesForItsTimeline) {
   constexpr int kThreads = 3;
   constexpr std::uint64_t kRounds = 2'000;
@@ -72,8 +72,7 @@ TEST(TagRingConcurrency, EveryWaitingThreadWakesForItsTimeline) {
         const auto done = [&] {
           return completion->timeline[t].load(std::memory_order_acquire) >= round;
         };
-        // A lost wake-up shows as a slice that ends although nothing is missing, and as a
-        // test of many minutes.
+        // A lost wake-up makes the wait expire although the timeline has advanced.
         while (waiter.Wait(done, std::chrono::nanoseconds(0), std::chrono::seconds(30)) !=
                WaitOutcome::kDone) {
           ADD_FAILURE() << "a wake-up was lost in round " << round;
@@ -102,11 +101,11 @@ TEST(TagRingConcurrency, EveryWaitingThreadWakesForItsTimeline) {
   EXPECT_EQ(waiting.load(), 0u);
 }
 
-// Both sides of a sleep handshake start together, again and again, as close as two cores can.
-// Without a full fence on either side both miss each other in some of the rounds.
+// Both sides of a sleep handshake start together, repeatedly, as close as two cores can. Without a
+// full memory barrier on either side, both miss each other in some of the rounds.
 class Rounds {
  public:
-  // Runs `ours` and `theirs` at the same time, then `judge` with what they returned.
+  // Runs `ours` and `theirs` at the same time, then `judge` on their results.
   template <typename Ours, typename Theirs, typename Judge>
   static void Run(Ours ours, Theirs theirs, Judge judge) {
     std::atomic<std::uint64_t> start{0}, finished{0};
@@ -131,7 +130,7 @@ class Rounds {
 
  private:
 #if defined(__SANITIZE_THREAD__)
-  // tsan serialises too much for the machine to show a missing fence, and is slow.
+  // tsan serialises too much to expose a missing barrier, and is slow.
   static constexpr std::uint64_t kRounds = 3'000;
 #else
   static constexpr std::uint64_t kRounds = 100'000;
@@ -190,7 +189,7 @@ TEST(SleepHandshake, ClientSeesTheTimelineOrTheWorkerSeesTheWaiter) {
         int looks = 0;
         const auto done = [&] {
           const bool seen = completion->timeline[0].load(std::memory_order_acquire) >= asked;
-          // The last look before sleeping. Stay announced until the doorbell has been rung.
+          // The last check before sleeping. Remains announced until the doorbell has been rung.
           if (++looks == 2) {
             for (unsigned turns = 0; rung.load(std::memory_order_acquire) < asked;) {
               if (++turns % 4096 == 0) std::this_thread::yield();
@@ -198,7 +197,7 @@ TEST(SleepHandshake, ClientSeesTheTimelineOrTheWorkerSeesTheWaiter) {
           }
           return seen;
         };
-        // No time to sleep: "slice over" says that it would have slept.
+        // Without time to sleep, "slice over" means that it would have slept.
         return waiter.Wait(done, std::chrono::nanoseconds(0), std::chrono::nanoseconds(0)) ==
                WaitOutcome::kSliceOver;
       },

@@ -63,7 +63,8 @@ TEST(TagRing, LargestRecordPasses) {
   EXPECT_EQ(ring.reader.position(), 1 + std::uint64_t{kContinuationsMax});
 }
 
-// A record without room must leave no trace, or the reader would see half of it.
+// A record that does not fit must leave no trace, because the reader would otherwise see half of
+// it.
 TEST(TagRing, FullRingRejectsWithoutATrace) {
   Ring<8> ring;
   for (std::uint64_t i = 1; i <= 7; ++i) {
@@ -94,7 +95,7 @@ TEST(TagRing, CreditComesBackInEighthsAndWhenTheRingRunsEmpty) {
   EXPECT_EQ(ring.taken.load(), 11u);
 }
 
-// The tag has 31 bits of position; a ring must go on when they wrap.
+// The tag has 31 bits of the position; a ring must continue to work when they wrap around.
 TEST(TagRing, TagsOfNeighbouringLapsNeverCoincide) {
   for (const std::uint64_t position :
        {std::uint64_t{0}, (std::uint64_t{1} << 31) - 2, (std::uint64_t{1} << 31) - 1,
@@ -111,7 +112,7 @@ TEST(TagRing, TagsOfNeighbouringLapsNeverCoincide) {
   EXPECT_NE(RingTag(0, false), 0u) << "fresh memory must not look like the first record";
 }
 
-// Payload that imitates headers must never be taken for one.
+// Payload that imitates headers must never be mistaken for one.
 TEST(TagRing, ContinuationBytesNeverLookLikeAHeader) {
   Ring<8> ring;
   for (std::uint64_t lap = 0; lap < 20; ++lap) {
@@ -189,7 +190,7 @@ TEST(TagRing, ContinuationsThatWereNotWrittenAreRejected) {
   EXPECT_EQ(ring.reader.TryRead(*ring.copy), ReadResult::kRecord);
 }
 
-// A copied granule does not change when the writer changes it.
+// A copied granule does not change when the writer changes the original.
 TEST(TagRing, CopyIsIndependentOfTheRing) {
   Ring<8> ring;
   (void)ring.writer.TryWrite(Numbered(77), Pattern(60, 5));
@@ -202,7 +203,7 @@ TEST(TagRing, CopyIsIndependentOfTheRing) {
   EXPECT_EQ(ring.copy->tail[0], std::byte{5});
 }
 
-// Punching a hole into the memfd turns the ring into zeros; the reader must see "nothing new".
+// Punching a hole into the memfd turns the ring into zeros; the reader must see "no new record".
 TEST(TagRing, ZeroedRingIsAnEmptyRing) {
   Ring<8> ring;
   for (std::uint64_t i = 1; i <= 3; ++i) (void)ring.writer.TryWrite(Numbered(i));

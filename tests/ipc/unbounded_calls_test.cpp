@@ -36,7 +36,7 @@ bool Eventually(const auto& holds) {
   return false;
 }
 
-TEST(UnboundedCalls, OneThatDoesNotReturnHoldsUpNoOther) {
+TEST(UnboundedCalls, HangingCallDelaysNoOther) {
   UnboundedCalls calls(3);
   const auto release = std::make_shared<std::latch>(1);
   const auto made = std::make_shared<std::atomic<int>>(0);
@@ -97,20 +97,20 @@ TEST(CloseSocket, ThatHoldsBytesOnlyIsClosedAtOnce) {
   EXPECT_EQ(::send(pair.theirs.get(), "x", 1, MSG_NOSIGNAL), -1);
 }
 
-// A TCP socket that lingers makes whoever closes it last wait for a peer that takes nothing.
-TEST(CloseSocket, WithADescriptorWhoseEndTakesForEverWaitsForNothing) {
+// Closing the last descriptor of a TCP socket that lingers waits for a peer that reads nothing.
+TEST(CloseSocket, DoesNotWaitForEndlessDescriptorClose) {
   UnboundedCalls calls(2);
   Pair pair = MakePair();
   LingeringSocket lingering(20s);
   ASSERT_TRUE(lingering.ready());
-  const std::vector<std::byte> bytes(10'000);  // More than one look at the socket takes.
+  const std::vector<std::byte> bytes(10'000);  // More than one read of the socket takes.
   ASSERT_EQ(::write(pair.theirs.get(), bytes.data(), bytes.size()), 10'000);
   ASSERT_TRUE(SendWithDescriptor(pair.theirs.get(), std::span(bytes).first(10), lingering.Take()));
   const auto began = std::chrono::steady_clock::now();
   calls.CloseSocket(std::move(pair.ours));
   EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
   EXPECT_EQ(calls.pending(), 1u);
-  // Once the other thread closes the socket, what nobody read makes it a reset.
+  // When the other thread closes the socket, its unread data makes the close a reset.
   char byte;
   const ssize_t got = ::read(pair.theirs.get(), &byte, 1);
   EXPECT_TRUE(got == 0 || (got == -1 && errno == ECONNRESET)) << "the peer sees the end at once";

@@ -30,9 +30,9 @@ using ::testing::IsSubsetOf;
 using Bytes = std::vector<std::byte>;
 using Progress = FrameReader::Progress;
 
-// "5 -> anon_inode:[eventfd]", so that one too many says what it is. Without the one that lists,
-// and without those that are closed meanwhile: threads of sanitizers look at files of their own.
-// Those of tests before may still be closed, so a set of them may only lose.
+// "5 -> anon_inode:[eventfd]", so that an unexpected one identifies itself. Excludes the descriptor
+// used for listing, and those that are closed in the meantime, because sanitizer threads open files
+// of their own. Descriptors of earlier tests may still be closed, so the set may only shrink.
 std::set<std::string> OpenFds() {
   std::set<std::string> open;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -99,7 +99,8 @@ TEST(FrameReader, TakesAFrameThatArrivesByteByByte) {
   }
 }
 
-// The broker hands the socket on after the hello; a byte too many would be lost for the worker.
+// The broker hands the socket over after the hello, so a byte read too many would be lost to the
+// worker.
 TEST(FrameReader, NeverTakesAByteOfTheNextFrame) {
   const Pair pair = MakePair();
   Bytes two = RawFrame(MessageType::kHello, 1, Encode(Hello{}));
@@ -180,7 +181,7 @@ TEST(Descriptors, ArriveCloseOnExecWithTheirFrame) {
   EXPECT_EQ(count, 5u);
 }
 
-// Each rejected descriptor would be one that a hostile client parked in the worker.
+// Otherwise a hostile client could park every rejected descriptor in the worker.
 TEST(Descriptors, OfARejectedFrameAreClosed) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
   const Bytes image = RawFrame(MessageType::kImageMade, 1, Encode(ImageMade{10}));
@@ -246,7 +247,7 @@ TEST(Descriptors, OfAHalfReadFrameDieWithItsReader) {
   EXPECT_THAT(OpenFds(), IsSubsetOf(before));
 }
 
-// ---- descriptors that nobody takes
+// ---- descriptors that are not received
 
 TEST(RejectedDescriptors, AreNeverReceivedAndEndTheReading) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
@@ -261,7 +262,7 @@ TEST(RejectedDescriptors, AreNeverReceivedAndEndTheReading) {
       const std::set<std::string> before = OpenFds();
       FrameReader reader(ClientFrameRules, Descriptors::kRejected);
       Frame frame;
-      // The kernel may tell of them with the last bytes before, so the frame before may be lost.
+      // The kernel may deliver them with the last bytes before, so the previous frame may be lost.
       Result<Progress> progress = reader.Read(pair.ours.get(), frame);
       if (progress.ok()) progress = reader.Read(pair.ours.get(), frame);
       EXPECT_EQ(progress.status().message(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of graphs: their own fields, and those of the node that one of them holds.
+// Records of graphs: their own fields, and those of the contained node.
 #include <cstring>
 #include <random>
 #include <vector>
@@ -68,7 +68,7 @@ Status JudgeRecord(const RecordCopy& copy) {
   return violation.ok() ? Status::Ok() : DescribeViolation(violation, copy);
 }
 
-// `good` with one field of its head, or of the node's record in its tail, spoilt.
+// `good` with one field of its head, or of the node's record in its tail, corrupted.
 template <typename Record>
 void ExpectRejections(const RecordCopy& good, bool in_tail, const std::vector<FieldCase>& cases) {
   ASSERT_TRUE(JudgeRecord(good).ok()) << JudgeRecord(good).ToString();
@@ -149,7 +149,7 @@ TEST(ValidateGraph, ANodeBecomesItsTypedValue) {
   EXPECT_EQ(launch.inline_parameters.size(), kParameterBytes);
 }
 
-// Random bytes over good records: what is accepted has its parameters inside the record.
+// Random bytes over valid records: whatever is accepted has its parameters inside the record.
 TEST(ValidateGraph, MutatedNodesAreRejectedOrWhole) {
   std::mt19937_64 random(20261124);
   std::size_t accepted = 0;

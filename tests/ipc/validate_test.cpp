@@ -155,7 +155,7 @@ Status JudgeCompletion(const RecordCopy& copy) {
   return violation.ok() ? Status::Ok() : DescribeViolation(violation, copy);
 }
 
-// What holds for the header of every record; `tag` belongs to the ring.
+// Cases for the header of every record; `tag` belongs to the ring.
 std::vector<FieldCase> HeaderCases() {
   return {
       {"op", 0, "op is 0, allowed 1 to 18"},
@@ -171,7 +171,7 @@ std::vector<FieldCase> HeaderCases() {
   };
 }
 
-// Applies every case to a good record.
+// Applies every case to a valid record.
 template <typename Record>
 void ExpectVerdicts(const Record& good, const std::vector<FieldCase>& cases,
                     Status (*judge)(const RecordCopy&) = Judge) {
@@ -190,7 +190,7 @@ void ExpectVerdicts(const Record& good, const std::vector<FieldCase>& cases,
   }
 }
 
-// That, where the cases leave no field out; also sets each element of each reserved field.
+// The same if the cases cover every field; also sets each element of each reserved field.
 template <typename Record>
 void ExpectCases(const Record& good, std::vector<FieldCase> cases,
                  Status (*judge)(const RecordCopy&) = Judge) {
@@ -288,7 +288,7 @@ TEST(ValidateCommand, EveryFieldOfALaunchWithArenaParametersIsBounded) {
       {"staging_offset", 0xffffffff, "launch staging buffer offset is 4294967295"},
       {"reserved", 1, "launch reserved is 1"},
   };
-  // The rest is the same as inline.
+  // The rest equals the inline form.
   for (const std::string_view same :
        {"op", "flags", "sequence", "stream", "module", "kernel", "dynamic_shared_bytes"}) {
     cases.push_back({same, ~std::uint64_t{0}, same == "sequence" ? "" : "allowed"});
@@ -541,7 +541,7 @@ TEST(ValidateCommand, RectanglesKnowTheirExtent) {
   EXPECT_EQ(std::get<FillCommand>(command.body).destination_bytes, 3u * 200 + 100);
 }
 
-// One row: the pitch does not count, however large.
+// With a single row the pitch is ignored, however large.
 TEST(ValidateCommand, PlainRangeMayEndWhereMemoryEnds) {
   CopyOnDeviceRecord record = GoodCopyOnDevice();
   record.height = 1;
@@ -615,7 +615,7 @@ TEST(StreamLog, ARequestOfAStreamEndsOncePerBegin) {
       << "it ended with its stream";
 }
 
-// The rule that makes deadlocks impossible to write down.
+// The rule that makes it impossible to express deadlocks.
 TEST(StreamLog, WaitsNameEarlierWorkOnly) {
   StreamLog session_log;
   EXPECT_TRUE(session_log.Accept({{1, 1}, CreateStreamCommand{}}).ok());

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Kubernetes' own programs into a cache. Usage: build_kubernetes.sh CACHE
+# Builds Kubernetes' own programs into a cache. Usage: build_kubernetes.sh CACHE
 #
-# Debian has kubectl alone. Its source package has all the rest, with what that needs, so Debian's Go compiles it without
-# another network. Go, containerd, runc, etcd and CNI's plugins are unpacked there, too: installed, they would be services
-# of this machine. CACHE/bin has the programs afterwards. The first time takes 6 to 9 minutes on two cores, and 3 GB.
+# Debian packages only kubectl. Its source package contains everything else, with its dependencies,
+# so Debian's Go compiles it without another network. Go, containerd, runc, etcd and CNI's plugins
+# are unpacked there, too, because installing them would make them services of this machine.
+# CACHE/bin contains the programs afterwards. The first time takes 6 to 9 minutes on two cores, and
+# 3 GB.
 set -euo pipefail
 mkdir -p "$1"
 cache=$(realpath "$1")
@@ -12,7 +14,7 @@ root=$cache/root
 unpacked=(kubernetes-client containerd runc etcd-server containernetworking-plugins golang-1.19-go golang-1.19-src)
 programs=(kubelet kube-apiserver kube-scheduler kube-controller-manager)
 
-# Debian's lists with sources, beside those of the machine.
+# Debian's lists with sources, separate from those of the machine.
 apt=(-o "Dir::Etc::SourceList=$cache/sources.list" -o Dir::Etc::SourceParts=- -o "Dir::State::Lists=$cache/lists"
   -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=" -o APT::Sandbox::User=root)
 
@@ -36,7 +38,7 @@ fetch() {
   rm -rf "$cache/archives" "$cache/lists"
 }
 
-# Descriptions of the interface, which the release's own makefiles generate before they compile.
+# Generates descriptions of the interface, as the release's own makefiles do before they compile.
 generate_openapi() {
   local k8s=k8s.io/kubernetes vendor directories
   go build -o "$cache/bin/openapi-gen" $k8s/vendor/k8s.io/kube-openapi/cmd/openapi-gen
@@ -60,7 +62,7 @@ ln -sfn "$cache/source" "$cache/go/src/k8s.io/kubernetes"
 export GOROOT=$root/usr/lib/go-1.19 GOPATH=$cache/go GOCACHE=$cache/go/cache HOME=$cache
 export PATH=$GOROOT/bin:$PATH GO111MODULE=off CGO_ENABLED=0 GOFLAGS=-p=${GPUSHARED_GO_JOBS:-$(nproc)}
 cd "$cache/go/src/k8s.io/kubernetes"
-# What a build from git would know of itself.
+# Sets the version information that a build from git would have.
 version=k8s.io/component-base/version
 stamp="-X $version.gitVersion=v1.20.2 -X $version.gitMajor=1 -X $version.gitMinor=20"
 for program in "${programs[@]}"; do

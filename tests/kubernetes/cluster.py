@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' own programs as a control plane and two nodes, each in namespaces of its own, and the manifests of
-packaging/kubernetes on it. Everything is a child of this process, which must be the first of a pid namespace: when it
-ends, all end."""
+"""Kubernetes' own programs as a control plane and two nodes, each in separate namespaces, with the manifests of
+packaging/kubernetes deployed. Everything is a child of this process, which must be the first of a pid namespace, so
+that everything ends with it."""
 import json
 import os
 import pathlib
@@ -20,15 +20,15 @@ PACKAGING = SOURCE / "packaging/kubernetes"
 NODES = ("n1", "n2")
 ADDRESS = {"n1": "10.79.0.11", "n2": "10.79.0.12"}
 MASTER = "10.79.0.1"
-SHARES = 2  # Of each class on each node.
+SHARES = 2  # Per class on each node.
 SYSTEM = "gpushared-system"
 IMAGE = "gpushared:0.1.0"
-# Of each node; of the machine's own nothing is written.
+# Separate for each node, so that the machine's own directories are not written.
 OWN_DIRECTORIES = ("/run", "/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers")
-# What a kubelet sets for its machine, and what it finds here.
+# Settings that a kubelet makes on its machine, and expects here.
 KERNEL_SETTINGS = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1,
                    "kernel/keys/root_maxkeys": 1000000, "kernel/keys/root_maxbytes": 25000000}
-# Of a node of this size. The endpoints are those of the manifests.
+# For a node of this size. The endpoints are those of the manifests.
 SERVER_SETTINGS = 'device = ["cpu:0"]\ncpu_threads = 1\nmemory = "1GiB"\nstaging_memory = "256MiB"\n'
 
 KUBECONFIG = """
@@ -72,7 +72,7 @@ class Cluster:
             "LANG": "C.UTF-8", "KUBECONFIG": f"{work}/admin.conf"}
         for directory in ("log", "etcd", "images", "site", *NODES):
             (work / directory).mkdir()
-        # Who somebody is, by what it says to the API server.
+        # Identities, by the token sent to the API server.
         tokens = {"admin": ("admin", "system:masters")}
         tokens.update({node: (f"system:node:{node}", "system:nodes") for node in NODES})
         with open(work / "tokens", "w", encoding="utf-8") as file:
@@ -82,10 +82,10 @@ class Cluster:
                 text = KUBECONFIG.replace("{master}", MASTER).replace("{token}", token)
                 (work / f"{name}.conf").write_text(text)
 
-    # ---- running things
+    # ---- running programs
 
     def inside(self, where: str, command):
-        """The command, as run on the control plane or a node."""
+        """Returns the command as run on the control plane or a node."""
         holder = self.holders.get(where)
         enter = ["nsenter", f"--target={holder.pid}", "--net", "--uts", "--mount", "--"] if holder else []
         return [*enter, *map(str, command)]
@@ -109,7 +109,7 @@ class Cluster:
     def get(self, *what) -> dict:
         return json.loads(self.kubectl("get", *what, "-o", "json"))
 
-    # ---- from nothing to a cluster
+    # ---- from scratch to a cluster
 
     def up(self):
         begun = time.monotonic()
@@ -127,7 +127,7 @@ class Cluster:
                       if any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"]["conditions"]))
 
     def make_images(self):
-        """As an operator does, of programs that were built, less what only a debugger reads."""
+        """Builds images like an operator, from the built programs without their debug information."""
         stripped = self.work / "stripped"
         stripped.mkdir()
         for name in ("gpushared", "gpusharedctl", "gpushared-kubernetes", "train", "serve", "vector_add_cpp"):
@@ -137,7 +137,7 @@ class Cluster:
                 "pause:1": ["/usr/bin/sleep=/usr/bin/sleep"]}
         for image, files in made.items():
             archive = self.work / "images" / f"{image.split(':')[0]}.tar"
-            # The pause container runs whatever its image says; a program of its own is not needed.
+            # The pause container runs the entry point of its image, so it needs no program of its own.
             more = ["--command", "/usr/bin/sleep infinity"] if image == "pause:1" else []
             self.run("master", sys.executable, "-B", PACKAGING / "make_image.py", *more, image, archive, *files)
         shutil.rmtree(stripped)
@@ -146,7 +146,7 @@ class Cluster:
         for where in ("master", *NODES):
             steps = ["mount --make-rprivate /", f"hostname {where}"]
             if where in NODES:
-                # Where one of these is missing, it is made in memory alone.
+                # Directories that are missing are made in memory only.
                 steps += [f"mkdir -p {self.work}/{where}/var {self.work}/{where}/var.work",
                           f"mount -t overlay overlay -o lowerdir=/var,upperdir={self.work}/{where}/var,"
                           f"workdir={self.work}/{where}/var.work /var"]
@@ -184,7 +184,7 @@ class Cluster:
         self.run("master", "openssl", "genrsa", "-out", key, "2048")
         self.start("apiserver", "master", "kube-apiserver", f"--etcd-servers=http://{MASTER}:2379", f"--bind-address={MASTER}",
                    f"--advertise-address={MASTER}", "--secure-port=6443", f"--cert-dir={self.work}/certs",
-                   "--kubelet-preferred-address-types=InternalIP",  # Nobody resolves the nodes' names.
+                   "--kubelet-preferred-address-types=InternalIP",  # The nodes' names do not resolve.
                    f"--token-auth-file={self.work}/tokens", "--authorization-mode=Node,RBAC",
                    "--enable-admission-plugins=NodeRestriction", "--service-cluster-ip-range=10.80.0.0/24",
                    "--service-account-issuer=https://here", f"--service-account-signing-key-file={key}",
@@ -218,7 +218,7 @@ class Cluster:
                    "--node-status-update-frequency=2s", "--v=2")
 
     def deploy(self):
-        """The manifests, with what a site changes in them."""
+        """Applies the manifests with a site's changes."""
         site = self.work / "site"
         shutil.copytree(PACKAGING, site, dirs_exist_ok=True)
         config = site / "gpushared.toml"

@@ -31,7 +31,7 @@ json DeviceRow(const std::string& name, const std::string& state = "ready") {
   return {{"device", name}, {"state", state}};
 }
 
-// One row in braces alone would be the row itself.
+// A type for rows, because a single row in braces would be the row itself.
 using Rows = std::vector<json>;
 
 json Server(const Rows& devices, const std::string& state = "serving") {

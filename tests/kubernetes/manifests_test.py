@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests against the published schemas of Kubernetes, and against what they promise.
+"""Checks the manifests against the published schemas of Kubernetes, and against their guarantees.
 
-Usage: manifests_test.py DIRECTORY. Needs kubernetes-validate; asks no cluster.
+Usage: manifests_test.py DIRECTORY. Needs kubernetes-validate; contacts no cluster.
 """
 import copy
 import pathlib

@@ -33,10 +33,10 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::Pair;
 
-// The kubelet's side: takes registrations as the real one does.
+// The kubelet's side: accepts registrations like the real one.
 class PlayedKubelet final : public v1beta1::Registration::Service {
  public:
-  // As a kubelet starts: what others left in the directory is removed.
+  // A kubelet starts by removing files of others from the directory.
   explicit PlayedKubelet(const std::string& directory) : directory_(directory) {
     for (const auto& each : std::filesystem::directory_iterator(directory)) {
       std::filesystem::remove_all(each.path());
@@ -93,7 +93,7 @@ class Follower {
     context_.TryCancel();
     reader_->Finish();
   }
-  // The next list: health by id.
+  // Returns the next list: health by id.
   std::map<std::string, std::string> Next() {
     v1beta1::ListAndWatchResponse list;
     std::map<std::string, std::string> health;
@@ -103,7 +103,7 @@ class Follower {
   }
 
  private:
-  // A list that never comes is a failure, not a test without end.
+  // A list that never arrives is a failure, not an endless test.
   static grpc::ClientContext* Bounded(grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
     return &context;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Kubernetes' own programs and gpushared on two nodes in namespaces. Usage: run_kubernetes.sh DIRECTORY_OF_PROGRAMS CACHE
-# RESULTS [SCENARIO...]. CACHE is what build_kubernetes.sh made. Exit code 77: it cannot be tried here; why is on stdout.
+# Runs Kubernetes' own programs and gpushared on two nodes in namespaces. Usage: run_kubernetes.sh
+# DIRECTORY_OF_PROGRAMS CACHE RESULTS [SCENARIO...]. CACHE is the result of build_kubernetes.sh.
+# Exit code 77: it cannot be tried here; the reason is on stdout.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 programs=$(realpath "$1")
@@ -15,7 +16,7 @@ for program in ip nsenter setpriv openssl strip; do
   command -v "$program" >/dev/null || skip "needs $program (packaging/setup_debian.sh kubernetes)"
 done
 [[ -f $programs/gpushared-kubernetes ]] || skip "the plugin was not built; it needs gRPC"
-# What the containers of this run leave behind is known by its name.
+# Leftovers of this run's containers are recognised by this name.
 groups() { find /sys/fs/cgroup -maxdepth 2 -type d -name k8s.io; }
 [[ -z $(groups) ]] || skip "containers of Kubernetes run on this machine, or $(groups | head -n 1) is left of some"
 [[ -d /sys/fs/cgroup/memory || -e /sys/fs/cgroup/cgroup.controllers ]] || skip "no control groups are mounted"
@@ -29,7 +30,7 @@ clean_up() {
   rmdir "$work"
 }
 trap clean_up EXIT
-# The tmpfs is in the namespace alone, and so ends with it.
+# The tmpfs exists only in the namespace, so it ends with it.
 timeout --kill-after=20 "${GPUSHARED_KUBERNETES_SECONDS:-540}" "${apart[@]}" \
   bash -c 'mount -t tmpfs -o mode=755 tmpfs "$1" && exec python3 -B "$2" "$3" "$4" "$1" "$5" "${@:6}"' \
   bash "$work" "$here/scenarios.py" "$programs" "$cache" "$results" "${@:4}"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pods of a Kubernetes cluster see of gpushared. Usage: scenarios.py PROGRAMS CACHE WORK RESULTS [SCENARIO...]"""
+"""The view of gpushared by pods of a Kubernetes cluster. Usage: scenarios.py PROGRAMS CACHE WORK RESULTS
+[SCENARIO...]"""
 import json
 import os
 import pathlib
@@ -25,12 +26,12 @@ def expect(is_so: bool, what: str):
 
 
 class Pods:
-    """What a user does, and what cluster and servers say of it."""
+    """A user's actions, and the answers of cluster and servers."""
 
     def __init__(self, cluster: k8s.Cluster):
         self.cluster = cluster
         examples = cluster.kubectl("create", "--dry-run=client", "-o", "json", "-f", k8s.PACKAGING / "pair.yaml")
-        # Of one JSON document after another, each is a pod.
+        # Each of the consecutive JSON documents is a pod.
         decoder, self.examples = json.JSONDecoder(), {}
         while examples.strip():
             pod, end = decoder.raw_decode(examples.strip())
@@ -38,7 +39,7 @@ class Pods:
             self.examples[pod["metadata"]["name"]] = pod
 
     def pod(self, name: str, scheduling_class: str, seconds: float = 8, node: str = "", resources=None, command=None) -> dict:
-        """One as the example shows it."""
+        """Returns a pod like the example's."""
         pod = json.loads(json.dumps(self.examples[scheduling_class]))
         pod["metadata"]["name"] = name
         pod["spec"]["securityContext"]["runAsUser"] = USER
@@ -71,7 +72,7 @@ class Pods:
         until(f"{name} is {phase}", is_so, seconds)
 
     def said(self, name: str) -> str:
-        """What its container wrote."""
+        """Returns the output of its container."""
         return self.cluster.run("master", "kubectl", "logs", name, check=False).stdout
 
     def why_pending(self, name: str) -> str:
@@ -97,12 +98,12 @@ class Pods:
         return pods[0]
 
     def processes(self, node: str, program: str) -> list:
-        """Their ids, of a node's containers."""
+        """Returns the ids of processes of a node's containers."""
         found = []
         network = os.readlink(f"/proc/{self.cluster.holders[node].pid}/ns/uts")
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
-                # By the kernel's word 15 characters of the name.
+                # The kernel keeps 15 characters of the name.
                 is_it = (process / "comm").read_text().strip() == program[:15]
                 is_it = is_it and os.readlink(process / "exe").endswith(f"/{program}")
                 parent = process
@@ -115,7 +116,7 @@ class Pods:
         return sorted(found)
 
     def registrations(self, node: str) -> int:
-        """How often its kubelets heard of a resource."""
+        """Returns how often its kubelets received a registration of a resource."""
         log = (self.cluster.work / f"log/kubelet.{node}.log").read_text(errors="replace")
         return log.count("Got registration request from device plugin")
 
@@ -125,7 +126,7 @@ class Pods:
         return time.monotonic() - begun
 
     def clients(self, node: str) -> list:
-        """By the node's server."""
+        """Returns the clients of the node's server."""
         server = self.processes(node, "gpushared")[0]
         done = self.cluster.run("master", "nsenter", f"--target={server}", "--mount", "--", "/usr/bin/gpusharedctl", "--socket",
                                 "/run/gpushared/gpushared.sock", "ps", "--json")
@@ -133,7 +134,7 @@ class Pods:
 
 
 def deployed(pods: Pods):
-    """The manifests as they are bring server and plugin onto both nodes, and their shares into the cluster."""
+    """The unmodified manifests start server and plugin on both nodes, and register their shares with the cluster."""
     pods.cluster.deploy()
     took = pods.await_shares(NODES, SHARES, 120)
     for node in NODES:
@@ -154,7 +155,7 @@ def deployed(pods: Pods):
 
 
 def nine(pods: Pods):
-    """Eight pods of two classes fill both nodes; the ninth waits, says why, and runs when there is room."""
+    """Eight pods of two classes fill both nodes; the ninth waits, with the reason, and runs when a share is free."""
     names = [f"{of_class}{number}" for of_class in CLASSES for number in range(len(NODES) * SHARES)]
     begun = time.monotonic()
     pods.create(*(pods.pod(name, name[:-1], 30) for name in names))
@@ -182,7 +183,8 @@ def nine(pods: Pods):
 
 
 def rejected(pods: Pods):
-    """What no node has waits with the reason; what an endpoint does not give is rejected by its name."""
+    """A request that no node can satisfy waits with the reason; one that an endpoint does not permit is rejected by
+    name."""
     pods.create(pods.pod("turbo", "low", resources={"gpushared.io/turbo": 1}))
     pods.create(pods.pod("much", "low", resources={"gpushared.io/low": SHARES + 1}))
     for name, resource in (("turbo", "turbo"), ("much", "low")):
@@ -198,7 +200,7 @@ def rejected(pods: Pods):
 
 
 def plugin_restart(pods: Pods):
-    """The plugin is killed beside a job: the job goes on, and the shares are there again."""
+    """The plugin is killed next to a job: the job continues, and the shares return."""
     pods.create(pods.pod("beside", "low", 20))
     pods.await_phase("beside", "Running")
     node = pods.get("beside")["spec"]["nodeName"]
@@ -213,7 +215,7 @@ def plugin_restart(pods: Pods):
 
 
 def kubelet_restart(pods: Pods):
-    """A kubelet is stopped and started beside a job: the plugin registers anew, and the job goes on."""
+    """A kubelet is restarted next to a job: the plugin registers again, and the job continues."""
     pods.create(pods.pod("beside", "low", 25))
     pods.await_phase("beside", "Running")
     node = pods.get("beside")["spec"]["nodeName"]
@@ -232,7 +234,7 @@ def kubelet_restart(pods: Pods):
 
 
 def server_silent(pods: Pods):
-    """The processes of a node's server stand still: it has no shares until they go on."""
+    """The processes of a node's server are suspended: the node has no shares until they resume."""
     node = NODES[0]
     server = pods.processes(node, "gpushared")
     for process in server:
@@ -271,7 +273,7 @@ SCENARIOS = (deployed, nine, rejected, plugin_restart, kubelet_restart, server_s
 
 def main() -> int:
     programs, cache, work, results = map(pathlib.Path, sys.argv[1:5])
-    # All others need what the first one makes.
+    # All others need the cluster that the first one creates.
     chosen = [each for each in SCENARIOS if not sys.argv[5:] or each.__name__ in sys.argv[5:] or each is deployed]
     cluster, passed, failed = k8s.Cluster(programs, cache, work), 0, 0
     try:

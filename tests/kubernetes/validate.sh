@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Whether the manifests are what Kubernetes takes, by its published schemas, of the oldest and the newest release that
-# kubernetes-validate of PyPI has. Usage: validate.sh CACHE. No cluster is asked.
+# Checks the manifests against Kubernetes' published schemas, of the oldest and the newest release
+# that PyPI's kubernetes-validate has. Usage: validate.sh CACHE. Contacts no cluster.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 mkdir -p "$1"

@@ -53,13 +53,13 @@ TEST_F(LoadQueueTest, AUserWhoHadNothingGoesBeforeOneWhoHadMuch) {
   Charge(1, 7, seconds(3));
   Charge(9, 8, milliseconds(10));
   Add(1, 7);
-  Add(2, 7);  // A new client of a user who had much.
+  Add(2, 7);  // A new client of a user who has had much.
   Add(3, 8);
   Add(4, 9);
   EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{4, 3, 2, 1}));
 }
 
-TEST_F(LoadQueueTest, WhatSomebodyHadIsForgotten) {
+TEST_F(LoadQueueTest, ForgetsUsageOverTime) {
   Charge(1, 7, seconds(1));
   now_ += 20 * LoadQueue::kForgetHalf;
   Charge(2, 8, milliseconds(2));

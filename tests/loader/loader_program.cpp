@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Without an argument: the loader. With one: a loader whose children do what that says.
+// Without an argument: the loader. With one: a loader whose children perform that act.
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -31,7 +31,7 @@ using gpushared::loader::ResultHeader;
     for (char& byte : bytes) byte = static_cast<char>(random());
   }
   if (how == "long") header.bytes = 1u << 30;
-  if (how == "text") {  // A rejection that would break a log.
+  if (how == "text") {  // A rejection that would corrupt a log.
     header.code = 1;
     std::memcpy(bytes.data(), "evil\nline\x1b[2J", 13);
     header.bytes = 13;

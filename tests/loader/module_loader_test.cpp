@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loader with real processes: what it reads, what it rejects, and that nobody waits for
-// others'.
+// The loader with real processes: which modules it reads and rejects, and that no client waits for
+// the modules of others.
 #include "server/modules/loader/module_loader.h"
 
 #include <fcntl.h>
@@ -50,7 +50,7 @@ const std::string kSmall = R"(
 }
 )";
 
-// So many instructions; 250,000 take more than a second.
+// A module of this many instructions; 250,000 take more than a second.
 std::string Costly(int instructions, int seed = 0) {
   std::string text = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k" +
                      std::to_string(seed) + "()\n{\n.reg .b32 %r<3>;\n";
@@ -116,8 +116,8 @@ TEST_F(ModuleLoaderTest, WhatAChildReadCanBePlacedInASpace) {
   EXPECT_EQ((*placed)->kernels().size(), 1u);
 }
 
-// Others bring what is quick: they wait for no compiler.
-TEST_F(ModuleLoaderTest, WhatTakesLongToCompileWaitsForAThreadThatMay) {
+// Other clients load modules that are quick and need no compiler, so they must not wait.
+TEST_F(ModuleLoaderTest, SlowCompilationsWaitForPermittedThread) {
   std::atomic<int> tried{0}, compiled{0};
   std::latch go(1);
   compile_ = [&](auto module,
@@ -140,11 +140,11 @@ TEST_F(ModuleLoaderTest, WhatTakesLongToCompileWaitsForAThreadThatMay) {
   EXPECT_TRUE(second.get().ok());
   EXPECT_EQ(compiled, 2);
   EXPECT_EQ(tried, 4);
-  // It was read once: the same image, then, for each user.
+  // It was read only once, because the image is the same for each user.
   EXPECT_EQ(loader_->Facts().crashed, 0u);
 }
 
-// Whoever brings large modules, in whatever number, holds up no small one.
+// Small modules never wait for large ones, however many a client loads.
 TEST_F(ModuleLoaderTest, SmallModulesWaitForNoLargerOnes) {
   std::latch go(1);
   const auto never_yet = [&](auto module, bool) {
@@ -160,7 +160,7 @@ TEST_F(ModuleLoaderTest, SmallModulesWaitForNoLargerOnes) {
     larger.push_back(Load(padded, session, static_cast<std::uint32_t>(session)));
   }
   compile_ = [](auto module, bool) { return module; };
-  // A user who has had much of the readers' time, as nobody else has.
+  // This user has had much of the readers' time, unlike the others.
   for (std::uint64_t session = 10; session < 15; ++session) {
     std::future<Loaded> small = Load(kSmall, session, 10);
     EXPECT_EQ(small.wait_for(seconds(60)), std::future_status::ready);
@@ -169,7 +169,7 @@ TEST_F(ModuleLoaderTest, SmallModulesWaitForNoLargerOnes) {
   for (std::future<Loaded>& each : larger) EXPECT_TRUE(each.get().ok());
 }
 
-// A small image may be much work: it gets another try with more of everything.
+// A small image may need much work, so it gets another try with higher limits.
 TEST_F(ModuleLoaderTest, ASmallImageBeyondTheLimitsOfItsLaneGoesToTheNext) {
   const std::string text = Costly(300);
   ASSERT_LE(text.size(), options_.small_image_bytes_max);
@@ -182,7 +182,7 @@ TEST_F(ModuleLoaderTest, ASmallImageBeyondTheLimitsOfItsLaneGoesToTheNext) {
   EXPECT_EQ(Load(text).get().status().code(), StatusCode::kLimitExceeded);
 }
 
-// Else whoever loads much while nothing can be placed takes all memory.
+// Otherwise a client that loads much while nothing can be placed would take all memory.
 TEST_F(ModuleLoaderTest, NothingIsReadWhileTooMuchWaitsToBePlaced) {
   options_.unplaced_bytes_max = 0;
   Start();
@@ -191,7 +191,7 @@ TEST_F(ModuleLoaderTest, NothingIsReadWhileTooMuchWaitsToBePlaced) {
   EXPECT_EQ(loader_->Facts().unplaced_bytes, (*first)->module->bytes());
   std::future<Loaded> second = Load(kSmall, 2);
   EXPECT_EQ(second.wait_for(milliseconds(200)), std::future_status::timeout);
-  // As a session does it: the module stays, its place goes.
+  // A session does the same: the module remains, its place is released.
   (*first)->place.reset();
   EXPECT_TRUE(second.get().ok());
   EXPECT_EQ(loader_->Facts().unplaced_bytes, 0u);
@@ -321,7 +321,8 @@ TEST_F(ModuleLoaderTest, ASmallModuleDoesNotWaitForCostlyOnes) {
   EXPECT_FALSE(std::ranges::all_of(costly, IsOver));
 }
 
-// Equals, too: what takes long goes to a lane of its own, and a user's own modules wait there.
+// Includes the user's own class: slow modules go to a separate lane, and the user's own modules
+// wait there.
 TEST_F(ModuleLoaderTest, AModuleOfUsualSizeWaitsForNoCostlyOnesOfOtherUsers) {
   options_.quick_image_bytes_max = std::uint64_t{64} << 10;
   options_.medium_image_bytes_max = std::uint64_t{64} << 20;

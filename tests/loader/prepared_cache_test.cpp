@@ -26,7 +26,7 @@ PreparedCache::Key GetKey(unsigned char content, std::uint32_t uid = 1,
   return key;
 }
 
-TEST(PreparedCacheTest, OneUsersModulesServeNobodyElse) {
+TEST(PreparedCacheTest, ModulesServeOnlyTheirUser) {
   PreparedCache cache(1000);
   EXPECT_TRUE(cache.Keep(GetKey(1), std::make_shared<FakePrepared>(10)).empty());
   EXPECT_NE(cache.Find(GetKey(1)), nullptr);
@@ -36,7 +36,7 @@ TEST(PreparedCacheTest, OneUsersModulesServeNobodyElse) {
   EXPECT_EQ(cache.hits(), 1u);
 }
 
-TEST(PreparedCacheTest, WhatWasNotUsedForLongestGoesFirst) {
+TEST(PreparedCacheTest, EvictsLeastRecentlyUsed) {
   PreparedCache cache(100);
   for (unsigned char i = 0; i < 4; ++i) {
     EXPECT_TRUE(cache.Keep(GetKey(i), std::make_shared<FakePrepared>(25)).empty());

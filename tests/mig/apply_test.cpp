@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts are reached or taken back, whatever fails where; nobody's instance is lost.
+// Layouts are reached or rolled back, whichever call fails; no other user's instance is lost.
 
 #include "server/tools/mig/apply.h"
 
@@ -68,7 +68,7 @@ TEST_F(MigApply, TurnsTheModeOnAndOff) {
   EXPECT_THAT(Gpu().instances, IsEmpty());
 }
 
-TEST_F(MigApply, ModeThatSomebodyKeepsFromChangingIsTakenBack) {
+TEST_F(MigApply, RollsBackBlockedModeChange) {
   Machine(R"({"gpus": [{"board": "A100-40", "processes": [4711]}]})");
   const Status held = Apply({To(kBalanced)});
   EXPECT_THAT(held.message(), AllOf(HasSubstr("held by"), HasSubstr("--at-boot")));
@@ -79,7 +79,7 @@ TEST_F(MigApply, ModeThatSomebodyKeepsFromChangingIsTakenBack) {
   EXPECT_THAT(Saved().under_way, IsEmpty());
 }
 
-// A process came between the plan and its execution.
+// A process started between the plan and its execution.
 TEST_F(MigApply, InstanceThatIsUsedByNowStays) {
   Machine(kA100);
   const Change change = To(kBalanced);
@@ -120,7 +120,7 @@ TEST_F(MigApply, SecondGpuThatFailsTakesTheFirstBack) {
   EXPECT_THAT(Saved().at_boot, IsEmpty());
 }
 
-TEST_F(MigApply, WhatWasCutOffIsTakenBackBeforeAnythingElse) {
+TEST_F(MigApply, RollsBackInterruptedChangeFirst) {
   Machine(kA100);
   const Change change = To(kBalanced);
   Failing(Rule("nvmlDeviceCreateGpuInstanceWithPlacement", 0, 999));
@@ -134,7 +134,7 @@ TEST_F(MigApply, WhatWasCutOffIsTakenBackBeforeAnythingElse) {
   EXPECT_THAT(Saved().under_way, IsEmpty());
 }
 
-// After a reboot there are no instances, and on newer boards no MIG mode either.
+// After a reboot no instances exist, and on newer boards MIG mode is off, too.
 TEST_F(MigApply, BootRestoresWhatWasApplied) {
   Machine(kA100);
   ASSERT_TRUE(Apply({To(kBalanced)}).ok());
@@ -189,7 +189,7 @@ class RandomPlans : public MigCase {
     return layouts;
   }
 
-  // A GPU of any board in any layout, some instances used by others or by the tenant.
+  // A GPU of any board in any layout, with some instances used by others or by the tenant.
   json RandomGpu() {
     static constexpr const char* kNames[] = {"A30",     "A100-40", "A100-80", "H100",
                                              "H100-96", "H200",    "B200"};
@@ -208,7 +208,7 @@ class RandomPlans : public MigCase {
     return gpu;
   }
 
-  // Nothing when its used instances do not allow what was drawn.
+  // Returns nothing if its used instances do not permit the random change.
   std::optional<Change> RandomChange(const MigGpu& gpu) {
     const std::vector<Layout>& layouts = GetLayouts(gpu.board);
     const Counts counts = GetCounts(layouts[Below(layouts.size())]);
@@ -246,7 +246,7 @@ class RandomPlans : public MigCase {
     }
   }
 
-  // Applies the changes to the machine with that failure, and checks where it ended.
+  // Applies the changes to the machine with that failure, and checks the resulting state.
   void ApplyWith(const std::string& machine, const std::vector<Change>& changes, const json& rules,
                  Outcomes& outcomes) {
     Machine(machine);
@@ -302,7 +302,7 @@ class RandomPlans : public MigCase {
   const testing::ScratchDirectory shared_;
 };
 
-// The stage `long` asks for many.
+// The stage `long` requests many.
 const char* PlansAsked() { return std::getenv("GPUSHARED_MIG_PLANS"); }
 
 TEST_F(RandomPlans, EndAtOneOfTheirTwoEnds) {
@@ -315,8 +315,8 @@ TEST_F(RandomPlans, EndAtOneOfTheirTwoEnds) {
   EXPECT_GT(outcomes.restored, plans / 10);
 }
 
-// One plan that destroys, makes, and keeps what is used. In the stage `long` every call fails in
-// every way, else one of four calls in one way; the ways take turns.
+// One plan that destroys, creates, and keeps the used instances. In the stage `long` every call
+// fails in every way, otherwise one of four calls in one of the ways, in rotation.
 TEST_F(RandomPlans, AnyCallOfOnePlanMayFail) {
   const std::string machine = R"({"gpus": [
       {"board": "A100-40", "mig": true, "instances": [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All layouts of a board, found without the solver: every set of (profile, start) that
-// neither overlaps nor has more of a profile than the board.
+// All layouts of a board, found without the solver: every set of (profile, start) that neither
+// overlaps nor exceeds the board's number of a profile.
 
 #ifndef GPUSHARED_TESTS_MIG_BRUTE_FORCE_H_
 #define GPUSHARED_TESTS_MIG_BRUTE_FORCE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpusharedctl mig as operators use it: over the fake NVML, killed at any call, and beside a server
+// gpusharedctl mig as operators use it: on the fake NVML, killed at any call, and next to a server
 // that has the instances as devices.
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// After the order 19,19,14 that leaves a 3g no place.
+// The state after the order 19,19,14, which leaves no position for a 3g.
 constexpr const char* kHalfWay = R"({"gpus": [{"board": "A100-40", "mig": true, "instances": [
     {"profile": "1g.5gb", "start": 6}, {"profile": "1g.5gb", "start": 4},
     {"profile": "2g.10gb", "start": 0}]}]})";
@@ -57,7 +57,7 @@ class MigCommands : public ::testing::Test {
     std::filesystem::rename(machine_ + ".new", machine_);
   }
   json Now() const { return json::parse(ReadFile(machine_)); }
-  // Profiles and places, without the numbers that change when an instance is made again.
+  // Profiles and positions, without the numbers that change when an instance is created again.
   std::vector<std::pair<std::string, unsigned>> Layout(std::size_t gpu = 0) const {
     std::vector<std::pair<std::string, unsigned>> found;
     for (const json& instance : Now().at("gpus").at(gpu).value("instances", json::array())) {
@@ -145,13 +145,13 @@ TEST_F(MigCommands, ApplyFindsWhatTheNaiveOrderMisses) {
   EXPECT_TRUE(Now()["gpus"][0]["mig"]);
   EXPECT_EQ(Mig({"apply", "--disable"}).exit_code, 0);
   EXPECT_FALSE(Now()["gpus"][0]["mig"]);
-  // At the boot after it, MIG mode stays off.
+  // At the next boot, MIG mode remains off.
   Machine(kHalfWay);
   EXPECT_EQ(Mig({"restore"}).exit_code, 0);
   EXPECT_FALSE(Now()["gpus"][0]["mig"]);
 }
 
-TEST_F(MigCommands, NobodysInstanceIsTaken) {
+TEST_F(MigCommands, NeverTakesUsedInstance) {
   json machine = json::parse(kHalfWay);
   machine["gpus"][0]["instances"][1]["processes"] = {4711};
   Machine(machine.dump());
@@ -210,7 +210,7 @@ TEST_F(MigCommands, FilesThatDoNotFitAreRejectedBeforeAnythingChanges) {
   EXPECT_THAT(Mig({"apply", "14"}).output, HasSubstr("--gpu"));
 }
 
-// The process dies at that call, as by a power cut; a new one goes the way back.
+// The process dies at that call, as in a power cut; a new one rolls back.
 TEST_F(MigCommands, KilledAtAnyCallThereIsAWayBack) {
   Machine(kHalfWay);
   const auto before = Layout();
@@ -248,7 +248,7 @@ TEST_F(MigCommands, LayoutOfTheNextBootWaits) {
   EXPECT_EQ(Layout().size(), 2U);
 }
 
-// ---- beside a server
+// ---- next to a server
 
 std::string Uuid(unsigned generation, unsigned start) {
   char text[64];
@@ -260,7 +260,7 @@ class MigServer : public MigCommands {
  protected:
   MigServer() {
     Machine(kHalfWay);
-    // Instances that are, and those that come: the fake numbers what it makes.
+    // Present and future instances: the fake NVML numbers the instances that it creates.
     std::string gpus = "devices 6";
     int number = 0;
     for (const auto& [generation, start] : std::vector<std::pair<unsigned, unsigned>>{
@@ -282,7 +282,7 @@ class MigServer : public MigCommands {
   }
   bool Becomes(const std::string& uuid, const std::string& state) const {
     const auto is_so = [&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // Asking starts a program.
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // Querying starts a program.
       return GetState(uuid) == state;
     };
     return Eventually(is_so, std::chrono::seconds(60));
@@ -300,7 +300,7 @@ TEST_F(MigServer, InstancesBecomeItsDevicesByThemselves) {
   EXPECT_TRUE(Becomes(Uuid(1, 2), "ready"));
   EXPECT_TRUE(Becomes(Uuid(0, 6), "missing"));
   EXPECT_EQ(GetState(Uuid(0, 0)), "ready");
-  // The one that stays was not touched.
+  // The remaining instance was not affected.
   EXPECT_THAT(server_->Log(), Not(HasSubstr("device " + Uuid(0, 0) + " is drained")));
   EXPECT_THAT(server_->Log(), HasSubstr("device " + Uuid(0, 4) + " is drained"));
 }

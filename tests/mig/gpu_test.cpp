@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVML says becomes boards and layouts; its rejections become sentences.
+// NVML's answers become boards and layouts; its rejections become messages.
 
 #include "server/tools/mig/gpu.h"
 
@@ -21,7 +21,8 @@ using MigGpuTest = MigCase;
 TEST_F(MigGpuTest, BoardsAreReadAsTheirDocumentsHaveThem) {
   for (const KnownBoard& known : KnownBoards()) {
     const std::string name = known.board.name == "H100-80" ? "H100" : known.board.name;
-    // Without MIG mode the driver tells no names: they are made as NVIDIA's libraries make them.
+    // Without MIG mode the driver reports no names, so they are composed like those of NVIDIA's
+    // libraries.
     for (const char* mig : {"true", "false"}) {
       Machine(R"({"gpus": [{"board": ")" + name + R"(", "mig": )" + mig + "}]}");
       const MigGpu gpu = Gpu();
@@ -60,7 +61,8 @@ TEST_F(MigGpuTest, InstancesHaveDevicesAndUsers) {
   EXPECT_THAT(users, ElementsAre(5U, 6U));
 }
 
-// The fake driver rejects what NVIDIA's does: the order 19,19,14,9 with the places that it chose.
+// The fake driver makes the same rejections as NVIDIA's: the order 19,19,14,9 with the positions
+// that it chose.
 TEST_F(MigGpuTest, NaiveOrderFailsHalfWay) {
   Machine(R"({"gpus": [{"board": "A100-40", "mig": true}]})");
   const MigGpu gpu = Gpu();
@@ -78,7 +80,7 @@ TEST_F(MigGpuTest, NaiveOrderFailsHalfWay) {
 TEST_F(MigGpuTest, InstancesAreMadeAndDestroyed) {
   Machine(R"({"gpus": [{"board": "A100-40", "mig": true}]})");
   const MigGpu gpu = Gpu();
-  // The first places that are free would leave the second 2c none.
+  // The first free positions would leave none for the second 2c.
   ASSERT_TRUE(control().Create(gpu, {0, 0, {3, 2, 2}}).ok());
   const MigGpu made = Gpu();
   ASSERT_EQ(made.instances.size(), 1U);
@@ -120,7 +122,7 @@ TEST_F(MigGpuTest, ModesChangeOrSayWhyNot) {
   }
 }
 
-// Half of the instances would be a plan's licence to destroy the others.
+// A partial list of instances would let a plan destroy the others.
 TEST_F(MigGpuTest, ContradictionsAreTrouble) {
   Machine(R"({"gpus": [{"board": "A30", "mig": true, "instances": [
       {"profile": "1g.6gb", "start": 0}]}],

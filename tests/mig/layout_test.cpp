@@ -32,8 +32,8 @@ Board Without(Board board, std::initializer_list<std::uint32_t> profiles) {
   return board;
 }
 
-// NVIDIA draws 19 layouts of an A100 that are full (MIG User Guide, Supported MIG Profiles). They
-// have neither +me nor the 1g of twice the memory.
+// NVIDIA lists 19 full layouts of an A100 (MIG User Guide, Supported MIG Profiles). They contain
+// neither +me nor the 1g of twice the memory.
 TEST(Boards, A100HasTheLayoutsThatNvidiaDraws) {
   const Board board = Without(FindKnownBoard("A100-40")->board, {20, 15});
   const std::vector<Layout> all = AllLayouts(board);
@@ -62,7 +62,7 @@ TEST(Boards, HaveSourcesAndIdsOfTheirOwn) {
   EXPECT_EQ(FindKnownBoard("V100"), std::nullopt);
 }
 
-// Two tables that were written apart: the product's, and the fake driver's.
+// Two independently written tables: the product's, and the fake driver's.
 TEST(Boards, AgreeWithTheFakeDriver) {
   for (const KnownBoard& known : KnownBoards()) {
     const std::string name = known.board.name == "H100-80" ? "H100" : known.board.name;
@@ -157,8 +157,8 @@ TEST(Layouts, CheckNamesWhatMayNotBe) {
   EXPECT_THAT(rejection({{77, 0, {1}}}), HasSubstr("is no profile of A100-40"));
 }
 
-// Each division that has room is found, though the first place that is free can be the wrong one:
-// a 3c at 0 leaves two 2c no room.
+// Each division that fits is found, although the first free position can be the wrong one: a 3c at
+// 0 leaves no space for two 2c.
 TEST(Layouts, ComputeInstancesAreSearchedFor) {
   const Board seven = ComputeBoard(7);
   EXPECT_EQ(Found(seven, {{.profile = 3}, {.profile = 2, .count = 2}}),

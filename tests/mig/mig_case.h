@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs of the fake NVML, a state file, and a tenant that does as it is told.
+// GPUs of the fake NVML, a state file, and a tenant that follows the test's instructions.
 
 #ifndef GPUSHARED_TESTS_MIG_MIG_CASE_H_
 #define GPUSHARED_TESTS_MIG_MIG_CASE_H_
@@ -24,7 +24,7 @@ namespace gpushared::mig {
 
 inline constexpr unsigned kWorkerPid = 77;
 
-// Its processes have kWorkerPid, and go when it leaves.
+// Its processes have kWorkerPid, and end when it leaves.
 class FakeTenant : public Tenant {
  public:
   Status Leave(const std::string& uuid) override {
@@ -52,7 +52,7 @@ class FakeTenant : public Tenant {
   Status rejection;
   std::vector<std::string> left;
   int came_back = 0;
-  std::optional<std::vector<std::string>> now;  // Devices that are there, as it was told last.
+  std::optional<std::vector<std::string>> now;  // The present devices, as last reported to it.
 };
 
 class MigCase : public ::testing::Test {
@@ -62,7 +62,7 @@ class MigCase : public ::testing::Test {
     fake_nvml_set(nullptr);
   }
 
-  // NVML, opened anew over this machine.
+  // Opens NVML again on this machine.
   void Machine(const std::string& json) {
     nvml_.reset();
     const char* const wrong = fake_nvml_set(json.c_str());
@@ -71,7 +71,7 @@ class MigCase : public ::testing::Test {
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     nvml_ = std::move(*loaded);
   }
-  // The machine as it is now, with other failures.
+  // The present machine with different failures.
   void Failing(const nlohmann::json& rules) {
     nlohmann::json machine = nlohmann::json::parse(fake_nvml_get());
     machine["fail"] = rules;

@@ -19,7 +19,7 @@ std::string Published() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The rejection of a file whose only configuration has these lines.
+// Returns the rejection of a file whose only configuration has these lines.
 std::string Rejection(const std::string& entry) {
   const auto parsed = ParseConfigFile("version: v1\nmig-configs:\n  one:\n" + entry, "mig.yaml");
   EXPECT_FALSE(parsed.ok()) << entry;
@@ -41,7 +41,7 @@ TEST(MigPartedFile, AllThatNvidiaPublishesIsRead) {
   EXPECT_EQ(FindConfig(*file, "no-such"), nullptr);
 }
 
-// The boards by the models of the filters, and what `all-balanced` wants of each.
+// The boards by the models of the filters, and the layout that `all-balanced` requires of each.
 TEST(MigPartedFile, EveryBoardIsBalanced) {
   const auto file = ParseConfigFile(Published(), "published");
   ASSERT_TRUE(file.ok());
@@ -151,7 +151,7 @@ TEST(MigPartedFile, WholeFilesThatMakeNoSense) {
   EXPECT_THAT(rejection("version: [v1\n"), HasSubstr("no YAML"));
   EXPECT_THAT(rejection("- a\n"), HasSubstr("must be a map"));
   EXPECT_THAT(rejection(std::string(kConfigBytesMax + 1, ' ')), HasSubstr("1048577 bytes"));
-  // Deep, and wide by references.
+  // Deep, and wide through references.
   EXPECT_FALSE(ParseConfigFile(std::string(100000, '['), "f").ok());
   EXPECT_THAT(rejection("version: v1\nmig-configs: &a {x: [*a]}\n"), HasSubstr("f:"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans against all layouts of each board, and the sentences of rejections.
+// Plans against all layouts of each board, and the messages of rejections.
 
 #include "server/tools/mig/planner.h"
 
@@ -31,13 +31,13 @@ std::size_t Common(const Layout& one, const Layout& other) {
   }));
 }
 
-// All layouts of one board, by what they have.
+// All layouts of one board, by their contents.
 struct Known {
   explicit Known(const Board& of) : board(of), all(AllLayouts(of)) {
     for (const Layout& layout : all) by_counts[GetCounts(layout)].push_back(layout);
     for (const auto& [counts, layouts] : by_counts) kinds.push_back(counts);
   }
-  // The most that can stay of `have`, if all that is used does; -1: none is possible.
+  // Returns how many of `have` can remain if all used ones do; -1: none is possible.
   int MostKept(const std::vector<Present>& have, const Counts& counts) const {
     Layout there, used;
     for (const Present& present : have) {
@@ -91,7 +91,7 @@ TEST(Planner, MovesTheFewestOnAnA30) {
   }
 }
 
-// Random pairs of each board of eight slices, with random users: 2,000, and 20,000 in the stage
+// Random pairs on each board of eight slices, with random users: 2,000, and 20,000 in the stage
 // `long`.
 TEST(Planner, MovesTheFewestOnEveryBoard) {
   const int pairs = std::getenv("GPUSHARED_MIG_PLANS") != nullptr ? 20000 : 2000;
@@ -128,7 +128,7 @@ class A100 : public ::testing::Test {
   const Board board_ = FindKnownBoard("A100-40")->board;
 };
 
-// The driver's own order takes 1g at 6, 1g at 4 and 2g at 0, and has no place for 3g then.
+// The driver's own order takes 1g at 6, 1g at 4 and 2g at 0, and then has no position for 3g.
 TEST_F(A100, FindsPlacesThatTheNaiveOrderMisses) {
   const Result<Plan> plan = From("", "", "19,19,14,9");
   ASSERT_TRUE(plan.ok());
@@ -136,7 +136,7 @@ TEST_F(A100, FindsPlacesThatTheNaiveOrderMisses) {
   EXPECT_EQ(plan->After(), plan->create);
 }
 
-// Among places that cost the same, it takes those that leave room for large instances.
+// Among positions of equal cost, it takes those that leave space for large instances.
 TEST_F(A100, LeavesRoomForMore) {
   EXPECT_EQ(From("", "", "3g.20gb")->create, At("9:4"));
   EXPECT_EQ(From("9:4", "", "9,19")->create, At("19:0"));
@@ -155,7 +155,7 @@ TEST_F(A100, RejectionsSayWhatWasAskedAndWhatThereIs) {
   EXPECT_EQ(rejection("", "", "3x14,9"),
             "layout rejected: 3 of 2g.10gb, 1 of 3g.20gb need 10 memory slices, A100-40 has 8");
   EXPECT_THAT(rejection("", "", "9,9,19"), HasSubstr("need 9 memory slices"));
-  // Eight slices, but 7g takes them all, and a 4g has one place.
+  // Eight slices, but 7g takes all of them, and a 4g has one position.
   EXPECT_THAT(rejection("", "", "4g.20gb,2x14"), HasSubstr("fit A100-40 in no places"));
   EXPECT_EQ(rejection("9:0,19:4", "9:0", "19,19,14,9"),
             "layout rejected: each of the 2 layouts with 2 of 1g.5gb, 1 of 2g.10gb, 1 of 3g.20gb "
@@ -174,7 +174,7 @@ TEST_F(A100, ExactPlansGoWhereTheyAreTold) {
   EXPECT_FALSE(MakeExactPlan(board_, {}, {{9, 2, {3}}}).ok());
 }
 
-// A GPU instance that is divided otherwise is another one: its devices go.
+// A GPU instance with a different division is a different instance: its devices are removed.
 TEST_F(A100, DivisionsMatter) {
   const Result<std::vector<Wanted>> want = InstancesFor(board_, {{"1c.3g.20gb", 3}});
   ASSERT_TRUE(want.ok());

@@ -69,7 +69,7 @@ TEST_F(ProfileNames, ComputeInstancesShareFewGpuInstances) {
             (std::vector<std::pair<Compute, std::uint32_t>>{{{2, 1}, 1}}));
   EXPECT_EQ(kinds({{"3c.7g.40gb", 1}, {"2c.7g.40gb", 2}}),
             (std::vector<std::pair<Compute, std::uint32_t>>{{{3, 2, 2}, 1}}));
-  // All of it is the whole instance's name.
+  // A compute instance of all slices has the GPU instance's name.
   EXPECT_EQ(kinds({{"3c.3g.20gb", 1}, {"3g.20gb", 1}}),
             (std::vector<std::pair<Compute, std::uint32_t>>{{{3}, 2}}));
   EXPECT_THAT(InstancesFor(board_, {{"1g.10gb+me", 1}}).status().message(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every command of nvidia-cuda-mps-control at a real server, compared with what gpusharedctl says.
+// Every command of nvidia-cuda-mps-control on a real server, compared with gpusharedctl's output.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -47,7 +47,7 @@ json Told(const ServerProcess& server, const std::string& verb) {
   return json::parse(server.Ctl({verb, "--json"}).output);
 }
 
-// Two devices, and two clients that came in by different ways.
+// Two devices, and two clients that connected through different endpoints.
 class MpsControl : public ::testing::Test {
  protected:
   MpsControl() {
@@ -70,7 +70,7 @@ class MpsControl : public ::testing::Test {
   }
 
   ProgramOutcome Run(const std::string& line) const { return RunMps(server_->socket(), line); }
-  // Its answer; a rejection is a failure.
+  // Returns its answer; a rejection is a failure.
   std::string Answer(const std::string& line) const {
     const ProgramOutcome outcome = Run(line);
     EXPECT_EQ(outcome.exit_code, 0) << line << ": " << outcome.output;

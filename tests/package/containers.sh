@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A program in a container of podman, of a user without rights, runs its kernel through an endpoint.
+# A program in a podman container of an unprivileged user runs its kernel through an endpoint.
 # Usage: tests/package/containers.sh BIN
 #
-# BIN has gpushared, gpusharedctl, vector_add_cpp and drop_in_vector_add, and the drop-in lies in ../lib/drop_in. Root makes the user, whom nobody else sees; without root it is
-# skipped. Everything is in namespaces that end with this script.
+# BIN contains gpushared, gpusharedctl, vector_add_cpp and drop_in_vector_add, and the drop-in is in
+# ../lib/drop_in. Root creates the user, who exists only inside the namespaces; without root the
+# test is skipped. Everything is in namespaces that end with this script.
 set -euo pipefail
 bin=$(realpath "$1")
 if [[ ${2:-} != --in-namespaces ]]; then
@@ -23,7 +24,7 @@ mount --make-rshared "$work"
 # crun rejects a machine that has both versions of control groups.
 umount /sys/fs/cgroup/unified 2>/dev/null || true
 
-# The user, and the devices of containers, seen in here alone.
+# The user and the containers' devices exist only in here.
 uid=64123
 mkdir -p "$work"/{etc,overlay}
 mount -t overlay overlay -o "lowerdir=/etc,upperdir=$work/etc,workdir=$work/overlay" /etc
@@ -34,7 +35,8 @@ mkdir -p /etc/cdi "$work"/{home,runtime,run,image/run/gpushared,image/tmp}
 chown "$uid:$uid" "$work"/{home,runtime}
 chmod 0700 "$work/runtime"
 
-# An image of a client and of an unmodified program, with what starts that one, and the libraries that they name.
+# An image of a client and of an unmodified program, with the launcher of the latter, and the
+# libraries that they need.
 drop_in=$(realpath "$bin/../lib/drop_in")
 mkdir -p "$work/image/lib/drop_in"
 cp -r "$drop_in/." "$work/image/lib/drop_in"

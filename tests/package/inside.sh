@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs inside a Debian in which the packages were just installed. Usage: inside.sh booted|plain
+# Runs inside a Debian in which the packages have just been installed. Usage: inside.sh booted|plain
 set -u
 cd /opt/test
 failed=0
@@ -79,7 +79,7 @@ train 600 >/tmp/removal 2>&1 &
 trainer=$!
 see "train is there" eventually is_there train
 if [[ $1 == plain ]]; then
-  # Nothing else ends a server that was started by hand.
+  # A server that was started by hand must also be ended by hand.
   gpushared-mps-control quit -t 0
 fi
 see "removing works" dpkg -r gpushared

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Looks at the packages, then installs, starts, uses, upgrades and removes them in a fresh Debian.
+# Inspects the packages, then installs, starts, uses, upgrades and removes them in a fresh Debian.
 # Usage: tests/package/run.sh BUILD CACHE
 #
-# BUILD is a build of the preset `package`, with its packages. CACHE keeps what was fetched of Debian. The fresh root is
-# booted by systemd-nspawn, and used a second time as a plain chroot, without systemd. Everything is over an overlay in
-# memory, in namespaces that end with this script. Needs root; else the second half is skipped.
+# BUILD is a build of the preset `package`, with its packages. CACHE keeps the files fetched from
+# Debian. The fresh root is booted by systemd-nspawn, and used a second time as a plain chroot,
+# without systemd. Everything is on an overlay in memory, in namespaces that end with this script.
+# Needs root; otherwise the second half is skipped.
 set -euo pipefail
 build=$(realpath "$1")
 mkdir -p "$2"
@@ -19,7 +20,7 @@ if [[ ${3:-} != --in-namespaces ]]; then
     echo "package: SKIPPED: installing needs root, for a Debian of its own"
     exit 0
   fi
-  # Its end is the end of every process and mount in there.
+  # Its exit ends every process and mount inside.
   exec unshare --mount --pid --fork --kill-child --mount-proc "${BASH_SOURCE[0]}" "$build" "$cache" --in-namespaces
 fi
 
@@ -36,7 +37,8 @@ mkdir -p "$cache/archives/partial"
 work=$(mktemp -d)
 mount -t tmpfs -o size=1G package_test "$work"
 
-# A root of its own over what was fetched, with the packages and programs that use a server.
+# Makes a separate root on top of the fetched files, with the packages and with programs that use a
+# server.
 make_root() {  # name
   root=$work/$1/root
   mkdir -p "$work/$1"/{upper,overlay,root,out}
@@ -53,7 +55,7 @@ make_root() {  # name
 
 in_root() { DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"; }
 
-# The same packages as of a later version.
+# Makes the same packages with a later version number.
 make_later() {
   local deb directory
   for deb in "$root"/opt/test/*.deb; do

@@ -14,7 +14,7 @@ import unittest
 
 SOURCE, BIN = (pathlib.Path(argument) for argument in (sys.argv.pop(1), sys.argv.pop(1)))
 PACKAGING = SOURCE / "packaging"
-# Programs with options, and the sections of their pages. The last is built where gRPC is.
+# Programs with options, and the sections of their pages. The last one is built only if gRPC is available.
 SECTIONS = {program: section for program, section in (("gpushared", 8), ("gpusharedctl", 1), ("gpushared-web", 8),
                                                       ("gpushared-kubernetes", 8)) if (BIN / program).exists()}
 sys.path[:0] = [str(PACKAGING / "completions"), str(PACKAGING / "man")]
@@ -73,7 +73,8 @@ class ManualPages(unittest.TestCase):
 
 
 class Policies(unittest.TestCase):
-    # The places in which users read what --policy takes. server/config/options.cpp has one more, which tests/server looks at.
+    # The places that document the values of --policy. server/config/options.cpp is another one, which tests/server
+    # checks.
     PLACES = ["packaging/gpushared.toml", "README.md", "scheduler/README.md"]
     ALIASES = ["equal_share", "fixed_share"]  # NVIDIA's names, which the README omits.
 
@@ -90,7 +91,7 @@ class Policies(unittest.TestCase):
 
 
 class Completions(unittest.TestCase):
-    # Words so far, and what must be offered for the last one.
+    # The words so far, and the expected completions of the last one.
     CASES = [
         (["gpusharedctl", ""], {"status", "ps", "doctor", "endpoint", "client"}),
         (["gpusharedctl", "client", ""], {"set", "terminate"}),

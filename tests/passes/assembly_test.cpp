@@ -22,7 +22,7 @@
 namespace gpushared::testing {
 namespace {
 
-// With ':' between them.
+// Separated by ':'.
 std::vector<std::string> Parts(const std::string& text) {
   std::istringstream words(text);
   std::vector<std::string> parts;
@@ -32,7 +32,7 @@ std::vector<std::string> Parts(const std::string& text) {
 
 std::vector<std::string> Files() { return Parts(GPUSHARED_PASSES_PTX_FILES); }
 
-// ptxas takes 15 s for each, so the stage `long` alone asks for 75:80:90:100.
+// ptxas takes 15 s for each, so only the stage `long` asks for 75:80:90:100.
 std::vector<std::uint32_t> Architectures() {
   const char* const asked = std::getenv("GPUSHARED_ASSEMBLE_FOR");
   std::vector<std::uint32_t> architectures;
@@ -78,7 +78,7 @@ TEST_P(Assembly, ClaimedModulesAssembleAndLeaveTheOriginalsAsTheyWere) {
   }
 }
 
-// What a fence or containment made of a module, for its architecture and all newer ones.
+// Assembles the fenced or contained module for its architecture and all newer ones.
 void AssembleFenced(const ptx::Module& module, const Result<ptx::Fenced>& fenced) {
   ASSERT_TRUE(fenced) << fenced.status().message();
   const std::string text = ptx::Print(fenced->module);

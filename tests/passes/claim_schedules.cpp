@@ -30,7 +30,7 @@ executor::Launch GetLaunch(const PreemptibleLaunch& from, const executor::Progra
   return launch;
 }
 
-// `begin`: where both begin in the launch's memory.
+// `begin`: offset of both in the launch's memory.
 std::string Difference(std::span<const std::byte> got, std::span<const std::byte> want,
                        std::size_t begin = 0) {
   const auto [a, b] = std::ranges::mismatch(got, want);
@@ -50,7 +50,7 @@ struct Piece {
   }
 };
 
-// The pieces that a launch has changed.
+// Returns the pieces that a launch has changed.
 std::vector<Piece> ChangedPieces(const std::vector<std::byte>& before,
                                  const std::vector<std::byte>& after) {
   constexpr std::size_t kPieceBytes = 1024;
@@ -80,7 +80,7 @@ Result<std::unique_ptr<ClaimedModule>> ClaimedModule::Make(const ptx::Module& mo
                                                            executor::Flavour flavour) {
   auto made = std::make_unique<ClaimedModule>();
   ptx::Claims claims = ptx::Claim(module);
-  // A device gets text.
+  // Devices receive the module as text, so the test goes through it, too.
   const Result<ptx::Module> parsed = ptx::Parse(ptx::Print(claims.module));
   if (!parsed) return parsed.status();
   auto image = executor::DecodeModule(*parsed, layout, variables_base, flavour);
@@ -149,7 +149,7 @@ void Crew::Run(std::uint32_t threads, const std::function<void(executor::BlockEx
 }
 
 std::uint32_t ScheduleRunner::Claimed() const {
-  // The executor's atomics are on plain memory, as the device's are.
+  // The executor's atomics operate on plain memory, like the device's.
   return __atomic_load_n(&control_.counter, __ATOMIC_RELAXED);
 }
 
@@ -173,7 +173,7 @@ std::string ScheduleRunner::Run(const PreemptibleLaunch& launch, std::uint32_t c
     }
     if (!wrong.empty()) return "schedule " + std::to_string(seed + i) + ": " + wrong;
   }
-  // A write by some schedule elsewhere is still there.
+  // A stray write by any schedule remains visible here.
   const std::string wrong = Difference(launch.bytes, after);
   return wrong.empty() ? wrong : "one of " + std::to_string(count) + " schedules: " + wrong;
 }
@@ -186,7 +186,7 @@ std::string ScheduleRunner::RunSchedule(const PreemptibleLaunch& launch, std::ui
   const auto total = static_cast<std::uint32_t>(launch.grid.Count());
   ++schedules_;
   control_.counter = 0;
-  // Epochs come round to small numbers again.
+  // Epochs wrap around to small numbers.
   Part part{.epoch = below(2) == 0 ? 0xfffffffeu : below(1000)};
   control_.stop = part.epoch;
   for (std::uint32_t done = 0; done < total; done = std::min(Claimed(), total)) {
@@ -221,7 +221,7 @@ std::string ScheduleRunner::RunPart(const PreemptibleLaunch& launch, const Part&
   form.memory.variables_base = reinterpret_cast<std::uint64_t>(&control_);
   form.memory.variables_bytes = sizeof control_;
 
-  // A stop before the first block, too.
+  // Includes a stop before the first block.
   if (part.stop_at <= before) __atomic_store_n(&control_.stop, part.epoch, __ATOMIC_RELAXED);
   std::atomic<std::uint32_t> next{0};
   std::mutex mutex;
@@ -240,7 +240,7 @@ std::string ScheduleRunner::RunPart(const PreemptibleLaunch& launch, const Part&
   });
   if (!wrong.empty()) return wrong;
   const std::uint32_t claimed = Claimed(), wanted = before + part.blocks;
-  // Each of the other threads may have claimed one block more before it saw the stop.
+  // Each of the other threads may have claimed one more block before it saw the stop.
   const std::uint32_t stop = std::max(part.stop_at, before);
   const std::uint32_t most =
       part.stop_at <= before ? before : std::min(wanted, stop + part.threads - 1);

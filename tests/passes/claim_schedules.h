@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the claimed form of a kernel as a GPU would, under random schedules: launches of capped
+// Runs the preemptible form of a kernel like a GPU under random schedules: launches of capped
 // grids, several processors at once, stops while blocks run, and resumption from the counter.
 
 #ifndef GPUSHARED_TESTS_PASSES_CLAIM_SCHEDULES_H_
@@ -30,7 +30,7 @@ namespace gpushared::testing {
 
 namespace executor = device::executor;
 
-// A module after the claim pass, by way of its text, decoded beside its original.
+// A module after the claim pass, converted through its text, decoded together with its original.
 class ClaimedModule {
  public:
   // `variables_base` as for DecodeModule: both forms use the same variables.
@@ -38,7 +38,7 @@ class ClaimedModule {
       const ptx::Module& module, const executor::ModuleLayout& layout, std::uint64_t variables_base,
       executor::Flavour flavour = executor::BestFlavour());
 
-  // Null when there is no such kernel, or no claimed form of it.
+  // Returns null if the kernel does not exist, or has no preemptible form.
   const ptx::PreemptibleKernel* Find(std::string_view kernel) const;
   const executor::Program& Original(const ptx::PreemptibleKernel& kernel) const;
   const executor::Program& Claimed(const ptx::PreemptibleKernel& kernel) const;
@@ -49,17 +49,17 @@ class ClaimedModule {
   std::unique_ptr<executor::ModuleImage> image_;
 };
 
-// One launch of the client's.
+// A launch by the client.
 struct PreemptibleLaunch {
   const executor::Program* original = nullptr;
   const executor::Program* claimed = nullptr;
   std::uint32_t parameter_offset = 0;
   device::Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
-  std::vector<std::byte> parameters;  // The client's.
-  // Its part for module variables is not in use: the claim's words are shown to the kernel there.
+  std::vector<std::byte> parameters;  // Those that the client passes.
+  // The part for module variables is unused, so that it can expose the claim words to the kernel.
   executor::MemoryWindow memory;
-  std::span<std::byte> bytes;  // What is compared: all that the kernel may write.
+  std::span<std::byte> bytes;  // The compared memory: all that the kernel may write.
 };
 
 // Threads that run blocks together; they live as long as the object.
@@ -71,7 +71,8 @@ class Crew {
   Crew& operator=(const Crew&) = delete;
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(executors_.size()); }
-  // Calls work(executor) on `threads` threads, the calling one among them; returns when all have.
+  // Calls work(executor) on `threads` threads, including the calling one; returns when all have
+  // finished.
   void Run(std::uint32_t threads, const std::function<void(executor::BlockExecutor&)>& work);
 
  private:
@@ -88,35 +89,36 @@ class Crew {
   std::vector<std::thread> threads_;
 };
 
-// How many random schedules each kernel is run under: 250, or what GPUSHARED_SCHEDULES says, which
-// is 1,000 in the stage `long`. Under the address sanitizer they take ten times as long: 100.
+// Returns how many random schedules each kernel is run under: 250, or the value of
+// GPUSHARED_SCHEDULES, which is 1,000 in the stage `long`. Under the address sanitizer 100, because
+// they take ten times as long.
 std::uint32_t Schedules();
 
 class ScheduleRunner {
  public:
   explicit ScheduleRunner(std::uint32_t threads) : crew_(threads) {}
 
-  // Runs the original once, and the claimed form under `count` schedules that `seed` determines
-  // (but for the timing of threads), each from the same memory. Leaves memory as the original
-  // does. What went wrong, or "".
+  // Runs the original once, and the preemptible form under `count` schedules that `seed` determines
+  // (except for the timing of threads), each from the same initial memory. Leaves the memory as
+  // after the original. Returns the error, or "".
   std::string Run(const PreemptibleLaunch& launch, std::uint32_t count, std::uint64_t seed);
 
-  // Since the runner was made.
+  // Totals since the runner was created.
   std::uint64_t schedules() const { return schedules_; }
   std::uint64_t launches() const { return launches_; }
-  // Launches that were stopped while blocks of them had not yet begun.
+  // Launches that were stopped before all of their blocks had begun.
   std::uint64_t stops() const { return stops_; }
 
  private:
-  // The two words, far apart as a device would have them.
+  // The two words, in separate cache lines as on a device.
   struct Control {
     alignas(64) std::uint32_t counter = 0;
     alignas(64) std::uint32_t stop = 0;
   };
-  // One launch of the device.
+  // A launch of the device.
   struct Part {
-    std::uint32_t blocks = 0;   // Launched; may be more than are left.
-    std::uint32_t stop_at = 0;  // The stop word is written once as many are claimed.
+    std::uint32_t blocks = 0;   // Launched; may exceed the number of remaining blocks.
+    std::uint32_t stop_at = 0;  // The stop word is written once this many are claimed.
     std::uint32_t threads = 1;
     std::uint32_t epoch = 0;
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Claimed kernels compute what their originals do, whenever they are stopped.
+// Preemptible kernels compute the same results as their originals, whenever they are stopped.
 #include "server/ptx/passes/claim.h"
 
 #include <array>
@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint32_t kThreads = 3;
 constexpr std::uint64_t kMemoryBytes = std::uint64_t{512} << 10;
 
-// A module in memory of its own, with its claimed forms.
+// A module in separate memory, with its preemptible forms.
 class Bench {
  public:
   explicit Bench(const std::string& file) : memory_(kMemoryBytes / sizeof(Line)) {
@@ -42,7 +42,7 @@ class Bench {
     if (made) module_ = *std::move(made);
   }
 
-  // Fails the test, and returns nothing, when there is no claimed form.
+  // Fails the test and returns nothing if there is no preemptible form.
   std::optional<PreemptibleLaunch> Prepare(const Case& what) {
     const ptx::PreemptibleKernel* kernel = module_ ? module_->Find(what.kernel) : nullptr;
     if (kernel == nullptr) return std::nullopt;
@@ -86,10 +86,10 @@ TEST_P(ClaimedKernels, ComputeTheSameUnderEverySchedule) {
   const std::vector<std::byte> before(launch->bytes.begin(), launch->bytes.end());
   ScheduleRunner runner(kThreads);
   EXPECT_EQ(runner.Run(*launch, Schedules(), GetParam() * 100000), "");
-  // A comparison of nothing with nothing would show nothing.
+  // Comparing unchanged memory would prove nothing.
   EXPECT_FALSE(std::ranges::equal(before, launch->bytes)) << "the kernel writes nothing";
   EXPECT_EQ(runner.schedules(), Schedules());
-  // Stops came in the middle of launches, not only between them.
+  // Stops occurred in the middle of launches, not only between them.
   EXPECT_GT(runner.stops(), Schedules() / 10);
 }
 
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(All, ClaimedKernels, ::testing::Range<std::size_t>(0, C
                                   std::to_string(any.param);
                          });
 
-// Memory that the original leaves alone is compared once, behind all schedules.
+// Memory that the original does not change is compared once, after all schedules.
 TEST(Schedules, WhatIsWrittenOtherwiseOrElsewhereIsNoticed) {
   const auto made = [](const std::string& body) {
     const Result<ptx::Module> module = ptx::Parse(

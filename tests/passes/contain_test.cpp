@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contained kernels end nobody: whatever they do, no access of theirs faults, and what would have
-// ended the context is in the FaultRecord. The bench gives them only what is mapped, so that any
-// other access shows.
+// Contained kernels never end the context: none of their accesses faults, and the FaultRecord
+// describes the fault that would have ended it. The bench lets them access only mapped memory, so
+// that any other access is detected.
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// A kernel in which %rd1 is memory of the client's, and %rd2 the end of what is mapped.
+// A kernel in which %rd1 points to the client's memory, and %rd2 to the end of the mapped part.
 std::string KernelText(const std::string& body, const std::string& module = "") {
   return ".version 8.0\n.target sm_80\n.address_size 64\n" + module +
          "\n.visible .entry k(.param .u64 out, .param .u64 end, .param .u32 n)\n{\n"
@@ -53,7 +53,8 @@ std::uint32_t Out(FenceBench& bench, std::size_t word = 0) {
   return value;
 }
 
-// Each of these faults as it is (in the fence, which is not told what is mapped, or in a device).
+// Accesses that fault without containment, either in the fence, which does not know the mapped
+// part, or on a device.
 struct Stray {
   const char* name;
   const char* body;
@@ -119,7 +120,7 @@ constexpr Stray kStrays[] = {
      "{%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd1+2], %r9;",
      "", 32},
     {"strided_matrix_from_memory_to_variables",
-     // The second row lies between them, the last one in the variable.
+     // The second row is between them, the last one in the variable.
      "sub.s64 %rd4, %rd2, 0x100000; mov.u64 %rd5, g; cvta.global.u64 %rd6, %rd5;\n"
      "sub.s64 %rd7, %rd5, %rd4; div.u64 %rd7, %rd7, 30; cvt.u32.u64 %r9, %rd7;\n"
      "add.u32 %r9, %r9, 8; and.b32 %r9, %r9, -8;\n"
@@ -169,7 +170,8 @@ TEST_P(Strays, EndNothing) {
 INSTANTIATE_TEST_SUITE_P(All, Strays, ::testing::Range<std::size_t>(0, std::size(kStrays)),
                          [](const auto& any) { return std::string(kStrays[any.param].name); });
 
-// Atomic operations of local memory fault in a device, those of vectors outside of global memory.
+// On a device, atomic operations on local memory fault, as do those on vectors outside global
+// memory.
 TEST(Contained, AtomicOperationsLeaveOtherMemoryAlone) {
   FenceBench bench(KernelText(
       ".local .align 8 .b8 l[8]; cvta.local.u64 %rd4, l; st.u32 [%rd4], 5; red.add.u32 [%rd4], 1;\n"
@@ -193,8 +195,8 @@ TEST(Contained, AtomicOperationsLeaveOtherMemoryAlone) {
   EXPECT_THAT(ptx::Print(contained->module), Not(HasSubstr("isspacep")));
 }
 
-// Hardware may have memory of its own below. What the executor has there begins with address 0, so
-// only the text shows it. A .func cannot know where its kernel's shared memory begins.
+// Hardware may have private memory below. The executor's begins at address 0, so this is visible
+// only in the text. A .func cannot know where its kernel's shared memory begins.
 TEST(Contained, SharedAccessesOfKernelsStayAboveTheirFirstVariable) {
   const auto module =
       ptx::Parse(KernelText("mov.u32 %r1, 0; st.shared.u32 [%r1], 6; ld.shared.u32 %r2, "
@@ -210,7 +212,7 @@ TEST(Contained, SharedAccessesOfKernelsStayAboveTheirFirstVariable) {
   for (const ptx::Statement& statement : *kernel->body) {
     const auto* instruction = std::get_if<ptx::Instruction>(&statement);
     if (instruction == nullptr) continue;
-    // The start of what is zeroed, as ZeroShared computes it.
+    // The start of the zeroed range, as ZeroShared computes it.
     const std::vector<ptx::Operand>& operands = instruction->operands;
     if (instruction->opcode == "and" && begin.empty()) begin = operands[0].text;
     if (instruction->opcode == "mov" && operands[1].text == begin) begin = operands[0].text;
@@ -221,7 +223,7 @@ TEST(Contained, SharedAccessesOfKernelsStayAboveTheirFirstVariable) {
   EXPECT_EQ(clamped, 2) << "the third is where it may be";
 }
 
-// The bytes right at the ends of memory are the client's, and stay so.
+// The bytes directly at the ends of memory belong to the client and remain accessible.
 TEST(Contained, ReachWhatIsTheirsToTheLastByte) {
   FenceBench bench(KernelText(
       "mov.u32 %r1, 0x11223344; st.global.u8 [%rd2+-1], %r1; ld.global.u32 %r2, [%rd2+-4];\n"
@@ -241,7 +243,7 @@ TEST(Contained, ReachWhatIsTheirsToTheLastByte) {
   EXPECT_EQ(Out(bench, 3), 0x33440000u);
 }
 
-// How a kernel ends, and what the record says of it.
+// Returns how a kernel ends, and the contents of its record.
 std::string GetFault(FenceBench& bench, const FenceLaunch& launch, Form form = Form::kContained) {
   EXPECT_EQ(bench.Run(form, launch), "");
   return bench.fault().place == 0
@@ -261,7 +263,7 @@ TEST(Contained, TrapsAreWrittenDownAndEndTheirThread) {
        "failed assertion at line 15 of 'k'"},
   }};
   for (const auto& [ends, module, wanted] : kinds) {
-    // Thread 5 of block 1 ends; all others go on, also past the barrier.
+    // Thread 5 of block 1 ends; all others continue, even past the barrier.
     FenceBench bench(KernelText(
         std::string("mov.u32 %r1, %ctaid.x; mad.lo.u32 %r1, %r1, 100, %r30; setp.ne.u32 %p1, %r1, "
                     "105; @%p1 bra GO;\n") +
@@ -322,7 +324,7 @@ TEST(Contained, FunctionsEndTheThreadToo) {
   EXPECT_EQ(Out(bench), 0u);
 }
 
-// Endless loops of every shape; half of them with threads that wait for those in the loop.
+// Endless loops of every shape; in half of them threads wait for those in the loop.
 constexpr Stray kLoops[] = {
     {"to_itself", "L: bra L;"},
     {"conditional", "L: ld.volatile.global.u32 %r1, [%rd1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra L;"},
@@ -356,7 +358,7 @@ TEST_P(Loops, EndWhenTheServerSaysSo) {
 INSTANTIATE_TEST_SUITE_P(All, Loops, ::testing::Range<std::size_t>(0, std::size(kLoops)),
                          [](const auto& any) { return std::string(kLoops[any.param].name); });
 
-// What a thread still does once it is to stop, counted by itself in turns of whatever it repeats.
+// Counts the iterations that a thread still makes after the stop, in whatever it repeats.
 constexpr const char* kCount =
     "ld.volatile.global.u32 %r1, [%rd1]; add.u32 %r1, %r1, 1; "
     "st.volatile.global.u32 [%rd1], %r1;\n";
@@ -364,7 +366,7 @@ constexpr const char* kCount =
 struct Turns {
   const char* name;
   std::string body, module;
-  std::uint32_t turns_max;  // After the stop, for those that ends before they are looked at.
+  std::uint32_t turns_max;  // Iterations after the stop.
 };
 
 std::string Repeat(int count, const std::string& text) {
@@ -373,7 +375,7 @@ std::string Repeat(int count, const std::string& text) {
   return all;
 }
 
-// .func f<i> has a loop of this many turns, each with a call of f<i+1>.
+// .func f<i> has a loop of this many iterations, each with a call of f<i+1>.
 std::string LoopsInLoops(int depth, int turns) {
   std::string text;
   for (int i = depth; i-- > 0;) {
@@ -405,7 +407,7 @@ std::string CallsOfTwo(int depth) {
 const std::string kCallF0 = "{ .param .b64 a; st.param.b64 [a], %rd1; call f0, (a); }";
 
 std::vector<Turns> AllTurns() {
-  // Each part goes to the next one over what stands between, where the looks would be.
+  // Each part branches over the code in between, which would contain the polls.
   constexpr int kParts = 60;
   std::string forward = "setp.ge.u32 %p7, %r30, 0;\nAGAIN: @%p7 bra B0;\n";
   for (int i = 0; i < kParts; ++i) {
@@ -454,7 +456,7 @@ TEST_P(TurnsOfLoops, AreFewOnceTheyAreToStop) {
 INSTANTIATE_TEST_SUITE_P(All, TurnsOfLoops, ::testing::Range<std::size_t>(0, AllTurns().size()),
                          [](const auto& any) { return std::string(AllTurns()[any.param].name); });
 
-// Threads look between two sleeps, never in one.
+// Threads poll between two sleeps, never during one.
 TEST(Contained, NoSleepIsLongWhoeverSaysHowLong) {
   FenceBench bench(
       KernelText("mov.u32 %r4, -1; nanosleep.u32 %r4; nanosleep.u32 1000000; nanosleep.u32 20;"));
@@ -475,7 +477,7 @@ TEST(Contained, NoSleepIsLongWhoeverSaysHowLong) {
   EXPECT_THAT(longest, ::testing::ElementsAre(most, most, 20));
 }
 
-// Nobody sets the word that they look at: the driver takes no call.
+// Their poll word is never set, because the driver accepts no call.
 TEST(Contained, BlocksThatHaveNotBegunEndWithTheFirstThatLooks) {
   FenceBench bench(KernelText("red.global.add.u32 [%rd1], 1; L: bra L;"));
   FenceLaunch launch = Prepare(bench);

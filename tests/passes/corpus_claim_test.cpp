@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of the corpus, each kernel that can be claimed under random schedules: whatever the
-// schedule, it leaves the memory that the original does.
+// The programs of the corpus, with each kernel that has a preemptible form under random schedules:
+// every schedule leaves the same memory as the original.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -20,10 +20,10 @@ namespace gpushared::testing {
 namespace {
 
 constexpr std::uint32_t kThreads = 2;
-// Of each launch; Schedules() is for all launches of a kernel together.
+// Per launch; Schedules() is for all launches of a kernel together.
 constexpr std::uint32_t kLeastSchedules = 4;
 
-// Notes which kernels are launched, and how large.
+// Records which kernels are launched, and with how many blocks.
 class ListingBackend : public corpus::Backend {
  public:
   Status Run(const corpus::KernelLaunch& launch) override {
@@ -31,7 +31,8 @@ class ListingBackend : public corpus::Backend {
     return corpus::Runtime::Instance().RunPlain(launch);
   }
 
-  // Of a launch of the kernel, of so many blocks: launches of few blocks get more than others.
+  // Returns the schedules for a launch of this many blocks: launches of few blocks get more than
+  // others.
   std::uint32_t Share(const std::string& kernel, std::uint64_t blocks) const {
     const double part = 1.0 / static_cast<double>(blocks) / per_block_.at(kernel);
     const auto share = static_cast<std::uint32_t>(std::ceil(part * Schedules()));
@@ -42,7 +43,7 @@ class ListingBackend : public corpus::Backend {
   std::map<std::string, double> per_block_;
 };
 
-// Runs each launch as it is, then under schedules.
+// Runs each launch in its original form, then under schedules.
 class ClaimingBackend : public corpus::Backend {
  public:
   explicit ClaimingBackend(const ListingBackend& list) : list_(list) {}
@@ -117,7 +118,7 @@ TEST_P(ClaimedCorpus, ComputesTheSameUnderEverySchedule) {
 std::string GetName(const ::testing::TestParamInfo<corpus::Program>& info) {
   return info.param.name;
 }
-// The stage `long` builds this file once more, for the programs over CUB and Thrust.
+// The stage `long` builds this file a second time, for the programs that use CUB and Thrust.
 #ifdef GPUSHARED_CORPUS_CUB
 INSTANTIATE_TEST_SUITE_P(Cub, ClaimedCorpus, ::testing::ValuesIn(corpus::CubPrograms()), GetName);
 #else

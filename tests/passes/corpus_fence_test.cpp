@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of the corpus, each launch run as it is, fenced and contained: all leave the same
-// memory.
+// The programs of the corpus, with each launch run unmodified, fenced and contained: all must leave
+// the same memory.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -97,7 +97,7 @@ class FencingBackend : public corpus::Backend {
   static std::span<std::byte> Span() { return corpus::Runtime::Instance().used_memory(); }
   static std::vector<std::byte> Memory() { return {Span().begin(), Span().end()}; }
 
-  // But for what the forms have of their own.
+  // Ignores memory that only the forms have.
   static bool Equal(const Modules& modules, const std::vector<std::byte>& wanted) {
     const std::span<std::byte> got = Span();
     const std::uint64_t start = reinterpret_cast<std::uint64_t>(got.data());
@@ -154,7 +154,7 @@ class FencingBackend : public corpus::Backend {
   void Make(Result<ptx::Fenced> fenced, Passed& passed) const {
     ASSERT_TRUE(fenced) << fenced.status().message();
     passed.fenced = *std::move(fenced);
-    // A device gets text.
+    // Devices receive the module as text, so the test goes through it, too.
     Result<ptx::Module> module = ptx::Parse(ptx::Print(passed.fenced.module));
     ASSERT_TRUE(module) << module.status().message();
     auto layout = executor::LayOutModule(*module);
@@ -189,7 +189,7 @@ class FencingBackend : public corpus::Backend {
     ForEachVariable(loaded, form, [](std::byte* original, std::byte* own, std::uint64_t bytes) {
       std::memcpy(own, original, bytes);
     });
-    // Those that hold addresses of each other.
+    // Variables that contain addresses of each other.
     for (const ptx::ModuleLayout::AddressSlot& slot : form.fenced.variables.address_slots) {
       const std::vector<std::byte> initial = form.fenced.variables.InitialBytes(form.moved_base);
       std::memcpy(reinterpret_cast<std::byte*>(form.moved_base + slot.offset),
@@ -237,7 +237,7 @@ TEST_P(FencedCorpus, ComputesTheSame) {
 std::string GetName(const ::testing::TestParamInfo<corpus::Program>& info) {
   return info.param.name;
 }
-// The stage `long` builds this file once more, for the programs over CUB and Thrust.
+// The stage `long` builds this file a second time, for the programs that use CUB and Thrust.
 #ifdef GPUSHARED_CORPUS_CUB
 INSTANTIATE_TEST_SUITE_P(Cub, FencedCorpus, ::testing::ValuesIn(corpus::CubPrograms()), GetName);
 #else

@@ -21,14 +21,14 @@ namespace executor = device::executor;
 
 const std::atomic<bool> kNever{false};
 
-// In the client's range.
+// Offsets in the client's range.
 constexpr std::uint64_t kPlainAt = std::uint64_t{64} << 20;
 constexpr std::uint64_t kFencedAt = std::uint64_t{96} << 20;
 constexpr std::uint64_t kContainedAt = std::uint64_t{160} << 20;
-// Variables lie behind what is mapped, as far before the range's end.
+// Variables are placed after the mapped part, equally far before the range's end.
 constexpr std::uint64_t kMovedBytes = std::uint64_t{32} << 20;
 constexpr std::uint64_t kWordsBehind = kMovedBytes / 2;
-// From a form to its claimed one.
+// Offset from a form to its preemptible form.
 constexpr std::uint64_t kClaimedBehind = std::uint64_t{32} << 20;
 
 bool IsClaimed(Form form) {
@@ -43,7 +43,7 @@ std::string Text(const executor::RunOutcome& outcome) {
   return outcome.fault ? outcome.fault->message : "it did not run to its end";
 }
 
-// A device gets text.
+// Devices receive the module as text, so the test goes through it, too.
 ptx::Module ByWayOfText(const ptx::Module& module) {
   Result<ptx::Module> again = ptx::Parse(ptx::Print(module));
   EXPECT_TRUE(again) << again.status().message();
@@ -202,7 +202,7 @@ std::string FenceBench::RunClaimed(Form form, const FenceLaunch& launch) {
   run.program = FindProgram(*passed.claimed.code, claim->claimed);
   run.dynamic_shared_bytes += ptx::kClaimSharedBytes;
   run.parameters = parameters;
-  // In two launches, the second of which goes on where the first has ended.
+  // In two launches, the second of which resumes where the first one ended.
   const std::uint32_t first = (total + 1) / 2;
   for (const std::uint32_t blocks : {first, total - first + 1}) {
     run.grid = {blocks, 1, 1};

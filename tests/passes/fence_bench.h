@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs kernels plain, fenced, contained, and claimed in the latter two forms, beside memory of
-// others: in an executor that lets them reach all of it, so that nothing but the fence protects it.
-// Contained forms may reach what is mapped, and any other access of theirs ends them.
+// Runs kernels plain, fenced, contained, and preemptible in the latter two forms, next to other
+// clients' memory, in an executor that permits access to all of it, so that only the fence protects
+// it. Contained forms are limited to the mapped part, and any other access ends them.
 
 #ifndef GPUSHARED_TESTS_PASSES_FENCE_BENCH_H_
 #define GPUSHARED_TESTS_PASSES_FENCE_BENCH_H_
@@ -28,10 +28,10 @@ namespace gpushared::testing {
 
 inline constexpr std::uint64_t kOut = std::uint64_t{1} << 20;  // In the client's range.
 inline constexpr std::uint64_t kRangeBytes = std::uint64_t{1} << 32;
-// Mapped part of the client's range, as contained kernels are told.
+// Mapped part of the client's range, as passed to contained kernels.
 inline constexpr std::uint64_t kMappedBytes = kRangeBytes - (std::uint64_t{64} << 20);
 
-// Three ranges of one size, one behind the other: a neighbour's, the client's, a neighbour's.
+// Three adjacent ranges of one size: a neighbour's, the client's, a neighbour's.
 class Ranges {
  public:
   explicit Ranges(std::uint64_t range_bytes);
@@ -44,8 +44,8 @@ class Ranges {
   std::uint64_t below() const { return base_; }
   std::uint64_t above() const { return base_ + 2 * range_bytes_; }
   device::executor::MemoryWindow Window() const;
-  // Afterwards every access to a byte of a neighbour's ends the process; not so in the margins
-  // around the client's range, which nobody uses.
+  // Afterwards every access to a neighbour's byte ends the process, except in the margins around
+  // the client's range, which are unused.
   void Forbid();
   void Allow();
 
@@ -73,11 +73,11 @@ struct FenceLaunch {
   std::vector<std::byte> parameters;
 };
 
-// One module in its forms.
+// A module in its forms.
 class FenceBench {
  public:
-  // `change` is done to each form behind the passes, but for the claimed ones, whose text is made
-  // of the changed fenced and contained forms.
+  // `change` is applied to each form after the passes, except for the preemptible ones, whose text
+  // is derived from the changed fenced and contained forms.
   using Change = std::function<void(ptx::Module&)>;
   explicit FenceBench(const std::string& ptx, const Change& change = {},
                       std::uint64_t range_bytes = kRangeBytes);
@@ -85,22 +85,23 @@ class FenceBench {
   Ranges& ranges() { return ranges_; }
   const ptx::Fenced& fenced() const { return fenced_.fenced; }
   const ptx::Fenced& contained() const { return contained_.fenced; }
-  // Why the kernel has no fenced form; "" when it has one.
+  // Returns why the kernel has no fenced form; "" if it has one.
   std::string Reason(std::string_view kernel) const { return fenced_.Reason(kernel); }
   std::string ReasonOfContained(std::string_view kernel) const { return contained_.Reason(kernel); }
-  // Whether the kernel has this form.
+  // Returns whether the kernel has this form.
   bool Has(Form form, std::string_view kernel) const;
 
-  // Gives module variables their first values and runs the kernel. What went wrong, or "". What
-  // contained kernels say of themselves is fault().
+  // Initialises module variables and runs the kernel. Returns the error, or "". Faults recorded by
+  // contained kernels are in fault().
   std::string Run(Form form, const FenceLaunch& launch);
   const ptx::FaultRecord& fault() const { return words_->host.fault; }
-  // Contained kernels are told to stop while they run, or not to begin.
+  // Tells contained kernels to stop while they run, or not to begin.
   void SetStop(std::uint32_t value) { std::atomic_ref(words_->host.stop).store(value); }
   void SetStopAtEntry(std::uint32_t value) { std::atomic_ref(words_->control.stop).store(value); }
-  // What the last run left in .global variables, in source order.
+  // Returns the .global variables after the last run, in source order.
   std::vector<std::byte> Variables(Form form) const;
-  // Launch of a case, its buffers at the start of the client's range with their first contents.
+  // Returns the launch of a case, with its buffers at the start of the client's range and
+  // initialised.
   FenceLaunch Prepare(const Case& what);
   // Buffers of the last Prepare.
   std::span<std::byte> buffers() const;
@@ -108,10 +109,10 @@ class FenceBench {
  private:
   struct Image {
     device::executor::ModuleLayout layout;
-    std::uint64_t base = 0;  // Where its own variables lie.
+    std::uint64_t base = 0;  // The address of its own variables.
     std::unique_ptr<device::executor::ModuleImage> code;
   };
-  // The result of a pass, alone and claimed.
+  // The result of a pass, alone and with preemptible forms.
   struct Passed {
     ptx::Fenced fenced;
     ptx::Claims claims;
@@ -139,7 +140,7 @@ class FenceBench {
   ptx::Module source_;
   Image plain_;
   Passed fenced_, contained_;
-  Words* words_ = nullptr;  // Behind the variables.
+  Words* words_ = nullptr;  // After the variables.
   std::atomic<std::uint64_t> mapped_bytes_ =
       kMappedBytes - kRangeBytes + ranges_.range_bytes() + ptx::kContainTailBytes;
   std::uint64_t moved_base_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fenced and contained kernels compute what their originals do, bit for bit, and touch nobody's
-// memory while they do; so do those that are claimed.
+// Fenced and contained kernels compute the same results as their originals, bit for bit, and access
+// no other client's memory; the same holds for their preemptible forms.
 #include "server/ptx/passes/fence.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string Ptx(const std::string& file) {
   return ReadFile(std::string(GPUSHARED_PASSES_PTX_DIR) + "/" + file + ".ptx");
 }
 
-// Reaching 12 GiB of addresses takes no memory, but a moment; modules are shared by cases.
+// Mapping 12 GiB of addresses takes no memory but some time, so cases share modules.
 FenceBench& GetBench(const std::string& file) {
   static std::map<std::string, std::unique_ptr<FenceBench>> benches;
   std::unique_ptr<FenceBench>& bench = benches[file];
@@ -40,7 +40,7 @@ TEST_P(FencedKernels, ComputeTheSameAsTheirOriginals) {
   const Case& what = Cases()[GetParam()];
   FenceBench& bench = GetBench(what.file);
   ASSERT_EQ(bench.Reason(what.kernel), "");
-  // Barriers of a part of the block could hang, recursion overflow the stack.
+  // Barriers for a part of the block could hang, and recursion could overflow the stack.
   const bool may_hang = std::ranges::find(kNotContained, what.kernel) != kNotContained.end();
   ASSERT_EQ(bench.ReasonOfContained(what.kernel).empty(), !may_hang)
       << bench.ReasonOfContained(what.kernel);

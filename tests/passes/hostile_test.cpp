@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that are after their neighbours' memory. Unfenced each of them gets at it, else it would
-// show nothing; fenced none does, nor do they when they are claimed.
+// Kernels that attack their neighbours' memory. Unfenced, each of them succeeds, because otherwise
+// the test would prove nothing; fenced, none does, nor does a preemptible form.
 #include <array>
 #include <cstring>
 #include <string>
@@ -21,13 +21,13 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::uint32_t kSecret = 0x5ec4e75e;
-// Of the targets, from the client's range on: near enough for one immediate.
+// Distance of the targets from the client's range: near enough for one immediate.
 constexpr std::uint64_t kReach = 0x20000000;
 
 struct Attack {
   const char* name;
-  // Of a kernel in which %rd1 is memory of the client's, %rd2 a neighbour's behind the client's
-  // range, and %rd3 one's before it.
+  // In the kernel, %rd1 points to the client's memory, %rd2 to a neighbour's after the client's
+  // range, and %rd3 to one's before it.
   const char* body;
   const char* module = "";  // Text before the kernel.
 };
@@ -148,13 +148,13 @@ class Hostile : public ::testing::TestWithParam<std::size_t> {
   void TryIn(std::uint64_t range_bytes) const;
   void CompareIn(std::uint64_t range_bytes, std::uint64_t apart) const;
 
-  // Whether a neighbour's bytes were changed, or can be seen in the client's.
+  // Returns whether a neighbour's bytes were changed, or appear in the client's memory.
   static bool Got(FenceBench& bench) {
     const auto is_secret = [](std::uint32_t word) { return word == kSecret; };
     for (const std::uint32_t* target : Targets(bench)) {
       if (!std::all_of(target, target + 64, is_secret)) return true;
     }
-    // A half of it is enough: fragments of matrices take it apart.
+    // Half of a word is enough, because matrix fragments split it.
     return std::any_of(Out(bench), Out(bench) + 256, [](std::uint32_t word) {
       return (word & 0xffff) == (kSecret & 0xffff) || word >> 16 == (kSecret & 0xffff);
     });
@@ -184,7 +184,7 @@ void Hostile::TryIn(std::uint64_t range_bytes) const {
 TEST_P(Hostile, GetsAtItsNeighboursOnlyUnfenced) { TryIn(kRangeBytes); }
 TEST_P(Hostile, GetsAtItsNeighboursOnlyUnfencedInALargeRange) { TryIn(16 * kRangeBytes); }
 
-// The same kernels, given memory of their own: what they compute must not change.
+// Gives the same kernels their own memory: their results must not change.
 void Hostile::CompareIn(std::uint64_t range_bytes, std::uint64_t apart) const {
   const Attack& attack = kAttacks[GetParam()];
   FenceBench bench(KernelText(attack), {}, range_bytes);
@@ -217,7 +217,8 @@ INSTANTIATE_TEST_SUITE_P(All, Hostile, ::testing::Range<std::size_t>(0, std::siz
 
 class Bounded : public Hostile {
  protected:
-  // Runs the fenced form with all memory of others forbidden; what it left in its own.
+  // Runs the fenced form with all memory of other clients forbidden; returns its result in its own
+  // memory.
   static std::uint32_t Run(const Attack& attack) {
     FenceBench bench(KernelText(attack));
     EXPECT_EQ(bench.Reason("k"), "");
@@ -251,7 +252,7 @@ TEST_F(Bounded, LocalAccessesBeyondTheArrayEndInIt) {
   const auto with = [header](const std::string& rest) {
     return Run({.name = "", .body = (header + rest).c_str()});
   };
-  // Both arrays are one of 48 bytes.
+  // The two arrays form one of 48 bytes.
   for (const char* offset : {"44", "48", "0x100000", "-4", "0x7fffffff"}) {
     EXPECT_EQ(with(std::string("add.s64 %rd6, %rd4, ") + offset +
                    "; st.local.u32 [%rd6], 7; ld.local.u32 %r1, [b+28];\n"
@@ -285,7 +286,7 @@ TEST_F(Bounded, ParametersBeyondTheLastEndInIt) {
   }
 }
 
-// cp.async fills with zeros what the source is short of; nothing tells what a longer one does.
+// cp.async zero-fills the missing part of the source; a longer source is unspecified.
 TEST_F(Bounded, CopiesTakeNoMoreOfTheSourceThanTheyHaveRoomFor) {
   FenceBench bench(KernelText(
       {.name = "",
@@ -296,8 +297,8 @@ TEST_F(Bounded, CopiesTakeNoMoreOfTheSourceThanTheyHaveRoomFor) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("4, %r3;")));
 }
 
-// What kernels of others left in memory that is not theirs: every byte of `k` is written before it
-// begins, as if by them.
+// Data that other clients' kernels left in uninitialised memory: every byte of `k` is overwritten
+// before it begins, as if by them.
 constexpr int kLeft = 0xab;
 struct Residue {
   const char* space;

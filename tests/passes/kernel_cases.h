@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that passes must not change. A further kernel is one line in kernel_cases.cpp.
+// Launches whose results passes must not change. An additional kernel is one line in
+// kernel_cases.cpp.
 
 #ifndef GPUSHARED_TESTS_PASSES_KERNEL_CASES_H_
 #define GPUSHARED_TESTS_PASSES_KERNEL_CASES_H_
@@ -14,7 +15,7 @@
 
 namespace gpushared::testing {
 
-// One argument of a kernel: a value, or a buffer of random contents.
+// An argument of a kernel: a value, or a buffer of random contents.
 struct Argument {
   enum class Kind : std::uint8_t { kValue, kZeros, kBytes, kWords, kFloats };
   Kind kind = Kind::kValue;
@@ -33,8 +34,7 @@ struct Case {
 
 const std::vector<Case>& Cases();
 
-// Gives each buffer of a case its first contents, in `memory` behind what is used of it, and
-// returns the parameters.
+// Initialises each buffer of a case in `memory` after its used part, and returns the parameters.
 std::vector<std::byte> FillBuffers(const Case& what, std::byte* memory, std::uint64_t& used_bytes);
 
 }  // namespace gpushared::testing

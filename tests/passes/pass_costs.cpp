@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The costs that passes add to kernels. pass_costs ARCHITECTURE FILE ... prints a table in
 // Markdown, with --each one line per kernel. Files are PTX, fatbins, or objects made by nvcc. With
-// --bounds it also fails if all kernels together exceed our promise. The compiler's counts are the
-// same every time. Modules of newer architectures are left out.
+// --bounds it also fails if all kernels together exceed the documented bounds. The compiler's
+// counts are deterministic. Modules of newer architectures are skipped.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +22,7 @@
 namespace gpushared::testing {
 namespace {
 
-constexpr std::string_view kPrefix = "sm_";  // Architectures begin with it.
+constexpr std::string_view kPrefix = "sm_";  // Prefix of an architecture's name.
 constexpr std::uint64_t kSmallRange = ptx::kFenceRangeBytesMin;
 constexpr std::uint64_t kLargeRange = std::uint64_t{128} << 30;
 
@@ -46,7 +46,7 @@ Added Compare(const std::string& kernel, const MachineCode& before, const Machin
           .spilled_bytes = Difference(after.spilled_bytes, before.spilled_bytes)};
 }
 
-// Promised of all kernels together, in a range of 4 GiB.
+// Documented bounds for all kernels together, in a range of 4 GiB.
 constexpr double kFenceInstructionsMax = 0.08;
 constexpr double kClaimRegistersMax = 1.0;
 
@@ -63,7 +63,8 @@ bool IsSame(const Before& one, const Before& other) {
   });
 }
 
-// The result of ptxas for the module as we print it; it must equal that for the text.
+// Returns the result of ptxas for the module as we print it; it must equal that for the original
+// text.
 Result<Before> AssemblePrinted(const std::string& text, const ptx::Module& module,
                                const std::string& architecture) {
   const std::string printed = ptx::Print(module);
@@ -71,7 +72,7 @@ Result<Before> AssemblePrinted(const std::string& text, const ptx::Module& modul
   if (!again || ptx::Print(*again) != printed) {
     return Status(StatusCode::kInternal, "what is printed is read as something else");
   }
-  // Fatbins fill text up with zeros.
+  // Fatbins pad text with zeros.
   const auto source = Assemble(text.substr(0, text.find('\0')), architecture);
   if (!source) return source.status();
   auto before = Assemble(printed, architecture);
@@ -164,7 +165,7 @@ bool HoldsBounds(const Measured& added) {
   return claims && fences && !added.claim.empty() && !added.fence.empty();
 }
 
-// The element below which `part` of all lie.
+// Returns the element below which `part` of all elements are.
 int Quantile(std::vector<int> values, double part) {
   std::ranges::sort(values);
   return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1))];

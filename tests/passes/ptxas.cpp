@@ -30,7 +30,7 @@ constexpr std::uint32_t kLoopsFrom = 90;  // Architectures whose branches are re
 
 std::string Ptxas() { return std::string(GPUSHARED_TEST_CUDA_BIN) + "/ptxas"; }
 
-// The number in front of `unit`, or behind the last blank before it; 0 when there is none.
+// Returns the number in front of `unit`, or after the last blank before it; 0 if there is none.
 std::uint32_t NumberBefore(const std::string& line, std::string_view unit) {
   const std::size_t at = line.find(unit);
   if (at == std::string::npos || at < 2) return 0;
@@ -38,7 +38,7 @@ std::uint32_t NumberBefore(const std::string& line, std::string_view unit) {
   return static_cast<std::uint32_t>(std::strtoul(line.c_str() + begin, nullptr, 10));
 }
 
-// The words of `ptxas -v` about each kernel.
+// Parses the report of `ptxas -v` about each kernel.
 std::map<std::string, MachineCode> ReadReport(const std::string& report) {
   std::map<std::string, MachineCode> kernels;
   std::istringstream lines(report);
@@ -134,7 +134,7 @@ Result<std::map<std::string, MachineCode>> AssembleAnew(const std::string& ptx,
   return kernels;
 }
 
-// Two hashes that have nothing in common: 128 bits.
+// Two independent hashes: 128 bits.
 std::string GetHash(std::string_view text) {
   std::uint64_t other = 0xcbf29ce484222325;  // FNV-1a.
   for (const char c : text) other = (other ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -144,8 +144,8 @@ std::string GetHash(std::string_view text) {
   return name;
 }
 
-// A thousand texts take ptxas more than a minute, and mostly they are those of the last build. So
-// what it made of a text is kept, for this text, architecture and ptxas.
+// A thousand texts take ptxas more than a minute, and most of them are the same as in the last
+// build. Therefore its result for a text is cached by text, architecture and ptxas.
 std::filesystem::path KeptAt(const std::string& ptx, const std::string& architecture) {
   static const std::string tool = [] {
     std::error_code ignored;
@@ -172,7 +172,7 @@ std::optional<std::map<std::string, MachineCode>> ReadKept(const std::filesystem
   return kernels;
 }
 
-// Failures are not kept.
+// Failures are not cached.
 void Keep(const std::map<std::string, MachineCode>& kernels, const std::filesystem::path& path) {
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
@@ -187,7 +187,7 @@ void Keep(const std::map<std::string, MachineCode>& kernels, const std::filesyst
     }
     if (!file.flush()) return;
   }
-  std::filesystem::rename(written, path, ignored);  // Others may read it meanwhile.
+  std::filesystem::rename(written, path, ignored);  // Other processes may read it at the same time.
 }
 
 }  // namespace

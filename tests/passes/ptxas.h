@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine code that ptxas makes of a text, where there is a ptxas.
+// The machine code that ptxas generates for a text, if ptxas is available.
 
 #ifndef GPUSHARED_TESTS_PASSES_PTXAS_H_
 #define GPUSHARED_TESTS_PASSES_PTXAS_H_
@@ -15,7 +15,7 @@ namespace gpushared::testing {
 
 struct MachineCode {
   std::uint32_t registers = 0;     // Per thread.
-  std::uint32_t instructions = 0;  // Without those that only fill up the section.
+  std::uint32_t instructions = 0;  // Without the padding at the end of the section.
   std::uint32_t spilled_bytes = 0;
   // The opcodes of its longest loop, in their order; empty when it has none, and before sm_90,
   // which encodes branches in another way.
@@ -24,8 +24,8 @@ struct MachineCode {
 
 bool HasPtxas();
 
-// Of every kernel, for an architecture such as "sm_90". Fails with what ptxas says. What it made of
-// the same text before is read from the build directory.
+// Returns the machine code of every kernel, for an architecture such as "sm_90". Fails with ptxas's
+// message. Earlier results for the same text are read from the build directory.
 Result<std::map<std::string, MachineCode>> Assemble(const std::string& ptx,
                                                     const std::string& architecture);
 

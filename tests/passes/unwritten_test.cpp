@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that read what nothing has written: registers, parameters of calls, results. Unfenced
-// they see what was there, fenced they see zeros.
+// Kernels that read values that were never written: registers, parameters of calls, results.
+// Unfenced they see the previous contents, fenced they see zeros.
 #include <cstring>
 #include <string>
 #include <variant>
@@ -28,7 +28,7 @@ std::string GetText(const std::string& body, const std::string& module) {
          body + "\nret;\n}\n";
 }
 
-// What a declared variable holds when nothing was written to it, as if others had left it there.
+// Writes to a declared variable as if another client had left the value there.
 std::vector<ptx::Instruction> WritesOfOthers(const ptx::Variable& variable) {
   std::vector<ptx::Instruction> writes;
   const std::uint32_t bytes = ptx::TypeBytes(variable.type);
@@ -78,7 +78,7 @@ void LeaveInEveryVariable(ptx::Module& module) {
 
 struct Reading {
   const char* name;
-  const char* body;  // Leaves in [%rd1] what it saw.
+  const char* body;  // Leaves the value that it saw in [%rd1].
   const char* module = "";
 };
 
@@ -161,7 +161,7 @@ constexpr Reading kReadings[] = {
 constexpr Form kForms[] = {Form::kFenced, Form::kFencedAndClaimed, Form::kContained,
                            Form::kContainedAndClaimed};
 
-// The value that the kernel leaves in this form.
+// Returns the value that the kernel leaves in this form.
 std::uint64_t Seen(FenceBench& bench, Form form) {
   const std::uint64_t address = bench.ranges().client() + kOut;
   auto* out = reinterpret_cast<std::uint64_t*>(address);
@@ -188,7 +188,7 @@ TEST_P(Unwritten, IsZeroInFencedKernels) {
 INSTANTIATE_TEST_SUITE_P(All, Unwritten, ::testing::Range<std::size_t>(0, std::size(kReadings)),
                          [](const auto& any) { return std::string(kReadings[any.param].name); });
 
-// Zeroes come before whatever may be written, never over it.
+// Zeroing precedes every possible write and never overwrites one.
 TEST(Written, IsAsItWasWritten) {
   FenceBench bench(
       GetText("mov.u32 %r5, 1; @%p2 mov.u32 %r5, 7; setp.ne.u64 %p1, %rd1, 0;\n"
@@ -207,7 +207,7 @@ TEST(Written, IsAsItWasWritten) {
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 10204u) << static_cast<int>(form);
 }
 
-// Only the reading of what nothing wrote needs a zero that no branch leads around.
+// Only a read of an unwritten value needs a zero that no branch bypasses.
 TEST(Written, MayBeDeclaredLate) {
   FenceBench bench(GetText("bra L; .reg .b32 late;\n"
                            "L: mov.u32 late, 7; st.global.u32 [%rd1], late;",

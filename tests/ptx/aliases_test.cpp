@@ -78,7 +78,7 @@ TEST(Aliases, AreRejectedAsPtxasRejectsThem) {
   EXPECT_THAT(WhyNoAlias(".alias f g;\n"), HasSubstr("expected ','"));
 }
 
-// Each name would have all of the body.
+// Each name would get a copy of the body.
 TEST(Aliases, BodiesHaveALimitTogether) {
   std::string text = ".visible .func g() {\n";
   for (int i = 0; i < 20'000; ++i) text += "f;\n";

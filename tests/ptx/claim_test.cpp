@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels are claimed, why others are not, and what the text becomes. That the result
-// computes the same is for tests/passes.
+// Which kernels get a preemptible form, why others do not, and the resulting text. Tests in
+// tests/passes verify that the result computes the same.
 #include "server/ptx/passes/claim.h"
 
 #include <string>
@@ -23,7 +23,7 @@ Claims ClaimText(const std::string& text, const std::string& target = "sm_75") {
   return Claim(Parsed(text, target));
 }
 
-// Of one kernel with these lines as its body; the first of them is line 6.
+// Claims one kernel with these lines as its body; the first of them is line 6.
 PreemptibleKernel ClaimBody(const std::string& body) {
   const Claims claims = ClaimText(
       ".entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;\n" + body + "\nret;\n}");
@@ -92,7 +92,7 @@ TEST(Claim, AllThreadsWaitUntilTheFirstHasPublished) {
   ASSERT_NE(barrier, std::string::npos);
   EXPECT_LT(text.rfind("st.shared"), barrier);
   EXPECT_GT(text.find("ld.shared"), barrier);
-  // The branch around the claim leads to the barrier, not behind it.
+  // The branch around the claim leads to the barrier, not beyond it.
   const std::size_t branch = text.find(" bra ");
   const std::string label = text.substr(branch + 5, text.find(';', branch) - branch - 5);
   EXPECT_EQ(text.find(label + ":\n\tbar.sync 0;") + label.size() + 3, barrier);
@@ -139,7 +139,7 @@ TEST(Claim, WhatDoesNotChangeItsPlaceIsClaimed) {
   }
 }
 
-// Their loops look whether the server wants them to end, which is no wait for other blocks.
+// Their loops poll whether the server wants them to end, which is not a wait for other blocks.
 TEST(Claim, LoopsOfContainedKernelsAreNoWaitsAndTheClientsOwnStillAre) {
   const Module module = Parsed(
       ".func (.param .b32 q) f() { .reg .b32 %r; .reg .pred %p; A: setp.ne.u32 %p, %r, 0;\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constant expressions and initial values, as ptxas of CUDA 13.0 writes them into a cubin: the
-// values of the tables are from there, and random ones are compared with the ptxas that is present.
+// Constant expressions and initial values, as ptxas of CUDA 13.0 writes them into a cubin: it
+// produced the tables' values, and random ones are compared with the available ptxas.
 #include "common/ptx/text/constant.h"
 
 #include <elf.h>
@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kConstantHeader = ".version 8.3\n.target sm_80\n.address_size 64\n";
 
-// The bytes that variable `v` begins with; nothing where the declarations are rejected.
+// Returns the initial bytes of variable `v`; nothing if the declarations are rejected.
 std::optional<std::string> GetInitialValue(const std::string& declarations) {
   const Result<Module> module = Parse(kConstantHeader + declarations);
   if (!module) return std::nullopt;
@@ -59,7 +59,7 @@ struct Example {
 };
 constexpr std::uint64_t kAllOnes = ~std::uint64_t{0};
 
-// What random expressions are not made of; those are compared with ptxas below.
+// Cases that random expressions do not contain; those are compared with ptxas below.
 constexpr Example kExamples[] = {
     {"u64", "0x8000000000000000/-1", 0},
     {"u64", "(-9223372036854775807-1)/-1", std::uint64_t{1} << 63},
@@ -140,7 +140,7 @@ TEST(Constants, NestOnlySoDeep) {
   }
 }
 
-// Bytes of `v`, each as two hexadecimal digits; words of 32 bits but where the type says otherwise.
+// Bytes of `v`, each as two hexadecimal digits; words of 32 bits unless the type says otherwise.
 struct Shape {
   const char* declarations;
   std::vector<std::uint8_t> bytes;
@@ -187,7 +187,7 @@ TEST(InitialValues, FillTheElementsThatTheirBracesName) {
 }
 
 TEST(InitialValues, HoldAddressesWithExpressionsAsOffsets) {
-  // `w` begins the module's variables, at address 0 here.
+  // `w` is the first of the module's variables, at address 0 here.
   const std::string w = ".global .align 256 .b8 w[4096];\n";
   for (const auto& [declaration, value] :
        std::initializer_list<std::pair<const char*, std::uint64_t>>{
@@ -216,11 +216,12 @@ TEST(InitialValues, HoldAddressesWithExpressionsAsOffsets) {
 // ---- against ptxas
 
 constexpr std::size_t kRandomConstants = 10000;
-constexpr std::size_t kRejectedOnes = 20;  // ptxas reads one file for each.
+constexpr std::size_t kRejectedOnes = 20;  // ptxas reads a separate file for each.
 
 class RandomConstants {
  public:
-  // An expression of an integer, or of a double. Both may be rejected: division by zero.
+  // An expression of an integer, or of a double. Both may be rejected, because of a division by
+  // zero.
   std::string Integer(int depth) {
     if (depth == 0 || Pick(6) == 0) return Literal();
     switch (Pick(9)) {
@@ -278,7 +279,7 @@ class RandomConstants {
   std::mt19937_64 random_{41};
 };
 
-// The smallest number divided by -1 is left out: of that ptxas dies.
+// The smallest number divided by -1 is excluded, because ptxas crashes on it.
 bool MayEndPtxas(const std::string& expression) {
   return expression.find('/') != std::string::npos &&
          (expression.find("9223372036854775808") != std::string::npos ||
@@ -292,7 +293,7 @@ T FromFile(const std::string& file, std::uint64_t offset) {
   return value;
 }
 
-// What lies behind each symbol of the section of initialised variables.
+// Returns the bytes of each symbol in the section of initialised variables.
 std::string BytesOfSymbol(const std::string& cubin, const std::string& name) {
   const auto header = FromFile<Elf64_Ehdr>(cubin, 0);
   const auto section = [&](std::uint64_t index) {
@@ -312,7 +313,7 @@ std::string BytesOfSymbol(const std::string& cubin, const std::string& name) {
   return {};
 }
 
-// The cubin, or nothing where ptxas rejects the text.
+// Returns the cubin, or nothing if ptxas rejects the text.
 std::optional<std::string> Assembled(const std::string& declarations) {
   const testing::ScratchDirectory scratch;
   const std::string in = scratch / "in.ptx", out = scratch / "out.cubin";

@@ -73,7 +73,7 @@ TEST(ControlFlow, EndlessLoopsStillHaveMeetingPoints) {
   ASSERT_EQ(flow.blocks.size(), 4u);
   EXPECT_THAT(PostDominators(flow), ElementsAre(3, 3, 3, kNoBlock));
   EXPECT_THAT(PostDominators(GetFlow("L: bra L;")), ElementsAre(kNoBlock));
-  // One way ends, the other never does.
+  // One path ends, the other never does.
   const ControlFlow mixed = GetFlow("@%p1 bra SPIN; ret; SPIN: bra SPIN;");
   EXPECT_EQ(mixed.blocks[0].immediate_post_dominator, kNoBlock);
 }
@@ -122,7 +122,7 @@ TEST(ControlFlow, LabelsOfInnerScopesDoNotClash) {
   ASSERT_EQ(flow.blocks.size(), 5u);
   EXPECT_THAT(flow.blocks[0].successors, ElementsAre(2, 1));
   EXPECT_THAT(flow.blocks[2].successors, ElementsAre(4, 3));
-  // An outer label is seen from inside; an inner one is not seen from outside.
+  // An outer label is visible from inside; an inner one is not visible from outside.
   EXPECT_TRUE(Analyse("{ bra OUT; } OUT: ret;"));
   EXPECT_FALSE(Analyse("{ IN: } bra IN;"));
 }
@@ -201,7 +201,7 @@ TEST(DirectiveTargets, AreTheNamesBehindTheDirective) {
   EXPECT_THAT(DirectiveTargets(""), IsEmpty());
 }
 
-// By definition: p post-dominates b when no way from b to the end avoids p.
+// By definition: p post-dominates b if every path from b to the end contains p.
 std::vector<std::uint32_t> PostDominatorsByDefinition(const std::vector<BasicBlock>& blocks) {
   const auto size = static_cast<std::uint32_t>(blocks.size());
   const auto reaches_end_without = [&](std::uint32_t from, std::uint32_t avoided) {
@@ -223,14 +223,14 @@ std::vector<std::uint32_t> PostDominatorsByDefinition(const std::vector<BasicBlo
     if (!reaches_end_without(b, kNoBlock)) return {};
     for (std::uint32_t p = 0; p < size; ++p) {
       if (p == b || reaches_end_without(b, p)) continue;
-      // The nearest is the one that all others post-dominate.
+      // The nearest one is post-dominated by all others.
       if (nearest[b] == kNoBlock || !reaches_end_without(p, nearest[b])) nearest[b] = p;
     }
   }
   return nearest;
 }
 
-// Among them irreducible ones, for which one pass over the blocks is not enough.
+// Some of them are irreducible, for which one pass over the blocks is not enough.
 TEST(PostDominators, AreThoseOfTheDefinitionOnRandomGraphs) {
   std::mt19937 random(11);
   int compared = 0;
@@ -246,7 +246,7 @@ TEST(PostDominators, AreThoseOfTheDefinitionOnRandomGraphs) {
       }
     }
     const std::vector<std::uint32_t> expected = PostDominatorsByDefinition(blocks);
-    if (expected.empty()) continue;  // Some block never ends, which is another test's matter.
+    if (expected.empty()) continue;  // Some block never ends, which another test covers.
     ASSERT_TRUE(FindPostDominators(blocks));
     for (std::uint32_t b = 0; b < blocks.size(); ++b) {
       ASSERT_EQ(blocks[b].immediate_post_dominator, expected[b]) << "round " << round;

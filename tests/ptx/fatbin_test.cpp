@@ -83,7 +83,7 @@ EntrySpec Lz4Spec(const std::string& text) {
 }
 
 Result<std::string> Extract(std::string_view image) {
-  // A copy of exact size, so that the address sanitizer sees one byte too many.
+  // A copy of exact size, so that the address sanitizer detects a read of one byte too many.
   const std::vector<char> exact(image.begin(), image.end());
   return ExtractPtx(std::as_bytes(std::span(exact)));
 }
@@ -181,7 +181,7 @@ TEST(Fatbin, SizesAreBoundedBeforeMemoryIsTaken) {
   EXPECT_FALSE(Extract(ToFatbin(GetEntry(liar))));
   for (EntrySpec reader : {Lz4Spec(kText), ZstdSpec(kText)}) {
     reader.compressed_bytes += 1;
-    // The bytes behind it are not its own.
+    // The bytes after it do not belong to it.
     const auto text = Extract(ToFatbin(GetEntry(reader) + GetEntry({.kind = 2, .payload = "a"})));
     EXPECT_THAT(text.status().message(), HasSubstr("compressed bytes"));
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fence writes, and what it leaves alone. That it holds is for tests/passes.
+// The text that the fence generates, and the text that it does not change. Its protection is tested
+// in tests/passes.
 #include "server/ptx/passes/fence.h"
 
 #include <cstdint>
@@ -23,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Not the smallest: there a mask is one instruction of its own.
+// Not the smallest range, for which a mask is a separate instruction.
 constexpr std::uint64_t kRangeBytes = std::uint64_t{16} << 30;
 
 Fenced FenceText(const std::string& text) {
@@ -32,7 +33,7 @@ Fenced FenceText(const std::string& text) {
   return fenced ? *std::move(fenced) : Fenced();
 }
 
-// Text of the module after the pass, of one kernel with this body.
+// Returns the text of a module of one kernel with this body, after the pass.
 std::string FenceBody(const std::string& body, const std::string& module = "") {
   const Fenced fenced =
       FenceText(module + ".entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;\n" +
@@ -49,7 +50,7 @@ std::size_t Count(const std::string& text, const std::string& what) {
   return count;
 }
 
-// Each address that is masked takes one "lop3".
+// Each masked address takes one "lop3".
 std::size_t Masks(const std::string& body) { return Count(FenceBody(body), "lop3.b32"); }
 
 TEST(Fence, OneMaskServesAllAccessesToABaseThatStaysTheSame) {
@@ -64,7 +65,7 @@ TEST(Fence, OneMaskServesAllAccessesToABaseThatStaysTheSame) {
             2u);
 }
 
-// Compilers write a[i], a[i + 512], a[i + 1024] like this.
+// Compilers generate this for a[i], a[i + 512], a[i + 1024].
 TEST(Fence, OneMaskServesSumsOfItsRegister) {
   const std::string text =
       "ld.global.u32 %r1, [%rd1]; add.s64 %rd2, %rd1, 2048; ld.global.u32 %r2, [%rd2];\n"
@@ -72,7 +73,7 @@ TEST(Fence, OneMaskServesSumsOfItsRegister) {
   EXPECT_EQ(Masks(text), 1u);
   EXPECT_THAT(FenceBody(text), HasSubstr("+2048]"));
   EXPECT_THAT(FenceBody(text), HasSubstr("+4100]"));
-  // The register is another one by then, or may be.
+  // The register has, or may have, changed by then.
   EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 8; mov.u64 %rd1, 0; ld.global.u32 %r1, [%rd1];\n"
                   "ld.global.u32 %r1, [%rd2];"),
             2u);
@@ -88,7 +89,7 @@ TEST(Fence, OneMaskServesSumsOfItsRegister) {
   EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 40000; ld.global.u32 %r1, [%rd1]; ld.global.u32 %r1, "
                   "[%rd2+40000];"),
             2u);
-  // Another register has its name there.
+  // A different register has its name there.
   EXPECT_EQ(Masks("{ .reg .b64 x; mov.u64 x, %rd1; ld.global.u32 %r1, [x]; add.s64 %rd2, x, 8; }\n"
                   "{ .reg .b64 x; mov.u64 x, 0; ld.global.u32 %r1, [%rd2]; }"),
             2u);
@@ -107,7 +108,7 @@ TEST(Fence, OnlyWhatMayBeReadUnwrittenIsZeroed) {
       ".func f(.param .align 8 .b8 p[24]) { ret; }\n");
   EXPECT_THAT(text, HasSubstr("mov.b32 %r1, 0;"));
   EXPECT_EQ(Count(text, "mov.b32 %r"), 1u);
-  // Each as wide as its place is aligned.
+  // Each store is as wide as its alignment permits.
   for (const char* zero :
        {".b32 [a+4], 0;", ".b64 [a+8], 0;", ".b16 [a+18], 0;", ".b32 [a+20], 0;"}) {
     EXPECT_THAT(text, HasSubstr("st.param" + std::string(zero)));
@@ -117,7 +118,7 @@ TEST(Fence, OnlyWhatMayBeReadUnwrittenIsZeroed) {
               HasSubstr("mov.b32 %v$gpushared_y, 0;"));
 }
 
-// An address that was masked is none in the window of constants.
+// A masked address is not valid in the constant window.
 TEST(Fence, ConstantsThatAreReadByAddressMove) {
   const std::string text =
       FenceBody("mov.u64 %rd1, c; ld.const.u32 %r1, [%rd1+4];", ".const .align 4 .b8 c[16];\n");
@@ -197,14 +198,14 @@ TEST(Fence, ConstantsThatHaveGenericAddressesMove) {
   EXPECT_THAT(text, Not(HasSubstr("cvta")));
   EXPECT_THAT(text, Not(HasSubstr(".b32 c = 5")));
   EXPECT_THAT(text, HasSubstr("ld.global.u32 %r2"));
-  // The address of what moved is not known before it is loaded.
+  // The address of a moved variable is not known before it is loaded.
   EXPECT_THAT(
       FenceBody("ld.const.u64 %rd1, [c];", ".global .b32 g;\n.const .u64 c = generic(g);\n"),
       HasSubstr("ld.global.u64 %rd1"));
 }
 
-// A short text must not become gigabytes of reasons.
-// Of the kernel that makes them alone, and never where something is written.
+// A short text must not become gigabytes of reasons. Only parameters of the kernel that loads them,
+// and never for stores.
 TEST(Fence, LoadsThroughGenericAddressesOfParametersStayInThem) {
   const auto selects = [](const std::string& body) {
     const Fenced fenced = FenceText(
@@ -234,7 +235,7 @@ TEST(Fence, ReasonsOfAllKernelsTogetherAreBounded) {
   EXPECT_LE(bytes, kReasonBytesMax + 40 * 100);
 }
 
-// Contents from before the zeroing may come back.
+// Data from before the zeroing could reappear.
 TEST(Fence, NothingIsDiscarded) {
   const std::string text = FenceBody(
       "discard.global.L2 [%rd1], 128; @%p1 discard.L2 [%rd1+128], 128; ld.global.u32 %r1, [%rd1];");
@@ -251,7 +252,7 @@ TEST(Fence, SharedMemoryIsZeroedByKernelsThatReachIt) {
   EXPECT_THAT(FenceBody("ld.u32 %r1, [%rd1];", shared), Not(HasSubstr("st.shared")));
 }
 
-// A compiler ignores the word, and gives the variable memory that others have written.
+// A compiler ignores the keyword, and gives the variable memory that others have written.
 TEST(Fence, ExternalSharedMemoryOfAKnownSizeIsTheModulesOwn) {
   const std::string text = FenceBody("ld.shared.u32 %r1, [s];", ".extern .shared .b8 s[64];\n");
   EXPECT_EQ(text, FenceBody("ld.shared.u32 %r1, [s];", ".shared .b8 s[64];\n"));
@@ -338,7 +339,8 @@ TEST(Fence, TheSizeOfTheRangeIsInTheText) {
   }
 }
 
-// A kernel of many accesses keeps the base in a register, by what its compiler cannot know.
+// A kernel of many accesses keeps the base in a register, with a value that its compiler cannot
+// know.
 TEST(Fence, ManyMasksShareARegister) {
   const auto body = [](int accesses) {
     std::string text;
@@ -358,7 +360,7 @@ TEST(Dominators, OfALoopWithTwoWaysThroughIt) {
   EXPECT_THAT(FindDominators(flow->blocks), ElementsAre(kNoBlock, 0, 0, 0, 3, kNoBlock));
 }
 
-// In both orders of the two ways: the one that is taken first in the text, and last.
+// In both orders of the two paths: the taken one first in the text, and last.
 TEST(Dominators, WhereTwoLongWaysMeetIsDominatedByWhereTheyPart) {
   const std::string one =
       "ONE: bar.sync 2; @%p1 bra TWO;\nbar.sync 1;\nTWO: bar.sync 3; bra JOIN;\n";
@@ -375,7 +377,7 @@ TEST(Dominators, WhereTwoLongWaysMeetIsDominatedByWhereTheyPart) {
   }
 }
 
-// Sorted, not looked for one among the others: an instruction may write millions.
+// Sorted instead of searched one by one, because an instruction may write millions.
 TEST(ValueFlow, WhatAnInstructionWritesIsThereOnceAscending) {
   const Module module = Parsed(
       ".entry k() {\n.reg .b32 %r<4>; .reg .b64 %d;\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Through which parameters kernels touch memory, and whose addresses come from elsewhere.
+// Through which parameters kernels access memory, and which kernels use addresses of other origin.
 #include "server/ptx/analysis/kernel_reach.h"
 
 #include <string>
@@ -24,9 +24,9 @@ KernelReach ReachOfModule(const std::string& text) {
   return ReachFinder(*module, calls).Find(*module->FindFunction("kernel"));
 }
 
-// `code` stands in line 11. %p and %q are pointers at 0 and 8. %gp and %gq are the same as
+// `code` is placed in line 11. %p and %q are pointers at 0 and 8. %gp and %gq are the same as
 // addresses of global memory. %n is a number of 64 bits at 16, and %i one of 32 bits at 24. `all`
-// is a struct at 32. %x was loaded from memory, %k too, with 32 bits.
+// is a struct at 32. %x was loaded from memory, and so was %k, with 32 bits.
 KernelReach ReachOfCode(const std::string& code, const std::string& before = {}) {
   return ReachOfModule(
       ".global .align 8 .u64 variable[4]; .const .align 8 .u64 table[4];"
@@ -100,9 +100,9 @@ TEST(KernelReach, AddressesAreComputedFromPointers) {
   reached("or.b64 %d1, %gp, 4;", {0});
   reached("shr.u64 %d2, %p, 4; shl.b64 %d1, %d2, 4;", {0});
   reached("add.u64 %d1, %gp, %n;", {0});
-  // Nobody knows which one is the number.
+  // Which of the two is the number is unknown.
   reached("add.u64 %d1, %p, %n;", {0, 16});
-  // An index from memory moves a pointer that the program calls one.
+  // An index from memory is added to a pointer that the program declares as one.
   reached("add.u64 %d1, %gp, %x;", {0});
   reached("shl.b64 %d2, %x, 2; add.u64 %d1, %gp, %d2;", {0});
   reached("xor.b64 %d2, %n, %x; add.u64 %d1, %gp, %d2;", {0});
@@ -146,13 +146,13 @@ TEST(KernelReach, AnAddressFromElsewhereIsUnknown) {
   unknown("ld.global.u64 %d1, [variable];", kFromMemory);
   unknown("mov.u64 %d1, %p; @%t ld.global.u64 %d1, [%q];", kFromMemory);
   unknown("selp.b64 %d1, %x, %p, %t;", kFromMemory);
-  // A number that is added to it makes no pointer of ours.
+  // Adding a number does not turn it into a pointer of ours.
   unknown("add.u64 %d1, %x, %n;", kFromMemory);
   unknown("ld.global.u64 %d2, [%p]; mad.lo.s64 %d1, %n, 4, %d2;", kFromMemory);
   unknown("shl.b64 %d2, %x, 16; shr.s64 %d2, %d2, 16; add.u64 %d1, %d2, %n;", kFromMemory);
   unknown("add.u64 %d2, %p, %x; cvta.to.global.u64 %d1, %d2;", kFromMemory);
   unknown("min.u64 %d2, %x, %n; max.u64 %d1, %d2, %n;", kFromMemory);
-  // How far apart two pointers are moves a third one anywhere.
+  // The distance between two pointers can move a third one anywhere.
   unknown("sub.s64 %d2, %q, %p; add.s64 %d1, %x, %d2;", kFromMemory);
   unknown("sub.s64 %d2, %gq, %gp; add.s64 %d1, %d2, %x;", kFromMemory);
   unknown("sub.s64 %d2, %x, %gp; add.s64 %d1, %d2, %gq;", kFromMemory);
@@ -168,14 +168,14 @@ TEST(KernelReach, AnAddressFromElsewhereIsUnknown) {
   unknown("cvt.u64.u32 %d2, %k; mul.lo.u64 %d2, %d2, 4294967296; add.u64 %d1, %d2, %n;",
           "put together");
   unknown("bfi.b64 %d1, %p, %n, 3, 5;", "not followed in line 11");
-  // No parameter of 8 bytes.
+  // Not derived from a parameter of 8 bytes.
   unknown("cvt.u64.u32 %d1, %i;", kNoPointer);
   unknown("mov.u64 %d1, 4096;", kNoPointer);
   unknown("mov.u64 %d1, %clock64;", kNoPointer);
   unknown("cvt.u64.u32 %d2, %k; mul.lo.u64 %d1, %d2, 8;", kNoPointer);
   ExpectUnknown("ld.global.u32 %r1, [4096];", kNoPointer);
   ExpectUnknown("ld.global.u32 %r1, [%r2];", kNoPointer);
-  // Registers that nothing writes are 0.
+  // Registers that are never written are 0.
   unknown("add.u64 %d2, %d9, %x; @%t mov.u64 %d1, %p; @!%t mov.u64 %d1, %d2;", kFromMemory);
   ExpectUnknown("ld.global.u32 %r1, [%d9];", kNoPointer);
 }
@@ -203,7 +203,7 @@ TEST(KernelReach, VariablesOfTheModule) {
       "mov.u64 %d1, variable; sub.u64 %d2, %d1, %p; add.u64 %d3, %p, %d2;"
       "ld.global.u32 %r1, [%d3];",
       {0}, true);
-  // Memory of the thread and the block is no part of it.
+  // Memory of the thread and the block is not part of the access set.
   ExpectKnown("cvta.shared.u64 %d1, area; selp.b64 %d1, %d1, %p, %t; ld.u32 %r1, [%d1];", {0});
   ExpectKnown("cvta.local.u64 %d1, own; st.u32 [%d1], %i;", {});
 }
@@ -226,7 +226,7 @@ TEST(KernelReach, FunctionsAreFollowed) {
   ExpectUnknown(with("%p") + with("%x"), "ld.u32 at an address that is loaded from memory in line",
                 load);
   ExpectUnknown(with("%x"), ", in function 'load'", load);
-  // A value that a function gives back.
+  // A value that a function returns.
   const std::string moved =
       ".func (.param .align 8 .b8 r[16]) moved (.param .align 8 .b8 a[16]) {"
       ".reg .b64 %d<3>; .reg .b32 %r<3>; ld.param.u64 %d1, [a]; ld.param.u32 %r1, [a+8];"
@@ -242,12 +242,12 @@ TEST(KernelReach, FunctionsAreFollowed) {
       "{ .param .align 8 .b8 a0[16]; .param .align 8 .b8 r0[16]; st.param.b32 [a0+0], %k;"
       "st.param.b32 [a0+4], %i; call.uni (r0), moved, (a0); ld.param.b64 %d1, [r0+0]; }";
   ExpectUnknown(call_halves + "ld.global.u32 %r1, [%d1];", "put together", moved);
-  // One that is never handed over.
+  // One that is never passed.
   const std::string call_without =
       "{ .param .align 8 .b8 a0[16]; .param .align 8 .b8 r0[16]; call.uni (r0), moved, (a0);"
       "ld.param.b64 %d1, [r0+0]; }";
   ExpectUnknown(call_without + "@%t mov.u64 %d1, %p; ld.global.u32 %r1, [%d1];", "", moved);
-  // One that is written over by its address.
+  // One that is overwritten through its address.
   const std::string changed =
       ".func (.param .b64 r) changed (.param .b64 a, .param .b64 x) { .reg .b64 %d<4>;"
       "mov.u64 %d1, a; cvta.local.u64 %d1, %d1; ld.param.u64 %d2, [x]; st.u64 [%d1], %d2;"
@@ -306,7 +306,7 @@ TEST(KernelReach, ManyWords) {
   };
   EXPECT_EQ(with(8 * kReachOffsetsMax).offsets.size(), kReachOffsetsMax);
   EXPECT_THAT(with(8 * kReachOffsetsMax + 8).why_unknown, HasSubstr("512"));
-  // Each by itself.
+  // Each separately.
   std::string loads;
   for (int i = 0; i < 200; ++i) {
     loads += "ld.param.u64 %d1, [all+" + std::to_string(8 * i) + "]; st.global.u32 [%d1], 1;";
@@ -332,7 +332,7 @@ TEST(KernelReach, PointersThatAreDeclaredSo) {
 }
 
 TEST(KernelReach, WorkIsBounded) {
-  // Each register is known one round after the one behind it.
+  // Each register is resolved one round after the one that follows it.
   constexpr int kLength = 9000;
   std::string code = ".reg .b64 %c<" + std::to_string(kLength + 1) + ">; again:";
   for (int i = 0; i < kLength; ++i) {

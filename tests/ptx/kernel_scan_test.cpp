@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Scans kernel `k` of a module text; the head before it has three lines.
+// Scans kernel `k` of a module text; three header lines precede it.
 std::map<Feature, std::string> ScanText(const std::string& text) {
   const Result<Module> module = Parse(".version 8.1\n.target sm_75\n.address_size 64\n" + text);
   EXPECT_TRUE(module) << module.status().message();
@@ -178,7 +178,7 @@ TEST(BlockWaits, AnAdditionOfARegisterThatIsSometimesZeroIsNone) {
   EXPECT_FALSE(Waits("mov.u32 %r7, 0; mov.b64 {%r6, %r7}, %rd1;" + loop));
 }
 
-// Were the writes of the register looked for at each addition, this would take a minute.
+// If every addition searched the register's writes, this would take a minute.
 TEST(BlockWaits, ManyAdditionsOfARegisterTakeOneLook) {
   std::string additions = "mov.u32 %r7, 0;\n";
   for (int i = 0; i < 20'000; ++i) additions += "atom.global.add.u32 %r0, [%rd0], %r7;\n";
@@ -199,7 +199,7 @@ TEST(BlockWaits, TheValueIsFollowedThroughVotesSelectionsAndMemory) {
       Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0;"
             "selp.b32 %r1, 1, 2, %p0; st.shared.u32 [%r9], %r1; bar.sync 0;"
             "ld.shared.u32 %r2, [%r9]; setp.eq.u32 %p1, %r2, 1; @%p1 bra L;"));
-  // By what a branch sets.
+  // Depends on a value that a branch sets.
   EXPECT_TRUE(
       Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0; mov.u32 %r1, 1;"
             "@%p0 bra E; mov.u32 %r1, 0; E: setp.ne.u32 %p1, %r1, 0; @%p1 bra L;"));
@@ -275,7 +275,7 @@ TEST(BlockWaits, SaysWhichLoopWaitsForWhat) {
             "'flag')");
 }
 
-// Names and ways of any length: what is said stays short, and is said soon.
+// Names and paths of any length: the message remains short, and is produced quickly.
 TEST(BlockWaits, WhatIsSaidOfAWaitIsBounded) {
   const std::string name(1'000'000, 'x');
   const auto found =
@@ -296,7 +296,7 @@ TEST(BlockWaits, WhatIsSaidOfAWaitIsBounded) {
               HasSubstr("'%q2000'"));
 }
 
-// Lines of the waits, from `*steps` on.
+// Returns the lines of the waits, from `*steps` on.
 std::vector<std::uint32_t> WaitLines(const std::string& body, WaitSteps* steps) {
   const Result<Module> module = Parse(
       ".version 8.1\n.target sm_75\n.entry k() {\n"
@@ -313,7 +313,7 @@ std::vector<std::uint32_t> WaitLines(const std::string& body, WaitSteps* steps) 
   return lines;
 }
 
-// Each of the loads repeats the whole block, so text of any length takes the square of it.
+// Each of the loads repeats the whole block, so a text's cost would be quadratic in its length.
 TEST(BlockWaits, EachInstructionThatABranchRepeatsIsAStep) {
   constexpr std::size_t kLoads = 1000;
   std::string body = "L:\n";
@@ -332,7 +332,7 @@ TEST(BlockWaits, StepsAreThoseOfTheModule) {
   EXPECT_GT(once, 0u);
   EXPECT_THAT(WaitLines(body, &steps), IsEmpty());
   EXPECT_EQ(steps.followed, 2 * once);
-  // Loops beyond the bound count as waiting.
+  // Loops beyond the bound count as waits.
   steps.followed = kBlockWaitStepsMax + 1;
   EXPECT_THAT(WaitLines(body, &steps), ElementsAre(5));
   EXPECT_EQ(steps.followed, kBlockWaitStepsMax + 1);
@@ -389,7 +389,7 @@ TEST(LookBack, LookingAtOneselfAtLaterBlocksOrUpwardsIsNot) {
   EXPECT_FALSE(LooksBack(StoresAndWaits("add.s32 %r4, %r1, -9; B: mul.wide.s32 %rd8, %r4, 8;"
                                         "add.s64 %rd9, %rd0, %rd8;") +
                          "add.s32 %r4, %r4, 1; setp.gt.s32 %p1, %r9, 7; @%p1 bra B;"));
-  // A step of another size is another array.
+  // A stride of another size means another array.
   EXPECT_FALSE(LooksBack(StoresAndWaits(
       "add.s32 %r3, %r1, -1; mul.wide.s32 %rd8, %r3, 4; add.s64 %rd9, %rd0, %rd8;")));
 }
@@ -440,7 +440,7 @@ TEST(LookBack, EachTermThatIsComparedIsAStep) {
   EXPECT_GE(steps.look_back, kLoads * kTerms);
 }
 
-// Where nothing but the length of the names is different.
+// Only the length of the names differs.
 TEST(LookBack, LongNamesAreManySteps) {
   const auto steps_with = [](const std::string& name) {
     WaitSteps steps;
@@ -453,7 +453,7 @@ TEST(LookBack, LongNamesAreManySteps) {
   EXPECT_GE(steps_with(std::string(6400, 'a')), 100 + steps_with("a"));
 }
 
-// The function's waits take many steps. If each kernel looked for them anew, the module's steps
+// The function's waits take many steps. If each kernel searched for them again, the module's steps
 // would not suffice.
 TEST(KernelScan, AFunctionIsScannedOnceForAllKernels) {
   constexpr std::size_t kKernels = 1000, kLoads = 300;
@@ -478,8 +478,8 @@ TEST(KernelScan, AFunctionIsScannedOnceForAllKernels) {
   }
 }
 
-// Each kernel is scanned with the functions it calls, so text of any length would be scanned as
-// often as it has kernels.
+// Each kernel is scanned with the functions it calls, so a text would be scanned as often as it has
+// kernels.
 TEST(KernelScan, WhatAllKernelsReachHasALimit) {
   constexpr std::size_t kKernels = 1024, kStatements = kScannedStatementsMax / kKernels;
   Result<Module> module = Parse(

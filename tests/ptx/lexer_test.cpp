@@ -79,7 +79,7 @@ TEST(Lexer, ReportsCommentsAndStringsWithoutAnEnd) {
   EXPECT_THAT(Cut("\"a\\\"b\""), ElementsAre("\"a\\\"b\""));
 }
 
-// Text that ends where its memory ends, and the next page is not there.
+// Text that ends at the end of its memory, with the next page unmapped.
 class TextAtAnEdge {
  public:
   explicit TextAtAnEdge(std::string_view text) {
@@ -122,7 +122,8 @@ TEST(Lexer, TheEndHasItsPlaceAlsoBehindAComment) {
 TEST(Lexer, EveryByteIsSomeToken) {
   std::string all;
   for (int c = 1; c < 256; ++c) {
-    if (c != '"') all += static_cast<char>(c);  // A string without an end is broken for ever.
+    // An unterminated string remains broken whatever follows.
+    if (c != '"') all += static_cast<char>(c);
   }
   Lexer lexer(all);
   std::size_t steps = 0;
@@ -151,7 +152,7 @@ TEST(Literal, ReadsEverySpelling) {
   EXPECT_EQ(bits("0.0e-999"), 0u);
   EXPECT_TRUE(ParseLiteral("0x7U")->has_u);
   EXPECT_FALSE(ParseLiteral("7")->has_u);
-  // ptxas keeps the low 64 bits, but of binary digits.
+  // ptxas keeps the low 64 bits, except of binary digits.
   EXPECT_EQ(bits("18446744073709551617"), 1u);
   EXPECT_EQ(bits("0x1FFFFFFFFFFFFFFFF"), UINT64_MAX);
   EXPECT_FALSE(ParseLiteral("0b1" + std::string(64, '0')));

@@ -67,7 +67,7 @@ TEST(Linker, AnExternFunctionIsTheOneThatAnotherInputDefines) {
                                        : Linked({Text(kCaller), Text(kCallee)});
     ASSERT_NE(module.FindFunction("twice"), nullptr);
     ASSERT_NE(module.FindFunction("k"), nullptr);
-    // Declared before it is used, and nowhere `.extern`.
+    // Declared before it is used, and never `.extern`.
     std::size_t declared = 0;
     for (const Item& item : module.items) {
       const auto* function = std::get_if<Function>(&item);
@@ -87,7 +87,7 @@ TEST(Linker, AnExternVariableIsTheOneThatAnotherInputDefines) {
   ASSERT_NE(count, nullptr);
   EXPECT_EQ(count->linkage, ".visible");
   EXPECT_EQ(count->initializer, "7");
-  // A variable stands before the initialiser that names it.
+  // A variable precedes the initialiser that names it.
   EXPECT_LT(count, FindVariable(module, "where"));
 }
 
@@ -139,7 +139,7 @@ TEST(Linker, OfCommonVariablesTheLargestCounts) {
   EXPECT_EQ(FindVariable(module, "c")->alignment, 16u);
 }
 
-// The two have an own `limit` and an own `clamp`, and a kernel whose parameter hides `limit`.
+// Each of the two has its own `limit` and `clamp`, and a kernel whose parameter hides `limit`.
 TEST(Linker, NamesWithoutLinkageAreTheirInputsOwn) {
   const auto input = [](std::string_view kernel, std::string_view value) {
     return Text(".global .align 4 .u32 limit = " + std::string(value) +
@@ -204,7 +204,7 @@ TEST(Linker, BadInputsAreNamed) {
   EXPECT_EQ(Link({}).status().code(), StatusCode::kLimitExceeded);
 }
 
-// The variables of a circle name each other; no text may hang the linker.
+// The variables of a cycle name each other; no text may hang the linker.
 TEST(Linker, InitialisersInACircleEnd) {
   const Module module =
       Linked({Text(".visible .global .align 8 .u64 a = generic(b);\n"

@@ -49,13 +49,13 @@ TEST(LiveRanges, AGuardedWriteKeepsTheOldValueAlive) {
   const ControlFlow flow =
       GetFlow("mov.b32 %r1, 1;\nmov.b32 %r9, 1;\n@%p1 mov.b32 %r1, 2;\nmov.b32 %r2, %r1;\nret;");
   EXPECT_EQ(GetRange(flow, "%r1"), Range(0, 3));
-  // Threads whose guard is false bring %r1 from the round before.
+  // Threads whose guard is false carry %r1 over from the previous round.
   const ControlFlow loop = GetFlow(
       "mov.b32 %r1, 1;\nL: mov.b32 %r3, 7;\n@%p1 mov.b32 %r1, 2;\nmov.b32 %r2, %r1;\n"
       "mov.b32 %r4, 1;\n@%p2 bra L;\nret;");
   EXPECT_EQ(GetRange(loop, "%r1"), Range(0, 5));
   EXPECT_EQ(GetRange(loop, "%r3"), Range(1, 1));
-  // Never written for all threads: needed from the start.
+  // Never written for all threads, so needed from the start.
   const ControlFlow partial = GetFlow("ret;\nL: @%p1 mov.b32 %r1, 2;\nbra L;");
   EXPECT_EQ(GetRange(partial, "%r1").first, 1u);
 }
@@ -82,7 +82,7 @@ TEST(LiveRanges, RegistersThatMayBeReadUnwrittenAreTold) {
   // The first block is part of a loop.
   EXPECT_FALSE(unwritten("L: mov.b32 %r1, 1; mov.b32 %r2, %r1; @%p1 bra L; ret;", "%r1"));
   EXPECT_TRUE(unwritten("L: mov.b32 %r2, %r1; mov.b32 %r1, 1; @%p1 bra L; ret;", "%r1"));
-  // Nothing leads there.
+  // Unreachable.
   EXPECT_FALSE(unwritten("ret; mov.b32 %r2, %r1;", "%r1"));
 }
 
@@ -122,7 +122,7 @@ TEST(LiveRanges, StoresBranchesAndBarriersWriteNothing) {
 }
 
 TEST(LiveRanges, BeyondTheLimitEverythingIsLiveEverywhere) {
-  // Every register lives through every block: more visits than the limit allows.
+  // Every register is live in every block: more visits than the limit allows.
   std::string body;
   constexpr int kBlocks = 9000;
   for (int i = 0; i < 90; ++i) body += "mov.b32 %r" + std::to_string(i) + ", 1;\n";
@@ -135,7 +135,7 @@ TEST(LiveRanges, BeyondTheLimitEverythingIsLiveEverywhere) {
   const auto last = static_cast<std::uint32_t>(flow.instructions.size() - 1);
   EXPECT_EQ(GetRange(flow, "a" + std::to_string(kBlocks - 1)), Range(0, last));
   EXPECT_EQ(GetRange(flow, "a0"), Range(90, 90 + 2 * kBlocks));
-  // Taken for read unwritten, which is safe.
+  // Treated as read before written, which is safe.
   EXPECT_TRUE(
       flow.registers[flow.FindRegister("a" + std::to_string(kBlocks - 1))].is_read_unwritten);
   EXPECT_FALSE(flow.registers[flow.FindRegister("a0")].is_read_unwritten);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts of test cases, read.
+// Parsed texts of test cases.
 
 #ifndef GPUSHARED_TESTS_PTX_PARSED_H_
 #define GPUSHARED_TESTS_PTX_PARSED_H_
@@ -15,14 +15,15 @@
 
 namespace gpushared::ptx {
 
-// A module of these items, which begin in line 4.
+// Returns a module of these items, which begin in line 4.
 inline Module Parsed(const std::string& items, const std::string& target = "sm_75") {
   Result<Module> module = Parse(".version 8.3\n.target " + target + "\n.address_size 64\n" + items);
   EXPECT_TRUE(module) << module.status().message() << "\n" << items;
   return module ? *std::move(module) : Module();
 }
 
-// As the printer writes it, which is what every pass makes of it.
+// Returns the text after printing, which must be stable when it is parsed and printed again,
+// because every pass does so.
 inline std::string PrintedTwice(const std::string& items) {
   const std::string printed = Print(Parsed(items, "sm_80"));
   const Result<Module> again = Parse(printed);
@@ -31,7 +32,7 @@ inline std::string PrintedTwice(const std::string& items) {
   return printed;
 }
 
-// Of a kernel whose body begins in line 6.
+// Analyses a kernel whose body begins in line 6.
 inline Result<ControlFlow> Analyse(const std::string& body) {
   return AnalyseControlFlow(
       *Parsed(".entry k() {\n.reg .b32 %r<99>; .reg .pred %p<9>;\n" + body + "\n}\n")

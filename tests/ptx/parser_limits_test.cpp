@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every limit of parser.h: what is at it passes, what is beyond it is rejected by name.
+// Every limit of parser.h: input at the limit passes, input beyond it is rejected by name.
 #include <string>
 #include <string_view>
 
@@ -50,7 +50,7 @@ TEST(ParserLimits, Statements) {
   ExpectLimit(StatusOfBody(many + "a;"), "more than 1048576 statements");
 }
 
-// Short text becomes several instructions.
+// Short text expands to several instructions.
 TEST(ParserLimits, StatementsOfIndexedElements) {
   const auto status = [](std::size_t count) {
     return StatusFor(".global .u32 t[4];.entry k() {.reg .b32 %r;" + Repeat("a t[%r];", count) +

@@ -35,7 +35,7 @@ std::string GetError(const std::string& items) {
 
 std::string KernelWith(const std::string& body) { return ".entry k()\n{\n" + body + "\n}\n"; }
 
-// The only statement of a kernel, parsed.
+// Returns the only statement of a kernel, parsed.
 template <typename T>
 T Statement1(const std::string& text) {
   const Module module = ParseOrFail(KernelWith(text));
@@ -94,7 +94,7 @@ TEST(Parser, ReadsEveryKindOfOperand) {
   EXPECT_EQ(GetOperand("-%r1").text, "-%r1");
 }
 
-// The whole language is in constant_test.
+// constant_test covers the whole language.
 TEST(Parser, ReadsConstantExpressionsAsOperands) {
   for (const auto& [text, value] :
        std::initializer_list<std::pair<const char*, std::int64_t>>{{"1+2*3", 7},
@@ -315,7 +315,7 @@ TEST(Parser, RejectsWhatMakesNoSense) {
   EXPECT_FALSE(Parse(".version 9.0"));
 }
 
-// As ptxas does it: an index counts elements, in 32 bits.
+// Like ptxas: an index counts elements, in 32 bits.
 TEST(Parser, ComputesTheAddressOfAnElement) {
   const std::string table = ".visible .global .align 8 .u64 table[4];\n";
   const std::string registers = ".reg .b32 %r<3>;\n.reg .b64 %rd<3>;\n";
@@ -343,7 +343,7 @@ TEST(Parser, ComputesTheAddressOfAnElement) {
   }
 }
 
-// ptxas rejects a target that promises debug information and does not have it.
+// ptxas rejects a target that announces debug information and does not have it.
 TEST(Parser, DebugInformationIsDroppedAndNoLongerPromised) {
   const Result<Module> module = Parse(
       ".version 9.0\n.target sm_75, texmode_independent, debug, map_f64_to_f32\n"

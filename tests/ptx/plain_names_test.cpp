@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text in which a name could be read in two ways, and the text of compilers in which none can.
+// Text in which a name could be read in two ways, and compilers' text, in which none can.
 #include "server/ptx/analysis/plain_names.h"
 
 #include <string>
@@ -43,13 +43,13 @@ TEST(PlainNames, WhatHidesAnotherDeclarationIsRejected) {
   EXPECT_THAT(WhyNot(".reg .b64 k;"), HasSubstr(kHides));
   EXPECT_THAT(WhyNot("bra x; { .reg .b64 x; } x:"), HasSubstr(kHides));
   EXPECT_THAT(WhyNot("x2: { .reg .b64 x<3>; }"), HasSubstr(kHides));
-  // Not when it is over, or has not begun.
+  // Not if its scope has ended, or has not begun.
   EXPECT_EQ(WhyNot("{ .reg .b64 x; } { .reg .b32 x; .reg .b64 y<4>; } .reg .pred x, y3;"), "");
   EXPECT_EQ(WhyNot(".reg .b64 x4; { .reg .b32 x<4>; }"), "");
   EXPECT_EQ(WhyNot(".reg .b64 s<3>;", ".shared .b32 s3;\n"), "");
 }
 
-// Inlined assembly does so.
+// Inline assembly does this.
 TEST(PlainNames, ARegisterHidesAnotherOnlyAtTheBeginningOfItsScope) {
   EXPECT_EQ(WhyNot("{ .reg .b64 %rd1; mov.u64 %rd1, 1; } mov.u64 %rd1, 2;"), "");
   EXPECT_EQ(WhyNot(".reg .b64 x; { .reg .b32 y; { .reg .pred y, x; @x mov.u64 %rd1, 1; } }"), "");
@@ -132,7 +132,7 @@ TEST(PlainNames, OfAModuleAreDeclaredOnceButFunctionsAheadOfTheirBodies) {
   EXPECT_EQ(WhyNot("", ".func g(); .func g() { ret; } .func g();\n"), "");
 }
 
-// --- What else of the text is not looked into ------------------------------------------------
+// --- Text that is not analysed -------------------------------------------------------------
 
 std::string FencedText(const std::string& text) {
   const Result<Fenced> fenced = Fence(Parsed(text), kFenceRangeBytesMin);

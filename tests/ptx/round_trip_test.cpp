@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The PTX texts that nvcc makes of the kernels of this directory: as they are, with -lineinfo, with
-// -G. In the stage `long` those of all kernels of the tree.
+// The PTX texts that nvcc generates from the kernels of this directory: by default, with -lineinfo,
+// with -G. In the stage `long` those of all kernels of the tree.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace {
 
 using gpushared::testing::ReadFile;
 
-// Takes out what the parser does not keep, by other means than the parser.
+// Removes everything that the parser does not keep, independently of the parser.
 std::string WithoutDebugInformation(const std::string& source) {
   std::istringstream lines(source);
   std::string text;
@@ -48,7 +48,7 @@ std::string WithoutDebugInformation(const std::string& source) {
   return text;
 }
 
-// The machine code that ptxas makes of a text; none when it rejects it.
+// Returns ptxas's machine code for a text; none if it rejects the text.
 std::optional<std::string> Assemble(const std::string& text, const std::string& architecture) {
   const testing::ScratchDirectory scratch;
   const std::string in = scratch / "in.ptx", out = scratch / "out.cubin";
@@ -59,7 +59,7 @@ std::optional<std::string> Assemble(const std::string& text, const std::string& 
   return ReadFile(out);
 }
 
-// From CMake: paths with ':' between them.
+// From CMake: paths separated by ':'.
 std::vector<std::string> Files() {
   const char* const others = std::getenv("GPUSHARED_PTX_FILES");
   std::istringstream paths(others != nullptr ? others : GPUSHARED_TEST_PTX_FILES);
@@ -124,7 +124,7 @@ TEST_P(RoundTrip, ControlFlowTilesEveryFunction) {
     }
     EXPECT_EQ(next, flow->instructions.size());
     for (const Instruction& instruction : flow->instructions) {
-      // Whatever looks like a register of the function is one.
+      // Everything that looks like a register of the function is one.
       for (const Operand& operand : instruction.operands) {
         if (!LooksLikeRegister(operand.text)) continue;
         ++registers;
@@ -140,7 +140,8 @@ INSTANTIATE_TEST_SUITE_P(Kernels, RoundTrip, ::testing::ValuesIn(Files()),
                            return std::filesystem::path(parameter.param).stem().string();
                          });
 
-// The comparison above would be worth nothing if ptxas took anything, or made the same of it.
+// The comparison above would be worthless if ptxas accepted everything, or gave the same output for
+// it.
 TEST(Ptxas, NoticesWhatIsLost) {
   const std::string text = ReadFile(GPUSHARED_TEST_PTX_DIR "/switches.ptx");
   const auto code = Assemble(text, "sm_75");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Versions and targets of PTX, as ptxas of CUDA 13.0 takes them.
+// Versions and targets of PTX that ptxas of CUDA 13.0 accepts.
 #include "common/ptx/text/target.h"
 
 #include <string>

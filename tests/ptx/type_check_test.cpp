@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that ptxas of CUDA 13.0 takes and rejects. The table holds what it says of each; where
-// there is a ptxas, the table is compared with it, and so are random types of operands.
+// Texts that ptxas of CUDA 13.0 accepts and rejects. The table contains its verdict for each; if
+// ptxas is available, it is compared with the table, and with random types of operands.
 #include "server/ptx/analysis/type_check.h"
 
 #include <array>
@@ -43,7 +43,7 @@ Status GetCheck(const std::string& text) {
 bool HasAssembler() {
   return std::filesystem::exists(std::string(GPUSHARED_TEST_CUDA_BIN) + "/ptxas");
 }
-// What ptxas says of a text; nothing where it takes it.
+// Returns ptxas's report on a text; nothing if it accepts the text.
 std::string ReportOn(const std::string& text) {
   const testing::ScratchDirectory scratch;
   const std::string in = scratch / "in.ptx", report = scratch / "report";
@@ -54,8 +54,8 @@ std::string ReportOn(const std::string& text) {
   return code == 0 ? "" : "rejected\n" + testing::ReadFile(report);
 }
 
-// Which of these codes ptxas takes, one kernel of four lines each. It names the lines of nearly all
-// errors of a text; where it names none, each code that is left is asked about alone.
+// Returns which of these codes ptxas accepts, as kernels of four lines each. It names the lines of
+// nearly all errors of a text; if it names none, each remaining code is submitted alone.
 std::vector<bool> TakenByPtxas(const std::vector<std::string>& codes) {
   std::vector<bool> is_taken(codes.size(), true);
   for (bool names_lines = true; names_lines;) {
@@ -324,7 +324,7 @@ TEST(TypeCheck, TableIsThatOfPtxas) {
   compare(kRejected, false);
 }
 
-// The forms whose results tests/executor compares: ptxas takes all of them.
+// The forms whose results tests/executor compares: ptxas accepts all of them.
 TEST(TypeCheck, TakesRandomVideoInstructionsThatPtxasTakes) {
   std::mt19937 random(34);
   std::string code;
@@ -340,7 +340,7 @@ TEST(TypeCheck, TakesRandomVideoInstructionsThatPtxasTakes) {
   EXPECT_EQ(ReportOn(text), "");
 }
 
-// A dollar sign stands for an operand of any type; the letters behind it are one that fits.
+// A dollar sign is replaced by an operand of any type; the letters after it are one that fits.
 constexpr auto kForms = std::to_array<std::string_view>({"add.u32 $r, $r, $i",
                                                          "add.f32 $f, $f, $w",
                                                          "and.b32 $w, $r, $i",

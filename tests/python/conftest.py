@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real server on the cpu device for all tests, and one of its own for who ends it.
+"""A real server on the cpu device for all tests, and a separate one for tests that end it.
 
 GPUSHARED_BIN names the directory of the server's programs; run_python.py sets it.
 """
@@ -57,7 +57,7 @@ again: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, %r1; @%p1 bra again;
   ret;
 }
 """
-# About as long as a person notices.
+# Takes about as long as a person notices.
 BUSY_ROUNDS = 20_000_000
 
 

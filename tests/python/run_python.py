@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs the Python package into a virtual environment of its own, and runs its tests and mypy.
+"""Installs the Python package into a separate virtual environment, and runs its tests and mypy.
 
 Usage: run_python.py BIN_DIR CACHE_DIR [pytest's arguments]
 
-The environment stays under CACHE_DIR. Where its packages cannot be had, the tests are skipped with the reason. The job
-beside the sample server has the environment of the stage dropin, in the directory beside CACHE_DIR.
+The environment is kept under CACHE_DIR. If its packages are not available, the tests are skipped with the reason. The
+job next to the sample server uses the environment of the stage dropin, in the directory next to CACHE_DIR.
 """
 import os
 import pathlib
@@ -23,7 +23,7 @@ PACKAGES = ("scikit-build-core==1.1.2", "nanobind==3.1.0", "ninja==1.13.2", "num
 
 
 def environment(cache):
-    """The Python of the environment, or why there is none."""
+    """Returns the Python of the environment, or why there is none."""
     directory = cache / "venv"
     python, done = directory / "bin/python", directory / "packages"
     if done.exists() and done.read_text() == "\n".join(PACKAGES):
@@ -50,7 +50,7 @@ def main(bin_dir, cache, *arguments):
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "GPUSHARED"))}
     surroundings = {**kept, **launcher, "GPUSHARED_BIN": str(bin_dir), "NUMBA_PYTHON": "" if reason else str(numba),
                     "PATH": f"{python.parent}:{os.environ['PATH']}"}
-    # Without isolation the build finds its packages where they were, and compiles what has changed.
+    # Without isolation the build finds its packages where they were, and recompiles only what has changed.
     steps = ([python, "-m", "pip", "-q", "install", "--no-build-isolation", "--no-deps", "--force-reinstall",
               ROOT / "client_lib/python"],
              [python, "-m", "mypy", "--strict", "-p", "gpushared"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""samples/python_server beside its Numba job, both as their README starts them."""
+"""samples/python_server next to its Numba job, both started as in their README."""
 import json
 import os
 import pathlib
@@ -18,11 +18,11 @@ from conftest import BIN
 SAMPLE = pathlib.Path(__file__).parents[2] / "samples/python_server"
 CONTEXT, WIDTH, HIDDEN, CHARACTERS = 8, 24, 64, 96
 LATENCY_TARGET_S = 0.1
-WAIT_S = 120  # Python with Numba takes long to start on a machine whose cores are taken.
+WAIT_S = 120  # Python with Numba takes long to start on a machine whose cores are busy.
 
 
 def random_model(path):
-    """A model file, and its parts."""
+    """Returns a model file, and its parts."""
     random = np.random.default_rng(3)
     shapes = (CHARACTERS, WIDTH), (CONTEXT * WIDTH, HIDDEN), (HIDDEN,), (HIDDEN, CHARACTERS), (CHARACTERS,)
     parts = [random.normal(size=shape).astype(np.float32) for shape in shapes]
@@ -32,7 +32,7 @@ def random_model(path):
 
 
 def completion(parts, text, count):
-    """What the model says, by NumPy."""
+    """Returns the model's output, computed with NumPy."""
     embedding, w1, b1, w2, b2 = parts
     for _ in range(count):
         codes = [95 if c == "\n" else ord(c) - 32 for c in text[-CONTEXT:].rjust(CONTEXT)]
@@ -48,7 +48,7 @@ def free_port():
 
 
 def until(what, condition):
-    """What the condition gives, once that is true."""
+    """Returns the value of the condition once that is true."""
     end = time.monotonic() + WAIT_S
     while not (met := condition()):
         assert time.monotonic() < end, f"{WAIT_S} s have passed and {what}"
@@ -64,7 +64,7 @@ def listens(process, port):
 
 @pytest.fixture
 def sample(server, tmp_path):
-    """The server's address and its model's parts, while it runs."""
+    """Yields the server's address and its model's parts while it runs."""
     parts, port = random_model(tmp_path / "model"), free_port()
     process = subprocess.Popen([sys.executable, SAMPLE / "server.py", tmp_path / "model", str(port)],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -78,7 +78,7 @@ def sample(server, tmp_path):
 
 
 def ask(port, requests):
-    """Answers and failed ones, as ask.py prints them."""
+    """Returns the answers and failures that ask.py prints."""
     said = subprocess.run([sys.executable, SAMPLE / "ask.py", str(requests), "10", str(port)], check=True,
                           capture_output=True, text=True, timeout=WAIT_S).stdout
     return tuple(map(int, re.match(r"(\d+) answers, (\d+) failed: p50", said).groups()))
@@ -91,7 +91,7 @@ def of_ps(server, name):
 
 
 def that_launches(server, name):
-    """The client of this name, if it has launched some kernels."""
+    """Returns the client of this name if it has launched some kernels."""
     client = of_ps(server, name)
     return client if client is not None and client.get("launches", 0) > 10 else None
 
@@ -105,7 +105,7 @@ def test_the_server_answers_what_numpy_computes_beside_a_numba_job(server, sampl
                             os.environ["NUMBA_PYTHON"], SAMPLE / "train_numba.py", "10"], env=kept,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        # It ends by its own clock, so what is said of it is asked before the answers are.
+        # The job ends by its own clock, so its row is queried before the answers are.
         theirs = until("the job launches nothing", lambda: that_launches(server, "job"))
         before = of_ps(server, "python_server")["requests"]
         assert ask(port, 20) == (20, 0)
@@ -114,7 +114,7 @@ def test_the_server_answers_what_numpy_computes_beside_a_numba_job(server, sampl
             assert urllib.request.urlopen(url, timeout=WAIT_S).read().decode() == completion(parts, text, 4)
         ours = of_ps(server, "python_server")
         assert (ours["class"], ours["latency_target_us"]) == ("high", LATENCY_TARGET_S * 1e6)
-        # Sending the model, before the first mark, may end as one of them.
+        # The upload of the model, before the first mark, may count as one of them.
         assert 24 <= ours["requests"] - before <= 25
         assert theirs["class"] == "low"
         said, wrong = job.communicate(timeout=WAIT_S)

@@ -83,7 +83,7 @@ def test_devices_are_listed_without_a_session(server):
 
 
 def everything_of(client):
-    """One call of every kind, on objects of the session."""
+    """Makes one call of every kind, on objects of the session."""
     module = client.load_module(PTX)
     kernel, stream, event = module["add_one"], client.create_stream(), client.create_event()
     buffer, array = client.allocate(4, np.uint32), client.allocate_host(4, np.uint32)
@@ -112,7 +112,7 @@ def everything_of(client):
     }, (module, kernel, buffer, array, client)
 
 
-# The answer to these is known without the server.
+# The library knows the answer to these without the server.
 KEEP_ANSWERING = {"event", "wait", "create_event_and_wait", "printed"}
 
 
@@ -197,7 +197,7 @@ WILD = (None, -1, 2**64, 2**200, 1.5, float("nan"), "text", "\ud800", b"bytes", 
 
 
 def test_wild_arguments_are_exceptions(client):
-    """Whatever is passed, the process lives, and the session does."""
+    """Whatever is passed, the process survives, and so does the session."""
     module = client.load_module(PTX)
     stream, event, buffer = client.create_stream(), client.create_event(), client.allocate(16)
     targets = [client, module, module["busy"], stream, event, buffer, stream.request()]

@@ -18,7 +18,7 @@ TYPES = ("?", "i1", "u2", "<i4", ">i4", "u8", "f2", "f4", "f8", "c8", "c16", "M8
 
 
 class OnlyDlpack:
-    """An array of a library that speaks DLPack alone."""
+    """An array of a library that supports only DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -31,7 +31,7 @@ class OnlyDlpack:
 
 
 class OnDevice:
-    """Device memory of a library that speaks __cuda_array_interface__."""
+    """Device memory of a library that supports __cuda_array_interface__."""
 
     def __init__(self, address, shape, typestr, strides=None):
         self.__cuda_array_interface__ = {"shape": shape, "typestr": typestr, "data": (address, False),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo's report says of given rounds, and how the device is watched meanwhile.
+"""The demo's report on given rounds, and how the device is watched during them.
 
 Usage: demo_report_test.py SAMPLES_DIR
 """
@@ -20,7 +20,7 @@ import demo_picture
 import demo_report
 
 ROUNDS = 10
-# What users' scripts read; and what is there beside it.
+# The keys that users' scripts read, and the other keys.
 TARGET_KEYS = {
     "device", "results_checked", "serve.load",
     *(f"serve.{phase}.{key}" for phase in ("alone", "fifo", "priority") for key in ("p50_ms", "p99_ms", "target_met")),
@@ -41,31 +41,31 @@ def leaves(value, name=""):
 
 
 class Report(unittest.TestCase):
-    """A run in which everything is as promised; each test spoils one thing."""
+    """A run in which every target is met; each test breaks one thing."""
 
     def setUp(self):
         self.slow_ms = {"alone": 20, "fifo": 200, "priority": 24}  # Two requests in a hundred, in each round.
-        self.slow_in_round = {}  # By phase and round, where it is another.
+        self.slow_in_round = {}  # By phase and round, where it differs.
         self.requests = 100  # Of serve, per round.
         self.busy = 0.3
-        self.steps = {"fifo": 50, "priority": 54}  # The model is made alone.
+        self.steps = {"fifo": 50, "priority": 54}  # The model alone.
         self.kernel_ms = [3.0, 2.0] + [25.0] * (ROUNDS - 2)  # Of train, by round.
         self.model = {"device": "cpu:0", "loss_first": 4.5, "loss_last": 2.25, "results_checked": True, "steps": 150,
                       "seconds": 9.0, "longest_kernel_ms": 99}
         self.wrong_round = None
-        # Of a second in which both are there, of the device, under priority; the rest is idle.
+        # Seconds of the device in a second in which both are connected, under priority; the rest is idle.
         self.device_s = {"serve": 0.3, "train": 0.63}
         self.host_steal_s = 0.0
         self.traces = {}  # Events, by phase.
 
     def samples(self):
-        """Who had the device: ten seconds, before and after which train or serve is not there."""
+        """Returns samples of the device: ten seconds, before and after which train or serve is not connected."""
         both = [[100.0 + at, {name: at * share for name, share in self.device_s.items()}, at * self.host_steal_s]
                 for at in range(11)]
         return [[98.0, {}, None], [99.0, {"train": 0.0}, None], *both, [111.0, {"train": 70.0}, None]]
 
     def report(self, *options):
-        """Exit code, what was printed, and the JSON."""
+        """Returns exit code, output, and the JSON."""
         options = options or ("--requests-min", "600")
         with tempfile.TemporaryDirectory() as directory:
             work = pathlib.Path(directory)
@@ -199,7 +199,7 @@ class Report(unittest.TestCase):
         self.assertIn("not decided by this run, whose noise is larger: p99 of at most 1.5 of that alone (2.00 [1.20, 2.00])", printed)
 
     def test_a_machine_that_stands_still_in_a_few_rounds_decides_nothing(self):
-        # Pooled, four rounds of ten would be beyond the 99th percentile.
+        # If the rounds were pooled, four of ten would be beyond the 99th percentile.
         self.slow_in_round = {("priority", number): 900 for number in (2, 3, 5, 7)}
         self.assert_passes()
         self.slow_in_round = {("priority", number): 900 for number in range(1, 11)}
@@ -226,7 +226,7 @@ class Report(unittest.TestCase):
         return [each for each in root.iter(f"{{http://www.w3.org/2000/svg}}{name}") if each.get("class") == of_class]
 
     def test_the_picture_has_the_p99_of_the_table(self):
-        # Pooled, it would be 25.
+        # If the rounds were pooled, it would be 25.
         self.slow_in_round = {("priority", number): 20 + number for number in range(1, ROUNDS + 1)}
         _, printed, found = self.report()
         self.assertEqual(found["serve"]["priority"]["p99_ms"], 25.5)
@@ -239,13 +239,13 @@ class Report(unittest.TestCase):
 
     def trace(self, serve, train, latency_us):
         """serve's commands and train's, (begin, end, preempted) in us; the request begins at 10,000 us."""
-        process = {1: 1, 2: 1, 3: 3, 4: 4}  # Of each thread.
+        process = {1: 1, 2: 1, 3: 3, 4: 4}  # By thread.
 
         def name(of, number, text):
             return {"ph": "M", "name": f"{of}_name", "pid" if of == "process" else "tid": number, "args": {"name": text}}
 
         def ran(tid, who, begin, end, is_preempted=False):
-            """On its stream, where it may have begun before it had the device, and on the device."""
+            """Emits the event on its stream, where it may have begun before it had the device, and on the device."""
             return [{"ph": "X", "name": "kernel", "pid": process[tid], "tid": tid, "ts": begin - 500, "dur": end - begin + 500,
                      "args": {"left": "unfinished"} if is_preempted else {}},
                     {"ph": "X", "name": who, "pid": 4, "tid": 4, "ts": begin, "dur": end - begin, "args": {"client": 7}}]
@@ -260,11 +260,11 @@ class Report(unittest.TestCase):
     def test_the_picture_shows_where_train_is_preempted(self):
         self.traces = {"fifo": self.trace([(20_000, 26_000)], [(0, 20_000), (26_000, 90_000)], 16_000),
                        "priority": self.trace([(10_500, 13_000), (13_100, 16_000)], [(0, 10_500, True), (16_000, 90_000)], 6_000)}
-        # Quicker ones preempt nobody.
+        # Faster ones preempt no work.
         self.traces["priority"] += [{"ph": "X", "name": "request", "pid": 1, "tid": 1, "ts": begin, "dur": 3_000, "args": {"latency_us": 3_000}}
                                     for begin in (20_000, 30_000)]
         self.report()
-        scale = (demo_picture.WIDTH - demo_picture.LEFT - demo_picture.RIGHT) / (16 * 1.4)  # Pixels of a ms, of both.
+        scale = (demo_picture.WIDTH - demo_picture.LEFT - demo_picture.RIGHT) / (16 * 1.4)  # Pixels per ms, of both.
         requests = [each for each in self.elements("rect", "serve") if each.get("fill-opacity") != "1"]
         self.assertEqual([round(float(each.get("width")) / scale, 1) for each in requests], [16.0, 6.0])
         ran = [each for each in self.elements("rect", "serve") if each.get("fill-opacity") == "1"]
@@ -282,7 +282,7 @@ class Report(unittest.TestCase):
 
 
 class Watch(unittest.TestCase):
-    """demo_watch.py beside a gpusharedctl that knows one client."""
+    """demo_watch.py with a gpusharedctl that knows one client."""
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="two words ")
@@ -302,7 +302,7 @@ echo '{"clients": [{"name": "serve", "device_time_s": 1.5}, {"name": "new"}], "d
         self.program.stdin.flush()
 
     def samples(self):
-        """Those of the phase that is told to end now."""
+        """Returns the samples of the phase that is told to end now."""
         self.tell("")
         self.assertEqual(self.program.stdout.readline(), "written\n")
         return json.loads(self.told.read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PTX kept beside the samples' kernels is what nvcc makes of them.
+"""Checks that the PTX files stored with the samples' kernels are nvcc's output for them.
 
-Usage: kept_ptx_test.py SOURCE_DIR NVCC           compares; exits with 77 where nvcc is of another release
-       kept_ptx_test.py SOURCE_DIR NVCC --write   makes the files anew
+Usage: kept_ptx_test.py SOURCE_DIR NVCC           compares; exits with 77 if nvcc is of another release
+       kept_ptx_test.py SOURCE_DIR NVCC --write   writes the files again
 """
 import pathlib
 import re
@@ -16,8 +16,8 @@ SKIPPED = 77
 
 
 def made(source):
-    """What nvcc makes of a kernel file, with the options of tests' kernels. Names of internal functions hold a
-    hash of the file's path, up to twice. It is zero here, so that every checkout has the same text."""
+    """Returns nvcc's output for a kernel file, with the options of tests' kernels. Names of internal functions contain
+    a hash of the file's path, up to twice. It is zeroed here, so that every checkout has the same text."""
     command = [NVCC, "-ptx", "-arch=compute_75", "-std=c++17", "-O3", "-I", ROOT, source, "-o", "/dev/stdout"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return re.sub(r"(_INTERNAL|_GLOBAL__N_)_[0-9a-f]{8}_", r"\1_00000000_", text)

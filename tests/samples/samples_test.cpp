@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The samples do what their README says, on a real server.
+// The samples behave as described in their README, on a real server.
 
 #include <stdlib.h>
 
@@ -91,7 +91,7 @@ TEST(SamplesWithoutServer, SayThatNoServerAnswers) {
   EXPECT_NE(outcome.output.find("/nowhere/gpushared.sock"), std::string::npos) << outcome.output;
 }
 
-// The standard deviation of the distances, divided by their mean.
+// The standard deviation of the inter-arrival times, divided by their mean.
 double GetVariation(const std::vector<double>& arrivals) {
   double sum = 0, squares = 0;
   for (std::size_t i = 1; i < arrivals.size(); ++i) {
@@ -147,7 +147,7 @@ TEST(LanguageModel, LossOfTheReferenceFalls) {
   EXPECT_LT(last, first - 1);
 }
 
-// So the device's step over all rows can be checked by a step over those that differ.
+// Therefore a step over the distinct rows can verify the device's step over all rows.
 TEST(LanguageModel, StepOverRepeatedRowsIsTheStepOverTheRows) {
   samples::Shape shape;
   shape.hidden = 32;

@@ -65,7 +65,7 @@ TEST(AccessRules, OrdinaryUsersHaveTheirUsualShareUnlessARuleSaysMore) {
   }
 }
 
-TEST(AccessRules, NoOrdinaryUserIsPromisedMemoryThatIsKeptForOthers) {
+TEST(AccessRules, NeverGuaranteesReservedMemoryToOrdinaryUsers) {
   AccessRule high = Rule(Subject::Kind::kUser, 2000);
   high.highest_class = SchedulingClass::kHigh;
   const AccessRules rules({high}, kOwn, {.memory_reserve = 0.25});
@@ -113,7 +113,7 @@ TEST(AccessRules, WeightAboveTheRuleIsRejectedNotLowered) {
 TEST(AccessRules, AClientHasTheShareOfItsRuleElseTheServers) {
   AccessRule own = Rule(Subject::Kind::kUser, 1000);
   own.client_max_share = 400;
-  own.max_share = 300;  // All its clients together.
+  own.max_share = 300;  // Shared by all of its clients.
   const AccessRules rules({own}, kOwn, {.client_max_share = 250});
   EXPECT_EQ(rules.ClientShareUnder(rules.RuleFor(User(1000))), 400U);
   for (const std::uint32_t uid : {kOwn, 0U, 2000U}) {
@@ -127,8 +127,9 @@ TEST(AccessRules, AClientHasTheShareOfItsRuleElseTheServers) {
               HasSubstr("at most 30%"));
 }
 
-// A promised request goes before the high class, whatever its own.
-TEST(AccessRules, PromisesAreForThoseWhoMayBeOfTheHighClassUnlessARuleSaysOtherwise) {
+// A request with a latency target runs before the high class whatever the client's own class is, so
+// the right to targets follows the right to class high.
+TEST(AccessRules, LatencyTargetsRequireHighClassUnlessRuleGrantsThem) {
   AccessRule trusted = Rule(Subject::Kind::kUser, 1000);
   trusted.targets = true;
   AccessRule high = Rule(Subject::Kind::kUser, 2000);
@@ -168,7 +169,8 @@ TEST(AccessRules, QuotasOfOneUidNeverAddUpToMoreThanItsAllowance) {
   EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = kGiB}, 4 * kGiB)->quota_bytes, kGiB);
   EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = kGiB + kGiB / 2}, 4 * kGiB)->quota_bytes,
             kGiB / 2);
-  // Nothing left, too little to map anything, and more held than is allowed since the last start.
+  // No memory left, too little to map anything, and more in use than has been allowed since the
+  // last start.
   for (const std::uint64_t held : {2 * kGiB, 2 * kGiB - (1 << 20), 3 * kGiB}) {
     EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = held}, 4 * kGiB).status().code(),
               StatusCode::kOutOfMemory)
@@ -182,7 +184,7 @@ TEST(AccessRules, WholeDeviceIsSharedNotHandedToTheFirst) {
             kGiB);
 }
 
-TEST(AccessRules, KernelsOfStrangersAreFencedUnlessARuleOrTheDefaultSaysOtherwise) {
+TEST(AccessRules, FencesOtherUsersKernelsUnlessRuleOrDefaultDisablesIt) {
   using device::Isolation;
   AccessRule lab = Rule(Subject::Kind::kUser, 1000);
   lab.isolation = Isolation::kOff;
@@ -201,7 +203,7 @@ TEST(AccessRules, KernelsOfStrangersAreFencedUnlessARuleOrTheDefaultSaysOtherwis
   EXPECT_EQ(none_fenced.GetIsolation(User(3000)), Isolation::kOff);
 }
 
-TEST(AdminRights, ObserversLookAndOperatorsActToo) {
+TEST(AdminRights, ObserversMayReadAndOperatorsMayAlsoAct) {
   const AdminRights rights({{.kind = Subject::Kind::kGroup, .id = 70}},
                            {{.kind = Subject::Kind::kUser, .id = 1000}}, kOwn);
   Peer observer = User(2000);
@@ -215,7 +217,7 @@ TEST(AdminRights, ObserversLookAndOperatorsActToo) {
     }
     EXPECT_EQ(rights.Check(User(2000), verb).code(), StatusCode::kPermissionDenied);
   }
-  // All others act, and so does a number that is no verb.
+  // All other verbs change something; numbers that are not verbs are treated the same.
   for (std::uint8_t number = 0; number <= ipc::kAdminVerbMax + 1; ++number) {
     const auto verb = static_cast<ipc::AdminVerb>(number);
     if (looks.contains(verb)) continue;
@@ -239,7 +241,7 @@ TEST(AccessRules, ALimitLetsClientsHoldMoreThanTheirGuarantee) {
   };
   EXPECT_EQ(admit(0, 0)->guaranteed_bytes, kGiB / 2);
   EXPECT_EQ(admit(0, 0)->quota_bytes, 2 * kGiB);
-  // Guarantees add up to no more than the rule says; nothing is left of them here.
+  // The sum of the guarantees is bounded by the rule, and here they have used it up.
   EXPECT_EQ(admit(0, kGiB)->guaranteed_bytes, 0U);
   EXPECT_EQ(admit(0, kGiB)->quota_bytes, 2 * kGiB);
   EXPECT_EQ(admit(kGiB, 0)->guaranteed_bytes, kGiB / 2);

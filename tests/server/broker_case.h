@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker on its own: real sockets and real worker processes, but workers without devices.
+// Fixture for the broker alone: real sockets and real worker processes, but workers without
+// devices.
 
 #ifndef GPUSHARED_TESTS_SERVER_BROKER_CASE_H_
 #define GPUSHARED_TESTS_SERVER_BROKER_CASE_H_
@@ -51,7 +52,7 @@ inline ipc::Admin Verb(ipc::AdminVerb verb) {
   return admin;
 }
 
-// A broker on a thread of its own, with one fake worker per device.
+// A broker on its own thread, with one fake worker per device.
 class BrokerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -114,7 +115,7 @@ class BrokerTest : public ::testing::Test {
     return ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, Soon());
   }
 
-  // The connection of a client that a worker has, or the rejection.
+  // Returns the connection of a client that a worker has accepted, or the rejection.
   Result<ipc::UniqueFd> Join(const ipc::Hello& hello) {
     return JoinAt(options_.socket_path, hello);
   }
@@ -127,14 +128,14 @@ class BrokerTest : public ::testing::Test {
     return socket;
   }
 
-  // The one page of the answer.
+  // Returns the only page of the answer.
   Result<ipc::AdminReply> Admin(const ipc::Admin& admin) {
     const ipc::UniqueFd socket = ConnectOnly();
     const Result<ipc::Frame> frame = Ask(socket, admin);
     if (!frame.ok()) return frame.status();
     return ipc::DecodeReply<ipc::AdminReply>(*frame);
   }
-  // The whole answer.
+  // Returns the complete answer.
   Result<nlohmann::json> Answer(ipc::AdminVerb verb) {
     return admin::Ask(options_.socket_path, Verb(verb));
   }
@@ -161,7 +162,8 @@ class BrokerTest : public ::testing::Test {
     command.insert(command.end(), arguments.begin(), arguments.end());
     return testing::RunProgram(command);
   }
-  // Its exit code for a user who may not go where the build lies. Needs root.
+  // Returns the exit code of gpusharedctl for a user who may not enter the build directory. Needs
+  // root.
   int CtlOfNobody(const std::vector<std::string>& arguments) {
     const std::string copy = directory_ / "gpusharedctl";
     std::filesystem::copy_file(GPUSHARED_CTL, copy, std::filesystem::copy_options::skip_existing);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker whose GPUs go and come: real worker processes without devices, an inventory that the
-// test writes.
+// A broker whose GPUs disappear and return: real worker processes without devices, and an inventory
+// that the test writes.
 
 #include <signal.h>
 #include <unistd.h>
@@ -44,7 +44,8 @@ device::Gpu GetGpu(std::uint32_t index, const std::string& uuid) {
   return {.index = index, .uuid = uuid, .name = "NVIDIA H200"};
 }
 
-// What there is to be seen. A look that is under way when the broker ends outlives the test.
+// The inventory that the broker reads. Shared, because a read that is in progress when the broker
+// ends outlives the test.
 struct Machine {
   std::mutex mutex;
   device::Inventory inventory;
@@ -165,7 +166,7 @@ class BrokerInventory : public ::testing::Test {
   std::thread thread_;
 };
 
-TEST_F(BrokerInventory, AGpuThatIsGoneEndsItsSessionsAndStaysWithoutAWorkerUntilItIsBack) {
+TEST_F(BrokerInventory, MissingGpuEndsSessionsAndHasNoWorkerUntilItReturns) {
   StartBroker();
   const auto client = Join("cuda:0");
   ASSERT_TRUE(client.ok());
@@ -179,7 +180,8 @@ TEST_F(BrokerInventory, AGpuThatIsGoneEndsItsSessionsAndStaysWithoutAWorkerUntil
   AwaitLooks(10);
   EXPECT_EQ(Device("cuda:0").at("generation"), 1) << "nothing is started for what is not there";
 
-  // Who names it is told at once; who does not gets what there is.
+  // A client that names the device is rejected at once; a client that does not gets an available
+  // one.
   const Status rejected = Join("cuda:0").status();
   EXPECT_EQ(rejected.code(), StatusCode::kUnavailable);
   EXPECT_THAT(rejected.message(), HasSubstr("device cuda:0 is missing: the driver does not have"));
@@ -191,14 +193,14 @@ TEST_F(BrokerInventory, AGpuThatIsGoneEndsItsSessionsAndStaysWithoutAWorkerUntil
   EXPECT_EQ(Device("cuda:0").at("generation"), 2);
   EXPECT_FALSE(Device("cuda:0").contains("missing"));
   EXPECT_TRUE(Join("cuda:0").ok());
-  // From then on it is like any other.
+  // From then on the device behaves like any other.
   ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
   EXPECT_TRUE(Eventually([&] { return Device("cuda:0").at("generation") == 3; }));
   AwaitState("cuda:0", "ready");
 }
 
-// What it was drained for has happened: nobody has to resume what comes later.
-TEST_F(BrokerInventory, ADrainedDeviceThatGoesAwayComesBackByItself) {
+// The reason for draining it has passed, so no operator has to resume the device when it returns.
+TEST_F(BrokerInventory, DrainedDeviceIsResumedWhenItReturns) {
   StartBroker();
   const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, InTime());
   ASSERT_TRUE(socket.ok());
@@ -212,7 +214,7 @@ TEST_F(BrokerInventory, ADrainedDeviceThatGoesAwayComesBackByItself) {
   AwaitState("cuda:0", "ready");
 }
 
-TEST_F(BrokerInventory, OneLookThatMissesAGpuHarmsNobody) {
+TEST_F(BrokerInventory, SingleInventoryWithoutGpuEndsNoSession) {
   options_.read_inventory = [this, read = options_.read_inventory] {
     device::Inventory inventory = read();
     const int look = looks();
@@ -228,8 +230,8 @@ TEST_F(BrokerInventory, OneLookThatMissesAGpuHarmsNobody) {
   EXPECT_EQ(Device("cuda:0").at("generation"), 1);
 }
 
-TEST_F(BrokerInventory, ADriverThatDoesNotAnswerEndsNoWorkerButIsWaitedForAfterADeath) {
-  // The next workers end as they begin.
+TEST_F(BrokerInventory, UnresponsiveDriverEndsNoWorkerButDelaysRestart) {
+  // The next workers exit at their start.
   behaviour_ = [](const std::string& uuid, std::uint32_t generation) {
     return uuid == "GPU-a" && generation > 1 ? "unable" : "normal";
   };
@@ -247,7 +249,7 @@ TEST_F(BrokerInventory, ADriverThatDoesNotAnswerEndsNoWorkerButIsWaitedForAfterA
   EXPECT_EQ(Device("cuda:0").at("generation"), generation);
 }
 
-TEST_F(BrokerInventory, AWorkerWhoseTimeHasComeIsNotStartedOnceItsDeviceIsMissing) {
+TEST_F(BrokerInventory, DoesNotRestartWorkerOfMissingDevice) {
   behaviour_ = [](const std::string& uuid, std::uint32_t generation) {
     return uuid == "GPU-a" && generation > 1 ? "unable" : "normal";
   };
@@ -256,7 +258,7 @@ TEST_F(BrokerInventory, AWorkerWhoseTimeHasComeIsNotStartedOnceItsDeviceIsMissin
   ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
   ASSERT_TRUE(Eventually([&] { return Device("cuda:0").value("generation", 0) == 4; }));
   AwaitState("cuda:0", "restarting");
-  // While the broker is busy its wait for generation 5 ends, and the look does.
+  // While the broker is busy, its wait for generation 5 times out and the inventory read finishes.
   boost::asio::post(context_, [] { ::usleep(1'000'000); });
   machine_->inventory.gpus = {GetGpu(0, "GPU-b")};
   look_is_held.unlock();
@@ -264,7 +266,7 @@ TEST_F(BrokerInventory, AWorkerWhoseTimeHasComeIsNotStartedOnceItsDeviceIsMissin
   EXPECT_EQ(Device("cuda:0").at("generation"), 4);
 }
 
-TEST_F(BrokerInventory, WhoWaitsForADeviceThatGoesMissingIsToldSo) {
+TEST_F(BrokerInventory, RejectsWaitingClientWhenDeviceDisappears) {
   behaviour_ = [](const std::string& uuid, std::uint32_t generation) {
     return uuid == "GPU-a" && generation > 1 ? "slow" : "normal";
   };
@@ -281,7 +283,7 @@ TEST_F(BrokerInventory, WhoWaitsForADeviceThatGoesMissingIsToldSo) {
   EXPECT_THAT(rejected.message(), HasSubstr("is missing: the driver does not have it any more"));
 }
 
-TEST_F(BrokerInventory, GpusThatAppearBecomeDevicesWhereAllWereAskedFor) {
+TEST_F(BrokerInventory, NewGpusBecomeDevicesIfAllWereRequested) {
   options_.takes_new_clients = true;
   StartBroker();
   device::Gpu cut = GetGpu(3, "GPU-d");
@@ -289,7 +291,7 @@ TEST_F(BrokerInventory, GpusThatAppearBecomeDevicesWhereAllWereAskedFor) {
   cut.instances = {{.uuid = "MIG-d1"}};
   device::Gpu closed = GetGpu(4, "GPU-e");
   closed.mode = device::GpuMode::kProhibited;
-  // The numbers move: what is number 1 now was not when the server started.
+  // The numbers shift: the present number 1 did not exist when the server started.
   SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-c"), GetGpu(2, "GPU-b"), cut, closed});
   AwaitState("MIG-d1", "ready");
   AwaitState("cuda:2", "ready");
@@ -301,7 +303,7 @@ TEST_F(BrokerInventory, GpusThatAppearBecomeDevicesWhereAllWereAskedFor) {
   EXPECT_THAT(unused[0].at("why"), HasSubstr("PROHIBITED"));
 }
 
-TEST_F(BrokerInventory, GpusThatAppearAreOnlyToldWhereDevicesWereNamed) {
+TEST_F(BrokerInventory, NewGpusAreOnlyReportedIfDevicesWereNamed) {
   StartBroker();
   SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-b"), GetGpu(2, "GPU-c")});
   EXPECT_TRUE(Eventually([&] { return Devices().at("unused_devices").size() == 1; }));
@@ -309,7 +311,7 @@ TEST_F(BrokerInventory, GpusThatAppearAreOnlyToldWhereDevicesWereNamed) {
   EXPECT_EQ(Devices().at("devices").size(), 2U);
 }
 
-TEST_F(BrokerInventory, ANewClientThatCannotBeOpenedIsTriedOnceAndEndsNobody) {
+TEST_F(BrokerInventory, NewGpuThatFailsToOpenIsTriedOnce) {
   options_.takes_new_clients = true;
   behaviour_ = [](const std::string& uuid, std::uint32_t) {
     return uuid == "GPU-c" ? "unable" : "normal";
@@ -324,7 +326,7 @@ TEST_F(BrokerInventory, ANewClientThatCannotBeOpenedIsTriedOnceAndEndsNobody) {
   AwaitLooks(10);
   EXPECT_EQ(Device("cuda:2").at("generation"), 1);
   EXPECT_TRUE(Join("cuda:1").ok());
-  // When it has been away it is a new one.
+  // A GPU that was absent counts as a new one.
   SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-b")});
   AwaitLooks(5);
   SetGpus(with);

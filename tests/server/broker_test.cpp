@@ -70,10 +70,10 @@ TEST_F(BrokerTest, ClientsSpreadOverDevicesUnlessTheyNameOne) {
   EXPECT_THAT(d.status().message(), HasSubstr("fake:0, fake:1"));
 }
 
-// The kernel busies the core of whoever reaps a process for as long as somebody else, preempted,
-// holds a part of its directory in /proc. The broker's loop stood still for that time, up to its
-// end.
-TEST_F(BrokerTest, WorkersAreReapedBesideTheLoopAndAtTheEndByWhoeverInheritsThem) {
+// The kernel spins in the process that reaps a child for as long as a preempted process holds a
+// part of the child's /proc directory. Workers are reaped on another thread, because the broker's
+// loop was blocked for that time, at worst until it ended.
+TEST_F(BrokerTest, ReapsWorkersOutsideTheEventLoop) {
   StartBroker();
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
   const pid_t first = WorkerPid();
@@ -144,7 +144,8 @@ TEST_F(BrokerTest, KilledWorkerIsReplacedAndItsClientsLearnWhy) {
   EXPECT_NE(WorkerPid(), worker);
 }
 
-// A worker whose device has died needs a moment to end; who comes back meanwhile must not meet it.
+// A worker whose device has died takes a moment to exit, and a client that reconnects in the
+// meantime must not be sent to it.
 TEST_F(BrokerTest, AWorkerThatHasLostItsDeviceGetsNoFurtherClients) {
   behaviour_ = [](const std::string&, std::uint32_t generation) {
     return generation == 1 ? "losing" : "";
@@ -200,7 +201,7 @@ TEST_F(BrokerTest, WorkersSeeTheirOwnDeviceAlone) {
   EXPECT_EQ(Device(1).at("name"), "fake device that sees the broker's");
 }
 
-TEST_F(BrokerTest, OperatorsSeeWhatIsThereAndWhatIsNotUsed) {
+TEST_F(BrokerTest, OperatorsSeeUsedAndUnusedDevices) {
   options_.devices = {{.id = "cuda:0",
                        .uuid = "GPU-aa11",
                        .name = "NVIDIA H200",
@@ -212,14 +213,14 @@ TEST_F(BrokerTest, OperatorsSeeWhatIsThereAndWhatIsNotUsed) {
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
   EXPECT_EQ(Device(0).at("uuid"), "GPU-aa11");
   EXPECT_EQ(Device(0).at("pci_bus"), "00000000:17:00.0");
-  EXPECT_EQ(Device(0).at("name"), "fake device");  // The worker knows best.
+  EXPECT_EQ(Device(0).at("name"), "fake device");  // The worker's own report has precedence.
   const ProgramOutcome table = Ctl({"devices", "--wide"});
   EXPECT_EQ(table.exit_code, 0);
   EXPECT_THAT(table.output, AllOf(HasSubstr("GPU-aa11"), HasSubstr("00000000:17:00.0"),
                                   HasSubstr("not used: cuda:1, NVIDIA A30: it is lost")));
 }
 
-TEST_F(BrokerTest, DeviceThatIsStillOpeningIsWhatTheInventorySays) {
+TEST_F(BrokerTest, OpeningDeviceReportsInventoryFacts) {
   options_.devices = {
       {.id = "cuda:0", .name = "NVIDIA H200", .memory_bytes = 1 << 30, .multiprocessors = 132}};
   behaviour_ = [](const std::string&, std::uint32_t) { return "slow"; };
@@ -322,7 +323,7 @@ TEST_F(BrokerTest, AWorkersAnswerComesInPagesToo) {
             3 * ipc::kPageTextBytesMax);
 }
 
-TEST_F(BrokerTest, AWorkerThatDoesNotStopAnsweringIsNotListenedTo) {
+TEST_F(BrokerTest, StopsReadingEndlessWorkerAnswer) {
   behaviour_ = [](const std::string&, std::uint32_t) { return "endless"; };
   StartBroker();
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
@@ -382,7 +383,7 @@ TEST_F(BrokerTest, ADrainedDeviceEndsWithItsLastSessionAndIsResumed) {
   EXPECT_TRUE(Eventually([&] { return Join(Hello("again", "fake:0")).ok(); }));
 }
 
-TEST_F(BrokerTest, ResumeTakesBackADrainThatIsUnderWay) {
+TEST_F(BrokerTest, ResumeCancelsDrainInProgress) {
   StartBroker();
   auto first = Join(Hello("first"));
   ASSERT_TRUE(first.ok());
@@ -398,7 +399,7 @@ TEST_F(BrokerTest, ResumeTakesBackADrainThatIsUnderWay) {
   EXPECT_EQ(WorkerPid(), worker) << "no worker ends by a drain that was taken back";
 }
 
-// The worker was told, and ends before it reads another message.
+// The worker has been told, and exits before it reads another message.
 TEST_F(BrokerTest, ResumeAfterTheLastSessionBringsAnotherWorker) {
   behaviour_ = [](const std::string&, std::uint32_t generation) {
     return generation == 1 ? "stubborn" : "normal";
@@ -412,7 +413,7 @@ TEST_F(BrokerTest, ResumeAfterTheLastSessionBringsAnotherWorker) {
   EXPECT_EQ(Device(0).at("generation"), 2);
 }
 
-TEST_F(BrokerTest, ResumeTakesBackADrainOfTheServer) {
+TEST_F(BrokerTest, ResumeCancelsDrainOfServer) {
   options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
   StartBroker();
   ASSERT_TRUE(Eventually([&] { return Device(1).at("state") == "ready"; }));
@@ -430,7 +431,7 @@ TEST_F(BrokerTest, ResumeTakesBackADrainOfTheServer) {
   EXPECT_THAT(Ctl({"resume"}).output, HasSubstr("told to end by a signal"));
 }
 
-TEST_F(BrokerTest, ADrainThatMakesNoSenseIsRejected) {
+TEST_F(BrokerTest, RejectsInvalidDrain) {
   StartBroker();
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
   EXPECT_THAT(Ctl({"drain", "gpu:7"}).output,
@@ -453,7 +454,8 @@ TEST_F(BrokerTest, AWorkerThatDoesNotEndByItselfAfterItsLastSessionIsKilled) {
   EXPECT_TRUE(Eventually([&] { return Device(0).at("state") == "drained"; }));
 }
 
-// Who names no device waits for one that comes back rather than for one that is drained.
+// A client that names no device waits for one that is coming back rather than for one that is
+// drained.
 TEST_F(BrokerTest, ANewClientWaitsForADeviceThatIsNotDrained) {
   options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
   options_.patience = 100ms;
@@ -469,7 +471,7 @@ TEST_F(BrokerTest, ANewClientWaitsForADeviceThatIsNotDrained) {
   EXPECT_THAT(Join(Hello("new_client")).status().message(), HasSubstr("device fake:1 is starting"));
 }
 
-// Its worker died before it could be told.
+// Its worker died before the drain message could be sent.
 TEST_F(BrokerTest, ADrainedDeviceStaysSoWhenItsWorkerDies) {
   StartBroker();
   const auto client = Join(Hello("client"));
@@ -482,9 +484,9 @@ TEST_F(BrokerTest, ADrainedDeviceStaysSoWhenItsWorkerDies) {
   EXPECT_EQ(broker_->exit_code(), 0);
 }
 
-// A worker has its clients' kernels in its address space. One that they have taken over may say
-// what it likes about its own clients only.
-TEST_F(BrokerTest, AWorkerHasNoSayAboutClientsOfAnotherDevice) {
+// A worker has its clients' kernels in its address space, so kernels may have taken it over. Such a
+// worker may make claims about its own clients only.
+TEST_F(BrokerTest, IgnoresWorkersClaimsAboutOtherDevicesClients) {
   options_.admin_wait_max = 50ms;
   options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
   behaviour_ = [](const std::string& device, std::uint32_t) {
@@ -495,7 +497,7 @@ TEST_F(BrokerTest, AWorkerHasNoSayAboutClientsOfAnotherDevice) {
       [&] { return Device(0).at("state") == "ready" && Device(1).at("state") == "ready"; }));
   const auto client = Join(Hello("one", "fake:0"));
   ASSERT_TRUE(client.ok());
-  // That of fake:1 tells how many launches client 1 has.
+  // The worker of fake:1 reports how many launches client 1 has.
   const Result<json> ps = Answer(ipc::AdminVerb::kClients);
   ASSERT_TRUE(ps.ok()) << ps.status().message();
   EXPECT_EQ(ps->at("silent_devices"), json::array({"fake:0"}));
@@ -522,7 +524,7 @@ TEST_F(BrokerTest, SilentWorkerDoesNotSilenceTheReply) {
   EXPECT_EQ(set->code, StatusCode::kTimedOut);
 }
 
-TEST_F(BrokerTest, AWorkerThatDoesNotAnswerGetsNoClientsAndIsKilledInTheEnd) {
+TEST_F(BrokerTest, UnresponsiveWorkerGetsNoClientsAndIsKilled) {
   options_.watch = {.interval = 20ms, .silent_after = 50, .killed_after = 150};
   options_.patience = 100ms;
   behaviour_ = [](const std::string&, std::uint32_t generation) {
@@ -541,8 +543,8 @@ TEST_F(BrokerTest, AWorkerThatDoesNotAnswerGetsNoClientsAndIsKilledInTheEnd) {
   EXPECT_THAT(log_text_.str(), ContainsRegex("has not answered for .*: it gets no clients"));
 }
 
-// A debugger that looks at a worker must not lose it.
-TEST_F(BrokerTest, AWorkerThatSomebodyHasStoppedIsNotSilent) {
+// A worker under a debugger must not be killed as unresponsive.
+TEST_F(BrokerTest, DoesNotKillWorkerStoppedByDebugger) {
   options_.watch = {.interval = 20ms, .silent_after = 50, .killed_after = 100};
   StartBroker();
   ASSERT_TRUE(Join(Hello("first")).ok());
@@ -565,10 +567,10 @@ TEST_F(BrokerTest, ConnectionsThatSayNothingAreBoundedInNumberAndTime) {
   EXPECT_TRUE(Eventually([&] { return Join(Hello("welcome again")).ok(); }));
 }
 
-// Each user's own bound let four of them take all places, root's included.
-TEST_F(BrokerTest, SilentConnectionsOfManyUsersShutOutNobody) {
+// Bounds per user alone let four users take all places, including root's.
+TEST_F(BrokerTest, SilentConnectionsOfManyUsersStarveNoClient) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become other users";
-  options_.limits.first_frame_max = 60s;  // None of them leaves by itself.
+  options_.limits.first_frame_max = 60s;  // None of them disconnects.
   StartBroker();
   std::vector<ipc::UniqueFd> silent;
   for (uid_t uid = 60001; uid <= 60006; ++uid) {
@@ -581,7 +583,7 @@ TEST_F(BrokerTest, SilentConnectionsOfManyUsersShutOutNobody) {
   EXPECT_EQ(AsUser(60001, [&] { return Join(Hello("of one of them")).ok() ? 0 : 1; }), 0);
 }
 
-TEST_F(BrokerTest, SilentConnectionsOfTheUserWithTheMostGiveWayOldestFirst) {
+TEST_F(BrokerTest, ClosesOldestSilentConnectionOfUserWithMost) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become other users";
   options_.limits = {.waiting_max = 8, .waiting_per_uid_max = 6, .first_frame_max = 60s};
   StartBroker();
@@ -596,8 +598,8 @@ TEST_F(BrokerTest, SilentConnectionsOfTheUserWithTheMostGiveWayOldestFirst) {
   EXPECT_TRUE(ipc::DecodeReply<ipc::Done>(*welcome).ok());
 }
 
-// Root may be slow to speak, too.
-TEST_F(BrokerTest, SilentConnectionsOfStrangersLeaveThoseOfRootAlone) {
+// Root's connections may be slow to speak, too.
+TEST_F(BrokerTest, SilentConnectionsOfOthersNeverDisplaceRoots) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become other users";
   options_.limits = {.waiting_max = 4, .waiting_per_uid_max = 4, .first_frame_max = 60s};
   StartBroker();
@@ -636,13 +638,13 @@ TEST_F(BrokerTest, OperatorsAreAnsweredInAStormOfConnectionsAndHellos) {
   is_over = true;
   for (std::thread& each : storm) each.join();
   EXPECT_EQ(answered, 50U);
-  EXPECT_LT(worst, 5s);  // It takes hold at all; this is no measurement.
+  EXPECT_LT(worst, 5s);  // Only that the limit takes effect; this is not a measurement.
   RecordProperty("connected", std::to_string(connected));
   RecordProperty("worst_us", std::to_string(worst / 1us));
 }
 
-// 55 MB of such lines were seen.
-TEST_F(BrokerTest, AStormOfRejectedHellosIsHeldBackInTheLogAndCounted) {
+// Without the limit, 55 MB of such lines were written.
+TEST_F(BrokerTest, RateLimitsLogOfRejectedHellos) {
   AccessRule rule;
   rule.label = "everyone";
   rule.highest_class = scheduler::SchedulingClass::kLow;
@@ -659,7 +661,7 @@ TEST_F(BrokerTest, AStormOfRejectedHellosIsHeldBackInTheLogAndCounted) {
   const std::string log = log_text_.str();
   EXPECT_LT(log.size(), 64U << 10) << rejected << " rejections";
   const bool is_counted = log.find("lines about uid " + std::to_string(::geteuid()) + " in 1 s") !=
-                          std::string::npos;  // Matchers would print the whole log.
+                          std::string::npos;  // A matcher would print the whole log.
   EXPECT_TRUE(is_counted);
 }
 
@@ -673,8 +675,8 @@ TEST_F(BrokerTest, GarbageAsFirstFrameIsRejectedAndTheServerGoesOn) {
   EXPECT_TRUE(Join(Hello("one")).ok());
 }
 
-// From Linux 6.16 on the kernel rejects to send it, before that the broker rejects the frame.
-TEST_F(BrokerTest, ADescriptorThatAClientSendsReachesNobody) {
+// From Linux 6.16 on the kernel refuses to send it; on older kernels the broker rejects the frame.
+TEST_F(BrokerTest, DropsDescriptorSentByClient) {
   StartBroker();
   const auto first = Join(Hello("first"));
   ASSERT_TRUE(first.ok());
@@ -746,8 +748,8 @@ TEST_F(BrokerTest, StubbornWorkerIsKilledAfterTheGrace) {
   EXPECT_THAT(log_text_.str(), HasSubstr("is killed"));
 }
 
-// A driver may never answer the worker that asks it for its GPU.
-TEST_F(BrokerTest, AWorkerThatHangsInItsStartDoesNotHoldUpTheEnd) {
+// A driver may never answer the worker that queries its GPU.
+TEST_F(BrokerTest, ShutdownDoesNotWaitForHangingStart) {
   behaviour_ = [](const std::string&, std::uint32_t) { return "slow"; };
   StartBroker();
   Stop();
@@ -769,7 +771,7 @@ TEST_F(BrokerTest, AWorkerThatDoesNotEndWithItsLastSessionIsKilled) {
   Stop();
   third->Reset();
   EXPECT_TRUE(Eventually([&] { return Sessions(1) == 1U; }));
-  // The workers of clients that are still here are left alone.
+  // The workers of clients that are still connected are left alone.
   std::this_thread::sleep_for(3 * options_.drain_grace);
   EXPECT_EQ(Sessions(0), 1U);
   EXPECT_EQ(Sessions(1), 1U);
@@ -782,8 +784,9 @@ TEST_F(BrokerTest, AWorkerThatDoesNotEndWithItsLastSessionIsKilled) {
   WaitForEnd();
 }
 
-// Otherwise EOF of a client reaches nobody, and every session costs the broker two descriptors.
-TEST_F(BrokerTest, NothingOfAHandedOverClientStaysOpenHere) {
+// If the broker kept a handed-over socket open, the worker would never see the client's EOF, and
+// every session would cost the broker two descriptors.
+TEST_F(BrokerTest, ClosesDescriptorsOfHandedOverClient) {
   StartBroker();
   { const auto warm = Join(Hello("warm")); }
   ASSERT_TRUE(Eventually([&] { return Sessions(0) == 0; }));
@@ -802,7 +805,7 @@ TEST_F(BrokerTest, WorkerInheritsOnlyItsChannel) {
        std::filesystem::directory_iterator("/proc/" + std::to_string(WorkerPid()) + "/fd")) {
     fds.push_back(entry.path().filename());
   }
-  // stdin, stdout, stderr, the channel, and the client's socket; the fake drops the pidfd.
+  // stdin, stdout, stderr, the channel, and the client's socket; the fake worker closes the pidfd.
   EXPECT_EQ(fds.size(), 5U) << ::testing::PrintToString(fds);
 }
 
@@ -846,7 +849,7 @@ TEST_F(BrokerTest, CtlsHelpTellsItsExitCodes) {
                 "3 no server is running;\n4 the job given to advise does not fit."));
 }
 
-TEST_F(BrokerTest, CtlSaysWhenNoServerAnswersOrTheRequestMakesNoSense) {
+TEST_F(BrokerTest, CtlReportsMissingServerAndInvalidRequest) {
   const ProgramOutcome nobody = Ctl({"status"});
   EXPECT_EQ(nobody.exit_code, 3);
   EXPECT_THAT(nobody.output, HasSubstr("no gpushared server answers at " + options_.socket_path));

@@ -125,8 +125,9 @@ TEST(ConfigCheck, WarnsOfRulesThatNoClientReaches) {
               IsEmpty());
 }
 
-// A rule for nobody known is an error, and not one for everyone.
-TEST(ConfigCheck, SaysOfAnUnknownUserOnlyThatItIsUnknown) {
+// A rule for an unknown user is an error, because treating it as a rule for everyone would widen
+// access.
+TEST(ConfigCheck, ReportsUnknownUserOnce) {
   const ConfigReport report =
       GetReport("[[access]]\nuser = 'nobody-here'\n[[access]]\nuid = 7\nhighest_class = 'high'\n");
   EXPECT_THAT(report.errors, ElementsAre(HasSubstr("nobody-here")));
@@ -157,7 +158,8 @@ TEST(ConfigCheck, WarnsOfClientLimitsAboveTheRulesOwn) {
         warnings("max_share = '10%'\nclient_max_share = '25%'"),
         ElementsAre(AllOf(HasSubstr("client_max_share = 25%"), HasSubstr("max_share = 10%"))));
     EXPECT_THAT(warnings("memory = '50%'\nclient_memory = '10%'\nmax_share = '50%'"), IsEmpty());
-    EXPECT_THAT(warnings("memory = '10%'\nclient_memory = '2GiB'"), IsEmpty());  // Who knows.
+    // The size of the device is unknown, so 2 GiB may be less than 10 %.
+    EXPECT_THAT(warnings("memory = '10%'\nclient_memory = '2GiB'"), IsEmpty());
   }
   EXPECT_THAT(
       GetReport("client_max_share = '50%'\n[[access]]\nuid = 7\nmax_share = '25%'").warnings,
@@ -198,7 +200,7 @@ TEST(ConfigCheck, RejectsWhatCannotBeRead) {
   EXPECT_THAT(RejectionOfFile(directory / "large.toml"), HasSubstr("more than 1 MiB"));
 }
 
-TEST(ConfigCheck, NamesFileAndKeyOfWhatFitsNoOtherOption) {
+TEST(ConfigCheck, NamesFileAndKeyOfConflictingOption) {
   const ::gpushared::testing::ScratchDirectory directory;
   const std::string file = directory / "server.toml";
   std::ofstream(file)

@@ -55,7 +55,7 @@ std::string GetRejection(std::vector<const char*> options) {
   return rejected->text;
 }
 
-// The first error of what the text says.
+// Returns the first error in the text.
 Status ApplyConfigText(std::string_view text, std::string_view file, Config& config) {
   return ReadConfigText(text, file, config).FirstError();
 }
@@ -75,7 +75,7 @@ TEST(Config, OvercommitIsASizeAndMayNameADirectory) {
   EXPECT_THAT(GetRejection({"--overcommit", "much"}), HasSubstr("overcommit"));
 }
 
-TEST(Config, AMemoryLimitNeedsRoomForWhatIsBeyondTheGuarantee) {
+TEST(Config, MemoryLimitAboveGuaranteeRequiresOvercommit) {
   const ::gpushared::testing::ScratchDirectory directory;
   const std::string file = directory / "server.toml";
   std::ofstream(file) << "[[access]]\neveryone = true\nmemory_limit = \"60%\"\n";
@@ -110,7 +110,7 @@ TEST(Config, CommandLineSetsEveryOption) {
   EXPECT_EQ(config.log_level, LogLevel::kDebug);
 }
 
-TEST(Config, AFloorIsRejectedWhereThePolicyHasNone) {
+TEST(Config, RejectsFloorForPolicyWithoutFloors) {
   EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "10%"}).policy_options.low_floor, 0.1);
   EXPECT_DOUBLE_EQ(
       Accepted({"--low-floor", "12.5%", "--policy", "priority"}).policy_options.low_floor, 0.125);
@@ -183,7 +183,7 @@ TEST(Config, VersionAndHelpEndWithCodeZero) {
               AllOf(HasSubstr("--policy"), ::testing::Not(HasSubstr("--worker"))));
 }
 
-// As a worker of this server would read it.
+// Returns the configuration as a worker of this server would read it.
 Config AsWorker(const Config& config, const WorkerRole& role) {
   const std::vector<std::string> written = WorkerArguments(config, role);
   std::vector<const char*> arguments;
@@ -200,7 +200,7 @@ TEST(Config, AWorkerKnowsItsRole) {
   EXPECT_EQ(read.worker->generation, 12U);
 }
 
-// Of each option a value that is not the built-in one.
+// A non-default value for each option.
 const std::map<std::string_view, const char*> kOthers = {
     {"policy", "fair"},
     {"device", "cpu:0"},
@@ -228,7 +228,7 @@ const std::map<std::string_view, const char*> kOthers = {
     {"log-level", "warn"},
 };
 
-TEST(Config, WorkersAreToldAllThatIsNotTheBrokersAndARestartIsNeededForAllThatIsNotLive) {
+TEST(Config, WorkersGetAllWorkerOptionsAndOthersNeedRestart) {
   const Config built_in = Accepted({});
   std::vector<std::string_view> live, of_the_broker;
   for (const Option& option : Options()) {
@@ -284,7 +284,7 @@ TEST(Config, TheLoadLimitIsATimeASizeOrBoth) {
   }
 }
 
-TEST(Config, KernelLimitsAreBuiltInForAllButTheHighClassUntilTheyAreGiven) {
+TEST(Config, KernelLimitsHaveDefaultsExceptForHighClass) {
   using Given = decltype(Config::kernel_limits_given);
   EXPECT_EQ(Accepted({}).kernel_limits, kKernelLimitsBuiltIn);
   EXPECT_FALSE(kKernelLimitsBuiltIn[0]);
@@ -492,7 +492,7 @@ highest_class = "high"
   EXPECT_THAT(Describe(batch), HasSubstr("endpoint 'batch': class low"));
 }
 
-TEST(ConfigFile, WhatMakesNoSenseAsAnEndpointIsRejectedWithItsPlace) {
+TEST(ConfigFile, RejectsInvalidEndpointWithItsLine) {
   const auto rejection = [](const std::string& keys) {
     Config config;
     return ApplyConfigText("[[endpoint]]\n" + keys, "test.toml", config).message();
@@ -525,7 +525,7 @@ TEST(ConfigFile, WhatMakesNoSenseAsAnEndpointIsRejectedWithItsPlace) {
               HasSubstr("write each one under [[endpoint]]"));
 }
 
-TEST(ConfigFile, ALeaseHasTheKeysOfAnEndpointButForTheSocket) {
+TEST(ConfigFile, LeaseHasAllKeysOfEndpointExceptSocket) {
   const Result<EndpointRule> lease = ParseEndpointTerms("class = 'low'\nwho = 'uid:7'", "lease");
   ASSERT_TRUE(lease.ok()) << lease.status().message();
   EXPECT_EQ(lease->who.at(0).id, 7U);
@@ -536,7 +536,7 @@ TEST(ConfigFile, ALeaseHasTheKeysOfAnEndpointButForTheSocket) {
   EXPECT_FALSE(ParseEndpointTerms("policy = 'fifo'", "lease").ok());
 }
 
-TEST(ConfigFile, TellsWhatARunningServerDoesNotTakeOver) {
+TEST(ConfigFile, NamesOptionsThatReloadIgnores) {
   Config running, read;
   EXPECT_THAT(NeedRestart(running, read), ::testing::IsEmpty());
   read.policy_options.slice = std::chrono::milliseconds(9);
@@ -548,7 +548,7 @@ TEST(ConfigFile, TellsWhatARunningServerDoesNotTakeOver) {
   EXPECT_THAT(NeedRestart(running, read), ::testing::ElementsAre("policy", "slice"));
 }
 
-TEST(ConfigFile, NamesWhoMayLookAndAct) {
+TEST(ConfigFile, NamesObserversAndOperators) {
   Config config;
   const Status status = ApplyConfigText(R"(
 observe = ["everyone"]
@@ -580,7 +580,7 @@ TEST(ConfigFile, TheExampleThatWeShipIsAccepted) {
   std::stringstream text;
   text << file.rdbuf();
   ASSERT_FALSE(text.str().empty());
-  // Also with its examples switched on: what follows "# " and looks like TOML.
+  // The examples must be valid, too, so text after "# " that looks like TOML is enabled.
   std::string all;
   for (std::string line; std::getline(text, line); all += line + "\n") {
     const bool is_example =

@@ -68,7 +68,7 @@ class EndpointTest : public BrokerTest {
   }
 };
 
-TEST_F(EndpointTest, WhoSaysNothingHasWhatTheEndpointGives) {
+TEST_F(EndpointTest, ClientWithoutOptionsGetsEndpointDefaults) {
   options_.rules.endpoints = {Batch()};
   StartBroker();
   const auto client = JoinAt(BatchSocket(), Hello("job"));
@@ -127,7 +127,7 @@ TEST_F(EndpointTest, ClaimsAboveTheRuleAreRejectedByNameAndCounted) {
             R"({"InvalidArgument":1,"LimitExceeded":1,"PermissionDenied":5})");
 }
 
-TEST_F(EndpointTest, ItsMemoryIsSharedByAllWhoComeThroughItAndByNobodyElse) {
+TEST_F(EndpointTest, MemoryIsSharedOnlyByClientsOfEndpoint) {
   EndpointRule rule = Batch();
   rule.memory.bytes = 96 * kMiB;
   rule.clients_max = 9;
@@ -144,7 +144,7 @@ TEST_F(EndpointTest, ItsMemoryIsSharedByAllWhoComeThroughItAndByNobodyElse) {
   EXPECT_TRUE(Join(Hello("the user's one client")).ok());
 }
 
-TEST_F(EndpointTest, EndpointsOfOneBudgetAreAsOne) {
+TEST_F(EndpointTest, EndpointsOfOneBudgetShareIt) {
   StartBroker();
   const std::string terms =
       "budget = 'job-7'\nwho = 'everyone'\nmemory = '96MiB'\nclient_memory = '64MiB'\n";
@@ -182,7 +182,7 @@ TEST_F(EndpointTest, ItHasItsOwnDevices) {
   EXPECT_EQ(ipc::DecodeReply<ipc::DeviceList>(*told)->devices.size(), 1U);
 }
 
-TEST_F(EndpointTest, OnlyThoseForWhomItIsMayCome) {
+TEST_F(EndpointTest, AdmitsOnlyItsUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   EndpointRule rule = Batch();
   rule.who = {{.kind = Subject::Kind::kUser, .id = kNobody, .label = "uid 65534"}};
@@ -197,7 +197,7 @@ TEST_F(EndpointTest, OnlyThoseForWhomItIsMayCome) {
       ipc::DecodeReply<ipc::DeviceList>(*Ask(ConnectTo(BatchSocket()), ipc::ListDevices{})).ok());
 }
 
-// The root of a container has the number of the machine's root.
+// The root user of a container has the same number as the machine's root.
 TEST_F(EndpointTest, NobodyIsAnOperatorThere) {
   options_.rules.endpoints = {Batch()};
   StartBroker();
@@ -234,7 +234,7 @@ TEST_F(EndpointTest, NoGroupMayReplaceASocket) {
   EXPECT_THAT(status.message(), HasSubstr("other users may replace files in it"));
 }
 
-TEST_F(EndpointTest, TheServersDirectoriesAreNobodyElses) {
+TEST_F(EndpointTest, ServersDirectoriesAreInaccessibleToOthers) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   options_.rules.endpoints = {Batch()};
   const std::string directory = directory_ / "batch";
@@ -272,7 +272,7 @@ TEST_F(EndpointTest, ALeaseLastsAsLongAsTheConnectionAndItsSessionsAGrace) {
   EXPECT_TRUE(Eventually([&] { return EndpointRow("job-7").is_null(); }));
 }
 
-TEST_F(EndpointTest, AfterALeaseNobodyComesInAndWhoIsThereMayGoOnForTheGrace) {
+TEST_F(EndpointTest, EndedLeaseAdmitsNoClientsAndEndsSessionsAfterGrace) {
   options_.rules.lease_grace = std::chrono::hours(1);
   StartBroker();
   std::string socket;
@@ -282,7 +282,7 @@ TEST_F(EndpointTest, AfterALeaseNobodyComesInAndWhoIsThereMayGoOnForTheGrace) {
     ASSERT_TRUE(lease.ok());
     socket = lease->socket();
     client = *JoinAt(socket, Hello("early"));
-    late = ConnectTo(socket);  // It has said nothing yet.
+    late = ConnectTo(socket);  // It has not sent anything yet.
   }
   ASSERT_TRUE(Eventually([&] { return EndpointRow("job").at("open") == false; }));
   EXPECT_FALSE(Ask(*late, Hello("late")).ok());
@@ -315,7 +315,7 @@ TEST_F(EndpointTest, AKilledLesseeNeedsToRevokeNothing) {
   EXPECT_FALSE(std::filesystem::exists(socket));
 }
 
-TEST_F(EndpointTest, ALeaseThatMakesNoSenseIsRejectedAndLeavesNothingBehind) {
+TEST_F(EndpointTest, RejectsInvalidLeaseWithoutLeftovers) {
   StartBroker();
   EXPECT_THAT(Take("class = 'low'").status().message(), HasSubstr("'who' is missing"));
   EXPECT_THAT(Take("who = 'everyone'\nclass = 'royal'").status().message(),
@@ -341,7 +341,7 @@ TEST_F(EndpointTest, ALeaseMayNameMoreThanItsGuaranteeWhereThereIsRoomForThat) {
   EXPECT_EQ(EndpointRow("job").at("memory_limit"), "50% of the device");
 }
 
-TEST_F(EndpointTest, ALesseeThatSaysMoreLosesItsLease) {
+TEST_F(EndpointTest, AnyFurtherMessageOfLesseeEndsLease) {
   StartBroker();
   const Result<admin::Lease> lease = Take("name = 'job'\nwho = 'everyone'");
   ASSERT_TRUE(lease.ok());

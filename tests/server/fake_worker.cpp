@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker without a device, for tests of the broker: it keeps the sockets it is handed, tells
-// the broker what a worker tells, and misbehaves on request.
+// A worker without a device, for tests of the broker: it keeps the sockets it receives, sends the
+// broker a worker's messages, and misbehaves on request.
 //
 // Usage: fake_worker GENERATION BEHAVIOUR. The behaviours: normal. silent: never answers operators.
 // mad: sends garbage when a session is attached. unable: exits at once. slow: is never ready.
-// stubborn: ignores drain and the end of sessions asked for. verbose: answers operators in pages.
-// endless: in more pages than anybody wants.
+// stubborn: ignores drain and requests to end sessions. verbose: answers operators in pages.
+// endless: answers in more pages than any reader accepts.
 
 #include <poll.h>
 #include <unistd.h>
@@ -120,7 +120,7 @@ class FakeWorker {
     }
   }
 
-  // A row of each session as long as real ones are.
+  // Reports a row for each session, as long as real ones are.
   void ReportPages(std::uint32_t request) {
     std::string text = R"({"padding":")";
     text.append((behaviour_ == "endless" ? 100 : 3) * ipc::kPageTextBytesMax, 'p');
@@ -144,15 +144,16 @@ class FakeWorker {
       if (::write(kChannel, "nonsense", 8) != 8) std::abort();
       return;
     }
-    // Enough for a client of these tests to know that it got here; a real welcome has fds.
+    // Enough for a test client to know that it was attached; a real welcome also carries
+    // descriptors.
     ipc::Outbox welcome;
     if (!welcome.Add(attach->request, ipc::Done{}).ok()) std::abort();
     if (!welcome.Flush(frame.fds[0].get()).ok()) return;
     sessions_.emplace(attach->session, std::move(frame.fds[0]));
     Tell(0, ipc::SessionStarted{attach->session});
     if (behaviour_ != "losing") return;
-    // As a worker whose device has died: last words, the ends of its sessions, and some time later
-    // the end of the process.
+    // Imitates a worker whose device has died: a last message, the ends of its sessions, and some
+    // time later the exit of the process.
     Tell(0, ipc::ChannelReply{.code = StatusCode::kDeviceLost, .text = "the device died"});
     End(attach->session, {StatusCode::kDeviceLost, "killed by session 1"});
     ::usleep(300'000);

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(KeptCounts, AreThereAgainUntilTheyAreRemoved) {
+TEST(KeptCounts, PersistUntilRemoved) {
   const testing::ScratchDirectory directory;
   const std::string path = directory / "s.counts";
   {

@@ -25,7 +25,7 @@ constexpr std::uint32_t kOwnUid = 990;
 constexpr LogRate::TimePoint kStart{1000s};
 constexpr std::size_t kText = 200;
 
-// Lines that were allowed of `count` that come at once.
+// Returns how many of `count` simultaneous lines are allowed.
 std::size_t Burst(LogRate& rate, LogRate::Cause cause, std::size_t count, LogRate::TimePoint now) {
   std::size_t allowed = 0;
   for (std::size_t i = 0; i < count; ++i) allowed += rate.Allow(cause, kText, now) ? 1 : 0;
@@ -60,7 +60,8 @@ TEST(LogRateTest, AUidThatFloodsFromManyProcessesIsHeldBackAndOthersAreNot) {
   EXPECT_TRUE(rate.Allow({.uid = 1001, .pid = 8}, kText, kStart));
 }
 
-// Bytes written in a minute in which these uids flood, each from many processes.
+// Returns the bytes written in a minute in which these uids flood the log, each from many
+// processes.
 std::size_t GetMinute(LogRate& rate, const std::vector<std::uint32_t>& uids) {
   std::size_t bytes = 0;
   std::int32_t pid = 0;
@@ -79,20 +80,20 @@ TEST(LogRateTest, AMinuteOfAnyStormIsLessThanHalfAMegabyte) {
   LogRate rate(kOwnUid);
   const std::size_t bytes = GetMinute(rate, strangers);
   EXPECT_LT(bytes, 500'000U);
-  EXPECT_GT(bytes, 300'000U);  // And it does not fall silent.
+  EXPECT_GT(bytes, 300'000U);  // It does not fall silent either.
   std::vector<std::uint32_t> all = strangers;
   all.insert(all.end(), {0, kOwnUid});
   LogRate of_all(kOwnUid);
   EXPECT_LT(GetMinute(of_all, all), 500'000U) << "also when root and the server's uid flood";
 }
 
-TEST(LogRateTest, NoStrangersStormHidesLinesOfRootAndOfTheServersUid) {
+TEST(LogRateTest, OtherUsersStormHidesNoLinesOfRootOrServer) {
   LogRate rate(kOwnUid);
   for (std::uint32_t uid = 1000; uid < 1700; ++uid) Burst(rate, {.uid = uid}, 300, kStart);
   EXPECT_TRUE(rate.Allow({.uid = 0, .pid = 5}, kText, kStart));
   EXPECT_TRUE(rate.Allow({.uid = kOwnUid, .pid = 6}, kText, kStart));
   EXPECT_FALSE(rate.Allow({.uid = 1900, .pid = 6}, kText, kStart));
-  EXPECT_LT(Burst(rate, {.uid = 0, .pid = 5}, 10'000, kStart), 10'000U);  // Bounded, too.
+  EXPECT_LT(Burst(rate, {.uid = 0, .pid = 5}, 10'000, kStart), 10'000U);  // Root is bounded, too.
 }
 
 TEST(LogRateTest, LinesComeAgainAsTimePasses) {
@@ -104,7 +105,7 @@ TEST(LogRateTest, LinesComeAgainAsTimePasses) {
   EXPECT_NEAR(static_cast<double>(bytes), 10'240, 2.0 * static_cast<double>(GetBytes(1)));
 }
 
-TEST(LogRateTest, AskingOftenTakesNothingAwayFromTheRate) {
+TEST(LogRateTest, FrequentChecksDoNotReduceRate) {
   LogRate rate(kOwnUid);
   const LogRate::Cause cause = {.uid = 1000, .pid = 7};
   Burst(rate, cause, 10'000, kStart);

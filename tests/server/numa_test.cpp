@@ -29,7 +29,7 @@ std::uint32_t FirstProcessor() {
   return first;
 }
 
-// A machine as its kernel describes it.
+// A machine as its kernel describes it in sysfs.
 class Numa : public ::testing::Test {
  protected:
   Numa() { std::filesystem::create_directories(root_); }
@@ -45,7 +45,7 @@ class Numa : public ::testing::Test {
   NumaPlace Find(const std::string& bus = "0000:17:00.0") const {
     return FindNumaPlace(bus, root_);
   }
-  // Two nodes; the GPU is at the second.
+  // Two nodes; the GPU is attached to the second.
   void TwoNodes() const {
     Write("/devices/system/node/online", "0-1");
     Write("/devices/system/node/node0/cpulist", "500");
@@ -74,7 +74,7 @@ TEST_F(Numa, OneNodeLeavesNothingToChoose) {
   EXPECT_EQ(Find("").ToString(), "") << "what lies on no bus is near nothing";
 }
 
-TEST_F(Numa, WhatIsNotSaidIsNotGuessed) {
+TEST_F(Numa, DoesNotGuessMissingFacts) {
   TwoNodes();
   for (const char* const said : {"-1", "7", "one", "", "99999999999"}) {
     Write("/bus/pci/devices/0000:17:00.0/numa_node", said);

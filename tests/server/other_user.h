@@ -11,8 +11,8 @@
 
 namespace gpushared::testing {
 
-// Runs `body` in a forked child; what it returns is the child's exit code, -1 when the child did
-// not exit.
+// Runs `body` in a forked child and returns its result, which is the child's exit code, or -1 when
+// the child did not exit.
 inline int InAProcess(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
@@ -21,12 +21,13 @@ inline int InAProcess(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// Leaves the present user for good; false if that is not allowed. For forked children.
+// Switches from the present user permanently; returns false if that is not allowed. For forked
+// children.
 inline bool BecomeUser(uid_t uid) {
   return ::setgroups(0, nullptr) == 0 && ::setgid(uid) == 0 && ::setuid(uid) == 0;
 }
 
-// As that user. Needs root.
+// Runs `body` as that user. Needs root.
 inline int AsUser(uid_t uid, const std::function<int()>& body) {
   return InAProcess([&] { return BecomeUser(uid) ? body() : 99; });
 }
@@ -34,7 +35,7 @@ inline int AsUser(uid_t uid, const std::function<int()>& body) {
 inline constexpr uid_t kNobody = 65534;
 inline int AsNobody(const std::function<int()>& body) { return AsUser(kNobody, body); }
 
-// Makes the calling thread alone act as that user, for as long as this is alive. Needs root.
+// Makes only the calling thread act as that user for as long as this object is alive. Needs root.
 class ActingAs {
  public:
   explicit ActingAs(uid_t uid) : is_acting_(Set(uid)) {}

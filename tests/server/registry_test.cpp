@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker meets workers of an earlier one: honest ones, old ones and liars.
+// A broker meets workers of an earlier broker: honest ones, outdated ones and lying ones.
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -47,7 +47,7 @@ ipc::RegistrySession Row(std::uint64_t session) {
           .has_started = true};
 }
 
-// This process as a worker that outlived its broker.
+// This process in the role of a worker that outlived its broker.
 class OldWorker {
  public:
   using Tell = std::function<void(OldWorker&)>;
@@ -120,7 +120,7 @@ class RegistryTest : public BrokerTest {
     options_.registry_wait = std::chrono::milliseconds(300);
   }
 
-  // The old worker is rejected with that sentence, and another one has its device.
+  // Expects that the old worker is rejected with this message and that a new one serves its device.
   void ExpectRejected(const OldWorker::Tell& tell, const std::string& why) {
     OldWorker old(options_.registry_directory, tell);
     StartBroker();
@@ -153,20 +153,20 @@ TEST_F(RegistryTest, SessionsEndsAndNumbersOfAnOldWorkerGoOn) {
   const ipc::UniqueFd client = ConnectOnly();
   ASSERT_TRUE(ipc::SendMessage(client.get(), 1, Hello("new_client"), Soon()).ok());
   EXPECT_TRUE(testing::Eventually([&] { return old.attached() == 10; })) << "the next number";
-  // It never ends its session: the broker kills what does not drain.
+  // It never ends its session, because the broker kills a worker that does not drain.
   options_.stop_grace = std::chrono::milliseconds(100);
   EXPECT_FALSE(old.was_let_go());
   old.Send(ipc::SessionEnded{6, Status::Ok()});
   old.Send(ipc::SessionEnded{10, Status::Ok()});
   EXPECT_TRUE(testing::Eventually([&] { return Sessions(0) == 0; }));
-  // Not by Stop: the worker that would be killed is this process.
+  // Not by Stop, because the worker that it would kill is this process.
   context_.stop();
   WaitForEnd();
   broker_.reset();
 }
 
-// Their broker died before they were ready, so that the next one started another.
-TEST_F(RegistryTest, OfTwoWorkersOfOneNumberTheOneWithSessionsStays) {
+// Their broker died before they were ready, so the next one started another worker.
+TEST_F(RegistryTest, KeepsWorkerWithSessionsOfTwoWithSameNumber) {
   const pid_t idle = ::fork();
   if (idle == 0) {
     const OldWorker worker(options_.registry_directory, [](OldWorker& self) {
@@ -178,7 +178,7 @@ TEST_F(RegistryTest, OfTwoWorkersOfOneNumberTheOneWithSessionsStays) {
   ASSERT_TRUE(testing::Eventually([&] {
     return ::access((options_.registry_directory + "/" + std::to_string(idle)).c_str(), F_OK) == 0;
   }));
-  // The other one answers first.
+  // The other worker answers first.
   OldWorker old(options_.registry_directory, [](OldWorker& self) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     self.Send(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 1});
@@ -204,7 +204,7 @@ TEST_F(RegistryTest, AWorkerOfAnotherVersionIsLeftToItsSessions) {
       "too new");
 }
 
-TEST_F(RegistryTest, ASilentWorkerHoldsUpNobodyForLong) {
+TEST_F(RegistryTest, UnresponsiveWorkerDelaysStartBriefly) {
   ExpectRejected([](OldWorker&) {}, "it did not tell its sessions within 300 ms");
 }
 
@@ -222,7 +222,7 @@ TEST_F(RegistryTest, GarbageIsNoRegistry) {
   ExpectRejected([](OldWorker& worker) { worker.SayBytes(std::string(200, 'x')); }, "");
 }
 
-TEST_F(RegistryTest, OneSessionIsNotTwo) {
+TEST_F(RegistryTest, RejectsDuplicateSession) {
   ExpectRejected(
       [](OldWorker& worker) {
         worker.Send(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 2});
@@ -255,7 +255,7 @@ TEST_F(RegistryTest, AGuaranteeIsNotAboveTheDevice) {
       "its registry is rejected: the guarantee of session 1 is 2 GiB, the device has 1 GiB");
 }
 
-TEST_F(RegistryTest, OneGenerationIsNotTwo) {
+TEST_F(RegistryTest, RejectsDuplicateGeneration) {
   ExpectRejected(
       [](OldWorker& worker) {
         worker.Send(ipc::Registry{.generation = 1});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that a running broker takes over.
+// Access rules that a running broker reloads.
 #include <unistd.h>
 
 #include <filesystem>
@@ -37,7 +37,7 @@ class ReloadTest : public BrokerTest {
   }
   void TearDown() override {
     BrokerTest::TearDown();
-    broker_.reset();  // Its threads read from this.
+    broker_.reset();  // Its threads read from this object.
   }
 
   static EndpointRule Rule(const std::string& name, scheduler::SchedulingClass its_class) {
@@ -87,7 +87,7 @@ TEST_F(ReloadTest, EndpointsAndRulesAreThoseOfTheNewFile) {
   EXPECT_EQ(Join(Hello("at the main door")).status().code(), StatusCode::kLimitExceeded);
 }
 
-TEST_F(ReloadTest, WhoMayLookAndActIsWhatTheNewFileSays) {
+TEST_F(ReloadTest, NewFileDefinesObserversAndOperators) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   options_.rules.operators = {{.kind = Subject::Kind::kUser, .id = kNobody}};
   StartBroker();
@@ -156,7 +156,7 @@ TEST_F(ReloadTest, LeasesAreNotOfTheFileAndKeepTheirNames) {
   EXPECT_THAT(Reload().message(), HasSubstr("there is one with the name 'job'"));
 }
 
-TEST_F(ReloadTest, OneReadingAtATime) {
+TEST_F(ReloadTest, RejectsConcurrentReload) {
   std::promise<void> goes_on;
   options_.read_rules = [future = goes_on.get_future().share()]() -> Result<NewRules> {
     future.wait();
@@ -165,7 +165,7 @@ TEST_F(ReloadTest, OneReadingAtATime) {
   StartBroker();
   const ipc::UniqueFd first = ConnectOnly();
   ASSERT_TRUE(ipc::SendMessage(first.get(), 1, Verb(ipc::AdminVerb::kReload), Soon()).ok());
-  // Answered in order: the broker has taken the first one.
+  // Requests are answered in order, so the broker has taken the first one.
   EXPECT_TRUE(Eventually([&] { return Reload().code() == StatusCode::kNotReady; }));
   goes_on.set_value();
   const Result<ipc::Frame> told = ipc::ReceiveFrame(first.get(), ipc::ServerFrameRules, Soon());

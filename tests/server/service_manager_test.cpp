@@ -23,7 +23,8 @@ namespace {
 using testing::InAProcess;
 using testing::ScratchDirectory;
 
-// Each runs in a process of its own: variables and descriptors are the process's.
+// Each case runs in a separate process, because environment variables and descriptors belong to the
+// process.
 std::vector<std::string> warnings;
 ServiceManager Read() {
   return ServiceManager([](const std::string& what) { warnings.push_back(what); });
@@ -39,11 +40,12 @@ int Listening(int type, const std::string& path, bool listens = true) {
   return fd;
 }
 
-// gtest's expectations are of this process: the child says by its exit code which one failed.
+// gtest's expectations work only in this process, so the child reports by its exit code which one
+// failed.
 #define GPUSHARED_MUST(condition) \
   if (!(condition)) return __LINE__ % 200 + 1
 
-TEST(ServiceManager, NobodyThereIsNoMistake) {
+TEST(ServiceManager, WorksWithoutServiceManager) {
   EXPECT_EQ(InAProcess([] {
               ServiceManager manager = Read();
               manager.Tell("READY=1");

@@ -41,7 +41,8 @@ TEST(SessionLog, HoldingsAreOfTheUidAndTheDevice) {
   EXPECT_EQ(session_log.HeldBy(7, "cpu:0").granted_bytes, 0U);
 }
 
-// Otherwise a user who opens and closes sessions in a loop blinds everybody else.
+// Otherwise a user who opens and closes sessions in a loop would hide the sessions of all other
+// users.
 TEST(SessionLog, OneUidCannotPushOutTheEndsOfAnother) {
   SessionLog session_log;
   const std::uint64_t mine = LiveAndDie(session_log, 1);

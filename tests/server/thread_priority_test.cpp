@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(RealtimeBudget, AThreadThatNeverWaitsIsOrdinaryUntilItHas) {
+TEST(RealtimeBudget, BusyThreadLosesRealtimePriorityUntilItWaits) {
   using Change = RealtimeBudget::Change;
   const auto at = [](auto time) { return RealtimeBudget::TimePoint(time); };
   RealtimeBudget budget;
@@ -31,7 +31,7 @@ TEST(RealtimeBudget, AThreadThatNeverWaitsIsOrdinaryUntilItHas) {
   EXPECT_LT(2 * RealtimeBudget::kStint, kRealtimeMost);
 }
 
-TEST(PreferredBudget, AThreadThatFloodsKeepBusyIsNormalUntilTheyStop) {
+TEST(PreferredBudget, ThreadAboveItsBudgetIsNormalUntilQuiet) {
   using Change = PreferredBudget::Change;
   const auto at = [](auto time) { return PreferredBudget::TimePoint(1000s + time); };
   PreferredBudget budget;
@@ -45,7 +45,7 @@ TEST(PreferredBudget, AThreadThatFloodsKeepBusyIsNormalUntilTheyStop) {
   EXPECT_EQ(budget.Look(at(2000ms), 700ms), Change::kPreferred);
 }
 
-// Whatever this machine allows.
+// Holds for any privileges that the machine grants.
 TEST(ThreadPriority, SaysWhatTheThreadHas) {
   std::thread([] {
     const ThreadPriority got = MakeThisThreadRealtime();

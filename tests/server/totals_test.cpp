@@ -62,7 +62,7 @@ TEST(DeviceTotals, ABoundHoldsTheDurationsUpToItself) {
             1024 + 1023 + 1 + 1025 + 2048 + 2 * last + 1 + ~std::uint64_t{0} / 4);
 }
 
-TEST(DeviceTotals, TheNextWorkerGoesOnWhereOneWasKilled) {
+TEST(DeviceTotals, NextWorkerContinuesTotalsOfKilledWorker) {
   const testing::ScratchDirectory directory;
   const std::string path = directory / "totals";
   for (int worker = 1; worker <= 3; ++worker) {
@@ -89,7 +89,7 @@ TEST(DeviceTotals, TheNextWorkerGoesOnWhereOneWasKilled) {
   }
 }
 
-// Gives each figure a number of its own, and looks for it where it is read.
+// Gives each figure a distinct number, and finds it again in the text that is read.
 template <typename Row, std::size_t kFigures>
 void ExpectEachOnce(const Figure<Row> (&figures)[kFigures], Row& row,
                     const std::function<nlohmann::json()>& read) {
@@ -107,7 +107,7 @@ void ExpectEachOnce(const Figure<Row> (&figures)[kFigures], Row& row,
   }
 }
 
-TEST(DeviceTotals, EachFigureIsToldOnceFromAPlaceOfItsOwn) {
+TEST(DeviceTotals, ReportsEachFigureOnce) {
   const testing::ScratchDirectory directory;
   const std::string path = directory / "totals";
   const std::unique_ptr<DeviceTotals> totals = Opened(path);
@@ -138,7 +138,7 @@ TEST(DeviceTotals, AnotherLayoutBeginsAnewAndIsNotRead) {
     file << bytes;
   };
   Opened(path)->layout().gap_ns.Add(7);
-  damage("\xff");  // No size ends like that.
+  damage("\xff");  // No record size has this low byte.
   EXPECT_THAT(std::string(DeviceTotals::Read(path).status().message()),
               HasSubstr("of another version"));
   EXPECT_EQ(Opened(path)->layout().gap_ns.Get(), 0U);
@@ -177,7 +177,8 @@ TEST(DeviceTotals, EndpointsComeAndGoWithoutEnd) {
     client.AddBytesOnDevice(3);
     totals->Leave(row);
   }
-  // The row of an endpoint with clients is nobody else's, and the class has all of them.
+  // The row of an endpoint with clients is never reassigned, and the class row contains all of
+  // them.
   const nlohmann::json read = Read(path, {"main", "lease-1", "lease-1999"});
   EXPECT_DOUBLE_EQ(read["classes"]["normal"]["device_time_s"], 2.0);
   ASSERT_EQ(read["endpoints"].size(), 2U);
@@ -197,7 +198,7 @@ TEST(DeviceTotals, AReaderNeverSeesARowUnderTwoNames) {
   const std::unique_ptr<DeviceTotals> totals = Opened(path);
   std::atomic<bool> is_over = false;
   std::thread writer([&] {
-    // Row after row gets another name. What "slow-*" has is 1 s each, "fast-*" have 1 ns.
+    // Renames row after row. The value of "slow-*" is 1 s each, that of "fast-*" 1 ns.
     for (int i = 0; !is_over; ++i) {
       const bool is_slow = i % 2 == 0;
       const std::size_t row = totals->Enter((is_slow ? "slow-" : "fast-") + std::to_string(i));

@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 
 scheduler::TimePoint At(std::chrono::nanoseconds time) { return scheduler::TimePoint(time); }
 
-// A writer and a reader that began before anything was written.
+// A writer, and a reader that opened the trace before anything was written.
 struct Pair {
   Pair() : writer(*Writer::Create()), reader(*Reader::Open(*writer->ShareMemory())) {}
 
@@ -126,7 +126,7 @@ TEST(Trace, EventsComeBackAsTheyWereWritten) {
   EXPECT_TRUE(trace.Poll().empty()) << "each event once";
 }
 
-// A worker writes times as it has them, each with 32 bits.
+// A worker writes times as it measures them, each in 32 bits.
 TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
   const auto back = [](const ExecutionRecord& record, const Departure& departure) {
     return GetSlices({{record, departure}})[0];
@@ -161,7 +161,7 @@ TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
   EXPECT_LE(std::chrono::abs(close.charged - (1h + 6ns)), kCoarse);
 }
 
-// The device has a clock of its own, and what is charged depends on what else was there.
+// The device has its own clock, and the charge depends on what else was running.
 TEST(Trace, AReaderPutsTimesInOrderAndChargesOneBehindTheOther) {
   const std::vector<Slice> slices = GetSlices({
       {{.submitted = At(2s), .started = At(1s), .ended = At(3s), .charged = 500ms},
@@ -185,7 +185,7 @@ TEST(Trace, AReaderPutsTimesInOrderAndChargesOneBehindTheOther) {
   EXPECT_EQ(slices[2].charged, 1s) << "all of it, wherever it lies";
 }
 
-TEST(Trace, ChargesThatPushEachOtherBeyondAllTimesStayTimes) {
+TEST(Trace, SaturatesTimesOfOverlappingCharges) {
   constexpr auto kLong = 500'000h;  // Nearly 2^61 ns.
   const std::vector<Slice> slices =
       GetSlices(std::vector<Left>(9, {{.ended = At(kLong), .charged = kLong}, {}}));
@@ -208,7 +208,7 @@ TEST(Trace, AReaderThatIsLateLosesTheOldestAndSaysHowMany) {
   EXPECT_EQ(trace.progress.lost, 0U) << "it has caught up";
 }
 
-TEST(Trace, AReaderThatComesLateKnowsTheNamesAndNothingThatWas) {
+TEST(Trace, LateReaderGetsNamesButNoPastEvents) {
   Pair trace;
   trace.writer->NameClient(7, 4121, "serve");
   trace.writer->NameKernel(KernelKey(1, 2), "gemm");
@@ -242,7 +242,7 @@ TEST(Trace, AKernelIsNamedOnceUntilManyOthersWere) {
   EXPECT_GT(known, 980U) << "keys are spread";
   EXPECT_TRUE(trace.writer->KnowsKernel(KernelKey(1, 0)));
   for (std::uint32_t kernel = 0; kernel < 20'000; ++kernel) {
-    // None has the place of the first one among those asked for last.
+    // None reuses the slot of the first one among the most recently requested.
     trace.writer->NameKernel(KernelKey(3 + kernel / 4096, kernel % 4096 * 256), "flood");
   }
   EXPECT_FALSE(trace.writer->KnowsKernel(KernelKey(1, 0)))
@@ -303,8 +303,8 @@ TEST(Trace, ReadersCannotWriteAndTakeNothingElseForATrace) {
       HasSubstr("another layout"));
 }
 
-// A record is all of one event or is not told, also where the writer overtakes the reader all the
-// time. None is missing without being counted.
+// A record is either read whole or not reported, even if the writer overtakes the reader all the
+// time, and every lost record is counted.
 TEST(Trace, AReaderThatIsOvertakenSeesWholeRecordsInOrder) {
   using Small = Ring<kEventWords, 64>;
   constexpr std::uint64_t kRecords = 300'000;
@@ -316,7 +316,7 @@ TEST(Trace, AReaderThatIsOvertakenSeesWholeRecordsInOrder) {
       EventWords words;
       for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<Word>(number * 31 + i);
       writer.Write(words);
-      // So that the reader gets on between two laps.
+      // Lets the reader make progress between two laps.
       if (number % 40 == 0) std::this_thread::yield();
     }
     is_over.store(true, std::memory_order_release);

@@ -49,7 +49,8 @@ TEST(MemoryCgroups, OfAContainerThatSeesOnlyItsOwnGroupAreBelowItsMount) {
       Paths("4:memory:/docker/c0ffee/inner\n",
             "42 32 0:35 /docker/c0ffee /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"),
       ElementsAre("/sys/fs/cgroup/memory/inner", "/sys/fs/cgroup/memory"));
-  // Of another one, with the first letters of its name; and of a namespace: all that is seen.
+  // Two cases in which only the mounted group is visible: a group whose name merely begins with the
+  // same letters, and a namespace.
   EXPECT_THAT(
       Paths("4:memory:/docker/c0ffeebabe\n",
             "42 32 0:35 /docker/c0ffee /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What an operator does to the service, and what jobs must not notice. Runs as a unit of the container's systemd.
+# An operator's actions on the service, which jobs must not notice. Runs as a unit of the
+# container's systemd.
 exec >/results/log 2>&1
 set -u
 failures=0 reached_end=""
@@ -36,7 +37,7 @@ name = "batch"
 class = "low"
 TOML
 cp /service/gpushared.service /etc/systemd/system/
-# As packaged, but for a device that every machine has, and a watchdog that does not take long.
+# As packaged, except for a device that every machine has, and a short watchdog time.
 mkdir -p /etc/systemd/system/gpushared.service.d
 cat >/etc/systemd/system/gpushared.service.d/test.conf <<'UNIT'
 [Service]
@@ -50,19 +51,19 @@ chmod 755 /usr/bin/nvidia-modprobe
 
 must "systemctl start returns when clients can connect" systemctl start gpushared.service
 must "and they can" gpusharedctl status
-# Later starts are of machines without a GPU, which lack the program.
+# Later starts imitate machines without a GPU, which lack the program.
 [[ $(cat /run/modprobe) == "0 -u -c=0" ]] && ok "device files are made as root" || bad "nvidia-modprobe: $(cat /run/modprobe)"
 rm -f /usr/bin/nvidia-modprobe
 [[ $(property StatusText) == serving ]] && ok "systemctl status says what it does" || bad "status: $(property StatusText)"
 
-# The tests of the compiler's sandbox, in a unit that takes away all that the service's does.
+# The tests of the compiler's sandbox, in a unit with all restrictions of the service's unit.
 exposure=$(systemd-analyze security gpushared.service --no-pager | tail -n 1)
 score=$(grep -oE '[0-9]+\.[0-9]' <<<"$exposure")
 [[ $(sort -V <<<"$score"$'\n'3.0 | head -n 1) == "$score" && -n $score ]] && ok "systemd-analyze security: $score" || bad "$exposure"
 grep -vE '^(Type|NotifyAccess|WatchdogSec|Exec.*|Restart.*|Runtime.*|Cache.*|ProtectHome)=' /service/gpushared.service \
   >/etc/systemd/system/sandbox.service
 mkdir -p /etc/systemd/system/sandbox.service.d
-# The test knows one path for the program that attacks it.
+# The test uses a fixed path for the program that attacks it.
 cat >/etc/systemd/system/sandbox.service.d/test.conf <<UNIT
 [Service]
 Type=oneshot
@@ -76,7 +77,7 @@ journalctl -u sandbox.service -o cat >/results/sandbox
 must "at least ten of its tests ran" grep -E '^\[=+\] 1[0-9] tests .* ran' /results/sandbox
 must_not "with nothing left out" grep -q SKIPPED /results/sandbox
 
-# Long enough for all that follows; both check their results when they end.
+# Long enough for everything that follows; both check their results when they end.
 seconds=$((60 + 3 * GPUSHARED_BROKER_KILLS))
 must "a model is made" train --text /service/README.md --steps 20 --model /tmp/model
 serve --model /tmp/model --requests 0 --seconds "$seconds" --name main >/results/serve 2>&1 &

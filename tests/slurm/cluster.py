@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's own daemons as a cluster of a controller and two nodes, each in namespaces of its own, and a gpushared server
-on each node. Everything is a child of this process, which must be the first of a pid namespace: when it ends, all end."""
+"""Slurm's own daemons as a cluster of a controller and two nodes, each in separate namespaces, and a gpushared server
+on each node. Everything is a child of this process, which must be the first of a pid namespace, so that everything ends
+with it."""
 import os
 import pathlib
 import secrets
@@ -15,9 +16,9 @@ from waiting import until  # noqa: E402
 
 PACKAGING = HERE.parent.parent / "packaging/slurm"
 NODES = ("n1", "n2")
-# The queues of QOS; the first is the one of who says none.
+# The queues of QOS; the first one is the default.
 QOS = {"batch": 10, "prod": 1000, "open": 10}
-RUN_DIRECTORY = "/run/gpushared"  # Each node has its own.
+RUN_DIRECTORY = "/run/gpushared"  # Separate on each node.
 
 SLURM_CONF = """
 ClusterName=gpushared
@@ -90,7 +91,7 @@ highest_memory = "512MiB"
 [qos.prod]
 class = "high"
 """
-# Of the machine; the rules are those that sites have.
+# Options for this machine; the rules are typical of sites.
 SERVER_OPTIONS = ("--device", "cpu:0", "--cpu-threads", "1", "--memory", "1GiB", "--staging-memory", "256MiB",
                   "--code-cache", "none")
 
@@ -112,7 +113,7 @@ class Cluster:
             shutil.copy(programs / program, work / "bin")
         shutil.copytree(programs.parent / "lib/drop_in", work / "lib/drop_in", symlinks=True)
         shutil.copy(plugin, work / "lib")
-        # Slurm wants a device file; this one is opened by nobody.
+        # Slurm requires a device file, which is never opened.
         os.mknod(work / "gpu0", 0o666 | 0o020000, os.makedev(1, 3))
         self.configure()
 
@@ -130,10 +131,10 @@ class Cluster:
         shutil.chown(self.work / "etc/slurmdbd.conf", "slurm")
         (self.work / "etc/slurmdbd.conf").chmod(0o600)
 
-    # ---- running things
+    # ---- running programs
 
     def inside(self, where: str, command, user: str = ""):
-        """The command, as run on the controller or a node."""
+        """Returns the command as run on the controller or a node."""
         holder = self.holders.get(where)
         enter = ["nsenter", f"--target={holder.pid}", "--net", "--uts", "--mount", "--"] if holder else []
         change = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"] if user else []
@@ -156,7 +157,7 @@ class Cluster:
     def ask(self, *command, **more) -> str:
         return self.run("ctl", *command, **more).stdout.strip()
 
-    # ---- from nothing to a cluster
+    # ---- from scratch to a cluster
 
     def up(self):
         begun = time.monotonic()

@@ -28,7 +28,7 @@ std::string Rejection(const std::string& text) {
   return ParseJobRules(text, "rules").status().message();
 }
 
-TEST(JobRules, WhatIsNotSaidFollowsFromWhatIs) {
+TEST(JobRules, DerivesUnsetValues) {
   const JobRules rules = Rules(
       "[qos.batch]\nclass = 'low'\nhighest_share = '50%'\nhighest_memory = '1GiB'\n"
       "[qos.prod]\nhighest_class = 'high'\n[other_qos]\n");
@@ -137,7 +137,7 @@ who = ["uid:1000"]
 )");
 }
 
-TEST_F(StepTermsTest, OptionsSayLessForEachClientAndNeverMore) {
+TEST_F(StepTermsTest, OptionsMayOnlyReduceEachClient) {
   options_ = {.scheduling_class = "normal", .share = "10%", .memory = "64MiB"};
   EXPECT_THAT(Terms(), AllOf(HasSubstr("\nclass = \"normal\"\nhighest_class = \"normal\""),
                              HasSubstr("max_share = \"25%\"\nclient_max_share = \"10%\""),
@@ -159,7 +159,7 @@ TEST_F(StepTermsTest, AGresAboveTheQosIsRejected) {
   EXPECT_THAT(Terms(), HasSubstr("memory rejected"));
 }
 
-TEST_F(StepTermsTest, WhoHasNoShareGetsNothingUnlessTheOperatorSaysSo) {
+TEST_F(StepTermsTest, StepWithoutShareGetsNothingByDefault) {
   has_ = {};
   EXPECT_EQ(Terms(), "nothing");
   options_.share = "10%";

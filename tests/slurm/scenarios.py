@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs on a Slurm cluster see of gpushared. Usage: scenarios.py PROGRAMS PLUGIN WORK RESULTS [SCENARIO...]"""
+"""The view of gpushared by jobs on a Slurm cluster. Usage: scenarios.py PROGRAMS PLUGIN WORK RESULTS [SCENARIO...]"""
 import json
 import os
 import pathlib
@@ -26,17 +26,17 @@ def expect(is_so: bool, what: str):
 
 
 class Jobs:
-    """What a user does, and what the nodes' servers say of it."""
+    """A user's actions, and the reports of the nodes' servers."""
 
     def __init__(self, cluster: slurm.Cluster):
         self.cluster = cluster
-        self.text = cluster.work / "etc/slurm.conf"  # Something to learn.
+        self.text = cluster.work / "etc/slurm.conf"  # Work to be measured.
 
     def srun(self, *options, environment=None):
         return self.cluster.run("ctl", "srun", *options, user=USER, environment=environment, check=False)
 
     def begin(self, *options) -> subprocess.Popen:
-        """srun in the background. Its words are in `output`."""
+        """Starts srun in the background. Its output is in `output`."""
         return subprocess.Popen(self.cluster.inside("ctl", ["srun", *options], USER), stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.cluster.environment,
                                 cwd=self.cluster.work / "jobs")
@@ -52,18 +52,18 @@ class Jobs:
         return self.server(node, "ps")["clients"]
 
     def endpoints(self, node: str) -> list:
-        """The leased ones through which somebody may come."""
+        """Returns the leased endpoints that accept clients."""
         return [row for row in self.server(node, "endpoints")["endpoints"] if "lessee" in row and row["open"]]
 
     def totals(self) -> dict:
-        """What was used on all nodes since their servers began."""
+        """Returns the usage of all nodes since their servers began."""
         rows = [row for node in NODES for row in self.server(node, "status")["devices"][0]["totals"]["classes"].values()]
         keys = {"device_s": ("device_time_s",), "bytes": ("bytes_in", "bytes_out", "bytes_on_device"),
                 "requests": ("requests",), "with_target": ("requests_with_target",), "met": ("requests_target_met",)}
         return {key: sum(row[name] for row in rows for name in names) for key, names in keys.items()}
 
     def accounted(self, job: int) -> dict:
-        """What sacct has of it."""
+        """Returns the job's usage in sacct."""
         comment = self.cluster.ask("sacct", "-X", "-n", "-P", "-j", job, "-o", "AdminComment")
         section = re.search(r"gpushared\((.*?)\)", comment)
         return {key: float(value) for key, value in re.findall(r"(\w+)=([\d.]+)", section[1])} if section else {}
@@ -72,7 +72,7 @@ class Jobs:
         return max(int(job) for job in self.cluster.ask("sacct", "-a", "-X", "-n", "-P", "-S", "now-1day", "-o", "JobIDRaw").split())
 
     def stepds(self, node: str) -> dict:
-        """Their process ids by step, \"7.0\"."""
+        """Returns their process ids by step, \"7.0\"."""
         namespace = os.readlink(f"/proc/{self.cluster.holders[node].pid}/ns/net")
         found = {}
         for process in pathlib.Path("/proc").glob("[0-9]*"):
@@ -90,7 +90,7 @@ class Jobs:
 
 
 def classes(jobs: Jobs):
-    """A mixed pair on both nodes: the QOS says the class, and what is above it is rejected."""
+    """A mixed pair on both nodes: the QOS determines the class, and classes above it are rejected."""
     pair = [jobs.begin("-N2", "-n4", "--ntasks-per-node=2", f"--qos={qos}", "--gres=gpushared:25,gpushared_memory:256M", *jobs.train(4, of_class))
             for qos, of_class in (("prod", "high"), ("batch", "low"))]
     until("both jobs are on both nodes", lambda: all(len(jobs.clients(node)) == 4 for node in NODES), 30)
@@ -123,7 +123,7 @@ def classes(jobs: Jobs):
 
 
 def forged(jobs: Jobs):
-    """The environment of a user, and of a program, opens nothing."""
+    """Neither a user's nor a program's environment grants any access."""
     main_door = {"GPUSHARED_SOCKET": f"{slurm.RUN_DIRECTORY}/gpushared.sock"}
     options = ("-n1", "--qos=batch", "--gres=gpushared:25")
     led_back = jobs.srun(*options, "vector_add_cpp", environment=main_door)
@@ -142,7 +142,7 @@ def forged(jobs: Jobs):
 
 
 def unmodified(jobs: Jobs):
-    """A program of the driver's interface runs in a job, through the endpoint of its step."""
+    """A program of the driver interface runs in a job, through the endpoint of its step."""
     command = ("gpusharedctl", "run", "--", "drop_in_vector_add")
     done = jobs.srun("-n1", "--qos=batch", "--gres=gpushared:25", *command)
     expect(done.returncode == 0 and "added 100000 numbers" in done.stdout, f"{done.stdout} {done.stderr}")
@@ -162,7 +162,7 @@ def mps(jobs: Jobs):
 
 
 def killed_stepd(jobs: Jobs):
-    """The lease ends with slurmstepd, however that ends, and no other does."""
+    """The lease ends with slurmstepd, however that ends, and no other lease does."""
     victim = jobs.begin("-N2", "-n2", "--no-kill", "--qos=batch", "--gres=gpushared:25", *jobs.train(40))
     until("it is on both nodes", lambda: all(jobs.endpoints(node) and jobs.clients(node) for node in NODES), 30)
     name = jobs.endpoints("n1")[0]["endpoint"]
@@ -183,7 +183,7 @@ def killed_stepd(jobs: Jobs):
 
 
 def accounting(jobs: Jobs):
-    """What two nodes' devices did for a job is in sacct, and what several steps did is added up."""
+    """A job's usage of two nodes' devices is in sacct, and the usage of several steps is added up."""
     jobs.await_quiet()
     before = jobs.totals()
     script = jobs.cluster.work / "jobs/steps.sh"
@@ -203,14 +203,14 @@ def accounting(jobs: Jobs):
 
 
 def restarted_server(jobs: Jobs):
-    """A node's server is stopped and started under load: jobs elsewhere go on, and the one there is told why it ended."""
+    """A node's server is restarted under load: jobs elsewhere continue, and the job there is told why it ended."""
     there = jobs.begin("-n1", "-w", "n1", "--qos=batch", "--gres=gpushared:25", *jobs.train(40))
     elsewhere = jobs.begin("-n1", "-w", "n2", "--qos=batch", "--gres=gpushared:25", *jobs.train(8))
     until("both are there", lambda: all(len(jobs.clients(node)) == 1 for node in NODES), 30)
     server = jobs.cluster.processes["gpushared.n1"]
     server.terminate()  # Waits for its clients;
     time.sleep(0.5)
-    server.terminate()  # and no longer.
+    server.terminate()  # and then no longer.
     server.wait(timeout=20)
     output = there.communicate(timeout=30)[0]
     expect(there.returncode != 0 and "session ended: the server stops" in output, output)

@@ -6,8 +6,8 @@
 
 namespace gpushared::testing {
 
-// Allocations of the whole process by operator new so far, which this library replaces: programs
-// that count are programs of their own. Thread-safe.
+// Returns the number of allocations by operator new in this process so far. This library replaces
+// that operator, so only programs that count allocations link it. Thread-safe.
 std::uint64_t AllocationCount();
 
 }  // namespace gpushared::testing

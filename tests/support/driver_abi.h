@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares declarations of ours with the CUDA toolkit's at compile time.
+// Compares our declarations with the CUDA toolkit's at compile time.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_DRIVER_ABI_H_
 #define GPUSHARED_TESTS_SUPPORT_DRIVER_ABI_H_
@@ -13,14 +13,14 @@
 
 namespace gpushared::testing {
 
-// Types that stand for each other: GPUSHARED_SAME names them, in this namespace.
+// Pairs of corresponding types, which GPUSHARED_SAME declares in this namespace.
 template <typename Ours, typename Theirs>
 struct SamePair : std::false_type {};
 #define GPUSHARED_SAME(ours, theirs) \
   template <>                        \
   struct SamePair<ours, theirs> : std::true_type {}
 
-// An enumeration is passed as the integer below it.
+// An enumeration is passed as its underlying integer.
 template <typename T, bool = std::is_enum_v<T>>
 struct Plain {
   using Type = T;
@@ -37,7 +37,7 @@ constexpr bool Same() {
   } else if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
     using A = std::remove_pointer_t<Ours>;
     using B = std::remove_pointer_t<Theirs>;
-    // A pointer to void is one that the callee does not look behind.
+    // A pointer to void matches any pointer, because the callee does not dereference it.
     return std::is_void_v<std::remove_const_t<A>> ||
            (std::is_const_v<A> == std::is_const_v<B> &&
             Same<std::remove_const_t<A>, std::remove_const_t<B>>());
@@ -61,8 +61,7 @@ requires(sizeof...(Ours) ==
     : std::bool_constant<(Same<Ours, Theirs>() && ...)> {
 };
 
-// Targets of handles, which nobody may look into, and structures, compared member by member by the
-// tests.
+// Targets of opaque handles, and structures, which the tests compare member by member.
 GPUSHARED_SAME(device::cuda::ContextTarget, CUctx_st);
 GPUSHARED_SAME(device::cuda::ModuleTarget, CUmod_st);
 GPUSHARED_SAME(device::cuda::FunctionTarget, CUfunc_st);

@@ -57,8 +57,8 @@ ipc::DeviceDescription FakeDevice() {
           .block_max = {512, 512, 64},
           .grid_max = {1 << 20, 65535, 65535},
           .shared_bytes_per_block_max = 48 * 1024,
-          // Textures of one to three dimensions, the threads of a multiprocessor, textures of one
-          // dimension and of rows; shared memory, registers and blocks of a multiprocessor.
+          // Limits of textures of one to three dimensions, the threads of a multiprocessor, limits
+          // of linear textures; shared memory, registers and blocks of a multiprocessor.
           .attributes = {{21, 4096},
                          {22, 4096},
                          {23, 4096},
@@ -82,7 +82,7 @@ struct Failure {
 
 }  // namespace
 
-// One client's session: its segments, its memory, and what its thread does.
+// A client's session: its segments, its memory, and its thread.
 class FakeWorker::Session {
  public:
   Session(FakeWorker& worker, ipc::UniqueFd socket)
@@ -104,7 +104,7 @@ class FakeWorker::Session {
       const bool sleeps = sleep.Announce([&] { return worker_.taking_ && reader_.HasRecord(); });
       pollfd fds[2] = {{.fd = socket_.get(), .events = POLLIN, .revents = 0},
                        {.fd = eventfd_.get(), .events = POLLIN, .revents = 0}};
-      // Short slices: the knobs of the test have no other way to be seen.
+      // Short waits, because polling is the only way to notice a change of the test's settings.
       ::poll(fds, 2, sleeps ? 2 : 0);
       if (sleeps) sleep.Cancel();
       if ((fds[1].revents & POLLIN) != 0) {
@@ -145,7 +145,7 @@ class FakeWorker::Session {
     return ipc::SendMessage(socket_.get(), request, welcome, Soon(), fds).ok();
   }
 
-  // One request. False: the session is over.
+  // Handles one request. Returns false when the session is over.
   bool Control() {
     Result<ipc::Frame> frame = ipc::ReceiveFrame(socket_.get(), ipc::ClientFrameRules, Soon());
     if (!frame.ok()) return false;
@@ -319,7 +319,7 @@ class FakeWorker::Session {
     Completions().timeline[stream].store(sequence, std::memory_order_release);
   }
 
-  // Time is 1,000 ns per command executed so far.
+  // Time advances by 1,000 ns per executed command.
   void Complete(ipc::CompletionKind kind, ipc::CommandId id, StatusCode code,
                 FaultKind fault = FaultKind::kNone) {
     ipc::CompletionRecord record;
@@ -335,7 +335,7 @@ class FakeWorker::Session {
     }
   }
 
-  // Device bytes, or null when the range is not mapped.
+  // Returns the device bytes, or null if the range is not mapped.
   std::byte* Device(std::uint64_t address, std::uint64_t bytes) {
     if (address < kBase || !ipc::RangeInside(address - kBase, bytes, memory_.size())) {
       return nullptr;
@@ -392,7 +392,7 @@ class FakeWorker::Session {
     const std::byte* const from = Device(copy.source, copy.source_bytes);
     if (to == nullptr || from == nullptr) return NotMapped();
     for (std::uint64_t row = 0; row < copy.height; ++row) {
-      // As the cpu device: a client may have them overlap.
+      // Handles overlapping copies like the cpu device.
       std::memmove(to + row * copy.destination_pitch_bytes, from + row * copy.source_pitch_bytes,
                    copy.width_bytes);
     }
@@ -453,7 +453,7 @@ std::vector<ipc::KernelDescription> FakeWorker::Kernels() {
                                             .dynamic_shared_bytes_max = 48 * 1024 - 1024,
                                             .ptx_version = 75,
                                             .binary_version = 80}};
-  // A hole after the first parameter, as alignment makes it.
+  // A hole after the first parameter, as alignment creates.
   ipc::KernelDescription padded{.name = "padded",
                                 .parameter_bytes = 16,
                                 .threads_per_block_max = 512,
@@ -544,7 +544,7 @@ void FakeWorker::Answer(ipc::UniqueFd socket) {
                                        ipc::Rejected{.status = options_.reject_hello}, Soon()));
     return;
   }
-  // On the heap: it holds buffers too large for the frames of a sanitizer.
+  // On the heap, because it holds buffers that are too large for a sanitizer's stack frames.
   std::make_unique<Session>(*this, std::move(socket))->Run(frame->request);
   ++sessions_ended_;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server for tests of the client library: real socket, real rings, device memory that is an
-// array, and kernels that do nothing. Everything a test wants to go wrong can be told to.
+// A server for tests of the client library: a real socket, real rings, an array as device memory,
+// and kernels without effect. Tests can inject every kind of failure.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_WORKER_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_WORKER_H_
@@ -28,7 +28,7 @@
 
 namespace gpushared::testing {
 
-// A command as the worker took it; parameters copied out of the record or the staging buffer.
+// A command as the worker took it, with parameters copied out of the record or the staging buffer.
 struct TakenCommand {
   ipc::Command command;
   std::vector<std::byte> parameters;  // Launches only.
@@ -39,21 +39,21 @@ struct FakeWorkerOptions {
   std::uint64_t staging_bytes_total_max = 64u << 20;
   std::uint32_t staging_buffers_max = 8;
   std::uint64_t spin_ns = 0;
-  Status reject_hello;  // Ok: every hello is welcome.
+  Status reject_hello;  // Ok: every hello is accepted.
 };
 
-// Serves any number of sessions, one thread each, all alike.
+// Serves any number of sessions in the same way, one thread each.
 //
 // Thread-safe.
 class FakeWorker {
  public:
 #ifdef __SANITIZE_ADDRESS__
-  // The sanitizer's shadow memory lies at lower addresses, and managed memory is mapped here.
+  // The sanitizer's shadow memory is at lower addresses, and managed memory is mapped here.
   static constexpr std::uint64_t kBase = std::uint64_t{1} << 45;
 #else
   static constexpr std::uint64_t kBase = std::uint64_t{1} << 33;
 #endif
-  // Modules' variables lie behind all memory that a client can have.
+  // Modules' variables are placed after all memory that a client can have.
   static constexpr std::uint64_t kVariables = kBase + (std::uint64_t{1} << 32);
   static constexpr std::uint64_t kSession = 7;
   // Every module that loads has these kernels. An image that begins with "bad" is rejected.
@@ -67,40 +67,41 @@ class FakeWorker {
 
   const std::string& socket_path() const { return path_; }
 
-  // While off, the ring is not read: it fills up.
+  // While off, the ring is not read and fills up.
   void set_taking(bool on) { taking_ = on; }
-  // While off, commands are taken, and none is executed.
+  // While off, commands are taken but not executed.
   void set_finishing(bool on) { finishing_ = on; }
   // While off, requests on the socket stay unanswered.
   void set_answering(bool on) { answering_ = on; }
-  // Before it answers that a module is loaded.
+  // Delay before it answers that a module is loaded.
   void set_load_takes(std::chrono::milliseconds time) { load_takes_ = time; }
-  // The answer of a broken or hostile server to the next request.
+  // Answers the next request like a broken or hostile server.
   enum class Lie : std::uint8_t { kNone, kOtherRequest, kOtherKind };
   void set_lie(Lie lie) { lie_ = lie; }
   // Sends every session a message that it did not ask for.
   void SayUnasked() { says_unasked_ = true; }
-  // The command fails instead of being executed; kKernelFault with FaultKind::kMisalignedAddress.
+  // Makes the command fail instead of being executed; kKernelFault with
+  // FaultKind::kMisalignedAddress.
   void FailAt(std::uint32_t stream, std::uint64_t sequence, Status status);
-  // Answers kWhy on a socket that becomes its own; it may block until the socket is closed.
-  // Default: kDeviceLost, "worker 1 of device fake:0 died".
+  // Answers kWhy on a socket that it takes over; it may block until the socket is closed. Default:
+  // kDeviceLost, "worker 1 of device fake:0 died".
   using WhyAnswer = std::function<void(ipc::UniqueFd socket)>;
   void set_why(WhyAnswer answer);
   // Removes the socket that clients connect to.
   void StopListening();
 
-  // Ends all sessions: with a sentence, or like a worker that is killed.
+  // Ends all sessions: with a message, or like a worker that is killed.
   void EndSessions(Status status);
   void KillSessions() { kill_ = true; }
 
-  // Everything taken so far, in the order of taking.
+  // All commands taken so far, in order.
   std::vector<TakenCommand> taken() const;
   std::size_t taken_count() const { return taken_count_; }
   std::vector<std::uint32_t> unloaded_modules() const;
-  std::vector<std::uint64_t> resizes() const;  // Bytes asked for.
+  std::vector<std::uint64_t> resizes() const;  // Requested sizes.
   std::size_t staging_buffers_added() const { return staging_buffers_added_; }
   std::size_t sessions_ended() const { return sessions_ended_; }
-  // Why sessions ended that broke the protocol; empty is what tests want.
+  // Reasons why sessions that broke the protocol were ended; tests expect it to be empty.
   std::vector<std::string> violations() const;
   std::optional<ipc::Hello> last_hello() const;
 
@@ -122,7 +123,7 @@ class FakeWorker {
   std::atomic<Lie> lie_{Lie::kNone};
   std::atomic<std::size_t> taken_count_{0}, staging_buffers_added_{0}, sessions_ended_{0};
 
-  mutable std::mutex mutex_;  // Guards what follows.
+  mutable std::mutex mutex_;  // Guards the members below.
   std::map<std::pair<std::uint32_t, std::uint64_t>, Status> failures_;
   std::optional<Status> end_;
   WhyAnswer why_;

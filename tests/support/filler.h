@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of a server process that does nothing but fill its memory.
+// A client of a server process that only fills its memory.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FILLER_H_
 #define GPUSHARED_TESTS_SUPPORT_FILLER_H_
@@ -38,7 +38,7 @@ inline Filler ComeToFill(const ServerProcess& server, const std::string& name,
   return filler;
 }
 
-// Returns when all of it is done.
+// Returns when all fills have ended.
 inline void Fill(Filler& filler, int times) {
   const Stream stream = filler.client.default_stream();
   for (int i = 0; i < times; ++i) {

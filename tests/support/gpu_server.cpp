@@ -35,7 +35,7 @@ GpuServer::GpuServer(const GpuServerOptions& options) {
   }
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   server_ = std::make_unique<ServerProcess>(std::move(arguments));
-  // The server and its workers have them; the test itself is none of theirs.
+  // The variables are for the server and its workers, so the test itself drops them again.
   for (const auto& [name, value] : variables) ::unsetenv(name);
 }
 
@@ -57,7 +57,7 @@ std::vector<std::string> GpuServer::Calls() const {
 }
 
 void GpuServer::SetMachine(const std::string& json) const {
-  // In one step: the server may be reading it.
+  // Replaced atomically, because the server may be reading it.
   const std::string path = directory_ / "nvml.json";
   std::ofstream(path + ".new") << json;
   std::filesystem::rename(path + ".new", path);

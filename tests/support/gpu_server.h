@@ -12,9 +12,9 @@
 namespace gpushared::testing {
 
 struct GpuServerOptions {
-  std::string statements;              // For the fake driver, in every worker (fake_cuda.h).
-  std::vector<std::string> arguments;  // More of the server's.
-  bool has_compiler = false;           // One whose code the fake driver takes; keeps nothing.
+  std::string statements;              // For the fake driver in every worker (fake_cuda.h).
+  std::vector<std::string> arguments;  // More arguments of the server.
+  bool has_compiler = false;  // A compiler whose code the fake driver accepts, without a cache.
 };
 
 // A real server with one GPU, cuda:0, of the fake driver and the fake NVML.
@@ -29,11 +29,11 @@ class GpuServer {
 
   ServerProcess& server() { return *server_; }
   const std::string& socket() const { return server_->socket(); }
-  // Holds in the workers that run now, as of their next call of the driver.
+  // Takes effect in the running workers at their next driver call.
   void Script(const std::string& statement) const;
-  // The calls of the driver that the workers have made so far, in order: "cuInit", ...
+  // Returns the driver calls that the workers have made so far, in order: "cuInit", ...
   std::vector<std::string> Calls() const;
-  // What NVML says from now on (fake_nvml.h).
+  // Sets NVML's answers from now on (fake_nvml.h).
   void SetMachine(const std::string& json) const;
   const std::string& directory() const { return directory_.path(); }
 

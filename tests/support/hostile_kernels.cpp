@@ -14,7 +14,7 @@ using enum HostileKernel::End;
 constexpr std::size_t kOwnBytes = std::size_t{1} << 16;
 constexpr std::uint32_t kDynamicSharedBytes = 4096;
 
-// %rd1 is the client's own memory, %rd2 lies in the neighbour's.
+// %rd1 is the client's own memory, %rd2 points into the neighbour's.
 std::string KernelText(const std::string& body, const std::string& module) {
   return ".version 8.0\n.target sm_80\n.address_size 64\n" + module +
          "\n.visible .entry k(.param .u64 own, .param .u64 other)\n{\n"
@@ -95,7 +95,8 @@ constexpr HostileKernel kHostile[] = {
 
 constexpr HostileKernel kHarmless = {.name = "harmless", .body = "st.global.u32 [%rd1], 1;"};
 
-// Every thread writes its part, and reads some of it: what nobody reads a compiler drops.
+// Every thread writes its part and reads some of it, because a compiler drops data that is never
+// read.
 constexpr HostileKernel kLeavesResidue = {
     .name = "residue",
     .body =

@@ -10,40 +10,41 @@
 
 namespace gpushared::testing {
 
-// The barrier between a kernel and others, and its strength.
+// The barrier between a kernel and other clients, and its strength.
 enum class HostilePlace : std::uint8_t {
-  kFenced,  // A kernel that faults or is ended takes the context with it.
+  kFenced,  // A kernel that faults or is ended destroys the context.
   kContained,
 };
 
-// A kernel that means harm, and how it ends as the passes make it. No byte of anybody else's has
-// changed then, and none was seen.
+// A malicious kernel, and its end after the passes transformed it. It must not have changed or read
+// a byte of another client.
 struct HostileKernel {
   enum class End : std::uint8_t { kRuns, kFaults, kIsEnded, kIsRejected };
   const char* name;
   const char* body;
   const char* module = "";
   End fenced = End::kRuns, contained = End::kRuns;
-  const char* says = "";  // In the error, contained.
+  const char* says = "";  // In the error message, if contained.
 };
 
-// kIsEnded: by a limit of the time that kernels of the client's class may run.
+// kIsEnded: by a limit on the run time of kernels of the client's class.
 std::span<const HostileKernel> HostileKernels();
 
-// Set in every byte of others, and in none that a hostile kernel writes.
+// Set in every byte of other clients, and in no byte that a hostile kernel writes.
 inline constexpr std::uint8_t kOthersBit = 0x80;
 
 struct HostileOutcome {
-  Status status;              // How it has ended, on a stream of its own.
-  bool found_others = false;  // A byte of others is in the memory that it could write.
+  Status status;              // How it ended, on a separate stream.
+  bool found_others = false;  // A byte of another client is in the memory that it could write.
 };
-// `target`: memory of somebody else.
+// `target`: memory of another client.
 HostileOutcome RunHostile(const Client& client, const HostileKernel& kernel, DeviceAddress target);
-// Why its end is wrong, or "".
+// Returns why its end is wrong, or "".
 std::string WhyNotItsEnd(const HostileKernel& kernel, HostilePlace place, const Status& status);
-// One that harms nobody, on a stream of its own.
+// Runs a harmless kernel on a separate stream.
 Status RunHarmless(const Client& client);
-// Bytes with kOthersBit in the shared and local memory of a GPU, for others to find there.
+// Leaves bytes with kOthersBit in the shared and local memory of a GPU, for other clients to find
+// there.
 Status LeaveResidue(const Client& client);
 
 }  // namespace gpushared::testing

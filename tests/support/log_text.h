@@ -13,7 +13,7 @@
 
 namespace gpushared::testing {
 
-// Collects what goes into the log while it is there.
+// Collects the log output during its lifetime.
 class LogText {
  public:
   LogText() {

@@ -9,8 +9,8 @@
 
 namespace gpushared::testing {
 
-// Moves so many bytes of a device::Space, or of a range as one has it, in whole steps: the last
-// ones that are there out, or the first ones that are away in. Ends at the first error.
+// Swaps this many bytes of a device::Space, or of a range that has the same interface, in whole
+// pages: the last resident ones out, or the first swapped-out ones in. Ends at the first error.
 template <typename Memory>
 Status SwapOut(Memory& memory, std::uint64_t bytes) {
   for (std::uint64_t at = memory.use().mapped_bytes; bytes > 0 && at > 0;) {

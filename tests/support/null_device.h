@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that has done everything the moment it is asked: what remains is ours. Or one whose work
-// takes a given time, one after the other, and costs its process nothing.
+// A device that finishes all work at once, so that only our own overhead remains. Optionally, its
+// work takes a given time, one item after the other, without using the process's time.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_NULL_DEVICE_H_
 #define GPUSHARED_TESTS_SUPPORT_NULL_DEVICE_H_
@@ -36,7 +36,7 @@ class NullSpace : public device::Space {
   const device::ModuleRecipe recipe_;
 };
 
-// One kernel, with a number of parameter bytes.
+// A kernel with a given number of parameter bytes.
 class NullModule : public device::Module {
  public:
   explicit NullModule(std::uint32_t parameter_bytes) {
@@ -121,7 +121,7 @@ class NullDevice : public device::Device {
   const std::chrono::nanoseconds work_time_;
   device::DeviceClock::time_point busy_until_ = kAtOnce;
   device::DeviceInfo info_;
-  std::array<Done, 1024> ring_{};  // More than a lane lets onto a device.
+  std::array<Done, 1024> ring_{};  // More than a lane submits to a device.
   std::uint64_t done_ = 0, taken_ = 0;
   std::uint64_t spaces_ = 0;
   bool is_armed_ = true;

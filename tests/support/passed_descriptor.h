@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client can leave in a socket: descriptors, of files whose end takes as long as it likes.
+// Descriptors that a client can leave in a socket, of files that take arbitrarily long to close.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_PASSED_DESCRIPTOR_H_
 #define GPUSHARED_TESTS_SUPPORT_PASSED_DESCRIPTOR_H_
@@ -23,8 +23,8 @@
 
 namespace gpushared::testing {
 
-// Sends the bytes with one descriptor, whose last holder is then the receiver, or rarely, where the
-// receiver is quick, this function. False, with errno: rejected.
+// Sends the bytes with one descriptor. The receiver becomes its last holder, or rarely, when the
+// receiver is quick, this function. Returns false, with errno, if the descriptor is rejected.
 inline bool SendWithDescriptor(int socket, std::span<const std::byte> bytes, ipc::UniqueFd fd) {
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -46,8 +46,8 @@ inline bool SendWithDescriptor(int socket, std::span<const std::byte> bytes, ipc
   return sent == static_cast<ssize_t>(bytes.size());
 }
 
-// A TCP socket with more to send than its peer takes, and with SO_LINGER: whoever closes it last
-// waits for so long.
+// A TCP socket with more data to send than its peer accepts, and with SO_LINGER, so that closing
+// its last descriptor blocks for the linger time.
 class LingeringSocket {
  public:
   explicit LingeringSocket(std::chrono::seconds lingers)
@@ -73,14 +73,14 @@ class LingeringSocket {
   ipc::UniqueFd Take() { return std::move(sending_); }
 
  private:
-  // A socket whose own room is used up may have a peer that has room still, and then nothing to
-  // linger for.
+  // A socket whose own buffer is full may have a peer that still has space, and then it would not
+  // linger.
   bool TakesMoreSoon() const {
     pollfd wanted{.fd = sending_.get(), .events = POLLOUT, .revents = 0};
     return ::poll(&wanted, 1, 200) > 0;
   }
 
-  ipc::UniqueFd listening_;  // Nobody accepts, nobody reads.
+  ipc::UniqueFd listening_;  // Never accepted, never read.
   ipc::UniqueFd sending_;
   bool ready_ = false;
 };

@@ -14,8 +14,8 @@
 
 namespace gpushared::testing {
 
-// For the fake driver, which takes text for code: gives back what it is given, as if it had kept
-// all there is.
+// A compiler for the fake driver, which accepts text as code: returns its input, as if everything
+// had been cached.
 class PlainCompiler : public device::CodeCompiler {
  public:
   Result<std::vector<std::byte>> Compile(std::string_view ptx,

@@ -40,7 +40,7 @@ int main(int count, char** arguments) {
     std::fclose(temporary);
     std::remove("/tmp/plain_ptxas");
   }
-  // The driver reads text up to a zero.
+  // The driver reads text up to a zero byte.
   if (std::fwrite(text.c_str(), 1, text.size() + 1, to) != text.size() + 1) return 4;
   return std::fclose(to) == 0 ? 0 : 4;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lane, a policy and a serial device on a virtual clock, with clients that are busy
-// until told to sleep.
+// A lane, a policy and a serial device on a virtual clock, with clients that stay busy until told
+// to sleep.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_POLICY_TIMELINE_H_
 #define GPUSHARED_TESTS_SUPPORT_POLICY_TIMELINE_H_
@@ -24,11 +24,11 @@ class PolicyTimeline {
   using Duration = scheduler::Duration;
   using TimePoint = scheduler::TimePoint;
 
-  // One command of a client.
+  // A command of a client.
   struct Command {
     Duration time{};
     Duration unit{};                      // Zero: cannot be stopped.
-    std::optional<Duration> predicted{};  // The true time when empty.
+    std::optional<Duration> predicted{};  // The true time if empty.
     bool stops_late = false;              // Can be stopped once it outlives its prediction.
   };
   struct LoggedAction {
@@ -36,7 +36,7 @@ class PolicyTimeline {
     scheduler::Action action;
   };
 
-  // One command on the device at a time, unless told otherwise: shares are exact then.
+  // By default one command on the device at a time, because shares are exact then.
   explicit PolicyTimeline(std::unique_ptr<scheduler::Policy> policy,
                           const scheduler::LaneOptions& options = {.in_flight_max = 1,
                                                                    .high_in_flight_max = 1})
@@ -49,7 +49,7 @@ class PolicyTimeline {
     return client;
   }
 
-  // Has its next command ready at all times.
+  // The client always has its next command ready.
   ClientId AddBusyClient(const scheduler::ClientSpec& spec, const Command& command) {
     const ClientId client = AddClient(spec);
     clients_[client].repeated = command;
@@ -60,7 +60,7 @@ class PolicyTimeline {
     return AddBusyClient(spec, Command{.time = command_time});
   }
 
-  // One command, now.
+  // Submits one command now.
   std::uint64_t Post(ClientId client, const Command& command) {
     const std::uint64_t id = ++last_command_;
     commands_[id] = {.client = client, .left = command, .posted = now_};
@@ -69,8 +69,8 @@ class PolicyTimeline {
     return id;
   }
 
-  // A request of `count` such commands, which arrived `waited` ago and ends with the last of
-  // them; returns that one.
+  // Submits a request of `count` such commands, which arrived `waited` ago and ends with the last
+  // of them; returns that command.
   std::uint64_t PostRequest(ClientId client, const Command& command, int count = 1,
                             Duration waited = {}) {
     const std::uint64_t request = ++last_request_;
@@ -81,7 +81,7 @@ class PolicyTimeline {
     return last;
   }
 
-  // What is on the device goes on; what is queued is dropped.
+  // Running commands continue; queued ones are dropped.
   void Sleep(ClientId client) {
     clients_.at(client).is_asleep = true;
     lane_.Drop(
@@ -112,11 +112,11 @@ class PolicyTimeline {
     now_ = end;
   }
 
-  // Device time charged to the client for commands that have ended.
+  // Returns the device time charged to the client for commands that have ended.
   Duration Held(ClientId client) const { return clients_.at(client).held; }
   std::uint64_t Posted(ClientId client) const { return clients_.at(client).posted; }
   std::uint64_t Completed(ClientId client) const { return clients_.at(client).completed; }
-  // From Post to the end of the command's last unit.
+  // Returns the time from Post to the end of the command's last unit.
   std::optional<Duration> Latency(std::uint64_t command) const {
     const CommandState& state = commands_.at(command);
     return state.ended ? std::optional(*state.ended - state.posted) : std::nullopt;
@@ -130,7 +130,7 @@ class PolicyTimeline {
                  logged.action.kind == scheduler::Action::Kind::kStop;
         }));
   }
-  // When the client's command was submitted last.
+  // Returns when the client's latest command was submitted.
   std::optional<TimePoint> LastSubmit(ClientId client) const {
     std::optional<TimePoint> last;
     for (const LoggedAction& logged : actions_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts of one policy for the rules that hold for every policy of the catalog.
+// Properties of a policy, for the rules that hold for every policy of the catalog.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_POLICY_TRAITS_H_
 #define GPUSHARED_TESTS_SUPPORT_POLICY_TRAITS_H_
@@ -10,8 +10,8 @@
 
 namespace gpushared::testing {
 
-// A policy under which not even the high class makes low work leave the device stops nothing.
-// PolicyConformance holds it to that.
+// Returns whether the policy never preempts, which follows if not even the high class makes low
+// work leave the device. PolicyConformance holds it to that.
 inline bool StopsNothing(const scheduler::Policy& policy) {
   const scheduler::ClientSpec low{.scheduling_class = scheduler::SchedulingClass::kLow};
   const scheduler::ClientSpec high{.scheduling_class = scheduler::SchedulingClass::kHigh,

@@ -125,7 +125,7 @@ Status RawClient::AwaitEnd() {
   for (;;) {
     Result<ipc::Frame> frame = NextFrame();
     if (!frame.ok()) return frame.status();
-    // Answers to requests that were open may come before.
+    // Answers to open requests may arrive first.
     if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
       return ipc::DecodeReply<ipc::Welcome>(*frame).status();
     }
@@ -229,7 +229,7 @@ Sequence RawClient::WaitFor(std::uint32_t stream, std::uint32_t wait_stream,
   return PublishAndRing(WaitForOf(stream, wait_stream, wait_sequence));
 }
 
-// ---- what came of them
+// ---- results
 
 template <typename Holds>
 bool RawClient::Await(Holds holds, std::chrono::milliseconds limit) const {

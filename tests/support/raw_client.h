@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that speaks the protocol by hand, with the broker or straight with a worker. Tests need
-// it for deeds that the client library never does: die between two bytes, or lie.
+// A client that implements the protocol by hand, with the broker or directly with a worker. Tests
+// need it for acts that the client library never performs, such as dying between two bytes or
+// lying.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_RAW_CLIENT_H_
 #define GPUSHARED_TESTS_SUPPORT_RAW_CLIENT_H_
@@ -28,14 +29,14 @@
 
 namespace gpushared::testing {
 
-// Where a launch or a mark stands in its stream.
+// The position of a launch or a mark in its stream.
 using Sequence = std::uint64_t;
 
 struct Blocks {
   std::uint32_t x = 1;
 };
 
-// ---- records that a server accepts, for the client to send or for tests to spoil
+// ---- records that a server accepts, for the client to send or for tests to corrupt
 
 ipc::LaunchRecord GetLaunch(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
                             Blocks blocks, std::size_t parameter_bytes);
@@ -66,8 +67,8 @@ struct NodePlace {
   std::uint32_t node = 0;
   std::uint32_t stream = 0;
 };
-// The record that sets a node, and what goes into its continuation granules. `node`: as for the
-// command alone.
+// Returns the record that sets a node, and the contents of its continuation granules. `node`: as
+// for the command alone.
 template <typename Record>
 ipc::GraphRecord GetNode(const NodePlace& place, Record node, std::span<const std::byte> parameters,
                          std::vector<std::byte>& content) {
@@ -83,29 +84,30 @@ ipc::GraphRecord GetNode(const NodePlace& place, Record node, std::span<const st
   return record;
 }
 
-// The number of a kernel of a loaded module by its name; an impossible one when it has none.
+// Returns the number of the kernel with this name in a loaded module; an invalid one if it does not
+// exist.
 std::uint32_t KernelNumber(const ipc::ModuleLoaded& module, std::string_view name);
-// Launch parameters: an address, then zeros.
+// Returns launch parameters: an address, then zeros.
 std::vector<std::byte> ParametersAt(std::uint64_t address, std::size_t bytes);
 
-// Thread-compatible. Waits end after kPatience, with false, an empty value or kTimedOut; what
-// the server rejects comes back as its Status.
+// Thread-compatible. Waits end after kPatience with false, an empty value or kTimedOut; a rejection
+// by the server is returned as its Status.
 class RawClient {
  public:
   static constexpr std::chrono::milliseconds kPatience = std::chrono::seconds(30);
 
   explicit RawClient(ipc::UniqueFd socket) : socket_(std::move(socket)) {}
-  // To a broker.
+  // Connects to a broker.
   static Result<RawClient> Connect(const std::string& path);
 
-  // Says hello and awaits the welcome.
+  // Sends a hello and waits for the handshake to complete.
   Status Join(const ipc::Hello& hello);
-  // Receives the welcome and maps what came with it.
+  // Receives the welcome and maps the segments that came with it.
   Status AwaitWelcome();
-  // The next frame of any type, without asking for anything.
+  // Returns the next frame of any type, without sending a request.
   Result<ipc::Frame> NextFrame(std::chrono::milliseconds limit = kPatience);
-  // The code and sentence with which the server ends the session or rejects it; kDisconnected
-  // with no text when the socket closes without a word.
+  // Returns the code and message with which the server ends or rejects the session; kDisconnected
+  // without text if the socket closes without a message.
   Status AwaitEnd();
 
   template <typename Request>
@@ -125,11 +127,11 @@ class RawClient {
     if (Status status = Send(request, fds); !status.ok()) return status;
     return Receive<Answer>(answer_fds);
   }
-  // The memory that the server made for an image, with the image in it.
+  // Returns the memory that the server made for an image, filled with the image.
   Result<ipc::UniqueFd> MakeImage(std::string_view image);
   Result<ipc::ModuleLoaded> LoadModule(std::uint32_t number, std::string_view image);
   Result<std::uint64_t> Resize(std::uint64_t bytes);
-  // Maps the staging buffer; its number on success.
+  // Maps the staging buffer; returns its number.
   Result<std::uint32_t> AddStagingBuffer(std::uint64_t bytes);
   std::span<std::byte> staging_buffer(std::uint32_t number) const {
     return staging_buffers_[number].bytes();
@@ -177,7 +179,8 @@ class RawClient {
   }
   Sequence Plain(ipc::Op op, std::uint32_t stream) { return PublishAndRing(GetPlain(op, stream)); }
 
-  // Publishes without ringing; sequence and tag are set here. Zero when the ring is full.
+  // Publishes without ringing the doorbell; sets sequence and tag. Returns zero if the ring is
+  // full.
   template <typename Record>
   Sequence Publish(Record record, std::span<const std::byte> tail = {}) {
     record.header.sequence = sequences_[record.stream] + 1;
@@ -185,16 +188,16 @@ class RawClient {
     return ++sequences_[record.stream];
   }
   void Ring();
-  // How many commands were published on a stream, which is the sequence of the last.
+  // Returns how many commands were published on a stream, which equals the last sequence.
   Sequence published(std::uint32_t stream) const { return sequences_[stream]; }
 
-  // ---- what came of them
+  // ---- results
   Sequence finished(std::uint32_t stream) const {
     return completions().timeline[stream].load(std::memory_order_acquire);
   }
   bool AwaitFinished(std::uint32_t stream, Sequence sequence,
                      std::chrono::milliseconds limit = kPatience) const;
-  // The next completion record; empty when none comes in time.
+  // Returns the next completion record; empty if none arrives in time.
   std::optional<ipc::CompletionNotice> NextCompletion();
   std::optional<ipc::CompletionNotice> TakeCompletion();  // Without waiting.
 
@@ -209,7 +212,7 @@ class RawClient {
     return completions_.As<ipc::CompletionSegment>();
   }
   int completions_fd() const { return completions_.fd(); }
-  // Where the next record begins in the command ring.
+  // Position of the next record in the command ring.
   std::uint64_t ring_position() const { return ring_->position(); }
 
  private:
@@ -220,7 +223,7 @@ class RawClient {
     Ring();
     return sequence;
   }
-  // Calls `holds` until it is true, asleep between completions.
+  // Calls `holds` until it returns true, sleeping between completions.
   template <typename Holds>
   bool Await(Holds holds, std::chrono::milliseconds limit) const;
 

@@ -8,7 +8,7 @@
 
 namespace gpushared::testing {
 
-// All bytes of a file; empty when it cannot be opened.
+// Returns all bytes of a file; empty if it cannot be opened.
 inline std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -11,8 +11,8 @@
 
 namespace gpushared::testing {
 
-// A fresh directory of this user's alone, gone with everything in it when the object goes.
-// Throws where none can be made. The name is short: socket paths have 107 bytes.
+// A new directory that only this user can access, removed with its contents by the destructor.
+// Throws if it cannot be created. The name is short because socket paths have at most 107 bytes.
 class ScratchDirectory {
  public:
   ScratchDirectory()

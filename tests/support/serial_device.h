@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device of durations on a virtual clock: one command at a time, stops between units.
+// A device of durations on a virtual clock: one command at a time, stoppable between units.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_SERIAL_DEVICE_H_
 #define GPUSHARED_TESTS_SUPPORT_SERIAL_DEVICE_H_
@@ -15,8 +15,8 @@
 
 namespace gpushared::testing {
 
-// Knows nothing but durations. The caller advances time from event to event: it asks
-// for next_event(), goes there, and takes what has finished.
+// Models durations only. The caller advances time from event to event: it asks for next_event(),
+// advances to it, and takes the finished work.
 //
 // Thread-compatible.
 class SerialDevice {
@@ -78,7 +78,7 @@ class SerialDevice {
   std::optional<std::uint64_t> running() const {
     return running_ ? std::optional(running_->command) : std::nullopt;
   }
-  Duration busy() const { return busy_; }  // Of what has finished.
+  Duration busy() const { return busy_; }  // Of finished work.
 
  private:
   void StartNext(TimePoint now) {

@@ -32,9 +32,9 @@ int ExitCode(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-// Whether that process serves connections there: it ends one that says nothing more. Only then are
-// its other endpoints open, too. A child of the server before may have its socket still, until it
-// executes the worker's program.
+// Returns whether that process serves connections there: it ends a connection that sends nothing
+// more. Only then are its other endpoints open, too. A child of the previous server may still have
+// its socket until it executes the worker's program.
 bool Serves(const std::string& socket_path, pid_t server) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -69,7 +69,7 @@ pid_t StartProgram(const std::vector<std::string>& command, const std::string& l
     arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   const std::string path = log_path.empty() ? "/dev/null" : log_path;
-  // A signal that says that the parent has ended comes when the thread that forked has.
+  // The parent-death signal is sent when the thread that forked exits.
   const bool is_main_thread = ::gettid() == ::getpid();
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
@@ -118,9 +118,10 @@ void ServerProcess::StartAgain() {
 
 ServerProcess::~ServerProcess() {
   if (pid_ > 0) {
-    // Workers live on without their broker to finish sessions; a test's end is the end.
+    // Workers outlive their broker to finish sessions, but must not outlive the test.
     const std::vector<pid_t> left = workers();
-    // The second one stops at once; two that arrive together count as one, which only drains.
+    // The second signal stops the server at once. Two that arrive together count as one, which only
+    // drains.
     const bool ended = Eventually([&] {
       ::kill(pid_, SIGTERM);
       return ::waitpid(pid_, nullptr, WNOHANG) != 0;

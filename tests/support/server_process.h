@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real gpushared server of its own for one test: own socket, own log, gone with the object.
+// A real gpushared server for one test: with its own socket and log, stopped by the destructor.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_SERVER_PROCESS_H_
 #define GPUSHARED_TESTS_SUPPORT_SERVER_PROCESS_H_
@@ -18,18 +18,18 @@ namespace gpushared::testing {
 // Exit code and output of a finished program.
 struct ProgramOutcome {
   int exit_code = -1;  // 128 + signal when one ended it.
-  std::string output;  // stdout and stderr together.
+  std::string output;  // stdout and stderr combined.
 };
 
-// Runs a program to its end.
+// Runs a program until it exits.
 ProgramOutcome RunProgram(const std::vector<std::string>& command);
 
-// Starts the program without waiting; the caller reaps the pid. Output goes to
-// `log_path`, or nowhere when it is empty. One that the main thread started gets SIGTERM when this
-// process ends before it.
+// Starts the program without waiting; the caller reaps the pid. Output goes to `log_path`, or is
+// discarded if that is empty. A program that the main thread started gets SIGTERM if this process
+// ends first.
 pid_t StartProgram(const std::vector<std::string>& command, const std::string& log_path);
 
-// True as soon as `condition` holds, false when it does not within `limit`.
+// Returns true as soon as `condition` holds, or false if it does not within `limit`.
 template <typename Condition>
 bool Eventually(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds(20)) {
   const auto end = std::chrono::steady_clock::now() + limit;
@@ -43,8 +43,8 @@ bool Eventually(Condition condition, std::chrono::milliseconds limit = std::chro
 // Thread-compatible.
 class ServerProcess {
  public:
-  // Starts `gpushared --socket <own> <arguments>` and waits until it answers; a server
-  // that never answers fails the current test with its log.
+  // Starts `gpushared --socket <own> <arguments>` and waits until it answers; if it never answers,
+  // fails the current test with its log.
   explicit ServerProcess(std::vector<std::string> arguments = {});
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
@@ -52,21 +52,21 @@ class ServerProcess {
 
   const std::string& socket() const { return socket_; }
   pid_t pid() const { return pid_; }
-  // The broker's child processes, ascending.
+  // The broker's child processes, in ascending order.
   std::vector<pid_t> workers() const;
   std::string Log() const;
-  // Output of `gpusharedctl --socket <own> <arguments>`.
+  // Returns the output of `gpusharedctl --socket <own> <arguments>`.
   ProgramOutcome Ctl(std::vector<std::string> arguments) const;
   // Sends the signal to the broker.
   void Signal(int signal) const;
-  // SIGKILL of the broker alone; its workers live on.
+  // Kills only the broker with SIGKILL; its workers keep running.
   void Crash();
-  // Starts a broker again, as the first one was, and waits until it answers.
+  // Starts a broker with the first one's arguments, and waits until it answers.
   void StartAgain();
   void StartWithoutWaiting();
-  // The next start has the wanted argument in place of the old one.
+  // The next start uses the new argument in place of the old one.
   void ReplaceArgument(const std::string& old, const std::string& wanted);
-  // Waits for the broker's end; its exit code, 128 + signal, or -1 after 20 s.
+  // Waits for the broker to exit; returns its exit code, 128 + signal, or -1 after 20 s.
   int WaitForExit();
 
  private:
@@ -76,7 +76,7 @@ class ServerProcess {
   pid_t pid_ = -1;
 };
 
-// Open file descriptors and memory mappings of a process, to see that nothing leaks.
+// Count open file descriptors and memory mappings of a process, to detect leaks.
 std::size_t OpenFileDescriptors(pid_t pid);
 std::size_t MemoryMappings(pid_t pid);
 

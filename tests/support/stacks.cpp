@@ -13,14 +13,14 @@ namespace {
 
 constexpr const char* kGdb = "/usr/bin/gdb";
 
-// One file of /proc under its name, if the kernel shows it.
+// Returns the contents of one file of /proc under its name, if the kernel allows it.
 std::string Section(const std::filesystem::path& directory, const std::string& name) {
   const std::string text = ReadFile(directory / name);
   if (text.empty()) return {};
   return name + ": " + text + (text.ends_with('\n') ? "" : "\n");
 }
 
-// Running, waiting or stopped, and what became of the signals that it was sent.
+// Returns whether it runs, waits or is stopped, and its pending and blocked signals.
 std::string StateAndSignals(const std::filesystem::path& process) {
   std::istringstream status(ReadFile(process / "status"));
   std::string text, line;
@@ -51,14 +51,15 @@ std::string Stacks(pid_t pid) {
   std::error_code error;
   for (const auto& thread : std::filesystem::directory_iterator(process / "task", error)) {
     text += "- thread " + thread.path().filename().string() + "\n";
-    // schedstat tells a thread that spins from one that got no core: ns that it ran, and waited.
+    // schedstat distinguishes a thread that spins from one that got no core: ns that it ran, and
+    // waited.
     for (const char* file : {"comm", "stat", "schedstat", "wchan", "syscall", "stack"}) {
       text += Section(thread.path(), file);
     }
   }
   text += OpenFiles(process);
   if (!std::filesystem::exists(kGdb)) return text;
-  // A process that the kernel holds cannot be attached to, and gdb would wait for it.
+  // A process that is blocked in the kernel cannot be attached to, and gdb would wait for it.
   const ProgramOutcome gdb =
       RunProgram({"/usr/bin/timeout", "-k", "5", "30", kGdb, "-p", std::to_string(pid), "-nx",
                   "-batch", "-iex", "set debuginfod enabled off", "-ex", "thread apply all bt"});

@@ -8,9 +8,9 @@
 
 namespace gpushared::testing {
 
-// What a process that should have ended is doing, for the output of a failed test: its signals, its
-// open files, and where each of its threads stands. Root sees where that is in the kernel, and a
-// machine with gdb where it is in the program. Takes up to 35 s.
+// Describes a process that should have ended, for the output of a failed test: its signals, its
+// open files, and the position of each thread. The position in the kernel needs root, the one in
+// the program needs gdb. Takes up to 35 s.
 std::string Stacks(pid_t pid);
 
 }  // namespace gpushared::testing

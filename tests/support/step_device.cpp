@@ -124,7 +124,7 @@ class StepSpace : public device::Space {
     return wanted;
   }
 
-  // Its bytes stay where they are: what moves is what they count for.
+  // The bytes do not move; only the accounting changes.
   Status SwapPageOut(std::uint64_t offset) override {
     std::unique_lock lock(device_.mutex_);
     if (device_.suspends_swaps_out_) device_.WaitWhileHeld(lock);
@@ -150,7 +150,7 @@ class StepSpace : public device::Space {
     return {.mapped_bytes = memory_.size(), .resident_bytes = Resident(), .pinned_bytes = 0};
   }
 
-  // Nothing lies behind them: no command of these tests names them.
+  // The area has no memory, because no command of these tests uses it.
   device::MemoryPiece mapping_area() const override {
     return {.base = base_ + kRangeBytes / 4, .bytes = kRangeBytes / 4};
   }
@@ -180,11 +180,11 @@ class StepSpace : public device::Space {
   }
 
  private:
-  // Where modules' variables lie in the range. They are never given back.
+  // Offset of modules' variables in the range. They are never freed.
   static constexpr std::uint64_t kVariablesAt = kRangeBytes / 2;
   using MemoryCall = StepDevice::MemoryCall;
 
-  // Under the device's mutex, both.
+  // Both are called under the device's mutex.
   Status Move(std::uint64_t offset, bool goes_out) {
     const std::uint64_t step = offset / kStepBytes;
     if (step >= is_away_.size() || is_away_[step] == goes_out) return {};
@@ -204,8 +204,8 @@ class StepSpace : public device::Space {
   const std::uint64_t base_;
   const std::uint64_t quota_bytes_;
   std::vector<std::byte> memory_;
-  std::vector<bool> is_away_;         // By step; guarded by the device's mutex.
-  std::uint64_t variable_bytes_ = 0;  // Dealt out.
+  std::vector<bool> is_away_;         // By page; guarded by the device's mutex.
+  std::uint64_t variable_bytes_ = 0;  // Allocated so far.
   std::vector<std::byte> variable_memory_ = std::vector<std::byte>(4096);
 };
 
@@ -220,7 +220,7 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.kind = "step";
   info_.memory_bytes = options_.memory_bytes;
   info_.multiprocessors = 1;
-  // Below what the protocol allows, so that it is the worker's checks that a test meets.
+  // Below the protocol's limits, so that a test reaches the worker's own checks.
   info_.grid_max = {1u << 20, 200, 100};
   info_.block_max = {512, 128, 16};
   info_.threads_per_block_max = 512;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that a test moves by hand: nothing ends before the test says so.
+// A device that a test steps by hand: work ends only when the test ends it.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_STEP_DEVICE_H_
 #define GPUSHARED_TESTS_SUPPORT_STEP_DEVICE_H_
@@ -23,27 +23,27 @@ namespace gpushared::testing {
 
 struct StepDeviceOptions {
   device::Preemption preemption = device::Preemption::kWithinCommand;
-  bool runs_at_once = false;  // Work ends when it is submitted; false: when the test says so.
+  bool runs_at_once = false;  // Work ends when it is submitted; false: when the test ends it.
   std::chrono::milliseconds submitting_takes{};  // For each launch.
-  std::chrono::seconds ends_later{};             // Completions claim an end so much later.
-  // Completions of launches claim to have taken so long: as they are, and where they may be
-  // stopped.
+  std::chrono::seconds ends_later{};             // Completions report an end this much later.
+  // Durations that completions of launches report: for the original form, and for the preemptible
+  // form.
   std::chrono::microseconds launch_takes{}, stoppable_takes{};
   bool stopping_costs = false;
   std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.
-  bool ignores_stop = false;            // As an endless kernel: only a kill ends it.
+  bool ignores_stop = false;            // Like an endless kernel, it ends only by a kill.
   bool can_kill = true;
-  bool may_be_killed = false;  // Where can_kill is not set: launches, which the test ends then.
-  // Submitting a launch does not return until HoldNothing, or until kernels are told to end, if
-  // they leave then.
+  bool may_be_killed = false;  // If can_kill is not set: launches, which the test ends then.
+  // Submitting a launch blocks until HoldNothing, or until kernels are told to end, if they leave
+  // then.
   bool launches_stand = false;
   bool told_kernels_leave = false;
-  bool must_be_polled = false;  // While work is here; nobody is woken then.
+  bool must_be_polled = false;  // While it has work; it wakes no thread then.
   bool spinning_pays = false;
-  bool takes_nodes = false;  // Several nodes of a graph come as one submission.
+  bool takes_nodes = false;  // Several nodes of a graph are submitted at once.
   std::string pci_bus = {};
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
-  bool swaps_memory = false;  // By step. What is mapped and there is bounded by memory_bytes then.
+  bool swaps_memory = false;  // By page. Resident mapped memory is bounded by memory_bytes then.
 };
 
 // Its modules are text, one kernel per line: its name, the bytes of its parameters (8 each), and
@@ -51,7 +51,7 @@ struct StepDeviceOptions {
 // has 4096 bytes of static shared memory. "variable NAME BYTES" is a variable.
 Result<std::shared_ptr<const device::PreparedModule>> PrepareStepModule(const std::string& image);
 
-// Real memory, real copies and fills; launches do nothing but end.
+// Memory, copies and fills are real; launches have no effect.
 //
 // Thread-safe: the test steps it while the device thread submits.
 class StepDevice : public device::Device {
@@ -63,7 +63,7 @@ class StepDevice : public device::Device {
     std::uint64_t first_unit = 0;
     std::uint64_t units = 0;
     std::string kernel;           // Empty for copies and fills.
-    std::size_t nodes = 0;        // Of a graph; 0: of none.
+    std::size_t nodes = 0;        // Of a graph; 0: not a graph.
     bool may_be_stopped = false;  // LaunchWork::may_be_stopped.
     std::vector<std::byte> parameters;
   };
@@ -91,18 +91,19 @@ class StepDevice : public device::Device {
 
   // ---- for the test
 
-  // Ends the oldest work that is still here, with `status`; false when there is none.
+  // Ends the oldest unfinished work with `status`; returns false if there is none.
   bool FinishOldest(Status status = {});
-  bool FinishLatest();  // The same for the work that came last.
+  bool FinishLatest();  // The same for the latest work.
   void FinishAll();
-  // Runs this many units of the oldest work, and ends it when those were its last.
+  // Runs this many units of the oldest work, and ends it if those were its last.
   void RunUnits(std::uint64_t units);
-  // From now on completions of launches that are not stopped claim to have taken so long.
+  // From now on completions of launches that are not stopped report this duration.
   void LaunchesTake(std::chrono::microseconds time);
-  // From now on work ends as soon as it is submitted; ends all that is here.
+  // From now on work ends as soon as it is submitted; ends all present work.
   void RunAtOnce();
 
-  // All submissions so far, once there are at least `count`; empty after 30 s without.
+  // Returns all submissions so far, once there are at least `count`; empty if that takes more than
+  // 30 s.
   std::vector<Submission> WaitForSubmissions(std::size_t count);
   std::vector<Submission> submissions() const;
   std::size_t running_count() const;
@@ -111,31 +112,31 @@ class StepDevice : public device::Device {
   std::size_t times_told_to_end() const;
   std::size_t times_asked() const;  // For completions.
   int spaces_alive() const;
-  // The isolation of the space made last.
+  // The isolation of the latest space.
   device::Isolation isolation() const;
-  // Bytes that the client that came last has to leave free.
+  // Bytes that the latest client has to leave free.
   std::uint64_t left_free_bytes() const;
   int modules_alive() const;
   std::uint64_t mapped_bytes() const;
-  // The sizes that spaces were asked to have, in order.
+  // The sizes that spaces were resized to, in order.
   std::vector<std::uint64_t> resizes() const;
 
-  // A call that changed what memory is on the device.
+  // A call that changed which memory is resident.
   struct MemoryCall {
     enum class Kind : std::uint8_t { kResize, kOut, kIn };
     Kind kind = Kind::kResize;
-    std::uint64_t base = 0;   // The space begins there.
-    std::uint64_t bytes = 0;  // Of a resize: that it has now; of a move: where its step lies.
+    std::uint64_t base = 0;   // Start of the space.
+    std::uint64_t bytes = 0;  // Of a resize: the new size; of a swap: the offset of its page.
     friend bool operator==(const MemoryCall&, const MemoryCall&) = default;
   };
   std::vector<MemoryCall> memory_calls() const;
-  // From now on calls wait that ask for less than so much, or that move a step out.
+  // From now on, resizes below this size, or swaps out, block.
   void HoldResizes(std::uint64_t below_bytes);
   void SuspendSwapsOut();
-  // One of them goes on, once it waits; false if none comes within 30 s.
+  // Lets one of them proceed once it is blocked; returns false if none arrives within 30 s.
   bool AwaitHeldCall();
   void ReleaseHeldCall();
-  // All of them, and those that come.
+  // Lets all of them proceed, including later ones.
   void HoldNothing();
 
  private:
@@ -150,7 +151,7 @@ class StepDevice : public device::Device {
     device::DeviceClock::time_point started;
   };
 
-  // Until the test lets it go on, or forgot it.
+  // Blocks until the test lets the call proceed, or abandons it.
   void WaitWhileHeld(std::unique_lock<std::mutex>& lock);
   std::uint64_t FreeBytes() const { return options_.memory_bytes - resident_bytes_; }
   void Accept(Work work, Submission submission);
@@ -164,7 +165,7 @@ class StepDevice : public device::Device {
   device::DeviceInfo info_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_, all below.
+  // All members below are guarded by mutex_.
   bool launches_stand_;
   bool runs_at_once_;
   std::chrono::microseconds launch_takes_;
@@ -183,7 +184,7 @@ class StepDevice : public device::Device {
   std::uint64_t mapped_bytes_ = 0;
   std::vector<std::uint64_t> resizes_;
   std::uint64_t spaces_made_ = 0;
-  std::uint64_t resident_bytes_ = 0;  // Where memory moves.
+  std::uint64_t resident_bytes_ = 0;  // If memory is swappable.
   std::vector<MemoryCall> memory_calls_;
   std::uint64_t held_below_bytes_ = 0;
   bool suspends_swaps_out_ = false;

@@ -16,9 +16,9 @@
 
 namespace gpushared::testing {
 
-// A page of memory that does not come before Release: whoever touches it waits, a system call
-// that reads it with whatever locks it holds. As memory of a file system whose daemon is silent,
-// but made with userfaultfd, which needs privileges.
+// A page of memory that is not supplied before Release: every access waits, and a system call that
+// reads it waits with all the locks it holds. It behaves like memory of a file system whose daemon
+// hangs, but is made with userfaultfd, which needs privileges.
 class StuckPage {
  public:
   static constexpr std::size_t kBytes = 4096;
@@ -39,7 +39,7 @@ class StuckPage {
   StuckPage(const StuckPage&) = delete;
   StuckPage& operator=(const StuckPage&) = delete;
 
-  // False where the machine does not let us.
+  // False if the machine does not permit it.
   bool ready() const { return ready_; }
   const void* data() const { return page_; }
   void Release() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random video instructions that ptxas takes, and what each computes by the pseudo-code of the PTX
-// ISA, in numbers that are wider than any of its own.
+// Random video instructions that ptxas accepts, and their results by the pseudo-code of the PTX
+// ISA, computed in wider numbers than the ISA's.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_VIDEO_CASE_H_
 #define GPUSHARED_TESTS_SUPPORT_VIDEO_CASE_H_
@@ -19,7 +19,7 @@ class VideoCase {
   static constexpr std::array<const char*, 10> kOpcodes = {
       "vadd", "vsub", "vabsdiff", "vmin", "vmax", "vset", "vavrg", "vshl", "vshr", "vmad"};
 
-  // Of the opcode with this number; `elements` 2 or 4 where there is such an opcode.
+  // `opcode`: index of the opcode; `elements`: 2 or 4 for the opcodes that have them.
   VideoCase(std::size_t opcode, std::uint32_t elements, std::mt19937& random)
       : opcode_(kOpcodes.at(opcode)), random_(&random) {
     const bool has_several = opcode < 7, has_single = opcode_ != "vavrg";
@@ -41,7 +41,7 @@ class VideoCase {
 
   bool has_third() const { return has_third_; }
 
-  // The instruction, given the names of its registers.
+  // Returns the instruction with these register names.
   std::string Text(const std::string& d, const std::string& a, const std::string& b,
                    const std::string& c) const {
     constexpr std::array<const char*, 6> kRelations = {"eq", "ne", "lt", "le", "gt", "ge"};
@@ -209,7 +209,7 @@ class VideoCase {
   std::mt19937* random_;
   std::uint32_t elements_ = 1;
   bool d_signed_ = false, a_signed_ = false, b_signed_ = false, saturates_ = false;
-  std::uint32_t mode_ = 0;  // Of a shift 0 for .clamp; of a comparison its relation.
+  std::uint32_t mode_ = 0;  // For shifts, 0 is .clamp; for comparisons, the relation.
   std::string second_, d_selector_, a_selector_, b_selector_;
   bool has_third_ = false;
   bool negates_a_ = false, negates_b_ = false, negates_c_ = false, adds_one_ = false;

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for what other processes do."""
+"""Waiting for other processes."""
 import time
 
 WAIT_MAX_S = 120
 
 
 def until(what: str, done, seconds: float = WAIT_MAX_S, pause: float = 0.1, not_yet=()):
-    """What `done` says once it says anything; an error after that time. It may raise errors of the kind `not_yet`."""
+    """Returns the first true result of `done`; fails after that time. It may raise errors of the kind `not_yet`."""
     end = time.monotonic() + seconds
     while True:
         try:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of every message, ring record and frame header, for tests that go through them all.
+// The fields of every message, ring record and frame header, for tests that iterate over them.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_WIRE_FIELDS_H_
 #define GPUSHARED_TESTS_SUPPORT_WIRE_FIELDS_H_
@@ -19,8 +19,8 @@
 
 namespace gpushared::testing {
 
-// Lists members of a struct that travels as it lies in memory: a name and a member each, in order.
-// They must cover it without a gap, so a new member cannot be forgotten.
+// Lists members of a struct that is sent in its memory layout: a name and a member each, in order.
+// They must cover the struct completely, so that a new member cannot be forgotten.
 template <typename Struct>
 class MemberList {
  public:
@@ -111,7 +111,7 @@ inline void List(MemberList<ipc::FrameHeader>& list) {
            "payload_bytes", h.payload_bytes);
 }
 
-// The fields of T in the order of their offsets.
+// Returns the fields of T in the order of their offsets.
 template <typename T>
 const std::vector<ipc::Field>& GetFields() {
   if constexpr (requires(T value, ipc::Fields & fields) { value.Visit(fields); }) {

@@ -46,7 +46,7 @@ struct Tenant {
 
 class DeviceLoss : public ::testing::Test {
  protected:
-  // Work of the high class goes to the GPU also while other work is there.
+  // High-class work goes to the GPU even if other work is there.
   Tenant Join(const std::string& name, SchedulingClass its_class = SchedulingClass::kNormal) {
     Result<Client> client =
         Client::Connect({.name = name, .scheduling_class = its_class, .socket = gpu_.socket()});
@@ -63,7 +63,7 @@ class DeviceLoss : public ::testing::Test {
     EXPECT_TRUE(tenant.client.Synchronize().ok());
     return tenant;
   }
-  // Work of the driver has begun: what is said next comes after it.
+  // Waits until the driver has started the work, so that the next statement comes after it.
   void AwaitCalls(const std::string& name, long count) {
     EXPECT_TRUE(Eventually([&] {
       const std::vector<std::string> calls = gpu_.Calls();
@@ -93,7 +93,7 @@ TEST_P(StickyCode, OfAKernelNamesItsClientToAllAndTheyComeBackAtOnce) {
   ExpectLost(bad, "caused by kernel 'step' [client 2 'bad' pid ");
   ExpectLost(good, "caused by kernel 'step' [client 2 'bad' pid ");
   EXPECT_THAT(good.Run().message(), HasSubstr("(" + code + ")"));
-  // No pause and no second try: whoever was told finds the next worker, or waits for it.
+  // No pause and no second try: a client that was notified finds the next worker, or waits for it.
   const Tenant again = Join("again");
   EXPECT_TRUE(again.Run().ok());
   EXPECT_EQ(again.Word(), 4U);
@@ -108,8 +108,8 @@ INSTANTIATE_TEST_SUITE_P(Codes, StickyCode,
 
 class StickyCodeAtLaunch : public DeviceLoss, public ::testing::WithParamInterface<int> {};
 
-// The driver tells of a dead context at whichever call comes next.
-TEST_P(StickyCodeAtLaunch, IsBlamedOnWhatWasRunningAndNotOnTheLaunchThatWasTold) {
+// The driver reports a dead context in whichever call comes next.
+TEST_P(StickyCodeAtLaunch, BlamesRunningKernelsNotReportingLaunch) {
   const Tenant messenger = Join("messenger", SchedulingClass::kHigh);
   const Tenant culprit = Join("culprit");
   gpu_.Script("hold");
@@ -134,7 +134,7 @@ TEST_F(DeviceLoss, EveryKernelThatMayHaveDoneItIsNamed) {
                idle = Join("idle");
   gpu_.Script("hold");
   ASSERT_TRUE(first.Launch().ok());
-  AwaitCalls("cuLaunchKernel", 1);  // The high class would keep it from starting.
+  AwaitCalls("cuLaunchKernel", 1);  // High-class work would keep it from starting.
   ASSERT_TRUE(second.Launch().ok());
   AwaitCalls("cuLaunchKernel", 2);
   gpu_.Script("sticky 716");
@@ -151,8 +151,8 @@ TEST_F(DeviceLoss, WithNothingRunningNobodyIsBlamed) {
   ExpectLost(tenant, "nothing of any client was running");
 }
 
-// A client that does not read its socket learns the reason from the broker.
-TEST_F(DeviceLoss, TheReasonIsKeptForThoseWhoAskLater) {
+// A client that does not read its socket gets the reason from the broker.
+TEST_F(DeviceLoss, KeepsReasonForLateQueries) {
   const Tenant bad = Join("bad");
   Result<RawClient> deaf = RawClient::Connect(gpu_.socket());
   ASSERT_TRUE(deaf.ok());
@@ -169,7 +169,7 @@ TEST_F(DeviceLoss, TheReasonIsKeptForThoseWhoAskLater) {
   EXPECT_THAT(ended->status.message(),
               AllOf(HasSubstr("lost with all memory on it"),
                     HasSubstr("caused by kernel 'step' [client 1 'bad' pid ")));
-  // And the operator from gpusharedctl.
+  // The operator gets it from gpusharedctl.
   const std::string said = "exited with code 3: device cuda:0 lost";
   std::string devices;
   EXPECT_TRUE(Eventually([&] {
@@ -181,7 +181,7 @@ TEST_F(DeviceLoss, TheReasonIsKeptForThoseWhoAskLater) {
 // Codes that leave the context alive: an invalid value, too many resources, not ready.
 class LaunchCode : public DeviceLoss, public ::testing::WithParamInterface<int> {};
 
-TEST_P(LaunchCode, ThatIsNotStickyIsTheCallersAlone) {
+TEST_P(LaunchCode, NonStickyCodeFailsOnlyItsLaunch) {
   const Tenant good = Join("good"), bad = Join("bad", SchedulingClass::kHigh);
   gpu_.Script("hold");
   ASSERT_TRUE(good.Launch().ok());
@@ -198,7 +198,7 @@ TEST_P(LaunchCode, ThatIsNotStickyIsTheCallersAlone) {
                     HasSubstr("(" + std::to_string(GetParam()) + ")"), HasSubstr("'bad'")));
   EXPECT_TRUE(good.client.Synchronize().ok());
   EXPECT_EQ(good.Word(), 4U);
-  // The session goes on: another stream of it works.
+  // The session continues: another of its streams works.
   Stream stream = *bad.client.CreateStream();
   EXPECT_TRUE(stream.Launch(bad.step, {}, bad.word, 1).ok());
   EXPECT_TRUE(stream.Synchronize().ok());
@@ -211,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Codes, LaunchCode, ::testing::Values(1, 2, 98, 701, 801
 TEST(SharedGpu, FencesTheKernelsOfOtherUsersUnlessToldNotTo) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   const auto connect_as_nobody = [](const GpuServer& gpu) {
-    // Created for its owner only.
+    // It was created for its owner only.
     std::filesystem::permissions(std::filesystem::path(gpu.socket()).parent_path(),
                                  std::filesystem::perms::all);
     return AsNobody([&] {

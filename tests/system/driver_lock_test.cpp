@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver whose loads, unmaps and the like wait for the GPU and keep all other calls waiting: real
-// servers on a fake driver that does so. A worker that makes such a call beside an endless kernel
-// never ends it, and hangs.
+// Real servers on a fake driver whose loads, unmaps and similar calls wait for the GPU and block
+// all other calls. A worker that makes such a call next to an endless kernel could never end that
+// kernel, and would hang.
 
 #include <algorithm>
 #include <chrono>
@@ -48,7 +48,7 @@ class Endless {
   DeviceBuffer flag_;
 };
 
-// All that needs such calls: a module, memory, a launch, and their end.
+// Work that needs such calls: a module, memory, a launch, and their release.
 Status Work(const Client& client) {
   const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
   if (!module.ok()) return module.status();
@@ -73,7 +73,7 @@ TEST(DriverLock, AnEndlessKernelBesideALoadIsEndedAndTheLoadGoesOn) {
   EXPECT_EQ(gpu.server().workers(), workers);
 }
 
-// Its client leaves, and is as good as gone for a worker that cannot make a call.
+// Its client leaves, and must count as gone even while the worker cannot make a call.
 TEST(DriverLock, AnEndlessKernelBesideALoadIsEndedWithItsClient) {
   GpuServer gpu({.statements = "lock on", .arguments = {"--memory", "contain"}});
   const Client good = Connect(gpu, "good", SchedulingClass::kNormal);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of a GPU that are stopped for more urgent ones: real processes on the fake driver, with a
-// compiler whose code it takes.
+// GPU kernels that are preempted by more urgent ones: real processes on the fake driver, with a
+// compiler whose code it accepts.
 
 #include <algorithm>
 #include <chrono>
@@ -21,7 +21,7 @@
 namespace gpushared::testing {
 namespace {
 
-// More than two waves of the fake GPU: less is not worth a stop.
+// More than two waves of the fake GPU, because a shorter launch is not worth a stop.
 constexpr std::uint32_t kBlocks = 9000;
 constexpr int kRounds = 1300;
 
@@ -51,13 +51,14 @@ std::uint64_t GetStops(GpuServer& gpu, const std::string& name) {
 }
 
 void StopsForHigh(const std::vector<std::string>& arguments) {
-  // Few enough multiprocessors that the launch has waves of blocks to be stopped between.
+  // Few multiprocessors, so that the launch has waves of blocks between which it can be stopped.
   GpuServer gpu({.statements = "sms 16", .arguments = arguments, .has_compiler = true});
   ClaimTenant high(gpu, SchedulingClass::kHigh, "urgent");
   ClaimTenant low(gpu, SchedulingClass::kLow, "patient");
   std::vector<std::uint32_t> zeros(kBlocks);
   std::uint32_t launches = 0;
-  // The claimed form is compiled in the background, and a stop may come too late: several tries.
+  // The preemptible form is compiled in the background, and a stop may come too late, hence several
+  // tries.
   for (; launches < 100 && GetStops(gpu, "patient") < 2; ++launches) {
     ASSERT_TRUE(low.Launch(kBlocks, kRounds).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -81,7 +82,7 @@ TEST(GpuClaims, LowKernelsAreStoppedForHighOnesAndLoseNoBlock) { StopsForHigh({}
 
 TEST(GpuClaims, FencedOnesToo) { StopsForHigh({"--memory", "fence"}); }
 
-// A driver's loads may wait for all that runs, and keep the word that stops it waiting.
+// A driver's loads may wait for all running work, and block the word that would stop it.
 TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
   GpuServer gpu({.statements = "sms 16; lock on", .has_compiler = true});
   const ClaimTenant high(gpu, SchedulingClass::kHigh, "idle");
@@ -89,7 +90,8 @@ TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
   const Client loader = *Client::Connect(
       {.name = "loader", .scheduling_class = SchedulingClass::kNormal, .socket = gpu.socket()});
   std::uint32_t launches = 0;
-  // The claimed form is compiled in the background, and a load may come too late: several tries.
+  // The preemptible form is compiled in the background, and a load may come too late, hence several
+  // tries.
   for (; launches < 100 && GetStops(gpu, "patient") < 2; ++launches) {
     ASSERT_TRUE(low.Launch(kBlocks, kRounds).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -107,7 +109,7 @@ TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
       << "each block once in each launch";
 }
 
-// The worker has everybody's memory: it parses nothing that a client wrote.
+// The worker has every client's memory, so it must not parse a client's data.
 TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
   for (const std::string isolation : {"off", "fence", "contain"}) {
     GpuServer gpu({.arguments = {"--memory", isolation}, .has_compiler = true});
@@ -119,7 +121,7 @@ TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
     EXPECT_THAT(rejected.status().message(), ::testing::HasSubstr("line 3")) << isolation;
     const auto status = nlohmann::json::parse(gpu.server().Ctl({"status", "--json"}).output);
     const auto& loader = status["devices"][0]["loader"];
-    // Without isolation the driver has the last word on what does not parse here.
+    // Without isolation the driver decides about modules that do not parse here.
     EXPECT_EQ(loader["read"], isolation == "off" ? 2 : 1) << status.dump();
     EXPECT_EQ(loader["rejected"], isolation == "off" ? 0 : 1) << status.dump();
     EXPECT_EQ(loader["crashed"], 0) << status.dump();

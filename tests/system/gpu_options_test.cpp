@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients and operators ask of a GPU: real processes on the fake driver.
+// Requests of clients and operators to a GPU: real processes on the fake driver.
 
 #include <unistd.h>
 
@@ -50,7 +50,7 @@ TEST(GpuOptions, LaunchAttributesPassFromTheClientToTheDriver) {
   const std::vector<std::string> calls = gpu.Calls();
   EXPECT_EQ(std::count(calls.begin(), calls.end(), "cuLaunchKernelEx"), 2);
   EXPECT_THAT(RunStep(client, {.grid = {6, 3, 4}, .cluster = {3, 1, 2}}).ToString(), "Ok");
-  // Each axis is its own.
+  // Each axis is checked separately.
   for (const Dim3 torn : {Dim3{7, 2, 2}, Dim3{3, 3, 2}, Dim3{3, 2, 3}}) {
     EXPECT_EQ(RunStep(client, {.grid = torn, .cluster = {1, 1, 1}}).code(), StatusCode::kOk);
     EXPECT_THAT(RunStep(client, {.grid = torn, .cluster = {3, 2, 1}}).ok() &&
@@ -79,7 +79,7 @@ TEST(GpuOptions, AGpuThatVanishesEndsItsSessionsAndServesAgainWhenItIsBack) {
   const Client client = Connect(gpu, SchedulingClass::kNormal);
   EXPECT_TRUE(RunStep(client, {}).ok());
   gpu.SetMachine(R"({"gpus": [{"board": "H200", "lost": true}]})");
-  // The server looks every 5 s. Asking it starts a program, which two cores notice.
+  // The server checks every 5 s. Querying it starts a program, which is noticeable on two cores.
   const auto devices_say = [&](const std::string& text) {
     return Eventually(
         [&] {
@@ -102,9 +102,9 @@ TEST(GpuOptions, AGpuThatVanishesEndsItsSessionsAndServesAgainWhenItIsBack) {
   EXPECT_TRUE(RunStep(Connect(gpu, SchedulingClass::kNormal), {}).ok());
 }
 
-// 0: the module is loaded. 1: it is rejected, and the operator is told what to do.
+// 0: the module is loaded. 1: it is rejected, and the operator is told the remedy.
 int LoadAsNobody(const GpuServer& gpu, const std::string& image) {
-  // Made for its owner only.
+  // It was made for its owner only.
   std::filesystem::permissions(std::filesystem::path(gpu.socket()).parent_path(),
                                std::filesystem::perms::all);
   return AsNobody([&] {
@@ -150,7 +150,7 @@ TEST(GpuOptions, WhatKernelsPrintIsInTheLogLineByLine) {
   ASSERT_TRUE(client.Synchronize().ok());
   EXPECT_TRUE(Eventually(
       [&] { return gpu.server().Log().find("a kernel prints: number 8") != std::string::npos; }));
-  // Whole lines, each with the log's head, and nothing that a terminal would obey.
+  // Whole lines, each with the log's prefix, and no terminal control sequences.
   const std::string log = gpu.server().Log();
   std::size_t lines = 0;
   for (std::size_t at = 0; (at = log.find("a kernel prints: number 7?[0m\n", at)) != log.npos; ++at)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that mean harm, on real servers, each in a process of another user. A neighbour's memory
-// keeps every byte and shows none. The worker goes on where kernels are contained, and the culprit
-// is told. In all shared and local memory of the fake driver's GPU other kernels have left
-// something.
+// Malicious kernels on real servers, each in a process of another user. A neighbour's memory keeps
+// every byte and reveals none. The worker survives if kernels are contained, and the culprit is
+// notified. All shared and local memory of the fake driver's GPU contains other kernels' data.
 
 #include "tests/support/hostile_kernels.h"
 
@@ -38,13 +37,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::size_t kNeighbourBytes = std::size_t{1} << 20;
-// Long against the time for which a busy machine keeps harmless kernels from its cores.
+// Long compared with the time for which a busy machine keeps harmless kernels off its cores.
 constexpr const char* kLimit = "low=2s";
 
 struct Place {
   const char* name;
   HostilePlace place;
-  bool has_compiler = false;  // Else the driver compiles, for everybody.
+  bool has_compiler = false;  // Otherwise the driver compiles, in the process of all clients.
 };
 
 std::ostream& operator<<(std::ostream& out, const Place& place) { return out << place.name; }
@@ -56,7 +55,7 @@ Client Connect(const ServerProcess& server, const char* name, SchedulingClass it
   return client.ok() ? *std::move(client) : Client();
 }
 
-// One that does no harm, with memory that hostile kernels are after.
+// A harmless client, whose memory hostile kernels attack.
 class Neighbour {
  public:
   explicit Neighbour(const ServerProcess& server)
@@ -87,7 +86,7 @@ class Neighbour {
   std::vector<std::uint8_t> bytes_;
 };
 
-// A process's words about its kernel, and about what it could do afterwards.
+// A process's report about its kernel, and about what it could do afterwards.
 struct Told {
   pid_t pid = 0;
   HostileOutcome outcome;
@@ -105,7 +104,7 @@ class HostileClient : public ::testing::TestWithParam<Place> {
     gpu_ = std::make_unique<GpuServer>(GpuServerOptions{.statements = "leftover 222",
                                                         .arguments = std::move(arguments),
                                                         .has_compiler = place.has_compiler});
-    // Made for its owner only.
+    // It was made for its owner only.
     std::filesystem::permissions(std::filesystem::path(server().socket()).parent_path(),
                                  std::filesystem::perms::all);
     neighbour_ = std::make_unique<Neighbour>(server());
@@ -118,7 +117,7 @@ class HostileClient : public ::testing::TestWithParam<Place> {
   }
   ServerProcess& server() { return gpu_->server(); }
 
-  // In a process of its own, of another user where this one may become that.
+  // Runs in a separate process, of another user if this one may switch.
   Told RunInAProcess(const HostileKernel& hostile) {
     int ends[2];
     EXPECT_EQ(::pipe(ends), 0);
@@ -151,7 +150,7 @@ class HostileClient : public ::testing::TestWithParam<Place> {
     return told;
   }
 
-  // The worker has ended with the kernel; who did it is told to the neighbour and the operator.
+  // The worker has ended with the kernel; the neighbour and the operator are told who did it.
   void ExpectCulpritNamedToAll(pid_t pid) {
     const std::string who = " 'hostile' pid " + std::to_string(pid) + " stream";
     const Status lost = RunHarmless(neighbour_->client());
@@ -160,7 +159,7 @@ class HostileClient : public ::testing::TestWithParam<Place> {
                 AllOf(HasSubstr("caused by kernel 'k' [client "), HasSubstr(who)));
     EXPECT_TRUE(Eventually([&] { return LogSays("caused by kernel 'k'", who); }));
   }
-  // Nobody but the one it was done to has noticed.
+  // Only the culprit has been affected.
   void ExpectNobodyHurt(const HostileKernel& hostile, const Told& told) {
     neighbour_->ExpectEveryByteAsItWas();
     EXPECT_EQ(told.harmless_code, static_cast<int>(StatusCode::kOk)) << "its next kernel";
@@ -189,7 +188,7 @@ class HostileClient : public ::testing::TestWithParam<Place> {
   std::unique_ptr<GpuServer> gpu_;
 };
 
-TEST_P(HostileClient, NeitherChangesNorSeesAByteOfOthersAndItIsToldWhoDidWhat) {
+TEST_P(HostileClient, CannotAccessOtherClientsBytesAndIsNamed) {
   Start();
   for (const HostileKernel& hostile : HostileKernels()) {
     SCOPED_TRACE(hostile.name);

@@ -37,7 +37,7 @@ Status RunStep(const Client& client) {
   return status.ok() ? stream.Synchronize() : status;
 }
 
-// The default stream's status after its endless kernel.
+// Returns the default stream's status after its endless kernel.
 Status RunEndless(const Client& client) {
   const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
   if (!module.ok()) return module.status();
@@ -120,7 +120,7 @@ TEST(EndlessKernel, OfAContainedClientThatHasLeftEndsAndItsMemoryComesBack) {
   EXPECT_EQ(RunStep(good).ToString(), "Ok");
 }
 
-// A driver that keeps its caller, as some do while a kernel runs.
+// A driver that blocks its caller, as some do while a kernel runs.
 class BusyDriver : public ::testing::TestWithParam<bool> {};
 
 TEST_P(BusyDriver, IsALostDeviceThatNamesTheKernelAndTheNextWorkerServes) {
@@ -135,7 +135,7 @@ TEST_P(BusyDriver, IsALostDeviceThatNamesTheKernelAndTheNextWorkerServes) {
   ASSERT_TRUE(module.ok()) << module.status().ToString();
   const DeviceBuffer flag = *bad.AllocateDevice(4);
   ASSERT_TRUE(bad.default_stream().Launch(*module->GetKernel("endless"), {}, flag).ok());
-  // The device thread asks for the end of what runs again and again.
+  // The device thread repeatedly queries whether the running work has ended.
   gpu.Script("slow cuEventQuery 60000");
   EXPECT_EQ(bad.Synchronize().code(), StatusCode::kDeviceLost);
   const char* const in_vain =

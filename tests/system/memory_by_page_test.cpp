@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that hold more than their device has, and run with a part of it, in a real server.
+// Clients that hold more memory than their device has, and run with a part of it resident, in a
+// real server.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,7 +66,7 @@ class MemoryOfThreeDevices : public MemoryBeyondTheDevice {
 
 class MemoryOfThreeGpus : public MemoryOfThreeDevices {
  protected:
-  // An eighth stays the driver's. Tails and stand-ins come out of that.
+  // An eighth is reserved for the driver, and contains tails and stand-in memory.
   MemoryOfThreeGpus() : MemoryOfThreeDevices("84M", "memory = \"contain\"") {}
 };
 
@@ -76,7 +77,7 @@ void MemoryOfThreeDevices::RunByThirds() {
   EXPECT_GT(worked.swapped_in_bytes, 4 * kPart) << "nothing was moved";
   EXPECT_GE(Figure("large", "memory_bytes"), 3 * kPart);
   EXPECT_LE(Figure("large", "resident_bytes"), kPart * 3 / 2);
-  // The part that it works on stays.
+  // The part that it works on stays resident.
   const std::uint64_t before = Figure("large", "swapped_in_bytes");
   for (std::size_t round = 0; round < 20; ++round) {
     const Status step = parts[0]->Step(round);
@@ -144,8 +145,8 @@ void MemoryOfThreeDevices::RunBesideOneThatIsKilled() {
   for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
 }
 
-TEST_F(MemoryOfThreeDevices, AnotherOneIsKilledInBetween) { RunBesideOneThatIsKilled(); }
-TEST_F(MemoryOfThreeGpus, AnotherOneIsKilledInBetween) { RunBesideOneThatIsKilled(); }
+TEST_F(MemoryOfThreeDevices, KillingOtherClientKeepsResultsCorrect) { RunBesideOneThatIsKilled(); }
+TEST_F(MemoryOfThreeGpus, KillingOtherClientKeepsResultsCorrect) { RunBesideOneThatIsKilled(); }
 
 TEST_F(MemoryOfThreeDevices, WhatTouchesMoreThanTheDeviceIsRejectedWithBothSizes) {
   const Client client = Connect("large");
@@ -158,7 +159,7 @@ TEST_F(MemoryOfThreeDevices, WhatTouchesMoreThanTheDeviceIsRejectedWithBothSizes
   EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory) << rejected.ToString();
   EXPECT_THAT(rejected.message(),
               ::testing::HasSubstr("fill rejected: it may touch 125829120 bytes"));
-  // A part of it is no trouble.
+  // Touching a part of it is allowed.
   const Stream other = client.default_stream();
   ASSERT_TRUE(other.Fill(buffer->address() + 70 * kMebi, FillElement::U8(1), 20 * kMebi).ok());
   EXPECT_TRUE(other.Synchronize().ok());
@@ -174,11 +175,11 @@ void MemoryOfThreeDevices::RejectAGraphOfTooMuch() {
   ASSERT_TRUE(graph.Launch(stream).ok());
   const Status rejected = stream.Synchronize();
   EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory) << rejected.ToString();
-  // Buffers begin amid steps.
+  // Buffers begin in the middle of pages.
   EXPECT_THAT(rejected.message(), ::testing::ContainsRegex(
                                       "graph launch rejected: it may touch 18[0-9]{7} bytes of the "
                                       "client's memory, and the device has [0-9]{8} for it"));
-  // Its parts alone are no trouble, nor is the same graph with less.
+  // Its parts alone are allowed, and so is the same graph with less memory.
   Work(parts, "large", 3);
   EXPECT_GT(Work(parts, "large", 3, &Numbers::StepInGraph).rounds, 0U);
   for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
@@ -191,11 +192,12 @@ TEST_F(MemoryOfThreeGpus, AGraphThatTouchesMoreThanTheDeviceIsRejectedWithBothSi
   RejectAGraphOfTooMuch();
 }
 
-// Looking up what its nodes touch is work of the device thread, each time that buffers change.
+// The device thread looks up the memory of the graph's nodes whenever buffers change, so the number
+// of lookups is bounded.
 TEST_F(MemoryOfThreeDevices, AGraphOfMoreThan8192LookUpsMayTouchEverything) {
   const Client client = Connect("large");
   const Module module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS).value();
-  // First, or its address would also be where the large one ends.
+  // Allocated first, because otherwise its address would also be the end of the large one.
   const DeviceBuffer few = client.AllocateDevice(2 * kMebi).value();
   const Result<DeviceBuffer> large = client.AllocateDevice(100 * kMebi);
   ASSERT_TRUE(large.ok()) << large.status().ToString();
@@ -212,7 +214,7 @@ TEST_F(MemoryOfThreeDevices, AGraphOfMoreThan8192LookUpsMayTouchEverything) {
     const Status launched = graph.Launch(stream);
     return launched.ok() ? stream.Synchronize() : launched;
   };
-  // Each is one of the kernel, and three of the words through which it touches memory.
+  // One lookup for the kernel, and three for the words through which it accesses memory.
   const Status ran = run(2048);
   EXPECT_TRUE(ran.ok()) << ran.ToString();
   const Status rejected = run(2049);
@@ -220,7 +222,7 @@ TEST_F(MemoryOfThreeDevices, AGraphOfMoreThan8192LookUpsMayTouchEverything) {
   EXPECT_THAT(rejected.message(), ::testing::HasSubstr("graph launch rejected: it may touch"));
 }
 
-// The launch may touch what its client said, and never what is not there.
+// The launch may access the memory that its client declared, and never memory that is not resident.
 void MemoryOfThreeDevices::LieAboutABuffer(StatusCode comes_of_it) {
   const Client neighbour = Connect("neighbour");
   Numbers numbers(neighbour, 20 * kMebi);
@@ -244,7 +246,7 @@ void MemoryOfThreeDevices::LieAboutABuffer(StatusCode comes_of_it) {
     return liar->Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
   };
   EXPECT_EQ(store_at(2 * kMebi - 4)->status.code(), StatusCode::kOk);
-  // Behind what it said that it has.
+  // Beyond the end of the declared buffer.
   const auto error = store_at(2 * kMebi);
   ASSERT_TRUE(error.ok()) << error.status().ToString();
   EXPECT_EQ(error->status.code(), comes_of_it) << error->status.ToString();
@@ -252,11 +254,12 @@ void MemoryOfThreeDevices::LieAboutABuffer(StatusCode comes_of_it) {
   EXPECT_TRUE(numbers.AreRight());
 }
 
-TEST_F(MemoryOfThreeDevices, ALieAboutABufferIsItsClientsFault) {
+TEST_F(MemoryOfThreeDevices, FalseBufferSizeFailsOnlyItsClient) {
   LieAboutABuffer(StatusCode::kKernelFault);
 }
-// A GPU does not notice: in the place of what is away lies memory of the liar.
-TEST_F(MemoryOfThreeGpus, ALieAboutABufferHarmsNobodyElse) { LieAboutABuffer(StatusCode::kOk); }
+// A GPU does not notice, because other memory of the same client is mapped in place of swapped-out
+// pages.
+TEST_F(MemoryOfThreeGpus, FalseBufferSizeAffectsNoOtherClient) { LieAboutABuffer(StatusCode::kOk); }
 
 }  // namespace
 }  // namespace gpushared::testing

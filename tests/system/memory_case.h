@@ -23,10 +23,10 @@
 namespace gpushared::testing {
 
 inline constexpr std::size_t kMebi = std::size_t{1} << 20;
-// A server whose clients have a fifth of the device for certain, and three fifths at most.
+// A server whose clients have a guarantee of a fifth of the device, and a limit of three fifths.
 class MemoryBeyondTheDevice : public ::testing::Test {
  protected:
-  // `gpu_memory`: of the modelled GPU; empty: the cpu device. `more`: a line of the rule.
+  // `gpu_memory`: of the modelled GPU; empty: the cpu device. `more`: a line of the access rule.
   explicit MemoryBeyondTheDevice(const std::string& overcommit = "256MiB",
                                  const std::string& gpu_memory = "",
                                  const std::string& limit = "60%", const std::string& more = "") {
@@ -84,7 +84,7 @@ class MemoryBeyondTheDevice : public ::testing::Test {
   mutable std::optional<GpuServer> gpu_;
 };
 
-// A buffer of numbers on the device, and what they must be.
+// A buffer of numbers on the device, and their expected values.
 class Numbers {
  public:
   Numbers(const Client& client, std::size_t bytes) : client_(client), expected_(bytes / 4) {
@@ -100,13 +100,13 @@ class Numbers {
     EXPECT_TRUE(Copy(/*to_device=*/true).ok());
   }
 
-  // One kernel over a part of them, another one in each round.
+  // Runs one kernel on a part of them, a different part in each round.
   Status Step(std::size_t round) {
     const Stream stream = client_.default_stream();
     const Status launched = Launch(stream, round);
     return launched.ok() ? stream.Synchronize() : launched;
   }
-  // Two of them in a graph.
+  // Runs two of them in a graph.
   Status StepInGraph(std::size_t round) {
     const Stream recorder = client_.CreateRecorder().value();
     for (const std::size_t each : {round, round + 1}) {
@@ -117,17 +117,17 @@ class Numbers {
     const Status launched = graph.Launch(stream);
     return launched.ok() ? stream.Synchronize() : launched;
   }
-  // From now on the graph's first node is the kernel of this round.
+  // From now on the graph's first node is this round's kernel.
   Status SetIn(const Graph& graph, std::size_t round) {
     const DeviceAddress at = Change(round);
     return graph.SetLaunch(0, *step_, kShape, at, static_cast<int>(kCount));
   }
-  // Submits it, also to a recorder.
+  // Submits the kernel, also to a recorder.
   Status Launch(const Stream& stream, std::size_t round) {
     const DeviceAddress at = Change(round);
     return stream.Launch(*step_, kShape, at, static_cast<int>(kCount));
   }
-  // A launch that reaches all of them and changes none.
+  // Launches a kernel that may access all of them and changes none.
   Status LaunchNothing(const Stream& stream) const {
     return stream.Launch(*step_, {.grid = {1, 1, 1}, .block = {32, 1, 1}}, buffer_->address(), 0);
   }
@@ -142,7 +142,7 @@ class Numbers {
   static constexpr std::size_t kCount = 4096;
   static constexpr LaunchShape kShape{.grid = {kCount / 256, 1, 1}, .block = {256, 1, 1}};
 
-  // What the kernel of the round does, to what it must find; where it does so.
+  // Applies the effect of the round's kernel to the expected values; returns the address.
   DeviceAddress Change(std::size_t round) {
     const std::size_t first = round * 37 * kCount % (expected_.size() - kCount);
     for (std::size_t i = first; i < first + kCount; ++i) expected_[i] = expected_[i] * 3 + 1;

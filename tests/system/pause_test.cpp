@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel of one long block, beside a client that wants the device, too.
+// A kernel of one long block, next to a client that wants the device, too.
 #include <chrono>
 #include <string>
 #include <thread>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real server reads its configuration again.
+// A real server reloads its configuration.
 #include <signal.h>
 
 #include <filesystem>
@@ -57,8 +57,8 @@ TEST(Reload, AServerWithoutAFileGoesOn) {
   EXPECT_TRUE(Client::Connect({.socket = server.socket()}).ok());
 }
 
-// Here, since it needs a configuration: one client at a time.
-TEST(Admission, WhoeverClosesAndWaitsIsNotInItsOwnWay) {
+// In this file, because it needs a configuration: one client at a time.
+TEST(Admission, ClosingClientDoesNotBlockItsNextSession) {
   ScratchDirectory directory;
   const std::string file = directory / "gpushared.toml";
   std::ofstream(file) << "[[endpoint]]\nname = 'one'\nclients_max = 1\n";

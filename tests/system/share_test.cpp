@@ -39,7 +39,7 @@ namespace {
   const Result<DeviceBuffer> done = client->AllocateDevice(4);
   if (!work.ok() || !done.ok()) _exit(3);
   const Stream stream = client->default_stream();
-  // Up to two batches are queued: it has work even when this process is kept from running.
+  // Up to two batches are queued, so that it has work even if this process is kept off the cores.
   const Event ends[2] = {*client->CreateEvent(), *client->CreateEvent()};
   for (std::size_t batch = 0;; ++batch) {
     const Event& end = ends[batch % 2];
@@ -86,8 +86,8 @@ class ShareOfProcesses : public ::testing::Test {
     return times;
   }
 
-  // Of the next 3 s of device time, by name: on a busy machine one kernel may hold the device for
-  // 20 ms, which is 2 points of one second.
+  // Returns the shares of the next 3 s of device time by name, because on a busy machine one kernel
+  // may occupy the device for 20 ms, which is 2 points of one second.
   std::map<std::string, double> NextShares() const {
     const std::map<std::string, double> before = DeviceTimes();
     std::map<std::string, double> shares;
@@ -107,11 +107,11 @@ class ShareOfProcesses : public ::testing::Test {
     return shares;
   }
 
-  // Of the next second or a little more, of wall time. A snapshot is taken at some moment while it
-  // is asked for, so there are two bounds.
+  // Shares of the next second or a little more of wall time. A snapshot is taken at an unknown
+  // moment during its request, hence two bounds.
   struct Bounds {
     double least = 0, most = 0;
-    double all = 0;  // Of all clients, at least: what the machine lent the device.
+    double all = 0;  // Lower bound for all clients: the time that the machine gave the device.
   };
   Bounds NextShareOfTime(const std::string& name) const {
     using Clock = std::chrono::steady_clock;
@@ -149,7 +149,7 @@ class ShareOfProcesses : public ::testing::Test {
   ServerProcess server_;
 
  private:
-  // Every object that has both a name and a device time.
+  // Collects every object that has both a name and a device time.
   static void Collect(const nlohmann::json& value, std::map<std::string, double>& times) {
     if (value.is_object() && value.contains("name") && value.contains("device_time_s"))
       times[value["name"].get<std::string>()] = value["device_time_s"].get<double>();
@@ -167,7 +167,7 @@ class FixedShareOfProcesses : public ShareOfProcesses {
       : ShareOfProcesses({"--policy", "fixed_share", "--client-max-share", "25%"}) {}
 };
 
-TEST_F(FixedShareOfProcesses, IsNotExceededWhereNobodyElseWantsTheRest) {
+TEST_F(FixedShareOfProcesses, IsNotExceededOnIdleDevice) {
   Start("alone", 1);
   for (int window = 0; window < 3; ++window) {
     EXPECT_LE(NextShareOfTime("alone").least, 0.25 + 0.02 + 0.02) << "window " << window;
@@ -195,15 +195,15 @@ TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentAndTakenBack) {
   shares = NextShares();
   EXPECT_NEAR(shares["one"], 0.25, 0.02);
 
-  // Nobody is paid for the time before.
+  // Clients are not compensated for time before they connected.
   Start("new_client", 4);
   shares = NextShares();
   EXPECT_NEAR(shares["one"], 0.125, 0.02);
   EXPECT_NEAR(shares["new_client"], 0.5, 0.02);
 }
 
-// On a busy machine a command may hold the device for 20 ms, and the cap pays that back later. The
-// machine may lend the device less than half of the time, of which each client then has half.
+// On a busy machine a command may occupy the device for 20 ms, which the cap compensates later. The
+// machine may give the device less than half of the time, of which each client then has half.
 TEST_F(ShareOfProcesses, ACapHoldsAndIsChangedLive) {
   Start("capped", 1, 25.0);
   Start("free", 1);
@@ -223,7 +223,7 @@ TEST_F(ShareOfProcesses, ACapHoldsAndIsChangedLive) {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_LE(NextShareOfTime("capped").least, 0.10 + 0.02 + 0.02);
 
-  // Without a competitor, too: nothing is lent.
+  // The cap holds without a competitor, too, because unused time is not lent.
   End("free");
   ASSERT_TRUE(Eventually([&] { return !DeviceTimes().contains("free"); }));
   EXPECT_LE(NextShareOfTime("capped").least, 0.10 + 0.02 + 0.02);
@@ -235,7 +235,7 @@ TEST_F(ShareOfProcesses, ACapHoldsAndIsChangedLive) {
   }
 }
 
-// A rule's own cap holds whatever a client of it has.
+// A rule's own cap applies whatever its clients use.
 TEST(ShareUnderARule, AMaxShareAboveTheRulesIsRejectedAndChangesNothing) {
   const ScratchDirectory directory;
   const std::string file = directory / "server.toml";
@@ -261,7 +261,7 @@ TEST(ShareUnderARule, AMaxShareAboveTheRulesIsRejectedAndChangesNothing) {
   EXPECT_EQ(row()["max_share_percent"], 25);
 }
 
-// The same to the server as a virtual machine whose host gives its cores to another.
+// The server cannot distinguish this from a virtual machine whose host takes its cores away.
 TEST_F(ShareOfProcesses, AStopOfTheMachineIsChargedToNobody) {
   Start("stopped", 1);
   const pid_t worker = server_.workers().at(0);
@@ -275,7 +275,7 @@ TEST_F(ShareOfProcesses, AStopOfTheMachineIsChargedToNobody) {
   }
   const double charged = DeviceTimes()["stopped"] - before;
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-  // Work that ran when this began is charged when it ends.
+  // Work that was running at the beginning is charged when it ends.
   EXPECT_LE(charged, passed.count() - 0.5);
   const auto status = nlohmann::json::parse(server_.Ctl({"status", "--json"}).output);
   EXPECT_GE(status["devices"][0]["host_steal_s"], 0.5);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of real servers whose GPU, of the fake driver, never answers.
+// Shutdown of real servers whose GPU, of the fake driver, never answers.
 #include <signal.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What users see: the client library against a real server process.
+// The users' view: the client library against a real server process.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -165,7 +165,7 @@ TEST_F(System, AGraphRunsItsNodesInOrderAndTakesNewArguments) {
         if (i > 0 || launch == 0) last = last * 3 + 1;
         first = first * 3 + 1;
       }
-      // From the second launch on the first node steps the first word alone.
+      // From the second launch on the first node steps only the first word.
       ASSERT_TRUE(graph.SetLaunch(0, step, shape, out, 1).ok());
     }
     ASSERT_TRUE(stream.Synchronize().ok());
@@ -211,7 +211,7 @@ TEST_F(System, ADeviceRejectsLaunchAttributesThatItLacks) {
                                    "are none of on device cpu:0"),
             std::string::npos)
       << cluster.ToString();
-  // Sizes that no device could have are rejected on the spot.
+  // Sizes that no device could have are rejected at once.
   for (const Dim3 bad : {Dim3{2, 0, 0}, Dim3{17, 1, 1}, Dim3{4, 5, 1}, Dim3{0, 0, 1}}) {
     EXPECT_EQ(client.default_stream().Launch(step, {.cluster = bad}, out, 1).code(),
               StatusCode::kInvalidArgument);
@@ -253,7 +253,7 @@ TEST_F(System, KernelCannotReachANeighboursMemory) {
   EXPECT_EQ(thief.status().code(), StatusCode::kOk);
 }
 
-// The record of a texture is a client's own, so it may say anything.
+// The record of a texture belongs to the client, so it may contain anything.
 TEST_F(System, TexturesReachOnesOwnMemoryOnly) {
   constexpr std::string_view kLook = R"(
 .version 7.0
@@ -343,7 +343,7 @@ TEST_F(System, EveryClientHasItsOwnModuleVariables) {
   EXPECT_EQ(ReadWord(b, out_b), 7u);
 }
 
-// A stall is 30 s per module.
+// A stall takes 30 s per module.
 TEST_F(System, TwoThousandModulesComeAndGoWithoutAStall) {
   const Client client = Connect();
   const std::string_view text =

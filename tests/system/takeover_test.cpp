@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real servers whose broker is killed, and started again. No job notices.
+// Real servers whose broker is killed and restarted, which no job may notice.
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -96,7 +96,7 @@ class Takeover : public ::testing::Test {
   std::unique_ptr<ServerProcess> server_;
 };
 
-// A client that computes and looks at the result.
+// A client that computes and checks the result.
 class Adder {
  public:
   explicit Adder(const ClientOptions& options) {
@@ -147,7 +147,7 @@ class Adder {
   DeviceBuffer memory_;
 };
 
-// The error of the next call, which is all that most programs ever show.
+// The error of the next call, because most programs show only that.
 TEST_F(Takeover, NextCallNamesTheReasonOfTheEnd) {
   const auto connect = [&] {
     Result<Client> client = Client::Connect({.socket = server().socket()});
@@ -242,7 +242,7 @@ TEST_F(Takeover, ALeaseOutlivesTheBrokerAndEndsWithItsHolder) {
   EXPECT_EQ(Endpoints(), leased);
   EXPECT_TRUE(client.Add(1).ok());
   EXPECT_TRUE(Adder({.socket = socket}).status().ok());
-  // While nobody serves, too.
+  // Also while no broker serves.
   server().Crash();
   ::kill(holder, SIGKILL);
   ::waitpid(holder, nullptr, 0);
@@ -268,8 +268,8 @@ TEST_F(Takeover, AClientThatEndedMeanwhileIsToldWhy) {
   EXPECT_EQ(Clients()[0]["name"], "stays");
 }
 
-// Without a session, nothing holds it, and other options must not wait for ever.
-TEST_F(Takeover, AnEmptyWorkerOfOtherOptionsGivesWay) {
+// A worker without a session must not block other options forever.
+TEST_F(Takeover, IdleWorkerWithOldOptionsIsReplaced) {
   auto client = std::make_unique<Adder>(ClientOptions{.socket = server().socket()});
   ASSERT_TRUE(client->status().ok());
   const json before = Clients();
@@ -309,7 +309,7 @@ TEST_F(Takeover, AWorkerWhoseDeviceIsGoneFromTheOptionsEndsWithItsSessions) {
   }));
 }
 
-// The unit kills a broker that takes longer than TimeoutStopSec for its drain.
+// systemd kills a broker that takes longer than TimeoutStopSec for its drain.
 TEST_F(Takeover, AWorkerThatDrainedTakesNewClientsUnderTheNextBroker) {
   Adder client({.socket = server().socket()});
   ASSERT_TRUE(client.status().ok());
@@ -324,7 +324,7 @@ TEST_F(Takeover, AWorkerThatDrainedTakesNewClientsUnderTheNextBroker) {
 
 class Upgrade : public Takeover {
  protected:
-  // A program of its own, which can be replaced.
+  // A copy of the program, which can be replaced.
   Upgrade() : program_(directory_ / "gpushared") {
     std::filesystem::copy_file(kProgram, program_);
     server().Crash();
@@ -343,7 +343,7 @@ class Upgrade : public Takeover {
   const std::string program_;
 };
 
-TEST_F(Upgrade, NobodyWhoConnectsMeanwhileIsRejected) {
+TEST_F(Upgrade, RejectsNoClientDuringUpgrade) {
   constexpr std::size_t kConnecting = 64;
   const pid_t holder =
       StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server().socket(), "endpoint",
@@ -366,7 +366,7 @@ TEST_F(Upgrade, NobodyWhoConnectsMeanwhileIsRejected) {
     threads.emplace_back([&, i] {
       while (!is_over) {
         const auto begin = steady_clock::now();
-        // Answered by the broker alone: a worker has no places for so many.
+        // Answered by the broker alone, because a worker does not have this many places.
         const Result<std::vector<DeviceProperties>> devices =
             Client::ListDevices({.socket = sockets[i % sockets.size()]});
         const std::int64_t us =
@@ -404,7 +404,7 @@ TEST_F(Upgrade, NobodyWhoConnectsMeanwhileIsRejected) {
       << "the lease went over, and ends with its holder";
 }
 
-TEST_F(Upgrade, AProgramThatCannotGoOnIsRejectedAndTheOldOneGoesOn) {
+TEST_F(Upgrade, KeepsOldProgramIfNewOneCannotTakeOver) {
   Adder job({.name = "job", .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
   const json clients = Clients();
@@ -413,7 +413,7 @@ TEST_F(Upgrade, AProgramThatCannotGoOnIsRejectedAndTheOldOneGoesOn) {
       {"echo option policy >&2; echo rejected >&2; exit 2", "rejects: option policy rejected"},
       {"kill -9 $$", "rejects: "},
       {"head -c 100000 /dev/zero", "does not say in a line"},
-      // It answers well, and then is no program.
+      // It answers correctly once, and then deletes itself.
       {"echo gpushared channel " + std::to_string(ipc::kChannelVersion) + " version 7.0; rm $0",
        "the server continues unchanged: executing"}};
   for (const auto& [script, sentence] : wrong) {
@@ -428,7 +428,7 @@ TEST_F(Upgrade, AProgramThatCannotGoOnIsRejectedAndTheOldOneGoesOn) {
   EXPECT_EQ(Ask(ipc::AdminVerb::kStatus)["server"]["upgrades"], 0);
 }
 
-// The new program would open it.
+// The new program would reopen it.
 TEST_F(Upgrade, IsRejectedWhileADeviceDrainsWithTheCommandThatHelps) {
   Adder job({.name = "job", .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
@@ -443,7 +443,7 @@ TEST_F(Upgrade, IsRejectedWhileADeviceDrainsWithTheCommandThatHelps) {
   EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok());
 }
 
-// The new program would not find its workers, and take clients beside them.
+// The new program would not find its workers, and would start others for the same device.
 TEST_F(Upgrade, IsRejectedWhereOthersMayEnterTheDirectoryOfItsWorkers) {
   Adder job({.name = "job", .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
@@ -472,7 +472,7 @@ std::size_t WantedKills() {
 }
 
 TEST_F(Takeover, KillsAtRandomMomentsAreNotNoticed) {
-  constexpr auto kWelcomeWithin = 20s;  // On a busy machine, with a start of the server within.
+  constexpr auto kWelcomeWithin = 20s;  // On a busy machine, including a start of the server.
   std::mutex mutex;
   std::vector<std::string> complaints;
   const auto complain = [&](const std::string& what) {
@@ -529,7 +529,7 @@ TEST_F(Takeover, KillsAtRandomMomentsAreNotNoticed) {
   std::mt19937 random(std::random_device{}());
   std::uniform_int_distribution<int> moment(0, 60'000);
   for (std::size_t kill = 0; kill < WantedKills(); ++kill) {
-    // Also while the broker starts, and takes over.
+    // Also while the broker starts and takes over.
     const bool waits = random() % 4 != 0;
     std::this_thread::sleep_for(std::chrono::microseconds(moment(random)));
     server().Crash();

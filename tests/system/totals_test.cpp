@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters of a real server: they are the sum over its clients, and nothing makes them fall.
+// Counters of a real server: they are the sums over its clients, and never decrease.
 #include <signal.h>
 
 #include <filesystem>
@@ -41,7 +41,7 @@ json Totals(const ServerProcess& server) {
   return device["totals"];
 }
 
-// Every number, by the place where it stands.
+// Every number, by its path.
 std::map<std::string, double> Numbers(const json& totals) {
   std::map<std::string, double> numbers;
   const json flat = totals.flatten();
@@ -51,7 +51,7 @@ std::map<std::string, double> Numbers(const json& totals) {
   return numbers;
 }
 
-// Remembers what it saw; endpoints stay in order where none is added.
+// Remembers the values seen; endpoints keep their order if none is added.
 class NeverFalls {
  public:
   void Look(const ServerProcess& server, const std::string& when) {
@@ -87,12 +87,12 @@ TEST(Totals, AreTheSumOverClientsThatAreHereAndThatLeft) {
   ASSERT_EQ(left_fills, 20);
   Filler normal = ComeToFill(server, "filler", SchedulingClass::kNormal);
   Fill(normal, 10);
-  // Nobody works now.
+  // No client works now.
   std::map<std::string, double> time_s = {{"low", left_s}}, fills = {{"low", left_fills}};
   const json clients = Ask(server, ipc::AdminVerb::kClients);
   for (const json& row : clients["clients"]) {
     const std::string of_class = row["class"];
-    // The one that left, if it is not gone yet. Its worker may have forgotten it.
+    // The client that left, if it is still listed. Its worker may have dropped it already.
     if (row.value("fills", 20) == 20) continue;
     time_s[of_class] += row["device_time_s"].get<double>();
     fills[of_class] += row["fills"].get<double>();
@@ -127,7 +127,7 @@ TEST(Totals, WorkCountsForTheClassThatItWasDoneIn) {
   totals.Look(server, "low");
   EXPECT_EQ(totals.Of("/classes/normal/fills"), 7);
   EXPECT_EQ(totals.Of("/classes/low/fills"), 3);
-  EXPECT_EQ(totals.Of("/classes/low/sessions"), 0);  // It began in another one.
+  EXPECT_EQ(totals.Of("/classes/low/sessions"), 0);  // It began in another class.
 }
 
 TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
@@ -151,7 +151,7 @@ TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
     }));
   }
   totals.Look(server, "a worker was killed");
-  // A worker that is killed loses nothing.
+  // A worker that is killed loses no counts.
   EXPECT_EQ(totals.Of("/classes/low/fills"), 25);
   EXPECT_TRUE(Eventually([&] { return Totals(server)["workers_started"] == 2; }));
   Filler filler = ComeToFill(server, "filler", SchedulingClass::kLow);

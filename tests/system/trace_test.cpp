@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real server tells what ran.
+// A real server reports executed work in a trace.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -49,7 +49,7 @@ Result<admin::TraceWatch> Watch(const ServerProcess& server, const std::string& 
   return watch;
 }
 
-// A worker has begun to write, or written, by the time that a client is served after it.
+// The worker has reacted to the watcher by the time that it serves a client that connected later.
 TEST(TraceWatch, SlicesAreWhatClientsAreCharged) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   Result<admin::TraceWatch> watch = Watch(server);
@@ -128,7 +128,7 @@ TEST(TraceWatch, UnderFullLoadEverySliceIsToldOrCountedAsLost) {
   const auto end = std::chrono::steady_clock::now() + length;
   while (std::chrono::steady_clock::now() < end) {
     poll();
-    std::this_thread::sleep_for(10ms);  // gpusharedctl looks as often.
+    std::this_thread::sleep_for(10ms);  // As often as gpusharedctl.
   }
   is_over.store(true);
   for (std::thread& thread : filling) thread.join();
@@ -150,7 +150,8 @@ TEST(TraceWatch, LastsAsLongAsItsConnectionAndItsWorker) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   Filler filler = ComeToFill(server, "filler", SchedulingClass::kNormal);
   for (int round = 0; round < 3; ++round) {
-    // Only one that was asked for after the last one ended, and so began anew.
+    // Only a trace that was requested after the last one ended, and therefore started from the
+    // beginning.
     Result<admin::TraceWatch> watch = Watch(server);
     ASSERT_TRUE(watch.ok()) << watch.status().ToString();
     Fill(filler, 5);
@@ -198,7 +199,7 @@ std::vector<std::string> Recorded(const std::string& file) {
   return lines;
 }
 
-// Which memory of a trace a program reads: its inode, 0 for none.
+// Returns which trace memory a program reads: its inode, or 0 for none.
 std::uint64_t GetTrace(pid_t process) {
   std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
   std::string range, rights, offset, device, rest;
@@ -209,7 +210,7 @@ std::uint64_t GetTrace(pid_t process) {
   return 0;
 }
 
-// How often a program has gone to sleep.
+// Returns how often a program has gone to sleep.
 std::uint64_t TimesSlept(pid_t process) {
   std::ifstream status("/proc/" + std::to_string(process) + "/status");
   std::string word;
@@ -220,9 +221,9 @@ std::uint64_t TimesSlept(pid_t process) {
   return times;
 }
 
-// Waits until a program reads another trace than `before`, from where that is now. The program maps
-// the memory first, and then reads where that is. It does not sleep in between, but may be kept
-// from its core there.
+// Waits until a program reads a different trace than `before`, from its current position. The
+// program maps the memory first, and then reads the position. It does not sleep in between, but may
+// be kept off its core there.
 bool AwaitTraceBehind(std::uint64_t before, pid_t process) {
   const auto is_there = [&] {
     const std::uint64_t now = GetTrace(process);
@@ -246,7 +247,7 @@ TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
   Fill(before, 3);
   const std::uint64_t first = GetTrace(recording);
   ASSERT_EQ(::kill(server.workers().at(0), SIGKILL), 0);
-  // The next one may be there before anybody has seen the recording without one.
+  // The next one may begin before the recording was ever observed without one.
   ASSERT_TRUE(AwaitTraceBehind(first, recording));
   Filler after = ComeToFill(server, "after", SchedulingClass::kHigh);
   Fill(after, 4);

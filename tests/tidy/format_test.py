@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every source and header that git tracks or would add is as clang-format 14 has it.
+"""Checks that every source and header that git tracks or would add is formatted by clang-format 14.
 
-Usage: format_test.py SOURCE_DIR. Ends with 77, which skips it, where it cannot look.
+Usage: format_test.py SOURCE_DIR. Exits with 77, which skips it, if it cannot check.
 """
 import pathlib
 import re
 import subprocess
 import sys
 
-RELEASE = "14"  # Others format some lines in another way.
+RELEASE = "14"  # Other releases format some lines differently.
 
 
 def output_of(*command):
-    """What the program prints; empty where it does not exist or fails."""
+    """Returns the program's output; empty if it does not exist or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (FileNotFoundError, subprocess.CalledProcessError):

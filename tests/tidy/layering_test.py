@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fails when a directory includes what it must not depend on, when files include each other in a circle, or when its own
-check is broken."""
+"""Fails if a directory includes one that it must not depend on, if files include each other in a cycle, or if this
+check itself is broken."""
 import collections
 import graphlib
 import pathlib
@@ -10,7 +10,7 @@ import tempfile
 
 # The device thread's directories; each may include those before it.
 DEVICE_THREAD = ("state", "output", "dispatch", "intake", "loop")
-# Our directories that each directory may include, longest match first. "gpushared" are the public headers.
+# Our directories that each directory may include, longest match first. "gpushared" means the public headers.
 ALLOWED = {
     "common": {"gpushared"},
     "common/command_line": {"common/command_line"},
@@ -21,7 +21,7 @@ ALLOWED = {
     "scheduler": {"scheduler", "gpushared/limits", "gpushared/scheduling_class"},
     "scheduler/sim": {"common/command_line", "scheduler", "gpushared"},
     "client_lib": {"client_lib", "ipc", "gpushared"},
-    # It links PTX in the program's own process, and says of a text's version what a driver would.
+    # It links PTX in the program's own process, and answers for a text's version like a driver.
     "client_lib/drop_in": {"client_lib", "ipc", "common/cuda_driver", "common/ptx", "gpushared"},
     "server": {"server", "common/command_line", "ipc", "scheduler", "gpushared"},
     "server/platform": {"server/platform", "server/config", "ipc", "gpushared"},
@@ -55,7 +55,8 @@ ALLOWED = {
                                    "scheduler", "ipc", "gpushared"},
     "samples": {"samples", "gpushared"},
 }
-# Programs inside a directory: its bans do not hold for them, and only who names them may include their files.
+# Programs inside a directory: its bans do not apply to them, and only directories that name them may include their
+# files.
 PROGRAMS = {"scheduler/sim"}
 # Libraries that a directory must not see at all.
 BANNED = {
@@ -67,29 +68,29 @@ BANNED = {
     "samples": ("boost", "spdlog", "nlohmann"),
     "common": ("boost", "spdlog", "nlohmann"),
     "server/ptx": ("boost", "spdlog"),
-    # What they have to say, the control thread says for them.
+    # The control thread logs on their behalf.
     **{f"server/worker/{room}": ("boost", "spdlog", "nlohmann") for room in DEVICE_THREAD},
 }
-# Libraries that one directory has for all others. CLI11 takes 3 s and 1.9 MB in each file.
+# Libraries that one directory wraps for all others, because CLI11 takes 3 s and 1.9 MB in each file.
 SOLE = {"CLI": "common"}
-# Names that no file of a directory may use: the scheduler is told the time, so that a test can be.
+# Names that no file of a directory may use: the scheduler is passed the time, so that a test can set it.
 UNSPOKEN = {
     "scheduler": ("steady_clock", "system_clock", "high_resolution_clock", "utc_clock", "clock_gettime", "gettimeofday",
                   "timespec_get", "__rdtsc"),
 }
-# Headers that belong to another one: its private parts, in a file of their own.
+# Headers that belong to another one: its private parts, in a separate file.
 PRIVATE_PARTS = {
     "server/broker/broker_parts": "server/broker/broker",
     "server/device/cuda/cuda_device_impl": "server/device/cuda/cuda_device",
     "server/worker/control/session_calls": "server/worker/control/session",
     "server/worker/control/worker_impl": "server/worker/control/worker",
 }
-# Two files that include each other through their sources alone.
+# Two files that include each other only through their sources.
 CIRCLE = {
     "server/tools/web/one.h": "", "server/tools/web/one.cpp": '#include "server/tools/web/one.h"\n#include "server/tools/web/two.h"',
     "server/tools/web/two.h": "", "server/tools/web/two_more.cpp": '#include "server/tools/web/two.h"\n#include "server/tools/web/one.h"',
 }
-# One offender of every rule, by the file that holds it. A rule without one here fails.
+# One offender for every rule, by the file that contains it. A rule without an offender here fails.
 OFFENDERS = {
     "common/a.cpp": '#include "ipc/unix_socket.h"',
     "common/b.cpp": "#include <spdlog/spdlog.h>",
@@ -147,7 +148,7 @@ OFFENDERS = {
     "samples/b.cu": "#include <boost/asio.hpp>",
     "samples/c.cpp": "#include <CLI/CLI.hpp>",
 }
-# What the rules must let through.
+# Includes that the rules must permit.
 INNOCENTS = {
     "common/command_line/ok.cpp": "#include <CLI/CLI.hpp>",
     "ipc/ok.h": '#include <sys/mman.h>\n#include "gpushared/status.h"\n#include "ipc/unique_fd.h"',
@@ -202,7 +203,8 @@ def violations(root: pathlib.Path, top: str):
 
 
 def unit_of(name: str, text: str, headers: set) -> str:
-    """The header that a file belongs to: of its own name, or, of another source of one class, the first it includes."""
+    """Returns the header that a file belongs to: of its own name, or, for another source of one class, the first it
+    includes."""
     unit = name.rsplit(".", 1)[0]
     first = next(iter(QUOTED.findall(text)), "").rsplit(".", 1)[0]
     if not name.endswith(".h") and unit not in headers and unit.startswith(first) and first in headers:
@@ -211,7 +213,7 @@ def unit_of(name: str, text: str, headers: set) -> str:
 
 
 def circles(root: pathlib.Path):
-    """Says which files, each a header with its sources, cannot be understood or tested without each other."""
+    """Reports files, each a header with its sources, that cannot be understood or tested without each other."""
     texts = {str(path.relative_to(root)): path.read_text(encoding="utf-8")
              for top in TOPS for path in sorted((root / top).rglob("*")) if path.suffix in {".h", ".cpp", ".c", ".cu"}}
     headers = {name.rsplit(".", 1)[0] for name in texts if name.endswith(".h")}
@@ -227,7 +229,7 @@ def circles(root: pathlib.Path):
 
 
 def checks_itself(scratch: pathlib.Path):
-    """A layering test that cannot fail is worth nothing: says which offenders it does not notice."""
+    """Reports offenders that the check does not notice, because a layering test that cannot fail is worthless."""
     for rules, what in ((ALLOWED, '#include "'), (BANNED, "<"), (UNSPOKEN, "")):
         for directory in rules:
             if not any(str(pathlib.PurePath(name).parent).startswith(directory) and what in text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fails when the product has a mutex that clang cannot check, or one that guards nothing by name.
+"""Fails if the product has a mutex that clang cannot check, or one without a named guarded member.
 
 Usage: mutex_test.py SOURCE_DIR. Needs no clang.
 """
@@ -10,15 +10,15 @@ import tempfile
 
 DIRECTORIES = ("ipc", "server", "client_lib", "samples")
 WRAPPERS = "ipc/include/gpushared/mutex.h"
-# Clang does not follow the ones of the standard library.
+# Clang's analysis does not follow those of the standard library.
 UNCHECKED = re.compile(r"\bstd::(\w*mutex|lock_guard|unique_lock|scoped_lock|shared_lock)\b|\bpthread_(mutex|rwlock)_t\b")
 MEMBER = re.compile(r"^ +(?:mutable )?(?:gpushared::)?(?:Shared)?Mutex (\w+);(.*)$", re.M)
 NAMES = r"GPUSHARED_(?:GUARDED_BY|REQUIRES)\([^()]*\b{}\b"
-# These keep calls apart; the comment beside each says so, and no member belongs to them.
+# These only serialise calls; the comment next to each says so, and no member belongs to them.
 GUARDS_NO_MEMBER = re.compile(r"//.*\b([Hh]eld|[Oo]ne \w+ at a time|[Oo]rder)\b")
 CODE = re.compile(r'//[^\n]*|"(?:\\.|[^"\\\n])*"')
 
-# One offender of every rule, by the file that holds it, and what the rules let through.
+# One offender for every rule, by the file that contains it, and code that the rules permit.
 OFFENDERS = {
     "ipc/a.h": "class A {\n  std::mutex mutex_;\n};\n",
     "server/b.cpp": "void B() { const std::lock_guard lock(mutex); }\n",

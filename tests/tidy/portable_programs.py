@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fails when a program or a library of the portable preset needs more than another Linux has.
+"""Fails if a program or a library of the portable preset needs more than another Linux has.
 
 Usage: portable_programs.py DIRECTORY...
 
 Allowed are the C library and its loader, in versions up to GLIBC_MAX: that of Ubuntu 22.04,
-the oldest system on which the CUDA 13 driver is at home.
+the oldest system that the CUDA 13 driver supports.
 """
 import pathlib
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nvcc packaging/setup_debian.sh takes, and which packages it installs.
+"""Which nvcc packaging/setup_debian.sh chooses, and which packages it installs.
 
 Usage: setup_test.py SOURCE_DIR
 """
@@ -26,17 +26,17 @@ class Setup(unittest.TestCase):
         self.root = pathlib.Path(directory.name)
         script = self.root / "packaging/setup_debian.sh"
         script.parent.mkdir()
-        # Without the machine's own toolkit, which comes before what was fetched.
+        # Without the machine's own toolkit, which would precede the fetched one.
         script.write_text(SCRIPT.replace("/usr/local/cuda", str(self.root / "none")), encoding="utf-8")
         write_program(self.root / "bin/dpkg-query", "echo install ok installed")
-        # As if the wheels had been fetched before.
+        # Pretends that the wheels have been fetched before.
         wheels = re.search(r"gpushared_nvcc_wheels=\(([^)]*)\)", SCRIPT).group(1).split()
         self.fetched = self.root / ".cache/cuda/nvidia/cu13"
         write_program(self.fetched / "bin/nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0.88'")
         (self.root / ".cache/cuda/packages").write_text(" ".join(wheels) + "\n", encoding="utf-8")
 
     def chosen(self, toolkit_says):
-        """CUDA_HOME afterwards, and what was said, with a toolkit whose nvcc says this."""
+        """Returns CUDA_HOME afterwards, and the output, with a toolkit whose nvcc prints this."""
         toolkit = self.root / "toolkit"
         write_program(toolkit / "bin/nvcc", toolkit_says)
         run = subprocess.run(
@@ -62,7 +62,7 @@ class Setup(unittest.TestCase):
         self.assertIn("needed is 13.0 or newer", said)
 
     def installed(self, *parts):
-        """What apt-get is asked to install for these parts, on a machine that has no package and runs as root."""
+        """Returns the packages that apt-get is asked to install for these parts, on a bare machine as root."""
         write_program(self.root / "bin/dpkg-query", "exit 1")
         write_program(self.root / "bin/id", "echo 0")
         write_program(self.root / "bin/apt-get", f'[ "$1" = install ] && echo "$@" >>{self.root}/asked; exit 0')
@@ -102,7 +102,7 @@ class Setup(unittest.TestCase):
         self.assertFalse({"containerd", "etcd-server", "kubernetes-client"} & packages)
 
     def test_slurm_adds_its_daemons_and_starts_none(self):
-        # The part writes Debian's policy file and removes it; here, it is a file of the test.
+        # The part writes Debian's policy file and removes it; here, a file of the test takes its place.
         policy = self.root / "policy-rc.d"
         script = self.root / "packaging/setup_debian.sh"
         script.write_text(script.read_text(encoding="utf-8").replace("/usr/sbin/policy-rc.d", str(policy)), encoding="utf-8")

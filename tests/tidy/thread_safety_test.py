@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clang rejects wrong uses of the mutexes of gpushared/mutex.h, and takes right ones.
+"""Checks that clang rejects wrong uses of the mutexes of gpushared/mutex.h, and accepts correct ones.
 
-Usage: thread_safety_test.py SOURCE_DIR. Ends with 77, which skips it, where there is no clang.
+Usage: thread_safety_test.py SOURCE_DIR. Exits with 77, which skips it, if there is no clang.
 """
 import pathlib
 import re
@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-# Member functions of Guarded, with what clang says of them; None: nothing.
+# Member functions of Guarded, with clang's message about them; None: no message.
 NEEDS = "requires holding mutex"
 CASES = {
     "void Add() { const MutexLock lock(mutex_); ++count_; }": None,
@@ -34,7 +34,7 @@ CASES = {
     "void Write() { const WriterLock lock(shared_); ++number_; }": None,
     "void Write() { const ReaderLock lock(shared_); ++number_; }": "exclusively",
 }
-# Each case is a class of its own, in a file that has the case's number.
+# Each case is a separate class, in a file that has the case's number.
 BEGIN = '#include <condition_variable>\n#include "gpushared/mutex.h"\nusing namespace gpushared;\n'
 CLASS = """#line 1 "{number}"
 class Guarded{number} {{

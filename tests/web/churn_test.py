@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Prometheus scrapes while 200 clients come and go: no counter falls, and in the end its sums are the server's.
+"""A real Prometheus scrapes while 200 clients come and go: no counter decreases, and at the end its sums equal the
+server's.
 
-Usage: churn_test.py DIRECTORY_OF_PROGRAMS [SECONDS]. Exit code 77: there is no Prometheus.
+Usage: churn_test.py DIRECTORY_OF_PROGRAMS [SECONDS]. Exit code 77: Prometheus is not installed.
 """
 import re
 import subprocess
@@ -12,7 +13,7 @@ from prometheus import Observed, skip_without, until
 
 CLIENTS = 200
 AT_ONE_TIME = 8
-# Families of a class, and the numbers of `status --json` that they must end as.
+# Metric families of a class, and the numbers of `status --json` that they must equal at the end.
 OF_CLASS = {
     "class_device_seconds": "device_time_s", "sessions_started": "sessions", "commands": "commands", "launches": "launches",
     "copies": "copies", "fills": "fills", "copied_in_bytes": "bytes_in", "copied_out_bytes": "bytes_out",
@@ -26,7 +27,7 @@ OF_DEVICE = {"workers_started": "workers_started", "gap_seconds": "gap_s", "gap_
 
 
 def come_and_go(observed, seconds):
-    """Starts the clients over so many seconds, a few at one time; how many did their work."""
+    """Starts the clients over this many seconds, a few at a time; returns how many completed their work."""
     begun, done, running = time.monotonic(), 0, []
     for number in range(CLIENTS):
         running.append(subprocess.Popen([observed.bin / "vector_add_cpp"], env=observed.environment(),
@@ -51,7 +52,7 @@ def check_no_counter_fell(observed, seconds):
 
 
 def session_log(status):
-    """What Prometheus must say in the end, by name and class."""
+    """Returns Prometheus's expected values at the end, by name and class."""
     totals = status["devices"][0]["totals"]
     for name, key in OF_DEVICE.items():
         yield f"gpushared_{name}_total", "", totals[key]
@@ -64,7 +65,7 @@ def session_log(status):
 
 
 def differences(observed):
-    """Lines that say where the two differ; a server that does nothing any more has none after a scrape."""
+    """Returns lines that name the differences; an idle server has none after a scrape."""
     wanted = {(name, of_class): value for name, of_class, value in session_log(observed.status())}
     found = {(each["metric"]["__name__"], each["metric"].get("class", "")): float(each["value"][1])
              for each in observed.ask('{__name__=~"gpushared_.+_(total|count|sum)", device="cpu:0", endpoint=""}')}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every expression of the dashboard and of the alerts has a series in a Prometheus that scraped a server under load.
 
-Usage: expressions_test.py DIRECTORY_OF_PROGRAMS SOURCE_DIR. Exit code 77: there is no Prometheus.
+Usage: expressions_test.py DIRECTORY_OF_PROGRAMS SOURCE_DIR. Exit code 77: Prometheus is not installed.
 """
 import json
 import pathlib
@@ -12,7 +12,7 @@ import sys
 from prometheus import Observed, skip_without, until
 
 SECONDS = 25
-# What Grafana puts in.
+# Variables that Grafana substitutes.
 VARIABLES = {"$__rate_interval": "10s", "$host": ".*", "$device": ".*"}
 CONFIG = """
 [[endpoint]]
@@ -32,7 +32,7 @@ def dashboard_expressions(source):
 
 
 def alert_expressions(observed):
-    """As Prometheus read them, without the bounds beyond which something is wrong: nothing is."""
+    """Returns the expressions as Prometheus read them, without their thresholds, because no alert is firing."""
     told = observed.read("rules")["groups"]
     for rule in (rule for group in told for rule in group["rules"]):
         without_bounds = re.sub(r"\s(==|>|<)\s[0-9.]+", "", rule["query"])
@@ -48,7 +48,7 @@ def load(observed):
     observed.start(*train, "--steps", "0", "--seconds", SECONDS * 4, env=observed.environment())
     observed.start(programs / "serve", "--model", observed.directory / "model", "--batch", "8", "--requests", "100000",
                    "--service-ms", "5", "--load", "0.3", "--latency-target-ms", "25", env=observed.environment())
-    # Somebody is rejected, again and again, so that there is a rate: serve is of class high.
+    # A client is rejected repeatedly, so that there is a rate: serve is of class high.
     narrow = {**observed.environment(), "GPUSHARED_SOCKET": str(observed.directory / "narrow/gpushared.sock")}
 
     def is_rejected():

@@ -106,7 +106,7 @@ TEST(Site, WithoutATokenAllIsShown) {
   EXPECT_EQ(Ask(gate, {.path = "/api/ps"}).body, "figures");
   EXPECT_EQ(Ask(gate, {.path = "/", .host = "evil.example"}).code, 421U);
   EXPECT_EQ(Ask(gate, {.is_post = true, .path = "/"}).code, 405U);
-  // There is nothing to log in to.
+  // No login is needed here.
   EXPECT_EQ(Ask(gate, {.path = "/login"}).code, 303U);
 }
 

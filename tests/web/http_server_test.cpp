@@ -38,7 +38,8 @@ std::string AddressOfPeer(int socket) {
   return ::inet_ntop(AF_INET, &at.sin_addr, text.data(), text.size());
 }
 
-// Runs for as long as it lives. Its peers are told apart by their loopback addresses.
+// A server that runs during the object's lifetime. Its peers are distinguished by their loopback
+// addresses.
 class RunningServer {
  public:
   explicit RunningServer(HttpLimits limits, std::size_t answer_bytes = 3) {
@@ -82,7 +83,7 @@ class RunningServer {
 
   std::uint16_t port() const { return port_; }
   void Publish(std::string text) { server_->Publish(std::move(text)); }
-  // Waits until so many requests for /hold wait for their answers.
+  // Waits until this many requests for /hold wait for their answers.
   bool AwaitHeld(std::size_t wanted) {
     const auto held = [this] {
       const MutexLock lock(mutex_);
@@ -91,7 +92,7 @@ class RunningServer {
     for (int i = 0; i < 2000 && held() != wanted; ++i) std::this_thread::sleep_for(10ms);
     return held() == wanted;
   }
-  // Waits until so many read what is published.
+  // Waits until this many clients read the stream.
   bool AwaitStreams(std::size_t wanted) const {
     for (int i = 0; i < 2000 && streams_ != wanted; ++i) std::this_thread::sleep_for(10ms);
     return streams_ == wanted;
@@ -120,7 +121,7 @@ TEST(HttpServer, ARequestComesWhole) {
   const RunningServer server({});
   EXPECT_THAT(RawHttp::Get(server.port(), "/echo?a=1?b", "Host: one\r\nCookie: c=d\r\n"),
               HasSubstr("\r\n\r\na=1?b|one|c=d|"));
-  // Two of them could mean either.
+  // Two of them would be ambiguous.
   EXPECT_THAT(RawHttp::Get(server.port(), "/echo", "Host: one\r\nHost: two\r\n"),
               HasSubstr("\r\n\r\n|||"));
   RawHttp form(server.port());
@@ -148,7 +149,7 @@ TEST(HttpServer, StreamsGetWhatIsPublished) {
   const std::string all = reader.ReadUntil("event 9\n");
   EXPECT_THAT(all, HasSubstr("\r\n\r\nbegin\nevent 0\nevent 1\n"));
   EXPECT_THAT(all, Not(HasSubstr("Content-Length")));
-  // Only a GET becomes one.
+  // Only a GET opens one.
   EXPECT_THAT(RawHttp::Get(server.port(), "/stream", "Host: localhost\r\n", "HEAD"),
               StartsWith("HTTP/1.1 200 "));
   EXPECT_TRUE(server.AwaitStreams(1));
@@ -165,20 +166,20 @@ TEST(HttpServer, StreamsEndWithTheirReadersAndHaveABound) {
   EXPECT_THAT(RawHttp::Get(server.port(), "/stream"), StartsWith("HTTP/1.1 503 "));
   readers.pop_front();
   EXPECT_TRUE(server.AwaitStreams(1));
-  // Whoever speaks on is dropped.
+  // A client that keeps sending is dropped.
   EXPECT_TRUE(readers.front().Send("more"));
   EXPECT_TRUE(server.AwaitStreams(0));
 }
 
 TEST(HttpServer, AStreamThatDoesNotReadIsDropped) {
-  // Long enough for the bound alone to drop it.
+  // Long enough that only the bound can drop it.
   RunningServer server({.events_behind_max = 4, .answer_time_max = 60s});
   RawHttp hungry(server.port(), 4096), good(server.port());
   for (RawHttp* each : {&hungry, &good}) {
     EXPECT_TRUE(each->Send("GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   }
   ASSERT_TRUE(server.AwaitStreams(2));
-  // More than the kernel keeps for the one that does not read.
+  // More than the kernel buffers for a client that does not read.
   for (int i = 0; i < 10; ++i) {
     const std::string end = "end " + std::to_string(i) + "\n";
     server.Publish(std::string(std::size_t{1} << 20, 'x') + end);
@@ -190,7 +191,7 @@ TEST(HttpServer, AStreamThatDoesNotReadIsDropped) {
 TEST(HttpServer, NonsenseIsRejected) {
   const RunningServer server({});
   RawHttp large(server.port());
-  // It may be cut off before it was all sent.
+  // The connection may be closed before everything has been sent.
   (void)large.Send("GET / HTTP/1.1\r\nX: " + std::string(std::size_t{1} << 20, 'x'));
   EXPECT_THAT(large.ReadAll(), StartsWith("HTTP/1.1 431 "));
   RawHttp lies(server.port());

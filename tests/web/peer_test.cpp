@@ -17,7 +17,7 @@ namespace {
 // A connection over the loopback interface.
 class Pair {
  public:
-  // Where `is_dual`, the listener's socket is of IPv6, and the client's of IPv4.
+  // If `is_dual`, the listening socket is IPv6 and the client's IPv4.
   explicit Pair(int family, bool is_dual = false) {
     const ipc::UniqueFd listener(::socket(is_dual ? AF_INET6 : family, SOCK_STREAM, 0));
     sockaddr_in6 v6{};
@@ -62,7 +62,7 @@ TEST(Peer, ThatIsAtItsEndStillIsAUsersUntilItHasClosed) {
   Pair pair(AF_INET);
   ::shutdown(pair.client.get(), SHUT_WR);
   EXPECT_EQ(GetPeer(pair.server.get()), Me());
-  // The kernel says that such a socket is root's.
+  // The kernel reports root as the owner of such a socket.
   pair.client = ipc::UniqueFd();
   EXPECT_EQ(GetPeer(pair.server.get()), "127.0.0.1");
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real server, gpushared-web and a real Prometheus in a directory of their own."""
+"""A real server, gpushared-web and a real Prometheus in a separate directory."""
 import json
 import pathlib
 import shutil
@@ -37,7 +37,7 @@ def get(url, accept="*/*"):
 
 
 class Observed:
-    """All of it; a context, whose end ends every process."""
+    """All of them; a context manager, whose end ends every process."""
 
     def __init__(self, programs, config=""):
         self.bin = pathlib.Path(programs).resolve()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that sends the bytes that it was told to, and reads what comes.
+// A client that sends the given bytes and reads the answer.
 
 #ifndef GPUSHARED_TESTS_WEB_RAW_HTTP_H_
 #define GPUSHARED_TESTS_WEB_RAW_HTTP_H_
@@ -23,8 +23,8 @@ namespace gpushared::testing {
 // Thread-compatible.
 class RawHttp {
  public:
-  // `receive_bytes`: of the socket's own buffer; 0: as the kernel likes. `from`: a loopback
-  // address.
+  // `receive_bytes`: size of the socket's receive buffer; 0: the kernel's default. `from`: a
+  // loopback address.
   explicit RawHttp(std::uint16_t port, int receive_bytes = 0, const char* from = "127.0.0.1")
       : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     if (receive_bytes != 0) {
@@ -41,7 +41,7 @@ class RawHttp {
   }
 
   bool is_connected() const { return is_connected_; }
-  // False when the server does not take all of it.
+  // Returns false if the server does not take all of it.
   bool Send(std::string_view text) {
     while (!text.empty()) {
       const ssize_t sent = ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL);
@@ -50,11 +50,11 @@ class RawHttp {
     }
     return true;
   }
-  // Reads until the server closes, or for that long.
+  // Reads until the server closes the connection, or for that long.
   std::string ReadAll(std::chrono::milliseconds limit = std::chrono::seconds(20)) {
     return ReadUntil("", limit);
   }
-  // Or until what came ends with `end_text`, where that is not empty.
+  // The same, or until the received text ends with `end_text`, unless that is empty.
   std::string ReadUntil(std::string_view end_text,
                         std::chrono::milliseconds limit = std::chrono::seconds(20)) {
     std::string all;
@@ -72,7 +72,7 @@ class RawHttp {
       if (!end_text.empty() && all.ends_with(end_text)) return all;
     }
   }
-  // Whether ReadAll ended because the server closed.
+  // Returns whether ReadAll ended because the server closed the connection.
   bool was_closed() const { return was_closed_; }
 
   static std::string Get(std::uint16_t port, const std::string& path,

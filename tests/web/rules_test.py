@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The alert rules are well formed, and each fires for what it is about. Exit code 77: there is no promtool.
+"""The alert rules are well formed, and each fires on its condition. Exit code 77: promtool is not installed.
 
 Usage: rules_test.py SOURCE_DIR
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets others' programs judge the texts of gpushared-web. Exit code 77: they are not installed.
+"""Validates the texts of gpushared-web with third-party programs. Exit code 77: they are not installed.
 
 Usage: scrape_test.py DIRECTORY_OF_PROGRAMS
 """
@@ -8,8 +8,8 @@ import sys
 
 from prometheus import Observed, skip_without
 
-LINT_REMARKS = 3  # promtool's exit code for a text that it can read and would have otherwise.
-# dcgm-exporter calls a label so, and panels that show both join them by it.
+LINT_REMARKS = 3  # promtool's exit code for a text that is readable but has style remarks.
+# dcgm-exporter uses this label name, and panels that show both join on it.
 DCGM_STYLE = "label names should be written in 'snake_case' not 'camelCase'"
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
 

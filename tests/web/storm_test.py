@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scrapes /metrics beside a local user who opens 450 connections a second and keeps them: every scrape is answered.
+"""Scrapes /metrics next to a local user who opens and keeps 450 connections a second: every scrape must be answered.
 
-As root, the storm is of another user (nobody), who then cannot keep a page from its events either.
+As root, the storm runs as another user (nobody), who then cannot keep a page from its events either.
 
 Usage: storm_test.py DIRECTORY_OF_PROGRAMS
 """
@@ -21,7 +21,7 @@ SCRAPES, SCRAPE_PERIOD_S = 45, 0.1
 RATE, KEPT_S = 450, 2.0
 STREAMS = 40
 NOBODY = 65534
-# What is asked, and whether the answer finds no room at the client.
+# The requested path, and whether the client does not read the answer.
 STORMS = {"lingers": ("/healthz", False), "does not read": ("/metrics", True), "asks the server": ("/api/explain?client=1", False),
           "is silent": (None, False)}
 
@@ -65,14 +65,14 @@ def take_streams(address, _path, _is_narrow, opened):
     kept = []
     for _ in range(STREAMS):
         kept.append(connect(address, "/events"))
-        kept[-1].recv(1)  # It has one, or was rejected.
+        kept[-1].recv(1)  # It has an answer, or was rejected.
         opened.value += 1
     time.sleep(600)
 
 
 @contextlib.contextmanager
 def beside(deed, address, path=None, is_narrow=False, least=RATE):
-    """While a process of another user does that, which has opened so many connections."""
+    """Runs the block while a process of another user does that and has opened this many connections."""
     fork = multiprocessing.get_context("fork")
     opened = fork.Value("l", 0)
     other = fork.Process(target=deed, args=(address, path, is_narrow, opened), daemon=True)

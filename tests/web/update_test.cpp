@@ -86,7 +86,7 @@ TEST(GrowthTimelines, SayHowMuchEachClientsTimeGrew) {
   GrowthTimelines growth;
   EXPECT_TRUE(
       growth.Take({{"clients", {Client(1, "low", 10), Client(2, "low", 5)}}}, kNow).empty());
-  // The second one's counter began anew; the third one has just come.
+  // The second one's counter was reset; the third one has just connected.
   const Timelines grown =
       growth.Take({{"clients", {Client(1, "low", 10.2), Client(2, "low", 1), Client(3, "low", 9)}}},
                   kNow + 250ms);
@@ -154,7 +154,7 @@ TEST(TraceTimelines, ADeviceWithoutATraceHasACoarseOneAndSaysWhy) {
   ASSERT_EQ(told.size(), 1U);
   EXPECT_EQ(told.at("cpu:0")["bin_ms"], 250);
   EXPECT_EQ(told.at("cpu:0")["coarse"], "cpu:0 is watched by 8 others");
-  // It is not asked for again and again.
+  // It is not requested repeatedly.
   traces.Follow(status, kNow + 1s);
   EXPECT_EQ(asked, 1);
   traces.Follow(status, kNow + 6s);

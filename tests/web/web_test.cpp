@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared-web beside a real server.
+// gpushared-web with a real server.
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -55,7 +55,7 @@ class WebProcess {
   WebProcess(const WebProcess&) = delete;
   WebProcess& operator=(const WebProcess&) = delete;
 
-  // By SIGTERM; the exit status.
+  // Ends it with SIGTERM; returns the exit status.
   int End() {
     ::kill(pid_, SIGTERM);
     int status = -1;
@@ -75,7 +75,7 @@ class WebProcess {
   std::uint16_t port_ = 0;
 };
 
-// Values by sample, as it is written: "name{labels}".
+// Values by sample name in its written form: "name{labels}".
 std::map<std::string, double> Samples(const std::string& text) {
   std::map<std::string, double> samples;
   std::istringstream lines(text.substr(std::min(text.find("\r\n\r\n"), text.size())));
@@ -133,7 +133,7 @@ TEST(Web, CountersDoNotFallWhileClientsComeAndGo) {
   EXPECT_GT(SumOf(before, "gpushared_device_busy_seconds_total"), 0);
   EXPECT_EQ(SumOf(before, "gpushared_sessions_started_total"), 5);
   EXPECT_EQ(SumOf(before, "gpushared_endpoint_sessions_started_total"), 5);
-  // The broker counts these, and was perhaps asked a moment earlier than the worker.
+  // The broker counts these, and may have been queried a moment earlier than the worker.
   EXPECT_TRUE(Eventually([&] {
     return SumOf(Samples(web.Get("/metrics")), "gpushared_endpoint_admitted_total") == 5;
   }));
@@ -249,7 +249,7 @@ TEST(Web, EventsSayWhoRanWhen) {
   WebProcess web(server.socket());
   RawHttp page(web.port());
   ASSERT_TRUE(page.Send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-  // The device is traced once it is ready and somebody looks.
+  // The device is traced once it is ready and a client watches.
   ASSERT_TRUE(Eventually([&] {
     return page.ReadUntil("\n\n").find("\"timeline\":{\"bin_ms\":10,\"ran\":[]") !=
            std::string::npos;

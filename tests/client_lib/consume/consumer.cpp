@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses the C++ interface up to the point where a server is needed.
+// Uses the C++ interface up to the point where it needs a server.
 #include <cstdio>
 #include <string_view>
 
@@ -9,7 +9,7 @@
 gpushared::Status AddOnSharedDevice(std::string_view ptx, const float* a, const float* b,
                                     float* sum, unsigned n);  // add.cpp
 
-// Whatever a client may write to its device memory is installed, too.
+// The records that a client may write to its device memory are installed, too.
 static_assert(sizeof(gpushared::TextureRecord) == 64);
 
 int main() {
@@ -21,6 +21,6 @@ int main() {
   }
   std::printf("%s\n", client.status().ToString().c_str());
   float sum = 0;
-  if (AddOnSharedDevice("", &sum, &sum, &sum, 1).ok()) return 1;  // Here no server is anywhere.
+  if (AddOnSharedDevice("", &sum, &sum, &sum, 1).ok()) return 1;  // No server is running here.
   return client.status().code() == gpushared::StatusCode::kUnavailable ? 0 : 1;
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the client library into a directory of its own and builds a stranger's project against
+# Installs the client library into a separate directory and builds an external project against
 # it: by CMake (shared and static), and by pkg-config in C and C++. Then moves the installed
-# tree, because nothing in it may know where it was.
+# tree, because it must not contain its own path.
 #
 # usage: install_and_consume.sh BUILD_DIR SOURCE_DIR WORK_DIR CC CXX LINK_FLAGS
 set -eu

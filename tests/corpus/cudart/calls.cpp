@@ -23,7 +23,7 @@ constexpr int kVersion = 13000;
 
 gpushared::Dim3 Of(dim3 size) { return {size.x, size.y, size.z}; }
 
-// <<<...>>> pushes, the stub that nvcc writes for the kernel pops.
+// <<<...>>> pushes, and nvcc's stub for the kernel pops.
 struct CallConfiguration {
   dim3 grid, block;
   std::size_t shared_bytes = 0;
@@ -36,7 +36,7 @@ cudaError_t Launch(const void* function, gpushared::LaunchShape shape, void** ar
   const Status status = Runtime::Instance().Launch(
       function, {.shape = shape, .arguments = arguments, .stream = stream});
   const cudaError_t error = Noted(status);
-  // A shape that no device takes has a name of its own.
+  // A shape that no device accepts has a separate error code.
   return error == cudaErrorInvalidValue ? Noted(cudaErrorInvalidConfiguration) : error;
 }
 
@@ -82,7 +82,7 @@ int AttributeFor(const Client& client, cudaDeviceAttr attribute) {
       return kRegisters;
     case cudaDevAttrCooperativeLaunch:
     case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrClockRate:  // In kHz; a figure that programs divide by.
+    case cudaDevAttrClockRate:  // In kHz; nonzero because programs divide by it.
       return 1;
     default:
       return 0;
@@ -162,7 +162,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
   return Launch(function, shape, arguments, config->stream);
 }
 
-// ---- what a kernel may have
+// ---- function attributes
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   *attributes = {};
@@ -291,7 +291,7 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorUnknown";
   }
 }
-// The sentence is on stderr; this is for programs that print what they get.
+// The full message is on stderr; this is for programs that print the error's text.
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 
 }  // extern "C"

@@ -39,7 +39,8 @@ cudaError_t Fill(const Rows& rows, int value, cudaStream_t handle) {
 
 CopyShape OneRow(std::size_t bytes) { return {bytes, 1, bytes, bytes}; }
 
-// The address of a part of a variable. Null, with the error noted, when it has no such part.
+// Returns the address of a part of a variable. Null, with the error recorded, if it has no such
+// part.
 char* GetPart(const void* symbol, std::size_t bytes, std::size_t offset) {
   const Result<Runtime::Variable> variable = Runtime::Instance().FindVariable(symbol);
   if (!variable.ok()) {

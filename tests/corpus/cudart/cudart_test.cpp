@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA programs with the runtime API run against a real server, and agree with their references.
+// CUDA programs that use the runtime API run against a real server, and agree with their
+// references.
 #include <ostream>
 #include <string>
 #include <vector>
@@ -48,7 +49,7 @@ TEST(Cudart, SaysWhyThereIsNoServer) {
   EXPECT_NE(outcome.output.find("/nowhere/socket"), std::string::npos) << outcome.output;
 }
 
-// As it stands in the README: compiled and run in a server of its own.
+// As shown in the README: compiled and run with a dedicated server.
 TEST(RunProgramScript, CompilesAndRunsAProgramAndHandsOnItsExitCode) {
   const auto run = [](std::vector<std::string> arguments) {
     std::vector<std::string> command = {"/usr/bin/env", "BUILD=" GPUSHARED_BUILD_DIR,

@@ -16,7 +16,8 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 
-// What nvcc's host code registers: a pointer to the fatbin, which says its own size.
+// The structure that nvcc's host code registers: a pointer to the fatbin, which contains its own
+// size.
 struct FatbinWrapper {
   std::uint32_t magic, version;
   const std::byte* fatbin;
@@ -37,7 +38,7 @@ constexpr char kAddressKernel[] = "gpushared_cudart_addresses";
 constexpr char kCopyKernel[] = "gpushared_cudart_copy";
 constexpr std::uint32_t kCopyThreads = 256;
 
-// Byte i of `from` to byte i of `to`, by one block.
+// Copies byte i of `from` to byte i of `to` in one block.
 constexpr char kCopyPtx[] = R"(
 .visible .entry gpushared_cudart_copy(.param .u64 to, .param .u64 from, .param .u64 bytes)
 {
@@ -110,7 +111,7 @@ Status CopyRows(void* to, const void* from, const CopyShape& shape, cudaMemcpyKi
   }
 }
 
-// Resolves cudaMemcpyDefault and checks nothing else.
+// Resolves cudaMemcpyDefault and performs no other checks.
 struct Ends {
   bool to_device = false, from_device = false;
 
@@ -133,7 +134,7 @@ struct Runtime::Module {
 
   const void* wrapper = nullptr;
   std::vector<NamedVariable> variables;
-  gpushared::Module loaded;  // Valid once it was needed.
+  gpushared::Module loaded;  // Valid once it has been needed.
   int target = 0;
 };
 
@@ -141,7 +142,7 @@ struct Runtime::OrderedStream {
   Stream stream;
   Event order;
   bool is_blocking = true;
-  bool is_ahead = false;                  // Has commands that the default stream did not wait for.
+  bool is_ahead = false;  // Has commands that the default stream has not waited for.
   std::uint64_t waited_for_commands = 0;  // Commands of the default stream.
 };
 
@@ -213,7 +214,7 @@ Status Runtime::Load(Module& module) {
   if (!text.ok()) return text.status();
   const std::size_t target = text->find(".target sm_");
   if (target != std::string::npos) module.target = std::atoi(text->c_str() + target + 11);
-  // Some versions end the text with a zero.
+  // Some versions terminate the text with a zero.
   text->resize(std::strlen(text->c_str()));
   if (!module.variables.empty()) {
     *text += "\n.visible .entry " + std::string(kAddressKernel) +
@@ -387,7 +388,7 @@ Status Runtime::Copy(void* to, const void* from, const CopyShape& shape, cudaMem
   const std::size_t bytes = shape.width_bytes;
   if (ends.to_device && ends.from_device)
     return CopyByKernel(device_to, device_from, bytes, *stream);
-  // Through memory of our own, which copies reach.
+  // Through a buffer of our own, which copies can access.
   const Result<DeviceBuffer> between = client_->AllocateDevice(bytes);
   if (!between.ok()) return between.status();
   if (ends.to_device) {

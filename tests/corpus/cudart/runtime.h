@@ -17,38 +17,39 @@
 
 namespace gpushared::cudart {
 
-// The thread's last error, as cudaGetLastError tells it. Returns `error`.
+// Sets the thread's last error, which cudaGetLastError returns. Returns `error`.
 cudaError_t Noted(cudaError_t error);
-// The same of a status, whose sentence goes to stderr: at most kSentencesMax of a process.
+// The same for a status, whose message goes to stderr: at most kSentencesMax per process.
 cudaError_t Noted(const Status& status);
 inline constexpr int kSentencesMax = 20;
-// The thread's last error, and none afterwards if it is taken.
+// Returns the thread's last error, and clears it if it is taken.
 cudaError_t LastError(bool takes);
 
-// Programs are told that one block and one multiprocessor may have so much.
+// Programs are told that a block and a multiprocessor may have this much.
 inline constexpr int kBlocksPerMultiprocessor = 2;
 inline constexpr std::size_t kPitchBytes = 512;
 
-// One session with a gpushared server (GPUSHARED_SOCKET) behind the calls of the CUDA runtime
-// that programs make; for tests. Owns the session, all memory, modules, streams and events.
-// Connects at the first call that needs the server. Modules are loaded when one of their
-// kernels or variables is needed.
+// The implementation of the CUDA runtime calls that programs make, for tests: one session with a
+// gpushared server (GPUSHARED_SOCKET). Owns the session, all memory, modules, streams and events.
+// Connects at the first call that needs the server. Modules are loaded when one of their kernels or
+// variables is needed.
 //
 // Thread-safe.
 class Runtime {
  public:
-  // The one that this process' cuda... calls go to. Never destroyed: programs call until the end.
+  // Returns the instance for this process' cuda... calls. It is never destroyed, because programs
+  // make calls until the end.
   static Runtime& Instance();
 
-  // Before main: what nvcc's host code registers.
+  // Called before main by the code that nvcc generates.
   void* RegisterFatbin(const void* wrapper);
   void RegisterFunction(void* module, const void* host_function, const char* name);
   void RegisterVariable(void* module, const void* host_variable, const char* name,
                         std::size_t bytes, bool is_constant);
 
-  // Null after an error, which is noted.
+  // Returns null after an error, which is recorded.
   const Client* Connected();
-  // "sm_75" of the newest module is 75.
+  // Returns 75 if the newest module is for "sm_75".
   int TargetVersion();
 
   struct LaunchSpec {
@@ -68,24 +69,25 @@ class Runtime {
   // ---- memory
   Result<void*> Allocate(std::size_t bytes);
   Status Free(void* memory);
-  // Host memory that copies need not stage; ordinary memory where there is no more of it.
+  // Host memory that copies need not stage; ordinary memory if no more of it is available.
   void* AllocateHost(std::size_t bytes);
   void FreeHost(void* memory);
   bool IsOnDevice(const void* memory);
-  // Rectangles of `shape`; a kind other than cudaMemcpyDefault is taken at its word.
+  // Copies rectangles of `shape`; every kind except cudaMemcpyDefault is trusted.
   Status Copy(void* to, const void* from, const CopyShape& shape, cudaMemcpyKind kind,
               cudaStream_t stream);
 
   // ---- order
-  // The stream, made to wait for what its next command has to wait for: the default stream waits
-  // for all others and they for it, unless they are non-blocking. Null when there is no such handle
-  // or no server; else valid until the stream is removed.
+  //
+  // Returns the stream after queueing the waits that its next command needs: the default stream
+  // waits for all others and they for it, unless they are non-blocking. Null if the handle is
+  // invalid or there is no server; otherwise valid until the stream is removed.
   const Stream* Ordered(cudaStream_t handle);
   Result<cudaStream_t> AddStream(bool is_blocking);
   Status RemoveStream(cudaStream_t handle);
   Result<cudaEvent_t> AddEvent(EventTiming timing);
   Status RemoveEvent(cudaEvent_t handle);
-  // An invalid event when there is no such handle.
+  // Returns an invalid event if the handle is invalid.
   Event FindEvent(cudaEvent_t handle);
 
  private:
@@ -94,19 +96,20 @@ class Runtime {
 
   Status Load(Module& module);
   Status FindAddresses(Module& module);
-  // As Copy, where one end is a module's variable: only kernels reach those.
+  // Like Copy if one end is a module's variable, because only kernels can access those.
   Status CopyByKernel(DeviceAddress to, DeviceAddress from, std::size_t bytes,
                       const Stream& stream);
-  // The module that has a variable there; null when none has.
+  // Returns the module that has a variable there, or null.
   Module* ModuleAt(DeviceAddress address);
 
   struct Function {
     Module* module = nullptr;
     std::string name;
-    Kernel kernel;  // Once it was needed.
+    Kernel kernel;  // Once it has been needed.
   };
 
-  std::recursive_mutex mutex_;  // Guards all below; not held while a call waits for the device.
+  // Guards all members below; not held while a call waits for the device.
+  std::recursive_mutex mutex_;
   std::optional<Client> client_;
   std::vector<std::unique_ptr<Module>> modules_;
   std::map<const void*, Function> functions_;
@@ -116,8 +119,8 @@ class Runtime {
   std::map<cudaStream_t, std::unique_ptr<OrderedStream>> streams_;
   std::map<cudaEvent_t, std::unique_ptr<Event>> events_;
   Stream default_stream_;               // Valid once connected, as is the next.
-  Event default_order_;                 // Last point of the default stream others waited for.
-  std::uint64_t default_commands_ = 0;  // How often the default stream was asked for.
+  Event default_order_;                 // Last point of the default stream that others waited for.
+  std::uint64_t default_commands_ = 0;  // How often the default stream was requested.
 };
 
 }  // namespace gpushared::cudart

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One kernel per function object: out[i] = f(a[i], b[i]). The same source is the host
-// reference, compiled by the host's compiler.
+// A kernel per function object: out[i] = f(a[i], b[i]). The same source, compiled by the host's
+// compiler, is the host reference.
 
 #ifndef GPUSHARED_TESTS_CORPUS_KERNELS_APPLY_H_
 #define GPUSHARED_TESTS_CORPUS_KERNELS_APPLY_H_
@@ -18,7 +18,7 @@ __global__ void Apply(const T* a, const T* b, R* out, int count) {
   if (i < count) out[i] = F()(a[i], b[i]);
 }
 
-// Values at which implementations go wrong, every one with every other, and random ones.
+// Values on which implementations tend to fail, in all combinations, and random ones.
 template <typename T>
 void Pairs(std::vector<T>* a, std::vector<T>* b) {
   using Limits = std::numeric_limits<T>;
@@ -45,7 +45,7 @@ void Pairs(std::vector<T>* a, std::vector<T>* b) {
   }
 }
 
-// `ulps` 0: equal to the last bit, but for NaN.
+// `ulps` 0: equal to the last bit, except for NaN.
 template <typename F, typename T>
 std::string CheckApply(const char* what, double relative = 0) {
   using R = decltype(F()(T(), T()));

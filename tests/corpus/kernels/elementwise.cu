@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One result per thread from its own elements.
+// One result per thread, computed from its own elements.
 #include "tests/corpus/program.h"
 
 namespace gpushared::corpus {

@@ -5,7 +5,7 @@
 namespace gpushared::corpus {
 namespace {
 
-// Overflow wraps, which only unsigned types are allowed to do in C++.
+// Overflow wraps, which C++ permits only for unsigned types.
 template <typename T>
 using Wrapping = std::make_unsigned_t<T>;
 template <typename T>
@@ -97,8 +97,8 @@ struct HighProducts {
 #endif
   }
 };
-// nvcc writes the division of 128-bit numbers as chains of additions and subtractions that pass the
-// carry on to each other.
+// nvcc compiles the division of 128-bit numbers to chains of additions and subtractions that pass
+// the carry on to each other.
 struct WideDivision {
   using Wide = unsigned __int128;
   __host__ __device__ std::uint64_t operator()(std::uint64_t a, std::uint64_t b) const {

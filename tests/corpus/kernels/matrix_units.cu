@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix units through mma.h and through instructions, fed by asynchronous copies; and
-// reductions of a warp in one instruction.
+// Matrix units through mma.h and through instructions, fed by asynchronous copies; and warp
+// reductions in one instruction.
 #include <mma.h>
 
 #include <cuda_fp16.h>
@@ -31,8 +31,8 @@ __global__ void WmmaProduct(const T* a, const T* b, Sum* c) {
   wmma::store_matrix_sync(c + row * kSize + column, sum, kSize, wmma::mem_row_major);
 }
 
-// One warp: a 16 x 8 tile of c from a (row after row) and b (column after column), staged
-// in shared memory by asynchronous copies of which two are under way.
+// One warp: a 16 x 8 tile of c from a (row by row) and b (column by column), staged in shared
+// memory by asynchronous copies, of which two are in flight.
 __global__ void PipelinedProduct(const __half* a, const __half* b, float* c) {
   __shared__ __align__(16) __half tiles_a[2][16][16], tiles_b[2][8][16];
   const unsigned lane = threadIdx.x, row = blockIdx.y * 16, column = blockIdx.x * 8;
@@ -86,7 +86,7 @@ __global__ void WarpReductions(const unsigned* in, unsigned* out) {
   out[threadIdx.x * 6 + 5] = __reduce_xor_sync(0xffffffffu, value);
 }
 
-// a times b, b given column after column; small whole numbers, so that every sum is exact.
+// a times b, with b given column by column; small whole numbers, so that every sum is exact.
 std::vector<float> Product(const std::vector<int>& a, const std::vector<int>& b, int factor) {
   std::vector<float> c(kSize * kSize);
   for (std::size_t i = 0; i < kSize; ++i) {

@@ -52,7 +52,7 @@ __global__ void ReadModuleVariables(int* out) {
   atomicAdd(&visits[Here() % 2], 1u);
 }
 
-// Which space a pointer is in is seen only when it runs.
+// The space of a pointer is known only at run time.
 __global__ void GenericAddresses(int* global, int* out) {
   __shared__ int shared[kThreads];
   int own[2] = {Here(), Here() + 1};

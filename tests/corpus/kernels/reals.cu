@@ -53,7 +53,7 @@ struct Roundings {
 struct ToWhole {
   template <typename T>
   __host__ __device__ long long operator()(T a, T b) const {
-    // Beyond the range of int, C++ and PTX differ.
+    // Outside the range of int, C++ and PTX differ.
     const bool fits = a > T(-1e9) && a < T(1e9) && b > T(-1e9) && b < T(1e9);
     return fits ? static_cast<int>(a) + static_cast<long long>(b) * 3 : 0;
   }
@@ -78,7 +78,7 @@ struct FastFunctions {
 #endif
   }
 };
-// Directed rounding encloses the exact sum and product, and is one step apart at most.
+// Directed rounding encloses the exact sum and product in an interval of at most one ulp.
 struct Enclosed {
   __host__ __device__ int operator()(double a, double b) const {
 #ifdef __CUDA_ARCH__

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes of a warp and threads of a block together; control flow that parts them.
+// Cooperation of a warp's lanes and a block's threads, with divergent control flow.
 #include "tests/corpus/program.h"
 
 namespace gpushared::corpus {
@@ -33,7 +33,7 @@ __global__ void BlockVotes(const int* in, int* out) {
   out[Here()] = count + 1000 * (all != 0) + 2000 * (any != 0);
 }
 
-// Steps of the Collatz sequence: each lane has a loop of its own length.
+// Steps of the Collatz sequence: each lane's loop has a different length.
 __host__ __device__ int Steps(unsigned long long n) {
   int steps = 0;
   for (; n > 1; ++steps) {

@@ -31,7 +31,7 @@ __global__ void CountByCoalescing(const int* in, int* counts, int count) {
   }
 }
 
-// Groups of one warp reduce, scan and vote at the same time, each with lanes of its own.
+// Groups of one warp reduce, scan and vote at the same time, each with its own lanes.
 __global__ void ReduceByLabel(const int* in, const int* labels, int* sums, int* largest, int* ranks,
                               int* ballots) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

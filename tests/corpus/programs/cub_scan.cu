@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device-wide scans of CUB. Blocks look back at the tiles before theirs, which other
-// blocks publish: decoupled look-back.
+// Device-wide scans of CUB. Blocks read the results of earlier tiles, which other blocks publish:
+// decoupled look-back.
 #include "tests/corpus/program.h"
 #include "tests/corpus/programs/temporary.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device-wide selection with CUB: by condition, by flags, without repetitions, in two parts.
+// Device-wide selection with CUB: by condition, by flags, without repetitions, as a partition.
 #include <algorithm>
 
 #include "tests/corpus/program.h"
@@ -15,7 +15,7 @@ struct IsOdd {
   __host__ __device__ bool operator()(int value) const { return value % 2 != 0; }
 };
 
-// The first `count` values that a selection wrote.
+// Returns the first `count` values that a selection wrote.
 template <typename T>
 std::vector<T> Front(const DeviceArray<T>& values, const DeviceArray<int>& count) {
   std::vector<T> all = values.Get();
@@ -62,7 +62,7 @@ std::string CubPartition() {
   WithTemporary([&](void* memory, std::size_t& bytes) {
     cub::DevicePartition::If(memory, bytes, d_in.data, out.data, first_count.data, kCount, IsOdd());
   });
-  // The rest stands behind the selected ones, in reverse order.
+  // The remaining values follow the selected ones, in reverse order.
   std::vector<int> want, rest;
   for (const int value : in) (IsOdd()(value) ? want : rest).push_back(value);
   const std::vector<int> want_count = {static_cast<int>(want.size())};

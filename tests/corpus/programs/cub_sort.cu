@@ -30,7 +30,7 @@ std::string CubRadixSort() {
     cub::DeviceRadixSort::SortPairsDescending(memory, bytes, d_reals.data, falling.data,
                                               d_places.data, origin.data, kCount);
   });
-  // Few items take the kernel that sorts within one block.
+  // Few items use the kernel that sorts within one block.
   DeviceArray<unsigned> few(100);
   WithTemporary([&](void* memory, std::size_t& bytes) {
     cub::DeviceRadixSort::SortKeys(memory, bytes, d_keys.data, few.data, 100);

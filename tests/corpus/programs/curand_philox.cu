@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers made in the kernel by cuRAND's Philox generator.
+// Random numbers generated in the kernel by cuRAND's Philox generator.
 #include <curand_kernel.h>
 
 #include "tests/corpus/program.h"
@@ -25,7 +25,7 @@ struct Counter {
   std::uint32_t word[4];
 };
 
-// Philox4x32-10 as Salmon et al. describe it (SC 2011).
+// Philox4x32-10 as described by Salmon et al. (SC 2011).
 Counter Philox(Counter counter, std::uint32_t key0, std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53} * counter.word[0];

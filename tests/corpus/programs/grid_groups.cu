@@ -24,7 +24,7 @@ __global__ void Smooth(unsigned* from, unsigned* to, unsigned count, int rounds)
   }
 }
 
-// As above, with a barrier made by hand of a counter that all blocks poll.
+// The same with a hand-written barrier: a counter that all blocks poll.
 __global__ void CountedBarrier(const unsigned* in, unsigned* out, unsigned* arrived) {
   __shared__ unsigned total;
   if (threadIdx.x == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libcu++: atomic references and a barrier that threads of a block poll.
+// libcu++: atomic references, and a barrier that threads of a block poll.
 #include <cuda/atomic>
 #include <cuda/barrier>
 
@@ -20,7 +20,7 @@ __global__ void AtomicReferences(unsigned* sum, double* real_sum, int* largest, 
   }
 }
 
-// Each phase, all threads add the value of their neighbour.
+// In each phase, all threads add their neighbour's value.
 __global__ void PhasesOfABarrier(const int* in, int* out, int phases) {
   using Barrier = cuda::barrier<cuda::thread_scope_block>;
   __shared__ cuda::std::aligned_storage<sizeof(Barrier), alignof(Barrier)>::type storage;

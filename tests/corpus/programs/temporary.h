@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUB asks how much temporary memory an algorithm needs, then is called again with it.
+// CUB reports how much temporary memory an algorithm needs, and is then called again with it.
 
 #ifndef GPUSHARED_TESTS_CORPUS_PROGRAMS_TEMPORARY_H_
 #define GPUSHARED_TESTS_CORPUS_PROGRAMS_TEMPORARY_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms of Thrust, whose kernels are CUB's and its own.
+// Algorithms of Thrust, which use CUB's kernels and its own.
 #include <thrust/device_ptr.h>
 #include <thrust/execution_policy.h>
 #include <thrust/scan.h>

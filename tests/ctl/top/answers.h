@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers as a server gives them, with the fields that top reads.
+// A server's answers, with the fields that top reads.
 
 #ifndef GPUSHARED_TESTS_CTL_TOP_ANSWERS_H_
 #define GPUSHARED_TESTS_CTL_TOP_ANSWERS_H_
@@ -16,7 +16,7 @@
 
 namespace gpushared::server::top {
 
-// Widths of characters are the locale's.
+// Sets the locale, which determines the widths of characters.
 class Utf8Locale {
  public:
   Utf8Locale() { ::setlocale(LC_CTYPE, "C.UTF-8"); }

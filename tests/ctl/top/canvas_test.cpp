@@ -101,7 +101,7 @@ TEST(TopUnits, FiguresAreShortAndHaveUnits) {
   EXPECT_EQ(AgeText(4 * 86400 + 3 * 3600), "4 d 3 h");
 }
 
-TEST(TopUnits, NoFigureIsAsLongAsAServerLikes) {
+TEST(TopUnits, FiguresHaveBoundedWidth) {
   for (const double number : {1e17, 1e30, 1e300}) {
     for (const auto& text :
          {PercentText, CountText, WholeText, BytesText, MicrosecondsText, AgeText}) {

@@ -43,7 +43,7 @@ TEST(TopFigures, RatesAreOfTheTimeBetweenTwoSamples) {
   EXPECT_EQ(now.gap_used, 0.5);
 }
 
-TEST(TopFigures, NobodyWaitsForMoreThanAllOfTheTime) {
+TEST(TopFigures, WaitingShareNeverExceedsWholeTime) {
   const Sample before = GetSample({}, {ClientRow(1, "a", 1)}, 100);
   json later = ClientRow(1, "a", 1);
   later["waited_s"] = 2.503;  // 2.003 s more.

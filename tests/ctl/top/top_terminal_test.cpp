@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpusharedctl top in a terminal of tmux, beside a real server.
+// gpusharedctl top in a tmux terminal, with a real server.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,7 +31,8 @@ using ::testing::Not;
 
 constexpr const char* kTmux = "/usr/bin/tmux";
 
-// Everybody may look. One user has 64 clients at most through one endpoint, a device 128.
+// Every user may observe. A user may have at most 64 clients through one endpoint, and a device
+// 128.
 constexpr const char* kConfig = R"(
 observe = ["everyone"]
 [[endpoint]]
@@ -40,7 +41,7 @@ class = "low"
 clients_max = 64
 )";
 
-// The figure below DEV% in the row of a client; 0 where there is none.
+// Returns the figure in column DEV% of a client's row; 0 if it has none.
 double DevicePercent(const std::string& screen, const std::string& name) {
   std::istringstream lines(screen);
   for (std::string line; std::getline(lines, line);) {
@@ -78,7 +79,7 @@ class TerminalOfTmux {
         {"resize-window", "-x", std::to_string(size.columns), "-y", std::to_string(size.rows)});
   }
   std::string Screen() const { return Tmux({"capture-pane", "-p"}); }
-  // With the sequences that colour it.
+  // Includes the colour sequences.
   std::string Coloured() const { return Tmux({"capture-pane", "-p", "-e"}); }
   bool Shows(const std::string& text) const {
     return Eventually([&] { return Screen().find(text) != std::string::npos; });
@@ -117,7 +118,7 @@ class TopTerminal : public ::testing::Test {
     EXPECT_TRUE(client.ok()) << client.status().ToString();
     return client.ok() ? std::move(*client) : Client();
   }
-  // Words go in front of the command: variables, or a program that starts it.
+  // `words` precede the command: variables, or a program that starts it.
   std::unique_ptr<TerminalOfTmux> Top(TerminalOfTmux::Size size = {}, const std::string& words = "",
                                       const std::string& variables = "TERM=screen-256color") {
     return std::make_unique<TerminalOfTmux>("env LC_ALL=C.UTF-8 " + variables + " " + words + " " +
@@ -211,7 +212,7 @@ TEST_F(TopTerminal, ClassAndWeightAreChangedInPlace) {
 
 TEST_F(TopTerminal, WithoutTheRightToOperateTheRejectionIsShown) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
-  // Nobody else may pass through the directory of the build, or those of this test.
+  // Other users may enter neither the build directory nor this test's directories.
   program_ = directory_ / "gpusharedctl";
   std::filesystem::copy_file(GPUSHARED_BIN_DIR "/gpusharedctl", program_);
   ::chmod(directory_.path().c_str(), 0755);
@@ -280,7 +281,7 @@ TEST_F(TopTerminal, AServerThatGoesAndComesBackIsWaitedFor) {
     server_->StartAgain();
     EXPECT_TRUE(top->ShowsNoMore("no figures for")) << top->Screen();
     EXPECT_TRUE(top->Shows("policy priority"));
-    // One that stands still keeps nobody from leaving.
+    // A server that does not respond must not prevent the user from leaving.
     server_->Signal(SIGSTOP);
     top->Press({"h"});
     EXPECT_TRUE(top->Shows("keys and columns")) << top->Screen();
@@ -291,7 +292,7 @@ TEST_F(TopTerminal, AServerThatGoesAndComesBackIsWaitedFor) {
 }
 
 TEST_F(TopTerminal, NamesStayInTheirPlace) {
-  // Wide, from right to left, and with many accents.
+  // Wide characters, right-to-left text, and many combining accents.
   const Client wide = Come("日本語の名前"), hebrew = Come("\u05e9\u05dc\u05d5\u05dd 12"),
                heaped = Come("z\u0301\u0301\u0301\u0301\u0301z");
   const auto top = Top();

@@ -206,7 +206,7 @@ TEST_F(TopView, AStarvingClientSaysForHowLong) {
   view_.Take(Between(&first, GetSample({}, now, 2)));
   Type(view_, "W");
   const std::string screen = Screen();
-  // Those who wait for longest come first.
+  // Clients that have waited for longest come first.
   const std::vector<std::string> waits = {"   0.0    3 h  4.0 KiB", "   0.0 12 min  4.0 KiB",
                                           "   0.0   34 s  4.0 KiB", "   0.0  100.0  4.0 KiB"};
   std::size_t at = 0;
@@ -293,7 +293,7 @@ TEST_F(TopView, ADrainedDeviceIsNoAlarm) {
   const auto style = [&](const char* state, Size size) {
     std::vector<json> devices = {DeviceRow("cpu:0", {})};
     devices[0]["state"] = state;
-    devices.resize(size.rows < 20 ? 8 : 1, devices[0]);  // Where there is little room, a line each.
+    devices.resize(size.rows < 20 ? 8 : 1, devices[0]);  // One line each if space is scarce.
     view_.Take(Between(nullptr, GetSample(devices, {}, 1)));
     const Canvas canvas = Draw(view_, {.history = history_, .every_s = 1}, size, Charset::kAscii);
     std::istringstream lines(canvas.Text());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libnvJitLink for links of LTO-IR to PTX alone. Its LTO-IR is PTX text; its result is the inputs
-// one after another. Inputs that begin as kUncalled says are dropped, unless an anchor came before.
+// A libnvJitLink that only links LTO-IR to PTX. Its LTO-IR is PTX text; its result is the
+// concatenation of its inputs. Inputs that begin with kUncalled are dropped unless an anchor came
+// before.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libnvrtc that compiles nothing: its PTX and its machine code are the options that it was given.
-// Its LTO-IR is a kernel with its source and its options in a comment.
+// A libnvrtc that compiles nothing: its PTX and its machine code are the given options. Its LTO-IR
+// is a kernel with the source and the options in a comment.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interposers in front of fakes, as a program sees them that has them preloaded.
+// The interposers in front of fakes, as seen by a program that preloads them.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -27,7 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Calls a function of a library by its name.
+// Calls a library's function by name.
 class Library {
  public:
   explicit Library(const std::string& path) : handle_(::dlopen(path.c_str(), RTLD_NOW)) {
@@ -44,7 +44,7 @@ class Library {
   void* const handle_;
 };
 
-// The fakes are the real libraries.
+// The fakes play the real libraries.
 class InterposerTest : public ::testing::Test {
  protected:
   InterposerTest() { ::setenv("LD_LIBRARY_PATH", GPUSHARED_FAKES, 1); }
@@ -56,7 +56,7 @@ class NvrtcTest : public InterposerTest {
  protected:
   using Options = std::vector<const char*>;
 
-  // A program with these options is given this as machine code.
+  // Returns the machine code of a program with these options.
   std::string MachineCode(const Options& options) {
     void* program = nullptr;
     EXPECT_EQ(Create(&program), 0);
@@ -222,7 +222,7 @@ TEST_F(NvJitLinkTest, PtxIsLinkedToThePtxOfLtoIr) {
   EXPECT_THAT(Image("Cubin"), HasSubstr(".func twice"));
 }
 
-// nvJitLink does not know of these calls, and drops what nobody else calls.
+// nvJitLink does not know of these calls, and drops functions without other callers.
 TEST_F(NvJitLinkTest, FunctionsOfLtoIrThatOnlyPtxCallsAreKept) {
   void* const nvrtc = ::dlopen(GPUSHARED_DROP_IN "/libnvrtc.so.13", RTLD_NOW | RTLD_GLOBAL);
   ASSERT_NE(nvrtc, nullptr) << ::dlerror();
@@ -320,7 +320,7 @@ TEST_F(NvJitLinkTest, NullPointersAreErrors) {
   EXPECT_EQ(library_.Call("nvJitLinkAddFile", link_, kPtx, "/nonexistent"), 3);
 }
 
-// ---- where the real library lies
+// ---- location of the real library
 
 constexpr const char* kNames[] = {"libnothing.so.13", "libnothing.so.12"};
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cuda-core compiles C++ with NVRTC, to PTX and to machine code, launches with pinned memory, also of a pool, and lets
+"""cuda-core compiles C++ with NVRTC to PTX and to machine code, launches with pinned memory, also from a pool, and lets
 memory grow."""
 import numpy as np
 from cuda.core import (Device, LaunchConfig, LegacyPinnedMemoryResource, PinnedMemoryResource, Program, ProgramOptions,
@@ -11,7 +11,7 @@ extern "C" __global__ void add(const float* a, const float* b, float* sum, unsig
     sum[i] = a[i] + b[i];
 }"""
 COUNT = 1000
-STEP = 2 << 20  # Bytes in which memory grows.
+STEP = 2 << 20  # Granularity in bytes with which memory grows.
 
 device = Device()
 device.set_current()
@@ -30,7 +30,7 @@ for target in ("ptx", "cubin"):
     stream.sync()
     assert np.array_equal(total, a + b)
 
-# Kernels reach memory of a pool of the host where it is.
+# Kernels access memory of a host pool at its own address.
 from_pool = [PinnedMemoryResource().allocate(4 * COUNT, stream=stream) for _ in range(3)]
 stream.sync()
 a, b, total = (np.from_dlpack(buffer).view(np.float32) for buffer in from_pool)
@@ -39,7 +39,8 @@ launch(stream, LaunchConfig(grid=8, block=128), kernel, *from_pool, np.uint64(CO
 stream.sync()
 assert np.array_equal(total, a + b)
 
-# cuda-core 1.2 moves memory that grows to other addresses, with its contents, and warns when it frees the old ones again.
+# cuda-core 1.2 moves growing memory to other addresses with its contents, and warns when it frees the old addresses
+# again.
 grows = VirtualMemoryResource(device)
 small, large = (LegacyPinnedMemoryResource().allocate(steps * STEP) for steps in (1, 2))
 memory = grows.allocate(STEP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dr.Jit compiles to PTX by itself. Its kernels count into page-locked memory, and it has textures."""
+"""Dr.Jit generates PTX on its own. Its kernels count in page-locked memory, and it uses textures."""
 import drjit as dr
 import numpy as np
 from drjit.cuda import Array2f, Float, TensorXf, Texture2f

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Halide's just-in-time compiler makes PTX by itself."""
+"""Halide's just-in-time compiler generates PTX on its own."""
 import halide as hl
 import numpy as np
 

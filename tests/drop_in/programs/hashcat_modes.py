@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hashcat of Debian recovers a password from its hash, in four types; it tests each kernel of itself before."""
+"""Debian's Hashcat recovers a password from its hash, for four hash types, after its self-test of each kernel."""
 import hashlib
 import os
 import pathlib
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 
-# Hashcat calls a directory its own that has the program and all of its data.
+# Hashcat uses a directory as its own if that contains the program and all of its data.
 USR = pathlib.Path(sys.prefix) / "debian/usr"
 HOME = USR / "share/hashcat"
 LIBRARIES = (USR / "lib/x86_64-linux-gnu", pathlib.Path(sysconfig.get_path("purelib")) / "nvidia/cu13/lib")

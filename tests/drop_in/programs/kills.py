@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Kills an unmodified Numba program again and again, beside another one and the native sample `serve`.
+"""Repeatedly kills an unmodified Numba program next to another one and the native sample `serve`.
 
 Usage: kills.py BIN_DIR CACHE_DIR [KILLS [SEED]]
 
 The program gets SIGKILL at random moments of its life (KILLS times, 200; SEED, 1): while Python starts, while it
-connects, compiles or works. Only that client may end. Meanwhile the other program launches on, each
-answer of `serve` is as its reference, and the device keeps its worker. Skips, with the reason, where
-Numba cannot be had.
+connects, compiles or works. Only that client may end. The other program must keep launching, each answer of
+`serve` must equal its reference, and the device must keep its worker. Skipped with the reason if Numba is not
+available.
 """
 import json
 import pathlib
@@ -24,9 +24,9 @@ sys.path.insert(0, str(DIRECTORY))
 from priority import JOBS, asked  # noqa: E402
 from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surroundings_of  # noqa: E402
 
-LIFE_TO_START = 1.5  # Lives are up to so many times as long as the first one took to its first launch.
+LIFE_TO_START = 1.5  # Lives last up to this many times as long as the first one took to its first launch.
 SECONDS_MAX = 3600
-TOLD_EVERY = 10  # Kills take minutes; somebody who waits, or ends the run, knows what it has seen.
+TOLD_EVERY = 10  # Kills take minutes, so progress is reported for those who wait or end the run.
 
 
 def fail(why):
@@ -39,7 +39,7 @@ def start(job, python, bin_dir, server, home):
 
 
 def client(bin_dir, server, name):
-    """What the server says of the client of this name; nothing: it has none."""
+    """Returns the server's row of the client of this name; None if it has none."""
     return next((it for it in asked(bin_dir, server, "ps")["clients"] if it["name"] == name), None)
 
 
@@ -52,7 +52,7 @@ def until(what, condition):
 
 
 class Service:
-    """The sample `serve`, one run after another. A run whose answers are wrong, or that fails, is told."""
+    """The sample `serve`, one run after another. Reports a run that fails or has wrong answers."""
 
     def __init__(self, bin_dir, server, scratch):
         self.command = [bin_dir / "serve", "--model", scratch / "model", "--batch", "16", "--requests", "50", "--load",
@@ -86,7 +86,7 @@ def main(bin_dir, cache, kills="200", seed="1"):
         return 0
     victim_job, steady_job = JOBS
     moments = random.Random(int(seed))
-    met = 0  # Kills of a client that the server had.
+    met = 0  # Kills of a client that had connected.
     with tempfile.TemporaryDirectory() as directory, Server(bin_dir, directory, "--policy", "priority") as server:
         scratch = pathlib.Path(directory)
         subprocess.run([bin_dir / "train", "--text", ROOT / "LICENSE", "--model", scratch / "model", "--steps", "10"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba links its LTO-IR by nvJitLink, or its PTX; a grid synchronises by a function of cudadevrt."""
+"""Numba links its LTO-IR with nvJitLink, or its PTX; a grid synchronises through a function of cudadevrt."""
 import numpy as np
 from numba import cuda
 
@@ -13,7 +13,7 @@ def add(a, b, total):
 
 
 def rotate(numbers):
-    """Each block takes what the next one has written before the whole grid met."""
+    """Each block takes the value that the next one wrote before the grid-wide barrier."""
     i = cuda.grid(1)
     grid = cuda.cg.this_grid()
     numbers[i] = i

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba: page-locked arrays in parts on four streams, events, and an end that frees without a context."""
+"""Numba: parts of page-locked arrays on four streams, events, and an exit that frees without a context."""
 import numpy
 from numba import cuda
 
@@ -32,5 +32,5 @@ with cuda.pinned(x, y, out), cuda.defer_cleanup():
 numpy.testing.assert_array_equal(out, 2 * x + y)
 assert cuda.event_elapsed_time(begin, end) > 0
 kept = cuda.to_device(x)
-del kept  # Its memory waits to be freed, by an end that has popped the context.
+del kept  # Its memory is freed by an exit that has already popped the context.
 cuda.close()

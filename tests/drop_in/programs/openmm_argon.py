@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenMM moves 125 atoms of argon, with kernels that it compiles by NVRTC."""
+"""OpenMM moves 125 atoms of argon with kernels that it compiles with NVRTC."""
 import openmm
 from openmm import unit
 

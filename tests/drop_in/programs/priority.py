@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two unmodified Numba programs of class low beside the sample `serve` of class high, a native client.
+"""Two unmodified Numba programs of class low next to the sample `serve` of class high, a native client.
 
 Usage: priority.py BIN_DIR CACHE_DIR [ROUNDS]
 
-As in samples/demo.sh: in each round serve answers alone, beside both programs under fifo, and beside
-both under priority. Prints p99 with its ratio to serve alone, and what the programs had of the device
-time that serve left. Fails where the demo would: p99 under priority above 1.5 times that alone, or
-above half of that under fifo, or less than 80 % of that time used, in all of the interval. Skips, with the reason, where Numba cannot be had.
+As in samples/demo.sh, in each round serve answers alone, next to both programs under fifo, and next to both under
+priority. Prints p99 with its ratio to serve alone, and the programs' share of the device time that serve left.
+Fails by the demo's criteria: p99 under priority above 1.5 times that alone, or above half of that under fifo, or
+less than 80 % of that time used, in the whole interval. Skipped with the reason if Numba is not available.
 """
 import contextlib
 import json
@@ -34,7 +34,7 @@ SECONDS_MAX = 600
 
 
 class Jobs:
-    """Both programs on one server. They stand still unless asked to run."""
+    """Both programs on one server. They are suspended unless asked to run."""
 
     def __init__(self, python, bin_dir, server, home):
         self.processes = [subprocess.Popen([*command_of(bin_dir, server)[:-1], "--class", "low", "--name", job.stem, "--",
@@ -67,7 +67,7 @@ def asked(bin_dir, server, command):
 
 
 def until_busy(bin_dir, server):
-    """Waits until each job has worked on the device."""
+    """Waits until each job has used the device."""
     end = time.monotonic() + 120
     while time.monotonic() < end:
         busy = {client["name"] for client in asked(bin_dir, server, "ps")["clients"] if client.get("launches", 0) > 100}
@@ -78,7 +78,7 @@ def until_busy(bin_dir, server):
 
 
 def serve(bin_dir, server, scratch, service_ms, seed):
-    """The outcome of one phase of serve, as it writes it."""
+    """Returns the outcome of one phase of serve, as it writes it."""
     outcome = scratch / "serve.json"
     subprocess.run([bin_dir / "serve", "--model", scratch / "model", "--batch", str(BATCH), "--requests", str(REQUESTS),
                     "--service-ms", f"{service_ms:.3f}", "--load", str(LOAD), "--variation", "1", "--latency-target-ms",
@@ -89,7 +89,7 @@ def serve(bin_dir, server, scratch, service_ms, seed):
 
 @contextlib.contextmanager
 def watched(bin_dir, server, scratch):
-    """What each client has had of the device meanwhile, as demo_watch.py writes it: filled in at the end."""
+    """Yields the device time of each client during the block, as demo_watch.py writes it; filled in at the end."""
     samples, file = [], scratch / "device.json"
     watcher = subprocess.Popen([sys.executable, ROOT / "samples/demo_watch.py", bin_dir / "gpusharedctl"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -99,12 +99,13 @@ def watched(bin_dir, server, scratch):
     try:
         yield samples
     finally:
-        watcher.communicate()  # It ends with its input.
+        watcher.communicate()  # It exits at the end of its input.
     samples += json.loads(file.read_text())
 
 
 def gap_of(samples):
-    """Device seconds of the jobs, and of the time that serve left: in which the device could work, and not for serve."""
+    """Returns the jobs' device seconds, and the time that serve left, in which the device could work but not for
+    serve."""
     used = left = 0
     names = {"serve", *(job.stem for job in JOBS)}
     for (begin, before, _), (end, after, _) in zip(samples, samples[1:]):
@@ -116,7 +117,8 @@ def gap_of(samples):
 
 
 def measure(bin_dir, servers, jobs, scratch, rounds):
-    """The p99 of each phase and round, all latencies of each phase, and the jobs' part of the gap under priority."""
+    """Returns the p99 of each phase and round, all latencies of each phase, and the jobs' part of the gap under
+    priority."""
     p99, latencies, gaps, service_ms = {}, {}, [], 0.0
     for number in range(rounds):
         for phase in ("alone", *POLICIES):
@@ -137,7 +139,7 @@ def measure(bin_dir, servers, jobs, scratch, rounds):
 
 
 def report(p99, latencies, gaps):
-    """Prints the table. The sentences about promises that were broken: in all of the interval."""
+    """Prints the table. Returns messages about targets that were missed in the whole interval."""
     numbers = range(len(gaps))
     ratio = {}
     for phase in ("alone", *POLICIES):

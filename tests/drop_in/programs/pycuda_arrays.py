@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyCUDA compiles C++ with nvcc, and makes kernels for the arithmetic of arrays."""
+"""PyCUDA compiles C++ with nvcc, and generates kernels for array arithmetic."""
 import numpy as np
 import pycuda.autoinit
 import pycuda.driver as driver

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quadrants: a field filled by a kernel, and a sum of all of it."""
+"""Quadrants: a field filled by a kernel, and the sum of its elements."""
 import numpy
 import quadrants as qd
 

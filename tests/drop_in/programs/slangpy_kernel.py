@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slang compiles by NVRTC, and its kernels read all that they are given from constant memory."""
+"""Slang compiles with NVRTC, and its kernels read all of their arguments from constant memory."""
 import pathlib
 import tempfile
 

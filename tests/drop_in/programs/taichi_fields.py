@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taichi compiles to PTX by itself; its sparse fields allocate on the device and call through pointers."""
+"""Taichi generates PTX on its own; its sparse fields allocate on the device and call through pointers."""
 import numpy as np
 import taichi as ti
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tinygrad compiles to PTX by itself."""
+"""tinygrad generates PTX on its own."""
 import numpy as np
 from tinygrad import Device, Tensor
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton without torch: its arrays are memory of the driver's interface."""
+"""Triton without torch: its arrays are memory allocated through the driver interface."""
 import numpy as np
 import triton
 import triton.language as tl

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest: of Dr.Jit's tests, those of its CUDA types, and those of no type."""
+"""A pytest plugin that selects, of Dr.Jit's tests, those of its CUDA types and those without a type."""
 import re
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs test-suites that others wrote, unmodified, over the drop-in on the cpu device.
+"""Runs third-party test suites, unmodified, with the drop-in on the cpu device.
 
 Usage: run_suites.py BIN_DIR CACHE_DIR TABLE [SUITE[/FILE] ...]
 
-The tests of some packages are in their repositories only, which no registry has. Such a suite runs where the
-repository, at the tag that SUITES names, has been unpacked as CACHE_DIR/sources/PACKAGE-VERSION.
+The tests of some packages exist only in their repositories, which no registry has. Such a suite runs if the repository,
+at the tag in SUITES, has been unpacked as CACHE_DIR/sources/PACKAGE-VERSION.
 
-Each file of tests runs in a process of its own. One line per file goes to TABLE (tab-separated) and
-to stdout: passed, failed, skipped; the output of each file lies beside TABLE. Nothing here judges:
-a suite's failures are read and explained by people.
+Each file of tests runs in a separate process. One line per file goes to TABLE (tab-separated) and to stdout: passed,
+failed, skipped; the output of each file is written next to TABLE. This program does not judge, because a suite's
+failures need a human explanation.
 """
 import os
 import pathlib
@@ -29,16 +29,16 @@ TEST_SECONDS_MAX = 150
 
 
 class Suite(typing.NamedTuple):
-    """Tests of a package: in its wheel, run by Numba's runner, or in the sources that it publishes, run by pytest."""
+    """Tests of a package: in its wheel, run by Numba's runner, or in its published sources, run by pytest."""
 
     packages: tuple
-    seconds_max: int  # For one file.
-    part: str = ""  # Of Numba's tests; else from the sources.
+    seconds_max: int  # Per file.
+    part: str = ""  # Of Numba's tests; otherwise from the sources.
     surroundings: dict = {}
-    tag: str = ""  # Of the repository that has the tests, where the published sources have none.
-    directory: str = "test"  # Of the tests, in the sources.
-    plugins: tuple = ()  # Of pytest, in this directory.
-    too_large: str = ""  # Tests, as pytest's -k names them, that want more memory than the server's machine should give.
+    tag: str = ""  # Of the repository that has the tests, if the published sources have none.
+    directory: str = "test"  # Directory of the tests in the sources.
+    plugins: tuple = ()  # Plugins of pytest, in this directory.
+    too_large: str = ""  # Tests that need too much memory of the server's machine, in the syntax of pytest's -k.
 
     def environment(self):
         return "numba_suites" if self.part else f"{self.packages[0].split('==')[0]}_suite"
@@ -61,7 +61,7 @@ def directory_of(package, cache):
 
 
 def sources_of(python, package, cache, drop_in):
-    """The unpacked sources of a package, as its authors publish them."""
+    """Returns the unpacked sources of a package, as published by its authors."""
     directory = directory_of(package, cache)
     if not directory.exists():
         subprocess.run([python, "-m", "pip", "-q", "download", "--no-deps", "--no-binary", package.split("==")[0], "-d", directory.parent, package], check=True,
@@ -82,7 +82,7 @@ def files_of(suite, python, cache, drop_in):
 
 
 def counts_of(said):
-    """Passed, failed and skipped tests of a run of unittest or pytest; None when it did not end.
+    """Returns the passed, failed and skipped tests of a run of unittest or pytest; None if it did not finish.
 
     Tests that their authors expect to fail count as skipped.
     """
@@ -94,11 +94,11 @@ def counts_of(said):
     ran = re.search(r"^Ran (\d+) tests? in", said, re.M)
     verdict = re.search(r"^(OK|FAILED)(?: \((.*)\))?$", said, re.M)
     if ran is None or verdict is None:
-        # A file that needs a package that is not here leaves as a whole.
+        # A file that needs a missing package is skipped as a whole.
         return (0, 0, 1) if re.search(r"^Skipped: ", said, re.M) else None
     found = dict(re.findall(r"([a-z ]+)=(\d+)", verdict.group(2) or ""))
     number = {name.strip(): int(count) for name, count in found.items()}
-    # A test fails once, however many of its parts do.
+    # A test counts as one failure, however many of its parts fail.
     failed = len(set(re.findall(r"^(?:FAIL|ERROR): (\S+ \S+)", said, re.M))) + number.get("unexpected successes", 0)
     skipped = number.get("skipped", 0)
     return int(ran.group(1)) - failed - skipped, failed, skipped

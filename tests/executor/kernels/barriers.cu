@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Barriers with numbers, counts and reductions.
 
-// Warp 0 produces for warp 1 by two counted barriers; the other warps take no part.
+// Warp 0 produces for warp 1 with two counted barriers; the other warps do not participate.
 extern "C" __global__ void producer_consumer(unsigned* out) {
   __shared__ volatile unsigned slot[32];
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -18,7 +18,7 @@ extern "C" __global__ void producer_consumer(unsigned* out) {
   }
 }
 
-// Below the threshold, or at and above it.
+// Below the threshold, or at least the threshold.
 extern "C" __global__ void reductions(int* out, int threshold, bool above) {
   const int holds = (static_cast<int>(threadIdx.x) < threshold) != above;
   out[threadIdx.x * 3] = __syncthreads_count(holds);
@@ -26,7 +26,7 @@ extern "C" __global__ void reductions(int* out, int threshold, bool above) {
   out[threadIdx.x * 3 + 2] = __syncthreads_or(holds);
 }
 
-// A ring of hands: each round every thread reads its neighbour's value of the last round.
+// A ring: in each round every thread reads its neighbour's value of the previous round.
 extern "C" __global__ void many_rounds(unsigned* out, int rounds) {
   extern __shared__ unsigned values[];
   values[threadIdx.x] = threadIdx.x;
@@ -40,7 +40,7 @@ extern "C" __global__ void many_rounds(unsigned* out, int rounds) {
   out[blockIdx.x * blockDim.x + threadIdx.x] = values[threadIdx.x];
 }
 
-// Half of a warp waits at the barrier while the other half still works.
+// Half of a warp waits at the barrier while the other half still runs.
 extern "C" __global__ void parted_warp(unsigned* out) {
   __shared__ unsigned values[64];
   if (threadIdx.x % 2 == 0) {
@@ -56,7 +56,7 @@ extern "C" __global__ void parted_warp(unsigned* out) {
   }
 }
 
-// A count stands for whole warps: 96 when the last of three is not full.
+// A count covers whole warps: 96 if the last of three is not full.
 extern "C" __global__ void counts_whole_warps(unsigned* out) {
   __shared__ volatile unsigned values[80];
   values[threadIdx.x] = threadIdx.x + 5;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that every GPU course has; also what executor_bench runs.
+// Kernels of every GPU course; executor_bench runs them as well.
 extern "C" __global__ void vector_add(const float* a, const float* b, float* c, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) c[i] = a[i] + b[i];
@@ -152,7 +152,7 @@ extern "C" __global__ void bitonic_sort(int* keys) {
   for (int i = threadIdx.x; i < 1024; i += blockDim.x) mine[i] = shared[i];
 }
 
-// Five-point stencil over a grid with a border that stays.
+// Five-point stencil over a grid with a constant border.
 extern "C" __global__ void stencil(const float* in, float* out, int width, int height) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= width || y >= height) return;
@@ -172,7 +172,7 @@ extern "C" __global__ void sparse_product(const int* row_starts, const int* colu
   if (lane == 0) y[row] = sum;
 }
 
-// Rows of logits to probabilities, as at the end of a language model; one block a row.
+// Converts rows of logits to probabilities, as at the end of a language model; one block per row.
 extern "C" __global__ void softmax(const float* logits, float* probabilities, int columns) {
   __shared__ float partial[128];
   const float* row = logits + blockIdx.x * columns;
@@ -199,7 +199,7 @@ extern "C" __global__ void softmax(const float* logits, float* probabilities, in
   }
 }
 
-// One layer of a character model: hidden = tanh(weights * input + bias), one thread a unit.
+// One layer of a character model: hidden = tanh(weights * input + bias), one thread per unit.
 extern "C" __global__ void tanh_layer(const float* weights, const float* bias, const float* input,
                                       float* hidden, int inputs, int units) {
   const int unit = blockIdx.x * blockDim.x + threadIdx.x, sample = blockIdx.y;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes that part and meet: what control_test.cpp computes again, thread by thread.
+// Lanes that diverge and reconverge. control_test.cpp computes the same thread by thread.
 
 // A walk through nested branches, loops with break and continue, and an early return.
 __host__ __device__ inline unsigned Walk(unsigned x) {
@@ -32,7 +32,7 @@ extern "C" __global__ void walk(unsigned* out, unsigned n) {
   out[i] = Walk(i);
 }
 
-// Many ways out of one place.
+// Many targets of one branch.
 extern "C" __global__ void select_case(const unsigned* choice, unsigned* out) {
   unsigned value = threadIdx.x;
   for (int round = 0; round < 3; ++round) {
@@ -53,7 +53,7 @@ extern "C" __global__ void select_case(const unsigned* choice, unsigned* out) {
   out[threadIdx.x] = value;
 }
 
-// Threads that have returned do not hold up those at the barrier.
+// Threads that have returned do not block those at the barrier.
 extern "C" __global__ void early_return(unsigned* out) {
   __shared__ unsigned sums[64];
   sums[threadIdx.x] = threadIdx.x;
@@ -62,7 +62,8 @@ extern "C" __global__ void early_return(unsigned* out) {
   out[threadIdx.x] = sums[(threadIdx.x + 1) % 64] + 1;
 }
 
-// Every lane takes the same lock in turn: needs lanes of one warp to go on alone.
+// Every lane takes the same lock in turn, which requires that lanes of one warp make progress
+// separately.
 extern "C" __global__ void lane_lock(int* lock, unsigned* order, unsigned* count) {
   bool done = false;
   while (!done) {
@@ -76,7 +77,7 @@ extern "C" __global__ void lane_lock(int* lock, unsigned* order, unsigned* count
   }
 }
 
-// The lock as most people write it: the winner waits for the losers' loop to end.
+// The lock in its usual form: the winner waits for the losers' loop to end.
 extern "C" __global__ void naive_lane_lock(int* lock, unsigned* count) {
   while (atomicCAS(lock, 0, 1) != 0) {
   }
@@ -98,7 +99,7 @@ extern "C" __global__ void wait_in_warp(volatile unsigned* flags, unsigned* out)
   }
 }
 
-// Lanes come to the exchange by two ways of different length.
+// Lanes reach the exchange on two paths of different length.
 extern "C" __global__ void exchange_after_parting(unsigned* out, unsigned rounds) {
   unsigned value = threadIdx.x;
   for (unsigned r = 0; r < rounds; ++r) {
@@ -111,7 +112,7 @@ extern "C" __global__ void exchange_after_parting(unsigned* out, unsigned rounds
   out[threadIdx.x] = value;
 }
 
-// Halves of a warp work on their own, each with its own mask.
+// The halves of a warp run separately, each with its own mask.
 extern "C" __global__ void halves_apart(unsigned* out) {
   const unsigned lane = threadIdx.x;
   unsigned value = lane;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that are really called: arguments, results, recursion, and lanes that part
-// inside.
+// Functions that are not inlined: arguments, results, recursion, and lanes that diverge inside
+// them.
 #define NOINLINE __noinline__ __device__
 
 struct Box {
@@ -89,7 +89,7 @@ extern "C" __global__ void calls_under_a_lock(int* lock, unsigned* count, unsign
   out[threadIdx.x] = result + Helper(threadIdx.x + 2);
 }
 
-// The lock is two calls deep; each level has values of its own to come back to.
+// The lock is two calls deep; each level has its own values to return to.
 NOINLINE unsigned Outer(int* lock, unsigned* count, unsigned value) {
   const unsigned kept = Helper(value) ^ 0x1234;
   Locked(lock, count, kept & 3);
@@ -124,7 +124,8 @@ NOINLINE unsigned SyncAndRead(const unsigned* shared, unsigned at) {
   return shared[at];
 }
 
-// One call for all, but the lock has set the lanes apart: each comes with a frame of its own.
+// All lanes make one call, but the lock has separated the lanes, so that each arrives with its own
+// frame.
 extern "C" __global__ void meet_after_lock(int* lock, unsigned* count, unsigned* out) {
   __shared__ unsigned shared[64];
   shared[threadIdx.x] = threadIdx.x * 11;

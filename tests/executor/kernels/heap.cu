@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that kernels allocate: lists built in parallel, objects with virtual destructors, and
-// what one kernel leaves to the next.
+// Memory allocated by kernels: lists built in parallel, objects with virtual destructors, and
+// allocations that one kernel leaves to the next.
 
 struct Node {
   Node* next;
@@ -34,7 +34,7 @@ extern "C" __global__ void drain(Node** list, unsigned* seen) {
   *list = nullptr;
 }
 
-// Many sizes, freed in another order, each piece checked before it goes.
+// Many sizes, freed in a different order, each piece checked before it is freed.
 extern "C" __global__ void churn(unsigned rounds, unsigned* wrong) {
   const unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
   unsigned* mine[4] = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls through pointers: tables of functions in memory, pointers handed from kernel to kernel,
-// virtual functions, and lanes of one warp that call different ones.
+// Calls through pointers: tables of functions in memory, pointers passed from kernel to kernel,
+// virtual functions, and lanes of one warp that call different functions.
 #define NOINLINE __noinline__ __device__
 
 typedef unsigned (*Operation)(unsigned, unsigned);
@@ -62,7 +62,7 @@ extern "C" __global__ void virtual_functions(float* out, unsigned mask) {
   out[threadIdx.x] = area;
 }
 
-// Functions that call indirectly themselves, to different depths.
+// Functions that make indirect calls themselves, to different depths.
 struct Step {
   Operation next;
   unsigned left;
@@ -81,7 +81,7 @@ extern "C" __global__ void walk(unsigned* out) {
   out[threadIdx.x] = walk_on[0](&step, threadIdx.x);
 }
 
-// Each function waits for the block: lanes come there by different calls.
+// Each function waits for the block, which lanes reach through different calls.
 __shared__ unsigned exchanged[64];
 NOINLINE unsigned PutAndWait(unsigned t, unsigned by) {
   exchanged[t] = t * by;
@@ -99,7 +99,7 @@ extern "C" __global__ void wait_in_both(unsigned* out) {
   out[threadIdx.x] = waiting[threadIdx.x % 3 == 0](threadIdx.x, 3);
 }
 
-// Some lanes leave for good inside what they call.
+// Some lanes exit inside the called function.
 NOINLINE unsigned Leave(unsigned a, unsigned b) {
   if (a % 4 == 1) asm volatile("exit;");
   return a + b;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Barriers in shared memory, as libcu++ makes them for compute capability 8.0.
+// Barriers in shared memory, as libcu++ creates them for compute capability 8.0.
 #include <cuda/barrier>
 
 using Barrier = cuda::barrier<cuda::thread_scope_block>;
 
-// In each round every thread takes what its neighbour has, and adds one.
+// In each round every thread takes its neighbour's value and adds one.
 extern "C" __global__ void pass_on(int* data, int rounds) {
   __shared__ alignas(Barrier) char room[sizeof(Barrier)];
   extern __shared__ int shown[];
@@ -22,7 +22,7 @@ extern "C" __global__ void pass_on(int* data, int rounds) {
   data[threadIdx.x] = mine;
 }
 
-// Thread i leaves in round i; the last one to go counts how many rounds there were.
+// Thread i leaves in round i; the last one to leave counts the rounds.
 extern "C" __global__ void leave_one_by_one(int* rounds_seen) {
   __shared__ alignas(Barrier) char room[sizeof(Barrier)];
   Barrier& barrier = *reinterpret_cast<Barrier*>(room);
@@ -33,7 +33,7 @@ extern "C" __global__ void leave_one_by_one(int* rounds_seen) {
   barrier.arrive_and_drop();
 }
 
-// One half of each warp waits for what the other half does after it.
+// One half of each warp waits for a result that the other half produces later.
 extern "C" __global__ void halves(int* out) {
   __shared__ alignas(Barrier) char room[sizeof(Barrier)];
   extern __shared__ int shown[];

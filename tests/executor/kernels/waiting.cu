@@ -13,7 +13,7 @@ extern "C" __global__ void wait_for_the_next(volatile unsigned* done, unsigned* 
   if (threadIdx.x == 0) done[blockIdx.x] = blockIdx.x + 100;
 }
 
-// As wait_for_the_next, with barriers of the block in each round.
+// Like wait_for_the_next, with barriers of the block in each round.
 extern "C" __global__ void wait_between_barriers(volatile unsigned* done, unsigned* out) {
   __shared__ unsigned ready;
   do {
@@ -25,7 +25,7 @@ extern "C" __global__ void wait_between_barriers(volatile unsigned* done, unsign
   if (threadIdx.x == 0) done[blockIdx.x] = blockIdx.x + 100;
 }
 
-// The same, and the rounds are counted: the state of the block never comes back.
+// The same, with counted rounds, so that the state of the block never repeats.
 extern "C" __global__ void count_between_barriers(volatile unsigned* done, unsigned* rounds) {
   unsigned round = 0;
   while (__syncthreads_or(blockIdx.x + 1 == gridDim.x || done[blockIdx.x + 1] != 0) == 0) ++round;
@@ -33,8 +33,8 @@ extern "C" __global__ void count_between_barriers(volatile unsigned* done, unsig
   done[blockIdx.x] = 1;
 }
 
-// Barnes-Hut's sort: a binary tree of `count` nodes from its root on. Each thread has every
-// so-manieth node, which it can do once the node's parent is done, by whichever block.
+// Barnes-Hut's sort: a binary tree of `count` nodes from its root down. Each thread handles nodes
+// at a fixed stride, each of which can be done once its parent is done, by whichever block.
 extern "C" __global__ void sort_down_a_tree(volatile int* start, int count) {
   const int step = static_cast<int>(gridDim.x * blockDim.x);
   int node = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -49,7 +49,7 @@ extern "C" __global__ void sort_down_a_tree(volatile int* start, int count) {
   }
 }
 
-// Polls nobody: threads of many blocks take turns to add, with a barrier after each.
+// No polling: threads of many blocks add in turn, with a barrier after each addition.
 extern "C" __global__ void add_in_rounds(unsigned* sum, unsigned rounds) {
   for (unsigned round = 0; round < rounds; ++round) {
     unsigned old = *sum, seen;
@@ -72,7 +72,7 @@ extern "C" __global__ void wait_for_nobody_between_barriers(volatile unsigned* f
   } while (ready == 0);
 }
 
-// Sleeps until the clock has moved on by `ns`.
+// Sleeps until the clock has advanced by `ns`.
 extern "C" __global__ void sleep_for(unsigned long long ns, unsigned long long* looks) {
   unsigned long long begin, now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
@@ -83,7 +83,7 @@ extern "C" __global__ void sleep_for(unsigned long long ns, unsigned long long* 
   } while (now - begin < ns);
 }
 
-// As wait_for_the_next, asleep.
+// Like wait_for_the_next, but sleeping.
 extern "C" __global__ void sleep_for_the_next(volatile unsigned* done, unsigned* looks) {
   if (blockIdx.x + 1 < gridDim.x) {
     while (done[blockIdx.x + 1] == 0) {
@@ -94,7 +94,7 @@ extern "C" __global__ void sleep_for_the_next(volatile unsigned* done, unsigned*
   done[blockIdx.x] = 1;
 }
 
-// Gives up after so many looks.
+// Gives up after this many polls.
 extern "C" __global__ void wait_a_while(volatile unsigned* flag, unsigned looks, unsigned* out) {
   unsigned look = 0;
   while (*flag == 0 && look < looks) ++look;
@@ -118,7 +118,7 @@ __device__ __noinline__ void take(int* lock) {
   }
 }
 
-// Each lane takes the lock in a function, holds it over its return, and gives it back.
+// Each lane takes the lock in a function, holds it beyond the return, and releases it.
 extern "C" __global__ void locks_in_functions(int* lock, volatile int* sum) {
   add_under_lock(lock, sum, 1);
   take(lock);

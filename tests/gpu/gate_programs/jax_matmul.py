@@ -5,7 +5,7 @@ import os
 from results import near, need
 
 os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-# Which kernel is the fastest is not the same in each run.
+# Autotuning may choose a different kernel in each run.
 os.environ["XLA_FLAGS"] = "--xla_gpu_autotune_level=0"
 (jax,) = need("jax")
 jnp = jax.numpy

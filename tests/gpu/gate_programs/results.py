@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs of this directory tell gate_facts.py, by lines on stdout.
+"""The results that programs of this directory report to gate_facts.py, as lines on stdout.
 
-Each computes on the first GPU, from numbers of its own, so that two runs have the same results.
+Each computes on the first GPU, from its own numbers, so that two runs have the same results.
 """
 import hashlib
 import importlib
@@ -9,7 +9,7 @@ import sys
 
 
 def need(*names):
-    """The modules of these names. Without one of them the program has nothing to tell."""
+    """Imports the modules of these names. Without one of them the program has no results."""
     modules = []
     for name in names:
         try:
@@ -21,10 +21,10 @@ def need(*names):
 
 
 def bits(name, array):
-    """A result that two runs agree on bit by bit. `array` is on the host."""
+    """Reports a result that two runs must agree on bit by bit. `array` is on the host."""
     print(f"bits {name} {hashlib.sha256(array.tobytes()).hexdigest()[:16]}", flush=True)
 
 
 def near(name, number):
-    """A result that may differ in its last digits, since the order of its sums may."""
+    """Reports a result that may differ in its last digits, because the order of its sums may."""
     print(f"near {name} {float(number)!r}", flush=True)

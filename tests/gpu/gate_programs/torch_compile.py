@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: a small function by torch.compile, with memory that grows by virtual addresses."""
+"""PyTorch: a small function with torch.compile, with memory that grows through virtual addresses."""
 import os
 
 from results import near, need

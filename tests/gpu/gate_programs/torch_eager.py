@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: a matrix product, a convolution, attention, a step of training, and a captured graph."""
+"""PyTorch: a matrix product, a convolution, attention, a training step, and a captured graph."""
 import os
 
 from results import bits, near, need

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of gpu_facts alone.
+// Kernels that only gpu_facts uses.
 
 __device__ unsigned long long GpuNs() {
   unsigned long long now;
@@ -68,7 +68,8 @@ extern "C" __global__ void store_shared(unsigned* out, unsigned address) {
   out[1] = 1;
 }
 
-// Uses 4 KiB of local memory per thread: the index of the word that it reads is not known before.
+// Uses 4 KiB of local memory per thread, because the index of the word that it reads is known only
+// at run time.
 extern "C" __global__ void deep(unsigned* out, unsigned step) {
   volatile unsigned words[1024];
   for (unsigned i = 0; i < 1024; ++i) words[i * step % 1024] = i;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of known length whose work leaves a trace, so that a launch that was lost or ran twice
-// is seen.
+// Kernels of known duration that record their work, so that a launch that was lost or ran twice is
+// detected.
 
-// One thread. out[0] counts launches; out[1] is the result of `iterations` dependent steps.
+// Runs one thread. out[0] counts launches; out[1] is the result of `iterations` dependent steps.
 extern "C" __global__ void step(unsigned* out, unsigned iterations) {
   unsigned value = 1;
 #pragma unroll 1
@@ -11,7 +11,7 @@ extern "C" __global__ void step(unsigned* out, unsigned iterations) {
   out[1] = value;
 }
 
-// Any number of blocks of 32 threads: out[0] is what each of them has computed.
+// Runs any number of blocks of 32 threads: out[0] is the result that each of them computes.
 extern "C" __global__ void occupy(unsigned* out, unsigned iterations) {
   unsigned value = 1;
 #pragma unroll 1
@@ -19,7 +19,8 @@ extern "C" __global__ void occupy(unsigned* out, unsigned iterations) {
   if (threadIdx.x == 0) out[0] = value;
 }
 
-// As long as a launch of `occupy`, with each block counted in one of `counters` words behind out[0].
+// Takes as long as a launch of `occupy`, with each block counted in one of `counters` words after
+// out[0].
 extern "C" __global__ void count(unsigned* out, unsigned iterations, unsigned counters) {
   unsigned value = 1;
 #pragma unroll 1
@@ -29,7 +30,7 @@ extern "C" __global__ void count(unsigned* out, unsigned iterations, unsigned co
   atomicAdd(&out[1 + blockIdx.x % counters], 1);
 }
 
-// As `occupy`, for blocks that look at a word first and end at once where it is not 0.
+// Like `occupy`, for blocks that read a word first and end at once if it is not 0.
 extern "C" __global__ void watch(unsigned* out, unsigned iterations, const volatile unsigned* word) {
   if (*word != 0) return;
   unsigned value = 1;
@@ -38,7 +39,7 @@ extern "C" __global__ void watch(unsigned* out, unsigned iterations, const volat
   if (threadIdx.x == 0) out[0] = value;
 }
 
-// As many parameters as launches of libraries often have.
+// As many parameters as library kernels often have.
 struct Wide {
   unsigned words[256];
 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What does each operation cost through the client library beside the driver's own calls?
+# What does each operation cost through the client library compared with the driver's own calls?
 part_bench() {
   if completions writes; then
     row "completions by writes: measured" 1 - rule "== 1"
@@ -13,7 +13,7 @@ part_bench() {
   local worker
   worker=$(worker_pid)
   [[ ${worker:-0} -gt 0 ]] || fail "the server has no worker"
-  # Pageable copies of 1 GiB would take longer than all the rest.
+  # Pageable copies of 1 GiB would take longer than all other operations together.
   "$bin/gpu_bench" --rows "$rows" --json "$scratch/bench.json" --worker "$worker" \
     --ms "$(either 5 60)" --limit "$(either 60 20)" --bytes-max "$(either 1048576 268435456)" ||
     fail "$(tail -n 1 "$logs/$part.log")"
@@ -22,7 +22,7 @@ part_bench() {
   "$bin/gpu_bench" --only-low "a contained low client beside an idle high session" --rows "$rows" \
     --ms "$(either 5 60)" --limit "$(either 60 20)" || fail "$(tail -n 1 "$logs/$part.log")"
 }
-# Null launches through a server that learns of ends of work one way or the other.
+# Null launches through a server that detects the end of work by one of the two mechanisms.
 completions() {  # writes or events
   try_server priority --cuda-completion "$1" || return 1
   "$bin/gpu_bench" --only-shared "completions by $1" --rows "$scratch/completions.$1" \

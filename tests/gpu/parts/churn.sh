@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What does a low client that loops connect, load kernels that nobody has seen, map, leave do to `serve`?
+# How does a low client that repeatedly connects, loads new kernels, maps memory and leaves affect
+# `serve`?
 part_churn() {
   local alone beside
   load_sizes

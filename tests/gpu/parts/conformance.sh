@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Does every rule of tests/conformance hold on the real driver, with ends of work known by events and by written words,
-# and with preemptible, fenced and contained forms of kernels?
+# Does every rule of tests/conformance hold on the real driver, with completion detected by events
+# and by written words, and with preemptible, fenced and contained forms of kernels?
 part_conformance() {
   without_costs
   run_conformance "$(either '*SubmissionOrder*:*Copy*:*Variables*_events' '*')"
@@ -10,8 +10,8 @@ run_conformance() {  # filter
   : >"$logs/$part.gtest.log"
   run_rules "$1"
 }
-# A rule that hangs or crashes costs itself, and one that leaves the context dead ends its process with the status 3:
-# those after it run in another process.
+# A rule that hangs or crashes costs only itself, and one that leaves the context dead ends its
+# process with status 3, so later rules run in another process.
 run_rules() {  # filter
   local log=$logs/$part.gtest.log lost=() dead=0 begun test status
   test=$(conformance_test)
@@ -35,7 +35,7 @@ run_rules() {  # filter
 }
 begun_rules() { sed -n 's/^\[ RUN      \] //p' "$1"; }
 ended_rules() { grep -c -E '^\[ (      OK| SKIPPED| FAILED ) \].* \([0-9]* ms\)$' "$1"; }
-# A process that prints nothing for longer than any rule takes is ended.
+# Ends a process that prints nothing for longer than any rule takes.
 await_rules() {  # pid
   local size=-1 now since=$SECONDS
   while kill -0 "$1" 2>/dev/null; do
@@ -54,7 +54,7 @@ conformance_test() {
   echo "cuda_conformance_test does not exist" >&2
   echo false
 }
-# From its log, so that a run that was cut short counts too.
+# Reads the log, so that a run that was cut short counts as well.
 conformance_rows() {
   local log=$logs/$part.gtest.log all passed failed skipped
   count() { grep -c "$1" "$log"; }
@@ -66,7 +66,7 @@ conformance_rows() {
   row "rules without an answer" "$((${all:-1} - passed - failed - skipped))" - rule "== 0" \
     "of ${all:-0}; begun last: $(sed -n 's/^\[ RUN      \] //p' "$log" | tail -n 1)"
 }
-# The first in time, with its message: later ones may follow from it.
+# Prints the earliest failure with its message, because later ones may be consequences.
 first_failure() {  # log
   awk '/^\[ RUN      \] / { name = $4; text = ""; next }
     /^\[  FAILED  \] .* \([0-9]* ms\)$/ { print "first: " name ": " substr(text, 1, 400); exit }

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Do unmodified programs compute right through the drop-in libcuda, and what is `serve` worth beside one of them? Are
-# programs with NVIDIA's runtime rejected in words?
+# Do unmodified programs compute correct results through the drop-in libcuda, and how does `serve`
+# perform next to one of them? Are programs with NVIDIA's runtime rejected with a message?
 part_drop_in() {
   [[ -n $python ]] || { row "unmodified programs" skipped - fact - "there is no Python"; return 0; }
   load_sizes
-  # Fewer requests than elsewhere: they meet a program that runs for seconds.
+  # Fewer requests than in other parts, because the program next to them runs for seconds.
   requests=$(either 6 "$(calculate "int(2.5 / ($service_ms / 0.45 / 1000))")")
   start_server priority
   "$python" "$here/dropin_facts.py" --gpusharedctl "$bin/gpusharedctl" --rows "$rows" --part "$part" \

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The road to gate mode, with our wrapper in front of the installed driver and no server: do PyTorch, CuPy, JAX, Triton
-# and Numba compute the same, by which entries do they launch, and what does a forwarded call cost?
+# Gate mode with our wrapper in front of the installed driver and no server: do PyTorch, CuPy, JAX,
+# Triton and Numba compute the same results, through which entry points do they launch, and what
+# does a forwarded call cost?
 part_gate() {
   local prefix drop_in
   prefix=$(dirname "$(dirname "$(readlink -f "$bin/gpushared")")")

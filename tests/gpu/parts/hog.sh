@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What does a low program that fills the GPU do to a null launch, to a kernel of 1 ms and to `serve`, the same kernels
-# under every contender? Nothing but preemption shortens the wait for a kernel that fills the GPU.
+# How does a low program that fills the GPU affect a null launch, a kernel of 1 ms and `serve`, with
+# the same kernels under every contender? Only preemption shortens the wait for a kernel that fills
+# the GPU.
 readonly hogs=(1:1000 50:20 2500:20 250:200)  # Waves of blocks, and the time of a block in us
 hog_name() { echo "${1%:*} x ${1#*:} us"; }
 
@@ -8,7 +9,8 @@ part_hog() {
   local contender
   load_sizes
   "$bin/gpu_hog_native" --load calibrate --json "$scratch/hog.calibration" || fail "gpu_hog_native --load calibrate failed"
-  # Once for all, because a contender that has a part of the GPU would find smaller waves.
+  # Calibrated once for all contenders, because one that has only a part of the GPU would measure
+  # smaller waves.
   shape=(--wave-blocks "$(field "$scratch/hog.calibration" wave_blocks)"
     --iterations-per-us "$(field "$scratch/hog.calibration" iterations_per_us)")
   row "blocks of a wave" "${shape[1]}" - fact - "of kernel hog, the same for all contenders"
@@ -43,7 +45,7 @@ contend() {  # contender suffix
   row "$1: hogs and serve computed right" $((! status)) - rule "== 1" "kernel hog, kernels of language_model"
   mps_row "$1" "$scratch/hog.low.0" "$scratch/hog.null.beside.0"
 }
-# Paths have no spaces: they are below $scratch.
+# Paths contain no spaces, because they are below $scratch.
 hog_chain() {  # start seconds_each
   local i chain="" hog
   for i in "${!hogs[@]}"; do
@@ -54,7 +56,7 @@ hog_chain() {  # start seconds_each
   done
   echo "$chain"
 }
-# Per hog a null launch for a good third of its time, then kernels of 1 ms.
+# For each hog a null launch for a good third of its time, then kernels of 1 ms.
 probe_chain() {  # name start hog...
   local i chain="" at each
   each=$(either 0.4 1.1)
@@ -110,7 +112,7 @@ probe_rows() {  # whose name hog...
     done
   done
 }
-# Of the requests that arrived while a hog ran.
+# Prints the p99 of requests that arrived while a hog ran.
 serve_p99() {  # json hog
   [[ -s $1 ]] || return 0
   paste <(list_of "$1" arrivals_ms) <(list_of "$1" latencies_ms) |

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Under --memory contain, does each kernel that means harm end as it should, named, with the neighbour's memory as it was
-# and unseen, and the worker alive?
+# Under --memory contain, does each malicious kernel end as it should, with a message that names it,
+# the neighbour's memory unchanged and unread, and the worker alive?
 part_hostile() {
   without_costs
   start_server priority --memory contain --kernel-limit low=200ms

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Does --sm-limit hold a class on a green context while its kernels and memory are the whole GPU's?
+# Does --sm-limit confine a class to a green context while its kernels and memory belong to the
+# whole GPU's context?
 part_limits() {
   local share grant
   share=$(either 100% 50%)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sizes for the samples, which later parts use: a hidden layer of 16,384, requests of about 3 ms on this GPU.
+# Determines sizes for the samples, which later parts use: a hidden layer of 16,384, and requests of
+# about 3 ms on this GPU.
 part_model() {
   local text hidden rate train_batch serve_batch service_ms requests
   text=$(find_text) || exit 1
@@ -15,7 +16,7 @@ part_model() {
   [[ -n $service_ms ]] || fail "serve_native failed"
   row "hidden layer" "$hidden" floats fact - "train: $train_batch contexts per step, serve: $serve_batch per request"
   row "serve: time of a request, native" "$service_ms" ms fact -
-  # Arrivals for 4 s at a load of 0.45, which is what serve does by itself.
+  # Arrivals for 4 s at a load of 0.45, which is serve's default.
   requests=$(either 12 "$(calculate "int(4 / ($service_ms / 0.45 / 1000))")")
   save_sizes
 }

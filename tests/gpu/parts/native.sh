@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Does the GPU compute at all, by the driver's own calls and without anything of ours between?
+# Does the GPU compute correct results at all, through the driver's own calls and without gpushared?
 part_native() {
   local answer
   answer=$(timeout --foreground 15 "$bin/gpu_ops_native" <<<$'device\nround_trip 0 50')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What does sharing do to an inference server and a training job at once: `serve` and `train`, the same kernels under
-# every contender, with two seeds of arrivals? What does a switch between contexts cost?
+# How does sharing affect an inference server and a training job at once: `serve` and `train`, with
+# the same kernels under every contender and two seeds of arrivals? What does a context switch cost?
 readonly seeds=(1 2)
 
 part_pair() {
@@ -13,7 +13,7 @@ part_pair() {
   for contender in "${contenders[@]}"; do with_contender "$contender" contend; done
   ratio_row "p99 of serve: policy priority / time slicing" "<= 1" "priority 1" "time slicing 1"
 }
-# Both samples by themselves, with the client library or natively.
+# Runs both samples separately, with the client library or natively.
 alone() {  # suffix [policy]
   local serve_seed
   [[ -z ${2:-} ]] || { start_server "$2"; preemption_row "policy $2"; }
@@ -26,7 +26,8 @@ contend() {  # contender suffix
   [[ $of == _both ]] && of=_native
   for serve_seed in "${seeds[@]}"; do
     phase "$1 $serve_seed" "$2" serve train && pair_cells "$1" "alone$of $serve_seed" "alone$of"
-    # Once: what the first phase left tells how long another process's kernel is in the way.
+    # Once, because the first phase's results show for how long another process's kernel is in the
+    # way.
     [[ $serve_seed -eq 1 && ($1 == "time slicing" || $1 == "MPS, client priority") ]] && beside_another_process "$1"
   done
   return 0
@@ -34,7 +35,7 @@ contend() {  # contender suffix
 
 json() { echo "$scratch/$part.$1.${2// /_}"; }  # train|serve phase
 
-# Both begin at the same moment, or do it all again with more time to be ready, which is `lead`, in s.
+# Both begin at the same moment, or repeat everything with more lead time, which is `lead`, in s.
 phase() {  # name suffix who...
   run_phase "$@"
   local status=$? late file files=()
@@ -71,7 +72,7 @@ run_phase() {  # name suffix who...
     pids+=($!)
   done
   if [[ -z $suffix && $# -eq 4 ]]; then
-    # While they are connected: how often the server has preempted train so far.
+    # While both are connected: how often the server has preempted train so far.
     sleep "$(calculate "$lead + $train_s / 2")"
     "$bin/gpusharedctl" --json ps >"$(json ps "$name")"
     row "$name: preemptions of train's kernels, half way through" "$(stops_of train "$(json ps "$name")")" - fact -
@@ -87,7 +88,7 @@ latest() {  # name suffix who...
   for who in "${@:3}"; do field "$(json "$who" "$1")" late_s; done | sort -g | tail -n 1
 }
 
-# A line of the headline table. Bounds are of our own policies.
+# A row of the headline table. Only our own policies have bounds.
 pair_cells() {  # contender serve_alone train_alone
   local name="$1, seed $serve_seed" phase="$1 $serve_seed" p99 alone more used why="" p99_must=- used_must=-
   local kernels="kernels of language_model, hidden layer $hidden, $serve_batch contexts per request"
@@ -101,11 +102,12 @@ pair_cells() {  # contender serve_alone train_alone
   row "$name | train / alone" "$(calculate "$(steps_per_s "$(json train "$phase")") / $(steps_per_s "$(json train "$3")")")" - \
     fact - "$(steps_per_s "$(json train "$phase")") steps/s"
   used=$(used_of_left "$phase" "$2" "$3") || why=$used used=none
-  # Without a time that serve left there is nothing to judge.
+  # If serve left no time, there is nothing to judge.
   [[ $used == none ]] && used_must=-
   row "$name | train / the time that serve left" "$used" - figure "$used_must" "$why"
 }
-# On a machine that is too slow for the requests one of them is in work from the first to the last.
+# On a machine that is too slow for the requests, one of them is in progress from the first to the
+# last.
 used_of_left() {  # phase serve_alone train_alone
   local busy
   busy=$(field "$(json serve "$2")" busy)
@@ -124,7 +126,7 @@ ratio_row() {  # what must phase of_phase
   [[ -s $one && -s $other ]] || return 0
   row "$1" "$(calculate "$(p99_ms "$one") / $(p99_ms "$other")")" - figure "$2"
 }
-# What a kernel of another process does to a kernel, where nothing preempts.
+# How another process's kernel delays a kernel without preemption.
 beside_another_process() {  # label
   env "${client_environment[@]}" "$bin/gpu_bench" --only-native "$1" --rows "$rows" --ms "$(either 5 60)" --limit "$(either 60 20)" ||
     row "$1: a kernel beside another process's" failed - rule "== 1" "$(tail -n 1 "$logs/$part.log")"

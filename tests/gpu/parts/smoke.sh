@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Does every mechanism work at all? A few seconds each, so that even a run that is cut short soon has an answer.
+# Does every mechanism work at all? A few seconds each, so that even a run that is cut short early
+# has an answer.
 source "$here/parts/conformance.sh"
 source "$here/parts/hostile.sh"
 readonly smoke_rules=(EveryBlockRunsExactlyOnce CopyRoundTripKeepsEveryByteAtOddSizesAndOffsets FreshMemoryReadsAsZero

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What do `train` and `serve` lose to the server when each is alone: shared against native, in turns?
+# How much do `train` and `serve` lose to the server when each is alone: shared compared with
+# native, alternating?
 part_solo() {
   load_sizes
   requests=$(either 12 "$(calculate "int($requests / 2)")")
@@ -13,7 +14,7 @@ part_solo() {
     done
   done
 }
-# Of the rounds that were made, however the part ended.
+# Rows for the rounds that were completed, however the part ended.
 solo_rows() {
   solo_ratio "train alone: steps/s" train steps_per_s ">= 0.99"
   solo_ratio "serve alone: p50" serve p50_ms "<= 1.01"

@@ -33,7 +33,7 @@ constexpr char kHead[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
 
 std::string Nothing() { return std::string(kHead) + ".visible .entry nothing()\n{\nret;\n}\n"; }
 
-// A kernel that no device runs: it calls what nobody has, `calls` times.
+// A kernel that every device rejects: it calls an undefined function `calls` times.
 std::string Rejected(std::size_t name_bytes, int calls) {
   const std::string name(name_bytes, 'x');
   std::string text =
@@ -59,11 +59,12 @@ bool AddMemory(const Attacker& attacker, RawClient& client, std::uint64_t stagin
 
 bool IsAlive(RawClient& client) {
   const Result<ipc::Frame> frame = client.NextFrame(0ms);
-  // An unasked frame is the end.
+  // An unasked frame means the end of the session.
   return !frame.ok() && frame.status().code() == StatusCode::kTimedOut;
 }
 
-// Publishes what `fill` does until the session ends. `fill` returns false when the ring was full.
+// Publishes the records of `fill` until the session ends. `fill` returns false if the ring was
+// full.
 template <typename Fill>
 void FillRing(const Attacker& attacker, RawClient& client, Fill fill) {
   while (IsAlive(client)) {
@@ -85,13 +86,13 @@ void FillRing(const Attacker& attacker, RawClient& client, Fill fill) {
 
 constexpr std::uint64_t kLargeArenaClients = 2;
 
-// As large as they can be for so many clients.
+// Returns the largest size that this many clients can have.
 std::uint64_t LargeStagingBytes(const RawClient& client) {
   const std::uint64_t most = client.welcome().staging_bytes_total_max / kLargeArenaClients;
   return most / ipc::kStagingBytesStep * ipc::kStagingBytesStep;
 }
 
-// Copies out of a staging buffer that is emptied meanwhile.
+// Copies out of a staging buffer that is being emptied.
 void PunchUntilEnd(const Attacker& attacker, RawClient& client, std::uint64_t bytes) {
   constexpr std::uint32_t kCopyBytes = 4u << 20;
   if (!AddMemory(attacker, client, bytes)) return;
@@ -126,15 +127,16 @@ void* WaitOften(void* argument) {
       wait.uaddr = reinterpret_cast<std::uint64_t>(crowd.event);
       wait.flags = FUTEX_32;
     }
-    // Who was woken takes a moment before waiting again: the crowd is there to be woken, not to
-    // take the cores.
+    // A woken thread pauses a moment before it waits again, because the crowd is there to be woken,
+    // not to occupy the cores.
     if (::syscall(SYS_futex_waitv, waits.data(), waits.size(), 0, nullptr, 0) >= 0)
       std::this_thread::sleep_for(20ms);
   }
   return nullptr;
 }
 
-// As many threads as the machine allows, at most kWaiterThreads. `crowd` must never go.
+// Starts up to kWaiterThreads threads, as far as the machine allows. `crowd` must outlive the
+// process's threads.
 int StartCrowd(Crowd* crowd) {
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
@@ -203,7 +205,7 @@ void FloodStreams(const Attacker& attacker) {
 }
 
 // Half of the attackers fail stream after stream, each of which keeps its reason. The others queue
-// rejected launches behind an endless one, where each may keep its own.
+// rejected launches after an endless one, where each launch may keep its own reason.
 void LaunchMegabyteNames(const Attacker& attacker) {
   constexpr std::uint32_t kStreams = 250, kNothing = 1;
   const std::string module =
@@ -230,7 +232,7 @@ void WaitInCrowds(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, Nothing());
     if (!client) continue;
-    // The server wakes whom the client says that there are.
+    // The server wakes the number of waiters that the client claims to have.
     client->commands().waiting = 1;
     static Crowd crowd;
     if (crowd.event == nullptr) {
@@ -271,8 +273,8 @@ void PunchStagingBuffer(const Attacker& attacker) {
   }
 }
 
-// Such a session ends soon, and its client comes back at once: what the server does is to make and
-// to free large staging buffers.
+// Such a session ends soon, and its client reconnects at once, so that the server mainly allocates
+// and frees large staging buffers.
 void PunchLargeStagingBuffers(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, "");
@@ -280,7 +282,7 @@ void PunchLargeStagingBuffers(const Attacker& attacker) {
   }
 }
 
-// The server notices that the client has left when it has made the staging buffer.
+// The server notices that the client has left only when it has allocated the staging buffer.
 void AskForStagingBuffersAndLeave(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, "");

@@ -49,7 +49,7 @@ void ConnectSilently(const Attacker& attacker) {
 
 void SayRejectedHellos(const Attacker& attacker) {
   for (;;) {
-    // Strangers may not have this class.
+    // Other users are not entitled to this class.
     const Result<Client> client = Client::Connect({.name = std::string(60, 'h'),
                                                    .scheduling_class = SchedulingClass::kHigh,
                                                    .socket = attacker.socket,
@@ -69,7 +69,8 @@ void SendDescriptors(const Attacker& attacker) {
     ipc::Hello hello;
     hello.name = "descriptors";
     (void)ipc::SendMessage(socket->get(), 1, hello, Soon(), std::span(&fd, 1));
-    // This process lets go first: whoever holds the descriptor now gives its pages back.
+    // This process closes the descriptor first, so that its last holder is the one that frees the
+    // pages.
   }
 }
 
@@ -102,11 +103,11 @@ void HoldMemory(const Attacker& attacker) {
     if (!attacker.Did(client.status())) continue;
     std::vector<DeviceBuffer> buffers;
     const Stream stream = client->default_stream();
-    // Halves the size where it is rejected, and stays at the least one.
+    // Halves the size after each rejection, down to the minimum.
     for (std::size_t bytes = std::size_t{1} << 30; client->status().ok();) {
       Result<DeviceBuffer> buffer = client->AllocateDevice(bytes);
       if (attacker.Did(buffer.status())) {
-        // Memory that nobody has written costs nothing.
+        // Memory that was never written costs nothing.
         (void)stream.Fill(*buffer, FillElement::U8(1), bytes);
         buffers.push_back(*std::move(buffer));
       } else {

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 constexpr char kHead[] = ".version 7.0\n.target sm_80\n.address_size 64\n";
 
-// Each block holds its thread for that time.
+// Each block occupies its thread for that time.
 constexpr char kHold[] = R"(
 .visible .entry hold(.param .u64 nanoseconds)
 {
@@ -73,7 +73,7 @@ struct Loaded {
   Kernel kernel;
 };
 
-// A session with the first kernel of a module; what is rejected on the way is counted.
+// Returns a session with the first kernel of a module; rejections on the way are counted.
 std::optional<Loaded> Load(const Attacker& attacker, SchedulingClass scheduling_class,
                            const std::string& text, std::uint32_t weight = 1) {
   Result<Client> client = Client::Connect({.name = "kernels",
@@ -94,7 +94,7 @@ void LaunchForEver(const Attacker& attacker, const Loaded& loaded, const LaunchS
   }
 }
 
-// Kernels of 2 ms, with that weight where it is allowed.
+// Kernels of 2 ms, with that weight if it is allowed.
 [[noreturn]] void HoldDevice(const Attacker& attacker, std::uint32_t weight) {
   const std::string text = std::string(kHead) + kHold;
   for (;;) {
@@ -115,7 +115,7 @@ void RunEndless(const Attacker& attacker) {
   for (;;) {
     const std::optional<Loaded> loaded = Load(attacker, SchedulingClass::kLow, text);
     if (!loaded) continue;
-    // Streams that failed go, and others come: a limit that ends one kernel meets the next.
+    // Failed streams are replaced by new ones, so that a limit that ends one kernel meets the next.
     for (Status status; status.ok();) {
       const Result<Stream> stream = loaded->client.CreateStream();
       status = stream.status();

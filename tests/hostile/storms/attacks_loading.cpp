@@ -26,7 +26,7 @@ std::string ManyRegisters() {
   return text + "ret;\n}\n";
 }
 
-// 2 MB; branches all over the kernel.
+// 2 MB; branches across the whole kernel.
 std::string ManyBranches() {
   constexpr int kBranches = 40'000, kStride = 7919;
   std::string text = kHead;
@@ -53,7 +53,7 @@ void Store(std::string& bytes, std::size_t offset, T value) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);
 }
 
-// A kernel and then `empty_bytes` spaces, compressed.
+// A kernel followed by `empty_bytes` spaces, compressed.
 std::string CompressedSpaces(const std::string& kernel, std::size_t empty_bytes) {
   const std::string spaces(std::size_t{1} << 20, ' ');
   std::string out(ZSTD_compressBound(empty_bytes / 512) + 4096, '\0');
@@ -73,7 +73,7 @@ std::string CompressedSpaces(const std::string& kernel, std::size_t empty_bytes)
   return out;
 }
 
-// A fatbin of a few kilobytes whose one entry is 60 MiB of text.
+// A fatbin of a few kilobytes whose only entry is 60 MiB of text.
 std::string Bomb(std::uint32_t number) {
   constexpr std::size_t kHeaderBytes = 16, kEntryBytes = 64, kEmptyBytes = std::size_t{60} << 20;
   const std::string kernel =
@@ -114,7 +114,7 @@ void LoadCostlyModules(const Attacker& attacker) {
     const Result<Client> client = Client::Connect(GetOptions(attacker));
     if (!attacker.Did(client.status())) continue;
     for (bool goes_on = true; goes_on; ++round) {
-      // New each time, so that no cache helps.
+      // Different each time, so that no cache helps.
       const std::string text = texts[(attacker.number + round) % texts.size()] + "// " +
                                std::to_string(attacker.number) + "/" + std::to_string(round);
       const Result<Module> module = client->LoadModule(std::string_view(text));

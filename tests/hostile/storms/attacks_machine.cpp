@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other processes of a machine cost by themselves: the measure for storms of busy clients.
+// The effect of other processes of the machine as such: the reference for storms of busy clients.
 #include <time.h>
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr nanoseconds kPeriod = std::chrono::milliseconds(10);
-// Between the first periods of two processes.
+// Offset between the first periods of two processes.
 constexpr nanoseconds kApart = std::chrono::microseconds(1300);
 
 nanoseconds TimeOfThisThread() {
@@ -22,7 +22,7 @@ nanoseconds TimeOfThisThread() {
   return std::chrono::seconds(used.tv_sec) + nanoseconds(used.tv_nsec);
 }
 
-// About 0.1 ms.
+// Takes about 0.1 ms.
 void Count() {
   volatile std::uint64_t step = 0;
   while (step < 50'000) step = step + 1;
@@ -41,7 +41,7 @@ void TakePartOfCore(const Attacker& attacker, double part) {
   const auto share = std::chrono::duration_cast<nanoseconds>(part * kPeriod);
   auto period_ends = std::chrono::steady_clock::now() + attacker.number * kApart;
   std::this_thread::sleep_until(period_ends);
-  // It takes in later periods what it did not get in its own.
+  // In later periods it takes the time that it did not get in its own.
   for (nanoseconds due = TimeOfThisThread() + share;; due += share) {
     while (TimeOfThisThread() < due) Count();
     period_ends += kPeriod;

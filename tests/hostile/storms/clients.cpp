@@ -20,7 +20,7 @@ constexpr std::uint32_t kBlocks = 8, kThreadsPerBlock = 64, kWords = kBlocks * k
 constexpr std::uint32_t kFactor = 1664525, kSummand = 1013904223;
 constexpr std::uint32_t kTrialRounds = 2000;
 
-// out[i] = out[i] put `rounds` times through a generator of pseudo-random numbers.
+// Puts out[i] `rounds` times through a generator of pseudo-random numbers.
 constexpr char kWorkPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -53,7 +53,7 @@ std::uint32_t Generated(std::uint32_t value, std::uint32_t rounds) {
   return value;
 }
 
-// One session and all that a request needs.
+// A session with everything that a request needs.
 class Service {
  public:
   static Result<Service> Open(const ClientPlan& plan, const std::string& name) {
@@ -67,7 +67,7 @@ class Service {
     return service;
   }
 
-  // Words to the device, three kernels on them, words back.
+  // Copies words to the device, runs three kernels on them, and copies the words back.
   Status Answer(std::uint32_t rounds) {
     const LaunchShape shape = {.grid = {kBlocks, 1, 1}, .block = {kThreadsPerBlock, 1, 1}};
     const std::uint32_t half = std::max<std::uint32_t>(1, rounds / 2);
@@ -79,12 +79,13 @@ class Service {
     if (status.ok()) status = stream_.Synchronize();
     return status;
   }
-  // Of the last answer: the first and the last word. The words from which it started grow.
+  // Checks the first and the last word of the last answer. The words from which it started
+  // increase.
   bool IsRight(std::uint32_t rounds) {
     const std::uint32_t all = rounds + 2 * std::max<std::uint32_t>(1, rounds / 2);
     const std::span<std::uint32_t> in = input_.as<std::uint32_t>();
     const std::span<std::uint32_t> out = output_.as<std::uint32_t>();
-    // Computing it costs less than the request; two of its words are enough.
+    // Checking costs less than the request, because two of its words are enough.
     const bool is_right =
         out.front() == Generated(in.front(), all) && out.back() == Generated(in.back(), all);
     for (std::uint32_t& word : in) ++word;
@@ -120,7 +121,7 @@ class Service {
   Stream stream_;
 };
 
-// A service, opened until it succeeds. What is rejected meanwhile is said once.
+// Opens a service, retrying until it succeeds. The first rejection is reported.
 Service OpenAtLast(const ClientPlan& plan, const std::string& name, FirstWords& words) {
   for (;;) {
     Result<Service> service = Service::Open(plan, name);
@@ -136,8 +137,8 @@ std::int64_t TimedAnswer(Service& service, std::uint32_t rounds) {
   return NowNs() - begin;
 }
 
-// Rounds with which a request takes kServiceNs. The lower quartile of several trials: others may
-// be on the machine.
+// Returns the rounds with which a request takes kServiceNs. Takes the lower quartile of several
+// trials, because the machine may be busy.
 std::uint32_t Calibrate(Service& service, Board& board) {
   constexpr std::size_t kTrials = 40;
   const auto quartile = [&](std::uint32_t rounds) {
@@ -161,7 +162,7 @@ void SleepUntil(std::int64_t time_ns) {
       std::chrono::steady_clock::time_point(std::chrono::nanoseconds(time_ns)));
 }
 
-// One new client, from nothing to its result.
+// Runs one new client, from connecting to its result.
 Status ComeAndGo(const ClientPlan& plan, Board& board) {
   Sample& result = board.results.Begin(NowNs());
   const auto finish = [](Sample& sample, const Status& status) {
@@ -199,7 +200,7 @@ void AddSentence(FirstWords& words, const std::string& sentence) {
 }
 
 std::int64_t ArrivalNs(std::int64_t first_arrival_ns, std::size_t index) {
-  // A hash: no other period on the machine stays in step with these arrivals.
+  // A hash, so that no other periodic activity on the machine stays in step with these arrivals.
   const std::uint64_t mixed = (index + 1) * 0x9e3779b97f4a7c15;
   const auto jitter =
       static_cast<std::int64_t>((mixed >> 20) % static_cast<std::uint64_t>(kRequestPeriodNs / 2));

@@ -18,16 +18,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// All slices of a run are equally long: of a longer one's requests the worst is a rarer one.
+// All slices of a run are equally long, because the worst request of a longer slice is a rarer one.
 constexpr int kSlicesPerHalf = 3;
 constexpr std::uint64_t kLogTailBytes = 800;
 constexpr double kControlCoresMin = 0.02;
-// How long what was begun in a storm may take to end after it, and what it left to be given back.
+// How long operations begun in a storm may take to end after it, and how long the server may take
+// to free the storm's resources.
 constexpr std::chrono::seconds kCatchUpPatience{15}, kSettlePatience{10};
 constexpr std::chrono::seconds kReadyPatience{60};
 constexpr std::chrono::duration<double> kCalmLeast{0.2};
 constexpr std::chrono::milliseconds kLook{100};
-// Users nobody else is.
+// User numbers that are not used otherwise.
 constexpr uid_t kNewClientUser = 41000, kNeighbourUser = 41001, kFirstAttackerUser = 42000;
 
 double Quantile(const std::vector<double>& sorted, double fraction) {
@@ -45,7 +46,7 @@ bool Contains(const Span& span, std::int64_t time_ns) {
   return time_ns >= span.begin_ns && time_ns < span.end_ns;
 }
 
-// Latencies of requests begun in any of these spans, as they stand now.
+// Returns the latencies of requests begun in any of these spans, as of now.
 Latencies Began(const SampleLog& log, const std::vector<Span>& spans) {
   std::vector<double> took;
   std::size_t unfinished = 0, rejected = 0;
@@ -65,8 +66,8 @@ Latencies Began(const SampleLog& log, const std::vector<Span>& spans) {
   return latencies;
 }
 
-// Of the honest client's requests that arrived in these spans; those that it has not looked at
-// yet, too.
+// Returns those of the honest client's requests that arrived in these spans, including those that
+// it has not seen yet.
 Latencies Arrived(const Board& board, const std::vector<Span>& spans) {
   std::vector<double> took;
   std::size_t unfinished = 0;
@@ -203,7 +204,7 @@ class Experiment {
     });
   }
 
-  // Looks at the server all the while, as in the storm: that takes its part of the cores, too.
+  // Measures the server all the time, as in the storm, because measuring occupies the cores, too.
   Span Watch(std::chrono::duration<double> length) const {
     const std::int64_t now = NowNs();
     const Span span{now, now + static_cast<std::int64_t>(length.count() * 1e9)};
@@ -215,13 +216,15 @@ class Experiment {
     return span;
   }
 
-  // Attackers that took nothing for themselves do nothing by that. Busy ones are their own control.
+  // Attackers that used little processor time need no control, and the storm of busy processes is
+  // its own control.
   bool HasControl() const {
     return plan_.compares_times && outcome_.attackers_cores >= kControlCoresMin &&
            storm_.attack != &TakeCores;
   }
 
-  // As many processes take of the cores what the attackers took, and ask nothing of the server.
+  // As many processes use as much processor time as the attackers did, and send nothing to the
+  // server.
   Span WatchControl(std::chrono::duration<double> length) {
     const double part = std::min(1.0, outcome_.attackers_cores / storm_.processes);
     for (std::uint32_t number = 0; number < storm_.processes; ++number) {
@@ -236,7 +239,7 @@ class Experiment {
     return control;
   }
 
-  // Ends early when the server takes more than it may.
+  // Ends early if the server takes more than it may.
   Span WatchStorm(std::chrono::duration<double> length) {
     Span span{NowNs(), 0};
     const auto end_ns = span.begin_ns + static_cast<std::int64_t>(length.count() * 1e9);
@@ -250,7 +253,7 @@ class Experiment {
       CheckLog();
       const std::uint64_t bytes = server_.Measure().Bytes();
       outcome_.most_bytes = std::max(outcome_.most_bytes, bytes);
-      // A cage has its own way; twice the limit is for machines without one.
+      // With a cgroup limit the kernel intervenes; twice the limit is for machines without one.
       outcome_.was_cut_short =
           bytes > 2 * plan_.memory_limit_bytes || server_.LogBytes() > plan_.log_limit_bytes;
     }
@@ -263,7 +266,7 @@ class Experiment {
 
   void CheckLog() { log_.Add(NowNs(), server_.LogBytes()); }
 
-  // The storm goes on for its log alone until that keeps within the goal, or a minute is over.
+  // The storm continues only for its log until that meets the goal, or a minute has passed.
   void WatchLog() {
     while (log_.Bytes() > kLogBytesPerMinuteMax && !log_.is_whole() && !outcome_.was_cut_short) {
       std::this_thread::sleep_for(kLook);
@@ -271,7 +274,8 @@ class Experiment {
     }
   }
 
-  // Until the honest client has answered all that arrived before, or does not any more.
+  // Waits until the honest client has answered all earlier arrivals, or has stopped making
+  // progress.
   void AwaitCatchUp(std::int64_t until_ns) const {
     const auto end = std::chrono::steady_clock::now() + kCatchUpPatience;
     while (std::chrono::steady_clock::now() < end) {
@@ -290,7 +294,7 @@ class Experiment {
     outcome_.rejected_deeds = board_->rejected_deeds;
   }
 
-  // An empty `control`: there was none.
+  // An empty `control` means that none was run.
   void EvaluateRatios(const Span& storm, const Span& control, const std::vector<Span>& alone) {
     std::vector<Span> alone_slices;
     for (const Span& span : alone) {
@@ -327,7 +331,8 @@ class Experiment {
     honest_.End();
   }
 
-  // What a server without clients holds; the storm is over, and all that it took is due.
+  // Waits for the holdings of a server without clients, because the storm is over and everything
+  // that it took must be freed.
   void AwaitGivenBack() {
     const auto end = std::chrono::steady_clock::now() + kSettlePatience;
     do {
@@ -344,7 +349,7 @@ class Experiment {
   const Storm& storm_;
   const StormPlan& plan_;
   StormOutcome outcome_;
-  Shared<Board> board_, aside_;  // `aside_`: of those who are no attackers.
+  Shared<Board> board_, aside_;  // `aside_`: for clients that are not attackers.
   ServerUnderTest server_;
   LogMinute log_;
   Processes honest_, new_clients_, neighbour_, attackers_;
@@ -385,7 +390,8 @@ std::string StormOutcome::Missed() const {
   const auto add = [&](bool is_missed, const char* goal) {
     if (is_missed) text += (text.empty() ? "" : " ") + std::string(goal);
   };
-  // In brackets: the control misses it by as much, so it is none of the server's doing.
+  // In brackets if the control misses the goal by as much, because the server is not the cause
+  // then.
   add(p99_ratio > kHonestRatioMax, control_p99_ratio >= p99_ratio ? "(p99)" : "p99");
   add(welcome.p99 > kWelcomeP99MaxNs, control_welcome.p99 >= welcome.p99 ? "(welcome)" : "welcome");
   add(load.p99 > kLoadP99MaxNs, control_load.p99 >= load.p99 ? "(load)" : "load");

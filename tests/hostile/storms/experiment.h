@@ -18,36 +18,38 @@ namespace gpushared::storms {
 inline constexpr double kHonestRatioMax = 2;
 inline constexpr double kWelcomeP99MaxNs = 50e6, kLoadP99MaxNs = 200e6;
 inline constexpr double kLogBytesPerMinuteMax = 1e6;
-// More descriptors after a storm than before, beyond what comes and goes.
+// Maximum increase of open descriptors over a storm, beyond normal fluctuation.
 inline constexpr std::uint64_t kDescriptorsLeftMax = 16;
 
 inline constexpr std::chrono::seconds kDeedsPatience{120};
 
-// Memory that clients may hold, device's and staging: most of what a server needs must be left to
-// it within the limit of all its memory.
+// Device and staging memory that clients may have, because most of the server's memory limit must
+// remain for the server itself.
 inline constexpr char kDeviceMemory[] = "512MiB";
 
 struct StormPlan {
   std::string server;                  // Path of the program.
   std::vector<std::string> arguments;  // Further ones, for the server.
-  // Of the storm. The baseline has as much, half before, half after; so has the control.
+  // Duration of the storm. The baseline lasts as long, half before and half after; so does the
+  // control.
   double seconds = 10;
-  // Else nobody judges its times: there is no control, and the baseline is short.
+  // Otherwise its times are not judged, so it has no control and a short baseline.
   bool compares_times = true;
-  std::uint64_t deeds_least = 0;  // A storm lasts until then, too, at most kDeedsPatience.
+  std::uint64_t deeds_least = 0;  // A storm also lasts until then, at most kDeedsPatience.
   std::uint64_t memory_limit_bytes = std::uint64_t{3} << 29;  // 1.5 GiB, for all its processes.
-  std::uint64_t log_limit_bytes = std::uint64_t{256} << 20;   // The storm ends there.
-  // Empty, or a directory for a file of each storm: all samples with their times, to be laid beside
-  // a trace of the machine.
+  std::uint64_t log_limit_bytes = std::uint64_t{256} << 20;   // The storm ends at that size.
+  // Empty, or a directory for a file of each storm with all samples and their times, to be compared
+  // with a trace of the machine.
   std::string samples_directory;
 };
 
-// From `begin_ns` until before `end_ns`, of the steady clock.
+// From `begin_ns` inclusive to `end_ns` exclusive, of the steady clock.
 struct Span {
   std::int64_t begin_ns = 0, end_ns = 0;
 };
 
-// Of what began in a span. What is not over counts with its age. In ns; 0 without samples.
+// Latencies of operations that began in a span. Unfinished ones count with their age. In ns; 0
+// without samples.
 struct Latencies {
   double p50 = 0, p99 = 0, p999 = 0, worst = 0;
   std::size_t count = 0, unfinished = 0, rejected = 0;
@@ -58,13 +60,13 @@ struct StormOutcome {
   std::string name, what;
   double seconds = 0;
   Latencies honest, honest_alone;  // Of the whole storm; of the baseline.
-  // Median over slices of the storm of a quantile of each, by that of the baseline's slices.
+  // Median over slices of the storm of each slice's quantile, divided by the same of the baseline's
+  // slices.
   double p50_ratio = 0, p99_ratio = 0;
   Latencies welcome, load, result, welcome_alone, load_alone;
-  // Cores that the attackers took for themselves.
+  // Cores that the attackers used.
   double attackers_cores = 0;
-  // What they do to others by that alone: of the control. Nothing was measured where the ratio is
-  // 0.
+  // The effect of that use alone, from the control. Not measured if the ratio is 0.
   double control_p99_ratio = 0;
   Latencies control, control_welcome, control_load;
   std::uint64_t new_clients_left_out = 0;
@@ -72,21 +74,21 @@ struct StormOutcome {
   Holdings before, after;
   std::uint64_t most_bytes = 0;  // All processes of the server together, in the storm.
   std::uint64_t memory_kills = 0;
-  std::string not_caged;  // Why no limit on the server's memory could be set; empty: it was.
+  std::string not_caged;  // Why no limit on the server's memory could be set; empty if it was set.
   std::uint64_t deeds = 0, rejected_deeds = 0, wrong_results = 0, reconnects = 0;
   bool worker_ended = false, broker_ended = false, was_cut_short = false;
   std::string honest_words, new_client_words, attacker_words, log_tail;
-  std::string broken_before;  // Of several runs' median: what Broken said of each.
+  std::string broken_before;  // For the median of several runs: the results of Broken for each.
 
-  // What must hold whatever the machine: nobody shut out, no process of the server gone, no
-  // wrong result, no descriptor left. Empty when it holds.
+  // Conditions that must hold on any machine: no client starved, no process of the server dead, no
+  // wrong result, no leaked descriptor. Empty if they hold.
   std::string Broken() const;
-  // Goals in time and log bytes that were missed. Empty when none was.
+  // Missed goals for times and log bytes. Empty if none was missed.
   std::string Missed() const;
 };
 
-// Starts a server, the honest client and the new clients, measures them alone, in the storm and
-// alone again. Throws std::runtime_error when the server or the honest client does not start.
+// Starts a server, the honest client and the new clients, and measures them alone, in the storm and
+// alone again. Throws std::runtime_error if the server or the honest client does not start.
 StormOutcome RunStorm(const Storm& storm, const StormPlan& plan);
 
 }  // namespace gpushared::storms

@@ -7,20 +7,20 @@
 
 namespace gpushared::storms {
 
-// By how much a log grows in a minute of a storm. A log may begin with a burst and then grow
-// steadily. So a shorter storm counts as its bytes so far, and the rest of the minute at the rate
-// of its end. A longer storm counts with its worst minute.
+// Growth of a log in a minute of a storm. A log may begin with a burst and then grow steadily, so a
+// shorter storm counts as its bytes so far, plus the rest of the minute at the rate of its end. A
+// longer storm counts with its worst minute.
 //
 // Thread-compatible.
 class LogMinute {
  public:
   static constexpr std::int64_t kMinuteNs = 60'000'000'000;
-  // The end of a storm whose rate counts for the rest of the minute.
+  // The end of a storm, whose rate counts for the rest of the minute.
   static constexpr std::int64_t kTailNs = 2'000'000'000;
 
-  // The log's size at a moment; both ascend.
+  // Records the log's size at a moment; both must not decrease.
   void Add(std::int64_t now_ns, std::uint64_t bytes) { looks_.push_back({now_ns, bytes}); }
-  bool is_whole() const { return Length() >= kMinuteNs; }  // There was a minute.
+  bool is_whole() const { return Length() >= kMinuteNs; }  // At least a minute was recorded.
   double Bytes() const;
 
  private:
@@ -31,7 +31,7 @@ class LogMinute {
   std::int64_t Length() const {
     return looks_.empty() ? 0 : looks_.back().at_ns - looks_.front().at_ns;
   }
-  // The most that it grew within `length_ns`.
+  // Returns the maximum growth within `length_ns`.
   double WorstWithin(std::int64_t length_ns) const;
 
   std::vector<Look> looks_;

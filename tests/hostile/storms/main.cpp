@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// storms: what clients without privileges can do to others, as a table. See README.md.
+// storms: prints a table of how unprivileged clients can affect others. See README.md.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -37,7 +37,8 @@ struct Invocation {
   std::string json, markdown;
 };
 
-// The runs of each storm, in their order. One that did not start has none, and `is_sound` falls.
+// Returns the runs of each storm, in order. A storm that did not start has none, and clears
+// `is_sound`.
 std::vector<std::vector<StormOutcome>> RunAll(const Invocation& asked, bool* is_sound) {
   std::vector<std::vector<StormOutcome>> outcomes(asked.storms.size());
   for (int run = 1; run <= asked.runs; ++run) {

@@ -8,9 +8,9 @@
 
 namespace gpushared::storms {
 
-// Several runs of one storm, at least one, as one outcome: of each figure the median (the lower one
-// of two), by itself. Deaths and wrong results are summed up, and what was broken in one run is
-// broken here.
+// Combines several runs of one storm, at least one, into one outcome: the median of each figure
+// separately (the lower one of two). Deaths and wrong results are summed up, and a condition that
+// was broken in one run is broken in the result.
 StormOutcome GetMedian(const std::vector<StormOutcome>& runs);
 
 }  // namespace gpushared::storms

@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Only root may. Supplementary groups go too: access rules look at them.
+// Only root may do this. Supplementary groups are dropped too, because access rules consider them.
 bool BecomeUser(uid_t uid) {
   return ::setgroups(0, nullptr) == 0 && ::setgid(uid) == 0 && ::setuid(uid) == 0;
 }
@@ -56,7 +56,7 @@ void Processes::Start(std::optional<uid_t> uid, const std::function<void()>& bod
   }
   ::signal(SIGPIPE, SIG_IGN);
   if (uid && ::geteuid() == 0 && !BecomeUser(*uid)) ::_exit(99);
-  // After the change of user, which forgets it.
+  // After the change of user, which clears it.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(98);
   body();

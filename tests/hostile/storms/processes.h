@@ -17,12 +17,12 @@
 
 namespace gpushared::storms {
 
-// Now, as processes of one machine tell each other: nanoseconds of the steady clock.
+// Returns the time that processes of one machine share: nanoseconds of the steady clock.
 std::int64_t NowNs();
 
-// One T in memory that this process and its children share. T's destructor never runs.
+// A T in memory that this process and its children share. T's destructor never runs.
 //
-// Thread-compatible; T says who may write what.
+// Thread-compatible; T defines who may write what.
 template <typename T>
 class Shared {
  public:
@@ -43,10 +43,10 @@ class Shared {
   T* value_;
 };
 
-// Child processes that run functions of this program. Each ends with the object, or with this
+// Child processes that run functions of this program. Each ends with the object or with this
 // process, whichever ends first.
 //
-// Thread-compatible; for a process with one thread, since it forks.
+// Thread-compatible; only for a process with one thread, because it forks.
 class Processes {
  public:
   Processes() = default;
@@ -54,14 +54,14 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  // Runs `body` in a child, as user `uid` when this process is root, else as its own user.
-  // The child exits when `body` returns.
+  // Runs `body` in a child, as user `uid` if this process is root, otherwise as its own user. The
+  // child exits when `body` returns.
   void Start(std::optional<uid_t> uid, const std::function<void()>& body);
-  // Kills them and waits for their end, at most kEndPatience.
+  // Kills them and waits up to kEndPatience for their end.
   void End();
-  // Sum of their resident memory.
+  // Returns the sum of their resident memory.
   std::uint64_t ResidentBytes() const;
-  // Processor time that those have used which still run.
+  // Returns the processor time of the children that still run.
   std::chrono::nanoseconds ProcessorTime() const;
 
   static constexpr std::chrono::seconds kEndPatience{20};
@@ -70,15 +70,15 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
-// Children, their children and so on; without `pid` itself.
+// Returns children, their children and so on, without `pid` itself.
 std::vector<pid_t> GetDescendants(pid_t pid);
-// 0 for a process that is gone.
+// Returns 0 for a process that has exited.
 std::uint64_t ResidentBytes(pid_t pid);
-// Open descriptors; 0 for a process that is gone.
+// Returns the number of open descriptors; 0 for a process that has exited.
 std::uint64_t OpenDescriptors(pid_t pid);
 
-// A limit on the memory of the processes that join it, where this machine lets us set one
-// (cgroup v1 or v2, writable). Gone with the object; its processes must have ended by then.
+// A limit on the memory of the processes that join it, if this machine permits setting one (cgroup
+// v1 or v2, writable). Removed by the destructor; its processes must have ended by then.
 //
 // Thread-compatible.
 class MemoryCage {
@@ -88,11 +88,11 @@ class MemoryCage {
   MemoryCage(const MemoryCage&) = delete;
   MemoryCage& operator=(const MemoryCage&) = delete;
 
-  // Why there is no limit; empty when there is one.
+  // Why there is no limit; empty if there is one.
   const std::string& rejection() const { return rejection_; }
-  // Puts the calling process into the cage. Nothing without a limit.
+  // Puts the calling process into the cage. A no-op without a limit.
   void Join() const;
-  // How many processes the kernel killed for memory. 0 where the kernel does not say.
+  // Returns how many processes the kernel killed for lack of memory; 0 if the kernel does not tell.
   std::uint64_t Kills() const;
 
  private:

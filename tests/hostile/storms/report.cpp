@@ -137,7 +137,7 @@ bool WriteJson(const std::string& path, const std::vector<StormOutcome>& outcome
   nlohmann::json json = nlohmann::json::array();
   for (const StormOutcome& outcome : outcomes) json.push_back(JsonFor(outcome));
   std::ofstream file(path);
-  // Words of others may have any bytes.
+  // Messages from other processes may contain any bytes.
   file << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   file.close();
   return static_cast<bool>(file);

@@ -9,7 +9,7 @@
 
 namespace gpushared::storms {
 
-// Two lines above the table, one line of it, and what else is to be said of one storm (or "").
+// The two lines above the table, one line of it, and the notes on one storm (or "").
 std::string TableHead();
 std::string TableRow(const StormOutcome& outcome);
 std::string Remarks(const StormOutcome& outcome);
@@ -17,7 +17,7 @@ std::string Remarks(const StormOutcome& outcome);
 // The figures with goals, as the table of docs/results.md. Those that miss theirs are bold.
 std::string MarkdownTable(const std::vector<StormOutcome>& outcomes);
 
-// True when the file was written.
+// Returns true if the file was written.
 bool WriteJson(const std::string& path, const std::vector<StormOutcome>& outcomes);
 
 }  // namespace gpushared::storms

@@ -52,7 +52,7 @@ ServerUnderTest::ServerUnderTest(const std::string& program,
                                  const std::vector<std::string>& arguments,
                                  std::uint64_t memory_limit_bytes)
     : cage_(memory_limit_bytes), socket_(directory_ / "socket") {
-  // Clients of other users reach the socket, and nothing else in the directory.
+  // Clients of other users can reach the socket, but no other file in the directory.
   ::chmod(directory_.path().c_str(), 0711);
   std::vector<std::string> command = {program, "--socket", socket_, "--device", "cpu:0"};
   command.insert(command.end(), arguments.begin(), arguments.end());

@@ -13,7 +13,7 @@
 
 namespace gpushared::storms {
 
-// What the server's processes hold at one moment. Workers: all processes but the broker.
+// The resources of the server's processes at one moment. Workers: all processes except the broker.
 struct Holdings {
   std::uint64_t broker_bytes = 0, workers_bytes = 0;  // Resident.
   std::uint64_t broker_descriptors = 0, workers_descriptors = 0;
@@ -23,13 +23,14 @@ struct Holdings {
 };
 
 // A server given by the path of its program, on the cpu device. Every user can reach its socket.
-// Its memory is in a cage where one can be made. All its processes are gone with the
-// object, whatever state they are in.
+// Its memory is limited if the machine permits it. The destructor ends all its processes, whatever
+// state they are in.
 //
-// Thread-compatible; for a process with one thread, since it forks.
+// Thread-compatible; only for a process with one thread, because it forks.
 class ServerUnderTest {
  public:
-  // `arguments`: further ones. Throws std::runtime_error with its log when it does not answer.
+  // `arguments`: additional ones. Throws std::runtime_error with the server's log if it does not
+  // answer.
   ServerUnderTest(const std::string& program, const std::vector<std::string>& arguments,
                   std::uint64_t memory_limit_bytes);
   ~ServerUnderTest();
@@ -39,11 +40,11 @@ class ServerUnderTest {
   const std::string& socket() const { return socket_; }
   const MemoryCage& cage() const { return cage_; }
   bool IsBrokerAlive() const;
-  // The broker's own child: the worker. 0 when there is none at the moment.
+  // Returns the broker's child, which is the worker; 0 if there is none at the moment.
   pid_t Worker() const;
   Holdings Measure() const;
   std::uint64_t LogBytes() const;
-  // The last lines, at most `bytes`.
+  // Returns the last lines, at most `bytes`.
   std::string LogTail(std::uint64_t bytes) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The storms: what clients without privileges do that may hurt others.
+// The storms: acts of unprivileged clients that may harm others.
 
 #ifndef GPUSHARED_TESTS_HOSTILE_STORMS_STORMS_H_
 #define GPUSHARED_TESTS_HOSTILE_STORMS_STORMS_H_
@@ -15,14 +15,14 @@
 
 namespace gpushared::storms {
 
-// One attacking process.
+// An attacking process.
 struct Attacker {
   std::string socket;
-  std::uint32_t number = 0;  // Counts the processes of a storm.
+  std::uint32_t number = 0;  // Index among the processes of a storm.
   Board& board;
 
-  // Counts a deed: done, or rejected by the server. Pauses a moment after a rejection, since an
-  // attacker that does nothing but be rejected is one of the storms and the others are not.
+  // Counts an attempt: completed, or rejected by the server. Pauses a moment after a rejection,
+  // because an attacker that is only ever rejected is one of the storms and the others are not.
   bool Did(const Status& status) const;
 };
 
@@ -31,30 +31,31 @@ struct Storm {
   const char* what;
   std::uint32_t processes = 1;
   std::uint32_t processes_per_user = 4;
-  // Runs until the process is killed, or returns when it has nothing more to do.
+  // Runs until the process is killed, or returns when it has finished.
   void (*attack)(const Attacker& attacker) = nullptr;
-  // One more client, of another user, in the baseline and beside the control; not in the storm. For
-  // policies that promise the honest client a part of the device: it has that part beside this one.
+  // An additional client, of another user, in the baseline and next to the control, but not in the
+  // storm. It is for policies that guarantee the honest client a part of the device, which that
+  // client also has next to this one.
   void (*neighbour)(const Attacker& attacker) = nullptr;
-  // Makes what the attackers send, once, before the server is measured: what they compute for
-  // themselves takes cores, too, and no server can help that.
+  // Prepares the attackers' data once, before the server is measured, because the attackers' own
+  // computation occupies cores, which no server can prevent.
   void (*prepare)() = nullptr;
   const char* policy = "priority";
   const char* staging_memory = "256MiB";  // Of all clients.
   SchedulingClass honest_class = SchedulingClass::kHigh;
-  // Of the uid that runs the server, and of class high: for storms that take what strangers may
-  // have, so that new clients of strangers are rightly rejected.
+  // Runs new clients under the server's own uid and in class high: for storms that take everything
+  // that other users may have, so that new clients of other users are rightly rejected.
   bool new_clients_are_privileged = false;
 };
 
-// In the order in which they are run.
+// In the order in which they run.
 std::span<const Storm> Storms();
-// Null when there is none of this name.
+// Returns null if the name is unknown.
 const Storm* FindStorm(const std::string& name);
 
 // ---- attacks_machine.cpp
 void TakeCores(const Attacker& attacker);
-// The same with so much of one core: 0 to 1.
+// The same with this part of one core: 0 to 1.
 void TakePartOfCore(const Attacker& attacker, double part);
 // ---- attacks_loading.cpp
 void MakeCostlyModules();

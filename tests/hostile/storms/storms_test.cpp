@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short storms: nobody is shut out, nothing ends, nothing stays behind. Times are for the program
-// `storms`, which has longer ones and more of them.
+// Short storms: no client is starved, no process ends, no resource leaks. Times are judged by the
+// program `storms`, which has longer and more storms.
 #include "tests/hostile/storms/storms.h"
 
 #include <unistd.h>
@@ -22,7 +22,7 @@ namespace gpushared::storms {
 namespace {
 
 constexpr double kSeconds = 2;
-// What a worker may keep of a storm: its heap's and executor's leftovers.
+// Memory that a worker may retain after a storm: its heap's and executor's remainders.
 constexpr std::uint64_t kBytesLeftMax = std::uint64_t{128} << 20;
 
 struct ShortStorm {
@@ -41,7 +41,7 @@ StormPlan ShortPlan(const ShortStorm& storm) {
 
 class Storms : public ::testing::TestWithParam<ShortStorm> {};
 
-TEST_P(Storms, ShutNobodyOutAndLeaveNothingBehind) {
+TEST_P(Storms, StarveNoClientAndLeakNothing) {
   const Storm* const storm = FindStorm(GetParam().name);
   ASSERT_NE(storm, nullptr);
   const StormOutcome outcome = RunStorm(*storm, ShortPlan(GetParam()));
@@ -147,14 +147,14 @@ TEST(LogMinute, OfALongStormIsItsWorstMinute) {
   EXPECT_DOUBLE_EQ(log.Bytes(), 10 * 5000 + 50 * 10);
 }
 
-// A sound outcome, for tests that spoil one thing of it.
+// A sound outcome, for tests that corrupt one part of it.
 StormOutcome Sound() {
   StormOutcome outcome;
   outcome.honest.count = outcome.result.count = 10;
   return outcome;
 }
 
-TEST(StormOutcome, IsBrokenByWhatNoMachineExcuses) {
+TEST(StormOutcome, IsBrokenByMachineIndependentFailures) {
   EXPECT_EQ(Sound().Broken(), "");
   StormOutcome outcome = Sound();
   outcome.worker_ended = true;
@@ -198,7 +198,7 @@ TEST(StormControl, TakesItsPartOfACore) {
   processes.Start({}, [&] { TakePartOfCore({.socket = "", .number = 0, .board = *board}, 0.25); });
   ::usleep(500'000);
   const double took = std::chrono::duration<double>(processes.ProcessorTime()).count();
-  // At most a period ahead; on a loaded machine it takes less.
+  // At most one period ahead; on a loaded machine it takes less.
   EXPECT_GT(took, 0);
   EXPECT_LE(took, 0.25 * static_cast<double>(NowNs() - began_ns) / 1e9 + 0.02);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What claiming could get wrong, one kernel each.
+// Kernels that the claim pass could break, each in one way.
 
 __device__ unsigned Thread() {
   return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
 }
 
-// Every thread of every block writes where it is.
+// Every thread of every block writes its position.
 extern "C" __global__ void place(uint4* index, uint4* size) {
   const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const unsigned at = block * blockDim.x * blockDim.y * blockDim.z + Thread();
@@ -13,7 +13,7 @@ extern "C" __global__ void place(uint4* index, uint4* size) {
   size[at] = make_uint4(gridDim.x, gridDim.y, gridDim.z, blockDim.x);
 }
 
-// Only x is read, so only atomics can tell that the grid has more dimensions.
+// Only x is read, so only atomics can reveal that the grid has more dimensions.
 extern "C" __global__ void columns(unsigned* counts) {
   if (threadIdx.x == 0) atomicAdd(&counts[blockIdx.x], 1);
 }
@@ -28,7 +28,7 @@ extern "C" __global__ void sizes_only(unsigned* counts) {
   if (threadIdx.x == 0) atomicAdd(&counts[gridDim.y * 7 + gridDim.z], 1);
 }
 
-// Nothing to take.
+// A kernel without parameters.
 __device__ unsigned g_blocks[64];
 extern "C" __global__ void no_parameters() {
   if (threadIdx.x == 0) g_blocks[blockIdx.x] += blockIdx.x + 1;
@@ -37,8 +37,8 @@ extern "C" __global__ void tell_no_parameters(unsigned* out) {
   out[threadIdx.x] = g_blocks[threadIdx.x];
 }
 
-// All of its dynamic shared memory, of any size, behind static memory of an odd size; how
-// much there is, and where it begins.
+// Uses all of its dynamic shared memory, of any size, after static memory of an odd size; outputs
+// its size and start.
 extern "C" __global__ void dynamic_shared(unsigned* out, unsigned bytes) {
   extern __shared__ unsigned char dynamic[];
   __shared__ unsigned char before[5];
@@ -55,7 +55,7 @@ extern "C" __global__ void dynamic_shared(unsigned* out, unsigned bytes) {
   out[(blockIdx.x * blockDim.x + threadIdx.x) * 3 + 2] = address;
 }
 
-// Alignment that the client asks for.
+// Alignment that the client requests.
 extern "C" __global__ void aligned_shared(unsigned* out) {
   extern __shared__ __align__(128) uint4 wide[];
   wide[threadIdx.x] = make_uint4(blockIdx.x, threadIdx.x, 3, 4);
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(64, 2) bounded(unsigned* out) {
   out[blockIdx.x * 64 + threadIdx.x] += blockIdx.x * 3 + 1;
 }
 
-// Leaves in every way there is, some threads before any barrier.
+// Exits in every possible way, in some threads before any barrier.
 extern "C" __global__ void leaves(unsigned* out) {
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
   out[at] = 1;
@@ -86,7 +86,7 @@ extern "C" __global__ void leaves(unsigned* out) {
   out[at] = 3 + __syncthreads_count(threadIdx.x & 4);
 }
 
-// The last block to end adds up what all have written.
+// The last block to end sums up the results of all.
 extern "C" __global__ void last_block(unsigned* parts, unsigned* ended, unsigned* total) {
   __shared__ bool is_last;
   if (threadIdx.x == 0) {
@@ -107,13 +107,13 @@ extern "C" __global__ void grid_stride(const unsigned* in, unsigned* out, unsign
   }
 }
 
-// Status in the high word, a sum in the low one, so that both come at once.
+// Status in the high word, a sum in the low one, so that both arrive at once.
 __device__ void Tell(unsigned long long* at, unsigned status, unsigned sum) {
   *static_cast<volatile unsigned long long*>(at) = static_cast<unsigned long long>(status) << 32 | sum;
 }
 
-// Inclusive scan in one pass: every block waits for those before it. Status 0 nothing, 1 sum
-// of the block, 2 sum of all up to it.
+// Inclusive scan in one pass: every block waits for the ones before it. Status 0: none, 1: sum of
+// the block, 2: sum of all blocks up to it.
 extern "C" __global__ void look_back_scan(const unsigned* in, unsigned* out,
                                           unsigned long long* state) {
   __shared__ unsigned before;
@@ -141,7 +141,7 @@ extern "C" __global__ void look_back_scan(const unsigned* in, unsigned* out,
   out[at] = before + sum;
 }
 
-// Waits for all blocks: must not be claimed.
+// Waits for all blocks, so it must not become preemptible.
 extern "C" __global__ void barrier_of_the_grid(unsigned* arrived, unsigned* out) {
   if (threadIdx.x == 0) {
     atomicAdd(arrived, 1);
@@ -152,7 +152,7 @@ extern "C" __global__ void barrier_of_the_grid(unsigned* arrived, unsigned* out)
   out[blockIdx.x] = *arrived;
 }
 
-// Adds by compare-and-swap: a retry, not a wait.
+// Adds with compare-and-swap, which retries rather than waits.
 extern "C" __global__ void retried(unsigned long long* sum) {
   unsigned long long seen = *sum;
   for (;;) {

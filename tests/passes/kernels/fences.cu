@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every way to reach memory that a fence has to let through.
+// Every legal way to access memory, which a fence has to permit.
 
 __device__ unsigned total = 7;
 __device__ unsigned table[64] = {3, 1, 4, 1, 5, 9, 2, 6};
@@ -15,7 +15,7 @@ extern "C" __global__ void module_variables(unsigned* out) {
   if (i < 8) pointer_to_marks[i + 8] = i;
 }
 
-// Which memory a pointer means is known at run time only.
+// The space of a pointer is known only at run time.
 extern "C" __global__ void generic_addresses(unsigned* out, unsigned choice) {
   __shared__ unsigned shared[64];
   unsigned local[8];
@@ -57,12 +57,12 @@ extern "C" __global__ void walking_pointers(const unsigned* in, unsigned* out, u
   if (sum % 2 == 0) {
     out[blockDim.x + threadIdx.x] = sum;
   } else {
-    // No block writes what is read here, so that it is the same in any order of blocks.
+    // No block writes the data read here, so the result does not depend on the order of blocks.
     out[2 * blockDim.x + threadIdx.x] = sum + out[blockDim.x + threadIdx.x];
   }
 }
 
-// One offset beyond what is left to immediates.
+// One offset beyond the range that remains for immediates.
 extern "C" __global__ void far_offsets(unsigned* out) {
   unsigned* at = out + threadIdx.x;
   at[0] = 1;
@@ -92,7 +92,7 @@ struct Table {
   unsigned values[7];
 };
 
-// The place of a parameter, beside others: which of them it is, is known at run time only.
+// The address of a parameter among others: which one it is, is known only at run time.
 extern "C" __global__ void constant_parameter(unsigned* out, const __grid_constant__ Table table,
                                               unsigned choice) {
   const unsigned* from = (threadIdx.x & 1) == choice ? table.values : out + 512 + threadIdx.x;
@@ -102,8 +102,8 @@ extern "C" __global__ void constant_parameter(unsigned* out, const __grid_consta
   out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-// What compilers do not write: video instructions with parts and signs of registers, vectors of
-// registers, and values of 128 bits, some of which not all threads write.
+// Code that compilers do not generate: video instructions with register parts and signs, vectors of
+// registers, and 128-bit values, some of which only some threads write.
 extern "C" __global__ void seldom(const uint4* in, uint4* out) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   unsigned word = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that are called, call themselves, or are called through pointers and tables.
+// Functions that are called, recursive, or called through pointers and tables.
 struct Wide {
   double a[3];
   int b;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// __constant__ and __device__ variables with initialisers that hold numbers, text, addresses.
+// __constant__ and __device__ variables whose initialisers contain numbers, text, addresses.
 struct Entry {
   const char* name;
   const float* values;

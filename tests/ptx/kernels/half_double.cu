@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// f16, bf16 and f64, every direction of conversion that C++ can write.
+// f16, bf16 and f64, every direction of conversion that C++ can express.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

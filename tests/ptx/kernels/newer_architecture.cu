@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only sm_90 has: asynchronous copies, clusters, transaction barriers, reductions.
+// Features that only sm_90 has: asynchronous copies, clusters, transaction barriers, reductions.
 #include <cooperative_groups.h>
 #include <cuda_pipeline.h>
 

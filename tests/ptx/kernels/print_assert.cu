@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls into the device runtime: printf, assert, the heap, trap.
+// Calls into the device runtime: printf, assert, the heap, trap.
 #include <cassert>
 #include <cstdio>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions that a cpu device may lack and that must pass through all the same.
+// Instructions that a cpu device may lack and that must pass through nevertheless.
 #include <cuda_runtime.h>
 #include <mma.h>
 

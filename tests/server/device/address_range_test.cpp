@@ -45,7 +45,7 @@ TEST(MemoryBudget, GivesNoMoreThanItHas) {
   EXPECT_EQ(budget.free_bytes(), 100U);
 }
 
-TEST(AddressRange, WhoHasToLeaveMemoryFreeGetsNoneOfThatAndOthersDo) {
+TEST(AddressRange, ReservedMemoryIsAvailableOnlyToPrivilegedClients) {
   constexpr std::uint64_t kMiB = 1 << 20;
   const auto budget = std::make_shared<MemoryBudget>(64 * kMiB);
   const auto ordinary = AddressRange::Reserve(64 * kMiB, budget, 16 * kMiB).value();
@@ -64,13 +64,14 @@ TEST(AddressRange, WhoHasToLeaveMemoryFreeGetsNoneOfThatAndOthersDo) {
 TEST(AddressRange, RangeGrowsWithTheQuota) {
   const auto budget = std::make_shared<MemoryBudget>(std::uint64_t{6} << 30);
   EXPECT_EQ(Reserve(kTotal, budget)->bytes(), std::uint64_t{4} << 30);
-  // The module area and four times the quota for chunks have to fit beside it.
+  // The module area and four times the quota for chunks have to fit next to it.
   EXPECT_EQ(Reserve(std::uint64_t{4} << 30, budget)->bytes(), std::uint64_t{32} << 30);
   EXPECT_EQ(Reserve(~std::uint64_t{0}, budget)->bytes(), std::uint64_t{32} << 30);
 }
 
-// Clients see where it is. Beside this process's libraries it would tell where those are.
-TEST(AddressRange, LiesApartFromWhereTheKernelMaps) {
+// Clients can see this address. If it were next to this process's libraries, it would reveal where
+// those are mapped.
+TEST(AddressRange, IsFarFromKernelsMappings) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   void* const beside = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(beside, MAP_FAILED);
@@ -92,7 +93,7 @@ TEST(AddressRange, LiesApartFromWhereTheKernelMaps) {
   munmap(beside, 4096);
 }
 
-// Such a range costs addresses, which a machine with much memory has, too.
+// Such a range uses up addresses, which are limited even on a machine with much memory.
 TEST(AddressRange, SpareAddressesHaveALimit) {
   constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
   EXPECT_EQ(SpareAddresses(2 * kGiB), 8 * kGiB);
@@ -100,7 +101,7 @@ TEST(AddressRange, SpareAddressesHaveALimit) {
   EXPECT_EQ(SpareAddresses(~std::uint64_t{0}), 256 * kGiB);
 }
 
-TEST(AddressRange, ChunksThatWentCostTheMachineNothing) {
+TEST(AddressRange, FreedChunksUseNoMemory) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
   const std::uint64_t at = range->mapping_area().base;
@@ -176,7 +177,7 @@ TEST(AddressRange, EverythingGoesBackWithTheRange) {
   EXPECT_EQ(budget->free_bytes(), kTotal);
 }
 
-// A kernel that breaks the rules may run while its client shrinks. The process goes on, and fresh
+// A kernel that breaks the rules may run while its client shrinks. The process survives, and fresh
 // memory is still zero.
 TEST(AddressRange, WriteToReturnedMemoryNeitherCrashesNorShowsUpLater) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
@@ -198,7 +199,7 @@ TEST(AddressRange, ReturnedMemoryIsBackWithTheMachineAtOnce) {
   };
   ASSERT_TRUE(range->Resize(kMapPageBytes).ok());
   const auto block = range->TakeModuleBlock(kPageBytes).value();
-  // Some sandboxes call every page resident; then there is nothing to see.
+  // Some sandboxes report every page as resident, so that the test cannot observe anything.
   if (resident(range->base())) GTEST_SKIP() << "this system does not tell what is resident";
   *Pointer(range->base()) = std::byte{1};
   *Pointer(block.address) = std::byte{1};
@@ -210,7 +211,7 @@ TEST(AddressRange, ReturnedMemoryIsBackWithTheMachineAtOnce) {
   EXPECT_FALSE(resident(block.address));
 }
 
-TEST(AddressRange, IsMappedSeesEveryWayOut) {
+TEST(AddressRange, IsMappedChecksEveryBoundary) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
   ASSERT_TRUE(range->Resize(kMapPageBytes).ok());
@@ -224,7 +225,7 @@ TEST(AddressRange, IsMappedSeesEveryWayOut) {
   EXPECT_FALSE(range->IsMapped(base + kMapPageBytes, 1));
 }
 
-// Tenants' data belongs neither in a core dump (dd) nor in a child (dc).
+// Tenants' data must appear neither in a core dump (dd) nor in a child process (dc).
 TEST(AddressRange, MemoryIsKeptOutOfCoreDumpsAndChildren) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
@@ -242,11 +243,11 @@ TEST(AddressRange, MemoryIsKeptOutOfCoreDumpsAndChildren) {
     was_found = true;
     break;
   }
-  // gVisor and some containers show no flags; then there is nothing to compare.
+  // gVisor and some containers show no flags, so that there is nothing to compare.
   if (!was_found) GTEST_SKIP() << "this system shows no mapping flags";
 }
 
-// ---- memory that moves
+// ---- swappable memory
 
 std::shared_ptr<SwapStore> Store(std::uint64_t bytes) {
   auto store = SwapStore::Create({.bytes = bytes, .directory = ""});
@@ -254,7 +255,7 @@ std::shared_ptr<SwapStore> Store(std::uint64_t bytes) {
   return *std::move(store);
 }
 
-// Each step full of a number of its own.
+// Fills each page with its own number.
 void Mark(const AddressRange& range, std::uint64_t steps) {
   for (std::uint64_t step = 0; step < steps; ++step) {
     std::memset(Pointer(range.base() + step * kMapPageBytes), static_cast<int>(step + 1),
@@ -282,7 +283,7 @@ TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
   EXPECT_EQ(range->use().mapped_bytes, 8 * kMapPageBytes);
   EXPECT_EQ(budget->free_bytes(), kTotal - 3 * kMapPageBytes);
   EXPECT_EQ(store->used_bytes(), 5 * kMapPageBytes);
-  // The machine has its memory back, and nothing is left there to be seen.
+  // The machine has its memory back, and the range reads as zero.
   EXPECT_EQ(*Pointer(range->base() + 3 * kMapPageBytes), std::byte{0});
   ASSERT_TRUE(testing::SwapIn(*range, 2 * kMapPageBytes).ok());
   ExpectMarks(*range, 5);
@@ -294,8 +295,9 @@ TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
   EXPECT_EQ(budget->free_bytes(), kTotal - 8 * kMapPageBytes);
 }
 
-// Nothing interrupts the first touch of a page, and others wait until work on such memory stops.
-TEST(AddressRange, AFirstTouchOfMemoryThatMayMoveIsOfOneSmallPage) {
+// A first touch of a page cannot be interrupted, and other clients wait until work on such memory
+// stops. Small pages keep that wait short.
+TEST(AddressRange, FirstTouchOfSwappableMemoryMapsOneSmallPage) {
   std::string huge_pages;
   std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), huge_pages);
   if (huge_pages.empty() || huge_pages.find("[never]") != std::string::npos) {
@@ -311,7 +313,7 @@ TEST(AddressRange, AFirstTouchOfMemoryThatMayMoveIsOfOneSmallPage) {
       << "they come in huge pages";
 }
 
-TEST(AddressRange, WhatIsSwappedOutCountsAgainstTheQuotaAndGoesWithTheRange) {
+TEST(AddressRange, SwappedOutMemoryCountsAgainstQuota) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto store = Store(kTotal);
   ASSERT_TRUE(store->Reserve(8 * kMapPageBytes).ok());
@@ -321,12 +323,12 @@ TEST(AddressRange, WhatIsSwappedOutCountsAgainstTheQuotaAndGoesWithTheRange) {
     ASSERT_TRUE(testing::SwapOut(*range, 8 * kMapPageBytes).ok());
     EXPECT_EQ(budget->free_bytes(), kTotal);
     EXPECT_FALSE(range->TakeModuleBlock(1).ok()) << "the quota is used up";
-    // It first gives back the steps that lie last, and out.
+    // It gives back the last pages first, including swapped-out ones.
     EXPECT_EQ(range->Resize(6 * kMapPageBytes).value(), 6 * kMapPageBytes);
     EXPECT_EQ(store->used_bytes(), 6 * kMapPageBytes);
     EXPECT_TRUE(range->TakeModuleBlock(1).ok());
     EXPECT_EQ(range->use().pinned_bytes, kPageBytes);
-    // It grows while parts of it are out, as far as its quota goes.
+    // It grows while some of its pages are swapped out, up to its quota.
     EXPECT_EQ(range->Resize(7 * kMapPageBytes).value(), 7 * kMapPageBytes);
     EXPECT_EQ(store->used_bytes(), 6 * kMapPageBytes);
     EXPECT_FALSE(range->Resize(8 * kMapPageBytes).ok()) << "the module has a page of its quota";
@@ -338,7 +340,7 @@ TEST(AddressRange, WhatIsSwappedOutCountsAgainstTheQuotaAndGoesWithTheRange) {
   EXPECT_EQ(store->reserved_bytes(), 0U);
 }
 
-TEST(AddressRange, MemoryComesInAsFarAsThereIsRoom) {
+TEST(AddressRange, SwapsInAsMuchAsFits) {
   const auto budget = std::make_shared<MemoryBudget>(8 * kMapPageBytes);
   const auto store = Store(kTotal);
   ASSERT_TRUE(store->Reserve(8 * kMapPageBytes).ok());

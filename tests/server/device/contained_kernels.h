@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels for tests of what contained clients may do, on every device.
+// Kernels that test the limits of contained clients on every device.
 
 #ifndef GPUSHARED_TESTS_SERVER_DEVICE_CONTAINED_KERNELS_H_
 #define GPUSHARED_TESTS_SERVER_DEVICE_CONTAINED_KERNELS_H_
@@ -8,7 +8,7 @@
 
 namespace gpushared::device {
 
-// `a` is an address in the client's memory. Tests look at what `fine` writes while it runs.
+// `a` is an address in the client's memory. Tests read the words that `fine` writes while it runs.
 inline constexpr std::string_view kContainedKernels = R"(.version 8.1
 .target sm_80
 .address_size 64

@@ -20,10 +20,10 @@
 
 namespace gpushared::device {
 
-// A cpu device with one client and its module.
+// Fixture: a cpu device with one client and its module.
 class CpuDeviceCase {
  protected:
-  // The test fails when something is rejected.
+  // Fails the test when any part of the setup is rejected.
   void Start(const CpuDeviceOptions& options, std::uint64_t quota_bytes, std::string_view text) {
     auto created = CreateCpuDevice(options, [this] {
       const std::lock_guard lock(mutex_);
@@ -48,10 +48,10 @@ class CpuDeviceCase {
     return work;
   }
 
-  // Waits for the oldest completion that no call has given yet.
+  // Waits for the oldest completion that no call has returned yet.
   Completion Await() {
     while (ended_.empty()) {
-      std::array<Completion, 8> out;  // Room for more asks for a wake when there is one.
+      std::array<Completion, 8> out;  // An array with space left arms the wake.
       const std::size_t count = device_->TakeCompletions(out);
       for (std::size_t i = 0; i < count; ++i) ended_.push_back(std::move(out[i]));
       if (count != 0) break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the cpu device promises; the rest is in the conformance suite.
+// Guarantees that only the cpu device gives; the conformance suite tests the rest.
 #include "server/device/cpu/cpu_device.h"
 
 #include <fcntl.h>
@@ -135,8 +135,8 @@ TEST_F(CpuDeviceTest, FillThatBreaksItsRulesIsRejectedInItsCompletion) {
   EXPECT_TRUE(Await().status.ok());
 }
 
-// Blocks of a kernel may be as different as its author likes: what they took so far promises
-// nothing for the next one.
+// The blocks of a kernel may differ arbitrarily, so the time that past blocks took does not bound
+// the next one.
 TEST_F(CpuDeviceTest, UrgentWorkWaitsForTheBlocksThatRunOnly) {
   constexpr std::uint32_t kQuick = 3000, kLong = 400, kThreads = 2;
   ASSERT_TRUE(space_->Resize(kMapPageBytes).ok());
@@ -170,8 +170,8 @@ TEST_F(CpuDeviceTest, UrgentWorkWaitsForTheBlocksThatRunOnly) {
   EXPECT_LE(begun.load() - at_stop, 10 * kThreads);
 }
 
-// Memory whose pages come one by one, as the test gives them: a staging buffer that its client
-// empties while it is copied is no quicker.
+// Memory whose pages arrive one at a time, when the test supplies them. A staging buffer that its
+// client empties during a copy is as slow.
 class SlowPages {
  public:
   static constexpr std::size_t kPageBytes = 4096;
@@ -197,7 +197,7 @@ class SlowPages {
 
   bool is_there() const { return is_there_; }
   std::byte* data() const { return static_cast<std::byte*>(memory_); }
-  // Gives the page that somebody waits for. False when nobody waits.
+  // Supplies the page that a thread is waiting for. Returns false when no thread waits.
   bool GiveOne() const {
     uffd_msg message{};
     if (::read(fault_fd_, &message, sizeof message) != sizeof message) return false;
@@ -242,12 +242,12 @@ TEST_F(CpuDeviceTest, AStoppedCopyWaitsForThePagesThatItTouchesOnly) {
     std::this_thread::yield();
   }
   EXPECT_TRUE(out[0].stopped);
-  // A page for each thread, and what they took before the stop was asked for.
+  // One page for each thread, and the pages that they took before the stop was requested.
   EXPECT_LE(given, 2 * kThreads);
 }
 
-// The worker is going down and waits for nothing.
-TEST_F(CpuDeviceTest, MemoryThatItsThreadsKeepIsCountedUntilTheyRest) {
+// The worker is shutting down and waits for nothing.
+TEST_F(CpuDeviceTest, CountsMemoryOfThreadsUntilTheySleep) {
   EXPECT_EQ(device_->executor_bytes(), 0u);
   LaunchWork work = Work(kLarge);
   work.grid = {1, 1, 1};
@@ -288,8 +288,8 @@ TEST_F(CpuDeviceTest, EndlessWorkLeavesTheOtherThreadToOthers) {
   EXPECT_EQ(Await().status.code(), StatusCode::kCancelled);
 }
 
-// More busy threads than cores: each is kept from one for a part of the time.
-TEST_F(CpuDeviceTest, TheHostsDelayGrowsAndIsNeverMoreThanTheTime) {
+// With more busy threads than cores, each thread is kept off the cores for a part of the time.
+TEST_F(CpuDeviceTest, HostStealGrowsAndNeverExceedsElapsedTime) {
   const DeviceClock::time_point start = DeviceClock::now();
   const std::chrono::nanoseconds delay_at_start = device_->HostStealUntil(start);
   std::atomic<bool> is_over = false;
@@ -388,7 +388,7 @@ class DeviceHeapTest : public CpuDeviceTest {
   }
 };
 
-TEST_F(DeviceHeapTest, AllModulesOfAClientShareItAndKernelsLeaveItToOthers) {
+TEST_F(DeviceHeapTest, IsSharedByModulesAndKernelsOfClient) {
   const Client client = MakeClient(1 << 24);
   const std::uint64_t address = Take(client, 64);
   ASSERT_NE(address, 0u);
@@ -399,7 +399,7 @@ TEST_F(DeviceHeapTest, AllModulesOfAClientShareItAndKernelsLeaveItToOthers) {
   EXPECT_EQ(Take(client, executor::kDeviceHeapBytes), 0u);
 }
 
-TEST_F(DeviceHeapTest, OneClientsPiecesAreNobodyElses) {
+TEST_F(DeviceHeapTest, IsSeparateForEachClient) {
   const Client one = MakeClient(1 << 24), other = MakeClient(1 << 24);
   const std::uint64_t address = Take(one, 64);
   Take(other, 64);
@@ -411,14 +411,14 @@ TEST_F(DeviceHeapTest, OneClientsPiecesAreNobodyElses) {
 }
 
 TEST_F(DeviceHeapTest, ItCountsAgainstTheQuota) {
-  // One MiB is for the code.
+  // One MiB is for code.
   const Client client = MakeClient(executor::kDeviceHeapBytes + (5 << 20));
   EXPECT_NE(Take(client, 64), 0u);
   EXPECT_TRUE(client.space->Resize(4 << 20).ok());
   EXPECT_FALSE(client.space->Resize(6 << 20).ok());
 }
 
-TEST_F(DeviceHeapTest, ItIsAsLargeAsItsClientSetsUntilAKernelAllocates) {
+TEST_F(DeviceHeapTest, SizeCanBeSetUntilKernelAllocates) {
   const Client client = MakeClient(std::uint64_t{64} << 20);
   const KernelMemory large = {.heap_bytes = std::uint64_t{16} << 20};
   ASSERT_TRUE(client.space->SetKernelMemory(large).ok());
@@ -430,14 +430,14 @@ TEST_F(DeviceHeapTest, ItIsAsLargeAsItsClientSetsUntilAKernelAllocates) {
   EXPECT_TRUE(client.space->Resize(32 << 20).ok());
 }
 
-TEST_F(DeviceHeapTest, ThatIsTooLargeLeavesTheOneThereWas) {
+TEST_F(DeviceHeapTest, FailedResizeKeepsOldHeap) {
   const Client client = MakeClient(1 << 24);
   EXPECT_EQ(client.space->SetKernelMemory({.heap_bytes = 64 << 20}).code(),
             StatusCode::kOutOfMemory);
   EXPECT_NE(Take(client, 64), 0u);
 }
 
-TEST_F(DeviceHeapTest, WithoutRoomForItKernelsThatAllocateAreRejectedAndOthersRun) {
+TEST_F(DeviceHeapTest, WithoutMemoryOnlyAllocatingKernelsAreRejected) {
   const Client client = MakeClient(4 << 20);
   const std::string& why = client.takes->kernels()[0].unsupported;
   EXPECT_NE(why.find("device heap of 8 MiB"), std::string::npos) << why;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every call on the way of work through the device, failing with every kind of code.
+// Injects every kind of error code into every driver call that work passes through.
 
 #include <array>
 #include <string>
@@ -12,19 +12,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The first and the last of those after which a context is dead; CudaCodes has all.
+// The first and the last code that destroy a context; CudaCodes tests all of them.
 constexpr std::array kStickyCodes = {214, 911};
 
 class CallOfWork;
 
-// A call of the driver, and work that makes it.
+// A driver call, and work that makes it.
 struct WorkCall {
   const char* call;
   WorkId (CallOfWork::*submit)(const Tenant&);
-  // Without it nobody would know when work ends.
+  // The call reports completions, so the end of work could not be detected without it.
   bool is_mark = false;
   CompletionKind completion = CompletionKind::kEvents;
-  bool is_suspended = false;  // It is made only while work does not end.
+  bool is_suspended = false;  // The call is made only while work has not ended.
 };
 
 class CallOfWork : public CudaDeviceTest, public ::testing::WithParamInterface<WorkCall> {
@@ -71,7 +71,7 @@ class CallOfWork : public CudaDeviceTest, public ::testing::WithParamInterface<W
   }
 
  protected:
-  // Checks the work for which the call fails, on a device of its own.
+  // Checks the work whose call fails, on a separate device.
   template <typename Check>
   void Failing(int code, Check check) {
     SCOPED_TRACE(code);
@@ -92,12 +92,12 @@ class CallOfWork : public CudaDeviceTest, public ::testing::WithParamInterface<W
   std::vector<std::byte> host_ = std::vector<std::byte>(4096);
 };
 
-TEST_P(CallOfWork, ThatFailsIsTheErrorOfItsWorkAloneUnlessItIsTheMark) {
+TEST_P(CallOfWork, FailureAffectsOnlyItsWorkUnlessItIsTheMark) {
   Failing(2, [&](const Tenant& tenant, const Completion& completion) {
     if (GetParam().is_mark) {
       EXPECT_EQ(completion.status.code(), StatusCode::kDeviceLost);
       EXPECT_NE(gpu().loss(), nullptr);
-      // The driver is well; what it still has is simply left.
+      // The driver itself is healthy; the objects that remain are simply leaked.
       Script("leaks ignored");
       return;
     }
@@ -109,7 +109,7 @@ TEST_P(CallOfWork, ThatFailsIsTheErrorOfItsWorkAloneUnlessItIsTheMark) {
   if (GetParam().is_mark) (void)fake_cuda_take_mistakes();
 }
 
-TEST_P(CallOfWork, ThatFindsTheContextDeadIsTheLossOfTheDeviceWhateverTheCode) {
+TEST_P(CallOfWork, DeadContextIsDeviceLossForAnyCode) {
   for (const int code : kStickyCodes) {
     Failing(code, [&](const Tenant& tenant, const Completion& completion) {
       EXPECT_EQ(completion.status.code(), StatusCode::kDeviceLost);

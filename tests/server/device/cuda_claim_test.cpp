@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Claimed forms on a CUDA device: how they come to be, which launches run as them, how those are
-// stopped. That all kernels compute the same is for tests/conformance.
+// Preemptible forms on a CUDA device: how they are made, which launches use them, and how they are
+// stopped. tests/conformance verifies that all kernels compute the same results.
 
 #include <algorithm>
 #include <array>
@@ -31,7 +31,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 
 // gated(runs, gate, closed): counts block i in runs[i]. Block `closed` then adds ones to the gate
-// until its highest bit is set. The pass does not take that for a wait.
+// until its highest bit is set. The pass does not recognise that as a wait.
 constexpr std::string_view kGatedPtx = R"(
 .version 8.0
 .target sm_75
@@ -59,7 +59,7 @@ DONE:
 }
 )";
 
-// count(out): adds one to a variable and stores what it was.
+// count(out): adds one to a variable and stores the previous value.
 constexpr std::string_view kCountPtx = R"(
 .version 8.0
 .target sm_75
@@ -76,7 +76,7 @@ constexpr std::string_view kCountPtx = R"(
 }
 )";
 
-// Orders for a compiler of the tests, and its observations.
+// Instructions for a test compiler, and its observations.
 struct Workshop {
   std::mutex mutex;
   std::condition_variable changed;
@@ -189,7 +189,7 @@ class Claims : public CudaDeviceTest {
     std::memcpy(bytes.data(), &address, 8);
     return Launch(tenant, bytes, 1);
   }
-  // The fake GPU's memory is this process's.
+  // The fake GPU's memory is the memory of this process.
   static std::atomic_ref<std::uint32_t> Word(std::uint64_t address) {
     return std::atomic_ref<std::uint32_t>(
         *reinterpret_cast<std::uint32_t*>(static_cast<std::uintptr_t>(address)));
@@ -202,7 +202,7 @@ class Claims : public CudaDeviceTest {
   void WaitForBlock(const Tenant& tenant, std::uint32_t block) {
     while (Runs(tenant, block) == 0) std::this_thread::sleep_for(microseconds(50));
   }
-  // The stop word is written by a stream that goes ahead of this one's.
+  // The stop word is written by a stream that is ordered before this one.
   void WaitForStops(const Tenant& tenant) {
     std::vector<std::byte> host(4);
     CopyWork copy;
@@ -216,7 +216,7 @@ class Claims : public CudaDeviceTest {
     gpu().Submit(copy);
     EXPECT_TRUE(Await(copy.id).status.ok());
   }
-  // With as many blocks as make a stop worth its while.
+  // Gives the launch enough blocks for a stop to pay off.
   bool CanStop(LaunchWork work) {
     work.grid = {100'000, 1, 1};
     return gpu().CanStop(work, std::chrono::seconds(10));
@@ -282,7 +282,7 @@ TEST_F(Claims, KillEndsTheLaunchBehindItsRunningBlockAndSaysSo) {
   EXPECT_EQ(Runs(tenant, 3), 0U);
 }
 
-// Else it would run between the two halves of the first one.
+// Otherwise the second launch would run between the two halves of the first one.
 TEST_F(Claims, StopOfALaunchStopsWhatIsAndComesBehindItInItsStream) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
@@ -306,7 +306,7 @@ TEST_F(Claims, StopOfALaunchStopsWhatIsAndComesBehindItInItsStream) {
     EXPECT_EQ(ended.units_done, 0U);
   }
   EXPECT_EQ(Runs(tenant, 0), 1U);
-  // Later launches with the same words do not see it.
+  // Later launches with the same words are unaffected.
   for (int i = 0; i < 20; ++i) {
     const LaunchWork later = Gated(tenant, 3, 9);
     gpu().Submit(later);
@@ -331,7 +331,7 @@ TEST_F(Claims, AStopThatComesTooLateStillStopsWhatIsBehind) {
   EXPECT_EQ(Await(second.id).units_done, 0U);
 }
 
-TEST_F(Claims, WhatCannotBeStoppedWaitsForTheLaunchAheadThatCan) {
+TEST_F(Claims, NonPreemptibleLaunchWaitsForPreemptibleOneBeforeIt) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   const LaunchWork first = Gated(tenant, 3, 1);
@@ -399,13 +399,13 @@ TEST_F(Claims, LaunchesThatTheFormCannotTakeRunAsTheyAre) {
   EXPECT_FALSE(CanStop(work));
 }
 
-TEST_F(Claims, BlocksThatAreShortAgainstTheirClaimAreNotWorthIt) {
+TEST_F(Claims, ShortBlocksKeepOriginalForm) {
   CudaDeviceOptions options = WithCompiler();
   options.limits.claim_time = microseconds(1);
   Start(options);
   const Tenant tenant = NewTenantWith(kGatedPtx);
   LaunchWork work = Gated(tenant, 10, 2);
-  // Two waves of blocks, each as long as a block.
+  // Two waves of blocks, each as long as one block.
   work.grid = {2 * kBlocksAtOnce, 1, 1};
   EXPECT_TRUE(gpu().CanStop(work, microseconds(40)));
   EXPECT_FALSE(gpu().CanStop(work, microseconds(39)));
@@ -414,8 +414,8 @@ TEST_F(Claims, BlocksThatAreShortAgainstTheirClaimAreNotWorthIt) {
   EXPECT_TRUE(gpu().CanStop(work, std::chrono::hours(1)));
 }
 
-// All of its blocks have begun before anybody could stop it.
-TEST_F(Claims, ALaunchOfLessThanTwoWavesIsNotWorthIt) {
+// All of its blocks have begun before anything could stop it.
+TEST_F(Claims, LaunchBelowTwoWavesKeepsOriginalForm) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   LaunchWork work = Gated(tenant, 10, 2);
@@ -426,7 +426,7 @@ TEST_F(Claims, ALaunchOfLessThanTwoWavesIsNotWorthIt) {
   EXPECT_TRUE(gpu().CanStop(work, std::chrono::hours(1)));
 }
 
-// The driver takes its time to answer, on the thread that submits.
+// The driver is slow to answer, on the thread that submits.
 TEST_F(Claims, TheDriverIsAskedOnceHowManyBlocksOfAShapeFit) {
   const char* const kAsk = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
   Start(WithCompiler());
@@ -441,7 +441,8 @@ TEST_F(Claims, TheDriverIsAskedOnceHowManyBlocksOfAShapeFit) {
   gpu().Submit(work);
   EXPECT_TRUE(Await(work.id).status.ok());
   EXPECT_EQ(fake_cuda_calls(kAsk), 2U);
-  // Clients choose the shapes. Each has its own answer, and only the latest are kept.
+  // Clients choose the shapes. Each shape has its own cached answer, and only the latest ones are
+  // kept.
   work.grid = {2 * kBlocksAtOnce - 1, 1, 1};
   const auto has_two_waves = [&] { return gpu().CanStop(work, std::chrono::hours(1)); };
   EXPECT_FALSE(has_two_waves());
@@ -461,7 +462,7 @@ TEST_F(Claims, TheDriverIsAskedOnceHowManyBlocksOfAShapeFit) {
   EXPECT_EQ(fake_cuda_calls(kAsk), 3U + RecentOccupancy::kShapes) << "its place was taken";
 }
 
-TEST_F(Claims, FormsComeInTheBackgroundAndTheOriginalRunsMeanwhile) {
+TEST_F(Claims, OriginalRunsWhileFormCompilesInBackground) {
   shop_.keeps_all = false;
   shop_.is_shut = true;
   Start(WithCompiler());
@@ -490,8 +491,8 @@ TEST_F(Claims, FormsComeInTheBackgroundAndTheOriginalRunsMeanwhile) {
   EXPECT_EQ(Await(work.id).units_done, 3U);
 }
 
-// Loading can hold up everybody's launches.
-TEST_F(Claims, FormsAreLoadedWhenTheMomentIsGood) {
+// Loading can block the launches of all clients.
+TEST_F(Claims, LoadsFormsInQuietMoments) {
   shop_.keeps_all = false;
   CudaDeviceOptions options = WithCompiler();
   bool is_asked = false, is_good = false;
@@ -551,7 +552,7 @@ TEST_F(Claims, KernelsWithoutAFormAreNamedWithTheReason) {
   EXPECT_FALSE(CanStop(Launch(tenant, {}, 10)));
 }
 
-// Two modules of the driver would have two instances of each variable.
+// Two driver modules would have two instances of each variable.
 TEST_F(Claims, ModuleWithVariablesGetsItsFormsWithTheModuleItself) {
   shop_.keeps_all = false;
   Start(WithCompiler());
@@ -573,7 +574,7 @@ TEST_F(Claims, ModuleWithVariablesGetsItsFormsWithTheModuleItself) {
   }
 }
 
-// The driver takes the machine code, and a form made of the text may be slower.
+// The driver uses the machine code, and a form made from the text may be slower.
 TEST_F(Claims, AContainerWithNewerCodeThanItsTextGetsNone) {
   const auto fatbin_with = [](std::uint32_t code_architecture) {
     std::string bytes("\x50\xed\x55\xba\x01\x00\x10\x00", 8);
@@ -603,7 +604,7 @@ TEST_F(Claims, AContainerWithNewerCodeThanItsTextGetsNone) {
   while (!CanStop(Gated(equal, 10, 2))) std::this_thread::sleep_for(microseconds(100));
   const Tenant fenced = NewTenantWith(fatbin_with(90), Isolation::kFence);
   while (!CanStop(Gated(fenced, 10, 2))) std::this_thread::sleep_for(microseconds(100));
-  // Nobody knows what that code touches either.
+  // The memory that such code touches is unknown, too.
   const auto why_unknown = [](const Tenant& of) {
     return of.module->kernels().front().why_reach_unknown;
   };
@@ -706,11 +707,12 @@ TEST_F(Claims, FailuresOfTheDriverAreTheLaunchesOwn) {
     gpu().Submit(work);
     return Await(work.id).status;
   };
-  // The first group, or the second one: then nobody knows what the counter says, and it is set.
+  // Fails the first group or the second one. The counter's value is unknown afterwards, so it is
+  // set again.
   for (const char* which : {"1", "2"}) {
     Script(std::string("fail cuLaunchKernel ") + which + " 1");
     EXPECT_FALSE(run().ok()) << which;
-    // Slots take turns only while they are in use: the next launch has the same one.
+    // Slots rotate only while they are in use, so the next launch gets the same one.
     Script("fail cuMemsetD32Async 1 1");
     EXPECT_FALSE(run().ok()) << which;
     EXPECT_TRUE(run().ok()) << which;
@@ -726,8 +728,9 @@ TEST_F(Claims, FailuresOfTheDriverAreTheLaunchesOwn) {
   EXPECT_TRUE(run().ok());
 }
 
-// Setting a counter and reading it make the GPU wait, around launches that nobody stopped.
-TEST_F(Claims, CountersGoOnFromLaunchToLaunchAndAreReadOnlyAfterAStop) {
+// Setting and reading a counter make the GPU wait, which launches that are never stopped should not
+// pay for.
+TEST_F(Claims, CountersContinueAcrossLaunchesAndAreReadOnlyAfterStop) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   fake_cuda_forget_calls();
@@ -801,7 +804,7 @@ TEST_F(Claims, TextForOneArchitectureIsCompiledForThatForm) {
   EXPECT_EQ(compiled_for("sm_90"), "sm_90");
 }
 
-TEST_F(Claims, EpochsMayWrapRoundWithoutStoppingWhatNobodyStopped) {
+TEST_F(Claims, EpochWrapAroundStopsNoOtherLaunch) {
   auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok());
   auto context = CudaContext::Open(*driver, 0, nullptr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contained clients of a CUDA device: what their modules share with it, how their faults become
-// errors and their kernels are ended. That they compute the same is for tests/conformance, what
-// they may reach for tests/passes.
+// errors, and how their kernels are ended. Their results are tested in tests/conformance, and the
+// memory that they can access in tests/passes.
 
 #include <algorithm>
 #include <array>
@@ -111,7 +111,7 @@ class ContainedClient : public CudaDeviceTest {
     std::memcpy(&limit, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address)), 8);
     return limit;
   }
-  // It would be stopped if it had more blocks.
+  // With more blocks, the launch would be stoppable.
   bool HasClaimedForm(LaunchWork work) {
     work.grid = {100'000, 1, 1};
     return gpu().CanStop(work, std::chrono::seconds(10));
@@ -150,7 +150,7 @@ TEST_F(ContainedClient, LaunchesAheadOfAFaultHaveRunAndThoseBehindItFailWithItsS
   ExpectOk(Run("fine", At(64)));
 }
 
-TEST_F(ContainedClient, WhatElseRunsOfTheModuleEndsWithAFaultAndTheNextWaitsForThat) {
+TEST_F(ContainedClient, FaultEndsRunningLaunchesOfModuleBeforeNextStarts) {
   Script("hold");
   const WorkId fault = Submit("traps", At(0), 1, 4);
   const WorkId endless = Submit("endless", At(0), 2);
@@ -217,10 +217,10 @@ TEST_F(ContainedClient, AKillIsNeverLostBetweenTwoLaunches) {
   }
 }
 
-// ---- a driver that takes no call
+// ---- a driver that accepts no call
 
-// A call of another thread that waits for what runs, and for which all others wait: as long as this
-// lives, or the kernel.
+// A call of another thread that waits for the running kernel and that blocks all other calls, for
+// as long as this object or the kernel lives.
 class BusyDriver {
  public:
   BusyDriver() {
@@ -266,7 +266,7 @@ TEST_F(ContainedClient, EndlessKernelsOfAllEndWhenToldAlthoughTheDriverTakesNoCa
       EXPECT_FALSE(driver.has_returned());
       EXPECT_TRUE(gpu().ReportKernelsToEnd());
     });
-    // This thread stands in the driver until that.
+    // This thread is blocked in the driver until then.
     (void)Await(endless);
   }
   for (const WorkId id : {endless, beside.id}) {
@@ -283,7 +283,7 @@ TEST_F(ContainedClient, EndlessKernelsOfAllEndWhenToldAlthoughTheDriverTakesNoCa
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-// The call for blocks to come is taken when that kernel has ended.
+// The call about later blocks is accepted when that kernel has ended.
 TEST_F(ContainedClient, AKillEndsAKernelForWhichTheDriverWaits) {
   const WorkId endless = Submit("endless", At(0));
   WaitForWord(0, 1);
@@ -295,7 +295,7 @@ TEST_F(ContainedClient, AKillEndsAKernelForWhichTheDriverWaits) {
   ExpectOk(Run("fine", At(64)));
 }
 
-TEST_F(ContainedClient, WhatKernelsWereToldEndsNothingThatComesLater) {
+TEST_F(ContainedClient, StopRequestDoesNotAffectLaterLaunches) {
   const Tenant other = NewContained();
   ExpectOk(Run("fine", At(0)));
   EXPECT_TRUE(gpu().ReportKernelsToEnd());
@@ -310,7 +310,7 @@ TEST_F(ContainedClient, WhatKernelsWereToldEndsNothingThatComesLater) {
                    offsetof(ptx::ContainHostWords, stop))
                 .load(),
             0U);
-  // A trap afterwards is a trap.
+  // A trap afterwards is reported as a trap.
   ExpectTrap(Run("traps", At(0), 4));
 }
 
@@ -334,15 +334,15 @@ TEST_F(ContainedClient, ALaunchThatTheDriverRejectsEndsNobodyElse) {
   EXPECT_THAT(std::string(Await(endless).status.message()), HasSubstr("stopped by the server"));
 }
 
-TEST_F(ContainedClient, WhatALaunchEndedWithTakesNoCallOfTheDriver) {
+TEST_F(ContainedClient, ReadingLaunchOutcomeMakesNoDriverCall) {
   fake_cuda_forget_calls();
   ExpectOk(Run("fine", At(64)));
   ExpectTrap(Run("traps", At(0), 4));
   EXPECT_EQ(fake_cuda_calls("cuMemcpyDtoHAsync"), 0U);
 }
 
-TEST_F(ContainedClient, AFaultThatIsNotTheFirstIsNotTakenForASuccess) {
-  // Both have ended before anybody looks. The record is of the first to get there.
+TEST_F(ContainedClient, SecondFaultIsNotReportedAsSuccess) {
+  // Both have ended before the device checks. The record belongs to the first one to fault.
   for (const bool is_first : {true, false}) {
     Script("hold");
     const WorkId one = Submit(is_first ? "traps" : "traps_too", At(0), 1, 4);
@@ -384,7 +384,7 @@ TEST_F(ContainedClient, LaunchesOfAnotherKernelAheadOfAFaultSucceedHoweverLateTh
   EXPECT_FALSE(IsDone(ids[0]));
   EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 0U);
   Script("go");
-  // All that the driver has ends before anybody looks.
+  // All submitted work ends before the device checks.
   WaitForWord(4 * (kLaunches - 1), 7);
   std::this_thread::sleep_for(milliseconds(50));
   for (const WorkId id : ids) ExpectOk(Await(id).status);
@@ -415,7 +415,7 @@ TEST_F(ContainedClient, StrayWritesAreNeitherFaultsNorInMemoryThatIsMappedLater)
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-// It knows the old end, to which it may yet stray.
+// The kernel knows the old end, and may still stray up to it.
 TEST_F(ContainedClient, NothingIsGivenBackWhileAKernelRuns) {
   const Tenant other = NewContained();
   const std::uint64_t used = fake_cuda_memory_used();
@@ -449,7 +449,7 @@ TEST_F(ContainedClient, EveryModuleOfTheClientKnowsTheLimitAndNoOther) {
   EXPECT_EQ(LimitFor(**third), other.At(4 * kMebibyte)) << "whose words were the second one's";
 }
 
-TEST_F(ContainedClient, EachTakesOneStepMoreThanItsMemoryAndGivesItBack) {
+TEST_F(ContainedClient, UsesOnePageBeyondItsMemoryAndReturnsIt) {
   const std::uint64_t before = fake_cuda_memory_used();
   auto space = NewSpace();
   EXPECT_EQ(fake_cuda_memory_used(), before + 2 * kMebibyte);
@@ -461,7 +461,7 @@ TEST_F(ContainedClient, EachTakesOneStepMoreThanItsMemoryAndGivesItBack) {
   EXPECT_EQ(fake_cuda_memory_used(), before);
 }
 
-// Where quota and modules would fill the range, the tail would lie among the modules' variables.
+// If quota and modules filled the range, the tail would overlap the modules' variables.
 TEST_F(ContainedClient, TheTailNeverMeetsTheModules) {
   constexpr std::uint64_t kQuota = (std::uint64_t{4} << 30) - kModuleAreaBytes;
   Script("memory 8G");
@@ -474,7 +474,7 @@ TEST_F(ContainedClient, TheTailNeverMeetsTheModules) {
 
 TEST_F(ContainedClient, ResizeThatFailsChangesNothingAndLeavesTheTailBehindTheEnd) {
   const std::uint64_t used = fake_cuda_memory_used();
-  // Growing by 4 MiB takes one further step and the next tail, which are opened and zeroed at once.
+  // Growing by 4 MiB takes one more page and the next tail, which are opened and zeroed at once.
   for (const char* call : {"cuMemCreate 1", "cuMemCreate 2", "cuMemMap 1", "cuMemMap 2",
                            "cuMemSetAccess 1", "cuMemsetD8Async 1"}) {
     SCOPED_TRACE(call);
@@ -488,7 +488,7 @@ TEST_F(ContainedClient, ResizeThatFailsChangesNothingAndLeavesTheTailBehindTheEn
   EXPECT_EQ(Word(4 * kMebibyte), 0U);
 }
 
-// The former tail is among it, with what has strayed there.
+// The former tail is part of it, including bytes that strayed there.
 TEST_F(ContainedClient, MemoryIsZeroBeforeKernelsLearnThatTheyMayReachIt) {
   ExpectOk(Run("fine", At(12 * kMebibyte)));
   ASSERT_EQ(Word(4 * kMebibyte), 7U);
@@ -518,8 +518,8 @@ TEST_F(ContainedClient, ALimitThatCannotBeWrittenIsAnErrorAndIsWrittenTheNextTim
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-TEST_F(ContainedClient, ATailThatIsNowhereIsALoss) {
-  // Unmapping 4 MiB, then the tail.
+TEST_F(ContainedClient, UnmappableTailIsDeviceLoss) {
+  // Unmaps 4 MiB, then the tail.
   Script("fail cuMemMap 1 2; leaks ignored");
   EXPECT_FALSE(tenant_.space->Resize(0).ok());
   Poll();
@@ -534,8 +534,8 @@ TEST_F(ContainedClient, VariablesAreReachedByTheirAddresses) {
   EXPECT_EQ(Word(0), 10U);
 }
 
-TEST_F(ContainedClient, StrayAccessesBehindVariablesFindMemoryThatIsNobodys) {
-  // The variable ends with a step of the module area; 50,000 bytes behind it is the next one.
+TEST_F(ContainedClient, StrayAccessesAfterVariablesHitUnusedMemory) {
+  // The variable ends with a page of the module area; 50,000 bytes after it the next one begins.
   std::string text = R"(.version 8.1
 .target sm_80
 .address_size 64
@@ -551,7 +551,7 @@ st.global.u64 [%rd1+50000], 9; ret; }
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-TEST_F(ContainedClient, KernelsDoNotReachTheWordsThatSpeakForThem) {
+TEST_F(ContainedClient, KernelsCannotAccessTheirFaultRecords) {
   const ContainedLaunches& launches = GetLaunches(tenant_);
   for (const std::uint64_t word :
        {launches.control() + offsetof(ptx::ContainControl, stop), launches.host_words(),
@@ -559,7 +559,7 @@ TEST_F(ContainedClient, KernelsDoNotReachTheWordsThatSpeakForThem) {
     ExpectOk(Run("fine", word));
     EXPECT_EQ(WordAt(word).load(), 0U);
   }
-  // Nor do they read them. The block of a record without a place means nothing.
+  // Kernels do not read them either. The block of a record without a place is meaningless.
   const std::uint64_t block = launches.host_words() + offsetof(ptx::FaultRecord, block);
   WordAt(block) = 0x5ec7e7;
   for (const std::uint64_t word : {launches.control(), block}) {
@@ -570,7 +570,7 @@ TEST_F(ContainedClient, KernelsDoNotReachTheWordsThatSpeakForThem) {
   }
 }
 
-TEST_F(ContainedClient, ModulesHaveWordsOfTheirOwnWhichTheNextFindsClean) {
+TEST_F(ContainedClient, ModulesHaveSeparateCleanWords) {
   auto second = Load(*tenant_.space, kContainedKernels);
   ASSERT_TRUE(second.ok());
   const DeviceAddress control = GetLaunches(tenant_).control();
@@ -628,7 +628,7 @@ TEST_F(ContainedClient, SpaceWithoutMemoryForItsTailIsRejected) {
   }
 }
 
-// ---- claimed forms
+// ---- preemptible forms
 
 TEST_F(ContainedClient, ClaimedFormsAreContainedToo) {
   BeginWithClaims();

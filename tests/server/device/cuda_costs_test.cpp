@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake driver with the costs of a real one, in virtual time: what the model promises.
+// Checks the model itself: the fake driver with the costs of a real one, in virtual time.
 
 #include <array>
 #include <chrono>
@@ -45,7 +45,7 @@ LOOP:
 }
 )";
 
-// One multiprocessor with room for four blocks of a warp.
+// One multiprocessor with space for four blocks of one warp.
 class CudaCosts : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -93,14 +93,15 @@ class CudaCosts : public ::testing::Test {
     what();
     return virtual_time_now() - begin;
   }
-  // From an idle GPU until the end is known.
+  // Time from an idle GPU until the end is known.
   std::uint64_t TimeOfWork(const std::function<void()>& what) {
     return GetTime([&] {
       what();
       Do(driver_->CtxSynchronize);
     });
   }
-  // What lies between two long kernels of a stream on top of what lies there with nothing.
+  // Returns the time between two long kernels of a stream, less the time between them without
+  // `what`.
   std::uint64_t Between(const std::function<void()>& what) {
     const auto both = [&](const std::function<void()>& between) {
       return TimeOfWork([&] {
@@ -131,14 +132,14 @@ TEST_F(CudaCosts, ACallTakesItsTimeOfItsThreadAndTheWorkFollowsBehindIt) {
   EXPECT_EQ(GetTime([&] { Do(driver_->StreamQuery, low_); }), costs_.call_query);
 }
 
-TEST_F(CudaCosts, KernelsOfAStreamHaveAGapAndEveryThingBetweenThemMakesItLonger) {
+TEST_F(CudaCosts, IdleTimeBetweenKernelsGrowsWithEveryOperation) {
   const std::uint64_t one = TimeOfWork([&] { Launch(low_, kLong); });
   const std::uint64_t two = TimeOfWork([&] { Launch(low_, 2 * kLong); });
   const std::uint64_t one_and_one = TimeOfWork([&] {
     Launch(low_, kLong);
     Launch(low_, kLong);
   });
-  // The second one's own first instructions are the rest.
+  // The remainder is the second kernel's own first instructions.
   EXPECT_GE(one_and_one - two, costs_.kernel_gap);
   EXPECT_LT(one_and_one - two, costs_.kernel_gap + 10 * costs_.instruction);
   EXPECT_GT(two - one, one / 2);
@@ -170,13 +171,13 @@ TEST_F(CudaCosts, TheBlocksOfTheBetterPriorityGoFirst) {
     Do(driver_->StreamSynchronize, high_);
   });
   EXPECT_EQ(driver_->StreamQuery(low_), Code::kNotReady);
-  // It waits for no more than one block of the other's.
+  // It waits for at most one block of the other one.
   const std::uint64_t wave = std::uint64_t{3} * kLong * costs_.instruction;
   EXPECT_LT(time, wave + 20'000);
   Do(driver_->CtxSynchronize);
 }
 
-TEST_F(CudaCosts, WhoSleepsUntilTheEndWakesUpLater) {
+TEST_F(CudaCosts, SleepingWaiterWakesLater) {
   const auto waits = [&] { return TimeOfWork([&] { Launch(low_, kLong); }); };
   const std::uint64_t spins = waits();
   Do(driver_->DevicePrimaryCtxSetFlags, 0, kContextBlockingSync);
@@ -199,13 +200,13 @@ TEST_F(CudaCosts, ACallThatWaitsForTheGpuKeepsOtherThreadsCallsWaiting) {
   fake_cuda_elsewhere(0);
   EXPECT_EQ(own, 0U) << "it is another thread's";
   EXPECT_EQ(fake_cuda_lock_free_at(), UINT64_MAX) << "the kernel runs";
-  // The word that would stop the kernel cannot be written before it has ended.
+  // The word that would stop the kernel cannot be written before the kernel has ended.
   Do(driver_->StreamWriteValue32, high_, out_ + 64, 1U, 0U);
   EXPECT_EQ(virtual_time_now() - begin,
             kernel - costs_.notice + costs_.call_load + costs_.call_write);
   EXPECT_EQ(fake_cuda_lock_free_at(), 0U);
   Launch(low_, kLong);
-  // On its own thread it waits as well, and needs the lock as others do.
+  // On its own thread it waits as well, and needs the lock like other calls.
   EXPECT_GT(GetTime([&] { Do(driver_->ModuleUnload, other); }), kernel / 2);
 }
 
@@ -300,7 +301,7 @@ TEST_F(CudaCosts, AGraphTakesItsCallerAFiftiethOfItsLaunches) {
   Do(driver_->GraphDestroy, graph);
 }
 
-// The calls that CudaModule makes for it: with all kernels, and with those that are launched.
+// The calls that CudaModule makes for a module: with all kernels, and with only the launched ones.
 TEST_F(CudaCosts, AModuleOfWhichFewKernelsAreUsedIsLoadedByTheKernel) {
   constexpr unsigned kKernels = 300, kUsed = 3;
   std::string text = ".version 8.0\n.target sm_75\n.address_size 64\n";
@@ -356,7 +357,7 @@ TEST_F(CudaCosts, AModuleOfWhichFewKernelsAreUsedIsLoadedByTheKernel) {
   EXPECT_LT(10 * first.ns, all.ns);
 }
 
-TEST_F(CudaCosts, ACopyCanArriveWrongAndAWordNotAtAll) {
+TEST_F(CudaCosts, InjectsWrongCopiesAndLostWords) {
   auto* const words = static_cast<std::uint32_t*>(host_);
   const auto copied = [&](std::uint32_t sent) {
     words[0] = words[1] = sent;

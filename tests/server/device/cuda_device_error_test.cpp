@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA device's answer to every call that may fail.
+// Tests how the CUDA device answers the failure of every call that may fail.
 
 #include <algorithm>
 #include <functional>
@@ -22,7 +22,8 @@ struct CallAt {
   std::size_t nth = 1;
 };
 
-// The calls that were made since they were forgotten last, each with its place among its likes.
+// Returns the calls made since they were last cleared, each with its index among the calls of its
+// name.
 std::vector<CallAt> CallsMade() {
   std::vector<CallAt> made;
   std::map<std::string, std::size_t> counts;
@@ -37,8 +38,7 @@ std::string Failing(const CallAt& call, int code) {
   return "fail " + call.name + " " + std::to_string(call.nth) + " " + std::to_string(code);
 }
 
-// Facts that have a sensible value when the driver does not tell, and returns of things, which
-// nobody can do anything about.
+// Attributes with a sensible default, and calls that release objects, whose failure has no remedy.
 bool IsForgiven(const std::string& call) {
   static const std::set<std::string> kForgiven = {"cuDeviceGetAttribute", "cuGetProcAddress",
                                                   "cuDriverGetVersion", "cuModuleUnload",
@@ -52,7 +52,7 @@ TEST_F(CudaDeviceTest, EveryCallThatFailsAtTheStartIsNamedAndLeavesNothingBehind
   fake_cuda_forget_calls();
   ASSERT_TRUE(CreateCudaDevice(*driver, {}, {}).ok());
   std::vector<CallAt> calls = CallsMade();
-  // Calls behind the last stream belong to the end.
+  // Calls after the last stream creation belong to the shutdown.
   while (calls.back().name != "cuStreamCreateWithPriority") calls.pop_back();
   ASSERT_GT(calls.size(), 40U);
   for (const CallAt& call : calls) {
@@ -73,7 +73,7 @@ TEST_F(CudaDeviceTest, EveryCallThatFailsAtTheStartIsNamedAndLeavesNothingBehind
   }
 }
 
-// Real drivers have numbers that no header names, and codes of their own for them.
+// Real drivers know undocumented attributes, and answer for them with undocumented codes.
 TEST_F(CudaDeviceTest, AttributeThatTheDriverDoesNotTellIsLeftOutUnlessTheDeviceNeedsIt) {
   const std::map<int, std::string> needed = {{16, "multiprocessors (attribute 16)"},
                                              {39, "threads per multiprocessor (attribute 39)"},
@@ -118,7 +118,7 @@ TEST_F(CudaDeviceTest, UnderMpsItIsNotOpenedAndSaysWhatToDo) {
   EXPECT_EQ(fake_cuda_live("context"), 0U);
 }
 
-// Everything a client asks of its space; stops at what fails.
+// Makes every request that a client makes of its space; stops at the first failure.
 Status UseSpace(Device& device) {
   auto space = device.CreateSpace({.quota_bytes = 64 * kMebibyte});
   if (!space.ok()) return space.status();
@@ -139,7 +139,7 @@ std::vector<CallAt> CallsOfASpace(Device& device) {
 TEST_F(CudaDeviceTest, CallThatFailsForOneSpaceIsItsErrorAloneAndLeavesNothingBehind) {
   Start();
   for (const CallAt& call : CallsOfASpace(gpu())) {
-    // The first, the second and the last piece of memory are enough of their kind.
+    // The first, the second and the last piece of memory represent all others.
     if (IsForgiven(call.name) || call.nth > 3 || call.name == "cuStreamSynchronize") continue;
     SCOPED_TRACE(Failing(call, 2));
     const Tenant other = NewTenant();
@@ -151,7 +151,7 @@ TEST_F(CudaDeviceTest, CallThatFailsForOneSpaceIsItsErrorAloneAndLeavesNothingBe
     EXPECT_EQ(gpu().loss(), nullptr);
     const bool returns = call.name == "cuMemUnmap" || call.name == "cuMemRelease";
     if (returns) {
-      // What the driver did not take back stays; it is told, and that is all.
+      // Objects that the driver did not release leak; the device reports this and does no more.
       Script("leaks ignored");
       (void)fake_cuda_take_mistakes();
     }
@@ -232,7 +232,7 @@ TEST_F(CudaDeviceTest, KernelThatWasAloneIsTheCulprit) {
   EXPECT_EQ(gpu().loss()->suspects[0].id, culprit);
   EXPECT_EQ(gpu().loss()->suspects[0].what, "kernel 'store'");
   EXPECT_FALSE(gpu().must_be_polled());
-  // Whatever comes now ends at once, in the same way.
+  // Everything submitted from now on ends at once, in the same way.
   EXPECT_EQ(Await(Store(good, good.At(0), 2)).status.code(), StatusCode::kDeviceLost);
 }
 
@@ -250,7 +250,7 @@ TEST_F(CudaDeviceTest, EveryKernelThatMayHaveRunIsASuspectAndNoCopyIs) {
   for (const WorkId id : {of_a, of_b}) {
     EXPECT_EQ(Await(id).status.code(), StatusCode::kDeviceLost);
   }
-  // The copy may have ended before.
+  // The copy may have ended already.
   (void)Await(copy);
   std::set<WorkId> suspects;
   ASSERT_NE(gpu().loss(), nullptr);

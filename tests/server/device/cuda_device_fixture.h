@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA device on the fake driver, for the tests of its parts.
+// A CUDA device on the fake driver, for tests of its parts.
 
 #ifndef GPUSHARED_TESTS_SERVER_DEVICE_CUDA_DEVICE_FIXTURE_H_
 #define GPUSHARED_TESTS_SERVER_DEVICE_CUDA_DEVICE_FIXTURE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA device beyond the rules of every device: order, bounds, groups, missing parts.
+// Tests the CUDA device beyond the rules for every device: order, bounds, groups, missing parts.
 
 #include <stdlib.h>
 
@@ -101,7 +101,8 @@ TEST(CudaStreamTable, StreamsSpreadOverTheChannelsOfTheirPriority) {
   }
 }
 
-// More would share queues, and urgent words could come behind what they are to stop.
+// More streams would share hardware queues, and urgent words could queue up after the work that
+// they are to stop.
 TEST_F(CudaDeviceTest, EveryStreamHasAConnectionToTheGpu) {
   Start();
   EXPECT_GT(fake_cuda_live("stream"), StreamTable::kChannelsTotal);
@@ -152,7 +153,7 @@ TEST_F(CudaDeviceTest, WhatTheDriverHoldsOfAStreamIsBounded) {
   for (int i = 0; i < 600; ++i) works.push_back(Store(tenant, tenant.At(4 * (i % 64)), 1));
   EXPECT_FALSE(IsDone(works.front()));
   EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), ChannelLimits{}.parts_max);
-  // Work that is not with the driver can still be taken back.
+  // Work that has not been given to the driver can still be withdrawn.
   gpu().RequestStop(works[550]);
   gpu().RequestKill(works[551]);
   gpu().RequestStop(works[0]);
@@ -229,7 +230,7 @@ TEST_F(CudaDeviceTest, MostUrgentCopyGoesWhole) {
   EXPECT_EQ(fake_cuda_calls("cuMemcpyHtoDAsync"), 1U);
 }
 
-// Nothing waits for the end of a copy's only group but its client.
+// Only its client waits for the end of a copy of one group.
 TEST_F(CudaDeviceTest, CopiesOfOneGroupEachShareAMarkWhateverTheirPriority) {
   Start();
   const Tenant tenant = NewTenant();
@@ -413,7 +414,7 @@ TEST_F(CudaDeviceTest, SharedMemoryBeyondTheStaticLimitCanBeUsed) {
   EXPECT_TRUE(Await(work.id).status.ok());
 }
 
-// Kernels that use textures are rejected, so a client is told of none.
+// Kernels that use textures are rejected, so clients are not told the limits.
 TEST_F(CudaDeviceTest, LimitsOfTexturesAreNotTold) {
   Start();
   const auto& attributes = gpu().info().attributes;

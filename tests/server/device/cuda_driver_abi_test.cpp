@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares our declarations of the driver's interface with the CUDA toolkit's, at compile time:
-// this file builds exactly when they agree.
+// Compares our declarations of the driver's interface with the CUDA toolkit's at compile time: this
+// file compiles only if they agree.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,13 +29,13 @@ using testing::SameCall;
 
 // ---- the same binary interface
 
-// PFN_cuStreamDestroy_v4000 exists exactly when that call has a form of that version.
+// PFN_cuStreamDestroy_v4000 exists if and only if the call has a form of that version.
 #define GPUSHARED_CHECK(name, suffix, version, feature, signature)          \
   static_assert(SameCall<Code signature, PFN_cu##name##_v##version>::value, \
                 "cu" #name " is declared otherwise than in cuda.h");
 GPUSHARED_CUDA_SYMBOLS(GPUSHARED_CHECK)
 
-// The comparison can fail: a comparison that cannot is worth nothing.
+// Proves that the comparison can fail.
 static_assert(!SameCall<Code(unsigned, int), PFN_cuInit_v2000>::value);
 static_assert(!SameCall<Code(std::uint64_t), PFN_cuInit_v2000>::value);
 static_assert(!SameCall<Code(int), PFN_cuInit_v2000>::value);
@@ -208,10 +208,10 @@ GPUSHARED_NUMBER(LaunchAttributeId::kPriority, CU_LAUNCH_ATTRIBUTE_PRIORITY);
 GPUSHARED_NUMBER(ResourceType::kInvalid, CU_DEV_RESOURCE_TYPE_INVALID);
 GPUSHARED_NUMBER(ResourceType::kMultiprocessors, CU_DEV_RESOURCE_TYPE_SM);
 
-// ---- exported names, which only drivers before 11.3 are asked for
+// ---- exported names, which are requested only from drivers before 11.3
 
-// cuda.h renames each call to its newest form, so for those whose newest form is ours the two
-// agree. It names a newer form of these than the one we want.
+// cuda.h renames each call to its newest form, so the two agree wherever our form is the newest.
+// For these calls it names a newer form than ours.
 constexpr std::string_view kNewerForm[] = {"cuEventElapsedTime"};
 
 #define GPUSHARED_TEXT(x) #x

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake driver does what a driver does, and notices what must not be done to one: otherwise
-// what is tested over it proves nothing.
+// The fake driver behaves like a driver and detects misuse; otherwise tests that run on it would
+// prove nothing.
 
 #include <atomic>
 #include <cstring>
@@ -230,14 +230,14 @@ TEST_F(FakeCuda, FreshMemoryIsGarbageAndTwoMappingsShareIt) {
   Ok(driver_->MemCreate(&handle, 2 * kMiB, &here, 0));
   Ok(driver_->MemMap(range, 2 * kMiB, 0, handle, 0));
   Ok(driver_->MemMap(range + 4 * kMiB, 2 * kMiB, 0, handle, 0));
-  // Mapped is not yet accessible.
+  // Mapped memory is not accessible yet.
   EXPECT_EQ(driver_->MemsetD8Async(range, 0, 4, stream_), Code::kInvalidValue);
   Ok(driver_->MemSetAccess(range, 2 * kMiB, &access, 1));
   Ok(driver_->MemSetAccess(range + 4 * kMiB, 2 * kMiB, &access, 1));
   EXPECT_EQ(Read(range, 1)[0], 0xA5A5A5A5U);
   Ok(driver_->MemsetD8Async(range, 1, 4, stream_));
   EXPECT_EQ(Read(range + 4 * kMiB, 1)[0], 0x01010101U);
-  // It lives until nobody holds or maps it.
+  // The memory lives until it is neither held nor mapped.
   Ok(driver_->MemRelease(handle));
   Ok(driver_->MemUnmap(range, 2 * kMiB));
   EXPECT_EQ(fake_cuda_memory_used(), 2 * kMiB);
@@ -258,7 +258,7 @@ TEST_F(FakeCuda, VirtualMemoryKeepsToItsRules) {
   EXPECT_EQ(driver_->MemMap(range, 4 * kMiB, 2 * kMiB, handle, 0), Code::kInvalidValue);
   Ok(driver_->MemMap(range, 4 * kMiB, 0, handle, 0));
   EXPECT_EQ(driver_->MemMap(range + 2 * kMiB, 4 * kMiB, 0, handle, 0), Code::kAlreadyMapped);
-  // Part of a mapping cannot be unmapped, a range with mappings not be freed.
+  // A part of a mapping cannot be unmapped, and a range with mappings cannot be freed.
   EXPECT_EQ(driver_->MemUnmap(range, 2 * kMiB), Code::kInvalidValue);
   EXPECT_EQ(driver_->MemAddressFree(range, 8 * kMiB), Code::kInvalidValue);
   EXPECT_THAT(Mistakes(), HasSubstr("cuMemUnmap: returns what is not there"));
@@ -329,7 +329,7 @@ TEST_F(FakeCuda, StreamsKeepTheirOrderAndEventsTieThem) {
   seen = 0;
   Ok(driver_->MemHostRegister(&seen, sizeof seen, 0));
   Ok(driver_->MemcpyDtoHAsync(&seen, at, 4, other));
-  // Recording anew does not change what the other stream waits for.
+  // Recording again does not change the point that the other stream waits for.
   Ok(driver_->EventRecord(event, other));
   EXPECT_EQ(driver_->EventQuery(event), Code::kNotReady);
   EXPECT_EQ(driver_->StreamQuery(stream_), Code::kNotReady);
@@ -351,7 +351,7 @@ TEST_F(FakeCuda, MemoryThatIsNotPinnedIsFreeAgainWhenTheCallReturns) {
   EXPECT_EQ(back, 42U);
 }
 
-// Copies have an engine of their own, which must not overtake a kernel of their stream.
+// Copies have their own engine, which must not overtake a kernel of their stream.
 TEST_F(FakeCuda, WorkOfAStreamWaitsForItsRunningKernel) {
   static std::uint32_t word;
   word = 0;
@@ -359,7 +359,7 @@ TEST_F(FakeCuda, WorkOfAStreamWaitsForItsRunningKernel) {
   const Stream busy = NewStream();
   Ok(Launch(Get("for_ever"), {}, 1, busy));
   Ok(driver_->StreamWriteValue32(busy, reinterpret_cast<DeviceAddress>(&word), 1, 0));
-  // Submitted later and finished: the write would be by now, if it did not wait.
+  // The write is submitted later. Without the wait it would have finished by now.
   const DeviceAddress at = Mapped();
   for (int i = 0; i < 50; ++i) {
     Ok(driver_->MemsetD8Async(at, 0, 4, stream_));
@@ -439,7 +439,7 @@ TEST_F(FakeCuda, ElapsedTimeNeedsTimedFinishedEvents) {
   EXPECT_EQ(driver_->EventElapsedTime(&ms, start, untimed), Code::kInvalidHandle);
 }
 
-// A kernel that never ends holds up neither copies nor the end of the process.
+// An endless kernel delays neither copies nor the exit of the process.
 TEST_F(FakeCuda, CopiesRunBesideAnEndlessKernel) {
   const DeviceAddress at = Mapped();
   const Stream other = NewStream();
@@ -629,7 +629,7 @@ TEST_F(FakeCuda, CallsAreLogged) {
   EXPECT_THAT(fake_cuda_script("frobnicate 3"), HasSubstr("not understood: frobnicate 3"));
 }
 
-// In a process of its own, since the exit code is the point.
+// Runs in a separate process, because the test is about its exit code.
 TEST(FakeCudaDeathTest, ProcessThatLeavesObjectsBehindFails) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the driver is found, what older ones lack, and what its errors are to us.
+// How the driver is found, what older drivers lack, and how its errors are mapped.
 
 #include <algorithm>
 #include <string>
@@ -63,8 +63,8 @@ TEST_F(CudaDriver, LibraryThatIsNoDriverIsRejected) {
               AllOf(HasSubstr("of an unknown version"), HasSubstr("lacks cuInit")));
 }
 
-// Every call of the list, one by one: the base rejects the driver, the others turn off their
-// feature, that feature only, and say which call it was.
+// Removes every call of the list in turn. A missing base call rejects the driver; any other call
+// turns off exactly its feature, and the message names the call.
 TEST_F(CudaDriver, EachMissingCallTurnsOffItsFeatureAndNoOther) {
   for (const SymbolRow& row : Symbols()) {
     SCOPED_TRACE(row.name);
@@ -116,19 +116,19 @@ TEST_F(CudaDriver, TooOldOneIsRejectedWithBothVersions) {
   EXPECT_EQ(driver.status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(driver.status().message(),
               AllOf(HasSubstr("serves CUDA 10.2"), HasSubstr("at least 11.0 is needed")));
-  // The newest of what is missing counts, not the last in the list.
+  // The message reports the newest of the missing calls, not the last one in the list.
   Script("version 6000");
   EXPECT_THAT(Driver::Load().status().message(),
               AllOf(HasSubstr("serves CUDA 6.0"), HasSubstr("at least 11.0 is needed")));
 }
 
-// A newer form of a call could have other parameters than those we declare.
+// A newer form of a call could take other parameters than we declare.
 TEST_F(CudaDriver, CallsAreAskedForInTheFormDeclared) {
   ASSERT_TRUE(Driver::Load().ok());
   EXPECT_STREQ(fake_cuda_take_mistakes(), "");
 }
 
-// Two generations of finding calls: the one without a result word, and none at all.
+// Two older lookup mechanisms: one without a result word, and none at all.
 TEST_F(CudaDriver, OlderWaysOfFindingCallsWork) {
   const auto by_older = Driver::Load(GPUSHARED_FAKE_CUDA_11_3);
   ASSERT_TRUE(by_older.ok()) << by_older.status().ToString();
@@ -143,7 +143,7 @@ TEST_F(CudaDriver, OlderWaysOfFindingCallsWork) {
   EXPECT_FALSE((*by_name)->Has(Feature::kGreenContexts));
   int count = 0;
   EXPECT_EQ((*by_name)->DeviceGetCount(&count), Code::kSuccess);
-  // This process's own fake was not called under another name either.
+  // The fake driver of this process was not called under another name either.
   EXPECT_EQ(fake_cuda_calls(nullptr), 0U);
 }
 
@@ -180,7 +180,7 @@ TEST_F(CudaDriver, ErrorsNameCallAndCode) {
   EXPECT_TRUE((*driver)->Try((*driver)->DeviceGetCount, &count).ok());
 }
 
-// The list of what the CUDA header says ends the process, number by number.
+// Codes that destroy the process according to the CUDA header, by number.
 TEST(CudaCodes, ThoseThatEndTheContextAreTheHeadersList) {
   const int ending[] = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911};
   for (int number = 0; number < 1000; ++number) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fenced clients of a CUDA device: what is placed where, and what is given back. That their kernels
-// compute the same, and reach nobody else, is for tests/conformance.
+// Fenced clients of a CUDA device: where their objects are placed, and which memory is returned.
+// tests/conformance verifies that their kernels compute the same results and cannot access other
+// clients' memory.
 
 #include <algorithm>
 #include <memory>
@@ -103,7 +104,8 @@ TEST_F(FencedClient, ModuleThatCannotBeFencedIsRejectedWithTheReason) {
   EXPECT_THAT(std::string(rejected.message()), HasSubstr("kept in its client's memory"));
 }
 
-// A compiler inside the process that has everybody's memory is nothing to show a stranger's PTX.
+// A compiler runs inside the process that maps every client's memory, so it must not be exposed to
+// another user's PTX.
 TEST_F(FencedClient, ModuleThatOnlyTheDriverCouldCompileIsRejectedUnlessItMay) {
   const auto load = [&](const SpaceOptions& options) {
     const auto space = gpu().CreateSpace(options);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which graphs the driver has where it cannot have all: their number, their nodes, their clients.
+// Which graphs are instantiated in the driver when not all fit: limits on their number, their nodes
+// and their clients.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -67,7 +68,7 @@ class CudaGraphStore : public CudaDeviceTest {
     work.node_versions = graph.versions;
     return work;
   }
-  // Whether it went to the driver as one.
+  // Returns whether the graph went to the driver as one graph.
   bool Launch(Graph& graph) {
     const std::size_t before = fake_cuda_calls("cuGraphLaunch");
     const GraphWork work = GetWork(graph);
@@ -76,7 +77,7 @@ class CudaGraphStore : public CudaDeviceTest {
     EXPECT_TRUE(ended.status.ok()) << ended.status.ToString();
     return fake_cuda_calls("cuGraphLaunch") > before;
   }
-  // Launches it until it does, or for a second.
+  // Launches the graph until it goes to the driver as one, for at most a second.
   bool LaunchUntilWhole(Graph& graph) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     while (std::chrono::steady_clock::now() < end) {
@@ -91,7 +92,7 @@ class CudaGraphStore : public CudaDeviceTest {
   std::uint64_t last_version_ = 0;
 };
 
-TEST_F(CudaGraphStore, TheOneThatWasLaunchedLongestAgoMakesWay) {
+TEST_F(CudaGraphStore, EvictsLeastRecentlyLaunchedGraph) {
   Begin({.nodes = 2 * kGraphNodes});
   Tenant& client = NewClient();
   Graph &first = NewGraph(client), &second = NewGraph(client), &third = NewGraph(client);
@@ -103,8 +104,8 @@ TEST_F(CudaGraphStore, TheOneThatWasLaunchedLongestAgoMakesWay) {
   EXPECT_FALSE(Launch(second));
 }
 
-// Else each launch would have the driver make the one that is launched last.
-TEST_F(CudaGraphStore, OfMoreGraphsInTurnThanThereIsRoomForSomeStay) {
+// Otherwise each launch would make the driver instantiate the graph that will be launched last.
+TEST_F(CudaGraphStore, KeepsSomeGraphsWhenMoreRotateThanFit) {
   Begin({.nodes = 2 * kGraphNodes});
   Tenant& client = NewClient();
   Graph &first = NewGraph(client), &second = NewGraph(client), &third = NewGraph(client);
@@ -118,7 +119,7 @@ TEST_F(CudaGraphStore, OfMoreGraphsInTurnThanThereIsRoomForSomeStay) {
   EXPECT_EQ(Instantiations(), 2U);
 }
 
-TEST_F(CudaGraphStore, AClientGetsItsShareFromOneThatHasMore) {
+TEST_F(CudaGraphStore, ClientTakesItsShareFromClientAboveItsShare) {
   Begin({.nodes = 4 * kGraphNodes});
   Tenant &greedy = NewClient(), &other = NewClient();
   std::vector<Graph*> many;
@@ -133,7 +134,7 @@ TEST_F(CudaGraphStore, AClientGetsItsShareFromOneThatHasMore) {
   EXPECT_FALSE(Launch(*many[1]));
   EXPECT_TRUE(Launch(*many[2]));
   EXPECT_TRUE(Launch(*many[3]));
-  // From now on each has as much as the other, and takes from itself only, however busy it is.
+  // From now on both have the same share, and each evicts only its own graphs, however busy it is.
   for (int round = 0; round < 20; ++round) {
     for (Graph* const each : {&one, &two, &three}) (void)Launch(*each);
   }
@@ -143,8 +144,9 @@ TEST_F(CudaGraphStore, AClientGetsItsShareFromOneThatHasMore) {
   EXPECT_EQ(fake_cuda_live("instantiated graph"), 4U);
 }
 
-// Else a client could keep all room by wanting graphs that nobody has had the time to make.
-TEST_F(CudaGraphStore, OneThatWaitsToBeMadeMakesWay) {
+// Otherwise a client could occupy the whole store by requesting graphs that there has been no time
+// to instantiate.
+TEST_F(CudaGraphStore, EvictsGraphAwaitingInstantiation) {
   std::promise<void> asked, is_quiet;
   std::shared_future<void> quiet = is_quiet.get_future().share();
   std::atomic<bool> has_asked = false;
@@ -176,8 +178,8 @@ TEST_F(CudaGraphStore, OneThatWaitsToBeMadeMakesWay) {
   EXPECT_EQ(Instantiations(), 4U) << "what made way was not made";
 }
 
-// Else a client whose launches follow each other without a gap would keep all room.
-TEST_F(CudaGraphStore, OneThatIsBusyMakesWayWhenItsLaunchHasEnded) {
+// Otherwise a client that launches without a pause would occupy the whole store.
+TEST_F(CudaGraphStore, EvictsBusyGraphAfterItsLaunch) {
   Begin({.nodes = 2 * kGraphNodes});
   Tenant &busy = NewClient(), &other = NewClient();
   Graph &first = NewGraph(busy), &second = NewGraph(busy), &mine = NewGraph(other);
@@ -198,8 +200,9 @@ TEST_F(CudaGraphStore, OneThatIsBusyMakesWayWhenItsLaunchHasEnded) {
   EXPECT_TRUE(LaunchUntilWhole(mine));
 }
 
-// Whoever launches graphs once each would else have all others' forgotten before their second time.
-TEST_F(CudaGraphStore, AClientWithManyGraphsMakesNobodyElsesForgotten) {
+// Otherwise a client that launches each of its graphs once would evict other clients' graphs before
+// their second launch.
+TEST_F(CudaGraphStore, ClientWithManyGraphsEvictsOnlyItsOwn) {
   Begin({.graphs = 8});
   Tenant &many = NewClient(), &other = NewClient();
   Graph &one = NewGraph(other), &two = NewGraph(other);
@@ -211,7 +214,7 @@ TEST_F(CudaGraphStore, AClientWithManyGraphsMakesNobodyElsesForgotten) {
   EXPECT_TRUE(LaunchUntilWhole(two));
 }
 
-TEST_F(CudaGraphStore, AClientWithAllGraphsMakesWayForAnothersFirst) {
+TEST_F(CudaGraphStore, ClientWithAllGraphsYieldsToNewClient) {
   Begin({.graphs = 2});
   Tenant &many = NewClient(), &other = NewClient();
   Graph &oldest = NewGraph(many), &newest = NewGraph(many);
@@ -222,7 +225,7 @@ TEST_F(CudaGraphStore, AClientWithAllGraphsMakesWayForAnothersFirst) {
   EXPECT_FALSE(Launch(oldest));
 }
 
-TEST_F(CudaGraphStore, ItsOwnOldestIsForgottenForAClientsNewOne) {
+TEST_F(CudaGraphStore, NewGraphEvictsOldestOfSameClient) {
   Begin({.graphs = 4});
   Tenant& client = NewClient();
   Graph& oldest = NewGraph(client);
@@ -237,7 +240,7 @@ TEST_F(CudaGraphStore, ItsOwnOldestIsForgottenForAClientsNewOne) {
   EXPECT_EQ(Instantiations(), 5U);
 }
 
-TEST_F(CudaGraphStore, NothingIsKeptOfAClientThatHasGone) {
+TEST_F(CudaGraphStore, DropsGraphsOfDepartedClient) {
   Begin({.nodes = 2 * kGraphNodes, .graphs = 2});
   Tenant& client = NewClient();
   {
@@ -254,7 +257,7 @@ TEST_F(CudaGraphStore, NothingIsKeptOfAClientThatHasGone) {
   EXPECT_TRUE(Launch(one)) << "what was launched once takes no place, either";
 }
 
-// ---- how many nodes a launch looks at
+// ---- number of nodes that a launch inspects
 
 // The device thread would compare up to 32 MiB of parameters.
 TEST_F(CudaGraphStore, NodesUnderTheSameNumberAreNotCompared) {
@@ -263,7 +266,7 @@ TEST_F(CudaGraphStore, NodesUnderTheSameNumberAreNotCompared) {
   Graph& graph = NewGraph(client);
   ASSERT_TRUE(LaunchUntilWhole(graph));
   Change(graph, 2);
-  graph.nodes[5] = NewLaunch(graph, 5);  // Under its old number, which no client of ours does.
+  graph.nodes[5] = NewLaunch(graph, 5);  // Under its old number, which our clients never do.
   fake_cuda_forget_calls();
   EXPECT_TRUE(Launch(graph));
   EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 1U);
@@ -307,8 +310,8 @@ TEST_F(CudaGraphStore, WhatChangedTooMuchAndIsLaunchedAgainIsInstantiatedAnew) {
   EXPECT_EQ(Instantiations(), 2U);
 }
 
-// Launches that went to the driver before are not looked at again. All else is.
-TEST_F(CudaGraphStore, WhatIsNewOrTouchesMemoryByItselfIsCheckedAtEachLaunch) {
+// Launches that went to the driver before are not inspected again; everything else is.
+TEST_F(CudaGraphStore, ChecksNewNodesCopiesAndFillsAtEachLaunch) {
   Begin({});
   Tenant& client = NewClient();
   Graph& graph = NewGraph(client);
@@ -331,7 +334,8 @@ TEST_F(CudaGraphStore, WhatIsNewOrTouchesMemoryByItselfIsCheckedAtEachLaunch) {
   EXPECT_THAT(rejection(), ::testing::HasSubstr("fill rejected"));
 }
 
-// The module may go while the graph stays: the driver must not have its kernel then.
+// The module may be unloaded while the graph remains, and the driver must not have the module's
+// kernel then.
 TEST_F(CudaGraphStore, AKernelOfAnotherModuleTakesAnotherInstantiation) {
   Begin({});
   Tenant& client = NewClient();

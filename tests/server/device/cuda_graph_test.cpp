@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs that the driver instantiates: when it does, when it does not, and what becomes of them.
+// Graphs that the driver instantiates: when it does, when it does not, and what happens to them
+// afterwards.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr std::size_t kNodes = 10;
 
-// A graph of launches that each write a word of their own.
+// A graph of launches that each write their own word.
 class CudaGraph : public CudaDeviceTest {
  protected:
   void TearDown() override {
@@ -34,13 +35,13 @@ class CudaGraph : public CudaDeviceTest {
     for (std::size_t i = 0; i < kNodes; ++i) Set(i);
     fake_cuda_forget_calls();
   }
-  // Another launch, whose word will be its own number.
+  // Replaces the node by a launch whose word is its own number.
   void Set(std::size_t node) {
     if (nodes_.size() == node) nodes_.emplace_back();
     nodes_[node] = StoreWork(tenant_, tenant_.At(4 * node), 1);
     Note(node);
   }
-  // Another content, whatever it is.
+  // Marks the node's content as changed.
   void Note(std::size_t node) {
     node_versions_.resize(nodes_.size());
     node_versions_[node] = ++version_;
@@ -66,7 +67,7 @@ class CudaGraph : public CudaDeviceTest {
     EXPECT_EQ(ended.units_done, nodes_.size());
     EXPECT_FALSE(ended.stopped);
   }
-  // Launches it until the driver has it as one, or for a second.
+  // Launches the graph until the driver has instantiated it, for at most a second.
   bool RunUntilInstantiated() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     while (fake_cuda_calls("cuGraphLaunch") == 0 && std::chrono::steady_clock::now() < end) {
@@ -93,7 +94,7 @@ class CudaGraph : public CudaDeviceTest {
   std::uint64_t version_ = 0;
 };
 
-TEST_F(CudaGraph, OneThatIsLaunchedAgainBecomesOneCall) {
+TEST_F(CudaGraph, RepeatedGraphBecomesOneCall) {
   Begin();
   Run(Work());
   EXPECT_EQ(fake_cuda_calls("cuGraphInstantiateWithFlags"), 0U)
@@ -120,12 +121,12 @@ TEST_F(CudaGraph, NewParametersCostACallForEachNodeThatHasThem) {
   ExpectWords();
 }
 
-// Both are with the device before either has run.
+// Both are submitted to the device before either has run.
 TEST_F(CudaGraph, ALaunchBeforeTheChangeRunsWhatItWas) {
   Begin();
   ASSERT_TRUE(RunUntilInstantiated());
   Script("hold");
-  // The first launch's nodes stay what they are.
+  // The nodes of the first launch do not change.
   const std::deque<GraphNode> kept = nodes_;
   std::vector<const GraphNode*> pointers;
   for (const GraphNode& node : kept) pointers.push_back(&node);
@@ -187,7 +188,7 @@ TEST_F(CudaGraph, NothingOfItIsLeftWhenItsModuleGoes) {
   EXPECT_EQ(fake_cuda_live("graph"), 0U);
 }
 
-TEST_F(CudaGraph, APartOfOneAndAShortOneGoNodeByNode) {
+TEST_F(CudaGraph, PartialAndShortGraphsRunNodeByNode) {
   Begin();
   for (int i = 0; i < 20; ++i) {
     GraphWork part = Work();
@@ -201,7 +202,7 @@ TEST_F(CudaGraph, APartOfOneAndAShortOneGoNodeByNode) {
 }
 
 // A kernel of an instantiated graph would run on all multiprocessors.
-TEST_F(CudaGraph, OnAPartOfTheMultiprocessorsItGoesNodeByNode) {
+TEST_F(CudaGraph, RunsNodeByNodeOnPartitionedMultiprocessors) {
   CudaDeviceOptions options;
   options.sm_limits.at(2) = SmLimit{.fraction = 0.5};
   Begin(std::move(options));
@@ -214,7 +215,7 @@ TEST_F(CudaGraph, OnAPartOfTheMultiprocessorsItGoesNodeByNode) {
   ExpectWords();
 }
 
-TEST_F(CudaGraph, WhatTheDriverRejectsGoesNodeByNodeAndIsNoted) {
+TEST_F(CudaGraph, RunsNodeByNodeWhenDriverRejectsGraph) {
   std::atomic<bool> was_noted = false;
   std::string noted;
   CudaDeviceOptions options;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of large modules, whose code the driver gets when they are launched.
+// Kernels of large modules, whose code is given to the driver at their first launch.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 constexpr std::size_t kMany = CudaModule::kLoadedAtOnceMax + 4;
 
-// store, odd and further kernels that do what store does.
+// `store`, `odd` and more kernels that do the same as `store`.
 std::string ManyKernels(std::size_t count) {
   std::string text(kStorePtx);
   for (std::size_t i = 2; i < count; ++i) {
@@ -91,7 +91,7 @@ TEST_F(CudaLateKernel, AModuleOfFewKernelsIsLoadedWhole) {
   EXPECT_EQ(fake_cuda_calls("cuFuncLoad"), CudaModule::kLoadedAtOnceMax);
 }
 
-TEST_F(CudaLateKernel, WhereTheOperatorWantsThemLoadedNoneIsLate) {
+TEST_F(CudaLateKernel, EagerLoadingLoadsKernelsWithModule) {
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   Begin(kMany);
   EXPECT_EQ(fake_cuda_calls("cuFuncLoad"), kMany);
@@ -106,7 +106,7 @@ TEST_F(CudaLateKernel, WhereTheDriverListsNoKernelsNoneIsLate) {
   EXPECT_TRUE(Await(work.id).status.ok());
 }
 
-TEST_F(CudaLateKernel, WhatItMayBeLaunchedWithIsKnownBefore) {
+TEST_F(CudaLateKernel, LateKernelHasSameFactsAsLoadedOne) {
   Begin(kMany);
   const auto small = Load(*tenant_.space, ManyKernels(CudaModule::kLoadedAtOnceMax));
   ASSERT_TRUE(small.ok());
@@ -137,8 +137,9 @@ TEST_F(CudaLateKernel, OneThatCannotBeLoadedFailsItsLaunchesAndNoOthers) {
   EXPECT_TRUE(Await(other.id).status.ok());
 }
 
-// The stop comes while the driver loads it; the module may go before that ends.
-TEST_F(CudaLateKernel, OneThatIsStoppedAndUnloadedMeanwhileIsNoMistake) {
+// The stop arrives while the driver loads the kernel, and the module may be unloaded before the
+// load ends.
+TEST_F(CudaLateKernel, StopAndUnloadDuringLoadAreHarmless) {
   Begin(kMany);
   Script("slow cuFuncLoad 20");
   const LaunchWork work = GetWork("store3", 64);
@@ -148,8 +149,9 @@ TEST_F(CudaLateKernel, OneThatIsStoppedAndUnloadedMeanwhileIsNoMistake) {
   tenant_.module.reset();
 }
 
-// Its place in the window is taken: whoever has to end first may wait for that.
-TEST_F(CudaLateKernel, WaitsForNoQuietMomentWhereALaunchWaitsForIt) {
+// The launch already occupies a slot of the window, and work that has to end first may be queued
+// after it, so it cannot wait for a quiet moment.
+TEST_F(CudaLateKernel, LoadForWaitingLaunchSkipsQuietMoment) {
   std::atomic<int> asked = 0;
   CudaDeviceOptions options;
   options.await_quiet = [&asked] { ++asked; };
@@ -161,7 +163,7 @@ TEST_F(CudaLateKernel, WaitsForNoQuietMomentWhereALaunchWaitsForIt) {
   EXPECT_EQ(asked, 0);
 }
 
-TEST(KernelLoader, WhoForgetsWaitsForWhatIsBeingLoaded) {
+TEST(KernelLoader, ForgettingModuleWaitsForLoadInProgress) {
   auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok()) << driver.status().ToString();
   KernelLoader loader(CudaContext::Open(*driver, 0, nullptr).value(), Urgency::kAwaited);
@@ -177,8 +179,9 @@ TEST(KernelLoader, WhoForgetsWaitsForWhatIsBeingLoaded) {
   forgotten.set_value();
 }
 
-// Else a client that launches thousands of kernels for the first time would hold up all others.
-TEST(KernelLoader, ClientsTakeTurnsHoweverManyTheyHave) {
+// Otherwise a client that launches thousands of kernels for the first time would block all other
+// clients.
+TEST(KernelLoader, ClientsAlternateRegardlessOfQueueLength) {
   auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok()) << driver.status().ToString();
   KernelLoader loader(CudaContext::Open(*driver, 0, nullptr).value(), Urgency::kAwaited);

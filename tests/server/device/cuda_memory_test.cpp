@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a CUDA device: how clients' grows and shrinks, what is zeroed when, what is kept
-// back, and local memory.
+// The memory of a CUDA device: how the clients' memory grows and shrinks, what is zeroed when, how
+// much is reserved, and local memory.
 
 #include <array>
 #include <string>
@@ -32,7 +32,7 @@ TEST_F(CudaDeviceTest, LargeMemoryIsFewPiecesAndAShrinkKeepsLittleTooMuch) {
   EXPECT_EQ(fake_cuda_memory_used(), 0U);
 }
 
-// What the GPU does in 100 µs: more would hold up work that is more urgent.
+// The amount that the GPU zeroes in 100 µs, because a larger piece would delay more urgent work.
 TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
   struct Case {
     const char* gpu;
@@ -58,9 +58,9 @@ TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
   }
 }
 
-// Each of these calls may wait for what runs on the GPU.
+// Each of these calls may wait for running work on the GPU.
 TEST_F(CudaDeviceTest, MemoryOfManyPiecesIsOpenedAndWaitedForByThePortionAndUnmappedAtOnce) {
-  Start();  // It zeroes 256 MiB at a time.
+  Start();  // It zeroes 256 MiB per fill.
   const std::uint64_t bytes = 512 * kMebibyte;
   auto space = gpu().CreateSpace({.quota_bytes = bytes});
   ASSERT_TRUE(space.ok()) << space.status().ToString();
@@ -84,7 +84,7 @@ TEST_F(CudaDeviceTest, MemoryOfManyPiecesIsOpenedAndWaitedForByThePortionAndUnma
 }
 
 TEST_F(CudaDeviceTest, MemoryCannotBeCopiedBeforeItIsZeroedAndIsNotOpenAheadOfItsPortion) {
-  Script("attribute 36 50000; attribute 37 64");  // Portions of 1 MiB, less than a piece.
+  Script("attribute 36 50000; attribute 37 64");  // Portions of 1 MiB, smaller than a piece.
   Start();
   const Tenant tenant = NewTenant();
   fake_cuda_forget_calls();
@@ -147,7 +147,7 @@ TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
   EXPECT_EQ(gpu().info().memory_bytes, shared) << "however much is asked for";
 }
 
-// A GPU has 128 TiB of them.
+// A GPU has 128 TiB of addresses.
 TEST_F(CudaDeviceTest, SpaceForWhichThereAreTooFewAddressesSaysWhatTakesThem) {
   Start();
   Script("fail cuMemAddressReserve 1 2");
@@ -167,7 +167,7 @@ std::string PtxWithLocalBytes(std::uint32_t bytes) {
          std::to_string(bytes) + "];\n  ret;\n}\n";
 }
 
-// The driver would stop the GPU for it at the launch, on the thread that all launches come from.
+// The driver would stop the GPU for it at the launch, on the thread that submits all launches.
 TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRejectedByName) {
   Start();
   const Tenant tenant = NewTenant();
@@ -214,7 +214,7 @@ TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBoundsOrTheUsualWhereTha
   }
 }
 
-// 132 multiprocessors of 2048 threads, 8 KiB each, of which 1 KiB is the driver's from the start.
+// 132 multiprocessors of 2048 threads, 8 KiB each, of which the driver owns 1 KiB from the start.
 constexpr std::uint64_t kLocalBytes = std::uint64_t{132} * 2048 * (8192 - 1024);
 
 TEST_F(CudaDeviceTest, LocalMemoryThatTheDriverHasYetToTakeIsKeptBack) {
@@ -241,7 +241,8 @@ TEST_F(CudaDeviceTest, KernelWithLocalMemoryRunsOnAGpuWhoseMemoryClientsHaveFill
     Start();
     const auto space = gpu().CreateSpace({.quota_bytes = 16 * kMebibyte}).value();
     const auto module = Load(*space, PtxWithLocalBytes(4096)).value();
-    // As much memory as is left to the driver: what clients may have is as good as gone.
+    // The memory that is left to the driver, because the part that clients may have can be taken at
+    // any time.
     const std::uint64_t kept = (std::uint64_t{80} << 30) - gpu().info().memory_bytes;
     Script("memory " + std::to_string(kept));
     LaunchWork work;

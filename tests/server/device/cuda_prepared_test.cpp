@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What another process says of a GPU's module is input: what is wrong with it is found before the
-// driver or a compiler sees any of it.
+// Another process's description of a GPU module is untrusted input: errors in it are found before
+// the driver or a compiler sees any of it.
 #include "server/device/cuda/cuda_prepared.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ Bytes Prepare(const ModuleRecipe& recipe, std::string_view image = kStorePtx) {
 
 enum class Which { kFirst, kLast };
 
-// Writes over the first or last place where `what` is.
+// Overwrites the first or the last occurrence of `what`.
 void Forge(Bytes& flat, std::string_view what, std::string_view instead,
            Which which = Which::kFirst) {
   const auto bytes = std::as_bytes(std::span(what));
@@ -53,7 +53,7 @@ StatusCode TakenAs(Isolation isolation, const Bytes& flat) {
   return TakePrepared(GetRecipe(isolation), flat).status().code();
 }
 
-TEST(CudaPrepared, WhatWasPreparedIsTaken) {
+TEST(CudaPrepared, AcceptsPreparedModule) {
   for (const Isolation isolation : {Isolation::kOff, Isolation::kFence, Isolation::kContain}) {
     const auto taken = TakePrepared(GetRecipe(isolation), Prepare(GetRecipe(isolation)));
     ASSERT_TRUE(taken.ok()) << taken.status().message();
@@ -63,7 +63,7 @@ TEST(CudaPrepared, WhatWasPreparedIsTaken) {
     EXPECT_EQ(module.is_contained(), isolation == Isolation::kContain);
     EXPECT_NE(module.claims(), nullptr);
     EXPECT_GT(module.bytes(), kStorePtx.size());
-    // Fenced variables lie in the range, others where the driver puts them.
+    // Fenced variables are in the range; the driver places the others.
     EXPECT_EQ(module.range_variable_bytes(), isolation == Isolation::kOff ? 0U : 5000U);
     EXPECT_EQ(module.driver_variable_bytes() != 0, isolation == Isolation::kOff);
   }
@@ -71,7 +71,7 @@ TEST(CudaPrepared, WhatWasPreparedIsTaken) {
 
 TEST(CudaPrepared, AnIsolatedClientsCodeIsText) {
   const Bytes good = Prepare(GetRecipe(Isolation::kFence));
-  // The first text is the module's, the last that of its claimed forms.
+  // The first text is the module's, the last one that of its preemptible forms.
   for (const Which which : {Which::kFirst, Which::kLast}) {
     for (const std::string_view instead :
          {kElfMagic, kFatbinMagic, std::string_view(".ver\0ion", 8)}) {
@@ -94,7 +94,7 @@ TEST(CudaPrepared, ACompilerIsGivenAKernel) {
   EXPECT_FALSE(std::ranges::search(flat, std::as_bytes(std::span(kEntry))).empty());
 }
 
-TEST(CudaPrepared, WhatIsNotFencedIsNotTakenForAClientThatIs) {
+TEST(CudaPrepared, RejectsUnfencedModuleForFencedClient) {
   EXPECT_EQ(TakenAs(Isolation::kFence, Prepare(GetRecipe(Isolation::kOff))),
             StatusCode::kInvalidArgument);
   EXPECT_EQ(TakenAs(Isolation::kContain, Prepare(GetRecipe(Isolation::kFence))),
@@ -104,7 +104,7 @@ TEST(CudaPrepared, WhatIsNotFencedIsNotTakenForAClientThatIs) {
 TEST(CudaPrepared, AContainerIsAsLongAsItSays) {
   std::string image(kStorePtx);
   Bytes flat = Prepare(GetRecipe(Isolation::kOff), image);
-  // A header of 16 bytes, and 2^40 bytes behind it.
+  // A header of 16 bytes that announces 2^40 more bytes.
   std::string lie(kFatbinMagic);
   lie += std::string("\x10\x00\x00\x00\x00\x00\x00\x01\x00\x00", 10);
   Forge(flat, "\n.version", lie);
@@ -119,7 +119,7 @@ TEST(CudaPrepared, BytesThatAreCutOffAreRejected) {
   }
 }
 
-// Sanitizers say whether what is taken stays in its bounds.
+// Sanitizers report whether reads of the accepted bytes stay within bounds.
 TEST(CudaPrepared, BytesThatAreChangedAreRejectedOrHarmless) {
   const Bytes good = Prepare(GetRecipe(Isolation::kContain));
   std::mt19937 random(20261122);
@@ -141,7 +141,7 @@ TEST(CudaPrepared, BytesThatAreChangedAreRejectedOrHarmless) {
 
 class ForgedModule : public CudaDeviceTest {
  protected:
-  // Places what was prepared for a space of the isolation, after `change`.
+  // Places the module that was prepared for a space of this isolation, after `change`.
   Result<std::shared_ptr<const device::Module>> Place(Space& space, const auto& change) {
     Bytes flat = Prepare(space.recipe());
     change(flat);
@@ -170,7 +170,7 @@ TEST_F(ForgedModule, WithoutAForgeryItsKernelsCanBeClaimed) {
 TEST_F(ForgedModule, TheWordsOfAClaimLieBehindTheParameters) {
   const auto space = NewSpace();
   const auto module = Place(*space, [](Bytes& flat) {
-    // Names of a claimed form, each with its length, and the offset.
+    // Names of a preemptible form, each with its length, and the offset.
     const std::string_view name("\x05\0\0\0\0\0\0\0store", 13);
     const auto last = std::ranges::find_end(flat, std::as_bytes(std::span(name)));
     ASSERT_FALSE(last.empty());

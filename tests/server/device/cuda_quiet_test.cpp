@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the driver that need a moment without work: when they begin, and what they cost work.
+// Driver calls that need a moment without work: when they begin, and how much they delay work.
 
 #include <atomic>
 #include <chrono>
@@ -24,13 +24,13 @@ namespace {
 using std::chrono::milliseconds;
 using Hold = QuietMoments::Hold;
 
-// ---- the moments alone; the test's thread is the device thread
+// ---- the moments alone; the test's thread acts as the device thread
 
 class QuietMomentsTest : public ::testing::Test {
  protected:
   static constexpr auto kLater = QuietMoment::Wait::kLater;
 
-  // A moment that holds work back for so long.
+  // Opens a quiet moment that delays work for this long.
   void HoldBackFor(std::chrono::nanoseconds time) {
     QuietMoment moment(moments_, Urgency::kHigh, kLater);
     while (!moment.HasCome()) std::this_thread::yield();
@@ -51,7 +51,7 @@ TEST_F(QuietMomentsTest, WithoutWorkACallBeginsAtOnceAndWorkWaitsForIt) {
   EXPECT_TRUE(moments_.MayIssue(false));
 }
 
-TEST_F(QuietMomentsTest, BesideWorkAllCallsThatWaitBeginWhenTheDeviceIsDrained) {
+TEST_F(QuietMomentsTest, WaitingCallsBeginWhenDeviceIsDrained) {
   ASSERT_TRUE(moments_.MayIssue(false));
   EXPECT_FALSE(moments_.IsWanted());
   QuietMoment first(moments_, Urgency::kAwaited, kLater);
@@ -70,7 +70,7 @@ TEST_F(QuietMomentsTest, BesideWorkAllCallsThatWaitBeginWhenTheDeviceIsDrained) 
   EXPECT_FALSE(moments_.MayIssue(true));
 }
 
-TEST_F(QuietMomentsTest, AfterOneThatHeldWorkBackTheNextWaitsInProportion) {
+TEST_F(QuietMomentsTest, NextMomentWaitsInProportionToDelayedWork) {
   constexpr milliseconds kSuspended(20);
   for (const auto& [urgency, factor] :
        {std::pair(Urgency::kHigh, 1), std::pair(Urgency::kAwaited, 4)}) {
@@ -82,7 +82,7 @@ TEST_F(QuietMomentsTest, AfterOneThatHeldWorkBackTheNextWaitsInProportion) {
   }
 }
 
-TEST_F(QuietMomentsTest, OneThatHeldNothingBackIsFollowedByAnotherAtOnce) {
+TEST_F(QuietMomentsTest, MomentWithoutDelayedWorkIsFollowedAtOnce) {
   {
     const QuietMoment moment(moments_, Urgency::kAwaited);
     std::this_thread::sleep_for(milliseconds(20));
@@ -102,7 +102,7 @@ TEST_F(QuietMomentsTest, WorkThatEndsByItselfLetsNoCallInAheadOfItsTime) {
   EXPECT_GE(moments_.held_back(), milliseconds(200));
 }
 
-TEST_F(QuietMomentsTest, WithinAMomentAndOnTheDeviceThreadNobodyWaits) {
+TEST_F(QuietMomentsTest, NestedMomentsAndDeviceThreadDoNotWait) {
   {
     const QuietMoment outer(moments_, Urgency::kAwaited);
     const QuietMoment inner(moments_, Urgency::kUnhurried);
@@ -113,7 +113,7 @@ TEST_F(QuietMomentsTest, WithinAMomentAndOnTheDeviceThreadNobodyWaits) {
   EXPECT_TRUE(moments_.MayIssue(false)) << "it held nothing";
 }
 
-TEST_F(QuietMomentsTest, OneThatNobodyWaitsForWaitsForUrgentRequestsFirst) {
+TEST_F(QuietMomentsTest, BackgroundMomentWaitsForUrgentRequests) {
   const QuietMoment moment(moments_, Urgency::kUnhurried);
   EXPECT_EQ(awaited_, 1);
 }
@@ -127,7 +127,7 @@ TEST_F(QuietMomentsTest, WhenTheContextIsDeadNobodyWaits) {
   waits.get();
 }
 
-// ---- a device whose driver is as unkind as reports say
+// ---- a device whose driver blocks as badly as reported
 
 class QuietDevice : public CudaDeviceTest {
  protected:
@@ -149,7 +149,7 @@ class QuietDevice : public CudaDeviceTest {
     CudaDeviceTest::TearDown();
   }
 
-  // An endless kernel that runs.
+  // Starts an endless kernel.
   WorkId BeginEndless() {
     LaunchWork work;
     work.id = ++last_id_;
@@ -169,7 +169,7 @@ class QuietDevice : public CudaDeviceTest {
   std::future<bool> LoadElsewhere() {
     return std::async(std::launch::async, [this] { return Load(*tenant_.space, kStorePtx).ok(); });
   }
-  // Until the device has tried to drain, and gone on.
+  // Waits until the device has tried to drain, failed, and resumed.
   void AwaitVainDrain() {
     const auto end = std::chrono::steady_clock::now() + milliseconds(50);
     while (std::chrono::steady_clock::now() < end) Poll();
@@ -193,7 +193,7 @@ TEST_F(QuietDevice, ALoadBesideAnEndlessKernelWaitsAndKeepsNobodyElseWaiting) {
   EXPECT_TRUE(loaded.get());
 }
 
-// Whatever a client has its worker do while others' kernels run.
+// True for every request that a client can make of its worker while other clients' kernels run.
 TEST_F(QuietDevice, NoCallThatWaitsForTheGpuFindsWorkThere) {
   Script("kernels 1");
   const auto chores = [this] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Classes that may use a part of the multiprocessors only.
+// Classes that may use only a part of the multiprocessors.
 
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ class CudaSmLimit : public CudaDeviceTest {
     options.sm_limits.at(of_class) = limit;
     return options;
   }
-  // Grant for a limit of the low class, on a GPU with so many multiprocessors.
+  // Returns the grant for a limit of the low class on a GPU with `all` multiprocessors.
   std::uint32_t Granted(std::uint32_t all, SmLimit limit) {
     device_.reset();
     fake_cuda_reset();
@@ -30,7 +30,8 @@ class CudaSmLimit : public CudaDeviceTest {
     EXPECT_EQ(gpu().info().sm_grants.size(), 1U);
     return gpu().info().sm_grants.at(0).granted;
   }
-  // How many multiprocessors a kernel of this class gets, seen by what fits at once.
+  // Returns how many multiprocessors a kernel of this class gets, derived from how many blocks run
+  // at once.
   std::uint64_t GetMultiprocessors(const Tenant& tenant, std::size_t of_class,
                                    std::uint8_t priority) {
     LaunchWork work = StoreWork(tenant, tenant.At(0), 100 + of_class, priority);
@@ -62,7 +63,7 @@ TEST_F(CudaSmLimit, BoundsTheKernelsOfItsClassAndNoOthers) {
   Start(Limited(kLow, {.multiprocessors = 40}));
   const Tenant tenant = NewTenant();
   for (const auto priority : {std::uint8_t{0}, std::uint8_t{2}}) {
-    // Also under a policy that gives all classes one priority.
+    // Also holds under a policy that gives all classes one priority.
     EXPECT_EQ(GetMultiprocessors(tenant, kLow, priority), 40U);
     EXPECT_EQ(GetMultiprocessors(tenant, kNormal, priority), 132U);
     EXPECT_EQ(GetMultiprocessors(tenant, kHigh, priority), 132U);
@@ -79,8 +80,8 @@ TEST_F(CudaSmLimit, BoundsTheKernelsOfItsClassAndNoOthers) {
   EXPECT_EQ(value, work.id);
 }
 
-// The driver's documentation demands that events and their stream are of one context. Drivers may
-// take a green context for the GPU's own in that.
+// The driver's documentation demands that an event and its stream belong to one context, and
+// drivers may or may not accept a green context in place of the GPU's own.
 TEST_F(CudaSmLimit, TheEndsOfItsWorkAreSeenWhetherOrNotEventsAreOfTheGreenContext) {
   for (const char* driver : {"green strict", ""}) {
     SCOPED_TRACE(driver);
@@ -94,7 +95,7 @@ TEST_F(CudaSmLimit, TheEndsOfItsWorkAreSeenWhetherOrNotEventsAreOfTheGreenContex
     const Tenant tenant = NewTenant();
     Script("kernels 1");
     for (const std::size_t of_class : {kLow, kHigh, kNormal, kLow}) {
-      Script("hold");  // Several batches, more than there are events yet.
+      Script("hold");  // Several batches, more than the number of existing events.
       std::vector<LaunchWork> works;
       for (int i = 0; i < 5; ++i) {
         works.push_back(StoreWork(tenant, tenant.At(0), 10 * of_class + i));
@@ -143,13 +144,13 @@ TEST_F(CudaSmLimit, IsRejectedByNameWhereTheDriverLacksWhatItNeeds) {
     EXPECT_EQ(device.status().code(), StatusCode::kUnsupported);
     EXPECT_THAT(device.status().message(), HasSubstr("option sm-limit rejected: "));
     EXPECT_THAT(device.status().message(), HasSubstr(std::string(call) + " (CUDA 12."));
-    // Nobody who does not ask for it is troubled.
+    // Devices without the option are unaffected.
     EXPECT_TRUE(Create().ok());
   }
 }
 
-// Whether a function of the whole GPU's context may be launched on a part of it is the driver's
-// affair. It is asked once, before any client is there to hear of it.
+// The driver decides whether a function of the whole GPU's context may be launched on a partition.
+// The device tries it once at the start, before any client could be affected.
 TEST_F(CudaSmLimit, LaunchThatThePartsDoNotTakeRejectsTheOptionByName) {
   Script("fail cuLaunchKernel 1 400");
   const auto device = Create(Limited(kLow, {.fraction = 0.5}));

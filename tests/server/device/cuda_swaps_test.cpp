@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of a client's memory on their way, what lies in their places, and calls that fail.
+// Swaps of a client's pages: the stand-in for absent pages, and calls that fail.
 
 #include <array>
 #include <cstdint>
@@ -22,7 +22,7 @@ class CudaMoves : public CudaDeviceTest {
     CudaDeviceTest::SetUp();
     Start();
   }
-  // Each of its steps begins with its number; steps 1 and 2 are away.
+  // Each page begins with its number; pages 1 and 2 are swapped out.
   Tenant NewTenantWithSomeAway() {
     Tenant tenant;
     const auto store = SwapStore::Create({.bytes = kMoveSteps * kMapPageBytes, .directory = ""});
@@ -53,7 +53,7 @@ class CudaMoves : public CudaDeviceTest {
     std::memcpy(&value, word.data(), sizeof value);
     return value;
   }
-  // A launch that says that it touches step 0, and stores there or elsewhere.
+  // A launch that declares an access to page 0, and stores there or elsewhere.
   Status StoreIn(const Tenant& tenant, std::uint64_t step) {
     Reach reach;
     reach.Add({.base = tenant.At(0), .bytes = kMapPageBytes});
@@ -64,7 +64,7 @@ class CudaMoves : public CudaDeviceTest {
   }
 };
 
-TEST_F(CudaMoves, OneStepStandsInForAllThatAreAway) {
+TEST_F(CudaMoves, OneStandInPageReplacesAllSwappedOutPages) {
   const std::size_t before = fake_cuda_live("memory"), mapped = fake_cuda_live("mapping");
   const Tenant tenant = NewTenantWithSomeAway();
   EXPECT_EQ(fake_cuda_live("memory") - before, kMoveSteps - 2 + 1);
@@ -89,7 +89,7 @@ TEST_F(CudaMoves, StepsThatAreGivenBackWhileTheyAreAwayTakeTheirStandInAlong) {
   EXPECT_EQ(FirstWord(tenant, 1), 0U) << "what was there before";
 }
 
-TEST_F(CudaMoves, WhatATextTouchesIsKnownHoweverItIsIsolated) {
+TEST_F(CudaMoves, AccessSetIsKnownUnderEveryIsolation) {
   for (const Isolation isolation : {Isolation::kOff, Isolation::kFence, Isolation::kContain}) {
     const auto space =
         gpu().CreateSpace({.quota_bytes = 64 * kMebibyte, .isolation = isolation}).value();
@@ -103,7 +103,7 @@ TEST_F(CudaMoves, WhatATextTouchesIsKnownHoweverItIsIsolated) {
 
 class CallOfAMove : public CudaMoves, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(CallOfAMove, ThatFailsLeavesTheStepInTheStoreAndMemoryInItsPlace) {
+TEST_P(CallOfAMove, FailureKeepsPageInStoreAndStandInMapped) {
   const Tenant tenant = NewTenantWithSomeAway();
   Script("fail " + std::string(GetParam()) + " 1 2");
   EXPECT_EQ(tenant.space->SwapPageIn(At(1)).code(), StatusCode::kOutOfMemory);
@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(In, CallOfAMove,
                                            "cuMemcpyHtoDAsync"),
                          [](const auto& any) { return std::string(any.param); });
 
-// Whether the memory is still there is unknown then.
+// It is then unknown whether the memory is still mapped.
 TEST_F(CudaMoves, AnAddressThatMayHaveNoMemoryEndsTheContext) {
   const Tenant tenant = NewTenantWithSomeAway();
   Script("fail cuMemUnmap 1 2");

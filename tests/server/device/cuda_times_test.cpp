@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When work on a GPU ran, and how long.
+// When work on a GPU ran, and for how long.
 
 #include <chrono>
 #include <string>
@@ -25,20 +25,20 @@ TEST_P(CudaTimes, WorkAloneIsTimedExactlyWorksOfABatchShareTheirTime) {
   auto before = alone.ended;
   for (const WorkId id : batch) {
     const Completion completion = Await(id);
-    // The first one is marked at once: the others run while its end is noticed.
+    // The first launch is marked at once; the others run while its end is detected.
     EXPECT_EQ(completion.times_are_exact, id == batch.front());
     EXPECT_GE(completion.started, before);
     EXPECT_GE(completion.ended, completion.started);
     before = completion.ended;
   }
   EXPECT_LE(before, DeviceClock::now());
-  // One mark for the other nine.
+  // One mark covers the other nine.
   const char* const mark =
       GetParam() == CompletionKind::kEvents ? "cuEventRecord" : "cuStreamWriteValue64";
   EXPECT_LE(fake_cuda_calls(mark), 6U);
 }
 
-TEST_P(CudaTimes, LieBetweenSubmissionAndTheLookThatSawTheEnd) {
+TEST_P(CudaTimes, AreBetweenSubmissionAndPollThatSawEnd) {
   Start({.completion = GetParam()});
   const Tenant tenant = NewTenant();
   for (int i = 0; i < 5; ++i) {
@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CudaTimes,
                            return any.param == CompletionKind::kEvents ? "events" : "writes";
                          });
 
-// However far the GPU's clock has gone from the host's while there was no work.
+// However far the GPU's clock has drifted from the host's while the GPU was idle.
 TEST_F(CudaDeviceTest, KernelAfterAnIdleTimeTookAsLongAsTheGpuSays) {
   Start();
   const Tenant tenant = NewTenant();
@@ -79,7 +79,7 @@ TEST_F(CudaDeviceTest, KernelsThatFollowEachOtherTookAsLongAsTheGpuSays) {
   std::vector<WorkId> works;
   for (int i = 0; i < 2; ++i) {
     works.push_back(Store(tenant, tenant.At(0), 1));
-    // A batch each.
+    // One batch each.
     EXPECT_FALSE(IsDone(works.back()));
   }
   Script("go");
@@ -94,8 +94,8 @@ TEST_F(CudaDeviceTest, KernelsThatFollowEachOtherTookAsLongAsTheGpuSays) {
   EXPECT_LE(last, DeviceClock::now());
 }
 
-// A time stamp makes the GPU wait for longer, and one ahead of the work once more.
-TEST_F(CudaDeviceTest, WorkWhoseTimesAreOfNoUseHasAMarkWithoutATime) {
+// A timestamp makes the GPU wait for longer, and one before the work doubles the wait.
+TEST_F(CudaDeviceTest, UntimedWorkHasMarkWithoutTimestamp) {
   Start();
   const Tenant tenant = NewTenant();
   Await(Store(tenant, tenant.At(0), 1));
@@ -115,7 +115,7 @@ TEST_F(CudaDeviceTest, WorkWhoseTimesAreOfNoUseHasAMarkWithoutATime) {
   EXPECT_TRUE(Await(Store(tenant, tenant.At(0), 1)).times_are_exact);
 }
 
-// One that is timed behind one that is not has a beginning of its own.
+// Timed work after untimed work has its own start mark.
 TEST_F(CudaDeviceTest, TimedWorkBehindWorkWithoutTimesTookAsLongAsTheGpuSays) {
   Start();
   const Tenant tenant = NewTenant();
@@ -126,18 +126,19 @@ TEST_F(CudaDeviceTest, TimedWorkBehindWorkWithoutTimesTookAsLongAsTheGpuSays) {
   EXPECT_FALSE(IsDone(untimed.id));
   const WorkId timed = Store(tenant, tenant.At(0), 1);
   EXPECT_FALSE(IsDone(timed));
-  // Long against what the machine may take from the kernel: a beginning before it would show.
+  // Long compared with the time that the machine may take from the kernel, so that a wrong start
+  // time would show.
   std::this_thread::sleep_for(milliseconds(300));
   Script("go");
   EXPECT_FALSE(Await(untimed.id).times_are_exact);
   const Completion completion = Await(timed);
   EXPECT_TRUE(completion.times_are_exact);
-  // It takes 3 ms, less what the clocks of the GPU and of the fake differ by.
+  // It takes 3 ms, less the difference between the GPU's clock and the fake driver's.
   EXPECT_GE(completion.ended - completion.started, milliseconds(2));
   EXPECT_LT(completion.ended - completion.started, milliseconds(250));
 }
 
-// Each mark makes the GPU wait; with fewer than two it idles while an end is noticed.
+// Each mark makes the GPU wait, but with fewer than two marks it idles while an end is detected.
 TEST_F(CudaDeviceTest, TwoMarksAreOutAndWorkBehindThemWaitsForItsMark) {
   Start();
   const Tenant tenant = NewTenant();
@@ -203,11 +204,11 @@ TEST_F(CudaDeviceTest, WorkThatTheGpuBeganLateIsTimedWhereItRan) {
   std::this_thread::sleep_for(milliseconds(100));
   Script("go");
   std::this_thread::sleep_for(milliseconds(5));
-  // The relation of the clocks is known as well as a busy machine lets it be.
+  // The clock relation is as accurate as a busy machine allows.
   EXPECT_GE(Await(copy).ended, before + milliseconds(50));
 }
 
-// Events kept for the work behind them are not kept for ever.
+// Events that are reserved for later work must be reused.
 TEST_F(CudaDeviceTest, EventsAreUsedAgain) {
   Start();
   const Tenant tenant = NewTenant();

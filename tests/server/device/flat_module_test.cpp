@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables that another process says a module has: copies of the client will reach what is taken.
+// Variables that another process attributes to a module. Invalid ones are rejected, because the
+// client's copies can access every accepted one.
 #include "server/device/flat_module.h"
 
 #include <algorithm>
@@ -56,7 +57,7 @@ TEST(FlatVariables, HavePlainNamesAndAKnownSpace) {
   EXPECT_EQ(TakenAs({.space = 2}), StatusCode::kInvalidArgument);
 }
 
-// Nothing but the module's own memory holds variables of the cpu device.
+// Variables of the cpu device are always in the module's own memory.
 TEST(FlatVariables, AreNowhereElseOnTheCpuDevice) {
   const ModuleRecipe recipe{
       .form = ModuleRecipe::Form::kDecoded, .passes = {}, .range_bytes = std::uint64_t{4} << 30};

@@ -38,7 +38,7 @@ TEST(ExecutorTimes, AThreadWithoutWorkIsNeitherBusyNorDelayed) {
   EXPECT_EQ(totals.delayed, 0ms);
 }
 
-TEST(ExecutorTimes, WorkMayWaitAndNoLongerThanItWants) {
+TEST(ExecutorTimes, WaitBeyondRequestedWakeUpIsDelay) {
   ExecutorTimes times(Reading(0ms, 0ms));
   times.Wait(At(11ms), Reading(1ms, 1ms));
   EXPECT_EQ(times.UpTo(Reading(5ms, 1ms)).delayed, 0ms);
@@ -50,8 +50,8 @@ TEST(ExecutorTimes, WorkMayWaitAndNoLongerThanItWants) {
   EXPECT_EQ(totals.busy, 32ms);
 }
 
-// A client could stay on the device for nothing where whoever reads what it prints is slow.
-TEST(ExecutorTimes, WhatMayWaitForAsLongAsItLikesIsNeverLate) {
+// Otherwise a client could occupy the device for free by printing to a slow reader.
+TEST(ExecutorTimes, UnboundedWaitIsNeverDelay) {
   ExecutorTimes times(Reading(0ms, 0ms));
   times.Wait(DeviceClock::time_point::max(), Reading(0ms, 0ms));
   times.Run(Reading(90ms, 0ms));
@@ -60,7 +60,7 @@ TEST(ExecutorTimes, WhatMayWaitForAsLongAsItLikesIsNeverLate) {
   EXPECT_EQ(times.UpTo(Reading(91ms, 1ms)).busy, 91ms);
 }
 
-// Where processor time counts in ticks it is behind, and then catches up.
+// A processor clock that counts in ticks lags behind and then catches up.
 TEST(ExecutorTimes, AClockInTicksAddsUpToNoDelay) {
   ExecutorTimes times(Reading(0ms, 0ms));
   for (nanoseconds at = 0ms; at <= 1s; at += 250us) {
@@ -82,17 +82,18 @@ TEST(HostSteal, OfOneThreadIsThatOfTheDevice) {
 
 TEST(HostSteal, OfSeveralThreadsIsTheirPart) {
   HostSteal delay;
-  // The second had work for half of the time, and was kept from a quarter of all.
+  // The second thread had work for half of the time, and was kept off the cores for a quarter of
+  // the total.
   delay.Look(std::vector<Totals>{{80ms, 10ms}, {40ms, 20ms}, {0ms, 0ms}});
 
   EXPECT_EQ(delay.total(), 20ms);
 }
 
-TEST(ExecutorClock, TellsAThreadThatRunsFromOneThatCannot) {
+TEST(ExecutorClock, DistinguishesRunningThreadFromStarvedOne) {
   ExecutorClock clock;
   EXPECT_EQ(clock.Totals().busy, 0ms) << "no thread yet";
   clock.Begin();
-  std::this_thread::sleep_for(50ms);  // Nobody was told, so it should have run.
+  std::this_thread::sleep_for(50ms);  // It was not waiting, so it should have run.
   EXPECT_GE(clock.Totals().delayed, 45ms);
 
   const Totals before = clock.Totals();

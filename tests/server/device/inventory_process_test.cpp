@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real server on machines with GPUs, without, and with the wrong ones: what it serves and what
-// it says, through the libraries that it finds by itself.
+// The real server on machines with GPUs, without GPUs, and with unusable ones: what it serves and
+// reports, using the libraries that it finds on its own.
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ class InventoryProcess : public ::testing::Test {
     ::setenv("FAKE_NVML", (directory_ / "nvml.json").c_str(), 1);
     ::setenv("LD_LIBRARY_PATH", GPUSHARED_FAKE_NVML_DIRECTORY, 1);
   }
-  // A start that is to end by itself.
+  // Runs a start that is expected to exit.
   ProgramOutcome Rejected(const std::string& device) {
     return RunProgram({std::string(GPUSHARED_BIN_DIR) + "/gpushared", "--socket", directory_ / "s",
                        "--device", device});
@@ -48,7 +48,7 @@ constexpr const char* kTwoGpus = R"({"gpus": [{"board": "H200"}, {"board": "H100
     "instances": [{"profile": "1g.10gb", "start": 0}, {"profile": "3g.40gb", "start": 4}]}]})";
 
 TEST_F(InventoryProcess, AutoWithoutADriverIsTheCpuAndSaysWhy) {
-  // An empty library directory in front changes nothing on a machine without a driver.
+  // On a machine without a driver, an empty library directory in front makes no difference.
   Machine("{}");
   ::setenv("LD_LIBRARY_PATH", GPUSHARED_BROKEN_NVML_DIRECTORY, 1);
   const ServerProcess server;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine's NVML says becomes the inventory, whatever it lacks and however it fails.
+// The inventory reflects what the machine's NVML reports, whatever NVML lacks and however it fails.
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -85,7 +85,7 @@ TEST_F(ReadInventoryTest, InstancesOfEveryBoard) {
       {R"({"board": "A100-80", "mig": true, "instances": [{"profile": "7g.80gb", "start": 0}]})",
        {"7g.80gb"},
        {98}},
-      // Multiprocessors are not in proportion to slices.
+      // Multiprocessors are not proportional to slices.
       {R"({"board": "H100", "mig": true, "instances": [{"profile": "1g.20gb", "start": 0},
           {"profile": "2g.20gb", "start": 2}, {"profile": "3g.40gb", "start": 4}]})",
        {"1g.20gb", "2g.20gb", "3g.40gb"},
@@ -115,7 +115,7 @@ TEST_F(ReadInventoryTest, InstancesOfEveryBoard) {
   }
 }
 
-// The fake rejects layouts that no board can have, so no test can rest on one.
+// The fake NVML rejects layouts that no board can have, so that no test can depend on one.
 TEST_F(ReadInventoryTest, ImpossibleLayoutsDoNotExist) {
   EXPECT_THAT(fake_nvml_set(R"({"gpus": [{"instances": [{"profile": "3g.71gb", "start": 0},
       {"profile": "1g.18gb", "start": 3}]}]})"),
@@ -180,7 +180,7 @@ TEST_F(ReadInventoryTest, InstancesComeAndGo) {
   EXPECT_NE(first, again);
 }
 
-// Between being listed and being asked, an instance can be destroyed.
+// An instance can be destroyed between being listed and being queried.
 TEST_F(ReadInventoryTest, InstanceThatVanishesWhileReadIsNotThere) {
   const Inventory inventory = Read(R"({"gpus": [{"mig": true, "instances": [
       {"profile": "1g.18gb", "start": 0}, {"profile": "1g.18gb", "start": 1}]}],
@@ -201,7 +201,7 @@ TEST_F(ReadInventoryTest, DriverThatDoesNotWork) {
   EXPECT_THAT(no_count.unavailable, HasSubstr("nvmlDeviceGetCount"));
 }
 
-// What must be known of a GPU, call by call; and what may stay unknown.
+// Checks call by call which facts of a GPU are required and which may remain unknown.
 TEST_F(ReadInventoryTest, FailuresOfSingleCallsAreTheGpusTrouble) {
   for (const char* call :
        {"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName",
@@ -224,7 +224,7 @@ TEST_F(ReadInventoryTest, FailuresOfSingleCallsAreTheGpusTrouble) {
   EXPECT_THAT(silent.gpus[0].processes, IsEmpty());
 }
 
-// In a container that was given one instance NVML answers some questions about the GPU it is of
+// In a container that was given one MIG instance, NVML answers some questions about the parent GPU
 // with "no permission".
 TEST_F(ReadInventoryTest, InstanceOfAGpuThatMayNotBeAskedCanBeUsed) {
   const Inventory inventory = Read(R"({"gpus": [{"mig": true,
@@ -271,7 +271,8 @@ TEST_F(ReadInventoryTest, LibraryWithoutTheRequiredCallsIsRejected) {
                     ::testing::Not(HasSubstr("GetUUID"))));
 }
 
-// Threads and handlers of a driver do not end with the last handle to its library.
+// The driver's threads and handlers outlive the last handle to its library, so unloading it would
+// crash them.
 TEST_F(ReadInventoryTest, LibrariesOfTheDriverStayLoaded) {
   const auto is_loaded = [](const char* library) {
     void* const handle = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
@@ -306,7 +307,7 @@ TEST_F(ReadInventoryTest, MpsIsSeenWhileItsDaemonLives) {
   ASSERT_TRUE(running.mps.has_value());
   EXPECT_EQ(running.mps->pid, static_cast<std::uint32_t>(::getpid()));
   EXPECT_EQ(running.mps->directory, directory_.path());
-  // A file that a killed daemon left: no process has the highest number.
+  // A file left by a killed daemon: no process has the highest number.
   std::ofstream(directory_ / "nvidia-cuda-mps-control.pid") << 0x7ffffffe << "\n";
   EXPECT_EQ(Read(R"({"gpus": [{}]})").mps, std::nullopt);
   std::ofstream(directory_ / "nvidia-cuda-mps-control.pid") << "nonsense\n";

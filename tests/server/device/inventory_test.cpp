@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices that an operator's words mean, and why a GPU is not to be had.
+// The devices that an operator's words select, and the reasons why a GPU is unavailable.
 
 #include "server/device/inventory/inventory.h"
 
@@ -33,7 +33,7 @@ GpuInstance MakeInstance(std::string uuid) {
           .multiprocessors = 16};
 }
 
-// Two whole GPUs and one that is cut in two.
+// Two whole GPUs and one that is partitioned into two instances.
 Inventory ThreeGpus() {
   Inventory inventory{.driver_version = "580.65.06", .cuda_version = 13000};
   inventory.gpus = {MakeGpu(0, "GPU-aaaa1111-0"), MakeGpu(1, "GPU-aaaa2222-0"),
@@ -111,7 +111,7 @@ TEST(AutoSelection, UsesTheCpuWhereTheCudaDriverIsMissing) {
   const auto selection = SelectDevices("auto", inventory);
   EXPECT_THAT(Ids(selection), ElementsAre("cpu:0"));
   EXPECT_THAT(selection->why_cpu, HasSubstr("no GPU can be used: no CUDA driver on this machine"));
-  // A device asked for by name is left to the worker, which knows more.
+  // A device that is requested by name is left to the worker, which knows more about it.
   EXPECT_THAT(Ids(SelectDevices("cuda:0", inventory)), ElementsAre("cuda:0"));
 }
 
@@ -141,7 +141,7 @@ TEST(NamedSelection, AcceptsTheBeginningOfAUuid) {
   EXPECT_THAT(Rejection("GPU-aaaa", ThreeGpus(), StatusCode::kInvalidArgument),
               AllOf(HasSubstr("'GPU-aaaa' is the beginning of 2 UUIDs"),
                     HasSubstr("GPU-aaaa1111-0"), HasSubstr("GPU-aaaa2222-0")));
-  // A whole UUID means its device, also where it is the beginning of another.
+  // A complete UUID selects its device, even if it is also the prefix of another one.
   Inventory inventory = ThreeGpus();
   inventory.gpus[1].uuid = "GPU-aaaa1111-01";
   EXPECT_THAT(Ids(SelectDevices("GPU-aaaa1111-0", inventory)), ElementsAre("cuda:0"));
@@ -167,7 +167,7 @@ TEST(NamedSelection, RejectsListsThatCannotBeMeant) {
     EXPECT_THAT(Rejection(list, ThreeGpus(), StatusCode::kInvalidArgument),
                 HasSubstr("an empty item"));
   }
-  // Two names of one device are one device.
+  // Two names of one device select it once.
   EXPECT_THAT(Rejection("cuda:0,GPU-aaaa1", ThreeGpus(), StatusCode::kInvalidArgument),
               HasSubstr("'GPU-aaaa1' is named twice"));
   EXPECT_THAT(Rejection("cpu:0,cpu:0", ThreeGpus(), StatusCode::kInvalidArgument),
@@ -194,7 +194,7 @@ TEST(NamedSelection, RejectsWhatCannotBeUsedWithTheReason) {
               AllOf(HasSubstr("device 'MIG-cc01' rejected"), HasSubstr("PROHIBITED")));
 }
 
-// ---- why not
+// ---- reasons
 
 TEST(Obstacles, HealthyGpusHaveNone) {
   const Inventory inventory = ThreeGpus();
@@ -210,7 +210,7 @@ TEST(Obstacles, MigModeWithoutInstancesSaysWhatToDo) {
       *why,
       AllOf(HasSubstr("has no instances"), HasSubstr("'nvidia-smi mig -i 2 -cgi <profile> -C'"),
             HasSubstr("'nvidia-smi mig -i 2 -lgip'"), HasSubstr("'nvidia-smi -i 2 -mig 0'")));
-  // And it is listed, not forgotten.
+  // It is still listed.
   EXPECT_EQ(SelectDevices("auto", inventory)->unused.at(0).id, "cuda:2");
 }
 
@@ -222,7 +222,7 @@ TEST(Obstacles, ExclusiveModeForbidsOnlyWhileAnotherProcessIsThere) {
   EXPECT_THAT(Obstacle(inventory, inventory.gpus[1]).value_or(""),
               AllOf(HasSubstr("EXCLUSIVE_PROCESS and process 11, 12, 13, 14, ... has it"),
                     HasSubstr("'nvidia-smi -i 1 -c DEFAULT'")));
-  // In shared mode others may be there.
+  // In shared mode other processes are allowed.
   inventory.gpus[0].processes = {11};
   EXPECT_EQ(Obstacle(inventory, inventory.gpus[0]), std::nullopt);
 }
@@ -251,13 +251,13 @@ TEST(Presence, OfGpusAndInstancesThatTheDriverLists) {
   }
 }
 
-TEST(Presence, AGpuThatBecameManyIsGone) {
+TEST(Presence, PartitionedGpuCountsAsGone) {
   const Presence presence = GetPresence("GPU-bbbb0000-0", ThreeGpus());
   EXPECT_EQ(presence.kind, Presence::Kind::kGone);
   EXPECT_THAT(presence.why, HasSubstr("GPU 2 (NVIDIA H200) is in MIG mode now"));
 }
 
-TEST(Presence, WhatTheDriverDoesNotTellIsUnclearUnlessItSaysThatTheGpuIsLost) {
+TEST(Presence, PresenceIsUnknownUnlessDriverReportsLoss) {
   Inventory silent = ThreeGpus();
   silent.unavailable = "no NVML";
   EXPECT_EQ(GetKind("GPU-aaaa1111-0", silent), Presence::Kind::kUnclear);
@@ -271,13 +271,13 @@ TEST(Presence, WhatTheDriverDoesNotTellIsUnclearUnlessItSaysThatTheGpuIsLost) {
   EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kGone);
   EXPECT_THAT(GetPresence("GPU-aaaa1111-0", troubled).why,
               HasSubstr("GPU 0 (NVIDIA H200) does not answer: code 999"));
-  // A GPU that does not even tell its name may be the one that is looked for.
+  // A GPU that does not even report its name may be the one in question.
   troubled.gpus[0].uuid.clear();
   EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kGone);
   EXPECT_THAT(GetPresence("GPU-aaaa1111-0", troubled).why, HasSubstr("code 999"));
   troubled.gpus[0].is_lost = false;
   EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
-  // One of two is lost, the other only silent: which of them it was nobody knows.
+  // One of two GPUs is lost and the other one is only silent, so which one is lost is unknown.
   troubled.gpus[0].is_lost = true;
   troubled.gpus[1] = {.index = 1, .trouble = "code 999"};
   EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
@@ -286,7 +286,7 @@ TEST(Presence, WhatTheDriverDoesNotTellIsUnclearUnlessItSaysThatTheGpuIsLost) {
   EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
 }
 
-TEST(NewClients, AreWhatAutoWouldTakeAndTheServerDoesNotHave) {
+TEST(NewClients, AreAutoDevicesThatServerLacks) {
   Inventory inventory = ThreeGpus();
   const auto ids = [&](const std::vector<std::string>& uuids) {
     std::vector<std::string> found;
@@ -301,7 +301,7 @@ TEST(NewClients, AreWhatAutoWouldTakeAndTheServerDoesNotHave) {
   EXPECT_THAT(ids({}), IsEmpty()) << "the cpu device is no new client";
 }
 
-TEST(UnusedDevices, AreToldWithWhatIsInTheirWay) {
+TEST(UnusedDevices, AreReportedWithTheirObstacle) {
   Inventory inventory = ThreeGpus();
   inventory.gpus[1].mode = GpuMode::kProhibited;
   const auto unused = UnusedDevices(inventory, {"GPU-aaaa1111-0", "MIG-cc01"}, "the reason");

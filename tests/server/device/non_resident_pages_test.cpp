@@ -39,7 +39,7 @@ TEST(NonResidentPages, AnyRangeHasTheBytesOfItsStepsThatAreAway) {
   }
 }
 
-TEST(NonResidentPages, WhatIsNotMappedIsNeverAway) {
+TEST(NonResidentPages, UnmappedMemoryIsNeverNonResident) {
   NonResidentPages away(kAwayMapped);
   away.Set(150, true);
   MappedRange smaller = kAwayRange;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of the cpu device that leave it inside of a block, and go on.
+// Launches of the cpu device that are preempted inside a block and resumed.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -22,9 +22,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// count: each thread counts the rounds of a loop in local memory, and writes their sum to its own
-// word of `out`. Each 1,024th round has a barrier. A block that begins adds 1 to `begun`.
-// meet: blocks wait for each other by a counter, `rounds` times.
+// count: each thread counts the iterations of a loop in local memory, and writes their sum to its
+// own word of `out`. Every 1,024th iteration has a barrier. A block that begins adds 1 to `begun`.
+// meet: blocks wait for each other on a counter, `rounds` times.
 constexpr std::string_view kText = R"(.version 8.0
 .target sm_75
 .address_size 64
@@ -119,8 +119,8 @@ class PauseTest : public ::testing::TestWithParam<std::uint32_t>, protected CpuD
         .load();
   }
 
-  // Submits it again and again, with a stop after `time` each, until it ends by itself. Returns how
-  // many of the stops fell into a block.
+  // Submits the launch repeatedly, stopping it after `time` each time, until it finishes. Returns
+  // how many of the stops occurred inside a block.
   int RunInPieces(LaunchWork work, std::chrono::microseconds time) {
     int pauses = 0;
     for (;;) {
@@ -161,7 +161,7 @@ TEST_P(PauseTest, AStoppedBlockGoesOnWhereItWas) {
   for (std::uint32_t i = 0; i < kBlocks * kThreads; ++i) ASSERT_EQ(Word(16 + i), kRounds) << i;
 }
 
-// Each node begins once, and the next one when it has ended.
+// Each node begins once, and the next one begins when it has ended.
 TEST_P(PauseTest, AGraphThatIsStoppedInANodeGoesOnThere) {
   constexpr std::uint32_t kBlocks = 4, kThreads = 96, kRounds = 30'000, kNodes = 3;
   constexpr std::uint64_t kWords = 1024;  // Of a node.
@@ -206,7 +206,8 @@ TEST_P(PauseTest, AGraphThatIsStoppedInANodeGoesOnThere) {
   }
 }
 
-// All threads are in a block that does not leave: the spare one runs what is more urgent.
+// All threads are inside a block that does not yield, so the spare thread runs the more urgent
+// work.
 TEST_P(PauseTest, MoreUrgentWorkGoesPastBlocksThatCannotBePaused) {
   LaunchWork endless = Work(kEndless);
   endless.may_be_paused = false;
@@ -225,7 +226,7 @@ TEST_P(PauseTest, MoreUrgentWorkGoesPastBlocksThatCannotBePaused) {
   EXPECT_EQ(Await().id, endless.id);
 }
 
-// Runs of the launch wait for each other; whichever goes on first, the others follow.
+// Runs of the launch wait for each other, so whichever is resumed first, the others must follow.
 TEST_P(PauseTest, BlocksThatWaitForEachOtherArePausedTogether) {
   constexpr std::uint32_t kBlocks = 12;
   LaunchWork work = Work(kMeet);
@@ -239,8 +240,8 @@ TEST_P(PauseTest, BlocksThatWaitForEachOtherArePausedTogether) {
   EXPECT_EQ(Word(0), kBlocks * 300);
 }
 
-// One thread is left to runs that wait for each other.
-TEST_P(PauseTest, RunsThatOnlyWaitLeaveTheirThreadToEachOther) {
+// Only one thread is left for runs that wait for each other.
+TEST_P(PauseTest, WaitingRunsYieldTheirThreadToEachOther) {
   if (GetParam() == 1) GTEST_SKIP() << "one thread has one run";
   constexpr std::uint32_t kBlocks = 12, kRounds = 2000;
   LaunchWork work = Work(kMeet);
@@ -295,7 +296,7 @@ TEST_P(PauseTest, WorkOfTheSamePriorityWaitsForTheBlock) {
   device_->Submit(second);
   const WorkId ended_first = Await().id;
   Await();
-  // One of several blocks may end before the others, and its thread is free then.
+  // One of several blocks may end before the others, which frees its thread.
   if (GetParam() == 1) {
     EXPECT_EQ(ended_first, first.id);
   }

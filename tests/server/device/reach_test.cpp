@@ -30,7 +30,7 @@ TEST(Reach, PiecesThatMeetAreOne) {
   EXPECT_EQ(reach.pieces().size(), 1u) << "nothing is touched there";
 }
 
-TEST(Reach, WithoutAPlaceTheClosestPiecesBecomeOne) {
+TEST(Reach, MergesClosestPiecesWhenFull) {
   Reach reach;
   for (std::uint64_t each = 0; each < Reach::kPiecesMax; ++each) {
     reach.Add({.base = each * 1000, .bytes = 10});

@@ -38,7 +38,7 @@ namespace {
 
 constexpr std::uint64_t kWordsOfAStep = kMapPageBytes / sizeof(std::uint64_t);
 
-// Memory as clients of the cpu device have it.
+// Memory as the cpu device's clients have it.
 class Steps {
  public:
   explicit Steps(std::size_t count) {
@@ -56,7 +56,7 @@ class Steps {
   std::span<std::byte> At(std::size_t step) const {
     return {first_ + step * kMapPageBytes, kMapPageBytes};
   }
-  // All of the step is that number.
+  // Fills the whole page with that number.
   void Fill(std::size_t step, std::uint64_t number) const {
     auto* const words = reinterpret_cast<std::uint64_t*>(At(step).data());
     std::fill_n(words, kWordsOfAStep, number);
@@ -209,7 +209,7 @@ TEST(SwapStoreInMemory, MovesLeaveNoMappingsBehind) {
   const std::size_t before = Mappings();
   for (int round = 0; round < 20; ++round) {
     std::vector<SwapStore::Slot> slots(kSteps);
-    // In another order each time, so that steps change their slots.
+    // In a different order each time, so that pages change their slots.
     for (std::size_t taken = 0; taken < kSteps; ++taken) {
       const std::size_t step = (3 * taken + static_cast<std::size_t>(round)) % kSteps;
       slots[step] = store->Take(steps.At(step)).value();
@@ -222,8 +222,8 @@ TEST(SwapStoreInMemory, MovesLeaveNoMappingsBehind) {
   for (std::size_t step = 0; step < kSteps; ++step) EXPECT_TRUE(steps.IsFullOf(step, step));
 }
 
-// As on a kernel that moves none, or has no mapping left. A filter of system calls ends with its
-// thread.
+// Runs `act` as on a kernel that cannot move pages, or that has no mapping left. It uses its own
+// thread because a system-call filter lasts as long as its thread.
 void WherePagesDoNotMove(const std::function<void()>& act) {
   std::thread([&act] {
     std::array reject{
@@ -287,7 +287,7 @@ TEST(SwapStoreInMemory, AWrittenSlotKeepsItsPagesAsZerosWhileAnythingIsReserved)
   }
   ASSERT_TRUE(store->Read(slot, read).ok());
   EXPECT_EQ(read, std::vector<std::byte>(kMapPageBytes));
-  // Pages that change places with them take them along.
+  // Pages that are exchanged with them take the flags along.
   const Steps steps(1);
   steps.Fill(0, 7);
   const SwapStore::Slot taken = store->Take(steps.At(0)).value();

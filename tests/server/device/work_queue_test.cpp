@@ -63,8 +63,8 @@ TEST(WorkQueue, UnitsAreDealtInAscendingOrder) {
   EXPECT_FALSE(completion.stopped);
 }
 
-// However short the units before were: the next one may be long.
-TEST(WorkQueue, AThreadLeavesForWhatGoesBeforeAfterOneUnit) {
+// However short the previous units were, the next one may be long.
+TEST(WorkQueue, ThreadSwitchesToMoreUrgentWorkAfterOneUnit) {
   WorkQueue queue(1, {});
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 1000}));
   const Claim low = *queue.Next();
@@ -84,8 +84,8 @@ TEST(WorkQueue, AThreadLeavesForWhatGoesBeforeAfterOneUnit) {
   Finish(queue, again);
 }
 
-// A thread that sleeps in the kernel for a client leaves when that client likes.
-TEST(WorkQueue, UrgentWorkGoesPastAThreadThatDoesNotLeave) {
+// A thread that sleeps in the kernel on a client's behalf returns only when that client lets it.
+TEST(WorkQueue, SpareThreadRunsUrgentWorkWhenOthersAreStuck) {
   WorkQueue queue(1, {});
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 10}));
   const Claim stuck = *queue.Next();
@@ -99,7 +99,7 @@ TEST(WorkQueue, UrgentWorkGoesPastAThreadThatDoesNotLeave) {
   Finish(queue, stuck);
 }
 
-// Else two would run where one has a core.
+// Otherwise two threads would run where one has a core.
 TEST(WorkQueue, TheSpareThreadTakesNothingElse) {
   WorkQueue queue(2, {}, std::chrono::nanoseconds(0));
   std::atomic<int> taken{0};
@@ -111,14 +111,14 @@ TEST(WorkQueue, TheSpareThreadTakesNothingElse) {
   });
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 10}));
   const Claim first = *queue.Next();
-  // Nobody is behind less urgent work.
+  // No urgent work is queued after less urgent work.
   queue.Submit(Work({.id = 2, .stream = 2, .priority = 1, .units = 10}));
   queue.Submit(Work({.id = 3, .stream = 3, .priority = 0, .units = 10}));
   const Claim second = *queue.Next();
   EXPECT_FALSE(HasCompletion(queue));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(taken, 0);
-  // Somebody is, and as many threads as there are have other work.
+  // Now some is, and all ordinary threads have other work.
   queue.Submit(Work({.id = 4, .stream = 4, .priority = 2}));
   while (!HasCompletion(queue)) std::this_thread::yield();
   EXPECT_EQ(taken, 1);
@@ -128,8 +128,9 @@ TEST(WorkQueue, TheSpareThreadTakesNothingElse) {
   spare.join();
 }
 
-// The spare thread takes nothing that waits for nobody, so it must wake those who do.
-TEST(WorkQueue, WhatFollowsTheSpareThreadsWorkIsTakenByAnIdleOne) {
+// The spare thread takes only work that others wait for, so it must wake the idle threads for the
+// rest.
+TEST(WorkQueue, IdleThreadTakesWorkAfterSpareThreads) {
   WorkQueue queue(1, {}, std::chrono::nanoseconds(0));
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 1}));
   const Claim low = *queue.Next();
@@ -147,10 +148,10 @@ TEST(WorkQueue, WhatFollowsTheSpareThreadsWorkIsTakenByAnIdleOne) {
   // Until it waits: then it calls `rest` once.
   while (!has_slept) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   Finish(queue, urgent);
-  idle.join();  // It has no time-out any more.
+  idle.join();  // It no longer has a time-out.
 }
 
-// A thread that came back may leave at once the next time.
+// A thread that came back may be blocked again the next time.
 TEST(WorkQueue, TheSpareThreadWaitsAgainOnceAnotherCameBack) {
   constexpr std::chrono::milliseconds kPatience{500};
   WorkQueue queue(1, {}, kPatience);
@@ -169,7 +170,7 @@ TEST(WorkQueue, TheSpareThreadWaitsAgainOnceAnotherCameBack) {
   Finish(queue, again);
 }
 
-TEST(WorkQueue, NobodyLeavesForWorkWhoseUnitsAreAllDealt) {
+TEST(WorkQueue, NoThreadSwitchesToFullyDealtWork) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 2, .units = 2}));
   const Claim high = *queue.Next();
@@ -239,7 +240,7 @@ TEST(WorkQueue, WorkWhoseLastUnitIsDealtIsNotStopped) {
   EXPECT_EQ(completion.units_done, 1U);
 }
 
-// The head has nothing left to deal, but it still runs.
+// The head has dealt out all units, but they are still running.
 TEST(WorkQueue, RequestForWaitingWorkDoesNotEndTheHeadOfItsStream) {
   WorkQueue queue(1, {});
   queue.Submit(Work({.id = 1}));
@@ -336,9 +337,8 @@ TEST(WorkQueue, CloseEndsEveryWait) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Four threads, random stops and kills: each unit at most once, the reported prefix
-// exactly, each work completed once.
-// Every node is a fill of one unit.
+// Four threads with random stops and kills: each unit runs at most once, the reported prefix is
+// exact, and each work item completes once. Every node is a fill of one unit.
 class Nodes : public NodeMaker {
  public:
   std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph,
@@ -426,7 +426,7 @@ TEST(WorkQueue, PrefixIsExactUnderConcurrency) {
   EXPECT_GT(wakes, 0);
 }
 
-// Units that wait for later ones must get them, or they would never end.
+// Units that wait for later ones must get them, because otherwise they would never end.
 TEST(WorkQueue, AClaimGrowsByUnitsThatNobodyElseTakes) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 4}));
@@ -435,13 +435,13 @@ TEST(WorkQueue, AClaimGrowsByUnitsThatNobodyElseTakes) {
   const Claim second = *queue.Next();
   EXPECT_EQ(second.unit, 2U);
   EXPECT_EQ(queue.Extend(first), 3U);
-  EXPECT_FALSE(queue.Extend(first));  // There is no unit 4.
+  EXPECT_FALSE(queue.Extend(first));  // Unit 4 does not exist.
   Finish(queue, first);
   Finish(queue, second);
   EXPECT_EQ(TakeOne(queue).units_done, 4U);
 }
 
-// Begun work must end, and nobody else takes units of it.
+// Begun work must finish, and no other thread takes units of stopped work.
 TEST(WorkQueue, AStoppedClaimGrowsBesideAnIdleThread) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 4}));
@@ -465,7 +465,7 @@ TEST(WorkQueue, AKilledClaimDoesNotGrow) {
   Finish(queue, claim);
 }
 
-TEST(WorkQueue, StandsStillWhileNobodyTakesWhatHasEnded) {
+TEST(WorkQueue, CountsIdleTimeUntilCompletionIsTaken) {
   WorkQueue queue(1, {});
   std::thread late([&] { Finish(queue, *queue.Next()); });
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -474,7 +474,7 @@ TEST(WorkQueue, StandsStillWhileNobodyTakesWhatHasEnded) {
   late.join();
   const std::chrono::nanoseconds before = queue.stood_still();
 
-  // It has ended, and nobody takes it.
+  // It has ended, and no thread takes it.
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   TakeOne(queue);
   const std::chrono::nanoseconds after = queue.stood_still();
@@ -514,9 +514,9 @@ TEST(WorkQueue, StoodStillForWhatIsStoppedBeforeAnyThreadCame) {
   EXPECT_TRUE(TakeOne(queue).stopped);
 }
 
-// ---- standings
+// ---- thread boosts
 
-// The standing of the calling thread, and where it was put last.
+// The boost of the calling thread, and the value it was last set to.
 struct Stood {
   Stood() {
     standing.Begin();
@@ -532,8 +532,8 @@ struct Stood {
   Standing standing{stand};
 };
 
-// Whoever calls it forward may be faster than the thread itself.
-TEST(Standing, IsAsWhoeverChangedItLastMeantIt) {
+// The thread that promotes it may be faster than the thread itself.
+TEST(Standing, LastChangeWins) {
   bool is_ahead = false, is_overtaken = true;
   Standing* called = nullptr;
   const StandFunction stand = [&](pid_t, bool ahead) {
@@ -554,14 +554,14 @@ class StandingQueue : public ::testing::Test {
  protected:
   StandingQueue() { queue_.Enlist(stood_.standing); }
   Claim Next() { return *queue_.Next(nullptr, nullptr, &stood_.standing); }
-  // Submits work of one unit, which this thread takes and does.
+  // Submits work of one unit, which this thread takes and runs.
   void Run(WorkId id, std::uint8_t priority) {
     queue_.Submit(Work({.id = id, .stream = id, .priority = priority}));
     const Claim claim = Next();
     EXPECT_EQ(claim.work->header().id, id);
     Finish(queue_, claim);
   }
-  // A claim of work of priority 1, after work of priority 2.
+  // Takes a unit of priority 1 after work of priority 2.
   Claim TakeLow() {
     Run(1, 2);
     queue_.Submit(Work({.id = 2, .stream = 2, .priority = 1, .units = 10}));
@@ -583,7 +583,7 @@ TEST_F(StandingQueue, IsAheadWhileNothingMoreUrgentCame) {
   EXPECT_EQ(stood_.changes, 1) << "at its beginning";
 }
 
-TEST_F(StandingQueue, IsBackWithWorkThatIsLessUrgentThanWhatCameLately) {
+TEST_F(StandingQueue, IsDemotedForWorkLessUrgentThanRecent) {
   const Claim low = TakeLow();
   Finish(queue_, low);
   const int before = stood_.changes;
@@ -594,8 +594,9 @@ TEST_F(StandingQueue, IsBackWithWorkThatIsLessUrgentThanWhatCameLately) {
   EXPECT_TRUE(stood_.is_ahead);
 }
 
-// By whoever brings it: a thread without a core cannot see that it is there.
-TEST_F(StandingQueue, UrgentWorkCallsForwardWhoRunsLess) {
+// The submitter promotes it, because a thread without a core cannot see that urgent work has
+// arrived.
+TEST_F(StandingQueue, UrgentWorkPromotesThreadsOfLessUrgentWork) {
   const Claim low = TakeLow();
   queue_.Submit(Work({.id = 3, .stream = 3, .priority = 1}));
   EXPECT_FALSE(stood_.is_ahead) << "it waits as well";
@@ -604,7 +605,7 @@ TEST_F(StandingQueue, UrgentWorkCallsForwardWhoRunsLess) {
   Finish(queue_, low);
 }
 
-TEST_F(StandingQueue, WhatIsToEndIsCalledForward) {
+TEST_F(StandingQueue, EndingWorkIsPromoted) {
   Claim low = TakeLow();
   queue_.RequestStop(7);
   EXPECT_FALSE(stood_.is_ahead) << "that is other work";

@@ -28,7 +28,7 @@ namespace {
 constexpr std::chrono::seconds kPatience(30);
 constexpr const char* kModule = "null 0\nthree 24\nodd 0 no such instruction\n";
 
-// Reads modules of a StepDevice at once.
+// Reads modules of a StepDevice synchronously.
 class StepReader : public loader::ModuleReader {
  public:
   void Load(Owner /*owner*/, const device::ModuleRecipe& /*recipe*/, ipc::UniqueFd image,
@@ -74,7 +74,7 @@ WorkerHarness::WorkerHarness(StepDeviceOptions device, server::WorkerOptions opt
 }
 
 WorkerHarness::~WorkerHarness() {
-  // Clients of the test may live on; the worker ends them all the same.
+  // The test's clients may still be connected; the worker ends them nevertheless.
   device_->RunAtOnce();
   device_->HoldNothing();
   for (std::uint64_t session = 1; session < next_session_; ++session) {
@@ -168,7 +168,8 @@ std::string WorkerHarness::AskAdmin(const ipc::Admin& asked) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   std::optional<ipc::ChannelReply> reply;
   std::string text;
-  do {  // Where threads of the worker are kept from the cores, it says that they did not answer.
+  do {  // If the machine keeps the worker's threads off the cores, the answer says that they did
+        // not respond.
     Send(ipc::AdminRequest{.admin = asked}, 77);
     text.clear();
     do {

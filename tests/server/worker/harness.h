@@ -29,7 +29,7 @@
 namespace gpushared::testing {
 
 inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-// A device with these ends its work as it gets it.
+// Makes a device finish its work as soon as it is submitted.
 inline constexpr StepDeviceOptions kAtOnce{.runs_at_once = true};
 
 // Thread-compatible. Waits end after 30 s with an empty value.
@@ -41,15 +41,15 @@ class WorkerHarness {
     std::uint32_t weight = 1;
     std::uint64_t latency_target_ns = 0;
     std::uint64_t quota_bytes = std::uint64_t{64} << 20;
-    std::optional<std::uint64_t> guaranteed_bytes = {};  // All of that, unless said.
+    std::optional<std::uint64_t> guaranteed_bytes = {};  // Default: all of it.
     std::uint32_t uid = ::geteuid();
     std::uint8_t isolation = 0;
     SchedulingClass allowed_class = SchedulingClass::kHigh;
-    int process = -1;  // Whose death ends the session; this process when negative.
+    int process = -1;  // The process whose death ends the session; this process if negative.
   };
 
   explicit WorkerHarness(StepDeviceOptions device = {}, server::WorkerOptions options = {});
-  // Drains and joins; everything on the device is finished for that.
+  // Drains and joins the worker; finishes everything on the device first.
   ~WorkerHarness();
   WorkerHarness(const WorkerHarness&) = delete;
   WorkerHarness& operator=(const WorkerHarness&) = delete;
@@ -60,8 +60,8 @@ class WorkerHarness {
 
   // Hands a new connection to the worker without waiting for its welcome.
   RawClient Connect(const ClientOptions& options);
-  // A client that was welcomed, with one module (number 0: kernels `null` without parameters
-  // and `three` with 24 bytes) and 4 MiB of memory.
+  // Returns a client that has completed its handshake, with one module (number 0: kernels `null`
+  // without parameters and `three` with 24 bytes) and 4 MiB of memory.
   RawClient Client(const ClientOptions& options);
   RawClient Client() { return Client(ClientOptions{}); }
   std::uint64_t last_session() const { return next_session_ - 1; }
@@ -71,7 +71,7 @@ class WorkerHarness {
     (void)outbox_.Add(request, message, std::move(fds));
     (void)outbox_.Flush(channel_.get());
   }
-  // The next message of this type; others are kept for later calls.
+  // Returns the next message of this type; others are kept for later calls.
   template <typename T>
   std::optional<T> Await() {
     const auto frame = AwaitFrame(static_cast<std::uint16_t>(T::kType));
@@ -80,14 +80,14 @@ class WorkerHarness {
     if (!message.ok()) return {};
     return *message;
   }
-  // The worker's answer to an admin request, as text.
+  // Returns the worker's answer to an admin request as text.
   std::string AskAdmin(const ipc::Admin& asked);
   std::string AskAdmin(ipc::AdminVerb verb) { return AskAdmin(ipc::Admin{.verb = verb}); }
 
   void CloseChannel() { channel_.Reset(); }
-  // What happens during `body` comes to the worker's control thread at once, in that order.
+  // Runs `body`, whose effects all reach the worker's control thread at once, in order.
   void WhileControlStands(const std::function<void()>& body);
-  // The exit code, once the worker has ended.
+  // Returns the exit code once the worker has ended.
   std::optional<int> AwaitExit();
 
  private:
@@ -105,7 +105,7 @@ class WorkerHarness {
   std::uint64_t next_session_ = 1;
 };
 
-// Open descriptors of this process, and lines of its memory map that show our shared memory.
+// Counts open descriptors of this process, and lines of its memory map that show our shared memory.
 struct Holdings {
   std::size_t descriptors = 0;
   std::size_t segments = 0;
@@ -113,7 +113,7 @@ struct Holdings {
   friend bool operator==(const Holdings&, const Holdings&) = default;
 };
 
-// Whether `holds` becomes true within 30 s.
+// Returns whether `holds` becomes true within 30 s.
 bool Eventually(const std::function<bool()>& holds);
 
 }  // namespace gpushared::testing

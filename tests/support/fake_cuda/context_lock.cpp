@@ -21,9 +21,10 @@ struct Use {
 //              kernel beside a thread that".
 //   [load]     meta-pytorch/torchcomms, pull request 2334, with reproducers: a load waits under the
 //              context's lock until the GPU's queue has drained, and calls of other threads on the
-//              context wait for the lock; with a kernel that ends by such a call, for ever.
+//              context wait for the lock, forever if the kernel ends only after such a call.
 //   [lazy]     CUDA Programming Guide, "Lazy Loading": loading a kernel may need the context to be
-//              synchronised. uccl-project/uccl, pull request 220: it is. That is LoadFunction's.
+//              synchronised. uccl-project/uccl, pull request 220, confirms it. LoadFunction models
+//              this case.
 //   [sync]     cuda.h: the call "may exhibit synchronous behavior" (note_sync).
 //   [free]     CUDA runtime documentation of cudaFree: it "may perform implicit synchronization".
 //   [guess]    Nobody has published it of this driver. The counterpart is taken to do the same.
@@ -80,7 +81,7 @@ void ContextLock::WaitForChange(Lock& lock) {
   if (World::PassesTime() && gpu_.timeline != nullptr) {
     at = std::min(at, gpu_.timeline->next_event());
   }
-  // The GPU's engines, or another thread, will have changed something.
+  // The GPU's engines, or another thread, will cause the change.
   if (!World::PassesTime() || at == kNever) return world_.changed.wait(lock);
   World::Spend(std::max(at, World::Now()) - World::Now());
   world_.CatchUp();

@@ -25,11 +25,11 @@ enum class LockUse : std::uint8_t {
 };
 LockUse LockUseOf(std::string_view call);
 
-// One GPU's. A call that waits for the GPU takes the lock, waits until all work that was submitted
-// before has ended, does what it is for, and returns the lock. Every other thread's call on the
-// context waits for that. So work whose end needs such a call never ends.
+// The context lock of one GPU. A call that waits for the GPU takes the lock, waits until all work
+// submitted before has ended, does its own work, and releases the lock. All other threads' calls on
+// the context wait for the lock, so work whose end needs such a call never ends.
 //
-// All calls under the world's lock, which the waits release.
+// All calls are made under the world's lock, which the waits release.
 class ContextLock {
  public:
   using Lock = std::unique_lock<std::mutex>;
@@ -38,15 +38,16 @@ class ContextLock {
 
   ContextLock(World& world, Gpu& gpu) : world_(world), gpu_(gpu) {}
 
-  // Until no call of another thread holds it.
+  // Waits until no call of another thread holds the lock.
   void Enter(Lock& lock);
   // Takes it. `use`: kHolds or kDrains, which waits until all that was submitted has ended.
   void Take(Lock& lock, LockUse use);
   // The call that took it is over; a call elsewhere is when it has taken `cost` after the wait.
   void Return(std::chrono::nanoseconds cost);
-  // Calls that found work to wait for.
+  // Number of calls that found work to wait for.
   std::size_t waits() const { return waits_; }
-  // When a call elsewhere returns it; kNever while that waits for work, nothing when it is free.
+  // Time at which a call elsewhere releases the lock: kNever while it waits for work, empty when
+  // the lock is free.
   std::optional<TimePoint> FreeAt() const;
 
  private:
@@ -55,12 +56,12 @@ class ContextLock {
     LockUse use = LockUse::kDrains;
     std::uint64_t last_order = 0;  // Of the work that it waits for.
     TimePoint began;
-    std::chrono::nanoseconds cost{};  // Elsewhere.
+    std::chrono::nanoseconds cost{};  // Of a call elsewhere.
   };
 
   bool IsDrained() const;
   bool IsHeld();
-  // Until something has changed: on a costed GPU in virtual time, until the next thing happens.
+  // Waits until something has changed: on a costed GPU in virtual time, until the next event.
   void WaitForChange(Lock& lock);
 
   World& world_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a real driver and GPU would take: times that the fake ones spend when a test asks for it.
+// Durations of a real driver's and GPU's operations, which the fake ones spend if a test enables
+// costs.
 //
 // `gpu_facts --costs FILE` measures most of them on a GPU; what it writes replaces them here.
 
@@ -63,7 +64,7 @@ struct Costs {
   std::uint64_t call_graph_node = 6'911;          // [h100] Other parameters for a kernel.
   std::uint64_t graph_instantiated_node = 3'825;  // [h100]
 
-  // ---- of work on its way
+  // ---- latency of submitted work
   std::uint64_t launch_delay = 4'000;  // [sim] From the end of a call to the start on an idle GPU.
   std::uint64_t notice = 1'000;        // [events] A word from the GPU to host memory, and its look.
   std::uint64_t wake = 16'172;         // [h100] A thread that sleeps until the GPU's interrupt.
@@ -80,14 +81,15 @@ struct Costs {
   std::uint64_t host_function = 40'588;  // [h100] A thread of the driver wakes up.
 
   // ---- of blocks and bytes
-  // For each instruction of a block's warp. So the claim of a block, about 25 instructions, takes
-  // 0.5 µs. Two accesses to the L2 cache, one after the other, would take about as long.
+  //
+  // Time of each instruction of a block's warp. Claiming a block takes about 25 instructions, hence
+  // 0.5 µs, about as long as two consecutive accesses to the L2 cache.
   std::uint64_t instruction = 20;
   std::uint64_t block_start = 1;                  // [guess] Blocks begin one after the other.
   std::uint64_t host_bytes_per_us = 52'491;       // [h100]
   std::uint64_t device_bytes_per_us = 3'231'722;  // [h100] Zeroing.
 
-  // The one of that name; null when there is none.
+  // Returns the cost of that name; null if it does not exist.
   std::uint64_t* Named(std::string_view name);
   // The cost of a call, by its name, and what the bytes that it is about add.
   std::uint64_t OfCall(std::string_view call) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver, its devices and contexts, green contexts, and how a caller finds the calls.
+// The driver, its devices and contexts, green contexts, and the lookup of calls.
 
 #include <algorithm>
 #include <array>
@@ -73,7 +73,7 @@ Code cuGetProcAddress_v2(const char* symbol, void** function, int version, std::
     }
     *function = result == ProcAddressResult::kFound ? found->function : nullptr;
     if (how != nullptr) *how = result;
-    // Real drivers report a missing symbol by `how` alone where they have it.
+    // Real drivers report a missing symbol only through `how` if the caller passes it.
     return result == ProcAddressResult::kFound || how != nullptr ? Code::kSuccess : Code::kNotFound;
   });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: made node by node, instantiated, changed, launched.
+// Graphs: built node by node, instantiated, updated, launched.
 //
-// Not modelled: nodes that run beside each other. Launches of one instantiation on several streams
-// follow each other on a GPU; here they do so in each stream.
+// Not modelled: nodes that run concurrently. A GPU runs launches of one instantiation on several
+// streams one after the other; here only launches on the same stream are ordered.
 
 #include <algorithm>
 #include <memory>
@@ -34,7 +34,7 @@ using testing::fake_cuda::World;
 
 namespace {
 
-// A kernel node as a driver checks it; `node` gets module and factory.
+// Validates a kernel node like a driver; `node` receives module and factory.
 Code MakeKernel(World& world, const char* call, const KernelNode* what, auto& node) {
   if (what == nullptr || what->function == nullptr) return Code::kInvalidValue;
   const auto function = world.Get(world.functions, Number(what->function), call);
@@ -42,7 +42,7 @@ Code MakeKernel(World& world, const char* call, const KernelNode* what, auto& no
   const LaunchShape shape = {.grid = {what->grid_x, what->grid_y, what->grid_z},
                              .block = {what->block_x, what->block_y, what->block_z},
                              .dynamic_shared_bytes = what->shared_bytes};
-  // Copied now: the caller may reuse its memory at once.
+  // Copied now, because the caller may reuse its memory at once.
   std::vector<std::byte> gathered;
   const Code code = testing::fake_cuda::CheckLaunch(
       world, *function, shape, {what->parameters, what->extra}, call, gathered);
@@ -84,7 +84,7 @@ Side GetSide(const CopyNodeSide& side) {
   return made;
 }
 
-// The nodes as they follow each other; empty where they do not make one line.
+// Returns the nodes in execution order; empty if they do not form a single chain.
 std::vector<FakeExec::Node> Line(World& world, const FakeGraph& graph) {
   std::vector<FakeExec::Node> line;
   std::uintptr_t ahead = 0;
@@ -194,10 +194,10 @@ Code cuGraphExecKernelNodeSetParams_v2(DriverExec handle, DriverNode node, const
   return Call(kName, Needs::kContext, Number(handle), [&](World& world, Lock&) {
     const auto exec = world.Get(world.execs, Number(handle), kName);
     if (exec == nullptr) return Code::kInvalidHandle;
-    // It names the node of the graph, which therefore has to be there.
+    // The call names the graph's node, so that node must still exist.
     if (world.Get(world.nodes, Number(node), kName) == nullptr) return Code::kInvalidValue;
     const auto found = std::ranges::find(exec->nodes, Number(node), &FakeExec::Node::node);
-    // Kernels stay kernels.
+    // A kernel node must remain a kernel node.
     if (found == exec->nodes.end() || found->module == 0) return Code::kInvalidValue;
     return MakeKernel(world, kName, what, *found);
   });

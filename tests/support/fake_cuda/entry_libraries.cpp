@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries: modules that belong to no context, and whose kernels are launched like functions.
-// Here they are modules of the context that is current when they are loaded.
+// Libraries: modules that belong to no context, and whose kernels are launched like functions. Here
+// they are modules of the context that is current when they are loaded.
 
 #include <string>
 

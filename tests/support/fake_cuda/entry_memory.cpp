@@ -31,7 +31,7 @@ using testing::fake_cuda::World;
 
 namespace {
 
-// A call that gives something back: the second time is a mistake, not only an error.
+// A second release is a mistake of the caller, not only an error.
 Code Returned(World& world, const char* name, Code code) {
   if (code != Code::kSuccess) {
     world.Mistake(std::string(name) + ": returns what is not there (code " +
@@ -77,7 +77,7 @@ bool IsHere(const AllocationProperties* properties) {
          properties->location.type == LocationType::kDevice;
 }
 
-// "cluster 2x1x1", "cooperative"; nothing for plain launches.
+// Returns "cluster 2x1x1", "cooperative"; empty for plain launches.
 std::string GetAttributes(const LaunchConfig& config) {
   std::string text;
   for (unsigned i = 0; i < config.attribute_count; ++i) {
@@ -101,7 +101,8 @@ int BlocksPerMultiprocessor(const World& world, unsigned threads) {
   return std::min(kMost, room / static_cast<int>(threads));
 }
 
-// The occupancy of cuOccupancyMaxActiveBlocksPerMultiprocessor, on the stream's multiprocessors.
+// Returns the occupancy of cuOccupancyMaxActiveBlocksPerMultiprocessor on the stream's
+// multiprocessors.
 std::uint64_t BlocksAtOnce(World& world, std::uintptr_t of_context, const LaunchConfig& config) {
   const auto context = world.contexts.Find(of_context);
   const unsigned multiprocessors = context != nullptr && context->green
@@ -394,7 +395,7 @@ Code cuFuncGetParamInfo(Function handle, std::size_t index, std::size_t* offset,
 Code cuFuncGetAttribute(int* value, FunctionAttribute which, Function handle) {
   return OfFunction("cuFuncGetAttribute", handle, [&](World&, const auto& function) {
     const KernelInfo& info = function->info();
-    // cuda.h names these three.
+    // cuda.h names these three as requiring loaded code.
     const bool needs_code = which == FunctionAttribute::kThreadsPerBlockMax ||
                             which == FunctionAttribute::kConstantBytes ||
                             which == FunctionAttribute::kDynamicSharedBytesMax;

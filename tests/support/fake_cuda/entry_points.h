@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported functions, declared from the server's own list: one that the fake lacks, or has
-// otherwise, does not link.
+// The exported functions, declared from the server's own list, so that a function that the fake
+// lacks or declares differently does not link.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_ENTRY_POINTS_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_ENTRY_POINTS_H_
@@ -11,8 +11,8 @@
 #include "common/cuda_driver/driver_types.h"
 #include "server/device/cuda/driver_symbols.h"
 
-// Inside the types' namespace, so that the list's signatures are found; C linkage makes the
-// exported names plain.
+// Inside the types' namespace so that the list's signatures resolve; C linkage keeps the exported
+// names plain.
 namespace gpushared::device::cuda {
 extern "C" {
 #define FAKE_CUDA_DECLARE(name, suffix, version, feature, signature) \
@@ -20,7 +20,7 @@ extern "C" {
 GPUSHARED_CUDA_SYMBOLS(FAKE_CUDA_DECLARE)
 #undef FAKE_CUDA_DECLARE
 
-// Those that only tests/gpu/gpu_facts asks for.
+// Functions that only tests/gpu/gpu_facts uses.
 using Library = struct LibraryTarget*;
 Code cuLibraryLoadData(Library* library, const void* code, JitOption* jit_options,
                        void** jit_values, unsigned jit_count, int* options, void** values,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, events, copies, fills, words written by streams.
+// Streams, events, copies, fills, and words written by streams.
 
 #include <atomic>
 #include <chrono>
@@ -32,7 +32,7 @@ using testing::fake_cuda::World;
 
 namespace {
 
-// The legacy stream would make every other one wait: nobody here may use it.
+// Work on the legacy stream would make every other stream wait, so its use is a mistake here.
 template <typename Body>
 Code OnStream(const char* name, Stream handle, Body&& body) {
   return Call(name, Needs::kContext, Number(handle), [&](World& world, Lock& lock) {
@@ -76,7 +76,8 @@ Code Copy(const char* name, Stream handle, const Side& to, const Side& from, std
     if (code != Code::kSuccess) return code;
     world.Submit(stream, std::move(work));
     if (!is_pageable) return Code::kSuccess;
-    // The caller may use such memory again at once: real drivers go through memory of their own.
+    // The caller may reuse pageable memory at once, because real drivers copy it through their own
+    // staging memory.
     ++world.pageable_copies;
     world.Await(lock, [&] { return world.SeenAt(stream); });
     return world.sticky.value_or(Code::kSuccess);
@@ -96,7 +97,7 @@ Code Fill(const char* name, Stream handle, DeviceAddress to, std::size_t pitch, 
   });
 }
 
-// Memory that both the GPU and the host may look at word by word.
+// Returns whether both the GPU and the host may access the word at `address`.
 template <typename T>
 bool WordFits(const World& world, DeviceAddress address) {
   return address % sizeof(T) == 0 && (world.memory.Pinned(Pointer(address), sizeof(T)) ||
@@ -185,7 +186,7 @@ Code cuStreamWaitEvent(Stream handle, Event event, unsigned) {
     Work work;
     work.call = kName;
     work.kind = Kind::kWait;
-    // An event that was never recorded holds nobody up.
+    // An event that was never recorded blocks nothing.
     if (found->mark) work.ready = [mark = found->mark] { return mark->done; };
     world.Submit(stream, std::move(work));
     return Code::kSuccess;
@@ -268,7 +269,7 @@ Code cuEventElapsedTime(float* milliseconds, Event start, Event end) {
   });
 }
 
-// CUDA 13's header calls it so.
+// The name in CUDA 13's header.
 Code cuEventElapsedTime_v2(float* milliseconds, Event start, Event end) {
   return cuEventElapsedTime(milliseconds, start, end);
 }
@@ -300,7 +301,7 @@ Code cuMemcpyDtoDAsync_v2(DeviceAddress to, DeviceAddress from, std::size_t byte
 }
 
 Code cuMemcpy2DAsync_v2(const Copy2d* copy, Stream stream) {
-  // By cuda.h a pitch that is specified holds a row and the bytes in front of it.
+  // According to cuda.h a specified pitch covers a row and the bytes in front of it.
   const auto holds = [&](std::size_t pitch, std::size_t x_bytes) {
     return pitch == 0 || (copy->width_bytes <= pitch && x_bytes <= pitch - copy->width_bytes);
   };

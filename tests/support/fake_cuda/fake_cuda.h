@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The controls of the fake CUDA driver. The driver is a libcuda.so.1 whose GPUs are memory of this
-// process and the cpu executor. It records its calls, finds fault with them, and fails on demand.
+// process and the cpu executor. It records its calls, reports misuse, and fails on demand.
 //
 // A test either links gpushared::fake_cuda and calls these functions, or starts a program with
 // LD_LIBRARY_PATH at the driver's directory and FAKE_CUDA set to statements.
@@ -10,11 +10,11 @@
 //   devices 2             GPUs (at most 8), numbered as CUDA_VISIBLE_DEVICES leaves them.
 //   uuid 0 GPU-...        one GPU's UUID; MIG-... makes it an instance.
 //   memory 2G             memory of each GPU (suffix K, M, G).
-//   local lazily          local memory for all threads is taken from it by the first kernel that
-//                         has some; `at_once`: when its limit is set. Otherwise it costs nothing.
+//   local lazily          local memory for all threads is allocated by the first kernel that
+//                         uses some; `at_once`: when its limit is set. By default it is free.
 //   sms 132               multiprocessors of each GPU.
 //   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS).
-//   attribute 75 fails 1  the driver answers with a code instead.
+//   attribute 75 fails 1  the driver answers with an error code instead.
 //   clock 600000 10       the GPUs' clock is 600,000 ms ahead of the host's and 10 ppm faster.
 //   kernels 3             each kernel takes 3 ms at least.
 //   costs on              calls and work take a real driver's and GPU's time (costs.h); before the
@@ -31,18 +31,18 @@
 //   missing cuMemMap      the driver has no such call.
 //   fail cuMemCreate 3 2  the third call from now returns code 2 and does nothing; `*`: all calls.
 //   fail_late ...         the same, but the call does its work first.
-//   slow cuInit 20        each of these calls takes 20 ms more; all other calls wait for it.
+//   slow cuInit 20        each of these calls takes 20 ms longer; all other calls wait for it.
 //   fault 2 716           the second kernel from now to start dies with that code.
 //   sticky 700            the context is dead from now on.
-//   hold / go             GPUs take up no further work / go on.
-//   log PATH              appends every call to a file, at once.
-//   control PATH          reads further statements from a file, a line each, before each call.
-//   leaks ignored         objects left at the end are no mistake.
+//   hold / go             GPUs start no further work / resume.
+//   log PATH              appends every call to a file, unbuffered.
+//   control PATH          reads further statements from a file, one a line, before each call.
+//   leaks ignored         objects that remain at the end are not mistakes.
 //
-// The driver's user must not call it with a destroyed handle or without a current context. It must
-// not take memory away under pending work, nor launch what makes local memory grow, nor leave
-// objects at the end. These are *mistakes*. They are collected. A process that ends with mistakes
-// that nobody took prints them and exits with code 86.
+// A caller must not use a destroyed handle or call without a current context, free memory that
+// pending work uses, launch a kernel that makes local memory grow, or leave objects at the end.
+// Such *mistakes* are collected, and a process that ends with mistakes that have not been taken
+// prints them and exits with code 86, so that a test cannot miss them.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H_
@@ -64,39 +64,41 @@ extern "C" {
 // other thread is inside a call and no Device is alive.
 void fake_cuda_reset(void);
 
-// On a costed GPU: all that is due has happened after. Calls do that by themselves.
+// On a costed GPU: everything that is due has happened afterwards. Driver calls do this implicitly.
 void fake_cuda_catch_up(void);
-// On costed GPUs: time in which blocks of kernels ran, in ns, of all GPUs together.
+// On costed GPUs: the time in which blocks of kernels ran, in ns, summed over all GPUs.
 uint64_t fake_cuda_busy_ns(void);
 
-// Null, or what it did not understand (valid until the next call). Statements before that hold.
+// Applies the statements. Returns null, or the statement that it did not understand (valid until
+// the next call); the statements before it take effect.
 const char* fake_cuda_script(const char* statements);
 
-// What the calling thread calls until this is set to 0 is another thread's, in a program in virtual
-// time: it takes none of the caller's. With "lock on", a call that waits for the GPU has had its
-// effect when it returns, and holds the lock from now until fake_cuda_lock_free_at.
+// Until this is set to 0, calls of the calling thread count as another thread's in a program in
+// virtual time, and take none of the caller's time. With "lock on", a call that waits for the GPU
+// has had its effect when it returns, and holds the lock from now until fake_cuda_lock_free_at.
 void fake_cuda_elsewhere(int is_elsewhere);
-// When a call elsewhere on GPU 0 returns its lock, in ns of the driver's time; UINT64_MAX: it still
-// waits for work; 0: the lock is free.
+// Returns when a call elsewhere on GPU 0 releases its lock, in ns of the driver's time; UINT64_MAX:
+// it still waits for work; 0: the lock is free.
 uint64_t fake_cuda_lock_free_at(void);
 
-// Calls with "lock on" that found work to wait for.
+// Returns how many calls with "lock on" found work to wait for.
 size_t fake_cuda_lock_waits(void);
 
-// Calls made of this name; of all names where it is null.
+// Returns how many calls of this name were made; of all names if it is null.
 size_t fake_cuda_calls(const char* name);
 
 struct fake_cuda_call {
   const char* name;
   int result;
   uint64_t thread;   // The caller's kernel thread number.
-  uintptr_t handle;  // The object the call was about, 0 where there is none.
+  uintptr_t handle;  // The object of the call, or 0.
 };
-// The call of this number, from 0 in the order in which they returned; 0 when there is none.
+// Copies call number `index`, counted from 0 in the order of return; returns 0 if it does not
+// exist.
 int fake_cuda_call_at(size_t index, struct fake_cuda_call* call);
 void fake_cuda_forget_calls(void);
 
-// What was done wrong, one line each, and forgets it. Empty when nothing was. Valid until the next
+// Returns and clears the mistakes, one line each; empty if there were none. Valid until the next
 // call.
 const char* fake_cuda_take_mistakes(void);
 
@@ -104,7 +106,7 @@ const char* fake_cuda_take_mistakes(void);
 // reservation, memory, mapping, allocation, host allocation, registration.
 size_t fake_cuda_live(const char* kind);
 
-// Bytes of device memory in use on GPU 0, by whatever means.
+// Bytes of device memory in use on GPU 0, by any means.
 uint64_t fake_cuda_memory_used(void);
 
 // Texts that no compiler has seen before this driver; each counts once, as drivers keep the code.
@@ -113,8 +115,8 @@ size_t fake_cuda_compiled_texts(void);
 // Copies from or to host memory that the driver had not pinned.
 size_t fake_cuda_pageable_copies(void);
 
-// Those of the latest launch: "cluster 2x1x1 cooperative"; empty where it had none. Valid until the
-// next call.
+// Returns the attributes of the latest launch: "cluster 2x1x1 cooperative"; empty if it had none.
+// Valid until the next call.
 const char* fake_cuda_last_attributes(void);
 
 #ifdef __cplusplus

@@ -13,11 +13,11 @@
 
 namespace gpushared::testing::fake_cuda {
 
-// Its handles name it for as long as its graph is there.
+// A node's handle is valid for as long as its graph exists.
 struct FakeNode {
   std::uintptr_t graph = 0;
-  std::uintptr_t after = 0;   // The node ahead; 0: none. Others have more; nobody here does.
-  std::uintptr_t module = 0;  // 0 where it is no kernel.
+  std::uintptr_t after = 0;   // The predecessor; 0: none. Real nodes may have several.
+  std::uintptr_t module = 0;  // 0 unless it is a kernel.
   std::function<Work()> make;
 };
 
@@ -34,10 +34,10 @@ struct FakeExec {
   };
   std::uintptr_t context = 0;
   std::uintptr_t graph = 0;
-  std::vector<Node> nodes;  // In the order in which they run.
+  std::vector<Node> nodes;  // In execution order.
 };
 
-// Whether a graph that is instantiated has a kernel of the module.
+// Returns whether an instantiated graph has a kernel of the module.
 bool HasKernelsOf(World& world, std::uintptr_t module);
 
 }  // namespace gpushared::testing::fake_cuda

@@ -27,7 +27,7 @@ bool IsInaccessibleAgain(std::uint64_t address, std::uint64_t bytes) {
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-// The entry whose range holds `address`, or the end.
+// Returns the entry whose range contains `address`, or the end.
 template <typename Map>
 typename Map::const_iterator At(const Map& map, std::uint64_t address) {
   const auto above = map.upper_bound(address);
@@ -110,7 +110,7 @@ int Memory::TakeFilled(std::uint64_t bytes) {
                    PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
   }
   if (whole != MAP_FAILED) {
-    ::madvise(whole, bytes, MADV_HUGEPAGE);  // Advice: without it the pages are small ones.
+    ::madvise(whole, bytes, MADV_HUGEPAGE);  // A hint: without it the kernel uses small pages.
     std::memset(whole, kGarbage, bytes);
   } else {
     ::close(fd);
@@ -150,7 +150,7 @@ Code Memory::Map(std::uint64_t address, std::uint64_t bytes, std::uint64_t offse
                  std::uint64_t handle) {
   const auto found = physical.find(handle);
   if (found == physical.end() || !found->second.held) return Code::kInvalidValue;
-  // Drivers accept no offset yet.
+  // Drivers do not accept an offset yet.
   if (bytes == 0 || bytes % kGranule != 0 || address % kGranule != 0 || offset != 0 ||
       bytes > found->second.bytes || !InReservation(address, bytes)) {
     return Code::kInvalidValue;
@@ -171,7 +171,7 @@ Code Memory::Map(std::uint64_t address, std::uint64_t bytes, std::uint64_t offse
 }
 
 Code Memory::Unmap(std::uint64_t address, std::uint64_t bytes) {
-  // Whole mappings, one after the other.
+  // Only whole mappings, one after the other.
   std::uint64_t end = address;
   for (auto at = mappings.find(address);
        at != mappings.end() && at->first == end && end < address + bytes; ++at) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake GPU's memory. Device addresses are addresses of this process; memory handles are
-// memfds, so one can be mapped twice. Fresh memory is full of garbage, as a GPU's may be.
+// The fake GPU's memory. Device addresses are addresses of this process; memory handles are memfds,
+// so that one can be mapped twice. Fresh memory is full of garbage, as a GPU's may be.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_MEMORY_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_MEMORY_H_
@@ -21,13 +21,13 @@ class Memory {
   using Code = device::cuda::Code;
   using Access = device::cuda::Access;
   ~Memory() { Clear(); }
-  // Gives everything back.
+  // Releases all memory.
   void Clear();
 
   Code Reserve(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* address);
   Code FreeReservation(std::uint64_t address, std::uint64_t bytes);
   Code Create(std::uint64_t bytes, std::uint64_t* handle);
-  // The memory goes when it is neither held nor mapped.
+  // The memory is freed once it is neither held nor mapped.
   Code Release(std::uint64_t handle);
   Code Map(std::uint64_t address, std::uint64_t bytes, std::uint64_t offset, std::uint64_t handle);
   Code Unmap(std::uint64_t address, std::uint64_t bytes);
@@ -37,26 +37,26 @@ class Memory {
   Code Allocate(std::uint64_t bytes, std::uint64_t* address);
   Code Free(std::uint64_t address);
 
-  // Host memory that the driver knows.
+  // Host memory that is registered with the driver.
   Code AllocateHost(std::uint64_t bytes, void** address);
   Code FreeHost(void* address);
   Code Register(void* address, std::uint64_t bytes);
   Code Unregister(void* address);
   bool Pinned(const void* address, std::uint64_t bytes) const;
 
-  // Whether all of it may be read and written by the GPU.
+  // Returns whether the GPU may read and write the whole range.
   bool Accessible(std::uint64_t address, std::uint64_t bytes) const;
-  // The accessible memory around an address: its allocation, or the mappings of its reservation
-  // that lie one behind the other. Empty when the address is not accessible.
+  // Returns the accessible memory around an address: its allocation, or the adjacent mappings of
+  // its reservation. Empty if the address is not accessible.
   struct Piece {
     std::uint64_t base = 0;
     std::uint64_t bytes = 0;
   };
   Piece Around(std::uint64_t address) const;
-  // All that kernels of any stream reach, host memory that the driver knows included.
+  // Returns all memory that kernels of any stream can access, including registered host memory.
   std::vector<Piece> Reachable() const;
 
-  // Memory of the driver's own, which has no address.
+  // Takes memory for the driver's internal use, which has no address.
   bool Occupy(std::uint64_t bytes) {
     if (bytes > limit - used_) return false;
     used_ += bytes;
@@ -69,7 +69,8 @@ class Memory {
 
   struct Reservation {
     std::uint64_t bytes = 0;
-    void* mapped = nullptr;  // What to unmap: more than the reservation, for its alignment.
+    void* mapped = nullptr;  // The mapping to unmap, which is larger than the reservation because
+                             // of its alignment.
     std::uint64_t mapped_bytes = 0;
   };
   struct Mapping {
@@ -90,17 +91,17 @@ class Memory {
   std::map<std::uint64_t, Reservation> reservations;
   std::map<std::uint64_t, Mapping> mappings;
   std::map<std::uint64_t, Physical> physical;
-  std::map<std::uint64_t, std::uint64_t> allocations;  // Bytes, by address.
+  std::map<std::uint64_t, std::uint64_t> allocations;  // Sizes, by address.
   std::map<std::uint64_t, Host> hosts;
 
  private:
-  // A memfd full of garbage; -1 where the system rejects it.
+  // Returns a memfd full of garbage; -1 if the system rejects it.
   int TakeFilled(std::uint64_t bytes);
   void Drop(std::uint64_t handle);
   bool InReservation(std::uint64_t address, std::uint64_t bytes) const;
 
-  // Pages that the machine touches for the first time take it longer than the calls of the model,
-  // in a virtual machine milliseconds. So some granules are used again.
+  // The first touch of a page takes the machine longer than the modelled calls, in a virtual
+  // machine milliseconds. Therefore some granules are reused.
   static constexpr std::size_t kSparesMax = 64;
   std::vector<int> spares_;
   std::uint64_t used_ = 0;

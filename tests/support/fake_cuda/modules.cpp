@@ -28,7 +28,7 @@ constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
 constexpr std::uint32_t kWrapperMagic = 0x466243b1;
 constexpr unsigned char kElfMagic[] = {0x7f, 'E', 'L', 'F'};
 
-// Drivers are given an address alone; the image says how long it is.
+// Drivers receive only an address, so the length comes from the image.
 std::span<const std::byte> Extent(const void* image) {
   const auto* bytes = static_cast<const std::byte*>(image);
   std::uint32_t magic = 0;
@@ -48,7 +48,7 @@ std::span<const std::byte> Extent(const void* image) {
   return {bytes, std::strlen(static_cast<const char*>(image))};
 }
 
-// Kinds of faults have the driver's numbers. What waits for ever runs into its time limit.
+// Fault kinds have the driver's numbers. An endless wait runs into its time limit.
 Code GetCode(const executor::Fault& fault) {
   using Kind = executor::Fault::Kind;
   const bool waits = fault.kind == Kind::kDeadlock || fault.kind == Kind::kMissingLanes ||
@@ -56,7 +56,8 @@ Code GetCode(const executor::Fault& fault) {
   return waits ? Code::kLaunchTimeout : static_cast<Code>(executor::GetKind(fault.kind));
 }
 
-// The arguments as one buffer, from either way of passing them; false when they are incomplete.
+// Gathers the arguments into one buffer, whichever way they were passed; returns false if they are
+// incomplete.
 bool GatherParameters(const device::KernelInfo& info, void** parameters, void** extra,
                       std::vector<std::byte>& out) {
   out.assign(info.parameter_bytes, std::byte{0});
@@ -81,7 +82,8 @@ bool GatherParameters(const device::KernelInfo& info, void** parameters, void** 
   return true;
 }
 
-// Where the executor looks first: the piece that the first pointer among the arguments points into.
+// Returns the piece that the executor tries first: the one that the first pointer among the
+// arguments points into.
 Memory::Piece GetWindow(const Memory& memory, const std::vector<std::byte>& parameters) {
   for (std::size_t at = 0; at + 8 <= parameters.size(); at += 8) {
     std::uint64_t word = 0;
@@ -91,7 +93,7 @@ Memory::Piece GetWindow(const Memory& memory, const std::vector<std::byte>& para
   return {};
 }
 
-// A launch on its way, with everything it needs of its own.
+// A launch in progress, with everything it owns.
 struct Running {
   std::shared_ptr<FakeFunction> function;
   LaunchShape shape;
@@ -99,21 +101,21 @@ struct Running {
   std::uint32_t multiprocessors = 1;
 };
 
-// The executor's view of it.
+// The executor's view of a launch.
 struct Prepared {
   std::atomic<std::uint64_t> mapped{0};
   std::vector<executor::MemoryPiece> pieces;
   executor::Launch launch;
 };
 
-// As the kernel begins; under the lock. `running` outlives what is prepared.
+// Called when the kernel begins, under the lock. `running` outlives `prepared`.
 Code Prepare(World& world, const Running& running, Prepared& prepared) {
   executor::Launch& launch = prepared.launch;
   launch.leftover = world.settings.leftover;
   if (const auto rule = Strike(world.settings.faults, ""); rule) return rule->code;
   const Memory::Piece window = GetWindow(world.memory, running.parameters);
   prepared.mapped = window.bytes;
-  // Kernels of one context reach all of its memory.
+  // Kernels of one context can access all of its memory.
   for (const Memory::Piece& piece : world.memory.Reachable()) {
     prepared.pieces.push_back({.base = piece.base, .bytes = piece.bytes});
   }
@@ -130,7 +132,7 @@ Code Prepare(World& world, const Running& running, Prepared& prepared) {
   launch.is_cooperative = running.shape.is_cooperative;
   launch.parameters = running.parameters;
   launch.multiprocessors = running.multiprocessors;
-  // As the driver does: to the stdout of whoever uses it.
+  // Writes to the stdout of the calling program, like the driver.
   static const executor::PrintFunction print = [](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
   };
@@ -155,7 +157,7 @@ Code Execute(World& world, const Running& running) {
   return outcome.fault ? GetCode(*outcome.fault) : Code::kSuccess;
 }
 
-// The same, for a costed GPU.
+// The same for a costed GPU.
 class Blocks : public BlockRun {
  public:
   Blocks(World& world, Running running) : world_(world), running_(std::move(running)) {}
@@ -298,11 +300,11 @@ void FreeVariables(World& world, const FakeModule& module) {
 Code CheckLaunch(World& world, const FakeFunction& function, const LaunchShape& shape,
                  const Arguments& arguments, const char* call, std::vector<std::byte>& gathered) {
   if (!ShapeFits(world, shape, function)) return Code::kInvalidValue;
-  // A real driver would load it now, and may wait for all that runs to do it.
+  // A real driver would load the kernel now, for which it may wait for all running work.
   if (!function.is_loaded) world.Mistake(std::string(call) + ": the kernel is not loaded");
-  // A form that the executor lacks is no mistake of the caller.
+  // A form that the executor lacks is not the caller's mistake.
   if (!function.info().unsupported.empty()) return Code::kNotSupported;
-  // A real driver would make room first, and wait for all that runs to do it.
+  // A real driver would first allocate the memory, for which it may wait for all running work.
   const auto stack = static_cast<std::size_t>(device::cuda::Limit::kStackBytes);
   if (function.program->code().local_bytes_per_thread > world.limits.at(stack)) {
     world.Mistake(std::string(call) + ": the kernel needs more local memory than there is");

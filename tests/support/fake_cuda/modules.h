@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kSharedBytesWithoutOptIn = 48 * 1024;
 
 struct FakeModule {
   std::uintptr_t context = 0;
-  std::uint64_t variables = 0;  // Address; 0 when there are none.
+  std::uint64_t variables = 0;  // Address; 0 if it has none.
   device::executor::ModuleLayout layout;
   std::unique_ptr<device::executor::ModuleImage> image;
   std::vector<std::uint64_t> code;  // Memory of loaded kernels.
@@ -29,7 +29,7 @@ struct FakeModule {
 
 struct FakeFunction {
   std::uintptr_t module_handle = 0;
-  std::shared_ptr<FakeModule> module;  // Null when it was unloaded.
+  std::shared_ptr<FakeModule> module;  // Null after unloading.
   const device::executor::Program* program = nullptr;
   std::uint32_t dynamic_shared_max = 0;  // The function attribute's value.
   bool is_loaded = false;
@@ -42,23 +42,24 @@ struct LaunchShape {
   bool is_cooperative = false;
 };
 
-// As CUDA_MODULE_LOADING says: modules come without their kernels.
+// Returns whether CUDA_MODULE_LOADING asks for modules to be loaded without their kernels.
 bool LoadsLazily();
-// Takes the time and the memory of its code, unless it is loaded. False: there is no memory.
+// Spends the time and the memory of the kernel's code unless it is loaded. Returns false if memory
+// is exhausted.
 bool LoadFunction(World& world, FakeFunction& function);
 
-// Loads PTX text or a fatbin. `log` gets what a compiler would say.
+// Loads PTX text or a fatbin. `log` receives the messages of a compiler.
 device::cuda::Code LoadModule(World& world, const void* image, std::uintptr_t* handle,
                               std::string* log);
-// Its functions and variables; the module's handle stays.
+// Frees the module's functions and variables; its handle remains valid.
 void FreeVariables(World& world, const FakeModule& module);
 
-// The arguments of a launch, given in either way.
+// The arguments of a launch, in either form.
 struct Arguments {
   void** parameters = nullptr;
   void** extra = nullptr;
 };
-// Checks the launch as a driver does. `gathered`: its arguments.
+// Checks the launch like a driver. `gathered`: its arguments.
 device::cuda::Code CheckLaunch(World& world, const FakeFunction& function, const LaunchShape& shape,
                                const Arguments& arguments, const char* call,
                                std::vector<std::byte>& gathered);

@@ -36,7 +36,7 @@ void Set(Settings& settings, DeviceAttribute which, int value) {
 
 }  // namespace
 
-// An H200's figures.
+// Values of an H200.
 Settings::Settings() {
   Set(*this, DeviceAttribute::kThreadsPerBlockMax, 1024);
   Set(*this, DeviceAttribute::kBlockXMax, 1024);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake driver has been told to be and to do (fake_cuda.h lists the statements).
+// Configuration and injected failures of the fake driver (fake_cuda.h lists the statements).
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_SCRIPT_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_SCRIPT_H_
@@ -20,12 +20,12 @@ namespace gpushared::testing::fake_cuda {
 
 struct FailRule {
   std::string call;
-  std::optional<std::size_t> after;  // Calls from now until it strikes, 1 is the next; none: all.
+  std::optional<std::size_t> after;  // Calls from now until it strikes, 1 is the next; empty: all.
   device::cuda::Code code = device::cuda::Code::kUnknown;
   bool late = false;
 };
 
-// When a GPU's memory for local memory is taken.
+// When a GPU's memory for local memory is allocated.
 enum class LocalMemory : std::uint8_t { kNever, kAtOnce, kLazily };
 
 struct Settings {
@@ -42,12 +42,12 @@ struct Settings {
   std::map<std::string, long long, std::less<>> slow_ms;  // By call.
   std::optional<device::cuda::Code> sticky;
   bool held = false;
-  long long clock_ahead_ms = 0;  // The GPUs' clock against the host's.
+  long long clock_ahead_ms = 0;  // Offset of the GPUs' clock from the host's.
   long long clock_faster_ppm = 0;
-  long long kernel_ms = 0;  // Least duration of a kernel.
+  long long kernel_ms = 0;  // Minimum duration of a kernel.
   std::optional<Costs> costs;
   bool has_lock = false;
-  std::optional<std::uint64_t> wrong_copy_bytes;  // Copies of so many and more arrive wrong.
+  std::optional<std::uint64_t> wrong_copy_bytes;  // Copies of at least this size arrive wrong.
   bool words_lost = false;
   bool green_strict = false;
   std::uint8_t leftover = 0;
@@ -56,14 +56,14 @@ struct Settings {
   bool leaks_ignored = false;
 
   Settings();
-  // Empty, or what was not understood.
+  // Applies the statements; returns the one that was not understood, or "".
   std::string Apply(std::string_view statements);
 
  private:
   bool ApplyOne(std::string_view statement);
 };
 
-// The rule that strikes now, if any: counts it down and drops it when it is spent.
+// Returns the rule that strikes now, if any: counts it down and removes it when it is spent.
 std::optional<FailRule> Strike(std::list<FailRule>& rules, std::string_view call);
 
 }  // namespace gpushared::testing::fake_cuda

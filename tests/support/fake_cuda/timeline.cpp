@@ -172,7 +172,7 @@ bool Timeline::DispatchFrom(Resident& kernel) {
   }
   kernel.next_block += ran.blocks;
   kernel.running += ran.blocks;
-  free_threads_ -= kernel.room;  // Blocks that ran beside a waiting one share its room.
+  free_threads_ -= kernel.room;  // Blocks that ran next to a waiting one share its space.
   ends_.push(
       {.at = next_block_at_ + nanoseconds(static_cast<std::int64_t>(
                                   ran.instructions * static_cast<double>(costs().instruction))),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU whose work takes the time that the costs say: when each work begins and ends is computed,
-// not waited for. So a machine that is busy does not change it.
+// A GPU whose work takes the time that the costs say. Starts and ends are computed rather than
+// waited for, so that a busy machine does not change them.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_TIMELINE_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_TIMELINE_H_
@@ -17,15 +17,15 @@
 
 namespace gpushared::testing::fake_cuda {
 
-// What happens on one GPU, in the order of its times. Whoever calls the driver moves it on, up to
-// now. Blocks take room on the multiprocessors. The kernel of the best priority goes first, and
-// those behind one whose block does not fit wait with it. A block's instructions are executed at
-// its beginning, those of a copy at its end.
+// The events of one GPU in the order of their times. Every caller of the driver advances it to the
+// present. Blocks occupy threads of the multiprocessors. The kernel of the best priority goes
+// first, and those after a kernel whose block does not fit wait with it. A block's instructions are
+// executed at its beginning, a copy at its end.
 //
-// Not modelled: that a block needs its room on one multiprocessor, limits of green contexts,
-// contention for memory.
+// Not modelled: that a block must fit into one multiprocessor, limits of green contexts, contention
+// for memory.
 //
-// All calls under the world's lock.
+// All calls are made under the world's lock.
 class Timeline {
  public:
   using TimePoint = Clock::time_point;
@@ -33,12 +33,12 @@ class Timeline {
 
   Timeline(World& world, Gpu& gpu);
 
-  // When a work that is submitted now can begin on an idle GPU.
+  // Returns when work that is submitted now can begin on an idle GPU.
   TimePoint Arrival(TimePoint now) const;
   void AdvanceTo(TimePoint now);
-  // kNever when nothing happens before the next submission.
+  // Returns kNever if no event occurs before the next submission.
   TimePoint next_event() const;
-  // Time in which blocks ran.
+  // Total time in which blocks ran.
   std::chrono::nanoseconds busy() const { return busy_; }
 
  private:
@@ -47,13 +47,13 @@ class Timeline {
     std::shared_ptr<FakeStream> stream;
     std::uint64_t next_block = 0;
     std::uint64_t running = 0;
-    std::uint64_t room = 0;  // One block, in threads.
+    std::uint64_t room = 0;  // Size of one block, in threads.
   };
   struct End {
     TimePoint at;
-    std::uint64_t order = 0;  // Decides between two at one time.
+    std::uint64_t order = 0;  // Decides between two events at the same time.
     std::shared_ptr<FakeStream> stream;
-    Resident* resident = nullptr;  // Null: the end of a work that is no kernel.
+    Resident* resident = nullptr;  // Null: the end of work that is not a kernel.
     std::uint64_t blocks = 0;
     bool operator<(const End& other) const {  // The earliest is the greatest.
       return at != other.at ? at > other.at : order > other.order;
@@ -72,7 +72,7 @@ class Timeline {
   void EndNext();
   void Finish(FakeStream& stream);
   void DispatchBlocks();
-  // False: there is no room for it.
+  // Returns false if there is not enough space for it.
   bool DispatchFrom(Resident& kernel);
   void MoveTo(TimePoint time);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and fills of the fake driver, as works.
+// Copies and fills of the fake driver, as work items.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_TRANSFERS_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_TRANSFERS_H_
@@ -33,7 +33,7 @@ inline Side OnHost(const void* address, std::size_t pitch = 0) {
       .start = static_cast<std::byte*>(const_cast<void*>(address)), .pitch = pitch, .host = true};
 }
 
-// A copy counts bytes, a fill elements.
+// The size of a copy in bytes, or of a fill in elements.
 struct Area {
   std::size_t width = 0;
   std::size_t height = 0;
@@ -43,7 +43,7 @@ struct FillValue {
   std::size_t element_bytes = 1;  // 1, 2 or 4.
 };
 
-// They check what a driver checks, and fill `work`.
+// Validate like a driver, and fill `work`.
 device::cuda::Code MakeCopy(World& world, const char* call, const Side& to, const Side& from,
                             Area area, Work& work, bool& is_pageable);
 device::cuda::Code MakeFill(World& world, const char* call, const Side& to, FillValue value,

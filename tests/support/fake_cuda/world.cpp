@@ -19,7 +19,7 @@
 #include "tests/support/fake_cuda/timeline.h"
 #include "tests/support/virtual_time/virtual_time.h"
 
-// There only where a program was started or linked with it.
+// Defined only in a program that was started or linked with the library.
 #pragma weak virtual_time_is_on
 #pragma weak virtual_time_is_here
 #pragma weak virtual_time_now
@@ -30,9 +30,9 @@ namespace {
 
 using device::cuda::Code;
 
-// Memory that anybody may write is looked at this often.
+// Interval at which memory that any thread may write is polled.
 constexpr std::chrono::microseconds kPollInterval{100};
-// A thread that waits for a costed GPU sleeps while it has longer than this.
+// A thread that waits for a costed GPU sleeps if its wait is longer than this.
 constexpr std::chrono::microseconds kSpinsWithin{200};
 constexpr std::chrono::microseconds kLongCall{10};
 
@@ -158,7 +158,7 @@ void World::MakeGpus() {
     gpu->uuid = settings.uuids.contains(number) ? settings.uuids[number] : DefaultUuid(number);
     if (settings.costs) {
       gpu->timeline = std::make_unique<Timeline>(*this, *gpu);
-      // Words of host memory change although nobody calls. In virtual time callers see to that.
+      // Words of host memory change without any call. In virtual time the callers check for that.
       if (!IsVirtual()) {
         gpu->engines[0] = std::thread([this, &made = *gpu] { Tick(made); });
       }
@@ -269,7 +269,7 @@ void World::Await(Lock& lock, const std::function<Clock::time_point()>& due) {
   while (!sticky && at > Now()) {
     for (const auto& gpu : gpus) at = std::min(at, gpu->timeline->next_event());
     if (IsVirtual()) {
-      // With nothing that could happen it would wait for ever, as on a real GPU.
+      // Without any future event it would wait forever, as on a real GPU.
       if (at == kNotDue) std::abort();
       Spend(std::max(at, Now()) - Now());
     } else if (at - Now() > kSpinsWithin) {
@@ -286,7 +286,7 @@ void World::Await(Lock& lock, const std::function<Clock::time_point()>& due) {
   if (sleeps) Spend(std::chrono::nanoseconds(settings.costs->wake));
 }
 
-// Nobody may call for a while, and host memory has to change all the same.
+// Host memory must change even if no call is made for a while.
 void World::Tick(Gpu& gpu) {
   Lock lock(mutex);
   while (!stopping_) {
@@ -459,7 +459,7 @@ void World::EndContext(std::uintptr_t context, const char* call) {
 }
 
 void World::ReportLeaks(const char* when) {
-  // A dead context cannot give anything back.
+  // Nothing can be released in a dead context.
   if (sticky || settings.leaks_ignored) return;
   const auto report = [&](const char* kind, std::size_t count) {
     if (count > 0) Mistake(std::to_string(count) + " " + kind + " left " + when);
@@ -468,7 +468,7 @@ void World::ReportLeaks(const char* when) {
                            "reservation", "mapping", "memory", "host allocation", "registration"}) {
     report(kind, Live(kind));
   }
-  // Module variables are allocations too, and counted with their module.
+  // Module variables are allocations too, and are reported with their module.
   if (modules.live().empty()) report("allocation", memory.allocations.size());
 }
 
@@ -491,7 +491,7 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
   }
   if (world.settings.costs) {
     const std::chrono::nanoseconds cost(world.settings.costs->OfCall(name));
-    // A short call takes its time first, so that its work arrives after it.
+    // A short call spends its time first, so that its work arrives after it.
     if (cost < kLongCall || IsVirtual() || World::is_elsewhere) {
       World::Spend(cost);
     } else {
@@ -529,7 +529,7 @@ void CallFrame::HoldLock(LockUse use) {
 Code CallFrame::Finish(Code code) {
   if (late_) code = *late_;
   if (ends_) {
-    // The model's own spending within the call lies on top of the call.
+    // Time that the model itself spends within the call is added to the call.
     World::Spend(*ends_ + World::spent - World::Now());
     world.CatchUp();
   }
@@ -540,12 +540,12 @@ Code CallFrame::Finish(Code code) {
   } else {
     world.call_counts.emplace(name_, 1);
   }
-  // Polling makes millions of calls, and who measures them does not want a list.
+  // Polling makes millions of calls, which a measurement does not want listed.
   if (world.settings.costs && world.settings.log_path.empty()) return code;
   const auto thread = static_cast<std::uint64_t>(::syscall(SYS_gettid));
   world.log.push_back({.name = name_, .result = code, .thread = thread, .handle = handle_});
   if (!world.settings.log_path.empty()) {
-    // Appended and closed each time: the process may be killed at any call.
+    // Appended and closed each time, because the process may be killed at any call.
     if (std::FILE* file = std::fopen(world.settings.log_path.c_str(), "a"); file != nullptr) {
       std::fprintf(file, "%llu %s %d\n", static_cast<unsigned long long>(thread), name_,
                    static_cast<int>(code));
@@ -563,7 +563,7 @@ using gpushared::testing::fake_cuda::Lock;
 using gpushared::testing::fake_cuda::World;
 
 namespace {
-// Text that the pointer-returning controls handed out last.
+// Text that the pointer-returning controls returned last.
 std::string g_text;
 const char* Keep(std::string text) {
   g_text = std::move(text);

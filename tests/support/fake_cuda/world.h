@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of the fake driver: its GPUs, what lives on them, and what was asked.
+// The state of the fake driver: its GPUs, their objects, and the calls made.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_WORLD_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_WORLD_H_
@@ -38,10 +38,10 @@ struct Gpu;
 struct FakeContext {
   Gpu* gpu = nullptr;
   bool green = false;
-  unsigned multiprocessors = 0;  // A green context's.
+  unsigned multiprocessors = 0;  // Of a green context.
 };
 
-// A use of memory by work that has not ended; taking the memory away meanwhile is a mistake.
+// Memory used by work that has not ended; freeing it in the meantime is a mistake.
 struct Range {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
@@ -67,17 +67,17 @@ enum class Kind : std::uint8_t {
   kHostFunction,
 };
 
-// A kernel that a costed GPU runs block by block. All calls under the lock.
+// A kernel that a costed GPU runs block by block. All calls are made under the lock.
 class BlockRun {
  public:
   virtual ~BlockRun() = default;
   virtual std::uint64_t count() const = 0;
-  virtual std::uint64_t threads() const = 0;  // In one block.
+  virtual std::uint64_t threads() const = 0;  // Of one block.
   virtual device::cuda::Code Begin() = 0;
   struct Ran {
     device::cuda::Code code = {};
-    std::uint64_t blocks = 1;  // More where the block waits for those behind it.
-    double instructions = 0;   // One warp executes so many.
+    std::uint64_t blocks = 1;  // More than one if the block waits for later ones.
+    double instructions = 0;   // Executed by one warp.
   };
   virtual Ran Run(std::uint64_t block) = 0;
 };
@@ -85,20 +85,20 @@ class BlockRun {
 struct Work {
   const char* call = "";  // The call that submitted it.
   Engine engine = Engine::kOther;
-  std::function<bool()> ready;              // Under the lock; empty: at once.
-  bool polls = false;                       // `ready` watches memory that anybody may write.
-  std::function<device::cuda::Code()> run;  // Without the lock.
-  std::function<void()> ended;              // Under the lock.
+  std::function<bool()> ready;              // Called under the lock; empty: ready at once.
+  bool polls = false;                       // `ready` checks memory that any thread may write.
+  std::function<device::cuda::Code()> run;  // Called without the lock.
+  std::function<void()> ended;              // Called under the lock.
   std::vector<Range> uses;
   std::uintptr_t module = 0;  // The module whose code it runs.
-  std::uintptr_t exec = 0;    // The instantiated graph that it is a node of.
+  std::uintptr_t exec = 0;    // The instantiated graph that contains it.
   std::uint64_t order = 0;
   // ---- on a costed GPU
   Kind kind = Kind::kNothing;
   std::uint64_t bytes = 0;
-  std::shared_ptr<BlockRun> blocks;  // A kernel's, in place of `run`.
+  std::shared_ptr<BlockRun> blocks;  // Of a kernel, in place of `run`.
   Clock::time_point arrives;
-  bool follows_in_graph = false;  // The node ahead is the same launch's.
+  bool follows_in_graph = false;  // The node before it belongs to the same launch.
 };
 
 struct FakeStream {
@@ -108,12 +108,13 @@ struct FakeStream {
   std::deque<Work> queue;
   std::optional<Work> running;  // Its `run` has been moved out.
   bool destroyed = false;
-  // On a costed GPU: when its last work ended, and what that was.
+  // On a costed GPU: the time at which its last work ended, and the kind of that work.
   Clock::time_point free_at;
   Kind last = Kind::kNothing;
 };
 
-// One cuEventRecord; a later one does not change what earlier waits wait for.
+// The point of a cuEventRecord; a later record does not change the point that earlier waits wait
+// for.
 struct Mark {
   bool done = false;
   Clock::time_point at;       // On the GPU's clock.
@@ -141,13 +142,13 @@ struct Gpu {
   std::uintptr_t primary = 0;  // The primary context while it is retained.
   unsigned retained = 0;
   unsigned flags = 0;
-  std::vector<std::shared_ptr<FakeStream>> streams;  // Also destroyed ones with work left.
+  std::vector<std::shared_ptr<FakeStream>> streams;  // Also destroyed ones with unfinished work.
   std::array<std::thread, 2> engines;
-  std::unique_ptr<Timeline> timeline;  // A costed GPU's; it has no engines.
+  std::unique_ptr<Timeline> timeline;  // Of a costed GPU, which has no engines.
   ContextLock context_lock;
 };
 
-// Objects of a kind by handle. Handles are never used twice, so a stale one is known as such.
+// Objects of a kind by handle. Handles are never reused, so a stale one is recognised.
 template <typename T>
 class Table {
  public:
@@ -178,10 +179,10 @@ struct LoggedCall {
   std::uintptr_t handle = 0;
 };
 
-// Limits that a context begins with.
+// Initial limits of a context.
 inline constexpr std::array<std::size_t, 3> kLimits = {1024, 1 << 20, 8 << 20};
 
-// Everything. One mutex guards it all; the engines run kernels and copies without it.
+// The whole state. One mutex guards all of it; the engines run kernels and copies without it.
 class World {
  public:
   static World& Get();
@@ -191,57 +192,58 @@ class World {
   World& operator=(const World&) = delete;
 
   void Reset(Lock& lock);
-  // Empty, or what was not understood.
+  // Runs the statements; returns the one that was not understood, or "".
   std::string Run(std::string_view statements);
-  // Does what was appended to the control file.
+  // Executes statements that were appended to the control file.
   void ObeyControl();
 
   void Mistake(const std::string& what);
   std::string TakeMistakes();
-  // The object, or a mistake told.
+  // Returns the object, or reports a mistake.
   template <typename T>
   std::shared_ptr<T> Get(const Table<T>& table, std::uintptr_t handle, const char* call) {
     std::shared_ptr<T> found = table.Find(handle);
     if (found == nullptr) MissingHandle(table.kind(), handle, call);
     return found;
   }
-  // GPUs that CUDA_VISIBLE_DEVICES leaves.
+  // Returns the GPUs that CUDA_VISIBLE_DEVICES leaves.
   std::vector<Gpu*> Visible();
   Gpu* VisibleGpu(int ordinal);
-  // Of the calling thread; null when none is current.
+  // Returns the calling thread's current context; null if it has none.
   std::shared_ptr<FakeContext> CurrentContext() { return contexts.Find(current); }
   void Submit(FakeStream& stream, Work work);
-  // The host's time, as whoever calls the driver sees it.
+  // Returns the host's time as the calling program sees it.
   static Clock::time_point Now();
-  // The calling thread is busy for so long.
+  // Keeps the calling thread busy for this long.
   static void Spend(std::chrono::nanoseconds time);
-  // By this thread since its last long call began.
+  // Time spent by this thread since its last long call began.
   static thread_local std::chrono::nanoseconds spent;
-  // The calling thread plays another one: see fake_cuda_elsewhere.
+  // Set while the calling thread plays another one: see fake_cuda_elsewhere.
   static thread_local bool is_elsewhere;
-  // Whether time passes because the calling thread spends it.
+  // Returns whether time passes because the calling thread spends it.
   static bool PassesTime();
-  std::uint64_t last_order() const { return last_order_; }  // Of what was submitted.
-  // On costed GPUs all that is due has happened after.
+  std::uint64_t last_order() const { return last_order_; }  // The latest submission.
+  // On costed GPUs, everything that is due has happened afterwards.
   void CatchUp();
-  // Until `due` says a time that is not later than now, or the context is dead. kNotDue: nobody
-  // knows yet. A costed GPU's caller sleeps or spins as the context was told to.
+  // Waits until `due` returns a time that is not in the future, or the context is dead. kNotDue:
+  // the time is not known yet. The caller of a costed GPU sleeps or spins, depending on the
+  // context's flags.
   static constexpr Clock::time_point kNotDue = Clock::time_point::max();
   void Await(Lock& lock, const std::function<Clock::time_point()>& due);
-  // When a thread can know that the stream's work has ended, or that the mark was reached.
+  // Returns when a thread can know that the stream's work has ended, or that the mark was reached.
   Clock::time_point SeenAt(const FakeStream& stream) const;
   Clock::time_point SeenAt(const Mark& mark) const;
-  // The time of the GPUs, which is not the host's.
+  // Returns the time of the GPUs, which differs from the host's.
   Clock::time_point GpuNow() const;
-  // The pending work that uses the range, or null.
+  // Returns the pending work that uses the range, or null.
   const Work* PendingUse(std::uint64_t address, std::uint64_t bytes);
   const Work* PendingModule(std::uintptr_t module);
   const Work* PendingExec(std::uintptr_t exec);
   bool Idle(const FakeStream& stream) const { return stream.queue.empty() && !stream.running; }
-  // Live objects of a kind, as fake_cuda_live counts them.
+  // Returns the number of live objects of a kind, as in fake_cuda_live.
   std::size_t Live(std::string_view kind);
-  // Takes memory for as much local memory as the limit allows each thread, unless it has been
-  // taken. False: there is none.
+  // Allocates as much local memory as the limit grants each thread, unless that is done already.
+  // Returns false if memory is exhausted.
   bool TakeLocalMemory();
   // Takes its time, unless it did before.
   void CompileText(std::string_view text);
@@ -254,7 +256,7 @@ class World {
   Settings settings;
   bool initialized = false;
   std::optional<device::cuda::Code> sticky;
-  std::optional<Clock::time_point> work_time;  // On a costed GPU, while something happens.
+  std::optional<Clock::time_point> work_time;  // On a costed GPU, of the current event.
   std::vector<std::unique_ptr<Gpu>> gpus;
   Table<FakeContext> contexts{"context"};
   Table<FakeStream> streams{"stream"};
@@ -270,13 +272,13 @@ class World {
   std::size_t pageable_copies = 0;
   std::set<std::size_t> compiled_texts;         // By their hash.
   std::array<std::size_t, 3> limits = kLimits;  // By Limit.
-  std::uint64_t local_bytes = 0;                // Taken for local memory.
-  std::string last_attributes;                  // The latest launch's.
-  std::atomic<bool> kill_kernels{false};        // The process ends: no kernel runs on.
+  std::uint64_t local_bytes = 0;                // Used for local memory.
+  std::string last_attributes;                  // Of the latest launch.
+  std::atomic<bool> kill_kernels{false};        // The process is exiting: running kernels must end.
   static thread_local std::uintptr_t current;
 
  private:
-  // The first one, running or waiting, or null.
+  // Returns the first matching work, running or waiting, or null.
   const Work* Pending(const std::function<bool(const Work&)>& is_it);
   void MissingHandle(const char* kind, std::uintptr_t handle, const char* call);
   void MakeGpus();
@@ -286,24 +288,24 @@ class World {
   std::shared_ptr<FakeStream> NextStream(Gpu& gpu, Engine engine, bool& polls);
 
   bool stopping_ = false;
-  std::uint64_t obeyed_bytes_ = 0;  // Read so far of the control file.
+  std::uint64_t obeyed_bytes_ = 0;  // Part of the control file that has been read.
   std::uint64_t last_order_ = 0;
   const Clock::time_point made_ = Clock::now();
   std::vector<std::string> mistakes_;
 };
 
-// The state that a call presupposes.
+// The state that a call requires.
 enum class Needs : std::uint8_t { kNothing, kInit, kContext };
 
-// The frame around every call: what it presupposes, what it was told to fail with, the log.
+// The frame around every call: the required state, injected failures, the log.
 class CallFrame {
  public:
   CallFrame(const char* name, Needs needs, std::uintptr_t handle);
-  // Set when the call must not do its work.
+  // Set if the call must not do its work.
   std::optional<device::cuda::Code> rejected() const { return rejected_; }
   device::cuda::Code Finish(device::cuda::Code code);
-  // With the context's lock, which the rest of the call keeps; nothing where there is none. The
-  // innermost call of this thread's.
+  // Waits with the context's lock, which the rest of the call keeps; a no-op without one. Applies
+  // to this thread's innermost call.
   static void WaitForGpu();
 
   Lock lock;
@@ -319,11 +321,11 @@ class CallFrame {
   std::uintptr_t handle_;
   std::optional<device::cuda::Code> rejected_;
   std::optional<device::cuda::Code> late_;
-  // A long call has this; its own work is a part of its time.
+  // End of a long call, which includes its own work.
   std::optional<Clock::time_point> ends_;
 };
 
-// Body: Code(World&, Lock&), with the lock held.
+// Body: Code(World&, Lock&), called with the lock held.
 template <typename Body>
 device::cuda::Code Call(const char* name, Needs needs, std::uintptr_t handle, Body&& body) {
   CallFrame frame(name, needs, handle);

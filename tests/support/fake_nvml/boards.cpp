@@ -14,9 +14,10 @@ constexpr unsigned kStart[] = {0};
 constexpr unsigned kAnyOfFour[] = {0, 1, 2, 3};
 constexpr unsigned kHalvesOfFour[] = {0, 2};
 
-// Name, NVML's number, id, MiB, most, multiprocessors, memory slices, starts. Sources: NVIDIA's MIG
-// user guide, and nvidia-smi's output for the H100s. The H200's memory and two of its
-// multiprocessor counts are estimates after the H100's, for want of a source; so are the B200's.
+// Name, NVML's number, id, MiB, maximum count, multiprocessors, memory slices, starts. Sources:
+// NVIDIA's MIG user guide, and nvidia-smi's output for the H100s. The H200's memory and two of its
+// multiprocessor counts, and all values of the B200, are estimates based on the H100 because no
+// source is available.
 constexpr Profile kA30[] = {
     {"1g.6gb", 0, 14, 5949, 4, 14, 1, kAnyOfFour},
     {"1g.6gb+me", 7, 21, 5949, 1, 14, 1, kAnyOfFour},
@@ -97,7 +98,7 @@ const Board* FindBoard(std::string_view name) {
 }
 
 std::vector<ComputeProfile> GetComputeProfiles(const Profile& profile) {
-  // Those of one slice with twice the memory have a number of their own.
+  // Profiles of one slice with twice the memory have a separate number.
   constexpr unsigned kOneSlice = 0, kOneSliceAlone = 7, kTwice = 9;
   switch (profile.compute_slices()) {
     case 1:

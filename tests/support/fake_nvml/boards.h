@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boards: sizes, and the MIG profiles with the places that an instance may take.
+// The boards: sizes, and the MIG profiles with the positions that an instance may take.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_NVML_BOARDS_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_NVML_BOARDS_H_
@@ -13,12 +13,12 @@ namespace gpushared::testing::fake_nvml {
 
 struct Profile {
   std::string_view name;
-  unsigned number = 0;  // By which NVML is asked for it.
+  unsigned number = 0;  // The number by which NVML is asked for it.
   unsigned id = 0;
   unsigned memory_mib = 0;
   unsigned count_max = 0;
   unsigned multiprocessors = 0;
-  unsigned slices = 0;  // Of memory, of the 8 (A30: 4) that a board has.
+  unsigned slices = 0;  // Memory slices, of the 8 (A30: 4) of a board.
   std::span<const unsigned> starts;
 
   unsigned compute_slices() const { return static_cast<unsigned>(name[0] - '0'); }
@@ -26,7 +26,7 @@ struct Profile {
 
 // A size of compute instance in a GPU instance.
 struct ComputeProfile {
-  unsigned number = 0;  // By which NVML is asked for it; the id, too.
+  unsigned number = 0;  // The number by which NVML is asked for it, and its id.
   unsigned slices = 0;
   std::vector<unsigned> starts;
 };
@@ -44,7 +44,7 @@ struct Board {
   std::span<const Profile> profiles;
 };
 
-// Null when there is no such board.
+// Returns null if the board does not exist.
 const Board* FindBoard(std::string_view name);
 
 }  // namespace gpushared::testing::fake_nvml

@@ -31,7 +31,7 @@ void Fake::Keep() {
   if (given) {
     given = told;
   } else if (path != nullptr) {
-    // In one step: others may be reading it.
+    // Replaced atomically, because other processes may be reading it.
     const std::string part = std::string(path) + ".part";
     std::ofstream(part) << told << std::flush;
     std::rename(part.c_str(), path);
@@ -40,7 +40,7 @@ void Fake::Keep() {
 
 namespace {
 
-// The machine's compute instances, in order.
+// Visits the machine's compute instances in order.
 template <typename Visit>
 void ForEachCompute(Visit&& visit) {
   for (const auto& gpu : g_fake.machine.gpus) {
@@ -280,7 +280,7 @@ Code nvmlDeviceGetMigDeviceHandleByIndex(DeviceHandle device, unsigned index,
     if (!gpu.mig) return Code::kNotFound;
     for (auto& [start, gpu_instance] : gpu.instances) {
       for (FakeCompute& compute : gpu_instance.compute) {
-        // So that the numbers have holes.
+        // Numbered by first slice, so that the numbers have holes.
         if (start + compute.start != index) continue;
         *instance = reinterpret_cast<DeviceHandle>(&compute.target);
         return Code::kSuccess;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The controls of the fake NVML: a libnvidia-ml.so.1 whose boards are tables.
 //
-// It is what a JSON text says: the one given to fake_nvml_set, else the file that FAKE_NVML names,
-// read anew at every nvmlInit. Everything may be left out:
+// A JSON text describes the machine: the one given to fake_nvml_set, otherwise the file that
+// FAKE_NVML names, which every nvmlInit reads again. All fields are optional:
 //   {"driver": "580.65.06", "cuda": 13000, "privileged": true,
 //    "gpus": [{"board": "H200", "mig": true, "compute_mode": 0, "reset_required": false,
 //              "processes": [4711], "lost": false, "generation": 0,
@@ -10,13 +10,13 @@
 //                            {"profile": "3g.71gb", "start": 4,
 //                             "compute": [{"slices": 1, "start": 0, "processes": []}]}]}],
 //    "fail": [{"call": "nvmlDeviceGetName", "at": 2, "code": 15}]}
-// Boards: A30, A100-40, A100-80, H100, H100-96, H200, B200. Instances must be of the board's
-// profiles, at a start that the profile allows, and not overlap: otherwise nvmlInit fails and says
-// why on stderr. `at` counts calls since nvmlInit; 0 is every call. "call" may be "*", any of them.
-// With "and_later" all that follow fail, too; with "kill" the process dies there. `generation` goes
-// into the instances' UUIDs, which change when instances are made anew.
+// Boards: A30, A100-40, A100-80, H100, H100-96, H200, B200. Instances must use the board's
+// profiles, start where the profile allows, and not overlap; otherwise nvmlInit fails and prints
+// the reason on stderr. `at` counts calls since nvmlInit; 0 is every call. "call" may be "*", for
+// any call. With "and_later" all later ones fail, too; with "kill" the process dies there.
+// `generation` is a part of the instances' UUIDs, which change when instances are created again.
 //
-// Calls that make or destroy instances, or set the mode, change the text, and so the file.
+// Calls that create or destroy instances, or set the mode, change the text and thereby the file.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_NVML_FAKE_NVML_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_NVML_FAKE_NVML_H_
@@ -25,14 +25,14 @@
 extern "C" {
 #endif
 
-// Null: back to the file. Null or what is wrong with the text is returned. Where NVML is open, it
-// holds at once, and all handles are new.
+// Replaces the machine; null restores the file. Returns null, or the error in the text. If NVML is
+// open, the change takes effect at once, and all handles are new.
 const char* fake_nvml_set(const char* json);
-// The machine as it is now, with everything said. The text holds until the next call.
+// Returns the present machine with all defaults spelled out. The text is valid until the next call.
 const char* fake_nvml_get(void);
-// How many calls there were since nvmlInit.
+// Returns the number of calls since nvmlInit.
 unsigned fake_nvml_calls(void);
-// nvmlInit without nvmlShutdown.
+// Returns the number of nvmlInit calls without nvmlShutdown.
 int fake_nvml_open(void);
 
 #ifdef __cplusplus

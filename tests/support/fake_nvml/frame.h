@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every call of the fake NVML begins with: the lock, the failures that are wanted, and whether
-// its handle names something that is there.
+// The beginning of every call of the fake NVML: the lock, the injected failures, and the check that
+// its handle names an existing object.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_NVML_FRAME_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_NVML_FRAME_H_
@@ -22,16 +22,16 @@ GPUSHARED_NVML_SYMBOLS(FAKE_NVML_DECLARE)
 #undef FAKE_NVML_DECLARE
 }
 
-// The library's own: a driver has one state, whoever opens it.
+// One for the whole library, because a driver has one state for all of its users.
 struct Fake {
   std::mutex mutex;
   std::optional<std::string> given;
   std::string wrong, told;
   testing::fake_nvml::Machine machine;
-  std::map<std::string, unsigned> calls;  // Since nvmlInit; "*" has all.
+  std::map<std::string, unsigned> calls;  // Since nvmlInit; "*" counts all.
   int open = 0;
 
-  // After a change: the next nvmlInit, of any process, finds it.
+  // Persists a change, so that the next nvmlInit of any process sees it.
   void Keep();
 };
 extern Fake g_fake;
@@ -52,7 +52,7 @@ Code Called(const char* name, Body&& body) {
   return body();
 }
 
-// Null for handles of what is gone.
+// Returns null for handles of destroyed objects.
 testing::fake_nvml::Target* FindTarget(DeviceHandle handle);
 testing::fake_nvml::FakeInstance* FindInstance(GpuInstanceHandle handle);
 testing::fake_nvml::FakeCompute* FindCompute(ComputeInstanceHandle handle);

@@ -86,7 +86,7 @@ json ToJson(const FakeGpu& gpu) {
 
 }  // namespace
 
-// GPU instance numbers as the driver gives them.
+// Numbers GPU instances like the driver.
 unsigned FakeInstance::id() const {
   switch (profile->slices) {
     case 1:

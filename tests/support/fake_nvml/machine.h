@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake NVML says, as a value: read from JSON, changed by calls, and written again.
+// The machine of the fake NVML as a value: read from JSON, changed by calls, and written back.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_NVML_MACHINE_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_NVML_MACHINE_H_
@@ -19,7 +19,7 @@ struct FakeGpu;
 struct FakeInstance;
 struct FakeCompute;
 
-// What a device handle points to: a GPU, or one of its compute instances.
+// The target of a device handle: a GPU, or one of its compute instances.
 struct Target {
   FakeGpu* gpu = nullptr;
   FakeInstance* instance = nullptr;  // Null: the GPU itself.
@@ -41,7 +41,7 @@ struct FakeInstance {
   std::list<FakeCompute> compute;
 
   unsigned id() const;
-  // Whether another of so many slices can be there.
+  // Returns whether another compute instance of this size fits there.
   bool HasRoom(unsigned compute_start, unsigned slices) const;
   FakeCompute& AddCompute(unsigned compute_start, unsigned slices);
 };
@@ -51,21 +51,21 @@ struct FakeGpu {
   unsigned index = 0;
   bool mig = false, mig_pending = false, lost = false, reset_required = false;
   int compute_mode = 0;
-  unsigned generation = 0;  // The instance that was made last has it.
+  unsigned generation = 0;  // That of the instance created last.
   std::vector<unsigned> processes;
   Target self;
   std::map<unsigned, FakeInstance> instances;  // By their first slice.
 
-  // Whether such an instance can be made there: nothing, or why not.
+  // Returns why no such instance can be created there, or "".
   std::string WhyNot(const Profile& profile, unsigned start) const;
   FakeInstance& Add(const Profile& profile, unsigned start, unsigned instance_generation);
 };
 
 struct FailRule {
   std::string call;  // "*": any.
-  unsigned at = 0;   // Of calls with that name; 0: each.
+  unsigned at = 0;   // Of the calls with that name; 0: each.
   bool and_later = false;
-  bool kill = false;  // The process, as by SIGKILL.
+  bool kill = false;  // Ends the process as SIGKILL would.
   device::nvml::Code code = device::nvml::Code::kUnknown;
 };
 
@@ -78,7 +78,7 @@ struct Machine {
 };
 
 std::string GetUuid(const Target& target);
-// Empty, or what is wrong with the text.
+// Reads the text; returns the error in it, or "".
 std::string ReadMachine(const std::string& text, Machine& machine);
 std::string WriteMachine(const Machine& machine);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making and destroying instances, with the rules and errors that nvml.h documents for each call.
+// Creates and destroys instances with the rules and errors that nvml.h documents for each call.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -40,7 +40,7 @@ void Fill(Info& info, const Profile& profile) {
   info.memory_mib = profile.memory_mib;
 }
 
-// The body of a call that needs rights, MIG mode, or a profile of the board.
+// Runs the body of a call that requires rights, MIG mode, or a profile of the board.
 template <typename Body>
 Code OfMigGpu(const char* name, DeviceHandle device, Body&& body) {
   return OfGpu(name, device, [&](FakeGpu& gpu) {
@@ -98,7 +98,7 @@ Code nvmlDeviceSetMigMode(DeviceHandle device, unsigned mode, Code* activation) 
     const bool is_suspended = !gpu.processes.empty() || !gpu.instances.empty();
     *activation = Code::kSuccess;
     if (gpu.mig == gpu.mig_pending) {
-      // Nothing is to be activated.
+      // No activation is pending.
     } else if (gpu.reset_required) {
       *activation = Code::kResetRequired;
     } else if (is_suspended) {

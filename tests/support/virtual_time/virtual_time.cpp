@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
-// Plain data of static storage: the clock is asked before constructors run.
+// Plain static data, because the clock is read before constructors run.
 std::atomic<bool> g_is_on{false};
 std::atomic<std::uint64_t> g_now{0};
 virtual_time_world g_world = nullptr;
@@ -31,7 +31,7 @@ std::uint64_t RealNow() {
          static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-// The time of the next thing that happens by itself.
+// Returns the time of the next spontaneous event.
 std::uint64_t CheckWorld() {
   if (g_world == nullptr || t_is_in_world) return kNever;
   t_is_in_world = true;
@@ -58,7 +58,7 @@ void virtual_time_begin(void) {
 }
 int virtual_time_is_on(void) { return g_is_on ? 1 : 0; }
 int virtual_time_is_here(void) { return t_is_here ? 1 : 0; }
-// Relaxed: one thread writes it, and others want no more than about what time it is.
+// Relaxed, because one thread writes it and the others need only an approximate time.
 uint64_t virtual_time_now(void) { return g_now.load(std::memory_order_relaxed); }
 void virtual_time_spend(uint64_t ns) {
   if (t_is_here) g_now.store(virtual_time_now() + ns, std::memory_order_relaxed);
@@ -99,7 +99,7 @@ int epoll_pwait2(int epoll, epoll_event* events, int count, const timespec* time
     const std::uint64_t then = std::min(until, next);
     if (ready != 0 || virtual_time_now() >= until || then == kNever) {
       virtual_time_spend(VIRTUAL_TIME_WAKE_NS);
-      // With nothing left that could happen, the machine's other threads have to end it.
+      // If no event remains, another thread of the process has to end the wait.
       return ready != 0 || virtual_time_now() >= until ? ready
                                                        : ::epoll_wait(epoll, events, count, -1);
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time that passes only where somebody spends it. One thread of the process lives in it: its clock
-// and its sleeps are virtual, so what it does takes as long on a busy machine as on an idle one.
+// Time that passes only when a thread spends it. One thread of the process uses it: its clock and
+// its sleeps are virtual, so that its actions take as long on a busy machine as on an idle one.
 //
-// The library stands ahead of libc in the order of look-up, linked or by LD_PRELOAD. It answers
-// clock_gettime (CLOCK_MONOTONIC) and epoll_pwait2 for that thread. All other threads, clocks and
-// waits are the machine's. The thread begins by itself in a program whose environment has
-// VIRTUAL_TIME, else with virtual_time_begin.
+// The library precedes libc in symbol lookup, by linking or by LD_PRELOAD. It answers clock_gettime
+// (CLOCK_MONOTONIC) and epoll_pwait2 for that thread. All other threads, clocks and waits are real.
+// The thread starts automatically in a program whose environment has VIRTUAL_TIME, otherwise with
+// virtual_time_begin.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_VIRTUAL_TIME_VIRTUAL_TIME_H_
 #define GPUSHARED_TESTS_SUPPORT_VIRTUAL_TIME_VIRTUAL_TIME_H_
@@ -16,22 +16,25 @@
 extern "C" {
 #endif
 
-// What a look at the clock takes, with the code around it: nothing else of a program takes time.
+// Cost of reading the clock, including the code around it, because nothing else of a program takes
+// virtual time.
 #define VIRTUAL_TIME_LOOK_NS 50
-// Until a thread that slept runs again: futex and epoll on an idle core that sleeps lightly.
+// Time until a sleeping thread runs again: futex and epoll on an idle core in a shallow sleep
+// state.
 #define VIRTUAL_TIME_WAKE_NS 20000
 
-// The calling thread lives in virtual time from now on, which is then the real time.
+// Puts the calling thread into virtual time, which starts at the real time.
 void virtual_time_begin(void);
-// Whether there is a thread that does.
+// Returns whether any thread is in virtual time.
 int virtual_time_is_on(void);
-int virtual_time_is_here(void);  // The calling thread does.
+int virtual_time_is_here(void);  // Whether the calling thread is.
 uint64_t virtual_time_now(void);
-// On its thread; elsewhere nothing happens.
+// Advances time if called on the virtual thread; a no-op elsewhere.
 void virtual_time_spend(uint64_t ns);
 
-// What happens by itself, at times of its own: called on the thread at each look and in each sleep.
-// Returns when it is to be called again at the latest; UINT64_MAX: when something else happens.
+// Spontaneous events, which happen at times of their choosing: called on the thread at each clock
+// read and in each sleep. Returns when to call it again at the latest; UINT64_MAX: after some other
+// event.
 typedef uint64_t (*virtual_time_world)(uint64_t now, void* context);
 void virtual_time_set_world(virtual_time_world world, void* context);
 

@@ -7,7 +7,7 @@ extern "C" __global__ void add(const float* a, const float* b, float* sum, int c
   if (i < count) sum[i] = a[i] + b[i];
 }
 
-// out[i] = out[i] * 3 + 1: the order of launches shows in the result.
+// out[i] = out[i] * 3 + 1, so that the result depends on the order of launches.
 extern "C" __global__ void step(unsigned* out, int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) out[i] = out[i] * 3 + 1;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers operators as a gpushared server does, with what a test wants them to be told."""
+"""Answers operators like a gpushared server, with the contents that a test chooses."""
 import json
 import os
 import socket
@@ -16,7 +16,8 @@ PAGE_BYTES_MAX = 128 * 1024
 
 
 class FakeServer:
-    """Listens at `path` until close. Answers are sent as they are: bytes, what becomes JSON, or a function that makes either. None is a rejection."""
+    """Listens at `path` until close. Answers are sent as given: bytes, a value to be sent as JSON, or a function that
+    returns either. None is a rejection."""
 
     def __init__(self, path, status, clients, explanation=None):
         self.answers = {STATUS: status, CLIENTS: clients, EXPLAIN: explanation}
@@ -27,7 +28,7 @@ class FakeServer:
         threading.Thread(target=self.serve, daemon=True).start()
 
     def close(self):
-        # Ends accept, which close alone does not.
+        # Ends accept, which close alone would not.
         self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
         os.unlink(self.path)
@@ -42,7 +43,7 @@ class FakeServer:
                 try:
                     self.answer(connection)
                 except (OSError, struct.error):
-                    pass  # It has left.
+                    pass  # It has disconnected.
 
     def answer(self, connection):
         _, _, _, request, size = FRAME.unpack(connection.recv(FRAME.size, socket.MSG_WAITALL))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The page of gpushared-web in a real browser, beside a running pair of train and serve.
+"""The page of gpushared-web in a real browser, with a running pair of train and serve.
 
 Usage: run_browser.py BIN_DIR DIRECTORY_FOR_SCREENSHOTS [TEST ...]
 """
@@ -39,7 +39,7 @@ HOSTILE_NAMES = ("<img src=x onerror=\"document.title='hit'\"><b>bold</b>", "x" 
 
 
 def value(text):
-    """The number that a text of the page says, in microseconds, bytes, percent or as it is."""
+    """Returns the number in a text of the page, in microseconds, bytes, percent or without a unit."""
     said = re.fullmatch(r"([0-9,.]+) ?(\S*)", text)
     if not said:
         raise AssertionError(f"'{text}' is no figure")
@@ -47,7 +47,7 @@ def value(text):
 
 
 class Programs:
-    """Ends what it has started, the last one first."""
+    """Ends the programs that it has started, the last one first."""
 
     def __init__(self):
         self.running = []
@@ -57,7 +57,7 @@ class Programs:
         return self.running[-1]
 
     def web(self, path, *more):
-        """A gpushared-web before the server at that path; its address."""
+        """Starts a gpushared-web for the server at that path; returns its address."""
         program = self.start(BIN / "gpushared-web", "--socket", path, "--listen", "127.0.0.1:0", *more,
                              stderr=subprocess.PIPE, text=True)
         return program.stderr.readline().split("//")[1].split("/")[0]
@@ -98,7 +98,7 @@ class Case(unittest.TestCase):
 
 
 class TestPair(Case):
-    """train and serve share a device while somebody looks."""
+    """train and serve share a device while a page is open."""
 
     @classmethod
     def setUpClass(cls):
@@ -130,7 +130,7 @@ class TestPair(Case):
         return json.loads(told.stdout)
 
     def cell(self, name, key):
-        """Figures stand in a .text of the client's row."""
+        """Figures are in a .text of the client's row."""
         return self.browser.js("""const row = [...document.querySelectorAll('tbody tr')]
             .find((each) => each.querySelector('.name').textContent === arguments[0]);
             return row ? row.querySelector(`.${arguments[1]} .text`).textContent : '–'""", name, key)
@@ -151,7 +151,7 @@ class TestPair(Case):
             before = {client["name"]: client for client in self.ctl("ps")["clients"]}
             gap_before = self.ctl("status")["devices"][0]["gap_used_percent"]
             updates = self.updates()
-            # The next one may have been asked for before those figures were.
+            # The next update may have been requested before those figures existed.
             until("there are two more updates", lambda: self.updates() >= updates + 2)
             shown = {name: {key: self.cell(name, key) for key in fields} for name in ("serve", "train")}
             gap = self.figure("Gap used")
@@ -207,7 +207,7 @@ class TestPair(Case):
         theme = self.browser.js("return document.documentElement.dataset.theme")
         self.browser.keys("t")
         self.assertNotEqual(self.browser.js("return document.documentElement.dataset.theme"), theme)
-        # Everything can be reached, in the order in which it stands there.
+        # Everything can be reached, in document order.
         reached = []
         self.browser.js("document.activeElement.blur()")
         for _ in range(14):
@@ -287,7 +287,7 @@ class TestPair(Case):
 
 
 class TestHostileServer(Case):
-    """A server whose clients have names that no real server lets in."""
+    """A server whose clients have names that no real server accepts."""
 
     def server(self, clients, explanation=None, state="ready"):
         status = {"server": {"version": "1", "policy": "<i>fair</i>", "state": "serving", "uptime_s": 5, "sessions": 3},
@@ -300,7 +300,7 @@ class TestHostileServer(Case):
                              "memory_bytes": 0, "stops": 0, "requests": 1} for number, name in enumerate(HOSTILE_NAMES, start=1)]}
 
     def explanation(self):
-        """Of a request that waited for one that was stopped, and for one that could not be."""
+        """Returns the explanation of a request that waited for a preempted command, and for a non-preemptible one."""
         serve = {"client": 2, "name": "serve", "class": "high"}
         train = {"client": 3, "name": HOSTILE_NAMES[2], "class": "low"}
         gone = {"client": 4}
@@ -356,7 +356,7 @@ class TestHostileServer(Case):
                 self.assertLessEqual(wide, shown, "nothing is cut off at the side")
                 heights = self.browser.js("return [...document.querySelectorAll('.fall-who')].map((each) => each.offsetHeight)")
                 self.assertLess(max(heights), 2 * min(heights), "a line each, however long the names")
-        # What does not fit is reached by keyboard as well.
+        # Content that does not fit can be reached by keyboard as well.
         self.browser.size(390, 400)
         self.browser.keys("\ue00f")  # Page down.
         until("the dialog has scrolled", lambda: self.browser.js("return document.getElementById('explain').scrollTop") > 0)
@@ -365,7 +365,7 @@ class TestHostileServer(Case):
         self.assert_quiet()
 
     def open_by_keyboard(self):
-        """Tab until a button that explains, then Enter."""
+        """Presses Tab until a button that explains has the focus, then Enter."""
         self.browser.js("document.activeElement.blur()")
         for _ in range(30):
             self.browser.keys("\ue004")  # Tab.
@@ -473,13 +473,13 @@ class TestHostileServer(Case):
         self.open(self.programs.web(self.socket))
         until("rows", lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == len(HOSTILE_NAMES))
         time.sleep(1)
-        # A browser shows a NUL as U+FFFD only where it parses markup.
+        # A browser shows a NUL as U+FFFD only if it parses markup.
         self.assertEqual(self.browser.js("return [...document.querySelectorAll('tbody .name')].map((each) => each.textContent)"),
                          list(HOSTILE_NAMES))
         self.assertEqual(self.browser.js("return getComputedStyle([...document.querySelectorAll('tbody .name')].pop(), '::before').content"), '"no name"')
         self.assertEqual(self.browser.js("return document.querySelectorAll('main img, main b, main i, main script').length"), 0)
         self.assertNotIn("hit", self.browser.js("return document.title"))
-        # What a name does to the direction of text ends with it: what stands behind a name stays there.
+        # A name's effect on text direction ends with it, so that the text after a name stays in place.
         self.assertEqual(self.browser.js("""return [...document.querySelectorAll('tbody th')].filter((each) => {
               const name = document.createRange(), id = each.querySelector('.id').getBoundingClientRect();
               name.selectNodeContents(each.querySelector('.name'));

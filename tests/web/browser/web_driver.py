@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium, driven through its own driver over WebDriver, with Python's standard library alone."""
+"""A headless Chromium, controlled by its driver over WebDriver, with only Python's standard library."""
 import base64
 import json
 import os
@@ -65,7 +65,7 @@ class Browser:
         return self.command("/execute/sync", {"script": script, "args": list(arguments)})
 
     def text(self, selector):
-        """What a person reads there; None where there is no such element."""
+        """Returns the element's visible text; None if there is no such element."""
         return self.js("const found = document.querySelector(arguments[0]); return found && found.innerText.trim()", selector)
 
     def click(self, selector):
@@ -73,23 +73,23 @@ class Browser:
         self.command(f"/element/{next(iter(found.values()))}/click", {})
 
     def keys(self, text):
-        """Typed into whatever has the focus."""
+        """Types into the focused element."""
         actions = [{"type": kind, "value": each} for each in text for kind in ("keyDown", "keyUp")]
         self.command("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
     def console(self):
-        """What the console has said since the last call."""
+        """Returns the console's messages since the last call."""
         return [entry["message"] for entry in self.command("/se/log", {"type": "browser"})]
 
     def size(self, width, height):
-        """As on a screen of that size; a narrow one is a telephone's."""
+        """Sets the size of the screen; a narrow one is a telephone's."""
         self.command("/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
             "width": width, "height": height, "deviceScaleFactor": 2 if width < 600 else 1, "mobile": width < 600}})
 
     def screenshot(self, file, width, height):
-        """The whole page, however long it is."""
+        """Takes a picture of the whole page, however long."""
         self.size(width, height)
-        time.sleep(1)  # It is laid out anew, and drawn.
+        time.sleep(1)  # For the new layout to be drawn.
         length = max(height, self.js("return document.documentElement.scrollHeight"))
         taken = self.command("/goog/cdp/execute", {"cmd": "Page.captureScreenshot", "params": {
             "captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": length, "scale": 1}}})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What these programs share. A program prints what is wrong and returns how much of it.
+// Shared code of these programs. A program prints each error and returns their number.
 
 #ifndef GPUSHARED_TESTS_CORPUS_CUDART_PROGRAMS_CHECK_H_
 #define GPUSHARED_TESTS_CORPUS_CUDART_PROGRAMS_CHECK_H_

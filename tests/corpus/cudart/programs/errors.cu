@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors have their codes, are told once, and leave the rest as it was.
+// Errors have the correct codes, are reported once, and do not affect later work.
 #include <cstring>
 
 #include "tests/corpus/cudart/programs/check.h"
@@ -26,7 +26,7 @@ int main() {
   MUST(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost));
   EXPECT(got == 7);
 
-  // A kernel that leaves its memory fails its stream, and every later call says so.
+  // A kernel that accesses foreign memory fails its stream, and every later call reports that.
   Store<<<1, 1>>>(nullptr);
   EXPECT(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
   EXPECT(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost) == cudaErrorLaunchFailure);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// As benchmarks are written: properties, occupancy, dynamic shared memory, atomics, a host
+// Written like a typical benchmark: properties, occupancy, dynamic shared memory, atomics, a host
 // reference. Takes the number of values.
 #include <algorithm>
 #include <cstdlib>

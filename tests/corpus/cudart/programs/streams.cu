@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What streams and events promise: order within and between streams, the default stream's waits.
+// The guarantees of streams and events: order within and between streams, and the default stream's
+// waits.
 #include "tests/corpus/cudart/programs/check.h"
 
-// Takes a while, so that what does not wait comes first.
+// Takes a while, so that work that fails to wait would come first.
 __global__ void Slowly(unsigned* value, unsigned from, unsigned to) {
   unsigned mixed = *value;
   for (int i = 0; i < 200000; ++i) mixed = mixed * 1664525u + 1013904223u;

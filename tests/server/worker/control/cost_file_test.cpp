@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learnt costs of kernels, kept on disk.
+// Learnt kernel costs that are persisted in a file.
 #include "server/worker/control/cost_file.h"
 
 #include <sys/stat.h>
@@ -54,7 +54,7 @@ class CostFile : public ::testing::Test {
   [[nodiscard]] bool Keep(std::string_view conditions, std::span<const KnownCost> costs) const {
     return WriteCosts(path_, conditions, kSeed, costs).ok();
   }
-  // The costs that a worker of the stepped device left there.
+  // Returns the costs that a worker of the step device persisted.
   std::vector<KnownCost> Kept() const {
     const auto kept = ReadCosts(path_, server::CostConditions(SteppedDevice()));
     EXPECT_TRUE(kept.ok()) << kept.status().ToString();
@@ -115,7 +115,7 @@ TEST_F(CostFile, AnotherDeviceIsRejected) {
   EXPECT_TRUE(ReadCosts(path_, "another\ndevice").ok()) << "its name is made one line";
 }
 
-// Whatever byte is changed or missing, the file is rejected as a whole.
+// The file is rejected as a whole, whichever byte is changed or missing.
 TEST_F(CostFile, DamageIsSeenWhereverItIs) {
   ASSERT_TRUE(Keep("a device", Some()));
   const std::string good = ReadFile(path_);
@@ -124,7 +124,7 @@ TEST_F(CostFile, DamageIsSeenWhereverItIs) {
     bad[at] = static_cast<char>(bad[at] ^ 1);
     Write(bad);
     EXPECT_NE(Rejection(), "") << at;
-    if (at == 0) continue;  // An empty file is none.
+    if (at == 0) continue;  // An empty file counts as no file.
     Write(good.substr(0, at));
     EXPECT_NE(Rejection(), "") << at << " bytes";
   }
@@ -168,8 +168,8 @@ TEST_F(CostFile, WhatIsNoSmallRegularFileIsRejected) {
   EXPECT_THAT(Rejection(), HasSubstr("more than the 524288 bytes"));
 }
 
-// Costs decide who runs when.
-TEST_F(CostFile, OfSomebodyElseIsRejected) {
+// A file of another user is rejected, because costs decide which client runs next.
+TEST_F(CostFile, RejectsFileOfOtherUser) {
   ASSERT_TRUE(Keep("a device", Some()));
   EXPECT_EQ(Rejection(), "");
   for (const mode_t mode : {0660, 0602, 0666}) {
@@ -206,15 +206,15 @@ TEST_F(CostFile, IsReplacedAsAWholeOrNotAtAll) {
   EXPECT_EQ(ReadFile(path_), after);
 }
 
-// A launch of a kernel that was never stopped because it is known to be short.
-TEST_F(CostFile, WhatOneWorkerLearntTheNextOneKnows) {
+// Records a launch of a kernel that was never stopped because it is known to be short.
+TEST_F(CostFile, NextWorkerUsesPersistedCosts) {
   server::WorkerOptions options;
   options.cost_file = path_;
   for (const bool knows : {false, true}) {
     SCOPED_TRACE(knows);
     WorkerHarness worker({}, options);
     RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
-    // What may be stopped holds back what follows; what is known to be short does not.
+    // A preemptible launch delays the ones after it; a launch that is known to be short does not.
     client.Launch(0, 0, 0, {.x = 3});
     client.Launch(0, 0, 0, {.x = 3});
     ASSERT_FALSE(worker.device().WaitForSubmissions(1).empty());
@@ -278,8 +278,8 @@ TEST_F(CostFile, EveryDeviceHasAFileOfItsOwn) {
   EXPECT_EQ(std::ranges::adjacent_find(all), all.end());
 }
 
-// The seed is the file's, or nothing in it would be found again.
-TEST_F(CostFile, WhatIsKeptInBetweenIsAllOfItAndKeepsItsSeed) {
+// The seed must be the file's, because otherwise none of its entries would be found again.
+TEST_F(CostFile, PeriodicSaveIsCompleteAndKeepsSeed) {
   const std::string conditions = server::CostConditions(SteppedDevice());
   ASSERT_TRUE(Keep(conditions, Some()));
   server::WorkerOptions options;
@@ -300,7 +300,7 @@ TEST_F(CostFile, WhatIsKeptInBetweenIsAllOfItAndKeepsItsSeed) {
 class Learning : public CostFile {
  protected:
   Learning() { options_.cost_file = path_; }
-  // By a worker that has ended, the longest last.
+  // The durations learnt by a worker that has ended, in ascending order.
   std::vector<scheduler::Duration> Learnt() const {
     std::vector<scheduler::Duration> all;
     for (const KnownCost& cost : Kept()) all.push_back(cost.predicted);
@@ -335,8 +335,8 @@ TEST_F(Learning, ShortLaunchesThatNeverHaveTheDeviceAloneAreKnownToBeShort) {
   EXPECT_LT(Learnt().front(), scheduler::Predictor::kFirstGuess);
 }
 
-// Else a client could make what others do look long.
-TEST_F(Learning, ALongTimeBesideAnotherClientSaysNothing) {
+// Otherwise a client could make another client's kernels look long.
+TEST_F(Learning, IgnoresLongTimesNextToOtherClients) {
   {
     WorkerHarness worker({}, options_);
     RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
@@ -352,7 +352,7 @@ TEST_F(Learning, ALongTimeBesideAnotherClientSaysNothing) {
   EXPECT_TRUE(Learnt().empty());
 }
 
-// Else a client whose launches never run alone could hide for ever what they take.
+// Otherwise a client whose launches never run alone could hide their duration forever.
 TEST_F(Learning, ALongTimeBesideWorkOfTheSameClientIsLearnt) {
   {
     WorkerHarness worker({}, options_);
@@ -401,24 +401,24 @@ nlohmann::json StatusAfter(const StepDeviceOptions& device, int launches) {
   for (int i = 0; i < launches; ++i) {
     EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
   }
-  // The lane looks ahead by launch bubbles while somebody of this class is here.
+  // The lane looks ahead by launch bubbles while a client of this class is connected.
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
 }
 
-TEST(LaunchBubble, IsWhatPassesBetweenSubmissionAndEndWithoutTheRun) {
+TEST(LaunchBubble, IsTimeFromSubmissionToEndWithoutExecution) {
   const auto slow = StatusAfter({.runs_at_once = true, .submitting_takes = 2ms}, 12);
   ASSERT_TRUE(slow.contains("launch_bubble_us"));
   EXPECT_GE(slow["launch_bubble_us"], 2000.0);
   EXPECT_EQ(slow["lookahead_us"], 500.0);
-  // By its own account the launch ran for all of the time, and longer.
+  // By its own report the launch ran for the whole time, and longer.
   const auto quick =
       StatusAfter({.runs_at_once = true, .submitting_takes = 2ms, .ends_later = 3600s}, 12);
   EXPECT_EQ(quick["launch_bubble_us"], 0.0);
   EXPECT_EQ(quick["lookahead_us"], 20.0) << "the lane is told";
 }
 
-TEST(Predictions, OfAWorkerAreJudgedInItsStatus) {
+TEST(Predictions, StatusReportsAccuracy) {
   const auto status = StatusAfter({.runs_at_once = true}, 30);
   EXPECT_GE(status["predictions"], 20);
   EXPECT_LE(status["predictions_exceeded_percent"], 100.0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device thread that stands inside of a call of its device.
+// A device thread that is blocked inside a call of its device.
 #include "server/worker/control/device_watch.h"
 
 #include <chrono>
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using enum DeviceWatch::Verdict;
 
-// ---- when it stands
+// ---- when it is blocked
 
 DeviceWatch FiveLooks() {
   return DeviceWatch({.interval = milliseconds(100),
@@ -32,7 +32,7 @@ DeviceWatch FiveLooks() {
                       .leaves_within = milliseconds(200)});
 }
 
-TEST(DeviceWatch, TellsKernelsOnceAndThenLosesTheDeviceOnce) {
+TEST(DeviceWatch, StopsKernelsOnceThenReportsLossOnce) {
   DeviceWatch watch = FiveLooks();
   for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Look(7), kFine);
   EXPECT_EQ(watch.Look(7), kTellKernels);
@@ -43,7 +43,7 @@ TEST(DeviceWatch, TellsKernelsOnceAndThenLosesTheDeviceOnce) {
   for (int look = 0; look < 20; ++look) EXPECT_EQ(watch.Look(7), kFine);
 }
 
-TEST(DeviceWatch, TakesNoThreadForOneThatStandsThatSleepsOrHasOtherTurns) {
+TEST(DeviceWatch, DoesNotReportSleepingOrProgressingThread) {
   DeviceWatch watch = FiveLooks();
   for (int look = 0; look < 50; ++look) EXPECT_EQ(watch.Look(8), kFine) << "between two turns";
   for (std::uint64_t turn = 9; turn < 200; turn += 2) EXPECT_EQ(watch.Look(turn), kFine);
@@ -69,7 +69,7 @@ TEST(DeviceWatch, LooksAtMostOncePerSecond) {
 
 server::WorkerOptions CallMax(milliseconds call_max, milliseconds leaves_within = seconds(2)) {
   server::WorkerOptions options;
-  options.settings.kernel_limits = {};  // A longer one would count instead.
+  options.settings.kernel_limits = {};  // A longer limit would apply instead.
   options.call_max = call_max;
   options.leaves_within = leaves_within;
   return options;
@@ -148,7 +148,8 @@ TEST(StandingDeviceThread, IsNoneThatSleepsWhileAKernelRuns) {
   EXPECT_TRUE(client.AwaitFinished(0, launch));
 }
 
-// A debugger, or a machine that sleeps, stops both threads.
+// A debugger, or a machine that is suspended, stops both threads, so the watcher must not treat its
+// own pause as a loss.
 TEST(StandingDeviceThread, IsNoLossWhileTheWatcherItselfStands) {
   WorkerHarness worker({.runs_at_once = true, .submitting_takes = milliseconds(400)},
                        CallMax(milliseconds(200)));

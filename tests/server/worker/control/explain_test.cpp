@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why requests took as long as they did, as operators are told.
+// Explanations to operators of why requests took as long as they did.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -37,8 +37,8 @@ TEST(Explain, NamesTheKernelThatCouldNotBeCutAndTheTimesOfTheRequest) {
   high.BeginRequest(0, 5'000'000);
   high.Launch(0, 0, 0);
   const Sequence end = high.EndRequest(0);
-  // The high class is not held back by the window: what it waits for is a low kernel of its own
-  // making only where the policy waits for it. Here it goes to the device at once.
+  // The window does not delay the high class, which waits for a low kernel only where the policy
+  // makes it wait. Here its work goes to the device at once.
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
   std::this_thread::sleep_for(30ms);
   worker.device().FinishAll();
@@ -95,7 +95,7 @@ TEST(Explain, ALowClientWaitsForTheHighOneAndIsToldSo) {
   EXPECT_LT(Explain(worker, 2, 2)["waited_us"], why["waited_us"]) << "each has its own waits";
 }
 
-// Rows of a waterfall, by kind and client.
+// Returns the rows of a waterfall of this kind and client.
 std::vector<json> GetRows(const json& why, const std::string& kind, std::uint64_t client) {
   std::vector<json> rows;
   for (const json& row : why["waterfall"]) {
@@ -220,8 +220,8 @@ TEST(Explain, AKernelIsNotNamedAfterAModuleThatTookItsNumber) {
   EXPECT_EQ(Explain(worker, 1)["longest_command"]["what"], "");
 }
 
-// Work that cannot be cut may be there from before a wait until long after it.
-TEST(Explain, AWaitIsSaidToBeBehindWhatWasOnTheDeviceForLongestAlsoBeyondIt) {
+// Non-preemptible work may run from before a wait until long after it.
+TEST(Explain, BlamesWaitOnLongestOverlappingExecution) {
   WorkerHarness worker(
       {.preemption = device::Preemption::kBetweenCommands},
       {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 2}});
@@ -325,7 +325,7 @@ TEST(Explain, ARequestThatHasNotEndedIsExplainedWhenItIsTheSlowest) {
   ASSERT_TRUE(low.AwaitFinished(0, last));
   ASSERT_TRUE(low.AwaitFinished(0, end));
   EXPECT_EQ(Explain(worker, 2)["open"], false);
-  // One that has just begun is not the slowest.
+  // A request that has just begun is not the slowest.
   low.BeginRequest(0);
   low.Launch(0, 0, 0, {.x = 10});
   ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
@@ -334,7 +334,7 @@ TEST(Explain, ARequestThatHasNotEndedIsExplainedWhenItIsTheSlowest) {
   EXPECT_FALSE(Explain(worker, 2, 2).contains("ended_s_ago"));
 }
 
-TEST(Explain, WhatIsNotKnownIsRejectedWithWhatIs) {
+TEST(Explain, RejectsUnknownRequestWithKnownOnes) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client();
   const auto ask = [&](std::uint64_t request) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small parts of the control thread, one at a time.
+// The small components of the control thread, one at a time.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -109,7 +109,7 @@ TEST(StatusJson, CountsTheSessionsOfEachClass) {
     sessions[i].quota_bytes = 1000;
   }
   sessions[2].spec.scheduling_class = scheduler::SchedulingClass::kHigh;
-  sessions[2].quota_bytes = 0;  // It has nothing yet.
+  sessions[2].quota_bytes = 0;  // It has no memory yet.
   snapshot.clients[0].commands_pending = 5;
   snapshot.clients[0].mapped_bytes = 900;
   snapshot.clients[1].commands_pending = 5;
@@ -125,7 +125,7 @@ TEST(StatusJson, CountsTheSessionsOfEachClass) {
   EXPECT_EQ(classes["normal"]["sessions"], 0);
 }
 
-TEST(StatusJson, SaysWhichMemoryOfAClassIsOnTheDeviceAndWhichIsCertain) {
+TEST(StatusJson, ReportsResidentAndGuaranteedMemoryOfClass) {
   ThreadSnapshot snapshot;
   std::vector<SessionFacts> sessions(2);
   snapshot.clients.resize(2);
@@ -142,8 +142,8 @@ TEST(StatusJson, SaysWhichMemoryOfAClassIsOnTheDeviceAndWhichIsCertain) {
   EXPECT_EQ(of_class["guaranteed_bytes"], 200);
 }
 
-TEST(StagingBudget, HalfIsAssuredToEverySessionAndHalfGoesToWhoeverAsksFirst) {
-  StagingBudget budget(800, 4, 0.0);  // 100 assured to each, 400 shared.
+TEST(StagingBudget, GuaranteesHalfEquallyAndSharesOtherHalf) {
+  StagingBudget budget(800, 4, 0.0);  // 100 guaranteed to each, 400 shared.
   EXPECT_EQ(budget.session_max(true), 500u);
   EXPECT_EQ(budget.LeftFor(0, true), 500u);
   EXPECT_FALSE(budget.TryTake(0, 501, true));
@@ -159,12 +159,12 @@ TEST(StagingBudget, HalfIsAssuredToEverySessionAndHalfGoesToWhoeverAsksFirst) {
 }
 
 TEST(StagingBudget, OrdinarySessionsLeaveAPartOfTheSharedHalf) {
-  StagingBudget budget(800, 4, 0.25);  // 100 assured to each, 400 shared, 100 of these kept.
+  StagingBudget budget(800, 4, 0.25);  // 100 guaranteed to each, 400 shared, 100 of these reserved.
   EXPECT_EQ(budget.session_max(false), 400U);
   EXPECT_EQ(budget.session_max(true), 500U);
   EXPECT_FALSE(budget.TryTake(0, 401, false));
   EXPECT_TRUE(budget.TryTake(0, 400, false));
-  EXPECT_EQ(budget.LeftFor(0, false), 100U);  // Its own share.
+  EXPECT_EQ(budget.LeftFor(0, false), 100U);  // Its own guaranteed part.
   EXPECT_TRUE(budget.TryTake(0, 200, true));
   EXPECT_EQ(budget.LeftFor(200, true), 0U);
   EXPECT_EQ(budget.LeftFor(0, false), 100U);

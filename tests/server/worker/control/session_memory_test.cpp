@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of sessions: of the device, staging buffers, chunks and images.
+// Memory of sessions: device memory, staging buffers, chunks and images.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ TEST(WorkerSession, MemoryOfAClientIsAsIsolatedAsTheBrokerSays) {
   }
 }
 
-// Others have their turn between two steps.
+// Other clients' calls run between two pages.
 TEST(WorkerSession, MemoryGrowsInStepsAndWhatCannotGrowLosesNothing) {
   server::WorkerOptions options;
   options.limits.grow_step_bytes = 4 * kMiB;
@@ -44,7 +44,7 @@ TEST(WorkerSession, MemoryGrowsInStepsAndWhatCannotGrowLosesNothing) {
   EXPECT_TRUE(client.Resize(16 * kMiB).ok());
 }
 
-// One low client with all memory left none for a client of root.
+// Without this reserve, one low client with all of the memory left none for a client of root.
 TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
   server::WorkerOptions options;
   options.limits.memory_kept = 0.25;
@@ -61,12 +61,13 @@ TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
   EXPECT_EQ(worker.device().left_free_bytes(), 0U);
 }
 
-// Arenas are host memory, and a machine without any does not reject but ends processes.
+// Staging buffers are host memory, and a machine that runs out of it kills processes instead of
+// rejecting requests.
 TEST(WorkerSession, ArenasOfAllClientsTogetherAreBoundedBeforeTheyAreMade) {
   server::WorkerOptions options;
   options.limits.sessions_max = 4;
   options.limits.staging_bytes_total_max = 16 * kMiB;
-  options.limits.staging_bytes = 16 * kMiB;  // 2 assured to each, 8 shared.
+  options.limits.staging_bytes = 16 * kMiB;  // 2 guaranteed to each, 8 shared.
   WorkerHarness worker(kAtOnce, std::move(options));
   const auto join = [&] {
     RawClient client = worker.Connect({.name = "copies"});
@@ -93,7 +94,7 @@ TEST(WorkerSession, ArenasOfAllClientsTogetherAreBoundedBeforeTheyAreMade) {
   EXPECT_TRUE(join().AddStagingBuffer(10 * kMiB).ok()) << "all of it is back";
 }
 
-// Memory of ended sessions is counted as free, so it must be free.
+// Memory of ended sessions is counted as free, so it must actually be free.
 TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -110,7 +111,8 @@ TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
   EXPECT_EQ(blocks(), 0);
 }
 
-// Its client might empty more of it meanwhile, and the device thread would wait.
+// Its client might empty more of it in the meantime, and the device thread would block on the page
+// faults.
 TEST(WorkerSession, ParametersInAnArenaThatWasEmptiedAreReadWithoutTouchingIt) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -180,7 +182,7 @@ TEST(WorkerSession, MappingsOfAllSessionsHaveALimit) {
                    {.action = ipc::ChunkAction::kUnmap, .address = second.welcome().mapping_base}),
             StatusCode::kOk);
   EXPECT_EQ(MapChunk(second, 1), StatusCode::kOk);
-  // Those of a session that ends count no more.
+  // The images of a session that ends no longer count.
   first.CloseSocket();
   ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
   EXPECT_EQ(MapChunk(second, 2), StatusCode::kOk);
@@ -242,7 +244,7 @@ TEST(WorkerSession, AnImageThatIsMadeAgainTakesThePlaceOfTheOneBefore) {
 TEST(WorkerSession, ImagesOfAllSessionsHaveALimitOfWhichEachHasAPart) {
   server::WorkerOptions options;
   options.limits.sessions_max = 4;
-  options.limits.images_bytes = 16 * kMiB;  // 2 assured to each, 8 shared.
+  options.limits.images_bytes = 16 * kMiB;  // 2 guaranteed to each, 8 shared.
   WorkerHarness worker(kAtOnce, std::move(options));
   const auto make = [](RawClient& client, std::uint64_t bytes) {
     return client.Ask<ipc::ImageMade>(ipc::MakeImage{.bytes = bytes}).status();
@@ -302,13 +304,13 @@ TEST(WorkerSession, NobodyWaitsForTheWholeOfALargeArena) {
     ++welcomed_before;
     EXPECT_TRUE(greedy.NextFrame().ok());
   }
-  // A machine that is busy otherwise may keep the new client from its processor for so long.
+  // A machine that is otherwise busy may keep the new client off the cores for this long.
   EXPECT_GE(welcomed_before, kRounds / 2);
 }
 
-// The kernel empties memory under the lock of its file, which a write holds until its source is
-// there.
-TEST(WorkerSession, AClientThatWritesToItsArenaForEverKeepsItsPlaceAndHoldsUpNoOther) {
+// The kernel empties memory under the lock of its file, which a write holds until its source page
+// arrives.
+TEST(WorkerSession, EndlessWriteToStagingBufferDelaysNoOtherClient) {
   StuckPage page;
   if (!page.ready()) GTEST_SKIP() << "no userfaultfd for us on this machine";
   WorkerHarness worker(kAtOnce);
@@ -321,7 +323,7 @@ TEST(WorkerSession, AClientThatWritesToItsArenaForEverKeepsItsPlaceAndHoldsUpNoO
   struct AtTheEnd {
     StuckPage& page;
     ~AtTheEnd() { page.Release(); }
-  } const at_the_end{page};  // Or the writer would never end.
+  } const at_the_end{page};  // Otherwise the writer would never end.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   bad.CloseSocket();
 
@@ -352,7 +354,7 @@ TEST(WorkerSession, MemoryStaysUntilTheDeviceHasLetGoOfIt) {
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   }
   ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() == 1; }));
-  // The session is ending, and an admin sees it.
+  // The session is ending, and an administrator sees that.
   EXPECT_THAT(worker.AskAdmin(ipc::AdminVerb::kClients), HasSubstr("\"state\":\"ending\""));
   EXPECT_EQ(worker.device().spaces_alive(), 1);
   worker.device().FinishOldest();

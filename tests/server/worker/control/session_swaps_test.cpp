@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of sessions that moves off the device and back, on a device whose calls the test holds.
+// Session memory that is swapped out and in, on a device whose calls the test can block.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -24,15 +24,15 @@ constexpr std::uint64_t kStep = 2 * kMiB;
 server::WorkerOptions MovingWorker() {
   server::WorkerOptions options;
   options.settings.overcommit_bytes = 256 * kMiB;
-  // Whoever is asked makes room.
+  // Every client may be evicted as soon as its memory is requested.
   options.residency.residency_factor = 0;
   options.residency.residency_min = options.residency.idle_min = options.residency.notice = {};
-  options.slow_calls.held_max = std::chrono::hours(1);  // Nobody is due: the urgent ones go first.
+  options.slow_calls.held_max = std::chrono::hours(1);  // None is due: urgent ones first.
   return options;
 }
 
-// Two clients without a guarantee share a device that is full. Half a dozen steps of the first one
-// are moved out.
+// Two clients without a guarantee share a device that is full. Six pages of the first one are
+// swapped out.
 class WorkerSwaps : public ::testing::Test {
  protected:
   explicit WorkerSwaps(const server::WorkerOptions& options = MovingWorker())
@@ -43,7 +43,7 @@ class WorkerSwaps : public ::testing::Test {
     EXPECT_EQ(Row("first")["resident_bytes"], 32 * kMiB - 6 * kStep);
     EXPECT_EQ(Row("second")["resident_bytes"], 32 * kMiB);
   }
-  // It has 4 MiB, and 8 for certain.
+  // It has 4 MiB, and 8 MiB guaranteed.
   RawClient High(const std::string& name) {
     return worker_.Client(
         {.name = name, .client_class = SchedulingClass::kHigh, .quota_bytes = 8 * kMiB});
@@ -58,11 +58,12 @@ class WorkerSwaps : public ::testing::Test {
     }
     return {};
   }
-  // The device thread tells it, and has carried out by then what it decided.
+  // The device thread reports this, and has carried out its decision by then.
   bool AwaitWaiting(const std::string& name) {
     return Eventually([&] { return Row(name)["memory_waited_s"] > 0; });
   }
-  // The control thread has read what clients sent before, and the device thread what came of it.
+  // Afterwards the control thread has read the messages that clients sent before, and the device
+  // thread has handled their effects.
   void LetThemRead() {
     for (int i = 0; i < 2; ++i) (void)Row("");
   }
@@ -80,18 +81,19 @@ class WorkerSwaps : public ::testing::Test {
   RawClient first_ = Low("first"), second_ = Low("second");
 };
 
-// Otherwise a client that asks again and again ends all moves of others before they begin.
-TEST_F(WorkerSwaps, AMoveThatIsCutBeforeItBeginsMakesOneStepAndNoMore) {
+// Otherwise a client that sends requests repeatedly would end all swaps of other clients before
+// they begin.
+TEST_F(WorkerSwaps, InterruptedSwapMovesExactlyOnePage) {
   StepDevice& device = worker_.device();
   device.HoldResizes(4 * kMiB + 1);
-  // Its call is made, and these wait behind it.
+  // Its call is in progress, and these are queued after it.
   ASSERT_TRUE(other_.Send(ipc::ResizeMemory{.bytes = 4 * kMiB}).ok());
   ASSERT_TRUE(device.AwaitHeldCall());
   ASSERT_TRUE(high_.Send(ipc::ResizeMemory{.bytes = 6 * kMiB}).ok());
   LetThemRead();
   ASSERT_TRUE(third_.Send(ipc::ResizeMemory{.bytes = 2 * kMiB}).ok());
   LetThemRead();
-  // Six steps of the second one are to make room.
+  // Six pages of the second client are to be evicted.
   const Sequence launch = first_.Launch(0, 0, 0);
   ASSERT_TRUE(AwaitWaiting("first"));
 
@@ -110,9 +112,10 @@ TEST_F(WorkerSwaps, AMoveThatIsCutBeforeItBeginsMakesOneStepAndNoMore) {
   EXPECT_TRUE(first_.AwaitFinished(0, launch)) << "the rest of it is made afterwards";
 }
 
-// ---- who is idle
+// ---- which client is idle
 
-// A client has its stay for as long as anybody can wait, unless it is idle. It is looked at seldom.
+// A client is resident for longer than any test waits, unless it is idle, and idleness is checked
+// rarely.
 class SeldomLooks : public WorkerSwaps {
  protected:
   static constexpr std::chrono::milliseconds kLookEvery{100}, kIdle{400}, kWatched{1200};
@@ -125,8 +128,8 @@ class SeldomLooks : public WorkerSwaps {
     options.residency.look_every = kLookEvery;
     return options;
   }
-  // One short command after the other; whether no pause of the machine was as long as an idle
-  // one's.
+  // Submits one short command after another; returns whether no pause caused by the machine was
+  // long enough to count as idle.
   bool WorkOn(RawClient& client) {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point end = Clock::now() + kWatched;
@@ -142,7 +145,7 @@ class SeldomLooks : public WorkerSwaps {
   }
 };
 
-// They begin and end between two looks.
+// The commands begin and end between two checks.
 TEST_F(SeldomLooks, AClientOfShortCommandsIsNotIdle) {
   bool was_steady = false;
   for (int attempt = 0; attempt < 10 && !was_steady; ++attempt) {
@@ -159,9 +162,9 @@ TEST_F(SeldomLooks, AClientOfShortCommandsIsNotIdle) {
   EXPECT_TRUE(was_steady) << "this machine pauses all the time";
 }
 
-// ---- clients that leave in the wrong moment
+// ---- clients that leave at a bad moment
 
-TEST_F(WorkerSwaps, WhoDiesAmidItsMoveIsOverWithItAndOthersGoOn) {
+TEST_F(WorkerSwaps, ClientDeathDuringItsSwapDelaysNoOther) {
   StepDevice& device = worker_.device();
   device.SuspendSwapsOut();
   const Sequence launch = first_.Launch(0, 0, 0);
@@ -175,7 +178,7 @@ TEST_F(WorkerSwaps, WhoDiesAmidItsMoveIsOverWithItAndOthersGoOn) {
   EXPECT_EQ(device.free_memory_bytes(), 64 * kMiB - 12 * kMiB - 32 * kMiB);
 }
 
-TEST_F(WorkerSwaps, WhoDiesAmidAMoveForItIsServedNoMore) {
+TEST_F(WorkerSwaps, ClientDeathDuringEvictionForItCancelsRequest) {
   StepDevice& device = worker_.device();
   device.SuspendSwapsOut();
   ASSERT_TRUE(high_.Send(ipc::ResizeMemory{.bytes = 8 * kMiB}).ok());
@@ -189,8 +192,8 @@ TEST_F(WorkerSwaps, WhoDiesAmidAMoveForItIsServedNoMore) {
   EXPECT_TRUE(second_.AwaitFinished(0, second_.Launch(0, 0, 0)));
 }
 
-// Both are urgent, and the one that has left was first.
-TEST_F(WorkerSwaps, WhoHasLeftGivesItsMemoryBackAfterCallsOfThoseThatAreHere) {
+// Both clients are urgent, and the one that has left was first.
+TEST_F(WorkerSwaps, CleanupOfDepartedClientRunsAfterConnectedClientsCalls) {
   StepDevice& device = worker_.device();
   device.HoldResizes(4 * kMiB + 1);
   ASSERT_TRUE(other_.Send(ipc::ResizeMemory{.bytes = 4 * kMiB}).ok());
@@ -200,7 +203,7 @@ TEST_F(WorkerSwaps, WhoHasLeftGivesItsMemoryBackAfterCallsOfThoseThatAreHere) {
   ASSERT_TRUE(Eventually([&] { return Row("high").is_null(); })) << "its end waits for a call";
   ASSERT_TRUE(third_.Send(ipc::ResizeMemory{.bytes = 2 * kMiB}).ok());
   LetThemRead();
-  // Modules go back first, one at a time.
+  // Modules are freed first, one at a time.
   const int modules = device.modules_alive();
   device.ReleaseHeldCall();
   ASSERT_TRUE(device.AwaitHeldCall());
@@ -213,8 +216,8 @@ TEST_F(WorkerSwaps, WhoHasLeftGivesItsMemoryBackAfterCallsOfThoseThatAreHere) {
                                               Call{Call::Kind::kResize, high_.base(), 0}));
 }
 
-// Its steps are named before, and some are gone when it is their turn.
-TEST_F(WorkerSwaps, WhoFreesAmidItsMoveKeepsNoOneWaiting) {
+// Its pages are chosen in advance, and some have been freed by the time they are to be swapped.
+TEST_F(WorkerSwaps, FreeingDuringSwapDelaysNoOther) {
   StepDevice& device = worker_.device();
   device.SuspendSwapsOut();
   const Sequence launch = first_.Launch(0, 0, 0);

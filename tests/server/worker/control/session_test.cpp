@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a session, from the handshake to the last byte.
+// The life of a session, from the handshake to its last byte.
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -216,7 +216,7 @@ TEST(WorkerSession, EveryLimitRejectsWithItsName) {
   expect(second.AwaitWelcome(), StatusCode::kLimitExceeded, "1 clients, allowed are 1");
 }
 
-// Two users with 64 clients each left no place for a client of root.
+// Without this reserve, two users with 64 clients each left no place for a client of root.
 TEST(WorkerSession, OrdinaryClientsLeavePlacesToThoseThatMayBeHigh) {
   server::WorkerOptions options;
   options.limits.sessions_max = 6;
@@ -251,14 +251,16 @@ TEST(WorkerSession, AnUnloadedNumberIsFreeWithTheAnswer) {
   }
 }
 
-// The last holder waits for the end of the file, 12 s in this case. Nobody else may wait with it.
-// The session keeps its place until then, so that a client can't hold more closings than sessions.
+// Closing the last descriptor of such a file takes as long as the file needs, here 12 s, and no
+// other client may wait with it. The session keeps its place until then, so that a client cannot
+// cause more pending closes than it has sessions.
 TEST(WorkerSession, ADescriptorThatAClientSendsEndsItsSessionAndHoldsUpNoOther) {
   using Clock = std::chrono::steady_clock;
   WorkerHarness worker(kAtOnce);
   RawClient good = worker.Client({.name = "good"});
-  // Returns a client that has sent a descriptor whose last holder is the worker. It is ourselves
-  // where the worker takes it before we have closed our own, and then we have waited for its end.
+  // Returns a client that has sent a descriptor whose last holder is the worker. If the worker
+  // closed its copy before this process did, this process was the last holder and has waited for
+  // the close instead.
   Clock::time_point began;
   std::vector<LingeringSocket> unread;
   const auto bring = [&](const char* name, const auto& before) {
@@ -290,7 +292,7 @@ TEST(WorkerSession, ADescriptorThatAClientSendsEndsItsSessionAndHoldsUpNoOther) 
   EXPECT_EQ(end.code(), StatusCode::kProtocolViolation);
   EXPECT_THAT(end.message(), HasSubstr("it carries descriptors, which nobody takes"));
 
-  // Left unread behind a request, by a client that goes.
+  // Left unread after a request, by a client that disconnects.
   RawClient leaves = bring("leaves", [](RawClient& client) {
     EXPECT_TRUE(client.Send(ipc::ResizeMemory{.bytes = 2 * kMiB}).ok());
   });
@@ -298,7 +300,7 @@ TEST(WorkerSession, ADescriptorThatAClientSendsEndsItsSessionAndHoldsUpNoOther) 
   expect_prompt();
 }
 
-TEST(WorkerSession, ANewClientOutlivesWhoLeavesInTheSameMoment) {
+TEST(WorkerSession, NewClientSurvivesSimultaneousDeparture) {
   for (const bool process_ends_first : {false, true}) {
     SCOPED_TRACE(process_ends_first);
     WorkerHarness worker(kAtOnce);
@@ -328,7 +330,7 @@ TEST(WorkerSession, ANewClientOutlivesWhoLeavesInTheSameMoment) {
   }
 }
 
-// They would wake the control thread again and again while it does not read this socket.
+// Urgent bytes would wake the control thread repeatedly while it does not read this socket.
 TEST(WorkerSession, UrgentBytesEndASession) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -368,7 +370,7 @@ TEST(WorkerSession, ASequenceWithAGapEndsTheSession) {
   ipc::PlainRecord record;
   record.header.op = static_cast<std::uint8_t>(ipc::Op::kMark);
   record.header.sequence = 2;
-  // Not through Publish, which counts right.
+  // Not through Publish, which always counts correctly.
   const std::atomic<std::uint64_t> taken{0};
   ipc::TagRingWriter writer(client.commands().granules, taken);
   ASSERT_EQ(writer.TryWrite(record), ipc::WriteResult::kWritten);
@@ -389,7 +391,7 @@ TEST(WorkerSession, ScribbledTagsStallOrEndOnlyTheirOwnSession) {
     }
     bad.commands().completions_taken.store(~std::uint64_t{0});
     bad.commands().waiting.store(~std::uint32_t{0});
-    // A header that is right, over bytes that are not.
+    // A valid header in front of invalid bytes.
     bad.commands().granules[0].tag.store(ipc::RingTag(0, false), std::memory_order_release);
     bad.Ring();
     EXPECT_EQ(bad.AwaitEnd().code(), StatusCode::kProtocolViolation);
@@ -400,7 +402,7 @@ TEST(WorkerSession, ScribbledTagsStallOrEndOnlyTheirOwnSession) {
 TEST(WorkerSession, EverythingIsReturnedWhenTheClientClosesItsSocket) {
   WorkerHarness worker;
   ASSERT_TRUE(worker.Await<ipc::Ready>());
-  RawClient first = worker.Client();  // Things made once are there from here on.
+  RawClient first = worker.Client();  // Objects that are made once exist from here on.
   const Holdings before = Holdings::Now();
   {
     RawClient client = worker.Client();
@@ -467,7 +469,7 @@ TEST(WorkerSession, TheOperatorEndsASession) {
   EXPECT_EQ(unknown->code, StatusCode::kNotFound);
 }
 
-TEST(WorkerSession, ADrainDoesNotWaitForWhatClientsThatAreGoneLeftBehind) {
+TEST(WorkerSession, DrainIgnoresWorkOfDepartedClients) {
   server::WorkerOptions options;
   options.left_behind_max = std::chrono::milliseconds(400);
   WorkerHarness worker({.ignores_stop = true, .can_kill = false}, options);
@@ -524,7 +526,7 @@ TEST(WorkerSession, AClientThatDoesNotReadHoldsUpNobody) {
   WorkerHarness worker(kAtOnce);
   RawClient deaf = worker.Client();
   RawClient good = worker.Client();
-  // Requests until the socket is full of them, and never an answer taken.
+  // Sends requests until the socket is full, and never reads an answer.
   const ipc::DescribeError request{.stream = 0};
   const ipc::Deadline soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   std::uint32_t sent = 0;
@@ -570,7 +572,7 @@ TEST(WorkerSession, AdminSeesWhatEachClientDid) {
   EXPECT_FALSE(devices.contains("numa")) << "it lies on no bus";
 }
 
-// Processors that the threads of this process may use that have the name.
+// Returns how many processors the threads of this name may use.
 int GetProcessors(const std::string& thread) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
@@ -614,13 +616,13 @@ TEST(WorkerSession, TheDeviceThreadIsAtTheDevicesMemoryNode) {
   std::filesystem::remove_all(root);
 }
 
-TEST(WorkerSession, ARequestIsFromTheFirstCommandAfterAllWasFinishedUntilAllIs) {
+TEST(WorkerSession, RequestSpansFromFirstCommandAfterIdleToIdle) {
   WorkerHarness worker;
   RawClient client = worker.Client({.name = "serve", .latency_target_ns = 3'600'000'000'000});
   for (int request = 0; request < 3; ++request) {
     client.Launch(0, 0, 0);
     const auto last = client.Launch(0, 0, 0);
-    // The second one belongs to the request if it came before the first one's end.
+    // The second one belongs to the request if it arrived before the end of the first one.
     ASSERT_TRUE(Eventually([&] {
       return nlohmann::json::parse(
                  worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][0]["commands"] == last;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that may take milliseconds keep out of the way of urgent requests.
+// Calls that may take milliseconds must not delay urgent requests.
 #include "server/worker/control/slow_calls.h"
 
 #include <atomic>
@@ -25,7 +25,7 @@ constexpr std::chrono::nanoseconds kForGood = 1h;
 
 // ---- the calls alone
 
-// What was called, in order. The first call waits until the test has posted all others.
+// The calls that were made, in order. The first call blocks until the test has posted all others.
 class SlowCallsTest : public ::testing::Test {
  protected:
   void HoldThread() {
@@ -65,7 +65,7 @@ TEST_F(SlowCallsTest, NewClientsGoBeforeOthersThatAreNotUrgent) {
   EXPECT_EQ(Finish(), (Names{"load of 3", "welcome of 2", "load of 1"}));
 }
 
-// However many new clients there are already.
+// Handshakes go first however many new clients are already connected.
 TEST_F(SlowCallsTest, WelcomesGoBeforeFurtherCallsOfNewClients) {
   HoldThread();
   Post({.session = 1, .is_new_client = true}, "staging buffer of 1");
@@ -76,14 +76,14 @@ TEST_F(SlowCallsTest, WelcomesGoBeforeFurtherCallsOfNewClients) {
   EXPECT_EQ(Finish(), (Names{"load of 4", "welcome of 3", "staging buffer of 1", "memory of 2"}));
 }
 
-TEST_F(SlowCallsTest, OneThatDisturbsNobodyBeginsBesideUrgentRequests) {
+TEST_F(SlowCallsTest, HarmlessCallRunsDuringUrgentRequests) {
   calls_.RecordUrgentRequests(true);
   std::promise<void> made;
   calls_.Post({.session = 1, .disturbs = false}, [&] { made.set_value(); });
   EXPECT_EQ(made.get_future().wait_for(30s), std::future_status::ready);
 }
 
-TEST_F(SlowCallsTest, OthersHaveTheirTurnBetweenTwoSteps) {
+TEST_F(SlowCallsTest, OtherCallsRunBetweenTwoPages) {
   HoldThread();
   calls_.Post({.session = 1}, [this, steps = 3]() mutable {
     made_.push_back("step of 1");
@@ -97,8 +97,8 @@ TEST_F(SlowCallsTest, OthersHaveTheirTurnBetweenTwoSteps) {
                              "next of 1"}));
 }
 
-// A high client that comes waits for nothing of one that goes.
-TEST_F(SlowCallsTest, OfUrgentOnesThoseOfWhoHasLeftGoLast) {
+// A high-class client that connects does not wait for the cleanup of one that leaves.
+TEST_F(SlowCallsTest, UrgentCallsOfDepartedClientsGoLast) {
   HoldThread();
   Post({.session = 1, .awaits_welcome = true}, "welcome of 1");
   Post({.session = 2, .is_urgent = true, .has_left = true}, "memory of 2");
@@ -117,7 +117,7 @@ TEST_F(SlowCallsTest, AHurriedMoveGoesFirst) {
   EXPECT_EQ(Finish(), (Names{"move of 2", "load of 1", "load of 2"}));
 }
 
-// Also one that was about to say that it has further steps.
+// Includes a call that was about to report that it has more pages.
 TEST_F(SlowCallsTest, StepsOfAHurriedMoveAreNotHeld) {
   calls_.RecordUrgentRequests(true);
   std::promise<void> began, over;
@@ -149,7 +149,7 @@ TEST(SlowCallsHeld, NewClientsAreNotHeldForLong) {
   EXPECT_EQ(began.get_future().wait_for(20s), std::future_status::ready);
 }
 
-// A module must go before the memory that it lies in.
+// A module must be freed before the memory that contains it.
 TEST_F(SlowCallsTest, OfASessionKeepTheirOrderWhenItBecomesUrgent) {
   HoldThread();
   Post({.session = 1}, "unload of 1");
@@ -160,7 +160,7 @@ TEST_F(SlowCallsTest, OfASessionKeepTheirOrderWhenItBecomesUrgent) {
   EXPECT_EQ(Finish(), (Names{"unload of 2", "end of 2", "unload of 1"}));
 }
 
-TEST(SlowCallsHeld, TakeTurnsWithUrgentOnesAfterTheBound) {
+TEST(SlowCallsHeld, AlternateWithUrgentOnesAfterBound) {
   std::promise<void> gate;
   Names made;
   SlowCalls calls({.held_max = 0ns});
@@ -178,7 +178,7 @@ TEST(SlowCallsHeld, TakeTurnsWithUrgentOnesAfterTheBound) {
             (Names{"an urgent one", "a low one", "a further urgent one", "a further low one"}));
 }
 
-// A call of many steps comes to an end beside requests that never pause.
+// A call of many pages completes even if requests never pause.
 TEST(SlowCallsHeld, FurtherStepsWaitInProportionToWhatTheyTake) {
   std::promise<void> begun, noted, ended;
   SlowCalls calls({.quiet = 0ns, .pause_factor = 1, .held_max = kForGood});
@@ -197,7 +197,7 @@ TEST(SlowCallsHeld, FurtherStepsWaitInProportionToWhatTheyTake) {
   calls.Finish();
 }
 
-// However many come, those who came before are served, too.
+// However many new clients connect, the earlier ones are served, too.
 TEST(SlowCallsHeld, TakeTurnsWithNewClientsAfterTheBound) {
   std::promise<void> gate;
   Names made;
@@ -213,7 +213,7 @@ TEST(SlowCallsHeld, TakeTurnsWithNewClientsAfterTheBound) {
   EXPECT_EQ(made, (Names{"a new client", "an older one", "a new client", "a new client"}));
 }
 
-// Who is in already is not kept waiting by those who come and go.
+// Clients that are already connected are not delayed by clients that come and go.
 TEST(SlowCallsHeld, NewClientsTakeTurnsWithWelcomesAfterTheirBound) {
   std::promise<void> gate;
   Names made;
@@ -248,7 +248,7 @@ TEST_F(SlowCallsTest, ThreadsWithCallsOfTheirOwnAreHeldToo) {
   other.join();
 }
 
-TEST_F(SlowCallsTest, NobodyIsHeldAtTheEnd) {
+TEST_F(SlowCallsTest, ShutdownDelaysNoCall) {
   calls_.RecordUrgentRequests(true);
   std::thread other([this] { calls_.AwaitQuiet(); });
   calls_.Finish();
@@ -316,8 +316,8 @@ class WorkerSlowCalls {
         urgent_(worker_.Client(high)),
         low_(worker_.Client({.client_class = SchedulingClass::kLow})) {}
 
-  // All that was said to the worker so far is known to its device thread, and what that says to
-  // the others.
+  // Returns when the device thread has seen all messages sent to the worker so far, and the others
+  // have seen its reports.
   void Settle() {
     EXPECT_NE(worker_.AskAdmin(ipc::AdminVerb::kStatus), "");
     EXPECT_NE(worker_.AskAdmin(ipc::AdminVerb::kStatus), "");
@@ -331,7 +331,7 @@ class WorkerSlowCalls {
     EXPECT_TRUE(low_.Send(ipc::ResizeMemory{.bytes = 8 * kMiB}).ok());
     Settle();
   }
-  // Asked later, the urgent one has it first.
+  // The urgent client asks later and is served first.
   void ExpectItWaits() {
     EXPECT_TRUE(urgent_.Resize(6 * kMiB).ok());
     EXPECT_EQ(worker_.device().mapped_bytes(), 10 * kMiB);
@@ -373,7 +373,7 @@ TEST(WorkerSlowCalls, ARequestIsOpenFromItsMarkToItsEnd) {
   test.ExpectItGets();
 }
 
-// Such as loading what it has compiled.
+// An example is loading a module that it has compiled.
 TEST(WorkerSlowCalls, TheDeviceIsTheSameToItsOwnCalls) {
   WorkerSlowCalls test;
   test.OpenRequest();
@@ -388,7 +388,7 @@ TEST(WorkerSlowCalls, TheDeviceIsTheSameToItsOwnCalls) {
   device.join();
 }
 
-TEST(WorkerSlowCalls, NobodyWaitsForLongerThanTheBound) {
+TEST(WorkerSlowCalls, NoCallIsDelayedBeyondTheBound) {
   WorkerSlowCalls test(20ms);
   test.OpenRequest();
   test.AskForMore();
@@ -420,7 +420,7 @@ TEST(WorkerSlowCalls, ANewClientsLongCallIsHeldLikeOthers) {
   test.ExpectItGets();
 }
 
-// Its pages are emptied, which takes longer than other calls for as many bytes.
+// Emptying its pages takes longer than other calls for as many bytes.
 TEST(WorkerSlowCalls, ANewClientsLargeArenaIsHeldLikeOthers) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 3);
@@ -432,7 +432,7 @@ TEST(WorkerSlowCalls, ANewClientsLargeArenaIsHeldLikeOthers) {
   EXPECT_TRUE(test.low_.NextFrame(30s).ok());
 }
 
-// A welcome takes nothing from others' work, so it waits for no request of theirs.
+// A handshake takes nothing from other clients' work, so it waits for none of their requests.
 TEST(WorkerSlowCalls, ANewClientIsWelcomeBesideAnUrgentRequest) {
   server::WorkerOptions options = Options("priority", kForGood, 0);
   options.slow_calls.new_client_held_max = kForGood;
@@ -471,7 +471,7 @@ TEST(WorkerSlowCalls, AClientThatBecomesUrgentWaitsNoLonger) {
   test.ExpectItGets();
 }
 
-TEST(WorkerSlowCalls, NobodyWaitsWhereClassesMeanNothing) {
+TEST(WorkerSlowCalls, DelaysNoCallUnderClasslessPolicies) {
   WorkerSlowCalls test(kForGood, "fair");
   test.OpenRequest();
   test.AskForMore();

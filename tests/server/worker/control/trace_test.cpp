@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker writes for those who watch, and lets not everybody watch.
+// A worker writes its trace for watchers, and limits who may watch.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// Somebody who watches, by the connection that a broker hands over.
+// A watcher, on a connection that a broker hands over.
 class Watcher {
  public:
   Watcher(WorkerHarness& worker, bool is_operator) {
@@ -57,7 +57,7 @@ class Watcher {
   int connection() const { return connection_.get(); }
   void Leave() { connection_.Reset(); }
 
-  // All events of one kind, once there are so many; fewer after 30 s.
+  // Returns all events of one kind once there are `count`; fewer after 30 s.
   template <typename T>
   std::vector<T> Await(std::size_t count) {
     std::vector<T> found;
@@ -107,8 +107,8 @@ TEST(WorkerTrace, ChargesOfCommandsSideBySideAreLaidOneBehindTheOther) {
   EXPECT_EQ(slices[0].charged_from, slices[1].submitted) << "from when anything was there";
 }
 
-// A graph of a low client goes in parts: each is a slice, named by what it has of the graph, and
-// the charges add up to what the client is charged.
+// A graph of a low client runs in parts: each part is one execution event, named after its nodes of
+// the graph, and the charges add up to the client's charge.
 TEST(WorkerTrace, PartsOfAGraphAreNamedAndChargedOnce) {
   WorkerHarness worker({.takes_nodes = true});
   RawClient client = worker.Client({.name = "decode", .client_class = SchedulingClass::kLow});
@@ -216,7 +216,7 @@ TEST(WorkerTrace, AStoppedCommandMakesASliceEachTime) {
   EXPECT_EQ(slices[2].kernel, stopped.kernel);
 }
 
-TEST(WorkerTrace, AQueueThatGrowsIsSeenWhileNothingOfItsClientRuns) {
+TEST(WorkerTrace, TracesQueueGrowthOfBlockedClient) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient high = worker.Client({.name = "ahead", .client_class = SchedulingClass::kHigh});
   RawClient client = worker.Client({.name = "queued", .client_class = SchedulingClass::kLow});
@@ -262,7 +262,7 @@ TEST(WorkerTrace, ObserversLeaveHalfOfThePlacesToOperators) {
   EXPECT_TRUE(Eventually([&] { return Watcher(worker, false).why().ok(); }));
 }
 
-// Nothing is expected of a watcher, so whatever it says ends the watch.
+// A watcher has nothing to send, so any message from it ends the watch.
 TEST(WorkerTrace, LeavesNothingBehind) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client();

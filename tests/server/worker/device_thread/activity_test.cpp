@@ -26,7 +26,7 @@ using Phase = ClientActivity::Phase;
 
 TimePoint At(scheduler::Duration since_start) { return TimePoint(since_start); }
 
-// ---- the log of what was on the device
+// ---- the execution log
 
 ExecutionRecord GetRecord(std::uint64_t session, TimePoint submitted, TimePoint ended) {
   return {.session = session,
@@ -108,7 +108,7 @@ TEST(ExecutionLog, DeviceTimeOfManyOthersIsExactAlsoWhereTheirNumbersShareAPlace
       all += charged;
     }
   }
-  for (int request = 0; request < 2; ++request) {  // The second one begins with empty places.
+  for (int request = 0; request < 2; ++request) {  // The second request begins with an empty table.
     RequestReport report;
     log.Summarise(1, report);
     scheduler::Duration told = report.charged_to_rest;
@@ -149,7 +149,7 @@ TEST(Waterfall, KeepsTheLargestInWhateverOrderTheyComeAndSumsUpTheRest) {
   EXPECT_THAT(ends, ::testing::UnorderedElementsAreArray(largest));
 }
 
-// ---- what is kept of requests
+// ---- the history of requests
 
 TEST(RequestHistory, KeepsTheLastOnesAndFindsThemByNumber) {
   RequestHistory history;
@@ -176,7 +176,7 @@ class Activity : public ::testing::Test {
   static constexpr scheduler::ClientSpec Spec(SchedulingClass of_class, std::uint32_t weight = 1) {
     return {.scheduling_class = of_class, .weight = weight};
   }
-  // A stay of the client that begins now.
+  // Executes work of the client for `time`, beginning now.
   void Run(ClientActivity& client, scheduler::Duration time) {
     meter_.Set(client, Phase::kOnDevice, now_);
     now_ += time;
@@ -188,7 +188,7 @@ class Activity : public ::testing::Test {
   ActivityMeter meter_{true};
 };
 
-TEST_F(Activity, TimeIsOfThePhaseThatItWasSpentIn) {
+TEST_F(Activity, ChargesTimeToItsPhase) {
   ClientActivity client;
   meter_.Begin(client, Spec(SchedulingClass::kLow), At(0ms));
   meter_.Set(client, Phase::kWaiting, At(10ms));
@@ -201,7 +201,7 @@ TEST_F(Activity, TimeIsOfThePhaseThatItWasSpentIn) {
   EXPECT_EQ(client.OnDeviceUntil(At(52ms)), 7ms);
 }
 
-TEST_F(Activity, WhoGetsLessThanAHundredthOfItsWaitStarves) {
+TEST_F(Activity, ClientBelowOnePercentOfItsWaitStarves) {
   ClientActivity client;
   meter_.Begin(client, Spec(SchedulingClass::kLow), now_);
   now_ += 1s;
@@ -211,7 +211,7 @@ TEST_F(Activity, WhoGetsLessThanAHundredthOfItsWaitStarves) {
     now_ += 1s;
     EXPECT_EQ(client.StarvedFor(now_), i * 1s);
     Run(client, 5ms);
-    // Its host's part of each piece of work.
+    // The host's part of each piece of work.
     meter_.Set(client, Phase::kAway, now_);
     now_ += 20ms;
     meter_.Set(client, Phase::kWaiting, now_);
@@ -229,23 +229,23 @@ TEST_F(Activity, WhoGetsLessThanAHundredthOfItsWaitStarves) {
   EXPECT_EQ(client.StarvedFor(now_ + 5s), 0s) << "it has the device";
 }
 
-TEST_F(Activity, AGapIsWhatTheHighClassLeavesAndOthersWant) {
+TEST_F(Activity, GapIsDeviceTimeThatOnlyLowerClassesWant) {
   ClientActivity high, low;
   meter_.Begin(high, Spec(SchedulingClass::kHigh), At(0ms));
   meter_.Begin(low, Spec(SchedulingClass::kLow), At(0ms));
-  meter_.Set(low, Phase::kWaiting, At(10ms));   // Before, nobody wanted it.
-  meter_.Set(low, Phase::kOnDevice, At(12ms));  // 2 ms of gap not used.
+  meter_.Set(low, Phase::kWaiting, At(10ms));   // Before, no client wanted it.
+  meter_.Set(low, Phase::kOnDevice, At(12ms));  // 2 ms of gap unused.
   meter_.Set(high, Phase::kWaiting, At(20ms));  // 8 ms used; no gap from here on.
   meter_.Set(low, Phase::kWaiting, At(21ms));
   meter_.Set(high, Phase::kOnDevice, At(21ms));
   meter_.Set(high, Phase::kAway, At(30ms));
-  meter_.Set(low, Phase::kAway, At(35ms));  // 5 ms not used.
+  meter_.Set(low, Phase::kAway, At(35ms));  // 5 ms unused.
   meter_.Set(high, Phase::kWaiting, At(90ms));
   EXPECT_EQ(meter_.gaps().wanted, 2ms + 8ms + 5ms);
   EXPECT_EQ(meter_.gaps().used, 8ms);
 }
 
-TEST_F(Activity, SharesAsWeightsSayAreNoError) {
+TEST_F(Activity, SharesEqualToWeightsAreNoError) {
   ClientActivity heavy, light;
   meter_.Begin(heavy, Spec(SchedulingClass::kLow, 3), now_);
   meter_.Begin(light, Spec(SchedulingClass::kLow, 1), now_);
@@ -260,7 +260,7 @@ TEST_F(Activity, SharesAsWeightsSayAreNoError) {
   EXPECT_NEAR(light.share_error, 0.0, 0.5);
 }
 
-TEST_F(Activity, WhoGetsMoreThanItsWeightSaysTakesItFromItsClassOnly) {
+TEST_F(Activity, ExcessShareComesFromSameClassOnly) {
   ClientActivity greedy, modest, starved, other;
   meter_.Begin(greedy, Spec(SchedulingClass::kLow), now_);
   meter_.Begin(modest, Spec(SchedulingClass::kLow), now_);
@@ -306,7 +306,7 @@ TEST_F(Activity, ClientsOfOneGroupAreDueWhatOneClientIs) {
   EXPECT_NEAR(first.share_error, -25.0, 0.5);
 }
 
-TEST_F(Activity, NothingIsDueToWhoAsksForNothing) {
+TEST_F(Activity, IdleClientIsDueNothing) {
   ClientActivity busy, asleep, late;
   meter_.Begin(busy, Spec(SchedulingClass::kLow), now_);
   meter_.Begin(asleep, Spec(SchedulingClass::kLow), now_);
@@ -317,7 +317,7 @@ TEST_F(Activity, NothingIsDueToWhoAsksForNothing) {
   EXPECT_NEAR(busy.share_error, 0.0, 0.01);
   meter_.Refresh(asleep, now_);
   EXPECT_EQ(asleep.windows, 0u);
-  // A new client has no claim to the time before it came.
+  // A new client has no claim to device time from before it connected.
   meter_.Set(late, Phase::kWaiting, now_);
   for (int i = 0; i < 600; ++i) {
     Run(busy, 1ms);

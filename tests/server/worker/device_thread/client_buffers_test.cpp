@@ -30,14 +30,14 @@ class ClientBuffersTest : public ::testing::Test {
   Rejection Add(std::uint64_t offset, std::uint64_t bytes) {
     return buffers_.Add(kBuffersBase + offset, bytes, kBuffersMapped);
   }
-  // The reach of a launch with these two words.
+  // Returns the access set of a launch with these two words.
   device::Reach GetReach(std::uint64_t first, std::uint64_t second) const {
     std::vector<std::byte> parameters(16);
     std::memcpy(parameters.data(), &first, sizeof first);
     std::memcpy(parameters.data() + 8, &second, sizeof second);
     return buffers_.GetReach(kernel_, parameters);
   }
-  // Numbers of the steps where its pieces begin, and of those behind their ends.
+  // Returns the numbers of the pages where its pieces begin and end.
   static std::vector<std::uint64_t> GetSteps(const device::Reach& reach) {
     std::vector<std::uint64_t> steps;
     for (const device::MemoryPiece& piece : reach.pieces()) {
@@ -73,7 +73,7 @@ TEST_F(ClientBuffersTest, APointerBehindTheLastElementIsItsBuffers) {
               ::testing::ElementsAre(4, 6));
 }
 
-TEST_F(ClientBuffersTest, WhatIsNotKnownIsEverything) {
+TEST_F(ClientBuffersTest, UnknownAccessSetIsEverything) {
   ASSERT_TRUE(Add(2 * kBufferStep, 2 * kBufferStep).ok());
   const std::uint64_t inside = kBuffersBase + 3 * kBufferStep;
   EXPECT_FALSE(GetReach(inside, 0).is_everything());
@@ -91,13 +91,13 @@ TEST_F(ClientBuffersTest, AFreedBufferIsNoneAnyMore) {
   ASSERT_TRUE(Add(2 * kBufferStep, 8 * kBufferStep).ok());
   ASSERT_TRUE(buffers_.Remove(kBuffersBase + 2 * kBufferStep).ok());
   EXPECT_TRUE(buffers_.empty());
-  // The buffer that lies there now is smaller.
+  // The buffer at that address is smaller now.
   ASSERT_TRUE(Add(2 * kBufferStep, kBufferStep).ok());
   EXPECT_THAT(GetSteps(GetReach(kBuffersBase + 2 * kBufferStep, 0)), ::testing::ElementsAre(2, 3));
   EXPECT_TRUE(GetReach(kBuffersBase + 5 * kBufferStep, 0).is_everything());
 }
 
-TEST_F(ClientBuffersTest, WhoKeepsAReachIsToldThatBuffersHaveChanged) {
+TEST_F(ClientBuffersTest, ChangeCountInvalidatesCachedAccessSets) {
   const std::uint64_t before = buffers_.changes();
   ASSERT_TRUE(Add(2 * kBufferStep, 256).ok());
   const std::uint64_t with_one = buffers_.changes();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that stop another form of a kernel than its client wrote: which form a launch runs as.
+// Devices that can stop only another form of a kernel than its client wrote: which form each launch
+// runs as.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -22,14 +23,14 @@ using std::chrono::microseconds;
 constexpr std::size_t kForms = server::CostModel::kFormSamplesMin;
 constexpr std::size_t kEvery = server::CostModel::kSampleEvery;
 
-// A launch as it is takes 1000 us.
+// A launch of the original form takes 1000 us.
 StepDeviceOptions Stopped(microseconds stoppable_takes) {
   return {.launch_takes = microseconds(1000),
           .stoppable_takes = stoppable_takes,
           .stopping_costs = true};
 }
 
-// Launches so many, one after the other, each to its end. Which of them could be stopped?
+// Runs `count` launches one after the other, each to its end. Returns which of them were stoppable.
 std::vector<bool> LaunchEach(WorkerHarness& worker, RawClient& client, std::size_t count) {
   std::vector<bool> stoppable;
   for (std::size_t i = 0; i < count; ++i) {
@@ -49,7 +50,7 @@ std::size_t Stoppable(const std::vector<bool>& launches) {
   return static_cast<std::size_t>(std::ranges::count(launches, true));
 }
 
-TEST(Forms, OneThatTakesTooMuchLongerIsGivenUpAndTheLogSaysSoOnce) {
+TEST(Forms, SlowFormIsAbandonedAndLoggedOnce) {
   const LogText log;
   {
     WorkerHarness worker(Stopped(microseconds(1200)), {.settings = {.policy = "priority"}});
@@ -74,7 +75,7 @@ TEST(Forms, OneThatTakesALittleLongerIsKept) {
 }
 
 // Each part takes as long as a whole launch here.
-TEST(Forms, OneIsNotSlowBecauseItsLaunchesWereStopped) {
+TEST(Forms, PreemptionsDoNotMakeFormSlow) {
   WorkerHarness worker(Stopped(microseconds(1100)), {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   (void)LaunchEach(worker, low, kForms);
@@ -104,13 +105,14 @@ TEST(Forms, AFewSamplesDecideNothing) {
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms - 1)), kForms - 1);
 }
 
-// A code cache has the form at once, and somebody more urgent is always connected.
-TEST(Forms, OneWhoseOriginalNeverRanRunsAsThatNowAndThen) {
+// A code cache has the form at once, and a more urgent client is always connected, so the original
+// would never be measured.
+TEST(Forms, RunsUnmeasuredOriginalOccasionally) {
   WorkerHarness worker(Stopped(microseconds(1200)), {.settings = {.policy = "priority"}});
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   const std::vector<bool> launches = LaunchEach(worker, low, kEvery * (kForms + 3));
-  std::vector<std::size_t> originals;  // Their sequences, which count from 1.
+  std::vector<std::size_t> originals;  // Their sequence numbers, which count from 1.
   for (std::size_t i = 0; i < launches.size(); ++i) {
     if (!launches[i]) originals.push_back(i + 1);
   }
@@ -125,7 +127,7 @@ TEST(Forms, OneWhoseOriginalNeverRanRunsAsThatNowAndThen) {
 
 TEST(Forms, NoOriginalIsTriedWhileAnotherClientHasWork) {
   StepDeviceOptions device = Stopped(microseconds(1200));
-  device.unstoppable_kernel = "three";  // The peer's, which else may be stopped after its slice.
+  device.unstoppable_kernel = "three";  // The peer's, so that its time slice does not stop it.
   WorkerHarness worker(
       device, {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 8}});
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
@@ -147,8 +149,9 @@ TEST(Forms, NoOriginalIsTriedThatTakesLongerThanASlice) {
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3 * kEvery)), 3 * kEvery);
 }
 
-// Its predictions are not believed any more, those of its other kernels neither.
-TEST(Forms, OfAClientWhoseLaunchWasFarLongerThanPredictedAllAreOnesThatCanBeStopped) {
+// The predictions of this kernel are no longer trusted, nor are those of the client's other
+// kernels.
+TEST(Forms, MispredictionMakesAllLaunchesOfClientPreemptible) {
   WorkerHarness worker({.launch_takes = microseconds(50),
                         .stoppable_takes = microseconds(50),
                         .stopping_costs = true});
@@ -163,7 +166,7 @@ TEST(Forms, OfAClientWhoseLaunchWasFarLongerThanPredictedAllAreOnesThatCanBeStop
     EXPECT_TRUE(client.AwaitFinished(0, launch));
     return !seen.empty() && seen.back().may_be_stopped;
   };
-  // Launches that nobody knows are taken to be long.
+  // Launches without a prediction are assumed to be long.
   EXPECT_TRUE(launch_other(liar));
   LaunchEach(worker, liar, 1);
   EXPECT_FALSE(launch_other(liar)) << "too short to be worth it";
@@ -191,7 +194,7 @@ TEST(Forms, TheNextWorkerKnowsWhichFormIsSlow) {
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3)), 0u);
 }
 
-TEST(Forms, ItIsSaidWhyOneThatWasGivenUpWasNotCut) {
+TEST(Forms, ExplainsWhyAbandonedFormWasNotPreempted) {
   WorkerHarness worker(Stopped(microseconds(1200)), {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   (void)LaunchEach(worker, low, kForms);

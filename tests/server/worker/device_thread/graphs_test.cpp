@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs from a client's ring to the device: what is rejected, what is cut, what is charged.
+// Graphs from a client's ring to the device: which are rejected, where they are split, how they are
+// charged.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -144,7 +145,7 @@ TEST(WorkerGraphs, MemoryThatWasGivenBackIsFoundOutByTheLaunch) {
   ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(0)));
   EXPECT_THAT(GetError(client), HasSubstr("node 1 of graph 0: fill rejected: 64 bytes at"));
   EXPECT_EQ(worker.device().submissions().size(), before) << "no node of it runs";
-  // With the memory there again it runs as before.
+  // With the memory back, it runs as before.
   ASSERT_TRUE(client.Resize(std::uint64_t{4} << 20).ok());
   ASSERT_TRUE(client.AwaitFinished(1, client.LaunchGraph(0, 1)));
   EXPECT_EQ(GetError(client, 1), "Ok");
@@ -168,7 +169,7 @@ TEST(WorkerGraphs, AnUnloadedModuleIsFoundOutByTheLaunch) {
   EXPECT_TRUE(Eventually([&] { return worker.device().modules_alive() == 0; }));
 }
 
-TEST(WorkerGraphs, AChangedNodeIsNotThatOfALaunchTakenBefore) {
+TEST(WorkerGraphs, NodeChangeDoesNotAffectEarlierLaunch) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   std::vector<std::byte> parameters(24);
@@ -192,8 +193,8 @@ TEST(WorkerGraphs, AChangedNodeIsNotThatOfALaunchTakenBefore) {
   EXPECT_EQ(seen[3].parameters[0], std::byte{2});
 }
 
-// Each change of a graph that launches have makes another one. While too many are kept for them,
-// the client's ring waits, and goes on when they have ended.
+// Each change to a graph that launches still use makes a copy of it. When too many copies exist,
+// the client's ring waits until launches have ended.
 TEST(WorkerGraphs, AGraphThatIsChangedAllTheTimeHoldsUpItsClientAlone) {
   constexpr std::uint32_t kChanges = 30;
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
@@ -234,9 +235,10 @@ TEST(WorkerGraphs, NodesThatOnlyLaunchesStillHaveCount) {
   EXPECT_THAT(GetError(client), HasSubstr("at most 4352 are allowed"));
 }
 
-// Without a bound on the graphs of all clients, many of them would take the machine's memory.
+// Without a bound on the graphs of all clients together, many clients would exhaust the machine's
+// memory.
 TEST(WorkerGraphs, GraphsOfAllClientsHaveABoundAndEachClientItsPart) {
-  // 8 KiB are assured to each of two clients, 16 KiB go to whoever asks first.
+  // 8 KiB are guaranteed to each of two clients, 16 KiB go to the first client that asks.
   WorkerHarness worker(kAtOnce,
                        {.limits = {.sessions_max = 2, .sessions_kept = 0, .graphs_bytes = 32768}});
   RawClient greedy = worker.Client();
@@ -265,7 +267,7 @@ TEST(WorkerGraphs, GraphsOfAllClientsHaveABoundAndEachClientItsPart) {
   EXPECT_EQ(GetError(other, 1), "Ok") << "what the other one had is there for this one";
 }
 
-// The lists of a graph are copied when it is changed while a launch has it.
+// The lists of a graph are copied when it is changed while a launch uses it.
 TEST(WorkerGraphs, CopiesOfAGraphThatLaunchesHaveCount) {
   WorkerHarness worker({}, {.limits = {.graphs_bytes_max = 12'000}});
   RawClient client = worker.Client();
@@ -281,7 +283,7 @@ TEST(WorkerGraphs, CopiesOfAGraphThatLaunchesHaveCount) {
   EXPECT_THAT(GetError(client), HasSubstr("at most 12000 are allowed"));
 }
 
-// The device does not stop what it runs. The lane decides before each node.
+// The device does not stop running work, so the lane decides before each node.
 TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
   for (const bool takes_nodes : {false, true}) {
     WorkerHarness worker(
@@ -334,7 +336,7 @@ TEST(WorkerGraphs, AFailedNodeFailsTheStreamByItsNumber) {
   EXPECT_THAT(GetError(client), HasSubstr("node 6 of graph 4: kernel 'null' faulted"));
 }
 
-// More parts than there are slots for them, on more streams than slots.
+// More parts than slots, on more streams than slots.
 TEST(WorkerGraphs, GraphsOnAllStreamsComeToAnEnd) {
   WorkerHarness worker;
   RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
@@ -371,7 +373,7 @@ TEST(WorkerGraphs, TheExplanationNamesGraphAndNode) {
   EXPECT_THAT(said, HasSubstr("graph 7 nodes 0 to 11"));
 }
 
-// Random changes and launches: the device sees what a model of the list says.
+// Random changes and launches: the device sees exactly what a model of the list predicts.
 TEST(WorkerGraphs, RandomChangesAndLaunchesRunWhatTheListHolds) {
   std::mt19937_64 random(7);
   WorkerHarness worker({.runs_at_once = true});
@@ -408,8 +410,9 @@ TEST(WorkerGraphs, RandomChangesAndLaunchesRunWhatTheListHolds) {
   EXPECT_EQ(ran, expected);
 }
 
-// A client that dies between any two records leaves nothing behind.
-TEST(WorkerGraphs, NothingIsLeftOfAClientThatGoesInBetween) {
+// A client that dies between any two records leaves nothing behind, so that its slots and memory
+// can be reused.
+TEST(WorkerGraphs, DeadClientLeavesNothingBehind) {
   std::mt19937_64 random(11);
   WorkerHarness worker({.takes_nodes = true});
   for (int round = 0; round < 12; ++round) {

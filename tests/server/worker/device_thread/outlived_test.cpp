@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that were predicted to be short and are not.
+// Commands that run for much longer than predicted.
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Fills are predicted by their bytes before the first one was measured: these to take 10 to 100 us.
+// Before the first measurement, fills are predicted from their bytes: these to take 10 to 100 us.
 constexpr std::uint64_t FillBytes(std::uint64_t units) { return units * device::kCopyPieceBytes; }
 
 std::vector<std::uint64_t> UnitsFrom(const std::vector<StepDevice::Submission>& seen,
@@ -28,7 +28,7 @@ class OutlivedWork : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Policies, OutlivedWork,
                          ::testing::Values("round_robin", "fair", "priority", "deadline"));
 
-TEST_P(OutlivedWork, LeavesForAnEqualAndGoesOnInItsOrder) {
+TEST_P(OutlivedWork, YieldsToSameClassAndResumesInOrder) {
   WorkerHarness worker({}, {.settings = {.policy = GetParam()}});
   RawClient liar = worker.Client({.name = "liar"});
   RawClient honest = worker.Client({.name = "honest"});
@@ -68,10 +68,10 @@ TEST(OutlivedCommand, IsFollowedByNothingOfItsStreamWhileItMayBeStopped) {
   client.CreateStream(1);
   client.Fill(0, client.base(), FillBytes(4), 1);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
-  std::this_thread::sleep_for(10ms);  // Outlives its prediction.
+  std::this_thread::sleep_for(10ms);  // It outlives its prediction.
   const Sequence behind = client.Fill(0, client.base(), FillBytes(5), 1);
   client.Fill(1, client.base(), FillBytes(6), 1);
-  // An answer on the socket proves that both were taken.
+  // An answer on the socket proves that the worker has taken both.
   ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
   std::this_thread::sleep_for(5ms);
   for (const auto& each : worker.device().submissions()) EXPECT_NE(each.units, 5u);

@@ -18,7 +18,7 @@ constexpr std::uint64_t kStep = kMapPageBytes;
 constexpr std::uint64_t kBase = std::uint64_t{1} << 40;
 constexpr std::uint64_t kSteps = 64;
 
-// Memory of which some steps are moved out.
+// Memory of which some pages are swapped out.
 class PartlyThere : public gpushared::testing::NullSpace {
  public:
   PartlyThere() : NullSpace(kBase) {}
@@ -70,7 +70,8 @@ TEST(PageUse, CountsEachStepThatIsAwayOnce) {
   EXPECT_THAT(use.ToSwapOut(space, 2), ::testing::ElementsAre(63, 62));
 }
 
-// The device thread looks for all clients: one that queues much may not cost the others theirs.
+// The device thread does this for all clients, so a client with many queued commands must not slow
+// down the others.
 TEST(PageUse, ManyCommandsThatTouchEverythingCostAsManyStepsAsThereAre) {
   PartlyThere space;
   space.away = {0, kSteps - 1};
@@ -80,13 +81,13 @@ TEST(PageUse, ManyCommandsThatTouchEverythingCostAsManyStepsAsThereAre) {
     Fill(streams, stream, stream, kSteps * kStep - stream);
   }
   EXPECT_EQ(CountOnce(use, streams, space), 2 * kStep);
-  // Streams, commands, pieces and steps.
+  // Counts streams, commands, pieces and pages.
   EXPECT_EQ(use.TakeLookedAt(), 3 * ipc::kStreamsMax + kSteps);
   EXPECT_EQ(use.TakeLookedAt(), 0U);
 }
 
-// All at once would never be there, and none of them would run.
-TEST(PageUse, OfMoreThanThereIsRoomForThoseAreNeededThatWaitLongest) {
+// All of them would never fit at once, and if all were required, none of them would run.
+TEST(PageUse, LongestWaitingCommandsDetermineNeededPages) {
   PartlyThere space;
   for (std::uint64_t step = 0; step < kSteps; ++step) space.away.insert(step);
   ClientStreams streams(8);
@@ -99,15 +100,15 @@ TEST(PageUse, OfMoreThanThereIsRoomForThoseAreNeededThatWaitLongest) {
   EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 25 * kStep);
   EXPECT_THAT(use.ToSwapIn(space, 1), ::testing::ElementsAre(20));
   EXPECT_FALSE(use.needs_everything());
-  // The first of them goes alone if it must.
+  // The first command runs alone if necessary.
   use.Look(streams, space, kSteps * kStep, 10 * kStep);
   EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 20 * kStep);
-  // Steps that are there already cost no room twice.
+  // Pages that are already resident need no further memory.
   use.Look(streams, space, kSteps * kStep, 45 * kStep);
   EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 45 * kStep);
 }
 
-TEST(PageUse, CommandsThatTheDeviceNeverSeesCostALookToo) {
+TEST(PageUse, CountsCommandsWithoutDeviceWork) {
   PartlyThere space;
   ClientStreams streams(64);
   PageUse use;

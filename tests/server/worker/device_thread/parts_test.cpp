@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small parts of the device thread, one at a time.
+// The small components of the device thread, one at a time.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -60,7 +60,7 @@ TEST(SpinTimesTest, ThreadsSpinForMillisecondsWhereCoresAreToSpare) {
   EXPECT_EQ(kFew.OfClient(SchedulingClass::kHigh), 50us);
 }
 
-TEST(SpinTimesTest, NobodySpinsOnTheCoresThatExecute) {
+TEST(SpinTimesTest, NeverSpinsOnExecutorCores) {
   device::DeviceInfo info;
   info.spinning_pays = false;
   const SpinTimes none = SpinTimes::For(info);
@@ -71,7 +71,7 @@ TEST(SpinTimesTest, NobodySpinsOnTheCoresThatExecute) {
 class RingVisitsTest : public ::testing::Test {
  protected:
   void Add(const Visited& client) { clients_.push_back(client); }
-  // Returns how long it took.
+  // Runs one iteration and returns how long it took.
   scheduler::Duration Turn() {
     std::vector<Visited*> all;
     for (Visited& client : clients_) all.push_back(&client);
@@ -102,7 +102,7 @@ TEST_F(RingVisitsTest, FloodsOfOthersCostAnUrgentClientABoundedTimeInEachTurn) {
   }
 }
 
-TEST_F(RingVisitsTest, ATurnSaysWhetherItEndedByItsBound) {
+TEST_F(RingVisitsTest, ReportsWhetherIterationHitBound) {
   Add({.takes = 40us});
   Add({.is_urgent = true, .takes = 400us});
   Turn();
@@ -121,7 +121,7 @@ TEST_F(RingVisitsTest, EveryoneGetsTheSameTurnsInALongRun) {
   for (const Visited& client : clients_) EXPECT_NEAR(client.visits, 200, 2);
 }
 
-TEST_F(RingVisitsTest, WhoHasNothingCostsNothing) {
+TEST_F(RingVisitsTest, IdleClientsAddNoOverhead) {
   Add({.takes = 10us});
   for (int i = 0; i < 63; ++i) Add({.takes = 10us, .has_something = false});
   for (int turn = 1; turn <= 100; ++turn) {
@@ -155,8 +155,8 @@ TEST(WaiterWakes, WakesAllThatAreAsleepInTurnsOverClients) {
   EXPECT_EQ(awake.load(), 2 * kThreads) << "who is forgotten sleeps for 20 s";
 }
 
-// A client may lie about how many wait, and unmap what they wait on.
-TEST(WaiterWakes, ACrowdThatIsNotThereKeepsNobodyElseWaiting) {
+// A client may lie about its number of waiters, and may unmap the memory that they wait on.
+TEST(WaiterWakes, FakeWaitersDelayNoOtherClient) {
   WaiterWakes wakes;
   std::atomic<std::uint32_t> empty{0}, futex{0};
   const auto* const nowhere =
@@ -179,7 +179,7 @@ TEST(WaiterWakes, ACrowdThatIsNotThereKeepsNobodyElseWaiting) {
 class KernelWatchTest : public ::testing::Test {
  protected:
   static scheduler::TimePoint At(scheduler::Duration time) { return scheduler::TimePoint(time); }
-  // The work that is overdue at this time; 0 for none.
+  // Returns the work that is overdue at this time; 0 for none.
   device::WorkId OverdueAt(scheduler::Duration time) {
     const auto overdue = watch_.TakeOverdue(At(time));
     return overdue ? overdue->id : 0;
@@ -209,7 +209,7 @@ TEST_F(KernelWatchTest, WaitingBehindOthersIsNotRunning) {
   EXPECT_EQ(OverdueAt(50ms), 0U);
   watch_.OnCompleted(1, At(60ms));
   EXPECT_EQ(watch_.wake_at(), At(70ms));
-  // More urgent work stops the clock, less urgent does not.
+  // More urgent work stops the clock; less urgent work does not.
   watch_.OnSubmitted(3, 0, 0ms, 1ms, At(62ms));
   watch_.OnSubmitted(4, 2, 0ms, {}, At(64ms));
   EXPECT_EQ(OverdueAt(90ms), 0U);
@@ -385,7 +385,7 @@ TEST(CommandScope, AMappingGoesWhenCommandsOfBeforeHaveEnded) {
   EXPECT_TRUE(scope.IsInMappings(1000, 100));
 }
 
-// A graph may have thousands of nodes, each with two ranges over all that is mapped.
+// A graph may have thousands of nodes, each with two ranges that cover all mapped memory.
 TEST(CommandScope, MappingsWithoutAGapAreLookedUpAsOne) {
   CommandScope scope;
   std::vector<std::uint64_t> places(ipc::kMappingsMax);
@@ -422,7 +422,8 @@ TEST(CommandScope, MappingsWithoutAGapAreLookedUpAsOne) {
   EXPECT_EQ(scope.stretches(), 0u);
 }
 
-// Each stream that is settled looks at all nodes of its graph, and one of them gets the slot.
+// Every waiting stream would inspect all nodes of its graph although only one of them gets the
+// slot.
 TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
   constexpr std::uint32_t kStreams = 100;
   ClientStreams streams(kStreams);
@@ -451,7 +452,7 @@ TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
   }
   EXPECT_EQ(woken, waiting) << "nobody has taken it, and each was asked once";
 
-  // Whoever gets a slot waits behind all others for the next one.
+  // A stream that gets a slot goes to the end of the queue for the next one.
   for (const std::uint32_t stream : {40u, 50u, 60u})
     EXPECT_EQ(streams.Cut(commands[stream]), stream == 40);
   streams.slab().Free(streams.PopFront(1));
@@ -462,7 +463,7 @@ TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
   EXPECT_TRUE(streams.AwaitsSlot(commands[60]));
 }
 
-// Who touches a hole waits while its client empties more of the staging buffer.
+// A thread that touches a hole waits while its client empties more of the staging buffer.
 TEST(CommandScope, BytesOfAnArenaAreReadWithoutTouchingIt) {
   constexpr std::size_t kPage = 4096;
   Result<ipc::SharedSegment> staging_buffer = ipc::SharedSegment::Create({.bytes = 16 * kPage});
@@ -548,7 +549,7 @@ TEST(CostModel, PredictsTheLongestOfWhatItSawAndTheRestOfAStoppedCommand) {
   EXPECT_EQ(costs.Predict(LaunchSlot(43)), scheduler::Predictor::kFirstGuess);
 }
 
-TEST(CostModel, AnotherGridOfAKernelThatRanIsNoSurprise) {
+TEST(CostModel, PredictsOtherGridsOfKnownKernel) {
   CostModel costs;
   costs.AddSample(LaunchSlot(42), 300us);
   CommandSlot larger = LaunchSlot(43);
@@ -560,13 +561,13 @@ TEST(CostModel, AnotherGridOfAKernelThatRanIsNoSurprise) {
 TEST(CostModel, PredictionsAreJudgedByWhatCameAfterThem) {
   CostModel costs;
   const CommandSlot slot = LaunchSlot(42);
-  costs.AddSample(slot, 300us);  // Nothing was predicted that could be judged.
+  costs.AddSample(slot, 300us);  // There was no prediction to judge.
   EXPECT_EQ(costs.accuracy().predictions, 0u);
   costs.AddSample(slot, 400us);
   costs.AddSample(slot, 200us);
   EXPECT_EQ(costs.accuracy().predictions, 2u);
   EXPECT_EQ(costs.accuracy().exceeded, 1u);
-  // 300 us for 400, then 400 us for 200.
+  // 300 us instead of 400, then 400 us instead of 200.
   EXPECT_GE(costs.accuracy().error_permille.Quantile(0.5), 250u);
   EXPECT_LT(costs.accuracy().error_permille.Quantile(0.5), 290u);
   EXPECT_GE(costs.accuracy().error_permille.Quantile(1.0), 1000u);
@@ -592,8 +593,8 @@ TEST(CostModel, LaunchesOfDifferentModulesKernelsOrShapesHaveTheirOwnKeys) {
   EXPECT_EQ(std::unique(keys.begin(), keys.end()), keys.end());
 }
 
-// Else a client could keep its kernels from ever running alone, and so from being known.
-TEST(CostModel, WhatRanBesideWorkOfItsOwnClientIsTakenToNeedWhatItWasCharged) {
+// Otherwise a client could keep its kernels from ever running alone, and thus from being measured.
+TEST(CostModel, LearnsChargedTimeNextToSameClientsWork) {
   CostModel costs;
   CommandSlot slot = LaunchSlot(42);
   costs.AddSample(slot, 50us);
@@ -606,7 +607,7 @@ TEST(CostModel, WhatRanBesideWorkOfItsOwnClientIsTakenToNeedWhatItWasCharged) {
   EXPECT_EQ(costs.Predict(LaunchSlot(42)), 2ms);
 }
 
-TEST(CostModel, WhatHasOutlivedItsPredictionIsExpectedToTakeAsMuchAgain) {
+TEST(CostModel, OutlivedPredictionDoubles) {
   CostModel costs;
   CommandSlot slot = LaunchSlot(42);
   slot.units = 100;
@@ -618,8 +619,8 @@ TEST(CostModel, WhatHasOutlivedItsPredictionIsExpectedToTakeAsMuchAgain) {
   EXPECT_EQ(costs.Predict(slot), 5ms) << "half of it, as it is known now";
 }
 
-// Each row may touch a page that nobody has touched before.
-TEST(CostModel, FillsOfRowsThatLieApartTeachNothingAboutOthersOfTheirSize) {
+// Each row may touch a page that has never been touched before.
+TEST(CostModel, StridedFillsDoNotAffectPredictionsOfContiguousOnes) {
   CostModel costs;
   CommandSlot plain, rows;
   plain.kind = rows.kind = CommandKind::kFill;
@@ -632,8 +633,8 @@ TEST(CostModel, FillsOfRowsThatLieApartTeachNothingAboutOthersOfTheirSize) {
   EXPECT_EQ(costs.Predict(rows), 10s);
 }
 
-// A launch beside others takes longer than it would alone, never shorter.
-TEST(CostModel, WhatRanBesideOthersMakesPredictionsShorterAndNeverLonger) {
+// A launch next to other work takes longer than it would alone, never less time.
+TEST(CostModel, TimesNextToOthersOnlyShortenPredictions) {
   CostModel costs;
   const CommandSlot slot = LaunchSlot(42);
   costs.AddBound(slot, 5ms);
@@ -658,7 +659,7 @@ TEST(CostModel, ABoundIsBelievedAsOftenAsASample) {
   EXPECT_EQ(costs.Predict(slot), 60us);
 }
 
-// If only those below the prediction counted, it would go down to the shortest of all.
+// If only samples below the prediction counted, the prediction would sink to the shortest of all.
 TEST(CostModel, BoundsDoNotPullThePredictionBelowTheirOwnQuantile) {
   CostModel costs;
   const CommandSlot slot = LaunchSlot(42);
@@ -666,7 +667,7 @@ TEST(CostModel, BoundsDoNotPullThePredictionBelowTheirOwnQuantile) {
   EXPECT_EQ(costs.Predict(slot), 100us);
 }
 
-TEST(CostModel, ABoundOfAKinOrACopyCountsLikeThatOfALaunch) {
+TEST(CostModel, BoundsOfSiblingsAndCopiesCountLikeSamples) {
   CostModel costs;
   costs.AddSample(LaunchSlot(42), 300us);
   CommandSlot larger = LaunchSlot(43);
@@ -688,7 +689,7 @@ TEST(CostModel, ABoundOfAKinOrACopyCountsLikeThatOfALaunch) {
   EXPECT_EQ(costs.Predict(copy), 90us);
 }
 
-TEST(CostModel, PartsOfWhatItKnowsAreTogetherAllOfIt) {
+TEST(CostModel, KnownPartsTogetherContainEverything) {
   CostModel costs;
   for (std::uint64_t key = 1; key <= 500; ++key) costs.AddSample(LaunchSlot(key), 1us * key);
   costs.AddSample(LaunchSlot(7), 1us);
@@ -706,7 +707,7 @@ TEST(CostModel, PartsOfWhatItKnowsAreTogetherAllOfIt) {
   EXPECT_EQ(all.back().key, 7u) << "the one sampled last";
 }
 
-// From the appendix of the paper, and the authors' own vectors.
+// Vectors from the appendix of the paper, and from the authors' implementation.
 TEST(KeyedHash, IsSipHash) {
   const HashSeed seed = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
   std::array<std::byte, 15> bytes;
@@ -719,7 +720,7 @@ TEST(KeyedHash, IsSipHash) {
   EXPECT_NE(MakeHashSeed(), MakeHashSeed());
 }
 
-TEST(CostModel, AModuleIsWhatItContainsWhoseItIsAndHowThatOneIsIsolated) {
+TEST(CostModel, ModuleKeyCoversContentOwnerAndIsolation) {
   const auto identity = [](std::string_view text, std::uint32_t uid,
                            device::Isolation isolation = device::Isolation::kOff,
                            const HashSeed& seed = {1, 2}) {
@@ -791,8 +792,9 @@ TEST(CostModel, AFormIsSlowByTheMediansOfEnoughSamplesOfBoth) {
   EXPECT_FALSE(costs.GetForms(launch).is_stoppable_slow()) << "outliers decide nothing";
 }
 
-// A client that knew which of its launches are sampled could make those short, and be predicted so.
-TEST(CostModel, OfEachSixteenOneIsSampledAndOnlyTheSecretSaysWhich) {
+// A client that knew which of its launches are sampled could make those short, and be predicted
+// accordingly.
+TEST(CostModel, SamplesOneInSixteenBySecret) {
   const auto sampled = [](const HashSeed& secret, std::uint64_t session) {
     const CostModel costs(secret);
     std::vector<std::uint64_t> places;
@@ -822,7 +824,7 @@ TEST(CostModel, OfEachSixteenOneIsSampledAndOnlyTheSecretSaysWhich) {
   }
 }
 
-TEST(CostModel, WhichFormIsSlowIsKnownToWhomItIsTaught) {
+TEST(CostModel, ImportedCostsIncludeSlowForms) {
   CostModel first, second;
   const CommandSlot launch = LaunchSlot(77);
   CommandSlot stoppable = LaunchSlot(77);
@@ -840,7 +842,7 @@ TEST(CostModel, WhichFormIsSlowIsKnownToWhomItIsTaught) {
   EXPECT_TRUE(third.WantsSample(1, launch)) << "what was learnt is soon replaced";
 }
 
-TEST(CostModel, TheLaunchBubbleIsWhatNineOfTenDidNotExceed) {
+TEST(CostModel, LaunchBubbleIsTheNinetiethPercentile) {
   CostModel costs;
   for (int i = 0; i < 8; ++i) costs.AddLaunchBubble(10us);
   EXPECT_FALSE(costs.LaunchBubble()) << "too few to tell";
@@ -871,7 +873,7 @@ TEST(CostModel, CopiesArePredictedBySizeAndKind) {
   EXPECT_LT(costs.Predict(copy), 50us);
 }
 
-TEST(CostModel, OfCopiesThatAreKnownWellOneInSixteenIsMeasured) {
+TEST(CostModel, MeasuresOneInSixteenWellKnownCopies) {
   CostModel costs;
   CommandSlot copy;
   copy.kind = CommandKind::kCopyToDevice;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's words about its requests, and the worker's use of them.
+// Clients' announcements about their requests, and the worker's use of them.
 #include <chrono>
 #include <memory>
 #include <sstream>
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kHourNs = 3'600'000'000'000;
 
-// The row of ps for the `index`-th client.
+// Returns the row of ps for the `index`-th client.
 nlohmann::json GetRow(WorkerHarness& worker, std::size_t index = 0) {
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][index];
 }
@@ -43,7 +43,7 @@ TEST(WorkerRequests, AMarkedRequestEndsWhenAllBeforeItsEndHasFinished) {
   EXPECT_EQ(row["requests_target_met"], 1);
 }
 
-TEST(WorkerRequests, OnceAClientMarksRequestsItsPausesMeanNothing) {
+TEST(WorkerRequests, MarkedRequestsDisablePauseDetection) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client({.latency_target_ns = kHourNs});
   ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
@@ -57,7 +57,7 @@ TEST(WorkerRequests, OnceAClientMarksRequestsItsPausesMeanNothing) {
   EXPECT_EQ(GetRow(worker)["requests"], 2) << "what is between two requests is none";
 }
 
-TEST(WorkerRequests, RequestsAreCountedWithoutAPromise) {
+TEST(WorkerRequests, CountsRequestsWithoutLatencyTarget) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client();
   client.BeginRequest(0, 5'000'000);
@@ -80,7 +80,7 @@ TEST(WorkerRequests, ARequestIsAsOldAsItsClientSays) {
   EXPECT_EQ(row["requests_target_met"], 1);
 }
 
-TEST(WorkerRequests, ARequestWhoseStreamFailedIsNotKept) {
+TEST(WorkerRequests, RequestOfFailedStreamMissesTarget) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client({.latency_target_ns = kHourNs});
   client.BeginRequest(0);
@@ -112,7 +112,7 @@ TEST(WorkerRequests, ARequestEndsWithItsStreamAndNotWithTheNextOfThatNumber) {
   EXPECT_EQ(GetRow(worker)["requests"], 2);
 }
 
-TEST(WorkerRequests, AsManyAreOpenAsMayBeAndNoMore) {
+TEST(WorkerRequests, LimitsOpenRequests) {
   WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = "deadline"}});
   RawClient client = worker.Client({.latency_target_ns = kHourNs});
   for (std::uint32_t stream = 1; stream <= kOpenRequestsMax; ++stream) {
@@ -127,7 +127,7 @@ TEST(WorkerRequests, AsManyAreOpenAsMayBeAndNoMore) {
   EXPECT_THAT(end.message(), HasSubstr("16 requests are open, allowed are 16"));
 }
 
-TEST(WorkerRequests, AnOverloadIsALineInTheLogAndNotOneForEachRequest) {
+TEST(WorkerRequests, LogsOverloadOnce) {
   std::ostringstream log;
   const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(log);
   spdlog::default_logger()->sinks().push_back(sink);
@@ -135,7 +135,7 @@ TEST(WorkerRequests, AnOverloadIsALineInTheLogAndNotOneForEachRequest) {
     WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = "deadline"}});
     RawClient client = worker.Client({.latency_target_ns = 1'000'000});
     for (int i = 0; i < 3; ++i) {
-      client.BeginRequest(0, 10'000'000);  // It is lost when it begins.
+      client.BeginRequest(0, 10'000'000);  // The target is already missed when it begins.
       client.Launch(0, 0, 0);
       ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
     }
@@ -150,7 +150,7 @@ TEST(WorkerRequests, AnOverloadIsALineInTheLogAndNotOneForEachRequest) {
   EXPECT_EQ(text.find("overloaded", line + 1), std::string::npos) << text;
 }
 
-// Under `deadline` stoppable work does not begin where a request is expected meanwhile.
+// Under `deadline`, stoppable work does not begin if a request is expected during it.
 TEST(WorkerRequests, AHintKeepsTheDeviceFreeForTheRequest) {
   WorkerHarness worker({}, {.settings = {.policy = "deadline"}});
   RawClient high =
@@ -160,7 +160,7 @@ TEST(WorkerRequests, AHintKeepsTheDeviceFreeForTheRequest) {
   low.Launch(0, 0, 0, {.x = 100});
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(worker.device().submissions().size(), 0u);
-  high.BeginRequest(0);  // The hint has been met.
+  high.BeginRequest(0);  // The hint was correct.
   ASSERT_TRUE(high.AwaitFinished(0, high.EndRequest(0)));
   EXPECT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
 }

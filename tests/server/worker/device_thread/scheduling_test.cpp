@@ -23,7 +23,7 @@
 namespace gpushared::testing {
 namespace {
 
-// The session a submission belongs to; streams are numbered within it.
+// Returns the session of a submission; streams are numbered within a session.
 std::uint64_t GetSession(const StepDevice::Submission& submission) {
   return submission.stream / ipc::kStreamsMax;
 }
@@ -54,7 +54,7 @@ TEST(WorkerScheduling, ALowLaunchIsStoppedForAHighOneAndResumesWhereItStopped) {
   EXPECT_TRUE(low.AwaitFinished(0, training));
 }
 
-TEST(WorkerScheduling, WhatIsLeftOfAStoppedLaunchGoesBeforeTheRestOfItsClient) {
+TEST(WorkerScheduling, RemainderOfPreemptedLaunchGoesFirst) {
   WorkerHarness worker;
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
@@ -88,7 +88,7 @@ TEST(WorkerScheduling, AnErrorStopsWhatElseRunsOfItsStream) {
   EXPECT_EQ(worker.device().stops_asked(), 2u) << "the other stream goes on";
 }
 
-TEST(WorkerScheduling, TimeOnTheDeviceIsChargedToWhoHeldIt) {
+TEST(WorkerScheduling, ChargesDeviceTimeToItsUser) {
   WorkerHarness worker;
   RawClient busy = worker.Client();
   const std::uint64_t busy_session = worker.last_session();
@@ -169,13 +169,13 @@ TEST(WorkerScheduling, WhatEndsInTheTurnInWhichItBeganIsChargedForItsTime) {
   EXPECT_GE(ps["clients"][0]["device_time_s"], 0.002);
 }
 
-TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
+TEST(WorkerScheduling, PreemptibleLaunchDelaysItsSuccessors) {
   // The lane would let more than one of them onto the device.
   WorkerHarness worker({},
                        {.settings = {.policy = "fifo"}, .lane_options = {.beyond_window_max = 8}});
   RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
   client.CreateStream(1);
-  // Its length is unknown, so it is worth stopping.
+  // Its duration is unknown, so it is worth making preemptible.
   client.Launch(0, 0, 0, {.x = 10});
   client.Launch(0, 0, 0, {.x = 11});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -187,8 +187,9 @@ TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
   EXPECT_EQ(worker.device().submissions()[1].units, 11u);
 }
 
-TEST(WorkerScheduling, WhereStopsChainTwoLaunchesAreThereAndGoOnInTheirOrder) {
-  // A launch that a fast machine ends within microseconds is not worth stopping the next time.
+TEST(WorkerScheduling, ChainedStopsAllowTwoLaunchesThatResumeInOrder) {
+  // A launch that a fast machine ends within microseconds is not worth making preemptible the next
+  // time.
   WorkerHarness worker({.launch_takes = std::chrono::milliseconds(5),
                         .stoppable_takes = std::chrono::milliseconds(5),
                         .stopping_costs = true},
@@ -218,7 +219,7 @@ TEST(WorkerScheduling, WhereStopsChainTwoLaunchesAreThereAndGoOnInTheirOrder) {
   EXPECT_TRUE(low.AwaitFinished(0, last));
 }
 
-TEST(WorkerScheduling, WhereStopsChainOnlyALaunchThatCanBeStoppedFollows) {
+TEST(WorkerScheduling, ChainedStopsAllowOnlyPreemptibleSuccessors) {
   WorkerHarness worker(
       {.stopping_costs = true, .unstoppable_kernel = "three"},
       {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 8}});
@@ -233,14 +234,14 @@ TEST(WorkerScheduling, WhereStopsChainOnlyALaunchThatCanBeStoppedFollows) {
   EXPECT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
 }
 
-// A short launch is not worth stopping the next time.
+// A short launch is not worth making preemptible the next time.
 void EndLate(StepDevice& device) {
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   device.FinishOldest();
 }
 
-// A stoppable launch waits for its turn alone and, on such devices, runs slower.
-TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrgentClient) {
+// A preemptible launch runs alone in its turn and, on such devices, more slowly.
+TEST(WorkerScheduling, CostlyPreemptionIsUsedOnlyWithMoreUrgentClient) {
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"},
                                                   .lane_options = {.beyond_window_max = 8}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
@@ -263,7 +264,7 @@ TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrge
   EXPECT_FALSE(launches(2)) << "the more urgent one has left";
 }
 
-TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
+TEST(WorkerScheduling, CostlyPreemptionIgnoresLeavingClient) {
   WorkerHarness worker({.stopping_costs = true, .ignores_stop = true, .can_kill = false},
                        {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
@@ -272,7 +273,7 @@ TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
     high.Launch(0, 0, 0, {.x = 1000});
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   }
-  // Its work on the device is asked to stop, and does not.
+  // Its work on the device is asked to stop and does not.
   ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() > 0; }));
   low.Launch(0, 0, 0, {.x = 10});
   const auto seen = worker.device().WaitForSubmissions(2);
@@ -283,7 +284,8 @@ TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
 
 constexpr std::uint64_t kPromiseNs = 50'000'000;
 
-// Whether a launch of the first one, of unknown length, is made stoppable beside the second.
+// Returns whether a launch of the first client, of unknown duration, is made preemptible while the
+// second one is connected.
 bool IsStoppableBeside(const server::WorkerOptions& options,
                        const WorkerHarness::ClientOptions& running,
                        const WorkerHarness::ClientOptions& waiting) {
@@ -296,7 +298,7 @@ bool IsStoppableBeside(const server::WorkerOptions& options,
   return !seen.empty() && seen[0].may_be_stopped;
 }
 
-TEST(WorkerScheduling, WhereStoppingCostsAPromiseIsReasonEnoughUnderDeadlineAndNowhereElse) {
+TEST(WorkerScheduling, CostlyPreemptionServesLatencyTargetsOnlyUnderDeadline) {
   for (const SchedulingClass each : {SchedulingClass::kNormal, SchedulingClass::kLow}) {
     const WorkerHarness::ClientOptions bulk = {.client_class = each};
     const WorkerHarness::ClientOptions promised = {.client_class = each,
@@ -315,7 +317,7 @@ TEST(WorkerScheduling, WhereStoppingCostsAPromiseIsReasonEnoughUnderDeadlineAndN
   EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "deadline"}}, normal, low));
 }
 
-TEST(WorkerScheduling, WhereStoppingCostsTheFloorOfTheLowClassIsReasonEnough) {
+TEST(WorkerScheduling, CostlyPreemptionServesFloorOfLowClass) {
   const WorkerHarness::ClientOptions normal = {.client_class = SchedulingClass::kNormal};
   const WorkerHarness::ClientOptions low = {.client_class = SchedulingClass::kLow};
   EXPECT_TRUE(IsStoppableBeside({.settings = {.policy_options = {.low_floor = 0.1}}}, normal, low));
@@ -323,24 +325,24 @@ TEST(WorkerScheduling, WhereStoppingCostsTheFloorOfTheLowClassIsReasonEnough) {
   EXPECT_FALSE(IsStoppableBeside({}, normal, low));
 }
 
-TEST(WorkerScheduling, WhereStoppingCostsNothingIsPaidForItUnderAPolicyThatNeverStops) {
+TEST(WorkerScheduling, CostlyPreemptionIsOffUnderNonPreemptivePolicy) {
   EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "fifo"}},
                                  {.client_class = SchedulingClass::kLow},
                                  {.client_class = SchedulingClass::kHigh}));
 }
 
-// With 1, 2, … blocks.
+// Launches with 1, 2, … blocks.
 void LaunchInTurn(RawClient& low, std::uint32_t count) {
   for (std::uint32_t i = 1; i <= count; ++i) low.Launch(0, 0, 0, {.x = i});
   // An answer on the socket proves that all of them wait in the lane.
   ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 7}).ok());
 }
 
-TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt) {
+TEST(WorkerScheduling, QueuedWorkBecomesPreemptibleForNewUrgentClient) {
   constexpr std::uint32_t kLaunches = 40;
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
-  // A lone client has two long commands on the device.
+  // A client that is alone has two long commands on the device.
   const RawClient idle = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   LaunchInTurn(low, kLaunches);
@@ -351,7 +353,7 @@ TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt)
   EndLate(worker.device());
   ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u) << "one, and one behind it";
   worker.device().RunUnits(1);
-  // Another kernel, or the low ones would be known to be as short.
+  // Another kernel, because otherwise the low ones would be known to be equally short.
   const Sequence request = high.Launch(0, 0, 1, {.x = 1000}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(4).size(), 4u);
   EXPECT_EQ(worker.device().stops_asked(), 2u);
@@ -359,7 +361,7 @@ TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt)
   worker.device().FinishOldest();
   ASSERT_TRUE(high.AwaitFinished(0, request));
 
-  // The stopped launches go on, and nothing is lost, doubled or out of its order.
+  // The stopped launches resume, and none is lost, doubled or reordered.
   for (std::uint32_t i = 2; i <= kLaunches; ++i) {
     const auto seen = worker.device().WaitForSubmissions(i + 3);
     ASSERT_GE(seen.size(), i + 3);
@@ -388,18 +390,18 @@ TEST(WorkerScheduling, WhatWasWaitingInTheHighClassCanBeStoppedOnceItsClientHasL
   EXPECT_EQ(worker.device().stops_asked(), 1u);
 }
 
-// Marks, waits and other streams between launches that are offered anew stay where they are.
-TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
+// Marks, waits and other streams' commands between re-submitted launches keep their positions.
+TEST(WorkerScheduling, ResubmittedWorkKeepsItsStreamOrder) {
   WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "three"},
                        {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
-  // A lone client has two long commands on the device.
+  // A client that is alone has two long commands on the device.
   const RawClient idle = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   low.CreateStream(1);
   const std::vector<std::byte> parameters(24);
   low.Launch(0, 0, 1, {.x = 1}, parameters);
-  low.Launch(0, 0, 1, {.x = 2}, parameters);  // Stays as it is.
+  low.Launch(0, 0, 1, {.x = 2}, parameters);  // Not changed.
   low.Mark(0);
   low.Launch(0, 0, 0, {.x = 3});
   low.Mark(0);
@@ -425,11 +427,11 @@ TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
   EXPECT_TRUE(low.NextCompletion());
 }
 
-// Copies and fills can be stopped whoever is here.
+// Copies and fills are preemptible whichever clients are connected.
 TEST(WorkerScheduling, AFillThatHeldBackItsStreamIsOfferedAnewWithWhatIsBeforeIt) {
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
-  // A lone client has two long commands on the device.
+  // A client that is alone has two long commands on the device.
   const RawClient idle = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   low.Launch(0, 0, 0, {.x = 1});
@@ -489,7 +491,7 @@ TEST(WorkerScheduling, TheWindowFollowsTheLaunchBubbleOfTheDeviceWhileAHighClien
   EXPECT_TRUE(Eventually([&] { return DeviceStatus(worker)["lookahead_us"] == 500.0; }));
 }
 
-TEST(WorkerScheduling, WhereStoppingCostsAndClassesPlayNoPartAnyOtherClientIsReasonEnough) {
+TEST(WorkerScheduling, CostlyPreemptionServesAnyClientUnderClasslessPolicy) {
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "round_robin"}});
   RawClient first = worker.Client({.client_class = SchedulingClass::kNormal});
   first.Launch(0, 0, 0, {.x = 10});
@@ -527,7 +529,7 @@ TEST(WorkerScheduling, HighClassCommandsOfAStreamGoToTheDeviceBackToBack) {
   EXPECT_EQ(worker.device().running_count(), 10u);
 }
 
-// Waiting for each of them would cost more than what stopping one could save.
+// Waiting for each of them would cost more than stopping one could save.
 TEST(WorkerScheduling, ShortCommandsOfAStreamGoToTheDeviceBackToBack) {
   WorkerHarness worker({}, {.settings = {.policy = "fifo"}});
   RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
@@ -554,8 +556,8 @@ TEST(WorkerScheduling, AFloodDoesNotKeepAnotherClientWaiting) {
   EXPECT_EQ(launches[2], 50);
 }
 
-// Everything that the flood has queued counts, however much it is.
-TEST(WorkerScheduling, NothingOfAClientIsSubmittedOnceItIsGone) {
+// All commands that the flood has queued are charged, however many.
+TEST(WorkerScheduling, SubmitsNothingOfDepartedClient) {
   WorkerHarness worker({}, {.settings = {.policy = "fifo"}});
   RawClient good = worker.Client();
   {
@@ -634,14 +636,14 @@ TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
               ::testing::MatchesRegex(".*kernel 'null' ended by force: it has run [0-9.e-]+ s, "
                                       "kernels of class low may run 0.03 s .--kernel-limit of the "
                                       "server. .client 1 'slow'.*"));
-  // Its past runs do not count against the next stream in its place.
+  // Its past runs do not count against the next stream with the same number.
   low.CreateStream(1);
   const Sequence next = low.Launch(1, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
   worker.device().FinishOldest();
   EXPECT_TRUE(low.AwaitFinished(1, next));
   EXPECT_EQ(worker.device().kills_asked(), 1u);
-  // Classes without a limit have none.
+  // Classes without a limit run unlimited.
   const Sequence long_one = normal.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -697,7 +699,7 @@ TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
   EXPECT_EQ(worker.device().kills_asked(), 0u);
 }
 
-TEST(WorkerScheduling, OfAKernelThatIsSlowToStopTheLogSpeaksOnce) {
+TEST(WorkerScheduling, LogsSlowPreemptionOncePerKernel) {
   const LogText log;
   {
     WorkerHarness worker({.ignores_stop = true}, {.settings = {.policy = "priority"}});
@@ -718,8 +720,8 @@ TEST(WorkerScheduling, OfAKernelThatIsSlowToStopTheLogSpeaksOnce) {
   EXPECT_EQ(log.Count("kernel 'null' held the device for "), 1U);
 }
 
-// Nobody chose it.
-TEST(KernelLimit, ABuiltInOneDoesNotEndADeviceAndTheLogSaysSo) {
+// The operator did not choose this limit, so exceeding it must not end the device.
+TEST(KernelLimit, DefaultLimitLogsInsteadOfEndingDevice) {
   const LogText log;
   server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(30));
   options.settings.kernel_limits_given = {};
@@ -766,8 +768,8 @@ TEST(KernelLimit, AKernelThatDoesNotLeaveWhenToldIsEndedWithTheDeviceAndNamed) {
   EXPECT_EQ(worker.device().kills_asked(), 1u);
 }
 
-// One that has left is not waited for, however many follow it.
-TEST(KernelLimit, TheTimeToLeaveIsThatOfTheKernelThatWasTold) {
+// A kernel that has left the device is no longer waited for, however many follow it.
+TEST(KernelLimit, GracePeriodAppliesToStoppedKernelOnly) {
   server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(10));
   options.leaves_within = std::chrono::seconds(2);
   WorkerHarness worker({.can_kill = false, .may_be_killed = true}, options);
@@ -783,9 +785,9 @@ TEST(KernelLimit, TheTimeToLeaveIsThatOfTheKernelThatWasTold) {
   EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
 }
 
-// A device that announces no completions is asked again and again while it has work, with naps in
-// between. Without work it is left alone.
-TEST(WorkerScheduling, ADeviceThatMustBePolledIsAskedWithNapsUntilItsWorkHasEnded) {
+// A device that announces no completions is polled while it has work, with short sleeps in between,
+// because a spinning thread would occupy a core. Without work it is not polled.
+TEST(WorkerScheduling, PollsDeviceWithShortSleepsUntilWorkEnds) {
   WorkerHarness worker({.must_be_polled = true});
   RawClient client = worker.Client();
   const Sequence launch = client.Launch(0, 0, 0, {.x = 100});
@@ -794,16 +796,17 @@ TEST(WorkerScheduling, ADeviceThatMustBePolledIsAskedWithNapsUntilItsWorkHasEnde
   const std::size_t before = worker.device().times_asked();
   const auto since = std::chrono::steady_clock::now();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  // However seldom a busy machine lets the thread run.
+  // Holds however rarely a busy machine lets the thread run.
   EXPECT_TRUE(Eventually([&] { return worker.device().times_asked() >= before + 20; }));
   const std::size_t asked = worker.device().times_asked() - before;
   const auto passed = std::chrono::steady_clock::now() - since;
-  // Twice a turn, and no turn without a nap of 5 µs at least: a spin would ask some ten times more.
+  // Two polls an iteration, and at least 5 µs of sleep in each iteration: a spinning thread would
+  // poll about ten times as often.
   EXPECT_LE(asked, static_cast<std::size_t>(passed / std::chrono::nanoseconds(2500)));
 
   worker.device().FinishOldest();
   ASSERT_TRUE(client.AwaitFinished(0, launch));
-  // An answer on the socket proves that the turn of the completion is over.
+  // An answer on the socket proves that the iteration of the completion is over.
   ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const std::size_t idle = worker.device().times_asked();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of commands from a client's ring to its timelines.
+// The path of commands from a client's ring to its timelines.
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ TEST(WorkerStreams, LaunchesReachTheDeviceInOrderWithTheirParameters) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
 
-  constexpr std::uint64_t kLaunches = 3000;  // More than may be taken at one time.
+  constexpr std::uint64_t kLaunches = 3000;  // More than the worker takes at once.
   Sequence last = 0;
   for (std::uint64_t i = 0; i < kLaunches; ++i) {
     Sequence sequence = 0;
@@ -57,7 +57,7 @@ TEST(WorkerStreams, LaunchesReachTheDeviceInOrderWithTheirParameters) {
   }
 }
 
-// More than the device thread wakes itself.
+// More than the device thread wakes on its own.
 TEST(WorkerStreams, AllThreadsThatWaitForACommandAreWoken) {
   constexpr std::uint32_t kThreads = 60;
   WorkerHarness worker;
@@ -84,7 +84,8 @@ std::uint64_t GetSleeps(WorkerHarness& worker) {
   return status.at("sleeps").get<std::uint64_t>();
 }
 
-// Sleeps between `commands` of a client of this class, which come after pauses.
+// Returns how often the worker sleeps during `commands` of a client of this class that arrive after
+// pauses.
 std::uint64_t SleepsAmidPauses(SchedulingClass of, std::chrono::milliseconds pause, int commands) {
   server::WorkerOptions options;
   options.settings.policy = "priority";
@@ -99,7 +100,7 @@ std::uint64_t SleepsAmidPauses(SchedulingClass of, std::chrono::milliseconds pau
   return GetSleeps(worker) - before;
 }
 
-// It spins for 20 ms, and for 120 ms while a client of the high class is connected.
+// It spins for 20 ms, and for 120 ms while a high-class client is connected.
 TEST(WorkerStreams, TheDeviceThreadStaysAwakeWhereCoresAreToSpare) {
   using std::chrono::milliseconds;
   constexpr int kCommands = 8;
@@ -113,7 +114,8 @@ bool RingInVain(const RawClient& client) {
   return ::write(client.doorbell(), &one, sizeof one) == sizeof one;
 }
 
-// The number behind `key` in what the kernel says of a descriptor of this process; -1: none.
+// Returns the number after `key` in the kernel's description of a descriptor of this process, or
+// -1.
 long long FdInfo(const std::filesystem::path& info, const std::string& key) {
   std::ifstream file(info);
   std::string word;
@@ -123,8 +125,8 @@ long long FdInfo(const std::filesystem::path& info, const std::string& key) {
   return -1;
 }
 
-// Whether a ring of this client would end a sleep of its worker, which is in this process. Empty
-// where the kernel does not say.
+// Returns whether a ring of this client's doorbell would end the sleep of its worker, which runs in
+// this process. Empty if the kernel does not tell.
 std::optional<bool> IsHeard(const RawClient& client) {
   const std::filesystem::path infos("/proc/self/fdinfo");
   const long long id = FdInfo(infos / std::to_string(client.doorbell()), "eventfd-id:");
@@ -143,8 +145,8 @@ std::optional<bool> IsHeard(const RawClient& client) {
   return is_heard;
 }
 
-// Each wake would take a core for a moment.
-TEST(WorkerStreams, AClientWhoseCommandsFillAllSlotsWakesNobody) {
+// Each wake would occupy a core for a moment.
+TEST(WorkerStreams, FullClientCausesNoWakeUps) {
   constexpr std::uint64_t kRings = 200;
   WorkerHarness worker;
   RawClient client = worker.Client();
@@ -158,15 +160,15 @@ TEST(WorkerStreams, AClientWhoseCommandsFillAllSlotsWakesNobody) {
   }
   EXPECT_LT(GetSleeps(worker) - before, kRings / 4);
 
-  // It is heard again when it may go on: first all that is in the ring, then one that finds it
-  // empty, and the thread asleep.
+  // The worker listens to it again when it may proceed: first it takes everything in the ring, then
+  // it finds the ring empty and goes to sleep.
   worker.device().RunAtOnce();
   ASSERT_TRUE(client.AwaitFinished(0, last));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
 }
 
-TEST(WorkerStreams, AClientThatRingsInVainIsNotHeardForAWhile) {
+TEST(WorkerStreams, IgnoresUselessRingsForAWhile) {
   constexpr std::uint64_t kRings = 400;
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -177,12 +179,12 @@ TEST(WorkerStreams, AClientThatRingsInVainIsNotHeardForAWhile) {
     ASSERT_TRUE(RingInVain(client));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // A pause has an end, at which one more ring is heard.
+  // Each pause ends with one more ring that is heard.
   const auto pauses = static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begun) /
                                                  std::chrono::milliseconds(64));
   EXPECT_LT(GetSleeps(worker) - before, kRings / 4 + 3 * pauses);
 
-  // Its commands run all the same.
+  // Its commands run nevertheless.
   constexpr int kCommands = 20;
   for (int i = 0; i < kCommands; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -190,8 +192,9 @@ TEST(WorkerStreams, AClientThatRingsInVainIsNotHeardForAWhile) {
   }
 }
 
-// Nobody empties its eventfd, which tells of an old ring whenever it is heard again.
-TEST(WorkerStreams, AClientThatIsQuietAgainWakesNobody) {
+// The worker does not drain its eventfd, which therefore reports an old ring whenever the worker
+// listens again.
+TEST(WorkerStreams, QuietClientCausesNoWakeUps) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   for (int i = 0; i < 100; ++i) {
@@ -204,7 +207,7 @@ TEST(WorkerStreams, AClientThatIsQuietAgainWakesNobody) {
   EXPECT_LT(GetSleeps(worker) - before, 6U);
 }
 
-// It rings for each answer that it takes: that may have made room.
+// It rings for each answer that it takes, because that may have freed space.
 TEST(WorkerStreams, AClientThatRingsForItsAnswersIsAlwaysHeard) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -253,7 +256,7 @@ TEST(WorkerStreams, AFailedCommandFailsWhatFollowsItInItsStreamOnly) {
   RawClient client = worker.Client();
 
   client.CreateStream(1);
-  const Sequence bad = client.Launch(0, 9, 0);  // There is no module 9.
+  const Sequence bad = client.Launch(0, 9, 0);  // Module 9 does not exist.
   client.Launch(0, 0, 0);
   const Sequence last = client.Launch(0, 0, 0);
   const Sequence other = client.Launch(1, 0, 0);
@@ -281,7 +284,7 @@ TEST(WorkerStreams, AFailedCommandFailsWhatFollowsItInItsStreamOnly) {
 TEST(WorkerStreams, AnErrorOfTheDeviceEndsTheStreamAndTakesBackWhatWasQueued) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient client = worker.Client();
-  const RawClient peer = worker.Client();  // A lone client has two commands on the device.
+  const RawClient peer = worker.Client();  // A client that is alone has two commands on the device.
 
   client.CreateStream(1);
   const Sequence first = client.Launch(0, 0, 0);
@@ -321,7 +324,7 @@ TEST(WorkerStreams, DestroyingAStreamThatFailedMakesItsNumberUsableAgain) {
   EXPECT_TRUE(text->status.ok());
 }
 
-TEST(WorkerStreams, AWaitHoldsBackLaterCommandsUntilTheOtherStreamGotThere) {
+TEST(WorkerStreams, WaitDelaysLaterCommandsUntilStreamReachesPoint) {
   WorkerHarness worker;
   RawClient client = worker.Client();
 
@@ -360,7 +363,7 @@ TEST(WorkerStreams, WaitingForAFailedCommandCancelsTheWaitingStream) {
   EXPECT_TRUE(worker.device().submissions().empty());
 }
 
-// The stream that failed has been created anew since; what was skipped stays failed.
+// The failed stream has been created again since then; skipped commands remain failed.
 TEST(WorkerStreams, AWaitStillSeesTheFailureOfAnEarlierIncarnation) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -380,19 +383,19 @@ TEST(WorkerStreams, AWaitStillSeesTheFailureOfAnEarlierIncarnation) {
   EXPECT_EQ(notice->code, StatusCode::kCancelled);
 }
 
-// Registered for one stream, then skipped, then waiting for another one: the second wait must
-// still be woken.
+// The stream is registered with one stream, then its wait is skipped, then it waits for another
+// one: the second wait must still be woken.
 TEST(WorkerStreams, AStreamWhoseWaitWasSkippedCanWaitForAnotherStream) {
   WorkerHarness worker;
   RawClient client = worker.Client();
-  const RawClient peer = worker.Client();  // A lone client has two commands on the device.
+  const RawClient peer = worker.Client();  // A client that is alone has two commands on the device.
   for (const std::uint32_t stream : {1u, 2u, 3u}) client.CreateStream(stream);
 
   const Sequence slow = client.Launch(1, 0, 0);
   const Sequence failing = client.Launch(3, 0, 0);
   client.WaitFor(3, 1, slow);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
-  // The window lets one command of unknown length out at a time, `slow` first.
+  // The window submits one command of unknown duration at a time, `slow` first.
   worker.device().FinishOldest();
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
   const Sequence endless = client.Launch(1, 0, 0);
@@ -408,14 +411,16 @@ TEST(WorkerStreams, AStreamWhoseWaitWasSkippedCanWaitForAnotherStream) {
   EXPECT_TRUE(client.AwaitFinished(3, wait));
 }
 
-// Each round meets the worker somewhere between its last look at the rings and its sleep.
+// Each round hits the worker at a different point between its last check of the rings and its
+// sleep.
 TEST(WorkerStreams, NoCommandIsLostOnTheWayToSleep) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   std::uint32_t noise = 1;
   for (int round = 0; round < 10'000; ++round) {
     const Sequence launch = client.Launch(0, 0, 0);
-    // Spins, so that the next one comes while the worker is about to sleep and not long after.
+    // Spins, so that the next command arrives while the worker is about to sleep and not long
+    // after.
     for (int i = 0; i < 5000 && client.finished(0) < launch; ++i) ipc::SpinPause();
     ASSERT_TRUE(client.AwaitFinished(0, launch)) << "round " << round;
     noise = noise * 1664525u + 1013904223u;
@@ -445,8 +450,8 @@ TEST(WorkerStreams, AMarkTellsWhenItsStreamGotThere) {
   EXPECT_GT(second->ended_ns, first->ended_ns);
 }
 
-// The worker leaves the rest of a ring where it is while it has plenty of that client, but not
-// for ever: what comes behind may be about another stream.
+// While the worker has plenty of a client's commands it leaves the rest in the ring, but not
+// indefinitely, because later commands may be for another stream.
 TEST(WorkerStreams, AnIdleStreamIsHeardBehindABusyOne) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient client = worker.Client();
@@ -476,8 +481,8 @@ TEST(WorkerStreams, AMarkOfAFailedStreamSaysSo) {
   EXPECT_EQ(mark->ended_ns, 0u);
 }
 
-// 5000 marks are five times what the completion ring holds: the worker must stop taking until
-// the client has made room, and go on then although nobody rings.
+// 5000 marks are five times the capacity of the completion ring: the worker must stop taking
+// commands until the client has freed space, and resume then without a ring of the doorbell.
 TEST(WorkerStreams, MarksWaitForRoomInTheCompletionRing) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -537,7 +542,7 @@ TEST(WorkerStreams, WhatCannotRunIsRejectedWithTheReason) {
   EXPECT_TRUE(worker.device().submissions().empty());
 }
 
-// With a sentence for each of them, this formats 400 GB.
+// With a message for each of them, this would format 400 GB.
 TEST(WorkerStreams, RejectedLaunchesCostNoSentenceBeforeSomebodyAsks) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -574,7 +579,7 @@ TEST(WorkerStreams, AKernelThatIsUnloadedByNowIsNamedByItsNumber) {
               HasSubstr("launch rejected: kernel 0 of module 1, which is unloaded by now"));
 }
 
-// A launch that has left its stream keeps no module loaded.
+// A launch that has left its stream does not keep its module loaded.
 TEST(WorkerStreams, AModuleThatIsUnloadedGoesWhenItsLastLaunchHasEnded) {
   WorkerHarness worker;
   RawClient client = worker.Client();
