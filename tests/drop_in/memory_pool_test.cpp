@@ -128,7 +128,7 @@ TEST_F(MemoryPoolTest, TrimGivesBackWhatNoWorkNeeds) {
   }
 }
 
-TEST_F(MemoryPoolTest, KeptMemoryIsGivenUpBeforeAnAllocationFails) {
+TEST_F(MemoryPoolTest, FreesRetainedMemoryBeforeAnAllocationFails) {
   Set(default_pool_, kThreshold, ~std::uint64_t{0});
   std::size_t free_bytes = 0, total = 0;
   ASSERT_EQ(MemGetInfo(&free_bytes, &total), Code::kSuccess);

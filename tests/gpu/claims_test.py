@@ -59,7 +59,7 @@ class Corpus(unittest.TestCase):
         # One may be right as it is, and be lost when it is stopped.
         self.assertGreaterEqual(rows[RIGHT][0], SMALL - lost, rows)
 
-    def test_a_driver_that_loses_every_context_is_given_up(self):
+    def test_a_driver_that_loses_every_context_is_abandoned(self):
         lost = self.run_programs(MANY, "fault 1 719")[LOST][0]
         self.assertEqual(lost, 8)
 

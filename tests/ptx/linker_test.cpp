@@ -121,7 +121,7 @@ TEST(Linker, TwoStrongDefinitionsAreRejected) {
               HasSubstr("'twice' is a function there and a variable in a.ptx"));
 }
 
-TEST(Linker, WeakGivesWayAndTheFirstOfThemCounts) {
+TEST(Linker, StrongSymbolReplacesWeakAndFirstWeakWins) {
   const auto weak = [](std::string_view value) {
     return Text(".weak .global .align 4 .u32 w = " + std::string(value) + ";\n");
   };

@@ -110,7 +110,7 @@ class Report(unittest.TestCase):
         self.assertEqual((code, printed.splitlines()[-1]), (0, "DEMO OK"))
         return printed
 
-    def test_keeping_all_promises_is_ok(self):
+    def test_meeting_all_goals_is_ok(self):
         printed = self.assert_passes()
         self.assertIn("1000 requests per phase in 10 rounds", printed)
         self.assertIn("longest kernel takes 2.0 ms", printed)

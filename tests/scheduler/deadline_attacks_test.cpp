@@ -93,7 +93,7 @@ TEST_F(DeadlineAttacks, ARequestWithoutEndHoldsUpAHigherClassForNoLongerThanPati
   EXPECT_LE(worst_command_, 21ms);
 }
 
-TEST_F(DeadlineAttacks, PromisesThatCannotBeKeptGiveNoPrecedence) {
+TEST_F(DeadlineAttacks, UnreachableTargetsGiveNoPrecedence) {
   const ClientId liar =
       timeline_.AddBusyClient(Promised(1us, SchedulingClass::kLow), {.time = 5ms, .unit = 20us});
   std::optional<std::uint64_t> open;
@@ -106,7 +106,7 @@ TEST_F(DeadlineAttacks, PromisesThatCannotBeKeptGiveNoPrecedence) {
   EXPECT_GE(low_time_, 300ms);
 }
 
-TEST_F(DeadlineAttacks, PromisesThatCannotBeKeptTakeNobodyElsesWithThem) {
+TEST_F(DeadlineAttacks, UnreachableTargetsDoNotCostOtherClientsTheirs) {
   const ClientId honest = timeline_.AddClient(Promised(4ms, SchedulingClass::kNormal));
   Teach(timeline_, honest, kRequest, 10ms, 70);
   const ClientId liar = timeline_.AddClient(Promised(5ms));
@@ -133,7 +133,7 @@ TEST_F(DeadlineAttacks, RequestsThatArrivedLongAgoAreDueBeforeNobody) {
   EXPECT_LE(worst_command_, 1ms);
 }
 
-TEST_F(DeadlineAttacks, MoreThanFitsIsGivenUpAtTheOneWhoAsksForIt) {
+TEST_F(DeadlineAttacks, AbandonsRequestsOfTheClientThatAsksForTooMuch) {
   const ClientId liar = timeline_.AddClient(Promised(5ms, SchedulingClass::kLow));
   Suffer([&] {
     if (timeline_.lane().queued_count(liar) < 3)

@@ -39,7 +39,7 @@ TEST(DeadlinePolicy, ARequestThatWaitedBeforeItWasMarkedIsDueSooner) {
   EXPECT_EQ(timeline.Latency(waited), 5ms);
 }
 
-TEST(DeadlinePolicy, WithoutPromisesClassesAndWeightsDecide) {
+TEST(DeadlinePolicy, SchedulesByClassAndWeightWithoutTargets) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddBusyClient(kHigh, 1ms);
   const ClientId low = timeline.AddBusyClient(kLow, 1ms);
@@ -549,7 +549,7 @@ TEST(DeadlinePolicy, LowWorkResumesAfterTheHoldOff) {
 
 // ---- overload
 
-TEST(DeadlinePolicy, InOverloadTheLowerClassIsGivenUpFirst) {
+TEST(DeadlinePolicy, AbandonsLowerClassFirstInOverload) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(10ms));
   const ClientId normal = timeline.AddClient(Promised(9ms, SchedulingClass::kNormal));
@@ -574,7 +574,7 @@ TEST(DeadlinePolicy, InOverloadTheLowerClassIsGivenUpFirst) {
   EXPECT_EQ(timeline.lane().targets().abandoned[0], abandoned[0]);
 }
 
-TEST(DeadlinePolicy, InsideAClassTheRequestThatNeedsMostIsGivenUp) {
+TEST(DeadlinePolicy, AbandonsRequestThatNeedsMostInsideAClass) {
   PolicyTimeline timeline(Deadline());
   const ClientId large = timeline.AddClient(Promised(32ms));
   std::vector<ClientId> small;
@@ -606,7 +606,7 @@ TEST(DeadlinePolicy, WhatIsLostAnywayDoesNotTakeAnotherPromiseWithIt) {
   EXPECT_LE(timeline.Latency(kept), 4ms);
 }
 
-TEST(DeadlinePolicy, InOverloadNothingIsGivenUpThatIsDueLater) {
+TEST(DeadlinePolicy, AbandonsNoRequestThatIsDueLaterInOverload) {
   PolicyTimeline timeline(Deadline());
   const ClientId first = timeline.AddClient(Promised(6ms));
   const ClientId second = timeline.AddClient(Promised(7ms));
@@ -640,7 +640,7 @@ TEST(DeadlinePolicy, APromisedCommandIsStoppedForWhatIsDueSoonerAndWouldBeLate) 
   EXPECT_LE(timeline.Latency(last), 55ms);
 }
 
-TEST(DeadlinePolicy, ARequestGivenUpKeepsItsClass) {
+TEST(DeadlinePolicy, AbandonedRequestKeepsItsClass) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(5ms));
   timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
@@ -652,7 +652,7 @@ TEST(DeadlinePolicy, ARequestGivenUpKeepsItsClass) {
   EXPECT_FALSE(timeline.lane().targets().is_overloaded) << "it has ended";
 }
 
-TEST(DeadlinePolicy, PromisesAreCountedAsKeptOrNot) {
+TEST(DeadlinePolicy, CountsTargetsMetAndMissed) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(5ms));
   timeline.PostRequest(high, {.time = 4ms});

@@ -48,7 +48,7 @@ TEST_F(Overlapping, EachRequestIsDueByItself) {
   EXPECT_EQ(Abandoned(), 0u);
 }
 
-TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
+TEST_F(Overlapping, AbandonsLastRequestOfAClientAndMeetsEarlierOnes) {
   AddHigh();
   std::vector<std::uint64_t> requests;
   for (int i = 0; i < 3; ++i) requests.push_back(Post());
@@ -81,7 +81,7 @@ TEST_F(Overlapping, WhatTheNextRequestHasBroughtIsNoNeedOfTheFirst) {
   EXPECT_EQ(Abandoned(), 1u);
 }
 
-TEST_F(Overlapping, EachRequestThatIsGivenUpCounts) {
+TEST_F(Overlapping, CountsEachAbandonedRequest) {
   AddHigh();
   for (int i = 0; i < 6; ++i) Post();
   timeline_.RunFor(1ms);
@@ -106,7 +106,7 @@ TEST_F(Overlapping, OneThatNeverEndsLeavesTheNextOnesTheirPromise) {
   }
 }
 
-TEST_F(Overlapping, AnotherPromiseIsNoneThatWasGivenUp) {
+TEST_F(Overlapping, NewTargetIsNotAbandoned) {
   AddHigh();
   const auto request = timeline_.PostRequest(client_, {.time = 1ms}, 20);
   timeline_.RunFor(15ms);
@@ -145,7 +145,7 @@ TEST(DeadlinePolicy, BetweenTwoRequestsOfAClientARivalHasItsTurn) {
 }
 
 // A delay of the first request also delays the other one, which is late already.
-TEST(DeadlinePolicy, NobodyRunsBesideARequestWithOneBehindItThatIsGivenUp) {
+TEST(DeadlinePolicy, RunsNothingAlongsideARequestThatDelaysAnAbandonedOne) {
   PolicyTimeline timeline(Deadline());
   const ClientId client = timeline.AddClient(Promised(7ms));
   timeline.AddBusyClient(kLow, {.time = 500ms, .unit = 20us});

@@ -221,18 +221,18 @@ TEST_F(MemoryBeyondTheDevice, AClientSeesItsGuaranteeAndIsToldWhenOthersWait) {
   std::atomic<std::uint64_t> told = 0;
   ClientOptions options;
   options.socket = server().socket();
-  options.name = "keeper";
+  options.name = "holder";
   options.scheduling_class = SchedulingClass::kLow;
   options.on_memory_wanted = [&](std::uint64_t bytes) {
     told = bytes;
     cache.reset();
   };
-  const Result<Client> keeper = Client::Connect(options);
-  ASSERT_TRUE(keeper.ok()) << keeper.status().ToString();
-  Numbers numbers(*keeper, 14 * kMebi);
-  cache.emplace(keeper->AllocateDevice(20 * kMebi).value());
-  ASSERT_TRUE(Eventually([&] { return keeper->memory_info().resident_bytes >= 34 * kMebi; }));
-  const MemoryInfo before = keeper->memory_info();
+  const Result<Client> holder = Client::Connect(options);
+  ASSERT_TRUE(holder.ok()) << holder.status().ToString();
+  Numbers numbers(*holder, 14 * kMebi);
+  cache.emplace(holder->AllocateDevice(20 * kMebi).value());
+  ASSERT_TRUE(Eventually([&] { return holder->memory_info().resident_bytes >= 34 * kMebi; }));
+  const MemoryInfo before = holder->memory_info();
   EXPECT_EQ(before.guaranteed_bytes, 64 * kMebi / 5);
   EXPECT_EQ(before.total_bytes, 64 * kMebi * 3 / 5);
   EXPECT_EQ(before.wanted_bytes, 0u);
@@ -248,7 +248,7 @@ TEST_F(MemoryBeyondTheDevice, AClientSeesItsGuaranteeAndIsToldWhenOthersWait) {
   }
   EXPECT_GT(told, 0u);
   EXPECT_FALSE(cache);
-  EXPECT_LE(keeper->memory_info().mapped_bytes, before.mapped_bytes - 16 * kMebi) << "not trimmed";
+  EXPECT_LE(holder->memory_info().mapped_bytes, before.mapped_bytes - 16 * kMebi) << "not trimmed";
   is_over = true;
   other.join();
   EXPECT_TRUE(numbers.AreRight());

@@ -266,7 +266,7 @@ TEST(HttpServer, ConnectionsThatDoNotReadTheirAnswersGiveWay) {
   }
 }
 
-TEST(HttpServer, ThePeerWithMostConnectionsGivesWay) {
+TEST(HttpServer, ClosesConnectionOfThePeerWithMost) {
   const RunningServer server({.connections_max = 8, .header_time_max = 60s});
   RawHttp oldest(server.port(), 0, "127.0.0.2");
   ASSERT_TRUE(oldest.is_connected());
@@ -280,7 +280,7 @@ TEST(HttpServer, ThePeerWithMostConnectionsGivesWay) {
   EXPECT_THAT(oldest.ReadAll(), StartsWith("HTTP/1.1 200 "));
 }
 
-TEST(HttpServer, AStreamGivesWayToAPeerWithFewer) {
+TEST(HttpServer, ClosesAStreamForAPeerWithFewer) {
   const RunningServer server({.streams_max = 4});
   std::list<RawHttp> first, second;
   for (std::size_t i = 1; i <= 4; ++i) {

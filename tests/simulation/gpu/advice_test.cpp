@@ -220,7 +220,7 @@ TEST(Advice, EqualSeedsSayTheSame) {
   EXPECT_NE(say(1), say(2));
 }
 
-TEST(Places, TheNodeWithMostRoomForThePromisesIsFirst) {
+TEST(Places, RanksNodeWithMostSlackFirst) {
   Node busy = Device("priority", {Server("serve", 12, 8, 1000, 20ms)});
   busy.name = "busy";
   Node idle = Device("priority", {Training(SchedulingClass::kLow, 1000)});

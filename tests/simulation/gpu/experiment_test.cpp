@@ -123,7 +123,7 @@ TEST(Jobs, AGraphCostsOneDecisionAndLessTime) {
 }
 
 // A request waits for a running kernel of machine code, regardless of its blocks.
-TEST(Jobs, WhatIsUncutIsNotStoppedForARequest) {
+TEST(Jobs, DoesNotPreemptNonpreemptibleWorkForARequest) {
   std::array<double, 2> added_ms{};
   for (std::size_t i = 0; i < added_ms.size(); ++i) {
     const Result<Job> high = ReadJob("even:10:50:10", {});
@@ -357,7 +357,7 @@ TEST(Experiment, APromiseIsKeptByThoseRequestsThatTakeNoLonger) {
   EXPECT_GT(row.target_met, 0.98);
 }
 
-TEST(Experiment, DeadlineKeepsItsPromisesAndFillsTheGap) {
+TEST(Experiment, DeadlineMeetsTargetsAndFillsTheGap) {
   const Row row = GetRow(Cell(), "deadline");
   EXPECT_LE(row.p99_inflation, 0.05);
   EXPECT_GT(row.target_met, 0.98);

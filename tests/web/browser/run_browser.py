@@ -386,7 +386,7 @@ class TestHostileServer(Case):
                 finally:
                     fake.close()
 
-    def test_broken_promises_are_red_at_first_glance(self):
+    def test_missed_targets_are_red_at_first_glance(self):
         bad = """const found = [...document.querySelectorAll('.figure')].find((each) => each.querySelector('dt').textContent === 'Targets met');
             return found && [found.querySelector('.value').textContent, found.classList.contains('bad')]"""
         for kept, shown in ((98, ["98.0 %", True]), (100, ["100 %", False])):
