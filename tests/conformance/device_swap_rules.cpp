@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules for swapping memory to a store and back. GPUSHARED_SWAP_PAGES=N makes N random steps.
+// Rules for swapping memory to a store and back. GPUSHARED_SWAP_STEPS=N makes N random steps.
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kMoveStep = kMapPageBytes;
 
 std::uint64_t MoveStepsAsked() {
-  const char* const text = std::getenv("GPUSHARED_SWAP_PAGES");
+  const char* const text = std::getenv("GPUSHARED_SWAP_STEPS");
   return text == nullptr ? 400 : std::strtoull(text, nullptr, 10);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that both the program and kernels can access, while other threads launch, wait and run
-// host functions. GPUSHARED_MIRROR_PAGES=N runs N random steps in total; GPUSHARED_MIRROR_SEED=N
+// host functions. GPUSHARED_MIRROR_STEPS=N runs N random steps in total; GPUSHARED_MIRROR_SEED=N
 // runs that seed.
 #include <algorithm>
 #include <array>
@@ -383,7 +383,7 @@ TEST_F(RandomMirrorTest, EightThreadsSeeWhatOneMachineWouldHave) {
   Load();
   const CUfunction mix = FunctionFor(module_, "mix");
   const std::uint64_t seed = GetNumber("GPUSHARED_MIRROR_SEED", 1);
-  const auto steps = static_cast<unsigned>(GetNumber("GPUSHARED_MIRROR_PAGES", 12'000) / kThreads);
+  const auto steps = static_cast<unsigned>(GetNumber("GPUSHARED_MIRROR_STEPS", 12'000) / kThreads);
   const std::vector<Memory> memories = MakeMemories();
   std::vector<std::unique_ptr<RandomProgram>> programs;
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random clients that oversubscribe the device's memory. GPUSHARED_MEMORY_PAGES=N runs N steps in
+// Random clients that oversubscribe the device's memory. GPUSHARED_MEMORY_STEPS=N runs N steps in
 // all; GPUSHARED_MEMORY_SEED=N runs that seed alone.
 
 #include <cstdint>
@@ -22,7 +22,7 @@ std::uint64_t MemoryNumber(const char* name, std::uint64_t otherwise) {
 
 TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
   const std::uint64_t only = MemoryNumber("GPUSHARED_MEMORY_SEED", 0);
-  const std::uint64_t seeds = MemoryNumber("GPUSHARED_MEMORY_PAGES", 100'000) / kStepsPerSeed;
+  const std::uint64_t seeds = MemoryNumber("GPUSHARED_MEMORY_STEPS", 100'000) / kStepsPerSeed;
   MemoryWorld::Outcome sum;
   for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : seeds); ++seed) {
     const MemoryWorld::Outcome outcome = MemoryWorld(seed).Run(kStepsPerSeed);

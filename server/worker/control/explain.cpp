@@ -114,7 +114,7 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
     memory["waited_us"] = Us(report.held);
     memory["swapped_in_bytes"] = report.swapped_in_bytes;
     memory["swapped_out_bytes"] = report.evicted_bytes;
-    if (report.evicted_bytes > 0) memory["swapped_out"] = Who(report.evicted_for, sessions);
+    if (report.evicted_bytes > 0) memory["swapped_out"] = Who(report.evicted_from, sessions);
   }
   row["on_device_us"] = Us(report.on_device);
   row["host_us"] = Us(taken - report.waited - report.on_device);

@@ -223,7 +223,7 @@ void Dispatcher::RejectBeyondDevice(ClientState& client, std::uint32_t stream,
 }
 
 void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
-  while (!client.streams.is_within_guarantee() || client.streams.MarkNonpreemptible()) {
+  while (!client.streams.is_settled() || client.streams.MarkNonpreemptible()) {
     const std::uint32_t stream = client.streams.TakeToSettle();
     while (client.streams[stream].front != kNoSlot &&
            SettleFront(client, stream, now) == FrontOutcome::kRetired) {
@@ -546,7 +546,7 @@ void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
 }
 
 void Dispatcher::MarkUnsettled(ClientState& client, std::uint32_t stream) {
-  if (client.streams.is_within_guarantee()) unsettled_.push_back(&client);
+  if (client.streams.is_settled()) unsettled_.push_back(&client);
   client.streams.MarkToSettle(stream);
 }
 

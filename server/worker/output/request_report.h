@@ -69,7 +69,7 @@ struct RequestReport {
   scheduler::Duration held{};  // The client had commands queued, but its memory was not resident.
   // Memory evicted for the client during the request, and the session whose memory was evicted
   // last.
-  std::uint64_t evicted_bytes = 0, evicted_for = 0;
+  std::uint64_t evicted_bytes = 0, evicted_from = 0;
   std::uint64_t swapped_in_bytes = 0;  // The client's own memory.
   std::uint32_t max_share = 0;         // The client's smallest cap at the end, in thousandths.
   std::uint64_t commands = 0;          // Commands of the client that ended during the request.

@@ -221,7 +221,7 @@ RequestReport Requests::GetReport(const ClientState& client, const OpenRequest& 
   report.host_steal = lane_.host_steal() - request.host_steal_before;
   report.held = SuspendedFor(client, now) - request.held_before;
   report.evicted_bytes = client.memory.evicted_bytes() - request.evicted_before;
-  report.evicted_for = client.memory.evicted_for();
+  report.evicted_from = client.memory.evicted_from();
   report.swapped_in_bytes = client.memory.swapped_in_bytes() - request.swapped_in_before;
   report.max_share = client.caps().Least();
   report.longest_wait = request.longest_wait.length();

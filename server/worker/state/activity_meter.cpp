@@ -79,10 +79,10 @@ void ActivityMeter::Reweigh(std::size_t group) {
 
 void ActivityMeter::Settle(Share& share, const Level& level) {
   if (share.active_weight > 0) {
-    share.virtual_ns += (level.virtual_ns - share.within_guarantee_at) * share.weight /
+    share.virtual_ns += (level.virtual_ns - share.settled_at) * share.weight /
                         static_cast<double>(share.active_weight);
   }
-  share.within_guarantee_at = level.virtual_ns;
+  share.settled_at = level.virtual_ns;
 }
 
 void ActivityMeter::Set(ClientActivity& client, Phase phase, scheduler::TimePoint now) {

@@ -111,7 +111,7 @@ class ActivityMeter {
     std::uint64_t active_weight = 0;  // Sum over clients.
     double virtual_ns = 0;            // Time due per unit of active weight, accumulated.
     // The level's virtual time up to which virtual_ns is accumulated.
-    double within_guarantee_at = 0;
+    double settled_at = 0;
   };
   struct Group {
     std::optional<std::uint64_t> number;

@@ -85,7 +85,7 @@ class ClientMemory {
   std::uint64_t swapped_in_bytes() const { return swapped_in_bytes_; }
   std::uint64_t evicted_bytes() const { return evicted_bytes_; }
   // Session whose memory was last evicted for this client.
-  std::uint64_t evicted_for() const { return evicted_for_; }
+  std::uint64_t evicted_from() const { return evicted_from_; }
 
   void SetByPage(bool is_by_page, std::uint64_t most_bytes) {
     is_by_page_ = is_by_page;
@@ -98,7 +98,7 @@ class ClientMemory {
   void SetSwappedIn(std::uint64_t bytes) { swapped_in_bytes_ = bytes; }
   void AddEvicted(std::uint64_t bytes, std::uint64_t of_session) {
     evicted_bytes_ += bytes;
-    evicted_for_ = of_session;
+    evicted_from_ = of_session;
   }
 
  private:
@@ -108,7 +108,7 @@ class ClientMemory {
   scheduler::Duration lacked_{};  // Before lacks_since_.
   std::uint64_t swapped_in_bytes_ = 0;
   std::uint64_t evicted_bytes_ = 0;
-  std::uint64_t evicted_for_ = 0;
+  std::uint64_t evicted_from_ = 0;
 };
 
 // How the client leaves. Decided by Dispatcher.

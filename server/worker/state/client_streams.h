@@ -112,7 +112,7 @@ class ClientStreams {
     is_to_settle_.set(stream);
     to_settle_[to_settle_count_++] = static_cast<std::uint8_t>(stream);
   }
-  bool is_within_guarantee() const { return to_settle_count_ == 0; }
+  bool is_settled() const { return to_settle_count_ == 0; }
   // Removes and returns a stream to be settled. There must be one.
   std::uint32_t TakeToSettle() {
     const std::uint32_t stream = to_settle_[--to_settle_count_];
