@@ -447,7 +447,7 @@ TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
   std::vector<std::uint32_t> woken;
   while (streams.MarkNonpreemptible()) {
     woken.push_back(streams.TakeToSettle());
-    EXPECT_TRUE(streams.is_within_guarantee()) << "one at a time";
+    EXPECT_TRUE(streams.is_settled()) << "one at a time";
     EXPECT_FALSE(streams.AwaitsSlot(commands[woken.back()]));
   }
   EXPECT_EQ(woken, waiting) << "nobody has taken it, and each was asked once";
