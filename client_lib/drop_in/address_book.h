@@ -27,10 +27,10 @@ enum class BlockKind : std::uint8_t {
   kDevice,
   kVariable,    // A variable of a module; ends with the module.
   kManaged,     // Accessed by the program and by kernels in turns.
-  kMapped,      // The same for cuMemHostAlloc.
+  kMapped,      // Page-locked memory of cuMemHostAlloc that kernels also access.
   kHost,        // Page-locked host memory allocated here.
   kRegistered,  // Host memory that belongs to the program.
-  kReached,     // Device address of such memory, for kernels.
+  kReached,     // Address of a kRegistered block for kernels.
   kPlaced,      // Memory that the program has mapped and may access.
 };
 
@@ -45,7 +45,8 @@ struct Block {
   std::uint64_t context_id = 0;  // Context with which the block ends.
   std::uint64_t buffer_id = 0;   // From NextBufferId.
   unsigned flags = 0;            // Flags of cuMemHostAlloc or cuMemHostRegister.
-  // Address of the kReached block of a kRegistered one, and vice versa; 0 if there is none.
+  // Address of the kReached block that belongs to a kRegistered block, and vice versa; 0 if there
+  // is no such block.
   std::uint64_t counterpart = 0;
 
   // Whether `address` is a device address, which includes memory with the same address on both
@@ -58,8 +59,8 @@ struct Block {
   bool is_host_memory() const {
     return !is_device() || kind == BlockKind::kMapped || kind == BlockKind::kReached;
   }
-  // Whether it is page-locked memory without an address for kernels, which access it only if a
-  // launch has its address as a parameter.
+  // Whether the block is page-locked memory without an address for kernels, which access it only if
+  // a launch has its address as a parameter.
   bool is_reached_on_demand() const {
     return kind == BlockKind::kHost || (kind == BlockKind::kRegistered && counterpart == 0);
   }
@@ -137,7 +138,7 @@ class AddressBook {
   // false if there is none.
   bool ChangeHints(std::uint64_t address, std::size_t bytes,
                    const std::function<void(ManagedHints&)>& change);
-  // Removes the variable that begins at `address` if it still has this number.
+  // Removes the variable that begins at `address` if its number is still `buffer_id`.
   void RemoveVariable(std::uint64_t address, std::uint64_t buffer_id);
   // Removes all blocks of a context that ends.
   void RemoveContext(std::uint64_t context_id);
@@ -150,7 +151,7 @@ class AddressBook {
     std::shared_ptr<Mirror> twin = nullptr;  // Destroyed before the memory that it mirrors.
   };
   std::atomic<bool> has_had_host_{false}, has_had_registered_{false};  // Never reset.
-  // Only ever widened, and independent of each other.
+  // Bounds of all device memory so far. They are only ever widened, and independent of each other.
   std::atomic<std::uint64_t> device_begin_{~std::uint64_t{0}}, device_end_{0};
   mutable SharedMutex mutex_;
   std::map<std::uint64_t, Entry> entries_ GPUSHARED_GUARDED_BY(mutex_);

@@ -10,7 +10,8 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Checks the device's limits for arrays of these dimensions, which are all 0 if it has no textures.
+// Checks the device's limits for arrays of these dimensions, which are all 0 if the device has no
+// textures.
 bool FitsDevice(const DeviceProperties& device, const ArrayShape3d& shape) {
   const auto within = [&](std::size_t texels, Attribute limit) {
     return texels <= static_cast<std::size_t>(AttributeFor(device, limit));

@@ -29,11 +29,11 @@ enum class CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
 struct CaptureSequence {
   std::uint64_t id = 0;
   CaptureMode mode = CaptureMode::kGlobal;
-  std::thread::id thread;  // Thread that began it.
+  std::thread::id thread;  // Thread that began the capture.
   std::uint64_t first_stream_id = 0;
   std::shared_ptr<Graph> graph;
-  // Last nodes of streams that joined and were destroyed. The first stream must wait for them as
-  // well.
+  // Last nodes of streams that joined and were destroyed. The first stream must wait for these
+  // nodes as well.
   std::vector<std::shared_ptr<GraphNode>> left_behind;
   bool is_users_graph = false;  // Whether the graph existed before the capture.
   bool is_valid = true;

@@ -23,7 +23,7 @@ class Children {
   Children(const StreamChoice& stream, const Module& module, const MirrorUse& use)
       : stream_(stream), module_(module), use_(use) {}
 
-  // Depth first, because in CUDA a kernel ends only after all kernels that it launched.
+  // Launches depth first, because in CUDA a kernel ends only after all kernels that it launched.
   Code LaunchAll(int depth) {
     std::vector<std::byte> bytes;
     std::vector<ChildRecord> records;
@@ -110,7 +110,7 @@ class Children {
   const StreamChoice& stream_;
   const Module& module_;
   const MirrorUse& use_;
-  std::size_t parameter_bytes_ = 0;  // Of each record; constant.
+  std::size_t parameter_bytes_ = 0;  // Parameter bytes of each record; constant.
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ class CudaStream {
   // Whether host functions of the program are queued or running; counted by host_calls.h.
   bool has_host_calls() const { return host_calls_.load(std::memory_order_acquire) != 0; }
   void CountHostCall(int change) { host_calls_.fetch_add(change, std::memory_order_acq_rel); }
-  // Whether its work and that of the legacy stream wait for each other.
+  // Whether work of this stream and of the legacy stream wait for each other.
   bool is_blocking() const { return (flags_ & device::cuda::kStreamNonBlocking) == 0; }
 
  private:
@@ -111,15 +111,16 @@ class Context : public std::enable_shared_from_this<Context> {
   // Returns the other streams whose work precedes the next command of `stream` according to CUDA's
   // rules for the legacy stream.
   std::vector<std::shared_ptr<CudaStream>> OrderedBefore(const CudaStream& stream);
-  // Makes the next command wait for that work.
+  // Makes the next command of `stream` wait for the work in the streams of OrderedBefore.
   Status Order(CudaStream& stream);
-  // Called after the command: later submissions to the other side wait for it.
+  // Called after a command was submitted to `stream`, so that later submissions to the streams that
+  // are ordered with it wait for the command.
   static void CountSubmission(CudaStream& stream) {
     stream.submitted_.fetch_add(1, std::memory_order_release);
   }
 
  private:
-  // For a default stream, whose creation must not fail.
+  // Returns the queue of a default stream, whose creation must not fail.
   Result<Stream> DefaultQueue() const;
   Result<std::shared_ptr<CudaStream>> Attach(Stream stream, unsigned flags);
   Status WaitFor(const Stream& waiter, const Stream& earlier) const;
@@ -138,9 +139,9 @@ class Context : public std::enable_shared_from_this<Context> {
   std::array<std::atomic<std::size_t>, kLimits - Session::kKernelLimits> limits_;
 
   Mutex streams_mutex_;
-  // Created on demand.
+  // The legacy stream; created on demand.
   std::shared_ptr<CudaStream> legacy_ GPUSHARED_GUARDED_BY(streams_mutex_);
-  // By thread.
+  // The default stream of each thread.
   std::map<std::uint64_t, std::shared_ptr<CudaStream>> thread_streams_
       GPUSHARED_GUARDED_BY(streams_mutex_);
 

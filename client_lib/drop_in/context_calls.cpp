@@ -233,7 +233,7 @@ Code CtxGetCacheConfig(int* config) {
 Code CtxSetCacheConfig(int) { return Current().code(); }
 Code CtxGetSharedMemConfig(int* config) {
   if (AnyNull(config)) return Code::kInvalidValue;
-  *config = 1;  // Four bytes.
+  *config = 1;  // Banks of four bytes.
   return Current().code();
 }
 Code CtxSetSharedMemConfig(int) { return Current().code(); }

@@ -73,7 +73,7 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
   if (!bytes) return Code::kInvalidValue;
   if (extent.height > 1 && side.pitch_bytes < extent.width_bytes) return Code::kInvalidValue;
   if (!extent.is_flat() && !side.is_array) {
-    // 0 if the device does not report it.
+    // `most` is 0 if the device does not report the attribute.
     const auto most = AttributeFor(session.client().device(), Attribute::kPitchBytesMax);
     if (most != 0 && side.pitch_bytes > static_cast<std::size_t>(most)) {
       return Reject(Code::kInvalidValue, "copy rejected: pitch of " +
@@ -88,8 +88,9 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
                                *bytes <= kHostAddressEnd - side.address &&
                                !session.virtual_memory().IsReserved(side.address);
     if (!can_be_memory) return Code::kInvalidValue;
-    // The address may be freed device memory, memory of the program at such an address, or
-    // registered memory that the program has since unmapped.
+    // The address lies in the range of device memory or was registered. It may be freed device
+    // memory, host memory that the program has since mapped there, or registered memory that the
+    // program has since unmapped.
     const bool is_doubtful = session.addresses().IsAmongDevice(side.address) ||
                              session.addresses().IsRegistered(side.address);
     if (!is_doubtful || IsMapped(side.address, *bytes)) return Code::kSuccess;
@@ -123,7 +124,7 @@ Status CopyPlane(const Stream& stream, const Side& to, const Side& from, const E
     return is_flat ? stream.CopyToHost(destination, from.address, extent.width_bytes)
                    : stream.CopyToHost2d(destination, from.address, shape);
   }
-  // Host to host, after the work before it.
+  // A copy from host to host runs here, once all earlier work of the stream has ended.
   if (Status status = stream.Synchronize(); !status.ok()) return status;
   for (std::size_t row = 0; row < extent.height; ++row) {
     std::memmove(HostPointer(to.address + row * to.pitch_bytes),
@@ -132,7 +133,8 @@ Status CopyPlane(const Stream& stream, const Side& to, const Side& from, const E
   return Status::Ok();
 }
 
-// CUDA also accepts page-locked memory as device memory; copies access the program's bytes.
+// CUDA also accepts page-locked host memory where it expects device memory. Treats such a side as a
+// host side, because its bytes are those of the program.
 void FindPinned(Session& session, Side& side) {
   if (!side.is_device || side.is_array || !session.addresses().has_had_host()) return;
   const std::optional<Block> block = session.addresses().Find(side.address);
@@ -179,7 +181,7 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
     Status status =
         extent.is_flat() ? CopyPlane(queue, to, from, extent) : CopySlices(queue, to, from, extent);
     if (!status.ok()) return status;
-    // The library only starts copies of page-locked memory and does not wait for them.
+    // For page-locked memory the library starts the copy and returns without waiting for its end.
     const bool must_wait = waits == HostWaits::kYes && use.is_none() &&
                            (IsPinned(session, to) || IsPinned(session, from));
     return must_wait ? queue.Synchronize() : Status::Ok();
@@ -190,7 +192,7 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
   return code;
 }
 
-// Nodes are built only if a stream may be captured.
+// Returns whether any stream may currently be in a capture; otherwise no graph node is built.
 bool AnyCaptures() { return Driver::Get().captures.Any(); }
 
 // Turns the copy of a captured stream into a node. No value if the stream is not captured or does
@@ -233,7 +235,8 @@ Side AnySide(DevicePointer address) {
   const Current current;
   if (!current.ok()) return HostSide(nullptr);
   const std::optional<Block> block = current->session().addresses().Find(address);
-  // Memory of a graph has its address before it is allocated.
+  // The memory of a graph's allocation node has its address before it exists, so `addresses` may
+  // not contain it yet.
   const bool is_device =
       block ? block->is_device() : current->session().graph_memories()->Holds(address);
   return {.is_device = is_device, .address = address};
@@ -316,9 +319,10 @@ Code CopyToArray(StreamHandle stream, ArrayHandle to, std::size_t offset, const 
   return code == Code::kSuccess ? CopyFlat(stream, side, from, bytes, waits) : code;
 }
 
-// Rules of cuda.h: a given pitch holds the row and the bytes before it, and a given height holds
-// the rows and those before them. Arrays have their own. NVIDIA's driver allows whole rows among
-// the bytes before it, and Dr.Jit relies on that to address parts of its staging memory.
+// Rules of cuda.h: a nonzero pitch must be at least `x_bytes` plus the width, and a nonzero height
+// at least `y` plus the number of rows. MakeArraySide checks arrays. Like NVIDIA's driver, allows
+// `x_bytes` to exceed the pitch and counts only the remainder, because Dr.Jit addresses parts of
+// its staging memory in this way.
 Code CheckRows(const Copy3d& copy, const CopySide& side, const char* name) {
   if (side.type < MemoryType::kHost || side.type > MemoryType::kUnified) {
     return Reject(Code::kInvalidValue, std::string("copy rejected: the ") + name +

@@ -105,7 +105,7 @@ Result<std::shared_ptr<CudaModule>> CudaModule::Load(const std::shared_ptr<Conte
                                                      std::span<const std::byte> image) {
   Result<Module> loaded = context->session().client().LoadModule(image);
   if (!loaded.ok()) return loaded.status();
-  // Not make_shared, here and below, because the constructor is private.
+  // Does not use make_shared, here and below, because the constructor is private.
   const std::shared_ptr<CudaModule> module(new CudaModule({}, /*is_library=*/false));
   module->context_ = context;
   const MutexLock lock(module->mutex_);

@@ -48,10 +48,10 @@ class CudaModule {
   void set_handle(ModuleHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
   FunctionHandle GetHandle(const std::string& kernel) const;
   void SetHandleOf(const std::string& kernel, FunctionHandle handle);
-  // Whether its kernels launch kernels (common/ptx/link/child_kernels.h). Launches of them hold
-  // `children_mutex`, because all of them write to one queue.
+  // Whether kernels of this module launch kernels (common/ptx/link/child_kernels.h). A launch of
+  // such a module holds `children_mutex`, because all of its kernels write to one queue.
   bool starts_kernels() const { return starts_kernels_.load(std::memory_order_relaxed); }
-  Mutex children_mutex;  // Held by one such launch at a time.
+  Mutex children_mutex;  // Held during such a launch.
   // Returns the module in this session; kNotFound if it does not belong to the session.
   Result<Module> In(const std::shared_ptr<Session>& session);
 
@@ -67,7 +67,7 @@ class CudaModule {
   const bool is_library_;
   const std::vector<std::byte> image_;    // Libraries only.
   std::weak_ptr<const Context> context_;  // Modules only.
-  const std::uint64_t variables_id_;      // Number of its variables in address books.
+  const std::uint64_t variables_id_;      // Identifies its variables in address books.
   std::atomic<ModuleHandle> handle_{nullptr};
   std::atomic<bool> starts_kernels_{false};
   mutable Mutex mutex_;

@@ -92,7 +92,7 @@ int AttributeFor(const DeviceProperties& device, Attribute id) {
       return Clamped(device.shared_bytes_per_block_max);
     case Attribute::kMultiprocessors:
       return std::max(Clamped(device.multiprocessors), 1);
-    // The same on every existing device.
+    // These attributes are the same on every existing device.
     case Attribute::kWarpThreads:
       return 32;
     // Implemented by this library.

@@ -33,7 +33,8 @@ struct CudaEvent {
   Event event;
   bool has_timing = false;
   std::atomic<bool> is_recorded{false};
-  // Set if the last record was in a captured stream; the event is then at `captured` in a graph.
+  // Whether the last record was in a captured stream, so that the event is at `captured` in a
+  // graph.
   std::atomic<bool> is_captured{false};
   CapturePoint captured GPUSHARED_GUARDED_BY(GraphsMutex());
 };
@@ -176,7 +177,7 @@ class Driver {
   Code GoNative(TakeOver take_over) GPUSHARED_REQUIRES(init_mutex_);
 
   Mutex init_mutex_;
-  // Set once it has taken over.
+  // The installed driver, once it has taken over.
   std::optional<NativeDriver> native_ GPUSHARED_GUARDED_BY(init_mutex_);
   std::atomic<bool> is_ready_{false};
   // Constant once is_ready_ is set.

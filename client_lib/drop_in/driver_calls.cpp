@@ -23,9 +23,10 @@ constexpr std::uint64_t kProcDefault = 0;
 constexpr std::uint64_t kProcLegacyStream = 1;
 constexpr std::uint64_t kProcPerThreadStream = 2;
 
-// First halves of the ids of the tables without which NVIDIA's runtime (6bd5fb6c-5bf4-e74a) and
-// cuFFT (21318c60-9714-3248), which does not contain it, fail. Deliberately incomplete, because
-// `gpusharedctl doctor` recognizes files that request these tables by their complete ids.
+// First halves of the ids of two tables. NVIDIA's runtime fails without the table
+// 6bd5fb6c-5bf4-e74a; cuFFT, which does not contain the runtime, fails without 21318c60-9714-3248.
+// Deliberately incomplete, because `gpusharedctl doctor` recognizes files that request these tables
+// by their complete ids.
 constexpr std::array<std::uint64_t, 2> kNeededTables = {0x4ae7f45b6cfbd56b, 0x48321497608c3121};
 
 // Returns the newest form of the function that a program written for `version` can call. Functions

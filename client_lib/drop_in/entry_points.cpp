@@ -95,8 +95,8 @@ struct Call<kHandler, kStream, kIndex> {
 
 extern "C" {
 
-// Read by the jumps below. Hidden, so that no other library can replace it. Its pages are read-only
-// once the loader has finished; only RedirectCalls makes them writable.
+// The table that the jumps below read. It is hidden, so that no other library can replace it. Its
+// pages are read-only once the loader has finished; only RedirectCalls makes them writable.
 [[gnu::visibility("hidden")]] extern const void* gpushared_drop_in_calls[];
 [[gnu::used,
   gnu::section(".data.rel.ro.gpushared_drop_in_calls")]] const void* gpushared_drop_in_calls[] = {

@@ -14,7 +14,7 @@ namespace {
 constexpr unsigned kBlockingSync = device::cuda::kEventBlockingSync;
 constexpr unsigned kDisableTiming = device::cuda::kEventDisableTiming;
 constexpr unsigned kInterprocess = 0x4;
-constexpr unsigned kExternal = 1;  // For records: a captured stream gets a node.
+constexpr unsigned kExternal = 1;  // Flag of a record: it becomes a node if the stream is captured.
 
 // Returns the event of a handle. Needs no current context.
 Code FindEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {

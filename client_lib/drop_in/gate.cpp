@@ -30,12 +30,13 @@ namespace {
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
 
-// Functions of the installed driver, for the hooks; null if it lacks one.
+// Functions of the installed driver, for the hooks; null for a function that the driver lacks.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): written before the first
 // call.
 std::array<void*, kFunctionCount> native_functions;
 
-// Hook of a function with the caller's signature.
+// Wraps a hook, whose first argument is the driver's function, in a function with the signature
+// that the caller expects.
 template <auto kHook, FunctionIndex kIndex>
 struct Hooked {
   static_assert(std::is_same_v<std::remove_const_t<decltype(kHook)>, gate::Forwarded>);
@@ -99,8 +100,8 @@ const void* JumpTo(std::size_t index) {
   return IsTracing() ? CountingJump(index) : gpushared_gate_targets[index];
 }
 
-// Loads the driver. Deferred to the first call, because programs that never call one must not pay
-// for it and may be unable to load it.
+// Loads the driver. Deferred to the first call, because programs that never use CUDA must not pay
+// for loading the driver and may be unable to load it.
 bool OpenGate() {
   const Result<NativeDriver> driver = ForwardToNativeDriver();
   if (driver.ok()) {
@@ -126,7 +127,7 @@ extern "C" {
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): as native_functions.
 [[gnu::used]] const void* gpushared_gate_targets[gpushared::drop_in::kFunctionCount];
 
-// NOLINTNEXTLINE(readability-identifier-naming): the assembler's.
+// NOLINTNEXTLINE(readability-identifier-naming): the assembly below defines it.
 [[gnu::visibility("hidden")]] extern const char gpushared_gate_first_calls[];
 
 // Target of the first call of a process. The jump of each symbol leads here until the gate is open,
@@ -200,8 +201,8 @@ namespace {
 
 constexpr std::size_t kFirstCallBytes = 16;
 
-// Does not load the driver, because a preloaded library is also in processes that never call one.
-// If the table cannot be written, Driver::Init fails.
+// Does not load the driver, because a preloaded library is loaded into every process, including
+// those that never call the driver. If the table cannot be written, Driver::Init fails.
 [[gnu::constructor]] void WaitForFirstCall() {
   const Result<Mode> mode = ModeFromEnvironment();
   if (!mode.ok() || *mode != Mode::kGate) return;

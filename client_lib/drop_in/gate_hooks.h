@@ -18,7 +18,8 @@ namespace gpushared::drop_in::gate {
 // Marks a function without a hook: its symbol jumps to the driver's function.
 struct Forwarded {};
 inline constexpr Forwarded kForwarded;
-// Marks a function that has not been decided. A table that contains it does not compile.
+// Marks a function for which no hook has been chosen yet. A table that contains it does not
+// compile.
 struct Undecided {};
 inline constexpr Undecided kUndecided;
 

@@ -10,7 +10,7 @@
 
 namespace gpushared::drop_in {
 
-// Never destroyed, like the driver.
+// The mutex is never destroyed, like the driver.
 Mutex& GraphsMutex() {
   static Mutex& mutex = *new Mutex;
   return mutex;

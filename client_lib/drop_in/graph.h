@@ -63,7 +63,7 @@ struct EventRecordWork {
 };
 
 struct AllocateWork {
-  MemoryNodeParameters parameters;  // With the address, without the access list.
+  MemoryNodeParameters parameters;  // Include the address, but not the access list.
   std::shared_ptr<GraphMemory> memory;
 };
 struct FreeWork {
@@ -90,8 +90,8 @@ struct UserReferences {
   std::weak_ptr<UserObject> known;  // Object of a handle while any reference to it exists.
 };
 
-// In the order of CUgraphNodeType, without semaphores. Constant once it is in a node, so that
-// launches need no copy.
+// Alternatives in the order of CUgraphNodeType, without semaphores. Work is constant once it is in
+// a node, so that launches need no copy of it.
 using Work = std::variant<KernelWork, CopyWork, FillWork, HostWork, ChildWork, EmptyWork,
                           EventWaitWork, EventRecordWork, AllocateWork, FreeWork>;
 // CUgraphNodeType of these kinds.
@@ -114,7 +114,7 @@ struct GraphNode : std::enable_shared_from_this<GraphNode> {
   Graph* graph = nullptr;         // Null once the node is destroyed.
   std::shared_ptr<const Work> work;
   std::vector<GraphNode*> needs;     // Dependencies in the same graph; they run first.
-  bool is_enabled = true;            // In an executable graph.
+  bool is_enabled = true;            // Whether an executable graph runs it.
   GraphNodeHandle handle = nullptr;  // Created when a program asks for it.
   std::vector<void*> shown;          // Parameters last returned to the program.
 };
@@ -131,7 +131,7 @@ class Graph : public std::enable_shared_from_this<Graph> {
   Graph& operator=(const Graph&) = delete;
 
   std::uint64_t id() const { return id_; }  // Never reused.
-  // In the order in which they were added.
+  // Nodes in the order in which they were added.
   std::span<const std::shared_ptr<GraphNode>> nodes() const { return nodes_; }
   std::size_t depth() const;  // 1 without nested graphs.
   // Whether a node allocates or frees memory. Such a graph has neither clones nor a second
@@ -170,7 +170,7 @@ class Graph : public std::enable_shared_from_this<Graph> {
   // Whether the graph is nested in another graph or being captured, so that the program cannot
   // destroy it.
   bool is_suspended = false;
-  // Whether it is being captured; other graphs may still be added to it.
+  // Whether the graph is being captured; other graphs may still be added to it.
   bool is_captured = false;
 
  private:

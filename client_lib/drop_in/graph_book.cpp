@@ -28,7 +28,7 @@ std::shared_ptr<GraphNode> GraphBook::Find(GraphNodeHandle handle) const {
 Code GraphBook::FindNodes(const Graph& graph, const Needs& needs,
                           std::vector<GraphNode*>& nodes) const {
   if (needs.count != 0 && needs.handles == nullptr) return Code::kInvalidValue;
-  // No valid list is longer, because it has no duplicates.
+  // A valid list has no duplicates, so it is not longer than the list of the graph's nodes.
   if (needs.count > graph.nodes().size()) return Code::kInvalidValue;
   for (const GraphNodeHandle handle : std::span(needs.handles, needs.count)) {
     const std::shared_ptr<GraphNode> node = Find(handle);

@@ -73,7 +73,7 @@ Code Replay(const EventRecordWork& work, StreamHandle stream) {
   return EventRecord(work.event, stream);
 }
 Code Replay(const EmptyWork&, StreamHandle) { return Code::kSuccess; }
-// The plan contains the nodes of nested graphs.
+// Does nothing, because the plan contains the nodes of the nested graph as well.
 Code Replay(const ChildWork&, StreamHandle) { return Code::kSuccess; }
 
 // Waits for the previous launch of the executable graph.
@@ -114,7 +114,7 @@ Code GraphInstantiateWithFlags(GraphExecHandle* exec, GraphHandle graph, unsigne
   return Instantiate(exec, graph, flags, kAutoFree | kUseNodePriority, result);
 }
 
-// An upload is not needed.
+// Accepts kUpload but uploads nothing, because launches need no upload.
 Code GraphInstantiateWithParams(GraphExecHandle* exec, GraphHandle graph,
                                 InstantiateParameters* parameters) {
   if (AnyNull(parameters)) return Code::kInvalidValue;

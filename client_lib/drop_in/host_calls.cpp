@@ -79,7 +79,7 @@ void HostCalls::Serve() {
   is_inside = true;
   MutexLock lock(mutex_);
   for (;;) {
-    // The first call of a stream whose calls no other thread runs.
+    // Finds the first call of a stream for which no other thread runs a call.
     const auto next =
         std::ranges::find_if(calls_, [&](const Call& call) GPUSHARED_REQUIRES(mutex_) {
           return &call == &*std::ranges::find(calls_, call.stream, &Call::stream) &&
@@ -127,7 +127,8 @@ void HostCalls::Await(const CudaStream& stream) {
   AwaitCalls([&](const Call& call) { return call.stream.get() == &stream; });
 }
 
-// Without the lock of the context, because later submissions to other streams need not be awaited.
+// Does not hold the lock of the context, because later submissions to other streams need not be
+// awaited.
 void HostCalls::AwaitBefore(const CudaStream& stream) {
   Await(stream);
   for (const auto& other : stream.context().OrderedBefore(stream)) Await(*other);

@@ -58,7 +58,7 @@ class HostCalls {
  private:
   struct Call {
     std::shared_ptr<CudaStream> stream;  // Null: no predecessor.
-    std::optional<Event> front;          // No value: the previous function has ended.
+    std::optional<Event> front;          // No value: follows the stream's previous function.
     std::function<void(Code)> call;
     std::uint64_t number = 0;
   };
@@ -69,7 +69,7 @@ class HostCalls {
   bool StartThread() GPUSHARED_REQUIRES(mutex_);
   void Serve();
   static void Run(const Call& call);
-  // Waits until no call that meets `condition` has a number up to the current last one.
+  // Waits until all present calls that meet `condition` have ended.
   void AwaitCalls(const std::function<bool(const Call&)>& condition);
 
   std::atomic<std::size_t> count_{0};  // Size of calls_.

@@ -18,7 +18,7 @@ Result<std::string> ReadLinkInput(const char* path) {
   std::string bytes;
   std::array<char, 65536> piece;
   if (!file) return Status(StatusCode::kNotFound, std::string("cannot read ") + path);
-  // Read in pieces, because the size of a pipe is not known in advance.
+  // Reads the file in pieces, because the size of a pipe is not known in advance.
   while (file.read(piece.data(), piece.size()), file.gcount() > 0) {
     bytes.append(piece.data(), static_cast<std::size_t>(file.gcount()));
     if (bytes.size() > ImageLink::kInputBytesMax) {

@@ -177,7 +177,7 @@ Code ReachHost(Session& session, std::uint64_t address, MirrorUse& use, std::uin
     Result<std::shared_ptr<Mirror>> made =
         Mirror::Of(session.client(), host, block->bytes, Sharing::kOnDemand);
     if (!made.ok()) return session.GetCode(made.status());
-    // Added before another thread can find it.
+    // Adds the mirror here, before SetTwin lets other threads find it.
     session.mirrored().Add(*made);
     twin = addresses.SetTwin(block->address, *made);
     if (twin == nullptr) return Code::kSuccess;
@@ -188,7 +188,8 @@ Code ReachHost(Session& session, std::uint64_t address, MirrorUse& use, std::uin
 }
 
 // With CUDA's unified addressing, kernels can access all page-locked memory at the program's
-// address. Here each parameter that is such an address is replaced by the device's address.
+// address. Replaces each parameter that is an address of page-locked memory by the device's
+// address.
 Code ReachHostOf(Session& session, std::span<std::byte> packed, MirrorUse& use) {
   for (std::size_t at = 0; at + sizeof(std::uint64_t) <= packed.size();
        at += sizeof(std::uint64_t)) {

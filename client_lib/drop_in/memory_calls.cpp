@@ -275,7 +275,7 @@ Code MemHostGetFlags(unsigned* flags, void* address) {
 namespace {
 
 // The device attribute READ_ONLY_HOST_REGISTER_SUPPORTED is 0, and without that flag CUDA does not
-// register memory that cannot be written. No device can access the memory of another one here.
+// register memory that cannot be written. Here no device can access the memory of another device.
 Code CheckRegistration(std::uint64_t address, std::size_t bytes, unsigned flags) {
   if ((flags & kHostRegisterReadOnly) != 0) {
     return Reject(Code::kNotSupported, "registration rejected: the device has no read-only memory");

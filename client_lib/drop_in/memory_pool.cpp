@@ -19,7 +19,8 @@ enum PoolAttribute : int {
   kUsedHigh = 8,
 };
 
-// Also true if the work has failed, because nothing runs after that.
+// Returns whether the work before the event has ended or failed; after a failure, nothing else
+// runs.
 bool HasEnded(const Event& event) { return event.Query().code() != StatusCode::kNotReady; }
 
 Code Put(void* to, std::uint64_t value) {
@@ -188,7 +189,7 @@ std::unique_ptr<PooledMemory> KeptMemory::TakeKept(const MemoryPool& pool, std::
   auto found = std::find_if(first, last,
                             [&](const auto& entry) { return entry.second.stream_id == stream_id; });
   if (found == last) {
-    // The first one was freed earliest; if it is still in use, so are the others.
+    // The first entry was freed earliest; if it is still in use, so are the others.
     if (first == last || !pool.is_opportunistic() || !HasEnded(first->second.freed)) return nullptr;
     found = first;
   }

@@ -70,8 +70,8 @@ class MemoryPool {
   const int ordinal_;
   const std::uint64_t bytes_max_;
   std::atomic<PoolHandle> handle_{nullptr};
-  // Event dependencies, opportunistic, internal dependencies. All are permissions; only the second
-  // one is used.
+  // Permissions of CUDA for reuse: event dependencies, opportunistic, internal dependencies. This
+  // library uses only the second one.
   std::atomic<int> reuse_[3] = {1, 1, 1};
   std::atomic<std::uint64_t> threshold_bytes_{0};
   std::atomic<bool> is_let_go_{false};
@@ -94,8 +94,8 @@ class PooledMemory {
   std::uint64_t address() const;
   std::size_t bytes() const;
   void SetUsed(bool is_used);
-  // Returns how many of its first bytes had been used before the pool got it; 0 from the second use
-  // on.
+  // Returns how many of the memory's first bytes had been used before the pool got the memory; 0
+  // from the second call on.
   std::size_t TakeUsedBytes() { return std::exchange(used_bytes_, 0); }
 
  private:

@@ -21,8 +21,9 @@ namespace gpushared::drop_in {
 // When the program may write to memory that kernels also access.
 enum class Sharing : std::uint8_t {
   kAtAnyTime,  // Even while kernels run, unless they access the same bytes.
-  kInTurns,    // Only after it has seen all work end (concurrentManagedAccess is 0 in CUDA).
-  kOnDemand,   // At any time; only kernels that are given its address access it.
+  // Only after the program has seen all work end (concurrentManagedAccess is 0 in CUDA).
+  kInTurns,
+  kOnDemand,  // At any time; only kernels that get the memory's address access it.
 };
 
 // Device allocation mirrored at a host address.
@@ -126,7 +127,7 @@ class MirroredMemory {
   struct Entry {
     std::weak_ptr<Mirror> mirror;
     Sharing sharing;
-    bool has_been_sent = false;  // Until then the device's bytes are unspecified.
+    bool has_been_sent = false;  // Until the first send, the device's bytes are unspecified.
     bool is_written = false;     // Whether the device may have written since the last comparison.
     bool is_gone = false;        // Whether the program has unmapped its memory.
     // Last comparison of the program's side: the value of waits_ and the thread.

@@ -28,7 +28,7 @@ enum class Fallback { kNone, kNative };
 // "native".
 Result<Fallback> FallbackFromEnvironment();
 
-// Remains loaded until the process ends.
+// The installed driver, which remains loaded until the process ends.
 struct NativeDriver {
   std::string path;
   void* library = nullptr;  // For dlsym.

@@ -76,7 +76,7 @@ Code OccupancyMaxPotentialBlockSize(int* grid_least, int* block_threads, Functio
   const int most = block_threads_max == 0 ? limits.threads_per_block
                                           : std::min(block_threads_max, limits.threads_per_block);
   int best_threads = 0, best_blocks = 0;
-  // From the largest size down in whole warps, so that the fewest blocks win among equal
+  // Tries sizes in whole warps from the largest one down, so that the fewest blocks win among equal
   // occupancies.
   for (int threads = most; threads > 0;
        threads = (threads - 1) / limits.warp_threads * limits.warp_threads) {

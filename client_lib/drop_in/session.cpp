@@ -12,7 +12,8 @@ namespace gpushared::drop_in {
 Code ConnectCode(const Status& status) {
   switch (status.code()) {
     case StatusCode::kUnavailable:
-      // The library has one code for both; only a draining broker uses this word.
+      // An absent and a draining broker have the same status code; only the message of a draining
+      // broker contains this word.
       return Reject(status.message().find("draining") == std::string::npos
                         ? Code::kMpsConnectionFailed
                         : Code::kMpsServerNotReady,
@@ -101,7 +102,7 @@ Code Session::Stick(Code code) {
   return sticky();
 }
 
-// Printed by the call that observes it, as the driver does.
+// The call that observes an assertion prints it, as in NVIDIA's driver.
 void Session::SayAssertion(const std::string& sentence) {
   const std::string line(AssertionIn(sentence));
   if (line.empty() || has_said_assertion_.exchange(true, std::memory_order_relaxed)) return;
@@ -116,7 +117,7 @@ Code Session::StickFault() {
 Code Session::AfterWork(const Status& status) {
   const Result<std::string> printed = client_.TakePrinted();
   if (printed.ok() && !printed->empty()) {
-    // Written to stdout, after the output of the program, as the driver does.
+    // Writes to stdout, after the output of the program, as NVIDIA's driver does.
     std::fwrite(printed->data(), 1, printed->size(), stdout);
     std::fflush(stdout);
   }
@@ -158,7 +159,7 @@ Code Session::GetCode(const Status& status) {
       return Reject(StickFault(), status.message());
     case StatusCode::kDeviceLost:
     case StatusCode::kDisconnected:
-      // The driver's code does not express the reason.
+      // The driver's code does not express the reason, so the user gets the message.
       ReportUser(status.message(), has_told_end_);
       return Reject(Stick(Code::kMpsClientTerminated), status.message());
     case StatusCode::kTimedOut:

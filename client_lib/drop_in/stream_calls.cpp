@@ -14,7 +14,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-constexpr unsigned kExternal = 1;  // For waits: a captured stream gets a node.
+constexpr unsigned kExternal = 1;  // Flag of a wait: it becomes a node if the stream is captured.
 
 // Calls `use` with the stream of the handle.
 template <typename Use>
@@ -165,7 +165,7 @@ Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& ca
   return Reject(Code::kOperatingSystem, "host function rejected: the system gives no thread");
 }
 
-// Does not run after a failure.
+// The function does not run after a failure.
 Code LaunchHostFunc(StreamHandle handle, HostFunction function, void* data) {
   if (AnyNull(function)) return Code::kInvalidValue;
   const Current current;

@@ -122,7 +122,7 @@ Code SampleAsAsked(const TextureMode& mode, const TexelType& texel, TextureRecor
   if (mode.filter != 0 && mode.filter != 1) return Code::kInvalidValue;
   record.filter = static_cast<TextureFilter>(mode.filter);
   // Only values that are read as floats are interpolated. Some programs, such as ffmpeg's filters,
-  // request it for integers as well.
+  // request interpolation of integers as well, so the request is ignored.
   if (!texel.is_float() && record.normalised_values == 0) record.filter = TextureFilter::kPoint;
   record.normalised_coordinates = (mode.flags & kNormalisedCoordinates) != 0 ? 1 : 0;
   std::memcpy(record.border, mode.border, sizeof record.border);

@@ -115,7 +115,7 @@ Code VirtualMemory::Reserve(std::size_t bytes, std::size_t alignment, std::uint6
 
 bool VirtualMemory::IsReserved(std::uint64_t address) const {
   const AddressArea area = client_.mapping_area();
-  // Wraps for addresses below the area. Most calls take no lock.
+  // The difference wraps for addresses below the area. Most calls return here, without the lock.
   if (address - area.base >= area.bytes) return false;
   const MutexLock lock(mutex_);
   return Holder(reserved_, address, 1) != nullptr;
@@ -168,7 +168,7 @@ Status VirtualMemory::Open(std::uint64_t address, Placement& placement) {
     }
     at += chunk.size();
   }
-  // Belongs to no context: it remains until it is unmapped or the session ends.
+  // The block belongs to no context: it remains until it is unmapped or the session ends.
   const bool is_free = addresses_.Insert({.address = address,
                                           .bytes = placement.allocation->bytes(),
                                           .kind = BlockKind::kPlaced,

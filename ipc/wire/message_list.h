@@ -38,7 +38,7 @@ std::string_view NameIn(MessageList<Messages...>, std::uint16_t type) {
   return name;
 }
 
-// Decodes the frame as the message of the list with its type and calls `handle` with the Result.
+// Decodes the frame as the message that has the frame's type and calls `handle` with the Result.
 // Returns false if the list does not contain the type.
 template <typename... Messages, typename Handle>
 bool DecodeAs(MessageList<Messages...>, const Frame& frame, Handle&& handle) {

@@ -45,8 +45,8 @@ struct GateRules {
   scheduler::Duration idle_least{};   // High must be idle for this long before low starts.
 };
 
-// Low work starts only while the high class is idle: Tally and XSched, which differ in the work
-// they leave in flight and in how that ends.
+// Tally and XSched: low work starts only while the high class is idle. They differ in how much low
+// work may be in flight and in how it is stopped.
 class GateFront final : public Front {
  public:
   GateFront(GpuDevice& device, const FrontOptions& options, const GateRules& rules)
@@ -67,7 +67,7 @@ class GateFront final : public Front {
   struct Client {
     bool is_high = false;
     std::deque<Item> waiting;
-    std::deque<Item> in_flight;  // In order of submission, in which they also end.
+    std::deque<Item> in_flight;  // In order of submission, which is also the order of their ends.
     TimePoint thread_free{};
   };
 
@@ -79,7 +79,7 @@ class GateFront final : public Front {
   const GateRules rules_;
   std::vector<Client> clients_;
   std::unordered_map<std::uint64_t, std::size_t> client_of_;
-  // Since when the high class is idle; empty while it is busy.
+  // Time at which the high class became idle; empty while it is busy.
   std::optional<TimePoint> idle_since_ = TimePoint();
   std::optional<TimePoint> wake_at_;
 };

@@ -15,13 +15,19 @@
 
 namespace gpushared::simulation {
 
-// Reads a client list of the DISB benchmark (JSON; SJTU-IPADS/disb): `time` in seconds and `tasks`,
-// each with an `id`, `load` {`type`: continuous, periodic, uniform (the same), poisson, bursty, or
-// trace with a `file`; `frequency` in 1/s; `priority`} and `client` {`model_name`}. A task with
-// priority 0 is high class and its continuous load a closed loop; a task without is low class and
-// trains. Our extensions in `load`: `class` (high, normal, low), `weight`, `latency_target_ms`.
+// Reads a client list of the DISB benchmark (JSON; SJTU-IPADS/disb): `time` in seconds and `tasks`.
+// Each task has:
+//   * `id`.
+//   * `client` with `model_name`.
+//   * `load` with `type`, `frequency` in 1/s, and `priority`. Types are continuous, periodic,
+//     uniform (an alias of periodic), poisson, bursty, and trace, which names its `file`. This
+//     project also accepts `class` (high, normal, low), `weight` and `latency_target_ms` here.
 //
-// `profiles` maps each model to its kernel profile. Rejects with file and task.
+// A task with priority 0 is high class and every other task low class, unless `class` says
+// otherwise. A continuous load is endless work without requests for the low class, and a closed
+// loop of requests for the others.
+//
+// `profiles` maps each model to its kernel profile. Errors name the file and the task.
 Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Job>& profiles,
                          std::uint32_t seed);
 

@@ -10,8 +10,9 @@
 
 namespace gpushared::server {
 
-// Returns the compiler of server/modules/compile in the form that devices use, according to the
-// configuration. `warn` receives the reason if there is no compiler; any thread.
+// Returns a factory with which devices create the compiler of server/modules/compile, as
+// configured; empty if the configuration disables the compiler. `warn`, which may be called on any
+// thread, receives the reason if the compiler cannot be created.
 device::MakeCodeCompiler GetCompiler(const Config& config,
                                      std::function<void(const std::string&)> warn);
 

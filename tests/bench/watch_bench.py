@@ -119,7 +119,7 @@ class Bench:
         return json.loads(told.read_text(encoding="utf-8"))
 
     def round(self, seed):
-        """Returns serve's latencies in one round, in which requests arrive as in any round with this seed."""
+        """Returns serve's latencies in one round. The seed determines when requests arrive."""
         return self.serve("--requests", self.requests, "--service-ms", self.service_ms, "--seed", seed)["latencies_ms"]
 
     @contextlib.contextmanager

@@ -139,8 +139,8 @@ class BenchClient {
   std::uint64_t sequence_ = 0;
 };
 
-// A device thread with its clients, from the first attach to the last detach. CPU time of this
-// process's threads named "gpushared-dev", of which one is at work.
+// Returns the CPU time of all threads of this process named "gpushared-dev", at most one of which
+// is active.
 std::uint64_t DeviceThreadCpuNs() {
   std::uint64_t sum = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -154,6 +154,7 @@ std::uint64_t DeviceThreadCpuNs() {
   return sum;
 }
 
+// A device thread with its clients, from the first attach to the last detach.
 class Bench {
  public:
   Bench(const char* policy, std::size_t clients, std::uint32_t parameter_bytes,
@@ -201,8 +202,8 @@ class Bench {
       }
     });
   }
-  // The device thread is the same before and after, and so is the memory of the trace. It sleeps
-  // when this returns.
+  // Traced and untraced measurements use the same device thread and the same memory for the trace,
+  // so that they differ in nothing else. On return the device thread sleeps.
   void TurnTrace(bool on) {
     if (on == (writer_ == nullptr)) return;
     const std::uint64_t slept = AwaitSleepAfter(0);
@@ -217,12 +218,12 @@ class Bench {
   std::uint64_t events() const { return events_; }
   std::uint64_t lost() const { return lost_; }
 
-  // Fills all rings while the thread sleeps, then lets it drain them alone. Returns its own time
-  // per command, whatever else the machine runs.
+  // Fills all rings while the device thread sleeps, then lets it drain them. Returns the thread's
+  // CPU time per command, which does not depend on other load of the machine.
   double DrainNs(int per_client) {
     std::uint64_t commands = 0;
     const std::uint64_t slept = AwaitSleepAfter(0);
-    std::this_thread::sleep_for(1ms);  // From the announcement to the sleep.
+    std::this_thread::sleep_for(1ms);  // The thread announces its sleep shortly before it sleeps.
     for (const auto& client : clients_) {
       for (int i = 0; i < per_client && client->TryLaunch(); ++i) ++commands;
     }
@@ -265,7 +266,7 @@ class Bench {
   }
 
  private:
-  // Returns the number of the thread's sleep, once it is in another one than `number`.
+  // Waits until the thread is in a sleep other than `number`; returns the number of that sleep.
   std::uint64_t AwaitSleepAfter(std::uint64_t number) const {
     for (;; std::this_thread::sleep_for(100us)) {
       const std::uint64_t sleep = signal_->page().sleeping.load();
@@ -287,7 +288,7 @@ class Bench {
   server::Mailbox<server::ControlMessage> control_;
   std::vector<std::unique_ptr<BenchClient>> clients_;
   std::unique_ptr<server::DeviceThread> thread_;
-  std::unique_ptr<trace::Writer> writer_;  // While the trace is off.
+  std::unique_ptr<trace::Writer> writer_;  // Held here while the trace is off.
   std::thread reading_;
   std::atomic<bool> is_over_{false};
   std::atomic<std::uint64_t> events_{0}, lost_{0};
@@ -297,8 +298,8 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
              Report& report) {
   Bench bench(policy, clients, parameter_bytes);
   bench.Throughput(100ms);
-  // Few enough for every ring; they include the 50 us for which the thread spins before it sleeps
-  // again.
+  // Fits into each client's ring. The measured time includes the 50 us for which the thread spins
+  // before it sleeps again.
   constexpr int kPerClient = 4000;
   Samples drained;
   bench.DrainNs(kPerClient);
@@ -317,8 +318,8 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
 }
 
 // The cost of a graph's node to the device thread: for a high client, whose graph is one command,
-// and for a low one, whose graph is split. Nodes take no time on this device, so a part contains
-// all of them; in one launch of 16 each goes alone.
+// and for a low one, whose graph is split. Nodes take no time on this device, so one part
+// contains all of them, except in every 16th launch, where each node is a part.
 void MeasureGraphs(scheduler::SchedulingClass of_class, const char* name, Report& report) {
   constexpr std::uint32_t kNodes = 300;
   constexpr int kLaunches = 800;
@@ -337,7 +338,7 @@ void MeasureGraphs(scheduler::SchedulingClass of_class, const char* name, Report
   report.AddValue(what + "the least, per node", fastest / kNodes, "ns");
 }
 
-// The median of pairs, and its 95 % confidence interval between two of the sorted pairs.
+// The median of pairs, and its 95 % confidence interval, whose ends are two of the sorted values.
 class Pairs {
  public:
   void Add(double value) { values_.push_back(value); }
@@ -383,7 +384,8 @@ void MeasureTraceOfShortest(std::size_t clients, Report& report) {
 }
 
 // The cost of a trace, in pairs without and with it, because the machine's speed changes from
-// second to second. Pairs without it twice show the accuracy of the pairs.
+// second to second. Each pair measures its second setting
+// again; the difference of these two equal measurements shows the accuracy.
 void MeasureTrace(std::size_t clients, Report& report) {
   Bench bench("priority", clients, 0);
   bench.OpenTrace();
@@ -395,7 +397,7 @@ void MeasureTrace(std::size_t clients, Report& report) {
   };
   Pairs percent, ns, nothing;
   for (int pair = 0; pair < kPairs; ++pair) {
-    // The first of a pair finds the machine as the previous one left it, so they alternate.
+    // What ran before a pair affects its first measurement, so the order alternates.
     const bool first = pair % 2 == 0;
     const double one = drain(first), other = drain(!first), again = drain(!first);
     const double without = first ? other : one, with = first ? one : other;

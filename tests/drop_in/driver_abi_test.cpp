@@ -54,7 +54,7 @@ namespace {
 
 using testing::SameCall;
 
-// One line for each symbol that has a handler and that this toolkit declares.
+// signatures.inc has one line for each symbol that has a handler and that this toolkit declares.
 #define GPUSHARED_SIGNATURE(theirs, handler)                                                 \
   static_assert(SameCall<std::remove_pointer_t<decltype(&drop_in::handler)>, theirs>::value, \
                 #handler " is declared otherwise than " #theirs);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings of `gpusharedctl run`, and the programs that would not see them.
+// The settings of `gpusharedctl run`, and detection of programs on which they have no effect.
 #include <map>
 #include <string>
 
@@ -39,7 +39,8 @@ TEST_F(RunSettingsTest, DropInStandsInFrontOfTheUsersDirectories) {
   EXPECT_EQ(GetSettings({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u:/v");
 }
 
-// Some programs open "libnvrtc.so" at run time, which no preloaded library answers to.
+// Some programs open "libnvrtc.so" with dlopen. The preloaded libraries have other names (with a
+// version), so the directory must be in LD_LIBRARY_PATH.
 TEST_F(RunSettingsTest, PtxToolsAreFoundByNameOnlyWhereTheDeviceWantsPtx) {
   environment_["LD_LIBRARY_PATH"] = "/u";
   EXPECT_EQ(GetSettings({.drop_in = "/d", .wants_ptx = true})["LD_LIBRARY_PATH"], "/d:/d/ptx:/u");

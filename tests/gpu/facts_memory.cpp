@@ -106,8 +106,8 @@ class MemoryFacts : public Facts {
         driver_->Explain("cuMemHostRegister", code));
   }
 
-  // Returns whether the GPU can write memory that is sealed like the rings that clients may only
-  // read.
+  // Returns whether the GPU can still write registered memory after F_SEAL_FUTURE_WRITE, the seal
+  // of the rings that clients may only read.
   bool IsWrittenWhenSealed() {
     constexpr std::size_t kBytes = 4096;
     const Memfd memory(kBytes, false);
@@ -156,7 +156,7 @@ class MemoryFacts : public Facts {
 
   void RegisterCosts(unsigned mebibytes) {
     const Memfd memory(std::size_t{mebibytes} << 20U);
-    std::fill_n(memory.bytes(), memory.size(), std::byte{1});  // Its pages are resident.
+    std::fill_n(memory.bytes(), memory.size(), std::byte{1});  // Makes its pages resident.
     const auto registering = GetTime(
         [&] { Do(driver_->MemHostRegister, memory.bytes(), memory.size(), kHostPortable); });
     const auto returning = GetTime([&] { Do(driver_->MemHostUnregister, memory.bytes()); });

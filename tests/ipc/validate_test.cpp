@@ -155,7 +155,7 @@ Status JudgeCompletion(const RecordCopy& copy) {
   return violation.ok() ? Status::Ok() : DescribeViolation(violation, copy);
 }
 
-// Cases for the header of every record; `tag` belongs to the ring.
+// Cases for the header of every record. `tag` has none, because the ring checks it.
 std::vector<FieldCase> HeaderCases() {
   return {
       {"op", 0, "op is 0, allowed 1 to 18"},
@@ -190,7 +190,8 @@ void ExpectVerdicts(const Record& good, const std::vector<FieldCase>& cases,
   }
 }
 
-// The same if the cases cover every field; also sets each element of each reserved field.
+// As above, and fails unless the cases cover every field. Adds a case for each element of each
+// reserved field.
 template <typename Record>
 void ExpectCases(const Record& good, std::vector<FieldCase> cases,
                  Status (*judge)(const RecordCopy&) = Judge) {

@@ -140,7 +140,6 @@ TEST_F(ModuleLoaderTest, SlowCompilationsWaitForPermittedThread) {
   EXPECT_TRUE(second.get().ok());
   EXPECT_EQ(compiled, 2);
   EXPECT_EQ(tried, 4);
-  // It was read only once, because the image is the same for each user.
   EXPECT_EQ(loader_->Facts().crashed, 0u);
 }
 
@@ -160,7 +159,8 @@ TEST_F(ModuleLoaderTest, SmallModulesWaitForNoLargerOnes) {
     larger.push_back(Load(padded, session, static_cast<std::uint32_t>(session)));
   }
   compile_ = [](auto module, bool) { return module; };
-  // This user has had much of the readers' time, unlike the others.
+  // From its second load on, user 10 has used more reader time than the users of the larger
+  // modules, which are charged only when a load ends.
   for (std::uint64_t session = 10; session < 15; ++session) {
     std::future<Loaded> small = Load(kSmall, session, 10);
     EXPECT_EQ(small.wait_for(seconds(60)), std::future_status::ready);
@@ -191,7 +191,7 @@ TEST_F(ModuleLoaderTest, NothingIsReadWhileTooMuchWaitsToBePlaced) {
   EXPECT_EQ(loader_->Facts().unplaced_bytes, (*first)->module->bytes());
   std::future<Loaded> second = Load(kSmall, 2);
   EXPECT_EQ(second.wait_for(milliseconds(200)), std::future_status::timeout);
-  // A session does the same: the module remains, its place is released.
+  // After placing a module, a session does the same: keeps the module and releases `place`.
   (*first)->place.reset();
   EXPECT_TRUE(second.get().ok());
   EXPECT_EQ(loader_->Facts().unplaced_bytes, 0u);
@@ -321,8 +321,8 @@ TEST_F(ModuleLoaderTest, ASmallModuleDoesNotWaitForCostlyOnes) {
   EXPECT_FALSE(std::ranges::all_of(costly, IsOver));
 }
 
-// Includes the user's own class: slow modules go to a separate lane, and the user's own modules
-// wait there.
+// Holds within one scheduling class, too, because slow modules are moved to the lane kLong, where
+// only other slow modules wait.
 TEST_F(ModuleLoaderTest, AModuleOfUsualSizeWaitsForNoCostlyOnesOfOtherUsers) {
   options_.quick_image_bytes_max = std::uint64_t{64} << 10;
   options_.medium_image_bytes_max = std::uint64_t{64} << 20;

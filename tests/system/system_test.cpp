@@ -165,7 +165,7 @@ TEST_F(System, AGraphRunsItsNodesInOrderAndTakesNewArguments) {
         if (i > 0 || launch == 0) last = last * 3 + 1;
         first = first * 3 + 1;
       }
-      // From the second launch on the first node steps only the first word.
+      // After the first launch, node 0 steps only the first word.
       ASSERT_TRUE(graph.SetLaunch(0, step, shape, out, 1).ok());
     }
     ASSERT_TRUE(stream.Synchronize().ok());
@@ -343,7 +343,7 @@ TEST_F(System, EveryClientHasItsOwnModuleVariables) {
   EXPECT_EQ(ReadWord(b, out_b), 7u);
 }
 
-// A stall takes 30 s per module.
+// A load that stalls ends only with the control timeout of 30 s, so a few stalls exceed the limit.
 TEST_F(System, TwoThousandModulesComeAndGoWithoutAStall) {
   const Client client = Connect();
   const std::string_view text =
@@ -439,7 +439,7 @@ TEST_F(System, SessionsOutliveTheBroker) {
   ASSERT_TRUE(client.default_stream().Launch(step, {}, out, 1).ok());
   EXPECT_TRUE(client.Synchronize().ok()) << "workers finish their sessions without a broker";
   const_cast<Client&>(client).Close();
-  // It waits for another broker first, for up to 20 s.
+  // The worker first waits up to 20 s for another broker.
   EXPECT_TRUE(Eventually([&] { return ::kill(workers.at(0), 0) != 0; }, std::chrono::seconds(60)))
       << "an orphaned worker with no session exits";
 }

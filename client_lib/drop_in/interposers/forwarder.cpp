@@ -28,7 +28,8 @@ constexpr const char* kSymbols[] = {
 #undef GPUSHARED_EXPORT
 };
 
-// Loaded by the first call, because programs that never call must not pay for it. Never unloaded.
+// Returns the real library. The first call loads it, because programs that never call it must not
+// pay for loading it. It is never unloaded.
 const RealLibrary& Real() {
   static const RealLibrary& real = *new RealLibrary([] {
     RealLibrary found = LoadReal(kNames, &kSymbols);
@@ -102,7 +103,7 @@ extern "C" {
   try {
     target = gpushared::drop_in::RealFunction(gpushared::drop_in::kSymbols[index]);
   } catch (...) {
-    // Out of memory is treated like a missing library.
+    // An exception for lack of memory is treated like a missing library.
   }
   if (target == nullptr) target = reinterpret_cast<void*>(&gpushared::drop_in::NotThere);
   // Relaxed, because the code at the target has always been there.

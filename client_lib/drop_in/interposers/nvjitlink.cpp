@@ -35,7 +35,7 @@ struct LinkState {
     if (real != nullptr) CallReal("nvJitLinkDestroy", &real);
   }
 
-  void* real = nullptr;  // Link of LTO-IR in the real library; null if this is not one.
+  void* real = nullptr;  // Link in the real library; null if this link has no LTO-IR.
   std::vector<std::string> real_options;
   std::vector<RealInput> real_inputs;
   LtoAnchor anchor;

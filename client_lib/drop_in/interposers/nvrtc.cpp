@@ -37,7 +37,7 @@ class AskedForMachineCode {
   std::set<const void*> programs_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
-// Never destroyed, because programs call from their last destructors.
+// Never destroyed, because programs call NVRTC from their last destructors.
 AskedForMachineCode& Asked() {
   static AskedForMachineCode& asked = *new AskedForMachineCode;
   return asked;

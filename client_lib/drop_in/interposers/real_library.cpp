@@ -126,7 +126,7 @@ RealLibrary LoadReal(std::span<const char* const> names, const void* self) {
       continue;
     if (directory.st_dev == own_directory.st_dev && directory.st_ino == own_directory.st_ino)
       continue;
-    // RTLD_DEEPBIND, so that the library calls its own functions and not those of the interposer.
+    // RTLD_DEEPBIND makes the library call its own functions and not those of the interposer.
     real.handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     if (real.handle != nullptr) return real;
     const char* const why = ::dlerror();

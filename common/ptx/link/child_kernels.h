@@ -51,9 +51,9 @@ static_assert(sizeof(ChildRecord) == 64);
 // CUDA's default for pending launches (cudaLimitDevRuntimePendingLaunchCount).
 inline constexpr std::uint32_t kChildRecordsMax = 2048;
 inline constexpr std::uint64_t kChildQueueBytesMax = std::uint64_t{1} << 20;
-// Maximum of all kernels (PTX ISA, "Kernel Function Parameters").
+// Limit for the parameters of any kernel (PTX ISA, "Kernel Function Parameters").
 inline constexpr std::uint64_t kChildParameterBytesMax = 32764;
-// Handles of such streams in CUDA's own device code.
+// Handle of the stream of tail launches in CUDA's own device code.
 inline constexpr std::uint64_t kTailLaunchStream = 3;
 // Maximum nesting depth of launches in CUDA.
 inline constexpr int kChildDepthMax = 24;

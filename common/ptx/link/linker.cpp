@@ -66,7 +66,7 @@ class Renaming {
     ApplyToUses(module);
   }
 
-  // Same as Apply, for uses outside of the definitions.
+  // As Apply, for uses outside of the module's definitions.
   void ApplyToUses(Module& module) const {
     if (names_.empty()) return;
     for (Item& item : module.items) {
@@ -335,7 +335,7 @@ class Linker {
   }
 
   Status CheckResolved() const {
-    // In input order, so that the first conflict is reported.
+    // Checks names in input order, so that the first conflict is reported.
     std::string linkage;
     for (std::size_t i = 0; i < modules_.size(); ++i) {
       for (const Item& item : modules_[i].items) {

@@ -17,9 +17,10 @@ inline constexpr std::size_t kPtxBytesMax = std::size_t{64} << 20;
 // Limit for the entries (one per architecture and kind) in a fatbin.
 inline constexpr std::size_t kFatbinEntriesMax = 256;
 
-// `image` is PTX text, or a fatbin written by nvcc -fatbin, from which the decompressed PTX of its
-// newest architecture is returned. Fails with kUnsupported and the architectures of its machine
-// code if it contains no PTX, and with kInvalidArgument and the offset if the container is invalid.
+// Returns the PTX of `image`: the text itself, or, for a fatbin written by nvcc -fatbin, the
+// decompressed PTX of its newest architecture. Fails with kUnsupported and the architectures of its
+// machine code if it contains no PTX, and with kInvalidArgument and the offset if the container is
+// invalid.
 Result<std::string> ExtractPtx(std::span<const std::byte> image);
 
 // Whether `image`, in which ExtractPtx finds text, also contains machine code for a newer

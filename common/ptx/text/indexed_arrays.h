@@ -27,8 +27,8 @@ struct IndexedElement {
 class IndexedArrays {
  public:
   void Note(const Variable& variable);
-  // Returns the bytes of an element, or nothing if the name is not an array, or several different
-  // ones.
+  // Returns the bytes of an element, or nothing if the name is not an array or denotes arrays with
+  // different elements.
   std::optional<std::uint32_t> ElementBytes(const std::string& array) const;
   // Returns the name of the register that contains the address between ScopeBegin and ScopeEnd,
   // which the caller adds after the instruction. Returns nothing if the index does not have 32 or
@@ -37,7 +37,8 @@ class IndexedArrays {
                                      std::vector<Statement>& body) const;
 
  private:
-  // By name or by the name of a register family. 0 for several different ones.
+  // Element bytes by the name of an array, and register bytes by the name of a register or of its
+  // family. 0 if declarations of the same name differ.
   std::map<std::string, std::uint32_t> element_bytes_;
   std::map<std::string, std::uint32_t> register_bytes_;
 };

@@ -42,8 +42,8 @@ struct Operand {
   };
   Kind kind = Kind::kName;
   bool negated = false;  // Predicate with a leading '!'.
-  // In a ControlFlow: 1 plus the index of the register that `text` names. 0 if there is none or it
-  // was not looked up.
+  // In a ControlFlow: 1 plus the index of the register that `text` names. 0 if `text` names no
+  // register or was not looked up.
   std::uint32_t register_number = 0;
   std::string text;          // Spelling: name, literal, or address base.
   std::int64_t integer = 0;  // Value of a literal (two's complement for large unsigned ones).

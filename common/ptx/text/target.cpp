@@ -19,7 +19,7 @@ struct KnownTarget {
   std::uint32_t architecture;
   std::uint32_t version_least;  // 78 for 7.8.
 };
-// From the PTX ISA's release notes and the behaviour of ptxas for each pair.
+// Pairs from the PTX ISA's release notes and the behaviour of ptxas.
 constexpr auto kTargets = std::to_array<KnownTarget>({
     {"sm_10", 10, 10},    {"sm_100", 100, 86},  {"sm_100a", 100, 86}, {"sm_100f", 100, 88},
     {"sm_103", 103, 88},  {"sm_103a", 103, 88}, {"sm_103f", 103, 88}, {"sm_11", 11, 10},

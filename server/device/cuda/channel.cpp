@@ -20,9 +20,9 @@ constexpr std::size_t kBatchPartsMax = 64;
 constexpr std::size_t kMarksOut = 2;
 // Groups of a work item in flight: while the end of one is detected, the next one runs.
 constexpr std::uint32_t kGroupsAhead = 2;
-// Nodes of a graph per group, and groups in flight. A stop waits for them; issuing them takes 0.1
-// ms at 2 µs each.
+// Number of a graph's nodes that are issued together. Issuing them takes 0.1 ms at 2 µs each.
 constexpr std::uint64_t kNodesPerPart = 64;
+// Number of such parts in flight. A stop waits for them.
 constexpr std::uint32_t kNodePartsAhead = 4;
 
 }  // namespace
@@ -84,7 +84,7 @@ bool Channel::IssueNodes(Item& item) {
     status = IssueNode(*graph.nodes[item.issued]);
     if (status.ok()) ++item.issued;
   }
-  // The nodes before it were issued; their ends are awaited and counted.
+  // The nodes before the rejected one were issued, so their ends are awaited and counted.
   if (!status.ok()) Fail(item, std::move(status));
   item.is_closed = item.is_closed || item.issued == item.units;
   if (item.issued > first) {
@@ -311,7 +311,7 @@ bool Channel::OpenBatch(const Item& first) {
   open_is_timed_ = first.header().wants_times;
   Status status = environment_.marks.Open(number_, stream_, batches_.empty(), open_is_timed_);
   if (status.ok()) return true;
-  // Without marks the ends of work cannot be detected.
+  // Gives up the context, because the ends of work cannot be detected without marks.
   environment_.context.GiveUp(status);
   return false;
 }
@@ -424,8 +424,8 @@ void Channel::FinishClaims(Item& item) {
   if (item.issued == work.first_unit) item.done = work.first_unit;
   if (!item.status.ok() || item.issued == work.first_unit) return;
   if (!item.is_stopped && !item.is_killed) {
-    // Each block has claimed one, because otherwise it would have ended with a fault or been
-    // stopped.
+    // Each block of the launch has claimed one, because otherwise the launch would have ended with
+    // a fault or been stopped.
     environment_.claims->RecordClaimed(*item.slot, item.claim_base,
                                        static_cast<std::uint32_t>(item.issued));
     return;
@@ -447,7 +447,7 @@ bool Channel::Stop(WorkId id, bool is_kill) {
   if (found == items_.end()) return false;
   Item& item = **found;
   if (!is_kill && item.claimed != nullptr) {
-    // Backwards, because no item may start when the one before it has left.
+    // Goes backwards, because an item must not start when the one before it has left.
     for (auto behind = std::prev(items_.end()); behind != found; --behind) {
       if ((*behind)->header().stream == item.header().stream) StopItem(**behind, false);
     }
@@ -469,8 +469,7 @@ void Channel::StopItem(Item& item, bool is_kill) {
     item.is_killed = true;
   }
   if (item.slot) {
-    // Also applies to a launch whose blocks are all in flight: those that have not started will not
-    // run.
+    // Stops even a launch whose blocks are all in flight: those that have not started will not run.
     environment_.claims->Stop(*item.slot);
     if (!item.is_stopped && !item.is_killed) ReadCounter(item);
     item.is_closed = true;

@@ -37,16 +37,17 @@ struct Item {
   std::uint32_t parts_running = 0;  // Passed to the driver and not known to have ended.
   bool is_closed = false;           // No further unit will be issued.
   bool is_stopped = false;
-  bool is_killed = false;  // Only if it is contained or uses its preemptible form.
-  // Set for launches of contained kernels, else null.
+  bool is_killed = false;  // Only for contained or preemptible launches.
+  // Null unless the item is a launch of a contained kernel.
   ContainedLaunches* contained = nullptr;
-  // Form that the launch runs as; null for the client's own kernel. Its words, while it is with the
-  // driver.
+  // Preemptible form that the launch runs as; null if it runs the client's own kernel.
   const PreemptibleKernel* claimed = nullptr;
+  // Words of a preemptible launch while it is with the driver.
   std::optional<ClaimWords::Slot> slot;
   std::uint32_t claim_base = 0;          // Value of the slot's counter at the start.
-  std::uint64_t claim_group_blocks = 0;  // Blocks per group passed to the driver,
-  std::uint64_t claim_ahead_blocks = 0;  // and per group queued after another preemptible launch.
+  std::uint64_t claim_group_blocks = 0;  // Blocks per group.
+  // Blocks per group that is queued after another preemptible launch.
+  std::uint64_t claim_ahead_blocks = 0;
   // The graph to launch as a whole; otherwise null.
   InstantiatedGraph* instantiated = nullptr;
   // Number of leading nodes (or the item itself) whose kernels are loaded.
@@ -75,11 +76,11 @@ struct ChannelLimits {
   std::uint64_t device_group_bytes = std::uint64_t{64} << 20;  // 30 µs on HBM3.
   // Preemptible launches are passed in groups of blocks for the same reason: when the launch is
   // stopped, the blocks that have not started still start and end at once. At an assumed 1 ns each,
-  // two groups take 33 µs. On a part of a GPU each block occupies its place for longer, so there
-  // the group is limited to this many waves.
+  // two groups take 33 µs.
   std::uint64_t claim_group_blocks = 16384;
+  // Limit for a group on a part of a GPU, where each block occupies its place for longer.
   std::uint64_t claim_group_waves = 16;
-  // Enough work until the end of the previous launch is noticed.
+  // Waves that are queued after another preemptible launch: enough work until its end is noticed.
   std::uint64_t claim_ahead_waves = 4;
   // Overhead of claiming for each block: a load and an atomic operation in the L2 cache, one after
   // the other, and a barrier. Blocks shorter than kClaimWorth times this are not claimed.
@@ -163,7 +164,7 @@ class Channel {
     Item* item = nullptr;
     Group group;
     Detour detour;
-    bool is_reading = false;  // Copies the counter; executes no units.
+    bool is_reading = false;  // Whether it copies the counter and executes no units.
   };
 
   void Issue();
@@ -205,7 +206,7 @@ class Channel {
 
   const ChannelEnvironment& environment_;
   const std::size_t number_;
-  const bool is_high_;  // Of the highest priority.
+  const bool is_high_;  // Whether the channel has the highest priority.
   const Stream stream_;
   const std::uint32_t multiprocessors_;
   const bool is_of_part_;
@@ -217,8 +218,8 @@ class Channel {
   std::uint64_t ended_parts_ = 0;            // Total since the start.
   std::uint64_t blockers_end_ = 0;           // Value of ended_parts_ when all blockers have ended.
   std::deque<std::size_t> batches_;          // Number of parts in each closed batch, oldest first.
-  std::size_t open_parts_ = 0;               // In the open batch.
-  bool open_is_timed_ = false;               // The first part wants times.
+  std::size_t open_parts_ = 0;               // Number of parts in the open batch.
+  bool open_is_timed_ = false;               // Whether its first part wants times.
 };
 
 }  // namespace gpushared::device::cuda

@@ -37,8 +37,8 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
 ClaimWords::~ClaimWords() {
   if (context_->is_dead() || !context_->Bind().ok()) return;
   const Driver& driver = context_->driver();
-  // The write of a stop word, or the counter of a launch that the driver rejected, may be in
-  // flight.
+  // A write of a stop word may still be in flight, as may the memset of a counter whose launch the
+  // driver then rejected.
   (void)context_->Call(driver.CtxSynchronize);
   if (device_ != 0) (void)context_->Call(driver.MemFree, device_);
   if (host_ != nullptr) (void)context_->Call(driver.MemFreeHost, static_cast<void*>(host_));
@@ -58,10 +58,10 @@ void ClaimWords::Return(const Slot& slot) { taken_[slot.number] = false; }
 
 Result<std::uint32_t> ClaimWords::Begin(const Slot& slot, std::uint32_t first_block,
                                         Stream stream) {
-  // Uses the stream of the stops, so that it cannot undo a stop that arrives before the launch
-  // starts.
+  // Renews the stop word on the stream that also writes stops. On the launch's stream, the renewal
+  // could run later and overwrite a stop of this launch.
   if (slot.epoch % kRenewalEpochs == 0) (void)stops_->Write(GetStop(slot), slot.epoch - 1);
-  // Unknown until the launch is known to have claimed all of its blocks.
+  // The counter's value is unknown from here until RecordClaimed.
   const auto counter = std::exchange(counters_[slot.number], std::nullopt);
   if (counter) return *counter - first_block;
   Status status =

@@ -44,18 +44,18 @@ class ClaimWords {
   ClaimWords& operator=(const ClaimWords&) = delete;
   ~ClaimWords();
 
-  // Returns nothing if all slots of the channel are in use.
+  // Returns a free slot of the channel; nothing if all of its slots are in use.
   std::optional<Slot> Take(std::size_t channel);
-  // Called when nothing but its stream may still access the words.
+  // Called when only work on the channel's stream may still access the slot's words.
   void Return(const Slot& slot);
 
   DeviceAddress GetCounter(const Slot& slot) const { return device_ + slot.number * kSlotBytes; }
   DeviceAddress GetStop(const Slot& slot) const { return GetCounter(slot) + kStopOffset; }
 
-  // Prepares a launch on its stream. Returns the base of the counter, for which the first block is
-  // the next to be claimed. Resets the counter only if its value is unknown.
+  // Prepares a launch on its stream. Returns the base of the counter with which `first_block` is
+  // claimed next. Resets the counter only if its value is unknown.
   Result<std::uint32_t> Begin(const Slot& slot, std::uint32_t first_block, Stream stream);
-  // Records that the launch has ended and that each of its blocks up to `blocks` has claimed one.
+  // Records that the launch has ended and that the counter has counted to `base` + `blocks`.
   void RecordClaimed(const Slot& slot, std::uint32_t base, std::uint32_t blocks) {
     counters_[slot.number] = base + blocks;
   }

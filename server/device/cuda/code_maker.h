@@ -35,7 +35,7 @@ class CodeMaker {
   // Drops waiting jobs and cancels the running compilation.
   ~CodeMaker();
 
-  // `target`: of the module, because text for sm_90a can only be compiled for that target.
+  // `target`: that of the module, because text for sm_90a can only be compiled for that target.
   Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view target) {
     return compiler_->Compile(ptx, ArchitectureFor(target));
   }

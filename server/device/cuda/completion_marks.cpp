@@ -156,10 +156,10 @@ class EventMarks : public CompletionMarks {
   };
   struct StreamState {
     Clock* clock = nullptr;
-    Mark opened;  // Before the open batch.
+    Mark opened;  // Mark before the open batch.
     bool is_idle = true;
     TimePoint opened_at;
-    bool last_is_timed = false;  // Refers to the batch that was closed last.
+    bool last_is_timed = false;  // Whether the batch that was closed last is timed.
     std::deque<Batch> batches;
     Mark last_end;  // End of the last batch, which starts the next one.
     nanoseconds last_end_at{};
@@ -178,7 +178,7 @@ class EventMarks : public CompletionMarks {
                          clock.base.event);
   }
 
-  // For a batch that has ended. Takes its marks.
+  // Returns the times of a batch that has ended, and takes its marks.
   Result<BatchTimes> GetTimes(StreamState& state, Batch& batch) {
     const TimePoint now = DeviceClock::now();
     Clock& clock = *state.clock;
@@ -218,7 +218,7 @@ class EventMarks : public CompletionMarks {
     return status;
   }
 
-  // Takes the event, which has passed.
+  // Makes `next`, whose event has passed, the base of the clock, and takes the event.
   Status MoveBase(Clock& clock, Mark& next) {
     nanoseconds distance{};
     Status status = Distance(clock.base.event, next.event, distance);

@@ -10,7 +10,7 @@ namespace gpushared::device::cuda {
 ContainWords::~ContainWords() {
   if (context_->is_dead() || !context_->Bind().ok()) return;
   const Driver& driver = context_->driver();
-  // The write of a stop word may be in flight.
+  // A write of a stop word may still be in flight.
   (void)context_->Call(driver.CtxSynchronize);
   for (const DeviceAddress chunk : controls_) (void)context_->Call(driver.MemFree, chunk);
   if (spare_ != nullptr) hosts_.push_back(spare_);

@@ -45,7 +45,7 @@ class ContainWords {
   ContainWords& operator=(const ContainWords&) = delete;
   ~ContainWords();
 
-  // Not on the device thread. The words are not initialized.
+  // Returns a slot whose words are not initialized. Must not be called on the device thread.
   Result<Slot> Take();
   // Called when nothing writes to the words any more.
   void Return(const Slot& slot);

@@ -108,11 +108,12 @@ void ContainedLaunches::EndAll() {
   was_written_ = true;
   // Loops poll this word, whatever the driver does.
   std::atomic_ref(slot_.host->stop).store(1, std::memory_order_release);
-  // Blocks check this word when they start. A failure is ignored, because they then just run.
+  // Blocks check this word when they start. A failure is ignored, because the blocks then just run.
   (void)words_->writes().Write(control() + offsetof(ptx::ContainControl, stop), 1);
 }
 
-// Follows the stop word on the same stream. The words from it on are zeroed.
+// Zeroes the words from the stop word on. The zeroes follow the write of the stop word on the same
+// stream.
 Status ContainedLaunches::Clear() {
   constexpr std::size_t kFirst = offsetof(ptx::ContainControl, stop);
   UrgentWrites& writes = words_->writes();

@@ -70,7 +70,7 @@ class ContainedLaunches {
   // Returns what kernels have written, if anything.
   std::optional<ptx::FaultRecord> Record() const;
   // Whether a launch of the kernel may have written the record, which was written while the launch
-  // was with the driver, possibly by another one.
+  // was with the driver, possibly by another launch.
   bool MayBeOf(const ptx::FaultRecord& record, std::span<const KernelInfo> kernels,
                std::size_t kernel) const;
   void GoOn();
@@ -82,10 +82,11 @@ class ContainedLaunches {
   const std::shared_ptr<ContainWords> words_;
   const ContainWords::Slot slot_;
   const std::vector<ptx::FaultPlace> places_;
-  std::size_t launches_ = 0;  // Entered and not left.
+  std::size_t launches_ = 0;  // Number of launches that have entered and not left.
   State state_ = State::kClean;
-  bool was_told_ = false;     // By another thread, see RecordTold. Only in state kMustEnd.
-  bool was_written_ = false;  // By our own stream, at any time.
+  // Whether another thread set the stop word, see RecordTold. Only in state kMustEnd.
+  bool was_told_ = false;
+  bool was_written_ = false;  // Whether the stop word's stream has ever written the words.
 };
 
 }  // namespace gpushared::device::cuda

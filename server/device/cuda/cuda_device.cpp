@@ -114,8 +114,9 @@ bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expect
   return block >= options_.limits.claim_time * kClaimWorth;
 }
 
-// Contained launches access words around them, and copies of unregistered memory use bounce
-// buffers, in groups, like large ones.
+// Whether the driver can run the node as part of a graph. Excludes contained launches, which access
+// words around them, copies of unregistered memory, which use bounce buffers in groups, and large
+// copies and fills, which are issued in groups as well.
 bool CudaDevice::TakesNode(const GraphNode& node) const {
   if (const auto* const launch = std::get_if<LaunchWork>(&node)) {
     return static_cast<const CudaModule*>(launch->module)->contained() == nullptr;

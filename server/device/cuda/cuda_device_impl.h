@@ -33,7 +33,7 @@
 
 namespace gpushared::device::cuda {
 
-// Read by the driver when it is initialized; without it there are 8.
+// The driver reads this variable when it is initialized; without it, the driver uses 8 connections.
 inline constexpr const char* kConnectionsVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 // Implementation of CreateCudaDevice. Start is defined in cuda_device_start.cpp, everything else in
@@ -115,7 +115,7 @@ class CudaDevice : public Device {
   // kernel.
   const PreemptibleKernel* PreemptibleFormFor(const LaunchWork& work) const;
   std::uint32_t MultiprocessorsFor(const WorkHeader& header) const;
-  // Returns 0 if the driver does not report it.
+  // Returns how many blocks of the launch run at once; 0 if the driver does not report it.
   std::uint64_t BlocksAtOnce(const LaunchWork& work, const PreemptibleKernel& form);
   void SubmitChecked(decltype(Item::work) work, std::uint64_t units, Status rejected);
   Status CheckNode(const GraphWork& graph, const GraphNode& node) const;
@@ -138,7 +138,8 @@ class CudaDevice : public Device {
   // By class; null if all multiprocessors are available.
   std::array<std::unique_ptr<SmPartition>, kDeviceClasses> partitions_;
   std::unique_ptr<CompletionMarks> marks_;
-  // Compiled if there is a compiler whose output the driver accepts; otherwise text.
+  // Image of the trial kernel: compiled if there is a compiler whose output the driver accepts;
+  // otherwise PTX text.
   std::vector<std::byte> trial_image_;
   std::shared_ptr<CodeMaker> maker_;  // Null if there is no external compiler.
   std::unique_ptr<ClaimWords> claims_;
@@ -152,7 +153,7 @@ class CudaDevice : public Device {
   Drain drain_{context_->quiet(), channels_};
 
   std::thread::id bound_;        // Thread on which the context is known to be current.
-  std::size_t in_channels_ = 0;  // Work items.
+  std::size_t in_channels_ = 0;  // Number of work items in the channels.
   std::vector<std::unique_ptr<Item>> finished_;  // Empty between calls.
   std::vector<std::uint32_t> unknown_nodes_;     // Used for the graph being submitted.
   std::vector<std::unique_ptr<Item>> spare_;

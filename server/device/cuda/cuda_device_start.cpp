@@ -23,12 +23,13 @@ namespace {
 // Cluster size that every GPU with clusters supports for every kernel.
 constexpr std::uint32_t kPortableClusterBlocks = 8;
 
-// Used to test whether the driver accepts the compiler's output.
+// A kernel that tests whether the driver accepts the compiler's output.
 constexpr const char* kTrialKernel = "gpushared_trial";
 constexpr std::string_view kTrialText =
     ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry gpushared_trial() { ret; }\n";
 
-// Warning about the number of connections that the driver is configured for; empty if it suffices.
+// Returns a warning about the number of connections that the driver is configured for; empty if the
+// number suffices.
 std::string FewConnections() {
   const char* const given = std::getenv(kConnectionsVariable);
   const unsigned long count = given == nullptr ? 8 : std::strtoul(given, nullptr, 10);

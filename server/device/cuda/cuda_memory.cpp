@@ -186,7 +186,7 @@ Status CudaMemory::Write(DeviceAddress address, std::span<const std::byte> bytes
 }
 
 Status CudaMemory::Wait(Status submitted) {
-  // Also after a failure, because some of the work may be in flight.
+  // Waits even after a failure, because some of the work may be in flight.
   Status waited =
       context_->Try("waiting for device memory", context_->driver().StreamSynchronize, stream_);
   if (waited.ok()) return submitted;
@@ -230,8 +230,8 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
   const std::uint64_t bytes = std::bit_ceil(
       std::max(kRangeBytesMin, RoundUp(quota, step) + tail + spare + kModuleAreaBytes));
   static_assert(ptx::kFenceMarginBytes <= kMapPageBytes && ptx::kContainTailBytes <= kMapPageBytes);
-  // Contains an aligned range with a margin on both sides, wherever it is placed. Addresses are
-  // free.
+  // Large enough to contain an aligned range with a margin on both sides, wherever the driver
+  // places it. Unused addresses cost nothing.
   Block reserved{.address = 0, .bytes = 2 * bytes + 2 * step};
   Status status =
       context.Try("reserving an address range", context.driver().MemAddressReserve,
@@ -264,7 +264,7 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
 }
 
 CudaRange::~CudaRange() {
-  // Also for a dead context, because the store is independent of the driver.
+  // Drops the slots even if the context is dead, because the store is independent of the driver.
   for (const auto& [step, slot] : slots_) store_->Drop(slot);
   CudaContext& context = memory_->context();
   if (context.is_dead() || !context.Bind().ok()) return;
@@ -481,7 +481,7 @@ Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
 
 Status CudaRange::DropPieces(std::size_t kept) {
   const DeviceAddress begin = pieces_[kept].address;
-  // Nothing was freed if this fails, so the next shrink tries again.
+  // If this call fails, nothing was freed, so the next shrink tries again.
   Status status = memory_->Unmap(begin, base_ + PiecesEnd() - begin);
   if (!status.ok()) return status;
   while (pieces_.size() > kept) {

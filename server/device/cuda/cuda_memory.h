@@ -71,7 +71,7 @@ class CudaMemory {
   // failure can only be caused by a broken driver and ends the context, because the piece may not
   // be mapped anywhere.
   Status MovePiece(DeviceAddress from, DeviceAddress to, std::uint64_t bytes, MemoryHandle handle);
-  // Both calls are synchronous.
+  // The next two calls are synchronous.
   Status MakeZero(DeviceAddress address, std::uint64_t bytes);
   Status Write(DeviceAddress address, std::span<const std::byte> bytes);
 
@@ -220,7 +220,7 @@ class CudaRange {
   // A mapped page of the module area.
   struct Step {
     Piece piece;
-    std::uint32_t blocks = 0;  // Module blocks that overlap it.
+    std::uint32_t blocks = 0;  // Number of module blocks that overlap it.
   };
   CudaRange(std::shared_ptr<CudaMemory> memory, const Block& reserved, DeviceAddress base,
             std::uint64_t bytes, std::uint64_t quota_bytes, std::uint64_t left_free_bytes,
@@ -269,7 +269,7 @@ class CudaRange {
   std::vector<Piece> pieces_;  // Sorted by address, contiguous from base_.
   // Slots of the swapped-out pieces, by piece number. These pieces have no handle.
   std::map<std::uint32_t, SwapStore::Slot> slots_;
-  NonResidentPages away_;                 // The same pieces, readable by any thread.
+  NonResidentPages away_;                 // The pieces of slots_, readable by any thread.
   std::optional<MemoryHandle> stand_in_;  // Mapped in the place of each swapped-out piece.
   std::optional<Piece> tail_;             // After the pieces.
   std::vector<DeviceAddress> limits_;
@@ -277,7 +277,7 @@ class CudaRange {
   std::map<DeviceAddress, std::uint64_t> module_blocks_;  // Bytes, by address.
   std::map<DeviceAddress, Step> module_steps_;            // By address.
   std::map<DeviceAddress, std::uint64_t> mappings_;       // Bytes of mapped chunks, by address.
-  MemoryPieces variables_;                                // And mapped chunks.
+  MemoryPieces variables_;                                // Module variables, and mapped chunks.
   std::atomic<std::uint64_t> mapped_bytes_{0};
   std::atomic<std::uint64_t> launches_{0};  // Running launches that know the limit.
 };

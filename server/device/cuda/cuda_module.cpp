@@ -66,7 +66,7 @@ CudaModule::~CudaModule() {
   }
   if (loaders_ != nullptr) loaders_->Forget(this);
   if (graphs_ != nullptr && !context_.is_dead() && context_.Bind().ok()) graphs_->Forget(*this);
-  // After these, because their destructors may wait for threads that wait for a quiet moment.
+  // Begins after the calls above, because they may wait for threads that wait for a quiet moment.
   const QuietMoment moment(context_.quiet(), Urgency::kAwaited);
   range_->RemoveVariables(variable_memory_);
   for (const cuda::Module module : {module_, preemptible_module_}) {
@@ -298,7 +298,8 @@ Status CudaModule::NamesFromText(const CudaPrepared& prepared, std::vector<std::
 }
 
 Status CudaModule::FindKernels(const CudaPrepared& prepared) {
-  // Without the text, the launch limits of a kernel that is not loaded are unknown.
+  // Requires the text for loading kernels lazily, because the launch limits of a kernel that is not
+  // loaded are unknown without it.
   if (loaders_ != nullptr && prepared.has_ptx() &&
       prepared.kernel_infos().size() > kLoadedAtOnceMax) {
     return FindLateKernels(prepared);

@@ -43,9 +43,10 @@ struct ModuleLoading {
   // Makes preemptible forms and compiles isolated modules. If null, there are no such forms, and
   // the driver compiles.
   std::shared_ptr<CodeMaker> maker;
-  // For isolated modules; if false, these are rejected without a compiler.
+  // Whether the driver may compile isolated modules; otherwise they are rejected if `maker` is
+  // null.
   bool driver_may_compile = true;
-  // For contained modules.
+  // Words that contained modules share with the device.
   std::shared_ptr<ContainWords> words;
   // Graphs of the module's kernels; null if not supported.
   std::shared_ptr<KernelManager> graphs;
@@ -95,7 +96,8 @@ class CudaModule : public device::Module {
   }
   // Null unless the kernels are contained. Device thread only.
   ContainedLaunches* contained() const { return contained_.get(); }
-  // Null if the form does not exist (yet). The result does not change once it is set.
+  // Returns the preemptible form; null if it does not exist (yet). The result does not change once
+  // it is set.
   const PreemptibleKernel* claimed(std::uint32_t kernel) const {
     // Acquire, pairs with the release in TakeClaims: the forms have been loaded.
     const auto* const all = claimed_.load(std::memory_order_acquire);
@@ -176,10 +178,11 @@ class CudaModule : public device::Module {
   const std::shared_ptr<CodeMaker> maker_;
   const std::shared_ptr<KernelManager> graphs_;  // Null if graphs are not supported.
   const std::shared_ptr<KernelLoaders> loaders_;
-  Lates late_;                        // By kernel. If null, all are loaded.
-  Lates late_claims_;                 // For preemptible forms; set before claimed_.
-  std::uint64_t variable_bytes_ = 0;  // Counted against the quota, outside of the range.
-  CudaRange::Block variables_;        // Inside the range.
+  Lates late_;         // By kernel. If null, all are loaded.
+  Lates late_claims_;  // For preemptible forms; set before claimed_.
+  // Size of the variables outside of the range, which count against the quota.
+  std::uint64_t variable_bytes_ = 0;
+  CudaRange::Block variables_;  // Block of the variables inside the range.
   std::unique_ptr<ContainedLaunches> contained_;
   cuda::Module module_ = nullptr;
   std::vector<KernelInfo> kernels_;
@@ -188,9 +191,9 @@ class CudaModule : public device::Module {
   std::vector<Function> functions_;  // By kernel; null if a pass rejected the kernel.
 
   std::shared_ptr<Target> target_;  // Null if nothing is compiled for the module.
-  // Both are set before claimed_. The module is null if the forms are part of module_; the kernels
-  // are indexed like functions_.
+  // Module of the preemptible forms; null if they are part of module_. Set before claimed_.
   cuda::Module preemptible_module_ = nullptr;
+  // Indexed like functions_. Set before claimed_.
   std::vector<PreemptibleKernel> preemptible_kernels_;
   std::atomic<const std::vector<PreemptibleKernel>*> claimed_ = nullptr;
 };

@@ -65,7 +65,7 @@ struct ClientImage {
   std::optional<ptx::Module> ptx;
   Status why_no_ptx;
   bool is_text = false;
-  bool has_newer_code = false;  // In addition to the PTX.
+  bool has_newer_code = false;  // Whether it also has machine code newer than its PTX.
 };
 
 Result<ClientImage> ReadImage(std::span<const std::byte> image) {
@@ -94,7 +94,8 @@ std::uint64_t DriverVariableBytes(const ptx::Module& module, std::string_view ou
     if (variable == nullptr || variable->linkage == ".extern" || variable->name == ours) continue;
     const bool is_memory = variable->space == ptx::StateSpace::kGlobal ||
                            variable->space == ptx::StateSpace::kConstant;
-    // Each is at most ptx::kVariableBytesMax, so it would take 2^24 variables to overflow the sum.
+    // Each variable has at most ptx::kVariableBytesMax, so it would take 2^24 variables to overflow
+    // the sum.
     if (is_memory) bytes += variable->Bytes();
   }
   return RoundUp(bytes, kPageBytes);
@@ -160,7 +161,7 @@ Claiming Claim(PassedModule* passed, const ClientImage& read) {
   const bool any = AddClaims(*passed);
   made.note = Unclaimed(*passed);
   if (!any) return made;
-  // Variables of a fenced module are placed by us, so any number of modules can share them.
+  // The server places the variables of a fenced module, so any number of modules can share them.
   const bool can_stand_apart = !HasVariables(passed->module, passed->fence_constant);
   if (!can_stand_apart && !read.is_text) {
     made.note =

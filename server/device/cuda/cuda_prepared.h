@@ -66,9 +66,9 @@ class CudaPrepared : public PreparedModule {
   // Whether the executed code is made from the text. A container may contain faster code from
   // another compiler.
   bool runs_text() const { return is_text_ || is_fenced(); }
-  // Whether passes confine it to its client's memory, and whether they also prevent it from ending
-  // the context.
+  // Whether passes confine the module's kernels to the memory of their client.
   bool is_fenced() const { return !fence_constant_.empty(); }
+  // Whether passes also prevent the kernels from ending the context.
   bool is_contained() const { return is_contained_; }
   const std::string& fence_constant() const { return fence_constant_; }
   // Size of the variables inside the client's range, and of those that the driver places.

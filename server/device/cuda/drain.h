@@ -43,7 +43,8 @@ class Drain {
   QuietMoments& moments_;
   Channels& channels_;
   std::chrono::nanoseconds patience_ = kPatienceMin;
-  std::optional<QuietMoments::TimePoint> began_;  // Set while draining.
+  // Start of the current drain; empty while there is none.
+  std::optional<QuietMoments::TimePoint> began_;
 };
 
 }  // namespace gpushared::device::cuda

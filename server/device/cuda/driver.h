@@ -120,8 +120,8 @@ std::string VersionText(int version);  // 12040: "12.4"
 StatusCode ToStatusCode(Code code);
 
 // Whether the context and everything in it is dead after this error: from then on every call
-// returns the same error until the process exits. Such an error may be returned by any later call,
-// not only by the one that caused it.
+// returns the same error until the process exits. Any later call may return such an error, not only
+// the call that caused it.
 bool EndsContext(Code code);
 
 }  // namespace gpushared::device::cuda

@@ -14,7 +14,8 @@ bool MayInstantiate(const GraphWork& work) {
   const auto is_launch = [](const GraphNode* node) {
     return std::holds_alternative<LaunchWork>(*node);
   };
-  // A graph without launches would outlive all modules of its client and never be dropped.
+  // Requires a launch, because a graph without launches would outlive all modules of its client and
+  // never be dropped.
   return work.version != 0 && work.node_versions.size() == work.nodes.size() &&
          work.first_unit == 0 && work.nodes.size() >= GraphStore::kNodesLeast &&
          work.nodes.size() <= GraphStore::kNodesOfGraphMax &&
@@ -272,7 +273,7 @@ void GraphStore::Forget(const Space& space) {
   std::erase_if(queue_, [&](const Key& key) { return key.first == &space; });
   auto each = entries_.lower_bound(Key{&space, 0});
   while (each != entries_.end() && each->first.first == &space) {
-    // Its modules still exist and will wait for it.
+    // Leaves a graph that is being made: its modules still exist and will wait for it.
     each = each->second.is_being_made ? std::next(each) : Erase(each);
   }
 }
@@ -312,7 +313,7 @@ void GraphStore::DestroyDropped(MutexLock& lock) {
 }
 
 void GraphStore::MakeNext(MutexLock& lock) {
-  // Until then the graph can be forgotten.
+  // Releases the lock, so that the graph can be forgotten until the quiet moment begins.
   lock.Unlock();
   const QuietMoment moment(context_->quiet(), Urgency::kUnhurried);
   lock.Lock();

@@ -64,7 +64,8 @@ class GraphStore : public KernelManager {
   bool FindUnknown(const GraphWork& work, std::vector<std::uint32_t>& nodes);
   // Whether the work is instantiated unchanged, so that all of its kernels are loaded.
   bool Has(const GraphWork& work);
-  // Returns a graph for one launch of the work, which Return ends; null if there is none (yet).
+  // Returns a graph for one launch of the work, which Return ends; null if the work is not
+  // instantiated (yet).
   InstantiatedGraph* Take(const GraphWork& work);
   void Return(const GraphWork& work);
   void Forget(const device::Module& module) override;
@@ -72,7 +73,7 @@ class GraphStore : public KernelManager {
 
  private:
   struct Client {
-    std::size_t nodes = 0;            // Instantiated, or waiting for it.
+    std::size_t nodes = 0;            // Nodes that are instantiated or waiting for that.
     std::list<std::uint32_t> graphs;  // Graph numbers, the least recently launched first.
   };
   struct Entry {
@@ -82,7 +83,7 @@ class GraphStore : public KernelManager {
     std::uint64_t version_far_off = 0;
     std::uint64_t last_use = 0;
     std::list<std::uint32_t>::iterator place;  // Position among the client's graphs.
-    std::uint32_t launches = 0;                // In flight.
+    std::uint32_t launches = 0;                // Number of launches in flight.
     bool makes_way = false;                    // Evicted when its last launch has ended.
     std::unique_ptr<InstantiatedGraph> graph;
     std::set<const device::Module*> modules;  // Modules of its launches, or of the wanted ones.

@@ -28,7 +28,7 @@ class PinnedRegions {
  public:
   explicit PinnedRegions(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
 
-  // Not on the device thread, because registering faults in and locks every page.
+  // Must not be called on the device thread, because registering faults in and locks every page.
   static Result<std::unique_ptr<PinnedMemory>> Pin(std::shared_ptr<PinnedRegions> regions,
                                                    std::span<std::byte> memory);
   bool Covers(const std::byte* from, std::uint64_t bytes) const;

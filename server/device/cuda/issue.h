@@ -34,9 +34,9 @@ struct Detour {
   std::byte* buffer = nullptr;
 };
 
-// These submit to `stream` and return immediately; their arguments have been validated.
-// `multiprocessors`: number that the stream may use. Rejects a cooperative launch that does not fit
-// onto them with kInvalidArgument.
+// The functions below submit to `stream` and return immediately; their arguments have been
+// validated. `multiprocessors`: number that the stream may use. Rejects a cooperative launch that
+// does not fit onto them with kInvalidArgument.
 Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t multiprocessors,
                    Stream stream);
 // Issues `blocks` more blocks of the preemptible form. `claim` contains the addresses of its words.

@@ -173,7 +173,7 @@ void CudaModule::LoadLateClaim(std::uint32_t kernel) {
   const Result<PreemptibleKernel> claim = FinishClaim(preemptible_kernels_[kernel]);
   const bool is_usable = claim.ok() && claim->function != nullptr;
   if (is_usable) {
-    // Not read before the state is kLoaded.
+    // Other threads read these limits only after the state is kLoaded.
     preemptible_kernels_[kernel].threads_per_block_max = claim->threads_per_block_max;
     preemptible_kernels_[kernel].dynamic_shared_bytes_max = claim->dynamic_shared_bytes_max;
   } else if (!claim.ok() && maker_ != nullptr) {

@@ -20,8 +20,8 @@ namespace gpushared::device::cuda {
 
 // Priority of a call that needs a quiet moment, according to its waiter.
 enum class Urgency : std::uint8_t {
-  kHigh,       // A launch of the high class.
-  kAwaited,    // Another launch, or a client.
+  kHigh,       // A launch of the high class waits.
+  kAwaited,    // Another launch, or a client, waits.
   kUnhurried,  // No waiter: first waits until there are no urgent requests.
 };
 
@@ -127,8 +127,9 @@ class QuietMoments {
   bool has_work_ = false;
 };
 
-// A quiet moment, from the end of its wait until its destruction. Within another one of the same
-// thread, and on the device thread, which would wait for itself, it begins immediately.
+// A quiet moment, from the end of its wait until its destruction. It begins immediately within
+// another quiet moment of the same thread, and on the device thread, which would otherwise wait for
+// itself.
 //
 // Confined to one thread.
 class [[nodiscard]] QuietMoment {

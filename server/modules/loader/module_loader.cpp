@@ -23,8 +23,9 @@ using Lane = LoadQueue::Lane;
 using Clock = LoadQueue::Clock;
 using End = JobOutcome::End;
 
-// The threads copy images and validate results; clients' own threads have priority. New clients
-// only wait for small modules, which take less than a time slice.
+// Niceness of the reader threads, which copy images and validate results and must not delay the
+// threads of clients. The threads of the lane kSmall are not niced, because new clients wait for
+// them; a small module takes them less than a time slice.
 constexpr int kNiceness = 5;
 // Minimum interval between logged crashes.
 constexpr std::chrono::seconds kWarnEvery{1};

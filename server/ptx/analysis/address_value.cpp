@@ -114,7 +114,7 @@ AddressValue AddressValue::Reduced(const AddressValue& a) {
 }
 
 AddressValue AddressValue::AsPointer(const AddressValue& a) {
-  // In a sum with something foreign, it is unknown which part is the address.
+  // Leaves a sum with something foreign as it is, because it is unknown which part is the address.
   if (a.kind != Kind::kNumber || a.IsForeign()) return a;
   if (a.others.none() && !a.HasOtherRoots()) return a;
   AddressValue pointer = a;

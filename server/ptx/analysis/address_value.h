@@ -46,14 +46,16 @@ struct AddressValue {
   static AddressValue Sum(const AddressValue& a, const AddressValue& b);
   static AddressValue Difference(const AddressValue& a, const AddressValue& b);
   static AddressValue Negative(const AddressValue& a);
-  // No longer an address: a product, a quotient, a value of 32 bits.
+  // Result of an operation on `a` that is no longer an address: a product, a quotient, a value of
+  // 32 bits.
   static AddressValue Reduced(const AddressValue& a);
   // `a`, if the program declares it to be an address of global memory.
   static AddressValue AsPointer(const AddressValue& a);
   // Eight bytes that are loaded from the address.
   static AddressValue Loaded(const AddressValue& address, std::uint32_t line);
 
-  // Adds the values that it may have as well. Returns whether this changed anything.
+  // Adds the values of `other` to those that this one may have. Returns whether this changed
+  // anything.
   bool Join(const AddressValue& other);
 
   bool IsNothing() const { return kind == Kind::kNothing; }

@@ -22,7 +22,7 @@ bool HasAny(const Instruction& instruction, const std::array<std::string_view, N
   return std::ranges::any_of(words, [&](std::string_view word) { return instruction.Has(word); });
 }
 
-// Whether other blocks can access the place.
+// Whether the instruction accesses memory that other blocks can access.
 bool IsGlobalOrGeneric(const Instruction& instruction) {
   return std::ranges::none_of(instruction.modifiers, [](const std::string& modifier) {
     return modifier.starts_with("shared") || modifier.starts_with("param") || modifier == "local" ||
@@ -205,7 +205,8 @@ class WaitFinder {
     }
   }
 
-  // MayPoll, or an addition whose operand is a register that is always 0.
+  // Returns the result of MayPoll, and true for an addition whose operand is a register that is
+  // always 0.
   bool MayPollHere(const Instruction& instruction) {
     if (MayPoll(instruction)) return true;
     if (instruction.opcode != "atom" || !instruction.Has("add") ||
@@ -291,7 +292,7 @@ class WaitFinder {
     return repeats && !IsRetry(source);
   }
 
-  // atom.cas d, [a], expected, new: whether it expects the value that it read the last time.
+  // Returns whether `atom.cas d, [a], expected, new` expects the value that it read the last time.
   bool IsRetry(std::uint32_t source) {
     const Instruction& atomic = flow_.instructions[source];
     if (!atomic.Has("cas") || atomic.operands.size() < 4) return false;

@@ -275,7 +275,7 @@ class Analysis {
     return {};
   }
 
-  // Branching to a label at the end of the function leaves it.
+  // A branch to a label at the end of the function leaves the function.
   std::uint32_t BlockAt(std::uint32_t instruction) const {
     return instruction < flow_.block_of.size() ? flow_.block_of[instruction] : kNoBlock;
   }

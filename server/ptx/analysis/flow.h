@@ -15,7 +15,7 @@
 
 namespace gpushared::ptx {
 
-// Represents the end of the function, which follows every block.
+// Represents the end of the function, the virtual exit that post-dominates every block.
 inline constexpr std::uint32_t kNoBlock = std::numeric_limits<std::uint32_t>::max();
 inline constexpr std::uint32_t kNoRegister = std::numeric_limits<std::uint32_t>::max();
 
@@ -39,8 +39,8 @@ struct BasicBlock {
   std::vector<std::uint32_t> successors;
   std::vector<std::uint32_t> branch_table;  // kIndexedBranch only, in index order.
   // The first block that every thread must reach after this block, whichever path it takes;
-  // kNoBlock if this is only the end of the function. For endless loops, assumes that their last
-  // block might leave.
+  // kNoBlock if paths meet only at the end of the function. The last block of an endless loop is
+  // assumed to leave the function.
   std::uint32_t immediate_post_dominator = kNoBlock;
 };
 
@@ -49,12 +49,13 @@ struct Register {
   std::string name;  // Unique in the function; see ControlFlow.
   std::string type;  // "pred", "b32", ...
   // Positions (instruction indices, both inclusive) outside of which the value is not needed. Two
-  // registers with disjoint ranges may share storage if inactive threads are not written. begin >
-  // end: never needed.
+  // registers with disjoint ranges may share storage, provided that an instruction writes only the
+  // lanes of its active threads. If begin > end, the value is never needed.
   std::uint32_t live_begin = 0;
   std::uint32_t live_end = 0;
   std::uint32_t variable = 0;  // Index of its declaration in ControlFlow::variables.
-  // Some path from the start to a read of it contains no complete write.
+  // Whether some path from the start of the function to a read of the register contains no complete
+  // write.
   bool is_read_unwritten = false;
 };
 
@@ -79,7 +80,7 @@ struct ControlFlow {
   // Returns the index of the register that this operand text names ("%r1", "-%r1.b2" in a video
   // instruction); kNoRegister for special registers, symbols and literals.
   std::uint32_t FindRegister(std::string_view text) const;
-  // Same for an operand of this flow, using the stored result.
+  // As above for an operand of this flow, whose stored result is used.
   std::uint32_t FindRegister(const Operand& operand) const {
     return operand.register_number != 0 ? operand.register_number - 1 : FindRegister(operand.text);
   }

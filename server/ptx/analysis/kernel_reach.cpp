@@ -22,7 +22,7 @@ constexpr std::string_view kTooLong = "the module's addresses take too long to f
 // A number multiplied by more than this, or shifted further, may be the high part of an address.
 constexpr std::uint64_t kScaleMax = std::uint64_t{1} << 24;
 constexpr std::int64_t kShiftMax = 24;
-// Lower bits do not make an address.
+// A mask below this keeps only low bits, which are no address.
 constexpr std::int64_t kSmallMask = 1 << 20;
 
 struct Use {  // Use of an address.
@@ -165,7 +165,8 @@ class Tracer {
       case NameKind::kParameter:
         return NewNode(parameters_.GetAddress(operand.text));
       case NameKind::kArea: {
-        // Any code that has its address may write to it.
+        // Code that has the variable's address may write anything to it, so its words become
+        // foreign.
         const Node any = program_.AnyWord(GetArea(operand.text));
         AddStep(Rule::kForeign, any, {number_}, line, AddressValue::Foreign::kMemory);
         return own_;
@@ -459,7 +460,7 @@ class Tracer {
         AddStep(Rule::kForeign, program_.AnyWord(area), {from}, line,
                 AddressValue::Foreign::kParts);
       } else {
-        // Part of one word, or of two.
+        // The store covers part of one word, or of two.
         const std::uint64_t first = static_cast<std::uint64_t>(offset) / kWordBytes;
         const std::uint64_t last = (static_cast<std::uint64_t>(offset) + bytes - 1) / kWordBytes;
         for (const std::uint64_t word : {first, last}) {

@@ -31,7 +31,7 @@ struct KernelReach {
   // byte offsets in the parameters as packed by a launch, ascending. May include words that are
   // numbers.
   std::vector<std::uint32_t> offsets;
-  bool reaches_variables = false;  // Also accesses variables of its module.
+  bool reaches_variables = false;  // Whether it also accesses variables of its module.
 };
 
 // Determines the access sets of the kernels of one module. Thread-compatible; borrows the module
@@ -53,7 +53,7 @@ class ReachFinder {
   };
   // `functions` has the kernel and all functions that it may call.
   KernelReach Find(std::span<const AnalysedFunction> functions);
-  // Same for callers without an analysis. The kernel must have a body.
+  // As above for callers without an analysis. The kernel must have a body.
   KernelReach Find(const Function& kernel);
 
   // Returns the control flow of a called function, which is analysed once and stored.

@@ -11,8 +11,9 @@ namespace {
 // A register in a block.
 struct Occurrence {
   std::uint32_t block = 0;
-  bool is_exposed = false;  // Read before the block has written it.
-  bool kills = false;  // Written by all threads of the block, so the earlier value is overwritten.
+  bool is_exposed = false;  // Whether the block reads it before writing it.
+  // Whether all threads of the block write it, so that the earlier value is lost.
+  bool kills = false;
 };
 
 class LiveRanges {

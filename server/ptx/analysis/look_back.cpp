@@ -97,7 +97,7 @@ class Evaluator {
 
   std::optional<Sum> Evaluate(const std::string& name, std::uint32_t depth) {
     if (flow_.FindRegister(name) == kNoRegister) return Named(name);
-    // Its value in the previous round.
+    // Within its own evaluation, the name means the value of the previous round.
     if (open_.contains(name)) return Named(name);
     const auto writers = writers_.find(name);
     if (depth > kDepthMax || writers == writers_.end()) return std::nullopt;

@@ -275,12 +275,12 @@ class NameReader {
   std::unordered_set<std::string> open_labels_;
   struct Scope {
     std::size_t labels = 0;        // Index in labels_of_.
-    std::size_t mark = 0;          // Mark of open_ at its beginning.
-    std::size_t instructions = 0;  // Before it.
+    std::size_t mark = 0;          // Mark of open_ at the scope's beginning.
+    std::size_t instructions = 0;  // Number of instructions before the scope.
   };
   std::vector<Scope> scopes_;
   std::size_t next_scope_ = 0;
-  std::size_t instructions_ = 0;  // So far.
+  std::size_t instructions_ = 0;  // Number of instructions so far.
   std::string reason_;
 };
 

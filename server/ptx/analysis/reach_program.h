@@ -57,7 +57,7 @@ class ReachProgram {
   // Returns the area of a .param variable of a function, which passes call parameters.
   std::size_t GetArea(std::size_t function, const std::string& name);
   Node AreaWord(std::size_t area, std::uint64_t number);  // A word has 8 bytes.
-  // Each word may have this value as well.
+  // Returns a value that each word of the area may have as well.
   Node AnyWord(std::size_t area) const { return areas_[area].any; }
   void CopyArea(std::size_t from, std::size_t to);
 
@@ -73,7 +73,7 @@ class ReachProgram {
   struct Area {
     std::map<std::uint64_t, Node> words;  // Named words.
     Node any = 0;
-    std::vector<std::size_t> from;  // Areas that are copied to it.
+    std::vector<std::size_t> from;  // Areas that are copied to this one.
   };
 
   AddressValue Compute(const Step& step) const;

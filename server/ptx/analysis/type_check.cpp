@@ -139,7 +139,7 @@ class FunctionCheck {
 
   void CheckBarrier(const Instruction& bar) {
     const std::size_t first = bar.Has("red") ? 1 : 0;
-    // The operand is a mask for a warp; there is none for a cluster.
+    // For a warp the operand is a mask, and for a cluster there is no operand.
     const bool is_of_blocks = !bar.Has("warp") && !bar.Has("cluster");
     if (bar.operands.size() <= first || !is_of_blocks) return;
     const Operand& number = bar.operands[first];

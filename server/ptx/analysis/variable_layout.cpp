@@ -76,7 +76,8 @@ class Planner {
       return Reject(variable, "variables of the module exceed " +
                                   std::to_string(kModuleVariableBytesMax) + " bytes");
     }
-    // Otherwise an initializer of one variable would be written to the place of the other.
+    // Rejects a second variable of the same name, because an initializer of one would be written to
+    // the place of the other.
     if (!offsets_.emplace(variable.name, offset).second) {
       return Reject(variable, "the name is declared twice");
     }

@@ -84,7 +84,8 @@ Reads FindReads(const Function& function) {
   Reads reads;
   for (const Statement& statement : *function.body) {
     if (const auto* variable = std::get_if<Variable>(&statement)) {
-      // The preemptible form would have a separate instance.
+      // Rejects kernels that declare such variables, because the preemptible form would have a
+      // separate instance of them.
       const bool in_memory =
           variable->space == StateSpace::kGlobal || variable->space == StateSpace::kConstant;
       if (in_memory && function.is_entry && reads.reason.empty()) {
@@ -186,7 +187,8 @@ class KernelClaim {
     }
     const std::string stop = LoadParameter("u64", offsetof(ClaimParameter, stop));
     const std::string asked = editor_.NewRegister("b32");
-    // Another processor writes the word while the kernel runs.
+    // The load must bypass caches that are not coherent, because another processor writes the word
+    // while the kernel runs.
     Add(is_strong_ ? "ld.relaxed.sys.global.u32" : "ld.volatile.global.u32",
         {Name(asked), Address(stop)});
     const std::string epoch = LoadParameter("u32", offsetof(ClaimParameter, epoch));

@@ -316,7 +316,8 @@ class FunctionContainment {
     editor_.InsertAtEntry(MakeIf(stops, "bra", {Name(left_)}));
   }
 
-  // After the body: the first thread records the reason, and all threads that get here leave.
+  // Adds the exit after the body: the first thread records the reason, and all threads that get
+  // here leave.
   void WriteExit() {
     const std::size_t end = editor_.size();
     Before(end, Make("ret"));

@@ -15,13 +15,15 @@
 namespace gpushared::ptx {
 namespace {
 
-// All lanes access memory at different places, or the same word.
+// Worst case: the 32 lanes of a warp access different places.
 constexpr std::uint32_t kMemoryWork = 32;
+// Worst case: all lanes update the same word.
 constexpr std::uint32_t kAtomicWork = 64;
 constexpr std::uint32_t kFenceWork = 128;
 constexpr std::uint32_t kSleepWork = 512;
-// A routine of many instructions, or 64-bit floating point, for which there are few units.
+// A division compiles to a routine of many instructions.
 constexpr std::uint32_t kDivisionWork = 64;
+// A GPU has few units for 64-bit floating point.
 constexpr std::uint32_t kDoubleWork = 8;
 constexpr std::uint32_t kCallWork = 32;
 // Size of the stores with which the fence zeroes local memory.
@@ -112,7 +114,8 @@ FunctionWork::Known FunctionWork::Measure(const Function& function) const {
     const Function* callee = calls_.FindBody(CalleeName(*instruction));
     if (callee != nullptr) work += known_.at(callee).work;
   }
-  // With more work it checks on its way, at every multiple of that.
+  // A function with more work checks for a stop within its body, at every multiple of kContainWork,
+  // so its caller never counts more.
   work = std::min<std::uint64_t>(work, kContainWork) + (has_loops ? kReturnWork : 0);
   return {.has_loops = has_loops, .work = static_cast<std::uint32_t>(work)};
 }

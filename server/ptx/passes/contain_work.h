@@ -14,15 +14,17 @@
 
 namespace gpushared::ptx {
 
-// Upper limit for a sleep, because PTX allows it to end early.
+// Limit to which sleeps are shortened, which PTX permits because a sleep may end early.
 inline constexpr std::uint32_t kSleepNsMax = 32768;
 
-// Cost of one instruction; 1 for the fastest. A call without its callee. Chosen for a GPU full of
-// divergent threads, where 65,536 are less than a second (an estimate).
+// Returns the cost of one instruction; 1 for the fastest. The cost of a call excludes its callee.
+// Costs assume a GPU full of divergent threads, which takes less than a second for a cost of 65,536
+// (an estimate).
 std::uint32_t GetWork(const Instruction& instruction);
 
-// A function with loops checks before it returns if it has done more than this in them since the
-// last check. Therefore its caller can count this, plus the function's work outside of loops.
+// A function with loops checks before it returns if its loops have done more than this work since
+// the last check. Therefore its caller can count this amount, plus the function's work outside of
+// loops.
 inline constexpr std::uint32_t kReturnWork = 8192;
 
 // Maximum work of functions after their last check, which is attributed to their caller. Borrows

@@ -297,7 +297,8 @@ class ModuleFence {
         if (function->body) RecordAddresses(*function, constants, memory, facts_);
       } else if (const auto* variable = std::get_if<Variable>(&item)) {
         const bool holds_address = variable->initializer && NamesSomething(*variable->initializer);
-        // Only the server knows the address of a moved variable.
+        // Constants move in this case, because only the server knows the address of a moved
+        // variable and can write it to them.
         facts_.constants_move |= variable->space == StateSpace::kConstant && holds_address;
         facts_.variables_escape |= holds_address;
       }

@@ -260,8 +260,8 @@ void FenceCode::LoadConstant(const std::string& name, std::string_view type, std
 }
 
 // Instead of keeping a constant in a register, ptxas reloads it or moves it from a uniform
-// register, which takes one or two instructions for every mask. It keeps values that appear to
-// depend on the thread.
+// register, which takes one or two instructions for every mask. It does keep values that appear to
+// depend on the thread, so the base is made to appear so.
 void FenceCode::LoadBase() {
   if (base_.empty()) return;
   LoadConstant(base_, "u32", offsetof(FenceConstant, base_high));
@@ -282,7 +282,7 @@ void FenceCode::Finish() {
   if (!limit_.empty()) {
     const std::string control = NewAddress();
     LoadConstant(control, "u64", offsetof(FenceConstant, control));
-    // The server may change it while kernels run.
+    // Volatile, because the server may change the limit while kernels run.
     enter("ld.volatile.global.u64",
           {Name(limit_), Address(control, GetOffset(offsetof(ContainControl, limit)))});
   }

@@ -62,8 +62,8 @@ class FenceLocals {
  public:
   explicit FenceLocals(const ValueFlow& flow) : flow_(flow) {}
 
-  // Must be called first, once. Declares the array, aligned to at least `alignment`, unless a
-  // variable of the function can serve as the array.
+  // Must be called once, before the other functions. Declares the array, aligned to at least
+  // `alignment`, unless a variable of the function can serve as the array.
   void Merge(ModuleEditor& names, FunctionEditor& editor, std::uint32_t alignment);
 
   // Null if the function has no local variables.
@@ -128,11 +128,12 @@ class FenceCode {
   // address in it. The array has at least that size.
   std::string ClampLocal(std::size_t at, const std::string& word, std::int64_t immediate,
                          std::uint32_t bytes, std::uint32_t alignment);
-  // Same for the block's shared memory, with at most kSharedRoomBytes. For kernels; in a .func the
-  // result may be below the block's memory, where newer hardware has reserved memory.
+  // As ClampLocal for the block's shared memory, with at most kSharedRoomBytes. For kernels; in a
+  // .func the result may be below the block's memory, where newer hardware has reserved memory.
   std::string ClampShared(std::size_t at, const std::string& word, std::int64_t immediate,
                           std::uint32_t bytes, std::uint32_t alignment);
-  // Same for the parameters of a kernel, the first of which is `first`; 64 bits wide.
+  // As ClampLocal for the parameters of a kernel, the first of which is `first`. The result has 64
+  // bits.
   std::string ClampParameter(std::size_t at, const std::string& first, std::uint64_t size,
                              const std::string& address, std::int64_t immediate,
                              std::uint32_t bytes, std::uint32_t alignment);

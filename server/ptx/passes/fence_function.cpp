@@ -195,7 +195,8 @@ class FunctionFence {
       return Reject(At(k).position, "generic address of a function's parameter");
     }
     if (opcode == "call" && CalleeName(At(k)) == "__assertfail" && !facts_.contains) {
-      // Its arguments are addresses through which the driver's code would read.
+      // __assertfail becomes a trap, because its arguments are addresses through which the driver's
+      // code would read.
       Instruction trap = Make("trap");
       trap.position = At(k).position;
       trap.guard = At(k).guard;
@@ -608,7 +609,8 @@ class FunctionFence {
     bool replaced = false;
     const bool calls = instruction.opcode == "call";
     for (std::size_t o = 0; o < instruction.operands.size(); ++o) {
-      // A written operand is the first one and would become the register that replaces the name.
+      // Only the first operand is written. It must not be a moved name, because the write would go
+      // to the register that replaces the name.
       const bool is_written = o == 0 && (!calls || named.operands[0].kind == Operand::Kind::kList);
       if (is_written && NamesMoved(instruction.operands[0])) {
         return Reject(instruction.position, "writes a variable's address");

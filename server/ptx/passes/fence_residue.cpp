@@ -187,8 +187,8 @@ class UnwrittenZeroes {
 
   struct Declaration {
     std::size_t statement = 0;
-    bool in_scope = false;  // In a { } of the body.
-    bool is_first = false;  // Every path through its scope includes it.
+    bool in_scope = false;  // Whether it is in a { } of the body.
+    bool is_first = false;  // Whether every path through its scope includes it.
   };
   std::vector<Declaration> FindDeclarations() {
     std::vector<Declaration> declarations;
@@ -277,7 +277,7 @@ class UnwrittenZeroes {
     Reject(flow_.flow.instructions[k].position, "a parameter of a call is not stored right before");
   }
 
-  // A single bit, which passes a carry between additions.
+  // Follows the carry, a single bit that additions pass on.
   void FollowCarry(const Instruction& instruction, bool& has_carry) {
     const std::string_view opcode = instruction.opcode;
     const bool reads = opcode == "addc" || opcode == "subc" || opcode == "madc";
@@ -429,7 +429,7 @@ class UnwrittenZeroes {
   const ValueFlow& flow_;
   const std::vector<std::size_t>& statements_;
   std::size_t stores_left_;
-  bool reads_carry_ = false;  // Not preceded by a write of the carry in the block.
+  bool reads_carry_ = false;  // Whether a block reads the carry before writing it.
   std::unordered_map<std::string_view, const Variable*> passed_;  // Parameters passed by calls.
   // The function's results, one after the other, and the parts that each block stores.
   std::unordered_map<std::string_view, Span> results_;

@@ -16,7 +16,7 @@ namespace gpushared::ptx {
 // buffer at the start of the range that address would be masked to the other end of the range.
 inline constexpr std::uint64_t kFenceMarginBytes = std::uint64_t{64} << 10;
 
-// Written by the server to the variable Fenced::constant before the first launch.
+// Content of the variable Fenced::constant. The server writes it before the first launch.
 struct FenceConstant {
   // Larger than any index of a thread in its block; see FenceCode::LoadBase.
   std::uint32_t never = 0xffffffff;
@@ -41,10 +41,10 @@ struct ContainControl {
   std::uint64_t limit = 0;
   // If nonzero, blocks leave before they start. In device memory, because every launch reads it.
   std::uint32_t stop = 0;
-  // Place of the first thread that ended early, and whether the FaultRecord contains it, and
-  // another one. A thread that finds these set need not write to the record, which is slow to
-  // access.
+  // Place of the first thread that ended early.
   std::uint32_t first_place = 0;
+  // Whether the FaultRecord contains this place, and whether it contains another one. A thread that
+  // finds these set need not write to the record, which is slow to access.
   std::uint32_t has_place = 0;
   std::uint32_t has_other_place = 0;
 };
@@ -56,8 +56,8 @@ inline constexpr std::uint64_t kContainTailBytes = std::uint64_t{64} << 10;
 // iterations and once more outside of loops.
 inline constexpr std::uint32_t kContainWork = 65536;
 
-// Written by contained kernels when a thread ends early: the first one of the module since the
-// server last zeroed the record. Costs nothing until a fault occurs, and the server can read it
+// Describes the first thread of a module that has ended early since the server last zeroed the
+// record; the thread writes it. It costs nothing until a fault occurs, and the server can read it
 // after the kernel has ended.
 struct FaultRecord {
   // 0 if nothing happened, otherwise Fenced::places[place - 1]. If two threads end at the same

@@ -221,7 +221,7 @@ int List(const CommandLine& line, const MigArguments& asked) {
   return Print(line.as_json ? json{{"gpus", rows}}.dump(2) + "\n" : text);
 }
 
-// Plans without a GPU for the named board as the only GPU of the machine. Skips a file's entries
+// Plans for a machine whose only GPU is the named board. Needs no GPU. Skips a file's entries
 // for specific models, because the board's model id is unknown.
 int PlanBoard(const CommandLine& line, const MigArguments& asked) {
   const std::optional<mig::KnownBoard> known = mig::FindKnownBoard(asked.board);
@@ -278,7 +278,8 @@ int Assert(const CommandLine& line, const MigArguments& asked) {
   if (!requests.ok()) return Reject(requests.status());
   int code = kDone;
   for (const auto& [gpu, request] : *requests) {
-    // Placements that are not specified are ignored, as in mig-parted.
+    // If the request specifies no placements, only the number of instances of each profile is
+    // compared, as in mig-parted.
     mig::Layout wanted;
     for (const mig::Wanted& one : request.wanted) {
       wanted.insert(wanted.end(), one.count, {.profile = one.profile, .compute = one.compute});

@@ -17,7 +17,7 @@ constexpr const char* kAsanOrder = "verify_asan_link_order";
 // A tool that emits machine code, and the documented variable that makes it emit PTX.
 struct PtxTool {
   const char* variable;
-  const char* value;  // Relative to the directory of these tools if it begins with a slash.
+  const char* value;  // A leading slash means a path within kPtxDirectory.
   const char* why;
 };
 constexpr PtxTool kPtxTools[] = {
@@ -77,8 +77,8 @@ std::vector<Setting> Settings(const RunWishes& wishes,
     const std::string value = is_file ? ptx_directory + tool.value : tool.value;
     if (!is_file || exists(value)) set(tool.variable, value, tool.why);
   }
-  // A program that searches for a compiler must find one only if it is installed, together with its
-  // toolkit.
+  // A program that searches PATH for nvcc must find this library's wrapper only if nvcc and its
+  // toolkit are installed.
   const std::string path_directory = ptx_directory + kPathDirectory;
   const std::string compiler_directory = CompilerDirectory(environment("PATH"), exists);
   if (exists(path_directory + kCompiler) && !compiler_directory.empty()) {

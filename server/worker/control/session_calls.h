@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Templates of Session; included only by its own source files.
+// Definitions of Session's member templates. Included only by the source files of Session.
 
 #ifndef GPUSHARED_SERVER_WORKER_CONTROL_SESSION_CALLS_H_
 #define GPUSHARED_SERVER_WORKER_CONTROL_SESSION_CALLS_H_
@@ -23,13 +23,13 @@ namespace gpushared::server {
 // Device description for the handshake and for the worker's ready message.
 ipc::DeviceDescription DescribeDevice(const device::DeviceInfo& info);
 
-// Returns the size to which mapped memory shrinks in one slow call on the way to `wanted_bytes`.
 inline constexpr std::uint64_t kReturnStepBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kReturnStepsMax = 64;
+// Returns the size to which mapped memory shrinks in one slow call on the way to `wanted_bytes`.
 std::uint64_t LessMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes);
-// Returns the size to which mapped memory grows in one slow call: larger by `step_bytes`, or by
-// more if that would take more than kGrowStepsMax steps.
 inline constexpr std::uint64_t kGrowStepsMax = 64;
+// Returns the size to which mapped memory grows in one slow call: larger by `step_bytes`, or by
+// more if the growth to `wanted_bytes` would otherwise take more than kGrowStepsMax steps.
 std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
                          std::uint64_t step_bytes);
 
@@ -38,7 +38,8 @@ std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
 inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
 inline constexpr std::uint64_t kShortArenaBytes = std::uint64_t{2} << 20;
 // Size of a staging buffer that is created in one slow call. That takes some milliseconds, during
-// which new clients wait. Larger if it would take more than kArenaPartsMax calls.
+// which new clients wait. A part is larger if the whole
+// buffer would otherwise take more than kArenaPartsMax calls.
 inline constexpr std::uint64_t kArenaPartBytes = std::uint64_t{8} << 20;
 inline constexpr std::uint64_t kArenaPartsMax = 64;
 
@@ -93,8 +94,8 @@ void Session::MakeSlowSteps(const SlowCalls::Caller& whose, Work work, Done done
 template <typename Work, typename Done>
 void Session::MakeSlowCallAs(const SlowCalls::Caller& whose, Work work, Done done) {
   ++slow_calls_;
-  // `self` is moved and never released on that thread, because the last reference must be dropped
-  // on the control thread.
+  // `self` moves into the posted handler, so that the thread of slow calls never drops the last
+  // reference: the session must be destroyed on the control thread.
   environment_.slow_calls.Post(
       whose, [self = shared_from_this(), work = std::move(work), done = std::move(done)]() mutable {
         auto result = CallGuarded(work);

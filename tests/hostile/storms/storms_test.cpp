@@ -22,7 +22,8 @@ namespace gpushared::storms {
 namespace {
 
 constexpr double kSeconds = 2;
-// Memory that a worker may retain after a storm: its heap's and executor's remainders.
+// Memory that a worker may retain after a storm: free memory that its heap and executor keep for
+// reuse.
 constexpr std::uint64_t kBytesLeftMax = std::uint64_t{128} << 20;
 
 struct ShortStorm {
@@ -198,7 +199,8 @@ TEST(StormControl, TakesItsPartOfACore) {
   processes.Start({}, [&] { TakePartOfCore({.socket = "", .number = 0, .board = *board}, 0.25); });
   ::usleep(500'000);
   const double took = std::chrono::duration<double>(processes.ProcessorTime()).count();
-  // At most one period ahead; on a loaded machine it takes less.
+  // TakePartOfCore may be ahead by its part of one period (10 ms), and gets less on a loaded
+  // machine.
   EXPECT_GT(took, 0);
   EXPECT_LE(took, 0.25 * static_cast<double>(NowNs() - began_ns) / 1e9 + 0.02);
 }

@@ -261,8 +261,8 @@ class FunctionDecoder {
   bool DecodeControl();
   bool DecodeStack();
   void RestoreStack();
-  // `since_look`: number of preceding ops without a check for a kill; returns the number at the
-  // end.
+  // `since_look`: number of ops since the last check for a kill. Returns that number after the
+  // block.
   std::size_t DecodeBlock(const ptx::BasicBlock& block, std::size_t since_look);
   void DecodeBranch();
   void DecodeIndexedBranch();

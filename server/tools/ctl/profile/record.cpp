@@ -98,7 +98,8 @@ Node GetNode(const json& device, const json& status) {
   return node;
 }
 
-// Falls back to the device's earlier mean if nothing was preempted during the recording.
+// If nothing was preempted during the recording, uses the mean stop time that the server has
+// counted for the present clients of the device.
 void AddKeptStops(const json& clients, const std::string& device, Node::Costs& costs) {
   double stops = 0, seconds = 0;
   for (const json& client : clients) {
@@ -143,7 +144,7 @@ Result<RecordedDevice> RecordDevice(const RecordOptions& options) {
   poll();
   recorder.Finish(Now());
 
-  // Queried afterwards, because by now the server has measured these costs.
+  // Queried after the recording, when the server has measured the launch bubble and the stop times.
   const Result<json> clients = GetRows(socket, ipc::AdminVerb::kClients, "clients");
   if (!clients.ok()) return clients.status();
   const Result<json> states = GetRows(socket, ipc::AdminVerb::kStatus, "devices");

@@ -3,7 +3,8 @@
 //
 // Fragments of mma (PTX ISA, Matrix Fragments for mma). Let g = lane / 4, t = lane % 4, with P
 // elements in a register. Element s of register r is:
-//   * In A: row g + 8 (r % 2), k = t P + s + 4 P (r / 2); without % and / where A has 8 rows.
+//   * In A of 16 rows: row g + 8 (r % 2), k = t P + s + 4 P (r / 2).
+//   * In A of 8 rows: row g, k = t P + s + 4 P r.
 //   * In B: k = t P + s + 4 P r, column g.
 //   * In C and D: row g + 8 (r / 2), column 2 t + r % 2; pairs of f16 share a register.
 // PTX does not define the layout of wmma fragments. Here slot = (r P + s) 32 + lane holds element
@@ -20,7 +21,8 @@ namespace {
 
 constexpr u32 kElementsMax = 32 * 16;
 
-// Cost of matrix operations in branches: a product takes 2 to 20 us, a fragment 1 to 3.
+// Costs of matrix operations as numbers of rounds of a short loop, as Charged expects them. A
+// product takes 2 to 20 us, a load or store of a fragment 1 to 3 us.
 constexpr s32 kProductBranches = 128, kFragmentBranches = 32;
 
 // Calls visit(r, s, lane, row, column) for each element of a C or D fragment of mma.
@@ -140,8 +142,9 @@ const MicroOp* WmmaOp(Warp& w, const MicroOp* op) {
   return Charged(w, op, kProductBranches);
 }
 
-// Address in a, number of elements between rows (or columns) in b, byte offset in c. `T` has the
-// size of an element; all lanes have the same address.
+// Address in a, number of elements between rows (or columns) in b, byte offset in c. `bytes`
+// is the size of an element. Uses the address of the first active lane, because PTX requires the
+// same address in all lanes.
 template <Space S, typename Index>
 __attribute__((noinline)) bool FragmentAddresses(Warp& w, const MicroOp* op, u32 bytes,
                                                  std::byte** host) {
@@ -247,9 +250,9 @@ const MicroOp* TransposeMatrix(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Copies immediately, which is the earliest possible time for an asynchronous copy: `extra` bytes
-// to shared address a. Row c contains how many of them come from global address b (a register and
-// the offset in rows[0]). The others become zero.
+// Writes `extra` bytes to shared address a. The first ones, as many as row c says, come from global
+// address b (a register and the offset in rows[0]); the rest become zero. Copies immediately,
+// because PTX permits an asynchronous copy to complete at any time before the program waits for it.
 template <typename Index>
 const MicroOp* AsyncCopy(Warp& w, const MicroOp* op) {
   const u32 bytes = op->extra;
