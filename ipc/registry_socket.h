@@ -19,7 +19,7 @@ namespace gpushared::ipc {
 // Confined to the worker's control thread. The destructor removes the file.
 class RegistrySocket {
  public:
-  // Binds and listens; non-blocking, close-on-exec. `directory` exists. kInvalidArgument if its
+  // Binds and listens; non-blocking, close-on-exec. `directory` must exist. kInvalidArgument if its
   // path is too long for a socket address.
   static Result<RegistrySocket> Open(const std::string& directory);
 
@@ -31,7 +31,7 @@ class RegistrySocket {
   const std::string& path() const { return path_; }
 
   // Accepts the channel to a broker, non-blocking and close-on-exec; no value if none is waiting.
-  // kPermissionDenied if the peer is another user; its connection has been closed.
+  // kPermissionDenied if the peer belongs to another user; its connection has been closed.
   Result<std::optional<UniqueFd>> Accept();
 
  private:
@@ -49,8 +49,8 @@ struct FoundWorker {
 };
 
 // Connects to the worker whose file has this process id. kNotFound if no process listens there,
-// because the worker has died. kPermissionDenied if the listener is another user, or not the
-// process that the file names.
+// because the worker has died. kPermissionDenied if the listener belongs to another user, or is not
+// the process that the file names.
 Result<FoundWorker> FindWorker(const std::string& directory, pid_t pid);
 
 }  // namespace gpushared::ipc

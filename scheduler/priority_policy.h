@@ -15,10 +15,10 @@ namespace gpushared::scheduler {
 // device time is shared by weight.
 //
 // A lower class fills gaps: its work starts only while no higher class has anything ready or on the
-// device, and after the hold-off, so that short pauses inside one request do not admit it. When
-// higher work becomes ready, stoppable lower work is stopped immediately. With a floor, the low
-// class earns that share of the time in which it has work. Whenever it has earned a slice it gets
-// one, and the device is first drained of higher work.
+// device, and only a hold-off time after that, so that short pauses inside one request do not let
+// lower work in. When higher work becomes ready, stoppable lower work is stopped immediately. With
+// a floor, the low class earns that share of the time in which it has work. Whenever it has earned
+// a slice it gets one, and the device is first drained of higher work.
 //
 // A client of the high class may announce a request. Stoppable lower work is then stopped in time
 // for it, and non-preemptible work that would last longer does not start. This ends with the
@@ -78,7 +78,7 @@ class PriorityPolicy final : public Policy {
   const Duration floor_gap_;
   FairShares shares_;
 
-  // When a high-class client expects a request, and until when the hint is trusted.
+  // When a high-class client expects a request, and until when the announcement is believed.
   struct Expected {
     TimePoint at{};
     TimePoint until{};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver interface types for the drop-in: the declarations of the server, and further ones in the
-// same style. tests/drop_in/driver_abi_test.cpp compares each with the real header. cuda.h itself
-// is not used, because a program may pass any number where cuda.h has an enumeration, and reading
-// it as that enumeration is undefined in C++; such fields are ints here.
+// Driver interface types for the drop-in: the server's own declarations (device::cuda), and further
+// ones in the same style. tests/drop_in/driver_abi_test.cpp compares each with the real header.
+// cuda.h itself is not used, because a program may pass any number where cuda.h has an enumeration,
+// and reading it as that enumeration is undefined in C++; such fields are ints here.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_TYPES_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_TYPES_H_
@@ -56,8 +56,8 @@ using TextureHandle = std::uint64_t;  // CUtexObject and CUsurfObject: the addre
 // Allocations of at least this size are zeroed, as a driver's pages are.
 inline constexpr std::size_t kLargeBytes = std::size_t{2} << 20;
 
-// Streams that exist in every context. A null handle means one of them, depending on the form of
-// the call.
+// Streams that exist in every context. A null handle means the one or the other, depending on
+// whether the call has the legacy or the per-thread symbol.
 inline StreamHandle LegacyStream() { return reinterpret_cast<StreamHandle>(1); }
 inline StreamHandle PerThreadStream() { return reinterpret_cast<StreamHandle>(2); }
 

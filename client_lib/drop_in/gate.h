@@ -13,8 +13,9 @@
 namespace gpushared::drop_in {
 
 // Permanently forwards every call to the installed driver, through its hook if it has one. A call
-// that the driver lacks is not supported. On failure nothing changes: kNotFound if no driver is
-// installed, or with the reason why it cannot be loaded. Called at most once, by one thread.
+// that the driver lacks is not supported. On failure nothing changes. Returns kNotFound if no
+// driver is installed; if the driver cannot be loaded, the message gives the reason. Called at most
+// once, by one thread.
 Result<NativeDriver> ForwardToNativeDriver();
 
 }  // namespace gpushared::drop_in

@@ -59,7 +59,7 @@ class DeviceModel {
   const Shape shape_;
   const int rows_;
   gpushared::Stream stream_;
-  gpushared::Event begin_, end_;  // They enclose one kernel while kernels are timed.
+  gpushared::Event begin_, end_;  // Begin and end of one kernel while kernels are timed.
   bool is_timing_ = false;
   double longest_kernel_ms_ = 0;  // The longest of the timed kernels.
   gpushared::Kernel multiply_, multiply_transposed_a_, multiply_transposed_b_, embed_, add_bias_,

@@ -106,7 +106,7 @@ Batch Repeat(const Batch& batch, int times) {
 }
 
 int RowsForReferenceStep(const Shape& shape, int rows, double multiply_adds_max) {
-  // Forward, and backward to both factors of each product.
+  // The factor 3: each product is computed forward, and backward for both of its factors.
   const double per_row = 3.0 * shape.hidden * (shape.inputs() + kCharacters);
   int parts = 1;
   const auto is_small = [&] {

@@ -18,7 +18,8 @@ namespace samples {
 
 inline constexpr int kCharacters = 96;  // Printable ASCII and the line feed.
 
-// 0 ... kCharacters - 1; characters other than printable ASCII count as a space.
+// Returns the index of a character, 0 to kCharacters - 1. Characters other than printable ASCII
+// count as a space.
 int CharacterIndex(char character);
 
 struct Shape {

@@ -14,7 +14,7 @@ namespace samples {
 class Options {
  public:
   struct Option {
-    std::string name;   // "--steps"
+    std::string name;   // Such as "--steps".
     std::string value;  // The default, or the user's value.
     std::string help;
   };

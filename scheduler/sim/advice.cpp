@@ -39,7 +39,8 @@ std::vector<Duration> GetDurations(const std::vector<double>& times_us) {
 }
 double Milliseconds(Duration time) { return 1e3 * Seconds(time); }
 
-// The kernel as pieces that have the device alone for its time.
+// Models the step's kernel as equal pieces, each of which fills the device, and which together take
+// the step's time.
 Kernel KernelFor(const Profile::Step& step, const Profile& profile, const Node& node,
                  std::uint64_t cost_keys) {
   const Duration time = Microseconds(step.us);
@@ -85,7 +86,7 @@ std::vector<double> GetTimes(const Profile& profile, double seconds, std::size_t
     const std::string kind = profile.pace == Profile::Pace::kPoisson  ? "poisson"
                              : profile.pace == Profile::Pace::kBursty ? "bursty"
                                                                       : "periodic";
-    // Drawn intervals may add up to less.
+    // Drawn intervals can be shorter than their mean, so half as many again are drawn.
     const auto count = static_cast<std::size_t>(
         std::min(1.5 * seconds / every_s + 16, static_cast<double>(kArrivalsMost)));
     Result<std::vector<double>> drawn = MakeArrivals(kind, count, every_s, seed);
@@ -191,7 +192,7 @@ ClientAdvice GetAdvice(const Profile& profile, const Tally& with, const Tally& n
   const double rate_now = now.seconds > 0 ? now.jobs / now.seconds : 0;
   if (rate_now > 0) advice.pace_percent = 100 * with.jobs / with.seconds / rate_now;
   advice.device_percent = 100 * with.charged_s / with.seconds;
-  // A closed loop has more planned requests than it can reach.
+  // Not for a closed loop, because more requests are planned for it than it can start.
   constexpr double kEndedLeast = 0.95;
   advice.falls_behind = profile.has_requests() && profile.pace != Profile::Pace::kClosed &&
                         with.ended < kEndedLeast * with.arrived - 2;
@@ -293,7 +294,8 @@ Company GetCompany(const Node& node, const Profile& job) {
   return company;
 }
 
-// Widens the intervals, because the device may retain the lowest or the highest speed observed.
+// Widens the intervals to cover a device that runs at the lowest or at the highest observed speed
+// throughout.
 void WidenBySpeed(const Company& company, const Node& node, const AdviceOptions& options,
                   std::vector<ClientAdvice>& clients) {
   std::vector<DeviceSpeed> speeds;
@@ -340,7 +342,8 @@ FrontOptions GetFrontOptions(const Node& node) {
                    .kernel_gap = Microseconds(costs.gap_us),
                    .notice = Microseconds(costs.notice_us),
                    .stop_flag = {},
-                   // On average half a piece passes until one ends.
+                   // `stop_us` includes the wait for a running piece, half a piece on average,
+                   // which the simulation adds itself.
                    .drain = std::max(Microseconds(costs.stop_us) - kPiece / 2, Duration()),
                    .claim = {}};
   options.costs.launch_delays = GetDurations(costs.launches_us);

@@ -11,9 +11,6 @@
 namespace gpushared::server {
 namespace {
 
-// Minimum quota: a session that could not map even one page would be accepted and then fail at its
-// first allocation. Equals the device's mapping granularity.
-
 AccessRule Everything(std::uint32_t uid, std::string label) {
   AccessRule rule;
   rule.who = {.kind = Subject::Kind::kUser, .id = uid, .label = std::move(label)};

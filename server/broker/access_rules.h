@@ -53,7 +53,8 @@ struct Holdings {
   std::uint64_t granted_bytes = 0;  // Sum of their guarantees on the requested device.
 };
 
-// Smallest usable quota: one page of the device's mapping granularity.
+// Minimum quota: one page of the device's mapping granularity. A session with less would be
+// accepted and then fail at its first allocation.
 inline constexpr std::uint64_t kQuotaLeast = kMapPageBytes;
 
 // Device memory granted to a new session.
@@ -86,8 +87,8 @@ class AccessRules {
   // Isolation that applies to the kernels of this peer's clients.
   device::Isolation GetIsolation(const Peer& peer) const;
 
-  // The same for a client of an endpoint. Its uid carries no information, because a container has
-  // its own root.
+  // Isolation that applies to the kernels of an endpoint's clients. Their uid does not matter,
+  // because a container may have its own root.
   device::Isolation IsolationUnder(const Allowance& allowance) const;
 
   // Returns the memory of the new session, or why the request is rejected.

@@ -29,7 +29,7 @@ using boost::asio::posix::descriptor_base;
 using nlohmann::json;
 
 constexpr std::chrono::seconds kSendTimeMax{5};
-// Ten times the size of a normal answer.
+// Maximum size of a worker's answer, ten times that of a normal one.
 constexpr std::size_t kWorkerAnswerBytesMax = std::size_t{4} << 20;
 // Keys that the broker supplies itself; a worker's values for them are ignored.
 constexpr std::array<std::string_view, 4> kToldByBroker = {"pid", "clients", "age_s", "draining"};
@@ -81,7 +81,7 @@ struct AdminRequestHandler::Round {
   std::map<std::string, std::string> begun;  // By device: the pages received so far.
   std::map<std::string, json> answers;       // By device.
   Status rejection;                          // From a worker, for verbs about one client.
-  // The worker that was asked has carried out the request.
+  // Set once the worker that was asked has carried out the request.
   bool done = false;
   boost::asio::steady_timer timer;
 };

@@ -241,7 +241,7 @@ class Broker {
   bool drain_is_final_ = false;  // Requested by a signal; a service manager waits for the exit.
   int exit_code_ = 0;
   boost::asio::steady_timer quiet_timer_;
-  bool is_pausing_ = false;      // For an upgrade.
+  bool is_pausing_ = false;      // New clients wait, because an upgrade is being prepared.
   std::string upgrade_failure_;  // Why the last upgrade was abandoned.
   bool has_registries_ = false;  // The next broker can find the workers.
 };

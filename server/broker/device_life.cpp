@@ -143,8 +143,8 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   device.worker.reset();
   request_handler_->OnWorkerGone(device.id);
   if (phase_ != Phase::kServing) {
-    // The process that inherits it reaps it, here and below; the broker could not exit while it
-    // reaps.
+    // The dead worker is not reaped, here and below, because the broker could not exit while it
+    // reaps. The process that inherits the worker reaps it.
     device.state = DeviceEntry::State::kGone;
     return FinishWhenDone();
   }
@@ -298,17 +298,18 @@ Status Broker::DrainDevice(DeviceEntry& device) {
 }
 
 void Broker::TakeBackDrain(DeviceEntry& device) {
-  if (device.worker) device.worker->TakeMessages();  // Its last session may have ended.
+  if (device.worker) device.worker->TakeMessages();  // The worker's last session may have ended.
   if (!device.worker) return StartWorker(device);
   device.end_timer.cancel();
-  // The worker has not been asked to drain yet.
+  // A worker that is still starting has not been asked to drain yet.
   if (device.state == DeviceEntry::State::kStarting) return;
   if (!session_log_.On(device.id).empty()) {
     device.state = DeviceEntry::State::kReady;
     (void)device.worker->Send(0, ipc::Resume{});
     return;
   }
-  // The worker is about to exit, and may do so before it reads another message.
+  // The worker is about to exit and may do so before it reads another message, so the next worker
+  // takes its place.
   device.state = DeviceEntry::State::kRestarting;
   device.is_resumed = true;
   ExpectEnd(device, options_.drain_grace);

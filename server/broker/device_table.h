@@ -69,7 +69,7 @@ struct DeviceEntry {
   State state = State::kStarting;
   ipc::DeviceDescription description;  // Empty until the first worker is ready.
   std::shared_ptr<WorkerProcess> worker;
-  std::uint32_t generation = 0;                   // Of the latest worker, starting at 1.
+  std::uint32_t generation = 0;                   // Counts the device's workers from 1.
   bool was_ready = false;                         // At least one worker has opened the device.
   std::chrono::steady_clock::time_point started;  // Start of the latest worker.
   RestartBackoff backoff;
@@ -80,7 +80,7 @@ struct DeviceEntry {
   // once.
   bool is_resumed = false;
   bool is_new_client = false;    // The device appeared while the server was running.
-  std::string missing;           // Why it is kMissing, or about to be.
+  std::string missing;           // Why the device is kMissing, or is about to be.
   bool comes_back = true;        // Restart from kMissing as soon as the device is present.
   std::uint32_t times_gone = 0;  // Consecutive inventories without the device.
   // State of WorkerWatch for the current worker.

@@ -32,7 +32,7 @@ struct Arrival {
   ipc::ClientSocket socket;  // Non-blocking.
   ipc::UniqueFd pidfd;
   Peer peer;
-  ipc::Frame frame;                    // Of a type permitted by FirstFrameRules; not decoded yet.
+  ipc::Frame frame;                    // FirstFrameRules permits its type; not decoded yet.
   std::shared_ptr<Endpoint> endpoint;  // Endpoint of the connection; set by EndpointTable.
 };
 

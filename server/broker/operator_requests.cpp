@@ -21,7 +21,8 @@ void Broker::OnAdmin(Arrival arrival) {
   if (!asked.ok()) return RejectArrival(std::move(arrival), asked.status());
   Status may = rights_.Check(arrival.peer, asked->verb);
   if (!arrival.endpoint->IsMain()) {
-    // A container's root must not act as an operator.
+    // An endpoint accepts no operator requests, because root in a container must not act as an
+    // operator.
     may = {StatusCode::kPermissionDenied,
            "request '" + std::string(ipc::AdminVerbName(asked->verb)) +
                "' denied: " + arrival.endpoint->rule.label +
@@ -79,7 +80,7 @@ void Broker::Reload(ReloadDone done) {
 
 void Broker::OnReload(Arrival arrival) {
   log_->info("reload requested by {}", arrival.peer.Who());
-  // A std::function must be copyable.
+  // Shared, because a std::function must be copyable.
   auto waiting = std::make_shared<Arrival>(std::move(arrival));
   Reload([this, waiting](const Result<std::vector<std::string>>& need_restart) {
     request_handler_->Answer(

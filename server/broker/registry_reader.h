@@ -15,7 +15,7 @@ namespace gpushared::server {
 // A lease granted by an earlier broker.
 struct KeptLease {
   ipc::Kept kept;
-  ipc::UniqueFd connection;  // Of the lease's holder.
+  ipc::UniqueFd connection;  // Connection to the lease's holder.
 };
 
 // A worker that outlived its broker, with its registry, which has been validated and describes only

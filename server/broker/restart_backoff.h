@@ -28,7 +28,7 @@ class RestartBackoff {
   }
 
  private:
-  std::uint32_t quick_deaths_ = 0;  // Consecutive.
+  std::uint32_t quick_deaths_ = 0;  // Consecutive deaths soon after a start.
 };
 
 }  // namespace gpushared::server

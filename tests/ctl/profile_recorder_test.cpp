@@ -27,8 +27,8 @@ class Recorder : public ::testing::Test {
   Recorder()
       : writer_(*trace::Writer::Create()), reader_(*trace::Reader::Open(*writer_->ShareMemory())) {}
 
-  // A command of that session that was taken, submitted 10 us before it ran, and known to have
-  // ended 20 us after its end.
+  // A command of that session that was submitted 10 us before it started, and whose end was noticed
+  // 20 us late.
   trace::Slice Slice(std::uint64_t session, std::chrono::microseconds taken,
                      std::chrono::microseconds started, std::chrono::microseconds ended) {
     const auto submitted = Moment(started - 10us);
@@ -42,7 +42,7 @@ class Recorder : public ::testing::Test {
             .charged_from = submitted,
             .charged = ended - started + 30us};
   }
-  // Adds an event as a reader that knows all names by now would report it.
+  // Adds an event after the reader has read all names.
   void Add(const trace::Event& event) {
     reader_.Poll([](const trace::Event&) {});
     recorder_.Add(reader_, event);

@@ -58,7 +58,7 @@ TEST(Waterfall, FitsATerminalWhateverClientsAreCalled) {
   reply["waterfall"][0]["cut"] =
       "was not preemptible: its kernel has no preemptible form, its blocks are short, or no client "
       "with higher priority was connected when it started";
-  reply["waterfall"][1]["to_us"] = 1e9;  // Behind the end, as nothing that a server says.
+  reply["waterfall"][1]["to_us"] = 1e9;  // After the request's end; no server sends this.
   reply["waterfall"][2]["from_us"] = -1e9;
   std::istringstream lines(WaterfallText(reply));
   std::size_t count = 0;

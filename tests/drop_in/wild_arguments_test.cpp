@@ -48,7 +48,7 @@ class WildArgumentsTest : public DropInCase {
     MakeObjects();
   }
 
-  // An open capture would have most of the other calls rejected.
+  // While a capture is open, most other calls are rejected.
   void EndCaptures() {
     GraphHandle graph = nullptr;
     static_cast<void>(CtxSetCurrent(context_));
@@ -58,7 +58,7 @@ class WildArgumentsTest : public DropInCase {
     EXPECT_EQ(RejectWhileCapturing(), Code::kSuccess);
   }
 
-  // A real object of each kind. Calls for other kinds get their handles, too.
+  // A real object of each kind. Their handles are also passed where another kind is expected.
   void MakeObjects() {
     static_cast<void>(CtxSetCurrent(context_));
     real_ = {};
@@ -192,8 +192,9 @@ class WildArgumentsTest : public DropInCase {
     }
   }
 
-  // Each call begins with a current context, so only a call that names one may report that there is
-  // none, and so may a release of the primary one, which may not be retained.
+  // A context is current before each call. kInvalidContext is therefore accepted only from calls
+  // that take a context argument, and from releasing the primary context, which may not have been
+  // retained.
   template <typename... Arguments>
   void Call(Code (*handler)(Arguments...), const char* symbol) {
     Restore();

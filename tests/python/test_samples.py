@@ -22,7 +22,7 @@ WAIT_S = 120  # Python with Numba takes long to start on a machine whose cores a
 
 
 def random_model(path):
-    """Returns a model file, and its parts."""
+    """Writes a random model to `path` and returns its parts."""
     random = np.random.default_rng(3)
     shapes = (CHARACTERS, WIDTH), (CONTEXT * WIDTH, HIDDEN), (HIDDEN,), (HIDDEN, CHARACTERS), (CHARACTERS,)
     parts = [random.normal(size=shape).astype(np.float32) for shape in shapes]
@@ -105,7 +105,7 @@ def test_the_server_answers_what_numpy_computes_beside_a_numba_job(server, sampl
                             os.environ["NUMBA_PYTHON"], SAMPLE / "train_numba.py", "10"], env=kept,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        # The job ends by its own clock, so its row is queried before the answers are.
+        # The job ends after 10 s, so its row of `ps` is read before the requests are sent.
         theirs = until("the job launches nothing", lambda: that_launches(server, "job"))
         before = of_ps(server, "python_server")["requests"]
         assert ask(port, 20) == (20, 0)

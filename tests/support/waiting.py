@@ -6,7 +6,8 @@ WAIT_MAX_S = 120
 
 
 def until(what: str, done, seconds: float = WAIT_MAX_S, pause: float = 0.1, not_yet=()):
-    """Returns the first true result of `done`; fails after that time. It may raise errors of the kind `not_yet`."""
+    """Calls `done` until its result is true, and returns that. Ignores `not_yet` errors of `done`. Raises TimeoutError
+    after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         try:

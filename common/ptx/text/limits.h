@@ -7,8 +7,8 @@
 
 namespace gpushared::ptx {
 
-// Larger texts are rejected with kLimitExceeded. Together these limit a parsed module to about 1
-// GiB; nvcc writes about 5 bytes per token and 45 per statement.
+// Larger texts are rejected with kLimitExceeded. Together the limits below keep a parsed module
+// within about 1 GiB; nvcc writes about 5 bytes per token and 45 per statement.
 inline constexpr std::size_t kTextBytesMax = std::size_t{64} << 20;
 inline constexpr std::size_t kTokensMax = std::size_t{8} << 20;
 inline constexpr std::size_t kStatementsMax = std::size_t{1} << 20;  // Total of all functions.

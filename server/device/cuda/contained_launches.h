@@ -21,20 +21,20 @@
 
 namespace gpushared::device::cuda {
 
-// Launches of one contained module that are with the driver, and the words that they share with the
-// device.
+// Launches that were passed to the driver and have not ended, of one contained module, and the
+// words that they share with the device.
 //
-// A module has one fault record and one stop word. Therefore a fault or a Stop affects every launch
-// of the module that is with the driver and has not ended: all of them end early, and the next
-// launch waits until they have. They belong to the same client.
+// A module has one fault record and one stop word. Therefore a fault or a Stop affects all these
+// launches: they end early, and the next launch waits until they have ended. They belong to the
+// same client.
 //
 // Confined to the device thread; created and destroyed elsewhere, when there are no launches. Any
 // thread may set the stop word (ContainWords::ReportAllToEnd), which is detected at the next
 // opportunity.
 class ContainedLaunches {
  public:
-  // Takes ownership of the slot, which must be zeroed before the first launch. `range`: the
-  // client's, which must outlive the object.
+  // Takes ownership of the slot, which must be zeroed before the first launch. `range`: address
+  // range of the client; must outlive the object.
   ContainedLaunches(CudaRange& range, std::shared_ptr<ContainWords> words,
                     const ContainWords::Slot& slot, std::vector<ptx::FaultPlace> places)
       : range_(range), words_(std::move(words)), slot_(slot), places_(std::move(places)) {}
@@ -51,10 +51,12 @@ class ContainedLaunches {
   // caller then tries again.
   Result<bool> Enter();
   struct Left {
-    ptx::ToldFault fault;   // Of kind kNone if the launch ran to its end.
-    bool was_told = false;  // Not the launch's fault: all kernels of the device were told to end.
+    ptx::ToldFault fault;  // Of kind kNone if the launch ran to its end.
+    // The launch did nothing wrong: all kernels of the device were told to end.
+    bool was_told = false;
   };
-  // Called when the launch has ended. `kernels`: of the module; `kernel`: the launch's.
+  // Called when the launch has ended. `kernels`: all kernels of the module; `kernel`: index of the
+  // launched one.
   Left Leave(std::span<const KernelInfo> kernels, std::size_t kernel);
   // Called instead of Leave if the driver rejected the launch.
   void Withdraw();

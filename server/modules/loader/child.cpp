@@ -49,7 +49,8 @@ std::uint64_t OwnBytes() {
   return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Allows only memory management, the two files and exiting. Mapping further code is denied.
+// Allows only memory management, reading the module, writing the result, and exiting. Mapping
+// further code is denied.
 void ForbidCalls() {
   compile::CallFilter filter;
   for (const int call : {SYS_exit, SYS_exit_group, SYS_pread64, SYS_write, SYS_pwrite64, SYS_brk,
@@ -190,7 +191,8 @@ void PrepareProcess() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   (void)::syscall(SYS_close_range, kLoaderChannelFd + 1, ~0U, 0);
-  // Makes a result that is too large an error instead of a fatal signal.
+  // With SIGXFSZ ignored, writing a result that is too large fails with an error instead of a fatal
+  // signal.
   ::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) ::signal(signal, SIG_DFL);
   std::ofstream("/proc/self/oom_score_adj") << "1000\n";

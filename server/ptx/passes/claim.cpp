@@ -19,8 +19,8 @@ constexpr std::array<std::string_view, 3> kBlockIndex = {"%ctaid.x", "%ctaid.y",
 constexpr std::array<std::string_view, 3> kGridSize = {"%nctaid.x", "%nctaid.y", "%nctaid.z"};
 constexpr std::string_view kDynamicShared = "%dynamic_smem_size";
 
-// Values that differ between launches of one grid, and those that the claim word increases by an
-// unknown amount.
+// Special registers whose value would differ between the several launches of one preempted grid, or
+// would grow by an unknown amount because of the shared memory for the claim.
 constexpr std::array<std::string_view, 4> kOfTheLaunch = {"%gridid", "%total_smem_size",
                                                           "%aggr_smem_size", "%reserved_smem"};
 
@@ -139,8 +139,8 @@ class KernelClaim {
   }
 
   // A word for each of x, y and z: the last 12 bytes of the block's dynamic shared memory. Its size
-  // may not be a multiple of 4, so the address is rounded down. The launch requests 16 bytes, which
-  // leaves space for that.
+  // need not be a multiple of 4, so the address is rounded down. The launch requests 16 bytes,
+  // which suffice for the 12 and the rounding.
   std::string WordAddress() {
     std::string word = editor_.NewRegister("b32");
     const std::string size = editor_.NewRegister("b32");

@@ -64,7 +64,7 @@ struct TotalHistogram {
     Add(time.count() < 0 ? 0 : static_cast<std::uint64_t>(time.count()));
   }
 
-  std::array<Total, kBounds + 1> counts;  // Not cumulative.
+  std::array<Total, kBounds + 1> counts;  // Number of samples in each bucket; not cumulative.
   Total sum_ns;
 };
 

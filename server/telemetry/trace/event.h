@@ -38,7 +38,7 @@ struct Slice {
   Cut cut = Cut::kNotAsked;
   scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
   std::uint8_t stream = 0;
-  bool is_part = false;  // Left the device unfinished.
+  bool is_part = false;  // The command left the device unfinished.
   bool has_failed = false;
   scheduler::Duration waited{};  // Time in the queue since it was taken or stopped.
   scheduler::TimePoint submitted{};

@@ -56,7 +56,7 @@ struct HeadBits {
   enum class Kind : std::uint8_t { kNone, kDeparture, kRequest, kDepth };
   static constexpr unsigned kClass = 2, kPart = 4, kFailed = 5, kMarked = 6;
   static constexpr unsigned kStream = 8, kWork = 16, kCut = 20, kRow = 16, kShift = 24;
-  static constexpr unsigned kShape = 16;              // In the upper word of the session.
+  static constexpr unsigned kShape = 16;  // Position of the shape in the upper word of the session.
   static constexpr std::uint32_t kDepthMax = 0xffff;  // Largest depth of a departure.
   // Leaves headroom for sums and differences of a few times.
   static constexpr unsigned kTimeBits = 61, kShiftMax = kTimeBits - 31;

@@ -25,7 +25,7 @@ enum class Cut : std::uint8_t {
   kTooShort,      // Predicted to be too short to be worth preempting.
   kRanAsItIs,     // This launch was not preemptible, although others of the device are.
   kHighClass,     // Work of the high class is never preempted.
-  kSlowForm,      // Its preemptible form was too slow.
+  kSlowForm,      // The kernel's preemptible form was too slow.
 };
 
 // Execution record: one command on the device, from its submission until it ends or is preempted. A
@@ -53,7 +53,7 @@ struct ExecutionRecord {
   std::uint16_t module = 0;
   Work work = Work::kLaunch;
   Cut cut = Cut::kNotAsked;
-  bool was_stopped = false;  // Left the device unfinished.
+  bool was_stopped = false;  // The command left the device unfinished.
 };
 static_assert(sizeof(ExecutionRecord) <= 96);
 

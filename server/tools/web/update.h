@@ -20,8 +20,8 @@ using MonotonicTime = std::chrono::steady_clock::time_point;
 // overwritten before they were read.
 using Timelines = std::map<std::string, nlohmann::json>;  // By device.
 
-// Formats a snapshot for the page as JSON: what it shows of a server's answers to kStatus and
-// kClients, and `timelines`. If there are too many clients, those of higher classes take
+// Formats a snapshot for the page as JSON: the fields of the answers to kStatus and kClients that
+// the page shows, and `timelines`. If there are too many clients, those of higher classes take
 // precedence.
 inline constexpr std::size_t kClientsShownMax = 512;
 std::string UpdateText(const nlohmann::json& status, const nlohmann::json& clients,

@@ -13,7 +13,8 @@
 namespace gpushared::server {
 namespace {
 
-// The device thread answers within a loop iteration; the operator is told if it does not.
+// The device thread normally answers within a loop iteration. If it does not answer within this
+// time, the operator is told so.
 constexpr auto kStatsWaitMax = std::chrono::milliseconds(500);
 
 }  // namespace

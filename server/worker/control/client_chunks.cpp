@@ -43,7 +43,7 @@ Status ClientChunks::CheckMap(std::uint32_t number, std::uint64_t address,
                         ipc::kMappingsMax)};
   }
   const std::uint64_t bytes = found->second.bytes;
-  // Wraps around for an address below the area, which makes it too large.
+  // For an address below the area the offset wraps around and is too large as well.
   const std::uint64_t offset = address - area.base;
   if (offset > area.bytes || bytes > area.bytes - offset) {
     return {StatusCode::kInvalidArgument,

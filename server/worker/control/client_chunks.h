@@ -23,7 +23,7 @@ class ClientChunks {
     std::uint64_t bytes = 0;
   };
 
-  // Check numbers and addresses only; running out of memory is reported by the device.
+  // Check only numbers and addresses, because it is the device that reports a lack of memory.
   Status CheckMake(std::uint32_t number) const;
   Status CheckFree(std::uint32_t number) const;
   Status CheckMap(std::uint32_t number, std::uint64_t address,
@@ -34,7 +34,7 @@ class ClientChunks {
   // The following functions require that the corresponding check has passed.
   device::Chunk& chunk(std::uint32_t number) const { return *chunks_.at(number).chunk; }
   std::uint64_t bytes_of(std::uint32_t number) const { return chunks_.at(number).bytes; }
-  // Removes the chunk and returns it, to be destroyed where that may be slow.
+  // Removes the chunk and returns it, so that the caller can destroy it on a thread that may block.
   std::unique_ptr<device::Chunk> Take(std::uint32_t number);
   void AddMapping(std::uint64_t address, std::uint32_t number);
   const Mapping& mapping(std::uint64_t address) const { return mappings_.at(address); }

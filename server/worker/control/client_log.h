@@ -23,8 +23,8 @@ class ClientLog {
   explicit ClientLog(std::uint32_t own_uid) : rate_(own_uid) {}
   ClientLog(std::uint32_t own_uid, const LogRate::Limits& limits) : rate_(own_uid, limits) {}
 
-  // Records who is behind a session, until Forget. All lines about unknown sessions are counted as
-  // those of one other user.
+  // Records, until Forget, which user is charged for lines about the session. All lines about
+  // unknown sessions are charged to one fictitious user.
   void Know(std::uint64_t session, LogRate::Cause cause);
   void Forget(std::uint64_t session);
 

@@ -60,7 +60,7 @@ void Worker::Impl::WatchLog() {
 void Worker::Impl::Handle(CostsTaken message) {
   costs_taken_.insert(costs_taken_.end(), message.costs.begin(), message.costs.end());
   if (!message.is_last) return;
-  // Urgent, since it makes no call of the driver and so cannot delay a request.
+  // Urgent, because it makes no call of the driver and therefore cannot delay a request.
   slow_calls_->Post({.is_urgent = true}, [this, costs = std::exchange(costs_taken_, {})]() mutable {
     KeepCosts(std::move(costs));
   });
@@ -162,7 +162,8 @@ void Worker::Impl::Handle(const KernelNoted& message) {
 
 DeviceWatch::Limits Worker::Impl::WatchLimits(const WorkerOptions& options) {
   std::chrono::nanoseconds longest = options.call_max;
-  // A device call may have to wait for a kernel that runs up to its limit.
+  // A device call may have to wait for a kernel that runs up to its limit, so a call may last as
+  // long as the longest limit.
   for (const auto& limit : options.settings.kernel_limits)
     longest = std::max(longest, limit.value_or(longest));
   return DeviceWatch::LimitsFor(longest, options.leaves_within);

@@ -21,10 +21,10 @@ namespace gpushared::server {
 class DeviceWatch {
  public:
   struct Limits {
-    std::chrono::nanoseconds interval;  // Between two polls.
+    std::chrono::nanoseconds interval;  // Time between two polls.
     // Limit of one loop iteration, after which kernels are told to end.
     std::chrono::nanoseconds turn_max;
-    std::chrono::nanoseconds leaves_within;  // Time that they have to do so.
+    std::chrono::nanoseconds leaves_within;  // Time that these kernels then have to end.
   };
   enum class Verdict : std::uint8_t { kFine, kTellKernels, kLost };
 
@@ -44,7 +44,7 @@ class DeviceWatch {
 
  private:
   const Limits limits_;
-  std::uint64_t turn_steps_ = 0;  // At the last poll.
+  std::uint64_t turn_steps_ = 0;  // Value at the last poll.
   std::chrono::nanoseconds stood_{0};
   bool has_told_ = false;
   bool is_lost_ = false;

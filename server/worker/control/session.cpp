@@ -72,7 +72,8 @@ bool SessionMemory::ReturnPart() {
     modules.erase(modules.begin());
     return true;
   }
-  // Each may hold up launches for a third of a millisecond at 16 MiB.
+  // One at a time, because ending the registration of 16 MiB may delay launches for a third of a
+  // millisecond.
   if (!pinned_staging_buffers.empty()) {
     pinned_staging_buffers.pop_back();
     return true;
@@ -101,7 +102,8 @@ Session::~Session() {
   const std::uint32_t mappings = memory_ == nullptr ? 0 : memory_->chunks.mappings();
   SlowCalls::Caller whose = caller();
   whose.has_left = true;
-  // By then, all calls posted earlier for this session have been made.
+  // The slow calls of a session are made in order, so all earlier ones have been made when this one
+  // begins.
   environment_.slow_calls.Post(
       whose, [memory = std::move(memory_), image = std::move(image_), socket = std::move(closing_),
               &endings = environment_.endings, home = environment_.home,
@@ -396,7 +398,8 @@ std::optional<std::string> Session::ShownRunning() const {
   if (work.kind == RunningWork::Kind::kNothing) return std::nullopt;
   if (work.kind == RunningWork::Kind::kGraph) what = fmt::format("graph {}", work.number);
   if (work.kind == RunningWork::Kind::kKernel) {
-    // The kernel may have ended since, and its module may have been unloaded.
+    // The module may be missing, because the kernel may have ended since and its module may have
+    // been unloaded.
     const auto module = memory_->modules.find(work.module);
     const bool is_known =
         module != memory_->modules.end() && work.number < module->second.module->kernels().size();

@@ -69,7 +69,7 @@ struct SessionMemory {
   // Null unless memory is oversubscribed. Used by slow calls.
   std::unique_ptr<SwapReservation> cover;
   std::unique_ptr<device::Space> space;
-  std::uint64_t mapped_bytes = 0;  // From the bottom of the space.
+  std::uint64_t mapped_bytes = 0;  // Memory mapped from the bottom of the space.
   ClientChunks chunks;
   struct LoadedModule {
     std::shared_ptr<const device::Module> module;
@@ -81,7 +81,7 @@ struct SessionMemory {
 
 // Parts of the worker that sessions use. Outlives all sessions.
 struct SessionEnvironment {
-  boost::asio::io_context& context;  // Of the control thread.
+  boost::asio::io_context& context;  // The control thread runs it.
   SlowCalls& slow_calls;
   loader::ModuleReader& reader;
   Mailbox<DeviceMessage>& device_thread;
@@ -94,7 +94,7 @@ struct SessionEnvironment {
   SessionLimits limits;
   bool shares_by_uid = true;  // See WorkerSettings.
   StagingBudget& staging;
-  StagingBudget& images;  // For the memory into which clients write module images.
+  StagingBudget& images;  // Budget of the memory into which clients write module images.
   std::shared_ptr<GraphBudget> graphs;
   HomeExecutor home;  // For `endings`.
   // Releases sockets and memory that clients hold as well, which may block.
@@ -110,8 +110,8 @@ struct SessionEnvironment {
   std::function<void(std::uint64_t session)> on_started;
   // Called when the session has ended and no other thread uses it. The callee destroys it.
   std::function<void(std::uint64_t session)> on_over;
-  // Called after the session's destruction, when its memory is free again. kOk: the client
-  // disconnected.
+  // Called after the session's destruction, when its memory is free again. `why` is kOk if the
+  // client disconnected.
   std::function<void(std::uint64_t session, const Status& why)> on_memory_returned;
 };
 
@@ -137,9 +137,10 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Allocates its memory, completes the handshake and starts serving the client.
+  // Allocates the session's memory, completes the handshake and starts to serve the client.
   void Start();
-  // Idempotent. kOk: the client disconnected; any other status is sent to it.
+  // Ends the session. `why` is kOk if the client disconnected; any other status is sent to the
+  // client. Idempotent.
   void End(Status why);
   void Change(const scheduler::ClientSpec& spec, const ClientCaps& caps);
 
@@ -157,9 +158,11 @@ class Session : public std::enable_shared_from_this<Session> {
 
   std::uint64_t id() const { return attach_.session; }
   bool has_ended() const { return has_ended_; }
-  // Started, and counted among the device's sessions until it is destroyed.
+  // Returns whether the session has started. From then on it counts among the device's sessions
+  // until it is destroyed.
   bool has_place() const { return has_place_; }
-  // May use the sessions and memory that are reserved for some clients.
+  // Returns whether the client may use the sessions and the memory that are reserved for some
+  // clients.
   bool MayUseReserve() const;
   const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
   // Maximum device memory of the session. Without oversubscription, at most its guarantee. If its
@@ -168,8 +171,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }
   SessionFacts Facts() const;
-  // Returns the work that it has on the device as far as it is known without asking the device
-  // thread, as in "kernel 'scale' [client 7 'train' pid 4121]", or nothing if it has none.
+  // Returns the session's work on the device, as far as it is known without asking the device
+  // thread, as in "kernel 'scale' [client 7 'train' pid 4121]"; nothing if there is none.
   std::optional<std::string> ShownRunning() const;
   // Describes the session to a new broker.
   ipc::RegistrySession Row() const;
@@ -217,11 +220,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void GiveBackImage();
   CostModel::Owner owner() const;
   void OnModuleRead(const ipc::LoadModule& request, Result<loader::ModuleReader::Loaded> loaded);
-  // A module that was read, on its way into the space.
+  // A module that was read and is being loaded into the space.
   struct Placing {
     ipc::LoadModule request;
     std::shared_ptr<const device::PreparedModule> module;
-    std::shared_ptr<void> place;  // Its entry among the waiting calls.
+    std::shared_ptr<void> place;  // See ModuleReader::Loaded.
     std::uint64_t identity = 0;   // See CostModel.
     int memory_requests_open = 0;
     std::uint64_t missing_bytes = 0;  // Missing device memory that is within the guarantee.
@@ -245,10 +248,10 @@ class Session : public std::enable_shared_from_this<Session> {
     std::uint64_t before_bytes = 0;
     bool is_last_step = false;
     int memory_requests_open = 0;
-    Status failure;  // Of a step. On failure, the memory gained so far is returned.
+    Status failure;  // Failure of a step, after which the memory gained so far is returned.
     std::uint64_t wanted_bytes() const { return failure.ok() ? asked_bytes : before_bytes; }
   };
-  // One slow call of it.
+  // Result of one slow call of a resize.
   struct ResizeStep {
     Result<std::uint64_t> mapped;
     std::optional<device::SpaceUse> use;  // Set if memory is oversubscribed.
@@ -303,8 +306,8 @@ class Session : public std::enable_shared_from_this<Session> {
     return {.session = id(),
             .is_urgent = environment_.lane_rules.IsUrgent(spec_),
             .awaits_welcome = awaits_welcome,
-            // Before the handshake, only a range of addresses is reserved. That does not delay
-            // other clients' work unless mapping does.
+            // Before the handshake a call only reserves a range of addresses, which delays other
+            // clients' work only where mapping does.
             .disturbs = !awaits_welcome || environment_.device.info().swaps_disturb};
   }
   // Runs `work()` as a slow call and then `done(*this, result)` on the control thread.
@@ -351,9 +354,10 @@ class Session : public std::enable_shared_from_this<Session> {
   const ClientState* attached_ = nullptr;
   bool is_welcomed_ = false;
   std::uint32_t slow_calls_ = 0;  // Unfinished slow calls: those of a request, and a swap.
-  // Written by this thread; polled by the steps of slow calls.
+  // Written by the control thread; polled by the steps of slow calls.
   std::atomic<bool> has_ended_{false};
-  std::uint32_t new_client_calls_ = 0;  // Short calls that had precedence as a new client's.
+  // Short calls that were preferred because the client was new.
+  std::uint32_t new_client_calls_ = 0;
   bool has_place_ = false;
   Status why_ended_;
   std::function<void()> on_applied_;

@@ -33,9 +33,9 @@ inline constexpr std::uint64_t kGrowStepsMax = 64;
 std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
                          std::uint64_t step_bytes);
 
-// Size up to which a slow call counts as short, that is, takes at most about a millisecond. Smaller
-// for staging buffers, because their pages are cleared when they are created.
+// Size up to which a slow call counts as short, that is, takes at most about a millisecond.
 inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
+// The same for staging buffers. Smaller, because their pages are cleared when they are created.
 inline constexpr std::uint64_t kShortArenaBytes = std::uint64_t{2} << 20;
 // Size of a staging buffer that is created in one slow call. That takes some milliseconds, during
 // which new clients wait. A part is larger if the whole

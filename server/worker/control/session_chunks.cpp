@@ -42,7 +42,8 @@ void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes, int memory_re
       [number, bytes, memory_requests_open, is_guaranteed](
           Session& self, Result<std::unique_ptr<device::Chunk>> chunk) {
         const bool is_made = chunk.ok();
-        // Added even if the session has ended; it is then freed with the rest of the memory.
+        // The chunk is added even if the session has ended, because it is then freed with the rest
+        // of the memory.
         if (is_made) self.memory_->chunks.Add(number, std::move(*chunk), bytes);
         if (self.has_ended_) return self.CheckOver();
         if (is_made) {

@@ -109,7 +109,8 @@ bool Session::MayAwaitMemory(const ResizeStep& step) const {
 
 void Session::OnResized(const Resizing& resizing) {
   if (has_ended_) return CheckOver();
-  // Also after a failure, because a rejected shrink leaves all of the memory mapped.
+  // The device thread is told even after a failure, because a rejected shrink leaves all of the
+  // memory mapped.
   Apply(SetMapped{id(), memory_->mapped_bytes}, [this, resizing] {
     const Status& why = resizing.failure;
     if (why.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
@@ -141,7 +142,7 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
     if (Status full = cover->Cover(use); !full.ok()) return full;
   } else if (placed.status().code() == StatusCode::kOutOfMemory) {
     // A GPU's modules take their memory in whole pages, and a guarantee may end within the last
-    // one.
+    // one, so both the exact and the rounded size are tried.
     const std::uint64_t bytes = placing.module->bytes(), pinned = use.pinned_bytes;
     for (const std::uint64_t room : {bytes, device::RoundUp(bytes, kMapPageBytes)}) {
       use.pinned_bytes = pinned + room;

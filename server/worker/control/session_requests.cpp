@@ -197,7 +197,7 @@ Status Session::CheckImage(std::uint64_t bytes) const {
 
 void Session::Handle(const ipc::MakeImage& request) {
   if (image_.valid()) {
-    // Freeing the pages that the client wrote takes time.
+    // Freed by a slow call, because freeing the pages that the client wrote takes time.
     return MakeSlowCall(
         [old = std::move(image_)]() mutable -> Result<std::uint64_t> {
           old.Reset();
@@ -249,7 +249,7 @@ void Session::Handle(const ipc::LoadModule& request) {
       .rank = static_cast<std::uint8_t>(spec_.scheduling_class),
       .who = who_};
   using Loaded = Result<loader::ModuleReader::Loaded>;
-  // In two steps: the reader reads the module, then a slow call places it.
+  // Loading takes two steps: the reader reads the module, then a slow call places it.
   ++slow_calls_;
   // `self` is moved and never released on the reader's thread, because the last reference must be
   // dropped on the control thread. The space outlives the module's compilation, since a session's
@@ -298,7 +298,8 @@ void Session::Place(const std::shared_ptr<Placing>& placing) {
         Result<std::shared_ptr<const device::Module>> placed =
             PlaceCovered(*space, cover, *placing);
         if (!placed.ok()) return placed.status();
-        // Checked again, because a driver may have reported more about its kernels.
+        // The description is checked again, because a driver may have added facts about the
+        // module's kernels.
         if (Status wrong = CheckDescribable(**placed); !wrong.ok()) return wrong;
         return IdentifiedModule{*std::move(placed), placing->identity};
       },
@@ -519,7 +520,7 @@ void Session::OnStagingBufferMade(std::uint64_t bytes, Result<StagingBuffer> sta
   memory_->staging_buffers.push_back(std::move(staging_buffer->memory));
   memory_->pinned_staging_buffers.push_back(std::move(staging_buffer->pinned));
   const ipc::SharedSegment& kept = memory_->staging_buffers.back();
-  // A std::function must be copyable.
+  // Shared, because a std::function must be copyable.
   auto fd = std::make_shared<ipc::UniqueFd>(*std::move(copy));
   Apply(AddStagingBuffer{id(), number, kept.bytes(), kept.fd()},
         [this, number, bytes, fd = std::move(fd)] {

@@ -78,7 +78,7 @@ class SlowCalls {
   // before. If it returns a bool, it is called again while that is true, once per step.
   template <typename Call>
   void Post(const Caller& caller, Call call) {
-    // A std::function must be copyable.
+    // Shared, because a std::function must be copyable.
     auto shared = std::make_shared<Call>(std::move(call));
     Add({caller, Clock::now(), [shared = std::move(shared)]() -> bool {
            if constexpr (std::is_same_v<std::invoke_result_t<Call&>, bool>) {
@@ -89,7 +89,7 @@ class SlowCalls {
            }
          }});
   }
-  // Applies to waiting calls as well.
+  // Changes whether the session's calls are urgent, including those that are already waiting.
   void SetUrgent(std::uint64_t session, bool is_urgent);
   // Makes the waiting or running swap of the session's memory urgent, including its further steps.
   void HurrySwap(std::uint64_t session);
@@ -106,9 +106,9 @@ class SlowCalls {
  private:
   struct Waiting {
     Caller caller;
-    Clock::time_point posted;  // Or the end of its last step.
+    Clock::time_point posted;  // When the call was posted, or when its last step ended.
     std::function<bool()> call;
-    bool has_begun = false;                // Further steps remain.
+    bool has_begun = false;                // A step was made, and further ones remain.
     std::chrono::nanoseconds step_took{};  // Duration of the last step.
   };
 
@@ -117,11 +117,12 @@ class SlowCalls {
   // Returns the next call among those waiting: the oldest of the most urgent ones. If the oldest
   // call of all is due, it is chosen every second time.
   std::deque<Waiting>::iterator Choose() GPUSHARED_REQUIRES(mutex_);
-  std::deque<Waiting>::iterator Oldest() GPUSHARED_REQUIRES(mutex_);  // Among those not blocked.
+  // Oldest call that is not blocked.
+  std::deque<Waiting>::iterator Oldest() GPUSHARED_REQUIRES(mutex_);
   bool IsBlocked(const Waiting& waiting) const GPUSHARED_REQUIRES(mutex_);
-  // Time by which it begins at the latest.
+  // Time by which the call begins at the latest.
   Clock::time_point GetLatest(const Waiting& waiting) const;
-  // Time from which it alternates with calls of higher precedence.
+  // Time from which the call alternates with calls of higher precedence.
   Clock::time_point GetDue(const Waiting& waiting) const;
   std::optional<Waiting> Next();  // Empty when finished.
   void PauseIfMet(Clock::time_point began);
@@ -133,7 +134,7 @@ class SlowCalls {
   Mutex mutex_;
   std::condition_variable changed_;
   std::deque<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);
-  // Session whose swap is being made; 0 for another call.
+  // Session whose swap is being made; 0 while no call or another kind of call is made.
   std::uint64_t moving_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   bool is_hurried_ GPUSHARED_GUARDED_BY(mutex_) = false;  // The current swap was made urgent.
   bool is_finishing_ GPUSHARED_GUARDED_BY(mutex_) = false;

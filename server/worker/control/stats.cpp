@@ -19,7 +19,7 @@ double Seconds(scheduler::Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// 100 % if `whole` is 0.
+// Returns 100 if `whole` is 0.
 double Percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 100.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -110,7 +110,7 @@ ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
     if (client->commands_pending > 0 && client->commands_in_flight == 0) ++of_class.waiting;
     const std::uint64_t bytes = client->mapped_bytes + facts.chunk_bytes;
     of_class.memory_bytes += bytes;
-    // Chunks are always resident.
+    // Chunks are always resident, so all of their bytes count.
     of_class.resident_bytes +=
         client->memory ? client->memory->resident_bytes + facts.chunk_bytes : bytes;
     if (facts.quota_bytes == 0) continue;

@@ -43,7 +43,7 @@ struct WorkerFacts {
   scheduler::PolicyOptions policy_options;
   double age_s = 0;
   bool is_draining = false;
-  // Their scheduling parameters in the operating system, see ThreadPriority.
+  // Scheduling parameters of both threads in the operating system, see ThreadPriority.
   std::string device_thread, control_thread;
   std::uint64_t executor_bytes = 0;  // Device::executor_bytes.
   std::string numa;                  // See NumaPlace; empty if the device is not on a bus.

@@ -30,7 +30,7 @@ namespace gpushared::server {
 // Confined to the control thread.
 class TraceRequestHandler {
  public:
-  // Half of them are reserved for operators.
+  // Maximum number of watchers. Half of the places are reserved for operators.
   static constexpr std::size_t kWatchersMax = 16;
 
   struct Surroundings {
@@ -70,7 +70,7 @@ class TraceRequestHandler {
   const Surroundings around_;
   std::map<std::uint64_t, Watcher> watchers_;
   std::uint64_t last_number_ = 0;
-  ipc::UniqueFd memory_;  // Of the current trace; invalid if none exists.
+  ipc::UniqueFd memory_;  // Memory of the current trace; invalid if there is none.
   bool is_making_ = false;
 };
 

@@ -25,7 +25,7 @@ Worker::Impl::~Impl() {
   // them.
   device_thread_.reset();
   sessions_.clear();
-  reader_.reset();  // Its last reports are dropped with context_.
+  reader_.reset();  // The reader's last reports are dropped with context_.
   if (slow_calls_ != nullptr) slow_calls_->Finish();
   home_.Close();
 }
@@ -80,7 +80,7 @@ Status Worker::Impl::Open() {
   Check(options_.limits.sessions_max <= kSessionsLimit, "sessions_max fits its limit");
   Result<std::unique_ptr<scheduler::Policy>> policy = MakePolicy();
   if (!policy.ok()) return policy.status();
-  // Before any client exists and before other threads are started.
+  // The reader is created before any client exists and before other threads are started.
   Result<std::unique_ptr<loader::ModuleReader>> reader = options_.make_reader();
   if (!reader.ok()) return reader.status();
   reader_ = *std::move(reader);
@@ -121,7 +121,7 @@ Status Worker::Impl::Open() {
   thread_options.known_costs = std::move(kept.costs);
   slow_calls_ = std::make_unique<SlowCalls>(
       options_.slow_calls, [place = place_, prefers = options_.prefers_threads] {
-        (void)KeepThisThreadAt(place);  // FindPlace has tried it.
+        (void)KeepThisThreadAt(place);  // Ignored, because FindPlace has already tried it.
         if (prefers) PreferThisThread();
       });
   thread_options.on_urgent_requests = [this](bool are_open) {
@@ -220,10 +220,10 @@ int Worker::Impl::Run() {
   WatchLog();
   WatchDevice();
   context_.run();
-  // Otherwise threads may never return, see RunWorker.
+  // If the process ends at once, threads may never return, so they are not joined; see RunWorker.
   if (!ends_at_once()) {
     device_thread_->Stop();
-    TakeMail();  // Its last messages.
+    TakeMail();  // Takes the last messages of the device thread.
     slow_calls_->Finish();
     KeepCosts(device_thread_->TakeCosts());
   }

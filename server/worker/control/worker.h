@@ -60,7 +60,7 @@ struct WorkerOptions {
   bool driver_compiles_for_all = false;
   // Only a GPU driver uses stdout of this process, so all of stdout is kernel output.
   bool takes_stdout = false;
-  std::optional<SpinTimes> spin;  // Default: what this machine can afford.
+  std::optional<SpinTimes> spin;  // If unset, chosen for this machine.
   // Whether threads that requests wait for get priority over other threads of the machine, as far
   // as it allows (server/platform/thread_priority.h).
   bool prefers_threads = false;

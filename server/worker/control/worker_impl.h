@@ -75,7 +75,7 @@ class Worker::Impl {
   Result<std::shared_ptr<device::SwapStore>> OpenStore() const;
   Result<std::unique_ptr<scheduler::Policy>> MakePolicy() const;
   void WakeControl();
-  // Returns no costs and a new seed if there are no usable persisted costs.
+  // Returns the persisted costs; if they are missing or unusable, no costs and a new seed.
   KeptCosts ReadKeptCosts() const;
   // Null if the file cannot be used.
   std::shared_ptr<DeviceTotals> OpenTotals() const;
@@ -176,21 +176,22 @@ class Worker::Impl {
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<DeviceThread> device_thread_;
   ThreadPriority control_priority_, device_priority_;
-  // Of the device thread and of the thread that allocates rings and staging buffers.
+  // Processors for the device thread and for the thread that allocates rings and staging buffers.
   NumaPlace place_;
   std::unique_ptr<SessionEnvironment> environment_;
-  boost::asio::io_context context_{1};  // Its handlers may hold sessions.
+  boost::asio::io_context context_{1};  // Its handlers may own references to sessions.
   HomeExecutor home_{context_};
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions_;
   // Destroyed sessions whose memory is not free yet.
   std::map<std::uint64_t, ipc::RegistrySession> leaving_;
-  std::uint64_t last_session_ = 0;     // The highest number so far.
-  std::deque<ipc::RegistryEnd> ends_;  // The latest ones, for a broker that was not told of them.
+  std::uint64_t last_session_ = 0;  // Highest session number so far.
+  // Latest ends of sessions, for a broker that was not told of them.
+  std::deque<ipc::RegistryEnd> ends_;
   struct KeptLease {
     ipc::Keep lease;
     ipc::UniqueFd connection;
   };
-  std::map<std::uint32_t, KeptLease> kept_;  // For the next broker, by endpoint.
+  std::map<std::uint32_t, KeptLease> kept_;  // Leases kept for the next broker, by endpoint.
 
   Descriptor channel_;
   std::uint64_t channel_number_ = 0;  // Number of the current channel.
@@ -207,12 +208,12 @@ class Worker::Impl {
   boost::asio::steady_timer watch_timer_;
   boost::asio::steady_timer cost_timer_;
   std::optional<ipc::RegistrySocket> registry_socket_;
-  Descriptor door_;  // Duplicate of its descriptor.
+  Descriptor door_;  // Duplicate of the registry socket's descriptor.
   boost::asio::steady_timer alone_timer_;
   boost::asio::steady_timer drain_timer_;
   boost::asio::steady_timer report_timer_;  // Writes the reports of client_log_.
   HashSeed cost_seed_{};
-  std::vector<scheduler::KnownCost> costs_taken_;  // Parts received so far.
+  std::vector<scheduler::KnownCost> costs_taken_;  // Costs in the parts received so far.
   std::vector<ControlMessage> taken_;
   std::unique_ptr<TraceRequestHandler> trace_request_handler_;
   std::map<std::uint64_t, Question> questions_;

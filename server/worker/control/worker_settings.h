@@ -16,7 +16,7 @@
 
 namespace gpushared::server {
 
-// Default limits of the classes high, normal and low.
+// Default kernel time limits of the classes high, normal and low.
 inline constexpr std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses>
     kKernelLimitsBuiltIn = {std::nullopt, std::chrono::seconds(60), std::chrono::seconds(10)};
 
@@ -43,11 +43,11 @@ struct WorkerSettings {
   std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses> kernel_limits =
       kKernelLimitsBuiltIn;
   std::array<bool, scheduler::kSchedulingClasses> kernel_limits_given = {};
-  loader::LoadLimit load_limit;  // For one module.
+  loader::LoadLimit load_limit;  // Limits for reading one module.
   // Directory in which each device's worker persists kernel costs; empty if they are not persisted.
   std::string cost_directory;
   device::cuda::CompletionKind cuda_completion = device::cuda::CompletionKind::kEvents;
-  device::SmLimits sm_limits;  // By class; none for all multiprocessors.
+  device::SmLimits sm_limits;  // Multiprocessors of each class; unset: all of them.
   // Compiler for rewritten GPU kernels, and the cache directory for its results. Empty: the default
   // locations (code_compiler.h). kNone: none. kDriver: the GPU's driver compiles inside the worker
   // for all clients.

@@ -175,10 +175,10 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
   StreamState& state = client.streams[stream];
   while (state.next != kNoSlot && !state.has_failed && submitter_.MayFollow(client, state)) {
     CommandSlot& command = client.streams.slab()[state.next];
-    if (command.failure != nullptr) return;  // Makes the stream fail once it is at the front.
+    if (command.failure != nullptr) return;  // The stream fails once the command is at the front.
     if (command.is_device_work()) {
-      // Other commands that were preempted together with an earlier one have not left the device
-      // yet.
+      // This command was preempted together with an earlier one of its stream and has not left the
+      // device yet.
       if (command.state() == CommandState::kOnDevice && command.submission().has_outlived) return;
       if (command.state() == CommandState::kQueued) {
         if (client.memory.is_by_page() && !IsThere(*client.setup.space, command)) [[unlikely]]
@@ -194,8 +194,8 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
       }
       if (target.HasFailed(command.target.sequence)) return;
     } else if (command.destroys_stream()) {
-      // The commands after it belong to the stream's next incarnation, which an error must not
-      // reach.
+      // The commands after this one wait for its end, because they belong to the stream's next
+      // incarnation, which an error of this one must not reach.
       return;
     }
     client.streams.PassNext(stream);
@@ -301,7 +301,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std:
       break;
     case CommandKind::kBeginRequest:
     case CommandKind::kExpectRequest:
-      break;  // Took effect when it was taken.
+      break;  // The command took effect when it was taken.
     default:
       Check(false, "a device command is not settled as a host command");
   }
@@ -322,7 +322,7 @@ void Dispatcher::SettleChange(ClientState& client, std::uint32_t stream, Command
 void Dispatcher::SettleMark(ClientState& client, const StreamState& state,
                             const CommandSlot& command) {
   ++client.counters.marks;
-  // An idle stream reaches its mark when the mark arrives.
+  // In an idle stream the mark's time is that of its arrival.
   const auto taken = static_cast<std::uint64_t>(command.taken.time_since_epoch().count());
   const std::uint64_t time = state.has_failed ? 0 : std::max(state.last_time_ns, taken);
   WriteRecord(client, command,
@@ -531,7 +531,7 @@ CommandFailure Dispatcher::GetFailure(const CommandSlot& command,
 void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
                          const device::Completion& completion, scheduler::TimePoint now) {
   command.End();
-  // The kernel was to be killed but ended normally before.
+  // The kernel was to be killed but ended normally before that.
   if (completion.status.ok() && !completion.stopped) command.failure.reset();
   if (command.failure == nullptr && !completion.status.ok()) [[unlikely]] {
     command.failure = std::make_unique<CommandFailure>(GetFailure(command, completion));

@@ -100,7 +100,7 @@ class Dispatcher {
 
   // Set once the device is lost: the reason, and the clients that may have caused it.
   const std::optional<Status>& loss() const { return loss_; }
-  std::uint64_t commands() const { return commands_; }  // Finished.
+  std::uint64_t commands() const { return commands_; }  // Number of finished commands.
 
  private:
   void LimitClient(const ClientState& client, scheduler::TimePoint now);

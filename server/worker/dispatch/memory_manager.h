@@ -119,7 +119,7 @@ class MemoryManager {
   const scheduler::Duration look_every_;
   PerClient<OfClient> of_client_;
   std::vector<scheduler::ClientId> draining_;  // Suspended clients with commands on the device.
-  bool is_due_ = false;                        // An event may change the decisions.
+  bool is_due_ = false;  // An event has occurred that may change the decisions.
   // Set when commands came or went since the last check.
   std::optional<scheduler::TimePoint> look_at_;
   scheduler::TimePoint looked_{};

@@ -57,7 +57,7 @@ device::Reach GetReach(const CommandSlot& command) {
 std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes) {
   const device::Reach reach = GetReach(command);
   if (reach.is_everything()) return mapped_bytes;
-  std::uint64_t steps = 0, counted = 0;  // Pages before this one are counted.
+  std::uint64_t steps = 0, counted = 0;  // Pages before `counted` are in `steps`.
   for (const device::MemoryPiece& piece : reach.pieces()) {
     const std::uint64_t begin = std::max(piece.base / kUsePageBytes, counted);
     counted = (piece.base + piece.bytes - 1) / kUsePageBytes + 1;
@@ -151,7 +151,8 @@ PageUse::Need PageUse::Count(const device::Space& space, std::uint64_t mapped_by
   }
   Need need;
   for (const device::MemoryPiece& piece : needed_) {
-    // Module variables are located beyond all mapped memory.
+    // Pieces beyond the mapped memory are skipped, because they are module variables, which are
+    // never swapped.
     const std::uint64_t begin = piece.base - space.base();
     if (begin >= mapped_bytes) continue;
     const Need more = Touch(space, begin, begin + std::min(piece.bytes, mapped_bytes - begin));

@@ -39,7 +39,7 @@ class PageUse {
   void Look(const ClientStreams& streams, const device::Space& space, std::uint64_t mapped_bytes,
             std::uint64_t requested_bytes);
 
-  // In whole pages, at most `mapped_bytes`.
+  // Memory that the next commands need, in whole pages; at most `mapped_bytes`.
   struct Need {
     std::uint64_t bytes = 0;
     std::uint64_t missing_bytes = 0;  // Part of `bytes` that is swapped out.
@@ -70,7 +70,7 @@ class PageUse {
   std::vector<const CommandSlot*> next_;
   std::uint64_t looked_at_ = 0;
   std::uint64_t count_ = 0;
-  std::vector<std::uint64_t> touched_at_;  // By page: the last count that found it needed.
+  std::vector<std::uint64_t> touched_at_;  // By page: the last count that found the page needed.
 };
 
 }  // namespace gpushared::server

@@ -97,7 +97,7 @@ void Submitter::QueueRest(ClientState& client, std::uint32_t slot) {
   StreamState& state = client.streams[command.stream];
   state.Release(slot);
   command.QueueRest();
-  // Other commands that were preempted together with it may already be queued.
+  // Other commands that were preempted together with this one may already be queued.
   const CommandSlab& slab = client.streams.slab();
   state.next = state.front;
   while (slab[state.next].state() != CommandState::kQueued) state.next = slab[state.next].next;
@@ -107,7 +107,8 @@ bool Submitter::CanStopLate(const ClientState& client, const CommandSlot& comman
   if (has_forms_ || client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) {
     return false;
   }
-  if (command.kind == CommandKind::kGraph) return true;  // Between two nodes.
+  // A graph can be preempted between two nodes.
+  if (command.kind == CommandKind::kGraph) return true;
   if (command.kind != CommandKind::kLaunch) return true;
   return can_stop_launches_ &&
          device_.CanStop(std::get<device::LaunchWork>(command.work), kWorthStopping);
@@ -341,8 +342,8 @@ void Submitter::Submit(const scheduler::Action& action, scheduler::TimePoint now
   CommandSlot& command = client->streams.slab()[WorkName::Slot(action.command)];
   Check(command.name() == action.command, "the lane submits commands that were offered");
   CountSubmission(*client, command, now);
-  // If all of the client's memory is resident, the command cannot access memory that is swapped
-  // out.
+  // No access set is passed if all of the client's memory is resident, because the command cannot
+  // access memory that is swapped out.
   const device::Reach* const reach = client->memory.is_by_page() ? command.reach() : nullptr;
   std::visit(
       [&](auto& work) {

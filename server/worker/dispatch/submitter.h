@@ -88,8 +88,8 @@ class Submitter {
  private:
   static constexpr std::uint32_t kDistrustMin = 4096, kDistrustMax = std::uint32_t{1} << 20;
   struct OfClient {
-    // Its launches should be preemptible, because a client is connected for which the policy would
-    // preempt them.
+    // The client's launches should be preemptible, because another client is connected for which
+    // the policy would preempt them.
     bool must_give_way = false;
     // Number of further launches for which a prediction that they are too short to be worth
     // preempting is disregarded, and the number that applies after the next launch that takes far
@@ -110,7 +110,8 @@ class Submitter {
   // Whether the device can preempt the command in its current form if it takes longer than
   // predicted.
   bool CanStopLate(const ClientState& client, const CommandSlot& command) const;
-  // Whether another client may need the command preempted, and it is long enough for that.
+  // Whether another client may need the command preempted, and the command is long enough to be
+  // worth preempting.
   bool IsToGiveWay(const ClientState& client, const CommandSlot& command,
                    scheduler::Duration predicted) const;
   // Whether the command should run in a preemptible way.

@@ -75,8 +75,9 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
     Take(client, now);
     client.scope.RecordTakenUpTo(ring.position());
   }
-  // Credit published because the ring ran empty needs no wake-up: a producer that waits for credit
-  // faces a full ring. Only credit that is handed out in steps wakes one.
+  // A producer waits for credit only while its ring is full, and credit that is published in steps
+  // of an eighth of the ring wakes it. Credit that is published because the ring ran empty
+  // therefore needs no wake-up.
   if (ring.published() - published >= ipc::kCommandGranules / 8) {
     publisher_.Mark(client);
   }
@@ -168,7 +169,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand
   work.kernel = launch.kernel;
   work.grid = {launch.grid[0], launch.grid[1], launch.grid[2]};
   work.block = {launch.block[0], launch.block[1], launch.block[2]};
-  // The device itself checks whether it supports such launches when it runs one.
+  // The device checks at the launch whether it supports clusters.
   work.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]};
   work.is_cooperative = launch.is_cooperative;
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;

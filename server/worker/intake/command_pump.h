@@ -101,7 +101,7 @@ class CommandPump {
   Publisher& publisher_;
   ipc::RecordCopy record_;
   ipc::Command command_;
-  std::size_t nodes_visited_ = 0;  // In the current visit.
+  std::size_t nodes_visited_ = 0;  // Counts toward kNodesPerVisit; reset by each visit.
   CommandSlot graph_slot_;         // Collects the modules of a node while it is checked.
 };
 

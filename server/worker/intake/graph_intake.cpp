@@ -71,7 +71,8 @@ void RecordNode(CommandFailure& rejected, std::uint32_t graph, std::uint32_t nod
   rejected.rejection.node = node;
 }
 
-// As for a single command: the module must be the same one, and the memory must be mapped.
+// Checks a node as a single command is checked: its module must still be the same one, and its
+// memory must be mapped.
 MaybeRejected CheckNode(ClientState& client, const GraphNode& node, CommandSlot& slot) {
   if (node.kind == CommandKind::kLaunch) {
     const ModuleEntry& module = client.scope.module(node.module);
@@ -171,7 +172,8 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeC
   ForgetModules(client, slot);
   slot.kind = CommandKind::kChangeGraph;
   client.graphs.Count(*node);
-  // The replaced node is freed immediately unless a launch uses it, so this may be off by one node.
+  // The replaced node is freed immediately unless a launch uses it, so the check may be off by one
+  // node.
   const bool replaces = set.node < graph->size();
   const std::uint64_t replaced = replaces ? graph->node(set.node).footprint() : 0;
   const std::uint64_t more =

@@ -132,7 +132,7 @@ ThreadPriority DeviceThread::Start() {
     ::pthread_setname_np(::pthread_self(), "gpushared-dev");
     // Naps are shorter than the default timer slack of 50 µs, by which the kernel may prolong them.
     ::prctl(PR_SET_TIMERSLACK, 1UL);
-    // The caller that determined the place has already tried it.
+    // The result is ignored, because the caller that determined the place has already tried it.
     (void)KeepThisThreadAt(options_.place);
     const ThreadPriority got = options_.is_realtime ? MakeThisThreadRealtime() : ThreadPriority{};
     is_realtime_ = got.is_realtime;
@@ -225,7 +225,8 @@ bool DeviceThread::Turn() {
   // A swap may be waiting for commands that ended late in the last iteration.
   const bool ended_late = std::exchange(ended_late_, false);
   if (memory_) memory_->Review(was_busy || ended_late, now);
-  // Otherwise work that begins now would be charged for the time up to here.
+  // The clock is read again, because otherwise work that begins now would be charged for the time
+  // up to here.
   if (was_busy) now = Now();
   submitter_.Dispatch(now);
   // Commands that ended immediately or meanwhile are part of this iteration's publication.
@@ -560,7 +561,8 @@ void DeviceThread::FinishBarriers() {
   for (ClientState* const client : registry_.present()) {
     if (!client->scope.has_barrier() || !dispatcher_.TryPassBarrier(*client)) continue;
     --barriers_;
-    // Before the answer, because after it the client may reuse a module's number.
+    // Released modules are reported before the answer, because after the answer the client may
+    // reuse a module's number.
     ReportReleased();
     control_.Post(Applied{client->setup.session});
   }
@@ -591,7 +593,7 @@ void DeviceThread::ReportOverload(scheduler::TimePoint now) {
   control_.Post(Overloaded{targets.abandoned});
 }
 
-// Rate-limited, because clients' kernels must not fill the log.
+// Rate-limited, because otherwise clients' kernels could fill the log.
 void DeviceThread::ReportKernelsEnded(scheduler::TimePoint now) {
   if (kernels_ended_told_ && now - *kernels_ended_told_ < kEndedTellEvery) return;
   kernels_ended_told_ = now;

@@ -56,7 +56,7 @@ struct DeviceThreadOptions {
   SpinTimes spin;
   // Whether to run as a real-time thread if the machine allows it, see RealtimeBudget.
   bool is_realtime = false;
-  NumaPlace place;                                // Processors on which it runs.
+  NumaPlace place;                                // Processors on which the thread runs.
   std::vector<scheduler::KnownCost> known_costs;  // Learnt by another worker.
   // Set if memory is oversubscribed.
   std::optional<scheduler::ResidencyOptions> residency;
@@ -199,7 +199,7 @@ class DeviceThread {
   RingVisits visits_;
   std::uint32_t turns_to_cold_visit_ = 0;
   std::uint32_t barriers_ = 0;  // Clients with a pending barrier.
-  // A client has a record whose completion would not fit.
+  // Set by HasWork: all work found is waiting for credit.
   bool waits_for_credit_ = false;
   std::uint64_t next_module_serial_ = 1;
   std::uint64_t samples_told_ = 0;         // The cost model's sample count at the last report.

@@ -56,7 +56,7 @@ class Doorbells {
   struct Door {
     bool is_heard = true;
     bool may_tell_old_ring = false;     // Unmuted, and has not rung since.
-    std::uint32_t rings_left = 16;      // Until the doorbell is muted. Replenished by commands.
+    std::uint32_t rings_left = 16;      // Rings before it is muted; commands add to them.
     scheduler::Duration pause{};        // Duration of the last mute.
     scheduler::TimePoint heard_from{};  // End of the last mute.
   };
@@ -68,7 +68,7 @@ class Doorbells {
   Status Watch(int fd, ClientState* client);
 
   ipc::UniqueFd epoll_;
-  // Of the last wait; further events are reported by the next one.
+  // Events of the last wait; the next wait reports further ones.
   std::array<epoll_event, 64> events_{};
   std::size_t count_ = 0;
   PerClient<Door> doors_;

@@ -21,7 +21,7 @@ namespace gpushared::server {
 // Confined to the device thread.
 class ExecutionLog {
  public:
-  static constexpr std::size_t kRecordsMax = 1024;  // Power of two.
+  static constexpr std::size_t kRecordsMax = 1024;  // Must be a power of two.
 
   ExecutionLog() : records_(kRecordsMax) {}
 

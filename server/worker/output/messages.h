@@ -80,7 +80,7 @@ struct MemoryChanged {
   std::uint64_t session = 0;
   device::SpaceUse use;
 };
-// Device memory of a session that has ended is free.
+// Device memory of a session that has ended was freed.
 struct MemoryFreed {};
 // Asks for device memory beyond what is free. At most one request per session is pending; answered
 // by MemoryAnswer.
@@ -159,7 +159,7 @@ struct SwapMemory {
 // waiting.
 struct PreemptSwap {
   std::uint64_t session = 0;
-  bool is_urgent = false;  // That client is urgent.
+  bool is_urgent = false;  // The waiting client is urgent.
 };
 struct MemoryAnswer {
   std::uint64_t session = 0;
@@ -189,7 +189,8 @@ struct CostsTaken {
   std::vector<scheduler::KnownCost> costs;
   bool is_last = true;
 };
-// The writer is no longer used, and is to be freed where that may take long.
+// The device thread no longer uses the writer. The receiver frees it on a thread where that may
+// take long.
 struct TraceOver {
   std::unique_ptr<trace::Writer> writer;
 };

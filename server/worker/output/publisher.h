@@ -48,7 +48,7 @@ class Publisher {
     for (ClientState* const client : marked_) Publish(*client);
     marked_.clear();
   }
-  // The caller empties it.
+  // Threads that Publish has left asleep; the caller empties the list.
   std::vector<Asleep>& asleep() { return asleep_; }
   std::uint64_t wakes() const { return wakes_; }  // Futex calls.
 

@@ -38,9 +38,10 @@ struct Blocker {
 
   // 0 if no command occupied the device, or none left it before the request ended.
   std::uint64_t session = 0;
-  ShortText what;                   // "kernel 'gemm'", "copy to device"; empty if no longer known.
-  scheduler::Duration on_device{};  // In total, including time when no command waited.
-  scheduler::Duration together{};   // Part of it during the wait.
+  ShortText what;  // "kernel 'gemm'", "copy to device"; empty if no longer known.
+  // Total time on the device, including time when no command waited.
+  scheduler::Duration on_device{};
+  scheduler::Duration together{};  // Part of `on_device` during the wait.
   scheduler::Duration predicted{};
   scheduler::Duration stop_took{};  // From the stop request to the end.
   Cut cut = Cut::kNotAsked;
@@ -52,7 +53,7 @@ struct RequestReport {
   static constexpr std::size_t kOthersMax = 4;
 
   std::uint64_t number = 0;  // Counts the client's requests from 1. 0: no report.
-  bool is_marked = false;    // By the client; otherwise inferred from its pauses.
+  bool is_marked = false;    // Marked by the client; otherwise inferred from its pauses.
   bool has_failed = false;
   bool is_open = false;            // Has not ended; the report covers the time so far.
   scheduler::TimePoint arrived{};  // As reported by the client; not later than `begun`.
@@ -60,7 +61,7 @@ struct RequestReport {
   scheduler::TimePoint ended{};
   scheduler::Duration target{};  // Zero if none.
 
-  // The sum of these two and of the remainder, which is the host's part, is ended - begun.
+  // What remains of `ended - begun` after these two is the host's part.
   scheduler::Duration waited{};      // The client had commands ready, but none on the device.
   scheduler::Duration on_device{};   // The client had commands on the device.
   scheduler::Duration charged{};     // Device time charged to the client.
@@ -76,7 +77,7 @@ struct RequestReport {
   std::uint64_t stops = 0;             // Times a command was preempted.
 
   scheduler::Duration longest_wait{};  // The longest interval of `waited`.
-  Blocker blocker;                     // The command that was on the device for most of it.
+  Blocker blocker;  // The command that was on the device for most of the longest wait.
   scheduler::Duration longest_command{};
   ShortText longest_what;
 
@@ -97,7 +98,8 @@ struct RequestReport {
 
 // Reply about a client's requests.
 struct RequestsTold {
-  RequestReport report;  // Of the requested one; number 0 if it is unknown.
+  // Report on the request that was asked for; its number is 0 if it is unknown.
+  RequestReport report;
   // Names of the report's execution records; empty if no longer known.
   std::array<ShortText, Waterfall::kExecutionsMax> execution_names;
   // First and last known number, in the order of completion; 0 if none.

@@ -178,7 +178,7 @@ void Requests::Expect(ClientState& client, scheduler::Duration in, scheduler::Ti
 
 void Requests::End(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   OpenRequest* const request = Of(client).open.Find(stream);
-  if (request == nullptr) return;  // Its begin was rejected, which ended the session.
+  if (request == nullptr) return;  // The begin was rejected, which ended the session.
   if (request->is_told) lane_.EndRequest(client.id(), request->mark.number, now);
   const bool has_failed = stream != OpenRequest::kAllStreams && client.streams[stream].has_failed;
   Count(client, *request, has_failed, now);
@@ -226,7 +226,8 @@ RequestReport Requests::GetReport(const ClientState& client, const OpenRequest& 
   report.max_share = client.caps().Least();
   report.longest_wait = request.longest_wait.length();
   report.blocker = request.blocker;
-  // A non-preemptible command may have outlasted the wait, and has left the device by now.
+  // The blocker is looked for again, because a non-preemptible command may have outlasted the wait
+  // and has left the device by now.
   if (report.longest_wait > scheduler::Duration::zero()) {
     FindBlocker(client.setup.session, request.longest_wait, report.blocker);
   }

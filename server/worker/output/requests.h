@@ -94,7 +94,7 @@ class Requests {
   struct OfClient {
     OpenRequests open;
     std::uint64_t last_number = 0;  // Number of the request begun last.
-    bool has_urgent = false;        // One is open, and the client is urgent.
+    bool has_urgent = false;        // A request is open, and the client is urgent.
     // The client has marked a request, so from now on only marked requests count.
     bool marks = false;
     RequestHistory history;
@@ -110,7 +110,7 @@ class Requests {
     return waits ? Phase::kWaiting : Phase::kAway;
   }
   void ChangePhase(ClientState& client, scheduler::TimePoint now);
-  // Total time for which its memory was not resident.
+  // Total time for which the client's memory was not resident.
   scheduler::Duration SuspendedFor(const ClientState& client, scheduler::TimePoint now) const;
   OpenRequest OpenNow(const ClientState& client, std::uint32_t stream, scheduler::TimePoint arrived,
                       scheduler::TimePoint now);

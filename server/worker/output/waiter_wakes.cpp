@@ -50,7 +50,7 @@ void WaiterWakes::Run() {
     lock.Unlock();
     const bool are_more = ipc::FutexWake(futex, batch) == batch;
     lock.Lock();
-    // Still the first entry, because others are only appended.
+    // The crowd is still the first entry, because others are only appended.
     const Crowd rest = crowds_.front();
     crowds_.pop_front();
     // More threads may have fallen asleep since the batch; Wake was then called for them.

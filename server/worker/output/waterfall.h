@@ -95,7 +95,7 @@ struct Waterfall {
   static constexpr std::size_t kExecutionsMax = 16;
 
   Largest<Wait, kWaitsMax> waits;
-  // Sized by the part of each that is within the request.
+  // The size of a record is the part of its time that is within the request.
   Largest<trace::ExecutionRecord, kExecutionsMax> executions;
 };
 

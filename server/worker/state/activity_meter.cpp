@@ -43,7 +43,7 @@ void ActivityMeter::OnChanged(ClientActivity& client, const scheduler::ClientSpe
   client.of_class = spec.scheduling_class;
   client.weight = spec.weight;
   Reweigh(client.group);
-  // What was due under the old weight does not apply to the new one.
+  // A new window begins, because what was due under the old weight does not apply to the new one.
   client.window_begin = now;
   client.received_ns = client.due_ns = client.class_ns = 0;
   Set(client, phase, now);

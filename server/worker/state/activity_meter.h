@@ -94,7 +94,7 @@ class ActivityMeter {
   void Refresh(ClientActivity& client, scheduler::TimePoint now);
 
   struct Gaps {
-    scheduler::Duration wanted{};  // All gaps.
+    scheduler::Duration wanted{};  // Total time of all gaps.
     scheduler::Duration used{};    // Gap time with commands on the device.
   };
   const Gaps& gaps() const { return gaps_; }

@@ -70,7 +70,8 @@ bool ClientBuffers::AddPointedTo(std::uint64_t address, device::Reach& reach) co
     is_known = true;
   }
   if (is_known) return true;
-  // Module variables are always resident, and are placed at the end of the range.
+  // An address at the end of the range may point to module variables, which need no buffer because
+  // they are always resident.
   const std::uint64_t offset = address - space_->base();
   return offset >= space_->range_bytes() - device::kModuleAreaBytes;
 }
@@ -87,7 +88,8 @@ device::Reach ClientBuffers::GetReach(const device::KernelInfo& kernel,
     std::memcpy(&value, parameters.data() + offset, sizeof value);
     if (!AddPointedTo(value, reach)) return device::Reach::Everything();
   }
-  // A kernel that touches memory although none of its pointers points to a declared buffer.
+  // If the kernel touches memory but none of its pointers points to a declared buffer, its access
+  // set is unknown.
   const bool is_lost = !kernel.reach_offsets.empty() && reach.pieces().empty();
   return is_lost ? device::Reach::Everything() : reach;
 }

@@ -32,10 +32,10 @@ struct GraphNode {
     std::uint64_t bytes = 0;  // 0: none.
   };
 
-  device::GraphNode work;  // Without the fields that are known only at launch.
+  device::GraphNode work;  // The fields that are known only at launch are unset.
   CommandKind kind = CommandKind::kLaunch;
   std::uint64_t units = 0;
-  std::uint64_t bytes = 0;        // Copied or filled.
+  std::uint64_t bytes = 0;        // Bytes copied or filled.
   std::uint64_t cost_key = 0;     // Launches only; so are the next four.
   std::uint64_t cost_kernel = 0;  // See CostModel.
   std::uint64_t module_serial = 0;
@@ -65,7 +65,7 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   std::uint32_t number() const { return number_; }
-  // Of this set of nodes; unique among the client's graphs.
+  // Identifies this set of nodes; unique among the client's graphs.
   std::uint64_t serial() const { return serial_; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()); }
   const GraphNode& node(std::uint32_t number) const { return *nodes_[number]; }

@@ -50,7 +50,7 @@ class ClientIntake {
 // Number of the client's commands in the lane and on the device. Counted by Submitter.
 class ClientLoad {
  public:
-  std::uint32_t queued() const { return queued_; }  // In the lane.
+  std::uint32_t queued() const { return queued_; }  // Commands in the lane.
   std::uint32_t on_device() const { return on_device_; }
 
   void Queue() { ++queued_; }
@@ -105,7 +105,7 @@ class ClientMemory {
   bool is_by_page_ = false;
   std::uint64_t most_bytes_ = 0;
   std::optional<scheduler::TimePoint> lacks_since_;
-  scheduler::Duration lacked_{};  // Before lacks_since_.
+  scheduler::Duration lacked_{};  // Total until lacks_since_.
   std::uint64_t swapped_in_bytes_ = 0;
   std::uint64_t evicted_bytes_ = 0;
   std::uint64_t evicted_from_ = 0;
@@ -114,9 +114,9 @@ class ClientMemory {
 // How the client leaves. Decided by Dispatcher.
 class ClientLife {
  public:
-  // Its records were invalid; the session is about to end.
+  // Returns whether the client's records were invalid, so that its session is about to end.
   bool is_broken() const { return is_broken_; }
-  // Detached: waits only for its commands on the device.
+  // Returns whether the client is detached and waits only for its commands on the device.
   bool is_leaving() const { return is_leaving_; }
   // Time at which its remaining commands on the device are killed, once.
   const std::optional<scheduler::TimePoint>& kill_at() const { return kill_at_; }
@@ -151,12 +151,12 @@ class ClientState {
     ipc::CompletionSegment* completions = nullptr;
     int doorbell = -1;  // Borrowed.
     device::Space* space = nullptr;
-    // Device memory that the client can have at any time, and that it must leave free for other
-    // clients.
+    // Device memory that the client can have at any time (guaranteed_bytes), and that it must leave
+    // free for other clients (left_free_bytes).
     std::uint64_t guaranteed_bytes = 0;
     std::uint64_t left_free_bytes = 0;
     SessionLimits limits;
-    std::shared_ptr<GraphBudget> graphs;  // Of all sessions; never null.
+    std::shared_ptr<GraphBudget> graphs;  // Budget of all sessions; never null.
     // Null if the client does not read printed text.
     std::shared_ptr<const PrintedText> printed = nullptr;
     std::string endpoint;  // For DeviceTotals.

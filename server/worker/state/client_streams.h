@@ -45,10 +45,10 @@ struct StreamState {
   std::uint64_t last_time_ns = 0;  // End of the last finished command.
   // Set while the stream skips all commands because one has failed.
   bool has_failed = false;
-  FailedRange failed;         // Of the current incarnation; `last` is unbounded.
-  FailedRange failed_before;  // Of the latest incarnation before it.
+  FailedRange failed;         // Failed commands of the current incarnation; `last` is unbounded.
+  FailedRange failed_before;  // Failed commands of the latest earlier incarnation.
   std::uint64_t error_sequence = 0;
-  std::unique_ptr<CommandFailure> error;  // Until the stream number is created again.
+  std::unique_ptr<CommandFailure> error;  // Kept until the stream number is created again.
 
   void Hold(std::uint32_t slot) { (holding == kNoSlot ? holding : chained) = slot; }
   // Called when the command is no longer in the lane, or has ended.
@@ -132,9 +132,8 @@ class ClientStreams {
   [[gnu::cold]] bool MarkNextNonpreemptible();
 
   CommandSlab slab_;
-  std::uint32_t nonpreemptible_ = 0;  // Streams with a command that is waiting for a slot.
-  std::uint32_t nonpreemptible_marked_ =
-      0;  // The last such stream marked, so that they take turns.
+  std::uint32_t nonpreemptible_ = 0;         // Streams with a command that is waiting for a slot.
+  std::uint32_t nonpreemptible_marked_ = 0;  // The stream marked last, so that they take turns.
   std::vector<StreamState> streams_;
   std::bitset<ipc::kStreamsMax> is_to_settle_;
   std::array<std::uint8_t, ipc::kStreamsMax> to_settle_;

@@ -146,7 +146,7 @@ class CommandScope {
   std::optional<Barrier> barrier_;
   std::uint32_t epoch_ = 0;
   std::uint64_t losses_ = 0;
-  std::uint32_t of_earlier_epochs_ = 0;  // Unfinished commands.
+  std::uint32_t of_earlier_epochs_ = 0;  // Unfinished commands that were taken in earlier epochs.
 };
 
 }  // namespace gpushared::server

@@ -79,15 +79,15 @@ struct Submission {
   // This command, or another one of its stream, has taken longer than predicted, which makes it
   // preemptible.
   bool has_outlived = false;
-  std::optional<scheduler::TimePoint> stop_asked;  // Requested by the policy.
+  std::optional<scheduler::TimePoint> stop_asked;  // When the policy requested preemption.
 
   bool was_alone() const { return company != Company::kOtherStreams; }
 };
 
 // What the cost model may learn from a command. A later submission can only reduce it.
 enum class Timing : std::uint8_t {
-  kSample,   // Its time, with exclusive use of the device.
-  kBound,    // Its time, concurrent with other work.
+  kSample,   // The time that the command takes alone on the device.
+  kBound,    // The time that the command took next to other work.
   kUnknown,  // The device does not know its exact time.
 };
 
@@ -99,7 +99,7 @@ class CommandSlot {
   static_assert(kNoModule >= ipc::kModulesMax);
 
   std::uint64_t sequence = 0;
-  std::uint32_t next = kNoSlot;  // In its stream, or in the free list.
+  std::uint32_t next = kNoSlot;  // Next slot of the stream or of the free list.
   std::uint8_t stream = 0;
   CommandKind kind = CommandKind::kMark;
   // Modules counted as in use: that of a launch, or those whose variables a copy or fill touches. A
@@ -107,20 +107,20 @@ class CommandSlot {
   std::array<std::uint16_t, 2> modules = {kNoModule, kNoModule};
   std::uint32_t epoch = 0;  // CommandScope::epoch when the command was taken.
   std::uint64_t units = 0;
-  std::uint64_t bytes = 0;        // Copied or filled.
-  std::uint64_t cost_key = 0;     // Of launches; see CostModel.
-  std::uint64_t cost_kernel = 0;  // Of launches; see CostModel.
+  std::uint64_t bytes = 0;        // Bytes copied or filled.
+  std::uint64_t cost_key = 0;     // Launches only; see CostModel.
+  std::uint64_t cost_kernel = 0;  // Launches only; see CostModel.
   // Whether the launch runs as the preemptible form of its kernel. Set only on devices that preempt
   // a different form from the client's.
   bool runs_stoppable_form = false;
-  // It would run as the preemptible form if that were not slower.
+  // The launch would run as the preemptible form if that were not slower.
   bool has_slow_form = false;
   scheduler::TimePoint taken{};
   // Totals over all completed submissions.
   scheduler::Duration measured{};  // From the start of the first unit to the end of the last.
   Timing timing = Timing::kSample;
   bool is_among_own = true;       // No other client had work on the device at the same time.
-  scheduler::Duration charged{};  // Device time.
+  scheduler::Duration charged{};  // Device time charged to the client.
   // Device time of the running submission that is already in the counters. See
   // Submitter::CountRunning.
   scheduler::Duration counted{};
@@ -128,7 +128,7 @@ class CommandSlot {
   std::uint64_t started_ns = 0;  // Device time; 0 until a completion reported it.
   std::uint64_t ended_ns = 0;
   std::uint64_t units_done = 0;
-  ipc::CommandId target;  // kWaitFor.
+  ipc::CommandId target;  // Only for kWaitFor.
   // Why the command was rejected or how it failed; null if neither.
   std::unique_ptr<CommandFailure> failure;
   std::variant<device::LaunchWork, device::CopyWork, device::FillWork, device::GraphWork> work;
@@ -143,11 +143,12 @@ class CommandSlot {
 
   CommandState state() const { return state_; }
   Past past() const { return past_; }
-  // Of its latest submission to the lane; 0 if it has none.
+  // Name of the command's latest submission to the lane; 0 if it was never submitted.
   device::WorkId name() const { return name_; }
   bool is_stoppable() const { return is_stoppable_; }
   scheduler::Duration predicted() const { return predicted_; }
-  // Its latest submission to the device. Only for commands that have had one.
+  // The command's latest submission to the device. Only for commands that were submitted at least
+  // once.
   const Submission& submission() const { return submission_; }
 
   // kQueued -> kOffered.
@@ -288,7 +289,8 @@ class CommandSlab {
   bool full() const { return used_ >= commands_max_; }
   // A slot is free for a command or a part.
   bool has_free() const { return first_free_ != kNoSlot; }
-  std::uint32_t used() const { return used_ - parts_; }  // Commands.
+  // Number of commands; their further parts do not count.
+  std::uint32_t used() const { return used_ - parts_; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(slots_.size()); }
 
   // Must not be called if full.

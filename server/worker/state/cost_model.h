@@ -81,13 +81,13 @@ class CostModel {
     bool are_known() const {
       return original.samples >= kFormSamplesMin && stoppable.samples >= kFormSamplesMin;
     }
-    // The preemptible form costs more than preemption is worth.
+    // Returns whether the preemptible form costs more than preemption is worth.
     bool is_stoppable_slow() const {
       return are_known() && stoppable.median.count() >
                                 original.median.count() / 1000 * kFormPermilleMax +
                                     original.median.count() % 1000 * kFormPermilleMax / 1000;
     }
-    // The forms could never be compared, because the original is not being sampled.
+    // Returns whether the forms can never be compared, because the original is not being sampled.
     bool lacks_original() const {
       return stoppable.samples >= kFormSamplesMin && original.samples < kFormSamplesMin;
     }
@@ -102,7 +102,7 @@ class CostModel {
   // because kernels change their behaviour. Always for a graph.
   bool WantsSample(std::uint64_t session, const CommandSlot& command) const;
 
-  // Only for commands that ran to completion with the device essentially to themselves.
+  // Adds the time of a command that ran to completion with the device essentially to itself.
   void AddSample(const CommandSlot& command, scheduler::Duration measured);
   // Adds the time of a command that ran to completion concurrently with other work. Alone it would
   // have taken no longer, so the time shortens a prediction that was too long. If other clients'
@@ -138,7 +138,7 @@ class CostModel {
   const Accuracy& accuracy() const { return accuracy_; }
 
  private:
-  // With fewer samples the 0.9 quantile would simply be the largest one.
+  // Minimum number of samples. With fewer samples the 0.9 quantile would simply be the largest one.
   static constexpr std::size_t kLaunchBubblesMin = 9;
   static constexpr std::size_t kCopyKinds = 4;
   static constexpr std::size_t kSizes = 65;  // By bit width of the number of bytes.

@@ -75,9 +75,9 @@ inline constexpr Figure<ClientCounters> kClientFigures[] = {
 struct MemorySnapshot {
   std::uint64_t resident_bytes = 0;
   scheduler::MemorySwaps moves;
-  scheduler::Duration waited{};  // With commands but without its memory.
+  scheduler::Duration waited{};  // Time with commands but without the memory that they need.
   bool is_suspended = false;
-  bool is_starved = false;  // Until other clients' guarantees are free again.
+  bool is_starved = false;  // True until other clients' guarantees are free again.
 };
 
 // Snapshot of one client, taken by the device thread.

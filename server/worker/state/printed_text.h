@@ -20,7 +20,7 @@ namespace gpushared::server {
 // Thread-safe: executor threads add, the control thread takes, and the device thread reads total().
 class PrintedText {
  public:
-  // Limit until the client asks for more.
+  // Default limit; a client can request another.
   static constexpr std::size_t kBytesMax = std::size_t{1} << 20;
 
   void SetBytesMax(std::size_t bytes) {
@@ -43,7 +43,7 @@ class PrintedText {
 
   struct Part {
     std::string text;
-    std::uint64_t dropped = 0;  // Since the start.
+    std::uint64_t dropped = 0;  // Bytes dropped since the session began.
     std::uint64_t end = 0;      // Bytes ever added, minus those still buffered.
   };
   // Removes and returns the oldest bytes, at most `bytes_max`.

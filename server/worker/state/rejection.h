@@ -41,8 +41,8 @@ struct Rejection {
   };
   static constexpr std::uint32_t kNoNodeNumber = 0xffffffff;
   Reason reason = Reason::kNone;
-  const char* what = "launch";  // Or "copy", "fill".
-  // The module, staging buffer or graph, or the stream that was waited for.
+  const char* what = "launch";  // "launch", "copy" or "fill".
+  // Number of the module, staging buffer or graph, or of the stream that was waited for.
   std::uint32_t number = 0;
   std::uint32_t kernel = 0;
   std::uint64_t serial = 0;  // The module's, because its number may be reused.
@@ -50,7 +50,7 @@ struct Rejection {
   std::uint64_t allowed = 0;
   std::uint64_t at = 0;    // Address or offset; with kGraphBytesOfAll, the bytes for all clients.
   std::uint64_t base = 0;  // Start of mapped memory, or another buffer.
-  LaunchExcess excess;     // With kBeyondLimits.
+  LaunchExcess excess;     // Set with kBeyondLimits.
   // The node, if the rejected command is a node of a graph.
   std::uint32_t graph = 0;
   std::uint32_t node = kNoNodeNumber;

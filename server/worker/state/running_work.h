@@ -16,8 +16,8 @@ class RunningWork {
   enum class Kind : std::uint8_t { kNothing, kUnnamed, kKernel, kGraph };
   struct Work {
     Kind kind = Kind::kNothing;
-    std::uint16_t module = 0;  // Of a kernel, by the client's number.
-    std::uint32_t number = 0;  // Of the kernel within its module, or of the graph.
+    std::uint16_t module = 0;  // Module of a kernel, by the client's number.
+    std::uint32_t number = 0;  // Number of the kernel within its module, or of the graph.
   };
 
   // Relaxed, because no other data is read on the strength of this value.

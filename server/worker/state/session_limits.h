@@ -10,18 +10,19 @@ namespace gpushared::server {
 struct SessionLimits {
   std::uint32_t sessions_max = 128;  // At most kSessionsLimit.
   // Sessions reserved for root, the server's uid and clients that may use the high class.
-  // memory_kept is the fraction of device memory, and of the shared half of staging memory, that
-  // other clients must leave to these.
+  // memory_kept is the fraction of device memory, and of the shared half of staging memory (see
+  // staging_budget.h), that other clients must leave to these.
   std::uint32_t sessions_kept = 16;
   double memory_kept = 0.1;
-  std::uint32_t modules_max = 8192;                            // Loaded at the same time.
-  std::uint64_t module_bytes_max = std::uint64_t{64} << 20;    // One image.
-  std::uint64_t modules_bytes_max = std::uint64_t{512} << 20;  // All loaded images of a session.
+  std::uint32_t modules_max = 8192;                          // Loaded at the same time.
+  std::uint64_t module_bytes_max = std::uint64_t{64} << 20;  // Size of one image.
+  // Total size of a session's loaded images.
+  std::uint64_t modules_bytes_max = std::uint64_t{512} << 20;
   std::uint32_t staging_buffers_max = 64;
-  std::uint64_t staging_bytes_max = std::uint64_t{256} << 20;  // One staging buffer.
-  // All staging buffers of a session.
+  std::uint64_t staging_bytes_max = std::uint64_t{256} << 20;  // Size of one staging buffer.
+  // Total size of a session's staging buffers.
   std::uint64_t staging_bytes_total_max = std::uint64_t{1} << 30;
-  std::uint64_t staging_bytes = std::uint64_t{4} << 30;  // All staging buffers of all sessions.
+  std::uint64_t staging_bytes = std::uint64_t{4} << 30;  // Staging buffers of all sessions.
   std::uint64_t images_bytes = std::uint64_t{1} << 30;   // Images that all sessions write or load.
   std::uint64_t grow_step_bytes = std::uint64_t{1} << 30;  // Memory mapped in one slow call.
   // Chunks mapped by all sessions. Limited because on the cpu device each is one or two mappings of
@@ -29,7 +30,7 @@ struct SessionLimits {
   std::uint32_t mappings_max = 16384;
   std::uint32_t commands_taken_max = 1024;                   // Taken but not finished.
   std::uint64_t graphs_bytes_max = std::uint64_t{16} << 20;  // Host memory of one session's graphs.
-  std::uint64_t graphs_bytes = std::uint64_t{512} << 20;     // All graphs of all sessions.
+  std::uint64_t graphs_bytes = std::uint64_t{512} << 20;     // Host memory of all sessions' graphs.
 };
 
 // Fits the client index into a WorkId; see command_slab.h.

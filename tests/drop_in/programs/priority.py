@@ -7,7 +7,8 @@ Usage: priority.py BIN_DIR CACHE_DIR [ROUNDS]
 As in samples/demo.sh, in each round serve answers alone, next to both programs under fifo, and next to both under
 priority. Prints p99 with its ratio to serve alone, and the programs' share of the device time that serve left.
 Fails by the demo's criteria: p99 under priority above 1.5 times that alone, or above half of that under fifo, or
-less than 80 % of that time used, in the whole interval. Skipped with the reason if Numba is not available.
+less than 80 % of the device time that serve left. A criterion is missed only if its whole confidence interval is beyond
+the bound. Skipped with the reason if Numba is not available.
 """
 import contextlib
 import json
@@ -104,8 +105,7 @@ def watched(bin_dir, server, scratch):
 
 
 def gap_of(samples):
-    """Returns the jobs' device seconds, and the time that serve left, in which the device could work but not for
-    serve."""
+    """Returns the jobs' device seconds, and the time in which the device was available and not used by serve."""
     used = left = 0
     names = {"serve", *(job.stem for job in JOBS)}
     for (begin, before, _), (end, after, _) in zip(samples, samples[1:]):
@@ -139,7 +139,7 @@ def measure(bin_dir, servers, jobs, scratch, rounds):
 
 
 def report(p99, latencies, gaps):
-    """Prints the table. Returns messages about targets that were missed in the whole interval."""
+    """Prints the table. Returns messages about criteria whose whole confidence interval is beyond the bound."""
     numbers = range(len(gaps))
     ratio = {}
     for phase in ("alone", *POLICIES):

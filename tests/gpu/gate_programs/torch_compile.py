@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: a small function with torch.compile, with memory that grows through virtual addresses."""
+"""PyTorch: a small function with torch.compile, and the allocator's expandable segments (virtual memory management)."""
 import os
 
 from results import near, need

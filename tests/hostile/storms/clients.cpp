@@ -79,8 +79,8 @@ class Service {
     if (status.ok()) status = stream_.Synchronize();
     return status;
   }
-  // Checks the first and the last word of the last answer. The words from which it started
-  // increase.
+  // Checks the first and the last word of the last answer. Then increments the input words, so that
+  // the next answer differs.
   bool IsRight(std::uint32_t rounds) {
     const std::uint32_t all = rounds + 2 * std::max<std::uint32_t>(1, rounds / 2);
     const std::span<std::uint32_t> in = input_.as<std::uint32_t>();

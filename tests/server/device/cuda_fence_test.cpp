@@ -104,8 +104,8 @@ TEST_F(FencedClient, ModuleThatCannotBeFencedIsRejectedWithTheReason) {
   EXPECT_THAT(std::string(rejected.message()), HasSubstr("kept in its client's memory"));
 }
 
-// A compiler runs inside the process that maps every client's memory, so it must not be exposed to
-// another user's PTX.
+// The driver's compiler runs inside the worker, which maps every client's memory, so it must not
+// see PTX of users who are not trusted.
 TEST_F(FencedClient, ModuleThatOnlyTheDriverCouldCompileIsRejectedUnlessItMay) {
   const auto load = [&](const SpaceOptions& options) {
     const auto space = gpu().CreateSpace(options);

@@ -29,7 +29,7 @@ constexpr std::size_t kSlotsMax = std::size_t{16} << 10;
 // instruction that follows kOpsPerLook ops, and no instruction has more ops than that.
 constexpr std::uint32_t kUnlookedOpsMax = 2 * kOpsPerLook;
 
-// Words of a key.
+// The words of an operation's key, which are separated by dots.
 using Spelled = std::vector<std::string>;
 
 Spelled Words(std::string_view key) {
@@ -129,7 +129,8 @@ bool Verifier::IsFunction(std::size_t index) const {
   const auto is_slot = [&](const AreaSlot& slot) {
     return IsInside(slot.offset, slot.bytes, f.area_bytes);
   };
-  // Rows are written and copied for each call without a check for a kill.
+  // A call writes and copies rows without a check for a kill, so their number is limited to what
+  // fits in the frame.
   const std::size_t rows_max = f.frame_bytes / kNarrowRowBytes;
   const auto is_short = [&](const std::vector<AreaSlot>& slots) {
     std::uint64_t bytes = 0;
@@ -313,8 +314,8 @@ bool Verifier::HasNumbers(const MicroOp& op, const OpEntry& entry) {
 }
 
 // Backward branches check for a kill, and so does every taken indexed branch. An op that is reached
-// only by those starts with zero. All ops except a branch and the end may be passed, whatever their
-// guard, because code can overwrite the predicate that is always true.
+// only through these has a count of zero. Control may fall through every op except a branch and the
+// end, whatever the op's guard, because code can overwrite the predicate that is always true.
 bool Verifier::LooksOften() {
   since_look_.assign(end_ - begin_, 0);
   const auto lead = [&](std::uint32_t to, std::uint32_t since) {

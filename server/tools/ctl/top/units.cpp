@@ -8,7 +8,7 @@
 namespace gpushared::server::top {
 namespace {
 
-constexpr double kFarTooMuch = 1e18;  // No correct counter is as large.
+constexpr double kFarTooMuch = 1e18;  // No correct counter is this large.
 
 std::string Formatted(double number, int decimals) {
   std::array<char, 32> text{};
