@@ -31,7 +31,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::nanoseconds;
 
-// The advice skips them as well, because policies and predictions have learnt by then.
+// Requests at the beginning that are not counted, because policies and predictions are still
+// learning. The advice skips them as well.
 constexpr std::size_t kWarmUp = 20;
 constexpr double kErrorMax = 0.25;
 
@@ -54,13 +55,12 @@ double Median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-// The runs of a mix.
 struct Recording {
   MixOutcome job, node;
   std::vector<MixOutcome> together;  // At least one.
 };
 
-// A client with requests. It ran without the job before, or is the job, which ran alone.
+// A client with requests: one that first ran without the job, or the job, which first ran alone.
 struct ClientRow {
   std::string name;
   double p99_now_ms = 0;
@@ -73,7 +73,7 @@ struct ClientRow {
   double error() const { return p99_ms() / advised_ms - 1; }
   double model_error() const { return p99s_ms.front() / hindsight_ms - 1; }
   double error_now() const { return p99_now_ms / advised_now_ms - 1; }
-  // The error of using the previous run as advice about the next one: the worst one.
+  // Returns the largest error if each run's p99 is used as the prediction of the next run's.
   double repeated_error() const {
     double worst = 0;
     for (std::size_t i = 1; i < p99s_ms.size(); ++i) {
@@ -105,7 +105,7 @@ void Save(const std::string& path, const std::string& text) {
   if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 
-// Repeated while the machine was too busy; the quietest run counts.
+// Repeats the run while the machine was too busy during it; returns the quietest run.
 MixOutcome RunQuietly(const Arguments& arguments, const MixRun& run) {
   MixOutcome best = RunMix(run);
   for (int i = 1; i < arguments.tries && best.worker_waited > arguments.waited_max; ++i) {
@@ -207,7 +207,7 @@ double P99(std::vector<nanoseconds>& latencies, const std::string& name) {
 struct Answers {
   // The prediction for exactly the recorded arrivals, which the real run repeats.
   Json same_arrivals;
-  // The operators' usual question: for other arrivals of the same kind.
+  // The prediction for other arrivals of the same kind, which is what operators usually ask for.
   Json usual;
   // The prediction from a profile of the first real run. The machine's noise is in both, so the
   // difference is the model's error.

@@ -65,7 +65,7 @@ struct MixBoard {
     std::atomic<std::size_t> answered{0};
     std::array<std::int64_t, kRequestsMax> latency_ns{};
   };
-  std::atomic<std::int64_t> start_ns{0};  // On the steady clock; 0 until known.
+  std::atomic<std::int64_t> start_ns{0};  // Steady clock; 0 until the start has been decided.
   std::atomic<int> ready{0};
   std::array<Client, kClientsMax> clients;
 };
@@ -129,7 +129,8 @@ std::vector<double> GetArrivals(const MixRun& run, std::size_t number) {
   return times;
 }
 
-// A thread submits, another one waits.
+// One thread submits the requests and another one waits for them, so that a slow request does not
+// delay the next one's submission.
 [[noreturn]] void ServeArrivals(const MixRun& run, std::size_t number, const std::string& socket,
                                 MixBoard& board) {
   const MixClient& told = run.clients[number];
@@ -166,7 +167,8 @@ std::vector<double> GetArrivals(const MixRun& run, std::size_t number) {
   std::abort();
 }
 
-// Sends the next request a pause after the previous one. The parent ends the process.
+// Sends each request a pause after the previous one has ended. Never returns: the parent ends the
+// process.
 [[noreturn]] void ServeLoop(const MixRun& run, std::size_t number, const std::string& socket,
                             MixBoard& board) {
   const MixClient& told = run.clients[number];
@@ -187,7 +189,7 @@ std::vector<double> GetArrivals(const MixRun& run, std::size_t number) {
   std::abort();
 }
 
-// The parent ends the process.
+// Never returns: the parent ends the process.
 [[noreturn]] void WorkWithoutEnd(const MixRun& run, std::size_t number, const std::string& socket,
                                  MixBoard& board) {
   const MixClient& told = run.clients[number];

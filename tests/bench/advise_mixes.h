@@ -28,7 +28,7 @@ struct MixClient {
   // a request.
   std::string arrivals = "poisson";
   double every_ms = 0;
-  // Of a request, or of an endless client's step. All take equally long.
+  // Number of kernels of a request, or of an endless client's step, each of which takes kernel_ms.
   std::size_t kernels = 1;
   double kernel_ms = 1;
 
@@ -36,7 +36,7 @@ struct MixClient {
 };
 
 struct AdviseMix {
-  std::string what;  // For the table.
+  std::string what;  // Description in the printed table.
   std::string policy;
   std::vector<MixClient> residents;
   MixClient job;
@@ -49,7 +49,8 @@ std::vector<AdviseMix> AdviseMixes();
 
 // The result of one run.
 struct MixOutcome {
-  // By client, the job last: from arrival until the client knows its end. Empty without requests.
+  // For each client, the job last: times from the arrival of a request until the client learns of
+  // its end. Empty for a client without requests.
   std::vector<std::vector<std::chrono::nanoseconds>> latencies;
   double worker_waited = 0;  // See ReplayOutcome.
   std::string profile;       // The file of `gpusharedctl profile`, if requested.
@@ -60,7 +61,8 @@ struct MixRun {
   std::vector<MixClient> clients;
   double seconds = 0;
   std::uint32_t seed = 1;  // Seed of the arrivals; client i uses seed + i.
-  // Which profile to take: of the whole device ("--node"), of one client, or none (empty).
+  // The profile to record during the run: "--node" for the whole device, or a client's name; empty
+  // for none.
   std::string profile_of;
   std::uint32_t first_client = 0;  // The number of the first client among all clients of the mix.
 };

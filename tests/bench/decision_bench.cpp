@@ -116,7 +116,7 @@ class Load {
 
   scheduler::DeviceLane lane_;
   const bool has_targets_;
-  std::array<std::uint64_t, kClients + 1> commands_{};  // By client, enqueued so far.
+  std::array<std::uint64_t, kClients + 1> commands_{};  // Enqueued so far, for each client.
   InFlightRing in_flight_;
   TimePoint now_{};
   std::uint64_t last_command_ = 0;

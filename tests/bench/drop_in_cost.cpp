@@ -103,10 +103,10 @@ class DriverProgram {
   CUdeviceptr memory_ = 0;
 };
 
-// The first session of the server belongs to one of them.
+// Which of the two interfaces connects to the server first.
 enum Order : std::uint8_t { kLibraryFirst, kDropInFirst };
 
-// The same work through each interface: the client library's, and the drop-in's.
+// Times of the same work through each interface, the client library's and the drop-in's.
 //
 // A round depends on whether client and worker meet awake or wake each other, in which case the
 // same work takes several times as long, for many rounds. Therefore the interfaces are compared
@@ -160,9 +160,9 @@ struct Figures {
 
 template <typename Interface>
 void Round(const Interface& through, int which, std::vector<std::byte>& host, Figures& figures) {
-  constexpr int kBurst = 64;  // The ring has space for them.
+  constexpr int kBurst = 64;  // Launches; the ring has space for all of them.
   for (int burst = 0; burst < 20; ++burst) {
-    through.Launch();  // Wakes the worker.
+    through.Launch();  // Not measured, because it wakes the worker.
     const auto begin = Clock::now();
     for (int i = 1; i < kBurst; ++i) through.Launch();
     figures.launch.Add(which, (Clock::now() - begin) / (kBurst - 1));
@@ -207,8 +207,9 @@ void CompareRates(Report& report, const std::string& what, const Pair& pair) {
 
 }  // namespace
 
-// Two identical sessions copy 64 KiB at rates up to 6 % apart for as long as both live, and either
-// may be the faster one. Therefore an answer needs several pairs of sessions, in both orders.
+// Even two identical sessions copy 64 KiB at rates that differ by up to 6 % as long as both live,
+// and either may be the faster one. Therefore the interfaces are compared in several pairs of
+// sessions, in both orders.
 void MeasureDropIn(Report& report) {
   constexpr int kPairs = 4;  // For each order.
   constexpr int kRounds = 8;
@@ -222,7 +223,8 @@ void MeasureDropIn(Report& report) {
     const DriverProgram program(server.socket(), host.size());
     if (!native) native.emplace(server.socket(), host.size());
     for (int round = 0; round < kRounds; ++round) {
-      // The second interface finds caches and cores as the first one left them, so they alternate.
+      // The first interface's work affects the caches and cores for the second one, so the order
+      // alternates.
       if (round % 2 == 0) Round(*native, 0, host, figures);
       Round(program, 1, host, figures);
       if (round % 2 != 0) Round(*native, 0, host, figures);

@@ -49,7 +49,8 @@ struct Side {
     reach.Add({.base = base, .bytes = bytes});
     const std::uint64_t first = base / kMapPageBytes * kMapPageBytes;
     steps.Add({.base = first, .bytes = device::RoundUp(base + bytes, kMapPageBytes) - first});
-    // A hole, so that each array is a separate piece.
+    // Leaves a hole, so that arrays are not adjacent and each is a separate range of the access
+    // set.
     launcher.AllocateBytes(1);
     return at;
   }
@@ -58,7 +59,7 @@ struct Side {
   device::Reach steps;  // The same in whole mapping pages, as a server passes it to launches.
 };
 
-// Returns a runnable computation on one side's arrays; `host`: as a loop instead.
+// Returns a computation on one side's arrays, ready to run: a kernel, or if `host`, the loop.
 using Prepare = std::function<std::function<void()>(Side& side, bool host)>;
 
 struct Workload {
@@ -137,7 +138,7 @@ std::vector<Workload> Workloads() {
   };
 }
 
-// CPU time of this thread, because other activity on the machine affects it less.
+// Returns this thread's CPU time, which other activity on the machine affects less than wall time.
 std::chrono::nanoseconds ThreadTime() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -163,12 +164,11 @@ void Measure(const Workload& workload, Report& report) {
   add("g++ -O2 loop", Flavour::kBaseline, true);
   add("x86-64", Flavour::kBaseline, false);
   if (executor::BestFlavour() == Flavour::kV3) add("x86-64-v3", Flavour::kV3, false);
-  // May access only its arrays, each of which is a piece.
+  // The kernel may access only its arrays, each of which is a separate range.
   add("the last, with a reach", executor::BestFlavour(), false, &Side::reach);
-  // Neighbouring arrays are one piece there.
+  // Rounded to whole mapping pages, neighbouring arrays merge into one range.
   add("the same in whole steps", executor::BestFlavour(), false, &Side::steps);
 
-  // Each contender's first turn is a warm-up that also counts.
   double lane_instructions = 0;
   for (Contender& contender : contenders) {
     contender.side->launcher.count_instructions = true;

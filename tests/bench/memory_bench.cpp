@@ -55,7 +55,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 constexpr std::size_t kLowClients = 3;
-constexpr std::size_t kRequests = 100;  // Number of requests of a kind per visit.
+constexpr std::size_t kRequests = 100;  // Requests of each kind per visit.
 // Clients are swapped in at alternating costs, so the sequence of costs repeats after six turns.
 constexpr std::uint64_t kTurnsAtOnce = 12;
 constexpr std::chrono::milliseconds kAlone{700}, kTurnsMin{6000}, kTurnsMax{30000};
@@ -149,10 +149,10 @@ again:
 }
 )";
 
-// A client with numbers on the device, and their expected values.
+// A client with a buffer of numbers on the device, and their expected values.
 class Numbers {
  public:
-  static constexpr std::size_t kCount = 4096;  // One kernel changes this many.
+  static constexpr std::size_t kCount = 4096;  // Numbers that one kernel changes.
 
   Numbers(const std::string& socket, const std::string& name, SchedulingClass its_class,
           std::size_t bytes)
@@ -171,7 +171,7 @@ class Numbers {
   }
 
   double allocation_s() const { return allocation_s_; }
-  // Its kernel takes at least `hold`.
+  // Runs one kernel, which takes at least `hold`.
   void Step(std::size_t round, std::chrono::nanoseconds hold) {
     const std::size_t first = round * 37 * kCount % (expected_.size() - kCount);
     for (std::size_t i = first; i < first + kCount; ++i) expected_[i] = expected_[i] * 3 + 1;
@@ -230,9 +230,9 @@ class LowClients {
   LowClients(const LowClients&) = delete;
   LowClients& operator=(const LowClients&) = delete;
 
-  // A round that has begun may take a while.
+  // Does not wait for a round that is in progress.
   void Pause(bool is_paused) { is_paused_ = is_paused; }
-  // Returns when no round is in progress.
+  // Pauses, and returns when no round is in progress.
   void Park() {
     Pause(true);
     while (parked_ < rounds_.size() && !is_broken_) std::this_thread::sleep_for(1ms);
@@ -311,7 +311,7 @@ class MemoryMeasurement {
   static double RoundsAlone(LowClients& lone) {
     const std::uint64_t parked = lone.Rounds().front();
     lone.Pause(false);
-    // Its first round waits for its memory.
+    // The first round waits until the client's memory is resident, so it is not counted.
     while (lone.Rounds().front() == parked && !lone.is_broken()) std::this_thread::sleep_for(1ms);
     const std::uint64_t before = lone.Rounds().front();
     const Clock::time_point began = Clock::now();
@@ -330,7 +330,7 @@ class MemoryMeasurement {
     Moved sum;
     const auto told = nlohmann::json::parse(server().Ctl({"ps", "--json"}).output);
     for (const auto& row : told["clients"]) {
-      if (!row.contains("memory_waited_s")) continue;  // It is connecting or leaving.
+      if (!row.contains("memory_waited_s")) continue;  // The client is connecting or leaving.
       sum.bytes += row["swapped_out_bytes"].get<std::uint64_t>();
       sum.bytes += row["swapped_in_bytes"].get<std::uint64_t>();
       sum.turns += row["swap_outs"].get<std::uint64_t>();
@@ -342,7 +342,7 @@ class MemoryMeasurement {
     return sum;
   }
 
-  // By the ideal that is defined at the top of this file.
+  // Returns the minimum time of swapping, as defined at the top of this file.
   double IdealMovesSeconds(double turns) const {
     const double device = static_cast<double>(arguments_.memory_mib * kMebi);
     const double needed = kLowClients * static_cast<double>(LowBytes()) - device;
@@ -352,13 +352,13 @@ class MemoryMeasurement {
   // Turns of three clients, and each client's results during them.
   struct Turns {
     double count = 0, bytes = 0, seconds = 0;
-    double cut = 0;  // Pauses that came before each client had had the same number of turns.
+    double cut = 0;  // Number of pauses that began before all clients had had equally many turns.
     double ideal_moves_s = 0, ideal_rounds = 0;
     std::array<double, kLowClients> rounds{}, there_s{};
     double alone = 0;  // Rounds per second of the last client that was alone.
   };
-  // Returns whether each client has come equally often, at the same mixture of costs. The first
-  // turn evicts the client that was alone.
+  // Returns whether each client has been swapped in equally often, at the same mixture of costs.
+  // The first turn is not counted, because it evicts the client that was alone.
   static bool AreWhole(std::uint64_t turns) {
     return turns > kTurnsAtOnce && turns % (2 * kLowClients) == 1;
   }
@@ -422,8 +422,8 @@ class MemoryMeasurement {
     return low.End() && was_right;
   }
 
-  // Waits until a low client has been swapped out since, so that the memory that a high client left
-  // is in use again.
+  // Waits until a low client is swapped out, because only then is the memory that the last high
+  // client released in use again.
   void AwaitTurn() {
     constexpr std::chrono::seconds kTurnMax{5};
     const std::uint64_t turns = MovedSoFar().turns;

@@ -33,7 +33,7 @@ double ProcessorSeconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Keeps the compiler from removing the computation.
+// Receives results, so that the compiler cannot remove the computation.
 volatile std::uint64_t kept;
 
 void CountLines(const std::string& text) {
@@ -57,8 +57,7 @@ constexpr device::ModuleRecipe kForGpu = {
     .form = device::ModuleRecipe::Form::kForDriver,
     .passes = {.isolation = device::Isolation::kContain, .claims = true}};
 
-// Returns all PTX of the files. Throws with a message if they contain none, or a file cannot be
-// read.
+// Returns all PTX of the files. Throws if they contain none, or if a file cannot be read.
 std::vector<std::string> Read(const std::vector<std::string>& files) {
   std::vector<std::string> texts;
   for (const std::string& file : files) {
@@ -74,7 +73,6 @@ std::vector<std::string> Read(const std::vector<std::string>& files) {
   return texts;
 }
 
-// Returns the time that `work` takes with each input, for every round.
 template <typename Inputs, typename Work>
 double Round(const Inputs& inputs, Work work) {
   const double start = ProcessorSeconds();

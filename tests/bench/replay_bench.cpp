@@ -46,7 +46,7 @@ struct Arguments {
 
 double Milliseconds(nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
 
-// The job on one multiprocessor: as many blocks as there were waves, each `scale` times as long.
+// Converts the job to one multiprocessor: one block for each wave, `scale` times as long.
 Job OnOneMultiprocessor(Job job, unsigned scale) {
   constexpr std::uint32_t kMultiprocessors = simulation::ProfileOptions{}.multiprocessors;
   for (simulation::Kernel& kernel : job.kernels) {
@@ -135,7 +135,7 @@ struct Row {
   double p99_error() const { return Milliseconds(real.p99) / Milliseconds(simulated.p99) - 1; }
 };
 
-// Repeated while the machine was too busy; the quietest run counts.
+// Repeats the run while the machine was too busy during it; returns the quietest run.
 ReplayOutcome ReplayQuietly(const Arguments& arguments, const std::string& policy,
                             const ReplayPlan& plan) {
   ReplayOutcome best = Replay(policy, plan);

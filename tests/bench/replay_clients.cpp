@@ -64,7 +64,7 @@ constexpr std::size_t kRequestsMax = 1 << 16;
 
 // Data exchanged between the processes, in memory shared by all of them.
 struct Board {
-  std::atomic<std::int64_t> start_ns{0};  // On the steady clock; 0 until known.
+  std::atomic<std::int64_t> start_ns{0};  // Steady clock; 0 until the start has been decided.
   std::atomic<int> ready{0};
   std::atomic<std::uint64_t> low_kernels{0};
   std::atomic<std::size_t> answered{0};
@@ -131,7 +131,7 @@ Clock::time_point AwaitStart(Board& board) {
   ::_exit(0);
 }
 
-// Never returns: the parent ends it.
+// Never returns: the parent ends the process.
 [[noreturn]] void Train(const ClientOptions& options, const ReplayPlan& plan, Board& board) {
   const HoldingClient holding(options);
   AwaitStart(board);

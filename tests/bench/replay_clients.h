@@ -20,7 +20,7 @@
 
 namespace gpushared::testing {
 
-// Exits the program if the status is an error.
+// Exits the program with the message if the status is an error.
 void Must(const Status& status);
 template <typename T>
 T Must(Result<T> result) {
@@ -83,14 +83,15 @@ class ClientProcesses {
 
 struct ReplayPlan {
   simulation::Job high, low;
-  std::vector<double> arrivals_s;  // Empty: no high client.
+  std::vector<double> arrivals_s;  // Empty if there is no high client.
   bool has_low = true;
   std::optional<std::chrono::nanoseconds> target;
-  std::chrono::nanoseconds length{};  // If there is no high client.
+  std::chrono::nanoseconds length{};  // Duration of a run without a high client.
 };
 
 struct ReplayOutcome {
-  std::vector<std::chrono::nanoseconds> latencies;  // From arrival until the client knows its end.
+  // From arrival until the client learns of the end.
+  std::vector<std::chrono::nanoseconds> latencies;
   double low_jobs_per_s = 0;
   // KeptFromCores of the worker, as a fraction of the time: noise of the machine, which no
   // simulator models.

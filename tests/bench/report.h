@@ -52,15 +52,15 @@ class Report {
   std::vector<Row> rows_;
 };
 
-// CPU model, cores, kernel, compiler, build type: one line each.
+// Returns a line for each of CPU model, cores, kernel, compiler and build type.
 std::vector<std::string> Environment();
 
-// Returns the result of `run`; 1 for an exception, whose message goes to stderr.
+// Returns the result of `run`, or 1 if it throws; then prints the exception's message to stderr.
 int RunProgram(const std::function<int()>& run);
 
-// The main function of a program whose only option is `--json FILE`, plus other files if `files` is
-// given. Any other argument, or a FILE that cannot be written, is rejected before `measure` begins.
-// Prints the report that it fills.
+// Main function of a program whose only option is `--json FILE`, plus other files if `files` is
+// given. Rejects any other argument, or a FILE that cannot be written, before `measure` begins.
+// Prints the report that `measure` fills.
 int RunReport(int argc, char** argv, const std::string& title,
               const std::function<void(Report&)>& measure,
               std::vector<std::string>* files = nullptr);

@@ -145,7 +145,8 @@ class IndexRingEnd : public End {
 
   void Send(const Message& message) override {
     auto& ring = out_.As<IndexRingMemory>();
-    const std::uint64_t head = ring.head.load(std::memory_order_relaxed);  // Only we write it.
+    // Only this end writes it.
+    const std::uint64_t head = ring.head.load(std::memory_order_relaxed);
     SpinUntil([&] {
       if (head - known_tail_ < IndexRingMemory::kSlots) return true;
       known_tail_ = ring.tail.load(std::memory_order_acquire);
@@ -153,7 +154,8 @@ class IndexRingEnd : public End {
     });
     ring.slots[head % IndexRingMemory::kSlots] = message;
     ring.head.store(head + 1, std::memory_order_release);
-    ipc::FullMemoryBarrier();  // A real one must check for a sleeper too, so both do equal work.
+    // A real ring must check for a sleeping reader, too, so both rings do equal work.
+    ipc::FullMemoryBarrier();
   }
   void Receive(Message& message) override {
     auto& ring = in_.As<IndexRingMemory>();
@@ -255,7 +257,8 @@ Transport SeqpacketSocket() {
 
 // ---- measuring
 
-// Queried once, before anything is pinned, because a child inherits its parent's single core.
+// Returns the cores that the process could use at the start. Queried once, before any thread is
+// pinned, because a child inherits the single core to which its parent is pinned.
 const cpu_set_t& UsableCores() {
   static const cpu_set_t usable = [] {
     cpu_set_t cores;
@@ -291,7 +294,7 @@ void PinTo(unsigned which) {
 
 struct Contestant {
   std::string name;
-  std::unique_ptr<End> end;  // During a burst.
+  std::unique_ptr<End> end;  // Null except during a burst.
   Samples round_trips;
   std::vector<double> millions_per_second;  // One-way, per burst.
 };
@@ -317,7 +320,8 @@ void OneWayBurst(Contestant& contestant) {
     for (int i = 0; i < 64; ++i) contestant.end->Send(message);
     sent += 64;
   }
-  message.kind = Kind::kEcho;  // The burst ends when the other side has taken all of it.
+  // The echo arrives only when the other side has taken the whole burst.
+  message.kind = Kind::kEcho;
   contestant.end->Send(message);
   contestant.end->Receive(message);
   const std::chrono::duration<double, std::micro> took = Clock::now() - start;
@@ -329,8 +333,8 @@ double Median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// The cost of a launch with 40 bytes of parameters to the submitting thread when the ring has space
-// and is not being read, so that no other core's cache is involved.
+// Measures the cost of a launch with 40 bytes of parameters to the submitting thread, while the
+// ring has space and is not being read, so that no other core's cache is involved.
 Samples SubmitCost() {
   const auto ring = std::make_unique<TagRingMemory>();
   ipc::TagRingWriter writer(ring->granules, ring->taken);

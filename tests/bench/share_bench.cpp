@@ -44,9 +44,10 @@ struct Arguments {
 // still count.
 constexpr double kErrorMax = 0.02, kDisturbedMax = 0.02;
 
-// Half of the queued work, because a process that is kept off its core for that long is not idle.
+// Device time of one batch. Two batches are queued, so that a process that is kept off its core for
+// this long does not run out of work.
 constexpr nanoseconds kBatchTime = 200ms;
-constexpr std::size_t kBatchMax = 1500;  // Two fit into the ring.
+constexpr std::size_t kBatchMax = 1500;  // Launches; two batches fit into the ring.
 
 [[noreturn]] void LaunchWithoutEnd(const ClientOptions& options, Hold hold,
                                    const simulation::Job& job) {
@@ -62,7 +63,7 @@ constexpr std::size_t kBatchMax = 1500;  // Two fit into the ring.
   }
 }
 
-// From 1 to `spread`, evenly on a logarithmic scale.
+// Returns weights from 1 to `spread`, evenly spaced on a logarithmic scale.
 std::vector<std::uint32_t> SpreadWeights(const Arguments& arguments) {
   std::vector<std::uint32_t> weights;
   for (std::size_t i = 0; i < arguments.clients; ++i) {
@@ -83,10 +84,10 @@ void Collect(const nlohmann::json& value, std::map<std::string, nanoseconds>& ti
   }
 }
 
-// At least one second of device time, and the results for it.
+// Results for an interval with at least one second of device time.
 struct Window {
-  double error = 0;   // Largest difference, over all clients, between actual and due time.
-  double unmade = 0;  // The same, without differences that make up for earlier ones.
+  double error = 0;   // Largest difference between any client's actual and due time.
+  double unmade = 0;  // Like `error`, without differences that compensate for earlier ones.
   double kept = 0;    // Time for which the machine kept the worker off its cores.
 };
 
@@ -134,7 +135,8 @@ class Measurement {
     nanoseconds missing = 1s;
     nanoseconds kept_before = KeptFromCores(worker_);
     while (Total(before) - Total(start) < std::chrono::duration<double>(arguments_.seconds)) {
-      // Each query costs the server time, and device time does not pass faster than real time.
+      // Device time does not pass faster than real time, so earlier queries would only cost the
+      // server time.
       std::this_thread::sleep_for(std::max<nanoseconds>(missing, 5ms));
       processes_.CheckAlive();
       const std::vector<nanoseconds> now = Held();
@@ -177,7 +179,7 @@ class Measurement {
       const nanoseconds ahead_before = at_begin.held[i] - at_begin.due[i];
       const nanoseconds ahead = at_end.held[i] - at_end.due[i];
       error = std::max(error, std::chrono::abs(ahead - ahead_before));
-      // Any value between the previous and the due one is fine.
+      // A change that reduces an earlier difference, down to zero, is not counted.
       const auto [least, most] = std::minmax({ahead_before, nanoseconds()});
       unmade = std::max({unmade, ahead - most, least - ahead});
     }

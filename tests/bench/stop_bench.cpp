@@ -66,7 +66,7 @@ struct Parameters {
   std::uint64_t out = 0;
   std::uint32_t rounds = 0;
 };
-constexpr std::size_t kParameterBytes = 12;  // Without tail padding.
+constexpr std::size_t kParameterBytes = 12;  // sizeof would include tail padding.
 
 class Bench {
  public:
@@ -94,15 +94,14 @@ class Bench {
     device_->Submit(work);
   }
   void Stop() { device_->RequestStop(kLow); }
-  // `low` and `high` receive the completions of the respective work; returns when `count` have
-  // arrived.
+  // Waits for `count` completions, and stores those of low and high work in `low` and `high`.
   void Await(std::size_t count, device::Completion* low, device::Completion* high) {
     std::vector<device::Completion> out(2);
     while (count > 0) {
       const std::size_t taken = device_->TakeCompletions(out);
       for (std::size_t i = 0; i < taken; ++i) *(out[i].id == kLow ? low : high) = out[i];
       count -= taken;
-      // The only core of a small machine is needed for the measured work.
+      // Sleeps instead of spinning, because the measured work may need the machine's only core.
       if (taken == 0) std::this_thread::sleep_for(microseconds(200));
     }
   }

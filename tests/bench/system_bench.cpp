@@ -91,14 +91,15 @@ std::size_t Sessions(const std::string& socket_path) {
   return count;
 }
 
-// Sessions end a moment after their clients; the next part begins without them.
+// Waits until the server has ended all sessions, which happens a moment after their clients have
+// left, so that they do not affect the next part.
 void WaitForNoSessions(const std::string& socket) {
   while (Sessions(socket) > 0) std::this_thread::sleep_for(1ms);
 }
 
-// The cost of a launch to its caller. While the ring has space: the first of a burst finds the
-// worker asleep and wakes it, the others do not. Sustained: the ring is full and the caller runs at
-// the speed of the device.
+// Measures the cost of a launch to its caller: of the first launch of a burst, which wakes the
+// sleeping worker; of the others, for which the ring has space; and of a sustained load, where the
+// ring is full and the caller runs at the speed of the device.
 void SubmitCost(Report& report, const std::string& socket) {
   constexpr int kBursts = 1000, kBurst = 64;
   const NullClient client(socket);
@@ -138,8 +139,8 @@ void NullLaunch(Report& report, const std::string& socket) {
   }
   report.Add("null launch and synchronise, end to end", round_trip);
 
-  // The baseline of any design with a server process: one byte to another process and back over a
-  // Unix socket.
+  // Measures the baseline of any design with a server process: sending one byte to another process
+  // and back over a Unix socket.
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) return;
   const pid_t echo = ::fork();

@@ -40,7 +40,7 @@ class DeviceMemoryTest : public ::testing::Test {
              }});
   }
 
-  // A command that has been submitted and has not ended.
+  // Submits a command that does not end.
   void Submit(std::uint32_t stream) {
     progress_.RecordSubmitted(stream, progress_.submitted(stream) + 1);
   }
@@ -75,7 +75,7 @@ TEST_F(DeviceMemoryTest, LargeAllocationGrowsByWhatIsMissingBehindTheFreeTail) {
 }
 
 TEST_F(DeviceMemoryTest, AskingForLessIsTriedBeforeGivingUp) {
-  // Not a multiple of the page size, as a percentage may give.
+  // Not a multiple of the page size, as may result from a percentage.
   DeviceMemory memory = Make(5 * kMiB);
   EXPECT_TRUE(memory.Allocate(2 * kMiB).ok());
   EXPECT_TRUE(memory.Allocate(2 * kMiB).ok());

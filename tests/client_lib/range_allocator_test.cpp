@@ -66,12 +66,12 @@ TEST(RangeAllocator, LargeBlocksBeginOnAPage) {
   RangeAllocator ranges(kRangeBase);
   ranges.Grow(256 + kLarge);
   ASSERT_EQ(ranges.Allocate(256), kRangeBase);
-  // It would fit, but not at the required alignment.
+  // The range would fit, but not at the required alignment.
   EXPECT_FALSE(ranges.Allocate(kLarge));
   EXPECT_EQ(ranges.GrowthFor(kLarge), 4096u - 256u);
   ranges.Grow(ranges.GrowthFor(kLarge));
   EXPECT_EQ(ranges.Allocate(kLarge), kRangeBase + 4096);
-  // The space before it remains available.
+  // The space before the aligned range remains available.
   EXPECT_EQ(ranges.Allocate(4096 - 256), kRangeBase + 256);
   EXPECT_EQ(ranges.TailBytes(), 0u);
   EXPECT_TRUE(ranges.Release(kRangeBase + 4096));

@@ -82,7 +82,7 @@ TEST_F(RequestsTest, NoMoreAreBegunThanMayBeOpen) {
   const Status many = stream_.BeginRequest();
   EXPECT_EQ(many.code(), StatusCode::kLimitExceeded);
   EXPECT_THAT(many.message(), HasSubstr("allowed are 16"));
-  streams.pop_back();  // Its request ends with it.
+  streams.pop_back();  // Ends the stream's request, too.
   EXPECT_TRUE(stream_.BeginRequest().ok());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beginning and end of a session, and every possible failure of it.
+// Beginning and end of a session, and every way in which they can fail.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -440,7 +440,7 @@ TEST(Modules, UnloadWaitsForLaunchesUnderWay) {
     const auto module = client.LoadModule("any PTX");
     ASSERT_TRUE(client.default_stream().Launch(*module->GetKernel("nothing"), {}).ok());
   }
-  // Answered after everything sent before.
+  // This request is answered after all earlier ones.
   ASSERT_TRUE(client.LoadModule("another").ok());
   const auto unloaded = worker.unloaded_modules();
   EXPECT_TRUE(unloaded.empty() || unloaded[0] != 0);

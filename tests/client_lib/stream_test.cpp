@@ -359,7 +359,7 @@ TEST_F(StreamTest, ShapesThatNoRecordCanSayAreRejectedHere) {
 TEST_F(StreamTest, FirstErrorOfAStreamIsStickyAndComesWithItsText) {
   worker_.FailAt(0, 2, Status(StatusCode::kKernelFault, "kernel 'x' left its memory"));
   for (int i = 0; i < 3; ++i) {
-    // The third one may be rejected already.
+    // The third call may already report the failure.
     static_cast<void>(stream_.Fill(Buffer(64), FillElement::U8(1), 1));
   }
   for (const Status& status :
@@ -437,7 +437,7 @@ TEST_F(StreamTest, TooManyStreamsAreRejected) {
 
 TEST_F(StreamTest, FreshStreamIsNeverBusy) {
   const DeviceBuffer buffer = Buffer(64);
-  for (int i = 0; i < 300; ++i) {  // Also with reused numbers.
+  for (int i = 0; i < 300; ++i) {  // Enough for numbers to be reused.
     worker_.set_finishing(false);
     const Stream stream = std::move(*client_.CreateStream());
     EXPECT_TRUE(stream.Query().ok()) << i;

@@ -109,7 +109,7 @@ TEST_F(CodeCaches, ADirectoryThatOthersMayWriteToIsRejected) {
   EXPECT_EQ(rejected.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(rejected.message()), HasSubstr("by others"));
   fs::permissions(directory_, fs::perms::owner_all);
-  // A user who can rename it can put another directory in its place.
+  // A user who can rename the directory can put another one in its place.
   fs::permissions(directory_.parent_path(), fs::perms::all);
   EXPECT_THAT(std::string(CodeCache::Open(directory_, 1000).status().message()),
               HasSubstr("may be written to by others"));

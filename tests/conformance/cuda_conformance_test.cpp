@@ -34,13 +34,13 @@ class KeptContext : public ::testing::EmptyTestEventListener {
   void OnTestProgramEnd(const ::testing::UnitTest& /*program*/) override { Release(); }
 
  private:
-  // If this fails, the rules' devices report why.
+  // A failure is ignored here, because the rules' devices report it.
   void Retain() {
     device::cuda::PrepareEnvironment();
     const auto driver = device::cuda::Driver::Load();
     if (!driver.ok()) return;
     driver_ = *driver;
-    // The same flags as a device's.
+    // Uses the same flags as a device.
     const unsigned flags =
         device::cuda::kContextBlockingSync | device::cuda::kContextKeepLocalMemory;
     Status status = driver_->Try(driver_->DeviceGet, &number_, 0);
@@ -72,7 +72,7 @@ class KeptContext : public ::testing::EmptyTestEventListener {
   bool is_kept_ = false;
 };
 
-// Owned by the framework.
+// The framework takes ownership.
 [[maybe_unused]] const bool kIsContextKept = [] {
   ::testing::UnitTest::GetInstance()->listeners().Append(new KeptContext);
   return true;

@@ -169,7 +169,7 @@ TEST_P(DeviceConformance, VariablesAreToldAndCopiesAndFillsReachThem) {
 
 TEST_P(DeviceConformance, KernelsReachVariablesOfTheirClientsOtherModules) {
   if (Skips(gpu().info().kind != "fake", "load PTX")) return;
-  // Contained kernels access harmless memory instead.
+  // Without a fault, contained kernels access harmless memory.
   if (SkipsWhereNoAddressFaults()) return;
   const TestClient client = NewClientWithKernels();
   const auto other =

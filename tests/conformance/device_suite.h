@@ -88,7 +88,7 @@ struct LaunchSpec {
   device::StreamKey stream = 1;
   std::uint8_t priority = 0;
   std::uint64_t first_unit = 0;
-  std::uint64_t graph_version = 0;  // Of a whole graph: see device::GraphWork.
+  std::uint64_t graph_version = 0;  // Version of a whole graph: see device::GraphWork.
   const device::Reach* reach = nullptr;
 };
 
@@ -100,16 +100,17 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   void Start(std::uint64_t memory_bytes);
   device::Device& gpu() { return *device_; }
 
-  // Fails the test, and returns an empty client, if the device rejects the request.
+  // Creates a client. Fails the test, and returns an empty client, if the device rejects the
+  // request.
   TestClient NewClient(std::uint64_t quota_bytes = 16 * kMebibyte,
                        std::uint64_t mapped_bytes = 8 * kMebibyte);
-  // With the module of kernels/rules.cu.
+  // Like NewClient, with the module of kernels/rules.cu.
   TestClient NewClientWithKernels();
   static Result<std::shared_ptr<const device::Module>> Load(device::Space& space,
                                                             std::string_view text);
   static std::uint32_t KernelNamed(const device::Module& module, std::string_view name);
 
-  // Each returns the id of the submitted work. Arguments live until TearDown.
+  // Each submits work and returns its id. Arguments live until TearDown.
   device::WorkId Launch(const TestClient& client, std::string_view kernel, const LaunchSpec& spec,
                         std::vector<std::byte> arguments);
   device::WorkId Submit(device::CopyWork work);
@@ -151,12 +152,12 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
 
   // Waits for the work, and stores other completions that arrive meanwhile.
   device::Completion Await(device::WorkId id);
-  // Await, and fails the test unless the status is ok and nothing was stopped.
+  // Like Await, and fails the test unless the status is ok and nothing was stopped.
   void AwaitOk(device::WorkId id);
-  // Whether the device served `first` before `second`; both must succeed. The executing thread may
-  // be descheduled until the other work has begun or ended.
+  // Returns whether the device served `first` before `second`; both must succeed. The executing
+  // thread may be descheduled until the other work has begun or ended.
   bool IsServedFirst(device::WorkId first, device::WorkId second);
-  // Ids in order of completion so far.
+  // Returns the ids of the completed work in order of completion.
   const std::vector<device::WorkId>& order() const { return order_; }
   std::uint64_t wakes();
   void WaitForWake(std::uint64_t more_than);
@@ -167,7 +168,7 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
                   std::span<const std::uint32_t> words);
   std::vector<std::uint32_t> ReadWords(const TestClient& client, std::uint64_t offset,
                                        std::size_t count);
-  // All text printed by the work.
+  // Returns all text printed by the work.
   std::string Printed(device::WorkId id);
 
   device::WorkId next_id() { return ++last_id_; }
@@ -190,7 +191,7 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   std::unique_ptr<device::Device> device_;
 };
 
-// The result of kernel `mix` for thread `index`.
+// Returns the result of kernel `mix` for thread `index`.
 std::uint32_t Mixed(std::uint32_t value, std::uint32_t rounds);
 
 }  // namespace gpushared::testing

@@ -36,7 +36,7 @@ class DeviceSwaps : public DeviceConformance {
 
   void Begin();
   void End();
-  // A random event of a random client.
+  // Performs a random event of a random client.
   void Act();
   void Come(Client& client);
   void Grow(Client& client, std::uint64_t steps);
@@ -45,7 +45,7 @@ class DeviceSwaps : public DeviceConformance {
   void SwapIn(Client& client, std::uint64_t steps);
   // Swaps the page out if it is resident, and in otherwise.
   void MoveStep(Client& client, std::uint64_t step);
-  // Whether work may access the page now.
+  // Returns whether work may access the page now.
   static bool MayTouch(const Client& client, std::uint64_t step) { return !client.is_out[step]; }
   // Writes a new value to a page, or checks its value.
   void Work(Client& client);
@@ -53,8 +53,8 @@ class DeviceSwaps : public DeviceConformance {
   void CheckAccounts();
 
   static constexpr std::uint64_t kFewSteps = 4;
-  // A client with kernels. Each of its few pages begins with its index; pages 1 and 3 are swapped
-  // out.
+  // Returns a client with kernels. Each of its few pages begins with its index; pages 1 and 3 are
+  // swapped out.
   TestClient ComeWithSomeAway();
   static device::Reach GetSteps(const TestClient& client,
                                 std::initializer_list<std::uint64_t> steps);

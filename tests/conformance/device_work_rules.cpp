@@ -212,7 +212,7 @@ TEST_P(DeviceConformance, EveryWorkCompletesExactlyOnceWhateverIsAskedOfIt) {
   for (const device::WorkId id : ids) {
     const Status status = Await(id).status;
     if (status.ok() || status.code() == StatusCode::kCancelled) continue;
-    // A launch of its module that ran at the same time was killed.
+    // A launch of the same module that ran at the same time was killed.
     EXPECT_TRUE(contains && status.code() == StatusCode::kKernelFault &&
                 status.message().find("stopped by the server") != std::string::npos)
         << status.ToString();

@@ -43,14 +43,14 @@ class Driver {
     kReady,
     kIdle,
     kEnd,       // Ends the client's oldest running command.
-    kBegin,     // A request.
+    kBegin,     // Begins a request.
     kEndBegun,  // Ends the client's oldest request.
-    kExpect,    // A request, soon.
-    kBar,       // Its cap is used up, so it is no longer ready.
+    kExpect,    // Announces a request.
+    kBar,       // The client's cap is used up, so it is no longer ready.
     kUnbar,
     kObey,      // Pick, and carry out the decisions until there is no new one (client ignored).
     kAskOnly,   // Pick only, because the lane's bounds do not admit the command (client ignored).
-    kTimeGoes,  // By a little more than a slice (client ignored).
+    kTimeGoes,  // Advances time by a little more than a slice (client ignored).
   };
   static constexpr int kCalls = 14;
   static bool IsOfAClient(Call call) { return call < Call::kObey; }
@@ -178,11 +178,11 @@ class Driver {
   };
   struct State {
     ClientSpec spec;
-    int ready = 0;  // Commands queued; the first is the head.
+    int ready = 0;  // Number of queued commands; the first is the head.
     bool is_throttled = false;
     Head head;
     std::vector<Running> running;
-    std::vector<std::uint64_t> requests;  // Open.
+    std::vector<std::uint64_t> requests;  // The open requests.
   };
 
   ClientSpec SpecFor(ClientId client) const {

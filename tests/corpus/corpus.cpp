@@ -25,7 +25,8 @@ std::span<const Program> ToolkitPrograms() { return kToolkit; }
 std::string RunProgram(const Program& program) {
   Runtime& runtime = Runtime::Instance();
   runtime.Reset();
-  (void)cudaGetLastError();  // Else what failed in another program fails the next one's first call.
+  // Clears the error of an earlier program, which would otherwise fail this program's first call.
+  (void)cudaGetLastError();
   const std::string wrong = program.run();
   return runtime.error().empty() ? wrong : runtime.error() + "; " + wrong;
 }

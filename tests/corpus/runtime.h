@@ -59,7 +59,7 @@ class Backend {
 // The outcomes of the kernels launched since the process began.
 struct KernelHistory {
   std::uint64_t launches = 0;
-  std::string rejection;  // Why it cannot run; empty if it can.
+  std::string rejection;  // Why the kernel cannot run; empty if it can.
 };
 
 class Runtime {

@@ -212,5 +212,5 @@ int main(int argc, char** argv) {
   Must(client.status(), "connect");
   DyingClient(*std::move(client), static_cast<std::size_t>(std::atoi(argv[3])), argv[4][0] == '1')
       .Live(ReadFile(argv[2]));
-  return 1;  // It should have died.
+  return 1;  // The process should have died.
 }

@@ -237,7 +237,7 @@ TEST_F(DoctorPackagesTest, LibrariesThatOthersLoadAreNotBlamed) {
   Install("cuda_bindings", "cuda/bindings/_internal/runtime.so", kRuntime);
   const Findings findings = LookAt("import nvidia, cuda\n");
   EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "packages ok"));
-  // It belongs to NVIDIA but to no known library, so it is only noted.
+  // The file belongs to NVIDIA but to no known library, so it is only noted.
   Install("nvidia_cutlass_dsl", "nvidia_cutlass_dsl/lib/libcute_dsl_runtime.so", kRuntime);
   EXPECT_THAT(Brief(LookAt("import cutlass\n")),
               ElementsAre("program ok", "runtime ok", "package note"));

@@ -95,7 +95,7 @@ def check_flows(check, starts, reached):
     tied = 0
     for flow, begins in reached.items():
         check(0 < int(flow, 16) < 1 << 64, "a flow's id", flow)
-        if flow in starts:  # Its request may have continued.
+        if flow in starts:  # A flow without a start belongs to a request that began before the trace.
             check(starts[flow] < min(begins), "what ran for a request began before that, at", min(begins))
             tied += 1
     check(tied > 10, "requests are tied to what ran for them:", tied)

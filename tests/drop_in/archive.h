@@ -8,7 +8,8 @@
 
 namespace gpushared::testing {
 
-// Returns an ar archive of these members: name as the header contains it, and bytes.
+// Returns an ar archive of these members: each name as the member's header contains it, and the
+// contents.
 inline std::string Archive(const std::vector<std::pair<std::string, std::string>>& members) {
   const auto column = [](std::string text, std::size_t width) {
     text.resize(width, ' ');
@@ -22,7 +23,7 @@ inline std::string Archive(const std::vector<std::pair<std::string, std::string>
   return archive;
 }
 
-// Imitates the structure of CUDA 12's and 13's libcudadevrt.a.
+// Returns an archive with the structure of CUDA 12's and 13's libcudadevrt.a.
 inline std::string DeviceRuntimeArchive() {
   return Archive({{"/", "index"}, {"//", "cuda_device_runtime.o/\n\n"}, {"/0", "machine code"}});
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that uses every kind of memory and call in turns, until somebody ends it. */
+/* A program that uses every kind of memory and call in turns, until it is killed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures: which calls become nodes, which invalidate a capture, and the resulting error codes.
+// Stream capture: which calls become nodes, which invalidate the capture, and the resulting error
+// codes.
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -41,7 +42,7 @@ class CaptureTest : public DropInCase {
     EXPECT_EQ(StreamEndCapture(stream, &graph), Code::kSuccess);
     return graph;
   }
-  // Ends a capture that yields no graph.
+  // Ends a capture that fails with `why` and yields no graph.
   void EndBadly(StreamHandle stream, Code why) {
     auto* graph = reinterpret_cast<GraphHandle>(7);
     EXPECT_EQ(StreamEndCapture(stream, &graph), why);
@@ -66,7 +67,7 @@ class CaptureTest : public DropInCase {
     }
     return types;
   }
-  // Returns the edges as indices of their nodes.
+  // Returns the edges as pairs of node indices.
   std::vector<std::pair<long, long>> Edges(GraphHandle graph) {
     std::size_t count = 0;
     EXPECT_EQ(GraphGetEdges(graph, nullptr, nullptr, &count), Code::kSuccess);
@@ -222,7 +223,8 @@ TEST_F(CaptureTest, EndsWhereItBegan) {
   }).join();
 }
 
-// Calls that another thread, and this one, may make during a capture of each mode.
+// Tests for each capture mode which unsafe calls this thread and another one may make during the
+// capture.
 TEST_F(CaptureTest, UnsafeCallsAreRejectedByTheModesOfBothThreads) {
   const auto allocate = [&] {
     DevicePointer memory = 0;
@@ -266,7 +268,7 @@ TEST_F(CaptureTest, StreamThatIsDestroyedTakesItsCaptureAlong) {
   EXPECT_EQ(StatusFor(b_), 0);
 }
 
-// cuda-core destroys the streams of a fork when it has joined them.
+// cuda-core destroys forked streams during the capture, once they have joined it again.
 TEST_F(CaptureTest, StreamThatHasJoinedMayBeDestroyed) {
   for (const bool has_joined : {true, false}) {
     const StreamHandle forked = NewStream();

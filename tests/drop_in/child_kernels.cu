@@ -5,8 +5,8 @@ extern "C" {
 
 __global__ void digit(unsigned long long* value, int last) { *value = *value * 10 + last; }
 
-// The kernels launched in its own stream run in order, each with everything that it launches; the
-// tail runs last.
+// Kernels that a kernel launches into its own stream run in order, each together with everything
+// that it launches. The tail launch runs last.
 __global__ void parent(unsigned long long* value, int depth) {
   digit<<<1, 1, 0, cudaStreamTailLaunch>>>(value, 9);
   digit<<<1, 1>>>(value, depth);
@@ -18,7 +18,7 @@ __global__ void count(unsigned* sum, unsigned char small, double step, short non
   atomicAdd(&sum[threadIdx.x], static_cast<unsigned>(step) + small + none);
 }
 
-// Blocks and threads are as requested at the launch, and so are parameters of all sizes.
+// Launches a kernel with several blocks and threads, and with parameters of different sizes.
 __global__ void start_many(unsigned* sum) {
   cudaStream_t stream;
   cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
@@ -26,7 +26,7 @@ __global__ void start_many(unsigned* sum) {
   cudaStreamDestroy(stream);
 }
 
-// Launches more than fit into the queue.
+// Launches more kernels than fit into the queue.
 __global__ void flood(unsigned* sum) {
   for (int i = 0; i < 100; ++i) count<<<1, 1>>>(sum, 0, 1.0, 0);
   __syncthreads();

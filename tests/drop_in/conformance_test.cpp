@@ -21,14 +21,17 @@ using testing::GpuServer;
 using ::testing::IsEmpty;
 using testing::RunProgram;
 
-// Attributes that occupancy is computed from, which the fake GPU lacks and a real one has.
+// Statements for the fake driver: attributes from which occupancy is computed and which the fake
+// GPU lacks by default.
 constexpr const char* kGpu =
     "attribute 81 233472; attribute 82 65536; attribute 106 32; leaks ignored";
 constexpr const char* kUuid = "uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; ";
-// The fake driver's reports of mistakes, because some calls of the program are wrong on purpose.
+// Prefix of the fake driver's reports of mistakes, which end the comparison. Some calls of the
+// program are wrong on purpose.
 constexpr const char* kMistakes = "fake_cuda: ";
 
-// Attributes, by number, that the driver has and the drop-in lacks; the drop-in reports 0 for them.
+// Attributes, by number, that the driver has and for which the drop-in reports 0, because of the
+// missing feature.
 const std::map<int, const char*> kNotHad = {
     {22, "no textures on a GPU"},           {23, "no textures on a GPU"},
     {60, "no surfaces on a GPU"},           {70, "no surfaces on a GPU"},
@@ -51,14 +54,16 @@ bool StartsWith(const std::string& line, const std::string& prefix) {
   return line.starts_with(prefix);
 }
 
-// A fault of an unfenced kernel ends the worker and its sessions (server/device/cuda). Therefore
-// the session's end (810) appears where a native program sees the fault.
+// Returns whether the lines differ only because a fault of an unfenced kernel ends the worker and
+// its sessions (server/device/cuda), so that the drop-in reports the session's end (810) where a
+// native program sees the fault.
 bool IsEndByFault(const std::string& native, const std::string& ours) {
   const std::size_t code = native.rfind(" = 7");
   return code != std::string::npos && ours == native.substr(0, code) + " = 810";
 }
 
-// Removes what the fake driver does not know: names of errors, and attributes that it rejects.
+// Removes lines about what the fake driver does not know: names of errors, and attributes that it
+// rejects.
 void LeaveOutUnknown(Lines& native, Lines& ours) {
   std::erase_if(ours, [&](const std::string& line) {
     return StartsWith(line, "error ") && std::ranges::find(native, line) == native.end();
@@ -87,7 +92,8 @@ class DriverConformance : public ::testing::TestWithParam<const char*> {
   }
 };
 
-// The server reserves an eighth of a small GPU's memory for the driver.
+// Returns whether the lines differ only because the server reserves an eighth of a small GPU's
+// memory for the driver.
 bool IsTotalWithoutThePartLeft(const std::string& native, const std::string& ours) {
   const std::string total = "total: ";
   if (!StartsWith(native, total) || !StartsWith(ours, total)) return false;
@@ -116,7 +122,7 @@ TEST_P(DriverConformance, LinesOfTheDropInAreThoseOfTheDriver) {
   EXPECT_THAT(not_had, IsEmpty()) << "these agree by now";
 }
 
-// Once alone, then with a kernel that faults at the end.
+// The parameter is the failing kernel that the program launches at the end; empty for none.
 INSTANTIATE_TEST_SUITE_P(Of, DriverConformance, ::testing::Values("", "fault", "stop"),
                          [](const auto& test) {
                            return *test.param == 0 ? std::string("calls") : std::string(test.param);

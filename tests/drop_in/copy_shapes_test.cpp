@@ -14,14 +14,14 @@
 namespace gpushared {
 namespace {
 
-// A number outside the enumeration, as a C program may pass it.
+// Returns a value outside the enumeration, as a C program may pass it.
 CUmemorytype GetType(int number) {
   CUmemorytype type{};
   std::memcpy(&type, &number, sizeof number);
   return type;
 }
 
-// 4 rows of 32 bytes on either side, in slices of 8 rows of 64 bytes.
+// The valid copy has 4 rows of 32 bytes, within slices of 8 rows of 64 bytes on both sides.
 class CopyShapesTest : public testing::DropInServerCase {
  protected:
   static constexpr std::size_t kMemory = 8192;
@@ -55,7 +55,7 @@ class CopyShapesTest : public testing::DropInServerCase {
     plane.Height = 4;
     return plane;
   }
-  // Through all calls; a node is rejected when it is created.
+  // Tries the copy through all calls. A graph node is already rejected when it is created.
   void Expect(CUDA_MEMCPY3D box, CUresult expected, const char* what) {
     EXPECT_EQ(cuMemcpy3D(&box), expected) << what;
     EXPECT_EQ(cuMemcpy3DAsync(&box, nullptr), expected) << what;
@@ -70,7 +70,7 @@ class CopyShapesTest : public testing::DropInServerCase {
     EXPECT_EQ(cuMemcpy2DUnaligned(&plane), expected) << what;
     EXPECT_EQ(cuMemcpy2DAsync(&plane, nullptr), expected) << what;
   }
-  // A change to a valid shape, and the expected result.
+  // A change to a valid copy, and the expected result.
   template <typename Copy>
   struct Case {
     const char* what;
@@ -103,15 +103,16 @@ TEST_F(CopyShapesTest, PitchHoldsARowAndWhatIsInFrontOfIt) {
       {"destination pitch", kWrong, [](auto& it) { it.dstPitch = 31; }},
       {"a sum that wraps", kWrong, [](auto& it) { it.srcXInBytes = SIZE_MAX; }},
       {"one row", kWrong, [](auto& it) { it.Height = 1, it.srcPitch = 31; }},
-      // "If specified" in the header means that 0 is unspecified.
+      // According to the header, a pitch must cover the row "if specified", and 0 means that it is
+      // not.
       {"no pitch", kRight, [](auto& it) { it.srcPitch = it.dstPitch = 0; }},
       {"beyond the maximum", kWrong, [](auto& it) { it.srcPitch = std::size_t{1} << 31; }},
       {"rows that wrap", kWrong, [](auto& it) { it.srcY = SIZE_MAX; }},
       {"no bytes", kRight, [](auto& it) { it.WidthInBytes = 0, it.srcPitch = 1; }},
-      // The last row ends with the memory, without the rest of its pitch.
+      // The last row may end at the end of the memory, although its pitch would reach further.
       {"the last rows", kRight, [](auto& it) { it.dstY = kMemory / 64 - 4; }},
       {"one row beyond", kWrong, [](auto& it) { it.dstY = kMemory / 64 - 3; }},
-      // NVIDIA's driver accepts whole rows within the leading bytes, which Dr.Jit relies on.
+      // NVIDIA's driver accepts an x offset of several rows, and Dr.Jit relies on that.
       {"rows in front", kRight, [](auto& it) { it.srcXInBytes = it.dstXInBytes = 3 * 64 + 32; }},
       {"across rows", kWrong, [](auto& it) { it.dstXInBytes = 3 * 64 + 33; }},
   };

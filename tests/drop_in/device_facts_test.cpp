@@ -139,7 +139,7 @@ TEST_F(DropInFactsTest, VariablesAreFoundByNameReadAndWritten) {
   EXPECT_EQ(cuMemcpyDtoH(&value, step, sizeof value + 1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemFree(step), CUDA_ERROR_INVALID_VALUE) << "it is the module's";
 
-  // The host's writes reach kernels, even in constants; a kernel's writes reach the host.
+  // Kernels see the host's writes, even in constants, and the host sees a kernel's writes.
   const unsigned ten = 10;
   EXPECT_EQ(cuMemcpyHtoD(factor, &ten, sizeof ten), CUDA_SUCCESS);
   EXPECT_EQ(RunOneThread(next_step), CUDA_SUCCESS);

@@ -10,7 +10,7 @@
 
 #define COUNT 1000
 #define SAY(...) (printf(__VA_ARGS__), putchar('\n'))
-/* The call as it stands here, and its code. */
+/* Prints the call as written in this file, and its code. */
 #define CALL(call) printf("%s = %d\n", #call, (int)(call))
 
 static const char kKernels[] =
@@ -41,7 +41,7 @@ static CUdeviceptr memory;
 static CUstream stream;
 static CUmodule module;
 
-/* A sum over what was found, which every changed word changes. */
+/* Prints a checksum of the memory. */
 static void Contents(const char* what) {
   uint64_t sum = 0;
   memset(found, 0, sizeof found);
@@ -337,7 +337,7 @@ static uint32_t Number(uint32_t below) {
   return (state >> 8) % below;
 }
 
-/* A piece of rows inside of the memory: `pitch` bytes apart, of `width` bytes. */
+/* Returns random rows within the memory, of `width` bytes and `pitch` bytes apart. */
 static CUdeviceptr Rows(size_t* pitch, size_t* width, size_t* height) {
   *pitch = 64 + 4 * Number(20);
   *width = 4 * (1 + Number((uint32_t)*pitch / 4));
@@ -345,7 +345,7 @@ static CUdeviceptr Rows(size_t* pitch, size_t* width, size_t* height) {
   return memory + 4 * Number((uint32_t)((sizeof numbers - *pitch * *height) / 4));
 }
 
-/* Operations in an order that nobody chose, in two streams that wait for each other. */
+/* One of a random sequence of operations on two streams that wait for each other. */
 static int AnyOperation(CUdeviceptr other, CUstream on) {
   size_t pitch, width, height;
   const CUdeviceptr rows = Rows(&pitch, &width, &height);
@@ -409,7 +409,7 @@ static void Sequences(void) {
   CALL(cuMemFree(other));
 }
 
-/* Two modules with the same names have variables of their own. */
+/* Two modules with the same names have separate variables. */
 static void TwoModules(void) {
   CUmodule second = NULL;
   CUdeviceptr one = 0, two = 0;
@@ -438,7 +438,7 @@ static void TwoModules(void) {
   CALL(cuModuleUnload(second));
 }
 
-/* Memory of the program that it shows to the driver. */
+/* Host memory that the program registers with the driver. */
 static void HostMemory(void) {
   static uint32_t room[COUNT] __attribute__((aligned(4096)));
   CUdeviceptr address = 0;
@@ -460,7 +460,7 @@ static void HostMemory(void) {
   CALL(cuMemFreeHost(mapped));
 }
 
-/* What a kernel did stays with the context. */
+/* A kernel's failure remains in the context: all later calls report it. */
 static void Faults(const char* kernel) {
   const CUfunction function = Function(kernel);
   size_t bytes = 0;

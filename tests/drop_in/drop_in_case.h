@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handlers on a server that executes nothing, in the test's own process.
+// Calls the drop-in's handlers in the test's own process, on a server that executes nothing.
 
 #ifndef GPUSHARED_TESTS_DROP_IN_DROP_IN_CASE_H_
 #define GPUSHARED_TESTS_DROP_IN_DROP_IN_CASE_H_
@@ -13,8 +13,8 @@
 
 namespace gpushared::drop_in {
 
-// Fixture with one current context. The driver lives as long as the process; each case has its own
-// server, which the context's session finds.
+// Fixture with one current context. The drop-in's state lives as long as the process, so each case
+// has its own server, to which the context's session connects.
 class DropInCase : public ::testing::Test {
  protected:
   DropInCase() {

@@ -44,7 +44,7 @@ TEST(DropInWithoutServerTest, InitSaysThatNoServerAnswers) {
   EXPECT_EQ(cuInit(1), CUDA_ERROR_INVALID_VALUE);
 }
 
-// NVIDIA's runtime and cuFFT do this before their first driver call.
+// NVIDIA's runtime and cuFFT ask for these tables before their first driver call.
 class WantedTable : public ::testing::TestWithParam<std::array<unsigned char, 8>> {};
 INSTANTIATE_TEST_SUITE_P(DropInWithoutServerTest, WantedTable,
                          ::testing::Values(std::array<unsigned char, 8>{0x6b, 0xd5, 0xfb, 0x6c,
@@ -165,7 +165,8 @@ TEST_F(DropInTest, NoVisibleDeviceIsNoDevice) {
 
 // ---- addresses
 
-// The driver resolves either side of cuMemcpy by its address, where no memory is mapped any more.
+// cuMemcpy finds out from each address whether it is device memory, so it must not mistake a freed
+// device address for host memory.
 TEST_F(DropInTest, CopiesOfFreedMemoryAreRejectedWhateverTheirForm) {
   UsePrimary();
   CUdeviceptr first = 0, freed = 0, last = 0;
@@ -181,7 +182,7 @@ TEST_F(DropInTest, CopiesOfFreedMemoryAreRejectedWhateverTheirForm) {
   EXPECT_EQ(cuMemcpyAsync(last, freed, kBytes, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemcpy(last, own, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpy(own, last, kBytes), CUDA_SUCCESS);
-  // The program may have its own memory at that address.
+  // The program may map its own memory at that address later.
   void* const page = reinterpret_cast<void*>(freed & ~CUdeviceptr{4095});
   void* const mapped = ::mmap(page, 2 * 4096 + kBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -202,7 +203,7 @@ TEST_F(DropInTest, ProcAddressChoosesTheFormForVersionAndStream) {
                              CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &found),
             CUDA_SUCCESS);
   EXPECT_NE(function, reinterpret_cast<void*>(&cuMemcpyHtoD));
-  // A function without a default-stream variant has one form.
+  // A function without a variant for the per-thread default stream has only one form.
   EXPECT_EQ(cuGetProcAddress("cuMemAlloc", &function, 12000,
                              CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &found),
             CUDA_SUCCESS);
@@ -454,7 +455,7 @@ TEST_F(DropInTest, ParametersArePackedAsTheProgramLikes) {
   EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, extra),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Read(numbers), All(2));
-  // The arguments arrive through only one of the two mechanisms.
+  // Arguments in both forms are an error, and so are arguments in neither.
   void* parameters[] = {&packed.numbers, &packed.n};
   bytes = 12;
   EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, extra),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program with a handler of SIGINT, as Python has one, that waits for a kernel without end. */
+/* A program that waits for an endless kernel, with a handler of SIGINT like Python's. */
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUSHARED_FALLBACK: when the installed driver serves a program, and when it does not.
+// GPUSHARED_FALLBACK: the conditions under which the installed driver serves a program.
 #include <cstdlib>
 #include <filesystem>
 #include <string>

@@ -35,13 +35,14 @@ using testing::ServerProcess;
 const std::string kGate = GPUSHARED_DROP_IN_DIR;
 const std::string kFakeDriver = GPUSHARED_FAKE_DRIVER_DIR;
 const std::string kFewFunctions = GPUSHARED_INSTALLED_DIR;  // fake_driver.c
-// Attributes that occupancy is computed from; and this program leaks memory on purpose.
+// Statements for the fake driver: attributes from which occupancy is computed, and no report of
+// leaks, because this program leaks memory on purpose.
 constexpr const char* kFakeGpu =
     "FAKE_CUDA=attribute 81 233472; attribute 82 65536; attribute 106 32; leaks ignored";
 
 using Words = std::vector<std::string>;
 
-// Runs a program with these variables, and without any of ours from the test's environment.
+// Runs a program with these variables, without gpushared's variables from the test's environment.
 ProgramOutcome Start(Words variables, const Words& program) {
   Words command = {"/usr/bin/env", "-u", "GPUSHARED_LOG", "-u", "GPUSHARED_RUN"};
   command.insert(command.end(), variables.begin(), variables.end());
@@ -113,7 +114,8 @@ TEST(GateTest, LookUpsOverAnotherDropInGiveWhatItGives) {
   ExpectSameLookups(installed.directory());
 }
 
-// A function that several symbols export goes through the hook of one of them, however it is found.
+// A function that several symbols export goes through the hook of one of them, no matter under
+// which symbol it is looked up.
 TEST(GateTest, FunctionsOfOneAddressHaveOneDecision) {
   struct Row {
     const char *symbol, *decision;
@@ -284,7 +286,7 @@ TEST(GateTest, TraceChangesNothingForAProgramOfManyThreads) {
       {GPUSHARED_THREADS_PROGRAM});
   EXPECT_EQ(run.exit_code, 0) << run.output;
   const auto counts = GetTrace(directory);
-  // 8 threads, 4 streams, 5 rounds; one of two launches is captured.
+  // 8 threads with 4 streams, 5 rounds of two launches each, one of which is captured.
   EXPECT_EQ(counts.at("calls\tcuLaunchKernel"), 320);
   EXPECT_EQ(counts.at("calls\tcuGraphLaunch"), 160);
 }

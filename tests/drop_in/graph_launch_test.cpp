@@ -36,7 +36,8 @@ class GraphLaunchTest : public DropInServerCase {
   CUstream stream_ = nullptr, other_ = nullptr;
 };
 
-// From the second launch on they are one command of the server.
+// The first launch submits each node as a command; from the second one on, a launch is a single
+// command of the server.
 TEST_F(GraphLaunchTest, LaunchesInARowCountTheSameHoweverTheyAreSubmitted) {
   constexpr std::uint32_t kNodes = 20, kLaunches = 5;
   ASSERT_EQ(cuMemcpyHtoD(numbers_, All(10).data(), kBytes), CUDA_SUCCESS);

@@ -52,7 +52,7 @@ class GraphTest : public DropInCase {
                      .extra = nullptr};
     return launch;
   }
-  // Adds a fill, which is identified in the ring by its value.
+  // Adds a fill node, whose command the test identifies in the ring by its value.
   GraphNodeHandle AddFill(unsigned value, std::vector<GraphNodeHandle> needs = {}) {
     const FillNodeParameters fill = GetFill(value);
     GraphNodeHandle node = nullptr;
@@ -307,7 +307,8 @@ TEST_F(GraphTest, LaunchesInARowBecomeAGraphOfTheServer) {
   EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidHandle) << "its module is gone";
 }
 
-// Commands of one launch come after those of the previous launch, whichever stream that was in.
+// The commands of a launch run after those of the previous launch, even if that was in another
+// stream.
 TEST_F(GraphTest, LaunchesOfOneExecDoNotOverlap) {
   AddFill(1);
   const GraphExecHandle exec = Instantiate();

@@ -30,7 +30,8 @@ class HostCallsTest : public DropInCase {
     EXPECT_EQ(CtxSynchronize(), Code::kSuccess);
   }
 
-  // A function that waits for Open, and records that it ran and the launches submitted by then.
+  // A host function that waits for Open, and records that it ran and how many launches had been
+  // submitted by then.
   static void Note(void* self) {
     auto& test = *static_cast<HostCallsTest*>(self);
     test.opened_.wait();
@@ -64,7 +65,7 @@ class HostCallsTest : public DropInCase {
   std::promise<void> gate_;
   std::shared_future<void> opened_{gate_.get_future().share()};
   bool is_open_ = false;
-  std::mutex mutex_;  // Guards the next two.
+  std::mutex mutex_;  // Guards the next two members.
   std::vector<std::size_t> launches_seen_;
   std::vector<std::thread::id> threads_;
 };
@@ -145,7 +146,8 @@ TEST_F(HostCallsTest, MayNotCallTheDriver) {
   EXPECT_EQ(code, Code::kNotPermitted);
 }
 
-// A callback is notified of a failure; a function is not called.
+// If a stream has failed, its callbacks are called with the error, but host functions are not
+// called.
 class FailedStreamTest : public DropInCase {};
 TEST_F(FailedStreamTest, CallbacksAreToldOfTheFailure) {
   StreamHandle stream = nullptr;

@@ -18,7 +18,7 @@ using testing::All;
 using testing::kBytes;
 using testing::kCount;
 
-// Accesses by kernels with many threads are tested in mirrored_memory_test.
+// mirrored_memory_test covers accesses while many threads of the program run.
 class HostMemoryTest : public testing::DropInServerCase {
  protected:
   static CUmemorytype GetType(CUdeviceptr address) {
@@ -93,8 +93,8 @@ TEST_F(HostMemoryTest, AllocatedMemoryTellsOfItself) {
   }
 }
 
-// According to CUDA, with unified addressing any such address is a device address in every call
-// that takes one.
+// According to CUDA, with unified addressing an address of such memory is valid in every call that
+// takes a device address.
 TEST_F(HostMemoryTest, CopiesAndFillsTakeAllOfItAsDeviceMemory) {
   UsePrimary();
   const CUdeviceptr device = Numbers();
@@ -139,7 +139,7 @@ TEST_F(HostMemoryTest, CopiesAndFillsTakeAllOfItAsDeviceMemory) {
     EXPECT_EQ(cuMemcpyPeer(address + 8, context_, address, context_, 4), CUDA_SUCCESS);
     EXPECT_EQ(bytes[8], 77);
     EXPECT_EQ(cuMemsetD8(address, 1, kBytes + 1), CUDA_ERROR_INVALID_VALUE);
-    // After a kernel that was given the same address.
+    // A fill comes after an earlier kernel that writes to the same address.
     EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
     EXPECT_EQ(cuMemsetD32Async(address, 5, 1, nullptr), CUDA_SUCCESS);
     EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
@@ -165,7 +165,7 @@ TEST_F(HostMemoryTest, RegisteredMemoryIsMappedAtAnyByte) {
   EXPECT_EQ(GetType(address), CU_MEMORYTYPE_HOST);
   EXPECT_EQ(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, again), CUDA_SUCCESS);
   EXPECT_EQ(host, part + 5);
-  // A copy by host address sees the writes of earlier kernels.
+  // A copy that names the host address sees the writes of earlier kernels.
   part[3] = 10;
   EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
   const CUdeviceptr numbers = Numbers();
@@ -233,7 +233,7 @@ TEST_F(HostMemoryTest, PoolsOfItAreReachedByTheProgramAndByKernels) {
   EXPECT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
   EXPECT_EQ(cuMemGetMemPool(&found, &properties.location, properties.allocType), CUDA_SUCCESS);
   EXPECT_EQ(found, usual);
-  reinterpret_cast<std::uint32_t*>(again)[1] = 7;  // It remains valid until it is freed.
+  reinterpret_cast<std::uint32_t*>(again)[1] = 7;  // The allocation outlives its pool.
   EXPECT_EQ(cuMemFreeAsync(again, stream), CUDA_SUCCESS);
 
   properties.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules and JIT options that a driver rejects, with its number and a message in the error log.
+// Modules and JIT options that a driver rejects, each with the driver's error code and a message in
+// the error log.
 #include <array>
 #include <cstdint>
 #include <cstring>

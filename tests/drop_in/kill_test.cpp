@@ -30,8 +30,8 @@ TEST_F(DropInKills, AtRandomMomentsEndOneProgramAlone) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   const std::vector<pid_t> workers = server_.workers();
-  // The first program, which ends like the others, creates the lasting resources: threads, staging
-  // buffers, caches.
+  // The first program runs longer than the others, so that the server creates its lasting resources
+  // (threads, staging buffers, caches) before descriptors are counted.
   const std::vector<std::string> program = {GPUSHARED_BUSY_PROGRAM};
   std::size_t descriptors = 0;
   std::mt19937 random(1);

@@ -94,7 +94,7 @@ TEST_F(LibraryTest, LibrariesNeedNoContext) {
   EXPECT_EQ(cuLaunchKernel(function, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr),
             CUDA_SUCCESS);
   EXPECT_EQ(Read(numbers), All(1));
-  // The session ends with its last context and the library.
+  // The session ends when both its last context and the library are gone.
   EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
   EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);

@@ -127,7 +127,7 @@ TEST_F(LinkTest, OneInputIsItsOwnResult) {
   EXPECT_EQ(image_, first);
 }
 
-// A kernel that keeps 60 numbers alive at once.
+// Returns the PTX of a kernel that keeps 60 numbers alive at once.
 std::string KernelOfManyRegisters(const std::string& name, const std::string& limit) {
   std::string loads, sums;
   for (int i = 0; i < 60; ++i) {
@@ -171,7 +171,7 @@ TEST_F(LinkTest, RegistersAreLimitedWhereTheTextSaysNothing) {
   ASSERT_EQ(cuModuleLoadData(&module, image_), CUDA_SUCCESS);
   EXPECT_EQ(GetRegisters(module, "plain"), 32);
   EXPECT_EQ(cuLinkDestroy(link), CUDA_SUCCESS);
-  // The driver reports the error in a module, whatever its options are.
+  // An invalid module is reported even though the option is valid.
   EXPECT_EQ(cuModuleLoadDataEx(&module, "no PTX", 1, &option, &most), CUDA_ERROR_INVALID_PTX);
 }
 

@@ -37,7 +37,7 @@ static void AskAll(const char* form, Lookup old, LookupV2 new) {
     const int version = functions[i].version;
     const int versions[] = {version - 10, version, version + 10, 99990};
     for (int j = 0; j < 4; ++j) {
-      // All streams, legacy, per thread, and no flag at all.
+      // No flag, legacy, per thread, and both flags at once.
       for (uint64_t flags = 0; flags < 4; ++flags) {
         void* address = &address;  // Not a function's address.
         int status = -1;
@@ -61,14 +61,14 @@ int main(int argc, char** argv) {
   const Lookup old = __extension__(Lookup) dlsym(library, "cuGetProcAddress");
   const LookupV2 new = __extension__(LookupV2) dlsym(library, "cuGetProcAddress_v2");
   const LookupV2 per_thread = __extension__(LookupV2) dlsym(library, "cuGetProcAddress_v2_ptsz");
-  // Programs look up functions with the result of the first lookup from then on.
+  // Programs look up cuGetProcAddress first, and all other functions with the result.
   void* given = NULL;
   if (new != NULL && new("cuGetProcAddress", &given, 12000, 0, NULL) == 0 && given != NULL) {
     AskAll("given", NULL, __extension__(LookupV2) given);
   }
   if (new != NULL) AskAll("v2", NULL, new);
-  // The drop-in exports it whatever the installed driver has; 801 is the answer for a driver that
-  // lacks it.
+  // The drop-in always exports this function; it returns 801 if the installed driver lacks the
+  // function.
   void* unused = NULL;
   if (per_thread != NULL && per_thread("cuInit", &unused, 2000, 0, NULL) != 801) {
     AskAll("v2_ptsz", NULL, per_thread);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Eight threads, half of them with a separate context, with four streams each: launches, copies,
-// events, stream-ordered memory, captures and graphs at once. Prints how many streams agree.
+// events, stream-ordered memory, captures and graphs at once. Prints the number of streams with
+// correct results.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -55,7 +55,8 @@ std::uint64_t GetNumber(const char* name, std::uint64_t otherwise) {
 
 class MirroredMemoryTest : public testing::DropInServerCase {
  protected:
-  // Returns how many of `rounds` launches that store a number had no result after the wait.
+  // Runs `rounds` launches that each store a number, and returns how many of the numbers the
+  // program did not see after the wait.
   int Stale(CUdeviceptr to, CUstream stream, bool has_function_in_front, int rounds) {
     auto* const seen = reinterpret_cast<volatile unsigned*>(to);
     int stale = 0;
@@ -211,7 +212,7 @@ class RandomProgram {
   bool functions_saw_right() const { return functions_saw_right_; }
 
  private:
-  // The data that a host function checks and leaves.
+  // Data for a host function: the bytes that it expects, and the one that it then writes.
   struct Call {
     RandomProgram* program;
     std::size_t memory;
@@ -245,7 +246,7 @@ class RandomProgram {
     }
   }
 
-  // Managed memory is accessed in turns, only while the thread has no work.
+  // The program writes managed memory only while this thread has no work in flight.
   void Write() {
     const std::size_t memory = Draw(static_cast<unsigned>(memories_.size()));
     const bool is_in_turns = memories_[memory].kind == Memory::Kind::kManaged;
@@ -335,7 +336,7 @@ class RandomProgram {
   const CUfunction mix_;
   const std::vector<Memory> memories_;
   std::vector<std::array<std::uint8_t, kSlots>> model_;
-  std::array<bool, 8> is_used_{};  // By commands that this thread has not seen end.
+  std::array<bool, 8> is_used_{};  // Memories used by commands whose end this thread has not seen.
   bool has_work_ = false;
   std::array<CUstream, 2> streams_{};
   std::size_t current_ = 0;

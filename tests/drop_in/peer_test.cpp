@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between contexts of one device and of two, and batches of copies.
+// Copies between contexts of the same device or of two devices, and batches of copies.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -22,10 +22,10 @@ extern "C" CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP*, unsig
 namespace gpushared::testing {
 namespace {
 
-// More than one piece of a copy that goes through the program's memory.
+// A copy through the program's memory takes more than one piece for this many bytes.
 constexpr std::size_t kLargeBytes = (std::size_t{16} << 20) + 4096;
 
-// Two contexts: of one device, then of two.
+// Two contexts: of the same device, then of two devices.
 class PeerTest : public DropInServerCase, public ::testing::WithParamInterface<int> {
  protected:
   PeerTest() : DropInServerCase({"--device", "cpu:0,cpu:1"}) {
@@ -48,7 +48,7 @@ class PeerTest : public DropInServerCase, public ::testing::WithParamInterface<i
     ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
     ASSERT_EQ(cuMemcpyDtoH(to, from, bytes), CUDA_SUCCESS);
   }
-  // From memory of the first context to memory of the second.
+  // Returns a copy from memory of the first context to memory of the second.
   CUDA_MEMCPY3D_PEER Box(CUdeviceptr from, CUdeviceptr to, std::size_t width, std::size_t height,
                          std::size_t depth) {
     CUDA_MEMCPY3D_PEER copy{};
@@ -136,8 +136,8 @@ TEST_P(PeerTest, ACopyInAStreamComesAfterWhatIsOnTheStream) {
   EXPECT_EQ(found, 77u);
 }
 
-// Streams of one context do not wait for those of another; but such a copy does, and later work
-// waits for it.
+// Streams of different contexts do not wait for each other, but a copy between contexts waits for
+// earlier work of both, and later work of both waits for the copy.
 TEST_P(PeerTest, ComesAfterWorkOfBothContextsAndBeforeWhatFollows) {
   constexpr std::size_t kWords = 1 << 20;
   const CUdeviceptr from = Allocate(first_, 4 * kWords), to = Allocate(second_, 4 * kWords);
@@ -178,7 +178,8 @@ TEST_P(PeerTest, BoxesKeepTheirPitches) {
   }
 }
 
-// Two slices of three rows of 6 MiB: more than one piece each, and no piece of a single row.
+// Two slices of three rows of 6 MiB, so that each slice takes more than one piece and a piece holds
+// more than one row.
 TEST_P(PeerTest, LargeBoxesArriveWhole) {
   constexpr std::size_t kWidth = std::size_t{6} << 20, kPitch = kWidth + 64, kRows = 6;
   std::vector<std::uint32_t> numbers(kPitch * kRows / 4), found(kWidth * kRows / 4);
@@ -194,8 +195,8 @@ TEST_P(PeerTest, LargeBoxesArriveWhole) {
   }
 }
 
-// Rows that are copied in several pieces: pieces of neighbouring rows do not overlap although the
-// rows do.
+// Each row is copied in several pieces, so rows that overlap must be rejected even though the
+// pieces would not.
 TEST_P(PeerTest, RowsOfSeveralPiecesArriveWholeAndMayNotOverlap) {
   constexpr std::size_t kPitch = kLargeBytes + 64;
   const CUdeviceptr from = Allocate(first_, 2 * kPitch), to = Allocate(second_, 2 * kPitch);
@@ -429,7 +430,7 @@ TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {
   };
   for (int form = 0; form < 3; ++form) {
     std::memset(host, 1, kBytes);
-    // The copy's turn comes after these.
+    // Work that delays the copy, so that it would read the changed memory if it read late.
     for (int i = 0; i < 8; ++i) {
       ASSERT_EQ(cuMemsetD8Async(work, 0, kWorkBytes, stream), CUDA_SUCCESS);
     }
@@ -440,7 +441,7 @@ TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {
     ASSERT_EQ(cuMemcpyDtoH(&found, device, 1), CUDA_SUCCESS);
     EXPECT_EQ(found, 1);
   }
-  // A captured copy reads when its graph runs.
+  // A captured copy reads its source only when the graph runs.
   ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpyWithAttributesAsync(device, from, bytes, &hints, stream), CUDA_SUCCESS);
   CUgraph graph = nullptr;

@@ -84,7 +84,7 @@ class RegistrationTest : public testing::DropInServerCase {
     return reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(inside) + kPage - 1) / kPage *
                                    kPage);
   }
-  // Commands on other memory, and waits.
+  // Runs commands on other memory and waits for them.
   void Work() {
     const CUdeviceptr numbers = Numbers();
     EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
@@ -157,15 +157,15 @@ TEST_F(RegistrationTest, KernelsReachWhatIsRegisteredWithoutFlags) {
   unsigned word = 0;
   EXPECT_EQ(cuMemcpyDtoH(&word, address + kPage, sizeof word), CUDA_SUCCESS);
   EXPECT_EQ(word, 7u);
-  // The last kernel's writes are visible when the memory belongs to the program alone again.
+  // The last kernel's writes are visible once the memory is no longer registered.
   EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuMemHostUnregister(memory), CUDA_SUCCESS);
   EXPECT_EQ(memory[0], 42u);
   EXPECT_EQ(::munmap(memory, kLength), 0);
 }
 
-// Whatever the program unmaps, and whenever: kernels keep the device's bytes, and calls that need
-// the program's memory return an error.
+// No matter which memory the program unmaps and when, kernels keep the device's copy, and calls
+// that need the program's memory return an error.
 TEST_F(RegistrationTest, MemoryThatIsTakenAwayIsAnErrorOfCalls) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
@@ -200,7 +200,7 @@ TEST_F(RegistrationTest, MemoryThatIsTakenAwayIsAnErrorOfCalls) {
   }
 }
 
-// Revoked access rights: kernels' writes can no longer be copied back.
+// If the program makes the memory read-only, kernels' writes can no longer be copied back.
 TEST_F(RegistrationTest, MemoryThatBecomesReadOnlyKeepsItsBytes) {
   UsePrimary();
   void* const memory = Map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);

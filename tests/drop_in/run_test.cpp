@@ -99,7 +99,8 @@ TEST_F(RunTest, SanitizedProgramsRun) {
 TEST_F(RunTest, SanitizersRuntimeThatTheUserPreloadsStaysFirst) {
   const std::string library = GPUSHARED_ASAN_LIBRARY;
   if (!std::filesystem::exists(library)) GTEST_SKIP() << "this compiler's runtime is another one";
-  // The user's own library: no message is needed that ours come first.
+  // A preloaded library of the user's own works, and no message about the order of libraries
+  // appears.
   const ProgramOutcome outcome = RunProgram(
       {"/usr/bin/env", "LD_PRELOAD=" + std::filesystem::canonical(library).string(),
        "ASAN_OPTIONS=verify_asan_link_order=1", kControl, "run", "--socket", server_.socket(), "--",
@@ -110,7 +111,7 @@ TEST_F(RunTest, SanitizersRuntimeThatTheUserPreloadsStaysFirst) {
 #endif
 
 TEST_F(RunTest, NamesProcWhereItIsMissing) {
-  // A view of the machine without /proc, which is hidden by an empty file system.
+  // Hides /proc behind an empty file system.
   const ProgramOutcome outcome = RunProgram({"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
                                              "mount -t tmpfs none /proc && exec \"$0\" \"$@\"",
                                              kControl, "run", "--", "true"});

@@ -65,7 +65,7 @@ class SessionEnd : public ::testing::Test {
   pid_t program_ = -1;
 };
 
-// 810: MPS_CLIENT_TERMINATED.
+// Error 810 is CUDA_ERROR_MPS_CLIENT_TERMINATED.
 TEST_F(SessionEnd, NamesTheDeathOfTheWorker) {
   Start({});
   ASSERT_EQ(server_.workers().size(), 1u);
@@ -95,7 +95,8 @@ TEST_F(SessionEnd, InterruptEndsKernelOfProgramThatAsks) {
 TEST_F(SessionEnd, InterruptEndsNoKernelOfProgramThatDoesNotAsk) {
   Start({});
   ::kill(program_, SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // Four polls of a waiting call.
+  // Long enough for a waiting call to poll four times.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_EQ(::waitpid(program_, nullptr, WNOHANG), 0);
   EXPECT_THAT(Output(), Not(HasSubstr("error")));
 }

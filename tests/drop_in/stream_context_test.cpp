@@ -15,7 +15,8 @@ using testing::All;
 using testing::kBytes;
 using testing::kCount;
 
-// The current context while a stream of the first context's device is used.
+// The current context while a stream of the first context is used: none, or another one of the same
+// or of another device.
 enum class Other { kNone, kOfTheDevice, kOfAnotherDevice };
 
 class StreamContextTest : public testing::DropInServerCase,
@@ -41,7 +42,7 @@ class StreamContextTest : public testing::DropInServerCase,
     EXPECT_EQ(current, other_) << "a call changed it";
   }
 
-  // The module's function is looked up while its context is current, so not here.
+  // Does not look up the function, which is only possible while the function's context is current.
   CUresult LaunchAddOne() {
     unsigned n = kCount;
     void* parameters[] = {&numbers_, &n};

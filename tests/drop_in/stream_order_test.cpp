@@ -19,12 +19,12 @@ using ::testing::ElementsAre;
 
 class StreamOrderTest : public DropInCase {
  protected:
-  // No command ends, so that every wait that the rules require is queued.
+  // Lets no command end, so that every wait that the rules require is queued.
   StreamOrderTest() { worker_.set_finishing(false); }
   ~StreamOrderTest() override { worker_.set_finishing(true); }
 
-  // Returns the launches and waits so far, once there are `count`: "2" a launch on stream 2, "3>2"
-  // a wait of stream 3 for stream 2.
+  // Returns the first `count` launches and waits, once there are so many: "2" is a launch on stream
+  // 2, "3>2" a wait of stream 3 for stream 2.
   std::vector<std::string> Taken(std::size_t count) {
     std::vector<std::string> list;
     for (int i = 0; i < 2000 && list.size() < count; ++i) {
@@ -44,7 +44,7 @@ class StreamOrderTest : public DropInCase {
 
 TEST_F(StreamOrderTest, LegacyStreamWaitsForBlockingStreamsThatHadWork) {
   const StreamHandle a = NewStream(0), b = NewStream(0);
-  static_cast<void>(NewStream(0));  // It had none.
+  static_cast<void>(NewStream(0));  // Has no work, so nothing waits for it.
   ASSERT_EQ(LaunchOn(a), Code::kSuccess);
   ASSERT_EQ(LaunchOn(b), Code::kSuccess);
   ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);

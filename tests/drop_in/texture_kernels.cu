@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that texture_test.cpp launches.
+// The kernels of texture_test.cpp.
 
 // Each thread rotates its position about the middle of the picture and samples the texture there.
 extern "C" __global__ void turn(float* out, cudaTextureObject_t picture, int width, int height,

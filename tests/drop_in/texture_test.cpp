@@ -108,7 +108,7 @@ TEST_F(DropInTextureTest, APictureIsTurnedAsTheHostTurnsIt) {
       const double fx = a - i, fy = b - j;
       const double wanted = (1 - fx) * (1 - fy) * at(i, j) + fx * (1 - fy) * at(i + 1, j) +
                             (1 - fx) * fy * at(i, j + 1) + fx * fy * at(i + 1, j + 1);
-      // A weight is off by at most 1/512 in each direction.
+      // The weights of interpolation are rounded, each by at most 1/512, hence the tolerance.
       ASSERT_NEAR(turned[static_cast<std::size_t>(y * kWidth + x)], wanted, 0.005) << x << " " << y;
     }
   }
@@ -125,7 +125,7 @@ TEST_F(DropInTextureTest, LinearMemoryIsFetchedByIndexAndZeroOutside) {
   CUDA_RESOURCE_DESC resource = {};
   resource.resType = CU_RESOURCE_TYPE_LINEAR;
   resource.res.linear = {memory, CU_AD_FORMAT_UNSIGNED_INT8, 4, bytes.size()};
-  // Read as fractions unless the flag says otherwise.
+  // Bytes are read as fractions, because the flag to read integers is not set.
   const CUtexObject texture = Texture(resource, {});
   ASSERT_EQ(Run("fetch", {1, 1, 1}, {24, 1, 1}, out_, texture, -4), CUDA_SUCCESS);
   const std::vector<float> read = Out<float>(24 * 4);
@@ -264,11 +264,11 @@ TEST_F(DropInTextureTest, KernelsWriteToSurfaces) {
   CUDA_RESOURCE_DESC same = {};
   ASSERT_EQ(cuSurfObjectGetResourceDesc(&same, surface), CUDA_SUCCESS);
   EXPECT_EQ(same.res.array.hArray, array);
-  // A surface is a separate kind of object, which can be destroyed once.
+  // A surface cannot be destroyed as a texture, nor twice.
   EXPECT_EQ(cuTexObjectDestroy(surface), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuSurfObjectDestroy(surface), CUDA_SUCCESS);
   EXPECT_EQ(cuSurfObjectDestroy(surface), CUDA_ERROR_INVALID_VALUE);
-  // One row too many.
+  // The kernel writes one row more than the array has.
   ASSERT_EQ(cuSurfObjectCreate(&surface, &resource), CUDA_SUCCESS);
   EXPECT_EQ(Run("add_one", {1, 1, 1}, {8, 5, 1}, surface), CUDA_ERROR_LAUNCH_FAILED);
 }

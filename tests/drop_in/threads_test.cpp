@@ -16,7 +16,7 @@ constexpr int kRounds = 20;
 
 class ThreadsTest : public DropInCase {
  protected:
-  // Memory that one stream frees and another one may get.
+  // Allocates and frees memory of a pool that both streams use.
   void UsePool(StreamHandle own, StreamHandle shared) {
     DevicePointer pooled = 0;
     for (StreamHandle stream : {own, shared}) {
@@ -26,7 +26,8 @@ class ThreadsTest : public DropInCase {
     }
   }
 
-  // A capture that blocks no other thread, not even from the legacy stream, and its graph.
+  // Captures and launches a graph. The mode and the non-blocking stream allow other threads every
+  // call during the capture, even on the legacy stream.
   void UseGraph() {
     StreamHandle own = nullptr;
     GraphHandle graph = nullptr;
@@ -45,8 +46,7 @@ class ThreadsTest : public DropInCase {
     ASSERT_EQ(StreamDestroy(own), Code::kSuccess);
   }
 
-  // The actions of one thread in a context: on its own stream, the shared one and the legacy one,
-  // and on memory.
+  // Work of one thread: on its own stream, on the shared and the legacy one, and on memory.
   void Work(StreamHandle shared) {
     StreamHandle own = nullptr;
     EventHandle event = nullptr;

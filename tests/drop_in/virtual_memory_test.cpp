@@ -63,7 +63,8 @@ TEST_F(VirtualMemoryTest, AnArrayGrowsInPlace) {
     ASSERT_EQ(SetAccess(range + i * kStep, kStep), CUDA_SUCCESS);
     ASSERT_EQ(cuMemRelease(handle), CUDA_SUCCESS) << "it stays where it is mapped";
   }
-  const CUdeviceptr numbers = range + kStep - kBytes / 2;  // Half in each of two.
+  // Half of it in each of the two pieces of memory.
+  const CUdeviceptr numbers = range + kStep - kBytes / 2;
   ASSERT_EQ(cuMemsetD32(numbers, 4, kCount), CUDA_SUCCESS);
   ASSERT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Read(numbers), All(5));
@@ -170,7 +171,7 @@ TEST_F(VirtualMemoryTest, AWantedPlaceThatIsTakenIsAnotherPlace) {
   }
 }
 
-// A handle of two chunks, with only one slot left: the first chunk's slot is released again.
+// Mapping a handle of two chunks fails if only one slot is free, and must release that slot again.
 TEST_F(VirtualMemoryTest, AMappingThatFailsHalfWayLeavesNothing) {
   constexpr std::size_t kPlaces = 256, kGibibyte = std::size_t{1} << 30;
   CUmemGenericAllocationHandle large = 0;
@@ -205,7 +206,8 @@ TEST_F(VirtualMemoryTest, ReservedAddressesCostNothingAndHandlesTheirMemory) {
   CUdeviceptr range = 0, more = 0;
   std::size_t total = 0;
   ASSERT_EQ(cuDeviceTotalMem(&total, 0), CUDA_SUCCESS);
-  // More than the device has, at an address that the program requests.
+  // A range may be larger than the device's memory, and start at an address that the program
+  // requests.
   const std::size_t large = (total + total / 8) / kStep * kStep;
   ASSERT_EQ(cuMemAddressReserve(&range, large, 0, 0, 0), CUDA_SUCCESS);
   ASSERT_EQ(cuMemAddressReserve(&more, kStep, 0, range + large, 0), CUDA_SUCCESS);

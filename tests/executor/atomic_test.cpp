@@ -14,7 +14,7 @@
 namespace gpushared::testing {
 namespace {
 
-// The value after an operation, from the value before it.
+// Returns the value after an operation from the value before it and the operands.
 using Step = std::function<Word(Word old, Word b, Word c)>;
 
 struct AtomicForm {
@@ -112,7 +112,8 @@ TEST_P(Atomics, EveryOperationInEverySpace) {
                       {}};
         check.code = code;
         check.second_result = type;
-        // Without a result, $d is written by a move, so that both forms are checked alike.
+        // A form without a result is followed by a move of the new value to $d, so that both forms
+        // are checked alike.
         if (!wants_result) check.code += "\n$g mov" + bits + " $d, $a;";
         check.reference = [&form](const Inputs& in_words) {
           return Outputs{in_words[0], form.step(in_words[0], in_words[1], in_words[2])};
@@ -120,7 +121,7 @@ TEST_P(Atomics, EveryOperationInEverySpace) {
         check.module_variables = ".global .align 8 .b64 cells[2048];\n";
         check.kernel_variables = "  .shared .align 8 .b8 staged[1024];\n";
         std::vector<Inputs> tuples = EdgeTuples(check.sources);
-        // Comparisons that succeed are rare among random operands.
+        // Makes every third comparison succeed, which is rare among random operands.
         for (std::size_t i = 0; compares && i < tuples.size(); i += 3) tuples[i][1] = tuples[i][0];
         CheckForm(GetParam(), check, tuples);
       }
@@ -129,7 +130,7 @@ TEST_P(Atomics, EveryOperationInEverySpace) {
   }
 }
 
-// All threads on one cell: every old value differs, and no update is lost.
+// All threads increment one cell: every old value must differ, and no update may be lost.
 TEST_P(Atomics, ContendedCounters) {
   for (const std::string space : {"global", "shared"}) {
     Launcher launcher(std::uint64_t{1} << 20, GetParam());
@@ -171,7 +172,7 @@ TEST_P(Atomics, ContendedCounters) {
   }
 }
 
-// Executors on several threads run blocks of one launch; each type's sum is exact.
+// Executors on several threads run blocks of one launch, and the sum of each type must be exact.
 TEST_P(Atomics, ExecutorsOnSeveralThreadsLoseNothing) {
   Launcher launcher(std::uint64_t{1} << 20, GetParam());
   launcher.Load(R"(
@@ -268,7 +269,7 @@ struct VectorForm {
            registers + ";\nmov.u32 %t, %tid.x;\nsetp.ne.u32 %p, %t, 39;\n@%p ret;\n" + store +
            "ret; }\n";
   }
-  // Returns half of an element, or all of it.
+  // Returns the number in one half of an element, or in the whole element.
   double Number(const u8* at, u32 half) const {
     u32 word = 0;
     std::memcpy(&word, at, bytes);

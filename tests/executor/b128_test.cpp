@@ -123,7 +123,7 @@ TEST_P(B128, KernelParameters) {
   EXPECT_EQ(out[1], words[3]);
 }
 
-// $a and $b are in memory, and are compared with the same values or with others.
+// Memory contains the value of $a and $b, and is compared with the same value or with another one.
 TEST_P(B128, ExchangesInEverySpace) {
   for (const std::string space : {".global", ".shared", ""}) {
     for (const bool is_narrow : {false, true}) {
@@ -157,7 +157,7 @@ TEST_P(B128, ExchangesInEverySpace) {
   }
 }
 
-// Both halves of a value that is read belong to one write, and no addition is lost.
+// Both halves of a value that is read must come from the same write, and no addition may be lost.
 TEST_P(B128, ExecutorsOnSeveralThreadsSeeWholeValues) {
   Launcher launcher(std::uint64_t{1} << 20, GetParam());
   launcher.Load(

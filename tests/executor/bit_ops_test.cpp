@@ -102,7 +102,7 @@ TEST_P(BitOps, FunnelShiftsWrapAndClamp) {
         const u32 n = wraps ? amount % 32 : std::min(amount, 32u);
         u32 result = 0;
         for (u32 i = 0; i < 32; ++i) {
-          // Bit i of the result, taken from the 64-bit value {high, low}.
+          // Position of the result's bit i in the 64-bit value {high, low}.
           const u32 at = left ? 32 + i - n : i + n;
           result |= u32{at < 32 ? BitAt(low, at) : BitAt(high, at - 32)} << i;
         }
@@ -461,7 +461,7 @@ TEST_P(BitOps, MovesOfVectors) {
         });
 }
 
-// The pseudo-code of the PTX ISA.
+// szext, by the pseudo-code of the PTX ISA.
 TEST_P(BitOps, SignsOrZeroesExtendSoManyBits) {
   for (const bool is_signed : {false, true}) {
     for (const bool wraps : {false, true}) {
@@ -482,7 +482,8 @@ TEST_P(BitOps, SignsOrZeroesExtendSoManyBits) {
   }
 }
 
-// The predicate says whether any bit of the result is set, combined with another predicate.
+// lop3 also returns a predicate: whether any bit of the result is set, combined with another
+// predicate.
 TEST_P(BitOps, LogicTestsItsResult) {
   for (const bool is_any : {false, true}) {
     for (const bool inverts : {false, true}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For code that may be arbitrary: a kernel to derive it from, and a run that ends soon.
+// Helpers of tests that run arbitrary code: a kernel from which the code is derived, and a run that
+// ends soon.
 
 #ifndef GPUSHARED_TESTS_EXECUTOR_BRIEF_RUN_H_
 #define GPUSHARED_TESTS_EXECUTOR_BRIEF_RUN_H_
@@ -12,8 +13,8 @@
 
 namespace gpushared::testing {
 
-// Branches, a table, a call with a parameter area, variables, a matrix, copies, prints, atomics,
-// textures, a stack.
+// A kernel with branches, a table, a call with a parameter area, variables, a matrix, copies,
+// prints, atomics, textures and a stack.
 inline constexpr std::string_view kManyForms = R"(
 .version 7.8
 .target sm_80
@@ -83,7 +84,7 @@ DONE:
 }
 )";
 
-// Runs the program on separate memory; kills it after `patience`.
+// Runs the program on newly allocated memory and kills it after `patience`.
 device::executor::RunOutcome RunBriefly(
     const device::executor::Program& program,
     std::chrono::milliseconds patience = std::chrono::milliseconds(20));

@@ -28,9 +28,9 @@ struct CarryStep {
   u32 bits = 32;
   bool reads = false;
   bool writes = false;
-  std::array<u32, 3> sources = {};  // Of the form's four, or kSumSource.
+  std::array<u32, 3> sources = {};  // Indices of the form's four operands, or kSumSource.
 };
-constexpr u32 kSumSource = 4;  // The accumulated mixture of the results so far.
+constexpr u32 kSumSource = 4;  // A mixture of all results so far.
 
 u128 LowOnes(u32 bits) { return (u128{1} << bits) - 1; }
 
@@ -132,12 +132,12 @@ TEST_P(CarryChains, KeepOneCarryThroughAdditionsSubtractionsAndProducts) {
 }
 
 struct CarryPair {
-  const char* code;  // Leaves the second result of 5 and 3, or of 3 and 5, in $e.
+  const char* code;  // Leaves the second result for the operands 5 and 3, or 3 and 5, in $e.
   u64 of_5_and_3;
   u64 of_3_and_5;
 };
 
-// The sequence in nvcc's division of 128-bit numbers, one mixture at a time.
+// The mixtures of additions and subtractions in nvcc's division of 128-bit numbers, one at a time.
 TEST_P(CarryChains, CarryWhereASubtractionBorrowsNothing) {
   const CarryPair pairs[] = {
       {"sub.cc.u32 $d, $a, $b; $g addc.u32 $e, 0, 0;", 1, 0},

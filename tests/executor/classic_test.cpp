@@ -43,7 +43,7 @@ TEST_P(Classic, VectorsAddAndScale) {
   }
 }
 
-// Equal to the last bit, because both products add in the same order with fused operations.
+// Both products add in the same order with fused operations, so they must be equal to the last bit.
 TEST_P(Classic, MatrixProducts) {
   constexpr int kN = 48;
   const float *a = Floats(kN * kN, 1), *b = Floats(kN * kN, 2);
@@ -175,7 +175,7 @@ TEST_P(Classic, SparseProduct) {
   starts[kRows] = count;
   Run("sparse_product", {10, 1, 1}, {128, 1, 1}, starts, columns, values, x, y, kRows);
   for (int row = 0; row < kRows; ++row) {
-    double sum = 0;  // Small halves of integers: exact in any order.
+    double sum = 0;  // The values are small multiples of 0.5, so the sum is exact in any order.
     for (int i = starts[row]; i < starts[row + 1]; ++i) sum += values[i] * x[columns[i]];
     ASSERT_EQ(y[row], sum) << row;
   }
@@ -229,7 +229,7 @@ TEST_P(Classic, SoftmaxAndLayersOfALanguageModel) {
   }
 }
 
-// Every partition into ranges of blocks gives the result of a single run.
+// Running the blocks in any ranges must give the result of a single run.
 TEST_P(Classic, BlockRangesMakeUpTheWhole) {
   constexpr int kN = 64;
   const float *a = Floats(kN * kN, 1), *b = Floats(kN * kN, 2);
@@ -285,7 +285,7 @@ TEST_P(Halves, GeluOfBf16) {
   for (int i = 0; i < kN; ++i) {
     const long double x = bf16.ToReal(in[i]);
     const long double exact = 0.5L * x * (1 + std::erf(x * 0.70710678L));
-    // Half an ulp of bf16 and the cancellation in 1 + erf for negative x.
+    // The tolerance is half an ulp of bf16 plus the cancellation in 1 + erf for negative x.
     EXPECT_NEAR(static_cast<double>(bf16.ToReal(out[i])), static_cast<double>(exact),
                 std::abs(static_cast<double>(exact)) / 256 + 1e-6)
         << i;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clock registers: each reading is between the ones before and after it.
+// Clock registers never go backwards: each reading is between the previous and the next one.
 #include <chrono>
 #include <string>
 

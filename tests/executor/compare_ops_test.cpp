@@ -13,7 +13,7 @@ float WithoutSubnormals(float value) {
   return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
 }
 
-// A value of any PTX type as a type that C++ compares exactly.
+// Converts a value of any PTX type to a type that C++ compares exactly.
 template <typename T>
 struct Plain {
   static T Of(Word word) { return FromWord<T>(word); }
@@ -54,7 +54,7 @@ class CompareOps : public PerFlavour {
  protected:
   void Check(const Form& form) { CheckForm(GetParam(), form); }
 
-  // f(T{}, type name, its relations)
+  // Calls f(T{}, name, relations) for every type.
   template <typename F>
   static void ForEachType(F f) {
     f(u16{}, "b16", {"eq", "ne"});
@@ -119,7 +119,7 @@ TEST_P(CompareOps, ResultsAreCombinedWithAPredicate) {
              both,
              {},
              "$g " + opcode + " $d, $a, $b, " + c + ";"});
-      // The combined predicate may be the destination.
+      // The destination may be the predicate with which the result is combined.
       Check({opcode + " over c",
              "pred",
              {"s32", "s32", "pred"},
@@ -244,7 +244,7 @@ TEST_P(CompareOps, SetWritesNumbers) {
              }});
     }
   }
-  // Halves: 1.0 of the half type.
+  // For halves, set writes 1.0 of the half type.
   const auto half = [&]<typename T>(T, const std::string& type, Word one) {
     for (const std::string& relation : kFloat) {
       Check(
@@ -258,7 +258,7 @@ TEST_P(CompareOps, SetWritesNumbers) {
   half(Bfloat{}, "bf16", 0x3f80);
 }
 
-// Pairs of halves: two predicates, or two numbers in one word. .ftz belongs to f16.
+// Pairs of halves give two predicates, or two numbers in one word. Only f16 has .ftz.
 TEST_P(CompareOps, PairsCompareHalfByHalf) {
   const auto check = [&]<typename T>(T, const HalfType& type, Word one, bool flushes) {
     const std::string pair = type.name + "x2", ftz = flushes ? ".ftz." : ".";

@@ -23,7 +23,7 @@ class Barriers : public KernelFile {
   Barriers() : KernelFile("barriers") {}
 };
 
-// Matches divergence.cu.
+// The function of the same name in divergence.cu, computed on the host.
 unsigned Walk(unsigned x) {
   unsigned steps = 0;
   for (unsigned i = 0; i < 50; ++i) {
@@ -84,7 +84,8 @@ TEST_P(Divergence, SwitchesOfEveryLane) {
   }
 }
 
-// brx.idx, which nvcc rarely generates: every lane to its own target, guarded lanes to none.
+// brx.idx, which nvcc rarely generates: every lane branches to its own target, and lanes whose
+// guard is false do not branch.
 TEST_P(Divergence, IndexedBranchesOfEveryLane) {
   launcher.Load(R"(
 .version 9.0
@@ -156,7 +157,8 @@ TEST_P(Divergence, EveryLaneGetsTheLockOnce) {
   EXPECT_EQ(*count, 100u);
 }
 
-// Spinning lanes yield soon. The test counts operations instead of measuring time.
+// Spinning lanes must yield soon to the lanes that they wait for. The test counts operations
+// instead of measuring time.
 TEST_P(Divergence, SpinningIsCutShort) {
   auto* lock = launcher.Allocate<int>(1);
   auto* count = launcher.Allocate<unsigned>(1);
@@ -254,7 +256,7 @@ TEST_P(Functions, ALockInsideAFunctionIsTakenByEveryLane) {
   EXPECT_EQ(*count, 2u * (32 + 32 * 100));
 }
 
-// Matches functions.cu.
+// The function of the same name in functions.cu, computed on the host.
 unsigned Helper(unsigned value) {
   for (unsigned i = 0; i < value % 7; ++i) value = value * 3 + i;
   return value;

@@ -29,7 +29,7 @@ struct IntegerType {
     return is_signed ? s128{static_cast<s64>(word << shift) >> shift}
                      : s128{word << shift >> shift};
   }
-  // The contents of a 64-bit register: extended by sign or by zeros.
+  // Returns the contents of a 64-bit register with the value, extended by its sign or by zeros.
   Word GetWord(s128 value) const { return static_cast<Word>(ValueFor(static_cast<Word>(value))); }
 };
 const IntegerType kIntegers[] = {{"u8", 8, false},   {"s8", 8, true},    {"u16", 16, false},
@@ -86,7 +86,7 @@ TEST_P(ConvertOps, IntegersWrapOrSaturate) {
           to, {"cvt." + to.name + "." + from.name, to.name, {from.name}, [=](const Inputs& in) {
                  return Outputs{to.GetWord(from.ValueFor(in[0])), 0};
                }});
-      // .sat only if some value is out of range.
+      // PTX has .sat only if some value of the source type is out of range.
       if (from.Lowest() >= to.Lowest() && from.Highest() <= to.Highest()) continue;
       CheckWidening(
           to, {"cvt.sat." + to.name + "." + from.name, to.name, {from.name}, [=](const Inputs& in) {
@@ -201,7 +201,8 @@ TEST_P(ConvertOps, FloatsChangeWidth) {
   }
 }
 
-// In place: to an integral value in all rounding modes, or only flushed and clamped.
+// Conversions within one type: to an integral value in all rounding modes, or only flushed and
+// clamped.
 TEST_P(ConvertOps, FloatsRoundToIntegralValues) {
   const auto check = [&](const char* rounding, auto round) {
     for (const bool sat : {false, true}) {
@@ -252,7 +253,7 @@ TEST_P(ConvertOps, HalvesFromEveryType) {
                return Outputs{narrow(in), 0};
              }});
       if (rounding.mode != FE_TONEAREST && rounding.mode != FE_TOWARDZERO) continue;
-      // relu: negative results become +0, NaN stays.
+      // With .relu negative results become +0, and NaN stays NaN.
       const auto positive = [=](const Inputs& in) {
         const float value = FromWord<float>(in[0]);
         return std::isnan(value) || value > 0 ? narrow(in) : u16{0};
@@ -260,7 +261,7 @@ TEST_P(ConvertOps, HalvesFromEveryType) {
       Check({start + ".relu." + half.name + ".f32", half.name, {"f32"}, [=](const Inputs& in) {
                return Outputs{positive(in), 0};
              }});
-      // Two at once: the first source becomes the upper half.
+      // Conversion of two numbers at once; the first source becomes the upper half.
       const std::string pair = half.name + "x2";
       Check({start + "." + pair + ".f32", pair, {"f32", "f32"}, [=](const Inputs& in) {
                return Outputs{Word{narrow({in[0]})} << 16 | narrow({in[1]}), 0};
@@ -282,8 +283,8 @@ TEST_P(ConvertOps, HalvesFromEveryType) {
   Check({"cvt.rn.sat.f16.f32", "f16", {"f32"}, [](const Inputs& in) {
            return Outputs{kHalfTypes[0].FromReal(Clamp(FromWord<float>(in[0]))), 0};
          }});
-  // Integers near ties between halves that are far below the integers' own precision, because the
-  // value must be rounded once, not through float or double.
+  // Integers whose distance from a tie between two halves is too small for float or double, because
+  // the value must be rounded only once.
   std::vector<Inputs> ties;
   for (const Word base :
        {Word{0x0101000000000000}, Word{0x0103000000000000}, Word{0x0100800000000000}}) {
@@ -320,7 +321,7 @@ TEST_P(ConvertOps, HalvesIntoEveryFloat) {
   }
 }
 
-// tf32 keeps ten fraction bits; ties go away from zero.
+// tf32 keeps ten fraction bits, and rounds ties away from zero.
 TEST_P(ConvertOps, Tf32RoundsTiesAway) {
   Check({"cvt.rna.tf32.f32", "b32", {"f32"}, [](const Inputs& in) {
            const float value = FromWord<float>(in[0]);
@@ -333,7 +334,7 @@ TEST_P(ConvertOps, Tf32RoundsTiesAway) {
          }});
 }
 
-// Two saturated numbers, and as much of the third register as fits.
+// cvt.pack: two saturated numbers, and as much of the third register as fits.
 TEST_P(ConvertOps, PacksSaturatedNumbers) {
   for (const u32 bits : {2u, 4u, 8u, 16u}) {
     for (const bool is_signed : {false, true}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults that end a kernel: each one names kernel, block, thread, PTX line, instruction and
-// address, the faulting instruction writes nothing, and the next run is unaffected.
+// Faults that end a kernel. Each names the kernel, block, thread, PTX line, instruction and
+// address. The faulting instruction writes nothing, and the next run is unaffected.
 #include <array>
 #include <memory>
 #include <string>
@@ -27,8 +27,8 @@ class Faults : public PerFlavour {
     cells_ = launcher_->Allocate<u64>(64);
   }
 
-  // Runs `code`, which is placed in line 11, in threads of two blocks of (8, 4, 2). `%me` is true
-  // only for thread (3, 2, 1) of block (1, 0, 0). `%a` is the start of memory.
+  // Runs `code`, which begins in line 11 of the text, in two blocks of (8, 4, 2) threads. `%me` is
+  // true only for thread (3, 2, 1) of block (1, 0, 0). `%a` is the start of memory.
   executor::RunOutcome RunCode(const std::string& code) {
     launcher_->Load(
         ".version 9.0\n.target sm_90\n.address_size 64\n"
@@ -156,8 +156,8 @@ TEST_P(Faults, TrapsAndOperandsOutOfRange) {
          Kind::kInvalidOperand, 9, 0, "brx.idx", "operand 9 is out of range");
 }
 
-// The fast paths check all lanes at once. One bad lane among good ones is still found, before any
-// of the good ones has been served.
+// The fast paths check all lanes at once. They must find one bad lane among good ones before any of
+// the good ones has been served.
 TEST_P(Faults, NoLaneWritesWhenOneIsAtFault) {
   const struct {
     const char* address;
@@ -172,7 +172,8 @@ TEST_P(Faults, NoLaneWritesWhenOneIsAtFault) {
     const auto outcome = RunCode(std::string(pattern.address) + "\n@%all st.global.u64 [%d1], %a;");
     ASSERT_TRUE(outcome.fault) << pattern.kind;
     EXPECT_EQ(outcome.fault->kind, Kind::kGlobalAddress);
-    // Consecutive threads of warp 0 of block 1 reach the end; none of this warp has stored.
+    // Threads of warp 0 of block 1 reach beyond the end of memory, so no thread of this warp may
+    // have stored.
     const u64* tail = reinterpret_cast<const u64*>(base() + 65024 + 64 * 8);
     for (u64 at = 0; reinterpret_cast<u64>(tail + at) < base() + kMemory; ++at) {
       EXPECT_EQ(tail[at], 0u) << pattern.kind;
@@ -180,7 +181,7 @@ TEST_P(Faults, NoLaneWritesWhenOneIsAtFault) {
   }
 }
 
-// A run after a fault, on the same executor, starts from a clean state.
+// The next run on the same executor starts from a clean state.
 TEST_P(Faults, AFaultLeavesTheExecutorReady) {
   const auto first = RunCode(
       "bar.sync 0; @%me trap; bar.sync 0; atom.shared.add.u32 %r4, [area], 1; @%me st.global.u64 "

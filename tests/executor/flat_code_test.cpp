@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoded code from another process: errors in it are found before it runs, and undetected ones are
+// Decoded code from another process: most errors in it are found before it runs, and the others are
 // harmless.
 #include "server/device/cpu/executor/flat_code.h"
 
@@ -92,11 +92,11 @@ TEST_F(FlatCode, EveryPlaceOfAnOpLiesInItsFrame) {
     EXPECT_FALSE(After([&](Code& code) {
                    Find(code, "add.u32").*field = code.functions[0].frame_bytes;
                  }).ok());
-    // The last word of the frame is not a row.
+    // A row must fit into the frame, so it cannot begin at the frame's last word.
     EXPECT_FALSE(After([&](Code& code) {
                    Find(code, "add.u32").*field = code.functions[0].frame_bytes - 64;
                  }).ok());
-    // Rows are aligned.
+    // Rows must be aligned.
     EXPECT_FALSE(After([&](Code& code) { Find(code, "add.u32").*field += 2; }).ok());
   }
   for (std::size_t i = 0; i < 4; ++i) {
@@ -158,8 +158,7 @@ TEST_F(FlatCode, ParametersAndMatricesAreWhatTheirOpsTake) {
   EXPECT_FALSE(After([](Code& code) { code.matrix_calls[0].d.resize(8); }).ok());
   EXPECT_FALSE(After([](Code& code) { code.matrix_calls[0].d[0] = 0x40000000; }).ok());
   EXPECT_FALSE(After([](Code& code) { Find(code, "cp.async.a32").extra = 4096; }).ok());
-  // Bytes of an element, elements, bounds: 3 bytes, 3 elements, 8 elements, 32 bytes, a fourth
-  // mode.
+  // Invalid sizes, counts and modes: 3 bytes, 3 elements, 8 elements, 32 bytes, a fourth mode.
   for (const std::int64_t moved : {0x203, 0x304, 0x804, 0x408, 0x30204}) {
     EXPECT_FALSE(After([&](Code& code) { Find(code, "suld.2d").immediate = moved; }).ok());
   }
@@ -179,7 +178,7 @@ TEST_F(FlatCode, FramesAndWhatBeginsThemFit) {
   EXPECT_FALSE(After([](Code& code) { code.sources[0].spelling = 0xffff; }).ok());
 }
 
-// A hostile child could remove the polls, so that a kill would never be noticed.
+// Removes the polls, as a hostile child process could do so that a kill would never be noticed.
 Code WithoutLooks(Code code) {
   const Handler looks = FindHandler(kFlavour, "look");
   for (MicroOp& op : code.ops) {
@@ -212,7 +211,8 @@ TEST_F(FlatCode, WaysWithoutALookForAKillAreShort) {
   }
 }
 
-// Operations that poll end a path: a backward branch, and a table whatever its targets.
+// A path without polls ends at operations that always poll: backward branches and tables, whatever
+// their targets.
 TEST_F(FlatCode, BranchesBackAndTablesLookThemselves) {
   std::string adds, body;
   for (std::uint32_t i = 0; i < kOpsPerLook; ++i) adds += "add.u32 %r1, %r1, 1;\n";
@@ -230,7 +230,7 @@ TEST_F(FlatCode, BranchesBackAndTablesLookThemselves) {
   EXPECT_TRUE(without.ok()) << without.message();
 }
 
-// Two tables whose lanes wait for each other's table in turn: no text decodes to that.
+// Two tables whose lanes wait for each other in turn, which no PTX text decodes to.
 TEST_F(FlatCode, BranchesThatNestWithoutEndAreAFault) {
   const auto image = Decode(R"(
 .version 7.8
@@ -309,7 +309,7 @@ TEST(FlatKernelInfo, TheReachLiesInTheParameters) {
   EXPECT_FALSE(is_taken(many, ""));
 }
 
-// Accepted code may compute anything; sanitizers report whether it stays within its bounds.
+// Accepted code may compute anything, but sanitizers would report an access outside its bounds.
 TEST_F(FlatCode, CodeWithBytesChangedIsRejectedOrStaysInItsBounds) {
   const std::vector<std::byte> good = Flatten(image_->program(0));
   std::mt19937 random(20261122);
@@ -329,7 +329,7 @@ TEST_F(FlatCode, CodeWithBytesChangedIsRejectedOrStaysInItsBounds) {
     ++taken;
     (void)RunBriefly(**program);
   }
-  // Otherwise the test would have tested nothing.
+  // Enough code must have been accepted and run.
   EXPECT_GT(taken, 300u);
   EXPECT_LT(taken, 2900u);
 }
@@ -346,7 +346,7 @@ TEST(FrameLimit, DecodingStopsWhereTheFrameIsFull) {
   ASSERT_TRUE(image.ok());
   const Program& program = (*image)->program(0);
   EXPECT_NE(program.info().unsupported.find("bytes of registers per warp"), std::string::npos);
-  // 256 bytes a constant: a frame of 15 MB.
+  // At 256 bytes for each constant, the frame would have 15 MB.
   EXPECT_LT(program.code().functions[0].frame_bytes, kRegisterBytesPerWarpMax + 4096);
   EXPECT_LT(program.code().ops.size(), 20'000u);
 }

@@ -44,7 +44,7 @@ class FloatOps : public PerFlavour {
  protected:
   void Check(const Form& form) { CheckForm(GetParam(), form); }
 
-  // An operation in all rounding modes, with and without .ftz and .sat. f64 has neither.
+  // Checks an operation in all rounding modes, with and without .ftz and .sat, which f64 lacks.
   template <typename T, typename F>
   void AllModes(const std::string& opcode, std::size_t sources, bool saturates, F f) {
     const std::string type = sizeof(T) == 4 ? "f32" : "f64";
@@ -129,7 +129,7 @@ TEST_P(FloatOps, MinimumAndMaximumOfNanAndZeros) {
                                        (nan_wins ? ".NaN." : ".");
           Check({spelling + type, type, {type, type}, Scalar<T, T>(extreme)});
           if (sizeof(T) == 8) continue;
-          // .xorsign.abs: of the magnitudes, with the sign of the product.
+          // .xorsign.abs: the operation on the magnitudes, with the sign of the product.
           Check({spelling + "xorsign.abs." + type, type, {type, type}, Scalar<T, T>([=](T a, T b) {
                    const T magnitude = extreme(std::abs(a), std::abs(b));
                    const bool negative = std::signbit(a) != std::signbit(b);
@@ -144,7 +144,7 @@ TEST_P(FloatOps, MinimumAndMaximumOfNanAndZeros) {
   check(double{}, "f64");
 }
 
-// ptxas accepts them in any order, so each order must give the result of the usual one.
+// ptxas accepts modifiers in any order, so each order must give the result of the usual one.
 TEST_P(FloatOps, ModifiersStandInAnyOrder) {
   struct Ordered {
     const char* opcode;
@@ -204,7 +204,7 @@ TEST_P(FloatOps, SignsAreBits) {
                return static_cast<U>(in(a) & ~sign);
              })});
     }
-    // The magnitude of b with the sign of a.
+    // copysign.d returns the magnitude of b with the sign of a.
     Check({"copysign." + type, type, {type, type}, Scalar<U, U>([](U a, U b) {
              return static_cast<U>((a & sign) | (b & ~sign));
            })});
@@ -224,7 +224,7 @@ TEST_P(FloatOps, ClassesOfNumbers) {
     test("infinite", [](T a) { return std::isinf(a); });
     test("number", [](T a) { return !std::isnan(a); });
     test("notanumber", [](T a) { return std::isnan(a); });
-    // Zero is neither normal nor subnormal here.
+    // In PTX, zero is neither normal nor subnormal.
     test("normal", [](T a) { return std::fpclassify(a) == FP_NORMAL; });
     test("subnormal", [](T a) { return std::fpclassify(a) == FP_SUBNORMAL; });
   };
@@ -288,7 +288,7 @@ TEST_P(FloatOps, DoubleApproximationsKeepTheUpperWord) {
          })});
 }
 
-// Without .ftz, subnormals are preserved and the result is complete.
+// Without .ftz, subnormals are preserved and the result has all its bits.
 TEST_P(FloatOps, ReciprocalRootsOfDoublesWithinOneUlp) {
   Form form = {"rsqrt.approx.f64", "f64", {"f64"}, Scalar<double>([](double a) {
                  return static_cast<double>(1 / std::sqrt(static_cast<long double>(a)));
@@ -304,7 +304,7 @@ struct Transcendental {
   const char* opcode;
   float low, high;
   double (*exact)(double);
-  double absolute, relative;  // Meeting one of the two is enough.
+  double absolute, relative;  // Error bounds, one of which must be met.
 };
 
 TEST_P(FloatOps, TranscendentalsWithinTheirErrors) {
@@ -340,7 +340,7 @@ TEST_P(FloatOps, TranscendentalsWithinTheirErrors) {
   }
 }
 
-// Values at the ends of the range (the PTX ISA lists these in tables).
+// The PTX ISA defines these results in tables.
 TEST_P(FloatOps, TranscendentalsOfSpecialValues) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -12,14 +12,14 @@ namespace {
 
 using Real = long double;
 
-// A type with the modifiers between opcode and type: .ftz, .sat, and others at the end.
+// The modifiers between opcode and type: .ftz, .sat, and others after them.
 struct Mode {
   HalfType half;
   bool flushes, saturates;
   std::string last = {};
 };
 
-// .ftz and .sat belong to f16 in PTX; bf16 forms have none.
+// Returns the modes of PTX. Only f16 has .ftz and .sat.
 std::vector<Mode> Modes() {
   return {
       {kHalfTypes[0], false, false}, {kHalfTypes[0], true, false}, {kHalfTypes[1], false, false}};
@@ -33,8 +33,8 @@ std::vector<Mode> ModesWithSaturation() {
 
 class HalfOps : public PerFlavour {
  protected:
-  // Checks the form on scalars and, separately for each half of a lane, on pairs; flushing is added
-  // to f.
+  // Checks the form on scalars, and on pairs, whose halves must be computed separately. Flushing is
+  // added to f.
   template <typename F>
   void Check(const Mode& mode, const std::string& opcode, std::size_t sources, F f,
              double ulps = 0) {
@@ -67,10 +67,10 @@ class HalfOps : public PerFlavour {
 };
 
 // a * b + c, exact to the precision of a half. Long double may round the sum, but onto or off a tie
-// of the half type only if the product was one. In that case the sign of the rounding error
-// decides.
+// of the half type only if the product was one. In that case the sign of the rounding error decides
+// the direction.
 u16 FusedHalf(const HalfType& half, Real a, Real b, Real c, bool sat, bool relu) {
-  const Real product = a * b;  // At most 22 bits.
+  const Real product = a * b;  // Exact: at most 22 bits.
   Real sum = product + c;
   if (std::isfinite(sum)) {
     const Real high = std::abs(product) > std::abs(c) ? product : c;
@@ -175,7 +175,8 @@ TEST_P(HalfOps, ApproximationsWithinOneUlp) {
   }
 }
 
-// 2^-126 is the smallest normal bf16; half of it becomes zero, not a subnormal.
+// 2^-126 is the smallest normal bf16, so a result of half of it becomes zero instead of a
+// subnormal.
 TEST_P(HalfOps, Exp2OfBf16FlushesItsResult) {
   const HalfType& bf16 = kHalfTypes[1];
   std::vector<Inputs> tuples;

@@ -33,7 +33,7 @@ struct HalfType {
     return sign * std::ldexp(static_cast<long double>(whole), scale);
   }
 
-  // A subnormal becomes zero with its sign.
+  // Replaces a subnormal by a zero of the same sign.
   std::uint16_t Flush(std::uint16_t bits) const {
     return (bits & Infinity()) == 0 ? bits & 0x8000 : bits;
   }
@@ -46,14 +46,15 @@ struct HalfType {
     const long double magnitude = std::abs(value);
     const std::uint16_t sign = negative ? 0x8000 : 0;
     if (std::isinf(magnitude)) return sign | Infinity();
-    // The largest half that does not exceed the magnitude; halves are ordered like their bits.
+    // Searches the largest half that does not exceed the magnitude. Halves have the same order as
+    // their bits.
     std::uint16_t low = 0, high = Infinity();
     while (high - low > 1) {
       const auto middle = static_cast<std::uint16_t>((low + high) / 2);
       (ToReal(middle) <= magnitude ? low : high) = middle;
     }
     if (ToReal(low) == magnitude) return sign | low;
-    // The value after the largest finite one counts as a power of two.
+    // For rounding, the next power of two follows the largest finite value.
     const long double above = high == Infinity() ? std::ldexp(1.0L, Bias() + 1) : ToReal(high);
     bool up = false;
     switch (rounding) {

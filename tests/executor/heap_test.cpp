@@ -27,7 +27,7 @@ TEST(DeviceHeap, PiecesNeverMeetAndAllComesBack) {
   constexpr u64 kBytes = u64{1} << 20;
   DeviceHeap heap(kBase, kBytes);
   std::mt19937 random(7);
-  std::map<u64, u64> out;  // Address to bytes.
+  std::map<u64, u64> out;  // Sizes of live allocations, by address.
   const auto check = [&](u64 at, u64 bytes) {
     EXPECT_EQ(at % DeviceHeap::kGranule, 0u);
     EXPECT_GE(at, kBase);

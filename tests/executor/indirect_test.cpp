@@ -19,7 +19,7 @@ class IndirectCalls : public KernelFile {
   IndirectCalls() : KernelFile("indirect") {}
 };
 
-// Matches indirect.cu.
+// The function of the same name in indirect.cu, computed on the host.
 unsigned Loop(unsigned a, unsigned b) {
   for (unsigned i = 0; i < a % 9; ++i) b = b * 3 + i;
   return b;
@@ -111,7 +111,7 @@ TEST_P(IndirectCalls, AnAddressThatNamesNoFunctionIsAFault) {
   }
 }
 
-// Kernels that call through %d1, whose value the caller supplies.
+// Returns kernels that call through %d1, whose value the test supplies.
 std::string CallText(const std::string& directive, const std::string& call) {
   return R"(
 .version 9.0
@@ -210,7 +210,8 @@ TEST_P(IndirectCalls, ALongNameIsCutInWhatIsSaidOfAFault) {
   EXPECT_LT(outcome.fault->message.size(), 1000u);
 }
 
-// A program that invents addresses reaches only functions whose address it could have taken.
+// A program that invents an address can call only functions whose addresses are taken somewhere in
+// the text.
 TEST_P(IndirectCalls, AFunctionWhoseAddressNobodyTakesIsNotReached) {
   CallCase test(GetParam(), kPrototype, "call (b), %d1, (a), P;");
   const executor::RunOutcome outcome = test.Run(test.addresses[3] + 16);

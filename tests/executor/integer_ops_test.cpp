@@ -52,7 +52,7 @@ TEST_P(IntegerOps, HighAndWideProductsKeepEveryBit) {
       return static_cast<u128>(s128{a}) * static_cast<u128>(s128{b});
     };
     const auto high = [product](T a, T b) {
-      // Signed products of 64-bit values fill 128 bits; narrower ones shift with sign.
+      // The shift is arithmetic, because signed products of 64-bit values fill 128 bits.
       return static_cast<T>(static_cast<s128>(product(a, b)) >> (sizeof(T) * 8));
     };
     const auto low = [product](T a, T b) { return static_cast<T>(product(a, b)); };
@@ -226,7 +226,7 @@ TEST_P(IntegerOps, ReluLeavesNothingNegative) {
   Check({"max.relu.s16x2", "b32", {"s16x2", "s16x2"}, pairs(highest)});
 }
 
-// Operands may be literals; each takes the width of the instruction's type.
+// A literal operand takes the width of the instruction's type.
 TEST_P(IntegerOps, LiteralsFillTheTypesWidth) {
   Check({"add.s64",
          "s64",

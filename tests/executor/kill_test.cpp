@@ -23,7 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// At least one of each family; %io is global memory, %sh shared, %lo local.
+// At least one operation of each family. %io is an address of global memory, %sh of shared and %lo
+// of local memory.
 constexpr std::array<std::string_view, 44> kSnippets = {
     "add.s32 %r1, %r1, %r2;",
     "mad.lo.u32 %r3, %r1, %r2, %r3;",
@@ -72,14 +73,14 @@ constexpr std::array<std::string_view, 44> kSnippets = {
     "call (%r1), work, (%r2);",
 };
 
-// The arrangement of the operations.
+// How the operations are arranged in the kernel.
 enum class Shape { kLoop, kStraight, kApart, kNested, kBarrier };
 constexpr std::array<Shape, 5> kShapes = {Shape::kLoop, Shape::kStraight, Shape::kApart,
                                           Shape::kNested, Shape::kBarrier};
 
 u32 Draw(std::mt19937& random, std::size_t below) { return static_cast<u32>(random() % below); }
 
-// A whole warp must arrive at these together.
+// Returns whether a whole warp must arrive at the operation together.
 bool IsAligned(std::string_view snippet) {
   return snippet.starts_with("mma") || snippet.starts_with("wmma");
 }
@@ -116,7 +117,7 @@ std::string Looped(const std::string& body, Shape shape) {
   return text + "bra LOOP;\n";
 }
 
-// `begin` runs once, `rest` never ends.
+// Returns a kernel in which `begin` runs once and `rest` never ends.
 std::string KernelText(const std::string& begin, const std::string& rest) {
   return R"(.version 9.0
 .target sm_90
@@ -179,7 +180,7 @@ Endless RandomKernel(std::mt19937& random) {
 
 class Killed : public PerFlavour {
  protected:
-  // Operations that a kernel runs after it has raised its own kill word.
+  // Returns the number of operations that a kernel runs after it has set its own kill word.
   u64 OperationsAfterKill(const std::string& rest, u32 threads) {
     Launcher launcher(std::uint64_t{1} << 20, GetParam());
     launcher.Load(KernelText("st.global.u8 [%kill], 1;\n", rest));
@@ -226,7 +227,7 @@ class Killed : public PerFlavour {
 };
 
 constexpr u32 kKernels = 1000;
-// Operations before the loop, and the parts of a compound operation.
+// Allowance for operations before the loop and for the parts of a compound operation.
 constexpr u64 kAround = 64;
 
 TEST_P(Killed, AnyKernelRunsFewMoreOperations) {
@@ -252,7 +253,7 @@ TEST_P(Killed, MatrixInstructionsTakeTheirPartOfATurn) {
   EXPECT_LE(OperationsAfterKill(rest + "bra LOOP;\n", 32), kAround + 64);
 }
 
-// Forward branches that skip the polls of other paths poll as well.
+// A forward branch that skips other paths' polls must poll itself.
 TEST_P(Killed, JumpsForwardLookToo) {
   std::string rest = "LOOP:\n";
   for (u32 i = 0; i < 40; ++i) {
@@ -265,9 +266,9 @@ TEST_P(Killed, JumpsForwardLookToo) {
   EXPECT_LE(OperationsAfterKill(rest + "bra LOOP;\n", 32), executor::kOpsPerLook + kAround);
 }
 
-// Nested loops, of which lane n leaves each after n rounds. A second exit, which is never taken,
-// keeps the lanes that leave from waiting directly after the branch. All lanes together make C(31 +
-// depth, depth) rounds, and no backward branch is ever taken by all active lanes.
+// Returns nested loops, each of which lane n leaves after n rounds. A second exit, which is never
+// taken, keeps the lanes that leave from waiting directly after the branch. All lanes together make
+// C(31 + depth, depth) rounds, and no backward branch is ever taken by all active lanes.
 std::string LoopsThatLanesLeaveOneByOne(u32 depth) {
   std::string text = ".reg .b32 %c<" + std::to_string(depth + 1) + ">;\n" +
                      "mov.u32 %c0, %lane;\nsetp.gt.u32 %q, %lane, 31;\n";
@@ -303,7 +304,7 @@ TEST_P(Killed, AnyKernelEndsSoon) {
 }
 
 TEST_P(Killed, WhileItsLocalMemoryIsCleared) {
-  // 128 KiB per thread, 128 MiB per block, and no other work.
+  // The block begins by clearing 128 MiB (128 KiB per thread), and does no other work.
   std::string text = KernelText("", "st.local.u32 [%lo], %r1;\nret;\n");
   text.replace(text.find("local[64]"), 9, "local[131072]");
   std::vector<microseconds> latencies;
@@ -315,7 +316,7 @@ TEST_P(Killed, WhileItsLocalMemoryIsCleared) {
   Report("128 MiB of local memory", std::move(latencies));
 }
 
-// A string that is not printed is not read, so that the time of a print depends on its output.
+// Only what is printed of a string is read, so that the time of a print depends on its output.
 TEST_P(Killed, PrintingReadsWhatItPrints) {
   Launcher launcher(std::uint64_t{1} << 20, GetParam());
   std::string format;
@@ -342,7 +343,7 @@ TEST_P(Killed, PrintingReadsWhatItPrints) {
   const auto silent = launcher.Run("print", {1, 1, 1}, {32, 1, 1}, text, arguments);
   EXPECT_FALSE(silent.fault) << silent.fault->message;
   EXPECT_EQ(launcher.printed, "");
-  // A string without an end is read only as far as it is printed.
+  // A string without an end is read only as far as its precision allows it to be printed.
   char* word = launcher.Allocate<char>(8192);
   std::fill(word, word + 8192, 'x');
   std::copy_n("<%5.3s|%-5.2s|%s>", 18, text);
@@ -351,7 +352,7 @@ TEST_P(Killed, PrintingReadsWhatItPrints) {
   EXPECT_EQ(launcher.printed, "<  xxx|xx   |" + std::string(executor::kPrintBytesMax - 13, 'x'));
 }
 
-// Lanes print one after the other.
+// Lanes print one after the other, so a kill between them must keep the rest from printing.
 TEST_P(Killed, NobodyPrintsAfterwards) {
   Launcher launcher(std::uint64_t{1} << 20, GetParam());
   launcher.Load(R"(.version 9.0

@@ -27,8 +27,8 @@ T Need(Result<T> result) {
   return std::move(result).value();
 }
 
-// The operations of all kernels that launchers of this process have run, on one thread. At exit,
-// the process writes their forms to the file named by GPUSHARED_FORMS_RUN, which reach.cpp reads.
+// Records the operations of all kernels that launchers of this process run, on one thread. At exit,
+// writes their forms to the file named by GPUSHARED_FORMS_RUN, which reach.cpp reads.
 class HandlersRun {
  public:
   ~HandlersRun() {
@@ -187,7 +187,8 @@ executor::RunOutcome Launcher::RunPaused(executor::Launch launch, std::uint64_t 
   std::size_t pauses_of_run = 0;
   while (outcome.end == executor::RunOutcome::End::kPaused) {
     ++pauses;
-    // Everything that the run has borrowed moves, and its old location is overwritten.
+    // Moves everything that the run has borrowed, and overwrites the old location, so that a stale
+    // pointer is noticed.
     auto moved = std::make_unique<executor::Launch>(*held);
     std::vector<std::byte> copy(held->parameters.begin(), held->parameters.end());
     moved->parameters = copy;

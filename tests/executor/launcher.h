@@ -72,7 +72,7 @@ class Launcher {
   std::uint32_t dynamic_shared_bytes = 0;
   bool is_cooperative = false;
   std::uint64_t first_block = 0;
-  std::uint64_t block_count = 0;  // 0: to the end.
+  std::uint64_t block_count = 0;  // 0: all blocks to the end.
   std::function<std::optional<std::uint64_t>(bool beside_waiting)> more_blocks;
   std::function<void()> on_print;
   executor::LaunchState* state = nullptr;
@@ -83,10 +83,10 @@ class Launcher {
   // addresses. Also set by GPUSHARED_PAUSE_ALWAYS, for all runs of a program.
   bool pause_always = false;
   std::uint64_t pauses = 0;  // Total over all runs.
-  // The memory of its client that the run may access, and the memory that it may access after each
-  // pause; the last entry remains in effect. Empty: all memory.
+  // The access set of the run, followed by its access sets after each pause; the last entry remains
+  // in effect. Empty: the run may access all memory of its client.
   std::vector<device::Reach> reaches;
-  // Used in place of `kill` if a kernel raises it itself.
+  // Used in place of `kill` by kernels that set the word themselves.
   const std::atomic<bool>* kill_word = nullptr;
 
  private:
@@ -106,7 +106,7 @@ class Launcher {
   struct Free {
     void operator()(std::byte* bytes) const { std::free(bytes); }
   };
-  // Zeros that the system allocates page by page, because most launchers touch few pages.
+  // Zeroed memory that the system allocates page by page, because most launchers touch few pages.
   std::unique_ptr<std::byte[], Free> storage_;
   std::byte* memory_ = nullptr;
   std::atomic<std::uint64_t> mapped_bytes_;

@@ -18,12 +18,12 @@ inline std::string Names(const char* prefix, u32 count) {
   return text + "}";
 }
 
-// Small numbers that every type represents exactly, and whose sums f32 represents.
+// Returns small numbers that every type represents exactly, and whose sums f32 represents exactly.
 inline int ValueAt(u32 row, u32 column, u32 seed) {
   return static_cast<int>((row * 7 + column * 13 + seed * 5) % 11) - 5;
 }
 
-// Bits of a small whole number in a type.
+// Returns the bits of a small whole number in a type.
 inline Word Encoded(const std::string& type, int value) {
   if (type == "f64") return ToWord(static_cast<double>(value));
   if (type == "f32" || type == "tf32") return ToWord(static_cast<float>(value));

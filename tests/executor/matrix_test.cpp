@@ -24,13 +24,13 @@ constexpr const char* kHead = ".version 9.0\n.target sm_90\n.address_size 64\n";
 struct Place {
   u32 row, column;
 };
-// Element i (counted over all registers) of a lane's fragment.
+// Returns the row and column of element i (counted over all registers) of a lane's fragment.
 using Layout = std::function<Place(u32 lane, u32 i)>;
 
 struct MmaShape {
   u32 m, n, k;
   std::vector<std::string> products, sums;
-  u32 a, b, c;  // Elements of a lane.
+  u32 a, b, c;  // Number of elements in each lane.
   Layout place_a, place_b;
 };
 
@@ -222,7 +222,7 @@ class MatrixOps : public PerFlavour {
     const u32 packed = register_bits / BitsIn(a_type), packed_sum = register_bits / BitsIn(sum);
     const std::array<u32, 4> counts = {shape.c / packed_sum, shape.a / packed, shape.b / packed,
                                        shape.c / packed_sum};
-    // u8 represents no negative numbers.
+    // Makes values of u8 non-negative.
     const auto value = [](const std::string& type, u32 row, u32 column, u32 seed) {
       const int plain = ValueAt(row, column, seed);
       return type == "u8" ? plain + 250 : plain;
@@ -379,7 +379,7 @@ TEST_P(MatrixOps, StoredMatricesAreWhatWouldBeLoaded) {
   }
 }
 
-// With a 64-bit address, in the shared window and as a generic address.
+// With 64-bit addresses: of shared memory, and generic ones.
 TEST_P(MatrixOps, MatricesMoveWithEveryAddress) {
   std::array<std::array<u32, 32>, 8> narrow, wide;
   const std::string move = "matrix.sync.aligned.m8n8.x4";
@@ -436,7 +436,7 @@ TEST_P(MatrixOps, AsyncCopiesFillWithZeroWhatTheyDoNotRead) {
       "mad.wide.u32 %l, %t, 16, %g;\n shl.b32 %v, %t, 4; add.u32 %v, %v, %s; mov.u32 %i, 6;\n"
       "cp.async.cg.shared.global [%v], [%l], 16, %i;\n"
       "cp.async.ca.shared.global [%v+1024], [%l], 8, %q;\n"
-      // The address is arbitrary, because nothing is read.
+      // The source address may be invalid, because 0 bytes are read.
       "mov.u64 %w, 16; cp.async.cg.shared.global [%v+2048], [%w], 16, 0;",
       &r);
   for (u32 i = 0; i < 256; ++i) {

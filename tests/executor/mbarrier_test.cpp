@@ -20,7 +20,7 @@ class Mbarrier : public KernelFile {
  protected:
   Mbarrier() : KernelFile("mbarrier") {}
 
-  // One thread performs the steps, which output 32-bit words through `%s`.
+  // Returns a kernel of one thread that performs the steps, which output 32-bit words through `%s`.
   static std::string Steps(const std::string& steps) {
     return ".version 8.0\n.target sm_90\n.address_size 64\n"
            ".visible .entry steps(.param .u64 out) {\n"
@@ -32,7 +32,7 @@ class Mbarrier : public KernelFile {
   }
 };
 
-// PTX's rules for an mbarrier, in numbers.
+// Models PTX's rules for an mbarrier.
 struct Model {
   u32 expected = 0, pending = 0, phase = 0;
   void Arrive(u32 count, bool drops) {
@@ -90,8 +90,7 @@ TEST_P(Mbarrier, CountsAndPhasesAreAsPtxHasThem) {
         steps += std::string("mbarrier.") + (tries ? "try_wait" : "test_wait") + ".parity" + space +
                  ".b64 %p, " + place + ", " + std::to_string(parity) + (tries ? ", 100" : "") +
                  ";\nselp.u32 %s, 1, 0, %p;\n";
-        // The unfinished phase of that parity is the current one, if the current one has that
-        // parity.
+        // The wait fails only if the current phase, which is unfinished, has this parity.
         show(model.phase % 2 != parity ? 1 : 0);
       }
     }

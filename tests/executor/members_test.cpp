@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 struct LaneInput {
   u64 a = 0;
   u32 b = 0, c = 0;
-  u32 members = 0;  // 0: the lane does not participate.
+  u32 members = 0;  // Mask of its group; 0 if the lane does not participate.
   u32 way = 0;      // The path on which it arrives, below kWays.
   u32 peer = 0;     // A lane of its group.
   u32 unused = 0;
@@ -364,7 +364,7 @@ TEST_P(Members, ThatHaveExitedAreNotWaitedFor) {
                           &counts, 20)
                    .fault);
   for (u32 l = 0; l < 20; ++l) EXPECT_EQ(counts[l], l == 3 ? 0u : 0xffff7u) << l;
-  // They exit while other lanes wait for them.
+  // Lanes exit while other lanes wait for them.
   EXPECT_FALSE(RunOneWarp("setp.ne.u32 %p, %lane, 3;\n@%p bra WAIT;\nexit;\nWAIT:\n"
                           "vote.sync.ballot.b32 %d, %p, 0xffffffff;",
                           &counts)
@@ -382,7 +382,8 @@ TEST_P(Members, ALaneThatDoesNotNameItselfIsAFault) {
                         "0x0000ffff, to which they do not belong"));
 }
 
-// Half a warp waits for the other half, which waits for all threads of the block.
+// Half of a warp waits for the other half, which waits at a barrier for all threads of the block,
+// so neither can continue.
 TEST_P(Members, ThatNeverComeAreAFault) {
   for (const std::string waiting :
        {"shfl.sync.idx.b32 %d, %d, 0, 31, -1;", "vote.sync.any.pred %q, %p, -1;",
@@ -399,7 +400,8 @@ TEST_P(Members, ThatNeverComeAreAFault) {
   }
 }
 
-// Each half waits for the whole warp in a different kind of instruction.
+// Each half of a warp waits for the whole warp in a different kind of instruction, so neither can
+// continue.
 TEST_P(Members, ThatWaitElsewhereAreAFault) {
   const auto outcome = RunOneWarp(
       "@%low bra WAIT;\nredux.sync.or.b32 %d, %d, -1;\nbra DONE;\nWAIT:\nbar.warp.sync -1;\nDONE:",

@@ -21,7 +21,7 @@ constexpr Element kElements[] = {
     {"b8", 1, false},  {"u8", 1, false}, {"s8", 1, true},   {"u16", 2, false}, {"s16", 2, true},
     {"b32", 4, false}, {"s32", 4, true}, {"f32", 4, false}, {"u64", 8, false}, {"f64", 8, false}};
 
-// The index that lane `lane` of 32 accesses, in elements.
+// Which element each lane of a warp accesses.
 struct Pattern {
   const char* name;
   u32 (*index)(u32 lane);
@@ -56,7 +56,7 @@ class Memory : public PerFlavour {
   void CheckKernelParameters(const std::string& load, const std::string& conversion);
 };
 
-// A way to name a space and an address in it.
+// A state space and a form of address in it.
 struct SpaceCase {
   const char* name;
   const char* modifier;  // ".shared"
@@ -114,7 +114,7 @@ std::string AccessKernel(const SpaceCase& space, const Element& element, u32 cou
       "  mov.u32 %thread, %tid.x;\n  mov.u32 %lane, %laneid;\n"
       "  ld.param.u64 %a, [a];\n  ld.param.u64 %b, [b];\n";
   text += space.base;
-  // Every thread copies all of `a` into the space; in shared memory all copies are equal.
+  // Every thread copies all of `a` into the space. In shared memory they all write the same bytes.
   const bool copies = std::string(space.base).find("[a]") == std::string::npos;
   const std::string space_byte = space.narrow ? "[%at32]" : "[%at]";
   if (copies) {
@@ -391,8 +391,8 @@ TEST_P(Memory, KernelParametersOfEveryTypeAndVector) {
   CheckKernelParameters("ld.volatile", conversion);
 }
 
-// A function's reads through a pointer, whether it points to a kernel parameter, which only the
-// kernel itself can distinguish, or to global memory.
+// A function reads through a generic pointer to a kernel parameter or to global memory; only the
+// kernel can distinguish the two.
 TEST_P(Memory, GenericAddressesOfParametersReachFunctions) {
   Launcher launcher(65536, GetParam());
   launcher.Load(Header() + R"(
@@ -586,7 +586,8 @@ TEST_P(Memory, ModuleVariables) {
   EXPECT_EQ(out[5], 2);
 }
 
-// Compilers read 16 bytes of a block of 12 bytes, and use 12 of them.
+// Compilers read 16 bytes of 12 bytes of shared memory and ignore the last 4, so memory must exist
+// in whole steps.
 TEST(SharedMemory, IsThereInStepsAsOnAGpu) {
   Launcher launcher;
   launcher.Load(R"(.version 7.0

@@ -161,7 +161,7 @@ class KernelText {
   std::string text_;
 };
 
-// A floating-point value of a type as double, including f16 and bf16.
+// Returns a floating-point value of a type, including f16 and bf16, as double.
 double ValueFor(const std::string& type, Word word) {
   if (type == "f64") return FromWord<double>(word);
   if (type == "f32") return FromWord<float>(word);
@@ -326,7 +326,7 @@ void CheckForm(executor_flavour flavour, const Form& form) {
 
 namespace {
 
-// A kernel of one form, and its outputs: kVariants pairs of results per tuple.
+// A run of a form's kernel, and its outputs: kVariants pairs of results per tuple.
 struct Run {
   Launcher launcher;
   const Word* outputs = nullptr;  // Null if the run failed; the failure has been reported.
@@ -342,7 +342,7 @@ struct Run {
     std::copy(tuples.begin(), tuples.end(), inputs);
     std::fill(results, results + count * kVariants * 2, kUntouched);
     std::mt19937 random(1);
-    // Warps with all lanes on, with all lanes off, and mixed ones.
+    // Makes warps with all lanes on, with all lanes off, and mixed ones.
     for (std::size_t i = 0; i < count; ++i) {
       lanes_on[i] = i / 32 % 5 == 0 ? 1 : i / 32 % 5 == 1 ? 0 : random() & 1;
     }

@@ -43,15 +43,15 @@ using Reference = std::function<Outputs(const Inputs&)>;
 struct Form {
   std::string spelling;
   std::string result;                // Type of $d: "s32", "pred", ...
-  std::vector<std::string> sources;  // Types of the sources; "pred" is one.
+  std::vector<std::string> sources;  // Types of $a, $b, ..., which include "pred".
   Reference reference;
-  std::string tail = {};  // After the last source: ", 0x3c".
+  std::string tail = {};  // Text after the last source, such as ", 0x3c".
   std::string code = {};
   std::string second_result = {};  // Type of $e.
   // Tolerance of floating-point results in units in the last place. NaN equals any NaN, because PTX
   // leaves payloads open (PTX ISA, Floating Point Instructions).
   double ulps = 0;
-  u32 register_bits = 0;  // Width of $d if wider than its type.
+  u32 register_bits = 0;  // Width of $d; 0: that of its type.
   // Declarations for `code`, outside and inside the kernel.
   std::string module_variables = {};
   std::string kernel_variables = {};
@@ -84,11 +84,11 @@ Reference Scalar(F f) {
   };
 }
 
-// Values on which implementations tend to fail, for a PTX type name.
+// Returns values of a PTX type on which implementations tend to fail.
 std::vector<Word> EdgeValues(const std::string& type);
 
-// Every combination of the types' edge values, or a fixed pseudo-random selection of them and of
-// other values if there are more than kTuplesMax.
+// Returns every combination of the types' edge values. If there are more than kTuplesMax, returns a
+// fixed pseudo-random selection of them and of other values.
 std::vector<Inputs> EdgeTuples(const std::vector<std::string>& types);
 inline constexpr std::size_t kTuplesMax = 1500;
 
@@ -99,7 +99,8 @@ u32 GetBits(const std::string& type);
 void CheckForm(executor_flavour flavour, const Form& form);
 void CheckForm(executor_flavour flavour, const Form& form, const std::vector<Inputs>& tuples);
 
-// Returns only the plain results, for checks that no reference can express; empty after a failure.
+// Returns the results on all lanes, for checks that no reference can express; empty after a
+// failure.
 std::vector<Outputs> RunForm(executor_flavour flavour, const Form& form,
                              const std::vector<Inputs>& tuples);
 

@@ -59,7 +59,7 @@ class Cage {
     }
     std::abort();
   }
-  // Returns false for other memory.
+  // Releases a piece. Returns false if the memory is not a piece of the cage.
   bool TakeBack(const void* memory) {
     const auto* const at = static_cast<const std::byte*>(memory);
     if (at < begin_ || at >= begin_ + kPieces * kStride) return false;
@@ -104,8 +104,8 @@ void operator delete(void* memory, std::size_t /*bytes*/, std::align_val_t align
 namespace gpushared::testing {
 namespace {
 
-// The frame: predicates, then rows of zeros, of addresses of client memory and of ones, then the
-// parameter area.
+// Layout of the frame: predicates, then rows of zeros, of addresses of client memory and of ones,
+// then the parameter area.
 constexpr std::uint32_t kZeroRow = 64, kAddressRow = kZeroRow + kWideRowBytes,
                         kRowOfOnes = kAddressRow + kWideRowBytes,
                         kAreaBegin = kRowOfOnes + kWideRowBytes, kBytesOfArea = 128,
@@ -217,7 +217,7 @@ std::vector<MatrixCall> MatricesFor(const std::string& key) {
   return calls;
 }
 
-// A field value that its op does not permit.
+// A field value that may be invalid for the op.
 struct Harm {
   std::string what;
   std::function<void(Subject&)> change;
@@ -257,7 +257,7 @@ std::vector<Harm> EveryHarm() {
     add("extra = " + std::to_string(extra), [extra](Subject& s) { s.op().extra = extra; });
   }
   std::vector<std::int64_t> numbers = {1, 0x808, 1 << 30, std::int64_t{1} << 45, INT64_MIN / 2};
-  // A read of one byte to sixteen crosses the end of the parameters.
+  // Reads of 1 to 16 bytes at these offsets cross the end of the parameters.
   for (const std::int64_t left : {0, 1, 2, 4, 8, 15}) numbers.push_back(kParameterBytes - left);
   for (const std::int64_t number : numbers) {
     add("immediate = " + std::to_string(number),
@@ -276,7 +276,7 @@ std::vector<Harm> EveryHarm() {
 char running[128];  // Printed on a crash.
 
 void ReportWhatRuns(int /*signal*/) {
-  // Returns to the faulting instruction, which then ends the process.
+  // After this handler, the faulting instruction runs again and ends the process.
   [[maybe_unused]] const auto written = write(STDERR_FILENO, running, std::strlen(running));
 }
 
@@ -303,7 +303,7 @@ class OpRules : public ::testing::Test {
 
   std::uint64_t memory() { return reinterpret_cast<std::uint64_t>(&memory_); }
 
-  // Runs until the op polls for a kill, unless it ends before.
+  // Runs the subject until it ends or polls for a kill.
   void Run(BlockExecutor& executor, const Subject& subject, const std::string& what) {
     (void)snprintf(running, sizeof running, "%s with %s does harm\n", subject.key.c_str(),
                    what.c_str());
@@ -332,7 +332,7 @@ class OpRules : public ::testing::Test {
     Subject harmed = subject;
     harm.change(harmed);
     if (!harmed.Check().ok()) return;
-    // A harm that sets the immediate leaves only one to try.
+    // If the harm is to the immediate, only that value is tried.
     std::vector<std::int64_t> immediates = {harmed.op().immediate};
     if (harmed.op().immediate == subject.code.ops[harmed.index()].immediate) {
       immediates.push_back(static_cast<std::int64_t>(memory()));
@@ -364,7 +364,8 @@ TEST_F(OpRules, AMicroOpBeyondItsBoundsIsRejectedOrHarmless) {
       for (const MatrixCall& call : MatricesFor(subject.key)) {
         subject.code.matrix_calls = {call};
         for (const std::int64_t immediate : {std::int64_t{0}, surface}) {
-          // A row, bytes of a word and of an area, and flags for wide reads (kReadsWide ...).
+          // Values that are a row, sizes of a word or an area, or flags for wide reads (kReadsWide
+          // ...), depending on the op.
           for (const std::uint32_t extra : {0u, kZeroRow, 8u, 0x104u, 1u, 2u, 4u, 9u, 16u}) {
             subject.op().immediate = immediate;
             subject.op().extra = extra;

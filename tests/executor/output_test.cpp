@@ -121,7 +121,7 @@ TEST_P(Output, AFailedAssertionNamesItself) {
   EXPECT_THAT(fault.message, HasSubstr("output.cu:"));
 }
 
-// A string or an argument outside the client's memory is a fault like any other.
+// A string or an argument outside the client's memory is a fault.
 TEST_P(Output, BadStringsAreFaults) {
   const executor::Fault fault = Faulting("print_all", {1, 1, 1}, {32, 1, 1}, u64{16}, 1);
   EXPECT_EQ(fault.kind, executor::Fault::Kind::kGlobalAddress);

@@ -22,8 +22,8 @@ int main(int argc, char** argv) {
     }
     for (std::string form; std::getline(forms, form);) run.insert(form);
   }
-  // Both flavours are compiled from one source and run by one set of tests, so the one with more
-  // forms counts.
+  // Both flavours are compiled from the same source and run by the same tests, so only the one with
+  // more forms is checked.
   std::set<std::string> known, missing;
   using namespace gpushared::device::executor;
   std::uint64_t number = 0;

@@ -42,7 +42,7 @@ TEST(Rejections, EachMissingInstructionIsNamedWithItsLine) {
   EXPECT_THAT(text, Not(HasSubstr("add.u32")));
 }
 
-// CUDA's headers write them in this order.
+// CUDA's headers write the modifiers after the type.
 TEST(Rejections, FtzAndSatMayStandBehindTheType) {
   EXPECT_EQ(Unsupported("  lg2.approx.f32.ftz %r0, %r1;\n"
                         "  add.rn.f32.ftz.sat %r0, %r1, %r2;\n"
@@ -141,8 +141,8 @@ TEST(Rejections, UnknownModifiersAreNotIgnored) {
   });
 }
 
-// Access by name; layers, cubes, samples, gradients, gathers, queries, separate samplers and
-// offsets, residency.
+// The rejected forms: access by name, layers, cubes, samples, gradients, gathers, queries, separate
+// samplers, offsets and residency.
 TEST(Rejections, TexturesInOtherWaysThanByHandleInUpToThreeDimensions) {
   const std::string four = "{%r0, %r1, %r2, %r3}";
   const std::pair<std::string, std::string> cases[] = {
@@ -272,7 +272,8 @@ TEST(Rejections, AFunctionsLackIsItsCallersToo) {
   EXPECT_EQ(Unsupported("add.u32 %r0, %r0, 1;", declarations), "");
 }
 
-// The initialiser of the first would be written to the address of the second, which is smaller.
+// Otherwise the initialiser of the first variable would be written to the address of the second,
+// which is smaller.
 TEST(Rejections, TwoVariablesOfOneName) {
   const auto module =
       ptx::Parse(std::string(kHeader) + ".global .b8 x[100] = {1, 2, 3};\n.global .b8 x[1];\n");
@@ -322,7 +323,8 @@ TEST(Rejections, WhatAllKernelsReachHasALimit) {
   const auto fill = [&](std::size_t statements) {
     f.body->insert(f.body->begin(), statements, ptx::Directive{{}, ".pragma \"\";"});
   };
-  // Per kernel: itself, its two statements, and the function with its own.
+  // Number of statements decoded for each kernel: itself, its two statements, and the function with
+  // its own.
   const std::size_t each = device::executor::kDecodedStatementsMax / kKernels;
   fill(each - 5);
   EXPECT_TRUE(decode());

@@ -13,7 +13,7 @@ constexpr u32 kStackThreads = 70;
 
 class Stack : public PerFlavour {
  protected:
-  // One word of each thread, or the fault.
+  // Runs the kernel and returns one word of each thread; stores a fault's message in `fault`.
   std::vector<u32> Run(const std::string& text, std::string* fault = nullptr) {
     Launcher launcher(std::uint64_t{1} << 20, GetParam());
     launcher.Load(kStackHeader + text);
@@ -147,7 +147,7 @@ TEST_P(Stack, HasAnEnd) {
               std::string::npos)
         << fault;
   }
-  // Whatever value a program restores, it can access only its own memory.
+  // A program that restores an invalid stack pointer can still access only its own memory.
   for (const char* pointer : {"0x7000000000000000", "0", "-1"}) {
     Run(std::string(kStackBegin) + "mov.u64 saved, " + pointer +
             ";\nstackrestore.u64 saved;\nalloca.u64 pointer, 16;\nst.local.u32 [pointer], word;\n" +

@@ -128,7 +128,7 @@ class Reference {
 
   bool IsFloat() const { return format_.is_float || record_.normalised_values != 0; }
 
-  // tex(x, y, z), of channel `c`.
+  // Returns channel `c` of tex(x, y, z).
   long double Point(const std::array<float, 3>& coordinates, u32 c) const {
     std::array<s64, 3> at = {};
     for (u32 axis = 0; axis < dimensions_; ++axis) {
@@ -157,7 +157,7 @@ class Reference {
     }
     return sum;
   }
-  // tex2Dgather(x, y), which lists the texels counter-clockwise from the lower left.
+  // Returns tex2Dgather(x, y), which lists the texels counter-clockwise from the lower left.
   std::array<long double, 4> Gathered(const std::array<float, 3>& coordinates, u32 c) const {
     std::array<s64, 2> first = {};
     for (u32 axis = 0; axis < 2; ++axis) {
@@ -168,7 +168,7 @@ class Reference {
     return {Value({x, y + 1, 0}, c), Value({x + 1, y + 1, 0}, c), Value({x + 1, y, 0}, c),
             Value({x, y, 0}, c)};
   }
-  // Fetches by integer coordinates.
+  // Returns the bits of channel `c` of a fetch by integer coordinates.
   u32 Bits(const std::array<s32, 3>& coordinates, u32 c) const {
     std::array<s64, 3> at = {};
     for (u32 axis = 0; axis < dimensions_; ++axis) at[axis] = coordinates[axis];
@@ -246,7 +246,7 @@ class Textures : public PerFlavour {
 
   u32 Random(u32 below) { return static_cast<u32>(random_() % below); }
 
-  // A texture of random texels and extents, with padding between rows and slices.
+  // Makes a texture of random texels and extents, with padding between rows and slices.
   void MakeTexture(const FormatCase& format, u32 channels, u32 dimensions) {
     *record_ = {};
     record_->format = format.format;
@@ -416,7 +416,7 @@ TEST_P(Textures, IntegerCoordinatesNameTexels) {
     const FormatCase& format = kFormats[round % 8];
     MakeTexture(format, 1u << Random(3), dimensions);
     for (Mode& mode : record_->address_modes) mode = Random(2) ? Mode::kBorder : Mode::kClamp;
-    // Ignored if the coordinates are integers.
+    // The filter must be ignored, because the coordinates are integers.
     if (format.is_float) record_->filter = static_cast<TextureFilter>(Random(2));
     if (format.can_be_fraction) record_->normalised_values = static_cast<u8>(Random(2));
     for (u32& border : record_->border) border = Random(1000);
@@ -441,7 +441,8 @@ TEST_P(Textures, IntegerCoordinatesNameTexels) {
   }
 }
 
-// The guide's own example: a table of four values, looked up and interpolated.
+// The example of the CUDA C++ Programming Guide: a table of four values, looked up and
+// interpolated.
 TEST_P(Textures, TableOfFourValues) {
   launcher_->Load(AllSamples());
   *record_ = {};
@@ -463,7 +464,7 @@ TEST_P(Textures, TableOfFourValues) {
   EXPECT_EQ(sample(3.25f), 70);
   EXPECT_EQ(sample(-7), 10);
   EXPECT_EQ(sample(1e30f), 80);
-  // A weight has 8 bits: 1/512 beyond a centre is half a unit, which is rounded up.
+  // A weight has 8 fraction bits, so 1/512 beyond a centre is half a unit, which is rounded up.
   EXPECT_EQ(sample(0.5f + 1.0f / 512), 10 + 10.0f / 256);
   EXPECT_EQ(sample(0.5f + 0.9f / 512), 10);
   EXPECT_EQ(sample(std::nanf("")), 10);
@@ -574,7 +575,7 @@ TEST_P(Textures, SurfacesOfEveryFormAreReadAndWrittenByBytes) {
     for (const bool load : {true, false}) {
       const u32 bytes = form.bytes * form.elements;
       MakeTexture({TexelFormat::kUint8, 1, false, false}, 1, form.dimensions);
-      // Texels of the size of the access, as far as channels allow.
+      // Chooses texels of the size of the access, if the channels allow that.
       record_->format = bytes % 4 == 0   ? TexelFormat::kUint32
                         : bytes % 2 == 0 ? TexelFormat::kUint16
                                          : TexelFormat::kUint8;
@@ -639,7 +640,7 @@ TEST_P(Textures, SurfacesTrapOutside) {
                 HasSubstr("coordinate " + std::to_string(record_->extents[2]) +
                           " along z is outside of the surface"));
   }
-  // No nearest texel exists if the surface has no texel at all.
+  // Clamping needs a nearest texel, which does not exist if the surface has no texel at all.
   record_->extents[0] = 1;
   words_[33] = {0, 0, 0, 0};
   EXPECT_TRUE(RunRecord("load3_8x2_clamp").fault);
@@ -677,7 +678,7 @@ class WildTextures : public Textures {
       EXPECT_EQ(std::memcmp(texels_, before.data(), kTexelBytes), 0) << "the lanes before it wrote";
     }
   }
-  // Thread 17 uses this handle, the other threads a valid one.
+  // Expects a fault of thread 17, which uses this handle; the other threads use a valid one.
   void ExpectWild(u64 handle, Kind kind, const std::string& says) {
     std::fill_n(handles_, kSamplers, reinterpret_cast<u64>(record_));
     handles_[17] = handle;
@@ -722,10 +723,11 @@ TEST_P(WildTextures, ARecordWithAFieldThatMeansNothingIsNone) {
   }
   expect_none([](TextureRecord& r) { r.filter = static_cast<TextureFilter>(2); });
   expect_none([](TextureRecord& r) { r.normalised_coordinates = 2; });
-  expect_none([](TextureRecord& r) { r.normalised_values = 1; });  // The values are floats already.
+  // Float formats cannot be normalised.
+  expect_none([](TextureRecord& r) { r.normalised_values = 1; });
   expect_none([](TextureRecord& r) {
     r.format = TexelFormat::kUint8;
-    r.filter = TextureFilter::kLinear;  // Integer formats have no filter.
+    r.filter = TextureFilter::kLinear;  // Integer formats cannot be filtered.
   });
 }
 
@@ -745,8 +747,8 @@ TEST_P(WildTextures, TexelsElsewhereAreAFault) {
   expect_outside([&](TextureRecord& r) { r.address += 2; }, Kind::kMisaligned);
 }
 
-// Extents and pitches of any size: exactly those resulting texels that are outside the memory are
-// faults.
+// With extents and pitches of any size, an access is a fault exactly if its texel is outside the
+// client's memory.
 TEST_P(WildTextures, ExactlyTexelsOutsideOfTheMemoryAreFaults) {
   const u64 base = launcher_->base();
   u32 faults = 0, reads = 0;
@@ -792,8 +794,8 @@ TEST_P(WildTextures, ExactlyTexelsOutsideOfTheMemoryAreFaults) {
   EXPECT_GT(reads, 100u);
 }
 
-// A record that is changed while the kernel samples: the kernel reads the texel of some mixture of
-// the two if that belongs to the client, and faults otherwise.
+// If the record changes while the kernel samples, the kernel may use any mixture of the two
+// versions: it reads the resulting texel if that is in the client's memory, and otherwise faults.
 TEST_P(WildTextures, ARecordThatChangesLeadsNowhereElse) {
   const std::string body =
       "  mov.u32 %m, 4000;\nAGAIN:\n"

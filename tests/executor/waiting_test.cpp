@@ -79,7 +79,8 @@ TEST_P(Waiting, AStuckLaunchWithBarriersFaults) {
 TEST_P(Waiting, ABlockThatSleepsLeavesItsCoreToOthers) {
   auto* looks = launcher.Allocate<unsigned long long>(1);
   Run("sleep_for", {1, 1, 1}, {64, 1, 1}, 10'000'000ULL, looks);
-  // As many turns as sleeps of half a millisecond fit in, because a turn alone takes 10 us.
+  // The number of polls is limited by the sleeps of half a millisecond, because a turn without a
+  // sleep would take only 10 us.
   EXPECT_LE(*looks, 21u);
   EXPECT_GE(*looks, 1u);
 }
@@ -87,7 +88,7 @@ TEST_P(Waiting, ABlockThatSleepsLeavesItsCoreToOthers) {
 TEST_P(Waiting, BlocksMayWaitForLaterOnesAsleep) {
   auto *done = launcher.Allocate<unsigned>(5), *looks = launcher.Allocate<unsigned>(1);
   Run("sleep_for_the_next", {5, 1, 1}, {1, 1, 1}, done, looks);
-  // 20 ms alone, then a few polls alongside the others.
+  // The block polls for 20 ms alone, and then a few times alongside the others.
   EXPECT_GE(*looks, 20u);
   EXPECT_LT(*looks, 60u);
 }
@@ -124,7 +125,7 @@ TEST_P(Waiting, ALoopThatCountsIsNotStuck) {
   EXPECT_EQ(*out, 300000u);
 }
 
-// Another executor of the launch may still reach the point where it sets the flag.
+// The launch is not stuck while another of its executors may still set the flag.
 TEST_P(Waiting, ALaunchThatGetsOnElsewhereIsNotStuck) {
   auto* flag = launcher.Allocate<unsigned>(1);
   launcher.stall_limit = 20ms;

@@ -155,7 +155,8 @@ TEST_P(WarpOps, MatchesOfEqualValues) {
     for (const u32 values : {1u, 3u, 40u}) {
       for (const bool wide : {false, true}) {
         Row a = RandomRow(active + values, values);
-        // Values with equal low words and different high words differ only as 64-bit values.
+        // Lets some values differ only in their high words, which 32-bit comparisons would not
+        // notice.
         for (u32 l = 0; l < 32; l += 2) a[l] |= Word{values > 1} << 32;
         const auto value = [&](u32 l) { return wide ? a[l] : a[l] & 0xffffffff; };
         const std::string type = wide ? "b64" : "b32", source = wide ? "$w" : "$a";
@@ -218,7 +219,7 @@ TEST_P(WarpOps, OneLaneIsElected) {
   }
 }
 
-// A guard excludes lanes like a branch.
+// A guard excludes lanes from the instruction, as a branch does.
 TEST_P(WarpOps, GuardsDecideWhoTakesPart) {
   Row a;
   for (u32 l = 0; l < 32; ++l) a[l] = l;  // $p: odd lanes.

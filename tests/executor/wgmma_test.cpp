@@ -28,7 +28,7 @@ struct MatrixLayout {
   u32 k_offset = 0;  // Byte offset of the matrix's beginning in the lines of the atoms.
 };
 
-// Offsets with padding, so that exchanging them is detected.
+// Offsets between atoms, padded so that they differ and an exchange of the two is detected.
 u32 Leading(const MatrixLayout& layout, u32 rows) {
   if (layout.swizzle_bytes == 0) return layout.transposed ? rows * 16 + 256 : 128;
   return layout.transposed ? 16 * layout.swizzle_bytes : 16;
@@ -92,7 +92,8 @@ std::string Instruction(const Product& product, bool adds) {
   return text + ";\n";
 }
 
-// Copies the image to shared memory and the registers of A from after it, and outputs D.
+// Returns a kernel that loads the image into shared memory and the registers of A from the memory
+// after it, and outputs D.
 std::string Kernel(const std::string& code, u32 registers) {
   std::string text =
       ".version 9.0\n.target sm_90a\n.address_size 64\n"
@@ -163,7 +164,8 @@ class Wgmma : public PerFlavour {
       for (u32 row = 0; row < 64; ++row) {
         const int value = ElementA(row, k, product.a == "u8");
         put(GetPlace(product.layout_a, 64, row, k, size), product.a, value);
-        // Figures of the fragment: thread by row, pairs along K, then rows 8 further, then K.
+        // Order of a fragment's elements by the figures in the PTX ISA: pairs along K, then the row
+        // 8 further, then K.
         const u32 per = 4 / size, r = (row % 16 >= 8 ? 1 : 0) + (k >= 4 * per ? 2 : 0);
         const u32 thread = row / 16 * 32 + row % 8 * 4 + k % (4 * per) / per;
         const Word bits = Encoded(product.a, value);
@@ -224,7 +226,7 @@ TEST_P(Wgmma, EveryLayout) {
   for (const u32 swizzle : {0u, 32u, 64u, 128u}) {
     layouts.push_back({swizzle, false, 0});
     layouts.push_back({swizzle, true, 0});
-    // Further along K inside the atoms, as kernels advance through them.
+    // Offsets along K within the atoms, as kernels use them to advance.
     for (u32 offset = 32; offset < swizzle; offset += 32)
       layouts.push_back({swizzle, false, offset});
   }

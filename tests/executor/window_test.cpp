@@ -63,7 +63,7 @@ class Window : public PerFlavour {
   u32* words_ = nullptr;
 };
 
-// Every pattern in which lanes access memory, alternating between the pieces.
+// All patterns in which lanes access memory, across the pieces.
 const std::array<std::string, 12> kWays = {
     "ld.global.u32 %r1, [%a]; st.global.u32 [%b], %r1; ld.global.u32 %r2, [%b+256];"
     "st.global.u32 [%c], %r2;",
@@ -71,10 +71,10 @@ const std::array<std::string, 12> kWays = {
     // One word for all lanes, and a word of every fourth row.
     "ld.global.u32 %r1, [%b0+8]; st.global.u32 [%a], %r1; mad.wide.u32 %d1, %t, 16, %c0;"
     "ld.global.u32 %r2, [%d1]; st.global.u32 [%b], %r2;",
-    // A few lanes.
+    // Access by a few lanes.
     "and.b32 %r1, %t, 5; setp.eq.u32 %p1, %r1, 1; @%p1 ld.global.u32 %r2, [%a];"
     "@%p1 st.global.u32 [%c], %r2; @!%p1 ld.global.u32 %r3, [%c]; @!%p1 st.global.u32 [%b], %r3;",
-    // A different piece for each lane.
+    // Access to a different piece by each lane.
     "rem.u32 %r1, %t, 3; setp.eq.u32 %p1, %r1, 1; setp.eq.u32 %p2, %r1, 2; selp.b64 %d1, %b, %a, "
     "%p1;"
     "selp.b64 %d1, %c, %d1, %p2; ld.global.u32 %r2, [%d1]; add.u32 %r2, %r2, 7;"
@@ -93,7 +93,7 @@ const std::array<std::string, 12> kWays = {
     // Variables of the module are not a part of the access set.
     "mov.u64 %d1, variable; mad.wide.u32 %d1, %t, 4, %d1; ld.global.u32 %r1, [%a];"
     "st.global.u32 [%d1], %r1; bar.sync 0; ld.u32 %r2, [%d1]; st.global.u32 [%b], %r2;",
-    // No access, because of a guard.
+    // No access to an invalid address, because the guard is false in all lanes.
     "setp.eq.u32 %p1, %t, 99; @%p1 ld.global.u32 %r1, [%d8]; st.global.u32 [%a], %t;"};
 
 TEST_P(Window, WhatLiesInAnyPieceIsReachedInEveryWay) {
@@ -191,8 +191,8 @@ TEST_P(Window, WithoutAPieceThereAreVariablesAndTheHeapAlone) {
   EXPECT_EQ(RunCode("ld.global.u32 %r1, [%a0+2048];").end, executor::RunOutcome::End::kFinished);
 }
 
-// A loop, at whose end the run may be paused, between an access to one piece and an access to
-// another.
+// Accesses one piece, then runs a loop at whose end the run may be paused, and then accesses
+// another piece.
 constexpr const char* kTwoHalves =
     "st.global.u32 [%a], %t; mov.u32 %r1, 0;\n"
     "again: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 100; @%p1 bra again;\n"

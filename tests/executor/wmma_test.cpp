@@ -14,7 +14,7 @@
 namespace gpushared::testing {
 namespace {
 
-// Location of the matrices when they are loaded and stored.
+// Where the matrices are loaded from and stored to.
 struct OperandPlace {
   const char* name;
   const char* modifier;
@@ -34,7 +34,8 @@ struct WmmaProduct {
   u32 m, n, k;
   std::string product, c, d;               // Types.
   u32 a_count, b_count, c_count, d_count;  // Registers.
-  bool flipped = false;                    // a by columns and b by rows, otherwise vice versa.
+  // Stores a by columns and b by rows instead of vice versa.
+  bool flipped = false;
 
   std::string Shape() const {
     return ".m" + std::to_string(m) + "n" + std::to_string(n) + "k" + std::to_string(k);
@@ -42,7 +43,7 @@ struct WmmaProduct {
   // Elements from one row (or column) of a and b to the next, including some padding.
   u32 StrideOfA() const { return (flipped ? m : k) + 8; }
   u32 StrideOfB() const { return (flipped ? n : k) + 8; }
-  // u8 represents no negative numbers.
+  // Makes values of u8 non-negative.
   int Value(u32 row, u32 column, u32 seed) const {
     const int value = ValueAt(row, column, seed);
     return product == "u8" ? std::abs(value) : value;
@@ -58,8 +59,9 @@ const std::vector<WmmaProduct> kProducts = {
     {32, 8, 16, "u8", "s32", "s32", 4, 1, 8, 8},   {8, 32, 16, "s8", "s32", "s32", 1, 4, 8, 8},
 };
 
-// Matrices a, b, c and d are contiguous in global memory, kMatrixBytes each. If the place is in
-// shared memory they are copied there first, and all are copied back.
+// Returns a kernel for matrices a, b, c and d, which are contiguous in global memory, kMatrixBytes
+// each. If the place is in shared memory, the kernel first copies them there and finally copies all
+// of them back.
 std::string KernelFor(const WmmaProduct& p, const OperandPlace& place) {
   const std::string bits = p.product == "f64" ? "64" : "32";
   const auto at = [&](u32 matrix) {
@@ -151,7 +153,7 @@ TEST_P(WmmaOps, MultiplyWhatTheyLoad) {
   }
 }
 
-// All elements are equal, so that the order within fragments does not matter.
+// Uses matrices whose elements are all equal, so that the order within fragments does not matter.
 TEST_P(WmmaOps, IntegerSumsSaturateWhenAsked) {
   for (const std::string type : {"s8", "u8"}) {
     for (const bool up : {true, false}) {

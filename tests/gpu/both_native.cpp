@@ -28,7 +28,7 @@ namespace {
 
 using MainFunction = int (*)(int, char**);
 
-// CUDA's numbering; clamped to the context's range.
+// The lowest priority in CUDA's numbering, clamped to the context's range.
 constexpr int kLeast = std::numeric_limits<int>::max();
 constexpr int kGreatest = std::numeric_limits<int>::min();
 

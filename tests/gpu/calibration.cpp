@@ -36,13 +36,13 @@ double IterationsPerUs(const std::function<void(unsigned iterations)>& launch,
     for (int i = 0; i < 4; ++i) best = std::min(best, each(iterations));
     return best;
   };
-  // A GPU that was idle runs at a fraction of its clock rate for a while.
+  // Warms the GPU up, because after a pause it runs at a fraction of its clock rate for a while.
   const auto warm = Clock::now() + kWarmUp;
   while (Clock::now() < warm) each(1000);
   unsigned iterations = 1000;
-  // Long enough for the difference to exceed the noise.
+  // Makes the kernels long enough for the difference to exceed the noise.
   while (iterations < 1'000'000 && fastest(iterations) < 0.5e6) iterations *= 2;
-  // Alternating, so that a slow moment of the machine affects both.
+  // Alternates the two lengths, so that a slow moment of the machine affects both.
   double one = each(iterations);
   double two = each(2 * iterations);
   for (int i = 1; i < 5 || (i < 50 && two <= one); ++i) {

@@ -6,11 +6,11 @@
 
 namespace gpushared::testing {
 
-// Blocks of one warp that a multiprocessor runs at once. No current GPU runs more.
+// Maximum number of blocks of one warp that a multiprocessor of a current GPU runs at once.
 inline constexpr unsigned kBlocksAtOnce = 32;
 
-// Returns the mean time of a launch, with `launches` of them back to back. `wait` waits for all of
-// them.
+// Returns the mean time of a launch when `launches` of them run back to back. `wait` waits for all
+// of them.
 double NsPer(const std::function<void()>& launch, const std::function<void()>& wait,
              unsigned launches);
 

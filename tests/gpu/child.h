@@ -27,9 +27,9 @@ class Child {
 
   // Returns the numbers of the answer. Throws std::runtime_error with the program's name, the
   // question and the reason if the child rejects the question, has exited, or does not answer in
-  // time. Then it is killed.
+  // time. A child that does not answer in time is killed.
   std::vector<double> Ask(const std::string& question);
-  // Whether it has exited or was killed, and thus cannot answer.
+  // Whether the child has exited or was killed, and thus cannot answer.
   bool is_gone() const { return is_gone_; }
   // Sends SIGKILL, whatever the child is doing.
   void Kill();

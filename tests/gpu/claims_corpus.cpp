@@ -23,10 +23,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 constexpr std::uint64_t kGroupBlocks = 256;
-// A GPU that loses as many contexts has more wrong with it than a program.
+// After this many lost contexts the run ends, because the GPU rather than the programs must be at
+// fault.
 constexpr std::size_t kLostMax = 8;
 
-// Lines of the process that runs programs: one of these words, a blank and the rest.
+// The process that runs programs prints lines that consist of one of these words, a blank and
+// details.
 constexpr std::string_view kBegun = "begun", kRight = "right", kWrong = "wrong",
                            kDifferent = "different", kStopped = "stopped";
 
@@ -54,7 +56,7 @@ class GpuBackend : public corpus::Backend {
     work.may_be_stopped = stops_;
     const std::string kernel = "kernel '" + launch.program->info().name + "', " +
                                (stops_ ? "stopped at random" : "as it is");
-    // Every stop lets it run twice as long before the next, so that it ends.
+    // Doubles the time before the next stop, so that the launch ends eventually.
     for (auto wait = microseconds(5);; wait *= 2) {
       gpu_.Submit(work);
       if (stops_) {
@@ -85,14 +87,14 @@ class GpuBackend : public corpus::Backend {
   std::uint64_t stopped_ = 0;
 };
 
-// The last line is written before a program can end the process.
+// Prints a line, and flushes it because the program that runs next may end the process.
 void Say(std::string_view word, std::string rest) {
   std::ranges::replace(rest, '\n', ' ');
   std::printf("%.*s %s\n", static_cast<int>(word.size()), word.data(), rest.c_str());
   std::fflush(stdout);
 }
 
-// Takes the lines of one process in.
+// Collects the lines that one process prints.
 class Reader {
  public:
   explicit Reader(CorpusOutcome& outcome) : outcome_(outcome) {}
@@ -119,7 +121,7 @@ class Reader {
       last_words_ = line;
     }
   }
-  // The process is gone.
+  // Records that the process has ended within a program.
   void TakeLoss(int status) {
     if (last_words_.empty()) {
       last_words_ = WIFSIGNALED(status)
@@ -132,11 +134,12 @@ class Reader {
 
  private:
   CorpusOutcome& outcome_;
-  std::string program_;     // Begun last.
-  std::string last_words_;  // Not ours, since then.
+  std::string program_;     // The program that was begun last.
+  std::string last_words_;  // The last other line since then, such as an error message.
 };
 
-// The programs from `first` on, in one process. False when it did not reach the last one.
+// Runs the programs from `first` on in one process. Returns false if the process ended before the
+// last program.
 bool RunInProcess(std::size_t first, std::size_t count, std::chrono::seconds limit,
                   CorpusOutcome& outcome) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
@@ -173,7 +176,7 @@ void RunCorpusHere(std::size_t first, std::size_t count, std::chrono::seconds li
   const auto end = Clock::now() + limit;
   corpus::Runtime& runtime = corpus::Runtime::Instance();
   Gpu gpu(kGroupBlocks, device::Isolation::kOff);
-  // With unified addressing the GPU reaches it under the same addresses.
+  // With unified addressing the GPU accesses the memory at the same addresses.
   const auto pinned =
       gpu.device().Pin({runtime.used_memory().data(), corpus::Runtime::kMemoryBytes});
   if (!pinned.ok()) throw std::runtime_error("pinning: " + pinned.status().message());
@@ -183,7 +186,8 @@ void RunCorpusHere(std::size_t first, std::size_t count, std::chrono::seconds li
   for (std::size_t i = first; i < programs.size() && Clock::now() < end; ++i) {
     Say(kBegun, programs[i].name);
     backend.StopAtRandom(false);
-    // What has variables of its own cannot: the runtime's and the driver's are not the same.
+    // Programs with module variables cannot be right, because the host code would access different
+    // variables from the kernel's.
     if (const std::string what = corpus::RunProgram(programs[i]); !what.empty()) {
       Say(kWrong, what);
       continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of the corpus on this GPU: do they compute the same when their kernels are stopped
-// at random?
+// Checks on this GPU whether the programs of the corpus compute the same results when their kernels
+// are stopped at random.
 
 #ifndef GPUSHARED_TESTS_GPU_CLAIMS_CORPUS_H_
 #define GPUSHARED_TESTS_GPU_CLAIMS_CORPUS_H_
@@ -13,26 +13,27 @@
 
 namespace gpushared::testing {
 
-// What became of the first programs of the corpus. Texts name the program, and the kernel where one
-// is to blame.
+// Results of the first programs of the corpus. Texts name the program, and the kernel if one is to
+// blame.
 struct CorpusOutcome {
   std::size_t begun = 0;
-  std::size_t right = 0;               // As they are.
-  std::vector<std::string> wrong;      // As they are. Those with variables cannot be right.
-  std::vector<std::string> different;  // Right as they are, and not when stopped at random.
-  std::vector<std::string> lost;       // They ended their process: a dead context, a hang.
-  std::uint64_t stopped_half_way = 0;  // Launches.
+  std::size_t right = 0;  // Correct without stops.
+  // Wrong without stops. Programs with module variables cannot be right.
+  std::vector<std::string> wrong;
+  std::vector<std::string> different;  // Right without stops, and wrong when stopped at random.
+  std::vector<std::string> lost;       // Ended their process: a dead context, a hang.
+  std::uint64_t stopped_half_way = 0;  // Launches that were stopped before their end.
 };
 
-// How many there are.
+// Returns the number of programs of the corpus.
 std::size_t CorpusSize();
 
-// Runs the first `count` programs, until `end`, each as it is and stopped at random. They run in a
-// process of their own, and those behind a program that ended it in another one.
+// Runs the first `count` programs, until `end`, each without stops and stopped at random. They run
+// in a separate process. If a program ends it, the following programs run in another one.
 CorpusOutcome RunCorpus(std::size_t count, std::chrono::steady_clock::time_point end);
 
-// That process: runs the programs from `first` up to `count`, and writes what becomes of each to
-// its stdout. Throws std::runtime_error, naming the kernel, where the context is lost.
+// The separate process of RunCorpus: runs the programs from `first` up to `count`, and prints the
+// result of each to stdout. Throws std::runtime_error, naming the kernel, if the context is lost.
 void RunCorpusHere(std::size_t first, std::size_t count, std::chrono::seconds limit);
 
 }  // namespace gpushared::testing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device of the server inside of one process, for gpu_claims.
+// The server's CUDA device, used directly by gpu_claims.
 
 #ifndef GPUSHARED_TESTS_GPU_CLAIMS_GPU_H_
 #define GPUSHARED_TESTS_GPU_CLAIMS_GPU_H_
@@ -24,14 +24,15 @@
 
 namespace gpushared::testing {
 
-// Throws std::runtime_error with what is wrong.
+// Returns the value. Throws std::runtime_error if the result is an error.
 template <typename T>
 T Need(Result<T> result, const std::string& what) {
   if (!result.ok()) throw std::runtime_error(what + ": " + result.status().message());
   return *std::move(result);
 }
 
-// The device of the server, in this process, with one client. Its calls throw std::runtime_error.
+// The server's CUDA device in this process, with one client's memory. All calls throw
+// std::runtime_error if they fail.
 //
 // Thread-compatible.
 class Gpu {
@@ -40,7 +41,7 @@ class Gpu {
   using Completion = device::Completion;
   using LaunchWork = device::LaunchWork;
   static constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
-  // No launch takes as long on any GPU.
+  // Longer than any launch takes on any GPU.
   static constexpr std::chrono::seconds kLaunchMax{10};
 
   Gpu(std::uint64_t group_blocks, device::Isolation isolation) {
@@ -48,7 +49,8 @@ class Gpu {
     options.memory_bytes = 2 * kBytes;
     if (group_blocks > 0) {
       options.limits.claim_group_blocks = group_blocks;
-      options.limits.claim_group_waves = group_blocks;  // However small a wave is.
+      // So that the size of a wave does not matter.
+      options.limits.claim_group_waves = group_blocks;
     }
     options.make_compiler = [] { return std::make_unique<PlainCompiler>(); };
     options.warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
@@ -93,16 +95,16 @@ class Gpu {
     work.id = ++last_id_;
     device_->Submit(work);
   }
-  // Returns the completion whether or not it is one of success. `of`: what does not end, should it
-  // not. Then it ends the process.
+  // Returns the next completion, whether or not the work succeeded. Ends the process if none
+  // arrives within kLaunchMax; `of` names the work for the message.
   Completion AwaitAny(const std::string& of) {
-    // The clock is not looked at each time, since that takes as long as a look at the device.
+    // Reads the clock only now and then, because that takes as long as polling the device.
     constexpr unsigned kLooks = 4096;
     std::array<Completion, 1> one;
     unsigned looks = 0;
     for (const auto begin = Clock::now(); device_->TakeCompletions(one) == 0;) {
       if (++looks % kLooks != 0 || Clock::now() - begin < kLaunchMax) continue;
-      // Work that still runs would keep everything from being destroyed.
+      // Exits without destructors, because nothing can be destroyed while the work still runs.
       std::fprintf(stderr, "gpu_claims: %s has not ended within %lld s\n", of.c_str(),
                    static_cast<long long>(kLaunchMax.count()));
       std::_Exit(1);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpu_claims over a fake driver: a program of the corpus that ends its context is named, and costs no other one.
+"""gpu_claims on a fake driver: a corpus program that ends its context is named, and does not affect other programs.
 
 Usage: claims_test.py GPU_CLAIMS FAKE_CUDA_DIRECTORY [TEST]
 """
@@ -15,13 +15,13 @@ LIMIT_S = 120
 RIGHT = "programs of the corpus that compute right as they are"
 DIFFERENT = "of these, not claimed and stopped at random"
 LOST = "programs of the corpus that ended their context, or did not end"
-SMALL = 8  # Own programs, the first of which are right as they are on the fake driver.
-MANY = 36  # All own programs, those of the toolkit, and the first of CUB's.
+SMALL = 8  # The first of our own programs, which are right on the fake driver.
+MANY = 36  # All of our own programs, those of the toolkit, and the first of CUB's.
 
 
 class Corpus(unittest.TestCase):
     def run_programs(self, count, script=""):
-        """Returns the rows that gpu_claims writes: value and note by what they say."""
+        """Returns the value and the note of each row that gpu_claims writes, by the row's name."""
         with tempfile.TemporaryDirectory() as directory:
             rows = pathlib.Path(directory) / "rows.tsv"
             environment = dict(os.environ, LD_LIBRARY_PATH=FAKE_CUDA, FAKE_CUDA="sms 4; " + script)
@@ -42,7 +42,8 @@ class Corpus(unittest.TestCase):
         self.assertNotIn("GridBarrier", rows[RIGHT][1])
 
     def test_a_launch_that_is_rejected_is_no_error_of_the_next_program(self):
-        # The fake driver's stack is too small for recursion. CUB looks for errors of before.
+        # Not all are right, because the fake driver's stack is too small for recursion, and CUB checks for earlier
+        # errors.
         right = self.run_programs(MANY)[RIGHT][1]
         self.assertIn("RecursiveCalls: kernel '", right)
         self.assertNotIn("CubDeviceScan", right)
@@ -56,7 +57,7 @@ class Corpus(unittest.TestCase):
         self.assertEqual(names.count("CUDA_ERROR_LAUNCH_FAILED (719)"), lost, names)
         self.assertRegex(names, r"^(Integer|Real)\w+: .*kernel '.*', (as it is|stopped at random): ")
         self.assertIn(f"of {SMALL} for which there was time", rows[RIGHT][1])
-        # One may be right as it is, and be lost when it is stopped.
+        # A program may be right without stops, and be lost when it is stopped.
         self.assertGreaterEqual(rows[RIGHT][0], SMALL - lost, rows)
 
     def test_a_driver_that_loses_every_context_is_abandoned(self):

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Records its arguments, and puts another driver in front like the real one.
+# A `gpusharedctl run` that records its arguments, and sets the driver of the program that it runs.
 GPUSHARED = """#!{python}
 import os, sys
 mark = sys.argv.index("--")

@@ -119,7 +119,7 @@ void Facts::CodeRow(const std::string& what, const char* call, Code code) {
 }
 
 void Facts::Cost(const std::string& name, double value, const std::string& what) {
-  // The fake driver rejects a file with an unknown name.
+  // Checks the name here, because the fake driver would reject the whole file.
   if (fake_cuda::Costs().Named(name) == nullptr)
     throw std::logic_error("the fake driver has no cost '" + name + "'");
   if (!costs_.is_open()) return;
@@ -183,7 +183,7 @@ Facts::Spin Facts::CalibratedSpin(unsigned blocks, std::chrono::nanoseconds leng
 void Facts::LaunchSpin(const Spin& spin, const Words& words, std::size_t number, Stream stream) {
   if (spin_ == nullptr) spin_ = FactKernel("spin");
   Spin parameters = spin;
-  // Each number has its own 64 bytes after the word that kernels write their results to.
+  // Each number has its own 64 bytes after the word to which kernels write their results.
   DeviceAddress first = out_ + 64 * (number + 1), begun = words.GetAddress(number);
   Do(driver_->MemsetD32Async, first, 0u, std::size_t{2}, stream);
   std::array<void*, 5> pointers = {&first, &begun, &parameters.ns, &parameters.rounds, &out_};
@@ -291,9 +291,10 @@ Facts::Memfd::~Memfd() {
 
 Facts::OtherContext::OtherContext() : pid_(::fork()) {
   if (pid_ < 0) throw std::runtime_error(std::string("no process: ") + std::strerror(errno));
-  // A forked child must not use this process's driver state, so the program is executed again.
+  // Executes the program again, because a forked child must not use this process's driver state.
   if (pid_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // It is suspended, so it would never exit on its own.
+    // The child is suspended, so it would never exit on its own.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::execl("/proc/self/exe", "gpu_facts", "--hold-context", nullptr);
     ::_exit(127);
   }

@@ -42,7 +42,8 @@ class Facts {
 
   // Returns false if the question has no answer; a row states the reason.
   bool Ask(const std::string& name, const std::function<void()>& question);
-  // Stops this process once it has a context, while another one observes its effect.
+  // Creates a context and stops this process, so that another process can observe the effect of a
+  // second context.
   void HoldContext();
 
  protected:
@@ -66,7 +67,7 @@ class Facts {
   // Another process that has a context, until this object is destroyed.
   class OtherContext {
    public:
-    OtherContext();  // Returns once it has a context.
+    OtherContext();  // Returns once the process has a context.
     ~OtherContext();
     OtherContext(const OtherContext&) = delete;
     OtherContext& operator=(const OtherContext&) = delete;
@@ -117,7 +118,7 @@ class Facts {
   // was measured.
   void Cost(const std::string& name, double value, const std::string& what);
 
-  // The kernels' fatbin. It ends with a byte of 0, as the driver wants it.
+  // The kernels' fatbin. It ends with a zero byte, as the driver requires.
   static const char* KernelImage();
   void Launch(device::cuda::Function kernel, unsigned blocks, unsigned threads, unsigned iterations,
               device::cuda::Stream stream);
@@ -162,7 +163,7 @@ class Facts {
     unsigned ns = 0;
     unsigned rounds = 0;
   };
-  // Returns a launch that is ended by its time, not by its rounds.
+  // Returns a launch with so many rounds that its time ends it.
   Spin CalibratedSpin(unsigned blocks, std::chrono::nanoseconds length, const Words& words);
   // The kernel sets word `number` when it begins. Launches that overlap have different numbers.
   void LaunchSpin(const Spin& spin, const Words& words, std::size_t number,
@@ -183,16 +184,16 @@ class Facts {
       }
     }
   }
-  // Counts all processes.
+  // Returns the GPU's memory in use by all processes.
   double UsedBytes() const;
   int Attribute(device::cuda::DeviceAttribute which) const;
   std::size_t ThreadsAtOnce() const;
-  // Local memory of a thread as the server requests it (CudaContext::TakeLocalMemory).
+  // Returns the local memory per thread that the server requests (CudaContext::TakeLocalMemory).
   std::size_t ServersStackBytes() const;
   Mapping Map(std::size_t bytes) const;
   void Unmap(const Mapping& mapping) const;
 
-  // A long low kernel: 32 waves of blocks of one warp.
+  // Waves of blocks (of one warp each) of a long low kernel.
   static constexpr unsigned kLongWaves = 32;
   unsigned WaveBlocks() const { return static_cast<unsigned>(multiprocessors_) * kBlocksAtOnce; }
   unsigned LongBlocks() const { return WaveBlocks() * kLongWaves; }
@@ -230,11 +231,11 @@ class Facts {
   device::cuda::Module fact_module_ = nullptr;
   device::cuda::Function spin_ = nullptr;
   bool is_dead_ = false;
-  unsigned long_iterations_ = 0;  // 0: not yet known, like the next one.
+  unsigned long_iterations_ = 0;  // 0 until measured.
   double long_ns_ = 0;
 };
 
-// Answers itself in this process, with its own driver and context.
+// A question, which is answered in a separate process with a separate driver and context.
 struct Question {
   const char* name;
   std::function<bool(const Question& self, const FactsOptions& options)> answer;

@@ -25,7 +25,8 @@ using namespace device::cuda;  // NOLINT(google-build-using-namespace): this fil
 constexpr std::chrono::milliseconds kKernel{20};
 constexpr std::size_t kBytes = std::size_t{16} << 20;
 constexpr std::size_t kGraphNodes = 50;
-// Far longer than an unhindered call of the polling thread takes, and too long for a stop.
+// A call of the polling thread that takes longer counts as blocked. Far longer than an unhindered
+// call, and too long a delay for a stop.
 constexpr double kHeldUpNs = 1e6;
 // A try counts only if the call began with at least this part of the kernel's time left.
 constexpr double kLeftLeast = 0.25;
@@ -53,7 +54,7 @@ class Poller {
   Poller& operator=(const Poller&) = delete;
 
   std::uint64_t rounds() const { return rounds_.load(std::memory_order_acquire); }
-  // Only calls that end later count.
+  // Ignores calls that end before this time.
   void CountFrom(std::int64_t ns) { counts_from_.store(ns, std::memory_order_relaxed); }
   void Stop() {
     is_over_.store(true, std::memory_order_relaxed);
@@ -71,11 +72,11 @@ class Poller {
     while (code_ == Code::kSuccess && !is_over_.load(std::memory_order_relaxed)) {
       code_ = Timed(driver_.EventQuery, event_);
       if (code_ == Code::kNotReady) code_ = Code::kSuccess;
-      // At most one word is pending, because the call would also wait for a full queue.
+      // Keeps at most one word pending, because the call would also wait for a full queue.
       if (code_ == Code::kSuccess && word_.load(std::memory_order_acquire) == number)
         code_ = Timed(driver_.StreamWriteValue32, stream_, address_, ++number, kWriteValueDefault);
       rounds_.fetch_add(1, std::memory_order_release);
-      // Leaves the driver's locks to the other thread, because they need not be fair.
+      // Pauses, because the driver's locks need not be fair to the other thread.
       for (const auto end = FactsClock::now() + kPause; FactsClock::now() < end;) {
       }
     }
@@ -108,7 +109,7 @@ class Poller {
   std::thread thread_;  // Last, because it uses the other members.
 };
 
-// Makes one call on a separate thread, on Go().
+// Makes one call on a separate thread when Go() is called.
 class Caller {
  public:
   Caller(const Driver& driver, Context context, const std::function<Code()>& make)
@@ -183,7 +184,7 @@ class CallFacts : public Facts {
   // Times of one call alongside the kernel.
   struct Times {
     double took_ns = 0;
-    double left_ns = 0;  // Rest of the kernel's time when the call began.
+    double left_ns = 0;  // Time that the kernel had left when the call began.
     double longest_ns = 0;
     const char* longest_call = "";
     Code code = Code::kSuccess;
@@ -209,7 +210,8 @@ class CallFacts : public Facts {
     return calls;
   }
 
-  // A driver keeps what it has compiled, from run to run: a kernel that no text has had.
+  // Returns a text with a kernel that no text had before, because a driver caches compiled code
+  // even between runs.
   static std::string NewText() {
     return std::string(FactText()) + ".visible .entry new_" + std::to_string(NowNs()) +
            "()\n{\nret;\n}\n";
@@ -331,7 +333,7 @@ class CallFacts : public Facts {
                Check("cuGraphInstantiateWithFlags", instantiate());
              },
              [this] { return driver_->GraphUpload(made_.exec, third_); }},
-            // Local memory grows each time and keeps its size.
+            // Requests more each time, because local memory never shrinks.
             {"cuCtxSetLimit of the stack", Feature::kBase, {}, [this] {
                return driver_->CtxSetLimit(Limit::kStackBytes, stack_bytes_ += 1024);
              }}};
@@ -384,15 +386,16 @@ class CallFacts : public Facts {
     }
     double alone_ns = std::numeric_limits<double>::max();
     try {
-      // The first call fills caches, such as that of compiled code.
+      // Takes the faster of two calls, because the first one fills caches, such as that of compiled
+      // code.
       for (int i = 0; i < 2; ++i) alone_ns = std::min(alone_ns, Alone(call));
     } catch (const std::exception& error) {
       GiveBack();
       return NoRow(Beside(call) + "takes", "ms", error.what());
     }
-    // With eager loading the kernel is loaded already.
+    // With eager loading the kernel is already loaded, so the cost would be too low.
     if (call.cost != nullptr && loading_ == "LAZY") Cost(call.cost, alone_ns, call.name);
-    // Two tries, because another process may have delayed one of them.
+    // Tries twice, because another process may delay one of the tries.
     std::vector<Times> tries;
     for (int i = 0; i < kTriesMax && tries.size() < tries_wanted_; ++i) {
       const Times one = Try(call);
@@ -471,7 +474,7 @@ class CallFacts : public Facts {
         what);
   }
 
-  // `polled` is the try in which the polling thread was delayed the least.
+  // `polled`: the times of the try in which the polling thread was delayed the least.
   void Report(const Call& call, const Times& times, const Times& polled, double alone_ns) {
     char note[128];
     std::snprintf(note, sizeof note, "%.3f alone, %.1f of the kernel were left", alone_ns / 1e6,
@@ -510,7 +513,8 @@ class CallFacts : public Facts {
 
 Question Loading(const char* name, const char* loading) {
   return {name, [loading](const Question& self, const FactsOptions& options) {
-            // The driver reads the variable when it is loaded, which this process has not done yet.
+            // Takes effect, because the driver reads the variable when it is loaded, and this
+            // process has not loaded it yet.
             ::setenv("CUDA_MODULE_LOADING", loading, 1);
             CallFacts facts(options, loading);
             return facts.Ask(self.name, [&] { facts.BesideAKernel(); });

@@ -33,8 +33,8 @@ class ContextFacts : public Facts {
         "with a module and local memory as the driver makes it");
   }
 
-  // How the driver reports that a kernel has ended its context, and how soon another process can
-  // continue. The context of this process is lost.
+  // Measures how the driver reports that a kernel has ended its context, and how soon another
+  // process can continue. This process's context is lost.
   void AFault() {
     std::array<void*, 2> parameters{};
     DeviceAddress wild = 16;
@@ -215,7 +215,8 @@ class ContextFacts : public Facts {
     Stream stream_ = nullptr;
   };
 
-  // An event is made with the primary context current, another one with the green context current.
+  // Tests an event that is created with the primary context current, and one with the green context
+  // current.
   void Events(const Part& part) {
     const Stream stream = part.stream();
     std::array<Event, 2> events{};
@@ -296,7 +297,7 @@ class ContextFacts : public Facts {
             " multiprocessors");
     if (groups.size() < 2) return;
     other.emplace(*this, groups[1]);
-    // Much longer than the kernel that is measured next to it.
+    // The other kernels run much longer than the kernel that is measured next to them.
     for (int i = 0; i < 8; ++i) Launch(occupy_, PartBlocks(), 32, kIterations, other->stream());
     Row("the same beside a busy green context of other multiprocessors, of its time alone",
         TimeIn(part->stream()) / std::max(alone, 1.0), "-", "");

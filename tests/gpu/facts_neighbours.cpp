@@ -40,8 +40,8 @@ class NeighbourFacts : public Facts {
     Do(driver_->StreamDestroy, equal);
   }
 
-  // A kernel whose blocks each read a word first. Measures the cost of the read, and how soon the
-  // kernel ends once the word is set, in device memory and in pinned host memory.
+  // Measures a kernel whose blocks each read a word first: the cost of the read, and how soon the
+  // kernel ends once the word is set, for a word in device memory and one in pinned host memory.
   void StopWord() {
     void* host = nullptr;
     DeviceAddress host_word = 0, device_word = 0;
@@ -52,7 +52,7 @@ class NeighbourFacts : public Facts {
     const auto set_host = [&](std::uint32_t value) {
       word.store(value, std::memory_order_release);
     };
-    // On the stream that does not run the kernel.
+    // Writes the word on the stream that does not run the kernel.
     const auto set_device = [&](std::uint32_t value) {
       if (driver_->Has(Feature::kStreamMemoryOperations)) {
         Do(driver_->StreamWriteValue32, high_, device_word, value, kWriteValueDefault);
@@ -62,7 +62,7 @@ class NeighbourFacts : public Facts {
       Do(driver_->StreamSynchronize, high_);
     };
     set_host(0);
-    // Also for drivers on which streams cannot write words.
+    // Uses a memset, because on some drivers streams cannot write words.
     Do(driver_->MemsetD32Async, device_word, 0u, std::size_t{1}, high_);
     Do(driver_->StreamSynchronize, high_);
     const double plain = Repeat([&] {
@@ -71,21 +71,22 @@ class NeighbourFacts : public Facts {
                          }).Percentile(0.5);
     // The placement of the server's words.
     WatchedWord("device memory", device_word, set_device, plain, "<= 0.5");
-    // The blocks only read it, so that those which end at once take equally long.
+    // The blocks only read the word, so those that end at once take equally long.
     WatchedWord("pinned memory of the host", host_word, set_host, plain, "-");
     Do(driver_->MemFree, device_word);
     Do(driver_->MemFreeHost, host);
   }
 
-  // Time until the host sees a word of one stream while 31 others are busy. The driver may map two
-  // streams to one queue, in which case a stop word would wait for the kernel that it is to stop.
+  // Measures how soon the host sees a word written by one stream while 31 others are busy. If the
+  // driver mapped two streams to one queue, a stop word could wait for the kernel that it is to
+  // stop.
   void Queues() {
     if (!driver_->Has(Feature::kStreamMemoryOperations))
       return NoRow("31 busy streams: a word of another one is seen after", "us",
                    "not in this driver");
     const Words words(*this);
     const Spin spin = CalibratedSpin(1, kBusy, words);
-    // Three priorities as in a worker, whose stream for urgent words has the highest.
+    // Streams of three priorities, as in a worker, whose stream for urgent words has the highest.
     std::vector<Stream> streams = {low_, high_};
     while (streams.size() < kQueues) {
       Stream made = nullptr;
@@ -100,7 +101,7 @@ class NeighbourFacts : public Facts {
       Do(driver_->StreamWriteValue32, stream, words.GetAddress(kQueues), 0u, kWriteValueDefault);
       Do(driver_->StreamSynchronize, stream);
     }
-    // Any two may share a queue, so the others are tried as well while time permits.
+    // Tries the other streams as well, while time permits, because any two may share a queue.
     const auto end = FactsClock::now() + limit_;
     std::vector<WordSeen> seen;
     do {
@@ -113,7 +114,7 @@ class NeighbourFacts : public Facts {
     for (std::size_t i = 2; i < streams.size(); ++i) Do(driver_->StreamDestroy, streams[i]);
   }
 
-  // A null kernel of this thread while another thread makes slow calls.
+  // Measures a null kernel of this thread while another thread makes slow calls.
   void SlowCalls() {
     const Memfd memory(kSharedBytes), copied(kSharedBytes);
     Stream other = nullptr;
@@ -169,7 +170,7 @@ class NeighbourFacts : public Facts {
     std::string note;
   };
 
-  // Stream number `of` writes the word; the others run a kernel each.
+  // Lets stream number `of` write the word while each other stream runs a kernel.
   WordSeen GetWord(std::size_t of, const std::vector<Stream>& streams, const Spin& spin,
                    const Words& words) {
     words[kQueues].store(0);
@@ -249,7 +250,7 @@ class NeighbourFacts : public Facts {
       set(0);
     } while (FactsClock::now() < end);
     Row("the end of such a kernel after the word was set", stops);
-    // It had three quarters of its time left.
+    // The word is set when three quarters of the kernel's time are left.
     Row("the same for a word in " + where + ", of the time that it had before it",
         stops.Percentile(0.5) / (watched - Ns(Wanted() / 4)), "-", "",
         must == "-" ? "fact" : "figure", must);

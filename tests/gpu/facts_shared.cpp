@@ -59,7 +59,7 @@ class SharedFacts : public Facts {
     CodeRow(what, "cuStreamSynchronize", code);
     if (code != Code::kSuccess) return SetDead();
     Do(driver_->MemcpyDtoHAsync, answer.data(), out_, sizeof answer, high_);
-    // Checks whether other kernels still run.
+    // Checks that other kernels still run correctly.
     for (int i = 0; i < 100; ++i) Launch(occupy_, WaveBlocks(), 32, 10, high_);
     const Code later = driver_->StreamSynchronize(high_);
     CodeRow(std::string(what) + ": kernels that follow it", "cuStreamSynchronize", later);
@@ -101,7 +101,7 @@ class SharedFacts : public Facts {
   // Dynamic shared memory that a kernel gets without the attribute, next to its static memory.
   static constexpr unsigned kWithoutOptIn = 40'000;
 
-  // Stores `stores` to the last byte unless it is 0.
+  // Runs the kernel, which stores `stores` to the last byte unless it is 0.
   Answer Run(const Shape& shape, unsigned stores) {
     const Function kernel = FactKernel(shape.kernel);
     if (shape.bytes > kWithoutOptIn) {

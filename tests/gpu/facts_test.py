@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 BIN = FAKE_CUDA = VIRTUAL_TIME = ""  # Directories, and a library; from the command line.
-# Different from the fake driver's defaults, so that none of them is found by chance. In ns.
+# Costs in ns that differ from the fake driver's defaults, so that a measured cost cannot be right by chance.
 PUT_IN = {
     "call_launch": 2500, "call_copy": 2700, "call_fill": 2900, "call_record": 1300, "call_write": 1500,
     "call_query": 400, "call_elapsed": 500, "call_create": 150000, "call_map": 2500, "call_access": 40000,
@@ -19,7 +19,7 @@ PUT_IN = {
     "timed_event": 1700, "write_value": 1200, "engine_switch": 2600, "copy_latency": 1900, "fill_kernel": 2200,
     "host_function": 15000, "host_bytes_per_us": 40000, "device_bytes_per_us": 2000000,
 }
-# A kernel's first instructions cannot be distinguished from idle time before it.
+# The time of a kernel's first instructions, which cannot be distinguished from idle time before it.
 FIRST_INSTRUCTIONS_NS = 400
 PART_OF_IDLE = {"kernel_gap": 1, "graph_gap": 1, "fill_kernel": -1}
 
@@ -43,7 +43,7 @@ class Facts(unittest.TestCase):
         return [line.split("\t") for line in self.rows_file.read_text(encoding="utf-8").splitlines()]
 
     def value(self, what):
-        """Returns the note as well."""
+        """Returns the value and the note of a row."""
         found = [row for row in self.rows() if row[1] == what]
         self.assertEqual(len(found), 1, f"'{what}' among\n" + self.rows_file.read_text(encoding="utf-8"))
         return found[0][2], found[0][6]
@@ -71,7 +71,7 @@ class Facts(unittest.TestCase):
             # A driver call takes its time and 50 ns for each read of the virtual clock.
             self.assertGreaterEqual(found[name], 0.95 * least - 60, name)
             self.assertLessEqual(found[name], 1.05 * most + 60, name)
-        # All lines are understood: the message is about the error after them.
+        # gpu_modelled accepts all lines of the file, because its message is about the invalid option after it.
         run = subprocess.run([f"{BIN}/gpu_modelled", "--costs", self.costs_file, "--cost", "nonsense 1"],
                              capture_output=True, text=True, check=False)
         self.assertEqual((run.returncode, run.stderr),
@@ -111,7 +111,7 @@ class Facts(unittest.TestCase):
         waiting = {"cuModuleLoadDataEx of PTX in the cache", "cuModuleLoadDataEx of PTX that is new",
                    "cuModuleLoadDataEx of machine code", "cuModuleUnload", "cuMemFree of 16 MiB",
                    "cuMemHostUnregister of 16 MiB", "cuMemSetAccess of 16 MiB", "cuMemUnmap of 16 MiB"}
-        # The fake GPU's memory is filled when it is created, which takes long on a busy machine.
+        # Creating the fake GPU's memory fills it, which takes long on a busy machine.
         unclear = {"cuMemCreate of 16 MiB"}
         loading = {"cuModuleGetFunction", "cuFuncLoad"}
         for mode, expected in (("LAZY", waiting | loading), ("EAGER", waiting)):

@@ -14,7 +14,8 @@ namespace {
 
 using namespace device::cuda;  // NOLINT(google-build-using-namespace): this file is about it.
 
-// Longer than the calls for it, because otherwise a chain would starve.
+// Duration of a chain's kernel: longer than the calls for it, because otherwise the GPU would wait
+// for calls.
 constexpr double kChainKernelNs = 30'000;
 constexpr int kLinks = 64;
 constexpr int kTries = 7;
@@ -53,7 +54,7 @@ class WorkFacts : public Facts {
           Launch(step_, 1, 1, 0, high_);
           Do(driver_->LaunchHostFunc, high_, kCount, static_cast<void*>(&ends));
           ++expected;
-          // Acquire pairs with the function's release.
+          // Acquire pairs with the host function's release.
           SpinUntil([&] { return ends.load(std::memory_order_acquire) == expected; },
                     "a host function behind a null kernel");
         }));
@@ -66,8 +67,8 @@ class WorkFacts : public Facts {
     });
   }
 
-  // How long the GPU idles between two kernels of a stream, and how much longer with another
-  // operation between them. These values are meant to replace the assumptions of
+  // Measures how long the GPU idles between two kernels of a stream, and how much longer with
+  // another operation between them. These values can replace those of
   // tests/support/fake_cuda/costs.h.
   void Chains() {
     const unsigned iterations = ChainIterations();
@@ -121,7 +122,8 @@ class WorkFacts : public Facts {
     Do(driver_->EventDestroy, untimed);
   }
 
-  // CPU time of the calling thread per call, in bursts that the driver accepts without waiting.
+  // Measures the calling thread's CPU time per call, in bursts that the driver accepts without
+  // waiting.
   void Calls() {
     constexpr int kBurst = 64;
     const auto row = [&](const std::string& call, const std::function<void()>& make,
@@ -185,7 +187,7 @@ class WorkFacts : public Facts {
     for (const Event event : {timed, later, untimed}) Do(driver_->EventDestroy, event);
   }
 
-  // A step of a language model: many kernels that the caller launches with one call.
+  // Measures a graph as of a language model's step: many kernels that one call launches.
   void AGraph() {
     if (!driver_->Has(Feature::kGraphs)) return;
     const unsigned iterations = ChainIterations();
@@ -232,7 +234,7 @@ class WorkFacts : public Facts {
     Samples calls, ends, changes;
   };
 
-  // A chain of kernels.
+  // Measures a graph that is a chain of kernels.
   GraphTimes TimesOfGraph(std::size_t count, unsigned iterations) {
     std::array<void*, 2> parameters = {&out_, &iterations};
     const KernelNode kernel{.function = step_, .parameters = parameters.data()};
@@ -311,7 +313,8 @@ class WorkFacts : public Facts {
   // Returns the idle time between two kernels of a chain, whose time without operations between
   // them is `bare`.
   double IdleNs(unsigned iterations, double bare) {
-    // Half as many kernels that are twice as long.
+    // Subtracts a chain of half as many kernels that are twice as long, so that only idle time
+    // remains.
     return (bare - ChainNs(2 * iterations, kLinks / 2, [] {})) / (kLinks / 2.0);
   }
   unsigned ChainIterations() {

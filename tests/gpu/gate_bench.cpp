@@ -52,7 +52,7 @@ struct Options {
   bool is_pair = false;
 };
 
-constexpr int kRounds = 3;  // Of launches natively and through the gate, alternating.
+constexpr int kRounds = 3;  // Rounds of launches, natively and through the gate.
 
 // ---- rows
 
@@ -128,14 +128,14 @@ class ProbeProcess {
   ~ProbeProcess() {
     ::close(from_);
     if (pid_ < 0) return;
-    // A process that hangs inside the driver may survive even this, so it is not waited for.
+    // Does not wait, because a process that hangs inside the driver may survive even this.
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, WNOHANG);
   }
   ProbeProcess(const ProbeProcess&) = delete;
   ProbeProcess& operator=(const ProbeProcess&) = delete;
 
-  // Throws std::runtime_error if it fails, or does not exit by `end`.
+  // Throws std::runtime_error if the probe fails, or does not exit by `end`.
   Measured Wait(Clock::time_point end) {
     std::string text;
     for (std::array<char, 4096> piece{};;) {

@@ -23,10 +23,10 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The slowest to import first.
+# Programs, beginning with those that take longest to import.
 NAMES = ("torch_eager", "jax_matmul", "triton_kernel", "torch_compile", "cupy_arrays", "numba_kernel")
 LAUNCHES = re.compile(r"cu(Launch(?!HostFunc)|GraphLaunch)")
-NEAR = 1e-5  # For sums whose order may differ.
+NEAR = 1e-5  # Relative tolerance for sums whose order may differ.
 NAMES_IN_NOTE = 12
 
 # Each run compiles its kernels, and leaves no files in a home directory.
@@ -62,7 +62,7 @@ def end(process):
     try:
         process.wait(timeout=5)
     except subprocess.TimeoutExpired:
-        pass  # Inside a driver that hangs.
+        pass  # The process hangs inside the driver.
 
 
 def start(program, log, variables):
@@ -165,7 +165,7 @@ def ask(name, options, rows, stop_at):
         counts = traced(directory)
         different = sorted(key for key in alone.results.keys() | behind.results.keys()
                            if not is_same(alone.results.get(key), behind.results.get(key)))
-        # Otherwise both ran natively, which would prove nothing.
+        # Without traced calls both sides ran natively, which would prove nothing.
         seen = sum(counts["calls"].values()) > 0
         note = behind.problem or behind.missing or (f"different: {', '.join(different)}" if different else "")
         if not note:

@@ -154,7 +154,7 @@ class Facts(Case):
         for program in (HERE / "gate_programs").glob("*.py"):
             if program.name == "results.py":
                 continue
-            # Isolated from the machine's packages, so that each program lacks its own.
+            # Runs without the machine's packages, so that each program misses those that it needs.
             said = subprocess.run([sys.executable, "-S", "-B", program], capture_output=True, text=True, check=False)
             self.assertEqual(said.returncode, 0, said.stderr)
             self.assertTrue(said.stdout.startswith("missing "), said.stdout)

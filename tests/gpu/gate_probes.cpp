@@ -30,12 +30,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::seconds;
 
-constexpr int kBatch = 500;  // Fewer than a stream accepts without waiting.
-constexpr int kBurst = 64;   // The same for other calls.
+constexpr int kBatch = 500;  // Number of launches that a stream accepts without waiting.
+constexpr int kBurst = 64;   // Number of other calls that a stream accepts without waiting.
 constexpr std::size_t kLaunchesMax = 100'000;
 constexpr microseconds kKernelTime{20};
 constexpr std::size_t kPageBytes = 4096;
-constexpr seconds kWaitMax{10};  // For an action of another process or of the GPU.
+constexpr seconds kWaitMax{10};  // Limit for waiting for another process or the GPU.
 
 using LaunchFunction = Code(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                             unsigned, Stream, void**, void**);
@@ -78,16 +78,16 @@ class Gpu {
   Stream stream() const { return stream_; }
 
   void LaunchNull() { Launch(step_, 1, 1, 0); }
-  // The same through this driver's function.
+  // Launches the empty kernel through the function of a certain driver.
   void LaunchNull(LaunchFunction* launch) {
     unsigned iterations = 0;
     std::array<void*, 2> parameters = {&out_, &iterations};
     const Code code = launch(step_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters.data(), nullptr);
     if (code != Code{}) throw std::runtime_error("a launch failed: " + std::to_string(int(code)));
   }
-  // One thread for about 20 us.
+  // Launches a kernel of one thread for about 20 us.
   void LaunchShort() { Launch(step_, 1, 1, Iterations()); }
-  // The same time, on the whole GPU.
+  // Launches a kernel that fills the GPU for about 20 us.
   void LaunchFull() { Launch(occupy_, FullBlocks(), 32, Iterations()); }
   void Synchronize() { Do(driver_->StreamSynchronize, stream_); }
 
@@ -103,12 +103,13 @@ class Gpu {
     Do(driver_->LaunchKernel, kernel, blocks, 1u, 1u, threads, 1u, 1u, 0u, stream_,
        parameters.data(), nullptr);
   }
-  // Every current GPU runs 32 blocks of one warp on each multiprocessor.
+  // Returns the number of blocks of one warp that fill the GPU: current GPUs run 32 on each
+  // multiprocessor.
   unsigned FullBlocks() const {
     return static_cast<unsigned>(Attribute(static_cast<int>(DeviceAttribute::kMultiprocessors))) *
            32;
   }
-  // The iterations that take the kernel's time, from the difference of two lengths.
+  // Returns the iterations that take kKernelTime, from the difference of two lengths.
   unsigned Iterations() {
     if (iterations_ != 0) return iterations_;
     constexpr unsigned kMany = 20'000;
@@ -122,7 +123,7 @@ class Gpu {
       }
       return best;
     };
-    (void)fastest(kMany);  // The GPU's clock may rise.
+    (void)fastest(kMany);  // Gives the GPU's clock time to rise.
     const double each =
         std::max(0.01, static_cast<double>((fastest(kMany) - fastest(0)).count()) / kMany);
     iterations_ = static_cast<unsigned>(
@@ -172,7 +173,7 @@ class RegisteredPage {
   DeviceAddress address_ = 0;
 };
 
-// Yields the processor now and then, because the other process may need it.
+// Spins until `is_true`. Yields the processor now and then, because the other process may need it.
 void SpinUntil(const std::function<bool()>& is_true, const char* what) {
   const auto end = Clock::now() + kWaitMax;
   for (unsigned polls = 1; !is_true(); ++polls) {
@@ -196,7 +197,7 @@ Samples Repeat(Clock::duration time, const std::function<void()>& action) {
   return samples;
 }
 
-// Times one call as the mean of `count` calls.
+// Returns samples of the time per call, each the mean of `count` calls.
 Samples TimePerCall(Gpu& gpu, Clock::duration time, int count, const std::function<void()>& call) {
   Samples samples;
   const auto end = Clock::now() + time;
@@ -251,7 +252,7 @@ LaunchFunction* GetLaunch(void* library) {
   return launch;
 }
 
-// Neither side measures before both have arrived.
+// Waits for the other side, so that neither measures before both are ready.
 void Meet(Pair& pair) {
   pair.ready.fetch_add(1, std::memory_order_acq_rel);
   // Acquire pairs with the other side's release.
@@ -266,8 +267,8 @@ Measured ProbeLaunches(ProbeTime time) {
   Gpu gpu;
   LaunchFunction* const ours = GetLaunch(LoadedDriver());
   LaunchFunction* const native = GetLaunch(NativeDriver());
-  // Alternates in one process, because the same launches differ by more between two processes than
-  // a gate costs.
+  // Both ways alternate in one process, because the times of the same launches differ more between
+  // two processes than through a gate.
   Samples through, beside;
   const auto end = Clock::now() + time;
   do {

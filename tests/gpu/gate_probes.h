@@ -18,27 +18,28 @@ namespace gpushared::testing {
 using Measured = std::map<std::string, std::string>;
 using ProbeTime = std::chrono::milliseconds;
 
-// "p50": a launch of an empty kernel, mean of a batch; "native p50": the same through the driver
-// that the library in front forwards to, alternating with it; "library": the file that provides the
-// first one's cuLaunchKernel.
+// Measures launches of an empty kernel, as means of batches. "p50": through the library that the
+// loader finds; "native p50": through the driver to which that library forwards, alternating;
+// "library": the file that provides the cuLaunchKernel of "p50".
 Measured ProbeLaunches(ProbeTime time);
 
-// CPU time of its thread that a call takes ("write", "record", "query", "is capturing"; calls that
-// the driver lacks are absent), and the time from the start of a write's call until the host sees
-// the word ("seen"), in registered pages of a memfd.
+// Measures the calling thread's CPU time per call ("write", "record", "query", "is capturing";
+// calls that the driver lacks are absent), and the time from the start of a write's call until the
+// host sees the word ("seen"), in registered pages of a memfd.
 Measured ProbeMarks(ProbeTime time);
 
 // Two processes on one GPU. The parent creates this, zeroed, in memory that both map.
 struct Pair {
   std::atomic<std::uint32_t> ready;    // Processes that have their context and kernels.
   std::atomic<std::uint32_t> turn;     // The side that may launch now, 0 or 1.
-  std::atomic<std::uint32_t> is_over;  // Side 0 has measured enough.
+  std::atomic<std::uint32_t> is_over;  // Set by side 0 when it has measured enough.
 };
 
-// "kernel", "null": launch to end of a kernel of 20 us and of an empty one, p50, on an otherwise
-// idle GPU. "mps": 1 for a client of MPS.
+// Measures the p50 from launch to end on an otherwise idle GPU: "kernel" of 20 us, and "null", an
+// empty one. "mps" is 1 for a client of MPS.
 Measured ProbeAlone(ProbeTime time);
-// The two sides alternate kernels of 20 us; side 0 measures its own, launch to end: "p50", "p99".
+// The two sides launch kernels of 20 us in turn. Side 0 measures its own from launch to end: "p50",
+// "p99".
 Measured ProbeTurns(ProbeTime time, Pair& pair, unsigned side);
 // Side 1 keeps the GPU full with kernels of 20 us; side 0 launches empty ones.
 Measured ProbeBeside(ProbeTime time, Pair& pair, unsigned side);

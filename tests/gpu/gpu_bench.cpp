@@ -71,7 +71,7 @@ class Bench {
     if (!rows_) throw std::runtime_error("cannot write '" + options.rows + "'");
   }
 
-  // The message about a run that has failed.
+  // Returns the message about a run that has failed.
   std::string Complaint() const {
     return std::to_string(failures_) + " measurements failed, the first: " + first_failure_;
   }
@@ -112,7 +112,7 @@ class Bench {
     Copies(4096, kSmallCopyBytesMax);
     CopiesOfLesserClasses();
     if (!options_.worker.empty()) Restart();
-    // The longest come last, because they run into a time limit first.
+    // The longest copies come last, because they are the first to exceed a time limit.
     Copies(kSmallCopyBytesMax * 16, std::size_t{256} << 20);
     Copies(std::size_t{1} << 30, std::size_t{1} << 30);
     report_.Print();
@@ -120,7 +120,7 @@ class Bench {
   }
 
  private:
-  // 4 KiB, 64 KiB, 1 MiB, 16 MiB, ...
+  // Measures copies of `first` bytes, and 16 times as many, and so on up to `last`.
   void Copies(std::size_t first, std::size_t last) {
     for (std::size_t bytes = first; bytes <= std::min(last, options_.bytes_max); bytes *= 16) {
       for (const char* direction : {"to_device", "to_host"}) {
@@ -131,8 +131,8 @@ class Bench {
     }
   }
 
-  // A high client's copies are submitted whole; those of other classes in pieces, so that they can
-  // be preempted.
+  // Measures copies of a client that is not high. Unlike a high client's, they are submitted in
+  // pieces, so that they can be preempted.
   void CopiesOfLesserClasses() {
     const std::size_t bytes = std::min(kSmallCopyBytesMax, options_.bytes_max);
     for (const char* of_class : {"normal", "low"}) {
@@ -188,7 +188,7 @@ class Bench {
     }
   }
 
-  // The time that a kernel may wait for non-preemptible work: machine code of another process that
+  // Measures how long a kernel waits for non-preemptible work: machine code of another process that
   // fills the GPU.
   void BesideAnotherProcess(double per_us) {
     const std::string kernel = "round_trip " + Text("%.0f", per_us * 1000) + ' ';
@@ -199,13 +199,13 @@ class Bench {
       for (const int length_ms : {0, 1, 3, 10, 50}) {
         Child other("gpu_ops_native", "", limit_);
         (void)other.Ask("keep_occupied 1 " + Text("%.0f", wave_per_us_ * 1000 * length_ms));
-        // About ten of the longest waits.
+        // Allows about ten of the longest waits.
         const long limit = options_.ms * std::max(5, 2 * length_ms / 3);
         const Samples beside = Ask(Native(), kernel + std::to_string(limit));
         Fact(label + " beside another process's kernels of " + std::to_string(length_ms) + " ms",
              beside);
         if (length_ms > 0) continue;
-        // Each yields to the other where they alternate.
+        // If the two processes alternate, each waits for the other's time slice.
         Fact(options_.only_native +
                  ", native null launch: round trip beside null kernels of "
                  "another process, with the switches between contexts",
@@ -222,8 +222,8 @@ class Bench {
             Text("%.3f", samples.Percentile(1) / 1e3) + " us");
   }
 
-  // The effect of a low client's death during its kernels on a high client, and on the next low
-  // client.
+  // Measures the effect of a low client's death during its kernels on a high client, and on the
+  // next low client.
   void Killed() {
     const std::string what = "a low client killed amid its kernels: ";
     try {
@@ -231,7 +231,7 @@ class Bench {
       {
         Child low("gpu_ops_shared", "low", limit_);
         (void)low.Ask("keep_occupied 1 " + Text("%.0f", wave_per_us_ * 1000));
-        (void)Ask(Shared(), "round_trip 0 20");  // The kernel is running by then.
+        (void)Ask(Shared(), "round_trip 0 20");  // Long enough for the kernel to begin.
         low.Kill();
         samples = Ask(Shared(), "round_trip 0 " + std::to_string(4 * options_.ms));
       }
@@ -277,7 +277,7 @@ class Bench {
     for (const double sample : child.Ask(question)) samples.Add(sample);
     return samples;
   }
-  // The file is complete after each operation, because a time limit may end this process at any
+  // Writes the complete file after each operation, because a time limit may end this process at any
   // moment.
   void Add(const std::string& what, const Samples& samples) {
     report_.Add(what, samples);
@@ -296,7 +296,7 @@ class Bench {
             {.ratio_least = bytes >= promised ? 0.95 : 0});
   }
 
-  // Alternating, so that a slow moment of the machine affects both sides alike.
+  // Alternates between the two sides, so that a slow moment of the machine affects both alike.
   void Compare(const std::string& what, const std::string& question, const Promise& promise) {
     Samples native, shared;
     try {
@@ -321,8 +321,8 @@ class Bench {
     }
   }
 
-  // The effect of a low client's kernels on a high client's launch. The kernels fill the device.
-  // Those of a single wave of blocks run to their end, and others can be preempted.
+  // Measures the effect of a low client's kernels, which fill the device, on a high client's
+  // launch. Kernels of a single wave of blocks run to their end; others can be preempted.
   void BesideLowKernels() {
     struct Kernels {
       int us, waves;
@@ -444,7 +444,7 @@ int main(int argc, char** argv) {
   try {
     gpushared::testing::Bench bench(gpushared::testing::Parse(argc, argv));
     if (bench.Run()) return 0;
-    // Last, because that is where readers of the log look first.
+    // Prints the message last, where readers of the log look first.
     std::fflush(stdout);
     std::fprintf(stderr, "gpu_bench: %s\n", bench.Complaint().c_str());
     return 1;

@@ -29,11 +29,12 @@ void Must(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
-// The kernels with a different constant.
+// Returns the text of the kernels with a different constant each time.
 std::string FreshText() {
-  static const std::string constant = "1013904223";  // Of gpu_kernels.cu.
+  static const std::string constant = "1013904223";  // The constant in gpu_kernels.cu.
   static const std::string text(kernel_image_begin, kernel_image_end);
-  // Different between runs as well; below 2^31, because the text also has signed numbers.
+  // Differs between runs, too. Below 2^31, because the text also contains the constant as a signed
+  // number.
   static auto number = static_cast<unsigned>(Clock::now().time_since_epoch().count() >> 10);
   const std::string fresh = std::to_string(++number & 0x7fffffff);
   std::string changed = text;

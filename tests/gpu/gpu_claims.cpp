@@ -52,10 +52,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 constexpr std::uint32_t kThreads = 256;
-constexpr std::uint32_t kFull = 8;  // Blocks of so many threads that share a multiprocessor.
-// One of them may happen to end with its group.
+constexpr std::uint32_t kFull = 8;  // Number of blocks of kThreads that share a multiprocessor.
+// Minimum number of stops, because a single one may coincide with the end of a group.
 constexpr std::size_t kStopsMin = 4;
-constexpr std::size_t kTooEarlyMax = 16;  // Stops of launches that had not begun.
+constexpr std::size_t kTooEarlyMax = 16;  // Limit for stops of launches that had not begun.
 
 class Claims {
  public:
@@ -132,8 +132,8 @@ class Claims {
     std::span<const std::byte> bytes() const { return std::as_bytes(std::span(this, 1)).first(12); }
   };
 
-  // Rounds that make a block last so long beside the others on its multiprocessor, as many as
-  // `blocks_each` in all. A launch takes some microseconds without any.
+  // Returns the number of rounds with which a block takes `wanted` if `blocks_each` blocks share
+  // its multiprocessor. Subtracts the microseconds that a launch takes without rounds.
   std::uint32_t RoundsFor(Gpu& gpu, const device::Module& module, const char* kernel,
                           Clock::duration wanted, std::uint32_t blocks_each = kFull) const {
     const auto time_of = [&](std::uint32_t rounds) -> Clock::duration {
@@ -158,7 +158,7 @@ class Claims {
     return rounds;
   }
 
-  // p50 in ns, all multiprocessors busy with blocks of 20 us.
+  // Returns the p50 of a stop's time in ns, while all multiprocessors run blocks of 20 us.
   double StopLatency(std::uint64_t group_blocks) {
     Gpu gpu(group_blocks, device::Isolation::kOff);
     const device::Module& module = gpu.Load(Text());
@@ -172,7 +172,8 @@ class Claims {
     const auto end = Clock::now() + limit_;
     do {
       gpu.Submit(work);
-      // A busy machine may begin a launch late, so later launches get more time.
+      // After stops that came too early, waits longer before the next one, because a busy machine
+      // may begin a launch late.
       const auto patience = limit_ / 100 * (1U << std::min<std::size_t>(too_early, 6));
       const auto begin = Clock::now() + patience * (1 + random() % 4);
       while (Clock::now() < begin) {
@@ -217,7 +218,8 @@ class Claims {
     return samples.Percentile(0.5);
   }
 
-  // `is_bound`: whether its rows have bounds. Those of kernels made for the worst case have none.
+  // Measures the cost of the forms of a kernel. `is_bound`: whether the rows have bounds, which
+  // worst-case kernels lack.
   void GetCosts(const char* kernel, std::initializer_list<int> block_us, bool is_bound) {
     Gpu plain(0, device::Isolation::kOff);
     const device::Module& module = plain.Load(Text());
@@ -255,7 +257,7 @@ class Claims {
     }
   }
 
-  // Preemptible launches of few blocks, which all claim at once, and of more than one group.
+  // Measures preemptible launches of few blocks, which all claim at once, and of several groups.
   void Grids() {
     Gpu gpu(0, device::Isolation::kOff);
     const device::Module& module = gpu.Load(Text());
@@ -263,7 +265,7 @@ class Claims {
     const std::uint32_t multiprocessors = gpu.device().info().multiprocessors;
     struct Grid {
       const char* what;
-      std::uint32_t blocks_each;  // For each multiprocessor.
+      std::uint32_t blocks_each;  // Number of blocks per multiprocessor.
     };
     for (const Grid& grid :
          {Grid{"one block for each multiprocessor", 1},
@@ -285,7 +287,7 @@ class Claims {
   const Clock::duration limit_;
   const std::size_t programs_;
   const std::uint64_t large_group_blocks_;
-  const Clock::time_point end_;  // When the time for the corpus ends.
+  const Clock::time_point end_;  // End of the time for the corpus.
   // Launches stopped in large groups, and those of them that did not wait for a group's end.
   std::uint64_t stopped_ = 0;
   std::uint64_t amid_group_ = 0;

@@ -46,10 +46,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The questions that decide most come first.
+// Returns all questions, the most important ones first.
 std::vector<Question> AllQuestions() {
   std::vector<Question> all = SharedQuestions();
-  // The two that might hang are kept apart, because two unanswered questions in a row end the
+  // Separates the two questions that might hang, because two unanswered questions in a row end the
   // program.
   const std::vector<Question> calls = CallQuestions();
   all.insert(all.begin() + 1, calls[1]);
@@ -89,7 +89,7 @@ Answer AskInChild(const Question& question, const FactsOptions& options,
   int status = 0;
   while (::waitpid(child, &status, WNOHANG) == 0) {
     if (Clock::now() > end) {
-      // A process that hangs inside the driver may survive even this, so it is not waited for.
+      // Does not wait, because a process that hangs inside the driver may survive even this.
       ::kill(child, SIGKILL);
       RecordNoAnswer(rows, question, "none after " + std::to_string(limit.count()) + " s");
       return Answer::kNever;
@@ -97,7 +97,8 @@ Answer AskInChild(const Question& question, const FactsOptions& options,
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Answer::kYes;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return Answer::kNo;  // Reported by it.
+  // The child has reported the reason.
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return Answer::kNo;
   RecordNoAnswer(rows, question,
                  WIFEXITED(status) ? "exit status " + std::to_string(WEXITSTATUS(status))
                                    : "signal " + std::to_string(WTERMSIG(status)));

@@ -45,7 +45,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Words that blocks count in: of 4,000 blocks that end at once, few collide on one word.
+// Number of words in which blocks count themselves, so that few of 4,000 blocks that end at once
+// collide on one word.
 constexpr unsigned kCounters = 256;
 constexpr unsigned kInFlight = 2;
 // Interval between launches whose device time is measured, because an event with timing separates
@@ -98,7 +99,7 @@ class Launcher {
     std::array<unsigned, 1 + kCounters> out = {};
     Must(stream_.CopyToHost(out.data(), out_, sizeof out));
     Wait();
-    // The counters wrap around, and so does their sum.
+    // The counters may wrap around, as the sum does.
     const unsigned counted = std::accumulate(out.begin() + 1, out.end(), 0U);
     return counted == static_cast<unsigned>(blocks_) && out[0] == LoopResult(iterations);
   }
@@ -142,7 +143,7 @@ Calibration Calibrate(Launcher& launcher) {
 }
 
 struct Outcome {
-  std::string fields;  // For the JSON; each load has its own.
+  std::string fields;  // The load's fields in the JSON output.
   double seconds = 0;
 };
 
@@ -165,7 +166,7 @@ class Hog {
     for (Event& end : ends_) end = Must(launcher.client().CreateEvent());
   }
 
-  // Launches for this many seconds, then waits for the last launch.
+  // Launches kernels for this many seconds, then waits for the last one.
   Outcome Run(double seconds_max) {
     const auto begin = Clock::now();
     do {
@@ -296,7 +297,8 @@ void Report(const samples::Options& options, const std::string& json) {
   if (!file) throw std::runtime_error("cannot write '" + path + "'");
 }
 
-// Returns whether every block ran once. Creates the client unless an earlier load has.
+// Runs a load and returns whether every block ran once. Creates the client unless an earlier load
+// has created it.
 bool RunLoad(const samples::Options& options, std::optional<Launcher>& client) {
   const std::string& load = options.Text("--load");
   if (load != "calibrate" && load != "hog" && load != "null" && load != "kernel_1ms") {
@@ -325,7 +327,7 @@ bool RunLoad(const samples::Options& options, std::optional<Launcher>& client) {
   const double given_pause_ms = options.Number("--pause-ms", 0, 1e6);
   const double pause_ms = given_pause_ms > 0 ? given_pause_ms : load == "null" ? 1 : 3;
   const auto seed = static_cast<unsigned>(options.Integer("--seed", 0, 1 << 30));
-  // The first launch loads the kernel.
+  // Launches once before measuring, because the first launch loads the kernel.
   launcher.Launch(shape);
   launcher.Wait();
 

@@ -40,7 +40,7 @@ struct Options {
   bool without_endless = false;
 };
 
-// Failures, by kernel.
+// The kernels that did not end as they should, with the reasons.
 struct Findings {
   std::size_t kernels = 0;
   std::string ends;
@@ -53,7 +53,7 @@ struct Findings {
   int found = 0;
 };
 
-// A server whose worker has died rejects clients for a moment.
+// Retries, because a server whose worker has died rejects clients for a moment.
 Client Connect(const char* name, SchedulingClass scheduling_class) {
   constexpr auto kPatience = std::chrono::seconds(5);
   const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -79,8 +79,8 @@ struct Place {
   const DeviceBuffer memory;
 };
 
-// Each kernel's row is written when it has ended. If a kernel destroyed the worker, the others run
-// on a new one.
+// Writes each kernel's row when the kernel has ended. If a kernel destroyed the worker, the others
+// run on a new one.
 Findings RunAll(const Options& options, std::ostream& rows) {
   Findings found;
   std::vector<std::uint8_t> bytes(kNeighbourBytes), now(kNeighbourBytes);
@@ -111,7 +111,7 @@ Findings RunAll(const Options& options, std::ostream& rows) {
       ++found.changed;
       found.changes += std::string(hostile.name) + " ";
     }
-    // The neighbour's session has ended, and its memory with it.
+    // If the neighbour's session has ended, its memory is gone.
     if (!read.ok()) {
       ++found.losses;
       found.lost_by += std::string(hostile.name) + ": " + read.ToString() + " ";

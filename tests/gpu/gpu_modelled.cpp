@@ -65,7 +65,7 @@ using scheduler::SchedulingClass;
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 // Four multiprocessors with space for eight blocks of one warp each: 32 blocks at once. The driver
-// blocks as badly as reported: loads wait for the GPU, and all other calls wait for the loads.
+// blocks as in the worst reports: loads wait for the GPU, and all other calls wait for the loads.
 constexpr const char* kGpu = "memory 4G; sms 4; attribute 39 256; costs on; lock on";
 constexpr std::uint32_t kThreads = 32;
 constexpr std::uint32_t kBlocksAtOnce = 32;
@@ -98,7 +98,7 @@ struct Shape {
 struct Outcome {
   double ns_each = 0;   // From the first launch to the end of the last one.
   double busy = 0;      // Fraction of that time in which the GPU ran blocks.
-  Samples round_trips;  // Launches that were waited for.
+  Samples round_trips;  // Times of launches for which the client waited.
 };
 
 // ---- the driver itself
@@ -144,7 +144,7 @@ class Native {
     }
     return samples;
   }
-  // Rounds of a block that takes 1 µs.
+  // Returns the rounds of a block that takes 1 µs.
   double RoundsPerUs() {
     constexpr std::uint32_t kRounds = 10'000;
     const double one = BackToBack({.rounds = kRounds}, 1).ns_each;
@@ -182,10 +182,12 @@ struct ClientPlan {
   SchedulingClass of_class = SchedulingClass::kLow;
   Isolation isolation = Isolation::kOff;
   Shape shape;
-  int launches = 0;  // 0: it is connected and idle. kEndless: until the others have finished.
-  int warm_up = 0;   // Before the counted launches, so that the server knows the kernel.
-  // Maximum number of launches in flight. 1: the client waits for each, and thinks for up to
-  // `think_ns` before the next.
+  // 0: the client only stays connected. kEndless: it launches until the others have finished.
+  int launches = 0;
+  // Launches before the counted ones, so that the server knows the kernel's duration.
+  int warm_up = 0;
+  // Maximum number of launches in flight. If 1, the client waits for each launch, and pauses for up
+  // to `think_ns` before the next one.
   std::uint64_t depth = 256;
   std::uint64_t think_ns = 0;
 };
@@ -267,7 +269,7 @@ class PlayedClient {
   std::uint64_t Warm() const { return static_cast<std::uint64_t>(plan_.warm_up); }
 
   bool TryLaunch(std::uint64_t now) {
-    // The clock starts with an idle device.
+    // Waits for the warm-up to end, because the measurement starts with an idle device.
     if (sent_ == Warm() && ended_ < Warm()) return false;
     record_.header.sequence = sent_ + 1;
     const auto parameters = std::as_bytes(std::span(&parameters_, 1));
@@ -276,7 +278,8 @@ class PlayedClient {
       began_at_ = now;
       busy_before_ = fake_cuda_busy_ns();
     }
-    // The device thread may have been inside a driver call at the time of the client's launch.
+    // Uses the time at which the client wanted to launch, because the device thread may have been
+    // inside a driver call then.
     launched_at_ = next_at_ == 0 ? now : next_at_;
     return true;
   }
@@ -296,7 +299,7 @@ class PlayedClient {
     const auto found = std::ranges::find(kernels, "busy", &device::KernelInfo::name);
     kernel_ = static_cast<std::uint32_t>(found - kernels.begin());
     const auto& module = static_cast<const device::cuda::CudaModule&>(*module_);
-    // Compiled on another thread, which uses real time.
+    // Waits in real time, because another thread compiles the form.
     while (module.claimed(kernel_) == nullptr) std::this_thread::yield();
   }
 
@@ -330,8 +333,8 @@ struct WorkerPlan {
   device::cuda::CompletionKind completion = device::cuda::CompletionKind::kEvents;
 };
 
-// Runs the device thread with these clients until their launches have finished. The outcome of the
-// loads is the last one.
+// Runs the device thread with these clients until their launches have finished. Returns the
+// outcomes of the clients, followed by that of the loads.
 std::vector<Outcome> Play(const WorkerPlan& worker, const std::vector<ClientPlan>& plans) {
   const auto signal = Must(server::DeviceSignal::Create());
   device::cuda::CudaDeviceOptions options;
@@ -494,7 +497,8 @@ class Model {
         samples.Percentile(0.99) / 1e3, "us", "-", Us("p50", samples.Percentile(0.5)));
   }
 
-  // A high client next to a low one, while modules are loaded and unloaded for a third one.
+  // Measures a high client next to a low one, while modules are loaded and unloaded for a third
+  // one.
   void BesideLoads(const std::string& how, std::uint64_t pause_ns) {
     ClientPlan high{.of_class = SchedulingClass::kHigh, .shape = GetShape(20), .launches = 300};
     high.warm_up = 40;
@@ -520,14 +524,14 @@ class Model {
     }
   }
 
-  // A high client as `serve` beside one as `gpu_churn`, which loads modules that nobody has loaded
-  // before.
+  // Measures a high client like `serve` next to one like `gpu_churn`, which loads modules that were
+  // never loaded before.
   void BesideNewClients() {
     ClientPlan high{.of_class = SchedulingClass::kHigh, .shape = GetShape(20), .launches = 150};
     high.warm_up = 40;
     high.depth = 1;
     high.think_ns = 8'000'000;
-    // A thread that sleeps would do so in the time of the machine.
+    // The device thread spins, because it would sleep in real time.
     WorkerPlan worker{.spins = std::chrono::seconds(1)};
     const double alone = Play(worker, {high})[0].round_trips.Percentile(0.99);
     worker.loads = Loads::kInQuietMoments;

@@ -53,7 +53,7 @@ constexpr unsigned kBurst = 64;
 constexpr std::size_t kPinnedPiece = std::size_t{64} << 20;
 // Larger copies are not compared completely, because that would take longer than the copy.
 constexpr std::size_t kComparedWholeMax = std::size_t{16} << 20;
-constexpr std::size_t kCheckedStep = 4093;  // In words: prime, so that all offsets occur.
+constexpr std::size_t kCheckedStep = 4093;  // In words. A prime, so that all offsets occur.
 
 template <typename T>
 T Must(Result<T> result) {
@@ -89,7 +89,7 @@ class Launcher {
     Must(stream_.Launch(step_, {}, out_, iterations));
     ++launches_;
   }
-  // Whole waves of blocks, which leave no space for any other block.
+  // Launches whole waves of blocks, which leave no space for any other block.
   void Occupy(unsigned waves, unsigned iterations) {
     const unsigned blocks = client_.device().multiprocessors * kBlocksAtOnce * waves;
     Must(stream_.Launch(occupy_, {.grid = {blocks}, .block = {32}}, out_, iterations));
@@ -284,7 +284,7 @@ class Copies {
   void Check(const CopyCase& wanted) {
     const std::size_t piece = Piece(wanted);
     if (wanted.is_to_device) {
-      // Copied back through memory that was not the source.
+      // Copies back into other memory than the source.
       std::vector<std::byte> back(piece);
       for (std::size_t at = 0; at < wanted.bytes; at += piece) {
         const std::size_t bytes = std::min(piece, wanted.bytes - at);
@@ -355,7 +355,7 @@ class Program {
   static Clock::duration Limit(std::istream& words) {
     return std::chrono::milliseconds(Next<unsigned>(words));
   }
-  // Accepts only `yes` or `no`.
+  // Returns whether the next word is `yes`; accepts only `yes` or `no`.
   static bool Choice(std::istream& words, const char* yes, const char* no) {
     const auto word = Next<std::string>(words);
     if (word != yes && word != no)
@@ -390,7 +390,7 @@ class Program {
     }
   }
 
-  // Closes this process's session first, because a second session would find the context created.
+  // Closes this process's session first, because a second session would find an existing context.
   Samples Connect() {
     copies_.reset();
     launcher_.reset();
@@ -410,7 +410,7 @@ class Program {
     std::puts("ok");
     std::fflush(stdout);
     std::thread([] {
-      // The caller closes the input, or exits.
+      // Continues until the caller closes the input or exits.
       while (std::getchar() != EOF) {
       }
       std::_Exit(0);
@@ -457,7 +457,8 @@ class Program {
   };
   const ClientOptions options_;
   std::optional<Launcher> launcher_;
-  std::optional<Copies> copies_;  // It uses launcher_, so it is destroyed first.
+  // Declared after launcher_, which it uses, so that it is destroyed first.
+  std::optional<Copies> copies_;
 };
 
 int Main(int argc, char** argv) {

@@ -13,7 +13,7 @@ import unittest
 BIN = FAKE_CUDA = FAKE_NVML = PTXAS = ""  # Directories, and a compiler for the fake driver; from the command line.
 # The fake CUDA driver's GPU is the one that the fake NVML calls GPU 0.
 GPU = "sms 2; uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; "
-WAVE_BLOCKS = 64  # On two multiprocessors.
+WAVE_BLOCKS = 64  # Blocks of a wave on two multiprocessors.
 SIZES = ("--wave-blocks", str(WAVE_BLOCKS), "--iterations-per-us", "1")
 HOG = ("--load", "hog", "--waves", "3", "--block-us", "20", "--seconds", "0.2", *SIZES)
 NULL = ("--load", "null", "--seconds", "0.2", *SIZES)
@@ -59,7 +59,7 @@ class Hog(Programs):
         self.assertGreaterEqual(hog["seconds"], 0.2)
         self.assertGreater(hog["kernel_ms"], 0)
         calls = self.calls(log)
-        # One more at the start, which loads the kernel.
+        # One more launch at the start loads the kernel.
         self.assertEqual(calls.count("cuLaunchKernel"), hog["launches"] + 1)
         del calls[:calls.index("cuLaunchKernel") + 1]
         in_flight = most = 0
@@ -115,7 +115,7 @@ class Hog(Programs):
             self.assertLessEqual(trips["p90_us"], trips["p99_us"])
             self.assertLessEqual(trips["p99_us"], trips["max_us"])
             self.assertLessEqual(trips["mean_us"], trips["max_us"])
-            # Twice the mean number of exponential pauses is practically impossible.
+            # More than twice the mean number of exponential pauses is practically impossible.
             self.assertLess(trips["count"], 2 * 300 / pause_ms)
 
     def test_what_makes_no_sense_is_rejected(self):
@@ -161,7 +161,7 @@ class BothNative(Programs):
     def test_share_one_context_with_streams_of_both_priorities(self):
         log = self.directory / "log"
         at = ("--start-at", str(time.time() + 1))
-        # The environment variable is for programs that are alone in their process.
+        # NATIVE_PRIORITY must be ignored, because it is for programs that are alone in their process.
         ran, low, high = self.both(("gpu_hog", *HOG, *at), ("gpu_hog", *NULL, *at), script=f"log {log}", NATIVE_PRIORITY="-1")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertEqual(low["device"], "native cuda:0 at stream priority 0")

@@ -29,9 +29,10 @@ namespace cuda = device::cuda;
 namespace client {
 
 constexpr std::size_t kBlockBytes = std::size_t{64} << 20;
-constexpr std::size_t kAlignment = 256;  // The guarantee of client.h.
+constexpr std::size_t kAlignment = 256;  // As client.h guarantees.
 constexpr const char* kPriorityVariable = "NATIVE_PRIORITY";
-// Their effect under MPS is not visible from here; only whether they were set.
+// Variables that affect clients of MPS. Only whether they were set is visible here, not their
+// effect.
 constexpr const char* kMpsVariables[] = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
                                          "CUDA_MPS_CLIENT_PRIORITY"};
 
@@ -114,13 +115,13 @@ class Session {
     const Result<std::optional<int>> wanted = WantedPriority();
     if (!wanted.ok()) return wanted.status();
     if (!*wanted) return {};
-    int least = 0, greatest = 0;  // The lowest priority is the greatest number.
+    int least = 0, greatest = 0;  // `least`: the lowest priority, which is the largest number.
     Status status = driver->Try(driver->CtxGetStreamPriorityRange, &least, &greatest);
     if (status.ok()) priority_ = std::clamp(**wanted, greatest, least);
     return status;
   }
 
-  // Names the native contender for readers of its results.
+  // Returns the name of the native contender for its results.
   std::string Contender(bool is_under_mps) const {
     std::string text = "native cuda:0";
     if (priority_) text += " at stream priority " + std::to_string(*priority_);
@@ -294,7 +295,7 @@ Status Stream::CopyToDevice(DeviceAddress destination, const void* source,
   return driver.Try(driver.MemcpyHtoDAsync, destination, source, bytes, state_->handle);
 }
 
-// For pageable memory, it returns once the bytes have arrived.
+// For pageable memory, the driver returns once the bytes have arrived.
 Status Stream::CopyToHost(void* destination, DeviceAddress source, std::size_t bytes) const {
   const cuda::Driver& driver = *state_->session->driver;
   return driver.Try(driver.MemcpyDtoHAsync, destination, source, bytes, state_->handle);
@@ -310,7 +311,7 @@ Status Stream::Record(const Event& event) const {
   return driver.Try(driver.EventRecord, event.state_->handle, state_->handle);
 }
 
-// No server needs the announcement.
+// Does nothing, because no server needs the announcement.
 Status Stream::BeginRequest(std::chrono::nanoseconds) const { return {}; }
 Status Stream::EndRequest() const { return {}; }
 Status Client::ExpectRequestIn(std::chrono::nanoseconds) const { return {}; }

@@ -31,19 +31,19 @@ inline void Must(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
-// What a played loader loads.
+// The kinds of images that a played loader loads.
 enum class Image : std::uint8_t {
   kKept,       // A text that the driver has compiled before.
-  kFreshText,  // One that it has not, each time.
-  kFreshCode,  // What a compiler has made of such a text, outside of the driver.
+  kFreshText,  // A text that the driver has not compiled before, a different one each time.
+  kFreshCode,  // The code of such a text, made by a compiler outside the driver.
 };
 
-// Another thread of the worker: again and again it loads a module and one of its kernels, and
-// unloads it, as a client has it do. Calls of a client's thread would wait for the moment; here the
-// device thread plays it, too.
+// Plays another thread of the worker, which repeatedly loads a module and one of its kernels for a
+// client, and unloads it. In a worker, that thread would wait for a quiet moment; here the device
+// thread performs its actions, too.
 class PlayedLoader {
  public:
-  // `moments` null: it makes its calls as they come.
+  // `moments`: null if the loader does not wait for quiet moments.
   PlayedLoader(device::cuda::QuietMoments* moments, std::string_view text, Image image,
                std::uint64_t pause_ns)
       : moments_(moments),
@@ -131,7 +131,7 @@ class PlayedLoader {
   device::cuda::Module module_ = nullptr;
   device::cuda::Function function_ = nullptr;
   bool has_asked_ = false;
-  int calls_ = 0;  // Of this round.
+  int calls_ = 0;  // Calls made in this round.
   std::uint64_t next_at_ = 0, asked_at_ = 0;
   Samples took_;
 };

@@ -23,19 +23,19 @@ CONTENDERS = ("priority", "deadline", "time slicing", "one process, stream prior
 BIN = FAKE_CUDA = FAKE_NVML = PTXAS = ""  # Directories, and a compiler for the fake driver; from the command line.
 # The fake NVML's first instance.
 INSTANCE = "MIG-a0000000-fa4e-4000-8000-000000000000"
-# As much of it as run.sh uses; each request is a line of a file next to it.
+# The part of the MPS control program that run.sh uses; records each request as a line of a file next to it.
 MPS_CONTROL = """#!/bin/sh
 echo "$CUDA_MPS_PIPE_DIRECTORY $1" >>"$(dirname "$0")/mps.log"
 if [ "$1" = -d ]; then exec touch "$CUDA_MPS_PIPE_DIRECTORY/control"; fi
 read -r line
 [ "$line" = "quit -t 5" ] && rm "$CUDA_MPS_PIPE_DIRECTORY/control"
 """
-# A native program that is a client of the daemon which its environment names.
+# A native program that is a client of the MPS daemon that its environment names.
 MPS_CLIENT = """#!/bin/sh
 [ -e "$CUDA_MPS_PIPE_DIRECTORY/control" ] && export FAKE_CUDA="$FAKE_CUDA; attribute 133 1"
 exec {} "$@"
 """
-# Like an older driver's, which does not know the newer name of the reasons.
+# The nvidia-smi of an older driver, which does not know the newer name of the reasons.
 NVIDIA_SMI = """#!/bin/sh
 case "$*" in
   *clocks_event_reasons*) echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2 ;;
@@ -52,7 +52,7 @@ def row(value, kind="rule", must=">= 1", part="facts", what="a figure", note="")
 
 
 class Report(unittest.TestCase):
-    """The judge alone."""
+    """Tests the judge alone."""
 
     def judge(self, rows, short=0):
         with tempfile.TemporaryDirectory() as directory:
@@ -136,7 +136,7 @@ class Report(unittest.TestCase):
 
 
 class Run(unittest.TestCase):
-    """The script on a fake GPU of two multiprocessors."""
+    """Tests the script on a fake GPU of two multiprocessors."""
 
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -191,8 +191,7 @@ class Run(unittest.TestCase):
         return self.log(name)
 
     def ends(self, pid):
-        """Returns whether it ends soon. A killed process takes a while, and remains as a zombie until its parent reaps
-        it."""
+        """Returns whether the process ends soon. A killed one takes a while, and is a zombie until it is reaped."""
         for _ in range(250):
             try:
                 status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
@@ -448,7 +447,7 @@ class Run(unittest.TestCase):
         self.assertEqual(self.ended(result, "environment"), 1, result)
 
     def finish_killed(self, name, process):
-        """Of a run that was told to end: all its processes have exited, and its results are complete so far."""
+        """Checks a run that was told to end: all its processes have exited, and its results so far are complete."""
         process.communicate()
         self.assertEqual(process.returncode, 143)
         self.assertEqual(list(self.directory.glob("tmp.*")), [])
@@ -568,7 +567,7 @@ class Run(unittest.TestCase):
             why = self.note(result, "environment", "the part ran to its end")
             self.assertIn("environment: the server did not start: ", why)
             self.assertIn(reason, why)
-            self.assertLess(result["seconds"], 20)  # It would wait for as long.
+            self.assertLess(result["seconds"], 20)  # A run that misses the reason waits for 20 s.
 
     def test_what_a_killed_part_leaves_behind_is_ended(self):
         """Workers have separate process groups, which the limit of their part does not reach."""
@@ -588,7 +587,7 @@ class Run(unittest.TestCase):
         self.assertTrue(self.ends(worker))
 
     def test_a_run_that_is_killed_at_any_moment_leaves_its_results(self):
-        """Like the limit of a lent machine's command, which kills everything started along with it."""
+        """Kills the run and all processes that it started, as the limit of a lent machine's command does."""
         seed = random.randrange(1 << 32)
         moments = random.Random(seed)
         for batch in range(5):

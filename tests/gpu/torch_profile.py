@@ -177,7 +177,7 @@ def main(arguments):
     try:
         measure(rows)
     except Exception as error:  # pylint: disable=broad-exception-caught
-        # Any error: the row says that there is no figure, and why.
+        # Catches every error, so that the row states why there is no figure.
         rows.add("a training step", None, note=f"{type(error).__name__}: {error}"[:300])
 
 

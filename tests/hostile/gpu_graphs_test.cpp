@@ -27,8 +27,8 @@ constexpr std::uint32_t kNodes = 12;
 
 class GpuGraphs : public ::testing::Test {
  protected:
-  // The kernels are trusted here, because only the client itself is affected by their parameters;
-  // records are not trusted.
+  // The tests corrupt records but no parameters of kernels, because those can affect only the
+  // client itself.
   GpuGraphs()
       : gpu_({.statements = "sms 2; costs on", .arguments = {"--log-level", "error"}}),
         image_(ReadFile(GPUSHARED_SYSTEM_KERNELS)),
@@ -46,7 +46,7 @@ class GpuGraphs : public ::testing::Test {
     EXPECT_EQ(gpu_.server().workers(), workers_) << "the worker ended:\n" << gpu_.server().Log();
   }
 
-  // A client of the high class, whose graphs are submitted whole.
+  // Connects a client of the high class, whose graphs are submitted to the driver whole.
   RawClient Join() {
     const auto must = [](const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); };
     Result<RawClient> client = RawClient::Connect(gpu_.socket());
@@ -62,7 +62,8 @@ class GpuGraphs : public ::testing::Test {
     return *std::move(client);
   }
 
-  // Some bytes of its commands are wrong, but not the kernels' parameters.
+  // Sends a graph. If `is_spoiled`, some bytes of its commands are wrong, but none of the kernels'
+  // parameters.
   void SendGraph(RawClient& client, bool is_spoiled) {
     client.MakeGraph(kGraph);
     std::vector<std::byte> content;
@@ -117,7 +118,7 @@ TEST_F(GpuGraphs, SpoiledOnesHarmTheirClientAlone) {
     SendGraph(client, round % 3 != 0);
     for (int launch = 0; launch < 4; ++launch) client.LaunchGraph(kGraph);
     if (round % 5 == 0) {
-      client.CloseSocket();  // In the middle of it.
+      client.CloseSocket();  // While the graph is being launched.
       NeighbourGoesOn();
       continue;
     }
@@ -131,7 +132,8 @@ TEST_F(GpuGraphs, SpoiledOnesHarmTheirClientAlone) {
   EXPECT_GT(lived, 0u);
 }
 
-// A client that leaves, lies or is lost while the driver has its instantiated graph.
+// The client's session ends, because of an invalid node, while the driver has its instantiated
+// graph.
 TEST_F(GpuGraphs, ReleasesInstantiatedGraphOfDeadClient) {
   RawClient client = Join();
   SendGraph(client, false);
@@ -141,7 +143,7 @@ TEST_F(GpuGraphs, ReleasesInstantiatedGraphOfDeadClient) {
     return GetCalls("cuGraphLaunch") > 0;
   })) << "the driver never got it whole";
   for (int launch = 0; launch < 16; ++launch) client.LaunchGraph(kGraph);
-  // A node whose command no client sends.
+  // A node with an invalid command, which no client library sends.
   ipc::FillRecord fill = GetFill(0, client.base(), 4096, 1);
   fill.header.flags = 0xff;
   client.SetNode({.graph = kGraph, .node = 1}, fill);

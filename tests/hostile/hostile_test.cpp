@@ -38,7 +38,7 @@ TEST_F(Hostile, MutatedNodesHarmTheirClientAlone) {
                         ParametersAt(client.base(), 12), content)
               : GetNode({.graph = 1, .node = node}, GetFill(0, client.base(), 4096, 1), {},
                         content);
-      // One in two lists is intact except for the kernel's own bytes.
+      // In every second round the records stay intact and only the kernels' parameters change.
       const std::size_t first = round % 2 == 0 ? ipc::kGranuleBytes : 16;
       if (random() % 3 == 0 && content.size() > first) {
         content[first + random() % (content.size() - first)] = static_cast<std::byte>(random());
@@ -77,7 +77,7 @@ TEST_F(Hostile, MoreRequestsThanMayBeOpen) {
   EXPECT_NE(Ending(client, 20s).find("16 requests are open, allowed are 16"), std::string::npos);
 }
 
-// Chunks at addresses where none may be, and chunks that do not exist.
+// Requests chunks at invalid addresses, and changes to chunks that do not exist.
 TEST_F(Hostile, ChunksAreMappedWhereThereIsRoomOnly) {
   RawClient client = Join();
   using Action = ipc::ChunkAction;
@@ -106,7 +106,7 @@ TEST_F(Hostile, ChunksAreMappedWhereThereIsRoomOnly) {
   EXPECT_EQ(ask({.action = Action::kFree, .chunk = 7}), kWrong) << "it is mapped";
   EXPECT_EQ(ask({.action = Action::kUnmap, .address = area + ipc::kChunkBytesStep}),
             StatusCode::kNotFound);
-  // Copies can access exactly the mapped memory.
+  // Copies can access all of the mapped memory, and no byte beyond it.
   EXPECT_TRUE(client.AwaitFinished(0, client.Fill(0, area + two - 16, 16, 1)));
   EXPECT_EQ(StreamErrorNow(client), StatusCode::kOk);
   EXPECT_EQ(ask({.action = Action::kUnmap, .address = area}), StatusCode::kOk);
@@ -115,7 +115,7 @@ TEST_F(Hostile, ChunksAreMappedWhereThereIsRoomOnly) {
   NeighbourGoesOn();
 }
 
-// A client library waits for its own work first; this client does not.
+// A client library waits for its work before it unmaps memory; this client does not.
 TEST_F(Hostile, UnmappingTakesMemoryFromWorkThatHasNotBegun) {
   RawClient client = Join();
   using Action = ipc::ChunkAction;
@@ -129,7 +129,7 @@ TEST_F(Hostile, UnmappingTakesMemoryFromWorkThatHasNotBegun) {
   ASSERT_TRUE(module.ok());
   constexpr std::uint32_t kLaunching = 0, kFilling = 1, kGate = 2;
   for (const std::uint32_t stream : {kFilling, kGate}) client.CreateStream(stream);
-  // Both wait for a kernel that takes longer than the server takes to read the request.
+  // The fills wait for a kernel that runs longer than the server needs to read the request.
   constexpr int kRounds = 100'000'000;
   std::vector<std::byte> parameters = ParametersAt(client.base(), 12);
   std::memcpy(parameters.data() + 8, &kRounds, sizeof kRounds);
@@ -248,7 +248,7 @@ TEST_F(Hostile, HolesInSharedMemory) {
   }
 }
 
-// Copies out of such a staging buffer take milliseconds.
+// The server ends the session because copies out of a staging buffer with holes take milliseconds.
 TEST_F(Hostile, EndsClientThatKeepsPunchingStagingBuffer) {
   RawClient client = Join(false);
   const std::jthread puncher([staging_buffer = client.staging_fd(0)](const std::stop_token& stop) {
@@ -270,7 +270,8 @@ TEST_F(Hostile, EndsClientThatKeepsPunchingStagingBuffer) {
                                            " KiB are missing"));
 }
 
-// A worker that does not run for a while sees its copies as slow, and inspects the staging buffers.
+// A worker that is stopped for a while mistakes its copies for slow ones and inspects the staging
+// buffers.
 TEST_F(Hostile, SlowCopiesOfIntactStagingBuffersEndNoSession) {
   const Client client =
       std::move(Client::Connect({.name = "honest", .socket = server_->socket()})).value();
@@ -282,7 +283,7 @@ TEST_F(Hostile, SlowCopiesOfIntactStagingBuffersEndNoSession) {
       std::this_thread::sleep_for(2ms);
     }
   });
-  // Larger than a staging buffer, so that the library adds more of them.
+  // The copy is larger than a staging buffer, so that the library adds more of them.
   constexpr std::size_t kWords = std::size_t{6} << 20;
   const DeviceBuffer buffer = std::move(client.AllocateDevice(kWords * sizeof(int))).value();
   std::vector<int> words(kWords), back(kWords);
@@ -297,7 +298,7 @@ TEST_F(Hostile, SlowCopiesOfIntactStagingBuffersEndNoSession) {
   }
 }
 
-// The server parses a copy, so changes to the client's own memory in the meantime have no effect.
+// The server parses a copy of the image, so changes that the client makes meanwhile have no effect.
 TEST_F(Hostile, ImagesThatChangeWhileTheyAreRead) {
   RawClient client = Join(false);
   for (std::uint32_t i = 0; i < 20; ++i) {

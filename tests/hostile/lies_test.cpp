@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that lies in every byte it can write. It may end its own session, but must not affect
-// the worker or a neighbour's results. The field tables of tests/support/wire_fields.h drive the
-// lies, so that a field without a case here fails.
+// A client that puts invalid values into every byte that it can write. It may end its own session,
+// but must not affect the worker or a neighbour's results. The cases are checked against the field
+// tables of tests/support/wire_fields.h, so that a field without a case fails.
 
 #include <unistd.h>
 
@@ -23,8 +23,8 @@ namespace {
 
 // The correct reaction to a field with all bits set.
 enum class Verdict {
-  kEnds,      // No honest client sends it: the session ends with a message.
-  kRejected,  // The session ends, or the command is an error of its stream.
+  kEnds,      // No honest client sends the value, so the session ends with a message.
+  kRejected,  // The session ends, or the command fails with an error of its stream.
   kHarmless,  // The value is valid, or is never read.
 };
 std::ostream& operator<<(std::ostream& out, Verdict verdict) {
@@ -36,7 +36,7 @@ std::ostream& operator<<(std::ostream& out, Verdict verdict) {
 using Cases = std::map<std::string_view, Verdict>;
 
 const Cases kHeaderCases = {
-    {"tag", Verdict::kHarmless},  // The record is never seen.
+    {"tag", Verdict::kHarmless},  // The ring skips a record with a wrong tag.
     {"op", Verdict::kEnds},       {"flags", Verdict::kEnds}, {"continuations", Verdict::kEnds},
     {"sequence", Verdict::kEnds}, {"stream", Verdict::kEnds}};
 
@@ -121,7 +121,7 @@ const Lies kUnloadModuleLies = {
 const Lies kResizeMemoryLies = {
     {"bytes",
      {{ipc::kResizeBytesMax, Verdict::kRejected}, {ipc::kResizeBytesMax + 1}, {kAllBits}}}};
-// The request creates a chunk.
+// For a request that creates a chunk.
 const Lies kChangeChunkLies = {{"action", {{0}, {2}, {3}, {4}, {5}, {kAllBits}}},
                                {"chunk", {{ipc::kChunksMax}, {kAllBits}}},
                                {"bytes",
@@ -150,9 +150,10 @@ const Lies kFrameHeaderLies = {{"magic", {{0}, {ipc::kChannelMagic}, {kAllBits}}
                                {"request", {{kAllBits, Verdict::kHarmless}}},
                                {"payload_bytes", {{0}, {7}, {9}, {kAllBits}}}};
 
-// First messages never end a session; anything wrong with them is rejected.
+// A lie in the first message of a connection is rejected, because there is no session yet that
+// could end.
 constexpr Lie Rejected(std::uint64_t value) { return {value, Verdict::kRejected}; }
-// Texts that consist only of these bytes: not UTF-8, a control character, unterminated.
+// Texts that consist only of one byte: they are invalid UTF-8, control characters, or unterminated.
 const std::vector<Lie> kTextLies = {Rejected(0xff), Rejected(7), Rejected('a')};
 const std::vector<Lie> kVersionLies = {Rejected(0), Rejected(ipc::kProtocolVersion - 1),
                                        Rejected(ipc::kProtocolVersion + 1), Rejected(kAllBits)};
@@ -167,7 +168,7 @@ const Lies kHelloLies = {
     {"memory_bytes", {Rejected(1), Rejected(kAllBits)}},
     {"name", kTextLies},
     {"device", kTextLies}};
-const Lies kAdminLies = {  // The verb has no argument.
+const Lies kAdminLies = {  // For a verb without an argument, so no other field may be set.
     {"version", kVersionLies},
     {"verb", {Rejected(0), Rejected(ipc::kAdminVerbMax + 1), Rejected(kAllBits)}},
     {"client_class", {Rejected(0), Rejected(3)}},
@@ -183,7 +184,7 @@ const Lies kWhyLies = {{"version", kVersionLies},
 const Lies kListDevicesLies = {{"version", kVersionLies}, {"reserved", {Rejected(1)}}};
 class Lying : public Hostile {
  protected:
-  // Writes a record unmodified, tag and continuations included.
+  // Writes a record unmodified, including its tag and continuations.
   template <typename Record>
   static void PublishBytes(RawClient& client, Record record, const std::vector<std::byte>& tail) {
     ipc::Granule* granules = client.commands().granules;
@@ -201,8 +202,8 @@ class Lying : public Hostile {
     client.Ring();
   }
 
-  // Opens one session per lie: every element of every field, with all bits set and with other
-  // extremes, in an otherwise valid record.
+  // Tries every element of every field with all bits set and with other extremes, in an otherwise
+  // valid record. Opens a session for each lie.
   template <typename Record, typename Make>
   static void LieInEveryField(const Cases& cases, Make make) {
     {
@@ -246,7 +247,9 @@ class Lying : public Hostile {
           << "the session must end with a reason: " << sentence;
     } else if (all_bits) {
       EXPECT_TRUE(Ending(client, 10ms) != "" || StreamError(client) != StatusCode::kOk);
-    }  // Other extremes may be valid values, so that only the worker and the neighbour are judged.
+      // Other extremes may be valid values, so for them only the worker and the neighbour are
+      // checked.
+    }
   }
 
   // Reads the server's answer to the frame that was just sent.
@@ -270,7 +273,7 @@ class Lying : public Hostile {
     }
   }
 
-  // Sends bytes on the socket of a running session.
+  // Sends bytes on the socket of a running session and returns the server's reaction.
   static Verdict TryInSession(ipc::MessageType type, std::span<const std::byte> payload) {
     RawClient client = Join();
     if (type == ipc::MessageType::kLoadModule) {
@@ -291,7 +294,7 @@ class Lying : public Hostile {
     return verdict;
   }
 
-  // Sends bytes as the first frame of a connection.
+  // Sends bytes as the first frame of a connection and returns the server's reaction.
   static Verdict TryFirst(ipc::MessageType type, std::span<const std::byte> payload) {
     Result<RawClient> client = RawClient::Connect(server_->socket());
     EXPECT_TRUE(client.ok());
@@ -350,7 +353,7 @@ class Lying : public Hostile {
     }
   }
 
-  static inline std::set<std::uint16_t> lied_in_;  // Types of control messages.
+  static inline std::set<std::uint16_t> lied_in_;  // Types of the control messages with a case.
 };
 
 TEST_F(Lying, LaunchRecords) {
@@ -385,7 +388,7 @@ TEST_F(Lying, FillRecords) {
 }
 TEST_F(Lying, WaitForRecords) {
   LieInEveryField<ipc::WaitForRecord>(kWaitForCases, [](RawClient& client, auto&) {
-    return WaitForOf(0, 0, client.Mark(0));  // Only earlier commands can be waited for.
+    return WaitForOf(0, 0, client.Mark(0));  // A wait can only name an earlier command.
   });
 }
 TEST_F(Lying, RequestRecords) {
@@ -423,7 +426,7 @@ TEST_F(Lying, FieldsOfFirstMessages) {
   RawClient ended = Join(false);
   ASSERT_TRUE(ended.Send(ipc::DescribeError{ipc::kStreamsMax}).ok());
   ASSERT_NE(Ending(ended, 20s), "");
-  // The answer to this question states how that session ended.
+  // The answer to a valid kWhy describes how the session ended.
   LieFirst(ipc::Why{ended.welcome().session}, kWhyLies, Verdict::kEnds);
   LieFirst(ipc::ListDevices{}, kListDevicesLies);
   EveryMessageWasLiedIn(ipc::FirstFrameRules);
@@ -440,7 +443,8 @@ TEST_F(Lying, ControlFieldsOfARunningSession) {
   LieInSession(ipc::SetKernelMemory{}, kSetKernelMemoryLies);
   LieInSession(ipc::AddStagingBuffer{ipc::kStagingBytesStep}, kAddStagingBufferLies);
   LieInSession(ipc::DescribeError{0}, kDescribeErrorLies);
-  // It has no field; and this session's hello asked for no printed text.
+  // The message has no field. It is rejected because this session's hello did not ask for printed
+  // text.
   EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, {}), Verdict::kRejected);
   EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, std::array<std::byte, 1>{}),
             Verdict::kEnds);

@@ -76,7 +76,7 @@ TEST(RegistrySocket, RejectsBrokerOfOtherUser) {
   {
     const gpushared::testing::ActingAs nobody(65534);
     ASSERT_TRUE(nobody.is_acting());
-    // It rejects us, too.
+    // The connecting side rejects a socket of another user, too.
     EXPECT_EQ(FindWorker(directory.path(), ::getpid()).status().code(),
               StatusCode::kPermissionDenied);
   }

@@ -192,7 +192,7 @@ TEST_F(SleepWake, PublicationBetweenLookAndSleepIsNotMissed) {
   int looks = 0;
   const auto done = [&] {
     const bool seen = timeline.load(std::memory_order_acquire) >= 1;
-    if (++looks == 2) {  // The last check before the first sleep.
+    if (++looks == 2) {  // This is the last check before the first sleep.
       timeline.store(1, std::memory_order_release);
       doorbell.Ring();
     }

@@ -19,7 +19,7 @@ class LoadQueueTest : public ::testing::Test {
            std::uint64_t bytes = 100, Lane lane = Lane::kQuick) {
     queue_.Add({++number_, session, uid, rank, bytes, lane});
   }
-  // Sessions in the order in which they are taken.
+  // Returns sessions in the order in which they are taken.
   std::vector<std::uint64_t> TakeAll(Lane lane = Lane::kQuick) {
     std::vector<std::uint64_t> order;
     while (const auto entry = queue_.Take(lane, now_)) order.push_back(entry->session);
@@ -53,7 +53,7 @@ TEST_F(LoadQueueTest, AUserWhoHadNothingGoesBeforeOneWhoHadMuch) {
   Charge(1, 7, seconds(3));
   Charge(9, 8, milliseconds(10));
   Add(1, 7);
-  Add(2, 7);  // A new client of a user who has had much.
+  Add(2, 7);  // A new client of a user who has used much time.
   Add(3, 8);
   Add(4, 9);
   EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{4, 3, 2, 1}));

@@ -24,7 +24,7 @@ namespace gpushared::mig {
 
 inline constexpr unsigned kWorkerPid = 77;
 
-// Its processes have kWorkerPid, and end when it leaves.
+// A tenant whose processes have kWorkerPid, and end when it leaves.
 class FakeTenant : public Tenant {
  public:
   Status Leave(const std::string& uuid) override {
@@ -71,7 +71,7 @@ class MigCase : public ::testing::Test {
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     nvml_ = std::move(*loaded);
   }
-  // The present machine with different failures.
+  // Returns the present machine with different failures.
   void Failing(const nlohmann::json& rules) {
     nlohmann::json machine = nlohmann::json::parse(fake_nvml_get());
     machine["fail"] = rules;

@@ -136,7 +136,7 @@ TEST_F(A100, FindsPlacesThatTheNaiveOrderMisses) {
   EXPECT_EQ(plan->After(), plan->create);
 }
 
-// Among positions of equal cost, it takes those that leave space for large instances.
+// Among positions of equal cost, the planner takes those that leave space for large instances.
 TEST_F(A100, LeavesRoomForMore) {
   EXPECT_EQ(From("", "", "3g.20gb")->create, At("9:4"));
   EXPECT_EQ(From("9:4", "", "9,19")->create, At("19:0"));

@@ -22,7 +22,7 @@
 namespace gpushared::testing {
 namespace {
 
-// Separated by ':'.
+// Paths separated by ':'.
 std::vector<std::string> Parts(const std::string& text) {
   std::istringstream words(text);
   std::vector<std::string> parts;
@@ -32,7 +32,7 @@ std::vector<std::string> Parts(const std::string& text) {
 
 std::vector<std::string> Files() { return Parts(GPUSHARED_PASSES_PTX_FILES); }
 
-// ptxas takes 15 s for each, so only the stage `long` asks for 75:80:90:100.
+// Architectures to test. ptxas takes 15 s for each, so only the stage `long` requests 75:80:90:100.
 std::vector<std::uint32_t> Architectures() {
   const char* const asked = std::getenv("GPUSHARED_ASSEMBLE_FOR");
   std::vector<std::uint32_t> architectures;
@@ -110,8 +110,8 @@ TEST_P(Assembly, ContainedModulesAssembleAloneAndClaimed) {
   AssembleFenced(module_, ptx::Contain(module_, ptx::kFenceRangeBytesMin));
 }
 
-// The kernels by which gpu_claims measures what forms cost. Where a form's loop is of other
-// instructions than the original's, the figure is mostly the difference of the two.
+// The kernels by which gpu_claims measures what forms cost. If the form's loop had other
+// instructions than the original's, the figure would mostly show the difference of the two loops.
 class MeasuredKernels : public ::testing::Test {
  protected:
   using Code = std::map<std::string, MachineCode>;

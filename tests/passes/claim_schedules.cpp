@@ -80,7 +80,7 @@ Result<std::unique_ptr<ClaimedModule>> ClaimedModule::Make(const ptx::Module& mo
                                                            executor::Flavour flavour) {
   auto made = std::make_unique<ClaimedModule>();
   ptx::Claims claims = ptx::Claim(module);
-  // Devices receive the module as text, so the test goes through it, too.
+  // Prints and parses the module again, because devices receive it as text.
   const Result<ptx::Module> parsed = ptx::Parse(ptx::Print(claims.module));
   if (!parsed) return parsed.status();
   auto image = executor::DecodeModule(*parsed, layout, variables_base, flavour);
@@ -221,7 +221,7 @@ std::string ScheduleRunner::RunPart(const PreemptibleLaunch& launch, const Part&
   form.memory.variables_base = reinterpret_cast<std::uint64_t>(&control_);
   form.memory.variables_bytes = sizeof control_;
 
-  // Includes a stop before the first block.
+  // Stops may also occur before the first block.
   if (part.stop_at <= before) __atomic_store_n(&control_.stop, part.epoch, __ATOMIC_RELAXED);
   std::atomic<std::uint32_t> next{0};
   std::mutex mutex;

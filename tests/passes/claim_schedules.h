@@ -117,7 +117,7 @@ class ScheduleRunner {
   };
   // A launch of the device.
   struct Part {
-    std::uint32_t blocks = 0;   // Launched; may exceed the number of remaining blocks.
+    std::uint32_t blocks = 0;   // Blocks launched, which may exceed the number of remaining blocks.
     std::uint32_t stop_at = 0;  // The stop word is written once this many are claimed.
     std::uint32_t threads = 1;
     std::uint32_t epoch = 0;

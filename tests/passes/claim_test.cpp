@@ -86,10 +86,10 @@ TEST_P(ClaimedKernels, ComputeTheSameUnderEverySchedule) {
   const std::vector<std::byte> before(launch->bytes.begin(), launch->bytes.end());
   ScheduleRunner runner(kThreads);
   EXPECT_EQ(runner.Run(*launch, Schedules(), GetParam() * 100000), "");
-  // Comparing unchanged memory would prove nothing.
+  // The kernel must have changed memory, because comparing unchanged memory would prove nothing.
   EXPECT_FALSE(std::ranges::equal(before, launch->bytes)) << "the kernel writes nothing";
   EXPECT_EQ(runner.schedules(), Schedules());
-  // Stops occurred in the middle of launches, not only between them.
+  // Stops must have occurred in the middle of launches, not only between them.
   EXPECT_GT(runner.stops(), Schedules() / 10);
 }
 

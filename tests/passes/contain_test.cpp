@@ -324,7 +324,7 @@ TEST(Contained, FunctionsEndTheThreadToo) {
   EXPECT_EQ(Out(bench), 0u);
 }
 
-// Endless loops of every shape; in half of them threads wait for those in the loop.
+// Endless loops of every shape. In half of the kernels, other threads wait for those in the loop.
 constexpr Stray kLoops[] = {
     {"to_itself", "L: bra L;"},
     {"conditional", "L: ld.volatile.global.u32 %r1, [%rd1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra L;"},
@@ -477,7 +477,7 @@ TEST(Contained, NoSleepIsLongWhoeverSaysHowLong) {
   EXPECT_THAT(longest, ::testing::ElementsAre(most, most, 20));
 }
 
-// Their poll word is never set, because the driver accepts no call.
+// The kernels' poll word is never set, because the driver accepts no call.
 TEST(Contained, BlocksThatHaveNotBegunEndWithTheFirstThatLooks) {
   FenceBench bench(KernelText("red.global.add.u32 [%rd1], 1; L: bra L;"));
   FenceLaunch launch = Prepare(bench);

@@ -20,7 +20,7 @@ namespace gpushared::testing {
 namespace {
 
 constexpr std::uint32_t kThreads = 2;
-// Per launch; Schedules() is for all launches of a kernel together.
+// Minimum number of schedules per launch; Schedules() is for all launches of a kernel together.
 constexpr std::uint32_t kLeastSchedules = 4;
 
 // Records which kernels are launched, and with how many blocks.

@@ -97,7 +97,7 @@ class FencingBackend : public corpus::Backend {
   static std::span<std::byte> Span() { return corpus::Runtime::Instance().used_memory(); }
   static std::vector<std::byte> Memory() { return {Span().begin(), Span().end()}; }
 
-  // Ignores memory that only the forms have.
+  // Ignores variables that only the forms have.
   static bool Equal(const Modules& modules, const std::vector<std::byte>& wanted) {
     const std::span<std::byte> got = Span();
     const std::uint64_t start = reinterpret_cast<std::uint64_t>(got.data());
@@ -154,7 +154,7 @@ class FencingBackend : public corpus::Backend {
   void Make(Result<ptx::Fenced> fenced, Passed& passed) const {
     ASSERT_TRUE(fenced) << fenced.status().message();
     passed.fenced = *std::move(fenced);
-    // Devices receive the module as text, so the test goes through it, too.
+    // Prints and parses the module again, because devices receive it as text.
     Result<ptx::Module> module = ptx::Parse(ptx::Print(passed.fenced.module));
     ASSERT_TRUE(module) << module.status().message();
     auto layout = executor::LayOutModule(*module);

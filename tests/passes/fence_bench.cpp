@@ -43,7 +43,7 @@ std::string Text(const executor::RunOutcome& outcome) {
   return outcome.fault ? outcome.fault->message : "it did not run to its end";
 }
 
-// Devices receive the module as text, so the test goes through it, too.
+// Prints and parses the module again, because devices receive it as text.
 ptx::Module ByWayOfText(const ptx::Module& module) {
   Result<ptx::Module> again = ptx::Parse(ptx::Print(module));
   EXPECT_TRUE(again) << again.status().message();
@@ -202,7 +202,8 @@ std::string FenceBench::RunClaimed(Form form, const FenceLaunch& launch) {
   run.program = FindProgram(*passed.claimed.code, claim->claimed);
   run.dynamic_shared_bytes += ptx::kClaimSharedBytes;
   run.parameters = parameters;
-  // In two launches, the second of which resumes where the first one ended.
+  // Runs the preemptible form in two launches, the second of which resumes where the first one
+  // ended.
   const std::uint32_t first = (total + 1) / 2;
   for (const std::uint32_t blocks : {first, total - first + 1}) {
     run.grid = {blocks, 1, 1};

@@ -26,7 +26,7 @@ namespace {
 constexpr std::uint64_t kInstructionBytes = 16;  // Since sm_70.
 constexpr std::uint64_t kOpcodeMask = 0xfff;
 constexpr std::uint64_t kNop = 0x918, kBranch = 0x947, kUniformBranch = 0x547;
-constexpr std::uint32_t kLoopsFrom = 90;  // Architectures whose branches are read.
+constexpr std::uint32_t kLoopsFrom = 90;  // First architecture whose branches are decoded.
 
 std::string Ptxas() { return std::string(GPUSHARED_TEST_CUDA_BIN) + "/ptxas"; }
 
@@ -68,8 +68,8 @@ T At(const std::string& file, std::uint64_t offset) {
   return value;
 }
 
-// How many instructions it jumps, counted from the next one. Branches hold a distance in units of 4
-// bytes: 8 bits from bit 16 on, and all higher ones from bit 34 on.
+// Returns how many instructions a branch jumps, counted from the next one. A branch contains the
+// distance in units of 4 bytes: its low 8 bits from bit 16 on, and all higher ones from bit 34 on.
 std::int64_t JumpOf(std::uint64_t word) {
   const std::int64_t units =
       (static_cast<std::int64_t>(word) >> 34) * 256 + static_cast<std::int64_t>(word >> 16 & 0xff);
@@ -144,8 +144,8 @@ std::string GetHash(std::string_view text) {
   return name;
 }
 
-// A thousand texts take ptxas more than a minute, and most of them are the same as in the last
-// build. Therefore its result for a text is cached by text, architecture and ptxas.
+// Caches results by text, architecture and ptxas, because a thousand texts take ptxas more than a
+// minute and most of them do not change between builds.
 std::filesystem::path KeptAt(const std::string& ptx, const std::string& architecture) {
   static const std::string tool = [] {
     std::error_code ignored;
@@ -187,7 +187,8 @@ void Keep(const std::map<std::string, MachineCode>& kernels, const std::filesyst
     }
     if (!file.flush()) return;
   }
-  std::filesystem::rename(written, path, ignored);  // Other processes may read it at the same time.
+  // Atomic, because other processes may read the file at the same time.
+  std::filesystem::rename(written, path, ignored);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace gpushared::testing {
 
 struct MachineCode {
-  std::uint32_t registers = 0;     // Per thread.
+  std::uint32_t registers = 0;     // Registers per thread.
   std::uint32_t instructions = 0;  // Without the padding at the end of the section.
   std::uint32_t spilled_bytes = 0;
   // The opcodes of its longest loop, in their order; empty when it has none, and before sm_90,

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kLeftByOthers = 0xab;  // In every byte.
+constexpr std::int64_t kLeftByOthers = 0xab;  // Every byte left by other clients.
 
 std::string GetText(const std::string& body, const std::string& module) {
   return ".version 8.0\n.target sm_80\n.address_size 64\n" + module +

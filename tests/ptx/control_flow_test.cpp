@@ -223,7 +223,7 @@ std::vector<std::uint32_t> PostDominatorsByDefinition(const std::vector<BasicBlo
     if (!reaches_end_without(b, kNoBlock)) return {};
     for (std::uint32_t p = 0; p < size; ++p) {
       if (p == b || reaches_end_without(b, p)) continue;
-      // The nearest one is post-dominated by all others.
+      // The nearest post-dominator is post-dominated by all others.
       if (nearest[b] == kNoBlock || !reaches_end_without(p, nearest[b])) nearest[b] = p;
     }
   }

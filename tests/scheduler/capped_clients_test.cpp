@@ -35,7 +35,7 @@ class CappedClients : public ::testing::TestWithParam<PolicyEntry> {
     const std::array caps{ShareCap{.number = number, .per_mille = per_mille}};
     timeline_.lane().LimitClient(client, caps, timeline_.now());
   }
-  // Percentage of the next `span`.
+  // Returns the client's percentage of device time in the next `span`.
   double ShareOver(Duration span, const std::vector<ClientId>& clients) {
     const auto held = [&] {
       Duration sum{};
@@ -57,7 +57,7 @@ TEST_P(CappedClients, AStoppableOneKeepsItsShareAndTheOtherHasTheRest) {
     for (int second = 0; second < 5; ++second) {
       const Duration before = timeline_.Held(free);
       EXPECT_NEAR(ShareOver(1s, {capped}), per_mille / 10.0, 2.0) << "second " << second;
-      // Each ends with a command of a slice or more that is not charged yet.
+      // Allows for a command of a slice or more, which may not be charged yet.
       EXPECT_GT(timeline_.Held(free) - before, 1s - Duration(1ms) * per_mille - 60ms);
     }
     timeline_.Remove(capped);
@@ -76,7 +76,7 @@ TEST_P(CappedClients, AHeldOneHasNothingUntilItIsReleased) {
   timeline_.AddBusyClient({}, stoppable_);
   timeline_.RunFor(100ms);
   timeline_.lane().Hold(held, true, timeline_.now());
-  timeline_.RunFor(50ms);  // Waits until its commands have left the device.
+  timeline_.RunFor(50ms);  // Waits until the client's commands have left the device.
   const Duration before = timeline_.Held(held);
   timeline_.RunFor(1s);
   EXPECT_EQ(timeline_.Held(held), before);

@@ -62,7 +62,8 @@ TEST(DeadlinePolicy, APromisedRequestOfALowClientGoesBeforeTheHighClass) {
   const auto request = timeline.PostRequest(low, {.time = 1ms}, 3);
   timeline.RunFor(20ms);
 
-  EXPECT_EQ(timeline.Latency(request), 3ms + 1ms);  // The running command cannot be stopped.
+  // Waits for the running command, which cannot be stopped.
+  EXPECT_EQ(timeline.Latency(request), 3ms + 1ms);
 }
 
 TEST(DeadlinePolicy, WorkOutsideOfRequestsHasNoPromise) {
@@ -77,7 +78,7 @@ TEST(DeadlinePolicy, WorkOutsideOfRequestsHasNoPromise) {
 
 // ---- shares of clients that come and go
 
-// With independent levels it would be a new client each time, without debt.
+// With independent levels the client would count as new each time, without debt.
 TEST(DeadlinePolicy, MarkingRequestsShedsNoDebt) {
   PolicyTimeline timeline(Deadline());
   const ClientId marking = timeline.AddBusyClient(Promised(10ms, SchedulingClass::kLow), 1ms);
@@ -120,7 +121,7 @@ TEST(DeadlinePolicy, ARequestLeavesNoCreditInTheShare) {
   Teach(timeline, away, {.time = 1ms});
   timeline.lane().BeginRequest(away, {1000, timeline.now()}, timeline.now());
   timeline.RunFor(100ms);
-  // It returns with work, so it does not count as waking up.
+  // The client returns with work, so it does not count as waking up.
   timeline.Wake(away);
   timeline.lane().EndRequest(away, 1000, timeline.now());
   const Duration before = timeline.Held(away);
@@ -331,7 +332,7 @@ TEST(DeadlinePolicy, AKnownRequestIsWaitedForAsLongAsItMayTake) {
     timeline.lane().BeginRequest(idle, {number, timeline.now()}, timeline.now());
     timeline.Post(idle, {.time = 1ms});
   };
-  // Their host takes long.
+  // The clients spend long on the host.
   for (std::uint64_t number = 1; number <= 20; ++number) {
     begin(number);
     timeline.RunFor(60ms);
@@ -528,7 +529,7 @@ TEST(DeadlinePolicy, RemovedClientDoesNotBlockOthers) {
   timeline.RunFor(100us);
   timeline.Remove(gone);
   timeline.RunFor(2ms);
-  // Together with 1 ms of another client it would be too much.
+  // Together with 1 ms of another client's work it would be too late.
   timeline.Post(low, {.time = 1ms});
   timeline.RunFor(2ms);
 

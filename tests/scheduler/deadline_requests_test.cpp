@@ -59,7 +59,7 @@ TEST_F(Overlapping, AbandonsLastRequestOfAClientAndMeetsEarlierOnes) {
   EXPECT_LE(GetLatency(requests[0]), 10ms);
   EXPECT_LE(GetLatency(requests[1]), 10ms);
 
-  // The next one has a target again, and the earlier ones delay it.
+  // The next request has a target again, and the earlier ones delay it.
   const auto next = timeline_.PostRequest(client_, {.time = 1ms}, 1);
   timeline_.RunFor(20ms);
   EXPECT_LE(GetLatency(next), 10ms);

@@ -26,7 +26,7 @@ using ::testing::UnorderedElementsAre;
 constexpr ClientId kA{1}, kB{2}, kC{3};
 constexpr TimePoint kStart{};
 
-// Returns the decisions that a test sets.
+// A policy that returns the decisions that a test sets.
 class ScriptedPolicy final : public Policy {
  public:
   LaneRules rules() const override { return rules_; }

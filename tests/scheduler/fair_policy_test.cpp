@@ -272,7 +272,7 @@ class OneAtATime : public ::testing::Test {
     now_ += 1ms;
     policy_->OnEnded(client, {.held = 1ms, .predicted = 1ms}, now_);
   }
-  // Runs until both are equal and `heavy` runs.
+  // Runs until both clients are equal and `heavy` has a running command.
   void RunBothOnce() {
     Start(heavy_);
     Start(light_);

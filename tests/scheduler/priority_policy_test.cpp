@@ -280,7 +280,7 @@ TEST(PriorityPolicy, AClassChangedWhileRunningHoldsFromThenOn) {
   timeline.lane().ChangeClient(b, kHigh, timeline.now());
   timeline.RunFor(10ms);
 
-  EXPECT_EQ(timeline.Held(a), 11ms);  // One command was on the device.
+  EXPECT_EQ(timeline.Held(a), 11ms);  // Includes the command that was on the device.
   EXPECT_EQ(timeline.Held(b), 9ms);
 }
 

@@ -32,7 +32,7 @@ TEST(RecentSamples, OneOutlierOfAFullWindowDoesNotShowInItsNinetiethPercentile) 
   for (int i = 0; i < 18; ++i) samples.Add(10us);
   EXPECT_EQ(samples.Quantile(90), 10us);
   EXPECT_EQ(samples.Largest(), 1s);
-  samples.Add(1s);  // Replaces the first one.
+  samples.Add(1s);  // Replaces the first sample.
   samples.Add(1s);
   EXPECT_EQ(samples.Quantile(90), 1s);
 }

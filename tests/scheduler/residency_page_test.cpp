@@ -61,7 +61,7 @@ TEST_F(PagedResidencyTest, ServesFurtherPagesFirstDuringTheResidencyPeriod) {
   Settle();
   EXPECT_TRUE(Runs(one_));
   EXPECT_EQ(Of(other_).resident_bytes, 52 * kPage);
-  // Both swap-ins count for its residency period; then the other one's turn begins.
+  // Both swap-ins count for the client's residency period. Then the other client's turn begins.
   EXPECT_EQ(Of(one_).resident_bytes, 48 * kPage);
   const TimePoint since = now_;
   EXPECT_TRUE(BecomesResident(other_));
@@ -131,7 +131,7 @@ TEST_F(OversubscribedPagesTest, DoesNotEvictOthersWhileTheClientHasSparePages) {
   Grow(other, 40);
   Works(other, 40, 40);
   GrowTo(client, 96);
-  now_ += 10s;  // The other one's residency period has ended.
+  now_ += 10s;  // Ends the other client's residency period.
   Works(client, 30, 0);
   Settle();
   EXPECT_TRUE(Runs(client));
@@ -169,7 +169,7 @@ TEST_F(OversubscribedPagesTest, ReplacingOwnPagesDoesNotExtendResidency) {
   Works(client, 60, 60);
   residency_.RequestMemory(other, 8 * kPage, now_);
   Settle();
-  // It continues with further parts of its memory.
+  // The client continues with further parts of its memory.
   const TimePoint latest = now_ + 2s;
   while (granted_to_ != other && now_ < latest) {
     Works(client, 60, 20);
@@ -216,13 +216,15 @@ TEST_F(QuietSwapInTest, SwapsInOnceTheClientIsQuiet) {
   residency_.OnSwapped(client, Of(client), now_);
   EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kRelease);
   EXPECT_TRUE(Runs(client));
-  // It was resumed, and is suspended again for its next pages, regardless of its former state.
+  // The client was resumed, and is suspended again for its next pages, regardless of its former
+  // state.
   Works(client, 40, 36);
   EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kHold);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "it was quiet before, and is not now";
 }
 
-// Its kernel may wait for data that the client itself writes from another stream.
+// A client's commands may never end, for example because a kernel waits for data that the client
+// itself writes from another stream.
 TEST_F(QuietSwapInTest, ClientWithEndlessCommandsDoesNotDelayOthers) {
   const ClientId endless = Add(0), other = Add(0);
   for (const ClientId each : {endless, other}) {

@@ -42,7 +42,7 @@ TEST_F(ResidencyTest, GrantedMemoryIsNotReassigned) {
   Busy(low);
   residency_.RequestMemory(high, 40 * kPage, now_);
   Settle();
-  // Freed by the grant; the low client wants it back, but must not get it.
+  // The grant freed more than it used. The low client wants the memory back, but must not get it.
   EXPECT_GE(Free(), 40 * kPage);
   EXPECT_FALSE(Settle());
   Grow(high, 40);
@@ -214,7 +214,7 @@ TEST_F(ResidencyTest, IdleClientIsEvictedBeforeItsResidencyEnds) {
   const TimePoint resident_since = now_;
   Busy(other, false);
   ASSERT_TRUE(BecomesResident(one));
-  // Its swap-in took 20 ms, and it may be idle for as long before it is evicted.
+  // The client's swap-in took 20 ms, and it may be idle for as long before it is evicted.
   EXPECT_EQ(now_ - resident_since, 20ms + 40ms);
 }
 
@@ -263,7 +263,7 @@ TEST_F(ResidencyTest, ResumesSuspendedVictimWhenTheRequestIsGone) {
   const auto hold = residency_.Next(Free(), now_);
   ASSERT_TRUE(hold);
   EXPECT_EQ(hold->kind, Kind::kHold);
-  EXPECT_FALSE(residency_.Next(Free(), now_));  // Its commands are on the device.
+  EXPECT_FALSE(residency_.Next(Free(), now_));  // The client's commands are on the device.
   residency_.Remove(high);
   const auto release = residency_.Next(Free(), now_);
   ASSERT_TRUE(release);
@@ -463,7 +463,8 @@ TEST_F(FailingStoreTest, ImpossibleRequestPreemptsNoSwap) {
   residency_.OnMemory(other_, Of(other_), now_);
   EXPECT_FALSE(Settle());
   FailToSwap();
-  Of(one_) = {.movable_bytes = 40 * kPage, .resident_bytes = 40 * kPage};  // It freed the rest.
+  // The client freed the rest.
+  Of(one_) = {.movable_bytes = 40 * kPage, .resident_bytes = 40 * kPage};
   residency_.OnMemory(one_, Of(one_), now_);
   while (const auto action = residency_.Next(Free(), now_)) {
     if (action->kind == Kind::kSwapIn) break;
@@ -495,7 +496,7 @@ TEST_F(FailingStoreTest, SwapOutForAGuaranteeIsMarked) {
   const ClientId high = Add(50, SchedulingClass::kHigh);
   residency_.RequestMemory(high, 20 * kPage, now_);
   EXPECT_TRUE(FailToSwap().is_guaranteed);
-  // Only its own session ends.
+  // Only the failing client's session ends.
   residency_.Remove(one_);
   EXPECT_FALSE(Settle());
   Of(one_) = {};

@@ -24,7 +24,7 @@ class Account : public ::testing::Test {
     now_ += time;
     account_.OnEnded(time, now_);
   }
-  // A request without overlap, with the given host time between its commands.
+  // Runs a request without overlap, with the given host time between its commands.
   void Request(Duration time, Duration host = {}, Duration disturbed = {}) {
     Begin(++last_);
     Run(time / 2);
@@ -90,7 +90,7 @@ TEST_F(Account, RequestsThatAlwaysOverlapAreKnownToo) {
   }
   ASSERT_TRUE(account_.knows());
   EXPECT_EQ(account_.Need(2, now_).likely - account_.Need(1, now_).likely, 4ms);
-  // Twice 1 ms in which nothing of either ran.
+  // Includes twice 1 ms in which no work of either request ran.
   EXPECT_EQ(account_.Need(2, now_).safe - account_.Need(1, now_).safe, 4ms + 2ms);
 }
 

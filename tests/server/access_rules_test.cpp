@@ -113,7 +113,7 @@ TEST(AccessRules, WeightAboveTheRuleIsRejectedNotLowered) {
 TEST(AccessRules, AClientHasTheShareOfItsRuleElseTheServers) {
   AccessRule own = Rule(Subject::Kind::kUser, 1000);
   own.client_max_share = 400;
-  own.max_share = 300;  // Shared by all of its clients.
+  own.max_share = 300;  // A cap for all of the user's clients together.
   const AccessRules rules({own}, kOwn, {.client_max_share = 250});
   EXPECT_EQ(rules.ClientShareUnder(rules.RuleFor(User(1000))), 400U);
   for (const std::uint32_t uid : {kOwn, 0U, 2000U}) {
@@ -159,7 +159,7 @@ TEST(AccessRules, ClientsOfOneUidAreCounted) {
             StatusCode::kLimitExceeded);
 }
 
-// Otherwise a user with an allowance of 1 GiB opens four clients and takes 4 GiB.
+// Otherwise a user with an allowance of 1 GiB could open four clients and take 4 GiB.
 TEST(AccessRules, QuotasOfOneUidNeverAddUpToMoreThanItsAllowance) {
   AccessRule half = Rule(Subject::Kind::kEveryone, 0);
   half.memory = {.bytes = 0, .fraction = 0.5};
@@ -169,8 +169,8 @@ TEST(AccessRules, QuotasOfOneUidNeverAddUpToMoreThanItsAllowance) {
   EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = kGiB}, 4 * kGiB)->quota_bytes, kGiB);
   EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = kGiB + kGiB / 2}, 4 * kGiB)->quota_bytes,
             kGiB / 2);
-  // No memory left, too little to map anything, and more in use than has been allowed since the
-  // last start.
+  // The user has no memory left, too little to map anything, or more in use than the present rules
+  // allow.
   for (const std::uint64_t held : {2 * kGiB, 2 * kGiB - (1 << 20), 3 * kGiB}) {
     EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = held}, 4 * kGiB).status().code(),
               StatusCode::kOutOfMemory)
@@ -217,7 +217,7 @@ TEST(AdminRights, ObserversMayReadAndOperatorsMayAlsoAct) {
     }
     EXPECT_EQ(rights.Check(User(2000), verb).code(), StatusCode::kPermissionDenied);
   }
-  // All other verbs change something; numbers that are not verbs are treated the same.
+  // All other verbs change something, and unknown numbers are treated as if they did.
   for (std::uint8_t number = 0; number <= ipc::kAdminVerbMax + 1; ++number) {
     const auto verb = static_cast<ipc::AdminVerb>(number);
     if (looks.contains(verb)) continue;
@@ -241,7 +241,7 @@ TEST(AccessRules, ALimitLetsClientsHoldMoreThanTheirGuarantee) {
   };
   EXPECT_EQ(admit(0, 0)->guaranteed_bytes, kGiB / 2);
   EXPECT_EQ(admit(0, 0)->quota_bytes, 2 * kGiB);
-  // The sum of the guarantees is bounded by the rule, and here they have used it up.
+  // The rule bounds the sum of its clients' guarantees, and earlier clients have used it up.
   EXPECT_EQ(admit(0, kGiB)->guaranteed_bytes, 0U);
   EXPECT_EQ(admit(0, kGiB)->quota_bytes, 2 * kGiB);
   EXPECT_EQ(admit(kGiB, 0)->guaranteed_bytes, kGiB / 2);

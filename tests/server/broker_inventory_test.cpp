@@ -180,7 +180,7 @@ TEST_F(BrokerInventory, MissingGpuEndsSessionsAndHasNoWorkerUntilItReturns) {
   AwaitLooks(10);
   EXPECT_EQ(Device("cuda:0").at("generation"), 1) << "nothing is started for what is not there";
 
-  // A client that names the device is rejected at once; a client that does not gets an available
+  // A client that names the device is rejected at once. A client that names none gets an available
   // one.
   const Status rejected = Join("cuda:0").status();
   EXPECT_EQ(rejected.code(), StatusCode::kUnavailable);
@@ -193,13 +193,13 @@ TEST_F(BrokerInventory, MissingGpuEndsSessionsAndHasNoWorkerUntilItReturns) {
   EXPECT_EQ(Device("cuda:0").at("generation"), 2);
   EXPECT_FALSE(Device("cuda:0").contains("missing"));
   EXPECT_TRUE(Join("cuda:0").ok());
-  // From then on the device behaves like any other.
+  // A device that has returned behaves like any other.
   ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
   EXPECT_TRUE(Eventually([&] { return Device("cuda:0").at("generation") == 3; }));
   AwaitState("cuda:0", "ready");
 }
 
-// The reason for draining it has passed, so no operator has to resume the device when it returns.
+// The reason for the drain has passed when the device returns, so no operator has to resume it.
 TEST_F(BrokerInventory, DrainedDeviceIsResumedWhenItReturns) {
   StartBroker();
   const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, InTime());
@@ -231,7 +231,7 @@ TEST_F(BrokerInventory, SingleInventoryWithoutGpuEndsNoSession) {
 }
 
 TEST_F(BrokerInventory, UnresponsiveDriverEndsNoWorkerButDelaysRestart) {
-  // The next workers exit at their start.
+  // Makes the next workers exit at their start.
   behaviour_ = [](const std::string& uuid, std::uint32_t generation) {
     return uuid == "GPU-a" && generation > 1 ? "unable" : "normal";
   };
@@ -291,7 +291,7 @@ TEST_F(BrokerInventory, NewGpusBecomeDevicesIfAllWereRequested) {
   cut.instances = {{.uuid = "MIG-d1"}};
   device::Gpu closed = GetGpu(4, "GPU-e");
   closed.mode = device::GpuMode::kProhibited;
-  // The numbers shift: the present number 1 did not exist when the server started.
+  // The numbers shift, and the GPU that now has number 1 did not exist when the server started.
   SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-c"), GetGpu(2, "GPU-b"), cut, closed});
   AwaitState("MIG-d1", "ready");
   AwaitState("cuda:2", "ready");
@@ -326,7 +326,7 @@ TEST_F(BrokerInventory, NewGpuThatFailsToOpenIsTriedOnce) {
   AwaitLooks(10);
   EXPECT_EQ(Device("cuda:2").at("generation"), 1);
   EXPECT_TRUE(Join("cuda:1").ok());
-  // A GPU that was absent counts as a new one.
+  // A GPU that returns after an absence counts as a new one.
   SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-b")});
   AwaitLooks(5);
   SetGpus(with);

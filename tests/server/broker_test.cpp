@@ -70,9 +70,9 @@ TEST_F(BrokerTest, ClientsSpreadOverDevicesUnlessTheyNameOne) {
   EXPECT_THAT(d.status().message(), HasSubstr("fake:0, fake:1"));
 }
 
-// The kernel spins in the process that reaps a child for as long as a preempted process holds a
-// part of the child's /proc directory. Workers are reaped on another thread, because the broker's
-// loop was blocked for that time, at worst until it ended.
+// While a preempted process holds a part of a child's /proc directory, the kernel spins in the
+// process that reaps the child. Workers are therefore reaped on a separate thread, so that the
+// broker's event loop is never blocked by that.
 TEST_F(BrokerTest, ReapsWorkersOutsideTheEventLoop) {
   StartBroker();
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
@@ -138,7 +138,7 @@ TEST_F(BrokerTest, KilledWorkerIsReplacedAndItsClientsLearnWhy) {
   EXPECT_THAT(why.message(), HasSubstr("generation 1"));
   EXPECT_THAT(why.message(), HasSubstr("signal 9 (Killed), by a user or by the kernel"));
   EXPECT_THAT(why.message(), HasSubstr("alone"));
-  const auto next = Join(Hello("next"));  // Waits for the new worker.
+  const auto next = Join(Hello("next"));  // The join waits for the new worker.
   ASSERT_TRUE(next.ok()) << next.status().message();
   EXPECT_EQ(Device(0).at("generation"), 2);
   EXPECT_NE(WorkerPid(), worker);
@@ -399,7 +399,8 @@ TEST_F(BrokerTest, ResumeCancelsDrainInProgress) {
   EXPECT_EQ(WorkerPid(), worker) << "no worker ends by a drain that was taken back";
 }
 
-// The worker has been told, and exits before it reads another message.
+// A drained worker exits after its last session without reading a further message, so resuming
+// needs another worker.
 TEST_F(BrokerTest, ResumeAfterTheLastSessionBringsAnotherWorker) {
   behaviour_ = [](const std::string&, std::uint32_t generation) {
     return generation == 1 ? "stubborn" : "normal";
@@ -471,7 +472,7 @@ TEST_F(BrokerTest, ANewClientWaitsForADeviceThatIsNotDrained) {
   EXPECT_THAT(Join(Hello("new_client")).status().message(), HasSubstr("device fake:1 is starting"));
 }
 
-// Its worker died before the drain message could be sent.
+// The worker dies before the drain message can be sent.
 TEST_F(BrokerTest, ADrainedDeviceStaysSoWhenItsWorkerDies) {
   StartBroker();
   const auto client = Join(Hello("client"));
@@ -567,10 +568,10 @@ TEST_F(BrokerTest, ConnectionsThatSayNothingAreBoundedInNumberAndTime) {
   EXPECT_TRUE(Eventually([&] { return Join(Hello("welcome again")).ok(); }));
 }
 
-// Bounds per user alone let four users take all places, including root's.
+// With bounds per user alone, four users could take all connections, including root's.
 TEST_F(BrokerTest, SilentConnectionsOfManyUsersStarveNoClient) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become other users";
-  options_.limits.first_frame_max = 60s;  // None of them disconnects.
+  options_.limits.first_frame_max = 60s;  // Long enough that no silent connection is closed.
   StartBroker();
   std::vector<ipc::UniqueFd> silent;
   for (uid_t uid = 60001; uid <= 60006; ++uid) {
@@ -598,7 +599,7 @@ TEST_F(BrokerTest, ClosesOldestSilentConnectionOfUserWithMost) {
   EXPECT_TRUE(ipc::DecodeReply<ipc::Done>(*welcome).ok());
 }
 
-// Root's connections may be slow to speak, too.
+// Root's connections may take long to send a message, too.
 TEST_F(BrokerTest, SilentConnectionsOfOthersNeverDisplaceRoots) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become other users";
   options_.limits = {.waiting_max = 4, .waiting_per_uid_max = 4, .first_frame_max = 60s};
@@ -638,12 +639,12 @@ TEST_F(BrokerTest, OperatorsAreAnsweredInAStormOfConnectionsAndHellos) {
   is_over = true;
   for (std::thread& each : storm) each.join();
   EXPECT_EQ(answered, 50U);
-  EXPECT_LT(worst, 5s);  // Only that the limit takes effect; this is not a measurement.
+  EXPECT_LT(worst, 5s);  // A loose bound, which only shows that the limit takes effect.
   RecordProperty("connected", std::to_string(connected));
   RecordProperty("worst_us", std::to_string(worst / 1us));
 }
 
-// Without the limit, 55 MB of such lines were written.
+// Without a limit, rejected hellos fill the log with tens of megabytes.
 TEST_F(BrokerTest, RateLimitsLogOfRejectedHellos) {
   AccessRule rule;
   rule.label = "everyone";
@@ -661,7 +662,7 @@ TEST_F(BrokerTest, RateLimitsLogOfRejectedHellos) {
   const std::string log = log_text_.str();
   EXPECT_LT(log.size(), 64U << 10) << rejected << " rejections";
   const bool is_counted = log.find("lines about uid " + std::to_string(::geteuid()) + " in 1 s") !=
-                          std::string::npos;  // A matcher would print the whole log.
+                          std::string::npos;  // Not a matcher, which would print the whole log.
   EXPECT_TRUE(is_counted);
 }
 
@@ -675,7 +676,8 @@ TEST_F(BrokerTest, GarbageAsFirstFrameIsRejectedAndTheServerGoesOn) {
   EXPECT_TRUE(Join(Hello("one")).ok());
 }
 
-// From Linux 6.16 on the kernel refuses to send it; on older kernels the broker rejects the frame.
+// From Linux 6.16 on the kernel rejects the descriptor when it is sent; on older kernels the broker
+// rejects the frame.
 TEST_F(BrokerTest, DropsDescriptorSentByClient) {
   StartBroker();
   const auto first = Join(Hello("first"));
@@ -748,7 +750,7 @@ TEST_F(BrokerTest, StubbornWorkerIsKilledAfterTheGrace) {
   EXPECT_THAT(log_text_.str(), HasSubstr("is killed"));
 }
 
-// A driver may never answer the worker that queries its GPU.
+// A starting worker may hang, because the driver may never answer its queries.
 TEST_F(BrokerTest, ShutdownDoesNotWaitForHangingStart) {
   behaviour_ = [](const std::string&, std::uint32_t) { return "slow"; };
   StartBroker();
@@ -771,7 +773,7 @@ TEST_F(BrokerTest, AWorkerThatDoesNotEndWithItsLastSessionIsKilled) {
   Stop();
   third->Reset();
   EXPECT_TRUE(Eventually([&] { return Sessions(1) == 1U; }));
-  // The workers of clients that are still connected are left alone.
+  // Waits, because workers whose clients are still connected must keep running.
   std::this_thread::sleep_for(3 * options_.drain_grace);
   EXPECT_EQ(Sessions(0), 1U);
   EXPECT_EQ(Sessions(1), 1U);

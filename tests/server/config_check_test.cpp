@@ -158,7 +158,7 @@ TEST(ConfigCheck, WarnsOfClientLimitsAboveTheRulesOwn) {
         warnings("max_share = '10%'\nclient_max_share = '25%'"),
         ElementsAre(AllOf(HasSubstr("client_max_share = 25%"), HasSubstr("max_share = 10%"))));
     EXPECT_THAT(warnings("memory = '50%'\nclient_memory = '10%'\nmax_share = '50%'"), IsEmpty());
-    // The size of the device is unknown, so 2 GiB may be less than 10 %.
+    // No warning, because the size of the device is unknown, so 2 GiB may be less than 10 % of it.
     EXPECT_THAT(warnings("memory = '10%'\nclient_memory = '2GiB'"), IsEmpty());
   }
   EXPECT_THAT(

@@ -55,7 +55,7 @@ std::string GetRejection(std::vector<const char*> options) {
   return rejected->text;
 }
 
-// Returns the first error in the text.
+// Applies the text and returns the first error in it.
 Status ApplyConfigText(std::string_view text, std::string_view file, Config& config) {
   return ReadConfigText(text, file, config).FirstError();
 }
@@ -183,7 +183,7 @@ TEST(Config, VersionAndHelpEndWithCodeZero) {
               AllOf(HasSubstr("--policy"), ::testing::Not(HasSubstr("--worker"))));
 }
 
-// Returns the configuration as a worker of this server would read it.
+// Returns the configuration that a worker of this server would read.
 Config AsWorker(const Config& config, const WorkerRole& role) {
   const std::vector<std::string> written = WorkerArguments(config, role);
   std::vector<const char*> arguments;

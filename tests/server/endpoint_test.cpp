@@ -197,7 +197,8 @@ TEST_F(EndpointTest, AdmitsOnlyItsUsers) {
       ipc::DecodeReply<ipc::DeviceList>(*Ask(ConnectTo(BatchSocket()), ipc::ListDevices{})).ok());
 }
 
-// The root user of a container has the same number as the machine's root.
+// Not even root is an operator there, because a container's root user has the same number as the
+// machine's.
 TEST_F(EndpointTest, NobodyIsAnOperatorThere) {
   options_.rules.endpoints = {Batch()};
   StartBroker();
@@ -282,7 +283,7 @@ TEST_F(EndpointTest, EndedLeaseAdmitsNoClientsAndEndsSessionsAfterGrace) {
     ASSERT_TRUE(lease.ok());
     socket = lease->socket();
     client = *JoinAt(socket, Hello("early"));
-    late = ConnectTo(socket);  // It has not sent anything yet.
+    late = ConnectTo(socket);  // A connection that has not sent anything yet.
   }
   ASSERT_TRUE(Eventually([&] { return EndpointRow("job").at("open") == false; }));
   EXPECT_FALSE(Ask(*late, Hello("late")).ok());

@@ -144,7 +144,7 @@ class FakeWorker {
       if (::write(kChannel, "nonsense", 8) != 8) std::abort();
       return;
     }
-    // Enough for a test client to know that it was attached; a real welcome also carries
+    // Enough for a test client to notice that it was attached; a real welcome also carries
     // descriptors.
     ipc::Outbox welcome;
     if (!welcome.Add(attach->request, ipc::Done{}).ok()) std::abort();

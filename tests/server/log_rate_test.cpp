@@ -80,7 +80,7 @@ TEST(LogRateTest, AMinuteOfAnyStormIsLessThanHalfAMegabyte) {
   LogRate rate(kOwnUid);
   const std::size_t bytes = GetMinute(rate, strangers);
   EXPECT_LT(bytes, 500'000U);
-  EXPECT_GT(bytes, 300'000U);  // It does not fall silent either.
+  EXPECT_GT(bytes, 300'000U);  // The log does not fall silent either.
   std::vector<std::uint32_t> all = strangers;
   all.insert(all.end(), {0, kOwnUid});
   LogRate of_all(kOwnUid);

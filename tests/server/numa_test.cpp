@@ -29,7 +29,7 @@ std::uint32_t FirstProcessor() {
   return first;
 }
 
-// A machine as its kernel describes it in sysfs.
+// A machine that is described by files as in sysfs.
 class Numa : public ::testing::Test {
  protected:
   Numa() { std::filesystem::create_directories(root_); }
@@ -45,7 +45,7 @@ class Numa : public ::testing::Test {
   NumaPlace Find(const std::string& bus = "0000:17:00.0") const {
     return FindNumaPlace(bus, root_);
   }
-  // Two nodes; the GPU is attached to the second.
+  // Makes a machine with two nodes, with the GPU attached to the second one.
   void TwoNodes() const {
     Write("/devices/system/node/online", "0-1");
     Write("/devices/system/node/node0/cpulist", "500");

@@ -21,7 +21,7 @@ inline int InAProcess(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// Switches from the present user permanently; returns false if that is not allowed. For forked
+// Permanently switches this process to the user. Returns false if that is not allowed. For forked
 // children.
 inline bool BecomeUser(uid_t uid) {
   return ::setgroups(0, nullptr) == 0 && ::setgid(uid) == 0 && ::setuid(uid) == 0;
@@ -46,7 +46,7 @@ class ActingAs {
   bool is_acting() const { return is_acting_; }
 
  private:
-  // The C library's function would change all threads.
+  // Calls the kernel directly, because the C library's function would change all threads.
   static bool Set(uid_t uid) { return ::syscall(SYS_setresuid, -1, uid, -1) == 0; }
 
   const bool is_acting_;

@@ -153,19 +153,20 @@ TEST_F(RegistryTest, SessionsEndsAndNumbersOfAnOldWorkerGoOn) {
   const ipc::UniqueFd client = ConnectOnly();
   ASSERT_TRUE(ipc::SendMessage(client.get(), 1, Hello("new_client"), Soon()).ok());
   EXPECT_TRUE(testing::Eventually([&] { return old.attached() == 10; })) << "the next number";
-  // It never ends its session, because the broker kills a worker that does not drain.
+  // The old worker never ends its session, so the broker has to kill it after the grace period.
   options_.stop_grace = std::chrono::milliseconds(100);
   EXPECT_FALSE(old.was_let_go());
   old.Send(ipc::SessionEnded{6, Status::Ok()});
   old.Send(ipc::SessionEnded{10, Status::Ok()});
   EXPECT_TRUE(testing::Eventually([&] { return Sessions(0) == 0; }));
-  // Not by Stop, because the worker that it would kill is this process.
+  // Does not call Stop, because the worker that it would kill is this process.
   context_.stop();
   WaitForEnd();
   broker_.reset();
 }
 
-// Their broker died before they were ready, so the next one started another worker.
+// Two workers with one number exist if a broker dies before its worker is ready, because the next
+// broker then starts another one.
 TEST_F(RegistryTest, KeepsWorkerWithSessionsOfTwoWithSameNumber) {
   const pid_t idle = ::fork();
   if (idle == 0) {

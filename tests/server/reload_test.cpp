@@ -37,7 +37,7 @@ class ReloadTest : public BrokerTest {
   }
   void TearDown() override {
     BrokerTest::TearDown();
-    broker_.reset();  // Its threads read from this object.
+    broker_.reset();  // Ends the broker's threads, which read from this object.
   }
 
   static EndpointRule Rule(const std::string& name, scheduler::SchedulingClass its_class) {

@@ -23,8 +23,8 @@ namespace {
 using testing::InAProcess;
 using testing::ScratchDirectory;
 
-// Each case runs in a separate process, because environment variables and descriptors belong to the
-// process.
+// Warnings of the case. Each case runs in a separate process, because environment variables and
+// descriptors belong to the process.
 std::vector<std::string> warnings;
 ServiceManager Read() {
   return ServiceManager([](const std::string& what) { warnings.push_back(what); });

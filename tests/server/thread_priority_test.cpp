@@ -45,7 +45,7 @@ TEST(PreferredBudget, ThreadAboveItsBudgetIsNormalUntilQuiet) {
   EXPECT_EQ(budget.Look(at(2000ms), 700ms), Change::kPreferred);
 }
 
-// Holds for any privileges that the machine grants.
+// The report must be true whatever privileges the machine grants.
 TEST(ThreadPriority, SaysWhatTheThreadHas) {
   std::thread([] {
     const ThreadPriority got = MakeThisThreadRealtime();

@@ -138,7 +138,7 @@ TEST(DeviceTotals, AnotherLayoutBeginsAnewAndIsNotRead) {
     file << bytes;
   };
   Opened(path)->layout().gap_ns.Add(7);
-  damage("\xff");  // No record size has this low byte.
+  damage("\xff");  // Damages the record size, which never has this low byte.
   EXPECT_THAT(std::string(DeviceTotals::Read(path).status().message()),
               HasSubstr("of another version"));
   EXPECT_EQ(Opened(path)->layout().gap_ns.Get(), 0U);
@@ -177,8 +177,8 @@ TEST(DeviceTotals, EndpointsComeAndGoWithoutEnd) {
     client.AddBytesOnDevice(3);
     totals->Leave(row);
   }
-  // The row of an endpoint with clients is never reassigned, and the class row contains all of
-  // them.
+  // The row of an endpoint with clients is never reassigned, and the class row contains all
+  // clients.
   const nlohmann::json read = Read(path, {"main", "lease-1", "lease-1999"});
   EXPECT_DOUBLE_EQ(read["classes"]["normal"]["device_time_s"], 2.0);
   ASSERT_EQ(read["endpoints"].size(), 2U);
@@ -198,7 +198,8 @@ TEST(DeviceTotals, AReaderNeverSeesARowUnderTwoNames) {
   const std::unique_ptr<DeviceTotals> totals = Opened(path);
   std::atomic<bool> is_over = false;
   std::thread writer([&] {
-    // Renames row after row. The value of "slow-*" is 1 s each, that of "fast-*" 1 ns.
+    // Renames row after row. Each "slow-*" has the value 1 s and each "fast-*" 1 ns, so that a
+    // mixture is noticed.
     for (int i = 0; !is_over; ++i) {
       const bool is_slow = i % 2 == 0;
       const std::size_t row = totals->Enter((is_slow ? "slow-" : "fast-") + std::to_string(i));

@@ -47,7 +47,7 @@ struct Pair {
 
 using Left = std::pair<ExecutionRecord, Departure>;
 
-// The slices that a reader makes of departures, where it began before them.
+// Returns the slices that a reader reports for these departures if it began before them.
 std::vector<Slice> GetSlices(const std::vector<Left>& departures) {
   Pair trace;
   for (const auto& [record, departure] : departures) trace.writer->Write(record, departure);
@@ -126,7 +126,7 @@ TEST(Trace, EventsComeBackAsTheyWereWritten) {
   EXPECT_TRUE(trace.Poll().empty()) << "each event once";
 }
 
-// A worker writes times as it measures them, each in 32 bits.
+// A worker writes each measured time in 32 bits.
 TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
   const auto back = [](const ExecutionRecord& record, const Departure& departure) {
     return GetSlices({{record, departure}})[0];
@@ -161,7 +161,8 @@ TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
   EXPECT_LE(std::chrono::abs(close.charged - (1h + 6ns)), kCoarse);
 }
 
-// The device has its own clock, and the charge depends on what else was running.
+// Times come from the device's own clock and may be out of order, and the charge depends on what
+// else was running.
 TEST(Trace, AReaderPutsTimesInOrderAndChargesOneBehindTheOther) {
   const std::vector<Slice> slices = GetSlices({
       {{.submitted = At(2s), .started = At(1s), .ended = At(3s), .charged = 500ms},
@@ -242,7 +243,7 @@ TEST(Trace, AKernelIsNamedOnceUntilManyOthersWere) {
   EXPECT_GT(known, 980U) << "keys are spread";
   EXPECT_TRUE(trace.writer->KnowsKernel(KernelKey(1, 0)));
   for (std::uint32_t kernel = 0; kernel < 20'000; ++kernel) {
-    // None reuses the slot of the first one among the most recently requested.
+    // None of these names may take the slot of the first one, which was requested recently.
     trace.writer->NameKernel(KernelKey(3 + kernel / 4096, kernel % 4096 * 256), "flood");
   }
   EXPECT_FALSE(trace.writer->KnowsKernel(KernelKey(1, 0)))
@@ -303,8 +304,8 @@ TEST(Trace, ReadersCannotWriteAndTakeNothingElseForATrace) {
       HasSubstr("another layout"));
 }
 
-// A record is either read whole or not reported, even if the writer overtakes the reader all the
-// time, and every lost record is counted.
+// A record is either reported whole or counted as lost, even if the writer overtakes the reader all
+// the time.
 TEST(Trace, AReaderThatIsOvertakenSeesWholeRecordsInOrder) {
   using Small = Ring<kEventWords, 64>;
   constexpr std::uint64_t kRecords = 300'000;

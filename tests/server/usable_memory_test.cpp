@@ -49,7 +49,7 @@ TEST(MemoryCgroups, OfAContainerThatSeesOnlyItsOwnGroupAreBelowItsMount) {
       Paths("4:memory:/docker/c0ffee/inner\n",
             "42 32 0:35 /docker/c0ffee /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"),
       ElementsAre("/sys/fs/cgroup/memory/inner", "/sys/fs/cgroup/memory"));
-  // Two cases in which only the mounted group is visible: a group whose name merely begins with the
+  // Only the mounted group's limit counts in two cases: a group whose name merely begins with the
   // same letters, and a namespace.
   EXPECT_THAT(
       Paths("4:memory:/docker/c0ffeebabe\n",

@@ -48,7 +48,8 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
       static_cast<unsigned long long>(sum.beyond), static_cast<unsigned long long>(sum.moves),
       static_cast<unsigned long long>(sum.own_swaps), static_cast<unsigned long long>(sum.deaths),
       static_cast<unsigned long long>(sum.rooms), static_cast<unsigned long long>(sum.rejected));
-  // Without these a world in which nothing happens would pass, too.
+  // The events that must have occurred, because otherwise a world in which nothing happens would
+  // pass, too.
   EXPECT_GT(sum.launches, sum.launches_by_page);
   EXPECT_GT(sum.launches_by_page, 0u);
   EXPECT_GT(sum.beyond, 0u);

@@ -258,14 +258,14 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
 void MemoryWorld::EndSwap() {
   const MemoryAction move = *std::exchange(move_, std::nullopt);
   Client& client = clients_.at(move.client);
-  // Occasionally fewer than requested.
+  // Occasionally swaps fewer pages than requested.
   std::size_t pages = move.bytes / kStepBytes;
   if (Draw(8) == 0) pages = Draw(pages + 1);
   if (is_cut_) pages = std::min<std::size_t>(pages, 1 + Draw(pages + 1));
   const bool goes_out = move.kind == MemoryAction::Kind::kSwapOut;
   while (pages > 0 && (goes_out ? SwapOutPage(client) : SwapInPage(client))) --pages;
-  // The swap store fails. If the guarantee of another client needed the memory, the session of the
-  // swapped client ends.
+  // Lets the swap store fail. If the guarantee of another client needs the memory, the session of
+  // the swapped client ends.
   if (goes_out && Draw(50) == 0) {
     residency_.OnSwapFailed(move.client, HeldBy(client), now_);
     ++outcome_.failures;
@@ -320,7 +320,7 @@ void MemoryWorld::DropPage(Client& client) {
 }
 
 bool MemoryWorld::SwapOutPage(Client& client) {
-  // Pages that the next launch does not touch are evicted first, then the last one.
+  // Evicts pages that the next launch does not touch first, and then the last page.
   std::optional<std::size_t> chosen;
   for (std::size_t each = 0; each < client.pages.size(); ++each) {
     if (!client.pages[each].frame) continue;
@@ -377,7 +377,7 @@ void MemoryWorld::CheckAll() {
   if (out + free_slots_.size() != slots_.size()) Break("a slot is lost");
 }
 
-// Each client in turn is the only one with work.
+// Lets each client in turn be the only one with work.
 void MemoryWorld::ServeEverybody() {
   for (auto& [id, client] : clients_) {
     client.on_device = 0;

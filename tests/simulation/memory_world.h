@@ -26,9 +26,10 @@ class MemoryWorld {
   struct Outcome {
     std::string broken;  // The violated rule; empty if all held.
     std::uint64_t launches = 0, moves = 0, deaths = 0, rejected = 0, rooms = 0, failures = 0;
-    std::uint64_t launches_by_page = 0;  // With a part of the client's memory in the swap store.
-    std::uint64_t beyond = 0;            // Launches of a client that held more than the device has.
-    std::uint64_t own_swaps = 0;         // Swap-outs of a client for itself.
+    // Launches with a part of the client's memory in the swap store.
+    std::uint64_t launches_by_page = 0;
+    std::uint64_t beyond = 0;     // Launches of a client that held more than the device has.
+    std::uint64_t own_swaps = 0;  // Swap-outs of a client for itself.
     std::uint64_t cuts = 0;
     std::uint64_t quiet_swaps_in = 0;  // Page by page, while the client is quiet.
   };
@@ -42,7 +43,7 @@ class MemoryWorld {
   static constexpr std::uint64_t kZero = 0;
 
   struct Page {
-    std::optional<std::size_t> frame;  // On the device, otherwise in the swap store.
+    std::optional<std::size_t> frame;  // Page of the device; empty if in the swap store.
     std::optional<std::size_t> slot;
     std::uint64_t contents = kZero;  // Word written by the client.
   };
@@ -56,7 +57,7 @@ class MemoryWorld {
     std::size_t asked = 0;  // Pages of a pending memory request.
     bool is_busy = false;
     bool is_suspended = false;
-    std::uint32_t on_device = 0;  // Commands.
+    std::uint32_t on_device = 0;  // Commands on the device.
   };
 
   using ClientId = scheduler::ClientId;
@@ -107,8 +108,8 @@ class MemoryWorld {
   std::vector<std::uint64_t> slots_;
   std::vector<std::size_t> free_slots_;
   std::size_t pinned_ = 0;
-  std::optional<scheduler::MemoryAction> move_;  // In progress.
-  bool is_cut_ = false;                          // The swap is to end.
+  std::optional<scheduler::MemoryAction> move_;  // The swap in progress.
+  bool is_cut_ = false;                          // Whether the swap must end early.
   std::uint64_t next_id_ = 1, next_contents_ = 1;
   Outcome outcome_;
 };

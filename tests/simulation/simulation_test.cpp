@@ -57,7 +57,8 @@ TEST_P(Simulation, InvariantsHoldAfterEachStep) {
       static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(sum.submits),
       static_cast<unsigned long long>(sum.looked_ahead), static_cast<unsigned long long>(sum.stops),
       static_cast<unsigned long long>(sum.deaths), static_cast<unsigned long long>(sum.completed));
-  // Without these a world in which nothing happens would pass, too.
+  // The events that must have occurred, because otherwise a world in which nothing happens would
+  // pass, too.
   EXPECT_GT(sum.completed, 1000 * seeds);
   EXPECT_GT(sum.deaths, 10 * seeds);
   EXPECT_GT(sum.looked_ahead, seeds) << "the lookahead was never asked for";

@@ -128,7 +128,7 @@ void World::Burst(ClientId client) {
   }
 }
 
-// Requests begin, end and are announced at any time, within the limit of open requests.
+// Begins, ends or announces a request, within the limit of open requests.
 void World::MarkRequest(ClientId client) {
   std::vector<std::uint64_t>& open = clients_.at(client).requests;
   if (Chance(20)) {
@@ -298,7 +298,7 @@ void World::CheckBounds() {
   Require(windowed <= lane_options_.in_flight_max, "the count on the device is bounded");
   Require(unwindowed <= lane_options_.high_in_flight_max, "the high class's count is bounded");
   Require(predicted == lane_.window_used(), "the lane knows what uses the window");
-  // A client that is or was alone may have one more.
+  // A client that is or was alone may have one more command on the device.
   const std::size_t beyond = lane_options_.beyond_window_max + 1;
   Require(predicted <= lane_options_.window || windowed <= beyond ||
               predicted <= lane_options_.window + predicted_max * static_cast<int>(beyond - 1),

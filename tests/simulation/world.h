@@ -43,9 +43,9 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // Random events first, then none until all work is done.
+  // Causes random events first, then none until all work is done.
   Outcome Run(std::uint64_t steps);
-  // The seed's choices, in one line.
+  // Returns the seed's choices in one line.
   std::string Describe() const;
 
  private:
@@ -53,9 +53,9 @@ class World {
     scheduler::ClientSpec spec;
     // Times of its commands.
     Duration time_typical{};
-    Duration unit{};  // Zero: not stoppable.
+    Duration unit{};  // 0 if the command is not stoppable.
     std::size_t queued = 0;
-    std::vector<std::uint64_t> requests;  // Open.
+    std::vector<std::uint64_t> requests;  // The open requests.
   };
   struct Command {
     ClientId client;
@@ -63,11 +63,11 @@ class World {
     Duration predicted{};
     Duration unit{};
     std::uint32_t stream = 0;
-    std::uint64_t submission = 0;  // Ascending.
+    std::uint64_t submission = 0;  // Number of the submission, ascending.
     bool is_in_flight = false;
     bool is_windowed = false;
     bool stop_asked = false;
-    scheduler::SchedulingClass scheduling_class{};  // When submitted.
+    scheduler::SchedulingClass scheduling_class{};  // Class at the submission.
   };
 
   // Possible events.
@@ -100,7 +100,7 @@ class World {
   std::optional<ClientId> RandomClient();
   bool IsPriority() const { return policy_.name == "priority"; }
   bool KnowsClasses() const { return rules_.classes_matter; }
-  // Whether a client is connected whose latency other work must not add to.
+  // Whether a client is connected whose latency other work must not increase.
   bool HasUrgentClient() const;
   scheduler::ClientSpec RandomSpec();
 
@@ -124,7 +124,7 @@ class World {
 
   Duration charged_{};
   std::map<ClientId, Duration> charged_of_;
-  // Since when the low class has had work without a pause.
+  // The time since which the low class has had work without a pause.
   std::optional<TimePoint> low_since_;
   Duration low_charged_{};
 

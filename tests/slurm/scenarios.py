@@ -16,7 +16,7 @@ from cluster import NODES, until
 
 USER = "daemon"
 JOBS, JOBS_A_DEVICE = 100, 4
-END_MAX_S = 5  # After slurmstepd was killed; the servers' lease_grace is 2 s.
+END_MAX_S = 5  # Limit for the end of a lease after slurmstepd was killed; the servers' lease_grace is 2 s.
 LOG_ERROR_MAX = 0.01
 
 
@@ -30,7 +30,7 @@ class Jobs:
 
     def __init__(self, cluster: slurm.Cluster):
         self.cluster = cluster
-        self.text = cluster.work / "etc/slurm.conf"  # Work to be measured.
+        self.text = cluster.work / "etc/slurm.conf"  # Input of the programs whose work is measured.
 
     def srun(self, *options, environment=None):
         return self.cluster.run("ctl", "srun", *options, user=USER, environment=environment, check=False)
@@ -72,7 +72,7 @@ class Jobs:
         return max(int(job) for job in self.cluster.ask("sacct", "-a", "-X", "-n", "-P", "-S", "now-1day", "-o", "JobIDRaw").split())
 
     def stepds(self, node: str) -> dict:
-        """Returns their process ids by step, \"7.0\"."""
+        """Returns the process ids of slurmstepd, by step such as \"7.0\"."""
         namespace = os.readlink(f"/proc/{self.cluster.holders[node].pid}/ns/net")
         found = {}
         for process in pathlib.Path("/proc").glob("[0-9]*"):

@@ -12,7 +12,8 @@ std::atomic<std::uint64_t> allocation_count{0};
 
 }  // namespace
 
-// Not inlined, because the compiler would otherwise see malloc and free mixed with new and delete.
+// Not inlined, because the compiler would otherwise warn that memory from malloc is released by
+// delete.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   allocation_count.fetch_add(1, std::memory_order_relaxed);
   if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;

@@ -13,14 +13,14 @@
 
 namespace gpushared::testing {
 
-// Pairs of corresponding types, which GPUSHARED_SAME declares in this namespace.
+// Whether `Ours` corresponds to `Theirs`. GPUSHARED_SAME declares such pairs in this namespace.
 template <typename Ours, typename Theirs>
 struct SamePair : std::false_type {};
 #define GPUSHARED_SAME(ours, theirs) \
   template <>                        \
   struct SamePair<ours, theirs> : std::true_type {}
 
-// An enumeration is passed as its underlying integer.
+// The type as which a value is passed: for an enumeration, its underlying integer.
 template <typename T, bool = std::is_enum_v<T>>
 struct Plain {
   using Type = T;
@@ -61,7 +61,7 @@ requires(sizeof...(Ours) ==
     : std::bool_constant<(Same<Ours, Theirs>() && ...)> {
 };
 
-// Targets of opaque handles, and structures, which the tests compare member by member.
+// The targets of opaque handles, and structures, whose members the tests compare one by one.
 GPUSHARED_SAME(device::cuda::ContextTarget, CUctx_st);
 GPUSHARED_SAME(device::cuda::ModuleTarget, CUmod_st);
 GPUSHARED_SAME(device::cuda::FunctionTarget, CUfunc_st);

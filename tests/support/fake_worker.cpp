@@ -82,7 +82,7 @@ struct Failure {
 
 }  // namespace
 
-// A client's session: its segments, its memory, and its thread.
+// A client's session, with its segments, its memory and its thread.
 class FakeWorker::Session {
  public:
   Session(FakeWorker& worker, ipc::UniqueFd socket)
@@ -286,7 +286,7 @@ class FakeWorker::Session {
         first = staging_buffers_[range.staging_buffer].bytes().data() + range.offset;
       }
       taken.parameters.assign(first, first + launch->parameter_bytes);
-      launch->inline_parameters = {};  // The record will be overwritten.
+      launch->inline_parameters = {};  // Refers to the record, which will be overwritten.
     }
     queued_.push_back(taken.command);
     const std::lock_guard lock(worker_.mutex_);
@@ -319,7 +319,7 @@ class FakeWorker::Session {
     Completions().timeline[stream].store(sequence, std::memory_order_release);
   }
 
-  // Time advances by 1,000 ns per executed command.
+  // Sends a completion. Its times advance by 1,000 ns per executed command.
   void Complete(ipc::CompletionKind kind, ipc::CommandId id, StatusCode code,
                 FaultKind fault = FaultKind::kNone) {
     ipc::CompletionRecord record;
@@ -335,7 +335,7 @@ class FakeWorker::Session {
     }
   }
 
-  // Returns the device bytes, or null if the range is not mapped.
+  // Returns the bytes at a device address, or null if the range is not mapped.
   std::byte* Device(std::uint64_t address, std::uint64_t bytes) {
     if (address < kBase || !ipc::RangeInside(address - kBase, bytes, memory_.size())) {
       return nullptr;
@@ -453,7 +453,7 @@ std::vector<ipc::KernelDescription> FakeWorker::Kernels() {
                                             .dynamic_shared_bytes_max = 48 * 1024 - 1024,
                                             .ptx_version = 75,
                                             .binary_version = 80}};
-  // A hole after the first parameter, as alignment creates.
+  // A kernel whose parameters have a hole between them, because of alignment.
   ipc::KernelDescription padded{.name = "padded",
                                 .parameter_bytes = 16,
                                 .threads_per_block_max = 512,

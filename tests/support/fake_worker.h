@@ -28,10 +28,11 @@
 
 namespace gpushared::testing {
 
-// A command as the worker took it, with parameters copied out of the record or the staging buffer.
+// A command that the worker took, with its parameters copied out of the record or the staging
+// buffer.
 struct TakenCommand {
   ipc::Command command;
-  std::vector<std::byte> parameters;  // Launches only.
+  std::vector<std::byte> parameters;  // Empty except for launches.
 };
 
 struct FakeWorkerOptions {
@@ -39,7 +40,7 @@ struct FakeWorkerOptions {
   std::uint64_t staging_bytes_total_max = 64u << 20;
   std::uint32_t staging_buffers_max = 8;
   std::uint64_t spin_ns = 0;
-  Status reject_hello;  // Ok: every hello is accepted.
+  Status reject_hello;  // Answer to every hello; Ok accepts it.
 };
 
 // Serves any number of sessions in the same way, one thread each.
@@ -48,12 +49,13 @@ struct FakeWorkerOptions {
 class FakeWorker {
  public:
 #ifdef __SANITIZE_ADDRESS__
-  // The sanitizer's shadow memory is at lower addresses, and managed memory is mapped here.
+  // Base address of clients' memory. Managed memory is mapped here, and the sanitizer's shadow
+  // memory occupies lower addresses.
   static constexpr std::uint64_t kBase = std::uint64_t{1} << 45;
 #else
   static constexpr std::uint64_t kBase = std::uint64_t{1} << 33;
 #endif
-  // Modules' variables are placed after all memory that a client can have.
+  // Address of modules' variables, beyond all memory that a client can have.
   static constexpr std::uint64_t kVariables = kBase + (std::uint64_t{1} << 32);
   static constexpr std::uint64_t kSession = 7;
   // Every module that loads has these kernels. An image that begins with "bad" is rejected.
@@ -73,24 +75,24 @@ class FakeWorker {
   void set_finishing(bool on) { finishing_ = on; }
   // While off, requests on the socket stay unanswered.
   void set_answering(bool on) { answering_ = on; }
-  // Delay before it answers that a module is loaded.
+  // Delays the answer that a module is loaded by this time.
   void set_load_takes(std::chrono::milliseconds time) { load_takes_ = time; }
-  // Answers the next request like a broken or hostile server.
+  // How the next request is answered falsely, as a broken or hostile server would do.
   enum class Lie : std::uint8_t { kNone, kOtherRequest, kOtherKind };
   void set_lie(Lie lie) { lie_ = lie; }
-  // Sends every session a message that it did not ask for.
+  // Sends every session a message that its client did not request.
   void SayUnasked() { says_unasked_ = true; }
-  // Makes the command fail instead of being executed; kKernelFault with
+  // Makes the command fail with `status` instead of being executed; kKernelFault is reported with
   // FaultKind::kMisalignedAddress.
   void FailAt(std::uint32_t stream, std::uint64_t sequence, Status status);
-  // Answers kWhy on a socket that it takes over; it may block until the socket is closed. Default:
-  // kDeviceLost, "worker 1 of device fake:0 died".
+  // Answers kWhy on a socket that the function takes over; it may block until the socket is closed.
+  // Default answer: kDeviceLost, "worker 1 of device fake:0 died".
   using WhyAnswer = std::function<void(ipc::UniqueFd socket)>;
   void set_why(WhyAnswer answer);
   // Removes the socket that clients connect to.
   void StopListening();
 
-  // Ends all sessions: with a message, or like a worker that is killed.
+  // Ends all sessions with a message; KillSessions ends them like a worker that is killed.
   void EndSessions(Status status);
   void KillSessions() { kill_ = true; }
 
@@ -98,10 +100,10 @@ class FakeWorker {
   std::vector<TakenCommand> taken() const;
   std::size_t taken_count() const { return taken_count_; }
   std::vector<std::uint32_t> unloaded_modules() const;
-  std::vector<std::uint64_t> resizes() const;  // Requested sizes.
+  std::vector<std::uint64_t> resizes() const;  // The requested sizes.
   std::size_t staging_buffers_added() const { return staging_buffers_added_; }
   std::size_t sessions_ended() const { return sessions_ended_; }
-  // Reasons why sessions that broke the protocol were ended; tests expect it to be empty.
+  // Returns why sessions were ended whose client broke the protocol. Tests expect no entries.
   std::vector<std::string> violations() const;
   std::optional<ipc::Hello> last_hello() const;
 

@@ -21,7 +21,7 @@ inline constexpr std::size_t kFillerBytes = std::size_t{1} << 20;
 // Not thread-safe.
 struct Filler {
   Client client;
-  DeviceBuffer memory;  // kFillerBytes.
+  DeviceBuffer memory;  // Of kFillerBytes.
 };
 
 inline Filler ComeToFill(const ServerProcess& server, const std::string& name,
@@ -38,7 +38,7 @@ inline Filler ComeToFill(const ServerProcess& server, const std::string& name,
   return filler;
 }
 
-// Returns when all fills have ended.
+// Runs this many fills and returns when all of them have ended.
 inline void Fill(Filler& filler, int times) {
   const Stream stream = filler.client.default_stream();
   for (int i = 0; i < times; ++i) {

@@ -35,7 +35,8 @@ GpuServer::GpuServer(const GpuServerOptions& options) {
   }
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   server_ = std::make_unique<ServerProcess>(std::move(arguments));
-  // The variables are for the server and its workers, so the test itself drops them again.
+  // Only the server and its workers need the variables, so they are removed from the test's own
+  // environment.
   for (const auto& [name, value] : variables) ::unsetenv(name);
 }
 

@@ -13,8 +13,9 @@ namespace gpushared::testing {
 
 struct GpuServerOptions {
   std::string statements;              // For the fake driver in every worker (fake_cuda.h).
-  std::vector<std::string> arguments;  // More arguments of the server.
-  bool has_compiler = false;  // A compiler whose code the fake driver accepts, without a cache.
+  std::vector<std::string> arguments;  // Additional arguments of the server.
+  // Whether the server has a compiler (without a cache) whose code the fake driver accepts.
+  bool has_compiler = false;
 };
 
 // A real server with one GPU, cuda:0, of the fake driver and the fake NVML.
@@ -29,11 +30,11 @@ class GpuServer {
 
   ServerProcess& server() { return *server_; }
   const std::string& socket() const { return server_->socket(); }
-  // Takes effect in the running workers at their next driver call.
+  // Applies a statement of the fake driver, in running workers at their next driver call.
   void Script(const std::string& statement) const;
   // Returns the driver calls that the workers have made so far, in order: "cuInit", ...
   std::vector<std::string> Calls() const;
-  // Sets NVML's answers from now on (fake_nvml.h).
+  // Replaces the machine that NVML describes from now on (fake_nvml.h).
   void SetMachine(const std::string& json) const;
   const std::string& directory() const { return directory_.path(); }
 

@@ -95,8 +95,8 @@ constexpr HostileKernel kHostile[] = {
 
 constexpr HostileKernel kHarmless = {.name = "harmless", .body = "st.global.u32 [%rd1], 1;"};
 
-// Every thread writes its part and reads some of it, because a compiler drops data that is never
-// read.
+// Every thread writes its part of the memory and reads some of it again, because a compiler drops
+// data that is never read.
 constexpr HostileKernel kLeavesResidue = {
     .name = "residue",
     .body =

@@ -10,36 +10,38 @@
 
 namespace gpushared::testing {
 
-// The barrier between a kernel and other clients, and its strength.
+// How a kernel is kept from other clients' memory.
 enum class HostilePlace : std::uint8_t {
-  kFenced,  // A kernel that faults or is ended destroys the context.
+  kFenced,  // A kernel that faults or is ended takes the context with it.
   kContained,
 };
 
-// A malicious kernel, and its end after the passes transformed it. It must not have changed or read
-// a byte of another client.
+// A malicious kernel, and how it must end after the passes have transformed it. It must not change
+// or read a byte of another client.
 struct HostileKernel {
   enum class End : std::uint8_t { kRuns, kFaults, kIsEnded, kIsRejected };
   const char* name;
   const char* body;
   const char* module = "";
   End fenced = End::kRuns, contained = End::kRuns;
-  const char* says = "";  // In the error message, if contained.
+  const char* says = "";  // Part of the error message if the kernel is contained.
 };
 
-// kIsEnded: by a limit on the run time of kernels of the client's class.
+// Returns all hostile kernels. Those with kIsEnded need a limit on the run time of kernels of the
+// client's class.
 std::span<const HostileKernel> HostileKernels();
 
-// Set in every byte of other clients, and in no byte that a hostile kernel writes.
+// A bit that is set in every byte of other clients, and in no byte that a hostile kernel writes.
 inline constexpr std::uint8_t kOthersBit = 0x80;
 
 struct HostileOutcome {
-  Status status;              // How it ended, on a separate stream.
-  bool found_others = false;  // A byte of another client is in the memory that it could write.
+  Status status;  // Status of the kernel's stream, which no other work uses.
+  // Whether the memory that the kernel could write contains a byte of another client.
+  bool found_others = false;
 };
-// `target`: memory of another client.
+// Runs the kernel, which attacks the other client's memory at `target`.
 HostileOutcome RunHostile(const Client& client, const HostileKernel& kernel, DeviceAddress target);
-// Returns why its end is wrong, or "".
+// Returns why the kernel should not have ended with this status, or "".
 std::string WhyNotItsEnd(const HostileKernel& kernel, HostilePlace place, const Status& status);
 // Runs a harmless kernel on a separate stream.
 Status RunHarmless(const Client& client);

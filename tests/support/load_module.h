@@ -15,7 +15,8 @@
 
 namespace gpushared::testing {
 
-// Reads, compiles and places a module in this process, for devices that are used without a worker.
+// Reads, compiles and places a module in this process, for tests that use a device without a
+// worker.
 inline Result<std::shared_ptr<const device::Module>> LoadModule(device::Space& space,
                                                                 std::string_view image) {
   std::vector<std::byte> flat;

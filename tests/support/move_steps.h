@@ -9,8 +9,9 @@
 
 namespace gpushared::testing {
 
-// Swaps this many bytes of a device::Space, or of a range that has the same interface, in whole
-// pages: the last resident ones out, or the first swapped-out ones in. Ends at the first error.
+// SwapOut swaps out the last resident pages, SwapIn swaps in the first swapped-out ones, until this
+// many bytes of a device::Space (or of a range with the same interface) are swapped. Returns the
+// first error.
 template <typename Memory>
 Status SwapOut(Memory& memory, std::uint64_t bytes) {
   for (std::uint64_t at = memory.use().mapped_bytes; bytes > 0 && at > 0;) {

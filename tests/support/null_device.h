@@ -50,10 +50,10 @@ class NullModule : public device::Module {
   std::array<device::KernelInfo, 1> kernel_;
 };
 
-// Allocates nothing per command. Confined to the device thread, like any device.
+// Allocates no memory per command. Confined to the device thread, like any device.
 class NullDevice : public device::Device {
  public:
-  // `work_time`: of each command, and of a graph as a whole.
+  // `work_time`: duration of each command; a graph takes it once.
   explicit NullDevice(device::WakeFunction wake, std::chrono::nanoseconds work_time = {})
       : wake_(std::move(wake)), work_time_(work_time) {
     info_.name = "null device";
@@ -121,7 +121,8 @@ class NullDevice : public device::Device {
   const std::chrono::nanoseconds work_time_;
   device::DeviceClock::time_point busy_until_ = kAtOnce;
   device::DeviceInfo info_;
-  std::array<Done, 1024> ring_{};  // More than a lane submits to a device.
+  // Larger than the number of commands that a lane submits to a device.
+  std::array<Done, 1024> ring_{};
   std::uint64_t done_ = 0, taken_ = 0;
   std::uint64_t spaces_ = 0;
   bool is_armed_ = true;

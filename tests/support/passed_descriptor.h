@@ -23,8 +23,9 @@
 
 namespace gpushared::testing {
 
-// Sends the bytes with one descriptor. The receiver becomes its last holder, or rarely, when the
-// receiver is quick, this function. Returns false, with errno, if the descriptor is rejected.
+// Sends the bytes with one descriptor and closes it. Usually the receiver is then its last holder,
+// but a quick receiver may close it before this function does. Returns false, with errno, if the
+// descriptor is rejected.
 inline bool SendWithDescriptor(int socket, std::span<const std::byte> bytes, ipc::UniqueFd fd) {
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -73,14 +74,14 @@ class LingeringSocket {
   ipc::UniqueFd Take() { return std::move(sending_); }
 
  private:
-  // A socket whose own buffer is full may have a peer that still has space, and then it would not
-  // linger.
+  // Returns whether the socket accepts more data soon. Even if its own buffer is full, the peer may
+  // still have space, and then closing the socket would not linger.
   bool TakesMoreSoon() const {
     pollfd wanted{.fd = sending_.get(), .events = POLLOUT, .revents = 0};
     return ::poll(&wanted, 1, 200) > 0;
   }
 
-  ipc::UniqueFd listening_;  // Never accepted, never read.
+  ipc::UniqueFd listening_;  // The peer; accepts and reads nothing.
   ipc::UniqueFd sending_;
   bool ready_ = false;
 };

@@ -14,8 +14,8 @@
 
 namespace gpushared::testing {
 
-// A compiler for the fake driver, which accepts text as code: returns its input, as if everything
-// had been cached.
+// A compiler for the fake driver, which accepts text as code. Returns its input and reports it as
+// cached.
 class PlainCompiler : public device::CodeCompiler {
  public:
   Result<std::vector<std::byte>> Compile(std::string_view ptx,

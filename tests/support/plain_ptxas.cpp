@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for ptxas where the driver is the fake one, which takes text for code: copies its input
-// to its output, marked as compiled, and like ptxas 13.0 wants to write a temporary file for a text
-// without kernels.
+// A ptxas for the fake driver, which accepts text as code: copies its input to its output, marked
+// as compiled. Like ptxas 13.0 it writes a temporary file for a text without kernels.
 #include <cstdio>
 #include <cstring>
 #include <string>

@@ -27,16 +27,16 @@ class PolicyTimeline {
   // A command of a client.
   struct Command {
     Duration time{};
-    Duration unit{};                      // Zero: cannot be stopped.
-    std::optional<Duration> predicted{};  // The true time if empty.
-    bool stops_late = false;              // Can be stopped once it outlives its prediction.
+    Duration unit{};                      // 0 if the command cannot be stopped.
+    std::optional<Duration> predicted{};  // Empty: predicted correctly, as `time`.
+    bool stops_late = false;              // Can be stopped only after its predicted end.
   };
   struct LoggedAction {
     TimePoint at;
     scheduler::Action action;
   };
 
-  // By default one command on the device at a time, because shares are exact then.
+  // By default at most one command is on the device, because shares are exact then.
   explicit PolicyTimeline(std::unique_ptr<scheduler::Policy> policy,
                           const scheduler::LaneOptions& options = {.in_flight_max = 1,
                                                                    .high_in_flight_max = 1})
@@ -49,7 +49,7 @@ class PolicyTimeline {
     return client;
   }
 
-  // The client always has its next command ready.
+  // Adds a client that always has its next command ready.
   ClientId AddBusyClient(const scheduler::ClientSpec& spec, const Command& command) {
     const ClientId client = AddClient(spec);
     clients_[client].repeated = command;
@@ -69,8 +69,8 @@ class PolicyTimeline {
     return id;
   }
 
-  // Submits a request of `count` such commands, which arrived `waited` ago and ends with the last
-  // of them; returns that command.
+  // Submits a request of `count` such commands that arrived `waited` ago, and returns its last
+  // command.
   std::uint64_t PostRequest(ClientId client, const Command& command, int count = 1,
                             Duration waited = {}) {
     const std::uint64_t request = ++last_request_;
@@ -81,7 +81,7 @@ class PolicyTimeline {
     return last;
   }
 
-  // Running commands continue; queued ones are dropped.
+  // Ends the client's supply of commands. Running ones continue, queued ones are dropped.
   void Sleep(ClientId client) {
     clients_.at(client).is_asleep = true;
     lane_.Drop(
@@ -157,7 +157,7 @@ class PolicyTimeline {
     Command left;
     TimePoint posted;
     std::optional<TimePoint> ended{};
-    std::uint64_t ends_request = 0;  // 0: none.
+    std::uint64_t ends_request = 0;  // Request that ends with the command; 0 for none.
   };
 
   static scheduler::LaneCommand LaneView(std::uint64_t id, const Command& command) {

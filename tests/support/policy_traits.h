@@ -10,8 +10,8 @@
 
 namespace gpushared::testing {
 
-// Returns whether the policy never preempts, which follows if not even the high class makes low
-// work leave the device. PolicyConformance holds it to that.
+// Returns whether the policy never preempts. It never does if not even the high class preempts low
+// work, which PolicyConformance checks.
 inline bool StopsNothing(const scheduler::Policy& policy) {
   const scheduler::ClientSpec low{.scheduling_class = scheduler::SchedulingClass::kLow};
   const scheduler::ClientSpec high{.scheduling_class = scheduler::SchedulingClass::kHigh,

@@ -125,7 +125,7 @@ Status RawClient::AwaitEnd() {
   for (;;) {
     Result<ipc::Frame> frame = NextFrame();
     if (!frame.ok()) return frame.status();
-    // Answers to open requests may arrive first.
+    // Skips answers to earlier requests, which may arrive before the message.
     if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
       return ipc::DecodeReply<ipc::Welcome>(*frame).status();
     }

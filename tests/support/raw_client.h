@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that implements the protocol by hand, with the broker or directly with a worker. Tests
-// need it for acts that the client library never performs, such as dying between two bytes or
-// lying.
+// A client that speaks the protocol by hand, with the broker or directly with a worker. Tests need
+// it for acts that the client library never performs, such as dying between two bytes or sending
+// invalid values.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_RAW_CLIENT_H_
 #define GPUSHARED_TESTS_SUPPORT_RAW_CLIENT_H_
@@ -46,29 +46,29 @@ struct CopyOptions {
   std::uint64_t address = 0;
   std::uint32_t bytes = 0;
 };
-// kCopyToDevice or kCopyToHost.
+// `op`: kCopyToDevice or kCopyToHost.
 ipc::CopyRecord GetCopy(ipc::Op op, const CopyOptions& options);
 ipc::FillRecord GetFill(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,
                         std::uint32_t value);
 ipc::WaitForRecord WaitForOf(std::uint32_t stream, std::uint32_t wait_stream,
                              Sequence wait_sequence);
 ipc::PlainRecord GetPlain(ipc::Op op, std::uint32_t stream);
-// kBeginRequest or kExpectRequest.
+// `op`: kBeginRequest or kExpectRequest.
 ipc::RequestRecord GetRequest(ipc::Op op, std::uint32_t stream, std::uint64_t time_ns);
 
-// kNameBuffer or, without bytes, kForgetBuffer.
+// Returns a kNameBuffer record, or if `bytes` is 0, kForgetBuffer.
 ipc::BufferRecord GetBuffer(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes);
 
-// kMakeGraph, kLaunchGraph or kDestroyGraph.
+// `op`: kMakeGraph, kLaunchGraph or kDestroyGraph.
 ipc::GraphRecord GetGraph(ipc::Op op, std::uint32_t stream, std::uint32_t graph);
-// The node, the graph and the stream that a record names.
+// The node, graph and stream that a record names.
 struct NodePlace {
   std::uint32_t graph = 0;
   std::uint32_t node = 0;
   std::uint32_t stream = 0;
 };
-// Returns the record that sets a node, and the contents of its continuation granules. `node`: as
-// for the command alone.
+// Returns the record that sets a node to a command, and the contents of its continuation granules.
+// `node`: the record of the command.
 template <typename Record>
 ipc::GraphRecord GetNode(const NodePlace& place, Record node, std::span<const std::byte> parameters,
                          std::vector<std::byte>& content) {
@@ -90,8 +90,8 @@ std::uint32_t KernelNumber(const ipc::ModuleLoaded& module, std::string_view nam
 // Returns launch parameters: an address, then zeros.
 std::vector<std::byte> ParametersAt(std::uint64_t address, std::size_t bytes);
 
-// Thread-compatible. Waits end after kPatience with false, an empty value or kTimedOut; a rejection
-// by the server is returned as its Status.
+// Waits end after kPatience with false, an empty value or kTimedOut. A rejection by the server is
+// returned as its Status. Thread-compatible.
 class RawClient {
  public:
   static constexpr std::chrono::milliseconds kPatience = std::chrono::seconds(30);
@@ -127,7 +127,7 @@ class RawClient {
     if (Status status = Send(request, fds); !status.ok()) return status;
     return Receive<Answer>(answer_fds);
   }
-  // Returns the memory that the server made for an image, filled with the image.
+  // Requests memory for an image from the server, and returns it filled with the image.
   Result<ipc::UniqueFd> MakeImage(std::string_view image);
   Result<ipc::ModuleLoaded> LoadModule(std::uint32_t number, std::string_view image);
   Result<std::uint64_t> Resize(std::uint64_t bytes);
@@ -138,7 +138,8 @@ class RawClient {
   }
   int staging_fd(std::uint32_t number) const { return staging_buffers_[number].fd(); }
 
-  // ---- commands; each publishes one record, rings, and returns its sequence (0: ring full)
+  // ---- commands; each publishes one record, rings the doorbell, and returns the sequence (0: ring
+  // full)
   Sequence Launch(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
                   Blocks blocks = {}, std::span<const std::byte> parameters = {});
   Sequence CopyToDevice(std::uint32_t stream, std::uint32_t staging_buffer, std::uint32_t offset,
@@ -179,8 +180,8 @@ class RawClient {
   }
   Sequence Plain(ipc::Op op, std::uint32_t stream) { return PublishAndRing(GetPlain(op, stream)); }
 
-  // Publishes without ringing the doorbell; sets sequence and tag. Returns zero if the ring is
-  // full.
+  // Sets sequence and tag of the record and publishes it without ringing the doorbell. Returns 0 if
+  // the ring is full.
   template <typename Record>
   Sequence Publish(Record record, std::span<const std::byte> tail = {}) {
     record.header.sequence = sequences_[record.stream] + 1;
@@ -199,7 +200,7 @@ class RawClient {
                      std::chrono::milliseconds limit = kPatience) const;
   // Returns the next completion record; empty if none arrives in time.
   std::optional<ipc::CompletionNotice> NextCompletion();
-  std::optional<ipc::CompletionNotice> TakeCompletion();  // Without waiting.
+  std::optional<ipc::CompletionNotice> TakeCompletion();  // Does not wait.
 
   const ipc::Welcome& welcome() const { return welcome_; }
   std::uint64_t base() const { return welcome_.space_base; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device of durations on a virtual clock: one command at a time, stoppable between units.
+// A model of a device on a virtual clock: runs one command at a time, which can be stopped between
+// units.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_SERIAL_DEVICE_H_
 #define GPUSHARED_TESTS_SUPPORT_SERIAL_DEVICE_H_
@@ -27,7 +28,7 @@ class SerialDevice {
   struct Work {
     std::uint64_t command = 0;
     Duration time{};
-    Duration unit{};  // Zero: cannot be stopped.
+    Duration unit{};  // 0 if the work cannot be stopped.
     std::uint8_t priority = 0;
   };
   struct Finished {
@@ -78,7 +79,7 @@ class SerialDevice {
   std::optional<std::uint64_t> running() const {
     return running_ ? std::optional(running_->command) : std::nullopt;
   }
-  Duration busy() const { return busy_; }  // Of finished work.
+  Duration busy() const { return busy_; }  // Total time of finished work.
 
  private:
   void StartNext(TimePoint now) {

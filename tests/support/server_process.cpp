@@ -32,9 +32,10 @@ int ExitCode(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-// Returns whether that process serves connections there: it ends a connection that sends nothing
-// more. Only then are its other endpoints open, too. A child of the previous server may still have
-// its socket until it executes the worker's program.
+// Returns whether the process `server` serves connections at the path, i.e. has ended a connection
+// that sends nothing more, because only then are its other endpoints open, too. Checks the process,
+// because a child of the previous server may still hold that server's socket until it executes the
+// worker's program.
 bool Serves(const std::string& socket_path, pid_t server) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -120,8 +121,8 @@ ServerProcess::~ServerProcess() {
   if (pid_ > 0) {
     // Workers outlive their broker to finish sessions, but must not outlive the test.
     const std::vector<pid_t> left = workers();
-    // The second signal stops the server at once. Two that arrive together count as one, which only
-    // drains.
+    // The first signal drains the server, the second one stops it at once. Two signals that arrive
+    // together count as one, so they are repeated until the server exits.
     const bool ended = Eventually([&] {
       ::kill(pid_, SIGTERM);
       return ::waitpid(pid_, nullptr, WNOHANG) != 0;

@@ -17,7 +17,7 @@ namespace gpushared::testing {
 
 // Exit code and output of a finished program.
 struct ProgramOutcome {
-  int exit_code = -1;  // 128 + signal when one ended it.
+  int exit_code = -1;  // 128 + signal if a signal ended the program.
   std::string output;  // stdout and stderr combined.
 };
 
@@ -43,8 +43,8 @@ bool Eventually(Condition condition, std::chrono::milliseconds limit = std::chro
 // Thread-compatible.
 class ServerProcess {
  public:
-  // Starts `gpushared --socket <own> <arguments>` and waits until it answers; if it never answers,
-  // fails the current test with its log.
+  // Starts `gpushared --socket <own> <arguments>` and waits until it answers. If it never does,
+  // fails the current test and prints the server's log.
   explicit ServerProcess(std::vector<std::string> arguments = {});
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
@@ -52,10 +52,10 @@ class ServerProcess {
 
   const std::string& socket() const { return socket_; }
   pid_t pid() const { return pid_; }
-  // The broker's child processes, in ascending order.
+  // Returns the broker's child processes, in ascending order.
   std::vector<pid_t> workers() const;
   std::string Log() const;
-  // Returns the output of `gpusharedctl --socket <own> <arguments>`.
+  // Runs `gpusharedctl --socket <own> <arguments>`.
   ProgramOutcome Ctl(std::vector<std::string> arguments) const;
   // Sends the signal to the broker.
   void Signal(int signal) const;
@@ -64,7 +64,7 @@ class ServerProcess {
   // Starts a broker with the first one's arguments, and waits until it answers.
   void StartAgain();
   void StartWithoutWaiting();
-  // The next start uses the new argument in place of the old one.
+  // Replaces an argument for the next start.
   void ReplaceArgument(const std::string& old, const std::string& wanted);
   // Waits for the broker to exit; returns its exit code, 128 + signal, or -1 after 20 s.
   int WaitForExit();
@@ -76,7 +76,7 @@ class ServerProcess {
   pid_t pid_ = -1;
 };
 
-// Count open file descriptors and memory mappings of a process, to detect leaks.
+// Return the number of open file descriptors and of memory mappings of a process, to detect leaks.
 std::size_t OpenFileDescriptors(pid_t pid);
 std::size_t MemoryMappings(pid_t pid);
 

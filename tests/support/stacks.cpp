@@ -20,7 +20,7 @@ std::string Section(const std::filesystem::path& directory, const std::string& n
   return name + ": " + text + (text.ends_with('\n') ? "" : "\n");
 }
 
-// Returns whether it runs, waits or is stopped, and its pending and blocked signals.
+// Returns the state of a process (running, waiting, stopped), and its pending and blocked signals.
 std::string StateAndSignals(const std::filesystem::path& process) {
   std::istringstream status(ReadFile(process / "status"));
   std::string text, line;
@@ -59,7 +59,8 @@ std::string Stacks(pid_t pid) {
   }
   text += OpenFiles(process);
   if (!std::filesystem::exists(kGdb)) return text;
-  // A process that is blocked in the kernel cannot be attached to, and gdb would wait for it.
+  // gdb may hang, because it cannot attach to a process that is blocked in the kernel, hence the
+  // time limit.
   const ProgramOutcome gdb =
       RunProgram({"/usr/bin/timeout", "-k", "5", "30", kGdb, "-p", std::to_string(pid), "-nx",
                   "-batch", "-iex", "set debuginfod enabled off", "-ex", "thread apply all bt"});

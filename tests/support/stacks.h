@@ -9,8 +9,8 @@
 namespace gpushared::testing {
 
 // Describes a process that should have ended, for the output of a failed test: its signals, its
-// open files, and the position of each thread. The position in the kernel needs root, the one in
-// the program needs gdb. Takes up to 35 s.
+// open files, and the position of each thread. Needs root for the positions in the kernel and gdb
+// for those in the program. Takes up to 35 s.
 std::string Stacks(pid_t pid);
 
 }  // namespace gpushared::testing

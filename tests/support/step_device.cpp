@@ -124,7 +124,7 @@ class StepSpace : public device::Space {
     return wanted;
   }
 
-  // The bytes do not move; only the accounting changes.
+  // Changes only the accounting; the bytes stay where they are.
   Status SwapPageOut(std::uint64_t offset) override {
     std::unique_lock lock(device_.mutex_);
     if (device_.suspends_swaps_out_) device_.WaitWhileHeld(lock);
@@ -150,7 +150,7 @@ class StepSpace : public device::Space {
     return {.mapped_bytes = memory_.size(), .resident_bytes = Resident(), .pinned_bytes = 0};
   }
 
-  // The area has no memory, because no command of these tests uses it.
+  // Returns an area without memory, because no command of these tests uses it.
   device::MemoryPiece mapping_area() const override {
     return {.base = base_ + kRangeBytes / 4, .bytes = kRangeBytes / 4};
   }
@@ -204,7 +204,7 @@ class StepSpace : public device::Space {
   const std::uint64_t base_;
   const std::uint64_t quota_bytes_;
   std::vector<std::byte> memory_;
-  std::vector<bool> is_away_;         // By page; guarded by the device's mutex.
+  std::vector<bool> is_away_;  // Whether each page is swapped out; guarded by the device's mutex.
   std::uint64_t variable_bytes_ = 0;  // Allocated so far.
   std::vector<std::byte> variable_memory_ = std::vector<std::byte>(4096);
 };

@@ -23,32 +23,37 @@ namespace gpushared::testing {
 
 struct StepDeviceOptions {
   device::Preemption preemption = device::Preemption::kWithinCommand;
-  bool runs_at_once = false;  // Work ends when it is submitted; false: when the test ends it.
-  std::chrono::milliseconds submitting_takes{};  // For each launch.
-  std::chrono::seconds ends_later{};             // Completions report an end this much later.
+  bool runs_at_once = false;  // Whether work ends when it is submitted; otherwise the test ends it.
+  std::chrono::milliseconds submitting_takes{};  // Duration of the submission of a launch.
+  std::chrono::seconds ends_later{};             // Added to the end time that completions report.
   // Durations that completions of launches report: for the original form, and for the preemptible
   // form.
   std::chrono::microseconds launch_takes{}, stoppable_takes{};
   bool stopping_costs = false;
-  std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.
-  bool ignores_stop = false;            // Like an endless kernel, it ends only by a kill.
+  std::string unstoppable_kernel = {};  // Name of a kernel whose launches cannot be stopped.
+  // Work ignores stops and ends only by a kill, like an endless kernel.
+  bool ignores_stop = false;
   bool can_kill = true;
-  bool may_be_killed = false;  // If can_kill is not set: launches, which the test ends then.
-  // Submitting a launch blocks until HoldNothing, or until kernels are told to end, if they leave
-  // then.
+  // Without can_kill: launches poll for a kill, and the test then ends them.
+  bool may_be_killed = false;
+  // launches_stand: submitting a launch blocks until HoldNothing. With told_kernels_leave it blocks
+  // only until kernels are told to end.
   bool launches_stand = false;
   bool told_kernels_leave = false;
-  bool must_be_polled = false;  // While it has work; it wakes no thread then.
+  // The device wakes no thread, so it must be polled while it has work.
+  bool must_be_polled = false;
   bool spinning_pays = false;
   bool takes_nodes = false;  // Several nodes of a graph are submitted at once.
   std::string pci_bus = {};
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
-  bool swaps_memory = false;  // By page. Resident mapped memory is bounded by memory_bytes then.
+  // Memory is swapped by page, and resident mapped memory is bounded by memory_bytes.
+  bool swaps_memory = false;
 };
 
-// Its modules are text, one kernel per line: its name, the bytes of its parameters (8 each), and
-// optionally why it is unsupported. A kernel called `small` takes blocks of up to 64 threads and
-// has 4096 bytes of static shared memory. "variable NAME BYTES" is a variable.
+// Prepares a module for a StepDevice. The image is text with one kernel per line: its name, the
+// total size of its parameters (8 bytes each), and optionally why it is unsupported. A kernel
+// called `small` takes blocks of up to 64 threads and has 4096 bytes of static shared memory. A
+// line "variable NAME BYTES" declares a variable.
 Result<std::shared_ptr<const device::PreparedModule>> PrepareStepModule(const std::string& image);
 
 // Memory, copies and fills are real; launches have no effect.
@@ -63,7 +68,7 @@ class StepDevice : public device::Device {
     std::uint64_t first_unit = 0;
     std::uint64_t units = 0;
     std::string kernel;           // Empty for copies and fills.
-    std::size_t nodes = 0;        // Of a graph; 0: not a graph.
+    std::size_t nodes = 0;        // Number of graph nodes; 0 if not a graph.
     bool may_be_stopped = false;  // LaunchWork::may_be_stopped.
     std::vector<std::byte> parameters;
   };
@@ -93,7 +98,7 @@ class StepDevice : public device::Device {
 
   // Ends the oldest unfinished work with `status`; returns false if there is none.
   bool FinishOldest(Status status = {});
-  bool FinishLatest();  // The same for the latest work.
+  bool FinishLatest();  // Ends the latest work.
   void FinishAll();
   // Runs this many units of the oldest work, and ends it if those were its last.
   void RunUnits(std::uint64_t units);
@@ -110,15 +115,15 @@ class StepDevice : public device::Device {
   std::size_t stops_asked() const;
   std::size_t kills_asked() const;
   std::size_t times_told_to_end() const;
-  std::size_t times_asked() const;  // For completions.
+  std::size_t times_asked() const;  // How often completions were queried.
   int spaces_alive() const;
-  // The isolation of the latest space.
+  // Returns the isolation of the space that was created last.
   device::Isolation isolation() const;
-  // Bytes that the latest client has to leave free.
+  // Returns the bytes that the client that was created last must leave free.
   std::uint64_t left_free_bytes() const;
   int modules_alive() const;
   std::uint64_t mapped_bytes() const;
-  // The sizes that spaces were resized to, in order.
+  // Returns the sizes to which spaces were resized, in order.
   std::vector<std::uint64_t> resizes() const;
 
   // A call that changed which memory is resident.
@@ -126,17 +131,18 @@ class StepDevice : public device::Device {
     enum class Kind : std::uint8_t { kResize, kOut, kIn };
     Kind kind = Kind::kResize;
     std::uint64_t base = 0;   // Start of the space.
-    std::uint64_t bytes = 0;  // Of a resize: the new size; of a swap: the offset of its page.
+    std::uint64_t bytes = 0;  // New size for a resize, offset of the page for a swap.
     friend bool operator==(const MemoryCall&, const MemoryCall&) = default;
   };
   std::vector<MemoryCall> memory_calls() const;
-  // From now on, resizes below this size, or swaps out, block.
+  // From now on, resizes below this size block; after SuspendSwapsOut, swaps out block.
   void HoldResizes(std::uint64_t below_bytes);
   void SuspendSwapsOut();
-  // Lets one of them proceed once it is blocked; returns false if none arrives within 30 s.
+  // Waits until such a call blocks; ReleaseHeldCall lets it proceed. Returns false if none blocks
+  // within 30 s.
   bool AwaitHeldCall();
   void ReleaseHeldCall();
-  // Lets all of them proceed, including later ones.
+  // Lets all blocked calls proceed, and blocks no later ones.
   void HoldNothing();
 
  private:
@@ -184,7 +190,7 @@ class StepDevice : public device::Device {
   std::uint64_t mapped_bytes_ = 0;
   std::vector<std::uint64_t> resizes_;
   std::uint64_t spaces_made_ = 0;
-  std::uint64_t resident_bytes_ = 0;  // If memory is swappable.
+  std::uint64_t resident_bytes_ = 0;  // Counted only with swaps_memory.
   std::vector<MemoryCall> memory_calls_;
   std::uint64_t held_below_bytes_ = 0;
   bool suspends_swaps_out_ = false;

@@ -16,9 +16,9 @@
 
 namespace gpushared::testing {
 
-// A page of memory that is not supplied before Release: every access waits, and a system call that
-// reads it waits with all the locks it holds. It behaves like memory of a file system whose daemon
-// hangs, but is made with userfaultfd, which needs privileges.
+// A page of memory that is not supplied before Release: every access blocks, and a system call that
+// reads the page blocks while it holds its locks. The page behaves like memory mapped from a file
+// system whose daemon hangs, but is made with userfaultfd, which needs privileges.
 class StuckPage {
  public:
   static constexpr std::size_t kBytes = 4096;
@@ -39,7 +39,7 @@ class StuckPage {
   StuckPage(const StuckPage&) = delete;
   StuckPage& operator=(const StuckPage&) = delete;
 
-  // False if the machine does not permit it.
+  // Returns false if the machine does not permit userfaultfd.
   bool ready() const { return ready_; }
   const void* data() const { return page_; }
   void Release() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random video instructions that ptxas accepts, and their results by the pseudo-code of the PTX
-// ISA, computed in wider numbers than the ISA's.
+// ISA, computed with wider integers than the ISA uses.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_VIDEO_CASE_H_
 #define GPUSHARED_TESTS_SUPPORT_VIDEO_CASE_H_
@@ -166,7 +166,7 @@ class VideoCase {
     }
     const Wide distance = mode_ == 0 ? std::min<Wide>(b, 32) : b & 31;
     if (Is("vshr")) return a >> static_cast<int>(distance);
-    // A result of 34 bits.
+    // The shifted value has 34 bits.
     const Wide shifted = a * (Wide{1} << static_cast<int>(distance)) & ((Wide{1} << 34) - 1);
     return (shifted >> 33 & 1) != 0 ? shifted - (Wide{1} << 34) : shifted;
   }

@@ -19,7 +19,7 @@
 
 namespace gpushared::testing {
 
-// Lists members of a struct that is sent in its memory layout: a name and a member each, in order.
+// Lists the members of a struct that is sent in its memory layout, in order, each with its name.
 // They must cover the struct completely, so that a new member cannot be forgotten.
 template <typename Struct>
 class MemberList {

@@ -26,7 +26,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A client with a word of device memory that is 1, and the kernel that makes it 4.
+// A client with a word of device memory that is initially 1, and a kernel that changes it to 4.
 struct Tenant {
   Client client;
   Kernel step;
@@ -46,7 +46,7 @@ struct Tenant {
 
 class DeviceLoss : public ::testing::Test {
  protected:
-  // High-class work goes to the GPU even if other work is there.
+  // Clients that join with the high class can submit work to the GPU while it runs other work.
   Tenant Join(const std::string& name, SchedulingClass its_class = SchedulingClass::kNormal) {
     Result<Client> client =
         Client::Connect({.name = name, .scheduling_class = its_class, .socket = gpu_.socket()});
@@ -93,7 +93,8 @@ TEST_P(StickyCode, OfAKernelNamesItsClientToAllAndTheyComeBackAtOnce) {
   ExpectLost(bad, "caused by kernel 'step' [client 2 'bad' pid ");
   ExpectLost(good, "caused by kernel 'step' [client 2 'bad' pid ");
   EXPECT_THAT(good.Run().message(), HasSubstr("(" + code + ")"));
-  // No pause and no second try: a client that was notified finds the next worker, or waits for it.
+  // Connects without a pause or a second attempt, because a client that was notified of the loss
+  // finds the next worker or waits for it.
   const Tenant again = Join("again");
   EXPECT_TRUE(again.Run().ok());
   EXPECT_EQ(again.Word(), 4U);
@@ -108,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(Codes, StickyCode,
 
 class StickyCodeAtLaunch : public DeviceLoss, public ::testing::WithParamInterface<int> {};
 
-// The driver reports a dead context in whichever call comes next.
+// The driver reports a dead context in the next call, which may be the launch of an innocent
+// kernel.
 TEST_P(StickyCodeAtLaunch, BlamesRunningKernelsNotReportingLaunch) {
   const Tenant messenger = Join("messenger", SchedulingClass::kHigh);
   const Tenant culprit = Join("culprit");
@@ -134,7 +136,9 @@ TEST_F(DeviceLoss, EveryKernelThatMayHaveDoneItIsNamed) {
                idle = Join("idle");
   gpu_.Script("hold");
   ASSERT_TRUE(first.Launch().ok());
-  AwaitCalls("cuLaunchKernel", 1);  // High-class work would keep it from starting.
+  // Waits until the kernel has been submitted, because high-class work that came first would delay
+  // it.
+  AwaitCalls("cuLaunchKernel", 1);
   ASSERT_TRUE(second.Launch().ok());
   AwaitCalls("cuLaunchKernel", 2);
   gpu_.Script("sticky 716");
@@ -151,7 +155,7 @@ TEST_F(DeviceLoss, WithNothingRunningNobodyIsBlamed) {
   ExpectLost(tenant, "nothing of any client was running");
 }
 
-// A client that does not read its socket gets the reason from the broker.
+// A client that does not read its socket can query the reason from the broker later.
 TEST_F(DeviceLoss, KeepsReasonForLateQueries) {
   const Tenant bad = Join("bad");
   Result<RawClient> deaf = RawClient::Connect(gpu_.socket());
@@ -169,7 +173,7 @@ TEST_F(DeviceLoss, KeepsReasonForLateQueries) {
   EXPECT_THAT(ended->status.message(),
               AllOf(HasSubstr("lost with all memory on it"),
                     HasSubstr("caused by kernel 'step' [client 1 'bad' pid ")));
-  // The operator gets it from gpusharedctl.
+  // The operator sees the reason in the output of gpusharedctl.
   const std::string said = "exited with code 3: device cuda:0 lost";
   std::string devices;
   EXPECT_TRUE(Eventually([&] {
@@ -178,7 +182,8 @@ TEST_F(DeviceLoss, KeepsReasonForLateQueries) {
   })) << devices;
 }
 
-// Codes that leave the context alive: an invalid value, too many resources, not ready.
+// Error codes of a launch that leave the context alive: an invalid value, too many resources, not
+// ready.
 class LaunchCode : public DeviceLoss, public ::testing::WithParamInterface<int> {};
 
 TEST_P(LaunchCode, NonStickyCodeFailsOnlyItsLaunch) {
@@ -211,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(Codes, LaunchCode, ::testing::Values(1, 2, 98, 701, 801
 TEST(SharedGpu, FencesTheKernelsOfOtherUsersUnlessToldNotTo) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   const auto connect_as_nobody = [](const GpuServer& gpu) {
-    // It was created for its owner only.
+    // Opens the server's directory to other users, because it was created for its owner only.
     std::filesystem::permissions(std::filesystem::path(gpu.socket()).parent_path(),
                                  std::filesystem::perms::all);
     return AsNobody([&] {

@@ -27,7 +27,7 @@ Client Connect(const GpuServer& gpu, const std::string& name, SchedulingClass it
   return client.ok() ? *std::move(client) : Client();
 }
 
-// A client with an endless kernel that runs.
+// A client whose endless kernel is running.
 class Endless {
  public:
   explicit Endless(const GpuServer& gpu) : client_(Connect(gpu, "bad", SchedulingClass::kLow)) {
@@ -48,7 +48,8 @@ class Endless {
   DeviceBuffer flag_;
 };
 
-// Work that needs such calls: a module, memory, a launch, and their release.
+// Does work that needs such calls: loads a module, allocates memory, launches a kernel, and
+// releases everything.
 Status Work(const Client& client) {
   const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
   if (!module.ok()) return module.status();
@@ -73,7 +74,8 @@ TEST(DriverLock, AnEndlessKernelBesideALoadIsEndedAndTheLoadGoesOn) {
   EXPECT_EQ(gpu.server().workers(), workers);
 }
 
-// Its client leaves, and must count as gone even while the worker cannot make a call.
+// The endless kernel's client leaves. The worker must treat it as gone even while it cannot make a
+// driver call.
 TEST(DriverLock, AnEndlessKernelBesideALoadIsEndedWithItsClient) {
   GpuServer gpu({.statements = "lock on", .arguments = {"--memory", "contain"}});
   const Client good = Connect(gpu, "good", SchedulingClass::kNormal);

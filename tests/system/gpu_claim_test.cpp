@@ -21,7 +21,7 @@
 namespace gpushared::testing {
 namespace {
 
-// More than two waves of the fake GPU, because a shorter launch is not worth a stop.
+// More than two waves of blocks on the fake GPU, because the worker does not stop shorter launches.
 constexpr std::uint32_t kBlocks = 9000;
 constexpr int kRounds = 1300;
 
@@ -51,14 +51,15 @@ std::uint64_t GetStops(GpuServer& gpu, const std::string& name) {
 }
 
 void StopsForHigh(const std::vector<std::string>& arguments) {
-  // Few multiprocessors, so that the launch has waves of blocks between which it can be stopped.
+  // Few multiprocessors, so that the launch has several waves of blocks and can be stopped between
+  // them.
   GpuServer gpu({.statements = "sms 16", .arguments = arguments, .has_compiler = true});
   ClaimTenant high(gpu, SchedulingClass::kHigh, "urgent");
   ClaimTenant low(gpu, SchedulingClass::kLow, "patient");
   std::vector<std::uint32_t> zeros(kBlocks);
   std::uint32_t launches = 0;
-  // The preemptible form is compiled in the background, and a stop may come too late, hence several
-  // tries.
+  // Tries several times, because the preemptible form is compiled in the background and a stop may
+  // come too late.
   for (; launches < 100 && GetStops(gpu, "patient") < 2; ++launches) {
     ASSERT_TRUE(low.Launch(kBlocks, kRounds).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -82,7 +83,8 @@ TEST(GpuClaims, LowKernelsAreStoppedForHighOnesAndLoseNoBlock) { StopsForHigh({}
 
 TEST(GpuClaims, FencedOnesToo) { StopsForHigh({"--memory", "fence"}); }
 
-// A driver's loads may wait for all running work, and block the word that would stop it.
+// A load may wait for all running work and meanwhile block the driver call that would stop it, so
+// the worker stops the work first.
 TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
   GpuServer gpu({.statements = "sms 16; lock on", .has_compiler = true});
   const ClaimTenant high(gpu, SchedulingClass::kHigh, "idle");
@@ -90,8 +92,8 @@ TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
   const Client loader = *Client::Connect(
       {.name = "loader", .scheduling_class = SchedulingClass::kNormal, .socket = gpu.socket()});
   std::uint32_t launches = 0;
-  // The preemptible form is compiled in the background, and a load may come too late, hence several
-  // tries.
+  // Tries several times, because the preemptible form is compiled in the background and a load may
+  // come too late.
   for (; launches < 100 && GetStops(gpu, "patient") < 2; ++launches) {
     ASSERT_TRUE(low.Launch(kBlocks, kRounds).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -109,7 +111,8 @@ TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
       << "each block once in each launch";
 }
 
-// The worker has every client's memory, so it must not parse a client's data.
+// The worker maps every client's memory, so it must leave the parsing of clients' data to child
+// processes.
 TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
   for (const std::string isolation : {"off", "fence", "contain"}) {
     GpuServer gpu({.arguments = {"--memory", isolation}, .has_compiler = true});
@@ -121,7 +124,7 @@ TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
     EXPECT_THAT(rejected.status().message(), ::testing::HasSubstr("line 3")) << isolation;
     const auto status = nlohmann::json::parse(gpu.server().Ctl({"status", "--json"}).output);
     const auto& loader = status["devices"][0]["loader"];
-    // Without isolation the driver decides about modules that do not parse here.
+    // Without isolation, modules that this server cannot parse are passed to the driver.
     EXPECT_EQ(loader["read"], isolation == "off" ? 2 : 1) << status.dump();
     EXPECT_EQ(loader["rejected"], isolation == "off" ? 0 : 1) << status.dump();
     EXPECT_EQ(loader["crashed"], 0) << status.dump();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of clients and operators to a GPU: real processes on the fake driver.
+// Options that clients and operators request of a GPU: real processes on the fake driver.
 
 #include <unistd.h>
 
@@ -79,7 +79,8 @@ TEST(GpuOptions, AGpuThatVanishesEndsItsSessionsAndServesAgainWhenItIsBack) {
   const Client client = Connect(gpu, SchedulingClass::kNormal);
   EXPECT_TRUE(RunStep(client, {}).ok());
   gpu.SetMachine(R"({"gpus": [{"board": "H200", "lost": true}]})");
-  // The server checks every 5 s. Querying it starts a program, which is noticeable on two cores.
+  // The server checks the GPU every 5 s. Each query here starts a program, which is noticeable on
+  // two cores.
   const auto devices_say = [&](const std::string& text) {
     return Eventually(
         [&] {
@@ -102,9 +103,10 @@ TEST(GpuOptions, AGpuThatVanishesEndsItsSessionsAndServesAgainWhenItIsBack) {
   EXPECT_TRUE(RunStep(Connect(gpu, SchedulingClass::kNormal), {}).ok());
 }
 
-// 0: the module is loaded. 1: it is rejected, and the operator is told the remedy.
+// Loads a module as another user. Returns 0 if it is loaded, or 1 if it is rejected with a message
+// that tells the operator the remedy.
 int LoadAsNobody(const GpuServer& gpu, const std::string& image) {
-  // It was made for its owner only.
+  // The server's directory was created for its owner only.
   std::filesystem::permissions(std::filesystem::path(gpu.socket()).parent_path(),
                                std::filesystem::perms::all);
   return AsNobody([&] {
@@ -130,7 +132,7 @@ TEST(GpuOptions, NoDriverCompilesThePtxOfOtherUsersUnlessTheOperatorSaysSo) {
     const GpuServer trusting({.statements = "", .arguments = arguments});
     EXPECT_EQ(LoadAsNobody(trusting, image), 0) << arguments[1];
   }
-  // A missing compiler is no reason to let the driver compile.
+  // Even if the compiler is missing, the driver must not compile.
   GpuServer without({.statements = "", .arguments = {"--ptx-compiler", "/nowhere/ptxas"}});
   EXPECT_EQ(LoadAsNobody(without, image), 1);
   EXPECT_THAT(without.server().Log(),
@@ -150,7 +152,7 @@ TEST(GpuOptions, WhatKernelsPrintIsInTheLogLineByLine) {
   ASSERT_TRUE(client.Synchronize().ok());
   EXPECT_TRUE(Eventually(
       [&] { return gpu.server().Log().find("a kernel prints: number 8") != std::string::npos; }));
-  // Whole lines, each with the log's prefix, and no terminal control sequences.
+  // The log contains whole lines, each with its prefix, and no terminal control sequences.
   const std::string log = gpu.server().Log();
   std::size_t lines = 0;
   for (std::size_t at = 0; (at = log.find("a kernel prints: number 7?[0m\n", at)) != log.npos; ++at)

@@ -43,7 +43,8 @@ constexpr const char* kLimit = "low=2s";
 struct Place {
   const char* name;
   HostilePlace place;
-  bool has_compiler = false;  // Otherwise the driver compiles, in the process of all clients.
+  // If false, the driver compiles, in the worker that serves all clients.
+  bool has_compiler = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const Place& place) { return out << place.name; }
@@ -55,7 +56,7 @@ Client Connect(const ServerProcess& server, const char* name, SchedulingClass it
   return client.ok() ? *std::move(client) : Client();
 }
 
-// A harmless client, whose memory hostile kernels attack.
+// A harmless client whose memory the hostile kernels attack.
 class Neighbour {
  public:
   explicit Neighbour(const ServerProcess& server)
@@ -104,7 +105,7 @@ class HostileClient : public ::testing::TestWithParam<Place> {
     gpu_ = std::make_unique<GpuServer>(GpuServerOptions{.statements = "leftover 222",
                                                         .arguments = std::move(arguments),
                                                         .has_compiler = place.has_compiler});
-    // It was made for its owner only.
+    // The server's directory was created for its owner only.
     std::filesystem::permissions(std::filesystem::path(server().socket()).parent_path(),
                                  std::filesystem::perms::all);
     neighbour_ = std::make_unique<Neighbour>(server());
@@ -117,7 +118,7 @@ class HostileClient : public ::testing::TestWithParam<Place> {
   }
   ServerProcess& server() { return gpu_->server(); }
 
-  // Runs in a separate process, of another user if this one may switch.
+  // Runs the kernel in a separate process, as another user if this process may switch.
   Told RunInAProcess(const HostileKernel& hostile) {
     int ends[2];
     EXPECT_EQ(::pipe(ends), 0);
@@ -150,7 +151,8 @@ class HostileClient : public ::testing::TestWithParam<Place> {
     return told;
   }
 
-  // The worker has ended with the kernel; the neighbour and the operator are told who did it.
+  // Expects that the worker has ended with the kernel, and that the neighbour and the operator are
+  // told the culprit.
   void ExpectCulpritNamedToAll(pid_t pid) {
     const std::string who = " 'hostile' pid " + std::to_string(pid) + " stream";
     const Status lost = RunHarmless(neighbour_->client());
@@ -159,7 +161,7 @@ class HostileClient : public ::testing::TestWithParam<Place> {
                 AllOf(HasSubstr("caused by kernel 'k' [client "), HasSubstr(who)));
     EXPECT_TRUE(Eventually([&] { return LogSays("caused by kernel 'k'", who); }));
   }
-  // Only the culprit has been affected.
+  // Expects that only the culprit has been affected.
   void ExpectNobodyHurt(const HostileKernel& hostile, const Told& told) {
     neighbour_->ExpectEveryByteAsItWas();
     EXPECT_EQ(told.harmless_code, static_cast<int>(StatusCode::kOk)) << "its next kernel";
@@ -171,7 +173,7 @@ class HostileClient : public ::testing::TestWithParam<Place> {
     EXPECT_TRUE(Eventually([&] { return LogSays("kernel 'k' ended by force: it has run ", who); }))
         << "the operator is told who ran longer than its class may";
   }
-  // In one line.
+  // Returns whether one line of the log contains both texts.
   bool LogSays(const std::string& what, const std::string& who) {
     std::istringstream log(server().Log());
     for (std::string line; std::getline(log, line);) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that run longer than the operator allows: real servers, endless kernels.
+// Real servers end kernels that run longer than the operator allows.
 
 #include <algorithm>
 #include <string>
@@ -120,7 +120,7 @@ TEST(EndlessKernel, OfAContainedClientThatHasLeftEndsAndItsMemoryComesBack) {
   EXPECT_EQ(RunStep(good).ToString(), "Ok");
 }
 
-// A driver that blocks its caller, as some do while a kernel runs.
+// A driver that blocks the calls of the device thread while a kernel runs, as some drivers do.
 class BusyDriver : public ::testing::TestWithParam<bool> {};
 
 TEST_P(BusyDriver, IsALostDeviceThatNamesTheKernelAndTheNextWorkerServes) {

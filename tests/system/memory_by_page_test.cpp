@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that hold more memory than their device has, and run with a part of it resident, in a
-// real server.
+// Clients of a real server that hold more memory than their device has and run with a part of it
+// resident.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,10 +25,11 @@
 namespace gpushared::testing {
 namespace {
 
-// Clients may hold three times the device.
+// A server whose clients may hold three times the device's memory.
 class MemoryOfThreeDevices : public MemoryBeyondTheDevice {
  protected:
-  static constexpr std::size_t kPart = 58 * kMebi;  // One of them and a module fill the device.
+  // One buffer of this size and a module fill the device.
+  static constexpr std::size_t kPart = 58 * kMebi;
   explicit MemoryOfThreeDevices(const std::string& gpu_memory = "", const std::string& more = "")
       : MemoryBeyondTheDevice("448MiB", gpu_memory, "192MiB", more) {}
 
@@ -66,7 +67,8 @@ class MemoryOfThreeDevices : public MemoryBeyondTheDevice {
 
 class MemoryOfThreeGpus : public MemoryOfThreeDevices {
  protected:
-  // An eighth is reserved for the driver, and contains tails and stand-in memory.
+  // The worker reserves an eighth of the GPU's memory for the driver. The unused ends of pages and
+  // the memory mapped in place of swapped-out pages are a part of it.
   MemoryOfThreeGpus() : MemoryOfThreeDevices("84M", "memory = \"contain\"") {}
 };
 
@@ -77,7 +79,7 @@ void MemoryOfThreeDevices::RunByThirds() {
   EXPECT_GT(worked.swapped_in_bytes, 4 * kPart) << "nothing was moved";
   EXPECT_GE(Figure("large", "memory_bytes"), 3 * kPart);
   EXPECT_LE(Figure("large", "resident_bytes"), kPart * 3 / 2);
-  // The part that it works on stays resident.
+  // The part that the client works on stays resident.
   const std::uint64_t before = Figure("large", "swapped_in_bytes");
   for (std::size_t round = 0; round < 20; ++round) {
     const Status step = parts[0]->Step(round);
@@ -159,7 +161,7 @@ TEST_F(MemoryOfThreeDevices, WhatTouchesMoreThanTheDeviceIsRejectedWithBothSizes
   EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory) << rejected.ToString();
   EXPECT_THAT(rejected.message(),
               ::testing::HasSubstr("fill rejected: it may touch 125829120 bytes"));
-  // Touching a part of it is allowed.
+  // Work that touches only a part of the memory is allowed.
   const Stream other = client.default_stream();
   ASSERT_TRUE(other.Fill(buffer->address() + 70 * kMebi, FillElement::U8(1), 20 * kMebi).ok());
   EXPECT_TRUE(other.Synchronize().ok());
@@ -175,11 +177,11 @@ void MemoryOfThreeDevices::RejectAGraphOfTooMuch() {
   ASSERT_TRUE(graph.Launch(stream).ok());
   const Status rejected = stream.Synchronize();
   EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory) << rejected.ToString();
-  // Buffers begin in the middle of pages.
+  // The sizes are not exact, because buffers begin in the middle of pages.
   EXPECT_THAT(rejected.message(), ::testing::ContainsRegex(
                                       "graph launch rejected: it may touch 18[0-9]{7} bytes of the "
                                       "client's memory, and the device has [0-9]{8} for it"));
-  // Its parts alone are allowed, and so is the same graph with less memory.
+  // The graph's kernels alone are allowed, and so is the same graph with less memory.
   Work(parts, "large", 3);
   EXPECT_GT(Work(parts, "large", 3, &Numbers::StepInGraph).rounds, 0U);
   for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
@@ -192,12 +194,13 @@ TEST_F(MemoryOfThreeGpus, AGraphThatTouchesMoreThanTheDeviceIsRejectedWithBothSi
   RejectAGraphOfTooMuch();
 }
 
-// The device thread looks up the memory of the graph's nodes whenever buffers change, so the number
-// of lookups is bounded.
+// The device thread looks up the memory of a graph's nodes whenever buffers change, so it bounds
+// the number of lookups; beyond the bound, the graph may touch all of the client's memory.
 TEST_F(MemoryOfThreeDevices, AGraphOfMoreThan8192LookUpsMayTouchEverything) {
   const Client client = Connect("large");
   const Module module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS).value();
-  // Allocated first, because otherwise its address would also be the end of the large one.
+  // Allocated first, because otherwise the address of this buffer would also be the end of the
+  // large one.
   const DeviceBuffer few = client.AllocateDevice(2 * kMebi).value();
   const Result<DeviceBuffer> large = client.AllocateDevice(100 * kMebi);
   ASSERT_TRUE(large.ok()) << large.status().ToString();
@@ -246,7 +249,7 @@ void MemoryOfThreeDevices::LieAboutABuffer(StatusCode comes_of_it) {
     return liar->Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
   };
   EXPECT_EQ(store_at(2 * kMebi - 4)->status.code(), StatusCode::kOk);
-  // Beyond the end of the declared buffer.
+  // Stores beyond the end of the declared buffer.
   const auto error = store_at(2 * kMebi);
   ASSERT_TRUE(error.ok()) << error.status().ToString();
   EXPECT_EQ(error->status.code(), comes_of_it) << error->status.ToString();
@@ -257,8 +260,8 @@ void MemoryOfThreeDevices::LieAboutABuffer(StatusCode comes_of_it) {
 TEST_F(MemoryOfThreeDevices, FalseBufferSizeFailsOnlyItsClient) {
   LieAboutABuffer(StatusCode::kKernelFault);
 }
-// A GPU does not notice, because other memory of the same client is mapped in place of swapped-out
-// pages.
+// A GPU does not report the access, because other memory of the same client is mapped in place of
+// swapped-out pages.
 TEST_F(MemoryOfThreeGpus, FalseBufferSizeAffectsNoOtherClient) { LieAboutABuffer(StatusCode::kOk); }
 
 }  // namespace

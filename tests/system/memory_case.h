@@ -26,7 +26,8 @@ inline constexpr std::size_t kMebi = std::size_t{1} << 20;
 // A server whose clients have a guarantee of a fifth of the device, and a limit of three fifths.
 class MemoryBeyondTheDevice : public ::testing::Test {
  protected:
-  // `gpu_memory`: of the modelled GPU; empty: the cpu device. `more`: a line of the access rule.
+  // `gpu_memory`: memory of the modelled GPU; empty for the cpu device. `more`: an additional line
+  // of the access rule.
   explicit MemoryBeyondTheDevice(const std::string& overcommit = "256MiB",
                                  const std::string& gpu_memory = "",
                                  const std::string& limit = "60%", const std::string& more = "") {
@@ -84,7 +85,7 @@ class MemoryBeyondTheDevice : public ::testing::Test {
   mutable std::optional<GpuServer> gpu_;
 };
 
-// A buffer of numbers on the device, and their expected values.
+// A client's buffer of numbers on the device, and their expected values.
 class Numbers {
  public:
   Numbers(const Client& client, std::size_t bytes) : client_(client), expected_(bytes / 4) {
@@ -100,13 +101,13 @@ class Numbers {
     EXPECT_TRUE(Copy(/*to_device=*/true).ok());
   }
 
-  // Runs one kernel on a part of them, a different part in each round.
+  // Runs one kernel on a part of the numbers, a different part in each round.
   Status Step(std::size_t round) {
     const Stream stream = client_.default_stream();
     const Status launched = Launch(stream, round);
     return launched.ok() ? stream.Synchronize() : launched;
   }
-  // Runs two of them in a graph.
+  // Runs two such kernels in a graph.
   Status StepInGraph(std::size_t round) {
     const Stream recorder = client_.CreateRecorder().value();
     for (const std::size_t each : {round, round + 1}) {
@@ -117,17 +118,17 @@ class Numbers {
     const Status launched = graph.Launch(stream);
     return launched.ok() ? stream.Synchronize() : launched;
   }
-  // From now on the graph's first node is this round's kernel.
+  // Replaces the graph's first node by this round's kernel.
   Status SetIn(const Graph& graph, std::size_t round) {
     const DeviceAddress at = Change(round);
     return graph.SetLaunch(0, *step_, kShape, at, static_cast<int>(kCount));
   }
-  // Submits the kernel, also to a recorder.
+  // Submits the round's kernel to a stream, which may be recording a graph.
   Status Launch(const Stream& stream, std::size_t round) {
     const DeviceAddress at = Change(round);
     return stream.Launch(*step_, kShape, at, static_cast<int>(kCount));
   }
-  // Launches a kernel that may access all of them and changes none.
+  // Launches a kernel that may access all numbers and changes none.
   Status LaunchNothing(const Stream& stream) const {
     return stream.Launch(*step_, {.grid = {1, 1, 1}, .block = {32, 1, 1}}, buffer_->address(), 0);
   }

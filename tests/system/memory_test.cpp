@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that hold more memory than their device has, in a real server. GPUSHARED_MEMORY_TURNS=N
-// lets the three of them take N turns.
+// Clients of a real server that hold more memory than their device has. GPUSHARED_MEMORY_TURNS=N
+// lets three clients take N turns.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -35,7 +35,7 @@ namespace {
 // Memory of each client on a device of 64 MiB; three of them need 102 MiB.
 constexpr std::size_t kMostOfAThird = 34 * kMebi;
 
-// Three of them take turns.
+// Three clients whose memory does not fit at once, so they take turns.
 class MemoryOfThreeClients : public MemoryBeyondTheDevice {
  protected:
   using MemoryBeyondTheDevice::MemoryBeyondTheDevice;
@@ -88,7 +88,8 @@ TEST_F(MemoryBeyondTheDevice, ACopyOfAClientThatWasSwappedOutNeedsItsStepsAlone)
   Numbers others(second, kMostOfAThird);
   ASSERT_TRUE(others.Step(0).ok());
   ASSERT_GE(Figure("first", "swapped_out_bytes"), 4 * kMebi);
-  // Touches a part of each page; the first page that was swapped out is swapped in alone.
+  // Reads a part of each page, from the last one on; the first page that was swapped out is swapped
+  // in alone.
   bool has_come_in = false;
   for (std::size_t at = kMostOfAThird; at >= 2 * kMebi; at -= 2 * kMebi) {
     std::vector<std::byte> read(kPart);
@@ -117,7 +118,7 @@ TEST_F(MemoryOfThreeClientsOfAGpu, ThreeClientsOfMoreThanAThirdTakeTurnsAndCompu
 TEST_F(MemoryBeyondTheDevice, AHighClientHasItsGuaranteeAndItsMemoryIsEmpty) {
   const Client low = Connect("low"), other = Connect("other");
   Numbers numbers(low, kMostOfAThird), others(other, 26 * kMebi);
-  // The whole device is in use, and full of numbers.
+  // The low clients use the whole device, so the high client's memory requires swaps.
   const Client high = Connect("high", SchedulingClass::kHigh);
   const Result<DeviceBuffer> mine = high.AllocateDevice(12 * kMebi);
   ASSERT_TRUE(mine.ok()) << mine.status().ToString();
@@ -132,7 +133,7 @@ TEST_F(MemoryBeyondTheDevice, AHighClientHasItsGuaranteeAndItsMemoryIsEmpty) {
   EXPECT_TRUE(others.AreRight());
 }
 
-// Prints the cost to them; only results are asserted.
+// Prints what the thrashing costs the high clients; only their results are asserted.
 TEST_F(MemoryBeyondTheDevice, HighClientsComeAndGoBesideTwoThatThrash) {
   using Clock = std::chrono::steady_clock;
   const char* const asked = std::getenv("GPUSHARED_MEMORY_TURNS");
@@ -204,7 +205,8 @@ TEST_F(MemoryBeyondTheDevice, AKilledClientLeavesNothingInBothPlaces) {
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
   close(ready[0]);
   close(ready[1]);
-  EXPECT_TRUE(numbers.Step(0).ok());  // Some of the doomed client's memory is swapped out.
+  // Swaps out some of the memory of the client that will be killed.
+  EXPECT_TRUE(numbers.Step(0).ok());
   EXPECT_TRUE(Eventually([&] { return Figure("doomed", "swapped_out_bytes") > 0; }));
   EXPECT_GE(InStore("reserved_bytes"), 2 * kMostOfAThird);
   ASSERT_EQ(kill(child, SIGKILL), 0);
@@ -257,7 +259,7 @@ TEST_F(MemoryBeyondTheDevice, AClientSeesItsGuaranteeAndIsToldWhenOthersWait) {
 TEST_F(MemoryBeyondTheDevice, ChunksAreForThoseWhoseMemoryNeverMoves) {
   const Client low = Connect("low"), other = Connect("other");
   Numbers numbers(low, kMostOfAThird), others(other, 26 * kMebi);
-  // The device is full.
+  // The device has no free memory.
   ClientOptions options;
   options.socket = server().socket();
   options.memory_bytes = 12 * kMebi;
@@ -291,7 +293,7 @@ class MemoryInADirectory : public MemoryBeyondTheDevice {
   }
 };
 
-// The worker's store meets I/O errors or failures of the machine.
+// A worker whose swap store meets I/O errors.
 class StoreThatFails : public MemoryInADirectory {
  protected:
   pid_t worker() const { return server().workers().at(0); }
@@ -317,11 +319,11 @@ class StoreThatFails : public MemoryInADirectory {
 TEST_F(StoreThatFails, AWriteErrorRejectsAnAllocationAndLosesNoPage) {
   const Client first = Connect("first"), second = Connect("second");
   Numbers numbers(first, kMostOfAThird);
-  // Growth of the file would be rejected, so the next swap uses blocks that were released.
+  // The file could not grow, so the next swap must use blocks that were released.
   ASSERT_TRUE(second.AllocateDevice(kMostOfAThird).ok());
   ASSERT_TRUE(second.TrimDevice().ok());
   ASSERT_TRUE(Eventually([&] { return InStore("reserved_bytes") <= kMostOfAThird + 4 * kMebi; }));
-  ASSERT_TRUE(numbers.Step(0).ok());  // All of it is resident again.
+  ASSERT_TRUE(numbers.Step(0).ok());  // All of the client's memory is resident again.
   const std::uint64_t moved = Figure("first", "swapped_out_bytes");
   LimitFiles(kMebi);
   const Status rejected = second.AllocateDevice(kMostOfAThird).status();
@@ -330,7 +332,7 @@ TEST_F(StoreThatFails, AWriteErrorRejectsAnAllocationAndLosesNoPage) {
   EXPECT_THAT(server().Log(), ::testing::HasSubstr("File too large"));
   EXPECT_TRUE(numbers.Step(1).ok());
   EXPECT_TRUE(numbers.AreRight());
-  // The server ends a session that exceeds its guarantee in order to honour another one's.
+  // To honour the high client's guarantee, the server ends a session that exceeds its own.
   const Client high = Connect("high", SchedulingClass::kHigh);
   const Result<DeviceBuffer> third = second.AllocateDevice(28 * kMebi);
   EXPECT_TRUE(third.ok()) << third.status().ToString();
@@ -353,7 +355,7 @@ TEST_F(StoreThatFails, APageThatCannotBeReadEndsItsClientAndNobodyElse) {
     EmptyStore();
   }
   ASSERT_TRUE(Eventually([&] { return Row("high").empty(); }));
-  // Now all of them fit, and nothing has to be swapped out.
+  // Now all memory fits, and nothing has to be swapped out.
   const Status of_first = numbers.Step(0), of_second = others.Step(0);
   EXPECT_NE(of_first.ok(), of_second.ok());
   const Status& ended = of_first.ok() ? of_second : of_first;
@@ -390,7 +392,7 @@ TEST_F(MemoryBeyondASmallStore, AFullStoreRejectsAnAllocationAndLosesNothing) {
   const Status rejected = second.AllocateDevice(kMostOfAThird).status();
   EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
   EXPECT_THAT(rejected.message(), ::testing::HasSubstr("of 40 MiB are left"));
-  // Its guarantee does not need the store.
+  // The guarantee does not need the store.
   EXPECT_TRUE(second.AllocateDevice(12 * kMebi).ok());
   EXPECT_TRUE(numbers.AreRight());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client whose work is predicted to be short and is not, next to another client of its class.
+// A client whose work runs much longer than predicted, next to another client of its class.
 #include <chrono>
 #include <string>
 #include <thread>

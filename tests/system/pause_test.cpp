@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel of one long block, next to a client that wants the device, too.
+// A kernel of one long block, next to another client that waits for the device.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -52,7 +52,8 @@ TEST_P(Pauses, ALongBlockKeepsNobodyElseWaitingAndGoesOn) {
   ASSERT_TRUE(stream.Launch(slow.kernel, {.block = {32, 1, 1}}, slow.words, kRounds).ok());
   const Event end = *slow.client.CreateEvent();
   ASSERT_TRUE(stream.Record(end).ok());
-  std::this_thread::sleep_for(50ms);  // It has begun, as far as a test can tell.
+  // Long enough for the kernel to begin, which the test cannot observe.
+  std::this_thread::sleep_for(50ms);
   unsigned expected = 0;
   for (int i = 0; i < 20; ++i) {
     ASSERT_TRUE(other.client.default_stream().Launch(other.kernel, {}, other.words, 1).ok());

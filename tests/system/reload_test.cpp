@@ -57,7 +57,7 @@ TEST(Reload, AServerWithoutAFileGoesOn) {
   EXPECT_TRUE(Client::Connect({.socket = server.socket()}).ok());
 }
 
-// In this file, because it needs a configuration: one client at a time.
+// Needs a configuration that admits only one client at a time, and therefore is in this file.
 TEST(Admission, ClosingClientDoesNotBlockItsNextSession) {
   ScratchDirectory directory;
   const std::string file = directory / "gpushared.toml";

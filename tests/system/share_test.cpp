@@ -28,7 +28,7 @@
 namespace gpushared::testing {
 namespace {
 
-// Never returns: the parent ends it.
+// Never returns: the parent ends the process.
 [[noreturn]] void LaunchWithoutEnd(const ClientOptions& options) {
   constexpr int kBatch = 200, kRounds = 1000;
   const Result<Client> client = Client::Connect(options);
@@ -39,7 +39,8 @@ namespace {
   const Result<DeviceBuffer> done = client->AllocateDevice(4);
   if (!work.ok() || !done.ok()) _exit(3);
   const Stream stream = client->default_stream();
-  // Up to two batches are queued, so that it has work even if this process is kept off the cores.
+  // Up to two batches are queued, so that the device has work of this client even while the process
+  // is kept off the cores.
   const Event ends[2] = {*client->CreateEvent(), *client->CreateEvent()};
   for (std::size_t batch = 0;; ++batch) {
     const Event& end = ends[batch % 2];
@@ -86,8 +87,9 @@ class ShareOfProcesses : public ::testing::Test {
     return times;
   }
 
-  // Returns the shares of the next 3 s of device time by name, because on a busy machine one kernel
-  // may occupy the device for 20 ms, which is 2 points of one second.
+  // Returns each client's share of the next 3 s of device time, by name. One second would be too
+  // short, because on a busy machine one kernel may occupy the device for 20 ms, which is 2 % of
+  // it.
   std::map<std::string, double> NextShares() const {
     const std::map<std::string, double> before = DeviceTimes();
     std::map<std::string, double> shares;
@@ -107,11 +109,12 @@ class ShareOfProcesses : public ::testing::Test {
     return shares;
   }
 
-  // Shares of the next second or a little more of wall time. A snapshot is taken at an unknown
-  // moment during its request, hence two bounds.
+  // Bounds of the shares of the next second (or a little more) of wall time. A snapshot is taken at
+  // an unknown moment during its request, hence two bounds.
   struct Bounds {
     double least = 0, most = 0;
-    double all = 0;  // Lower bound for all clients: the time that the machine gave the device.
+    // Lower bound for all clients together: the time that the machine gave the device.
+    double all = 0;
   };
   Bounds NextShareOfTime(const std::string& name) const {
     using Clock = std::chrono::steady_clock;
@@ -202,8 +205,9 @@ TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentAndTakenBack) {
   EXPECT_NEAR(shares["new_client"], 0.5, 0.02);
 }
 
-// On a busy machine a command may occupy the device for 20 ms, which the cap compensates later. The
-// machine may give the device less than half of the time, of which each client then has half.
+// On a busy machine a command may occupy the device for 20 ms, for which the cap compensates later.
+// The machine may also run the device for less than half of the time, and then each client gets
+// half of that.
 TEST_F(ShareOfProcesses, ACapHoldsAndIsChangedLive) {
   Start("capped", 1, 25.0);
   Start("free", 1);
@@ -235,7 +239,7 @@ TEST_F(ShareOfProcesses, ACapHoldsAndIsChangedLive) {
   }
 }
 
-// A rule's own cap applies whatever its clients use.
+// The access rule's own cap applies, so an operator cannot set a higher one.
 TEST(ShareUnderARule, AMaxShareAboveTheRulesIsRejectedAndChangesNothing) {
   const ScratchDirectory directory;
   const std::string file = directory / "server.toml";
@@ -261,7 +265,8 @@ TEST(ShareUnderARule, AMaxShareAboveTheRulesIsRejectedAndChangesNothing) {
   EXPECT_EQ(row()["max_share_percent"], 25);
 }
 
-// The server cannot distinguish this from a virtual machine whose host takes its cores away.
+// The server cannot distinguish a stopped worker from a virtual machine whose host takes its cores
+// away.
 TEST_F(ShareOfProcesses, AStopOfTheMachineIsChargedToNobody) {
   Start("stopped", 1);
   const pid_t worker = server_.workers().at(0);

@@ -96,7 +96,7 @@ class Takeover : public ::testing::Test {
   std::unique_ptr<ServerProcess> server_;
 };
 
-// A client that computes and checks the result.
+// A client that repeatedly computes and checks the result.
 class Adder {
  public:
   explicit Adder(const ClientOptions& options) {
@@ -147,7 +147,7 @@ class Adder {
   DeviceBuffer memory_;
 };
 
-// The error of the next call, because most programs show only that.
+// The reason must be in the error of the next call, because most programs show only that.
 TEST_F(Takeover, NextCallNamesTheReasonOfTheEnd) {
   const auto connect = [&] {
     Result<Client> client = Client::Connect({.socket = server().socket()});
@@ -214,7 +214,7 @@ TEST_F(Takeover, SessionsEndpointsAndCountersAreThereAgain) {
     EXPECT_EQ(Launches(), launches);
   }
   EXPECT_TRUE(main.Add(3).ok() && batch.Add(4).ok());
-  // The endpoint has 64 MiB, and 48 of them are taken.
+  // 48 of the endpoint's 64 MiB are in use, so 32 MiB more are rejected.
   EXPECT_EQ(Adder({.memory_bytes = 32 << 20, .socket = EndpointSocket("batch")}).status().code(),
             StatusCode::kPermissionDenied);
   Adder next({.name = "next", .socket = server().socket()});
@@ -242,7 +242,7 @@ TEST_F(Takeover, ALeaseOutlivesTheBrokerAndEndsWithItsHolder) {
   EXPECT_EQ(Endpoints(), leased);
   EXPECT_TRUE(client.Add(1).ok());
   EXPECT_TRUE(Adder({.socket = socket}).status().ok());
-  // Also while no broker serves.
+  // A lease also ends if its holder exits while no broker serves.
   server().Crash();
   ::kill(holder, SIGKILL);
   ::waitpid(holder, nullptr, 0);
@@ -268,7 +268,8 @@ TEST_F(Takeover, AClientThatEndedMeanwhileIsToldWhy) {
   EXPECT_EQ(Clients()[0]["name"], "stays");
 }
 
-// A worker without a session must not block other options forever.
+// A worker without a session is replaced, because it would otherwise keep other options from ever
+// taking effect.
 TEST_F(Takeover, IdleWorkerWithOldOptionsIsReplaced) {
   auto client = std::make_unique<Adder>(ClientOptions{.socket = server().socket()});
   ASSERT_TRUE(client->status().ok());
@@ -309,7 +310,8 @@ TEST_F(Takeover, AWorkerWhoseDeviceIsGoneFromTheOptionsEndsWithItsSessions) {
   }));
 }
 
-// systemd kills a broker that takes longer than TimeoutStopSec for its drain.
+// systemd kills a broker whose drain takes longer than TimeoutStopSec; the next broker must end the
+// drain.
 TEST_F(Takeover, AWorkerThatDrainedTakesNewClientsUnderTheNextBroker) {
   Adder client({.socket = server().socket()});
   ASSERT_TRUE(client.status().ok());
@@ -324,7 +326,7 @@ TEST_F(Takeover, AWorkerThatDrainedTakesNewClientsUnderTheNextBroker) {
 
 class Upgrade : public Takeover {
  protected:
-  // A copy of the program, which can be replaced.
+  // Uses a copy of the program, which the test can replace.
   Upgrade() : program_(directory_ / "gpushared") {
     std::filesystem::copy_file(kProgram, program_);
     server().Crash();
@@ -366,7 +368,8 @@ TEST_F(Upgrade, RejectsNoClientDuringUpgrade) {
     threads.emplace_back([&, i] {
       while (!is_over) {
         const auto begin = steady_clock::now();
-        // Answered by the broker alone, because a worker does not have this many places.
+        // Uses a query that the broker answers alone, because a worker does not have so many
+        // sessions.
         const Result<std::vector<DeviceProperties>> devices =
             Client::ListDevices({.socket = sockets[i % sockets.size()]});
         const std::int64_t us =
@@ -413,7 +416,7 @@ TEST_F(Upgrade, KeepsOldProgramIfNewOneCannotTakeOver) {
       {"echo option policy >&2; echo rejected >&2; exit 2", "rejects: option policy rejected"},
       {"kill -9 $$", "rejects: "},
       {"head -c 100000 /dev/zero", "does not say in a line"},
-      // It answers correctly once, and then deletes itself.
+      // A program that answers the check of its version correctly once, and then deletes itself.
       {"echo gpushared channel " + std::to_string(ipc::kChannelVersion) + " version 7.0; rm $0",
        "the server continues unchanged: executing"}};
   for (const auto& [script, sentence] : wrong) {
@@ -428,7 +431,8 @@ TEST_F(Upgrade, KeepsOldProgramIfNewOneCannotTakeOver) {
   EXPECT_EQ(Ask(ipc::AdminVerb::kStatus)["server"]["upgrades"], 0);
 }
 
-// The new program would reopen it.
+// The new program would put the device back into service, so the message names the command to do
+// first.
 TEST_F(Upgrade, IsRejectedWhileADeviceDrainsWithTheCommandThatHelps) {
   Adder job({.name = "job", .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
@@ -443,7 +447,8 @@ TEST_F(Upgrade, IsRejectedWhileADeviceDrainsWithTheCommandThatHelps) {
   EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok());
 }
 
-// The new program would not find its workers, and would start others for the same device.
+// The new program would not trust the directory, so it would not find its workers and would start
+// others for the same device.
 TEST_F(Upgrade, IsRejectedWhereOthersMayEnterTheDirectoryOfItsWorkers) {
   Adder job({.name = "job", .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
@@ -472,7 +477,8 @@ std::size_t WantedKills() {
 }
 
 TEST_F(Takeover, KillsAtRandomMomentsAreNotNoticed) {
-  constexpr auto kWelcomeWithin = 20s;  // On a busy machine, including a start of the server.
+  // Maximum time to connect on a busy machine, including a start of the server.
+  constexpr auto kWelcomeWithin = 20s;
   std::mutex mutex;
   std::vector<std::string> complaints;
   const auto complain = [&](const std::string& what) {
@@ -499,7 +505,8 @@ TEST_F(Takeover, KillsAtRandomMomentsAreNotNoticed) {
       }
     });
   }
-  // They come and go, and meet every state of a server that dies and starts.
+  // These clients connect and leave continuously, so that they meet every state of a server that
+  // dies and starts.
   threads.emplace_back([&] {
     auto since = steady_clock::now();
     while (!is_over) {
@@ -529,7 +536,7 @@ TEST_F(Takeover, KillsAtRandomMomentsAreNotNoticed) {
   std::mt19937 random(std::random_device{}());
   std::uniform_int_distribution<int> moment(0, 60'000);
   for (std::size_t kill = 0; kill < WantedKills(); ++kill) {
-    // Also while the broker starts and takes over.
+    // Sometimes kills the broker again while it starts and takes over.
     const bool waits = random() % 4 != 0;
     std::this_thread::sleep_for(std::chrono::microseconds(moment(random)));
     server().Crash();

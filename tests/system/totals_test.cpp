@@ -31,7 +31,7 @@ json Ask(const ServerProcess& server, ipc::AdminVerb verb) {
   return answer.ok() ? *answer : json::object();
 }
 
-// A server answers before its worker does.
+// Retries, because a server answers before its worker has started.
 json Totals(const ServerProcess& server) {
   json device;
   EXPECT_TRUE(Eventually([&] {
@@ -41,7 +41,7 @@ json Totals(const ServerProcess& server) {
   return device["totals"];
 }
 
-// Every number, by its path.
+// Returns every number in the totals by its path.
 std::map<std::string, double> Numbers(const json& totals) {
   std::map<std::string, double> numbers;
   const json flat = totals.flatten();
@@ -51,7 +51,8 @@ std::map<std::string, double> Numbers(const json& totals) {
   return numbers;
 }
 
-// Remembers the values seen; endpoints keep their order if none is added.
+// Checks that no number decreases from one snapshot to the next. Numbers of endpoints can be
+// compared by path, because endpoints keep their order if none is added.
 class NeverFalls {
  public:
   void Look(const ServerProcess& server, const std::string& when) {
@@ -87,12 +88,12 @@ TEST(Totals, AreTheSumOverClientsThatAreHereAndThatLeft) {
   ASSERT_EQ(left_fills, 20);
   Filler normal = ComeToFill(server, "filler", SchedulingClass::kNormal);
   Fill(normal, 10);
-  // No client works now.
+  // No client has work now, so the sums must be exact.
   std::map<std::string, double> time_s = {{"low", left_s}}, fills = {{"low", left_fills}};
   const json clients = Ask(server, ipc::AdminVerb::kClients);
   for (const json& row : clients["clients"]) {
     const std::string of_class = row["class"];
-    // The client that left, if it is still listed. Its worker may have dropped it already.
+    // Skips the client that left, which may still be listed.
     if (row.value("fills", 20) == 20) continue;
     time_s[of_class] += row["device_time_s"].get<double>();
     fills[of_class] += row["fills"].get<double>();
@@ -127,7 +128,7 @@ TEST(Totals, WorkCountsForTheClassThatItWasDoneIn) {
   totals.Look(server, "low");
   EXPECT_EQ(totals.Of("/classes/normal/fills"), 7);
   EXPECT_EQ(totals.Of("/classes/low/fills"), 3);
-  EXPECT_EQ(totals.Of("/classes/low/sessions"), 0);  // It began in another class.
+  EXPECT_EQ(totals.Of("/classes/low/sessions"), 0);  // The session began in another class.
 }
 
 TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
@@ -151,7 +152,7 @@ TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
     }));
   }
   totals.Look(server, "a worker was killed");
-  // A worker that is killed loses no counts.
+  // The counts of a worker that is killed are not lost.
   EXPECT_EQ(totals.Of("/classes/low/fills"), 25);
   EXPECT_TRUE(Eventually([&] { return Totals(server)["workers_started"] == 2; }));
   Filler filler = ComeToFill(server, "filler", SchedulingClass::kLow);

@@ -41,7 +41,7 @@ using ::testing::HasSubstr;
 Result<admin::TraceWatch> Watch(const ServerProcess& server, const std::string& device = "cpu:0") {
   Result<admin::TraceWatch> watch =
       Status(StatusCode::kNotReady, "the worker has not started in time");
-  // A server answers before its worker does.
+  // Waits for the worker, because a server answers before its worker has started.
   (void)Eventually([&] {
     watch = admin::TraceWatch::Begin(server.socket(), device);
     return watch.ok() || watch.status().code() != StatusCode::kNotReady;
@@ -49,7 +49,8 @@ Result<admin::TraceWatch> Watch(const ServerProcess& server, const std::string& 
   return watch;
 }
 
-// The worker has reacted to the watcher by the time that it serves a client that connected later.
+// The client connects after the watcher, so the worker has turned the trace on before it serves the
+// client.
 TEST(TraceWatch, SlicesAreWhatClientsAreCharged) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   Result<admin::TraceWatch> watch = Watch(server);
@@ -103,7 +104,7 @@ void FillWithoutPause(Filler& filler, const std::atomic<bool>& is_over) {
   }
 }
 
-// For a second; for a minute in the long test trace_full_load.
+// Runs for a second, or in the long test trace_full_load for a minute.
 TEST(TraceWatch, UnderFullLoadEverySliceIsToldOrCountedAsLost) {
   const char* const asked = std::getenv("GPUSHARED_TRACE_SECONDS");
   const std::chrono::seconds length(asked != nullptr ? std::atoi(asked) : 1);
@@ -128,7 +129,7 @@ TEST(TraceWatch, UnderFullLoadEverySliceIsToldOrCountedAsLost) {
   const auto end = std::chrono::steady_clock::now() + length;
   while (std::chrono::steady_clock::now() < end) {
     poll();
-    std::this_thread::sleep_for(10ms);  // As often as gpusharedctl.
+    std::this_thread::sleep_for(10ms);  // gpusharedctl reads the trace as often.
   }
   is_over.store(true);
   for (std::thread& thread : filling) thread.join();
@@ -150,8 +151,8 @@ TEST(TraceWatch, LastsAsLongAsItsConnectionAndItsWorker) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   Filler filler = ComeToFill(server, "filler", SchedulingClass::kNormal);
   for (int round = 0; round < 3; ++round) {
-    // Only a trace that was requested after the last one ended, and therefore started from the
-    // beginning.
+    // Accepts only a trace that was requested after the previous one had ended, because that one
+    // starts from the beginning.
     Result<admin::TraceWatch> watch = Watch(server);
     ASSERT_TRUE(watch.ok()) << watch.status().ToString();
     Fill(filler, 5);
@@ -199,7 +200,7 @@ std::vector<std::string> Recorded(const std::string& file) {
   return lines;
 }
 
-// Returns which trace memory a program reads: its inode, or 0 for none.
+// Returns the inode of the trace memory that a program reads, or 0 if it reads none.
 std::uint64_t GetTrace(pid_t process) {
   std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
   std::string range, rights, offset, device, rest;
@@ -221,9 +222,9 @@ std::uint64_t TimesSlept(pid_t process) {
   return times;
 }
 
-// Waits until a program reads a different trace than `before`, from its current position. The
-// program maps the memory first, and then reads the position. It does not sleep in between, but may
-// be kept off its core there.
+// Waits until a program reads a different trace than `before` and has read its current position.
+// The program maps the memory, reads the position and then sleeps, so the test waits for a sleep
+// after the mapping.
 bool AwaitTraceBehind(std::uint64_t before, pid_t process) {
   const auto is_there = [&] {
     const std::uint64_t now = GetTrace(process);
@@ -247,7 +248,7 @@ TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
   Fill(before, 3);
   const std::uint64_t first = GetTrace(recording);
   ASSERT_EQ(::kill(server.workers().at(0), SIGKILL), 0);
-  // The next one may begin before the recording was ever observed without one.
+  // The next trace may begin before the recording was ever observed without a trace.
   ASSERT_TRUE(AwaitTraceBehind(first, recording));
   Filler after = ComeToFill(server, "after", SchedulingClass::kHigh);
   Fill(after, 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An unprivileged user attempts forbidden acts on a real server: requests of operators, other
-// users' endpoints, classes above his own, and claims in the environment.
+// An unprivileged user attempts what is forbidden on a real server: operators' requests, other
+// users' endpoints, classes above the user's own, and false claims in the environment.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,7 +55,8 @@ class Unprivileged : public ::testing::Test {
     server_ = std::make_unique<ServerProcess>(
         std::vector<std::string>{"--config", directory_ / "gpushared.toml", "--memory", "256MiB"});
     place_ = std::filesystem::path(server_->socket()).parent_path();
-    // The server opens its own socket first, and answers only once all of them exist.
+    // Waits for an answer, because the server creates its own socket first and answers only once
+    // all endpoints exist.
     (void)Told(ipc::AdminVerb::kStatus);
     ::chmod(place_.c_str(), 0755);
     ::chmod((place_ + "/closed").c_str(), 0700);
@@ -63,7 +64,8 @@ class Unprivileged : public ::testing::Test {
 
   std::string Endpoint(const std::string& name) { return place_ + "/" + name + "/gpushared.sock"; }
 
-  // Counts and reports requests that were not rejected, or not with this message.
+  // Returns 1 and reports the status if the request was not rejected with this message; otherwise
+  // returns 0.
   static int Expect(const Status& status, StatusCode code, const std::string& sentence) {
     if (status.code() == code && status.message().find(sentence) != std::string::npos) return 0;
     std::fprintf(stderr, "expected a rejection with '%s', got %s\n", sentence.c_str(),
@@ -73,7 +75,7 @@ class Unprivileged : public ::testing::Test {
   static int ExpectDenied(const Status& status, const std::string& sentence) {
     return Expect(status, StatusCode::kPermissionDenied, sentence);
   }
-  // Returns the answer to a client whose environment contains this variable.
+  // Returns the server's answer to a client whose environment contains this variable.
   static Status ConnectWith(const char* variable, const char* value, const std::string& socket) {
     ::setenv(variable, value, 1);
     const Status status = Client::Connect({.socket = socket}).status();
@@ -161,7 +163,7 @@ TEST_F(Unprivileged, OtherPeoplesEndpointsAreClosedAndHisOwnIsOpen) {
                                   "client rejected: endpoint 'team' is for uid 4242") +
                      ExpectDenied(ConnectWith("GPUSHARED_SOCKET", team.c_str(), ""),
                                   "endpoint 'team'") +
-                     // He cannot see it, and thus cannot connect.
+                     // The user cannot see the socket, and thus cannot connect.
                      ExpectDenied(Client::Connect({.socket = Endpoint("closed")}).status(),
                                   "closed/gpushared.sock");
             }),

@@ -76,7 +76,7 @@ class RunningServer {
   ~RunningServer() {
     server_->Stop();
     thread_.join();
-    held_.clear();  // They keep their connections.
+    held_.clear();  // Held requests keep their connections open.
   }
   RunningServer(const RunningServer&) = delete;
   RunningServer& operator=(const RunningServer&) = delete;
@@ -121,7 +121,7 @@ TEST(HttpServer, ARequestComesWhole) {
   const RunningServer server({});
   EXPECT_THAT(RawHttp::Get(server.port(), "/echo?a=1?b", "Host: one\r\nCookie: c=d\r\n"),
               HasSubstr("\r\n\r\na=1?b|one|c=d|"));
-  // Two of them would be ambiguous.
+  // Two such headers would be ambiguous.
   EXPECT_THAT(RawHttp::Get(server.port(), "/echo", "Host: one\r\nHost: two\r\n"),
               HasSubstr("\r\n\r\n|||"));
   RawHttp form(server.port());
@@ -149,7 +149,7 @@ TEST(HttpServer, StreamsGetWhatIsPublished) {
   const std::string all = reader.ReadUntil("event 9\n");
   EXPECT_THAT(all, HasSubstr("\r\n\r\nbegin\nevent 0\nevent 1\n"));
   EXPECT_THAT(all, Not(HasSubstr("Content-Length")));
-  // Only a GET opens one.
+  // Only a GET opens a stream.
   EXPECT_THAT(RawHttp::Get(server.port(), "/stream", "Host: localhost\r\n", "HEAD"),
               StartsWith("HTTP/1.1 200 "));
   EXPECT_TRUE(server.AwaitStreams(1));
@@ -231,7 +231,7 @@ TEST(HttpServer, SilentConnectionsGiveWay) {
   for (int i = 0; i < 20; ++i) {
     EXPECT_THAT(RawHttp::Get(server.port(), "/"), StartsWith("HTTP/1.1 200 "));
   }
-  // The oldest were dropped.
+  // The oldest connections were dropped.
   EXPECT_EQ(silent.front().ReadAll(5s), "");
   EXPECT_TRUE(silent.front().was_closed());
 }

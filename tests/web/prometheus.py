@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from waiting import until  # noqa: E402
 
 PATIENCE_S = 30
-SKIPPED = 77  # ctest knows it.
+SKIPPED = 77  # Exit code that ctest reports as skipped.
 
 
 def skip_without(*names):
@@ -37,7 +37,7 @@ def get(url, accept="*/*"):
 
 
 class Observed:
-    """All of them; a context manager, whose end ends every process."""
+    """A context manager for the three programs, whose end ends every process."""
 
     def __init__(self, programs, config=""):
         self.bin = pathlib.Path(programs).resolve()
@@ -89,7 +89,7 @@ class Observed:
         return json.loads(told.stdout)
 
     def start_prometheus(self, rules=None):
-        """It scrapes every second."""
+        """Starts Prometheus, which scrapes every second."""
         config = self.directory / "prometheus.yml"
         named = f"rule_files: ['{pathlib.Path(rules).resolve()}']\n" if rules else ""
         config.write_text(f"global: {{evaluation_interval: 1s}}\n{named}scrape_configs:\n- job_name: gpushared\n"

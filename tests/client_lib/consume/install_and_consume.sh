@@ -26,7 +26,7 @@ if grep -E ' [TVWBDR] ' "$work/symbols" | grep -vE ' [TVW] (gpushared_|gpushared
   echo "libgpushared.so exports what is not part of its interface" >&2
   exit 1
 fi
-# Every function of the C header is there.
+# Every function of the C header is exported.
 for name in $(grep -oE '\bgpushared_[a-z_0-9]+\(' "$prefix/include/gpushared/gpushared.h" |
   tr -d '('); do
   grep -q " T $name@" "$work/symbols" || { echo "$name is not exported" >&2; exit 1; }

@@ -46,7 +46,7 @@ TEST(TopFigures, RatesAreOfTheTimeBetweenTwoSamples) {
 TEST(TopFigures, WaitingShareNeverExceedsWholeTime) {
   const Sample before = GetSample({}, {ClientRow(1, "a", 1)}, 100);
   json later = ClientRow(1, "a", 1);
-  later["waited_s"] = 2.503;  // 2.003 s more.
+  later["waited_s"] = 2.503;  // 2.003 s more than before.
   EXPECT_EQ(Client(Between(&before, GetSample({}, {later}, 102)), 1).waits, 1.0);
 }
 

@@ -18,7 +18,6 @@ int nvrtcVersion(int* major, int* minor) {
 
 const char* nvrtcGetErrorString(int result) { return result == 0 ? "fine" : "fake error"; }
 
-// The program's first options are its six arguments.
 int nvrtcCreateProgram(struct Program** program, const char* source, const char* name, int headers,
                        const char* const* texts, const char* const* names) {
   *program = calloc(1, sizeof **program);

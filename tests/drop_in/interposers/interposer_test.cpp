@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interposers in front of fakes, as seen by a program that preloads them.
+// The interposers as seen by a program that preloads them, with fakes in place of the real
+// libraries.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -44,7 +45,6 @@ class Library {
   void* const handle_;
 };
 
-// The fakes play the real libraries.
 class InterposerTest : public ::testing::Test {
  protected:
   InterposerTest() { ::setenv("LD_LIBRARY_PATH", GPUSHARED_FAKES, 1); }
@@ -56,7 +56,7 @@ class NvrtcTest : public InterposerTest {
  protected:
   using Options = std::vector<const char*>;
 
-  // Returns the machine code of a program with these options.
+  // Compiles a program with these options and returns its machine code.
   std::string MachineCode(const Options& options) {
     void* program = nullptr;
     EXPECT_EQ(Create(&program), 0);
@@ -222,7 +222,8 @@ TEST_F(NvJitLinkTest, PtxIsLinkedToThePtxOfLtoIr) {
   EXPECT_THAT(Image("Cubin"), HasSubstr(".func twice"));
 }
 
-// nvJitLink does not know of these calls, and drops functions without other callers.
+// nvJitLink does not see calls in PTX, so it would drop functions of LTO-IR that have no other
+// callers.
 TEST_F(NvJitLinkTest, FunctionsOfLtoIrThatOnlyPtxCallsAreKept) {
   void* const nvrtc = ::dlopen(GPUSHARED_DROP_IN "/libnvrtc.so.13", RTLD_NOW | RTLD_GLOBAL);
   ASSERT_NE(nvrtc, nullptr) << ::dlerror();
@@ -343,7 +344,7 @@ TEST(RealLibraryTest, WheelsBesideAPythonPackageAreLookedAt) {
   std::filesystem::copy_file(GPUSHARED_FAKES "/libnvrtc.so.13", extension);
   ASSERT_NE(::dlopen(extension.c_str(), RTLD_NOW), nullptr) << ::dlerror();
   const std::vector<std::string> places = GetPlaces(kNames);
-  // Other tests of this process may have loaded packages, too.
+  // Compares positions only, because other tests of this process may have loaded packages, too.
   const auto wheel =
       std::ranges::find(places, scratch / "site-packages/nvidia/cu13/lib/libnothing.so.13");
   EXPECT_LT(wheel, std::ranges::find(places, "/usr/local/cuda/lib64/libnothing.so.13"));

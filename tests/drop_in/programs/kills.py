@@ -24,9 +24,9 @@ sys.path.insert(0, str(DIRECTORY))
 from priority import JOBS, asked  # noqa: E402
 from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surroundings_of  # noqa: E402
 
-LIFE_TO_START = 1.5  # Lives last up to this many times as long as the first one took to its first launch.
+LIFE_TO_START = 1.5  # Kills happen within this many times the time of the first program to its first launch.
 SECONDS_MAX = 3600
-TOLD_EVERY = 10  # Kills take minutes, so progress is reported for those who wait or end the run.
+TOLD_EVERY = 10  # Number of kills between two reports of progress, because the kills take minutes.
 
 
 def fail(why):
@@ -39,7 +39,7 @@ def start(job, python, bin_dir, server, home):
 
 
 def client(bin_dir, server, name):
-    """Returns the server's row of the client of this name; None if it has none."""
+    """Returns the client's row of `ps`, or None if no such client is connected."""
     return next((it for it in asked(bin_dir, server, "ps")["clients"] if it["name"] == name), None)
 
 
@@ -52,7 +52,7 @@ def until(what, condition):
 
 
 class Service:
-    """The sample `serve`, one run after another. Reports a run that fails or has wrong answers."""
+    """Runs the sample `serve` again and again, and reports a run that fails or has wrong answers."""
 
     def __init__(self, bin_dir, server, scratch):
         self.command = [bin_dir / "serve", "--model", scratch / "model", "--batch", "16", "--requests", "50", "--load",
@@ -86,7 +86,7 @@ def main(bin_dir, cache, kills="200", seed="1"):
         return 0
     victim_job, steady_job = JOBS
     moments = random.Random(int(seed))
-    met = 0  # Kills of a client that had connected.
+    met = 0  # Number of kills of a client that had connected.
     with tempfile.TemporaryDirectory() as directory, Server(bin_dir, directory, "--policy", "priority") as server:
         scratch = pathlib.Path(directory)
         subprocess.run([bin_dir / "train", "--text", ROOT / "LICENSE", "--model", scratch / "model", "--steps", "10"],

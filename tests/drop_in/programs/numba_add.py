@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba links its LTO-IR with nvJitLink, or its PTX; a grid synchronises through a function of cudadevrt."""
+"""Numba links its LTO-IR or its PTX with nvJitLink; a grid-wide barrier uses a function of cudadevrt."""
 import numpy as np
 from numba import cuda
 

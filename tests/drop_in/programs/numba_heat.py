@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heat that spreads along a ring step by step until the time is over. Its sum must not change.
+"""Simulates heat that spreads along a ring for SECONDS, and checks that the total heat does not change.
 
 Usage: numba_heat.py [SECONDS]
 """
@@ -23,7 +23,7 @@ def main(seconds="1"):
     first = np.zeros(POINTS, np.float32)
     first[POINTS // 2] = POINTS
     old, new = cuda.to_device(first), cuda.device_array_like(first)
-    spread[POINTS // 128, 128](old, new)  # Compiles it, which does not count as a step.
+    spread[POINTS // 128, 128](old, new)  # Compiles the kernel before the steps are counted.
     old, new = new, old
     cuda.synchronize()
     begin = now = time.monotonic()

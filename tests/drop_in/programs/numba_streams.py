@@ -32,5 +32,5 @@ with cuda.pinned(x, y, out), cuda.defer_cleanup():
 numpy.testing.assert_array_equal(out, 2 * x + y)
 assert cuda.event_elapsed_time(begin, end) > 0
 kept = cuda.to_device(x)
-del kept  # Its memory is freed by an exit that has already popped the context.
+del kept  # At exit, Numba frees this memory after it has popped the context.
 cuda.close()

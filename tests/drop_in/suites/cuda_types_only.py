@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin that selects, of Dr.Jit's tests, those of its CUDA types and those without a type."""
+"""A pytest plugin that selects Dr.Jit's tests of its CUDA types and those without a type."""
 import re
 
 

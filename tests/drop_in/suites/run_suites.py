@@ -32,13 +32,13 @@ class Suite(typing.NamedTuple):
     """Tests of a package: in its wheel, run by Numba's runner, or in its published sources, run by pytest."""
 
     packages: tuple
-    seconds_max: int  # Per file.
-    part: str = ""  # Of Numba's tests; otherwise from the sources.
+    seconds_max: int  # For each file.
+    part: str = ""  # Part of Numba's tests; empty for a suite from published sources.
     surroundings: dict = {}
-    tag: str = ""  # Of the repository that has the tests, if the published sources have none.
+    tag: str = ""  # Tag of the repository with the tests, if the published sources contain none.
     directory: str = "test"  # Directory of the tests in the sources.
     plugins: tuple = ()  # Plugins of pytest, in this directory.
-    too_large: str = ""  # Tests that need too much memory of the server's machine, in the syntax of pytest's -k.
+    too_large: str = ""  # Tests that would need too much memory on the server's machine, in the syntax of pytest's -k.
 
     def environment(self):
         return "numba_suites" if self.part else f"{self.packages[0].split('==')[0]}_suite"
@@ -98,7 +98,7 @@ def counts_of(said):
         return (0, 0, 1) if re.search(r"^Skipped: ", said, re.M) else None
     found = dict(re.findall(r"([a-z ]+)=(\d+)", verdict.group(2) or ""))
     number = {name.strip(): int(count) for name, count in found.items()}
-    # A test counts as one failure, however many of its parts fail.
+    # A test whose parts fail several times counts as one failure.
     failed = len(set(re.findall(r"^(?:FAIL|ERROR): (\S+ \S+)", said, re.M))) + number.get("unexpected successes", 0)
     skipped = number.get("skipped", 0)
     return int(ran.group(1)) - failed - skipped, failed, skipped

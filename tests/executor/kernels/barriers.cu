@@ -18,7 +18,8 @@ extern "C" __global__ void producer_consumer(unsigned* out) {
   }
 }
 
-// Below the threshold, or at least the threshold.
+// Combines over all threads whether their index is below the threshold, or if `above` at least the
+// threshold.
 extern "C" __global__ void reductions(int* out, int threshold, bool above) {
   const int holds = (static_cast<int>(threadIdx.x) < threshold) != above;
   out[threadIdx.x * 3] = __syncthreads_count(holds);
@@ -26,7 +27,7 @@ extern "C" __global__ void reductions(int* out, int threshold, bool above) {
   out[threadIdx.x * 3 + 2] = __syncthreads_or(holds);
 }
 
-// A ring: in each round every thread reads its neighbour's value of the previous round.
+// In each round every thread reads the value of its neighbour in a ring from the previous round.
 extern "C" __global__ void many_rounds(unsigned* out, int rounds) {
   extern __shared__ unsigned values[];
   values[threadIdx.x] = threadIdx.x;
@@ -56,7 +57,7 @@ extern "C" __global__ void parted_warp(unsigned* out) {
   }
 }
 
-// A count covers whole warps: 96 if the last of three is not full.
+// A barrier counts whole warps, i.e. 96 threads even if the last of three warps is not full.
 extern "C" __global__ void counts_whole_warps(unsigned* out) {
   __shared__ volatile unsigned values[80];
   values[threadIdx.x] = threadIdx.x + 5;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes that diverge and reconverge. control_test.cpp computes the same thread by thread.
+// Kernels whose lanes diverge and reconverge. control_test.cpp computes the same results thread by
+// thread.
 
 // A walk through nested branches, loops with break and continue, and an early return.
 __host__ __device__ inline unsigned Walk(unsigned x) {
@@ -32,7 +33,7 @@ extern "C" __global__ void walk(unsigned* out, unsigned n) {
   out[i] = Walk(i);
 }
 
-// Many targets of one branch.
+// A branch with many targets.
 extern "C" __global__ void select_case(const unsigned* choice, unsigned* out) {
   unsigned value = threadIdx.x;
   for (int round = 0; round < 3; ++round) {

@@ -72,7 +72,7 @@ NOINLINE unsigned Helper(unsigned value) {
   return value;
 }
 
-// Paths that wait in a function while others call and return.
+// Some lanes wait in the function while others call it and return.
 NOINLINE unsigned LockedHelp(int* lock, unsigned* count, unsigned value) {
   unsigned result = 0;
   while (atomicCAS(lock, 0, 1) != 0) value += Helper(0);

@@ -34,7 +34,7 @@ extern "C" __global__ void drain(Node** list, unsigned* seen) {
   *list = nullptr;
 }
 
-// Many sizes, freed in a different order, each piece checked before it is freed.
+// Allocates many sizes, frees them in a different order, and checks each piece before it is freed.
 extern "C" __global__ void churn(unsigned rounds, unsigned* wrong) {
   const unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
   unsigned* mine[4] = {};

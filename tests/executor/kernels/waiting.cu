@@ -25,7 +25,7 @@ extern "C" __global__ void wait_between_barriers(volatile unsigned* done, unsign
   if (threadIdx.x == 0) done[blockIdx.x] = blockIdx.x + 100;
 }
 
-// The same, with counted rounds, so that the state of the block never repeats.
+// Like wait_between_barriers, with counted rounds, so that the state of the block never repeats.
 extern "C" __global__ void count_between_barriers(volatile unsigned* done, unsigned* rounds) {
   unsigned round = 0;
   while (__syncthreads_or(blockIdx.x + 1 == gridDim.x || done[blockIdx.x + 1] != 0) == 0) ++round;
@@ -49,7 +49,7 @@ extern "C" __global__ void sort_down_a_tree(volatile int* start, int count) {
   }
 }
 
-// No polling: threads of many blocks add in turn, with a barrier after each addition.
+// Does not poll: threads of many blocks add in turn, with a barrier after each addition.
 extern "C" __global__ void add_in_rounds(unsigned* sum, unsigned rounds) {
   for (unsigned round = 0; round < rounds; ++round) {
     unsigned old = *sum, seen;

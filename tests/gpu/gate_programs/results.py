@@ -9,7 +9,7 @@ import sys
 
 
 def need(*names):
-    """Imports the modules of these names. Without one of them the program has no results."""
+    """Returns the modules of these names. If one is missing, ends the program without results."""
     modules = []
     for name in names:
         try:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One block is `rounds` steps of arithmetic long. Unrolled so far that the counter weighs little:
-// ptxas chooses its instructions by what stands around the loop, not by what the loop does.
+// Each block computes `rounds` steps of arithmetic. The loop is unrolled so that its counter costs
+// little, because ptxas chooses the counter's instructions by the code around the loop.
 extern "C" __global__ void busy(unsigned* out, unsigned rounds) {
   unsigned value = threadIdx.x + 1;
 #pragma unroll 32
@@ -9,16 +9,16 @@ extern "C" __global__ void busy(unsigned* out, unsigned rounds) {
   out[blockIdx.x % 1024 * blockDim.x + threadIdx.x] = value;
 }
 
-// What forms cost at worst: seven instructions for 16 rounds, so one more in the loop shows, and so
-// does another one in the place of one of them.
+// The worst case for the forms: 16 rounds take seven instructions, so a further or a slower
+// instruction in the loop is noticeable.
 extern "C" __global__ void tight(unsigned* out, unsigned rounds) {
   unsigned value = threadIdx.x + 1;
   for (unsigned i = 0; i < rounds; ++i) value = value * 1664525u + 1013904223u;
   out[blockIdx.x % 1024 * blockDim.x + threadIdx.x] = value;
 }
 
-// Each thread reads and writes `rounds` words, those of a warp side by side. No two blocks near
-// each other in the grid are near each other in memory, so it does not matter which ones share a
+// Each thread reads and writes `rounds` words, and those of a warp are adjacent. Blocks that are
+// close to each other in the grid are far apart in memory, so it does not matter which ones share a
 // multiprocessor.
 extern "C" __global__ void stream(unsigned* out, unsigned rounds) {
   for (unsigned i = 0; i < rounds; ++i) {
@@ -27,8 +27,9 @@ extern "C" __global__ void stream(unsigned* out, unsigned rounds) {
   }
 }
 
-// As above, but on a GPU of 132 multiprocessors the blocks that share one also share most of their
-// words: 132 * 31 is 4 less than 4096. Claimed blocks come to multiprocessors in another order.
+// Like `stream`, but on a GPU of 132 multiprocessors the blocks that share one also share most of
+// their words, because 132 * 31 is 4 less than 4096. Claimed blocks are assigned to multiprocessors
+// in a different order.
 extern "C" __global__ void sharing(unsigned* out, unsigned rounds) {
   for (unsigned i = 0; i < rounds; ++i) {
     unsigned* const word = out + (blockIdx.x * 31u + i) % 4096u * blockDim.x + threadIdx.x;

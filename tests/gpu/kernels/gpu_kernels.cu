@@ -39,7 +39,7 @@ extern "C" __global__ void watch(unsigned* out, unsigned iterations, const volat
   if (threadIdx.x == 0) out[0] = value;
 }
 
-// As many parameters as library kernels often have.
+// A large parameter, because library kernels often have so many bytes of parameters.
 struct Wide {
   unsigned words[256];
 };

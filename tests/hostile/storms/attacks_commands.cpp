@@ -33,7 +33,8 @@ constexpr char kHead[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
 
 std::string Nothing() { return std::string(kHead) + ".visible .entry nothing()\n{\nret;\n}\n"; }
 
-// A kernel that every device rejects: it calls an undefined function `calls` times.
+// Returns the PTX of a kernel that every device rejects, because it calls an undefined function,
+// `calls` times.
 std::string Rejected(std::size_t name_bytes, int calls) {
   const std::string name(name_bytes, 'x');
   std::string text =
@@ -59,7 +60,7 @@ bool AddMemory(const Attacker& attacker, RawClient& client, std::uint64_t stagin
 
 bool IsAlive(RawClient& client) {
   const Result<ipc::Frame> frame = client.NextFrame(0ms);
-  // An unasked frame means the end of the session.
+  // The server sends an unrequested frame only when it ends the session.
   return !frame.ok() && frame.status().code() == StatusCode::kTimedOut;
 }
 
@@ -86,13 +87,14 @@ void FillRing(const Attacker& attacker, RawClient& client, Fill fill) {
 
 constexpr std::uint64_t kLargeArenaClients = 2;
 
-// Returns the largest size that this many clients can have.
+// Returns the largest total size of staging buffers that kLargeArenaClients clients can each have.
 std::uint64_t LargeStagingBytes(const RawClient& client) {
   const std::uint64_t most = client.welcome().staging_bytes_total_max / kLargeArenaClients;
   return most / ipc::kStagingBytesStep * ipc::kStagingBytesStep;
 }
 
-// Copies out of a staging buffer that is being emptied.
+// Copies out of a staging buffer while another thread punches holes into it, until the session
+// ends.
 void PunchUntilEnd(const Attacker& attacker, RawClient& client, std::uint64_t bytes) {
   constexpr std::uint32_t kCopyBytes = 4u << 20;
   if (!AddMemory(attacker, client, bytes)) return;
@@ -116,7 +118,7 @@ struct Crowd {
   const std::atomic<std::uint32_t>* event;
 };
 
-// Waits on one word a hundred times at once.
+// Thread that waits on one word a hundred times at once.
 void* WaitOften(void* argument) {
   const Crowd& crowd = *static_cast<const Crowd*>(argument);
   for (;;) {
@@ -127,8 +129,8 @@ void* WaitOften(void* argument) {
       wait.uaddr = reinterpret_cast<std::uint64_t>(crowd.event);
       wait.flags = FUTEX_32;
     }
-    // A woken thread pauses a moment before it waits again, because the crowd is there to be woken,
-    // not to occupy the cores.
+    // A woken thread pauses before it waits again, because the crowd should cost the server
+    // wake-ups, not occupy the cores.
     if (::syscall(SYS_futex_waitv, waits.data(), waits.size(), 0, nullptr, 0) >= 0)
       std::this_thread::sleep_for(20ms);
   }
@@ -204,8 +206,9 @@ void FloodStreams(const Attacker& attacker) {
   }
 }
 
-// Half of the attackers fail stream after stream, each of which keeps its reason. The others queue
-// rejected launches after an endless one, where each launch may keep its own reason.
+// Half of the attackers make stream after stream fail, and the server keeps the reason for each
+// stream. The others queue rejected launches after an endless one, and the server may keep a reason
+// for each launch.
 void LaunchMegabyteNames(const Attacker& attacker) {
   constexpr std::uint32_t kStreams = 250, kNothing = 1;
   const std::string module =
@@ -232,7 +235,8 @@ void WaitInCrowds(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, Nothing());
     if (!client) continue;
-    // The server wakes the number of waiters that the client claims to have.
+    // Claims that a thread waits, because the server wakes waiters only if the client says that it
+    // has some.
     client->commands().waiting = 1;
     static Crowd crowd;
     if (crowd.event == nullptr) {
@@ -273,8 +277,8 @@ void PunchStagingBuffer(const Attacker& attacker) {
   }
 }
 
-// Such a session ends soon, and its client reconnects at once, so that the server mainly allocates
-// and frees large staging buffers.
+// Each session ends soon and the client reconnects at once, so the server mainly allocates and
+// frees large staging buffers.
 void PunchLargeStagingBuffers(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, "");
@@ -282,7 +286,8 @@ void PunchLargeStagingBuffers(const Attacker& attacker) {
   }
 }
 
-// The server notices that the client has left only when it has allocated the staging buffer.
+// The server notices that the client has left only after it has allocated the staging buffer, so
+// the work is wasted.
 void AskForStagingBuffersAndLeave(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, "");

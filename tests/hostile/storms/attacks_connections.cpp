@@ -69,8 +69,8 @@ void SendDescriptors(const Attacker& attacker) {
     ipc::Hello hello;
     hello.name = "descriptors";
     (void)ipc::SendMessage(socket->get(), 1, hello, Soon(), std::span(&fd, 1));
-    // This process closes the descriptor first, so that its last holder is the one that frees the
-    // pages.
+    // This process closes its descriptor first, so that the server is the last holder and has to
+    // free the pages.
   }
 }
 
@@ -107,7 +107,7 @@ void HoldMemory(const Attacker& attacker) {
     for (std::size_t bytes = std::size_t{1} << 30; client->status().ok();) {
       Result<DeviceBuffer> buffer = client->AllocateDevice(bytes);
       if (attacker.Did(buffer.status())) {
-        // Memory that was never written costs nothing.
+        // Writes the memory, because memory that was never written costs the server nothing.
         (void)stream.Fill(*buffer, FillElement::U8(1), bytes);
         buffers.push_back(*std::move(buffer));
       } else {

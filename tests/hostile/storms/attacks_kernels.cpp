@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 constexpr char kHead[] = ".version 7.0\n.target sm_80\n.address_size 64\n";
 
-// Each block occupies its thread for that time.
+// Each block occupies its executor thread for `nanoseconds`.
 constexpr char kHold[] = R"(
 .visible .entry hold(.param .u64 nanoseconds)
 {
@@ -33,7 +33,7 @@ again:
 
 constexpr char kEndless[] = ".visible .entry endless()\n{\nagain: bra again;\n}\n";
 
-// A thousand products between two branches.
+// Returns PTX of a thousand matrix products without a branch between them.
 std::string Products() {
   std::string text = std::string(kHead) +
                      ".visible .entry products()\n{\n.reg .f32 %f<4>;\n.reg .b32 %r<6>;\nagain:\n";
@@ -45,7 +45,8 @@ std::string Products() {
   return text + "bra again;\n}\n";
 }
 
-// Calls printf `calls` times with `format` and, for each %, an address of `strings`.
+// Returns PTX that calls printf `calls` times with `format` and, for each %, an address in
+// `strings`.
 std::string Printing(const std::string& format, std::size_t arguments, int calls) {
   std::string bytes;
   for (const char c : format) bytes += std::to_string(static_cast<int>(c)) + ", ";
@@ -73,7 +74,7 @@ struct Loaded {
   Kernel kernel;
 };
 
-// Returns a session with the first kernel of a module; rejections on the way are counted.
+// Returns a session with the first kernel of a module, or counts the server's rejection.
 std::optional<Loaded> Load(const Attacker& attacker, SchedulingClass scheduling_class,
                            const std::string& text, std::uint32_t weight = 1) {
   Result<Client> client = Client::Connect({.name = "kernels",
@@ -94,7 +95,7 @@ void LaunchForEver(const Attacker& attacker, const Loaded& loaded, const LaunchS
   }
 }
 
-// Kernels of 2 ms, with that weight if it is allowed.
+// Launches kernels of 2 ms without end, with this weight if the server allows it.
 [[noreturn]] void HoldDevice(const Attacker& attacker, std::uint32_t weight) {
   const std::string text = std::string(kHead) + kHold;
   for (;;) {
@@ -115,7 +116,7 @@ void RunEndless(const Attacker& attacker) {
   for (;;) {
     const std::optional<Loaded> loaded = Load(attacker, SchedulingClass::kLow, text);
     if (!loaded) continue;
-    // Failed streams are replaced by new ones, so that a limit that ends one kernel meets the next.
+    // Replaces failed streams, so that there is a next kernel when a limit has ended one.
     for (Status status; status.ok();) {
       const Result<Stream> stream = loaded->client.CreateStream();
       status = stream.status();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kHead[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
 
-// 3 MB; each instruction keeps another register alive.
+// Returns 3 MB of PTX in which each instruction keeps another register alive.
 std::string ManyRegisters() {
   constexpr int kInstructions = 100'000;
   std::string text = kHead;
@@ -26,7 +26,7 @@ std::string ManyRegisters() {
   return text + "ret;\n}\n";
 }
 
-// 2 MB; branches across the whole kernel.
+// Returns 2 MB of PTX with branches across the whole kernel.
 std::string ManyBranches() {
   constexpr int kBranches = 40'000, kStride = 7919;
   std::string text = kHead;
@@ -41,7 +41,7 @@ std::string ManyBranches() {
   return text + "ret;\n}\n";
 }
 
-// 85 KB; as many kernels as a module may have.
+// Returns 85 KB of PTX with as many kernels as a module may have.
 std::string ManyKernels() {
   std::string text = kHead;
   for (int i = 0; i < 4096; ++i) text += ".entry k" + std::to_string(i) + "(){ret;}\n";
@@ -53,7 +53,7 @@ void Store(std::string& bytes, std::size_t offset, T value) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);
 }
 
-// A kernel followed by `empty_bytes` spaces, compressed.
+// Returns the compressed PTX of a kernel followed by `empty_bytes` spaces.
 std::string CompressedSpaces(const std::string& kernel, std::size_t empty_bytes) {
   const std::string spaces(std::size_t{1} << 20, ' ');
   std::string out(ZSTD_compressBound(empty_bytes / 512) + 4096, '\0');
@@ -73,7 +73,7 @@ std::string CompressedSpaces(const std::string& kernel, std::size_t empty_bytes)
   return out;
 }
 
-// A fatbin of a few kilobytes whose only entry is 60 MiB of text.
+// Returns a fatbin of a few kilobytes whose only entry decompresses to 60 MiB of text.
 std::string Bomb(std::uint32_t number) {
   constexpr std::size_t kHeaderBytes = 16, kEntryBytes = 64, kEmptyBytes = std::size_t{60} << 20;
   const std::string kernel =
@@ -114,7 +114,7 @@ void LoadCostlyModules(const Attacker& attacker) {
     const Result<Client> client = Client::Connect(GetOptions(attacker));
     if (!attacker.Did(client.status())) continue;
     for (bool goes_on = true; goes_on; ++round) {
-      // Different each time, so that no cache helps.
+      // The text differs each time, so that no cache helps the server.
       const std::string text = texts[(attacker.number + round) % texts.size()] + "// " +
                                std::to_string(attacker.number) + "/" + std::to_string(round);
       const Result<Module> module = client->LoadModule(std::string_view(text));

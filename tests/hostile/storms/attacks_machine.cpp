@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The effect of other processes of the machine as such: the reference for storms of busy clients.
+// Processes that use cores and send nothing to the server: the control for storms of busy clients.
 #include <time.h>
 
 #include <chrono>
@@ -22,7 +22,7 @@ nanoseconds TimeOfThisThread() {
   return std::chrono::seconds(used.tv_sec) + nanoseconds(used.tv_nsec);
 }
 
-// Takes about 0.1 ms.
+// Counts for about 0.1 ms.
 void Count() {
   volatile std::uint64_t step = 0;
   while (step < 50'000) step = step + 1;
@@ -41,7 +41,8 @@ void TakePartOfCore(const Attacker& attacker, double part) {
   const auto share = std::chrono::duration_cast<nanoseconds>(part * kPeriod);
   auto period_ends = std::chrono::steady_clock::now() + attacker.number * kApart;
   std::this_thread::sleep_until(period_ends);
-  // In later periods it takes the time that it did not get in its own.
+  // `due` is cumulative, so time that the process did not get in one period is made up for in later
+  // ones.
   for (nanoseconds due = TimeOfThisThread() + share;; due += share) {
     while (TimeOfThisThread() < due) Count();
     period_ends += kPeriod;

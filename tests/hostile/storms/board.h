@@ -9,9 +9,9 @@
 
 namespace gpushared::storms {
 
-// An operation's start, and its duration. It is in shared memory.
+// An operation's start and duration, in shared memory.
 struct Sample {
-  std::atomic<std::int64_t> began_ns{0};  // Of the steady clock; 0: not written yet.
+  std::atomic<std::int64_t> began_ns{0};  // Steady clock; 0: not written yet.
   std::atomic<std::int64_t> took_ns{0};   // 0: not finished; kRejected: it failed.
 
   static constexpr std::int64_t kRejected = -1;
@@ -29,7 +29,7 @@ class SampleLog {
     sample.began_ns.store(now_ns, std::memory_order_release);
     return sample;
   }
-  // Returns how many were begun and kept.
+  // Returns the number of samples that were begun and not dropped.
   std::size_t size() const {
     const std::size_t begun = begun_.load(std::memory_order_acquire);
     return begun < kSamplesMax ? begun : kSamplesMax;
@@ -47,17 +47,17 @@ struct FirstWords {
   std::array<char, 512> text{};
 };
 
-// All results that the processes of one storm report to the measuring process. It is in shared
-// memory.
+// All results that the processes of one storm report to the measuring process, in shared memory.
 struct Board {
   // ---- the honest client
   SampleLog requests;                          // Sample n belongs to arrival n.
-  std::atomic<std::int64_t> first_arrival_ns;  // 0 until it is calibrated.
+  std::atomic<std::int64_t> first_arrival_ns;  // 0 until the client has measured service_ns.
   std::atomic<std::int64_t> service_ns;        // Duration of a single request on an idle server.
   std::atomic<std::uint64_t> wrong_results, reconnects;
   // ---- new clients
-  SampleLog welcomes, loads, results;  // Each from its own beginning; results from connecting.
-  std::atomic<std::uint64_t> new_clients_left_out;  // Skipped because too many were in progress.
+  // Times of connecting, loading, and from connecting to the result.
+  SampleLog welcomes, loads, results;
+  std::atomic<std::uint64_t> new_clients_left_out;  // Skipped, because too many were in progress.
   // ---- attackers
   std::atomic<std::uint64_t> deeds, rejected_deeds;
   FirstWords honest_words, new_client_words, attacker_words;

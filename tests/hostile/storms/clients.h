@@ -39,7 +39,7 @@ std::int64_t ArrivalNs(std::int64_t first_arrival_ns, std::size_t index);
 // the result. Does not return.
 [[noreturn]] void SendNewClients(const ClientPlan& plan, Board& board);
 
-// Leaves a message, if it is the first.
+// Stores the message if it is the first one.
 void AddSentence(FirstWords& words, const std::string& sentence);
 
 }  // namespace gpushared::storms

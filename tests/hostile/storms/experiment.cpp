@@ -18,12 +18,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// All slices of a run are equally long, because the worst request of a longer slice is a rarer one.
+// All slices of a run are equally long, because a longer slice would contain rarer, worse requests.
 constexpr int kSlicesPerHalf = 3;
 constexpr std::uint64_t kLogTailBytes = 800;
 constexpr double kControlCoresMin = 0.02;
-// How long operations begun in a storm may take to end after it, and how long the server may take
-// to free the storm's resources.
+// kCatchUpPatience: limit for operations begun in a storm to end after it. kSettlePatience: limit
+// for the server to free the storm's resources.
 constexpr std::chrono::seconds kCatchUpPatience{15}, kSettlePatience{10};
 constexpr std::chrono::seconds kReadyPatience{60};
 constexpr std::chrono::duration<double> kCalmLeast{0.2};
@@ -46,7 +46,7 @@ bool Contains(const Span& span, std::int64_t time_ns) {
   return time_ns >= span.begin_ns && time_ns < span.end_ns;
 }
 
-// Returns the latencies of requests begun in any of these spans, as of now.
+// Returns the latencies of operations that began in any of these spans, as of now.
 Latencies Began(const SampleLog& log, const std::vector<Span>& spans) {
   std::vector<double> took;
   std::size_t unfinished = 0, rejected = 0;
@@ -66,8 +66,8 @@ Latencies Began(const SampleLog& log, const std::vector<Span>& spans) {
   return latencies;
 }
 
-// Returns those of the honest client's requests that arrived in these spans, including those that
-// it has not seen yet.
+// Returns the latencies of the honest client's requests that arrived in these spans, including
+// arrivals that the client has not noticed yet.
 Latencies Arrived(const Board& board, const std::vector<Span>& spans) {
   std::vector<double> took;
   std::size_t unfinished = 0;
@@ -104,7 +104,7 @@ void Write(std::ofstream& file, const char* what, const SampleLog& log) {
     file << what << ',' << log[i].began_ns << ',' << log[i].took_ns << '\n';
 }
 
-// Times of the steady clock.
+// Writes all samples with their times on the steady clock.
 void WriteSamples(const std::string& path, const Board& board,
                   const std::vector<std::pair<const char*, Span>>& spans) {
   std::ofstream file(path);
@@ -121,7 +121,7 @@ void WriteSamples(const std::string& path, const Board& board,
 
 std::string Text(const FirstWords& words) { return words.text.data(); }
 
-// One run. The parts are called in this order.
+// One run of a storm. The parts are called in the order in which they are declared.
 class Experiment {
  public:
   Experiment(const Storm& storm, const StormPlan& plan)
@@ -204,7 +204,8 @@ class Experiment {
     });
   }
 
-  // Measures the server all the time, as in the storm, because measuring occupies the cores, too.
+  // Waits, and measures the server's resources as often as in the storm, because measuring occupies
+  // the cores, too.
   Span Watch(std::chrono::duration<double> length) const {
     const std::int64_t now = NowNs();
     const Span span{now, now + static_cast<std::int64_t>(length.count() * 1e9)};
@@ -216,15 +217,15 @@ class Experiment {
     return span;
   }
 
-  // Attackers that used little processor time need no control, and the storm of busy processes is
-  // its own control.
+  // Returns whether a control is needed. Not if the attackers used little processor time, nor for
+  // the storm of busy processes, which would be its own control.
   bool HasControl() const {
     return plan_.compares_times && outcome_.attackers_cores >= kControlCoresMin &&
            storm_.attack != &TakeCores;
   }
 
-  // As many processes use as much processor time as the attackers did, and send nothing to the
-  // server.
+  // Runs the control: as many processes as there were attackers use as much processor time, but
+  // send nothing to the server.
   Span WatchControl(std::chrono::duration<double> length) {
     const double part = std::min(1.0, outcome_.attackers_cores / storm_.processes);
     for (std::uint32_t number = 0; number < storm_.processes; ++number) {
@@ -239,7 +240,7 @@ class Experiment {
     return control;
   }
 
-  // Ends early if the server takes more than it may.
+  // Measures the storm. Ends it early if the server's memory or log exceeds its limit.
   Span WatchStorm(std::chrono::duration<double> length) {
     Span span{NowNs(), 0};
     const auto end_ns = span.begin_ns + static_cast<std::int64_t>(length.count() * 1e9);
@@ -253,7 +254,7 @@ class Experiment {
       CheckLog();
       const std::uint64_t bytes = server_.Measure().Bytes();
       outcome_.most_bytes = std::max(outcome_.most_bytes, bytes);
-      // With a cgroup limit the kernel intervenes; twice the limit is for machines without one.
+      // A cgroup limit is enforced by the kernel; twice the limit is for machines without cgroups.
       outcome_.was_cut_short =
           bytes > 2 * plan_.memory_limit_bytes || server_.LogBytes() > plan_.log_limit_bytes;
     }
@@ -266,7 +267,8 @@ class Experiment {
 
   void CheckLog() { log_.Add(NowNs(), server_.LogBytes()); }
 
-  // The storm continues only for its log until that meets the goal, or a minute has passed.
+  // Continues the storm until its log's growth is known to meet the goal, or a minute has been
+  // recorded.
   void WatchLog() {
     while (log_.Bytes() > kLogBytesPerMinuteMax && !log_.is_whole() && !outcome_.was_cut_short) {
       std::this_thread::sleep_for(kLook);
@@ -294,7 +296,7 @@ class Experiment {
     outcome_.rejected_deeds = board_->rejected_deeds;
   }
 
-  // An empty `control` means that none was run.
+  // `control` is empty if no control was run.
   void EvaluateRatios(const Span& storm, const Span& control, const std::vector<Span>& alone) {
     std::vector<Span> alone_slices;
     for (const Span& span : alone) {
@@ -331,8 +333,8 @@ class Experiment {
     honest_.End();
   }
 
-  // Waits for the holdings of a server without clients, because the storm is over and everything
-  // that it took must be freed.
+  // Waits until the server holds no more than it did without clients, because after the storm
+  // everything that it took must be freed.
   void AwaitGivenBack() {
     const auto end = std::chrono::steady_clock::now() + kSettlePatience;
     do {
@@ -390,8 +392,8 @@ std::string StormOutcome::Missed() const {
   const auto add = [&](bool is_missed, const char* goal) {
     if (is_missed) text += (text.empty() ? "" : " ") + std::string(goal);
   };
-  // In brackets if the control misses the goal by as much, because the server is not the cause
-  // then.
+  // In brackets if the control misses the goal by as much, because then the server is not the
+  // cause.
   add(p99_ratio > kHonestRatioMax, control_p99_ratio >= p99_ratio ? "(p99)" : "p99");
   add(welcome.p99 > kWelcomeP99MaxNs, control_welcome.p99 >= welcome.p99 ? "(welcome)" : "welcome");
   add(load.p99 > kLoadP99MaxNs, control_load.p99 >= load.p99 ? "(load)" : "load");

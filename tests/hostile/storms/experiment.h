@@ -14,7 +14,7 @@
 
 namespace gpushared::storms {
 
-// Goals for a server under any storm, on two cores.
+// Goals for a server under any storm on two cores.
 inline constexpr double kHonestRatioMax = 2;
 inline constexpr double kWelcomeP99MaxNs = 50e6, kLoadP99MaxNs = 200e6;
 inline constexpr double kLogBytesPerMinuteMax = 1e6;
@@ -29,27 +29,29 @@ inline constexpr char kDeviceMemory[] = "512MiB";
 
 struct StormPlan {
   std::string server;                  // Path of the program.
-  std::vector<std::string> arguments;  // Further ones, for the server.
-  // Duration of the storm. The baseline lasts as long, half before and half after; so does the
-  // control.
+  std::vector<std::string> arguments;  // Additional arguments of the server.
+  // Duration of the storm, of the control, and of the baseline, of which half comes before the
+  // storm and half after it.
   double seconds = 10;
-  // Otherwise its times are not judged, so it has no control and a short baseline.
+  // If false, times are not compared with goals, so there is no control and only a short baseline.
   bool compares_times = true;
-  std::uint64_t deeds_least = 0;  // A storm also lasts until then, at most kDeedsPatience.
-  std::uint64_t memory_limit_bytes = std::uint64_t{3} << 29;  // 1.5 GiB, for all its processes.
-  std::uint64_t log_limit_bytes = std::uint64_t{256} << 20;   // The storm ends at that size.
-  // Empty, or a directory for a file of each storm with all samples and their times, to be compared
-  // with a trace of the machine.
+  std::uint64_t deeds_least = 0;  // The storm continues until then, for at most kDeedsPatience.
+  // 1.5 GiB for all processes of the server.
+  std::uint64_t memory_limit_bytes = std::uint64_t{3} << 29;
+  // The storm ends when the log has this size.
+  std::uint64_t log_limit_bytes = std::uint64_t{256} << 20;
+  // Directory for one file per storm with all samples and their times, which can be compared with a
+  // trace of the machine; empty for none.
   std::string samples_directory;
 };
 
-// From `begin_ns` inclusive to `end_ns` exclusive, of the steady clock.
+// From `begin_ns` (inclusive) to `end_ns` (exclusive) on the steady clock.
 struct Span {
   std::int64_t begin_ns = 0, end_ns = 0;
 };
 
-// Latencies of operations that began in a span. Unfinished ones count with their age. In ns; 0
-// without samples.
+// Latencies of operations that began in a span, in ns; 0 if there are none. Unfinished operations
+// count with their age.
 struct Latencies {
   double p50 = 0, p99 = 0, p999 = 0, worst = 0;
   std::size_t count = 0, unfinished = 0, rejected = 0;
@@ -59,26 +61,28 @@ Latencies GetLatencies(std::vector<double> took_ns);
 struct StormOutcome {
   std::string name, what;
   double seconds = 0;
-  Latencies honest, honest_alone;  // Of the whole storm; of the baseline.
-  // Median over slices of the storm of each slice's quantile, divided by the same of the baseline's
-  // slices.
+  Latencies honest, honest_alone;  // During the storm; in the baseline.
+  // Median of the quantiles of the storm's slices, divided by the median for the baseline's slices.
   double p50_ratio = 0, p99_ratio = 0;
   Latencies welcome, load, result, welcome_alone, load_alone;
-  // Cores that the attackers used.
+  // Average number of cores that the attackers used.
   double attackers_cores = 0;
-  // The effect of that use alone, from the control. Not measured if the ratio is 0.
+  // Effect of that use of cores alone, measured in the control; 0 if there was no control.
   double control_p99_ratio = 0;
   Latencies control, control_welcome, control_load;
   std::uint64_t new_clients_left_out = 0;
   double log_bytes_per_minute = 0;  // See LogMinute.
   Holdings before, after;
-  std::uint64_t most_bytes = 0;  // All processes of the server together, in the storm.
+  // Maximum memory of all processes of the server together during the storm.
+  std::uint64_t most_bytes = 0;
   std::uint64_t memory_kills = 0;
-  std::string not_caged;  // Why no limit on the server's memory could be set; empty if it was set.
+  // The reason why the server's memory could not be limited; empty if it was.
+  std::string not_caged;
   std::uint64_t deeds = 0, rejected_deeds = 0, wrong_results = 0, reconnects = 0;
   bool worker_ended = false, broker_ended = false, was_cut_short = false;
   std::string honest_words, new_client_words, attacker_words, log_tail;
-  std::string broken_before;  // For the median of several runs: the results of Broken for each.
+  // Only in the median of several runs: the results of Broken for each run.
+  std::string broken_before;
 
   // Conditions that must hold on any machine: no client starved, no process of the server dead, no
   // wrong result, no leaked descriptor. Empty if they hold.

@@ -13,7 +13,7 @@ double LogMinute::Bytes() const {
   const auto tail = std::ranges::find_if(
       looks_, [&](const Look& look) { return look.at_ns >= last.at_ns - kTailNs; });
   const auto so_far = static_cast<double>(last.bytes - looks_.front().bytes);
-  // A storm that has just begun has no tail yet.
+  // A storm that has just begun has no tail whose rate could be extrapolated.
   if (tail->at_ns >= last.at_ns) return so_far;
   const double per_ns =
       static_cast<double>(last.bytes - tail->bytes) / static_cast<double>(last.at_ns - tail->at_ns);

@@ -15,12 +15,13 @@ namespace gpushared::storms {
 class LogMinute {
  public:
   static constexpr std::int64_t kMinuteNs = 60'000'000'000;
-  // The end of a storm, whose rate counts for the rest of the minute.
+  // Length of the storm's end, whose rate counts for the rest of the minute.
   static constexpr std::int64_t kTailNs = 2'000'000'000;
 
-  // Records the log's size at a moment; both must not decrease.
+  // Records the log's size at a moment. Neither may decrease from call to call.
   void Add(std::int64_t now_ns, std::uint64_t bytes) { looks_.push_back({now_ns, bytes}); }
-  bool is_whole() const { return Length() >= kMinuteNs; }  // At least a minute was recorded.
+  // Whether at least a minute was recorded.
+  bool is_whole() const { return Length() >= kMinuteNs; }
   double Bytes() const;
 
  private:

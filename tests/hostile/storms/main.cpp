@@ -37,8 +37,8 @@ struct Invocation {
   std::string json, markdown;
 };
 
-// Returns the runs of each storm, in order. A storm that did not start has none, and clears
-// `is_sound`.
+// Returns the runs of each storm, in order. A storm that did not start has no runs, and sets
+// `is_sound` to false.
 std::vector<std::vector<StormOutcome>> RunAll(const Invocation& asked, bool* is_sound) {
   std::vector<std::vector<StormOutcome>> outcomes(asked.storms.size());
   for (int run = 1; run <= asked.runs; ++run) {

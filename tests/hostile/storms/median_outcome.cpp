@@ -10,7 +10,7 @@ namespace {
 
 using Runs = std::vector<StormOutcome>;
 
-// `figure`: takes an outcome, returns a reference to a figure in it.
+// `figure` takes an outcome and returns a reference to one of its figures.
 template <typename Figure>
 void TakeMedian(const Runs& runs, StormOutcome& into, Figure figure) {
   auto values = std::vector<std::remove_cvref_t<decltype(figure(into))>>();

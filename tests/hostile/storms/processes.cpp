@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Only root may do this. Supplementary groups are dropped too, because access rules consider them.
+// Needs root. Drops supplementary groups, too, because access rules consider them.
 bool BecomeUser(uid_t uid) {
   return ::setgroups(0, nullptr) == 0 && ::setgid(uid) == 0 && ::setuid(uid) == 0;
 }
@@ -56,7 +56,7 @@ void Processes::Start(std::optional<uid_t> uid, const std::function<void()>& bod
   }
   ::signal(SIGPIPE, SIG_IGN);
   if (uid && ::geteuid() == 0 && !BecomeUser(*uid)) ::_exit(99);
-  // After the change of user, which clears it.
+  // Set after the change of user, because that clears the parent-death signal.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(98);
   body();
@@ -141,7 +141,8 @@ MemoryCage::MemoryCage(std::uint64_t bytes) {
 
 MemoryCage::~MemoryCage() {
   if (directory_.empty()) return;
-  // Processes that were killed a moment ago still count.
+  // Retries, because the directory cannot be removed while processes that were killed a moment ago
+  // are exiting.
   for (int i = 0; i < 200 && ::rmdir(directory_.c_str()) != 0; ++i)
     std::this_thread::sleep_for(10ms);
 }

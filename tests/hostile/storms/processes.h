@@ -17,7 +17,7 @@
 
 namespace gpushared::storms {
 
-// Returns the time that processes of one machine share: nanoseconds of the steady clock.
+// Returns nanoseconds of the steady clock, which all processes of the machine share.
 std::int64_t NowNs();
 
 // A T in memory that this process and its children share. T's destructor never runs.
@@ -57,9 +57,9 @@ class Processes {
   // Runs `body` in a child, as user `uid` if this process is root, otherwise as its own user. The
   // child exits when `body` returns.
   void Start(std::optional<uid_t> uid, const std::function<void()>& body);
-  // Kills them and waits up to kEndPatience for their end.
+  // Kills the children and waits up to kEndPatience for their end.
   void End();
-  // Returns the sum of their resident memory.
+  // Returns the sum of the children's resident memory.
   std::uint64_t ResidentBytes() const;
   // Returns the processor time of the children that still run.
   std::chrono::nanoseconds ProcessorTime() const;
@@ -70,11 +70,11 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
-// Returns children, their children and so on, without `pid` itself.
+// Returns the children of `pid`, their children and so on.
 std::vector<pid_t> GetDescendants(pid_t pid);
-// Returns 0 for a process that has exited.
+// Returns the resident memory of a process; 0 if it has exited.
 std::uint64_t ResidentBytes(pid_t pid);
-// Returns the number of open descriptors; 0 for a process that has exited.
+// Returns the number of open descriptors of a process; 0 if it has exited.
 std::uint64_t OpenDescriptors(pid_t pid);
 
 // A limit on the memory of the processes that join it, if this machine permits setting one (cgroup
@@ -88,11 +88,12 @@ class MemoryCage {
   MemoryCage(const MemoryCage&) = delete;
   MemoryCage& operator=(const MemoryCage&) = delete;
 
-  // Why there is no limit; empty if there is one.
+  // The reason why there is no limit; empty if there is one.
   const std::string& rejection() const { return rejection_; }
   // Puts the calling process into the cage. A no-op without a limit.
   void Join() const;
-  // Returns how many processes the kernel killed for lack of memory; 0 if the kernel does not tell.
+  // Returns how many processes the kernel killed because the limit was reached; 0 if the kernel
+  // does not report that.
   std::uint64_t Kills() const;
 
  private:

@@ -9,12 +9,14 @@
 
 namespace gpushared::storms {
 
-// The two lines above the table, one line of it, and the notes on one storm (or "").
+// Texts for the printed table: its two header lines, the line of one storm, and the notes on one
+// storm, which may be empty.
 std::string TableHead();
 std::string TableRow(const StormOutcome& outcome);
 std::string Remarks(const StormOutcome& outcome);
 
-// The figures with goals, as the table of docs/results.md. Those that miss theirs are bold.
+// Returns the figures that have goals as the table of docs/results.md. Figures that miss their
+// goals are bold.
 std::string MarkdownTable(const std::vector<StormOutcome>& outcomes);
 
 // Returns true if the file was written.

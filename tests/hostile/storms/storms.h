@@ -18,11 +18,11 @@ namespace gpushared::storms {
 // An attacking process.
 struct Attacker {
   std::string socket;
-  std::uint32_t number = 0;  // Index among the processes of a storm.
+  std::uint32_t number = 0;  // Index among the attacking processes of the storm.
   Board& board;
 
-  // Counts an attempt: completed, or rejected by the server. Pauses a moment after a rejection,
-  // because an attacker that is only ever rejected is one of the storms and the others are not.
+  // Counts an attempt as completed or as rejected by the server. Pauses a moment after a rejection,
+  // so that a storm does not turn into one of rejected requests, which is a separate storm.
   bool Did(const Status& status) const;
 };
 
@@ -33,29 +33,29 @@ struct Storm {
   std::uint32_t processes_per_user = 4;
   // Runs until the process is killed, or returns when it has finished.
   void (*attack)(const Attacker& attacker) = nullptr;
-  // An additional client, of another user, in the baseline and next to the control, but not in the
-  // storm. It is for policies that guarantee the honest client a part of the device, which that
-  // client also has next to this one.
+  // An additional client, of another user, that runs during the baseline and the control, but not
+  // during the storm. For policies that guarantee the honest client only a part of the device: with
+  // this neighbour the baseline has no more than that part either.
   void (*neighbour)(const Attacker& attacker) = nullptr;
   // Prepares the attackers' data once, before the server is measured, because the attackers' own
   // computation occupies cores, which no server can prevent.
   void (*prepare)() = nullptr;
   const char* policy = "priority";
-  const char* staging_memory = "256MiB";  // Of all clients.
+  const char* staging_memory = "256MiB";  // For all clients together.
   SchedulingClass honest_class = SchedulingClass::kHigh;
   // Runs new clients under the server's own uid and in class high: for storms that take everything
   // that other users may have, so that new clients of other users are rightly rejected.
   bool new_clients_are_privileged = false;
 };
 
-// In the order in which they run.
+// Returns all storms in the order in which they run.
 std::span<const Storm> Storms();
 // Returns null if the name is unknown.
 const Storm* FindStorm(const std::string& name);
 
 // ---- attacks_machine.cpp
 void TakeCores(const Attacker& attacker);
-// The same with this part of one core: 0 to 1.
+// Uses only this part of one core, from 0 to 1.
 void TakePartOfCore(const Attacker& attacker, double part);
 // ---- attacks_loading.cpp
 void MakeCostlyModules();

@@ -17,7 +17,7 @@ extern "C" __global__ void place(uint4* index, uint4* size) {
 extern "C" __global__ void columns(unsigned* counts) {
   if (threadIdx.x == 0) atomicAdd(&counts[blockIdx.x], 1);
 }
-// Only z and y.
+// Only z and y are read.
 extern "C" __global__ void planes(unsigned* counts) {
   if (threadIdx.x == 0) atomicAdd(&counts[blockIdx.z], 1);
 }

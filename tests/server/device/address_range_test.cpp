@@ -64,7 +64,7 @@ TEST(AddressRange, ReservedMemoryIsAvailableOnlyToPrivilegedClients) {
 TEST(AddressRange, RangeGrowsWithTheQuota) {
   const auto budget = std::make_shared<MemoryBudget>(std::uint64_t{6} << 30);
   EXPECT_EQ(Reserve(kTotal, budget)->bytes(), std::uint64_t{4} << 30);
-  // The module area and four times the quota for chunks have to fit next to it.
+  // The module area and four times the quota for chunks must fit next to the range.
   EXPECT_EQ(Reserve(std::uint64_t{4} << 30, budget)->bytes(), std::uint64_t{32} << 30);
   EXPECT_EQ(Reserve(~std::uint64_t{0}, budget)->bytes(), std::uint64_t{32} << 30);
 }
@@ -93,7 +93,8 @@ TEST(AddressRange, IsFarFromKernelsMappings) {
   munmap(beside, 4096);
 }
 
-// Such a range uses up addresses, which are limited even on a machine with much memory.
+// A range with spare addresses uses up addresses, which are limited even on a machine with much
+// memory.
 TEST(AddressRange, SpareAddressesHaveALimit) {
   constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
   EXPECT_EQ(SpareAddresses(2 * kGiB), 8 * kGiB);
@@ -143,7 +144,7 @@ TEST(AddressRange, FreedModuleBlockIsFoundAgainAndReadsAsZero) {
   const auto b = range->TakeModuleBlock(kPageBytes).value();
   std::memset(Pointer(a.address), 1, a.bytes);
   range->ReturnModuleBlock(a);
-  // A kernel that still holds the address may write once more.
+  // Simulates a kernel that still has the address and writes once more.
   std::memset(Pointer(a.address), 2, a.bytes);
   const auto wide = range->TakeModuleBlock(2 * kPageBytes).value();
   EXPECT_GT(wide.address, b.address) << "two pages do not fit into the hole of one";
@@ -199,7 +200,7 @@ TEST(AddressRange, ReturnedMemoryIsBackWithTheMachineAtOnce) {
   };
   ASSERT_TRUE(range->Resize(kMapPageBytes).ok());
   const auto block = range->TakeModuleBlock(kPageBytes).value();
-  // Some sandboxes report every page as resident, so that the test cannot observe anything.
+  // Some sandboxes report every page as resident, so the test cannot observe anything.
   if (resident(range->base())) GTEST_SKIP() << "this system does not tell what is resident";
   *Pointer(range->base()) = std::byte{1};
   *Pointer(block.address) = std::byte{1};
@@ -225,7 +226,7 @@ TEST(AddressRange, IsMappedChecksEveryBoundary) {
   EXPECT_FALSE(range->IsMapped(base + kMapPageBytes, 1));
 }
 
-// Tenants' data must appear neither in a core dump (dd) nor in a child process (dc).
+// Tenants' data must appear neither in a core dump (flag dd) nor in a child process (flag dc).
 TEST(AddressRange, MemoryIsKeptOutOfCoreDumpsAndChildren) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
@@ -243,7 +244,7 @@ TEST(AddressRange, MemoryIsKeptOutOfCoreDumpsAndChildren) {
     was_found = true;
     break;
   }
-  // gVisor and some containers show no flags, so that there is nothing to compare.
+  // gVisor and some containers show no flags, so the test has nothing to compare.
   if (!was_found) GTEST_SKIP() << "this system shows no mapping flags";
 }
 
@@ -255,7 +256,7 @@ std::shared_ptr<SwapStore> Store(std::uint64_t bytes) {
   return *std::move(store);
 }
 
-// Fills each page with its own number.
+// Fills each page with the page's number.
 void Mark(const AddressRange& range, std::uint64_t steps) {
   for (std::uint64_t step = 0; step < steps; ++step) {
     std::memset(Pointer(range.base() + step * kMapPageBytes), static_cast<int>(step + 1),
@@ -283,7 +284,7 @@ TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
   EXPECT_EQ(range->use().mapped_bytes, 8 * kMapPageBytes);
   EXPECT_EQ(budget->free_bytes(), kTotal - 3 * kMapPageBytes);
   EXPECT_EQ(store->used_bytes(), 5 * kMapPageBytes);
-  // The machine has its memory back, and the range reads as zero.
+  // The pages have been returned to the machine, so the range reads as zero.
   EXPECT_EQ(*Pointer(range->base() + 3 * kMapPageBytes), std::byte{0});
   ASSERT_TRUE(testing::SwapIn(*range, 2 * kMapPageBytes).ok());
   ExpectMarks(*range, 5);
@@ -323,12 +324,12 @@ TEST(AddressRange, SwappedOutMemoryCountsAgainstQuota) {
     ASSERT_TRUE(testing::SwapOut(*range, 8 * kMapPageBytes).ok());
     EXPECT_EQ(budget->free_bytes(), kTotal);
     EXPECT_FALSE(range->TakeModuleBlock(1).ok()) << "the quota is used up";
-    // It gives back the last pages first, including swapped-out ones.
+    // Shrinking returns the last pages first, including swapped-out ones.
     EXPECT_EQ(range->Resize(6 * kMapPageBytes).value(), 6 * kMapPageBytes);
     EXPECT_EQ(store->used_bytes(), 6 * kMapPageBytes);
     EXPECT_TRUE(range->TakeModuleBlock(1).ok());
     EXPECT_EQ(range->use().pinned_bytes, kPageBytes);
-    // It grows while some of its pages are swapped out, up to its quota.
+    // The range can grow up to its quota while some of its pages are swapped out.
     EXPECT_EQ(range->Resize(7 * kMapPageBytes).value(), 7 * kMapPageBytes);
     EXPECT_EQ(store->used_bytes(), 6 * kMapPageBytes);
     EXPECT_FALSE(range->Resize(8 * kMapPageBytes).ok()) << "the module has a page of its quota";

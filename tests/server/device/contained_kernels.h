@@ -8,7 +8,8 @@
 
 namespace gpushared::device {
 
-// `a` is an address in the client's memory. Tests read the words that `fine` writes while it runs.
+// `a` is an address in the client's memory. Tests read the words that the kernel `fine` writes
+// while it runs.
 inline constexpr std::string_view kContainedKernels = R"(.version 8.1
 .target sm_80
 .address_size 64

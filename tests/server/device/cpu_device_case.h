@@ -20,7 +20,7 @@
 
 namespace gpushared::device {
 
-// Fixture: a cpu device with one client and its module.
+// Fixture with a cpu device, and one client with a module.
 class CpuDeviceCase {
  protected:
   // Fails the test when any part of the setup is rejected.

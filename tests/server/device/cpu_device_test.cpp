@@ -77,9 +77,9 @@ TEST_F(CpuDeviceTest, LaunchThatDoesNotFitTheKernelIsRejectedInItsCompletion) {
   const std::array<std::byte, 8> eight{};
   std::vector<LaunchWork> wrong;
   wrong.push_back(Work(99));
-  wrong.push_back(Work(kNothing));  // Without its parameters.
+  wrong.push_back(Work(kNothing));  // Lacks the kernel's parameters.
   wrong.push_back(Work(kEndless));
-  wrong.back().parameters = eight;  // With parameters it does not have.
+  wrong.back().parameters = eight;  // Has parameters that the kernel lacks.
   wrong.push_back(Work(kEndless));
   wrong.back().block = {1025, 1, 1};
   wrong.push_back(Work(kEndless));
@@ -135,8 +135,8 @@ TEST_F(CpuDeviceTest, FillThatBreaksItsRulesIsRejectedInItsCompletion) {
   EXPECT_TRUE(Await().status.ok());
 }
 
-// The blocks of a kernel may differ arbitrarily, so the time that past blocks took does not bound
-// the next one.
+// Urgent work waits for the running blocks only. Their time is not bounded by that of earlier
+// blocks, because the blocks of a kernel may differ arbitrarily.
 TEST_F(CpuDeviceTest, UrgentWorkWaitsForTheBlocksThatRunOnly) {
   constexpr std::uint32_t kQuick = 3000, kLong = 400, kThreads = 2;
   ASSERT_TRUE(space_->Resize(kMapPageBytes).ok());
@@ -160,7 +160,7 @@ TEST_F(CpuDeviceTest, UrgentWorkWaitsForTheBlocksThatRunOnly) {
   device_->Submit(urgent);
   const std::uint32_t before = begun.load();
   EXPECT_EQ(Await().id, urgent.id);
-  // The test itself may be late by a few blocks.
+  // Some more blocks may begin before the test reads the counter.
   EXPECT_LE(begun.load() - before, 10 * kThreads);
   device_->RequestStop(late.id);
   const std::uint32_t at_stop = begun.load();
@@ -170,8 +170,8 @@ TEST_F(CpuDeviceTest, UrgentWorkWaitsForTheBlocksThatRunOnly) {
   EXPECT_LE(begun.load() - at_stop, 10 * kThreads);
 }
 
-// Memory whose pages arrive one at a time, when the test supplies them. A staging buffer that its
-// client empties during a copy is as slow.
+// Memory whose pages arrive one at a time, when the test supplies them. Behaves like a staging
+// buffer that its client empties during a copy.
 class SlowPages {
  public:
   static constexpr std::size_t kPageBytes = 4096;
@@ -242,11 +242,10 @@ TEST_F(CpuDeviceTest, AStoppedCopyWaitsForThePagesThatItTouchesOnly) {
     std::this_thread::yield();
   }
   EXPECT_TRUE(out[0].stopped);
-  // One page for each thread, and the pages that they took before the stop was requested.
+  // At most one page for each thread after the request, plus the pages taken before it.
   EXPECT_LE(given, 2 * kThreads);
 }
 
-// The worker is shutting down and waits for nothing.
 TEST_F(CpuDeviceTest, CountsMemoryOfThreadsUntilTheySleep) {
   EXPECT_EQ(device_->executor_bytes(), 0u);
   LaunchWork work = Work(kLarge);
@@ -411,7 +410,7 @@ TEST_F(DeviceHeapTest, IsSeparateForEachClient) {
 }
 
 TEST_F(DeviceHeapTest, ItCountsAgainstTheQuota) {
-  // One MiB is for code.
+  // Includes one MiB for code.
   const Client client = MakeClient(executor::kDeviceHeapBytes + (5 << 20));
   EXPECT_NE(Take(client, 64), 0u);
   EXPECT_TRUE(client.space->Resize(4 << 20).ok());

@@ -21,7 +21,7 @@ class CallOfWork;
 struct WorkCall {
   const char* call;
   WorkId (CallOfWork::*submit)(const Tenant&);
-  // The call reports completions, so the end of work could not be detected without it.
+  // The call reports completions, so without it the end of work cannot be detected.
   bool is_mark = false;
   CompletionKind completion = CompletionKind::kEvents;
   bool is_suspended = false;  // The call is made only while work has not ended.
@@ -97,7 +97,8 @@ TEST_P(CallOfWork, FailureAffectsOnlyItsWorkUnlessItIsTheMark) {
     if (GetParam().is_mark) {
       EXPECT_EQ(completion.status.code(), StatusCode::kDeviceLost);
       EXPECT_NE(gpu().loss(), nullptr);
-      // The driver itself is healthy; the objects that remain are simply leaked.
+      // The remaining objects leak, because the device releases nothing in a context that it
+      // assumes to be dead.
       Script("leaks ignored");
       return;
     }

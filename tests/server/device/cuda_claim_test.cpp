@@ -76,15 +76,15 @@ constexpr std::string_view kCountPtx = R"(
 }
 )";
 
-// Instructions for a test compiler, and its observations.
+// Settings of a test compiler, and what it observed.
 struct Workshop {
   std::mutex mutex;
   std::condition_variable changed;
-  bool keeps_all = true;  // Find gives everything.
-  bool is_shut = false;   // Compile waits while it is, for texts with claimed forms.
+  bool keeps_all = true;  // Find succeeds for every text.
+  bool is_shut = false;   // While set, Compile blocks for texts with preemptible forms.
   bool is_abandoned = false;
   Status failure;                         // Result of Compile, except for the trial at start.
-  std::size_t compiled = 0, waiting = 0;  // Such texts.
+  std::size_t compiled = 0, waiting = 0;  // Number of texts with preemptible forms.
   std::vector<std::string> architectures;
   std::vector<std::string> warnings, notes;
 
@@ -175,7 +175,7 @@ class Claims : public CudaDeviceTest {
     work.parameters = parameters_[work.id];
     return work;
   }
-  // Block `closed` waits for Open().
+  // Returns a launch whose block `closed` waits for Open().
   LaunchWork Gated(const Tenant& tenant, std::uint32_t blocks, std::uint32_t closed) {
     std::vector<std::byte> bytes(20);
     const std::array<std::uint64_t, 2> addresses = {tenant.At(kRuns), tenant.At(kGate)};
@@ -202,7 +202,8 @@ class Claims : public CudaDeviceTest {
   void WaitForBlock(const Tenant& tenant, std::uint32_t block) {
     while (Runs(tenant, block) == 0) std::this_thread::sleep_for(microseconds(50));
   }
-  // The stop word is written by a stream that is ordered before this one.
+  // Waits until earlier stops have arrived, by a copy that the device orders after the writes of
+  // stop words.
   void WaitForStops(const Tenant& tenant) {
     std::vector<std::byte> host(4);
     CopyWork copy;
@@ -216,7 +217,7 @@ class Claims : public CudaDeviceTest {
     gpu().Submit(copy);
     EXPECT_TRUE(Await(copy.id).status.ok());
   }
-  // Gives the launch enough blocks for a stop to pay off.
+  // Returns whether the launch can be stopped if it has enough blocks for a stop to pay off.
   bool CanStop(LaunchWork work) {
     work.grid = {100'000, 1, 1};
     return gpu().CanStop(work, std::chrono::seconds(10));
@@ -282,7 +283,8 @@ TEST_F(Claims, KillEndsTheLaunchBehindItsRunningBlockAndSaysSo) {
   EXPECT_EQ(Runs(tenant, 3), 0U);
 }
 
-// Otherwise the second launch would run between the two halves of the first one.
+// A stop also stops the later launches of the stream, because otherwise the second launch would run
+// between the two halves of the first one.
 TEST_F(Claims, StopOfALaunchStopsWhatIsAndComesBehindItInItsStream) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
@@ -414,7 +416,8 @@ TEST_F(Claims, ShortBlocksKeepOriginalForm) {
   EXPECT_TRUE(gpu().CanStop(work, std::chrono::hours(1)));
 }
 
-// All of its blocks have begun before anything could stop it.
+// A shorter launch need not be stoppable, because all of its blocks begin before a stop could take
+// effect.
 TEST_F(Claims, LaunchBelowTwoWavesKeepsOriginalForm) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
@@ -426,7 +429,7 @@ TEST_F(Claims, LaunchBelowTwoWavesKeepsOriginalForm) {
   EXPECT_TRUE(gpu().CanStop(work, std::chrono::hours(1)));
 }
 
-// The driver is slow to answer, on the thread that submits.
+// The driver takes long to answer, and would be asked on the thread that submits.
 TEST_F(Claims, TheDriverIsAskedOnceHowManyBlocksOfAShapeFit) {
   const char* const kAsk = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
   Start(WithCompiler());
@@ -491,7 +494,7 @@ TEST_F(Claims, OriginalRunsWhileFormCompilesInBackground) {
   EXPECT_EQ(Await(work.id).units_done, 3U);
 }
 
-// Loading can block the launches of all clients.
+// Forms are loaded in quiet moments, because loading can block the launches of all clients.
 TEST_F(Claims, LoadsFormsInQuietMoments) {
   shop_.keeps_all = false;
   CudaDeviceOptions options = WithCompiler();
@@ -552,7 +555,8 @@ TEST_F(Claims, KernelsWithoutAFormAreNamedWithTheReason) {
   EXPECT_FALSE(CanStop(Launch(tenant, {}, 10)));
 }
 
-// Two driver modules would have two instances of each variable.
+// The forms are in the same driver module, because two modules would have two instances of each
+// variable.
 TEST_F(Claims, ModuleWithVariablesGetsItsFormsWithTheModuleItself) {
   shop_.keeps_all = false;
   Start(WithCompiler());
@@ -574,7 +578,8 @@ TEST_F(Claims, ModuleWithVariablesGetsItsFormsWithTheModuleItself) {
   }
 }
 
-// The driver uses the machine code, and a form made from the text may be slower.
+// The driver uses the container's machine code, and a form that is made from older text may be
+// slower.
 TEST_F(Claims, AContainerWithNewerCodeThanItsTextGetsNone) {
   const auto fatbin_with = [](std::uint32_t code_architecture) {
     std::string bytes("\x50\xed\x55\xba\x01\x00\x10\x00", 8);
@@ -604,7 +609,7 @@ TEST_F(Claims, AContainerWithNewerCodeThanItsTextGetsNone) {
   while (!CanStop(Gated(equal, 10, 2))) std::this_thread::sleep_for(microseconds(100));
   const Tenant fenced = NewTenantWith(fatbin_with(90), Isolation::kFence);
   while (!CanStop(Gated(fenced, 10, 2))) std::this_thread::sleep_for(microseconds(100));
-  // The memory that such code touches is unknown, too.
+  // Which memory such code accesses is unknown, too.
   const auto why_unknown = [](const Tenant& of) {
     return of.module->kernels().front().why_reach_unknown;
   };
@@ -627,7 +632,7 @@ TEST_F(Claims, FencedModuleSharesItsVariablesWithFormsThatComeLater) {
   }
 }
 
-// A driver would compile it within the load, for which everybody's work waits.
+// The driver would compile the text within the load, and the work of all clients would wait.
 TEST_F(Claims, ATextIsCompiledOutsideOfTheDriverAlsoWithoutAFence) {
   shop_.keeps_all = false;
   Start(WithCompiler());
@@ -707,12 +712,12 @@ TEST_F(Claims, FailuresOfTheDriverAreTheLaunchesOwn) {
     gpu().Submit(work);
     return Await(work.id).status;
   };
-  // Fails the first group or the second one. The counter's value is unknown afterwards, so it is
-  // set again.
+  // Makes the first or the second group fail. The counter's value is unknown afterwards, so it must
+  // be set again.
   for (const char* which : {"1", "2"}) {
     Script(std::string("fail cuLaunchKernel ") + which + " 1");
     EXPECT_FALSE(run().ok()) << which;
-    // Slots rotate only while they are in use, so the next launch gets the same one.
+    // The next launch gets the same slot, because slots rotate only while they are in use.
     Script("fail cuMemsetD32Async 1 1");
     EXPECT_FALSE(run().ok()) << which;
     EXPECT_TRUE(run().ok()) << which;

@@ -111,7 +111,7 @@ class ContainedClient : public CudaDeviceTest {
     std::memcpy(&limit, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address)), 8);
     return limit;
   }
-  // With more blocks, the launch would be stoppable.
+  // Returns whether the launch would be stoppable with more blocks.
   bool HasClaimedForm(LaunchWork work) {
     work.grid = {100'000, 1, 1};
     return gpu().CanStop(work, std::chrono::seconds(10));
@@ -219,8 +219,8 @@ TEST_F(ContainedClient, AKillIsNeverLostBetweenTwoLaunches) {
 
 // ---- a driver that accepts no call
 
-// A call of another thread that waits for the running kernel and that blocks all other calls, for
-// as long as this object or the kernel lives.
+// A call of another thread that waits for the running kernel and blocks all other calls until the
+// kernel or this object ends.
 class BusyDriver {
  public:
   BusyDriver() {
@@ -283,7 +283,7 @@ TEST_F(ContainedClient, EndlessKernelsOfAllEndWhenToldAlthoughTheDriverTakesNoCa
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-// The call about later blocks is accepted when that kernel has ended.
+// The call that ends the later blocks is accepted only when the running kernel has ended.
 TEST_F(ContainedClient, AKillEndsAKernelForWhichTheDriverWaits) {
   const WorkId endless = Submit("endless", At(0));
   WaitForWord(0, 1);
@@ -310,7 +310,7 @@ TEST_F(ContainedClient, StopRequestDoesNotAffectLaterLaunches) {
                    offsetof(ptx::ContainHostWords, stop))
                 .load(),
             0U);
-  // A trap afterwards is reported as a trap.
+  // A later trap is reported as a trap.
   ExpectTrap(Run("traps", At(0), 4));
 }
 
@@ -342,7 +342,8 @@ TEST_F(ContainedClient, ReadingLaunchOutcomeMakesNoDriverCall) {
 }
 
 TEST_F(ContainedClient, SecondFaultIsNotReportedAsSuccess) {
-  // Both have ended before the device checks. The record belongs to the first one to fault.
+  // Both launches have ended before the device checks. The record belongs to the one that faulted
+  // first.
   for (const bool is_first : {true, false}) {
     Script("hold");
     const WorkId one = Submit(is_first ? "traps" : "traps_too", At(0), 1, 4);
@@ -415,7 +416,8 @@ TEST_F(ContainedClient, StrayWritesAreNeitherFaultsNorInMemoryThatIsMappedLater)
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-// The kernel knows the old end, and may still stray up to it.
+// The running kernel was given the old end of memory, and its stray accesses may still reach up to
+// there.
 TEST_F(ContainedClient, NothingIsGivenBackWhileAKernelRuns) {
   const Tenant other = NewContained();
   const std::uint64_t used = fake_cuda_memory_used();
@@ -474,7 +476,7 @@ TEST_F(ContainedClient, TheTailNeverMeetsTheModules) {
 
 TEST_F(ContainedClient, ResizeThatFailsChangesNothingAndLeavesTheTailBehindTheEnd) {
   const std::uint64_t used = fake_cuda_memory_used();
-  // Growing by 4 MiB takes one more page and the next tail, which are opened and zeroed at once.
+  // Growing by 4 MiB takes one more page and the next tail, which are mapped and zeroed at once.
   for (const char* call : {"cuMemCreate 1", "cuMemCreate 2", "cuMemMap 1", "cuMemMap 2",
                            "cuMemSetAccess 1", "cuMemsetD8Async 1"}) {
     SCOPED_TRACE(call);
@@ -488,7 +490,7 @@ TEST_F(ContainedClient, ResizeThatFailsChangesNothingAndLeavesTheTailBehindTheEn
   EXPECT_EQ(Word(4 * kMebibyte), 0U);
 }
 
-// The former tail is part of it, including bytes that strayed there.
+// The new memory includes the former tail, to which stray accesses may have written.
 TEST_F(ContainedClient, MemoryIsZeroBeforeKernelsLearnThatTheyMayReachIt) {
   ExpectOk(Run("fine", At(12 * kMebibyte)));
   ASSERT_EQ(Word(4 * kMebibyte), 7U);
@@ -559,7 +561,8 @@ TEST_F(ContainedClient, KernelsCannotAccessTheirFaultRecords) {
     ExpectOk(Run("fine", word));
     EXPECT_EQ(WordAt(word).load(), 0U);
   }
-  // Kernels do not read them either. The block of a record without a place is meaningless.
+  // Clients' kernels cannot read the host's words either. A record without a place has no valid
+  // block.
   const std::uint64_t block = launches.host_words() + offsetof(ptx::FaultRecord, block);
   WordAt(block) = 0x5ec7e7;
   for (const std::uint64_t word : {launches.control(), block}) {

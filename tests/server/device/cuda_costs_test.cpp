@@ -24,7 +24,7 @@ namespace {
 
 using testing::fake_cuda::Costs;
 
-// spin(rounds, out): a loop; every block adds 1 to the word at `out`.
+// spin(rounds, out): every block runs a loop of `rounds` and adds 1 to the word at `out`.
 constexpr const char* kSpinPtx = R"(
 .version 8.0
 .target sm_75
@@ -45,7 +45,7 @@ LOOP:
 }
 )";
 
-// One multiprocessor with space for four blocks of one warp.
+// Fixture with a GPU of one multiprocessor, which has space for four blocks of one warp.
 class CudaCosts : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -93,7 +93,7 @@ class CudaCosts : public ::testing::Test {
     what();
     return virtual_time_now() - begin;
   }
-  // Time from an idle GPU until the end is known.
+  // Returns the time that work takes on an idle GPU until its end is known.
   std::uint64_t TimeOfWork(const std::function<void()>& what) {
     return GetTime([&] {
       what();
@@ -165,13 +165,13 @@ TEST_F(CudaCosts, BlocksRunInWavesAsTheyHaveRoom) {
 
 TEST_F(CudaCosts, TheBlocksOfTheBetterPriorityGoFirst) {
   Launch(low_, kLong, 400);
-  virtual_time_spend(1'000'000);  // It is well on its way.
+  virtual_time_spend(1'000'000);  // The long kernel is running by then.
   const std::uint64_t time = GetTime([&] {
     Launch(high_, 1, 4);
     Do(driver_->StreamSynchronize, high_);
   });
   EXPECT_EQ(driver_->StreamQuery(low_), Code::kNotReady);
-  // It waits for at most one block of the other one.
+  // The urgent kernel waits for at most one block of the other one.
   const std::uint64_t wave = std::uint64_t{3} * kLong * costs_.instruction;
   EXPECT_LT(time, wave + 20'000);
   Do(driver_->CtxSynchronize);
@@ -206,7 +206,7 @@ TEST_F(CudaCosts, ACallThatWaitsForTheGpuKeepsOtherThreadsCallsWaiting) {
             kernel - costs_.notice + costs_.call_load + costs_.call_write);
   EXPECT_EQ(fake_cuda_lock_free_at(), 0U);
   Launch(low_, kLong);
-  // On its own thread it waits as well, and needs the lock like other calls.
+  // A call of the same thread waits, too, and needs the lock like other calls.
   EXPECT_GT(GetTime([&] { Do(driver_->ModuleUnload, other); }), kernel / 2);
 }
 
@@ -252,7 +252,8 @@ TEST_F(CudaCosts, CodeIsLoadedUnderTheLockOnceAndCallsThatLoadNothingDoNotWait) 
   Do(driver_->ModuleUnload, other);
 }
 
-// A step of a language model: 300 short kernels, each a few parameters other than in the last one.
+// Like a step of a language model: 300 short kernels, with a few parameters that differ from those
+// of the previous step.
 TEST_F(CudaCosts, AGraphTakesItsCallerAFiftiethOfItsLaunches) {
   constexpr std::size_t kNodes = 300;
   std::uint32_t rounds = 100;
@@ -294,7 +295,8 @@ TEST_F(CudaCosts, AGraphTakesItsCallerAFiftiethOfItsLaunches) {
   EXPECT_EQ(by_graph, costs_.call_graph_launch + kNodes * costs_.graph_launched_node);
   EXPECT_EQ(changed, 30 * costs_.call_graph_node);
   EXPECT_LT(50 * by_graph, by_list);
-  // Its kernels are closer together, too. The first one begins behind the call for all of them.
+  // The graph's kernels are closer together, too, but the first one begins only after the call for
+  // all of them.
   EXPECT_LE(graph_ends + (kNodes - 1) * (costs_.kernel_gap - costs_.graph_gap),
             list_ends + by_graph);
   Do(driver_->GraphExecDestroy, exec);
@@ -343,7 +345,7 @@ TEST_F(CudaCosts, AModuleOfWhichFewKernelsAreUsedIsLoadedByTheKernel) {
     ::unsetenv("CUDA_MODULE_LOADING");
     return took;
   };
-  load("LAZY", 0);  // Compiled by then.
+  load("LAZY", 0);  // Fast, because the text has been compiled before.
   const Loaded all = load("EAGER", kKernels), first = load("LAZY", 1), used = load("LAZY", kUsed);
   std::printf(
       "modelled, 300 kernels: %.2f ms and %.1f MiB with all, %.2f ms to the first launch, "

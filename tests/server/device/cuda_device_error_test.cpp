@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how the CUDA device answers the failure of every call that may fail.
+// Tests how the CUDA device reacts to the failure of every driver call.
 
 #include <algorithm>
 #include <functional>
@@ -38,7 +38,8 @@ std::string Failing(const CallAt& call, int code) {
   return "fail " + call.name + " " + std::to_string(call.nth) + " " + std::to_string(code);
 }
 
-// Attributes with a sensible default, and calls that release objects, whose failure has no remedy.
+// Returns whether the device ignores a failure of the call: queries of attributes with a sensible
+// default, and releases of objects, for which there is no remedy.
 bool IsForgiven(const std::string& call) {
   static const std::set<std::string> kForgiven = {"cuDeviceGetAttribute", "cuGetProcAddress",
                                                   "cuDriverGetVersion", "cuModuleUnload",
@@ -151,7 +152,7 @@ TEST_F(CudaDeviceTest, CallThatFailsForOneSpaceIsItsErrorAloneAndLeavesNothingBe
     EXPECT_EQ(gpu().loss(), nullptr);
     const bool returns = call.name == "cuMemUnmap" || call.name == "cuMemRelease";
     if (returns) {
-      // Objects that the driver did not release leak; the device reports this and does no more.
+      // Objects that the driver did not release leak; the device only reports that.
       Script("leaks ignored");
       (void)fake_cuda_take_mistakes();
     }
@@ -250,7 +251,7 @@ TEST_F(CudaDeviceTest, EveryKernelThatMayHaveRunIsASuspectAndNoCopyIs) {
   for (const WorkId id : {of_a, of_b}) {
     EXPECT_EQ(Await(id).status.code(), StatusCode::kDeviceLost);
   }
-  // The copy may have ended already.
+  // The copy's status does not matter, because it may have ended before the failure.
   (void)Await(copy);
   std::set<WorkId> suspects;
   ASSERT_NE(gpu().loss(), nullptr);

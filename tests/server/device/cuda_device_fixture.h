@@ -28,7 +28,7 @@ namespace gpushared::device::cuda {
 
 inline constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 
-// store(address, value): one word.
+// store(address, value): stores one word.
 inline constexpr std::string_view kStorePtx = R"(
 .version 8.0
 .target sm_75
@@ -49,7 +49,7 @@ inline constexpr std::string_view kStorePtx = R"(
 }
 )";
 
-// A space and the module above.
+// A client's space with the module above.
 struct Tenant {
   std::unique_ptr<Space> space;
   std::shared_ptr<const device::Module> module;

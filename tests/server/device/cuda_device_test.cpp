@@ -230,7 +230,8 @@ TEST_F(CudaDeviceTest, MostUrgentCopyGoesWhole) {
   EXPECT_EQ(fake_cuda_calls("cuMemcpyHtoDAsync"), 1U);
 }
 
-// Only its client waits for the end of a copy of one group.
+// A copy that is submitted as one group needs no mark of its own, because only its client waits for
+// its end.
 TEST_F(CudaDeviceTest, CopiesOfOneGroupEachShareAMarkWhateverTheirPriority) {
   Start();
   const Tenant tenant = NewTenant();
@@ -458,7 +459,7 @@ TEST_F(CudaDeviceTest, LaunchAttributesReachTheDriver) {
   }
   EXPECT_THAT(launch({9, 1, 1}, {9, 1, 1}, false).message(),
               HasSubstr("asks for clusters of 9 blocks, device cuda:0 allows 8"));
-  // 132 multiprocessors with 32 blocks of one thread each.
+  // The maximum of a cooperative launch: 32 blocks of one thread on each of 132 multiprocessors.
   EXPECT_TRUE(launch({132 * 32, 1, 1}, {0, 0, 0}, true).ok());
   const Status large = launch({132 * 32 + 1, 1, 1}, {0, 0, 0}, true);
   EXPECT_EQ(large.code(), StatusCode::kInvalidArgument);

@@ -210,8 +210,7 @@ GPUSHARED_NUMBER(ResourceType::kMultiprocessors, CU_DEV_RESOURCE_TYPE_SM);
 
 // ---- exported names, which are requested only from drivers before 11.3
 
-// cuda.h renames each call to its newest form, so the two agree wherever our form is the newest.
-// For these calls it names a newer form than ours.
+// cuda.h renames each call to its newest form. We use the newest form, too, except for these calls.
 constexpr std::string_view kNewerForm[] = {"cuEventElapsedTime"};
 
 #define GPUSHARED_TEXT(x) #x

@@ -88,7 +88,7 @@ class FakeCuda : public ::testing::Test {
     Ok(driver_->ModuleGetFunction(&function, module_, name));
     return function;
   }
-  // Mapped, writable memory at the bottom of a fresh range.
+  // Returns mapped, writable memory at the beginning of a new range.
   DeviceAddress Mapped(std::size_t bytes = 2 * kMiB) {
     DeviceAddress at = 0;
     Ok(driver_->MemAddressReserve(&at, 4096 * kMiB, 4096 * kMiB, 0, 0));
@@ -129,7 +129,7 @@ TEST_F(FakeCuda, KernelsComputeInMappedMemory) {
   Ok(Launch(Get("add"), {&at, &step}, 32));
   EXPECT_THAT(Read(at, 32), Each(105U));
   EXPECT_EQ(Read(at + 32 * 4, 1)[0], 100U);
-  // The same arguments as one buffer.
+  // Passes the same arguments as one buffer.
   struct {
     DeviceAddress at;
     std::uint32_t step;
@@ -230,14 +230,14 @@ TEST_F(FakeCuda, FreshMemoryIsGarbageAndTwoMappingsShareIt) {
   Ok(driver_->MemCreate(&handle, 2 * kMiB, &here, 0));
   Ok(driver_->MemMap(range, 2 * kMiB, 0, handle, 0));
   Ok(driver_->MemMap(range + 4 * kMiB, 2 * kMiB, 0, handle, 0));
-  // Mapped memory is not accessible yet.
+  // Mapped memory is inaccessible until access has been set.
   EXPECT_EQ(driver_->MemsetD8Async(range, 0, 4, stream_), Code::kInvalidValue);
   Ok(driver_->MemSetAccess(range, 2 * kMiB, &access, 1));
   Ok(driver_->MemSetAccess(range + 4 * kMiB, 2 * kMiB, &access, 1));
   EXPECT_EQ(Read(range, 1)[0], 0xA5A5A5A5U);
   Ok(driver_->MemsetD8Async(range, 1, 4, stream_));
   EXPECT_EQ(Read(range + 4 * kMiB, 1)[0], 0x01010101U);
-  // The memory lives until it is neither held nor mapped.
+  // The memory exists until its handle is released and no mapping uses it.
   Ok(driver_->MemRelease(handle));
   Ok(driver_->MemUnmap(range, 2 * kMiB));
   EXPECT_EQ(fake_cuda_memory_used(), 2 * kMiB);
@@ -359,7 +359,7 @@ TEST_F(FakeCuda, WorkOfAStreamWaitsForItsRunningKernel) {
   const Stream busy = NewStream();
   Ok(Launch(Get("for_ever"), {}, 1, busy));
   Ok(driver_->StreamWriteValue32(busy, reinterpret_cast<DeviceAddress>(&word), 1, 0));
-  // The write is submitted later. Without the wait it would have finished by now.
+  // The write waits for the kernel. Without that order it would already have been executed.
   const DeviceAddress at = Mapped();
   for (int i = 0; i < 50; ++i) {
     Ok(driver_->MemsetD8Async(at, 0, 4, stream_));

@@ -122,7 +122,7 @@ TEST_F(CudaDriver, TooOldOneIsRejectedWithBothVersions) {
               AllOf(HasSubstr("serves CUDA 6.0"), HasSubstr("at least 11.0 is needed")));
 }
 
-// A newer form of a call could take other parameters than we declare.
+// Calls are requested in the declared form, because a newer form could take different parameters.
 TEST_F(CudaDriver, CallsAreAskedForInTheFormDeclared) {
   ASSERT_TRUE(Driver::Load().ok());
   EXPECT_STREQ(fake_cuda_take_mistakes(), "");
@@ -143,7 +143,7 @@ TEST_F(CudaDriver, OlderWaysOfFindingCallsWork) {
   EXPECT_FALSE((*by_name)->Has(Feature::kGreenContexts));
   int count = 0;
   EXPECT_EQ((*by_name)->DeviceGetCount(&count), Code::kSuccess);
-  // The fake driver of this process was not called under another name either.
+  // No call of the fake driver was reached under another name either.
   EXPECT_EQ(fake_cuda_calls(nullptr), 0U);
 }
 

@@ -68,7 +68,7 @@ class CudaGraphStore : public CudaDeviceTest {
     work.node_versions = graph.versions;
     return work;
   }
-  // Returns whether the graph went to the driver as one graph.
+  // Launches the graph. Returns whether it was passed to the driver as a whole.
   bool Launch(Graph& graph) {
     const std::size_t before = fake_cuda_calls("cuGraphLaunch");
     const GraphWork work = GetWork(graph);
@@ -77,7 +77,7 @@ class CudaGraphStore : public CudaDeviceTest {
     EXPECT_TRUE(ended.status.ok()) << ended.status.ToString();
     return fake_cuda_calls("cuGraphLaunch") > before;
   }
-  // Launches the graph until it goes to the driver as one, for at most a second.
+  // Launches the graph until it is passed to the driver as a whole, for at most a second.
   bool LaunchUntilWhole(Graph& graph) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     while (std::chrono::steady_clock::now() < end) {
@@ -134,7 +134,8 @@ TEST_F(CudaGraphStore, ClientTakesItsShareFromClientAboveItsShare) {
   EXPECT_FALSE(Launch(*many[1]));
   EXPECT_TRUE(Launch(*many[2]));
   EXPECT_TRUE(Launch(*many[3]));
-  // From now on both have the same share, and each evicts only its own graphs, however busy it is.
+  // From now on both clients have the same share, and each evicts only its own graphs, however many
+  // it launches.
   for (int round = 0; round < 20; ++round) {
     for (Graph* const each : {&one, &two, &three}) (void)Launch(*each);
   }
@@ -259,14 +260,15 @@ TEST_F(CudaGraphStore, DropsGraphsOfDepartedClient) {
 
 // ---- number of nodes that a launch inspects
 
-// The device thread would compare up to 32 MiB of parameters.
+// Otherwise the device thread would compare up to 32 MiB of parameters.
 TEST_F(CudaGraphStore, NodesUnderTheSameNumberAreNotCompared) {
   Begin({});
   Tenant& client = NewClient();
   Graph& graph = NewGraph(client);
   ASSERT_TRUE(LaunchUntilWhole(graph));
   Change(graph, 2);
-  graph.nodes[5] = NewLaunch(graph, 5);  // Under its old number, which our clients never do.
+  // New content under the old number, which never happens in a worker.
+  graph.nodes[5] = NewLaunch(graph, 5);
   fake_cuda_forget_calls();
   EXPECT_TRUE(Launch(graph));
   EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 1U);
@@ -310,7 +312,7 @@ TEST_F(CudaGraphStore, WhatChangedTooMuchAndIsLaunchedAgainIsInstantiatedAnew) {
   EXPECT_EQ(Instantiations(), 2U);
 }
 
-// Launches that went to the driver before are not inspected again; everything else is.
+// Nodes that the driver already has are not inspected again, but all others are.
 TEST_F(CudaGraphStore, ChecksNewNodesCopiesAndFillsAtEachLaunch) {
   Begin({});
   Tenant& client = NewClient();
@@ -334,8 +336,8 @@ TEST_F(CudaGraphStore, ChecksNewNodesCopiesAndFillsAtEachLaunch) {
   EXPECT_THAT(rejection(), ::testing::HasSubstr("fill rejected"));
 }
 
-// The module may be unloaded while the graph remains, and the driver must not have the module's
-// kernel then.
+// The first module may be unloaded while the graph remains, and then no instantiated graph may
+// contain its kernel.
 TEST_F(CudaGraphStore, AKernelOfAnotherModuleTakesAnotherInstantiation) {
   Begin({});
   Tenant& client = NewClient();

@@ -121,7 +121,7 @@ TEST_F(CudaGraph, NewParametersCostACallForEachNodeThatHasThem) {
   ExpectWords();
 }
 
-// Both are submitted to the device before either has run.
+// Both launches are submitted to the device before either has run.
 TEST_F(CudaGraph, ALaunchBeforeTheChangeRunsWhatItWas) {
   Begin();
   ASSERT_TRUE(RunUntilInstantiated());

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 constexpr std::size_t kMany = CudaModule::kLoadedAtOnceMax + 4;
 
-// `store`, `odd` and more kernels that do the same as `store`.
+// Returns a module with the kernels `store`, `odd`, and more that do the same as `store`.
 std::string ManyKernels(std::size_t count) {
   std::string text(kStorePtx);
   for (std::size_t i = 2; i < count; ++i) {

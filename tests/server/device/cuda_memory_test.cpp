@@ -32,7 +32,8 @@ TEST_F(CudaDeviceTest, LargeMemoryIsFewPiecesAndAShrinkKeepsLittleTooMuch) {
   EXPECT_EQ(fake_cuda_memory_used(), 0U);
 }
 
-// The amount that the GPU zeroes in 100 µs, because a larger piece would delay more urgent work.
+// Memory is zeroed in pieces that the GPU zeroes in 100 µs, because a larger piece would delay
+// urgent work.
 TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
   struct Case {
     const char* gpu;
@@ -58,9 +59,9 @@ TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
   }
 }
 
-// Each of these calls may wait for running work on the GPU.
+// Memory is mapped in portions, because each of these calls may wait for running work on the GPU.
 TEST_F(CudaDeviceTest, MemoryOfManyPiecesIsOpenedAndWaitedForByThePortionAndUnmappedAtOnce) {
-  Start();  // It zeroes 256 MiB per fill.
+  Start();  // The device zeroes 256 MiB per fill.
   const std::uint64_t bytes = 512 * kMebibyte;
   auto space = gpu().CreateSpace({.quota_bytes = bytes});
   ASSERT_TRUE(space.ok()) << space.status().ToString();
@@ -147,7 +148,7 @@ TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
   EXPECT_EQ(gpu().info().memory_bytes, shared) << "however much is asked for";
 }
 
-// A GPU has 128 TiB of addresses.
+// A GPU has only 128 TiB of addresses for all clients.
 TEST_F(CudaDeviceTest, SpaceForWhichThereAreTooFewAddressesSaysWhatTakesThem) {
   Start();
   Script("fail cuMemAddressReserve 1 2");
@@ -167,7 +168,8 @@ std::string PtxWithLocalBytes(std::uint32_t bytes) {
          std::to_string(bytes) + "];\n  ret;\n}\n";
 }
 
-// The driver would stop the GPU for it at the launch, on the thread that submits all launches.
+// Otherwise the driver would stop the GPU at the launch to enlarge local memory, on the thread that
+// submits all launches.
 TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRejectedByName) {
   Start();
   const Tenant tenant = NewTenant();
@@ -241,8 +243,8 @@ TEST_F(CudaDeviceTest, KernelWithLocalMemoryRunsOnAGpuWhoseMemoryClientsHaveFill
     Start();
     const auto space = gpu().CreateSpace({.quota_bytes = 16 * kMebibyte}).value();
     const auto module = Load(*space, PtxWithLocalBytes(4096)).value();
-    // The memory that is left to the driver, because the part that clients may have can be taken at
-    // any time.
+    // Leaves only the memory that the device reserves for the driver, as if clients had taken all
+    // of the rest.
     const std::uint64_t kept = (std::uint64_t{80} << 30) - gpu().info().memory_bytes;
     Script("memory " + std::to_string(kept));
     LaunchWork work;

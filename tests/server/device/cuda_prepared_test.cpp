@@ -63,7 +63,7 @@ TEST(CudaPrepared, AcceptsPreparedModule) {
     EXPECT_EQ(module.is_contained(), isolation == Isolation::kContain);
     EXPECT_NE(module.claims(), nullptr);
     EXPECT_GT(module.bytes(), kStorePtx.size());
-    // Fenced variables are in the range; the driver places the others.
+    // Variables of fenced modules are in the client's range; the driver places those of others.
     EXPECT_EQ(module.range_variable_bytes(), isolation == Isolation::kOff ? 0U : 5000U);
     EXPECT_EQ(module.driver_variable_bytes() != 0, isolation == Isolation::kOff);
   }
@@ -170,7 +170,7 @@ TEST_F(ForgedModule, WithoutAForgeryItsKernelsCanBeClaimed) {
 TEST_F(ForgedModule, TheWordsOfAClaimLieBehindTheParameters) {
   const auto space = NewSpace();
   const auto module = Place(*space, [](Bytes& flat) {
-    // Names of a preemptible form, each with its length, and the offset.
+    // The name of a preemptible form, preceded by its length.
     const std::string_view name("\x05\0\0\0\0\0\0\0store", 13);
     const auto last = std::ranges::find_end(flat, std::as_bytes(std::span(name)));
     ASSERT_FALSE(last.empty());

@@ -193,7 +193,7 @@ TEST_F(QuietDevice, ALoadBesideAnEndlessKernelWaitsAndKeepsNobodyElseWaiting) {
   EXPECT_TRUE(loaded.get());
 }
 
-// True for every request that a client can make of its worker while other clients' kernels run.
+// Makes every request that a client can make of its worker while other clients' kernels run.
 TEST_F(QuietDevice, NoCallThatWaitsForTheGpuFindsWorkThere) {
   Script("kernels 1");
   const auto chores = [this] {

@@ -68,7 +68,7 @@ TEST_F(CudaSmLimit, BoundsTheKernelsOfItsClassAndNoOthers) {
     EXPECT_EQ(GetMultiprocessors(tenant, kNormal, priority), 132U);
     EXPECT_EQ(GetMultiprocessors(tenant, kHigh, priority), 132U);
   }
-  // Memory and modules are those of the whole GPU.
+  // Memory and modules of the whole GPU's context work on the partition.
   LaunchWork work = StoreWork(tenant, tenant.At(0), 5);
   work.of_class = kLow;
   gpu().Submit(work);
@@ -95,7 +95,7 @@ TEST_F(CudaSmLimit, TheEndsOfItsWorkAreSeenWhetherOrNotEventsAreOfTheGreenContex
     const Tenant tenant = NewTenant();
     Script("kernels 1");
     for (const std::size_t of_class : {kLow, kHigh, kNormal, kLow}) {
-      Script("hold");  // Several batches, more than the number of existing events.
+      Script("hold");  // Submits several batches, more than the number of existing events.
       std::vector<LaunchWork> works;
       for (int i = 0; i < 5; ++i) {
         works.push_back(StoreWork(tenant, tenant.At(0), 10 * of_class + i));

@@ -22,7 +22,7 @@ class CudaMoves : public CudaDeviceTest {
     CudaDeviceTest::SetUp();
     Start();
   }
-  // Each page begins with its number; pages 1 and 2 are swapped out.
+  // Returns a client whose pages begin with their numbers, with pages 1 and 2 swapped out.
   Tenant NewTenantWithSomeAway() {
     Tenant tenant;
     const auto store = SwapStore::Create({.bytes = kMoveSteps * kMapPageBytes, .directory = ""});
@@ -53,7 +53,7 @@ class CudaMoves : public CudaDeviceTest {
     std::memcpy(&value, word.data(), sizeof value);
     return value;
   }
-  // A launch that declares an access to page 0, and stores there or elsewhere.
+  // Runs a launch that declares an access to page 0, and stores to this page or to another one.
   Status StoreIn(const Tenant& tenant, std::uint64_t step) {
     Reach reach;
     reach.Add({.base = tenant.At(0), .bytes = kMapPageBytes});
@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(In, CallOfAMove,
                                            "cuMemcpyHtoDAsync"),
                          [](const auto& any) { return std::string(any.param); });
 
-// It is then unknown whether the memory is still mapped.
+// After a failed call it is unknown whether the address is mapped, so the context must end.
 TEST_F(CudaMoves, AnAddressThatMayHaveNoMemoryEndsTheContext) {
   const Tenant tenant = NewTenantWithSomeAway();
   Script("fail cuMemUnmap 1 2");

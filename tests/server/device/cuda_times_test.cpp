@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CudaTimes,
                            return any.param == CompletionKind::kEvents ? "events" : "writes";
                          });
 
-// However far the GPU's clock has drifted from the host's while the GPU was idle.
+// Times are right however far the GPU's clock has drifted from the host's while the GPU was idle.
 TEST_F(CudaDeviceTest, KernelAfterAnIdleTimeTookAsLongAsTheGpuSays) {
   Start();
   const Tenant tenant = NewTenant();
@@ -79,7 +79,7 @@ TEST_F(CudaDeviceTest, KernelsThatFollowEachOtherTookAsLongAsTheGpuSays) {
   std::vector<WorkId> works;
   for (int i = 0; i < 2; ++i) {
     works.push_back(Store(tenant, tenant.At(0), 1));
-    // One batch each.
+    // Each kernel is in a separate batch.
     EXPECT_FALSE(IsDone(works.back()));
   }
   Script("go");
@@ -94,7 +94,8 @@ TEST_F(CudaDeviceTest, KernelsThatFollowEachOtherTookAsLongAsTheGpuSays) {
   EXPECT_LE(last, DeviceClock::now());
 }
 
-// A timestamp makes the GPU wait for longer, and one before the work doubles the wait.
+// Untimed work has no timestamp, because it makes the GPU wait for longer, and a second one before
+// the work doubles the wait.
 TEST_F(CudaDeviceTest, UntimedWorkHasMarkWithoutTimestamp) {
   Start();
   const Tenant tenant = NewTenant();
@@ -133,7 +134,7 @@ TEST_F(CudaDeviceTest, TimedWorkBehindWorkWithoutTimesTookAsLongAsTheGpuSays) {
   EXPECT_FALSE(Await(untimed.id).times_are_exact);
   const Completion completion = Await(timed);
   EXPECT_TRUE(completion.times_are_exact);
-  // It takes 3 ms, less the difference between the GPU's clock and the fake driver's.
+  // The kernel takes 3 ms, less the inaccuracy of the relation between the two clocks.
   EXPECT_GE(completion.ended - completion.started, milliseconds(2));
   EXPECT_LT(completion.ended - completion.started, milliseconds(250));
 }

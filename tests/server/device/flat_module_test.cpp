@@ -57,7 +57,7 @@ TEST(FlatVariables, HavePlainNamesAndAKnownSpace) {
   EXPECT_EQ(TakenAs({.space = 2}), StatusCode::kInvalidArgument);
 }
 
-// Variables of the cpu device are always in the module's own memory.
+// On the cpu device, variables must be in the module's own memory.
 TEST(FlatVariables, AreNowhereElseOnTheCpuDevice) {
   const ModuleRecipe recipe{
       .form = ModuleRecipe::Form::kDecoded, .passes = {}, .range_bytes = std::uint64_t{4} << 30};

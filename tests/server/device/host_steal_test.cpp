@@ -60,7 +60,8 @@ TEST(ExecutorTimes, UnboundedWaitIsNeverDelay) {
   EXPECT_EQ(times.UpTo(Reading(91ms, 1ms)).busy, 91ms);
 }
 
-// A processor clock that counts in ticks lags behind and then catches up.
+// A processor clock that counts in ticks lags behind and then catches up, which must not count as
+// steal.
 TEST(ExecutorTimes, AClockInTicksAddsUpToNoDelay) {
   ExecutorTimes times(Reading(0ms, 0ms));
   for (nanoseconds at = 0ms; at <= 1s; at += 250us) {
@@ -93,7 +94,7 @@ TEST(ExecutorClock, DistinguishesRunningThreadFromStarvedOne) {
   ExecutorClock clock;
   EXPECT_EQ(clock.Totals().busy, 0ms) << "no thread yet";
   clock.Begin();
-  std::this_thread::sleep_for(50ms);  // It was not waiting, so it should have run.
+  std::this_thread::sleep_for(50ms);  // Not announced as a wait, so it counts as delay.
   EXPECT_GE(clock.Totals().delayed, 45ms);
 
   const Totals before = clock.Totals();

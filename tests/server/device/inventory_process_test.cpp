@@ -36,7 +36,7 @@ class InventoryProcess : public ::testing::Test {
     ::setenv("FAKE_NVML", (directory_ / "nvml.json").c_str(), 1);
     ::setenv("LD_LIBRARY_PATH", GPUSHARED_FAKE_NVML_DIRECTORY, 1);
   }
-  // Runs a start that is expected to exit.
+  // Runs a server that is expected to exit at its start.
   ProgramOutcome Rejected(const std::string& device) {
     return RunProgram({std::string(GPUSHARED_BIN_DIR) + "/gpushared", "--socket", directory_ / "s",
                        "--device", device});

@@ -307,7 +307,7 @@ TEST_F(ReadInventoryTest, MpsIsSeenWhileItsDaemonLives) {
   ASSERT_TRUE(running.mps.has_value());
   EXPECT_EQ(running.mps->pid, static_cast<std::uint32_t>(::getpid()));
   EXPECT_EQ(running.mps->directory, directory_.path());
-  // A file left by a killed daemon: no process has the highest number.
+  // A file left by a killed daemon, with a number that no process has.
   std::ofstream(directory_ / "nvidia-cuda-mps-control.pid") << 0x7ffffffe << "\n";
   EXPECT_EQ(Read(R"({"gpus": [{}]})").mps, std::nullopt);
   std::ofstream(directory_ / "nvidia-cuda-mps-control.pid") << "nonsense\n";

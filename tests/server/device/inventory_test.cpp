@@ -210,7 +210,7 @@ TEST(Obstacles, MigModeWithoutInstancesSaysWhatToDo) {
       *why,
       AllOf(HasSubstr("has no instances"), HasSubstr("'nvidia-smi mig -i 2 -cgi <profile> -C'"),
             HasSubstr("'nvidia-smi mig -i 2 -lgip'"), HasSubstr("'nvidia-smi -i 2 -mig 0'")));
-  // It is still listed.
+  // The unusable device is still listed.
   EXPECT_EQ(SelectDevices("auto", inventory)->unused.at(0).id, "cuda:2");
 }
 

@@ -161,10 +161,10 @@ TEST_P(PauseTest, AStoppedBlockGoesOnWhereItWas) {
   for (std::uint32_t i = 0; i < kBlocks * kThreads; ++i) ASSERT_EQ(Word(16 + i), kRounds) << i;
 }
 
-// Each node begins once, and the next one begins when it has ended.
+// Each node begins only once, and the next one begins when it has ended.
 TEST_P(PauseTest, AGraphThatIsStoppedInANodeGoesOnThere) {
   constexpr std::uint32_t kBlocks = 4, kThreads = 96, kRounds = 30'000, kNodes = 3;
-  constexpr std::uint64_t kWords = 1024;  // Of a node.
+  constexpr std::uint64_t kWords = 1024;  // Words of each node.
   std::array<CountParameters, kNodes> parameters;
   std::vector<GraphNode> nodes;
   for (std::uint32_t node = 0; node < kNodes; ++node) {
@@ -240,7 +240,7 @@ TEST_P(PauseTest, BlocksThatWaitForEachOtherArePausedTogether) {
   EXPECT_EQ(Word(0), kBlocks * 300);
 }
 
-// Only one thread is left for runs that wait for each other.
+// Runs that wait for each other have only one thread left.
 TEST_P(PauseTest, WaitingRunsYieldTheirThreadToEachOther) {
   if (GetParam() == 1) GTEST_SKIP() << "one thread has one run";
   constexpr std::uint32_t kBlocks = 12, kRounds = 2000;

@@ -38,7 +38,7 @@ namespace {
 
 constexpr std::uint64_t kWordsOfAStep = kMapPageBytes / sizeof(std::uint64_t);
 
-// Memory as the cpu device's clients have it.
+// Memory like that of the cpu device's clients.
 class Steps {
  public:
   explicit Steps(std::size_t count) {
@@ -56,7 +56,7 @@ class Steps {
   std::span<std::byte> At(std::size_t step) const {
     return {first_ + step * kMapPageBytes, kMapPageBytes};
   }
-  // Fills the whole page with that number.
+  // Fills the whole page with the number.
   void Fill(std::size_t step, std::uint64_t number) const {
     auto* const words = reinterpret_cast<std::uint64_t*>(At(step).data());
     std::fill_n(words, kWordsOfAStep, number);
@@ -159,7 +159,7 @@ TEST_P(SwapStoreIn, AFreeSlotIsEmptyHoweverItBecameFree) {
   EXPECT_EQ(read, nothing) << "a returned slot has its last bytes";
 }
 
-// Each step has a number of its own, so a slot that is freed for another one shows.
+// Each page has its own number, so that a slot that is used twice is noticed.
 TEST_P(SwapStoreIn, EachStepComesBackAsItWasInWhateverOrder) {
   constexpr std::size_t kSteps = 6;
   const auto store = Store(kSteps);
@@ -257,7 +257,8 @@ TEST(SwapStoreInMemory, WherePagesDoNotMoveTheirBytesAreCopied) {
   EXPECT_EQ(store->medium().populated_bytes(), 0U);
 }
 
-// Pages of the store would bring its mapping to the client, and bytes that stay are somebody's.
+// Pages that were copied must not be moved back, because they would bring the store's mapping to
+// the client, and no bytes of the client may remain in the store.
 TEST(SwapStoreInMemory, BytesThatWereCopiedThereAreCopiedBackAndNothingIsLeftOfThem) {
   const auto store = SwapStore::Create({.bytes = kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(kMapPageBytes).ok());

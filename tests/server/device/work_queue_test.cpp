@@ -63,7 +63,8 @@ TEST(WorkQueue, UnitsAreDealtInAscendingOrder) {
   EXPECT_FALSE(completion.stopped);
 }
 
-// However short the previous units were, the next one may be long.
+// The thread checks after every unit, because the next one may be long however short the previous
+// ones were.
 TEST(WorkQueue, ThreadSwitchesToMoreUrgentWorkAfterOneUnit) {
   WorkQueue queue(1, {});
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 1000}));
@@ -99,7 +100,7 @@ TEST(WorkQueue, SpareThreadRunsUrgentWorkWhenOthersAreStuck) {
   Finish(queue, stuck);
 }
 
-// Otherwise two threads would run where one has a core.
+// Otherwise two threads would run on one core.
 TEST(WorkQueue, TheSpareThreadTakesNothingElse) {
   WorkQueue queue(2, {}, std::chrono::nanoseconds(0));
   std::atomic<int> taken{0};
@@ -118,7 +119,7 @@ TEST(WorkQueue, TheSpareThreadTakesNothingElse) {
   EXPECT_FALSE(HasCompletion(queue));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(taken, 0);
-  // Now some is, and all ordinary threads have other work.
+  // Now urgent work is queued, and all ordinary threads have other work.
   queue.Submit(Work({.id = 4, .stream = 4, .priority = 2}));
   while (!HasCompletion(queue)) std::this_thread::yield();
   EXPECT_EQ(taken, 1);
@@ -145,13 +146,13 @@ TEST(WorkQueue, IdleThreadTakesWorkAfterSpareThreads) {
     EXPECT_EQ(next.work->header().id, 3U);
     Finish(queue, next);
   });
-  // Until it waits: then it calls `rest` once.
+  // Waits until the thread waits, because it then calls `rest` once.
   while (!has_slept) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   Finish(queue, urgent);
-  idle.join();  // It no longer has a time-out.
+  idle.join();  // Would never end without a wake-up, because the wait has no time-out.
 }
 
-// A thread that came back may be blocked again the next time.
+// The spare thread waits again, because a thread that has come back may be blocked again later.
 TEST(WorkQueue, TheSpareThreadWaitsAgainOnceAnotherCameBack) {
   constexpr std::chrono::milliseconds kPatience{500};
   WorkQueue queue(1, {}, kPatience);
@@ -474,7 +475,7 @@ TEST(WorkQueue, CountsIdleTimeUntilCompletionIsTaken) {
   late.join();
   const std::chrono::nanoseconds before = queue.stood_still();
 
-  // It has ended, and no thread takes it.
+  // The work has ended, so no thread takes further units.
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   TakeOne(queue);
   const std::chrono::nanoseconds after = queue.stood_still();
@@ -516,7 +517,7 @@ TEST(WorkQueue, StoodStillForWhatIsStoppedBeforeAnyThreadCame) {
 
 // ---- thread boosts
 
-// The boost of the calling thread, and the value it was last set to.
+// Records the value to which the calling thread's boost was last set.
 struct Stood {
   Stood() {
     standing.Begin();
@@ -532,7 +533,7 @@ struct Stood {
   Standing standing{stand};
 };
 
-// The thread that promotes it may be faster than the thread itself.
+// The thread that promotes another may be faster than the promoted thread itself.
 TEST(Standing, LastChangeWins) {
   bool is_ahead = false, is_overtaken = true;
   Standing* called = nullptr;
@@ -554,7 +555,7 @@ class StandingQueue : public ::testing::Test {
  protected:
   StandingQueue() { queue_.Enlist(stood_.standing); }
   Claim Next() { return *queue_.Next(nullptr, nullptr, &stood_.standing); }
-  // Submits work of one unit, which this thread takes and runs.
+  // Submits work of one unit, takes it and runs it.
   void Run(WorkId id, std::uint8_t priority) {
     queue_.Submit(Work({.id = id, .stream = id, .priority = priority}));
     const Claim claim = Next();

@@ -74,7 +74,7 @@ WorkerHarness::WorkerHarness(StepDeviceOptions device, server::WorkerOptions opt
 }
 
 WorkerHarness::~WorkerHarness() {
-  // The test's clients may still be connected; the worker ends them nevertheless.
+  // Ends all work, because the worker has to end sessions whose clients are still connected.
   device_->RunAtOnce();
   device_->HoldNothing();
   for (std::uint64_t session = 1; session < next_session_; ++session) {

@@ -32,7 +32,7 @@ inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 // Makes a device finish its work as soon as it is submitted.
 inline constexpr StepDeviceOptions kAtOnce{.runs_at_once = true};
 
-// Thread-compatible. Waits end after 30 s with an empty value.
+// A worker in this process. Waits end after 30 s with an empty value. Thread-compatible.
 class WorkerHarness {
  public:
   struct ClientOptions {
@@ -45,7 +45,7 @@ class WorkerHarness {
     std::uint32_t uid = ::geteuid();
     std::uint8_t isolation = 0;
     SchedulingClass allowed_class = SchedulingClass::kHigh;
-    int process = -1;  // The process whose death ends the session; this process if negative.
+    int process = -1;  // Process whose death ends the session; negative: this process.
   };
 
   explicit WorkerHarness(StepDeviceOptions device = {}, server::WorkerOptions options = {});
@@ -55,7 +55,7 @@ class WorkerHarness {
   WorkerHarness& operator=(const WorkerHarness&) = delete;
 
   StepDevice& device() { return *device_; }
-  // Waits as the device would before calls of its own.
+  // Waits for a quiet moment, as the device does before its own calls.
   void AwaitQuiet() { await_quiet_(); }
 
   // Hands a new connection to the worker without waiting for its welcome.
@@ -87,7 +87,7 @@ class WorkerHarness {
   void CloseChannel() { channel_.Reset(); }
   // Runs `body`, whose effects all reach the worker's control thread at once, in order.
   void WhileControlStands(const std::function<void()>& body);
-  // Returns the exit code once the worker has ended.
+  // Waits for the worker to end, and returns its exit code.
   std::optional<int> AwaitExit();
 
  private:
@@ -105,7 +105,7 @@ class WorkerHarness {
   std::uint64_t next_session_ = 1;
 };
 
-// Counts open descriptors of this process, and lines of its memory map that show our shared memory.
+// Numbers of open descriptors of this process, and of mappings of our shared memory.
 struct Holdings {
   std::size_t descriptors = 0;
   std::size_t segments = 0;

@@ -23,7 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Requests of `kernels` kernels at equal intervals.
+// Returns requests of `kernels` kernels at equal intervals.
 Profile Server(const std::string& name, double every_ms, std::size_t kernels, double us,
                std::chrono::milliseconds target) {
   Profile profile{.name = name,
@@ -62,11 +62,11 @@ TEST(Advice, TrainingFitsBelowAServerAndNotBesideIt) {
   EXPECT_NEAR(below.gap_percent, 79, 3);
   EXPECT_NEAR(below.lower_percent, 79, 3);
 
-  // A request waits for all earlier work on the cpu device, and then has it alone.
+  // On the cpu device a request waits for all earlier work, and then has the device alone.
   const Profile train = Training(SchedulingClass::kHigh, 5000);
   EXPECT_THAT(Advise(node, train, kOnce).reasons,
               ElementsAre(HasSubstr("serve would keep its target of 20.0 ms for 0.00%")));
-  // On a GPU its kernels alternate with the other's: 8 times 6 ms in 40 ms.
+  // On a GPU the request's kernels alternate with the other client's: 8 times 6 ms in 40 ms.
   Node gpu = node;
   gpu.kind = "cuda";
   EXPECT_THAT(Advise(gpu, train, kOnce).reasons, ElementsAre(HasSubstr("serve would fall behind")));
@@ -126,7 +126,7 @@ TEST(Advice, MemoryThatIsNotThereDoesNotFit) {
   EXPECT_TRUE(Advise(node, job, kOnce).fits());
 }
 
-// The client waits for each kernel of a request, so each one costs a launch bubble.
+// The client waits for each kernel of a request, so each kernel costs a launch bubble.
 TEST(Advice, TheCostsOfTheDeviceCount) {
   Profile server = Server("serve", 40, 8, 1000, 100ms);
   for (Profile::Request& request : server.requests)
@@ -168,7 +168,7 @@ TEST(Advice, APromiseWithinTheIntervalIsUnsure) {
   EXPECT_THAT(advice.doubts, ElementsAre(HasSubstr("on both sides of its target")));
 }
 
-// The second half of its requests ran while the device had half its speed.
+// The second half of the requests ran while the device had half its speed.
 Profile ChangingServer(std::chrono::milliseconds target) {
   Profile server = Server("serve", 40, 8, 1000, target);
   for (std::size_t i = 100; i < 200; ++i)

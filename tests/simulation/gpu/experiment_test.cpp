@@ -23,7 +23,7 @@ using scheduler::Duration;
 using scheduler::SchedulingClass;
 using ::testing::HasSubstr;
 
-// A file that is deleted with the test.
+// A file that the destructor deletes.
 class ProfileFile {
  public:
   explicit ProfileFile(const std::string& text)
@@ -103,7 +103,7 @@ TEST(Jobs, AGraphIsWrittenLikeItsKernels) {
   EXPECT_THAT(ReadJob("graph:1:2", {}).status().message(), HasSubstr("graph:KERNELS"));
 }
 
-// A decode step, whose kernels cost the client more time for calls than for the GPU.
+// A decode step, for which the client's calls take more time than the GPU's kernels.
 TEST(Jobs, AGraphCostsOneDecisionAndLessTime) {
   std::array<Row, 2> rows{};
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -329,7 +329,7 @@ TEST(Experiment, CopiesDelayOnlyCopiesOfTheirDirection) {
   EXPECT_EQ(GetRow(cell, "mps").p99_added_ms, 0);
   cell.low = *ReadJob("in:4000", {});
   EXPECT_GT(GetRow(cell, "mps").p99_added_ms, 3);
-  // A piece of 40 us of a stopped low copy is still in progress.
+  // The request may have to wait for a piece of 40 us of a stopped low copy.
   EXPECT_LT(GetRow(cell, "priority").p99_added_ms, 0.1);
 }
 

@@ -17,7 +17,7 @@ using scheduler::Duration;
 using scheduler::SchedulingClass;
 using scheduler::TimePoint;
 
-// Records submitted work; the test ends it.
+// A GPU that records submitted work, which the test ends.
 class RecordingGpu final : public GpuDevice {
  public:
   void Submit(const Work& work, TimePoint) override { submitted.push_back(work); }
@@ -120,7 +120,7 @@ TEST_F(Graphs, OfTheHighClassCostOneDecision) {
 TEST_F(Graphs, AreCutWhereSomebodyIsHereForWhomTheyGiveWay) {
   Start("priority");
   LaunchGraph(1);
-  // Nodes of a part take 100 us together. Further parts fit into the window alongside it.
+  // The nodes of a part take 100 us together. Further parts fit into the window with it.
   EXPECT_EQ(gpu_.submitted.size() % 16, 0U);
   EXPECT_LT(gpu_.submitted.size(), kNodes);
   const std::uint64_t first = front_->decisions();
@@ -342,7 +342,8 @@ TEST_F(Fronts, OrionLetsComplementaryKernelsThroughBesideHighWork) {
 TEST_F(Fronts, OrionBoundsWhatIsBesideHighWork) {
   Start("orion");
   Launch(1, 0, kCompute);
-  Launch(2, 1, {81, 100us, Kernel::Kind::kMemory});  // More than all multiprocessors.
+  // Needs more blocks than all multiprocessors run.
+  Launch(2, 1, {81, 100us, Kernel::Kind::kMemory});
   EXPECT_EQ(submitted(), Ids({1}));
   gpu_ = {};
   Start("orion");

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 using scheduler::Duration;
 using scheduler::TimePoint;
 
-// Costs that are visible in sums.
+// Costs with digits that remain visible in sums.
 constexpr GpuCosts kFree{.launch_call = {},
                          .launch_delay = {},
                          .kernel_gap = {},
@@ -33,7 +33,7 @@ struct End {
   std::uint32_t blocks_done = 0;
 };
 
-// Runs until no event is left; returns the end of each work.
+// Runs until no event is left, and returns the end of each piece of work.
 std::map<std::uint64_t, End> Drain(GpuDevice& gpu) {
   std::map<std::uint64_t, End> ends;
   std::vector<Finished> finished;
@@ -113,7 +113,7 @@ TEST(SharedGpu, AmongEqualsTheOneThatCameFirstIsServedFirst) {
   EXPECT_EQ(ends.at(3).at, 130us);
 }
 
-// As on the cpu device: a burst of one client is not interrupted by another one's.
+// As on the cpu device, a burst of one client is not interrupted by another client's.
 TEST(SharedGpu, InOrderOfSubmissionAStreamGoesOnWithoutItsNeighbours) {
   GpuCosts costs = kFree;
   costs.kernel_gap = 1us;
@@ -201,8 +201,9 @@ TEST(SharedGpu, OthersGetTheRoomThatAKernelLeaves) {
 TEST(SharedGpu, WhoIsFirstInLineWaitsForRoomAndOthersBehindIt) {
   SharedGpu gpu(10, kFree);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {15, 100us, {}, 2}}, At(0us));
-  gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 50us}}, At(0us));        // Space for 2.
-  gpu.Submit({.id = 3, .stream = 2, .kernel = {2, 10us, {}, 4}}, At(0us));  // It would fit.
+  gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 50us}}, At(0us));  // Space for 2.
+  // Would fit, but must wait its turn.
+  gpu.Submit({.id = 3, .stream = 2, .kernel = {2, 10us, {}, 4}}, At(0us));
   const auto ends = Drain(gpu);
   EXPECT_EQ(ends.at(2).at, 150us);
   EXPECT_EQ(ends.at(3).at, 110us) << "when all blocks of the one before have begun";

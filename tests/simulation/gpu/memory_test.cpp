@@ -14,7 +14,7 @@ TEST(MemorySimulated, AGuaranteeWaitsForBytesAndNotForTurns) {
   const MemoryScenario scenario{.length = 1h};
   const MemoryReport ours = SimulateResidency(scenario);
   ASSERT_GT(ours.waits.size(), 20u);
-  // 20 GiB at 25 GB/s take 0.86 s; it also waits for a stop and for a swap in progress.
+  // 20 GiB at 25 GB/s take 0.86 s. The client also waits for a stop and for a swap in progress.
   EXPECT_LE(ours.waits.back(), 870ms);
   const MemoryReport turns = SimulateWholeDeviceTurns(scenario);
   EXPECT_GT(turns.waits.back(), 30s);
@@ -29,8 +29,8 @@ TEST(MemorySimulated, PageFaultsThrashWhereNotAllFits) {
   EXPECT_NEAR(faults.least_runs, 1 / (1 + 4 * 48 * 1.073741824 / 25), 0.001);
   EXPECT_NEAR(faults.low_runs, 2 * faults.least_runs, 1e-9) << "one computes while one waits";
   EXPECT_NEAR(faults.moved_bytes, 25e9 * 3600, 1) << "the link never rests";
-  // 20 GiB share the link with the traffic of two. It arrives after 60 s without it, and stays for
-  // 10 s.
+  // The third client's 20 GiB share the link with the traffic of the other two. It arrives after 60
+  // s and stays for 10 s.
   EXPECT_NEAR(std::chrono::duration<double>(faults.waits.front()).count(),
               3 * 20 * 1.073741824 / 25, 0.001);
   EXPECT_EQ(faults.waits.size(), 49u);
@@ -48,8 +48,8 @@ TEST(MemorySimulated, LowClientsRunForNineTenthsOfTheTimeAndInTurn) {
   EXPECT_GT(report.least_runs, report.low_runs / 3 * 0.9);
 }
 
-// With paging each client has the part that it works on resident, and none waits for all of another
-// one's memory.
+// With paging, the part that each client works on is resident, and no client waits for all of
+// another client's memory.
 TEST(MemorySimulated, ClientsThatWorkInPartsRunLongerAndMoveLess) {
   MemoryScenario scenario{.low_clients = 3, .high_every = 1000h, .length = 1h};
   const MemoryReport whole = SimulateResidency(scenario);

@@ -97,7 +97,7 @@ TEST(Mixes, EveryClientOfAMixIsReported) {
   EXPECT_NEAR(rows[0].throughput, 1, 0.01);
   EXPECT_GT(rows[1].requests, 5000U);
   EXPECT_LT(rows[1].throughput, 1);
-  // High clients are always busy, which leaves nothing for it.
+  // High clients are always busy, which leaves no device time for the low one.
   EXPECT_EQ(rows[2].requests, 0U);
   EXPECT_LT(rows[2].throughput, 0.1);
 }

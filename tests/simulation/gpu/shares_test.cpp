@@ -90,7 +90,7 @@ TEST(CappedRuns, EveryPolicyIsWithinTwoPointsOfACap) {
     const Outcome outcome =
         RunScenario(*FindSetup(policy.name), front, MakeShareScenario(options, front.policy.slice));
     EXPECT_LE(CapErrorMax(outcome.samples, options.max_shares), 0.02) << policy.name;
-    // The rest is for the third.
+    // The third client gets the rest.
     EXPECT_GE(outcome.samples.back().held[2] / outcome.samples.size(), 680ms) << policy.name;
   }
 }

@@ -16,7 +16,7 @@ struct Use {
   LockUse use;
 };
 
-// By how their names begin, the first that fits. Sources:
+// How calls use the lock, by the prefix of the call's name; the first match counts. Sources:
 //   [h100]     Measured: tests/gpu/results/2026-11-27-h100.tsv, "beside a 20 ms kernel" and "null
 //              kernel beside a thread that".
 //   [load]     meta-pytorch/torchcomms, pull request 2334, with reproducers: a load waits under the
@@ -27,13 +27,14 @@ struct Use {
 //              this case.
 //   [sync]     cuda.h: the call "may exhibit synchronous behavior" (note_sync).
 //   [free]     CUDA runtime documentation of cudaFree: it "may perform implicit synchronization".
-//   [guess]    Nobody has published it of this driver. The counterpart is taken to do the same.
-// The driver of [h100] is kinder than the reports: its loads wait for the GPU and hold up nobody,
-// and it unmaps and sets access beside a kernel. Others are served as well, so the reports stand.
+//   [guess]    Nothing is published about this call. It is assumed to behave like its counterpart.
+// The driver of [h100] blocks less than reported: its loads wait for the GPU without delaying other
+// calls, and it unmaps memory and sets access while a kernel runs. The table follows the reports,
+// because the server must also work with drivers that behave as reported.
 constexpr Use kUses[] = {
     {"cuModuleLoad", LockUse::kDrains},         // [load]
     {"cuLibraryLoad", LockUse::kDrains},        // [load]
-    {"cuModuleUnload", LockUse::kDrains},       // [h100] It waits. [guess] It holds, as a load.
+    {"cuModuleUnload", LockUse::kDrains},       // [h100] Waits. [guess] Holds, like a load.
     {"cuMemUnmap", LockUse::kDrains},           // [sync]
     {"cuMemSetAccess", LockUse::kDrains},       // [sync]
     {"cuMemAlloc", LockUse::kHolds},            // [h100]
@@ -81,7 +82,7 @@ void ContextLock::WaitForChange(Lock& lock) {
   if (World::PassesTime() && gpu_.timeline != nullptr) {
     at = std::min(at, gpu_.timeline->next_event());
   }
-  // The GPU's engines, or another thread, will cause the change.
+  // In real time, one of the GPU's engines or another thread causes the change.
   if (!World::PassesTime() || at == kNever) return world_.changed.wait(lock);
   World::Spend(std::max(at, World::Now()) - World::Now());
   world_.CatchUp();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lock of a context, held by the calls that keep others waiting ("lock on").
+// The lock of a context, held by calls that make other calls wait ("lock on").
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_CONTEXT_LOCK_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_CONTEXT_LOCK_H_
@@ -16,12 +16,12 @@ namespace gpushared::testing::fake_cuda {
 class World;
 struct Gpu;
 
-// What a call does with the lock, whatever it is about. Others wait for the GPU when they load the
-// code of a kernel (LoadFunction).
+// How a call uses the lock according to its name. Any call that loads the code of a kernel also
+// waits for the GPU (LoadFunction).
 enum class LockUse : std::uint8_t {
-  kShort,   // It has the lock for no longer than it takes by itself, which is short.
-  kHolds,   // It takes long, and holds the lock meanwhile.
-  kDrains,  // It holds the lock, and waits for the GPU first.
+  kShort,   // Holds the lock only for its own short duration.
+  kHolds,   // Takes long, and holds the lock meanwhile.
+  kDrains,  // Holds the lock, and waits for the GPU first.
 };
 LockUse LockUseOf(std::string_view call);
 
@@ -40,9 +40,10 @@ class ContextLock {
 
   // Waits until no call of another thread holds the lock.
   void Enter(Lock& lock);
-  // Takes it. `use`: kHolds or kDrains, which waits until all that was submitted has ended.
+  // Takes the lock. `use`: kHolds, or kDrains, which waits until all submitted work has ended.
   void Take(Lock& lock, LockUse use);
-  // The call that took it is over; a call elsewhere is when it has taken `cost` after the wait.
+  // Called when the call that took the lock returns. A call elsewhere releases the lock only when
+  // `cost` has passed after its wait.
   void Return(std::chrono::nanoseconds cost);
   // Number of calls that found work to wait for.
   std::size_t waits() const { return waits_; }
@@ -54,14 +55,14 @@ class ContextLock {
   struct Holder {
     bool is_elsewhere = false;
     LockUse use = LockUse::kDrains;
-    std::uint64_t last_order = 0;  // Of the work that it waits for.
+    std::uint64_t last_order = 0;  // The last work that the call waits for.
     TimePoint began;
-    std::chrono::nanoseconds cost{};  // Of a call elsewhere.
+    std::chrono::nanoseconds cost{};  // Duration of a call elsewhere.
   };
 
   bool IsDrained() const;
   bool IsHeld();
-  // Waits until something has changed: on a costed GPU in virtual time, until the next event.
+  // Waits until the state may have changed; on a costed GPU in virtual time, until the next event.
   void WaitForChange(Lock& lock);
 
   World& world_;

@@ -92,7 +92,7 @@ constexpr Name kCalls[] = {
     {"cuMemRelease", &Costs::call_release},
 };
 
-// What a MiB adds to a call.
+// Additional cost of a call per MiB, by the prefix of its name.
 constexpr Name kMebibytes[] = {
     {"cuMemHostRegister", &Costs::register_mebibyte},
     {"cuMemHostUnregister", &Costs::unregister_mebibyte},

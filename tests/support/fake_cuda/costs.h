@@ -2,7 +2,8 @@
 // Durations of a real driver's and GPU's operations, which the fake ones spend if a test enables
 // costs.
 //
-// `gpu_facts --costs FILE` measures most of them on a GPU; what it writes replaces them here.
+// `gpu_facts --costs FILE` measures most of them on a GPU; its output can replace the defaults
+// here.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_COSTS_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_COSTS_H_
@@ -14,15 +15,15 @@ namespace gpushared::testing::fake_cuda {
 
 // In ns, for a Hopper GPU on PCIe 5. Sources:
 //   [h100]   Measured: tests/gpu/results/2026-11-27-h100.costs, or the row of 2026-11-27-h100.tsv
-//            beside it that is named; driver 580.159.04.
+//            next to it that is named; driver 580.159.04.
 //   [sim]    `GpuCosts` of scheduler/sim, which has them from the publications named there.
 //   [events] coreylowman/cudarc, pull request 335: an event that a stream waits for takes about
 //            1 µs, with PCIe 1 to 2 µs more.
 //   [torch]  pytorch/pytorch, pull request 86509: a program has 287,047,680 bytes of GPU memory
 //            where kernels are loaded when they are used, and 666,632,192 where all are.
-//   [guess]  Nobody has published it. The order of magnitude follows from what it consists of.
+//   [guess]  No measurement is published. Estimated from the steps that the operation consists of.
 struct Costs {
-  // ---- of the calling thread, which holds the context's lock meanwhile
+  // ---- time of the calling thread, which holds the context's lock meanwhile
   std::uint64_t call_launch = 3'180;     // [h100]
   std::uint64_t call_copy = 1'264;       // [h100]
   std::uint64_t call_fill = 808;         // [h100]
@@ -30,7 +31,7 @@ struct Costs {
   std::uint64_t call_write = 834;        // [h100]
   std::uint64_t call_query = 730;        // [h100]
   std::uint64_t call_elapsed = 1'500;    // [h100]
-  std::uint64_t call_fits = 1'500;       // [guess] Occupancy, which it computes each time.
+  std::uint64_t call_fits = 1'500;       // [guess] The driver computes the occupancy each time.
   std::uint64_t call_load = 68'057;      // [h100] "loading a module, p50"; without its kernels.
   std::uint64_t call_unload = 5'056;     // [h100] "unloading it, p50"
   std::uint64_t call_allocate = 71'000;  // [h100] "cuMemAlloc of 16 MiB", alone.
@@ -41,24 +42,24 @@ struct Costs {
   std::uint64_t call_unmap = 14'704;     // [h100]
   std::uint64_t call_release = 11'446;   // [h100]
   std::uint64_t call_other = 100;        // [guess]
-  // Of a text that nobody has compiled, on top of its load. [guess] By "p99 of serve beside it", of
-  // the part churn: 18.3 ms, where every fifth of a second such a text is loaded. gpu_facts asks
-  // for it as "cuModuleLoadDataEx of PTX that is new", which no run has had yet.
+  // Added to the load of a text that was never compiled before. [guess] Estimated from the row "p99
+  // of serve beside it" of the part churn, 18.3 ms, where such a text is loaded every 0.2 s. The
+  // row "cuModuleLoadDataEx of PTX that is new" of gpu_facts would measure it.
   std::uint64_t compile_text = 18'000'000;
-  // Pinned host memory: a call, and what each MiB adds. [h100] The line through 1 MiB and 256 MiB
-  // of "registering" and "taking the registration back". By it 16 MiB are registered in 835 µs;
-  // the rows have 514 to 921 µs. The driver has no pages yet for memory of its own: what a MiB
-  // adds is from "cuMemHostAlloc of 16 MiB", alone.
+  // Pinned host memory: the time of a call, and the additional time for each MiB. [h100] The line
+  // through 1 MiB and 256 MiB of "registering" and "taking the registration back". It gives 835 µs
+  // for 16 MiB, for which the rows have 514 to 921 µs. Allocating takes longer per MiB, because the
+  // driver has to get the pages first: from "cuMemHostAlloc of 16 MiB", alone.
   std::uint64_t call_register = 203'000;
   std::uint64_t register_mebibyte = 39'500;
   std::uint64_t call_unregister = 92'000;
   std::uint64_t unregister_mebibyte = 15'400;
   std::uint64_t host_alloc_mebibyte = 286'000;
-  // For each kernel whose code is loaded, with its module or alone: time, and memory.
+  // Time and memory for each kernel whose code is loaded, with its module or alone.
   std::uint64_t kernel_load = 12'044;        // [h100]
   std::uint64_t kernel_code_bytes = 32'768;  // [guess] [torch] is 380 MB for all of a library's.
-  // A launch of an instantiated graph, and of each of its nodes. Instantiation and new parameters
-  // have paid for the rest.
+  // A launch of an instantiated graph, and of each of its nodes, which is cheap because the
+  // instantiation and the setting of parameters have done the rest.
   std::uint64_t call_graph_launch = 1'556;        // [h100]
   std::uint64_t graph_launched_node = 43;         // [h100]
   std::uint64_t call_graph_node = 6'911;          // [h100] Other parameters for a kernel.
@@ -66,18 +67,19 @@ struct Costs {
 
   // ---- latency of submitted work
   std::uint64_t launch_delay = 4'000;  // [sim] From the end of a call to the start on an idle GPU.
-  std::uint64_t notice = 1'000;        // [events] A word from the GPU to host memory, and its look.
-  std::uint64_t wake = 16'172;         // [h100] A thread that sleeps until the GPU's interrupt.
+  // [events] A word written by the GPU, until the host sees it.
+  std::uint64_t notice = 1'000;
+  std::uint64_t wake = 16'172;  // [h100] The wake-up of a thread by the GPU's interrupt.
 
-  // ---- between two kernels of a stream; all of these lie on top of kernel_gap
+  // ---- idle time between two kernels of a stream; all of these are added to kernel_gap
   std::uint64_t kernel_gap = 2'033;      // [h100]
-  std::uint64_t graph_gap = 845;         // [h100] In place of kernel_gap, inside of a graph.
+  std::uint64_t graph_gap = 845;         // [h100] In place of kernel_gap, within a graph.
   std::uint64_t untimed_event = 3;       // [h100]
   std::uint64_t timed_event = 1'902;     // [h100]
   std::uint64_t write_value = 2'002;     // [h100]
-  std::uint64_t engine_switch = 4'288;   // [h100] To a copy engine, and the same back.
-  std::uint64_t copy_latency = 57;       // [h100] What a second copy of 32 bytes adds to a first.
-  std::uint64_t fill_kernel = 0;         // [h100] No more than the kernel_gap ahead of it.
+  std::uint64_t engine_switch = 4'288;   // [h100] To a copy engine, and again back from it.
+  std::uint64_t copy_latency = 57;       // [h100] Added by a second copy of 32 bytes.
+  std::uint64_t fill_kernel = 0;         // [h100] Nothing beyond the kernel_gap before it.
   std::uint64_t host_function = 40'588;  // [h100] A thread of the driver wakes up.
 
   // ---- of blocks and bytes
@@ -91,7 +93,7 @@ struct Costs {
 
   // Returns the cost of that name; null if it does not exist.
   std::uint64_t* Named(std::string_view name);
-  // The cost of a call, by its name, and what the bytes that it is about add.
+  // Return the cost of a call by its name, and the additional cost of its bytes.
   std::uint64_t OfCall(std::string_view call) const;
   std::uint64_t OfBytes(std::string_view call, std::uint64_t bytes) const;
 };

@@ -326,7 +326,7 @@ Code cuGreenCtxCreate(GreenContext* context, ResourceDescription description, De
                       unsigned flags) {
   return OfGpu("cuGreenCtxCreate", device, [&](World& world, Gpu& gpu) {
     if ((flags & kGreenContextDefaultStream) == 0) return Code::kInvalidValue;
-    // It retains the primary context.
+    // A green context retains the primary context.
     if (gpu.retained++ == 0) {
       gpu.primary = world.contexts.Add(std::make_shared<FakeContext>(FakeContext{.gpu = &gpu}));
     }

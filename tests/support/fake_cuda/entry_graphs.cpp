@@ -54,7 +54,7 @@ Code MakeKernel(World& world, const char* call, const KernelNode* what, auto& no
   return Code::kSuccess;
 }
 
-// `fill`: Code(World&, FakeNode&).
+// Adds a node. `fill` has the type Code(World&, FakeNode&).
 Code AddNode(const char* name, DriverNode* out, DriverGraph handle, const DriverNode* after,
              std::size_t count, auto&& fill) {
   return Call(name, Needs::kContext, Number(handle), [&](World& world, Lock&) {

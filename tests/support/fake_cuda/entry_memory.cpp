@@ -31,7 +31,7 @@ using testing::fake_cuda::World;
 
 namespace {
 
-// A second release is a mistake of the caller, not only an error.
+// Reports a failed release as a mistake of the caller, and returns its code.
 Code Returned(World& world, const char* name, Code code) {
   if (code != Code::kSuccess) {
     world.Mistake(std::string(name) + ": returns what is not there (code " +
@@ -40,13 +40,13 @@ Code Returned(World& world, const char* name, Code code) {
   return code;
 }
 
-// What the bytes add to the call's own time.
+// Spends the time that the bytes add to the call's own.
 void SpendOnBytes(const World& world, const char* name, std::uint64_t bytes) {
   if (!world.settings.costs) return;
   World::Spend(std::chrono::nanoseconds(world.settings.costs->OfBytes(name, bytes)));
 }
 
-// Of host memory that the driver knows.
+// Returns the size of host memory that the driver allocated or registered.
 std::uint64_t HostBytes(const World& world, const void* address) {
   const auto found = world.memory.hosts.find(Number(address));
   return found == world.memory.hosts.end() ? 0 : found->second.bytes;
@@ -77,7 +77,8 @@ bool IsHere(const AllocationProperties* properties) {
          properties->location.type == LocationType::kDevice;
 }
 
-// Returns "cluster 2x1x1", "cooperative"; empty for plain launches.
+// Returns a launch's attributes, such as "cluster 2x1x1" or "cooperative"; empty for a plain
+// launch.
 std::string GetAttributes(const LaunchConfig& config) {
   std::string text;
   for (unsigned i = 0; i < config.attribute_count; ++i) {

@@ -11,8 +11,8 @@
 #include "common/cuda_driver/driver_types.h"
 #include "server/device/cuda/driver_symbols.h"
 
-// Inside the types' namespace so that the list's signatures resolve; C linkage keeps the exported
-// names plain.
+// Declared in the namespace of the types, so that the list's signatures resolve, with C linkage, so
+// that the exported names are not mangled.
 namespace gpushared::device::cuda {
 extern "C" {
 #define FAKE_CUDA_DECLARE(name, suffix, version, feature, signature) \

@@ -32,7 +32,8 @@ using testing::fake_cuda::World;
 
 namespace {
 
-// Work on the legacy stream would make every other stream wait, so its use is a mistake here.
+// Runs `body` on the stream. Using the legacy stream is a mistake, because its work would make
+// every other stream wait.
 template <typename Body>
 Code OnStream(const char* name, Stream handle, Body&& body) {
   return Call(name, Needs::kContext, Number(handle), [&](World& world, Lock& lock) {
@@ -269,7 +270,7 @@ Code cuEventElapsedTime(float* milliseconds, Event start, Event end) {
   });
 }
 
-// The name in CUDA 13's header.
+// CUDA 13's header maps cuEventElapsedTime to this name.
 Code cuEventElapsedTime_v2(float* milliseconds, Event start, Event end) {
   return cuEventElapsedTime(milliseconds, start, end);
 }
@@ -301,7 +302,7 @@ Code cuMemcpyDtoDAsync_v2(DeviceAddress to, DeviceAddress from, std::size_t byte
 }
 
 Code cuMemcpy2DAsync_v2(const Copy2d* copy, Stream stream) {
-  // According to cuda.h a specified pitch covers a row and the bytes in front of it.
+  // According to cuda.h a specified pitch must cover the row and its x offset.
   const auto holds = [&](std::size_t pitch, std::size_t x_bytes) {
     return pitch == 0 || (copy->width_bytes <= pitch && x_bytes <= pitch - copy->width_bytes);
   };

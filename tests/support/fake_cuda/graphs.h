@@ -16,8 +16,8 @@ namespace gpushared::testing::fake_cuda {
 // A node's handle is valid for as long as its graph exists.
 struct FakeNode {
   std::uintptr_t graph = 0;
-  std::uintptr_t after = 0;   // The predecessor; 0: none. Real nodes may have several.
-  std::uintptr_t module = 0;  // 0 unless it is a kernel.
+  std::uintptr_t after = 0;   // The predecessor or 0. Real nodes may have several.
+  std::uintptr_t module = 0;  // 0 unless the node is a kernel.
   std::function<Work()> make;
 };
 

@@ -150,7 +150,7 @@ Code Memory::Map(std::uint64_t address, std::uint64_t bytes, std::uint64_t offse
                  std::uint64_t handle) {
   const auto found = physical.find(handle);
   if (found == physical.end() || !found->second.held) return Code::kInvalidValue;
-  // Drivers do not accept an offset yet.
+  // Real drivers do not accept an offset yet.
   if (bytes == 0 || bytes % kGranule != 0 || address % kGranule != 0 || offset != 0 ||
       bytes > found->second.bytes || !InReservation(address, bytes)) {
     return Code::kInvalidValue;
@@ -171,7 +171,7 @@ Code Memory::Map(std::uint64_t address, std::uint64_t bytes, std::uint64_t offse
 }
 
 Code Memory::Unmap(std::uint64_t address, std::uint64_t bytes) {
-  // Only whole mappings, one after the other.
+  // The range must consist of whole mappings without gaps.
   std::uint64_t end = address;
   for (auto at = mappings.find(address);
        at != mappings.end() && at->first == end && end < address + bytes; ++at) {

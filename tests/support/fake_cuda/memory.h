@@ -27,17 +27,17 @@ class Memory {
   Code Reserve(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* address);
   Code FreeReservation(std::uint64_t address, std::uint64_t bytes);
   Code Create(std::uint64_t bytes, std::uint64_t* handle);
-  // The memory is freed once it is neither held nor mapped.
+  // Releases the handle. The memory is freed once no mapping uses it either.
   Code Release(std::uint64_t handle);
   Code Map(std::uint64_t address, std::uint64_t bytes, std::uint64_t offset, std::uint64_t handle);
   Code Unmap(std::uint64_t address, std::uint64_t bytes);
   Code SetAccess(std::uint64_t address, std::uint64_t bytes, Access access);
 
-  // cuMemAlloc and module variables.
+  // For cuMemAlloc and module variables.
   Code Allocate(std::uint64_t bytes, std::uint64_t* address);
   Code Free(std::uint64_t address);
 
-  // Host memory that is registered with the driver.
+  // Host memory that the driver knows: allocated by it, or registered.
   Code AllocateHost(std::uint64_t bytes, void** address);
   Code FreeHost(void* address);
   Code Register(void* address, std::uint64_t bytes);

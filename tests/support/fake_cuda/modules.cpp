@@ -28,7 +28,8 @@ constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
 constexpr std::uint32_t kWrapperMagic = 0x466243b1;
 constexpr unsigned char kElfMagic[] = {0x7f, 'E', 'L', 'F'};
 
-// Drivers receive only an address, so the length comes from the image.
+// Returns the bytes of an image. A driver receives only the address, so the length comes from the
+// image itself.
 std::span<const std::byte> Extent(const void* image) {
   const auto* bytes = static_cast<const std::byte*>(image);
   std::uint32_t magic = 0;
@@ -48,7 +49,7 @@ std::span<const std::byte> Extent(const void* image) {
   return {bytes, std::strlen(static_cast<const char*>(image))};
 }
 
-// Fault kinds have the driver's numbers. An endless wait runs into its time limit.
+// Returns the driver's code for a fault. An endless wait is reported as kLaunchTimeout.
 Code GetCode(const executor::Fault& fault) {
   using Kind = executor::Fault::Kind;
   const bool waits = fault.kind == Kind::kDeadlock || fault.kind == Kind::kMissingLanes ||
@@ -108,7 +109,7 @@ struct Prepared {
   executor::Launch launch;
 };
 
-// Called when the kernel begins, under the lock. `running` outlives `prepared`.
+// Prepares a launch. Called under the lock when the kernel begins. `running` outlives `prepared`.
 Code Prepare(World& world, const Running& running, Prepared& prepared) {
   executor::Launch& launch = prepared.launch;
   launch.leftover = world.settings.leftover;
@@ -157,7 +158,7 @@ Code Execute(World& world, const Running& running) {
   return outcome.fault ? GetCode(*outcome.fault) : Code::kSuccess;
 }
 
-// The same for a costed GPU.
+// A launch on a costed GPU, which runs it block by block.
 class Blocks : public BlockRun {
  public:
   Blocks(World& world, Running running) : world_(world), running_(std::move(running)) {}
@@ -225,7 +226,7 @@ Code LoadModule(World& world, const void* image, std::uintptr_t* handle, std::st
     return text.status().code() == StatusCode::kUnsupported ? Code::kNoBinaryForGpu
                                                             : Code::kInvalidImage;
   }
-  // A container has code, and begins otherwise than its text.
+  // A container, which does not begin like its text, has code that was compiled before.
   const bool is_text = text->starts_with(*static_cast<const char*>(image));
   if (is_text && !text->starts_with(FAKE_CUDA_CODE)) world.CompileText(*text);
   Result<ptx::Module> parsed = ptx::Parse(*text);
@@ -300,11 +301,11 @@ void FreeVariables(World& world, const FakeModule& module) {
 Code CheckLaunch(World& world, const FakeFunction& function, const LaunchShape& shape,
                  const Arguments& arguments, const char* call, std::vector<std::byte>& gathered) {
   if (!ShapeFits(world, shape, function)) return Code::kInvalidValue;
-  // A real driver would load the kernel now, for which it may wait for all running work.
+  // A real driver would load the kernel now, and may wait for all running work first.
   if (!function.is_loaded) world.Mistake(std::string(call) + ": the kernel is not loaded");
-  // A form that the executor lacks is not the caller's mistake.
+  // Not a mistake of the caller: the executor lacks an instruction of the kernel.
   if (!function.info().unsupported.empty()) return Code::kNotSupported;
-  // A real driver would first allocate the memory, for which it may wait for all running work.
+  // A real driver would first allocate local memory, and may wait for all running work for that.
   const auto stack = static_cast<std::size_t>(device::cuda::Limit::kStackBytes);
   if (function.program->code().local_bytes_per_thread > world.limits.at(stack)) {
     world.Mistake(std::string(call) + ": the kernel needs more local memory than there is");

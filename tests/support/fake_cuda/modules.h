@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kSharedBytesWithoutOptIn = 48 * 1024;
 
 struct FakeModule {
   std::uintptr_t context = 0;
-  std::uint64_t variables = 0;  // Address; 0 if it has none.
+  std::uint64_t variables = 0;  // Address of its variables; 0 if it has none.
   device::executor::ModuleLayout layout;
   std::unique_ptr<device::executor::ModuleImage> image;
   std::vector<std::uint64_t> code;  // Memory of loaded kernels.
@@ -44,8 +44,8 @@ struct LaunchShape {
 
 // Returns whether CUDA_MODULE_LOADING asks for modules to be loaded without their kernels.
 bool LoadsLazily();
-// Spends the time and the memory of the kernel's code unless it is loaded. Returns false if memory
-// is exhausted.
+// Loads the kernel's code unless it is loaded: spends the time and takes the memory. Returns false
+// if memory is exhausted.
 bool LoadFunction(World& world, FakeFunction& function);
 
 // Loads PTX text or a fatbin. `log` receives the messages of a compiler.
@@ -54,12 +54,12 @@ device::cuda::Code LoadModule(World& world, const void* image, std::uintptr_t* h
 // Frees the module's functions and variables; its handle remains valid.
 void FreeVariables(World& world, const FakeModule& module);
 
-// The arguments of a launch, in either form.
+// The arguments of a launch, in one of the two forms of cuLaunchKernel.
 struct Arguments {
   void** parameters = nullptr;
   void** extra = nullptr;
 };
-// Checks the launch like a driver. `gathered`: its arguments.
+// Checks the launch like a driver. `gathered` receives its arguments.
 device::cuda::Code CheckLaunch(World& world, const FakeFunction& function, const LaunchShape& shape,
                                const Arguments& arguments, const char* call,
                                std::vector<std::byte>& gathered);

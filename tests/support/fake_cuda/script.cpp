@@ -36,7 +36,7 @@ void Set(Settings& settings, DeviceAttribute which, int value) {
 
 }  // namespace
 
-// Values of an H200.
+// The defaults are values of an H200.
 Settings::Settings() {
   Set(*this, DeviceAttribute::kThreadsPerBlockMax, 1024);
   Set(*this, DeviceAttribute::kBlockXMax, 1024);

@@ -20,12 +20,13 @@ namespace gpushared::testing::fake_cuda {
 
 struct FailRule {
   std::string call;
-  std::optional<std::size_t> after;  // Calls from now until it strikes, 1 is the next; empty: all.
+  // Number of the call, counted from now, that fails; 1 is the next one. Empty: all calls.
+  std::optional<std::size_t> after;
   device::cuda::Code code = device::cuda::Code::kUnknown;
   bool late = false;
 };
 
-// When a GPU's memory for local memory is allocated.
+// When a GPU allocates the memory for all threads' local memory.
 enum class LocalMemory : std::uint8_t { kNever, kAtOnce, kLazily };
 
 struct Settings {
@@ -38,8 +39,8 @@ struct Settings {
   std::map<int, device::cuda::Code> attribute_fails;
   std::set<std::string, std::less<>> missing;
   std::list<FailRule> fails;
-  std::list<FailRule> faults;                             // `call` is empty.
-  std::map<std::string, long long, std::less<>> slow_ms;  // By call.
+  std::list<FailRule> faults;                             // Of kernels, so `call` is empty.
+  std::map<std::string, long long, std::less<>> slow_ms;  // By the call's name.
   std::optional<device::cuda::Code> sticky;
   bool held = false;
   long long clock_ahead_ms = 0;  // Offset of the GPUs' clock from the host's.
@@ -63,7 +64,8 @@ struct Settings {
   bool ApplyOne(std::string_view statement);
 };
 
-// Returns the rule that strikes now, if any: counts it down and removes it when it is spent.
+// Counts the rules for the call down and returns the one that applies now, if any. Removes a rule
+// after its last use.
 std::optional<FailRule> Strike(std::list<FailRule>& rules, std::string_view call);
 
 }  // namespace gpushared::testing::fake_cuda

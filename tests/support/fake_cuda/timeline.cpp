@@ -172,7 +172,8 @@ bool Timeline::DispatchFrom(Resident& kernel) {
   }
   kernel.next_block += ran.blocks;
   kernel.running += ran.blocks;
-  free_threads_ -= kernel.room;  // Blocks that ran next to a waiting one share its space.
+  // Once for all blocks of the run: those that ran next to a waiting one share its space.
+  free_threads_ -= kernel.room;
   ends_.push(
       {.at = next_block_at_ + nanoseconds(static_cast<std::int64_t>(
                                   ran.instructions * static_cast<double>(costs().instruction))),

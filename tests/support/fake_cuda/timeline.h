@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU whose work takes the time that the costs say. Starts and ends are computed rather than
-// waited for, so that a busy machine does not change them.
+// A GPU whose work takes the time that the costs define. Starts and ends are computed rather than
+// waited for, so that load on the machine does not change them.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_TIMELINE_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_TIMELINE_H_
@@ -18,9 +18,9 @@
 namespace gpushared::testing::fake_cuda {
 
 // The events of one GPU in the order of their times. Every caller of the driver advances it to the
-// present. Blocks occupy threads of the multiprocessors. The kernel of the best priority goes
-// first, and those after a kernel whose block does not fit wait with it. A block's instructions are
-// executed at its beginning, a copy at its end.
+// present. Blocks occupy threads of the multiprocessors. The kernel of the most urgent priority
+// goes first. If its next block does not fit, all kernels after it wait, too. A block's
+// instructions are executed at its beginning, a copy at its end.
 //
 // Not modelled: that a block must fit into one multiprocessor, limits of green contexts, contention
 // for memory.
@@ -51,11 +51,12 @@ class Timeline {
   };
   struct End {
     TimePoint at;
-    std::uint64_t order = 0;  // Decides between two events at the same time.
+    std::uint64_t order = 0;  // Orders events at the same time.
     std::shared_ptr<FakeStream> stream;
-    Resident* resident = nullptr;  // Null: the end of work that is not a kernel.
+    Resident* resident = nullptr;  // Null for the end of work that is not a kernel.
     std::uint64_t blocks = 0;
-    bool operator<(const End& other) const {  // The earliest is the greatest.
+    // Reversed, so that the earliest end is the top of a heap.
+    bool operator<(const End& other) const {
       return at != other.at ? at > other.at : order > other.order;
     }
   };
@@ -72,15 +73,15 @@ class Timeline {
   void EndNext();
   void Finish(FakeStream& stream);
   void DispatchBlocks();
-  // Returns false if there is not enough space for it.
+  // Starts a block of the kernel. Returns false if there is not enough space for it.
   bool DispatchFrom(Resident& kernel);
   void MoveTo(TimePoint time);
 
   World& world_;
   Gpu& gpu_;
   TimePoint time_;
-  TimePoint next_block_at_;                       // Blocks begin one after the other.
-  std::array<TimePoint, 2> engine_free_at_ = {};  // Copies in, and out.
+  TimePoint next_block_at_;                       // Earliest start of the next block.
+  std::array<TimePoint, 2> engine_free_at_ = {};  // Engines for copies in, and out.
   std::uint64_t threads_ = 0;
   std::uint64_t free_threads_ = 0;
   std::chrono::nanoseconds busy_{0};

@@ -43,7 +43,7 @@ struct FillValue {
   std::size_t element_bytes = 1;  // 1, 2 or 4.
 };
 
-// Validate like a driver, and fill `work`.
+// Validate the operation like a driver, and set up `work` to perform it.
 device::cuda::Code MakeCopy(World& world, const char* call, const Side& to, const Side& from,
                             Area area, Work& work, bool& is_pageable);
 device::cuda::Code MakeFill(World& world, const char* call, const Side& to, FillValue value,

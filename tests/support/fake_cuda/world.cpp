@@ -19,7 +19,7 @@
 #include "tests/support/fake_cuda/timeline.h"
 #include "tests/support/virtual_time/virtual_time.h"
 
-// Defined only in a program that was started or linked with the library.
+// Defined only if the virtual_time library is preloaded or linked.
 #pragma weak virtual_time_is_on
 #pragma weak virtual_time_is_here
 #pragma weak virtual_time_now
@@ -32,7 +32,8 @@ using device::cuda::Code;
 
 // Interval at which memory that any thread may write is polled.
 constexpr std::chrono::microseconds kPollInterval{100};
-// A thread that waits for a costed GPU sleeps if its wait is longer than this.
+// A thread that waits for a costed GPU spins if its wait is at most this long, and otherwise
+// sleeps.
 constexpr std::chrono::microseconds kSpinsWithin{200};
 constexpr std::chrono::microseconds kLongCall{10};
 
@@ -130,7 +131,7 @@ void World::ObeyControl() {
   std::ifstream file(settings.control_path);
   file.seekg(static_cast<std::streamoff>(obeyed_bytes_));
   for (std::string line; std::getline(file, line);) {
-    if (file.eof()) return;  // Still being written.
+    if (file.eof()) return;  // The last line is still being written.
     obeyed_bytes_ += line.size() + 1;
     if (const std::string wrong = Run(line); !wrong.empty()) Mistake(wrong);
   }
@@ -158,7 +159,8 @@ void World::MakeGpus() {
     gpu->uuid = settings.uuids.contains(number) ? settings.uuids[number] : DefaultUuid(number);
     if (settings.costs) {
       gpu->timeline = std::make_unique<Timeline>(*this, *gpu);
-      // Words of host memory change without any call. In virtual time the callers check for that.
+      // A thread advances the GPU even without calls, because words of host memory change on their
+      // own. In virtual time, the threads that wait do that.
       if (!IsVirtual()) {
         gpu->engines[0] = std::thread([this, &made = *gpu] { Tick(made); });
       }
@@ -286,7 +288,8 @@ void World::Await(Lock& lock, const std::function<Clock::time_point()>& due) {
   if (sleeps) Spend(std::chrono::nanoseconds(settings.costs->wake));
 }
 
-// Host memory must change even if no call is made for a while.
+// Advances a costed GPU in the background, because work must write to host memory even if no call
+// is made for a while.
 void World::Tick(Gpu& gpu) {
   Lock lock(mutex);
   while (!stopping_) {
@@ -468,7 +471,7 @@ void World::ReportLeaks(const char* when) {
                            "reservation", "mapping", "memory", "host allocation", "registration"}) {
     report(kind, Live(kind));
   }
-  // Module variables are allocations too, and are reported with their module.
+  // Module variables are allocations, too, but are reported with their module.
   if (modules.live().empty()) report("allocation", memory.allocations.size());
 }
 
@@ -491,7 +494,8 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
   }
   if (world.settings.costs) {
     const std::chrono::nanoseconds cost(world.settings.costs->OfCall(name));
-    // A short call spends its time first, so that its work arrives after it.
+    // A short call spends its time before it does its work, so that the work is submitted at its
+    // end.
     if (cost < kLongCall || IsVirtual() || World::is_elsewhere) {
       World::Spend(cost);
     } else {
@@ -540,7 +544,7 @@ Code CallFrame::Finish(Code code) {
   } else {
     world.call_counts.emplace(name_, 1);
   }
-  // Polling makes millions of calls, which a measurement does not want listed.
+  // Does not record calls on a costed GPU without a log, because polling makes millions of them.
   if (world.settings.costs && world.settings.log_path.empty()) return code;
   const auto thread = static_cast<std::uint64_t>(::syscall(SYS_gettid));
   world.log.push_back({.name = name_, .result = code, .thread = thread, .handle = handle_});
@@ -563,7 +567,7 @@ using gpushared::testing::fake_cuda::Lock;
 using gpushared::testing::fake_cuda::World;
 
 namespace {
-// Text that the pointer-returning controls returned last.
+// The text to which the last result of a control that returns a pointer points.
 std::string g_text;
 const char* Keep(std::string text) {
   g_text = std::move(text);

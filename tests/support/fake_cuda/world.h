@@ -38,7 +38,7 @@ struct Gpu;
 struct FakeContext {
   Gpu* gpu = nullptr;
   bool green = false;
-  unsigned multiprocessors = 0;  // Of a green context.
+  unsigned multiprocessors = 0;  // Number of a green context's multiprocessors.
 };
 
 // Memory used by work that has not ended; freeing it in the meantime is a mistake.
@@ -72,7 +72,7 @@ class BlockRun {
  public:
   virtual ~BlockRun() = default;
   virtual std::uint64_t count() const = 0;
-  virtual std::uint64_t threads() const = 0;  // Of one block.
+  virtual std::uint64_t threads() const = 0;  // Threads of one block.
   virtual device::cuda::Code Begin() = 0;
   struct Ran {
     device::cuda::Code code = {};
@@ -85,18 +85,19 @@ class BlockRun {
 struct Work {
   const char* call = "";  // The call that submitted it.
   Engine engine = Engine::kOther;
-  std::function<bool()> ready;              // Called under the lock; empty: ready at once.
-  bool polls = false;                       // `ready` checks memory that any thread may write.
+  std::function<bool()> ready;  // Called under the lock; empty: ready at once.
+  // Whether `ready` checks memory that any thread may write.
+  bool polls = false;
   std::function<device::cuda::Code()> run;  // Called without the lock.
   std::function<void()> ended;              // Called under the lock.
   std::vector<Range> uses;
-  std::uintptr_t module = 0;  // The module whose code it runs.
-  std::uintptr_t exec = 0;    // The instantiated graph that contains it.
+  std::uintptr_t module = 0;  // The module whose code the work runs.
+  std::uintptr_t exec = 0;    // The instantiated graph that contains the work.
   std::uint64_t order = 0;
   // ---- on a costed GPU
   Kind kind = Kind::kNothing;
   std::uint64_t bytes = 0;
-  std::shared_ptr<BlockRun> blocks;  // Of a kernel, in place of `run`.
+  std::shared_ptr<BlockRun> blocks;  // Set for a kernel, in place of `run`.
   Clock::time_point arrives;
   bool follows_in_graph = false;  // The node before it belongs to the same launch.
 };
@@ -118,12 +119,12 @@ struct FakeStream {
 struct Mark {
   bool done = false;
   Clock::time_point at;       // On the GPU's clock.
-  Clock::time_point seen_at;  // On the host's.
+  Clock::time_point seen_at;  // On the host's clock.
 };
 struct FakeEvent {
   std::uintptr_t context = 0;
   bool timed = true;
-  std::shared_ptr<Mark> mark;  // Null: never recorded.
+  std::shared_ptr<Mark> mark;  // Null if the event was never recorded.
 };
 
 struct FakeGraph;     // graphs.h
@@ -142,9 +143,10 @@ struct Gpu {
   std::uintptr_t primary = 0;  // The primary context while it is retained.
   unsigned retained = 0;
   unsigned flags = 0;
-  std::vector<std::shared_ptr<FakeStream>> streams;  // Also destroyed ones with unfinished work.
+  // Includes destroyed ones with unfinished work.
+  std::vector<std::shared_ptr<FakeStream>> streams;
   std::array<std::thread, 2> engines;
-  std::unique_ptr<Timeline> timeline;  // Of a costed GPU, which has no engines.
+  std::unique_ptr<Timeline> timeline;  // Only for a costed GPU, in place of engines.
   ContextLock context_lock;
 };
 
@@ -182,7 +184,7 @@ struct LoggedCall {
 // Initial limits of a context.
 inline constexpr std::array<std::size_t, 3> kLimits = {1024, 1 << 20, 8 << 20};
 
-// The whole state. One mutex guards all of it; the engines run kernels and copies without it.
+// The whole state, guarded by one mutex. The engines run kernels and copies without holding it.
 class World {
  public:
   static World& Get();
@@ -192,7 +194,7 @@ class World {
   World& operator=(const World&) = delete;
 
   void Reset(Lock& lock);
-  // Runs the statements; returns the one that was not understood, or "".
+  // Applies the statements; returns the first one that is not understood, or "".
   std::string Run(std::string_view statements);
   // Executes statements that were appended to the control file.
   void ObeyControl();
@@ -223,14 +225,15 @@ class World {
   // Returns whether time passes because the calling thread spends it.
   static bool PassesTime();
   std::uint64_t last_order() const { return last_order_; }  // The latest submission.
-  // On costed GPUs, everything that is due has happened afterwards.
+  // Processes all events of costed GPUs that are due.
   void CatchUp();
-  // Waits until `due` returns a time that is not in the future, or the context is dead. kNotDue:
-  // the time is not known yet. The caller of a costed GPU sleeps or spins, depending on the
-  // context's flags.
+  // Waits until `due` returns a time that is not in the future, or the context is dead. `due`
+  // returns kNotDue while the time is unknown. The caller of a costed GPU sleeps or spins,
+  // depending on the context's flags.
   static constexpr Clock::time_point kNotDue = Clock::time_point::max();
   void Await(Lock& lock, const std::function<Clock::time_point()>& due);
-  // Returns when a thread can know that the stream's work has ended, or that the mark was reached.
+  // Returns the time at which a thread can observe that the stream's work has ended, or that the
+  // mark was reached.
   Clock::time_point SeenAt(const FakeStream& stream) const;
   Clock::time_point SeenAt(const Mark& mark) const;
   // Returns the time of the GPUs, which differs from the host's.
@@ -245,7 +248,7 @@ class World {
   // Allocates as much local memory as the limit grants each thread, unless that is done already.
   // Returns false if memory is exhausted.
   bool TakeLocalMemory();
-  // Takes its time, unless it did before.
+  // Spends the time of compiling the text, unless the text was compiled before.
   void CompileText(std::string_view text);
   // Ends a context and names what still lives in it.
   void EndContext(std::uintptr_t context, const char* call);
@@ -256,7 +259,7 @@ class World {
   Settings settings;
   bool initialized = false;
   std::optional<device::cuda::Code> sticky;
-  std::optional<Clock::time_point> work_time;  // On a costed GPU, of the current event.
+  std::optional<Clock::time_point> work_time;  // Time of a costed GPU's current event.
   std::vector<std::unique_ptr<Gpu>> gpus;
   Table<FakeContext> contexts{"context"};
   Table<FakeStream> streams{"stream"};
@@ -271,10 +274,10 @@ class World {
   std::map<std::string, std::size_t, std::less<>> call_counts;
   std::size_t pageable_copies = 0;
   std::set<std::size_t> compiled_texts;         // By their hash.
-  std::array<std::size_t, 3> limits = kLimits;  // By Limit.
-  std::uint64_t local_bytes = 0;                // Used for local memory.
+  std::array<std::size_t, 3> limits = kLimits;  // Indexed by Limit.
+  std::uint64_t local_bytes = 0;                // Allocated for local memory.
   std::string last_attributes;                  // Of the latest launch.
-  std::atomic<bool> kill_kernels{false};        // The process is exiting: running kernels must end.
+  std::atomic<bool> kill_kernels{false};        // Set at exit, so that running kernels end.
   static thread_local std::uintptr_t current;
 
  private:
@@ -301,7 +304,7 @@ enum class Needs : std::uint8_t { kNothing, kInit, kContext };
 class CallFrame {
  public:
   CallFrame(const char* name, Needs needs, std::uintptr_t handle);
-  // Set if the call must not do its work.
+  // Returns the code with which the call must return without doing its work, if any.
   std::optional<device::cuda::Code> rejected() const { return rejected_; }
   device::cuda::Code Finish(device::cuda::Code code);
   // Waits with the context's lock, which the rest of the call keeps; a no-op without one. Applies
@@ -321,11 +324,11 @@ class CallFrame {
   std::uintptr_t handle_;
   std::optional<device::cuda::Code> rejected_;
   std::optional<device::cuda::Code> late_;
-  // End of a long call, which includes its own work.
+  // Time at which a long call ends, including the time of its own work.
   std::optional<Clock::time_point> ends_;
 };
 
-// Body: Code(World&, Lock&), called with the lock held.
+// Runs a call. `Body` has the type Code(World&, Lock&) and is called with the lock held.
 template <typename Body>
 device::cuda::Code Call(const char* name, Needs needs, std::uintptr_t handle, Body&& body) {
   CallFrame frame(name, needs, handle);

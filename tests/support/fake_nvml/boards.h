@@ -24,7 +24,7 @@ struct Profile {
   unsigned compute_slices() const { return static_cast<unsigned>(name[0] - '0'); }
 };
 
-// A size of compute instance in a GPU instance.
+// A size of the compute instances that a GPU instance can contain.
 struct ComputeProfile {
   unsigned number = 0;  // The number by which NVML is asked for it, and its id.
   unsigned slices = 0;

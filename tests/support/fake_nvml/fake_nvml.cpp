@@ -280,7 +280,7 @@ Code nvmlDeviceGetMigDeviceHandleByIndex(DeviceHandle device, unsigned index,
     if (!gpu.mig) return Code::kNotFound;
     for (auto& [start, gpu_instance] : gpu.instances) {
       for (FakeCompute& compute : gpu_instance.compute) {
-        // Numbered by first slice, so that the numbers have holes.
+        // Compute instances are numbered by their first slice, so the numbers have holes.
         if (start + compute.start != index) continue;
         *instance = reinterpret_cast<DeviceHandle>(&compute.target);
         return Code::kSuccess;

@@ -22,7 +22,7 @@ GPUSHARED_NVML_SYMBOLS(FAKE_NVML_DECLARE)
 #undef FAKE_NVML_DECLARE
 }
 
-// One for the whole library, because a driver has one state for all of its users.
+// The state of the library. A single object, because a driver has one state for all of its users.
 struct Fake {
   std::mutex mutex;
   std::optional<std::string> given;

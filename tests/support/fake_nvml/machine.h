@@ -29,7 +29,7 @@ struct Target {
 struct FakeCompute {
   Target target;
   unsigned id = 0;
-  unsigned slices = 0, start = 0;  // Multiprocessor slices.
+  unsigned slices = 0, start = 0;  // Number of multiprocessor slices, and the first one.
   std::vector<unsigned> processes;
 };
 
@@ -51,7 +51,7 @@ struct FakeGpu {
   unsigned index = 0;
   bool mig = false, mig_pending = false, lost = false, reset_required = false;
   int compute_mode = 0;
-  unsigned generation = 0;  // That of the instance created last.
+  unsigned generation = 0;  // Generation of the instance that was created last.
   std::vector<unsigned> processes;
   Target self;
   std::map<unsigned, FakeInstance> instances;  // By their first slice.
@@ -62,8 +62,8 @@ struct FakeGpu {
 };
 
 struct FailRule {
-  std::string call;  // "*": any.
-  unsigned at = 0;   // Of the calls with that name; 0: each.
+  std::string call;  // Name of the call; "*" for any.
+  unsigned at = 0;   // Counts the calls with that name; 0: each of them.
   bool and_later = false;
   bool kill = false;  // Ends the process as SIGKILL would.
   device::nvml::Code code = device::nvml::Code::kUnknown;

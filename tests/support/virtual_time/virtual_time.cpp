@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
-// Plain static data, because the clock is read before constructors run.
+// Initialised statically, because the clock is read before constructors run.
 std::atomic<bool> g_is_on{false};
 std::atomic<std::uint64_t> g_now{0};
 virtual_time_world g_world = nullptr;

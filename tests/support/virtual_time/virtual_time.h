@@ -32,9 +32,9 @@ uint64_t virtual_time_now(void);
 // Advances time if called on the virtual thread; a no-op elsewhere.
 void virtual_time_spend(uint64_t ns);
 
-// Spontaneous events, which happen at times of their choosing: called on the thread at each clock
-// read and in each sleep. Returns when to call it again at the latest; UINT64_MAX: after some other
-// event.
+// A function that makes spontaneous events happen, such as a modelled GPU's. Called on the virtual
+// thread at each clock read and in each sleep. Returns the time by which it must be called again;
+// UINT64_MAX if the next event depends on a call.
 typedef uint64_t (*virtual_time_world)(uint64_t now, void* context);
 void virtual_time_set_world(virtual_time_world world, void* context);
 

@@ -54,7 +54,7 @@ class CostFile : public ::testing::Test {
   [[nodiscard]] bool Keep(std::string_view conditions, std::span<const KnownCost> costs) const {
     return WriteCosts(path_, conditions, kSeed, costs).ok();
   }
-  // Returns the costs that a worker of the step device persisted.
+  // Returns the costs that the worker has persisted.
   std::vector<KnownCost> Kept() const {
     const auto kept = ReadCosts(path_, server::CostConditions(SteppedDevice()));
     EXPECT_TRUE(kept.ok()) << kept.status().ToString();
@@ -278,7 +278,8 @@ TEST_F(CostFile, EveryDeviceHasAFileOfItsOwn) {
   EXPECT_EQ(std::ranges::adjacent_find(all), all.end());
 }
 
-// The seed must be the file's, because otherwise none of its entries would be found again.
+// The saved seed must be the one of the loaded file, because otherwise none of the entries would be
+// found again.
 TEST_F(CostFile, PeriodicSaveIsCompleteAndKeepsSeed) {
   const std::string conditions = server::CostConditions(SteppedDevice());
   ASSERT_TRUE(Keep(conditions, Some()));
@@ -307,7 +308,7 @@ class Learning : public CostFile {
     std::ranges::sort(all);
     return all;
   }
-  // Both reach the device before either has ended.
+  // Submits two launches that both reach the device before either has ended.
   static void LaunchTwo(RawClient& client) {
     client.Publish(GetLaunch(0, 0, 0, {.x = 3}, 0));
     client.Publish(GetLaunch(1, 0, 0, {.x = 5}, 0));
@@ -411,7 +412,7 @@ TEST(LaunchBubble, IsTimeFromSubmissionToEndWithoutExecution) {
   ASSERT_TRUE(slow.contains("launch_bubble_us"));
   EXPECT_GE(slow["launch_bubble_us"], 2000.0);
   EXPECT_EQ(slow["lookahead_us"], 500.0);
-  // By its own report the launch ran for the whole time, and longer.
+  // The device reports that the launch ran for longer than the whole time.
   const auto quick =
       StatusAfter({.runs_at_once = true, .submitting_takes = 2ms, .ends_later = 3600s}, 12);
   EXPECT_EQ(quick["launch_bubble_us"], 0.0);

@@ -109,7 +109,7 @@ TEST(StatusJson, CountsTheSessionsOfEachClass) {
     sessions[i].quota_bytes = 1000;
   }
   sessions[2].spec.scheduling_class = scheduler::SchedulingClass::kHigh;
-  sessions[2].quota_bytes = 0;  // It has no memory yet.
+  sessions[2].quota_bytes = 0;  // Has no memory yet.
   snapshot.clients[0].commands_pending = 5;
   snapshot.clients[0].mapped_bytes = 900;
   snapshot.clients[1].commands_pending = 5;
@@ -164,7 +164,7 @@ TEST(StagingBudget, OrdinarySessionsLeaveAPartOfTheSharedHalf) {
   EXPECT_EQ(budget.session_max(true), 500U);
   EXPECT_FALSE(budget.TryTake(0, 401, false));
   EXPECT_TRUE(budget.TryTake(0, 400, false));
-  EXPECT_EQ(budget.LeftFor(0, false), 100U);  // Its own guaranteed part.
+  EXPECT_EQ(budget.LeftFor(0, false), 100U);  // The client's own guaranteed part.
   EXPECT_TRUE(budget.TryTake(0, 200, true));
   EXPECT_EQ(budget.LeftFor(200, true), 0U);
   EXPECT_EQ(budget.LeftFor(0, false), 100U);

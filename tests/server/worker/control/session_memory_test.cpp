@@ -29,7 +29,7 @@ TEST(WorkerSession, MemoryOfAClientIsAsIsolatedAsTheBrokerSays) {
   }
 }
 
-// Other clients' calls run between two pages.
+// Memory grows page by page, so that other clients' calls run in between.
 TEST(WorkerSession, MemoryGrowsInStepsAndWhatCannotGrowLosesNothing) {
   server::WorkerOptions options;
   options.limits.grow_step_bytes = 4 * kMiB;
@@ -44,7 +44,7 @@ TEST(WorkerSession, MemoryGrowsInStepsAndWhatCannotGrowLosesNothing) {
   EXPECT_TRUE(client.Resize(16 * kMiB).ok());
 }
 
-// Without this reserve, one low client with all of the memory left none for a client of root.
+// Without this reserve, one low client could take all memory and leave none for a client of root.
 TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
   server::WorkerOptions options;
   options.limits.memory_kept = 0.25;
@@ -111,8 +111,8 @@ TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
   EXPECT_EQ(blocks(), 0);
 }
 
-// Its client might empty more of it in the meantime, and the device thread would block on the page
-// faults.
+// Otherwise the client might empty more of the buffer in the meantime, and the device thread would
+// block on the page faults.
 TEST(WorkerSession, ParametersInAnArenaThatWasEmptiedAreReadWithoutTouchingIt) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -267,7 +267,8 @@ TEST(WorkerSession, ImagesOfAllSessionsHaveALimitOfWhichEachHasAPart) {
   EXPECT_FALSE(make(third, 65 * kMiB).ok());
 }
 
-// Taking a registration back holds up launches, and all of a client's at once would for long.
+// Registrations are removed one by one, because removing one delays launches, and removing all of a
+// client's at once would delay them for long.
 TEST(WorkerSession, RegistrationsOfArenasGoBackOneByOne) {
   class Pinned : public device::PinnedMemory {
    public:
@@ -283,7 +284,7 @@ TEST(WorkerSession, RegistrationsOfArenasGoBackOneByOne) {
   server::SessionMemory memory;
   for (int i = 0; i < 3; ++i)
     memory.pinned_staging_buffers.push_back(std::make_unique<Pinned>(live));
-  memory.pinned_staging_buffers.push_back(nullptr);  // One that could not be registered.
+  memory.pinned_staging_buffers.push_back(nullptr);  // A buffer that could not be registered.
   for (const int left : {3, 2, 1, 0}) {
     EXPECT_TRUE(memory.ReturnPart());
     EXPECT_EQ(live, left);
@@ -291,7 +292,8 @@ TEST(WorkerSession, RegistrationsOfArenasGoBackOneByOne) {
   EXPECT_FALSE(memory.ReturnPart());
 }
 
-// The kernel clears its pages for tens of milliseconds, and there is one thread for such calls.
+// The kernel takes tens of milliseconds to clear the pages of a large buffer, and all such calls
+// share one thread.
 TEST(WorkerSession, NobodyWaitsForTheWholeOfALargeArena) {
   constexpr int kRounds = 8;
   WorkerHarness worker(kAtOnce);
@@ -304,7 +306,7 @@ TEST(WorkerSession, NobodyWaitsForTheWholeOfALargeArena) {
     ++welcomed_before;
     EXPECT_TRUE(greedy.NextFrame().ok());
   }
-  // A machine that is otherwise busy may keep the new client off the cores for this long.
+  // Not all rounds, because a busy machine may keep the new client off the cores.
   EXPECT_GE(welcomed_before, kRounds / 2);
 }
 

@@ -27,7 +27,8 @@ server::WorkerOptions MovingWorker() {
   // Every client may be evicted as soon as its memory is requested.
   options.residency.residency_factor = 0;
   options.residency.residency_min = options.residency.idle_min = options.residency.notice = {};
-  options.slow_calls.held_max = std::chrono::hours(1);  // None is due: urgent ones first.
+  // No held call is ever due, so urgent calls always come first.
+  options.slow_calls.held_max = std::chrono::hours(1);
   return options;
 }
 
@@ -43,7 +44,7 @@ class WorkerSwaps : public ::testing::Test {
     EXPECT_EQ(Row("first")["resident_bytes"], 32 * kMiB - 6 * kStep);
     EXPECT_EQ(Row("second")["resident_bytes"], 32 * kMiB);
   }
-  // It has 4 MiB, and 8 MiB guaranteed.
+  // Returns a high client with 4 MiB of memory and a guarantee of 8 MiB.
   RawClient High(const std::string& name) {
     return worker_.Client(
         {.name = name, .client_class = SchedulingClass::kHigh, .quota_bytes = 8 * kMiB});
@@ -58,11 +59,12 @@ class WorkerSwaps : public ::testing::Test {
     }
     return {};
   }
-  // The device thread reports this, and has carried out its decision by then.
+  // Waits until the device thread reports that the client waits for memory; by then it has carried
+  // out its decision.
   bool AwaitWaiting(const std::string& name) {
     return Eventually([&] { return Row(name)["memory_waited_s"] > 0; });
   }
-  // Afterwards the control thread has read the messages that clients sent before, and the device
+  // Waits until the control thread has read all messages that clients have sent, and the device
   // thread has handled their effects.
   void LetThemRead() {
     for (int i = 0; i < 2; ++i) (void)Row("");
@@ -86,7 +88,7 @@ class WorkerSwaps : public ::testing::Test {
 TEST_F(WorkerSwaps, InterruptedSwapMovesExactlyOnePage) {
   StepDevice& device = worker_.device();
   device.HoldResizes(4 * kMiB + 1);
-  // Its call is in progress, and these are queued after it.
+  // A swap is in progress, and these requests are queued after it.
   ASSERT_TRUE(other_.Send(ipc::ResizeMemory{.bytes = 4 * kMiB}).ok());
   ASSERT_TRUE(device.AwaitHeldCall());
   ASSERT_TRUE(high_.Send(ipc::ResizeMemory{.bytes = 6 * kMiB}).ok());
@@ -114,8 +116,8 @@ TEST_F(WorkerSwaps, InterruptedSwapMovesExactlyOnePage) {
 
 // ---- which client is idle
 
-// A client is resident for longer than any test waits, unless it is idle, and idleness is checked
-// rarely.
+// A device on which a client stays resident for longer than any test waits, unless it is idle, and
+// which rarely checks for idleness.
 class SeldomLooks : public WorkerSwaps {
  protected:
   static constexpr std::chrono::milliseconds kLookEvery{100}, kIdle{400}, kWatched{1200};
@@ -145,7 +147,7 @@ class SeldomLooks : public WorkerSwaps {
   }
 };
 
-// The commands begin and end between two checks.
+// A client may seem idle at every check, because its commands begin and end between two checks.
 TEST_F(SeldomLooks, AClientOfShortCommandsIsNotIdle) {
   bool was_steady = false;
   for (int attempt = 0; attempt < 10 && !was_steady; ++attempt) {
@@ -192,7 +194,7 @@ TEST_F(WorkerSwaps, ClientDeathDuringEvictionForItCancelsRequest) {
   EXPECT_TRUE(second_.AwaitFinished(0, second_.Launch(0, 0, 0)));
 }
 
-// Both clients are urgent, and the one that has left was first.
+// Both clients are urgent, and the one that has left made its request first.
 TEST_F(WorkerSwaps, CleanupOfDepartedClientRunsAfterConnectedClientsCalls) {
   StepDevice& device = worker_.device();
   device.HoldResizes(4 * kMiB + 1);
@@ -216,7 +218,7 @@ TEST_F(WorkerSwaps, CleanupOfDepartedClientRunsAfterConnectedClientsCalls) {
                                               Call{Call::Kind::kResize, high_.base(), 0}));
 }
 
-// Its pages are chosen in advance, and some have been freed by the time they are to be swapped.
+// Pages to swap are chosen in advance, and some have been freed when their turn comes.
 TEST_F(WorkerSwaps, FreeingDuringSwapDelaysNoOther) {
   StepDevice& device = worker_.device();
   device.SuspendSwapsOut();

@@ -191,7 +191,7 @@ TEST(WorkerSession, EveryLimitRejectsWithItsName) {
     EXPECT_EQ(status.code(), code) << says;
     EXPECT_THAT(status.message(), HasSubstr(says));
   };
-  // A kernel whose "unsupported" text pads the image to a size.
+  // Returns an image that is padded to a size by the text of an unsupported kernel.
   const auto padded = [](std::size_t bytes) {
     std::string image = "a 0 ";
     return image + std::string(bytes - image.size(), 'x');
@@ -216,7 +216,7 @@ TEST(WorkerSession, EveryLimitRejectsWithItsName) {
   expect(second.AwaitWelcome(), StatusCode::kLimitExceeded, "1 clients, allowed are 1");
 }
 
-// Without this reserve, two users with 64 clients each left no place for a client of root.
+// Without this reserve, two users with 64 clients each would leave no session for a client of root.
 TEST(WorkerSession, OrdinaryClientsLeavePlacesToThoseThatMayBeHigh) {
   server::WorkerOptions options;
   options.limits.sessions_max = 6;
@@ -292,7 +292,7 @@ TEST(WorkerSession, ADescriptorThatAClientSendsEndsItsSessionAndHoldsUpNoOther) 
   EXPECT_EQ(end.code(), StatusCode::kProtocolViolation);
   EXPECT_THAT(end.message(), HasSubstr("it carries descriptors, which nobody takes"));
 
-  // Left unread after a request, by a client that disconnects.
+  // A client that disconnects, and whose descriptor is still unread after a request.
   RawClient leaves = bring("leaves", [](RawClient& client) {
     EXPECT_TRUE(client.Send(ipc::ResizeMemory{.bytes = 2 * kMiB}).ok());
   });
@@ -370,7 +370,7 @@ TEST(WorkerSession, ASequenceWithAGapEndsTheSession) {
   ipc::PlainRecord record;
   record.header.op = static_cast<std::uint8_t>(ipc::Op::kMark);
   record.header.sequence = 2;
-  // Not through Publish, which always counts correctly.
+  // Not through RawClient::Publish, which always counts correctly.
   const std::atomic<std::uint64_t> taken{0};
   ipc::TagRingWriter writer(client.commands().granules, taken);
   ASSERT_EQ(writer.TryWrite(record), ipc::WriteResult::kWritten);
@@ -402,7 +402,7 @@ TEST(WorkerSession, ScribbledTagsStallOrEndOnlyTheirOwnSession) {
 TEST(WorkerSession, EverythingIsReturnedWhenTheClientClosesItsSocket) {
   WorkerHarness worker;
   ASSERT_TRUE(worker.Await<ipc::Ready>());
-  RawClient first = worker.Client();  // Objects that are made once exist from here on.
+  RawClient first = worker.Client();  // Creates everything that is created only once.
   const Holdings before = Holdings::Now();
   {
     RawClient client = worker.Client();
@@ -587,7 +587,7 @@ int GetProcessors(const std::string& thread) {
   return 0;
 }
 
-// The machine that the worker sees has two nodes, then one.
+// Runs a worker that sees a machine with two nodes, then one that sees a single node.
 TEST(WorkerSession, TheDeviceThreadIsAtTheDevicesMemoryNode) {
   const std::string root = ::testing::TempDir() + "worker_numa_" + std::to_string(::getpid());
   const auto write = [&](const std::string& file, const std::string& text) {
@@ -622,7 +622,7 @@ TEST(WorkerSession, RequestSpansFromFirstCommandAfterIdleToIdle) {
   for (int request = 0; request < 3; ++request) {
     client.Launch(0, 0, 0);
     const auto last = client.Launch(0, 0, 0);
-    // The second one belongs to the request if it arrived before the end of the first one.
+    // The second command belongs to the request if it arrives before the end of the first one.
     ASSERT_TRUE(Eventually([&] {
       return nlohmann::json::parse(
                  worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][0]["commands"] == last;

@@ -25,7 +25,8 @@ constexpr std::chrono::nanoseconds kForGood = 1h;
 
 // ---- the calls alone
 
-// The calls that were made, in order. The first call blocks until the test has posted all others.
+// Records calls in the order in which they run. The first call blocks until the test has posted all
+// others.
 class SlowCallsTest : public ::testing::Test {
  protected:
   void HoldThread() {
@@ -65,7 +66,7 @@ TEST_F(SlowCallsTest, NewClientsGoBeforeOthersThatAreNotUrgent) {
   EXPECT_EQ(Finish(), (Names{"load of 3", "welcome of 2", "load of 1"}));
 }
 
-// Handshakes go first however many new clients are already connected.
+// Handshakes run before further calls of new clients, however many are already connected.
 TEST_F(SlowCallsTest, WelcomesGoBeforeFurtherCallsOfNewClients) {
   HoldThread();
   Post({.session = 1, .is_new_client = true}, "staging buffer of 1");
@@ -117,7 +118,7 @@ TEST_F(SlowCallsTest, AHurriedMoveGoesFirst) {
   EXPECT_EQ(Finish(), (Names{"move of 2", "load of 1", "load of 2"}));
 }
 
-// Includes a call that was about to report that it has more pages.
+// This includes a call that was about to report that it has more pages.
 TEST_F(SlowCallsTest, StepsOfAHurriedMoveAreNotHeld) {
   calls_.RecordUrgentRequests(true);
   std::promise<void> began, over;
@@ -197,7 +198,7 @@ TEST(SlowCallsHeld, FurtherStepsWaitInProportionToWhatTheyTake) {
   calls.Finish();
 }
 
-// However many new clients connect, the earlier ones are served, too.
+// Earlier clients are served, too, however many new clients connect.
 TEST(SlowCallsHeld, TakeTurnsWithNewClientsAfterTheBound) {
   std::promise<void> gate;
   Names made;
@@ -305,7 +306,7 @@ server::WorkerOptions Options(const char* policy, std::chrono::nanoseconds held_
   return options;
 }
 
-// A worker with an urgent client and one of the low class, both with 4 MiB.
+// A worker with an urgent and a low client, which have 4 MiB each.
 class WorkerSlowCalls {
  public:
   explicit WorkerSlowCalls(
@@ -373,7 +374,7 @@ TEST(WorkerSlowCalls, ARequestIsOpenFromItsMarkToItsEnd) {
   test.ExpectItGets();
 }
 
-// An example is loading a module that it has compiled.
+// The device makes calls itself, for example to load a module that it has compiled.
 TEST(WorkerSlowCalls, TheDeviceIsTheSameToItsOwnCalls) {
   WorkerSlowCalls test;
   test.OpenRequest();
@@ -395,7 +396,7 @@ TEST(WorkerSlowCalls, NoCallIsDelayedBeyondTheBound) {
   test.ExpectItGets();
 }
 
-// Its module and its first memory were two of these calls.
+// Loading the client's module and allocating its first memory are such calls.
 TEST(WorkerSlowCalls, ANewClientsFirstShortCallsAreHardlyHeld) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 3);
@@ -420,7 +421,8 @@ TEST(WorkerSlowCalls, ANewClientsLongCallIsHeldLikeOthers) {
   test.ExpectItGets();
 }
 
-// Emptying its pages takes longer than other calls for as many bytes.
+// A large staging buffer is held like other memory, although clearing its pages takes longer than
+// other calls for as many bytes.
 TEST(WorkerSlowCalls, ANewClientsLargeArenaIsHeldLikeOthers) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 3);

@@ -27,7 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// A watcher, on a connection that a broker hands over.
+// A watcher on a connection that the broker has handed over.
 class Watcher {
  public:
   Watcher(WorkerHarness& worker, bool is_operator) {

@@ -38,9 +38,9 @@ ExecutionRecord GetRecord(std::uint64_t session, TimePoint submitted, TimePoint 
 
 TEST(ExecutionLog, TheBlockerIsWhoWasThereForMostOfTheWait) {
   ExecutionLog log;
-  log.Add(GetRecord(2, At(0us), At(150us)));    // 50 us of the wait.
-  log.Add(GetRecord(3, At(140us), At(220us)));  // 80 us.
-  log.Add(GetRecord(1, At(0us), At(230us)));    // The one who waits.
+  log.Add(GetRecord(2, At(0us), At(150us)));    // Occupies 50 us of the wait.
+  log.Add(GetRecord(3, At(140us), At(220us)));  // Occupies 80 us.
+  log.Add(GetRecord(1, At(0us), At(230us)));    // The waiting client itself.
   log.Add(GetRecord(4, At(230us), At(290us)));
   const ExecutionRecord* const found = log.LongestOfOthers(1, At(100us), At(300us));
   ASSERT_NE(found, nullptr);
@@ -50,7 +50,7 @@ TEST(ExecutionLog, TheBlockerIsWhoWasThereForMostOfTheWait) {
 
 TEST(ExecutionLog, ARequestKnowsItsCommandsAndWhoElseHadTheDeviceMostFirst) {
   ExecutionLog log;
-  log.Add(GetRecord(9, At(0us), At(100us)));  // Before.
+  log.Add(GetRecord(9, At(0us), At(100us)));  // Ends before the wait.
   for (std::uint64_t other = 2; other <= 7; ++other) {
     log.Add(GetRecord(other, At(200us), At(200us + (9 - other) * 10us)));
   }
@@ -96,7 +96,7 @@ TEST(ExecutionLog, SaysWhenItDoesNotGoBackFarEnough) {
   EXPECT_EQ(cut.commands, ExecutionLog::kRecordsMax);
 }
 
-// Numbers that differ by a multiple of the places share one.
+// Clients whose numbers differ by a multiple of the table's size share an entry.
 TEST(ExecutionLog, DeviceTimeOfManyOthersIsExactAlsoWhereTheirNumbersShareAPlace) {
   constexpr std::uint64_t kOthers = 300, kApart = 2 * ExecutionLog::kRecordsMax;
   ExecutionLog log;
@@ -211,7 +211,7 @@ TEST_F(Activity, ClientBelowOnePercentOfItsWaitStarves) {
     now_ += 1s;
     EXPECT_EQ(client.StarvedFor(now_), i * 1s);
     Run(client, 5ms);
-    // The host's part of each piece of work.
+    // Time that each piece of work spends on the host.
     meter_.Set(client, Phase::kAway, now_);
     now_ += 20ms;
     meter_.Set(client, Phase::kWaiting, now_);

@@ -37,7 +37,7 @@ class ClientBuffersTest : public ::testing::Test {
     std::memcpy(parameters.data() + 8, &second, sizeof second);
     return buffers_.GetReach(kernel_, parameters);
   }
-  // Returns the numbers of the pages where its pieces begin and end.
+  // Returns the numbers of the pages where the pieces of the access set begin and end.
   static std::vector<std::uint64_t> GetSteps(const device::Reach& reach) {
     std::vector<std::uint64_t> steps;
     for (const device::MemoryPiece& piece : reach.pieces()) {
@@ -91,7 +91,7 @@ TEST_F(ClientBuffersTest, AFreedBufferIsNoneAnyMore) {
   ASSERT_TRUE(Add(2 * kBufferStep, 8 * kBufferStep).ok());
   ASSERT_TRUE(buffers_.Remove(kBuffersBase + 2 * kBufferStep).ok());
   EXPECT_TRUE(buffers_.empty());
-  // The buffer at that address is smaller now.
+  // Replaces the buffer by a smaller one at the same address.
   ASSERT_TRUE(Add(2 * kBufferStep, kBufferStep).ok());
   EXPECT_THAT(GetSteps(GetReach(kBuffersBase + 2 * kBufferStep, 0)), ::testing::ElementsAre(2, 3));
   EXPECT_TRUE(GetReach(kBuffersBase + 5 * kBufferStep, 0).is_everything());

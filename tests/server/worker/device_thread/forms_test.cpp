@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that can stop only another form of a kernel than its client wrote: which form each launch
-// runs as.
+// On a device that can stop only the preemptible form of a kernel: which form each launch runs as.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -23,7 +22,7 @@ using std::chrono::microseconds;
 constexpr std::size_t kForms = server::CostModel::kFormSamplesMin;
 constexpr std::size_t kEvery = server::CostModel::kSampleEvery;
 
-// A launch of the original form takes 1000 us.
+// Returns a device on which a launch of the original form takes 1000 us.
 StepDeviceOptions Stopped(microseconds stoppable_takes) {
   return {.launch_takes = microseconds(1000),
           .stoppable_takes = stoppable_takes,
@@ -74,7 +73,7 @@ TEST(Forms, OneThatTakesALittleLongerIsKept) {
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 2 * kEvery)), 2 * kEvery);
 }
 
-// Each part takes as long as a whole launch here.
+// On this device, each part of a stopped launch takes as long as a whole launch.
 TEST(Forms, PreemptionsDoNotMakeFormSlow) {
   WorkerHarness worker(Stopped(microseconds(1100)), {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
@@ -105,14 +104,15 @@ TEST(Forms, AFewSamplesDecideNothing) {
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms - 1)), kForms - 1);
 }
 
-// A code cache has the form at once, and a more urgent client is always connected, so the original
-// would never be measured.
+// If a code cache has the form at once and a more urgent client is always connected, the original
+// would otherwise never be measured.
 TEST(Forms, RunsUnmeasuredOriginalOccasionally) {
   WorkerHarness worker(Stopped(microseconds(1200)), {.settings = {.policy = "priority"}});
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   const std::vector<bool> launches = LaunchEach(worker, low, kEvery * (kForms + 3));
-  std::vector<std::size_t> originals;  // Their sequence numbers, which count from 1.
+  // Sequence numbers (from 1) of launches of the original form.
+  std::vector<std::size_t> originals;
   for (std::size_t i = 0; i < launches.size(); ++i) {
     if (!launches[i]) originals.push_back(i + 1);
   }
@@ -127,7 +127,8 @@ TEST(Forms, RunsUnmeasuredOriginalOccasionally) {
 
 TEST(Forms, NoOriginalIsTriedWhileAnotherClientHasWork) {
   StepDeviceOptions device = Stopped(microseconds(1200));
-  device.unstoppable_kernel = "three";  // The peer's, so that its time slice does not stop it.
+  // The peer's kernel, which is therefore not stopped at the end of a time slice.
+  device.unstoppable_kernel = "three";
   WorkerHarness worker(
       device, {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 8}});
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});

@@ -28,7 +28,7 @@ std::string GetError(RawClient& client, std::uint32_t stream = 0) {
   return text.ok() ? text->status.ToString() : text.status().ToString();
 }
 
-// Graph `graph` of `nodes` launches.
+// Creates the graph `graph` of `nodes` launches.
 void MakeGraphOfLaunches(RawClient& client, std::uint32_t graph, std::uint32_t nodes) {
   client.MakeGraph(graph);
   for (std::uint32_t node = 0; node < nodes; ++node) {
@@ -145,7 +145,7 @@ TEST(WorkerGraphs, MemoryThatWasGivenBackIsFoundOutByTheLaunch) {
   ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(0)));
   EXPECT_THAT(GetError(client), HasSubstr("node 1 of graph 0: fill rejected: 64 bytes at"));
   EXPECT_EQ(worker.device().submissions().size(), before) << "no node of it runs";
-  // With the memory back, it runs as before.
+  // Once the memory has grown again, the graph runs as before.
   ASSERT_TRUE(client.Resize(std::uint64_t{4} << 20).ok());
   ASSERT_TRUE(client.AwaitFinished(1, client.LaunchGraph(0, 1)));
   EXPECT_EQ(GetError(client, 1), "Ok");
@@ -336,7 +336,7 @@ TEST(WorkerGraphs, AFailedNodeFailsTheStreamByItsNumber) {
   EXPECT_THAT(GetError(client), HasSubstr("node 6 of graph 4: kernel 'null' faulted"));
 }
 
-// More parts than slots, on more streams than slots.
+// Uses more parts than slots, on more streams than slots.
 TEST(WorkerGraphs, GraphsOnAllStreamsComeToAnEnd) {
   WorkerHarness worker;
   RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
@@ -373,7 +373,7 @@ TEST(WorkerGraphs, TheExplanationNamesGraphAndNode) {
   EXPECT_THAT(said, HasSubstr("graph 7 nodes 0 to 11"));
 }
 
-// Random changes and launches: the device sees exactly what a model of the list predicts.
+// After random changes and launches, the device must see exactly what a model of the list predicts.
 TEST(WorkerGraphs, RandomChangesAndLaunchesRunWhatTheListHolds) {
   std::mt19937_64 random(7);
   WorkerHarness worker({.runs_at_once = true});

@@ -14,7 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Before the first measurement, fills are predicted from their bytes: these to take 10 to 100 us.
+// Before the first measurement, fills are predicted from their size. Those of this size are
+// predicted to take 10 to 100 us.
 constexpr std::uint64_t FillBytes(std::uint64_t units) { return units * device::kCopyPieceBytes; }
 
 std::vector<std::uint64_t> UnitsFrom(const std::vector<StepDevice::Submission>& seen,
@@ -35,7 +36,7 @@ TEST_P(OutlivedWork, YieldsToSameClassAndResumesInOrder) {
   for (const std::uint64_t units : {4, 5, 6}) liar.Fill(0, liar.base(), FillBytes(units), 1);
   ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
   worker.device().RunUnits(2);
-  // More than the window holds: these wait in the lane, and one in the ring.
+  // Submits more than the window holds, so that some wait in the lane and one in the ring.
   Sequence last = 0;
   for (const std::uint64_t units : {100, 101, 102}) {
     last = liar.Fill(0, liar.base(), FillBytes(units), 1);
@@ -68,10 +69,10 @@ TEST(OutlivedCommand, IsFollowedByNothingOfItsStreamWhileItMayBeStopped) {
   client.CreateStream(1);
   client.Fill(0, client.base(), FillBytes(4), 1);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
-  std::this_thread::sleep_for(10ms);  // It outlives its prediction.
+  std::this_thread::sleep_for(10ms);  // Longer than the command's predicted time.
   const Sequence behind = client.Fill(0, client.base(), FillBytes(5), 1);
   client.Fill(1, client.base(), FillBytes(6), 1);
-  // An answer on the socket proves that the worker has taken both.
+  // An answer on the socket proves that the worker has taken both commands.
   ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
   std::this_thread::sleep_for(5ms);
   for (const auto& each : worker.device().submissions()) EXPECT_NE(each.units, 5u);

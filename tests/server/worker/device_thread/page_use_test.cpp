@@ -18,7 +18,7 @@ constexpr std::uint64_t kStep = kMapPageBytes;
 constexpr std::uint64_t kBase = std::uint64_t{1} << 40;
 constexpr std::uint64_t kSteps = 64;
 
-// Memory of which some pages are swapped out.
+// A client's memory of which some pages are swapped out.
 class PartlyThere : public gpushared::testing::NullSpace {
  public:
   PartlyThere() : NullSpace(kBase) {}
@@ -70,8 +70,8 @@ TEST(PageUse, CountsEachStepThatIsAwayOnce) {
   EXPECT_THAT(use.ToSwapOut(space, 2), ::testing::ElementsAre(63, 62));
 }
 
-// The device thread does this for all clients, so a client with many queued commands must not slow
-// down the others.
+// The device thread determines the needed pages for all clients, so a client with many queued
+// commands must not slow down the others.
 TEST(PageUse, ManyCommandsThatTouchEverythingCostAsManyStepsAsThereAre) {
   PartlyThere space;
   space.away = {0, kSteps - 1};
@@ -86,7 +86,8 @@ TEST(PageUse, ManyCommandsThatTouchEverythingCostAsManyStepsAsThereAre) {
   EXPECT_EQ(use.TakeLookedAt(), 0U);
 }
 
-// All of them would never fit at once, and if all were required, none of them would run.
+// The pages of all commands would never fit at once, and if all were required, no command would
+// run.
 TEST(PageUse, LongestWaitingCommandsDetermineNeededPages) {
   PartlyThere space;
   for (std::uint64_t step = 0; step < kSteps; ++step) space.away.insert(step);

@@ -71,7 +71,7 @@ TEST(SpinTimesTest, NeverSpinsOnExecutorCores) {
 class RingVisitsTest : public ::testing::Test {
  protected:
   void Add(const Visited& client) { clients_.push_back(client); }
-  // Runs one iteration and returns how long it took.
+  // Visits the rings once and returns how long that took.
   scheduler::Duration Turn() {
     std::vector<Visited*> all;
     for (Visited& client : clients_) all.push_back(&client);
@@ -422,8 +422,8 @@ TEST(CommandScope, MappingsWithoutAGapAreLookedUpAsOne) {
   EXPECT_EQ(scope.stretches(), 0u);
 }
 
-// Every waiting stream would inspect all nodes of its graph although only one of them gets the
-// slot.
+// Otherwise every waiting stream would inspect all nodes of its graph although only one of them
+// gets the slot.
 TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
   constexpr std::uint32_t kStreams = 100;
   ClientStreams streams(kStreams);
@@ -567,7 +567,7 @@ TEST(CostModel, PredictionsAreJudgedByWhatCameAfterThem) {
   costs.AddSample(slot, 200us);
   EXPECT_EQ(costs.accuracy().predictions, 2u);
   EXPECT_EQ(costs.accuracy().exceeded, 1u);
-  // 300 us instead of 400, then 400 us instead of 200.
+  // The errors: 300 us instead of 400, then 400 us instead of 200.
   EXPECT_GE(costs.accuracy().error_permille.Quantile(0.5), 250u);
   EXPECT_LT(costs.accuracy().error_permille.Quantile(0.5), 290u);
   EXPECT_GE(costs.accuracy().error_permille.Quantile(1.0), 1000u);
@@ -619,7 +619,7 @@ TEST(CostModel, OutlivedPredictionDoubles) {
   EXPECT_EQ(costs.Predict(slot), 5ms) << "half of it, as it is known now";
 }
 
-// Each row may touch a page that has never been touched before.
+// A strided fill may take longer, because each row may touch a page for the first time.
 TEST(CostModel, StridedFillsDoNotAffectPredictionsOfContiguousOnes) {
   CostModel costs;
   CommandSlot plain, rows;
@@ -633,7 +633,7 @@ TEST(CostModel, StridedFillsDoNotAffectPredictionsOfContiguousOnes) {
   EXPECT_EQ(costs.Predict(rows), 10s);
 }
 
-// A launch next to other work takes longer than it would alone, never less time.
+// The time of a launch next to other work is only an upper bound of its time alone.
 TEST(CostModel, TimesNextToOthersOnlyShortenPredictions) {
   CostModel costs;
   const CommandSlot slot = LaunchSlot(42);
@@ -707,7 +707,7 @@ TEST(CostModel, KnownPartsTogetherContainEverything) {
   EXPECT_EQ(all.back().key, 7u) << "the one sampled last";
 }
 
-// Vectors from the appendix of the paper, and from the authors' implementation.
+// Test vectors from the appendix of the SipHash paper, and from the authors' implementation.
 TEST(KeyedHash, IsSipHash) {
   const HashSeed seed = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
   std::array<std::byte, 15> bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients' announcements about their requests, and the worker's use of them.
+// Clients' announcements of requests, and how the worker uses them.
 #include <chrono>
 #include <memory>
 #include <sstream>
@@ -135,7 +135,8 @@ TEST(WorkerRequests, LogsOverloadOnce) {
     WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = "deadline"}});
     RawClient client = worker.Client({.latency_target_ns = 1'000'000});
     for (int i = 0; i < 3; ++i) {
-      client.BeginRequest(0, 10'000'000);  // The target is already missed when it begins.
+      // The target of this request is already missed when it begins.
+      client.BeginRequest(0, 10'000'000);
       client.Launch(0, 0, 0);
       ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
     }

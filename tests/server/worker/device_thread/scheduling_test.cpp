@@ -62,7 +62,7 @@ TEST(WorkerScheduling, RemainderOfPreemptedLaunchGoesFirst) {
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   low.Launch(1, 0, 0, {.x = 7});
-  // An answer on the socket proves that the second one waits in the lane.
+  // An answer on the socket proves that the second command waits in the lane.
   ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
   worker.device().RunUnits(30);
   high.Launch(0, 0, 0);
@@ -170,12 +170,12 @@ TEST(WorkerScheduling, WhatEndsInTheTurnInWhichItBeganIsChargedForItsTime) {
 }
 
 TEST(WorkerScheduling, PreemptibleLaunchDelaysItsSuccessors) {
-  // The lane would let more than one of them onto the device.
+  // With these options the lane alone would submit more than one launch at a time.
   WorkerHarness worker({},
                        {.settings = {.policy = "fifo"}, .lane_options = {.beyond_window_max = 8}});
   RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
   client.CreateStream(1);
-  // Its duration is unknown, so it is worth making preemptible.
+  // The launch's duration is unknown, so it is worth making preemptible.
   client.Launch(0, 0, 0, {.x = 10});
   client.Launch(0, 0, 0, {.x = 11});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -234,13 +234,15 @@ TEST(WorkerScheduling, ChainedStopsAllowOnlyPreemptibleSuccessors) {
   EXPECT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
 }
 
-// A short launch is not worth making preemptible the next time.
+// Ends the launch late, because the next one would not be made preemptible if it were known to be
+// short.
 void EndLate(StepDevice& device) {
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   device.FinishOldest();
 }
 
-// A preemptible launch runs alone in its turn and, on such devices, more slowly.
+// On some devices, a preemptible launch runs more slowly, and not at the same time as its client's
+// other work.
 TEST(WorkerScheduling, CostlyPreemptionIsUsedOnlyWithMoreUrgentClient) {
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"},
                                                   .lane_options = {.beyond_window_max = 8}});
@@ -273,7 +275,7 @@ TEST(WorkerScheduling, CostlyPreemptionIgnoresLeavingClient) {
     high.Launch(0, 0, 0, {.x = 1000});
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   }
-  // Its work on the device is asked to stop and does not.
+  // The client's work on the device is requested to stop, but does not.
   ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() > 0; }));
   low.Launch(0, 0, 0, {.x = 10});
   const auto seen = worker.device().WaitForSubmissions(2);
@@ -331,7 +333,7 @@ TEST(WorkerScheduling, CostlyPreemptionIsOffUnderNonPreemptivePolicy) {
                                  {.client_class = SchedulingClass::kHigh}));
 }
 
-// Launches with 1, 2, … blocks.
+// Submits `count` launches, with 1, 2, ... blocks.
 void LaunchInTurn(RawClient& low, std::uint32_t count) {
   for (std::uint32_t i = 1; i <= count; ++i) low.Launch(0, 0, 0, {.x = i});
   // An answer on the socket proves that all of them wait in the lane.
@@ -353,7 +355,7 @@ TEST(WorkerScheduling, QueuedWorkBecomesPreemptibleForNewUrgentClient) {
   EndLate(worker.device());
   ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u) << "one, and one behind it";
   worker.device().RunUnits(1);
-  // Another kernel, because otherwise the low ones would be known to be equally short.
+  // Uses another kernel, because otherwise the low launches would be known to be equally short.
   const Sequence request = high.Launch(0, 0, 1, {.x = 1000}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(4).size(), 4u);
   EXPECT_EQ(worker.device().stops_asked(), 2u);
@@ -529,7 +531,7 @@ TEST(WorkerScheduling, HighClassCommandsOfAStreamGoToTheDeviceBackToBack) {
   EXPECT_EQ(worker.device().running_count(), 10u);
 }
 
-// Waiting for each of them would cost more than stopping one could save.
+// Waiting for the end of each short command would cost more than stopping one could save.
 TEST(WorkerScheduling, ShortCommandsOfAStreamGoToTheDeviceBackToBack) {
   WorkerHarness worker({}, {.settings = {.policy = "fifo"}});
   RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
@@ -636,7 +638,7 @@ TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
               ::testing::MatchesRegex(".*kernel 'null' ended by force: it has run [0-9.e-]+ s, "
                                       "kernels of class low may run 0.03 s .--kernel-limit of the "
                                       "server. .client 1 'slow'.*"));
-  // Its past runs do not count against the next stream with the same number.
+  // The work of the destroyed stream does not count against the next stream with the same number.
   low.CreateStream(1);
   const Sequence next = low.Launch(1, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);

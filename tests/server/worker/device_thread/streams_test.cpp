@@ -57,7 +57,7 @@ TEST(WorkerStreams, LaunchesReachTheDeviceInOrderWithTheirParameters) {
   }
 }
 
-// More than the device thread wakes on its own.
+// Uses more threads than the device thread wakes itself.
 TEST(WorkerStreams, AllThreadsThatWaitForACommandAreWoken) {
   constexpr std::uint32_t kThreads = 60;
   WorkerHarness worker;
@@ -100,7 +100,8 @@ std::uint64_t SleepsAmidPauses(SchedulingClass of, std::chrono::milliseconds pau
   return GetSleeps(worker) - before;
 }
 
-// It spins for 20 ms, and for 120 ms while a high-class client is connected.
+// The device thread spins for 20 ms before it sleeps, and for 120 ms while a high-class client is
+// connected.
 TEST(WorkerStreams, TheDeviceThreadStaysAwakeWhereCoresAreToSpare) {
   using std::chrono::milliseconds;
   constexpr int kCommands = 8;
@@ -145,7 +146,8 @@ std::optional<bool> IsHeard(const RawClient& client) {
   return is_heard;
 }
 
-// Each wake would occupy a core for a moment.
+// A client whose commands the worker cannot take must not wake it, because each wake-up occupies a
+// core for a moment.
 TEST(WorkerStreams, FullClientCausesNoWakeUps) {
   constexpr std::uint64_t kRings = 200;
   WorkerHarness worker;
@@ -184,7 +186,7 @@ TEST(WorkerStreams, IgnoresUselessRingsForAWhile) {
                                                  std::chrono::milliseconds(64));
   EXPECT_LT(GetSleeps(worker) - before, kRings / 4 + 3 * pauses);
 
-  // Its commands run nevertheless.
+  // The client's commands run nevertheless.
   constexpr int kCommands = 20;
   for (int i = 0; i < kCommands; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -201,13 +203,14 @@ TEST(WorkerStreams, QuietClientCausesNoWakeUps) {
     ASSERT_TRUE(RingInVain(client));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // The last pause.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // Lets the last pause end.
   const std::uint64_t before = GetSleeps(worker);
   std::this_thread::sleep_for(std::chrono::seconds(1));
   EXPECT_LT(GetSleeps(worker) - before, 6U);
 }
 
-// It rings for each answer that it takes, because that may have freed space.
+// A client rings for each answer that it takes, because that may have freed space for which the
+// worker waits.
 TEST(WorkerStreams, AClientThatRingsForItsAnswersIsAlwaysHeard) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -288,7 +291,7 @@ TEST(WorkerStreams, AnErrorOfTheDeviceEndsTheStreamAndTakesBackWhatWasQueued) {
 
   client.CreateStream(1);
   const Sequence first = client.Launch(0, 0, 0);
-  // The other stream's launch may be the first of those that arrive together.
+  // The launches arrive together, and the other stream's may be the first one.
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   for (int i = 0; i < 20; ++i) client.Launch(0, 0, 0);
   const Sequence other = client.Launch(1, 0, 0);
@@ -542,7 +545,7 @@ TEST(WorkerStreams, WhatCannotRunIsRejectedWithTheReason) {
   EXPECT_TRUE(worker.device().submissions().empty());
 }
 
-// With a message for each of them, this would format 400 GB.
+// A message for each rejected launch would format 400 GB of text.
 TEST(WorkerStreams, RejectedLaunchesCostNoSentenceBeforeSomebodyAsks) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -603,7 +606,7 @@ TEST(WorkerStreams, LaunchesBeyondWhatDeviceAndKernelAllowAreRejected) {
     std::array<std::uint32_t, 3> grid;
     std::array<std::uint16_t, 3> block;
     std::uint32_t shared_bytes;
-    const char* says;  // Null: it runs.
+    const char* says;  // Part of the error message; null if the launch runs.
   };
   const std::vector<Case> cases = {
       {0, {1u << 20, 200, 100}, {2, 16, 16}, 32768, nullptr},
@@ -657,7 +660,7 @@ TEST(WorkerStreams, ParametersInAnArenaAreCopiedWhenTheyAreTaken) {
   for (auto& block : record.block) block = 1;
   record.parameter_bytes = 8192;
   record.staging_buffer = *staging_buffer;
-  // A second one, taken while the first one is on the device.
+  // A second launch, which is taken while the first one is on the device.
   client.Publish(record);
   const Sequence last = client.Publish(record);
   client.Ring();
