@@ -63,7 +63,7 @@ struct gpushared_client {
   std::optional<gpushared::client::DeviceInC> device;
   gpushared_stream default_stream;
   gpushared::Mutex mutex;
-  // Text that the program has not taken yet.
+  // Printed text that the program has not taken yet.
   std::string printed GPUSHARED_GUARDED_BY(mutex);
   std::unordered_map<gpushared_address, gpushared::DeviceBuffer> device_buffers
       GPUSHARED_GUARDED_BY(mutex);
@@ -107,7 +107,7 @@ static_assert(GPUSHARED_FAULT_LAUNCH_TIMEOUT == static_cast<int>(FaultKind::kLau
 static_assert(GPUSHARED_FAULT_LAUNCH_FAILURE == static_cast<int>(FaultKind::kLaunchFailure));
 static_assert(GPUSHARED_INTERNAL == static_cast<int>(StatusCode::kInternal));
 
-// Per thread, as gpushared_last_error_message returns it.
+// Message that gpushared_last_error_message returns on this thread.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 thread_local std::string last_error_message;
 
@@ -127,7 +127,7 @@ gpushared_status_t Guarded(Body&& body) noexcept {
   try {
     return Report(body());
   } catch (const std::bad_alloc&) {
-    last_error_message.clear();  // A message might need memory as well.
+    last_error_message.clear();  // A message could run out of memory again.
     return GPUSHARED_OUT_OF_MEMORY;
   } catch (...) {
     last_error_message.clear();
@@ -245,7 +245,7 @@ extern "C" {
 const char* gpushared_version(void) noexcept { return gpushared::LibraryVersion(); }
 
 const char* gpushared_status_name(gpushared_status_t status) noexcept {
-  // The views refer to string literals, so they are null-terminated.
+  // StatusCodeName returns views that refer to string literals, so they are null-terminated.
   return gpushared::StatusCodeName(static_cast<StatusCode>(status)).data();
 }
 

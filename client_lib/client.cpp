@@ -157,7 +157,8 @@ Result<Module> Client::LoadModuleFile(const std::string& path) const {
   std::vector<std::byte> image;
   std::array<std::byte, std::size_t{64} * 1024> piece;
   while (const std::size_t got = ::fread(piece.data(), 1, piece.size(), file.get())) {
-    // Images that are too large are rejected below, so there is no need to read the rest.
+    // Stops early: images that are too large are rejected below, so there is no need to read the
+    // rest.
     if (image.size() > ipc::kModuleImageBytesMax) break;
     image.insert(image.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(got));
   }
@@ -287,7 +288,8 @@ Result<std::chrono::nanoseconds> Event::ElapsedTime(const Event& start, const Ev
     if (Status status = state.session().Poll(*point.stream, point.sequence); !status.ok()) {
       return status;
     }
-    // The mark is stored before the timeline word, so it is visible here.
+    // The mark was stored before the timeline word, so it is visible here unless the server sent
+    // none.
     if (!point.mark->done.load(std::memory_order_acquire)) {
       return Status(StatusCode::kInternal, "elapsed time failed: the server sent no time");
     }

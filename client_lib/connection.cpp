@@ -33,7 +33,7 @@ Status CheckOptions(const ClientOptions& options) {
     return reject("weight is " + std::to_string(*options.weight) + ", allowed 1 to " +
                   std::to_string(kWeightMax));
   }
-  // Written so that NaN is rejected as well.
+  // The comparison is negated so that it rejects NaN as well.
   if (options.max_share && !(*options.max_share >= 0.1 && *options.max_share <= 100)) {
     return reject("max_share is " + std::to_string(*options.max_share) +
                   " percent, allowed 0.1 to 100");
@@ -79,7 +79,7 @@ Connection::Connection(ipc::UniqueFd socket, std::string path, std::chrono::nano
 
 namespace {
 
-// Any longer timeout is treated as infinite, because the sum must not overflow.
+// A longer timeout is treated as infinite, because adding it to the current time could overflow.
 constexpr std::chrono::nanoseconds kForEver = std::chrono::hours(24 * 365);
 
 }  // namespace
@@ -110,7 +110,8 @@ Result<ClientOptions> Connection::WithEnvironment(const ClientOptions& options) 
 
 Result<Connection::Opened> Connection::Open(const ClientOptions& asked) {
   Result<Opened> opened = TryOpen(asked);
-  // A server that died before it answered may have been restarted.
+  // The connection was cut before the answer. If the server died, it may have been restarted, so a
+  // second attempt is worthwhile.
   const bool was_cut = !opened.ok() && opened.status().code() == StatusCode::kDisconnected;
   return was_cut ? TryOpen(asked) : std::move(opened);
 }
@@ -120,7 +121,7 @@ Result<Connection::Opened> Connection::TryOpen(const ClientOptions& asked) {
   const Result<ClientOptions> whole = WithEnvironment(asked);
   if (!whole.ok()) return whole.status();
   const ClientOptions& options = *whole;
-  // Values from variables have to be checked as well.
+  // Checked again, because the environment may have filled in values.
   if (Status status = CheckOptions(options); !status.ok()) return status;
   Result<std::string> path = ipc::ClientSocketPath(options.socket);
   if (!path.ok()) return path.status();
@@ -196,7 +197,8 @@ bool Connection::TryPostFrame(std::uint16_t type, std::vector<std::byte> payload
   if (posted_.size() >= kPostedMax) return false;
   const std::uint32_t request = next_request_++;
   const Status sent = ipc::SendFrame(socket_.get(), type, request, payload, {}, NewDeadline());
-  // The next caller that waits detects a broken socket.
+  // After a failed send nothing more happens here: the next caller that waits detects the broken
+  // socket.
   if (sent.ok()) posted_.insert(request);
   return true;
 }
@@ -240,7 +242,8 @@ Result<ipc::Frame> Connection::ReceiveUnlessPosted(ipc::Deadline deadline) {
 
 bool Connection::CheckAlive() {
   if (ended()) return false;
-  // The thread that is in a round trip detects the end first.
+  // Another thread in a round trip detects the end of the session itself, so this thread need not
+  // read.
   if (!round_trip_.TryLock()) return !ended();
   const MutexLock lock(round_trip_, std::adopt_lock);
   return ReadArrived();

@@ -31,11 +31,10 @@ class Connection {
   struct Opened {
     std::unique_ptr<Connection> connection;
     ipc::Welcome welcome;
-    std::vector<ipc::UniqueFd> fds;  // In the order of ipc::MessageType::kWelcome.
+    std::vector<ipc::UniqueFd> fds;  // Descriptors, in the order of ipc::MessageType::kWelcome.
   };
   // Performs the handshake; retries once if the server closed the connection before it answered.
   static Result<Opened> Open(const ClientOptions& asked);
-  // Performs the handshake once.
   static Result<Opened> TryOpen(const ClientOptions& asked);
   // Lists the devices over a separate, short connection.
   static Result<ipc::DeviceList> ListDevices(const ClientOptions& options);
@@ -66,14 +65,14 @@ class Connection {
   bool TryPost(const Request& request) {
     return TryPostFrame(static_cast<std::uint16_t>(Request::kType), ipc::Encode(request));
   }
-  // Waits, at most for the control timeout, until a further request can be posted.
+  // Waits until a further request can be posted, at most for the control timeout.
   Status AwaitPosted();
 
   // Polls whether the server has ended the session, without waiting for the server; returns false
   // if it has. After a bare EOF, asks the broker for the reason, once and for at most kWhyTimeout.
   bool CheckAlive();
 
-  // From ClientOptions or the environment.
+  // Value of ClientOptions::ends_on_interrupt, set by the program or the environment.
   bool ends_on_interrupt() const { return ends_on_interrupt_; }
 
   bool ended() const { return ended_.load(std::memory_order_acquire); }
@@ -87,7 +86,7 @@ class Connection {
 
  private:
   static constexpr auto kWhyTimeout = std::chrono::seconds(2);
-  // Number of the first request of a connection, usually the handshake.
+  // Request number of the first request of a connection, usually the handshake.
   static constexpr std::uint32_t kFirstRequest = 1;
   // Small enough for any socket buffer to hold this many frames in each direction. This bound is
   // needed because a server that cannot send an answer does not read the next request either.
@@ -105,10 +104,10 @@ class Connection {
   Status ReadPosted(ipc::Deadline deadline) GPUSHARED_REQUIRES(round_trip_);
   // Receives the next frame that does not answer a posted request.
   Result<ipc::Frame> ReceiveUnlessPosted(ipc::Deadline deadline) GPUSHARED_REQUIRES(round_trip_);
-  // Ends the session after a failed send or receive; returns the reason.
+  // Ends the session after a failed send or receive; returns the reason why it ended.
   Status EndAfter(const Status& failure);
-  // Returns why the session ended according to the broker, or that the broker did not say. Takes at
-  // most kWhyTimeout in every case.
+  // Returns why the session ended , as the broker recorded it. If the broker gives no reason within
+  // kWhyTimeout, the Status says so.
   Status AskWhy() const;
   Result<ipc::Ended> AskBroker() const;
   ipc::Deadline NewDeadline() const;

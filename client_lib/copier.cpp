@@ -35,7 +35,8 @@ Status NotInGraph() {
 
 Status Copier::ToDevice(DeviceAddress destination, const std::byte* source,
                         const CopyShape& shape) {
-  // Only read; the rectangle serves both directions.
+  // A copy to the device only reads the source. The cast is needed because Rectangle serves both
+  // directions.
   const Rectangle whole = {.host = const_cast<std::byte*>(source),
                            .host_pitch_bytes = shape.source_pitch_bytes,
                            .device = destination,
@@ -75,7 +76,7 @@ template <typename Stage>
 Status Copier::ForEachPiece(Rectangle whole, Stage stage) {
   if (whole.host_pitch_bytes == whole.width_bytes &&
       whole.device_pitch_bytes == whole.width_bytes) {
-    // Contiguous rows form a single row.
+    // If the rows are contiguous, they form a single row.
     whole.width_bytes *= whole.height;
     whole.host_pitch_bytes = whole.device_pitch_bytes = whole.width_bytes;
     whole.height = 1;
@@ -125,9 +126,9 @@ Result<StagingBlock> Copier::AllocateStaging(std::size_t bytes) {
     Result<std::optional<StagingBlock>> block =
         session_.staging_buffers().TryAllocateStaging(bytes);
     if (block.ok() && *block) return **block;
-    // No staging buffer is available, but blocks of this copy will become free.
+    // Without free staging memory, continues with the blocks of this copy that are in flight.
     if (!block.ok() && in_flight_.empty()) return block.status();
-    // Blocks of this copy first, because they are not on the list of retired blocks.
+    // Waits for blocks of this copy first, because these are not on the list of retired blocks.
     Status status =
         in_flight_.empty() ? session_.staging_buffers().WaitForOldest() : FinishOldest();
     if (!status.ok()) return status;

@@ -25,20 +25,21 @@ class Copier {
   static constexpr std::size_t kPieceBytes = std::size_t{256} * 1024;
   // Limit of concurrent pieces of a copy to the host.
   static constexpr std::size_t kPiecesInFlight = 8;
-  // Size from which a copy to the host bypasses the caches, which would keep little of it. On a
-  // processor with 32 MiB of cache this is faster from here on, and memcpy is up to half of it.
+  // Copies to the host of at least this size bypass the caches, because the caches would keep
+  // little of them. Measured on a processor with 32 MiB of cache: bypassing is faster from this
+  // size on, memcpy up to half of it.
   static constexpr std::size_t kStreamedBytes = std::size_t{16} << 20;
 
   Copier(Session& session, const std::shared_ptr<StreamRecord>& stream)
       : session_(session), stream_(stream) {}
 
-  // Copy in one direction. The shapes have been checked, are not empty, and have pitches of at
+  // Copies in one direction. The shapes have been checked, are not empty, and have pitches of at
   // least their width.
   Status ToDevice(DeviceAddress destination, const std::byte* source, const CopyShape& shape);
   Status ToHost(std::byte* destination, DeviceAddress source, const CopyShape& shape);
 
  private:
-  // Rectangle in host memory and in device memory.
+  // A rectangle of bytes, as it is laid out in host memory and in device memory.
   struct Rectangle {
     std::byte* host = nullptr;
     std::size_t host_pitch_bytes = 0;

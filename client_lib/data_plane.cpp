@@ -86,7 +86,8 @@ Status DataPlane::Await(const Fence& fence) {
 
 Status DataPlane::Await(StreamPoint point) {
   Status status = WaitUntil([&] { return progress_.HasEnded(point); }, spin_);
-  // The worker writes an error record before it moves the timeline past it.
+  // Processes completions first: the worker writes an error record before it moves the timeline
+  // past the failed command.
   TakeCompletions();
   return status;
 }
@@ -115,7 +116,7 @@ Status DataPlane::EndAfterBadCredit() {
 void DataPlane::AddMark(std::pair<std::uint32_t, std::uint64_t> command,
                         const std::shared_ptr<Mark>& mark) {
   if (open_marks_.load(std::memory_order_relaxed) >= kOpenMarksMax) {
-    // If the session ends, this wait ends as well, and Submit detects it.
+    // Returns early if the session ends; Submit detects that.
     static_cast<void>(WaitUntil(
         [&] { return open_marks_.load(std::memory_order_relaxed) < kOpenMarksMax; }, spin_));
   }
@@ -155,7 +156,7 @@ void DataPlane::TakeLocked() {
   }
   if (!took_any) return;
   open_marks_.store(static_cast<std::uint32_t>(marks_.size()), std::memory_order_relaxed);
-  // The worker may have stopped taking commands because this ring was full.
+  // Wakes the worker: it may have stopped taking commands because the completion ring was full.
   doorbell_.Ring();
 }
 
@@ -165,7 +166,7 @@ void DataPlane::Note(const ipc::CompletionNotice& notice) {
     const std::shared_ptr<StreamRecord>& record = streams_[stream];
     if (record != nullptr && sequence > record->created_at()) {
       record->Fail(notice.code, notice.fault, sequence);
-      // Relaxed: only the value itself is read. The first fault is kept.
+      // Relaxed: no other data depends on the value. The first fault is kept.
       FaultKind none = FaultKind::kNone;
       first_fault_.compare_exchange_strong(none, notice.fault, std::memory_order_relaxed);
     }

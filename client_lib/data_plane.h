@@ -59,7 +59,7 @@ class StreamRecord {
     error_sequence_ = sequence;
     failed_.store(true, std::memory_order_release);
   }
-  // The following three require failed().
+  // The three functions below require failed().
   StatusCode error_code() const { return error_code_; }
   FaultKind fault() const { return fault_; }
   std::uint64_t error_sequence() const { return error_sequence_; }
@@ -87,7 +87,7 @@ class StreamRecord {
   FaultKind fault_ = FaultKind::kNone;
   std::uint64_t error_sequence_ = 0;
   mutable Mutex text_mutex_;
-  // Message of the server.
+  // The server's message for the error.
   std::optional<Status> error_text_ GPUSHARED_GUARDED_BY(text_mutex_);
 };
 
@@ -95,7 +95,7 @@ class StreamRecord {
 struct Mark {
   std::atomic<bool> done{false};
   StatusCode code = StatusCode::kOk;
-  std::uint64_t ended_ns = 0;  // On the device's clock.
+  std::uint64_t ended_ns = 0;  // Time at which the command ended, on the device's clock.
 };
 
 // Rings, timelines and waiting of one session.
@@ -126,7 +126,7 @@ class DataPlane {
       sequence = progress_.submitted(number) + 1;
       record.header.sequence = sequence;
       record.stream = number;
-      // Before the command is written, because the worker may answer at once.
+      // Added before the command is written, because the worker may answer at once.
       if (mark != nullptr) AddMark({number, sequence}, mark);
       ipc::WriteResult result;
       while ((result = writer_.TryWrite(record, tail)) != ipc::WriteResult::kWritten) [[unlikely]] {
@@ -150,8 +150,8 @@ class DataPlane {
 
   // Processes the contents of the completion ring.
   void TakeCompletions();
-  // Returns at least the number of bytes that kernels have printed up to the timelines that this
-  // thread has observed.
+  // Returns the number of bytes that kernels have printed. Includes everything printed by the
+  // commands whose end this thread has observed.
   std::uint64_t printed() const {
     // Relaxed: acquiring a timeline word makes the stores before it visible.
     return completions_.printed.load(std::memory_order_relaxed);
@@ -166,11 +166,12 @@ class DataPlane {
   }
   std::uint64_t wanted_bytes() const { return completions_.wanted.load(std::memory_order_relaxed); }
 
-  // Returns the kind of the first kernel fault that a completion record reported; kNone before.
+  // Returns the kind of the first kernel fault that a completion record reported; kNone if there
+  // was none.
   FaultKind first_fault() const { return first_fault_.load(std::memory_order_relaxed); }
 
-  // Directs completions for the number of `stream` to `stream`. Completions for the previous stream
-  // of that number have been processed, because the caller has seen the timeline pass its end.
+  // Directs later completions for this stream number to `stream`. Called only after the previous
+  // stream of that number has ended, so all its completions have been processed.
   void Register(std::shared_ptr<StreamRecord> stream);
 
   // Wakes waiting threads so that they notice the end of the session.
@@ -209,7 +210,7 @@ class DataPlane {
   ipc::ClientDoorbell doorbell_;
   ipc::CompletionWaiter waiter_;
 
-  Mutex submission_;  // Also serializes the assignment of sequences.
+  Mutex submission_;  // Serializes submissions, and with them the assignment of sequences.
   ipc::TagRingWriter writer_ GPUSHARED_GUARDED_BY(submission_);
 
   Mutex completion_;

@@ -25,7 +25,7 @@ Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes, std::uint64_t*
   Reap();
   if (const auto address = ranges_.Allocate(bytes)) return Named(*address, used_bytes);
 
-  // No buffer can exceed the quota, and the sums below must not overflow.
+  // Rejected here, because no buffer can exceed the quota and the sums below must not overflow.
   const std::optional<std::uint64_t> rounded = RangeAllocator::RoundUp(bytes);
   if (!rounded || *rounded > quota_bytes_) {
     return Exhausted(bytes, Status(StatusCode::kOutOfMemory, ""));
@@ -47,8 +47,8 @@ std::uint64_t DeviceMemory::Named(std::uint64_t address, std::uint64_t* used_byt
   const std::uint64_t end = address + ranges_.BlockBytes(address);
   if (used_bytes != nullptr) *used_bytes = std::clamp(unused_from_, address, end) - address;
   unused_from_ = std::max(unused_from_, end);
-  // The server tracks at most kBuffersMax buffers. Launches that access others need all memory of
-  // the client to be resident.
+  // The server tracks at most kBuffersMax buffers. A launch that accesses a buffer beyond that
+  // limit requires all memory of the client to be resident.
   if (surroundings_.name_buffer && named_.size() < ipc::kBuffersMax) {
     surroundings_.name_buffer(address, ranges_.BlockBytes(address));
     named_.insert(address);
@@ -83,7 +83,7 @@ Result<std::uint64_t> DeviceMemory::Trim() {
   Reap();
   const std::uint64_t asked = ranges_.TailBytes() / kMapPageBytes * kMapPageBytes;
   if (asked == 0) return std::uint64_t{0};
-  // The server may keep a part of it.
+  // The server may keep a part of the memory mapped, so the number returned is measured.
   const std::uint64_t before = ranges_.range_bytes();
   const Result<std::uint64_t> resized = surroundings_.resize(before - asked);
   if (!resized.ok()) return resized.status();
@@ -113,7 +113,8 @@ MemoryInfo DeviceMemory::Info() {
 }
 
 void DeviceMemory::Reap() {
-  // Streams are independent, so a later block may become free before an earlier one.
+  // Searches all blocks: streams are independent, so a later block may become free before an
+  // earlier one.
   std::erase_if(retired_, [&](const Retired& retired) GPUSHARED_REQUIRES(mutex_) {
     if (!progress_.HasEnded(retired.fence)) return false;
     ranges_.Release(retired.address);

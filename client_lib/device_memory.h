@@ -32,10 +32,11 @@ class DeviceMemory {
   struct Surroundings {
     // Asks the server to map [base, base + bytes); returns the number of bytes mapped now.
     std::function<Result<std::uint64_t>(std::uint64_t bytes)> resize;
-    // Blocks until the commands of `fence` have ended or the session has.
+    // Blocks until the commands of `fence` have ended or the session has ended.
     std::function<Status(const Fence& fence)> wait;
-    // Announce a buffer to the server, and withdraw it. Empty if the server does not need to know
-    // about buffers. Ordered with the commands as they are submitted.
+    // Announce a buffer to the server, and withdraw it. Both are empty if the server does not need
+    // to know about buffers. The announcements are submitted to the same ring as commands, so they
+    // keep their order.
     std::function<void(std::uint64_t address, std::uint64_t bytes)> name_buffer = {};
     std::function<void(std::uint64_t address)> forget_buffer = {};
   };
@@ -49,7 +50,7 @@ class DeviceMemory {
   // Frees a block of Allocate; ignores any other address.
   void Free(std::uint64_t address);
   MemoryInfo Info();
-  // Returns free memory at the end of the range to the device, and the number of bytes returned.
+  // Gives free memory at the end of the range back to the device. Returns the number of bytes.
   Result<std::uint64_t> Trim();
   // Returns whether commands still use freed memory.
   bool HasRetired();
@@ -60,7 +61,7 @@ class DeviceMemory {
     std::uint64_t address;
   };
 
-  // Announces the block to the server, before a command can name it or the server can swap it out.
+  // Announces the block to the server, before a command can access it.
   std::uint64_t Named(std::uint64_t address, std::uint64_t* used_bytes) GPUSHARED_REQUIRES(mutex_);
   void Forget(std::uint64_t address) GPUSHARED_REQUIRES(mutex_);
   void Reap() GPUSHARED_REQUIRES(mutex_);
@@ -74,8 +75,9 @@ class DeviceMemory {
   const Surroundings surroundings_;
   Mutex mutex_;
   RangeAllocator ranges_ GPUSHARED_GUARDED_BY(mutex_);
-  std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);              // Oldest first.
-  std::unordered_set<std::uint64_t> named_ GPUSHARED_GUARDED_BY(mutex_);  // By address.
+  std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);  // Oldest first.
+  // Addresses of the announced buffers.
+  std::unordered_set<std::uint64_t> named_ GPUSHARED_GUARDED_BY(mutex_);
   std::uint64_t growth_bytes_ GPUSHARED_GUARDED_BY(mutex_) = kMapPageBytes;
   std::uint64_t unused_from_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // End of the highest buffer so far.
 };

@@ -89,7 +89,7 @@ Status Environment::ApplyName(const char* variable, std::string& name) const {
   if (!name.empty()) return Status::Ok();
   name = Text(variable);
   if (name.size() < ipc::kNameBytes && ipc::IsPrintableText(name)) return Status::Ok();
-  // The value is not shown, because it may contain control characters.
+  // The message omits the value, because it may contain control characters.
   return Status(StatusCode::kInvalidArgument, std::string(variable) +
                                                   " makes no sense: it takes at most " +
                                                   std::to_string(ipc::kNameBytes - 1) +
@@ -206,8 +206,8 @@ Status Environment::ApplyDevices(std::span<const KnownDevice> devices,
   return limit.status();
 }
 
-// Returns whether the name could be a device of some server. NVIDIA's examples name more devices
-// than a machine has.
+// Returns whether the name could be a device of some server. Such names are not rejected, because
+// NVIDIA's examples also list devices that a machine lacks.
 bool IsDeviceName(std::string_view name) {
   const bool is_number =
       !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;

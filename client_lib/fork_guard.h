@@ -13,7 +13,7 @@ namespace gpushared::client {
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a process has one.
 inline std::atomic<std::uint32_t> fork_generation{0};
 
-// Remembers the process that created it.
+// Remembers the process that created this object.
 //
 // Thread-safe.
 class ForkGuard {

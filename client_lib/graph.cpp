@@ -29,7 +29,8 @@ Result<std::shared_ptr<GraphState>> GraphState::Make(const std::shared_ptr<Sessi
   if (nodes.empty()) return Invalid("graph rejected: nothing was recorded");
   const Result<std::uint32_t> number = session->TakeGraphNumber();
   if (!number.ok()) return number.status();
-  // On a separate stream, because a rejected node fails the stream that carries it.
+  // The nodes are sent on a separate stream, because a rejected node fails the stream that carries
+  // it.
   const Result<std::shared_ptr<StreamRecord>> stream = session->CreateStream();
   if (!stream.ok()) {
     session->ReturnGraphNumber(*number);

@@ -38,7 +38,7 @@ class GraphState {
   const std::shared_ptr<Session>& shared_session() const { return session_; }
   std::size_t size() const { return size_; }
   Status Launch(const std::shared_ptr<StreamRecord>& stream);
-  // Replaces a node. Sent with the next launch.
+  // Replaces a node. The new node is sent with the next launch.
   Status Replace(std::size_t number, RecordedNode node);
 
  private:

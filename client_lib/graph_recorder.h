@@ -24,7 +24,7 @@ struct KernelState;
 struct RecordedNode {
   std::array<std::byte, ipc::kGranuleBytes> head = {};
   std::vector<std::byte> parameters;
-  std::shared_ptr<const KernelState> kernel;  // Keeps the module loaded; launches only.
+  std::shared_ptr<const KernelState> kernel;  // Keeps the module loaded. Set only for launches.
 
   bool is_launch() const;
 };
@@ -50,7 +50,7 @@ class GraphRecorder {
                     "and requests stand before and behind its launch");
     }
   }
-  // Names the kernel of the launch that Add receives next.
+  // Sets the kernel of the launch that Add receives next.
   void RecordKernel(std::shared_ptr<const KernelState> kernel) {
     const MutexLock lock(mutex_);
     kernel_ = std::move(kernel);

@@ -13,11 +13,13 @@ namespace {
 using Handler = void (*)(int);
 using InfoHandler = void (*)(int, siginfo_t*, void*);
 
-// A process has one SIGINT handler. Atomic and without destructors, because the handler reads them.
+// Global, because a process has one SIGINT handler. Atomic and without destructors, because the
+// handler reads these variables.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<std::uint32_t> interrupts{0};
 std::atomic<Handler> programs_handler{nullptr};
-std::atomic<InfoHandler> programs_info_handler{nullptr};  // Null if it has the other kind.
+// Null if the program's handler does not take siginfo_t.
+std::atomic<InfoHandler> programs_info_handler{nullptr};
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 void OnInterrupt(int number, siginfo_t* info, void* context) {
@@ -33,7 +35,8 @@ bool IsOurs(const struct sigaction& action) {
   return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == OnInterrupt;
 }
 
-// Installs our handler before the program's, from the first watch to the last.
+// Installs our handler in front of the program's when the first watch begins, and removes it when
+// the last watch ends.
 class Chain {
  public:
   void Join() {
@@ -64,7 +67,7 @@ class Chain {
  private:
   Mutex mutex_;
   std::uint32_t watches_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  // Valid while our handler is installed.
+  // The program's handler. Valid while our handler is installed.
   struct sigaction before_ GPUSHARED_GUARDED_BY(mutex_) {};
 };
 

@@ -9,8 +9,9 @@ namespace gpushared::client {
 // Detects SIGINT while a call waits. The program's own handler runs as usual, but it cannot act on
 // the signal, because the waiting call does not return to the program.
 //
-// Does nothing in a program without a handler, in which SIGINT either ends the process or is
-// ignored. A handler that the program installs during a watch replaces it.
+// Does nothing in a program without a handler, because there SIGINT either ends the process or is
+// ignored. A handler that the program installs during a watch replaces this one, and SIGINT is then
+// not detected.
 //
 // Confined to one thread; any number of threads may watch at the same time.
 class InterruptWatch {

@@ -44,9 +44,10 @@ class Progress {
     submitted_[stream].store(sequence, std::memory_order_release);
   }
   // Records a command that only passes information to the worker. Such a command ends as soon as
-  // those before it have.
+  // the commands before it have ended.
   void RecordTold(std::uint32_t stream, std::uint64_t sequence) {
-    submitted_[stream].store(sequence, std::memory_order_release);  // Pairs with submitted().
+    // Release: pairs with submitted().
+    submitted_[stream].store(sequence, std::memory_order_release);
   }
 
   // Acquire: pairs with the worker's release of the timeline word, so that the results of the
@@ -65,7 +66,7 @@ class Progress {
   // Returns whether the remaining commands of these streams only pass information to the worker.
   bool IsOnlyTold(const Fence& fence) const {
     for (const StreamPoint point : fence) {
-      // Acquire, pairs with RecordSubmitted.
+      // Acquire: pairs with RecordSubmitted.
       const std::uint64_t last = last_working_[point.stream].load(std::memory_order_acquire);
       if (last != 0 && !HasEnded({point.stream, last})) return false;
     }

@@ -43,7 +43,7 @@ class RangeAllocator {
   // Frees a block. Returns false, without any effect, if no live block begins at `address`.
   bool Release(std::uint64_t address);
 
-  // Returns the rounded size of the block at `address`; 0 if no live block begins there.
+  // Returns the size, rounded up, of the block at `address`; 0 if no live block begins there.
   std::uint64_t BlockBytes(std::uint64_t address) const;
 
   std::uint64_t used_bytes() const { return used_bytes_; }
@@ -65,9 +65,10 @@ class RangeAllocator {
   const std::uint64_t base_;
   std::uint64_t end_;
   std::uint64_t used_bytes_ = 0;
-  std::map<std::uint64_t, std::uint64_t> free_;                 // Address to bytes.
-  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;   // (bytes, address) of free_.
-  std::unordered_map<std::uint64_t, std::uint64_t> allocated_;  // Address to bytes.
+  std::map<std::uint64_t, std::uint64_t> free_;  // Sizes by address.
+  // The blocks of free_ as (size, address).
+  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;
+  std::unordered_map<std::uint64_t, std::uint64_t> allocated_;  // Sizes by address.
 };
 
 }  // namespace gpushared::client

@@ -26,14 +26,15 @@ class RequestList {
   // Records that the end of the stream's open request was submitted.
   void End(StreamPoint end) { *FindOpen(end.stream) = end; }
 
-  // Returns whether another request may begin. Drops requests that have ended.
+  // Drops requests that have ended, then returns whether another one may begin.
   bool HasRoom(const Progress& progress) {
     std::erase_if(list_, [&](const StreamPoint& each) {
       return each.sequence != 0 && progress.HasEnded(each);
     });
     return list_.size() < kOpenRequestsMax;
   }
-  // Returns the end of a request whose end was submitted; no value if there is none.
+  // Returns the submitted end of a request, for which a caller can wait; no value if no end was
+  // submitted.
   std::optional<StreamPoint> NextEnd() const {
     for (const StreamPoint& each : list_) {
       if (each.sequence != 0) return each;
@@ -42,7 +43,8 @@ class RequestList {
   }
 
  private:
-  using List = std::vector<StreamPoint>;  // Sequence of the end; 0 until it is submitted.
+  // The point of a request's end. Its sequence is 0 until the end is submitted.
+  using List = std::vector<StreamPoint>;
 
   List::const_iterator FindOpen(std::uint32_t stream) const {
     return std::ranges::find_if(list_, [&](const StreamPoint& each) {
@@ -53,7 +55,7 @@ class RequestList {
     return list_.begin() + (std::as_const(*this).FindOpen(stream) - list_.cbegin());
   }
 
-  List list_;  // In the order of their beginning.
+  List list_;  // In the order in which the requests began.
 };
 
 }  // namespace gpushared::client

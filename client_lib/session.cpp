@@ -40,7 +40,7 @@ Status WrongProcess() {
 
 std::chrono::nanoseconds GetSpin(const ClientOptions& options, const ipc::Welcome& welcome) {
   if (options.spin) return *options.spin;
-  // On a single core, spinning would keep the worker from running.
+  // Does not spin on a single core, because that would keep the worker from running.
   if (ipc::UsableCores() < 2) return std::chrono::nanoseconds(0);
   return std::chrono::nanoseconds(welcome.spin_ns);
 }
@@ -124,7 +124,7 @@ void Session::ReportBuffer(ipc::Op op, std::uint64_t address, std::uint64_t byte
 
 Session::~Session() {
   if (InOwner()) return;
-  // Unmapping could hit addresses that the child has reused.
+  // Abandoned instead of unmapped, because the child may have reused the addresses.
   staging_buffers_->Abandon();
   static_cast<void>(data_->plane.release());
 }
@@ -206,8 +206,8 @@ void Session::ReportWantedNow() {
   const std::uint64_t wanted = data_->plane->wanted_bytes();
   const bool is_news = wanted_told_.exchange(wanted) != wanted && wanted != 0;
   if (is_news) on_memory_wanted_(wanted);
-  // Freed memory helps other clients only after it has returned to the device. Memory that cannot
-  // be returned is swapped out instead.
+  // Freed memory helps other clients only once it has been returned to the device, hence the trim.
+  // Memory that cannot be returned is swapped out instead.
   if (is_news || trim_is_due_) {
     (void)TrimDevice();
     trim_is_due_ = wanted != 0 && memory_->HasRetired();
@@ -257,7 +257,7 @@ Result<std::uint32_t> Session::TakeStreamNumber() {
       }
       for (std::uint32_t number = 1; number < ipc::kStreamsMax; ++number) {
         if (streams_[number] != nullptr || progress().submitted(number) != 0) continue;
-        // Placeholder for a number that has been taken; CreateStream stores the record.
+        // Placeholder that marks the number as taken, until CreateStream stores the record.
         streams_[number] = default_stream_;
         return number;
       }
@@ -290,7 +290,8 @@ Result<std::shared_ptr<StreamRecord>> Session::CreateStream() {
 
 void Session::DestroyStream(const std::shared_ptr<StreamRecord>& stream) {
   if (!InOwner() || data_->connection->ended()) return;
-  // Also on a failed stream, because its number becomes free. An open request ends with the stream.
+  // Done for a failed stream too, because its number becomes free and an open request ends with the
+  // stream.
   const MutexLock requests_lock(requests_mutex_);
   const Result<std::uint64_t> destroyed = data_->plane->Submit(
       *stream,
@@ -327,7 +328,8 @@ void Session::ReturnGraphNumber(std::uint32_t number) {
 
 void Session::DestroyGraph(std::uint32_t number) {
   if (!InOwner() || data_->connection->ended()) return;
-  // Also on a failed stream, because the command takes effect when the server receives it.
+  // Submitted even on a failed stream, because the command takes effect when the server receives
+  // it.
   const Result<std::uint64_t> destroyed = data_->plane->Submit(
       *default_stream_,
       ipc::GraphRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kDestroyGraph)},
@@ -376,7 +378,8 @@ Result<std::string> Session::TakePrinted() {
   }
   if (!InOwner()) return WrongProcess();
   const std::uint64_t wanted = data_->plane->printed();
-  // Relaxed: only the number itself is read. Usually nothing was printed, and no lock is needed.
+  // Relaxed: no other data depends on the number. Usually nothing was printed, and no lock is
+  // needed.
   if (printed_taken_.load(std::memory_order_relaxed) >= wanted) [[likely]]
     return std::string();
   const MutexLock lock(printed_mutex_);
@@ -448,12 +451,13 @@ Status Session::GetError(StreamRecord& stream) {
   if (const std::optional<Status> text = stream.error_text()) return *text;
   const Result<ipc::ErrorText> told =
       data_->connection->Ask<ipc::ErrorText>(ipc::DescribeError{.stream = stream.number()});
-  // The server may describe a later stream with the same number.
+  // Compares the sequence, because the server may describe a later stream with the same number.
   if (told.ok() && !told->status.ok() && told->sequence == stream.error_sequence()) {
     stream.set_error_text(told->status);
     return told->status;
   }
-  // The loss of a device fails the running commands and ends the session; both report one reason.
+  // If the device was lost, both the running commands and the session end with that reason; returns
+  // the session's.
   Status end = data_->connection->end_status();
   if (!end.ok() && end.code() == stream.error_code()) {
     stream.set_error_text(end);

@@ -70,7 +70,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void ReportWanted() {
     if (!on_memory_wanted_) [[likely]]
       return;
-    // Relaxed: an outdated value only makes the call late or redundant.
+    // Relaxed: if the value is outdated, the callback is only made later, or once too often.
     const bool is_news =
         data_->plane->wanted_bytes() != wanted_told_.load(std::memory_order_relaxed);
     if (is_news || trim_is_due_.load(std::memory_order_relaxed)) ReportWantedNow();
@@ -84,7 +84,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<std::uint32_t> MakeChunk(std::uint64_t bytes);
   void FreeChunk(std::uint32_t number);
   Status MapChunk(std::uint32_t number, DeviceAddress address);
-  // Waits for everything submitted before.
+  // Unmaps once everything submitted before has ended.
   Status UnmapChunk(DeviceAddress address);
 
   // ---- modules
@@ -136,7 +136,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // As Await, but returns kNotReady instead of waiting. Polls the socket from time to time, so that
   // a caller in a polling loop notices the end of the session.
   Status Poll(StreamRecord& stream, std::uint64_t sequence);
-  // Waits for all streams.
+  // Waits for everything submitted on all streams.
   Status Synchronize();
   std::uint64_t submitted(const StreamRecord& stream) const {
     return data_->plane->progress().submitted(stream.number());
@@ -187,30 +187,32 @@ class Session : public std::enable_shared_from_this<Session> {
   const bool takes_printed_;
   const std::function<void(std::uint64_t bytes)> on_memory_wanted_;
   std::atomic<std::uint64_t> wanted_told_{0};
-  std::atomic<bool> is_telling_{false};  // Prevents recursion from within the callback.
-  // Commands still use memory that the program has freed since the callback.
+  // Set during the callback, so that it is not called recursively.
+  std::atomic<bool> is_telling_{false};
+  // Set if commands still used memory that the program freed in the callback, so that it could not
+  // be trimmed yet.
   std::atomic<bool> trim_is_due_{false};
   Mutex printed_mutex_;
-  // Part of DataPlane::printed; stored under the lock.
+  // How much of DataPlane::printed the program has taken; stored under the lock.
   std::atomic<std::uint64_t> printed_taken_{0};
   // Bytes that the server has reported as lost.
   std::uint64_t printed_dropped_ GPUSHARED_GUARDED_BY(printed_mutex_) = 0;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<StagingBufferSet> staging_buffers_;
   std::shared_ptr<StreamRecord> default_stream_;
-  std::atomic<std::int64_t> last_look_ns_{0};  // When Poll last polled the socket.
+  std::atomic<std::int64_t> last_look_ns_{0};  // Time at which Poll last polled the socket.
 
   mutable Mutex streams_mutex_;
   // By number; null if free.
   std::vector<std::shared_ptr<StreamRecord>> streams_ GPUSHARED_GUARDED_BY(streams_mutex_);
-  // In the order of the end of their last command.
+  // Ends of destroyed streams, in the order of their destruction.
   std::deque<StreamPoint> destroyed_ GPUSHARED_GUARDED_BY(streams_mutex_);
 
   // Held while request marks are submitted, so that they are in the order of the list.
   Mutex requests_mutex_;
   RequestList requests_ GPUSHARED_GUARDED_BY(requests_mutex_);
 
-  Mutex chunks_mutex_;  // Held while the server creates or frees one.
+  Mutex chunks_mutex_;  // Held while the server creates or frees a chunk.
   // By number; 0 if free.
   std::vector<std::uint64_t> chunk_bytes_ GPUSHARED_GUARDED_BY(chunks_mutex_);
 
@@ -250,7 +252,7 @@ class EventState {
   struct Point {
     std::shared_ptr<StreamRecord> stream;  // Null if never recorded.
     std::uint64_t sequence = 0;
-    std::shared_ptr<Mark> mark;  // Only with timing.
+    std::shared_ptr<Mark> mark;  // Set only for events with timing.
   };
 
   EventState(std::shared_ptr<Session> session, EventTiming timing)

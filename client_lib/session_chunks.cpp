@@ -61,7 +61,7 @@ Status Session::MapChunk(std::uint32_t number, DeviceAddress address) {
 Status Session::UnmapChunk(DeviceAddress address) {
   if (Status status = Usable(); !status.ok()) return status;
   if (!IsPlace(address)) return NoPlace(address);
-  // Waits because the server unmaps even while launches are queued. Errors of streams are reported
+  // Waits, because the server unmaps even while launches are queued. Errors of streams are reported
   // on those streams.
   static_cast<void>(data_->plane->Await(progress().Unfinished()));
   return Ask({.action = ipc::ChunkAction::kUnmap, .address = address});

@@ -74,13 +74,13 @@ Result<std::uint32_t> Session::TakeModuleNumber() {
 
 Result<ipc::ModuleLoaded> Session::AskToLoad(std::uint32_t number,
                                              std::span<const std::byte> image) {
-  // The server holds one image per session at a time.
+  // Held until the load was sent, because the server holds one image per session at a time.
   const MutexLock lock(image_mutex_);
   std::vector<ipc::UniqueFd> fds;
   const Result<ipc::ImageMade> made =
       data_->connection->Ask<ipc::ImageMade>(ipc::MakeImage{.bytes = image.size()}, {}, &fds);
   if (!made.ok()) return made.status();
-  // Written instead of mapped, so that a lack of memory is an error here and not a SIGBUS.
+  // The image is written instead of mapped, so that a lack of memory is an error and not a SIGBUS.
   if (Status written = ipc::WriteMemory(fds.front().get(), image); !written.ok()) return written;
   fds.clear();
   return data_->connection->Ask<ipc::ModuleLoaded>(
@@ -94,7 +94,7 @@ Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const s
                   "module load rejected: the image has " + std::to_string(image.size()) +
                       " bytes, allowed 1 to " + std::to_string(ipc::kModuleImageBytesMax));
   }
-  // The server counts modules that have not been unloaded yet.
+  // Unloads are awaited first, because the server still counts modules that have not been unloaded.
   while (!ReapModules()) {
     if (Status status = data_->connection->AwaitPosted(); !status.ok()) return status;
   }
@@ -137,7 +137,8 @@ bool Session::ReapModules() {
       retired_modules_, [&](const RetiredModule& retired) GPUSHARED_REQUIRES(modules_mutex_) {
         if (!may_post || !progress().HasEnded(retired.fence)) return false;
         may_post = data_->connection->TryPost(ipc::UnloadModule{.module = retired.number});
-        // Free immediately, because the socket preserves the order of the unload and the next load.
+        // The number is free immediately, because the socket preserves the order of this unload and
+        // the next load.
         if (may_post) module_used_[retired.number] = false;
         return may_post;
       });

@@ -11,8 +11,8 @@ namespace gpushared::client {
 namespace {
 
 // For requests below kLittleBytes, the first staging buffer has kFirstArenaBytes, and each further
-// one is as large as all before it together. A piece of a large copy has kLittleBytes, so it is not
-// among them.
+// one is as large as all before it together. Pieces of large copies are exactly kLittleBytes, so
+// this does not apply to them.
 constexpr std::size_t kLittleBytes = std::size_t{256} << 10;
 constexpr std::uint64_t kFirstArenaBytes = std::uint64_t{1} << 20;
 

@@ -19,7 +19,7 @@
 
 namespace gpushared::client {
 
-// Location of bytes, as the worker addresses them.
+// Location of bytes in the form in which the worker addresses them.
 struct StagingPlace {
   std::uint32_t staging_buffer = 0;
   std::uint32_t offset = 0;
@@ -38,7 +38,7 @@ class StagingBufferSet {
   struct Surroundings {
     // Asks the server for a staging buffer of `bytes`.
     std::function<Result<std::unique_ptr<StagingBuffer>>(std::uint64_t bytes)> add;
-    // Blocks until the commands of `fence` have ended or the session has.
+    // Blocks until the commands of `fence` have ended or the session has ended.
     std::function<Status(const Fence& fence)> wait;
   };
   // `progress` must outlive this object.
@@ -80,7 +80,7 @@ class StagingBufferSet {
   const Surroundings surroundings_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<StagingBuffer>> staging_buffers_ GPUSHARED_GUARDED_BY(mutex_);
-  std::uint64_t total_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Of all staging buffers.
+  std::uint64_t total_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Size of all staging buffers.
   std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);    // Oldest first.
 };
 

@@ -105,7 +105,8 @@ ipc::LaunchRecord GetRecord(const KernelState& kernel, const LaunchShape& shape)
                       static_cast<std::uint8_t>(shape.cluster.z)}};
 }
 
-// Submits a launch whose parameters do not fit into the ring and travel in staging memory.
+// Submits a launch whose parameters do not fit into a record of the ring, so they are passed in
+// staging memory.
 Status SubmitLargeLaunch(Session& session, const std::shared_ptr<StreamRecord>& stream,
                          ipc::LaunchRecord record, std::span<const std::byte> parameters) {
   const Result<StagingBlock> block = session.AllocateStaging(parameters.size());
@@ -138,7 +139,7 @@ Status CheckKernel(const Session& session, const KernelState* kernel) {
 
 // ---- copies and fills
 
-// No device has addresses from here on. The bound also keeps the sums below from overflowing.
+// Exclusive upper bound of every device's addresses; it also keeps the sums below from overflowing.
 constexpr std::uint64_t kSpanMax = std::uint64_t{1} << 63;
 
 // Checks `height` rows of `width` bytes that begin at `start`.
@@ -158,7 +159,7 @@ Status CheckRows(const char* what, std::uint64_t start, std::uint64_t pitch, std
 
 bool IsEmpty(const CopyShape& shape) { return shape.width_bytes == 0 || shape.height == 0; }
 
-// The pitches of a single row are ignored, so any value is valid.
+// The pitches of a single row are ignored, so this function replaces them by valid ones.
 CopyShape Normalised(CopyShape shape) {
   if (shape.height == 1) {
     shape.destination_pitch_bytes = shape.source_pitch_bytes = shape.width_bytes;
@@ -192,7 +193,7 @@ CopyShape OneRow(std::size_t bytes) {
 
 std::uint64_t GetAddress(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
-// Checked first by every call, even if there is nothing to do.
+// Called first by every operation, even if there is nothing to do.
 Status CheckStream(client::StreamState& state) {
   Session& session = state.session();
   if (Status status = session.Usable(); !status.ok()) return status;
@@ -200,7 +201,7 @@ Status CheckStream(client::StreamState& state) {
   return Status::Ok();
 }
 
-// Rejects calls about progress on a recorder, because its commands do not run.
+// Rejects calls that query or wait for progress on a recorder, because its commands do not run.
 Status CheckRuns(const client::StreamState& state, const char* what) {
   if (state.record()->recorder() == nullptr) [[likely]]
     return Status::Ok();
@@ -228,7 +229,8 @@ Status Stream::LaunchWith(const Kernel& kernel, const LaunchShape& shape,
     buffer = large_buffer.data();
   }
   bool fits = arguments.size() == parameters.size();
-  // Padding between arguments is sent as well and must not leak the contents of the stack.
+  // Cleared first, because padding between arguments is sent as well and must not leak the contents
+  // of the stack.
   std::memset(buffer, 0, state->parameter_bytes);
   for (std::size_t i = 0; fits && i < parameters.size(); ++i) {
     fits = arguments[i].bytes == parameters[i].bytes && arguments[i].data != nullptr;
@@ -386,7 +388,7 @@ Status Stream::Wait(const Event& event) const {
     return Invalid("wait rejected: the event is empty or belongs to another client");
   }
   const EventState::Point point = event.state_->point();
-  // A stream is ordered already, and an event that was never recorded needs no wait.
+  // No wait is needed for a point of the same stream, or for an event that was never recorded.
   if (point.stream == nullptr || point.sequence == 0 || point.stream == state_->record()) {
     return Status::Ok();
   }
@@ -415,7 +417,7 @@ Status Stream::Synchronize() const {
   StreamRecord& stream = *state_->record();
   const Status status = state_->session().Await(stream, state_->session().submitted(stream));
   state_->session().ReportWanted();
-  // An earlier call may have failed because the session has ended.
+  // The stream may have no error although an earlier call failed because the session had ended.
   return status.ok() ? state_->session().Usable() : status;
 }
 
@@ -424,7 +426,7 @@ Status Stream::Query() const {
   if (Status status = CheckRuns(*state_, "query"); !status.ok()) return status;
   StreamRecord& stream = *state_->record();
   std::uint64_t last = state_->session().submitted(stream);
-  // The first command of a stream creates it and is not work of the program.
+  // Ignores the first command of a stream, which creates it and is not work of the program.
   if (stream.number() != 0 && last == stream.created_at() + 1) last = stream.created_at();
   const Status status = state_->session().Poll(stream, last);
   return status.ok() ? state_->session().Usable() : status;

@@ -15,7 +15,7 @@ namespace gpushared::client {
 
 void StreamingCopy(std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kLineBytes = 64;
-  // Copies up to the first whole line, because a partial line would be read first.
+  // Copies bytes up to the first whole cache line, because a partial line would be read first.
   const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
   const std::size_t head = std::min((kLineBytes - misaligned) % kLineBytes, bytes);
   std::memcpy(to, from, head);

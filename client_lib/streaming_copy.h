@@ -7,9 +7,9 @@
 namespace gpushared::client {
 
 // Copies like memcpy, with stores that bypass the caches. Ordinary stores read `to` first, which
-// costs a third of the memory bandwidth. Only for copies larger than what the caches would keep of
-// them, because otherwise the next reader has to wait for memory. Calls memcpy on processors other
-// than x86-64.
+// costs a third of the memory bandwidth. Use it only for copies that exceed the caches; the next
+// reader of a smaller copy would have to wait for memory. Calls memcpy on processors other than
+// x86-64.
 //
 // Other threads observe the stores in the same order as those of memcpy. Thread-safe.
 void StreamingCopy(std::byte* to, const std::byte* from, std::size_t bytes);

@@ -20,7 +20,7 @@ struct KnownDevice {
   DeviceUuid uuid = {};  // All zero if it has none.
 
   // Returns the device's UUID, or a number derived from its name that is the same in every process
-  // at any time.
+  // and does not change.
   DeviceUuid ShownUuid() const;
   // Returns "GPU-" and the UUID in the format of nvidia-smi and CUDA_VISIBLE_DEVICES. For a MIG
   // instance, returns its id, which already has that form.

@@ -19,8 +19,8 @@ FutexResult FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expe
   timespec wait{};
   wait.tv_sec = static_cast<time_t>(seconds.count());
   wait.tv_nsec = static_cast<long>((timeout - seconds).count());
-  // Without FUTEX_PRIVATE_FLAG, because the key must be the page of the file, not the address in
-  // this process.
+  // Without FUTEX_PRIVATE_FLAG, because the kernel must identify the futex by the page of the file,
+  // not the address in this process.
   const long result = ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &wait, nullptr, 0);
   return result == -1 && errno == ETIMEDOUT ? FutexResult::kTimedOut : FutexResult::kWokenOrChanged;
 }
@@ -49,7 +49,7 @@ unsigned UsableCores() {
 void ClientDoorbell::Wake() {
   const std::uint64_t one = 1;
   // EAGAIN means that the counter is full, so the worker is being woken already. A valid descriptor
-  // has no other errors, and an invalid one affects only this client.
+  // causes no other errors, and an invalid one affects only this client.
   while (::write(eventfd_, &one, sizeof one) == -1 && errno == EINTR) {
   }
 }

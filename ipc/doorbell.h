@@ -60,7 +60,7 @@ std::uint32_t FutexWake(const std::atomic<std::uint32_t>* word, std::uint32_t co
 // Creates the eventfd by which a client wakes its worker: non-blocking, close-on-exec.
 Result<UniqueFd> MakeDoorbell();
 
-// Returns the number of cores this process may run on. With a single core, spinning never pays.
+// Wakes the worker unconditionally.
 unsigned UsableCores();
 
 // Worker side of waiting for clients.
@@ -81,7 +81,7 @@ class WorkerSleep {
   // sleep.
   template <typename HasWork>
   bool Announce(HasWork has_work) {
-    // Relaxed: FullMemoryBarrier orders it before the loads in has_work.
+    // Relaxed: FullMemoryBarrier orders the store before the loads in has_work.
     page_.sleeping.store(++sleeps_, std::memory_order_relaxed);
     FullMemoryBarrier();
     if (!has_work()) return true;
@@ -108,16 +108,16 @@ class ClientDoorbell {
   // Called after publishing one record or a batch. Returns whether the worker had to be woken.
   bool Ring() {
     FullMemoryBarrier();
-    // Relaxed: the barrier orders it after the publication.
+    // Relaxed: the barrier orders the load after the publication.
     const std::uint64_t sleep = page_.sleeping.load(std::memory_order_relaxed);
     if (sleep == 0) [[likely]]
       return false;
     // A sleep ends once it has been rung, however long the worker takes to wake up, so a burst into
-    // a sleeping worker costs one system call. The worker's next sleep has another number, for
-    // which the argument above applies again.
+    // a sleeping worker costs one system call. The worker's next sleep has another number, so it is
+    // rung again.
     if (sleep == rung_.load(std::memory_order_acquire)) return false;
     Wake();
-    // Release: a thread that relies on this ring continues after the write.
+    // Release: a thread that sees this value relies on the wake-up, which has been written by then.
     rung_.store(sleep, std::memory_order_release);
     return true;
   }
@@ -128,7 +128,7 @@ class ClientDoorbell {
  private:
   const WorkerPage& page_;
   int eventfd_;
-  std::atomic<std::uint64_t> rung_{0};  // The last sleep that was rung.
+  std::atomic<std::uint64_t> rung_{0};  // Number of the last sleep that was rung.
 };
 
 // Worker side of waking the threads of one client.
@@ -144,7 +144,7 @@ class CompletionDoorbell {
 
   struct Rung {
     bool has_woken = false;  // Whether a system call was made.
-    // Threads that may still sleep. The caller has them woken by another thread.
+    // Upper bound of the threads still asleep. The caller lets another thread wake them.
     std::uint32_t left_asleep = 0;
   };
 
@@ -152,8 +152,8 @@ class CompletionDoorbell {
       : event_(event), waiting_(waiting) {}
 
   // Called once after a batch of publications: timelines, completion records, credit. `waiting` is
-  // written by the client; a false value costs the client wake-ups, or the worker one system call
-  // per batch.
+  // written by the client; a wrong value only loses wake-ups of that client, or costs the worker
+  // one system call per batch.
   Rung Ring() {
     // Release: a waiter that reads the new count also sees the publications before it. A plain
     // increment instead of a read-modify-write, because the worker is the only writer.
@@ -163,7 +163,8 @@ class CompletionDoorbell {
     if (waiting == 0) [[likely]]
       return {};
     const std::uint32_t woken = FutexWake(&event_, kWakesPerRing);
-    // A thread that announces itself later sees the new count and does not sleep on the old one.
+    // Only threads that were asleep before the count changed can be left: one that announces itself
+    // later sees the new count and does not sleep.
     const bool may_be_more = woken == kWakesPerRing && waiting > woken;
     return {.has_woken = true,
             .left_asleep = may_be_more ? std::min(waiting, kWaitersMax) - woken : 0};
@@ -205,7 +206,7 @@ class CompletionWaiter {
     }
     const auto end = Clock::now() + slice;
     // A count instead of a flag, because several threads of a client may wait. Relaxed:
-    // FullMemoryBarrier orders it.
+    // FullMemoryBarrier orders the increment.
     waiting_.fetch_add(1, std::memory_order_relaxed);
     WaitOutcome outcome = WaitOutcome::kSliceOver;
     for (;;) {

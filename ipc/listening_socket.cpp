@@ -19,7 +19,7 @@
 namespace gpushared::ipc {
 namespace {
 
-// Linux 6.16; the C library may be older than the kernel.
+// Since Linux 6.16; the C library may be older than the kernel.
 #ifndef SO_PASSRIGHTS
 constexpr int kPassRightsOption = 83;
 #else
@@ -99,8 +99,8 @@ Result<ListeningSocket> ListeningSocket::Open(const Options& options,
 
   struct stat facts {};
   if (::lstat(options.path.c_str(), &facts) == 0) {
-    // The owner of this socket has died, because we hold its lock. Any other kind of file was not
-    // created by a server, so it is not removed.
+    // We hold the lock of this socket's owner, so the owner has died. A file of any other kind was
+    // not created by a server and is not removed.
     if (!S_ISSOCK(facts.st_mode)) {
       return Status(StatusCode::kInvalidArgument,
                     "'" + options.path + "' exists and is not a socket; it is left alone");

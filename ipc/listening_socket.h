@@ -18,8 +18,8 @@ namespace gpushared::ipc {
 struct InheritedSocket {
   UniqueFd fd;  // Close-on-exec, non-blocking.
   std::string path;
-  bool is_own = false;  // Whether this process removes its file; otherwise the process that passed
-                        // the socket does.
+  // Whether this process removes the socket file; if not, the process that passed the socket does.
+  bool is_own = false;
 
   // Takes the socket over. kInvalidArgument unless it is a Unix stream socket listening at a path.
   static Result<InheritedSocket> Examine(UniqueFd fd);
@@ -42,7 +42,7 @@ class ListeningSocket {
  public:
   struct Options {
     std::string path;
-    mode_t mode = 0660;  // The socket file's mode.
+    mode_t mode = 0660;  // Mode of the socket file.
     int backlog = 128;
   };
   // Opens a non-blocking, close-on-exec socket. kUnavailable if another server holds the lock.

@@ -11,7 +11,7 @@
 namespace gpushared::ipc {
 namespace {
 
-// Directories of Debian and of other distributions.
+// Library directories of Debian and of other distributions.
 constexpr std::string_view kDirectories[] = {"/lib/x86_64-linux-gnu/",
                                              "/usr/lib/x86_64-linux-gnu/",
                                              "/lib64/",
@@ -19,7 +19,8 @@ constexpr std::string_view kDirectories[] = {"/lib/x86_64-linux-gnu/",
                                              "/lib/",
                                              "/usr/lib/"};
 
-// Format of glibc 2.2 and later (sysdeps/generic/dl-cache.h); offsets count from its beginning.
+// Magic number of the format of glibc 2.2 and later (sysdeps/generic/dl-cache.h); offsets in the
+// file count from its beginning.
 constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
 constexpr std::size_t kHeaderBytes = 48;
 constexpr std::int32_t kFlagsOfX64 = 0x0303;

@@ -12,7 +12,7 @@
 
 namespace gpushared::ipc {
 
-// Search paths of the loader. Thread-safe after construction.
+// Search paths of the dynamic loader. Thread-safe after construction.
 class LoaderPaths {
  public:
   // `cache` has the bytes of an ld.so.cache. A malformed cache is treated as empty.

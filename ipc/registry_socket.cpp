@@ -13,7 +13,8 @@
 namespace gpushared::ipc {
 namespace {
 
-// One broker at a time connects. A second one can wait only if the first one has died as well.
+// Small, because only one live broker connects at a time; connections of dead ones may be queued
+// before its own.
 constexpr int kBacklog = 4;
 
 std::string PathIn(const std::string& directory, pid_t pid) {
@@ -42,7 +43,7 @@ Result<RegistrySocket> RegistrySocket::Open(const std::string& directory) {
   if (!address.ok()) return address.status();
   Result<UniqueFd> socket = MakeSocket();
   if (!socket.ok()) return socket.status();
-  // Left over from an earlier process with the same id, which cannot be alive.
+  // A leftover of an earlier process with the same id, which cannot be alive.
   (void)::unlink(path.c_str());
   if (::bind(socket->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
     return RegistryFailed("binding socket", path);

@@ -13,7 +13,7 @@ Result<std::uint32_t> ParseShare(std::string_view text) {
   double percent = 0;
   const char* const last = text.data() + text.size() - (text.ends_with('%') ? 1 : 0);
   const auto [end, error] = std::from_chars(text.data(), last, percent);
-  // Written so that NaN is rejected as well.
+  // The comparison rejects NaN as well.
   const bool is_share = text.ends_with('%') && error == std::errc() && end == last &&
                         percent >= 0.1 && percent <= 100;
   if (is_share) return static_cast<std::uint32_t>(std::lround(percent * 10));

@@ -18,10 +18,10 @@
 #include <boost/interprocess/mapped_region.hpp>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23  // Linux 5.14; older C libraries do not name it.
+#define MADV_POPULATE_WRITE 23  // Since Linux 5.14; older C libraries do not define it.
 #endif
 #ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010  // Linux 5.1; older C libraries do not name it.
+#define F_SEAL_FUTURE_WRITE 0x0010  // Since Linux 5.1; older C libraries do not define it.
 #endif
 
 namespace gpushared::ipc {
@@ -30,7 +30,7 @@ namespace {
 namespace interprocess = boost::interprocess;
 
 constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW;
-constexpr std::size_t kCopyBytes = 1u << 20;  // Copied at a time through a buffer.
+constexpr std::size_t kCopyBytes = 1u << 20;  // Size of the copy buffer.
 
 // Adapter with the interface that mapped_region expects: a descriptor and a mode.
 class MappableFd {
@@ -195,14 +195,14 @@ Status SharedSegment::Reserve(std::size_t offset, std::size_t bytes) const {
 std::size_t SharedSegment::MissingBytes() const {
   struct stat facts {};
   if (!fd_.valid() || ::fstat(fd_.get(), &facts) != 0) return 0;
-  // Counts pages that are swapped out, and the part of a huge page beyond the end.
+  // The count includes pages that are swapped out, and the part of a huge page beyond the end.
   constexpr std::size_t kBlockBytes = 512;  // Unit of st_blocks, see stat(2).
   const auto present = static_cast<std::size_t>(facts.st_blocks) * kBlockBytes;
   return size_ - std::min(size_, present);
 }
 
 void SharedSegment::Discard() const {
-  // Fails if the segment is sealed against further writes (F_SEAL_FUTURE_WRITE).
+  // Has no effect if the segment is sealed against further writes (F_SEAL_FUTURE_WRITE).
   if (valid()) (void)::madvise(address_, size_, MADV_REMOVE);
 }
 

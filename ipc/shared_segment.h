@@ -32,8 +32,8 @@ class SharedSegment {
   static constexpr std::size_t kBytesMax = kArenaBytesMax;  // Largest segment that Create accepts.
 
   struct CreateOptions {
-    const char* name = "gpushared";      // Only shown in /proc/<pid>/maps.
-    std::size_t bytes = 0;               // Whole pages.
+    const char* name = "gpushared";      // Shown only in /proc/<pid>/maps.
+    std::size_t bytes = 0;               // A multiple of the page size.
     Access access = Access::kReadWrite;  // Access of this process's mapping.
     // Prevents any further writable mapping. The mapping made here remains writable.
     bool peers_read_only = false;
@@ -48,11 +48,11 @@ class SharedSegment {
   struct MapOptions {
     std::size_t bytes = 0;  // The file must have exactly this size.
     Access access = Access::kReadOnly;
-    // Requires a seal against writing as well, so that the bytes can never change again.
+    // Also requires a seal against writing , so that the bytes can never change again.
     bool must_be_immutable = false;
     // Faults in all pages now instead of on first access.
     bool populate = false;
-    // For messages, such as "staging buffer 3".
+    // Name of the segment for messages, such as "staging buffer 3".
     const char* what = "segment";
   };
   // Maps memory that a peer created. kProtocolViolation if it has another size or is not a memfd
@@ -65,7 +65,8 @@ class SharedSegment {
   ~SharedSegment();
 
   bool valid() const { return mapping_ != nullptr; }
-  int fd() const { return fd_.get(); }  // Borrowed; to be passed to a peer.
+  // Returns the descriptor (borrowed), to be passed to a peer.
+  int fd() const { return fd_.get(); }
   // Closes the descriptor; the mapping remains.
   void CloseFd() { fd_.Reset(); }
   std::size_t size() const { return size_; }
@@ -82,7 +83,7 @@ class SharedSegment {
   // writable mapping.
   void Discard() const;
 
-  // Writing through `bytes` or As faults if the mapping is read-only.
+  // Returns the mapped bytes. If the mapping is read-only, writing to them faults.
   std::span<std::byte> bytes() const { return {address_, size_}; }
   template <typename T>
   T& As() const {

@@ -38,7 +38,7 @@ SocketSurroundings SocketSurroundings::Real() {
   return {
       .environment =
           [](const char* variable) {
-            // gpushared does not modify the environment.
+            // getenv is safe here, because gpushared does not modify the environment.
             const char* value = std::getenv(variable);
             return std::string(value == nullptr ? "" : value);
           },
@@ -66,7 +66,7 @@ Result<std::string> ClientSocketPath(const std::string& asked, const SocketSurro
   const auto system_wide = [&] {
     return around.exists(std::string(kSystemSocketDirectory) + "/" + kSocketFile);
   };
-  // A job configured for the MPS daemon finds our server in its place.
+  // A job that is configured for the MPS daemon thereby finds our server.
   std::string of_mps = around.environment(kMpsVariable);
   if (!of_mps.empty()) of_mps += std::string("/") + kSocketFile;
   const bool is_for_mps = asked.empty() && around.environment(kSocketVariable).empty() &&

@@ -14,13 +14,15 @@
 namespace gpushared::ipc {
 
 inline constexpr const char* kSocketVariable = "GPUSHARED_SOCKET";
-inline constexpr const char* kMpsVariable = "CUDA_MPS_PIPE_DIRECTORY";  // Read only by clients.
+// Only clients read this variable.
+inline constexpr const char* kMpsVariable = "CUDA_MPS_PIPE_DIRECTORY";
 inline constexpr const char* kSystemSocketDirectory = "/run/gpushared";
 inline constexpr const char* kSocketFile = "gpushared.sock";
 
 // System calls that the lookup depends on; tests replace them.
 struct SocketSurroundings {
-  std::function<std::string(const char* variable)> environment;  // Empty when unset.
+  // Returns the value of the variable; empty if it is not set.
+  std::function<std::string(const char* variable)> environment;
   // Creates the directory, traversable by all users, if it does not exist. Returns whether this
   // process may write to it.
   std::function<bool(const std::string& directory)> make_directory;

@@ -40,8 +40,8 @@ constexpr std::uint32_t RingTag(std::uint64_t position, bool is_continuation) {
          static_cast<std::uint32_t>(is_continuation);
 }
 
-// Copies granule data. Not inlined for tsan, which intercepts calls of memcpy but not the
-// instructions that gcc generates for a memcpy of known size; it would otherwise miss a weakened
+// Copies granule data. Not inlined under tsan, because tsan intercepts calls of memcpy but not the
+// instructions that gcc generates for a memcpy of known size, so it would miss a weakened memory
 // order of the tags.
 #if defined(__SANITIZE_THREAD__)
 [[gnu::noipa]] inline void CopyGranuleBytes(void* to, const void* from, std::size_t bytes) {
@@ -69,8 +69,9 @@ class TagRingWriter {
   }
 
   // Writes one record: a struct of command.h or completion.h, whose tag and continuations are set
-  // here, followed by `tail`. kFull has no effect; the caller waits for credit and retries.
-  // kPeerBroken means that the consumer published an impossible position, so the session must end.
+  // here, followed by `tail`. With kFull, nothing was written; the caller waits for credit and
+  // retries. kPeerBroken means that the consumer published an impossible position, so the session
+  // must end.
   template <typename Record>
   WriteResult TryWrite(const Record& record, std::span<const std::byte> tail = {}) {
     static_assert(sizeof(Record) == kGranuleBytes && std::is_trivially_copyable_v<Record>);
@@ -105,8 +106,8 @@ class TagRingWriter {
     return WriteResult::kWritten;
   }
 
-  // Returns whether TryWrite of a record with this many tail bytes would succeed now. Reloads the
-  // consumer's position if the last known one does not suffice.
+  // Returns whether TryWrite of a record with this many tail bytes would succeed now. If there is
+  // too little room according to the last known position of the consumer, reloads that position.
   bool HasRoom(std::size_t tail_bytes) {
     return Reserve((tail_bytes + kContinuationDataBytes - 1) / kContinuationDataBytes + 1) ==
            WriteResult::kWritten;
@@ -124,9 +125,9 @@ class TagRingWriter {
     // (2) Acquire, pairs with (3): once the consumer's position has passed a granule, the consumer
     // has finished copying it, and it may be overwritten.
     const std::uint64_t taken = taken_.load(std::memory_order_acquire);
-    // Written by the peer, so it is input: it must be between its last value and our position. One
-    // unsigned comparison rejects a position that is too large and, by wrap-around, one that moved
-    // backwards.
+    // The peer writes this position, so it is checked like any input: it must be between its last
+    // value and our position. One unsigned comparison rejects a position that is too large and, by
+    // wrap-around, one that moved backwards.
     if (taken - known_taken_ > position_ - known_taken_) return WriteResult::kPeerBroken;
     known_taken_ = taken;
     return position_ + granules - taken <= granules_.size() ? WriteResult::kWritten
@@ -135,7 +136,8 @@ class TagRingWriter {
 
   std::span<Granule> granules_;
   const std::atomic<std::uint64_t>& taken_;
-  std::uint64_t position_ = 0;     // Authoritative; shared memory does not hold it.
+  // Next granule to write. Kept only in private memory, where the peer cannot change it.
+  std::uint64_t position_ = 0;
   std::uint64_t known_taken_ = 0;  // Last validated credit.
 };
 
@@ -144,7 +146,7 @@ class TagRingWriter {
 // Thread-compatible; belongs to the one thread that takes the records.
 class TagRingReader {
  public:
-  // `taken` is where this end publishes its position. Both must outlive the reader.
+  // `taken` is where the reader publishes its position. Both must outlive the reader.
   TagRingReader(std::span<const Granule> granules, std::atomic<std::uint64_t>& taken)
       : granules_(granules), taken_(taken) {
     Check(std::has_single_bit(granules.size()), "ring size is a power of two");
@@ -175,13 +177,14 @@ class TagRingReader {
     std::uint16_t continuations;
     std::memcpy(&continuations, out.head.data() + offsetof(RecordHeader, continuations),
                 sizeof continuations);
-    // The only length in a record, so the only value to bound here: by the capacity of the private
-    // copy.
+    // This is the only length in a record, so it alone is checked here, against the capacity of the
+    // private copy.
     if (continuations > kContinuationsMax) return ReadResult::kPeerBroken;
     for (std::size_t i = 0; i < continuations; ++i) {
       const std::uint64_t position = position_ + 1 + i;
       const Granule& granule = At(position);
-      // Relaxed, because the acquire of the header's tag made them visible.
+      // Relaxed, because the acquire of the header's tag made the tags of the continuations
+      // visible.
       if (granule.tag.load(std::memory_order_relaxed) != RingTag(position, true)) {
         return ReadResult::kPeerBroken;
       }

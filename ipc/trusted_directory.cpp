@@ -28,7 +28,8 @@ Status CheckOne(const std::string& path) {
     return Untrusted(path, "belongs to uid " + std::to_string(facts.st_uid) +
                                ", allowed are root and uid " + std::to_string(::geteuid()));
   }
-  // The mode of a link is meaningless; its directory decides who may replace it.
+  // Links are skipped: the mode of a link is meaningless, because its directory decides who may
+  // replace it.
   if (S_ISLNK(facts.st_mode)) return {};
   if (!S_ISDIR(facts.st_mode)) return Untrusted(path, "is none");
   const bool others_write = (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0;
@@ -55,7 +56,7 @@ Status CheckAll(const std::string& path) {
 
 Status CheckTrustedDirectory(const std::string& path) {
   if (!path.starts_with('/')) return Untrusted(path, "is no absolute path");
-  // First the links on the path, then their targets.
+  // Checks the links on the path first, then their targets.
   if (Status status = CheckAll(path); !status.ok()) return status;
   std::array<char, PATH_MAX> real{};
   if (::realpath(path.c_str(), real.data()) == nullptr) {

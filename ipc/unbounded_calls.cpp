@@ -77,7 +77,7 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
     if (--user.running == 0 && user.waiting.empty()) users.erase(next);
   }
 
-  // If no thread can be started, the calls wait for the next thread.
+  // Starts a thread. If that fails, the calls wait until a running thread takes them.
   void StartThread() GPUSHARED_REQUIRES(mutex) {
     try {
       std::thread([self = shared_from_this()] {

@@ -18,7 +18,7 @@ namespace gpushared::ipc {
 //
 // Each call runs on a separate thread, up to a total limit and a limit per user; further calls are
 // queued. Idle threads end after a while. The destructor detaches calls that are still running, so
-// a call must not refer to anything that is destroyed with its poster.
+// a call must not refer to objects that may be destroyed earlier.
 //
 // Thread-safe.
 class UnboundedCalls {

@@ -30,8 +30,8 @@ constexpr int kPeerPidfdOption = 77;
 constexpr int kPeerPidfdOption = SO_PEERPIDFD;
 #endif
 
-// One more than any frame may carry, so that an excess is detected. The kernel drops descriptors
-// that do not fit, without installing them, and sets MSG_CTRUNC.
+// Room for one descriptor more than any frame may carry, so that an excess is detected. The kernel
+// drops descriptors that do not fit, without installing them, and sets MSG_CTRUNC.
 constexpr std::size_t kControlFdsMax = kFrameFdsMax + 1;
 
 std::string MachineSays(int error) { return std::generic_category().message(error); }
@@ -48,7 +48,7 @@ Status PeerGone(int error) {
 }
 
 struct Received {
-  ssize_t bytes = 0;  // -1 with `error` set; 0 at EOF.
+  ssize_t bytes = 0;  // Number of bytes received; 0 at EOF; -1 with `error` set.
   int error = 0;
   bool fds_cut = false;
   std::vector<UniqueFd> fds;
@@ -100,7 +100,7 @@ Received ReceiveOnlyBytes(int socket, std::span<std::byte> into) {
   result.error = errno;
   result.fds_cut = result.bytes > 0 && (message.msg_flags & MSG_CTRUNC) != 0;
   if (result.bytes <= 0 || result.fds_cut) return result;
-  // This is the only reader, so these are the bytes that were peeked at.
+  // Receives exactly the bytes that were peeked at, because there is no other reader.
   const std::size_t there = static_cast<std::size_t>(result.bytes);
   do {
     result.bytes = ::recv(socket, into.data(), there, MSG_DONTWAIT);
@@ -140,7 +140,8 @@ Status WaitFor(int socket, short events, Deadline deadline) {
     pollfd entry{socket, events, 0};
     const auto timeout = std::clamp<std::int64_t>(left.count(), 0, INT_MAX);
     const int ready = ::poll(&entry, 1, static_cast<int>(timeout));
-    if (ready > 0) return Status::Ok();  // Errors and hang-ups are reported by the next call.
+    // Errors and hang-ups count as ready: they are reported by the next call.
+    if (ready > 0) return Status::Ok();
     if (ready == 0) {
       return Status(StatusCode::kTimedOut, "the other end did not answer in time");
     }
@@ -161,7 +162,7 @@ std::vector<std::byte> FrameBytes(std::uint32_t magic, std::uint16_t type, std::
   return bytes;
 }
 
-// Returns the error of a header; sets `rule` if there is none.
+// Returns the error of a header; otherwise sets `rule`.
 Status CheckFrameHeader(const FrameHeader& header, std::uint32_t magic, FrameRules rules,
                         FrameRule& rule) {
   if (header.magic != magic)
@@ -201,7 +202,7 @@ Result<UniqueFd> OpenPeerPidfd(int socket) {
   int fd = -1;
   socklen_t bytes = sizeof fd;
   if (::getsockopt(socket, SOL_SOCKET, kPeerPidfdOption, &fd, &bytes) == 0 && fd >= 0) {
-    return UniqueFd(fd);  // Created close-on-exec.
+    return UniqueFd(fd);  // The descriptor was created close-on-exec.
   }
   Result<PeerIdentity> peer = GetPeer(socket);
   if (!peer.ok()) return peer.status();
@@ -228,8 +229,8 @@ Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline) {
     return Status(StatusCode::kInternal, "no socket: " + MachineSays(errno));
   }
   for (;;) {
-    // A connect to a server with a full queue cannot be polled for, so it is limited by the send
-    // timeout of the socket. Zero would mean no timeout.
+    // Waiting for a connect to a server with a full queue cannot be done with poll, so it is
+    // limited by the send timeout of the socket. Zero would mean no timeout.
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
         deadline - std::chrono::steady_clock::now());
     const std::int64_t us = std::max<std::int64_t>(left.count(), 1000);
@@ -383,7 +384,7 @@ Result<bool> Outbox::Flush(int socket) {
       return PeerGone(errno);
     }
     next.sent += static_cast<std::size_t>(sent);
-    next.fds.clear();  // Sent with the first byte.
+    next.fds.clear();  // The descriptors were sent with the first byte.
     if (next.sent == next.bytes.size()) {
       bytes_ -= next.bytes.size();
       frames_.pop_front();
@@ -403,7 +404,7 @@ Result<std::pair<UniqueFd, UniqueFd>> MakeChannelPair() {
 }
 
 void SizeChannelBuffer(int channel) {
-  // The kernel grants at most net.core.wmem_max, whose default already holds one message.
+  // The kernel grants at most net.core.wmem_max, whose default suffices for one message.
   const int bytes = 4 * static_cast<int>(kChannelMessageBytesMax);
   (void)::setsockopt(channel, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
@@ -413,7 +414,7 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
   do {
     size = ::recv(channel, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
     // If the peer closed before it read all of our messages, the kernel reports that first, and
-    // once. The peer's own messages are still available after that.
+    // only once. The messages from the peer are still available after that.
   } while (size == -1 && (errno == EINTR || errno == ECONNRESET));
   if (size < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<Frame>();
@@ -423,8 +424,8 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
   const auto message_bytes = static_cast<std::size_t>(size);
   const bool fits = message_bytes >= sizeof(FrameHeader) &&
                     message_bytes <= sizeof(FrameHeader) + kChannelMessageBytesMax;
-  // A message that is too large is received as well, because otherwise it would stay at the head of
-  // the queue forever. The kernel drops the part that exceeds the buffer.
+  // A message that is too large is received, too, and rejected, because otherwise it would stay at
+  // the head of the queue forever. The kernel drops the part that exceeds the buffer.
   std::vector<std::byte> bytes(fits ? message_bytes : sizeof(FrameHeader));
   Received received = ReceiveBytes(channel, bytes);
   if (received.bytes < 0) return PeerGone(received.error);

@@ -63,7 +63,7 @@ Result<Frame> ReceiveFrame(int socket, FrameRules rules, Deadline deadline);
 
 // How a reader treats descriptors.
 enum class Descriptors : std::uint8_t {
-  kTaken,  // Takes exactly as many as the rule of the frame allows.
+  kTaken,  // Accepts exactly as many as the rule of the frame requires.
   // For sockets of clients: a frame with descriptors is rejected, and they are left in the socket,
   // because dropping the last reference to a file takes as long as its release. The socket must
   // then be closed by UnboundedCalls.
@@ -92,7 +92,7 @@ class FrameReader {
   FrameRules rules_;
   Descriptors descriptors_;
   FrameHeader header_;
-  std::size_t have_ = 0;  // Bytes of the header, then of the payload, read so far.
+  std::size_t have_ = 0;  // Bytes read so far, of the header first and then of the payload.
   bool header_done_ = false;
   FrameRule rule_;
   Frame frame_;
@@ -107,7 +107,8 @@ bool DropBytes(int socket);
 // Confined to the thread that watches the socket.
 class Outbox {
  public:
-  // A peer that lets more than this accumulate is not reading, so its session must end.
+  // Limit of queued bytes. A peer that lets more accumulate is not reading, so its session must
+  // end.
   static constexpr std::size_t kBytesMax = 32u << 20;
 
   // kSeqpacket sends each frame as one packet, for the channel of the broker.
@@ -134,7 +135,7 @@ class Outbox {
   struct Pending {
     std::vector<std::byte> bytes;
     std::size_t sent = 0;
-    std::vector<UniqueFd> fds;  // Sent with the first byte.
+    std::vector<UniqueFd> fds;  // The descriptors are sent with the first byte of the frame.
   };
   Kind kind_;
   std::deque<Pending> frames_;

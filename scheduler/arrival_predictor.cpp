@@ -8,7 +8,8 @@ namespace gpushared::scheduler {
 void ArrivalPredictor::OnArrival(TimePoint at) {
   hint_.reset();
   if (last_ && at < *last_) {
-    // The arrival divides the last gap. If it is even older, its gap has already been recorded.
+    // This arrival lies in the last gap and divides it. An even older arrival is ignored, because
+    // its gap has already been recorded.
     if (before_last_ && at <= *before_last_) return;
     if (before_last_) gaps_.ReplaceLast(Bounded(at - *before_last_));
     gaps_.Add(Bounded(*last_ - at));
@@ -31,7 +32,7 @@ ArrivalPredictor::Prediction ArrivalPredictor::Predict(TimePoint now) const {
   }
   if (gaps_.size() < kGapsMin) return {.earliest = now, .changes_at = {}};
   const Duration elapsed = now - *last_;
-  std::optional<Duration> next;  // The shortest gap that has not passed.
+  std::optional<Duration> next;  // Becomes the shortest gap that has not passed yet.
   for (const Duration gap : gaps_) {
     if (gap + GetJitter(gap) >= elapsed && (!next || gap < *next)) next = gap;
   }
@@ -45,7 +46,8 @@ std::optional<ArrivalPredictor::Span> ArrivalPredictor::NextSpan(TimePoint now) 
   if (HasHint(now)) return hint_;
   if (gaps_.size() < kGapsMin) return {};
   const Duration shortest = gaps_.Smallest(), longest = gaps_.Largest();
-  if (longest - shortest > 2 * GetJitter(longest)) return {};  // Not periodic.
+  // The gaps differ too much for a periodic client.
+  if (longest - shortest > 2 * GetJitter(longest)) return {};
   const Span span{.from = *last_ + (shortest - GetJitter(shortest)),
                   .until = *last_ + longest + GetJitter(longest)};
   return now < span.until ? std::optional(span) : std::nullopt;

@@ -16,7 +16,7 @@ namespace gpushared::scheduler {
 // Predicts the earliest next arrival: the last arrival plus the shortest recent gap that has not
 // passed yet. For a periodic client the gap is its period. For a bursty client it is the short gap
 // inside a burst, and after that the pause between bursts. For a client with memoryless arrivals
-// the prediction is about `now` at all times, that is, no prediction.
+// the earliest arrival is always about `now`, which says nothing.
 //
 // A hint from the client replaces the prediction until it is overdue.
 //
@@ -29,14 +29,15 @@ class ArrivalPredictor {
   static constexpr int kJitterDivisor = 16;
 
   struct Prediction {
-    TimePoint earliest{};  // `now` when it may come at any time.
-    // When the prediction changes without an arrival; never if empty.
+    TimePoint earliest{};  // Equals `now` if the request may arrive at any time.
+    // Time at which the prediction changes without an arrival. Empty if it does not.
     std::optional<TimePoint> changes_at;
   };
 
   // Arrivals may be reported out of order.
   void OnArrival(TimePoint at);
-  // The client expects its next request at `at`. Trusted until `overdue` after that.
+  // Records that the client expects its next request at `at`. The hint is trusted until `overdue`
+  // after that time.
   void OnHint(TimePoint at, Duration overdue);
   bool HasHint(TimePoint now) const { return hint_ && now < hint_->until; }
 

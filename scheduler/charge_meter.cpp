@@ -12,7 +12,8 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// Keeps the time per predicted nanosecond within 64 bits for a command in flight for days.
+// A lower bound that keeps the time per predicted nanosecond within 64 bits even if a command is in
+// flight for days.
 constexpr Duration kPredictedMin = std::chrono::microseconds(1);
 
 }  // namespace
@@ -44,7 +45,7 @@ Duration ChargeMeter::End(const Entry& entry, TimePoint now) {
   --in_flight_;
   Duration charge;
   if (in_flight_ == 0) {
-    // The last command takes the rounding error, less than a nanosecond per command.
+    // The last command in flight is charged the rounding error, less than a nanosecond per command.
     charge = busy_total_ - charged_total_;
     carry_ = 0;
   } else {
@@ -58,8 +59,8 @@ Duration ChargeMeter::End(const Entry& entry, TimePoint now) {
 void ChargeMeter::Advance(TimePoint now) {
   const TimePoint counted = now - excluded_;
   if (in_flight_ == 0) {
-    // It also moves backward, because time excluded while nothing was in flight must not reduce any
-    // charge.
+    // The clock may also move backward, because time excluded while nothing was in flight must not
+    // reduce any charge.
     last_ = counted;
     return;
   }
@@ -68,7 +69,7 @@ void ChargeMeter::Advance(TimePoint now) {
   last_ = counted;
   busy_total_ += left;
   while (left > Duration::zero()) {
-    // In parts, so that the shifted length fits into 64 bits.
+    // The interval is split, so that the shifted length fits into 64 bits.
     const Duration part = std::min<Duration>(left, kCommandTimeMax);
     left -= part;
     const std::uint64_t total =

@@ -36,7 +36,7 @@ class ChargeMeter {
   void Exclude(Duration total) { excluded_ = total; }
 
   Entry Start(Duration predicted, TimePoint now);
-  // The command's charge if it ended now.
+  // Returns what the command would be charged if it ended now.
   Duration SoFar(const Entry& entry, TimePoint now) const;
   // Returns the command's charge. A command may be ended and restarted with another prediction at
   // the same moment; from then on it is charged by the new one.
@@ -44,11 +44,11 @@ class ChargeMeter {
 
   Duration excluded() const { return excluded_; }
   Duration charged_total() const { return charged_total_; }
-  // Device time of commands in flight that is not charged yet; up to the last start or end.
+  // Device time of commands in flight that has not been charged yet, up to the last start or end.
   Duration uncharged() const { return busy_total_ - charged_total_; }
   // Time with at least one command in flight, less excluded time, up to the last start or end.
   Duration busy_total() const { return busy_total_; }
-  // The same up to `now`.
+  // Returns the same time, up to `now`.
   Duration BusyUntil(TimePoint now) const;
 
  private:
@@ -63,7 +63,8 @@ class ChargeMeter {
   std::uint64_t predicted_sum_ns_ = 0;
   std::size_t in_flight_ = 0;
   Duration excluded_{};
-  TimePoint last_{};  // On a clock that stops while time is excluded.
+  // Time of the last start or end, on a clock that stops while time is excluded.
+  TimePoint last_{};
   Duration busy_total_{};
   Duration charged_total_{};
 };

@@ -100,7 +100,7 @@ class ClientTable {
   }
 
   std::vector<Item> items_;
-  std::array<std::uint16_t, kBuckets> buckets_{};  // Place in items_ plus one; 0 is empty.
+  std::array<std::uint16_t, kBuckets> buckets_{};  // Index in items_ plus one; 0 means empty.
 };
 
 }  // namespace gpushared::scheduler

@@ -14,9 +14,10 @@ namespace gpushared::scheduler {
 // A ready command: as far as its client's own order is concerned, it could be submitted now.
 struct LaneCommand {
   std::uint64_t command = 0;  // Unique among queued commands and those in flight.
-  Duration predicted{};       // For the remaining units; see Predictor.
-  bool stoppable = false;     // The command and the device support a stop within the command.
-  std::uint32_t stream = 0;   // Commands of one stream of a client run in order.
+  Duration predicted{};       // Predicted time of the remaining units; see Predictor.
+  // Whether both the command and the device support a stop within the command.
+  bool stoppable = false;
+  std::uint32_t stream = 0;  // Commands of one stream of a client run in order.
   // Predicted to be too short to be worth stopping; becomes stoppable when it outlives its
   // prediction.
   bool stops_late = false;
@@ -78,7 +79,7 @@ class CommandQueue {
     first_ = 0;
   }
 
-  static constexpr std::size_t kFirstCapacity = 64;  // A power of two, as are all later ones.
+  static constexpr std::size_t kFirstCapacity = 64;  // All capacities are powers of two.
 
   std::vector<QueuedCommand> slots_;
   std::size_t first_ = 0;

@@ -8,22 +8,23 @@ namespace gpushared::scheduler {
 
 namespace {
 
-// Initial estimate: the time in which a fully occupied device drains.
+// Initial estimate of the preemption latency: the time in which a fully occupied device drains.
 constexpr Duration kStopTimeFirst = std::chrono::microseconds(100);
-// Lower bound, because commands that had not started stop immediately. Counting these would admit
+// Lower bound, because commands that had not started stop immediately. Samples of these would admit
 // work only to stop it again.
 constexpr Duration kStopTimeMin = std::chrono::microseconds(20);
 // Interval between probes of the preemption latency. It doubles up to the maximum while the
 // estimate is confirmed, so that at most one request in about a minute is delayed by a probe.
 constexpr Duration kStopTrialGapMin = std::chrono::seconds(1);
 constexpr Duration kStopTrialGapMax = std::chrono::seconds(64);
-// Stoppable work must be able to run for this many preemption latencies.
+// Stoppable work starts only if it can run for this many preemption latencies.
 constexpr int kStopsPerTurn = 4;
 // This part of a target is reserved for prediction errors.
 constexpr int kReserveDivisor = 16;
-// A plan is not remade sooner merely because time passes.
+// Minimum time for which a plan holds while no event occurs.
 constexpr Duration kPlanMin = std::chrono::microseconds(20);
-// A hint is trusted for this part of the target after its time, and at least this long.
+// A hint is trusted for this part of the latency target after the announced time, and for at least
+// the time below.
 constexpr int kOverdueDivisor = 4;
 constexpr Duration kOverdueMin = std::chrono::microseconds(500);
 
@@ -175,7 +176,7 @@ void DeadlinePolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint 
   State& state = clients_.At(client);
   const bool may_hint =
       state.account.has_target() || state.spec.scheduling_class == SchedulingClass::kHigh;
-  if (!may_hint) return;  // Otherwise any client could idle the device with hints.
+  if (!may_hint) return;  // Without this check any client could keep the device idle with hints.
   const Duration overdue = state.account.target / kOverdueDivisor;
   state.account.OnHint(at, std::max(overdue, kOverdueMin));
   pause_is_dirty_ = true;
@@ -258,7 +259,8 @@ void DeadlinePolicy::Enlist(State& state) {
                   .is_first = counted == 0,
                   .unknown_from = static_cast<std::uint8_t>(unknown_from)};
     counted = open + 1;
-    // After entries with the same deadline, except those of clients that were added later.
+    // The new entry goes after entries with the same deadline, except those of clients that were
+    // added later.
     const auto place = std::find_if(due_.begin(), due_.end(), [&](const Due& each) {
       return each.deadline > due.deadline ||
              (each.deadline == due.deadline && each.state->client > state.client);
@@ -546,7 +548,8 @@ std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
   };
   if (!due_.empty()) {
     consider(plan_holds_until_ + Duration(1));
-    // The headroom shrinks only while other work runs alongside the requests.
+    // While other work runs alongside the requests, the headroom shrinks, so the time until which
+    // that work may run counts.
     consider((IsDisturbed() ? BesideUntil(now) : latest_start_) - stop_time_);
   }
   if (quiet_) {

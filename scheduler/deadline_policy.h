@@ -68,7 +68,7 @@ class DeadlinePolicy final : public Policy {
  private:
   using Level = FairShares::Level;
   static constexpr Level kWithTarget = 0;
-  static constexpr Level kHighest = 1;  // The high class.
+  static constexpr Level kHighest = 1;
   static constexpr Level kLowest = kSchedulingClasses;
 
   struct State {
@@ -76,8 +76,8 @@ class DeadlinePolicy final : public Policy {
     ClientSpec spec;
     Head head{};
     bool ready = false;
-    bool has_target = false;    // Has entries in due_.
-    bool is_set_aside = false;  // Its open requests have had no commands for too long.
+    bool has_target = false;    // Whether the client has entries in due_.
+    bool is_set_aside = false;  // Whether its open requests have had no commands for too long.
     bool is_throttled = false;
     std::uint32_t running = 0;
     Duration unstoppable{};  // Predicted time of its running commands that cannot be stopped.
@@ -99,7 +99,8 @@ class DeadlinePolicy final : public Policy {
     std::uint8_t open = 0;      // Index among its client's open requests.
     std::uint8_t requests = 0;  // Requests that this entry adds to the client's previous entry.
     bool is_first = false;      // First entry of its client.
-    // Its class while its need or its slow requests are unknown.
+    // The client's class while the need of its requests, or how slow they get, is unknown;
+    // otherwise kSchedulingClasses.
     std::uint8_t unknown_from = kSchedulingClasses;
 
     std::size_t counted_before() const { return open + std::size_t{1} - requests; }
@@ -113,7 +114,7 @@ class DeadlinePolicy final : public Policy {
   // Accounts for the time that others spent alongside requests with a target. Called before every
   // event.
   void AdvanceTo(TimePoint now);
-  // Moves the client to its level after a change that affects it.
+  // Moves the client to its present level after a change that affects it.
   void Place(State& state, TimePoint now);
   void Enlist(State& state);
   void Delist(const State& state);
@@ -129,7 +130,8 @@ class DeadlinePolicy final : public Policy {
   TimePoint WaitedForUntil(const TargetAccount& account) const {
     return account.idle_since() + std::max(patience_, account.Whole());
   }
-  // Its requests are unknown, and have delayed a higher class for long enough.
+  // Returns whether the client's requests are unknown and have already delayed a higher class for
+  // `patience`.
   bool IsOverdrawn(const State& state) const;
   // Makes the plan and returns null if all open targets can be met; otherwise returns a request to
   // abandon.
@@ -144,13 +146,14 @@ class DeadlinePolicy final : public Policy {
   Decision StopOther();
   // The lowest level with stoppable commands that have no target; kWithTarget if none.
   Level LowestStoppable() const;
-  // Whether work of that level may not run alongside the open requests, because too little is known
-  // of them.
+  // Returns whether work of that level may not run alongside the open requests, because too little
+  // is known of them.
   bool IsKeptOut(Level level) const { return level >= kHighest + unknown_from_; }
   bool IsDisturbed() const { return others_running_ > 0 && shares_.IsActive(kWithTarget); }
-  // Time until which admitted work may run alongside the open requests.
+  // Returns the time until which admitted work may run alongside the open requests.
   TimePoint BesideUntil(TimePoint now) const;
-  // Empty when the head of a client without a target may start.
+  // Returns the decision that keeps the head of a client without a target from starting; empty if
+  // it may start.
   std::optional<Decision> HoldBack(const State& state, TimePoint now);
   std::optional<Decision> HoldBackInPause(const Head& head, Duration hold, TimePoint now);
   void LearnStopTime(Duration took);
@@ -179,24 +182,26 @@ class DeadlinePolicy final : public Policy {
   // The plan for open requests, remade when it is dirty or has expired.
   bool plan_is_dirty_ = false;
   TimePoint plan_holds_until_ = TimePoint::max();
-  TimePoint idle_until_ = TimePoint::max();  // Then the first idle client is set aside.
-  // From here on the requests with a target need the device.
+  TimePoint idle_until_ = TimePoint::max();  // Time at which the next idle client is set aside.
+  // Time from which the requests with a target need the device.
   TimePoint latest_start_ = TimePoint::max();
   Duration headroom_{};
-  // The highest class with a request whose need or whose slow requests are unknown.
+  // Highest class with a request whose need or whose slow requests are unknown.
   std::uint8_t unknown_from_ = kSchedulingClasses;
 
-  // The same for the pause until the next request.
+  // Whether the members below, about the pause until the next request, are outdated.
   bool pause_is_dirty_ = false;
   std::optional<TimePoint> pause_holds_until_;
-  bool is_waiting_ = false;  // Idle clients exist whose next request must meet its target.
-  Duration fresh_slack_{};   // The smallest slack of a request of any client.
+  // Whether there are idle clients whose next request must meet its target.
+  bool is_waiting_ = false;
+  Duration fresh_slack_{};  // The smallest slack of a request of any client.
   // fresh_slack_, bounded by the smallest headroom or by the preemption latency.
   Duration tolerance_{};
-  std::optional<ArrivalPredictor::Span> quiet_;  // The device must then be free of other work.
-  std::optional<TimePoint> last_end_;            // When the last request with a target ended.
+  // Span in which the device must be free of other work.
+  std::optional<ArrivalPredictor::Span> quiet_;
+  std::optional<TimePoint> last_end_;  // Time at which the last request with a target ended.
 
-  RecentSamples<19> stop_times_;  // Starts with one guess.
+  RecentSamples<19> stop_times_;  // Holds one guess at first.
   Duration stop_time_;            // Preemption latency: from the stop to the end, seldom longer.
   // While the estimate is too long, no work starts that would have to be stopped, so the estimate
   // could never improve. Therefore work that has waited for a while is admitted until one stop is

@@ -12,8 +12,8 @@ namespace gpushared::scheduler {
 
 namespace {
 
-// The device should have work for this many launch bubbles. A single one would suffice if
-// predictions and launch bubbles were exact.
+// The device should have work for this many launch bubbles. One would suffice if predictions and
+// launch bubbles were exact.
 constexpr int kLaunchBubblesAhead = 2;
 // A prediction is a 0.9 quantile, so one command in ten exceeds it, mostly by little.
 constexpr int kOutlivedTimes = 2;
@@ -131,7 +131,8 @@ void DeviceLane::EndRequest(ClientId client, std::uint64_t number, TimePoint now
 }
 
 void DeviceLane::ExpectRequest(ClientId client, TimePoint at, TimePoint now) {
-  // The request could not start then, so the policy must not keep the device free for it.
+  // While the client is throttled the request could not start, so the policy must not keep the
+  // device free for it.
   if (clients_.At(client).is_throttled()) return;
   policy_->OnRequestExpected(client, at, now);
   settled_ = false;
@@ -250,7 +251,7 @@ void DeviceLane::OnThrottledChanged(ClientId client, Client& state, bool was_thr
 }
 
 Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
-  // Usually the first one.
+  // The command is usually the first one.
   InFlight* found = in_flight_.begin();
   while (found != in_flight_.end() && found->command != command) ++found;
   Check(found != in_flight_.end(), "a command completed that is not in flight");
@@ -322,7 +323,7 @@ bool DeviceLane::IsWindowed(const Client& state) const {
 }
 
 bool DeviceLane::Admits(ClientId client, const Client& state) const {
-  // All commands in flight are of one client then, so the first one suffices.
+  // All commands in flight are of one client, so checking the first one suffices.
   if (rules_.one_client_at_a_time && !in_flight_.empty() && in_flight_.front().client != client) {
     return false;
   }
@@ -331,8 +332,8 @@ bool DeviceLane::Admits(ClientId client, const Client& state) const {
     return state.caps.empty() || IsWithinOwnWindow(client, state);
   }
   if (windowed_count_ >= options_.in_flight_max) return false;
-  // A lone client's next command delays no other client, and runs while the end of the previous one
-  // is being reported.
+  // A lone client's next command delays no other client, and can run while the end of the previous
+  // one is being reported.
   const std::size_t for_the_lone = clients_.size() == 1 && urgent_count_ == 0 ? 1 : 0;
   if (windowed_count_ < options_.beyond_window_max + for_the_lone) return true;
   const LaneCommand& next = state.queue.front().command;
@@ -420,14 +421,16 @@ bool DeviceLane::HasOutlived(const InFlight& command, TimePoint now) const {
       meter_.SoFar(command.charge, now) < kOutlivedTimes * command.predicted) {
     return false;
   }
-  // It may only have waited for another client's command that is leaving for the same reason.
+  // A command may only have been waiting for another client's command that is leaving for the same
+  // reason.
   return std::none_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& each) {
     return each.has_outlived && each.stop_asked && each.client != command.client;
   });
 }
 
 TimePoint DeviceLane::NextLookAt(const InFlight& command, TimePoint now) const {
-  // From now on it may be charged for all the time, or others may stay on the device alongside it.
+  // `left` is the shortest time in which the command can outlive its prediction: it is charged for
+  // all the time from now on only if it is alone on the device.
   const Duration left = kOutlivedTimes * command.predicted - meter_.SoFar(command.charge, now);
   const Duration look = std::max(left, options_.outlived_after / kLooksPerOutlived);
   return std::max(command.since + options_.outlived_after, now + look);
@@ -469,14 +472,15 @@ std::optional<Action> DeviceLane::TakeOutlived(TimePoint now) {
       if (each.stops_late) BecomeStoppable(each, now);
       if (leaves && !each.stop_asked) AskToStop(each);
     }
-    outlived_at_ = now;  // Other streams may be due as well.
+    // Set to now, because commands of other streams may have outlived their predictions as well.
+    outlived_at_ = now;
     settled_ = false;
     return Action{Action::Kind::kOutlived, command.client, command.command, 0};
   }
   return {};
 }
 
-// For the policy one command has ended, and another one, which can be stopped, has started.
+// To the policy this is the end of one command and the start of another one, which can be stopped.
 void DeviceLane::BecomeStoppable(InFlight& command, TimePoint now) {
   const Duration held = meter_.End(command.charge, now);
   // A command that outlives its prediction is expected to take the same time again.

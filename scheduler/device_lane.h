@@ -22,12 +22,12 @@
 namespace gpushared::scheduler {
 
 struct LaneOptions {
-  // Commands on the device. Where classes matter, the high class has a separate limit.
+  // Limit of commands on the device. Where classes matter, the high class has a separate limit.
   std::size_t in_flight_max = 64;
   std::size_t high_in_flight_max = 64;
-  // Predicted time of commands on the device, which keeps the device's own queue shallow because
-  // nothing can be removed from it. Does not apply to the high class where classes matter. See also
-  // DeviceLane::lookahead.
+  // Limit of the predicted time of commands on the device. It keeps the device's own queue shallow
+  // because nothing can be removed from it. Does not apply to the high class where classes matter.
+  // See also DeviceLane::lookahead.
   Duration window = std::chrono::microseconds(500);
   // Commands admitted regardless of the window, because a command longer than the window could
   // never run otherwise. A client that has the device to itself gets one more. Larger values let
@@ -60,8 +60,9 @@ struct Action {
 
 struct Charge {
   ClientId client;
-  Duration held{};          // Device time charged to the command.
-  bool stop_asked = false;  // By an action, or by the removal of its client.
+  Duration held{};  // Device time charged to the command.
+  // Whether the command was asked to stop, by an action or by the removal of its client.
+  bool stop_asked = false;
 };
 
 // Queues of one device, and the commands in flight on it.
@@ -85,7 +86,7 @@ class DeviceLane {
   // its commands are hidden from the policy, and those on the device are stopped where possible.
   // Commands on the device count under the new caps from now on.
   void LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now);
-  // Suspends or resumes the client. A suspended client is throttled, too.
+  // Suspends or resumes the client. A suspended client counts as throttled.
   void Hold(ClientId client, bool is_suspended, TimePoint now);
   // Drops the client's queued commands and returns those in flight. The caller asks the device to
   // stop these, and reports them to OnCompleted like any other command. The span is valid until the
@@ -110,10 +111,10 @@ class DeviceLane {
     return dropped_;
   }
 
-  // A request of the client begins or ends; see Policy. The caller chooses the number.
+  // Reports that a request of the client begins or ends; see Policy. The caller chooses the number.
   void BeginRequest(ClientId client, const RequestMark& request, TimePoint now);
   void EndRequest(ClientId client, std::uint64_t number, TimePoint now);
-  // The client expects its next request at that time.
+  // Reports that the client expects its next request at `at`.
   void ExpectRequest(ClientId client, TimePoint at, TimePoint now);
 
   // Sets the launch bubble: device idle time between the end of a command and the start of one that
@@ -128,17 +129,19 @@ class DeviceLane {
   // Reports that a submitted command left the device, completed or stopped.
   Charge OnCompleted(std::uint64_t command, TimePoint now);
 
-  // The next action; empty when none is due before the next event or wake_at().
+  // Returns the next action; empty if none is due before the next event or wake_at().
   std::optional<Action> Next(TimePoint now);
-  // Time at which to call Next again without an event. Valid after Next returned nothing.
+  // Returns the time at which to call Next again even without an event. Valid after Next returned
+  // nothing.
   std::optional<TimePoint> wake_at() const { return wake_at_; }
 
   std::size_t in_flight_count() const { return in_flight_.size(); }
   std::size_t queued_count(ClientId client) const;
   bool IsCapped(ClientId client) const;
-  // Time in which its caps throttled the client while it had commands queued, up to `now`.
+  // Returns for how long, up to `now`, the client was throttled by its caps while it had commands
+  // queued.
   Duration ThrottledFor(ClientId client, TimePoint now) const;
-  // The same while it was suspended.
+  // Returns for how long, up to `now`, the client was suspended while it had commands queued.
   Duration SuspendedFor(ClientId client, TimePoint now) const;
   Duration charged_total() const { return meter_.charged_total(); }
   // Calls `call(command, held)` with what each command on the device would be charged if it left
@@ -147,11 +150,11 @@ class DeviceLane {
   void ForEachHeld(TimePoint now, Call call) const {
     for (const InFlight& each : in_flight_) call(each.command, HeldSoFar(each, now));
   }
-  // Time in which the device had work, up to `now`: all charges, including pending ones.
+  // Returns the time in which the device had work, up to `now`: all charges, including pending
+  // ones.
   Duration BusyUntil(TimePoint now) const { return meter_.BusyUntil(now); }
   // See ChargeMeter.
   Duration uncharged() const { return meter_.uncharged(); }
-  // Predicted time in flight that counts against the window.
   Duration window_used() const { return window_used_; }
   // Predicted time that a windowed stream may have on the device after its oldest command. While an
   // urgent client is connected, it is just long enough to keep the device busy until more can be
@@ -177,7 +180,7 @@ class DeviceLane {
     ClientSpec spec;
     CommandQueue queue;
     bool told_ready = false;
-    bool is_capped_out = false;  // One of its caps is closed.
+    bool is_capped_out = false;  // Whether one of its caps is closed.
     bool is_suspended = false;
     ShareCaps::Set caps;
     // Only while commands are queued.
@@ -189,20 +192,23 @@ class DeviceLane {
     ClientId client;
     TimePoint since;
     Duration predicted{};
-    Duration told{};  // Charged to its policy before `charge` began.
+    Duration told{};  // Time that was reported to the policy before `charge` began.
     std::uint32_t stream = 0;
-    std::uint8_t account = 0;  // Chosen by the policy.
+    std::uint8_t account = 0;  // Account that the policy chose.
     ChargeMeter::Entry charge;
     bool stoppable = false;
-    bool stops_late = false;  // Not stoppable until it outlives its prediction.
+    // Whether the command becomes stoppable only when it outlives its prediction.
+    bool stops_late = false;
     bool has_outlived = false;
     bool stop_asked = false;
-    bool policy_asked = false;  // The policy stopped it.
-    bool stop_pending = false;  // Decided, but the action has not been returned yet.
+    bool policy_asked = false;  // Whether the policy decided to stop the command.
+    // Whether a stop was decided whose action has not been returned yet.
+    bool stop_pending = false;
     bool windowed = false;
-    bool orphan = false;  // Its client was removed, so the policy does not know it.
+    // Whether the client was removed, so that the policy no longer knows the command.
+    bool orphan = false;
     ShareCaps::Set caps;
-    Duration billed{};  // Time billed to its caps so far.
+    Duration billed{};  // Time billed to the client's caps so far.
   };
 
   static LaneCommand Bounded(const LaneCommand& command);
@@ -211,8 +217,8 @@ class DeviceLane {
   void OnQueueChanged(ClientId client, TimePoint now);
   void ReportHead(ClientId client, Client& state, TimePoint now);
   bool Admits(ClientId client, const Client& state) const;
-  // For a capped client that the window does not bound, because its commands on the device become
-  // debt when its cap closes.
+  // Applies to a capped client that the window does not bound: its commands on the device become
+  // debt when its cap closes, so they are limited here.
   bool IsWithinOwnWindow(ClientId client, const Client& state) const;
   // Whether the client's next command can be stopped together with the only windowed command in
   // flight.
@@ -253,14 +259,14 @@ class DeviceLane {
   ChargeMeter meter_;
   ShareCaps caps_;
   Duration window_used_{};
-  Duration lookahead_;  // While urgent_count_ is not 0.
+  Duration lookahead_;  // Used while urgent_count_ is not 0.
   std::size_t urgent_count_ = 0;
   std::size_t windowed_count_ = 0;
   std::size_t stops_pending_ = 0;
-  // No command outlives its prediction before; empty while none can.
+  // Earliest time at which a command can outlive its prediction; empty if none can.
   std::optional<TimePoint> outlived_at_;
   std::uint64_t next_arrival_ = 1;
-  bool settled_ = false;  // No event since Next returned nothing.
+  bool settled_ = false;  // Whether no event has occurred since Next returned nothing.
   std::optional<TimePoint> wake_at_;
 };
 

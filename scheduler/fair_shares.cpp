@@ -49,8 +49,8 @@ void FairShares::Change(ClientId client, Level level, std::uint32_t weight, Time
 
 void FairShares::Remove(ClientId client, TimePoint now) {
   Account& account = accounts_.At(client);
-  // Charged by prediction, because no event will report the end of the commands it leaves on the
-  // device.
+  // Commands still on the device are charged by prediction, because no event will report the end of
+  // them.
   Charge(ShareFor(account).charged, ShareFor(account).weight, Duration(account.pending_ns));
   Withdraw(account, now);
   const std::size_t slot = account.group;
@@ -140,7 +140,7 @@ void FairShares::OnStarted(ClientId client, const Head& head, TimePoint now) {
   account.pending_ns += pending_ns;
   ShareFor(account).pending_ns += pending_ns;
   if (account.counted && !head.stoppable) {
-    RefreshGroup(groups_[account.group], account.level);  // Nothing else has changed.
+    RefreshGroup(groups_[account.group], account.level);  // Only this group's keys have changed.
   } else {
     Refresh(account);
   }
@@ -169,7 +169,7 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   account.last_held = ended.held;
   const bool stays_active = account.counted && (account.ready || account.running > 0);
   if (stays_active && account.stoppable == 0 && !ended.stoppable) {
-    RefreshGroup(group, account.level);  // Nothing else has changed.
+    RefreshGroup(group, account.level);  // Only this group's keys have changed.
     return;
   }
   if (!account.ready && account.running == 0) Pause(account, now);
@@ -455,7 +455,8 @@ void FairShares::Withdraw(Account& account, TimePoint now) {
   Leave(account, now);
   levels_[account.level].ForgetAccount(account.place);
   RefreshGroup(groups_[account.group], account.level);
-  // Otherwise the level's clock would include time that a sleeper owes.
+  // The client falls asleep in the old level, because that level's clock must not include time that
+  // a sleeping client owes.
   if (was_active) OnAsleep(account);
 }
 

@@ -63,17 +63,17 @@ class FairShares {
   bool HasReady(Level level) const { return levels_[level].ready > 0; }
   bool HasRunning(Level level) const { return levels_[level].running > 0; }
   bool IsActive(Level level) const { return HasReady(level) || HasRunning(level); }
-  // Whether a stoppable command runs that has not been stopped yet.
+  // Returns whether a stoppable command runs that has not been stopped yet.
   bool HasStoppable(Level level) const { return levels_[level].stoppable > 0; }
   bool HasStoppable(ClientId client) { return accounts_.At(client).stoppable > 0; }
 
-  // The decision if the level had the device to itself: stops a client whose slice is over while
-  // another client is behind it, otherwise runs the one furthest behind.
+  // Returns the decision if the level had the device to itself: stops a client whose slice is over
+  // while another client is behind it, otherwise runs the one furthest behind.
   Decision Pick(Level level, TimePoint now);
-  // The decision of levels `highest` to `lowest`, in ascending order, if they had the device. A
-  // lower level starts work only while no higher one has anything ready or on the device, and not
-  // before `hold_off` has passed since. When higher work becomes ready, stoppable lower work is
-  // stopped immediately.
+  // Returns the decision of levels `highest` to `lowest`, in ascending order, if they had the
+  // device to themselves. A lower level starts work only while no higher one has anything ready or
+  // on the device, and not before `hold_off` has passed since. When higher work becomes ready,
+  // stoppable lower work is stopped immediately.
   Decision PickByLevel(Level highest, Level lowest, Duration hold_off, TimePoint now);
   // Stops a client of the level; HasStoppable must hold.
   Decision StopOne(Level level);
@@ -85,31 +85,33 @@ class FairShares {
   // commands of heavy clients, and sufficient for four years of device time.
   static constexpr std::int64_t kVirtualScale = 64;
 
-  // Skips the division at weight 1, because most weights are 1 and each command takes several of
-  // these.
+  // Skips the division at weight 1, because most weights are 1 and each command takes several such
+  // divisions.
   static std::int64_t Weighed(std::int64_t scaled, std::uint32_t weight) {
     return weight == 1 ? scaled : scaled / weight;
   }
 
   struct Charged {
-    std::int64_t used = 0;       // Virtual time.
-    std::int64_t remainder = 0;  // Of the division by weight; carried, so that no time is lost.
+    std::int64_t used = 0;  // Virtual time.
+    // Remainder of the division by weight, carried over so that no time is lost.
+    std::int64_t remainder = 0;
   };
   struct Account {
     std::size_t place = 0;  // Index in accounts_.
     std::size_t group = 0;  // Index in groups_.
     std::uint8_t level = 0;
     bool ready = false;
-    bool counted = false;  // Counted in its group's `active`.
+    bool counted = false;  // Whether the account is counted in its group's `active`.
     std::uint32_t running = 0;
     std::uint32_t stoppable = 0;
     std::uint32_t weight = 1;
-    std::array<Charged, kLevelsMax> charged{};  // By the level in which the command was started.
+    // Charges by the level in which the command was started.
+    std::array<Charged, kLevelsMax> charged{};
     std::int64_t pending_ns = 0;  // Predicted device time of the commands on the device.
-    TimePoint uncharged_since{};  // The running command is charged up to here.
-    // Since when no command is ready or running, possibly only for a moment.
+    TimePoint uncharged_since{};  // Time up to which the running command has been charged.
+    // Time since which no command is ready or running; the pause may turn out to be short.
     std::optional<TimePoint> paused_since;
-    bool returns_soon = false;  // It returned in time after its last pause.
+    bool returns_soon = false;  // Whether the client returned in time after its last pause.
     Duration last_held{};       // Device time of its last command.
 
     std::int64_t used() const { return charged[level].used; }
@@ -118,29 +120,32 @@ class FairShares {
   };
   // State that the clients of a group share in one level.
   struct Share {
-    std::uint32_t weight = 1;  // Of the heaviest client, or of the last one after all have left.
-    std::uint32_t ready = 0, active = 0;  // Clients.
+    // Weight of the heaviest client; after all have left, of the last one.
+    std::uint32_t weight = 1;
+    std::uint32_t ready = 0, active = 0;  // Numbers of clients.
     Charged charged;
     std::int64_t pending_ns = 0;
-    std::int64_t clock = 0;  // Virtual time inside the group: of its client furthest behind.
+    std::int64_t clock = 0;  // Virtual time inside the group: that of its client furthest behind.
 
     std::int64_t key() const { return charged.used + Weighed(pending_ns * kVirtualScale, weight); }
   };
   struct Group {
-    std::optional<std::uint64_t> number;  // None for a client without a group.
-    std::size_t clients = 0;              // 0: all have left, and this slot can be reused.
-    std::size_t place = 0;                // Ascends with the place of its first client.
-    std::size_t first = 0;                // Place of that client.
+    std::optional<std::uint64_t> number;  // Empty for a client without a group.
+    std::size_t clients = 0;              // 0 once all have left; the slot can then be reused.
+    std::size_t place = 0;                // Groups are ordered by the place of their first client.
+    std::size_t first = 0;                // Place of the group's first client.
     std::array<Share, kLevelsMax> shares{};
   };
   struct LevelState {
-    std::size_t ready = 0, running = 0, stoppable = 0;  // Clients, commands, commands.
-    std::size_t paused = 0;                             // Clients.
-    std::int64_t clock = 0;  // Virtual time of the level: of its group furthest behind.
-    std::optional<TimePoint> inactive_since;  // Since when nothing is ready or running.
+    // Numbers of ready clients, running commands and stoppable commands.
+    std::size_t ready = 0, running = 0, stoppable = 0;
+    std::size_t paused = 0;  // Number of pausing clients.
+    std::int64_t clock = 0;  // Virtual time of the level: that of its group furthest behind.
+    std::optional<TimePoint> inactive_since;  // Time since which nothing is ready or running.
     // Keys of its groups, by place.
-    SmallestKey ready_keys;   // Virtual time used plus work on the device, if a client is ready.
-    SmallestKey absent_keys;  // The same if none is ready, but one runs or pauses.
+    SmallestKey ready_keys;  // Virtual time used plus work on the device, if a client is ready.
+    // The same for groups in which no client is ready, but one runs or pauses.
+    SmallestKey absent_keys;
     SmallestKey active_used;  // Virtual time used, if a client is ready, running or pausing.
     // Keys of its accounts, by place.
     SmallestKey pauses;     // paused_since in ns.
@@ -163,24 +168,25 @@ class FairShares {
   void Reweigh(std::size_t group);
   // Updates the keys after every change of an account.
   void Refresh(Account& account);
-  // Inlined, because each command does this twice.
+  // Inlined, because each command calls it twice.
   [[gnu::always_inline]] inline void RefreshGroup(const Group& group, Level level);
-  // After accounts were added or removed.
+  // Updates all keys after accounts were added or removed.
   void RefreshAll();
   static void Charge(Charged& charged, std::uint32_t weight, Duration held);
   std::int64_t GetPending(Duration predicted, bool stoppable) const;
   // Moves the level's clock to its active group furthest behind, and returns it.
   static std::int64_t GetClock(LevelState& level);
-  // The same inside a group.
+  // Does the same inside the group of the account.
   std::int64_t ClockInside(const Account& account);
-  // The ready client of the group that is furthest behind, other than the one at place `except`.
+  // Returns the ready client of the group that is furthest behind, other than the one at place
+  // `except`.
   const Item* GetBest(const Group& group, Level level, std::size_t except = kNoPlace) const;
   static std::int64_t SmallestBut(std::size_t place, const SmallestKey& keys, std::size_t places);
-  // When the stoppable command of `account` is to be stopped; empty if no client waits.
+  // Returns when the stoppable command of `account` is to be stopped; empty if no client waits.
   std::optional<TimePoint> DueAt(const Account& account, const Group& best) const;
   void Pause(Account& account, TimePoint now);
   void EndPause(Account& account);
-  // Clients that pause for longer than the hold-off are asleep.
+  // Puts clients to sleep that have paused for longer than the hold-off.
   void ExpirePauses(LevelState& level, TimePoint now);
   void OnAsleep(const Account& account);
   // Moves a client that was asleep to the present virtual time, so that it is not paid for its
@@ -190,11 +196,12 @@ class FairShares {
   void Withdraw(Account& account, TimePoint now);
   void Enter(Account& account);
   void Leave(Account& account, TimePoint now);
-  // After one of the level's counts decreased.
+  // Called after one of the level's counts has decreased.
   static void RecordLess(LevelState& level, TimePoint now);
-  // Until when clients behind `best`, of group `group`, are waited for although they are not ready.
+  // Returns the time until which the level waits for clients that are behind `best` (of `group`)
+  // but not ready.
   std::optional<TimePoint> HeldUntil(const Account& best, const Group& group, TimePoint now);
-  // How long a client or group can continue until a rival with that key is behind it.
+  // Returns how long a client or group can run until a rival with that key is behind it.
   static Duration Lead(std::int64_t used, std::uint32_t weight, std::int64_t rival_key);
 
   static constexpr std::size_t kNoPlace = kClientsMax;

@@ -8,7 +8,7 @@
 
 namespace gpushared::scheduler {
 
-// Rules that a policy sets for its lane, constant for its lifetime.
+// Rules that a policy sets for its lane, constant for the policy's lifetime.
 struct LaneRules {
   // Commands of two clients are never on the device at the same time.
   bool one_client_at_a_time = false;
@@ -16,7 +16,7 @@ struct LaneRules {
   // device as its priority.
   bool classes_matter = false;
 
-  // Whether other clients' work is kept short for the sake of this client's latency.
+  // Returns whether other clients' work is kept short for the sake of this client's latency.
   bool IsUrgent(const ClientSpec& spec) const {
     return classes_matter &&
            (spec.scheduling_class == SchedulingClass::kHigh || spec.latency_target.has_value());
@@ -76,8 +76,8 @@ class Policy {
   virtual void OnStarted(ClientId client, const Head& head, TimePoint now) = 0;
   virtual void OnEnded(ClientId client, const Ended& ended, TimePoint now) = 0;
 
-  // The client has used up its cap for now. No other client may be delayed for it, whatever its
-  // latency target or hint.
+  // With true, the client has used up its cap for now, so no other client may be delayed for it,
+  // whatever its latency target or hint.
   virtual void OnThrottled(ClientId, bool /*is_throttled*/, TimePoint) {}
 
   // For policies that look at requests. `at` is when the client expects its next one.
@@ -87,15 +87,15 @@ class Policy {
 
   virtual Decision Pick(TimePoint now) = 0;
 
-  // Whether work of `running` is preemptible by `waiting`. If it is preemptible by no present
-  // client, it is better started in its non-preemptible form where preemption has a price. Under
-  // policies with classes the end of a slice inside a class does not count, because shares even out
-  // without preemption, only later.
+  // Returns whether `waiting` can preempt work of `running`. If no present client can, the work is
+  // better started in its non-preemptible form, where preemption has a price. Under policies with
+  // classes the end of a slice inside a class does not count, because shares even out without
+  // preemption, only later.
   virtual bool IsPreemptibleBy(const ClientSpec& /*running*/, const ClientSpec& /*waiting*/) const {
     return true;
   }
 
-  // All zero for policies that ignore latency targets.
+  // Returns all zeros for policies that ignore latency targets.
   virtual TargetReport targets() const { return {}; }
 };
 

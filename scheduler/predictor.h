@@ -16,7 +16,7 @@ namespace gpushared::scheduler {
 // A kernel, and the size of its grid.
 struct KernelGrid {
   std::uint64_t kernel = 0;
-  std::uint64_t blocks = 0;  // 0: unknown.
+  std::uint64_t blocks = 0;  // 0 if unknown.
 };
 
 // Knowledge about one key, for transfer to another predictor.
@@ -24,8 +24,9 @@ struct KnownCost {
   std::uint64_t key = 0;
   KernelGrid grid;
   Duration predicted{};
-  std::uint64_t last_sample = 0;  // Ascends over all keys of one predictor.
-  std::uint32_t samples = 1;      // Number of retained samples.
+  // Order of the last sample among those of all keys of one predictor.
+  std::uint64_t last_sample = 0;
+  std::uint32_t samples = 1;  // Number of retained samples.
 };
 
 // Predicts the 0.9 quantile of the last 19 measured times per key, or the largest while there are
@@ -50,17 +51,17 @@ class Predictor {
 
   Predictor();
 
-  // The prediction for `key`; kFirstGuess when neither the key nor its kernel has a sample.
+  // Returns the prediction for `key`; kFirstGuess if neither the key nor its kernel has a sample.
   Duration Predict(std::uint64_t key, const KernelGrid& grid = {}) const;
-  // The prediction from samples of the key itself; zero without any.
+  // Returns the prediction from samples of the key itself; zero without any.
   Duration PredictKnown(std::uint64_t key) const {
     const Entry* const entry = Find(key);
     return entry == nullptr ? Duration{} : entry->predicted;
   }
   bool Knows(std::uint64_t key) const { return Find(key) != nullptr; }
-  // Whether all retained samples of the key are present.
+  // Returns whether the key has as many samples as are retained.
   bool KnowsWell(std::uint64_t key) const;
-  // Number of retained samples of the key, and their median: zero without any.
+  // Number of retained samples of a key, and their median; both zero without samples.
   struct Middle {
     std::size_t samples = 0;
     Duration median{};
@@ -69,16 +70,17 @@ class Predictor {
   // Returns the key's own prediction before this sample; zero if it had none.
   Duration AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid = {});
 
-  // All keys with samples, in ascending order of their last sample. Another predictor that receives
-  // them in this order, as one sample each, makes the same predictions.
+  // Returns all keys with samples, in ascending order of their last sample. Another predictor that
+  // receives them in this order, as one sample each, makes the same predictions.
   std::vector<KnownCost> Known() const;
-  // The same in kKnownParts unordered parts, for a thread that must not be busy for long. A key
-  // that is not replaced is in exactly one part, even if samples are added in between.
+  // Returns one of kKnownParts parts of the same list, unordered, for a thread that must not be
+  // busy for long. A key that is not replaced is in exactly one part, even if samples are added in
+  // between.
   std::vector<KnownCost> KnownPart(std::size_t part) const;
   static void SortByAge(std::vector<KnownCost>& costs);
   std::uint64_t samples() const { return samples_; }  // Total number of samples added.
 
-  // Remaining time of a command that takes `whole` for `units`, after `units_done`.
+  // Returns the remaining time of a command that takes `whole` for `units`, after `units_done`.
   static Duration Remaining(Duration whole, std::uint64_t units_done, std::uint64_t units);
 
  private:
@@ -87,9 +89,10 @@ class Predictor {
   static constexpr std::size_t kKinMax = 1024;
   struct Entry {
     std::uint64_t key = 0;
-    Duration predicted{};  // Zero: unused.
+    Duration predicted{};  // Zero if the entry is unused.
     KernelGrid grid;
-    std::uint64_t used = 0;  // Order of the last sample; the entry with the smallest is replaced.
+    // Order of the last sample; the entry with the smallest value is replaced.
+    std::uint64_t used = 0;
     RecentSamples<kSamplesKept> samples;
   };
   // The latest sample of a kernel; one entry per hash.

@@ -13,14 +13,14 @@ constexpr std::int64_t kMillion = 1'000'000;
 // The floor's debt to the low class is capped at this many slices. Otherwise the class could own
 // the device after a long wait for commands that cannot be stopped.
 constexpr std::int64_t kOwedSlicesMax = 4;
-// Lead time before an expected request: a fully occupied device drains in this time.
+// Lead time before an expected request, in which a fully occupied device drains.
 constexpr Duration kStopTime = std::chrono::microseconds(100);
-// A hint is trusted for this long after its time. Between two consecutive hints lower classes may
-// run.
+// A hint is trusted until this long after the announced time. After that, lower classes may run
+// until the next hint.
 constexpr Duration kOverdue = std::chrono::microseconds(500);
 
-// Minimum time between two turns of the low class: at least a slice, or half of what a large floor
-// leaves to the others. The debt decides when the turn comes.
+// Returns the minimum time between two turns of the low class: a slice, or, with a large floor,
+// half of what the floor leaves to the others. When a turn comes is decided by the debt.
 Duration FloorGap(Duration slice, std::int64_t floor_ppm) {
   if (floor_ppm * 3 <= kMillion) return slice;
   return slice * (kMillion - floor_ppm) / floor_ppm / 2;
@@ -60,7 +60,8 @@ void PriorityPolicy::OnReady(ClientId client, const Head& head, TimePoint now) {
   EarnUpTo(now);
   State& state = clients_.At(client);
   state.head = head;
-  // A further queued command is not the expected one, and changes no share.
+  // Another command was queued before, so this one is not the expected request and changes no
+  // share.
   if (state.ready) return;
   ForgetExpected(client);
   state.ready = true;
@@ -81,8 +82,8 @@ void PriorityPolicy::OnStarted(ClientId client, const Head& head, TimePoint now)
 void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   EarnUpTo(now);
   if (floor_ppm_ > 0 && shares_.GetLevel(client) == kLowest) {
-    // Device time that it had in gaps counts against the floor, up to one slice, because an idle
-    // period of the others must not cost the class its floor much later.
+    // Device time that the low class had in gaps counts against the floor, up to one slice, because
+    // an idle period of the others must not cost the class its floor much later.
     owed_ns_ = std::max<std::int64_t>(owed_ns_ - ended.held.count(), -slice_.count());
   }
   shares_.OnEnded(client, ended, now);
@@ -97,7 +98,7 @@ void PriorityPolicy::OnRequestBegan(ClientId client, const RequestMark&, TimePoi
 }
 
 void PriorityPolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint now) {
-  // Otherwise any client could idle the device with hints.
+  // Without this check any client could keep the device idle with hints.
   if (shares_.GetLevel(client) != kHighest) return;
   const TimePoint soonest = std::max(at, now);
   clients_.At(client).expected = Expected{.at = soonest, .until = soonest + kOverdue};
@@ -182,8 +183,8 @@ std::optional<Decision> PriorityPolicy::PickFloorTurn(TimePoint now) {
     }
     floor_turn_ = FloorTurn::kLeaving;
   }
-  // Under a full load of higher work the low work left on the device would never finish, and
-  // unfinished work cannot be charged.
+  // Under a full load of higher work, low work left on the device would never finish, so it could
+  // never be charged.
   if (IsHigherActive() && shares_.HasRunning(kLowest)) {
     return shares_.HasStoppable(kLowest) ? shares_.StopOne(kLowest) : Decision::Wait();
   }

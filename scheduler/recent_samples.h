@@ -11,7 +11,7 @@
 
 namespace gpushared::scheduler {
 
-// The last kCapacity samples of a duration, and their quantiles.
+// Holds the last kCapacity samples of a duration, and their quantiles.
 //
 // The k-th smallest of n samples estimates the k/(n + 1) quantile without bias for any
 // distribution. Source: Hyndman and Fan, Sample Quantiles in Statistical Packages, The American
@@ -28,15 +28,15 @@ class RecentSamples {
     next_ = (next_ + 1) % kCapacity;
     size_ = std::min(size_ + 1, kCapacity);
   }
-  // Replaces the sample that was added last; there must be one.
+  // Replaces the sample that was added last. Requires at least one sample.
   void ReplaceLast(Duration sample) { samples_[(next_ + kCapacity - 1) % kCapacity] = sample; }
   void Clear() { size_ = next_ = 0; }
 
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
 
-  // The smallest sample that is at least the quantile percent/100; the largest if there are too few
-  // samples for that quantile. Zero when empty.
+  // Returns the smallest sample that is at least the quantile percent/100; the largest if there are
+  // too few samples for that quantile. Zero without samples.
   Duration Quantile(unsigned percent) const {
     if (size_ == 0) return {};
     const std::size_t rank = std::clamp<std::size_t>(((size_ + 1) * percent + 99) / 100, 1, size_);
@@ -46,9 +46,9 @@ class RecentSamples {
     return *place;
   }
 
-  // Whether a quantile of these samples is unchanged after `next` is added, because `next` and the
-  // sample that it replaces are on the same side of it. Cheaper than finding the quantile again;
-  // false when in doubt.
+  // Returns whether a quantile of these samples is unchanged after `next` is added, because `next`
+  // and the sample that it replaces are on the same side of the quantile. Cheaper than computing
+  // the quantile again; false when in doubt.
   bool KeepsQuantile(Duration quantile, Duration next) const {
     if (size_ < kCapacity) return false;
     const Duration replaced = samples_[next_];
@@ -63,7 +63,8 @@ class RecentSamples {
     return empty() ? Duration{} : *std::max_element(samples_.begin(), end());
   }
 
-  // Unaffected by one outlier, however few the samples are. The sample if there is only one.
+  // Returns the second largest sample, so that one outlier has no effect even among few samples.
+  // Returns the only sample if there is just one.
   Duration LargestButOne() const {
     Duration largest{}, second{};
     for (const Duration sample : *this) {
@@ -77,7 +78,7 @@ class RecentSamples {
   auto end() const { return samples_.begin() + static_cast<std::ptrdiff_t>(size_); }
 
  private:
-  std::array<Duration, kCapacity> samples_{};  // The first size_ hold samples.
+  std::array<Duration, kCapacity> samples_{};  // The first size_ entries are in use.
   std::size_t next_ = 0;
   std::size_t size_ = 0;
 };

@@ -105,7 +105,7 @@ void Residency::OnDrained(ClientId client) {
 
 Duration Residency::SwapInCostFor(const SwapWork& work, bool is_continuation) {
   const auto mebibytes = static_cast<Duration::rep>(work.bytes / kMebibyte);
-  // Short swap-ins take longer per byte. If many of them counted, all residency periods would grow.
+  // Short swap-ins do not count: they take longer per byte, so all residency periods would grow.
   const bool is_representative = work.bytes >= options_.swap_bytes_max;
   if (is_representative && (!is_continuation || swap_in_times_.empty()))
     swap_in_times_.Add(work.took / mebibytes);
@@ -293,7 +293,7 @@ bool Residency::IsDraining(const Client& client, std::uint64_t free_bytes) const
 bool Residency::CanEventuallyServe(const Item& candidate, std::uint64_t free_bytes,
                                    TimePoint now) const {
   if (!IsFeasible(candidate.client, candidate.value)) return false;
-  // Its running commands may take long, so others are served meanwhile.
+  // The candidate's own running commands may take long, so others are served meanwhile.
   if (IsDraining(candidate.value, free_bytes)) return false;
   std::uint64_t bytes =
       AvailableTo(candidate.value, free_bytes) + candidate.value.own_evictable_bytes();
@@ -320,7 +320,7 @@ TimePoint Residency::EvictableAt(const Client& victim, const Client& candidate,
   if (victim.evictable_bytes() == 0) return TimePoint::max();
   if (now < swaps_fail_until_) return TimePoint::max();
   if (candidate.is_guaranteed()) return now;
-  // It waited for this memory and is about to use it.
+  // Not evictable: the victim waited for this memory and is about to use it.
   if (victim.granted_bytes > 0) return TimePoint::max();
   const TimePoint idle_at = IdleAt(victim);
   // A higher class keeps its memory until it is idle.
@@ -355,12 +355,13 @@ bool Residency::IsEvictedBefore(const Item& left, const Item& right, ClientId ca
   const bool one_is_idle = IsIdle(one, now), other_is_idle = IsIdle(other, now);
   if (one_is_idle != other_is_idle) return one_is_idle;
   if (one_is_idle) return one.idle_since < other.idle_since;
-  // The requesting client's own memory goes before memory that others work on.
+  // The requesting client's own memory is evicted before memory that others work on.
   const bool is_own = left.client == candidate;
   if (is_own != (right.client == candidate)) return is_own;
   if ((one.memory.spare_bytes > 0) != (other.memory.spare_bytes > 0))
     return one.memory.spare_bytes > 0;
-  // A running client is last in the queue once it is evicted; among waiting ones, the last to come.
+  // A client that can run would go to the end of the queue if it were evicted, so its next turn is
+  // the furthest in the future. Among waiting clients that is the one that came last.
   if (one.can_run() != other.can_run()) return one.can_run();
   return one.resident_since > other.resident_since;
 }

@@ -18,8 +18,9 @@
 namespace gpushared::scheduler {
 
 struct ResidencyOptions {
-  std::uint64_t device_bytes = 0;  // All memory of the device.
-  // A client is suspended, and its running commands end, before its pages are swapped in.
+  std::uint64_t device_bytes = 0;  // Total memory of the device.
+  // Whether a client must be suspended, and all its commands must have ended, before its pages are
+  // swapped in.
   bool suspends_for_swap_in = false;
   // Residency period of a client, as a multiple of its swap-in cost: 9 spends a tenth of the time
   // on swaps. The cost is the number of bytes times the usual time per byte, which is the median of
@@ -37,18 +38,19 @@ struct ResidencyOptions {
   // it can free memory that it does not need. The notice overlaps the residency period, so it
   // delays the other client only if that period has already ended.
   Duration notice = std::chrono::milliseconds(2);
-  // Delay before swapping out again after a swap failed. Meanwhile a client that was terminated
+  // Delay until the next swap-out after a swap has failed. Meanwhile, a client that was terminated
   // because of the failure returns its memory.
   Duration retry_after = std::chrono::seconds(1);
   // Delay before repeating a swap-in for which the device had no memory, because other programs on
   // this machine may hold it.
   Duration rest = std::chrono::milliseconds(1);
-  // Size of one swap, at most.
+  // Maximum size of one swap.
   std::uint64_t swap_bytes_max = std::uint64_t{16} << 20;
-  // Unit in which a swap can be preempted: a client with a guarantee waits for at most this much.
+  // Unit in which a swap can be preempted: a client with a guarantee waits for at most one such
+  // unit.
   std::uint64_t step_bytes = kMapPageBytes;
-  // For the caller: the minimum interval between two checks for which clients are busy. Commands
-  // start and end within microseconds, whereas swaps take milliseconds.
+  // For use by the caller: the minimum interval between two checks for which clients are busy.
+  // Commands start and end within microseconds, whereas swaps take milliseconds.
   Duration look_every = std::chrono::microseconds(100);
 };
 
@@ -78,13 +80,15 @@ struct MemorySuspended {
 
 struct MemoryAction {
   enum class Kind : std::uint8_t {
-    kHold,           // Suspend: start no command, preempt the running ones. Answered by OnDrained.
+    // Suspend the client: start none of its commands and preempt the running ones. Answered by
+    // OnDrained.
+    kHold,
     kRelease,        // Resume the client's commands.
     kSwapOut,        // Swap out at most `bytes`. Answered by OnSwapped.
     kSwapIn,         // Swap in at most `bytes`. Answered by OnSwapped.
     kCut,            // End the swap in progress after its current page.
-    kMemoryRequest,  // Grants the requested memory, which is now free. Answered by OnMemory.
-    kNoMemory,       // Denies the request: no eviction could free enough memory.
+    kMemoryRequest,  // Grant the requested memory, which is now free. Answered by OnMemory.
+    kNoMemory,       // Deny the request, because no eviction could free enough memory.
   };
   Kind kind = Kind::kHold;
   ClientId client;
@@ -98,7 +102,7 @@ struct MemoryAction {
 struct MemorySwaps {
   std::uint64_t out_bytes = 0;
   std::uint64_t in_bytes = 0;
-  std::uint64_t times_out = 0;  // Times it lost memory that its next commands need.
+  std::uint64_t times_out = 0;  // Number of times that it lost memory which its next commands need.
 };
 
 // Swap bandwidth, and the wait of memory requests that a guarantee covers.
@@ -168,30 +172,32 @@ class Residency {
 
   // Returns the next action. `free_bytes` is the device's free memory at this moment.
   std::optional<MemoryAction> Next(std::uint64_t free_bytes, TimePoint now);
-  // Time at which to call Next again without an event. Valid after Next returned nothing.
+  // Returns the time at which to call Next again even without an event. Valid after Next returned
+  // nothing.
   std::optional<TimePoint> wake_at() const { return wake_at_; }
 
-  // Whether the client holds no more than its guarantee.
+  // Returns whether the client holds no more than its guarantee.
   bool IsWithinGuarantee(ClientId client) const;
   bool IsHeld(ClientId client) const;
-  MemorySuspended HeldBy(ClientId client) const;       // As last reported.
-  std::uint64_t ResidentBytes(ClientId client) const;  // MemorySuspended::resident_bytes.
-  // Resident bytes that the client should free because others wait for them. Valid after Next
-  // returned nothing.
+  // Returns the client's memory usage, as last reported.
+  MemorySuspended HeldBy(ClientId client) const;
+  std::uint64_t ResidentBytes(ClientId client) const;
+  // Returns the resident bytes that the client should free because others wait for them. Valid
+  // after Next returned nothing.
   std::uint64_t WantedBytes(ClientId client) const;
   MemorySwaps GetMoves(ClientId client) const;
-  // Total time in which the client had commands or a memory request while its memory was not
-  // resident.
+  // Returns the total time in which the client had commands or a memory request while its memory
+  // was not resident.
   Duration WaitedFor(ClientId client, TimePoint now) const;
-  // Whether the guarantees of others leave too little for what the client needs, so that it must
-  // wait until one of them frees memory.
+  // Returns whether the guarantees of others leave too little for what the client needs, so that it
+  // must wait until one of them frees memory.
   bool IsStarved(ClientId client) const;
   MemoryRequestStats request_stats() const;
-  // Upper bound of the client's resident memory, even if all evictable memory were evicted.
+  // Returns how much memory the client could have resident if all evictable memory were evicted.
   std::uint64_t RoomFor(ClientId client) const;
 
  private:
-  // Swaps made for a client since it could last run, without swaps that only replaced its own
+  // Swaps made for a client since it was last able to run, without swaps that only replaced its own
   // memory.
   struct SwapWork {
     std::uint64_t bytes = 0;
@@ -207,63 +213,66 @@ class Residency {
     bool is_busy = false;
     bool is_suspended = false;
     bool is_drained = false;
-    bool is_rejected = false;              // The pending request is to be denied.
+    bool is_rejected = false;              // Whether the pending request is to be denied.
     std::uint64_t wanted_bytes = 0;        // Bytes that others wait for.
     std::optional<TimePoint> notified_at;  // Time of the advance notice of an eviction.
     TimePoint idle_since{};
-    // Has been swapped in, and nothing that it needs has been evicted since.
+    // Whether the client has been swapped in and nothing that it needs has been evicted since.
     bool is_resident = false;
     TimePoint resident_since{};
     TimePoint resident_until{};
     SwapWork swap_work;
     std::uint64_t own_evicted_bytes = 0;  // Own memory evicted for what is to be swapped in.
-    Duration swap_in_cost{};              // Of the current residency period,
-    Duration previous_swap_in_cost{};     // and of the one before.
+    Duration swap_in_cost{};              // Cost that counts for the current residency period.
+    Duration previous_swap_in_cost{};     // Cost that counted for the period before.
     std::optional<TimePoint> waits_since{};
-    Duration waited{};  // Without the current wait.
+    Duration waited{};  // Total of all earlier waits, without the current one.
     MemorySwaps swaps;
 
-    // No command of the client runs or will start.
+    // Returns whether no command of the client runs or will start.
     bool is_quiet() const { return is_suspended && is_drained; }
     bool is_within_guarantee() const {
       return memory.movable_bytes + memory.pinned_bytes <= grant.guaranteed_bytes;
     }
-    // Bytes to swap in before it can run: within its guarantee, all non-resident bytes.
+    // Returns the bytes to swap in before the client can run: within its guarantee, all
+    // non-resident bytes.
     std::uint64_t missing_bytes() const {
       return is_within_guarantee() ? memory.absent_bytes() : memory.missing_bytes();
     }
     bool can_run() const { return missing_bytes() == 0; }
-    // Bytes to swap in for it now.
+    // Returns the bytes to swap in for the client now.
     std::uint64_t swap_in_bytes() const {
       return requested_bytes == 0 || is_busy || is_within_guarantee() ? missing_bytes() : 0;
     }
-    // Growth comes after the swap-in of what its commands need, so the two need not fit together.
+    // Returns the bytes that the client needs now. Growth is served after the swap-in of what its
+    // commands need, so the two need not fit at the same time.
     std::uint64_t needed_bytes() const {
       const std::uint64_t coming = swap_in_bytes();
       return coming > 0 ? coming : requested_bytes;
     }
-    // Own memory that can be evicted now for its needs.
+    // Returns the client's own memory that can be evicted now for its needs.
     std::uint64_t own_evictable_bytes() const {
       if (is_within_guarantee()) return 0;
       return is_busy ? memory.spare_bytes : memory.resident_bytes;
     }
-    // Own memory that can be evicted once its commands have run, in case it is to grow.
+    // Returns the client's own memory that can be evicted once its commands have run, so that it
+    // can grow.
     std::uint64_t own_evictable_later_bytes() const {
       const bool grows = !is_within_guarantee() && swap_in_bytes() == 0;
       return grows ? memory.resident_bytes : own_evictable_bytes();
     }
-    // Whether it waits for memory.
+    // Returns whether the client waits for memory.
     bool wants_memory() const {
       return requested_bytes > 0 || (!can_run() && (is_busy || is_within_guarantee()));
     }
     bool is_in_residency_period(TimePoint now) const { return is_resident && now < resident_until; }
-    // Whether its next commands touch more than was swapped in.
+    // Returns whether its next commands touch more than was swapped in.
     bool wants_more(TimePoint now) const { return is_in_residency_period(now) && !can_run(); }
-    // Whether the guarantee covers its memory including the request.
+    // Returns whether the guarantee covers the client's memory, its pending request included.
     bool is_guaranteed() const {
       return memory.movable_bytes + memory.pinned_bytes + requested_bytes <= grant.guaranteed_bytes;
     }
-    // Bytes that cannot be evicted.
+    // Returns the bytes that cannot be evicted.
     std::uint64_t unevictable_bytes() const {
       return memory.pinned_bytes + (is_within_guarantee() ? memory.movable_bytes : 0);
     }
@@ -282,8 +291,8 @@ class Residency {
     bool is_preempted = false;
   };
 
-  // Swap-in cost that counts for the residency period. A continuation is a further swap-in within
-  // the same period.
+  // Returns the swap-in cost that counts for the residency period. A continuation is a further
+  // swap-in within the same period.
   Duration SwapInCostFor(const SwapWork& work, bool is_continuation);
   static void Charge(Client& beneficiary, const Swap& swap, std::uint64_t moved, Duration took);
   void UpdateWait(Client& client, TimePoint now);
@@ -292,29 +301,29 @@ class Residency {
   void Update(Client& client, const MemorySuspended& memory, TimePoint now);
   void BeginResidency(Client& client, bool is_continuation, TimePoint now);
   bool IsFeasible(ClientId id, const Client& client) const;
-  // The client to serve next, or null.
+  // Returns the client to serve next, or null.
   const Item* ChooseCandidate(std::uint64_t free_bytes, TimePoint now) const;
   static bool IsServedBefore(const Item& left, const Item& right, TimePoint now);
   std::uint64_t AvailableTo(const Client& client, std::uint64_t free_bytes) const;
-  // Whether a swap-in for it waits only for its own commands to end.
+  // Returns whether a swap-in for the client waits only for the client's own commands to end.
   bool IsDraining(const Client& client, std::uint64_t free_bytes) const;
-  // Whether enough memory for it will become evictable without further events.
+  // Returns whether enough memory for the candidate will become evictable without further events.
   bool CanEventuallyServe(const Item& candidate, std::uint64_t free_bytes, TimePoint now) const;
   bool IsIdle(const Client& client, TimePoint now) const;
   TimePoint IdleAt(const Client& client) const;
-  // Time from which `victim` can be evicted for `candidate`; TimePoint::max() if never.
+  // Returns the time from which `victim` can be evicted for `candidate`; TimePoint::max() if never.
   TimePoint EvictableAt(const Client& victim, const Client& candidate, TimePoint now) const;
   void NotifyWanted(Client& victim, const Client& candidate, std::uint64_t bytes, TimePoint now);
   void ClearWanted();
-  // The client to evict now. Null while the evictable clients do not hold enough; then sets
-  // wake_at_.
+  // Returns the client to evict now. If the evictable clients do not hold enough memory yet, sets
+  // wake_at_ and returns null.
   Item* ChooseVictim(const Item& candidate, std::uint64_t bytes, TimePoint now);
   bool IsEvictedBefore(const Item& left, const Item& right, ClientId candidate,
                        TimePoint now) const;
   std::uint64_t UnevictableBytesExcept(ClientId excluded) const;
   // Suspends the client until it is quiet.
   std::optional<MemoryAction> Suspend(ClientId client, ClientId beneficiary);
-  // Bytes to evict before the victim is chosen again.
+  // Returns how many bytes to evict before the victim is chosen again.
   static std::uint64_t EvictionBytes(const Item& victim, ClientId candidate);
   std::optional<MemoryAction> Serve(const Item& candidate, std::uint64_t free_bytes, TimePoint now,
                                     ClientId* victim);
@@ -329,7 +338,8 @@ class Residency {
   TimePoint swaps_fail_until_{};
   TimePoint swap_in_backoff_until_{};
   std::optional<TimePoint> wake_at_;
-  MemoryRequestStats request_stats_;  // Counters only; request_stats() computes the rates.
+  // Holds only the counters; request_stats() computes the rates.
+  MemoryRequestStats request_stats_;
 };
 
 }  // namespace gpushared::scheduler

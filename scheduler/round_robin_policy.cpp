@@ -63,8 +63,8 @@ std::optional<Decision> RoundRobinPolicy::KeepHolder(TimePoint now) {
   Account& holder = accounts_.At(*holder_);
   const bool others_wait = OthersReady(holder);
   if (!turn_end_) {
-    // Its first command has not started yet, because the lane may still be waiting for commands of
-    // a removed client.
+    // The holder's first command has not started yet, because the lane may still be waiting for
+    // commands of a removed client.
     if (holder.ready) return Decision::Run(*holder_);
     return {};
   }
@@ -90,7 +90,7 @@ std::optional<Decision> RoundRobinPolicy::KeepHolder(TimePoint now) {
 
 Decision RoundRobinPolicy::NextHolder() {
   // A client that owes at least a whole slice is passed over. Rounds that would pass over all
-  // clients are skipped by choosing the client with the fewest rounds to go.
+  // clients are skipped by choosing the client that would be passed over the fewest times.
   const auto rounds = [this](const Account& account) { return account.debt / slice_; };
   const auto order = [&](const Account& account) {
     return std::tuple(rounds(account), account.place <= cursor_place_, account.place);

@@ -34,25 +34,26 @@ class RoundRobinPolicy final : public Policy {
 
  private:
   struct Account {
-    std::uint64_t place = 0;  // In the circle; ascends with arrival and never changes.
-    Duration debt{};          // Overrun not paid back yet.
+    // Position in the circle; ascends in the order of arrival and never changes.
+    std::uint64_t place = 0;
+    Duration debt{};  // Overrun that has not been paid back yet.
     std::size_t running = 0;
-    std::size_t stoppable = 0;  // Running stoppable commands that have not been stopped.
+    std::size_t stoppable = 0;  // Number of running stoppable commands that have not been stopped.
     bool ready = false;
   };
 
   bool OthersReady(const Account& holder) const {
     return ready_count_ > (holder.ready ? std::size_t{1} : std::size_t{0});
   }
-  // The holder's part of Pick; empty when its slice is over.
+  // Handles the holder's part of Pick; empty if its slice is over.
   std::optional<Decision> KeepHolder(TimePoint now);
   Decision NextHolder();
 
   const Duration slice_;
   ClientTable<Account> accounts_;
   std::size_t ready_count_ = 0;
-  std::uint64_t last_place_ = 0;    // The last one assigned.
-  std::uint64_t cursor_place_ = 0;  // The latest holder's place.
+  std::uint64_t last_place_ = 0;    // The place that was assigned last.
+  std::uint64_t cursor_place_ = 0;  // Place of the latest holder.
 
   std::optional<ClientId> holder_;
   Duration turn_budget_{};

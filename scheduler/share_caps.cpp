@@ -10,8 +10,8 @@ namespace gpushared::scheduler {
 namespace {
 
 constexpr std::uint32_t kWhole = kSharePerMilleMax;
-// Minimum interval between reviews of an open cap's credit. A command may overdraw the cap by this
-// much.
+// Minimum interval between reviews of an open cap's credit, hence also the most by which a command
+// may overdraw the cap.
 constexpr Duration kReviewMin = std::chrono::microseconds(100);
 // Upper bound of times, so that products fit into 64 bits.
 constexpr Duration kEarnedMax = std::chrono::hours(1000);

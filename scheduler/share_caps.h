@@ -20,11 +20,12 @@ inline constexpr std::size_t kCapsPerClientMax = 3;
 // A cap's share holds over intervals of at least this length.
 inline constexpr Duration kCapWindow = std::chrono::milliseconds(100);
 
-// Upper bound of the share of device time, for all clients under the same number together. A cap of
-// the whole device throttles no client.
+// Upper bound of the share of device time, of all clients under the same cap number together. A cap
+// of the whole device throttles no client.
 struct ShareCap {
   std::uint64_t number = 0;
-  std::uint32_t per_mille = kSharePerMilleMax;  // 1..kSharePerMilleMax. The latest setting counts.
+  // 1..kSharePerMilleMax. If clients set different values, the latest one counts.
+  std::uint32_t per_mille = kSharePerMilleMax;
 };
 
 // The caps of one lane.
@@ -55,24 +56,26 @@ class ShareCaps {
     std::uint8_t count_ = 0;
   };
 
-  // Puts a client under these caps. A share that differs from a cap's present one replaces it and
-  // forgives debt beyond a window's share, so that the new share takes effect within a window. At
-  // most kCapsPerClientMax, with distinct numbers.
+  // Puts a client under these caps. A share that differs from the present one of its cap replaces
+  // that one and forgives debt beyond a window's share, so that the new share takes effect within a
+  // window. At most kCapsPerClientMax, with distinct numbers.
   Set Join(std::span<const ShareCap> caps, TimePoint now);
-  // The client leaves, or gets other caps. A cap outlives its clients while it is in debt.
+  // Called when the client leaves or gets other caps. A cap outlives its clients while it is in
+  // debt.
   void Leave(const Set& caps);
 
-  // A command under these caps begins or ends; caps are not dropped in between.
+  // Report that a command under these caps begins or ends; in between, its caps are not dropped.
   void OnStarted(const Set& caps, TimePoint now);
   void OnEnded(const Set& caps);
-  // Bills device time of a command. Negative when the final charge is smaller than the time billed
-  // before.
+  // Bills device time of a command. `spent` is negative if the final charge is smaller than the
+  // time billed before.
   void Bill(const Set& caps, Duration spent, TimePoint now);
 
-  // Whether a cap may change now: the owner bills the commands on the device, then calls Review.
+  // Returns whether a cap may change now. If so, the owner bills the commands on the device, then
+  // calls Review.
   bool IsDue(TimePoint now) const { return now >= due_at_; }
   void Review(TimePoint now);
-  // When to review next; empty without caps.
+  // Returns the time of the next review; empty without caps.
   std::optional<TimePoint> due_at() const {
     return due_at_ == TimePoint::max() ? std::nullopt : std::optional(due_at_);
   }
@@ -86,15 +89,15 @@ class ShareCaps {
     std::uint32_t clients = 0;
     std::uint32_t on_device = 0;
     bool is_closed = false;
-    std::int64_t credit = 0;  // In thousandths of a nanosecond. Negative: debt.
+    std::int64_t credit = 0;  // In thousandths of a nanosecond; debt if negative.
     TimePoint earned_until{};
 
     bool is_used() const { return clients > 0 || on_device > 0; }
     std::int64_t most() const;
     void EarnUpTo(TimePoint now);
     void Change(std::uint32_t wanted, TimePoint now);
-    // When the cap opens, or would close if its clients had the device alone; never while it is
-    // idle.
+    // Returns when the cap opens, or, if it is open, when it would close if its clients had the
+    // device alone. Never for an idle cap.
     TimePoint ChangesAt(TimePoint now) const;
   };
 

@@ -15,8 +15,8 @@ namespace gpushared::scheduler {
 
 // Finds the first smallest among up to kClientsMax keys, one per place.
 //
-// Keys are divided into groups. Setting a key marks its group. Find searches the marked groups (one
-// after a single event), and then one key per group.
+// Keys are divided into groups. Setting a key marks its group. Find searches the marked groups
+// (only one after a single event), then compares one key per group.
 //
 // Thread-compatible value; never allocates.
 class SmallestKey {
@@ -25,7 +25,7 @@ class SmallestKey {
 
   struct Found {
     std::size_t place = 0;
-    std::int64_t key = kNone;  // kNone: no place has a key.
+    std::int64_t key = kNone;  // kNone if no place has a key.
   };
 
   SmallestKey() { keys_.fill(kNone); }

@@ -10,9 +10,8 @@
 
 namespace gpushared::scheduler {
 
-// Up to `limit` entries in order of addition. Optimized for removal near the front, because
-// commands mostly complete in the order in which they were submitted. Allocates on construction
-// only.
+// Up to `limit` entries in order of addition. Fast for removal near the front, because commands
+// mostly complete in the order in which they were submitted. Allocates on construction only.
 //
 // Thread-compatible. Pointers are valid until the next Add or Remove.
 template <typename Entry>
@@ -29,7 +28,7 @@ class SubmissionList {
   const Entry* end() const { return slots_.data() + end_; }
   const Entry& front() const { return slots_[first_]; }
 
-  // Must not exceed the limit. `make()` constructs the entry in place, because a large entry that
+  // The list must not be full. `make()` constructs the entry in place, because a large entry that
   // was just written is slow to copy.
   template <typename Make>
   void Add(Make make) {

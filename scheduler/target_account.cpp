@@ -10,13 +10,13 @@ namespace gpushared::scheduler {
 
 namespace {
 
-// Minimum number of requests for a statement about slow ones.
+// Minimum number of requests before the slow ones among them are judged.
 constexpr std::size_t kLatenciesMin = 16;
-// A request this many times slower than the next slowest is an outlier: its host was suspended, by
-// a debugger or by its hypervisor.
+// A request this many times slower than the next slowest counts as an outlier, such as one during
+// which its host was suspended by a debugger or hypervisor.
 constexpr int kOutlier = 2;
 // Number of overlapping requests that make one sample of a request's need. Work that one of them
-// does for the next stays inside the sample, and work for requests that are still open cancels out
+// does for the next one is within the sample, and work for requests that are still open cancels out
 // with work done before the sample.
 constexpr int kOverlapping = 4;
 
@@ -47,7 +47,7 @@ TargetAccount::Ending TargetAccount::End(std::uint64_t number, Duration disturbe
   --open_count_;
   if (ended.abandoned_at) --abandoned_count_;
   Learn(ended, disturbed, now);
-  // The remainder was done for later requests, and cannot exceed their need.
+  // The remaining work was done for later requests, so it cannot exceed their need.
   done_ = std::clamp<Duration>(done_ - need_likely_, Duration::zero(),
                                static_cast<int>(open_count_) * need_likely_);
   return {.was_met = now - ended.arrived <= target,

@@ -28,13 +28,14 @@ namespace gpushared::scheduler {
 // Thread-compatible value; never allocates.
 class TargetAccount {
  public:
-  // Zero for a client without a latency target.
+  // Latency target; zero for a client without a latency target.
   Duration target{};
 
   bool has_target() const { return target > Duration::zero(); }
   bool is_open() const { return open_count_ > 0; }
 
-  // `disturbed`: total time in which others were on the device alongside requests with a target.
+  // Records the begin of a request. `disturbed` is the total time in which others were on the
+  // device alongside requests with a target.
   void Begin(const RequestMark& request, Duration disturbed, TimePoint now);
   struct Ending {
     bool was_met = false;
@@ -42,7 +43,7 @@ class TargetAccount {
   };
   Ending End(std::uint64_t number, Duration disturbed, TimePoint now);
 
-  // Open requests, numbered from the one that arrived first.
+  // Returns the number of open requests. They are numbered from the one that arrived first.
   std::size_t open_count() const { return open_count_; }
   TimePoint deadline(std::size_t open) const { return open_[open].arrived + target; }
   bool IsAbandoned(std::size_t open) const { return open_[open].abandoned_at.has_value(); }
@@ -50,50 +51,50 @@ class TargetAccount {
   // Restores all abandoned targets, and returns how many there were.
   std::size_t TakeBack();
   std::size_t abandoned_count() const { return abandoned_count_; }
-  // Whether a request was abandoned within the last period of one target.
+  // Returns whether a request was abandoned within the last period of one target.
   bool IsOverloaded(TimePoint now) const;
 
   void OnStarted(Duration predicted, TimePoint now);
   void OnEnded(Duration predicted, TimePoint now);
-  // Predicted time of the client's head command, empty without one.
+  // Sets the predicted time of the client's head command; empty if it has none.
   void SetHead(std::optional<Duration> predicted, TimePoint now);
 
   // Time that the first `requests` open requests need from now.
   struct Needs {
-    Duration likely{};  // The median; in total at least the submitted work.
-    Duration safe{};    // Seldom exceeded. The whole target while nothing is known.
+    Duration likely{};  // Based on the median need; in total at least the submitted work.
+    Duration safe{};    // A bound that is seldom exceeded; the whole target while nothing is known.
   };
   Needs Need(std::size_t requests, TimePoint now) const {
     const Duration progress = Progress(now);
-    // With later requests open, the submitted work may be theirs.
+    // The submitted work may belong to later open requests.
     const Duration brought = requests < open_count_ ? progress : running_ + head_;
     const auto count = static_cast<Duration::rep>(requests);
     const Duration safe = std::max<Duration>(brought, count * need_safe_ - done_) - progress;
     return {.likely = std::max<Duration>(brought, count * need_likely_ - done_) - progress,
             .safe = knows_ ? safe : std::max<Duration>(brought, target)};
   }
-  // Requests are open, but no command of the client is queued or running.
+  // Returns whether no command of the client is queued or running, although requests are open.
   bool IsIdle() const { return running_ + head_ == Duration::zero(); }
   TimePoint idle_since() const { return idle_since_; }
-  // Work for the open requests that is on the device or has ended.
+  // Returns the work for the open requests that is on the device or has ended.
   Duration Begun() const { return running_ + done_; }
-  // Device time that one request seldom exceeds. Zero while nothing is known.
+  // Returns the device time that one request seldom exceeds; zero while nothing is known.
   Duration Whole() const { return need_safe_; }
 
-  // Predicted time of the client's commands on the device.
+  // Returns the predicted time of the client's commands on the device.
   Duration Running() const { return running_; }
 
   const ArrivalPredictor& arrivals() const { return arrivals_; }
-  // The client expects its next request; see ArrivalPredictor.
+  // Records that the client expects its next request; see ArrivalPredictor.
   void OnHint(TimePoint at, Duration overdue) { arrivals_.OnHint(at, overdue); }
 
-  // Whether a request has ended, so that needs can be estimated.
+  // Returns whether a request has ended, so that needs can be estimated.
   bool knows() const { return knows_; }
-  // How much later a request may start that arrives at an idle device.
+  // Returns by how much a request that arrives at an idle device may start later.
   Duration FreshSlack() const;
-  // Time that others may add to its requests without making slow ones late: half of the slack of
-  // the slowest recent request, without the time added by others and without a single outlier.
-  // Empty until enough requests have ended.
+  // Returns the time that others may add to the client's requests without making slow ones late:
+  // half of the slack of the slowest recent request, without the time added by others and without a
+  // single outlier. Empty until enough requests have ended.
   std::optional<Duration> Headroom() const {
     if (!knows_slow_) return {};
     return std::max<Duration>(target - slowest_, Duration::zero()) / 2;
@@ -105,11 +106,11 @@ class TargetAccount {
     TimePoint arrived{};
     TimePoint began{};
     Duration disturbed_before{};
-    Duration done_before{};  // done_ever_ when it began.
+    Duration done_before{};  // Value of done_ever_ when the request began.
     std::optional<TimePoint> abandoned_at;
   };
 
-  // Counts even the shortest command.
+  // Returns at least the smallest unit, so that even the shortest command counts.
   static Duration Counted(Duration predicted) { return std::max(predicted, Duration(1)); }
   // Assumes that work on the device proceeds as predicted.
   Duration Progress(TimePoint now) const {
@@ -120,19 +121,20 @@ class TargetAccount {
   // Adjacent to each other and to `target`, because every plan reads them.
   Duration done_{};  // Predicted time of commands that ended for the open requests.
   Duration running_{};
-  TimePoint running_since_{};  // Or when the previous command ended.
+  // Time at which the running command started or the previous one ended.
+  TimePoint running_since_{};
   Duration head_{};
   Duration need_likely_{}, need_safe_{};
   Duration slowest_{};       // The largest of latencies_ without an outlier.
   bool knows_ = false;       // Whether needs_ has samples.
-  bool knows_slow_ = false;  // Whether latencies_ has enough samples.
+  bool knows_slow_ = false;  // Whether latencies_ has enough samples to judge slow requests.
 
-  bool was_alone_ = false;  // The open request has not overlapped with another.
+  bool was_alone_ = false;  // Whether the open request has not overlapped with another one.
   std::size_t open_count_ = 0;
   std::size_t abandoned_count_ = 0;
   TimePoint idle_since_{};
   Duration done_ever_{};
-  // Overlapping requests that are not in needs_ yet.
+  // Work for overlapping requests that is not in needs_ yet.
   Duration overlapping_done_{};
   int overlapping_ended_ = 0;
 

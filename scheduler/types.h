@@ -30,8 +30,8 @@ struct VirtualClock {
 };
 using TimePoint = VirtualClock::time_point;
 
-// Not reused during the worker's life, because otherwise a late event about a removed client could
-// be attributed to its successor.
+// Number of a client. Not reused during the worker's life, because otherwise a late event about a
+// removed client could be attributed to its successor.
 struct ClientId {
   std::uint64_t value = 0;
   friend auto operator<=>(const ClientId&, const ClientId&) = default;
@@ -40,14 +40,14 @@ struct ClientId {
 using gpushared::SchedulingClass;
 inline constexpr std::size_t kSchedulingClasses = 3;
 
-inline constexpr std::size_t kClientsMax = 256;  // Present in one lane.
+inline constexpr std::size_t kClientsMax = 256;  // Limit of clients in one lane.
 // Upper bound of predicted and measured times, so that all sums fit into 64 bits.
 inline constexpr Duration kCommandTimeMax = std::chrono::hours(1);
 
 struct ClientSpec {
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
   std::uint32_t weight = 1;                // Relative share of device time, 1..kWeightMax.
-  std::optional<Duration> latency_target;  // Per request, as set by the client.
+  std::optional<Duration> latency_target;  // Latency target of each request, as set by the client.
   // Under policies with groups (`FairShares`), clients with the same number share what one client
   // would have: a group has the weight of its heaviest client. Constant. Without a value the client
   // forms a group alone.
@@ -65,9 +65,9 @@ struct PolicyOptions {
   // How long a client keeps the device while another one waits.
   Duration slice = std::chrono::milliseconds(2);
   // Minimum share of device time, 0..0.9, of the low class while it has work, regardless of higher
-  // classes. 0: the low class runs only in gaps.
+  // classes. With 0, the low class runs only in gaps.
   double low_floor = 0.0;
-  // A lower class resumes when the higher ones have been idle this long.
+  // A lower class resumes when the higher ones have been idle for this long.
   Duration hold_off = std::chrono::microseconds(20);
   // Under `deadline`: once no request with a target has been open for this long, work that may
   // delay the next one is admitted.
@@ -82,15 +82,15 @@ struct TargetReport {
   std::array<std::uint64_t, kSchedulingClasses> abandoned{};
   // Number of times work started that could not be stopped in time for the next request.
   std::uint64_t at_risk = 0;
-  // An open request was abandoned within the last period of its target.
+  // Whether an open request was abandoned within the last period of its target.
   bool is_overloaded = false;
 };
 
 // A client's next command, as far as a policy may know it.
 struct Head {
   Duration predicted{};       // Expected device time.
-  std::uint64_t arrival = 0;  // Ascends over all clients of the lane.
-  bool stoppable = false;     // Once started it can be stopped at its next unit.
+  std::uint64_t arrival = 0;  // Order of arrival over all clients of the lane.
+  bool stoppable = false;     // Whether the command, once started, can be stopped at its next unit.
 };
 
 // A command that left the device.
@@ -98,9 +98,9 @@ struct Ended {
   Duration held{};         // Device time charged to it.
   Duration predicted{};    // Head::predicted.
   bool stoppable = false;  // Head::stoppable.
-  // The policy stopped it; it may have ended normally nevertheless.
+  // Whether the policy stopped the command, which may nevertheless have ended normally.
   bool stop_asked = false;
-  std::uint8_t account = 0;  // Decision::account of its start.
+  std::uint8_t account = 0;  // Decision::account with which the command was started.
 };
 
 struct Decision {
@@ -111,7 +111,7 @@ struct Decision {
   };
   Kind kind = Kind::kWait;
   ClientId client;
-  // Time of the next Pick without an event; later than the current `now`.
+  // Time at which Pick must be called again even without an event; later than the current `now`.
   std::optional<TimePoint> reconsider_at;
   // For kRun: the account to charge, chosen by the policy and unaffected by later changes.
   std::uint8_t account = 0;
@@ -125,7 +125,7 @@ struct Decision {
   }
 };
 
-// The earlier of two moments; empty means never.
+// Returns the earlier of two moments; empty means never.
 inline std::optional<TimePoint> Earlier(std::optional<TimePoint> left,
                                         std::optional<TimePoint> right) {
   if (!left || !right) return left ? left : right;

@@ -53,8 +53,8 @@ bool GetFixedText(std::span<const char> field, std::string& text) {
 
 namespace {
 
-// Returns whether the character is invisible but changes how its neighbours are displayed or where
-// a line ends: direction marks, embeddings, overrides, isolates, joiners, separators.
+// Returns whether the character is invisible but changes how its neighbours are displayed
+// (direction marks, embeddings, overrides, isolates, joiners) or where a line ends (separators).
 bool IsUnseen(std::string_view sequence) {
   if (sequence.size() == 2) return sequence == "\xd8\x9c" || sequence == "\xc2\xad";
   if (sequence.size() != 3) return false;

@@ -25,23 +25,23 @@
 namespace gpushared::ipc {
 
 enum class ChannelType : std::uint16_t {
-  kReady = 1,             // Worker: the device is open; carries its description.
+  kReady = 1,             // Worker: the device is open; carries the device's description.
   kAttach = 2,            // Broker: a new client. Fds: its socket and its pidfd.
-  kSessionStarted = 3,    // Worker.
-  kSessionEnded = 4,      // Worker; also if an attach was rejected.
+  kSessionStarted = 3,    // Sent by the worker.
+  kSessionEnded = 4,      // Worker. Also sent if an attach was rejected.
   kAdminRequest = 5,      // Broker: a verb that workers answer, with its `request`.
   kChannelReply = 6,      // Worker: answer to a request of the broker.
   kDrain = 7,             // Broker: accept no new sessions; exit after the last one has ended.
-  kTerminateSession = 8,  // Broker.
+  kTerminateSession = 8,  // Sent by the broker.
   kSetSession = 9,        // Broker: new class, weight or cap of a live session.
   // First message of a restarted broker to a worker whose broker has died.
   kTakeOver = 10,
   kRegistry = 11,  // Worker: the answer, followed by sessions, ends and leases; Ready comes last.
-  kRegistrySession = 12,  // Worker.
+  kRegistrySession = 12,  // Sent by the worker.
   kRegistryEnd = 13,      // Worker: a session that ended recently.
-  kKept = 14,             // Worker: a lease that it holds for the broker. Fd: its connection.
-  kKeep = 15,             // Broker: a lease that must outlive the broker. Fd: its connection.
-  kForget = 16,           // Broker: that lease has ended.
+  kKept = 14,    // Worker: a lease that it holds for the broker. Fd: the lease's connection.
+  kKeep = 15,    // Broker: a lease that must outlive the broker. Fd: the lease's connection.
+  kForget = 16,  // Broker: a lease that was kept has ended.
   // Broker: a client observes execution. Fd: the connection, on which the worker answers.
   kWatch = 17,
   kResume = 18,  // Broker: accept new sessions again; cancels kDrain.
@@ -53,12 +53,12 @@ inline constexpr std::uint32_t kChannelVersion = 5;
 
 inline constexpr std::uint32_t kAttachFds = 2;
 inline constexpr std::uint8_t kIsolationMax = 2;       // Largest device::Isolation.
-inline constexpr std::size_t kEndpointNameBytes = 40;  // Terminator included.
+inline constexpr std::size_t kEndpointNameBytes = 40;  // Includes the terminator.
 // Limits of a registry.
 inline constexpr std::uint32_t kRegistrySessionsMax = 1024;
 inline constexpr std::uint32_t kRegistryEndsMax = 128;
 inline constexpr std::uint32_t kKeepsMax = 256;
-// Header, fixed part and the largest tail, which is a page of an admin reply.
+// Sum of the header, the fixed part and the largest tail, a page of an admin reply.
 inline constexpr std::uint32_t kChannelMessageBytesMax = kPageTextBytesMax + 1024;
 
 struct Ready {
@@ -76,7 +76,7 @@ struct Ready {
 
 // Identity of the peer of a socket, according to the kernel.
 struct PeerIdentity {
-  pid_t pid = 0;  // For messages only, because process ids are reused.
+  pid_t pid = 0;  // Used only in messages, because process ids are reused.
   uid_t uid = 0;
   gid_t gid = 0;
 };
@@ -86,25 +86,25 @@ struct Attach {
   static constexpr char kName[] = "Attach";
   std::uint64_t session = 0;
   PeerIdentity peer;
-  std::uint32_t request = 0;           // Of the hello frame; repeated in the welcome frame.
+  std::uint32_t request = 0;  // Request number of the hello frame, repeated in the welcome frame.
   std::uint64_t quota_bytes = 0;       // Limit of the client's device memory.
   std::uint64_t guaranteed_bytes = 0;  // The part of the quota that is available at any time.
   std::uint64_t share_group = 0;       // Clients of one group share the portion of a single client.
   // Caps on device time in thousandths: for all clients of the rule together, and for this client
   // alone.
-  std::uint64_t rule_cap = 0;  // Number of the cap that the clients of one rule share.
+  std::uint64_t rule_cap = 0;  // Identifies the cap that all clients of one rule share.
   std::uint32_t rule_share = kSharePerMilleMax;
   std::uint32_t max_share = kSharePerMilleMax;
   std::uint32_t weight_max = 1;
   // Effective values: those the client asked for, otherwise those of the broker.
   std::uint32_t weight = 1;
   SchedulingClass client_class = SchedulingClass::kNormal;
-  SchedulingClass allowed_class =
-      SchedulingClass::kNormal;  // Most urgent class that the access rules allow.
-  std::uint8_t isolation = 0;    // device::Isolation: how its kernels are confined to its memory.
-  bool is_trusted = false;       // A user that controls the server anyway.
-  // Endpoint through which the client connected; only for the registry.
-  std::uint32_t endpoint = 0;  // Number that the broker gave it.
+  // The most urgent class that the access rules allow to this client.
+  SchedulingClass allowed_class = SchedulingClass::kNormal;
+  std::uint8_t isolation = 0;  // device::Isolation: how its kernels are confined to its memory.
+  bool is_trusted = false;     // Whether the client's user controls the server anyway.
+  // Endpoint through which the client connected. Needed only for the registry.
+  std::uint32_t endpoint = 0;  // Assigned by the broker.
   std::string endpoint_name;
   Hello hello;
 
@@ -201,7 +201,8 @@ struct SetSession {
 struct TakeOver {
   static constexpr ChannelType kType = ChannelType::kTakeOver;
   static constexpr char kName[] = "TakeOver";
-  std::uint32_t version = kChannelVersion;  // Any version; the worker decides.
+  // Any value is valid; the worker decides whether it supports the version.
+  std::uint32_t version = kChannelVersion;
 
   void Visit(Fields& f) {
     f.Number("version", version);
@@ -268,7 +269,7 @@ struct RegistryEnd {
 struct Keep {
   static constexpr ChannelType kType = ChannelType::kKeep;
   static constexpr char kName[] = "Keep";
-  std::uint32_t endpoint = 0;  // Number that the broker gave it; not 0.
+  std::uint32_t endpoint = 0;  // Assigned by the broker; not 0.
   std::string lessee;          // Human-readable name of the lessee.
   std::string terms;           // TOML, as in Admin.
 
@@ -306,8 +307,8 @@ struct Watch {
   static constexpr char kName[] = "Watch";
   std::uint32_t uid = 0;
   std::int32_t pid = 0;
-  std::uint32_t request = 0;  // Of the admin frame; repeated in the answer.
-  bool is_operator = false;   // Has the right to operate as well.
+  std::uint32_t request = 0;  // Request number of the admin frame, repeated in the answer.
+  bool is_operator = false;   // Whether the client has the right to operate, not only to observe.
 
   void Visit(Fields& f) {
     f.Descriptors(1);

@@ -39,8 +39,9 @@ enum class Op : std::uint8_t {
 };
 inline constexpr std::uint8_t kOpMax = 18;
 
-// LaunchRecord::flags.
-inline constexpr std::uint8_t kFlagParametersInStagingBuffer = 1;  // Not in continuation granules.
+// Bits of LaunchRecord::flags. With the first one, the parameters are in a staging buffer instead
+// of continuation granules.
+inline constexpr std::uint8_t kFlagParametersInStagingBuffer = 1;
 inline constexpr std::uint8_t kFlagCooperative = 2;  // All blocks run at the same time.
 
 // Header of every record of either ring, followed by `continuations` granules of 60 data bytes. The
@@ -62,14 +63,14 @@ static_assert(sizeof(RecordHeader) == 16);
 struct LaunchRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
-  std::uint32_t module = 0;  // Chosen by the client in LoadModule.
+  std::uint32_t module = 0;  // Number that the client chose in LoadModule.
   std::uint32_t kernel = 0;  // Index in the kernel list of the module.
   std::uint32_t grid[3] = {};
   std::uint16_t block[3] = {};
   std::uint16_t parameter_bytes = 0;
-  std::uint32_t dynamic_shared_bytes = 0;  // Per block.
-  std::uint32_t staging_buffer = 0;        // With kFlagParametersInStagingBuffer, else 0.
-  std::uint32_t staging_offset = 0;        // With kFlagParametersInStagingBuffer, else 0.
+  std::uint32_t dynamic_shared_bytes = 0;  // Dynamic shared memory per block.
+  std::uint32_t staging_buffer = 0;        // 0 without kFlagParametersInStagingBuffer.
+  std::uint32_t staging_offset = 0;        // 0 without kFlagParametersInStagingBuffer.
   std::uint8_t cluster[3] = {};            // Blocks per cluster; all zero: no clusters.
   std::uint8_t reserved = 0;
 };
@@ -143,8 +144,8 @@ struct RequestRecord {
 struct GraphRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
-  std::uint32_t graph = 0;  // Chosen by the client.
-  std::uint32_t node = 0;   // Only with kSetGraphNode, else 0; so is the next field.
+  std::uint32_t graph = 0;  // Number chosen by the client.
+  std::uint32_t node = 0;   // This field and the next are 0 except with kSetGraphNode.
   std::uint32_t content_bytes = 0;
   std::uint64_t reserved[4] = {};
 };
@@ -171,7 +172,7 @@ struct PlainRecord {
   std::uint64_t reserved[5] = {};
 };
 
-// Whether a record has no padding, which would leak old memory to the peer.
+// True if a record has no padding. Padding would leak old memory to the peer.
 template <typename Record>
 inline constexpr bool kFillsGranule =
     sizeof(Record) == kGranuleBytes&& std::has_unique_object_representations_v<Record>;
@@ -226,14 +227,14 @@ struct LaunchCommand {
   std::uint32_t kernel = 0;
   std::array<std::uint32_t, 3> grid = {};
   std::array<std::uint32_t, 3> block = {};
-  // All zero: none. The worker checks that the grid consists of whole clusters.
+  // All zero means no clusters. The worker checks that the grid consists of whole clusters.
   std::array<std::uint32_t, 3> cluster = {};
   bool is_cooperative = false;
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint32_t parameter_bytes = 0;
   bool parameters_in_staging_buffer = false;
-  StagingRange staging_parameters;               // If parameters_in_staging_buffer.
-  std::span<const std::byte> inline_parameters;  // Otherwise; refers to the RecordCopy.
+  StagingRange staging_parameters;               // Used if parameters_in_staging_buffer.
+  std::span<const std::byte> inline_parameters;  // Used otherwise; refers to the RecordCopy.
 };
 
 struct CopyCommand {

@@ -17,8 +17,10 @@ namespace gpushared::ipc {
 
 // RecordHeader::op of a completion.
 enum class CompletionKind : std::uint8_t {
-  kError = 1,  // First error of the stream; DescribeError returns its message.
-  kMark = 2,   // A kMark command was reached. Has times, and a code if the command was skipped.
+  kError = 1,  // First error of the stream. The reply to DescribeError has its message.
+  // A kMark command was reached. Carries the command's times, and a code if the command was
+  // skipped.
+  kMark = 2,
 };
 
 // `header.sequence` and `stream` identify the command. Times are CLOCK_MONOTONIC nanoseconds of the

@@ -122,7 +122,8 @@ void Welcome::Visit(Fields& f) {
   f.Number("mapping_bytes", mapping_bytes);
   f.Struct("device", device);
   if (mapping_bytes == 0) return;
-  const std::uint64_t mapping = mapping_base - space_base;  // Wraps if it is below.
+  // Wraps to a large number if mapping_base is below space_base.
+  const std::uint64_t mapping = mapping_base - space_base;
   f.Range("mapping area", mapping, 0, space_bytes);
   f.Range("mapping_bytes", mapping_bytes, 0, space_bytes - std::min(mapping, space_bytes));
 }
@@ -242,7 +243,7 @@ void Printed::Visit(Fields& f) {
 
 std::optional<FrameRule> FirstFrameRules(std::uint16_t type) {
   if (NameIn(FirstMessages(), type).empty()) return std::nullopt;
-  // Accepts any version, so that the answer can name it.
+  // Accepts any version, so that the answer can name the version.
   return FrameRule{sizeof(std::uint32_t), kFirstFrameBytesMax, 0};
 }
 std::optional<FrameRule> ClientFrameRules(std::uint16_t type) {

@@ -37,7 +37,7 @@ enum class MessageType : std::uint16_t {
   kEnded = 18,     // Unsolicited, before the socket closes; also the answer to kWhy.
   kAdminReply = 19,
   kDeviceList = 20,
-  // Requests of a client to the worker, and their answers.
+  // Requests that clients send to the worker, and the answers.
   kLoadModule = 32,  // Loads the image that the client wrote to the memory of kImageMade.
   kModuleLoaded = 33,
   kUnloadModule = 34,  // Answered by kDone. Takes effect after the commands submitted before.
@@ -60,19 +60,23 @@ enum class MessageType : std::uint16_t {
 };
 
 inline constexpr std::uint32_t kWelcomeFds = 4;
-inline constexpr std::size_t kNameBytes = 64;  // Fixed text fields, terminator included.
+inline constexpr std::size_t kNameBytes = 64;  // Sizes of fixed text fields, terminator included.
 inline constexpr std::size_t kDeviceNameBytes = 128;
-inline constexpr std::uint32_t kTextBytesMax = 8 * 1024;           // Of one message or error text.
-inline constexpr std::uint32_t kPrintedTextBytesMax = 256 * 1024;  // Of one part.
-inline constexpr std::uint32_t kPageTextBytesMax = 128 * 1024;     // Of one page of an admin reply.
-inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;         // Of a kernel or variable.
+inline constexpr std::uint32_t kTextBytesMax = 8 * 1024;  // Limit of one message or error text.
+// Limit of one part of the printed text.
+inline constexpr std::uint32_t kPrintedTextBytesMax = 256 * 1024;
+// Limit of one page of an admin reply.
+inline constexpr std::uint32_t kPageTextBytesMax = 128 * 1024;
+// Limit of the name of a kernel or variable.
+inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;
 inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
 inline constexpr std::uint32_t kDevicesListedMax = 64;
 inline constexpr std::uint32_t kDeviceAttributesMax = 160;
-inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;             // CUDA has fewer.
+inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;             // CUDA's ids are lower.
 inline constexpr std::uint64_t kLatencyTargetNsMax = 3'600'000'000'000;  // One hour.
 inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
-inline constexpr std::uint8_t kNoClass = 0xff;  // Unset, or to remain unchanged.
+// Encodes a class that is not set; in changes, it leaves the class unchanged.
+inline constexpr std::uint8_t kNoClass = 0xff;
 inline constexpr auto kClassMax = static_cast<std::uint64_t>(SchedulingClass::kLow);
 inline constexpr auto kStatusCodeMax = static_cast<std::uint64_t>(StatusCode::kInternal);
 inline constexpr std::uint32_t kLeaseTermsBytesMax = 2048;
@@ -89,7 +93,7 @@ struct Hello {
   std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
-  std::uint64_t latency_target_ns = 0;     // 0: none.
+  std::uint64_t latency_target_ns = 0;     // 0 means no target.
   // Upper limit on device memory; 0: as much as the client is allowed.
   std::uint64_t memory_bytes = 0;
   std::string name;
@@ -126,16 +130,18 @@ enum class AdminVerb : std::uint8_t {
   kLease = 9,  // Creates an endpoint that exists as long as this connection.
   kReload = 10,
   kUpgrade = 11,  // The broker re-executes its program file.
-  kResume = 12,   // A drained device or server accepts clients again.
-  kTrace = 13,    // A device records its execution as long as this connection exists.
+  kResume = 12,   // Makes a drained device or server accept clients again.
+  kTrace = 13,    // Makes a device record its execution as long as this connection exists.
 };
 inline constexpr std::uint8_t kAdminVerbMax = 13;
 // Properties of a verb.
 struct AdminVerbFacts {
-  std::string_view name;      // As in gpusharedctl: "ps".
-  bool only_looks = false;    // Requires only the right to observe; otherwise the right to operate.
-  bool names_client = false;  // For kSet: unless it has a text.
-  std::uint32_t text_bytes_max = 0;  // Of Admin::terms.
+  std::string_view name;  // Name in gpusharedctl, such as "ps".
+  // Whether the right to observe suffices; otherwise the verb requires the right to operate.
+  bool only_looks = false;
+  // Whether the request names a client. kSet names one unless it has a text.
+  bool names_client = false;
+  std::uint32_t text_bytes_max = 0;  // Limit of Admin::terms.
   std::uint32_t text_bytes_min = 0;
 };
 const AdminVerbFacts& GetFacts(AdminVerb verb);  // Returns "unknown" for other numbers.
@@ -145,12 +151,12 @@ struct Admin {
   static constexpr MessageType kType = MessageType::kAdmin;
   static constexpr char kName[] = "Admin";
   AdminVerb verb = AdminVerb::kStatus;
-  std::uint64_t client = 0;  // Session id; 0 in kSet: clients that connect later.
-  // kSet only; fields that are not set remain unchanged.
+  std::uint64_t client = 0;  // Session id. In kSet, 0 means the clients that connect later.
+  // For kSet; fields without a value remain unchanged.
   std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
-  std::uint64_t request = 0;               // kExplain only; 0: the slowest known request.
+  std::uint64_t request = 0;               // For kExplain; 0 means the slowest known request.
   // kLease: the keys of an [[endpoint]], as TOML. kDrain, kResume and kTrace: a device as in Hello;
   // for kDrain and kResume, empty means the server. kSet of client 0: keys of an [[endpoint]] that
   // apply to clients which connect later without values of their own: class, client_max_share, and
@@ -231,7 +237,7 @@ struct Welcome {
   std::uint64_t quota_bytes = 0;
   std::uint64_t space_base = 0;               // Device address of the client's first byte.
   std::uint64_t space_bytes = 0;              // Size of the address range, mapped or not.
-  std::uint64_t staging_bytes_total_max = 0;  // Over all staging buffers of this client.
+  std::uint64_t staging_bytes_total_max = 0;  // Limit for all staging buffers of this client.
   std::uint64_t mapping_base = 0;             // Start of the range in which chunks may be mapped.
   std::uint64_t mapping_bytes = 0;            // Size of that range; 0 if chunks are not available.
   DeviceDescription device;
@@ -243,7 +249,7 @@ struct Welcome {
 //
 // Visits the code and the length of its text, then the text as the whole tail.
 
-// The code and the length of its text, and the text as the whole tail.
+// Visits the code and the length of the message, which is the whole tail.
 void VisitStatus(Fields& f, Status& status, StatusCode minimum);
 
 struct Rejected {
@@ -268,13 +274,14 @@ void VisitPage(Fields& f, StatusCode& code, std::string& text, bool& is_last);
 struct AdminReply {
   static constexpr MessageType kType = MessageType::kAdminReply;
   static constexpr char kName[] = "AdminReply";
-  StatusCode code = StatusCode::kOk;  // The same in all pages.
+  StatusCode code = StatusCode::kOk;  // All pages have the same code.
   std::string text;     // JSON if code is kOk, otherwise a message; at most kPageTextBytesMax.
   bool is_last = true;  // If false, the text continues in the next page of the same request.
 
   void Visit(Fields& f) { VisitPage(f, code, text, is_last); }
 };
-// Removes one page from the front of `rest` and returns it: whole characters, if it is UTF-8.
+// Removes one page from the front of `rest` and returns it: if `rest` is UTF-8, the page ends at a
+// character boundary.
 std::string_view TakePage(std::string_view& rest);
 
 // ---- trace
@@ -282,7 +289,7 @@ std::string_view TakePage(std::string_view& rest);
 struct TraceOpened {
   static constexpr MessageType kType = MessageType::kTraceOpened;
   static constexpr char kName[] = "TraceOpened";
-  std::uint64_t layout = 0;      // Of the memory: trace::kLayoutNumber of the worker.
+  std::uint64_t layout = 0;      // Layout of the trace memory: trace::kLayoutNumber of the worker.
   std::uint32_t generation = 0;  // Generation of the worker.
 
   void Visit(Fields& f) {
@@ -307,7 +314,7 @@ struct MakeImage {
 struct ImageMade {
   static constexpr MessageType kType = MessageType::kImageMade;
   static constexpr char kName[] = "ImageMade";
-  std::uint64_t bytes = 0;  // As requested.
+  std::uint64_t bytes = 0;  // Size, as requested.
 
   void Visit(Fields& f) {
     f.Descriptors(1);
@@ -318,7 +325,7 @@ struct ImageMade {
 struct LoadModule {
   static constexpr MessageType kType = MessageType::kLoadModule;
   static constexpr char kName[] = "LoadModule";
-  std::uint32_t module = 0;  // Chosen by the client, not in use.
+  std::uint32_t module = 0;  // Chosen by the client; must not be in use.
   std::uint64_t bytes = 0;   // Size of the memory made for the image.
 
   void Visit(Fields& f) {
@@ -332,7 +339,7 @@ struct LoadModule {
 struct KernelAttributes {
   std::uint32_t registers = 0;                 // 32-bit registers per thread.
   std::uint32_t local_bytes = 0;               // Per thread.
-  std::uint32_t constant_bytes = 0;            // Of .const variables.
+  std::uint32_t constant_bytes = 0;            // Size of the module's .const variables.
   std::uint32_t dynamic_shared_bytes_max = 0;  // Per block.
   std::uint32_t ptx_version = 0;               // Target of the PTX: 80 for sm_80; 0 if unknown.
   std::uint32_t binary_version = 0;            // Architecture of the machine code that runs.
@@ -363,7 +370,7 @@ struct KernelDescription {
 enum class VariableSpace : std::uint32_t { kGlobal = 0, kConstant = 1 };
 struct VariableDescription {
   std::string name;
-  std::uint64_t address = 0;  // On the device.
+  std::uint64_t address = 0;  // Device address.
   std::uint64_t bytes = 0;
   VariableSpace space = VariableSpace::kGlobal;
 
@@ -425,7 +432,8 @@ enum class ChunkAction : std::uint32_t {
   kMap = 3,   // Maps all of a chunk at an address.
   // Removes the mapping at the address. Work that has begun on the device can still access it. Work
   // that has not begun may fail, even if it was submitted before, so a client first waits for its
-  // own work. Answered when all work submitted before has finished and none can access the mapping.
+  // own work. Answered when all work submitted before has finished, so that no work can access the
+  // mapping any more.
   kUnmap = 4,
 };
 struct ChangeChunk {
@@ -447,7 +455,7 @@ struct SetKernelMemory {
   static constexpr MessageType kType = MessageType::kSetKernelMemory;
   static constexpr char kName[] = "SetKernelMemory";
   std::uint64_t stack_bytes = 0;    // Per thread, for recursive calls.
-  std::uint64_t printed_bytes = 0;  // Kept until the client takes them.
+  std::uint64_t printed_bytes = 0;  // Limit of printed bytes kept until the client takes them.
   std::uint64_t heap_bytes = 0;
 
   void Visit(Fields& f) {
@@ -500,7 +508,7 @@ struct ErrorText {
   static constexpr MessageType kType = MessageType::kErrorText;
   static constexpr char kName[] = "ErrorText";
   std::uint32_t stream = 0;
-  std::uint64_t sequence = 0;  // Sequence of the failed command; 0 with kOk.
+  std::uint64_t sequence = 0;  // Sequence of the failed command; 0 if the stream has no error.
   Status status;               // Sticky error of the stream; kOk if it has none.
 
   void Visit(Fields& f);
@@ -520,7 +528,7 @@ struct Printed {
   static constexpr MessageType kType = MessageType::kPrinted;
   static constexpr char kName[] = "Printed";
   std::uint64_t end = 0;      // Offset of the end of the part in all text ever printed, in bytes.
-  std::uint64_t dropped = 0;  // Bytes of that text, before or after the part, that were not kept.
+  std::uint64_t dropped = 0;  // Bytes of all text ever printed that were not kept.
   // Arbitrary bytes, chosen by a kernel. The first kPrintedTextBytesMax are sent.
   std::string text;
 
@@ -529,11 +537,12 @@ struct Printed {
 
 // ---- receivers
 
-using FirstMessages = MessageList<Hello, Admin, Why, ListDevices>;  // Broker, new connection.
-using ClientMessages =                                              // Worker, from a client.
+// Messages that the broker receives on a new connection.
+using FirstMessages = MessageList<Hello, Admin, Why, ListDevices>;
+using ClientMessages =  // Messages that the worker receives from a client.
     MessageList<LoadModule, MakeImage, UnloadModule, ResizeMemory, ChangeChunk, SetKernelMemory,
                 AddStagingBuffer, DescribeError, TakePrinted>;
-using ServerMessages =  // Client, from broker or worker.
+using ServerMessages =  // Messages that a client receives from the broker or the worker.
     MessageList<Welcome, Rejected, Ended, AdminReply, TraceOpened, DeviceList, ModuleLoaded, Done,
                 MemoryResized, StagingBufferAdded, ImageMade, Printed, ErrorText>;
 
@@ -542,12 +551,12 @@ using ServerMessages =  // Client, from broker or worker.
 template <typename T>
 Result<T> DecodeReply(const Frame& frame);
 
-// Frames that each receiver allows.
+// Rules for the frames that each receiver allows.
 std::optional<FrameRule> FirstFrameRules(std::uint16_t type);
 std::optional<FrameRule> ClientFrameRules(std::uint16_t type);
 std::optional<FrameRule> ServerFrameRules(std::uint16_t type);
 
-// Such as "LoadModule"; "unknown" for other numbers.
+// Returns a name such as "LoadModule"; "unknown" for other numbers.
 std::string_view MessageTypeName(std::uint16_t type);
 
 // Implementation of DecodeReply for frames of another type.

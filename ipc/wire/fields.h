@@ -28,17 +28,17 @@ struct Field {
   std::string name;
   std::size_t offset = 0;
   std::size_t bytes = 0;
-  std::size_t element_bytes = 0;  // Smaller than `bytes` for arrays.
-  // Such as "0 to 1000"; empty if any value is allowed or if its elements have limits.
+  std::size_t element_bytes = 0;  // Size of one element; smaller than `bytes` for arrays.
+  // Such as "0 to 1000"; empty if any value is allowed or if only the elements have limits.
   std::string limits;
 };
 
 // Layout of a message: its fields and the rest of the frame.
 struct MessageLayout {
   std::vector<Field> fields;
-  std::uint32_t bytes = 0;  // Of the fields.
+  std::uint32_t bytes = 0;  // Size of the fixed part.
   std::uint32_t tail_bytes_max = 0;
-  std::uint32_t fds = 0;  // Exact number.
+  std::uint32_t fds = 0;  // Exact number of descriptors.
 };
 
 // Returns the layout of a message, or of a struct within messages.
@@ -60,8 +60,8 @@ class Fields {
       : mode_(Mode::kRead), message_(message), unread_(payload) {}
   explicit Fields(MessageLayout& layout) : mode_(Mode::kList), layout_(&layout) {}
 
-  // Protocol version. It precedes all other fields, because another version may have another
-  // layout. A different version is kVersionMismatch.
+  // Protocol version. Precedes all other fields, because another version may have another layout. A
+  // different version is kVersionMismatch.
   void Version();
   // Integer or enumeration.
   template <typename T>
@@ -123,7 +123,7 @@ class Fields {
   // writer truncates text beyond `maximum`, at a character boundary.
   std::uint32_t Length(const char* name, std::string& text, std::uint32_t maximum);
   void Tail(std::string& text, std::uint32_t bytes);
-  // A writer fails as well, with kLimitExceeded, if there are more than `maximum`.
+  // A writer, too, fails (kLimitExceeded) if there are more than `maximum` elements.
   std::uint32_t Count(const char* name, std::size_t count, std::uint32_t maximum);
   template <typename T>
   void Elements(const char* name, std::vector<T>& elements, std::uint32_t count) {
@@ -172,7 +172,7 @@ class Fields {
   void Piece(const char* name, std::span<std::byte> bytes, std::size_t element_bytes);
   void List(const char* name, std::size_t bytes, std::size_t element_bytes);
   void Bound(const char* name, std::uint64_t value, std::uint64_t minimum, std::uint64_t maximum);
-  void Or(std::uint64_t value);  // Lists one more allowed value.
+  void Or(std::uint64_t value);  // Adds an allowed value to the last listed field.
   void Write(std::span<const std::byte> bytes);
   void Read(std::span<std::byte> bytes);
   // Records a violation of field `name` of the current struct, or of the whole message.
@@ -185,7 +185,7 @@ class Fields {
   std::vector<std::byte> payload_;
   std::size_t payload_bytes_max_ = ~std::size_t{0};
   MessageLayout* const layout_ = nullptr;
-  std::vector<Step> path_;  // From the message to the current struct.
+  std::vector<Step> path_;  // Structs from the message down to the current one.
   Status status_;
 };
 
@@ -200,8 +200,8 @@ const MessageLayout& GetLayout() {
   return layout;
 }
 
-// Encodes a message as the payload of a frame of type Message::kType. Checks only the limits for
-// writers.
+// Encodes a message as the payload of a frame of type Message::kType. Checks only the limits that
+// apply to writers.
 template <typename Message>
 std::vector<std::byte> Encode(Message message) {
   Fields fields(Message::kName);

@@ -29,8 +29,8 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 16 && std::has_unique_object_representations_v<FrameHeader>);
 
-// Received frame. The rules it was read with contain `type`, and payload and fds are within the
-// bounds of that type; the payload itself has not been validated.
+// Received frame. The rules with which it was read allow `type`, and payload and descriptors are
+// within the bounds of that type. The payload itself has not been validated.
 struct Frame {
   std::uint16_t type = 0;
   std::uint32_t request = 0;
@@ -42,7 +42,7 @@ struct Frame {
 struct FrameRule {
   std::uint32_t payload_bytes_min = 0;
   std::uint32_t payload_bytes_max = 0;
-  std::uint32_t fds = 0;  // Exact number.
+  std::uint32_t fds = 0;  // Exact number of descriptors.
 };
 
 // Returns no value for types that the receiver rejects.

@@ -35,7 +35,7 @@ inline constexpr std::uint32_t kParametersPerKernelMax = 4096;
 inline constexpr std::uint32_t kStagingBuffersMax = 64;
 inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
 inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;  // Largest staging buffer.
-// Staging buffer sizes are multiples of it.
+// Staging buffer sizes are multiples of this.
 inline constexpr std::uint32_t kStagingBytesStep = 64u << 10;
 inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;
 // Graphs: lists of commands that a client launches as one.
@@ -49,7 +49,7 @@ inline constexpr std::uint32_t kBuffersMax = 16384;
 inline constexpr std::uint32_t kChunksMax = 256;
 inline constexpr std::uint32_t kMappingsMax = 256;
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 30;
-// Addresses and sizes are multiples of it.
+// Addresses and sizes are multiples of this.
 inline constexpr std::uint64_t kChunkBytesStep = kMapPageBytes;
 
 // Launch geometry that no device exceeds; the limits of a device are at most these.

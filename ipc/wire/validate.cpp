@@ -11,7 +11,7 @@
 namespace gpushared::ipc {
 namespace {
 
-// No device has addresses from here on, so ends of ranges never overflow.
+// Exclusive upper bound of every device's addresses, so that ends of ranges never overflow.
 constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 63;
 constexpr std::uint64_t kAny32 = 0xffffffff;
 
@@ -52,7 +52,7 @@ struct RecordView {
     return record;
   }
 
-  const std::byte* head;  // One granule.
+  const std::byte* head;  // The first granule.
   std::span<const std::byte> tail;
 };
 
@@ -187,7 +187,7 @@ void CheckFill(Checks& checks, const RecordView& copy, FillCommand& out) {
   out.destination_bytes =
       Rectangle(checks, {"fill destination", "fill pitch"}, record.destination, record.pitch_bytes,
                 record.width_bytes, record.height, kAddressEnd);
-  // Element sizes other than 1, 2 and 4 have been rejected, so the mask yields the remainder.
+  // Element sizes other than 1, 2 and 4 have been rejected, so masking yields the remainder.
   const std::uint64_t mask = record.element_bytes - std::uint64_t{1};
   checks.Equal("fill destination modulo element", record.destination & mask, 0);
   checks.Equal("fill pitch modulo element", record.pitch_bytes & mask, 0);
@@ -210,7 +210,7 @@ void CheckWaitFor(Checks& checks, const RecordView& copy, WaitForCommand& out) {
   out.target = {record.wait_stream, record.wait_sequence};
 }
 
-// Returns the time of the record.
+// Checks a request record and returns its time.
 std::uint64_t CheckRequest(Checks& checks, const RecordView& copy) {
   const auto record = copy.As<RequestRecord>();
   CheckSingleGranule(checks, record.header);
@@ -252,7 +252,7 @@ bool CheckWork(Checks& checks, Op op, const RecordView& record, Body& body) {
   }
 }
 
-// Returns the number of the graph.
+// Checks a graph record and returns the number of its graph.
 std::uint32_t CheckGraph(Checks& checks, const RecordView& copy) {
   const auto record = copy.As<GraphRecord>();
   CheckSingleGranule(checks, record.header);

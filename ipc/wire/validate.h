@@ -26,7 +26,7 @@ constexpr bool RangeInside(std::uint64_t offset, std::uint64_t bytes, std::uint6
 struct [[nodiscard]] Violation {
   const char* field = nullptr;  // Null: no error. Otherwise a literal such as "launch grid x".
   std::uint64_t value = 0;
-  std::uint64_t minimum = 0, maximum = 0;  // The allowed range.
+  std::uint64_t minimum = 0, maximum = 0;  // Allowed range of the field.
 
   bool ok() const { return field == nullptr; }
 };
@@ -44,7 +44,7 @@ Violation ValidateCommand(const RecordCopy& record, Command& command);
 Violation ValidateCompletion(const RecordCopy& record, CompletionNotice& notice);
 
 // State of one client's ring that a worker needs to check the next command: sequences without
-// omissions, streams that exist, waits for earlier work only, one end per request.
+// omissions, streams that exist, waits for earlier work only, at most one end per request.
 //
 // Thread-compatible; belongs to the thread that takes the commands.
 class StreamLog {

@@ -31,15 +31,15 @@ struct ClientAdvice {
   std::optional<double> latency_target_ms;
   std::size_t requests = 0;  // Sample size of p99_ms: the requests of its profile.
   // Latency from arrival to end. Zero for a client without requests.
-  double p99_now_ms = 0;  // Without the job; for the job itself, alone on this device.
+  double p99_now_ms = 0;  // p99 without the job; for the job itself, its p99 alone on this device.
   double p99_ms = 0;
   // 95 % confidence interval of p99_ms, as far as it can be estimated from the seeds, the number of
   // recorded requests and the changes of the device's speed.
   double p99_low_ms = 0, p99_high_ms = 0;
   double met_percent = 100;
-  double pace_percent = 100;  // Requests or work per second, relative to now.
+  double pace_percent = 100;  // Requests or work per second, relative to the present rate.
   double device_percent = 0;  // Share of device time.
-  bool falls_behind = false;  // Requests arrive faster than they are served.
+  bool falls_behind = false;  // Whether requests arrive faster than they are served.
 
   bool is_late() const { return latency_target_ms && p99_ms > *latency_target_ms; }
 };
@@ -49,13 +49,13 @@ struct Advice {
 
   std::string node, job, policy;
   std::size_t node_number = 0;        // Index of the node in the argument of Place.
-  std::vector<ClientAdvice> clients;  // The job is the last element.
+  std::vector<ClientAdvice> clients;  // Includes the job as the last element.
   // Time in which no high-class client has anything open, and device time of the other classes.
   double gap_percent = 0, lower_percent = 0;
   double memory_mib = 0, memory_free_mib = 0;  // Memory of the job; zero if unknown.
-  std::vector<std::string> reasons;            // Why the job does not fit; empty if it fits.
+  std::vector<std::string> reasons;  // Reasons why the job does not fit; empty if it fits.
   Certainty certainty = Certainty::kSure;
-  std::vector<std::string> doubts;  // Why the advice is uncertain.
+  std::vector<std::string> doubts;  // Reasons why the advice is uncertain.
 
   bool fits() const { return reasons.empty(); }
 };
@@ -69,14 +69,14 @@ Advice Advise(const Node& node, const Profile& job, const AdviceOptions& options
 std::vector<std::vector<Advice>> Place(std::vector<Node> nodes, const std::vector<Profile>& jobs,
                                        const AdviceOptions& options);
 
-// The smallest cap, in percent of device time and in steps of 10, under which a job that fits still
-// fits and retains 95 % of its pace.
+// Returns the smallest cap, in percent of device time and in steps of 10, under which a job that
+// fits still fits and retains 95 % of its pace.
 double SmallestShare(const Node& node, const Profile& job, const AdviceOptions& options);
 
-// Parts of the above, declared for tests.
+// The functions below are parts of those above, declared for tests.
 FrontOptions GetFrontOptions(const Node& node);
-// The client's requests as recorded for the first of all `turns`; for the others starting elsewhere
-// in the recording.
+// Returns the plan of the client's requests. The first of `turns` plans follows the recording from
+// its beginning; the others begin elsewhere in it.
 ClientPlan GetPlan(const Profile& profile, const Node& node, double seconds, std::size_t turn,
                    std::uint32_t seed);
 // Sets the certainty of the advice, from its figures and their sample sizes.

@@ -17,14 +17,14 @@ namespace gpushared::simulation {
 // from all exit codes of errors.
 inline constexpr int kFitsNowhere = 4;
 
-// A table of all clients, the verdict, and its certainty.
+// Formats a table of all clients, the verdict, and its certainty.
 std::string AdviceText(const Advice& advice);
-// The nodes of one job, best first.
+// Formats the nodes for one job, best first.
 std::string RankingText(const std::vector<Advice>& ranked);
 nlohmann::ordered_json AdviceJson(const Advice& advice);
 
-// Resource requests of the job for Slurm and Kubernetes, one per line. `share_percent`: see
-// SmallestShare.
+// Formats the job's resource requests for Slurm and Kubernetes, one per line. `share_percent` is
+// the result of SmallestShare.
 std::string HintText(const Profile& job, double share_percent);
 
 }  // namespace gpushared::simulation

@@ -14,7 +14,7 @@ namespace {
 constexpr double kSecondsPerDay = 86400;
 constexpr double kBurstyVariation = 1.5;
 
-// Sums the intervals, stretched so that their mean is exact.
+// Returns the running sums of the intervals, which are scaled so that their mean is exact.
 std::vector<double> FromGaps(std::vector<double> gaps, double mean_gap_s) {
   const double total = std::accumulate(gaps.begin(), gaps.end(), 0.0);
   const double scale = mean_gap_s * static_cast<double>(gaps.size()) / total;
@@ -46,7 +46,7 @@ std::vector<double> PeriodicArrivals(std::size_t count, double mean_gap_s) {
   return arrivals;
 }
 
-// Seconds of the day at the start of the line; negative without a time.
+// Returns the time of day at the start of the line, in seconds; negative if there is none.
 double TimeOfDay(const std::string& line) {
   int hours = 0, minutes = 0;
   double seconds = 0;

@@ -8,9 +8,11 @@ namespace gpushared::simulation {
 namespace {
 
 constexpr std::size_t kPieces = 20;
-// Mean number of kernels in a piece; fewer do not average out.
+// Minimum of the mean number of kernels in a piece; differences between fewer kernels do not
+// average out.
 constexpr std::size_t kStepsLeast = 9;
-// Pieces of a device with constant speed differ by less.
+// Difference from which on the speed has changed; the pieces of a device with constant speed differ
+// by less.
 constexpr double kChange = 0.1;
 
 std::vector<Profile::Step> GetSteps(const Profile& profile) {

@@ -15,11 +15,11 @@ namespace gpushared::simulation {
 // uses the sibling hyperthread. Differences between launches of a kernel are not a change of speed,
 // because they average out within a twentieth of a recording.
 struct DeviceSpeed {
-  // Values of the fastest and the slowest twentieth, without the one extreme at either end. Both
-  // are 1 if too few kernels were measured.
+  // Values of the fastest and the slowest twentieth, without the most extreme one at either end.
+  // Both are 1 if too few kernels were measured.
   double fast = 1, slow = 1;
-  // By step, through all requests: the value of its twentieth. Empty if too few kernels were
-  // measured.
+  // For each step of all requests in order, the value of the twentieth that contains it. Empty if
+  // too few kernels were measured.
   std::vector<double> of_steps;
 
   bool has_changed() const;
@@ -27,7 +27,8 @@ struct DeviceSpeed {
 
 DeviceSpeed GetDeviceSpeed(const Profile& profile);
 
-// The profile as if the device had had this speed all the time. The client's own time is unchanged.
+// Returns the profile as if the device had had this speed all the time. The client's own time is
+// unchanged.
 Profile AtSpeed(Profile profile, const DeviceSpeed& speed, double wanted);
 
 }  // namespace gpushared::simulation

@@ -20,7 +20,7 @@ Outcome RunNative(const FrontOptions& options, const Scenario& scenario) {
   return RunScenario(*FindSetup("mps"), options, scenario);
 }
 
-// Pauses with which the client is busy for `load` of the time if requests take `service_s`.
+// Returns pauses with which the client is busy for `load` of the time if requests take `service_s`.
 std::vector<double> ClosedPauses(std::size_t count, double service_s, double load,
                                  std::uint32_t seed) {
   std::mt19937_64 random(seed);

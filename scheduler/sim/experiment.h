@@ -20,7 +20,8 @@
 
 namespace gpushared::simulation {
 
-// The smallest element that at least `fraction` of all do not exceed. `times` must not be empty.
+// Returns the smallest element that at least a `fraction` of all elements do not exceed. `times`
+// must not be empty.
 scheduler::Duration Percentile(std::vector<scheduler::Duration> times, double fraction);
 
 // Unit of times in tables and files.
@@ -28,21 +29,22 @@ inline double Seconds(scheduler::Duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
-// Latency of one request, from its arrival until the client is notified, on an idle GPU without a
-// scheduler.
+// Returns the latency of one request, from its arrival until the client is notified, on an idle GPU
+// without a scheduler.
 scheduler::Duration ServiceTime(const FrontOptions& options, const Job& job);
 
 // A row of the comparison.
 struct Row {
   std::string policy, high, low, arrivals;
-  double load = 0;  // Requested: arrival rate × time of one request alone, over all high clients.
-  double p99_alone_ms = 0;   // Natively, with the same arrivals and no low clients.
+  // Requested load: arrival rate × time of one request alone, over all high clients.
+  double load = 0;
+  double p99_alone_ms = 0;   // Measured natively, with the same arrivals and no low clients.
   double p99_inflation = 0;  // p99 shared ÷ p99 alone − 1.
   double p99_added_ms = 0;   // p99 of shared − alone, request by request.
   double latency_target_ms = 0;
-  double target_met = 0;                           // Fraction of the requests.
+  double target_met = 0;                           // Fraction of requests that met their target.
   double gap_used = 0;                             // Low steps/s ÷ alone ÷ (1 − load).
-  double high_throughput = 0, low_throughput = 0;  // Relative to alone.
+  double high_throughput = 0, low_throughput = 0;  // Throughput relative to running alone.
   // Counts of this row; runs alone count in the first row of their cell.
   std::uint64_t launches = 0;
   std::uint64_t decisions = 0;  // Submissions decided by our policies.
@@ -50,15 +52,16 @@ struct Row {
 
 struct CellOptions {
   Job high, low;
-  // Each has its part of the load and of the requests, and its own arrivals.
+  // Number of high clients. Each has its part of the load and of the requests, and its own
+  // arrivals.
   std::size_t high_clients = 1;
   std::size_t low_clients = 1;
   double load = 0.5;
   // A kind of MakeArrivals, or "closed": each request follows the end of the previous one after an
   // exponentially distributed pause, such that the load results when the client is alone.
   std::string arrivals = "poisson";
-  // A client takes up a request when the previous one has ended, and measures its latency from
-  // there.
+  // Whether a client takes up a request only when the previous one has ended, and measures its
+  // latency from that moment.
   bool one_by_one = false;
   std::size_t requests = 10'000;
   std::uint32_t seed = 1;

@@ -25,8 +25,8 @@ struct Launch {
   Kernel kernel;
 };
 
-// Confined to the experiment that drives it. Clients are added before any other call, numbered from
-// 0; launches of a client run in order.
+// A scheduler or baseline between clients and device. Confined to the experiment that drives it.
+// Clients are added before any other call, numbered from 0; launches of a client run in order.
 class Front {
  public:
   using Duration = scheduler::Duration;
@@ -37,18 +37,18 @@ class Front {
   // Caps the client's device time, in thousandths, if the front supports caps.
   virtual void LimitClient(std::size_t /*client*/, std::uint32_t /*per_mille*/, TimePoint) {}
   virtual void Enqueue(const Launch& launch, TimePoint now) = 0;
-  // True when the launch is complete; false when its remainder will be submitted again.
+  // Returns true if the launch is complete; false if its remainder will be submitted again.
   virtual bool OnFinished(const Finished& finished, TimePoint now) = 0;
-  // Begin and end of a client's requests, numbered from 0, around their launches.
+  // Report the begin and the end of a client's requests, numbered from 0, around their launches.
   virtual void OnRequestBegan(std::size_t /*client*/, std::uint64_t /*number*/,
                               TimePoint /*arrived*/, TimePoint) {}
   virtual void OnRequestEnded(std::size_t /*client*/, std::uint64_t /*number*/, TimePoint) {}
   // Called after the events of one moment.
   virtual void Act(TimePoint) {}
   virtual std::optional<TimePoint> wake_at() const { return {}; }
-  // Device time charged to the client so far; empty for fronts that do not charge.
+  // Returns the device time charged to the client so far; empty for fronts that do not charge.
   virtual std::optional<Duration> charged(std::size_t /*client*/) const { return {}; }
-  // Submissions decided by a policy; 0 without a policy.
+  // Returns the number of submissions decided by a policy; 0 without a policy.
   virtual std::uint64_t decisions() const { return 0; }
 };
 
@@ -73,13 +73,13 @@ struct SetupEntry {
   std::string_view description;  // One line, with the source of the rule.
   std::function<std::unique_ptr<GpuDevice>(const FrontOptions& options, std::size_t clients)>
       make_device;
-  // The device must outlive the front.
+  // Creates the front. The device must outlive it.
   std::function<std::unique_ptr<Front>(GpuDevice& device, const FrontOptions& options)> make_front;
 };
 
-// Our policies in the production lane, then the baselines.
+// Returns our policies in the production lane, then the baselines.
 std::vector<SetupEntry> SetupCatalog();
-// Returns the setup with that name, or empty if the name is unknown.
+// Returns the setup with that name, or no value if the name is unknown.
 std::optional<SetupEntry> FindSetup(std::string_view name);
 
 }  // namespace gpushared::simulation

@@ -13,27 +13,27 @@ namespace gpushared::simulation {
 
 // Costs of hardware and driver. Sources: native null launch 2.1 us, `field` reproduction of LithOS;
 // the two of graphs: NVIDIA blogs "Constant Time Launch for Straight-Line CUDA Graphs" (2.5 us) and
-// "Getting Started with CUDA Graphs". The rest are round figures of the same order, equal for all
-// policies and baselines.
+// "Getting Started with CUDA Graphs". The other figures are round ones of the same order of
+// magnitude, equal for all policies and baselines.
 struct GpuCosts {
   scheduler::Duration launch_call{2'100};   // CPU time of the launching thread.
   scheduler::Duration launch_delay{4'000};  // From the end of that call to the first block.
-  scheduler::Duration kernel_gap{1'000};    // Between dependent kernels of a stream.
+  scheduler::Duration kernel_gap{1'000};    // Time between dependent kernels of a stream.
   scheduler::Duration graph_call{2'500};    // CPU time to launch all nodes of a graph.
   scheduler::Duration graph_gap{500};       // Replaces kernel_gap inside a graph.
   scheduler::Duration notice{3'000};        // From the end of a kernel until a CPU thread sees it.
-  scheduler::Duration stop_flag{2'000};     // Until blocks that start see a stop.
-  scheduler::Duration drain{5'000};         // For blocks that start only to see the stop.
+  scheduler::Duration stop_flag{2'000};     // Time until blocks that start see a stop.
+  scheduler::Duration drain{5'000};         // Time for blocks that start only to see the stop.
   scheduler::Duration claim{1'000};         // Per block of a kernel in its preemptible form.
   scheduler::Duration context_switch{50'000};
   // Observed values of launch_delay, kernel_gap and notice, all equally likely, because a thread
-  // may have to wait for a core. Empty: the values above are exact.
+  // may have to wait for a core. If empty, the values above are exact.
   std::vector<scheduler::Duration> launch_delays = {}, kernel_gaps = {}, notices = {};
   std::uint32_t seed = 1;  // Seed of the draws from these.
 };
 
-// CPU time of the call that launches the kernel. The call for a graph's first node launches all
-// nodes.
+// Returns the CPU time of the call that launches the kernel. The call for a graph's first node
+// launches all nodes.
 inline scheduler::Duration CallFor(const Kernel& kernel, const GpuCosts& costs) {
   if (kernel.follows_in_graph) return {};
   return kernel.graph_nodes > 0 ? costs.graph_call : costs.launch_call;
@@ -49,16 +49,17 @@ enum class StreamOrder : std::uint8_t {
 // Work items of one stream run in order of submission.
 struct Work {
   std::uint64_t id = 0;
-  std::size_t stream = 0;  // Small, because streams are a table.
+  std::size_t stream = 0;  // Must be small, because it is an index into a table.
   Kernel kernel;
   std::uint32_t first_block = 0;
-  std::uint8_t priority = 0;  // Larger is served first.
+  std::uint8_t priority = 0;  // Larger values are served first.
   bool stoppable = false;
 };
 
 struct Finished {
   std::uint64_t id = 0;
-  std::uint32_t blocks_done = 0;  // Counted from block 0; all blocks unless it was stopped.
+  // Completed blocks, from block 0 on: all of them unless the work was stopped.
+  std::uint32_t blocks_done = 0;
 };
 
 // A GPU on a virtual clock. The caller advances from one next_event() to the next, and may submit
@@ -71,12 +72,12 @@ class GpuDevice {
   using TimePoint = scheduler::TimePoint;
 
   virtual ~GpuDevice() = default;
-  // The launching thread's call ends at `called`, which is not before now.
+  // Submits the work. The launching thread's call ends at `called`, which is not in the past.
   virtual void Submit(const Work& work, TimePoint called) = 0;
   // Ends stoppable work before its next block; other work runs to its end.
   virtual void RequestStop(std::uint64_t id, TimePoint now) = 0;
   virtual std::optional<TimePoint> next_event() const = 0;
-  // Appends the work that the server knows by `now` to have finished.
+  // Appends to `finished` the work whose end the server has noticed by `now`.
   virtual void Advance(TimePoint now, std::vector<Finished>& finished) = 0;
 };
 

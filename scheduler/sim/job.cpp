@@ -18,7 +18,7 @@ constexpr std::uint64_t kBlocksMax = 1'000'000;
 constexpr std::uint64_t kKernelsMax = 10'000;
 constexpr std::uint64_t kDurationMaxNs = 10'000'000'000;
 constexpr std::uint64_t kDurationMaxUs = kDurationMaxNs / 1000;
-// Copy pieces of normal and low clients on the CUDA device: groups of 2 MiB, over PCIe 5.
+// Duration of a copy piece of normal and low clients on the CUDA device: 2 MiB over PCIe 5.
 constexpr Duration kCopyPiece = std::chrono::microseconds(40);
 
 struct ProfileRow {
@@ -27,7 +27,7 @@ struct ProfileRow {
   std::uint64_t duration_ns = 0;
 };
 
-// False unless the line ends in four numbers.
+// Returns false unless the line ends in four numbers.
 bool ParseRow(std::string_view line, ProfileRow& row) {
   std::array<std::string_view, 4> fields;
   for (std::size_t i = fields.size(); i-- > 0;) {
@@ -53,7 +53,7 @@ bool ParseRow(std::string_view line, ProfileRow& row) {
 Kernel KernelFor(const ProfileRow& row, const ProfileOptions& options) {
   const std::uint64_t needed = std::max<std::uint64_t>(row.multiprocessors, 1);
   const std::uint64_t waves = (needed + options.multiprocessors - 1) / options.multiprocessors;
-  // Longer blocks make fewer waves of the same total time, at least one.
+  // Longer blocks form fewer waves (at least one) of the same total time.
   const std::uint64_t stretch = std::min<std::uint64_t>(options.block_stretch, waves);
   const std::uint64_t fewer_waves = (waves + stretch - 1) / stretch;
   const std::uint64_t blocks =
@@ -160,7 +160,7 @@ Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& opti
   std::ifstream file(path);
   if (!file) return Status(StatusCode::kInvalidArgument, "cannot read profile '" + path + "'");
   std::string line;
-  std::getline(file, line);  // The header.
+  std::getline(file, line);  // Skips the header.
   Job job{std::filesystem::path(path).stem().string(), {}};
   for (std::size_t number = 2; std::getline(file, line); ++number) {
     if (!line.empty() && line.back() == '\r') line.pop_back();

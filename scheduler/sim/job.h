@@ -15,8 +15,8 @@
 
 namespace gpushared::simulation {
 
-// A launch, modelled as blocks of equal time; or a copy, modelled as pieces that its engine moves
-// one after the other.
+// A launch, modelled as blocks of equal time; or a copy, modelled as pieces that a copy engine
+// moves one after the other.
 struct Kernel {
   // The resource that bounds a launch, if its profile states it.
   enum class Kind : std::uint8_t { kUnknown, kCompute, kMemory, kCopyToDevice, kCopyToHost };
@@ -27,19 +27,19 @@ struct Kernel {
   // Profiles do not state it, and count a full multiprocessor as one block.
   std::uint32_t blocks_per_multiprocessor = 1;
   // Host time before its submission: from the end of the previous kernel, or from the start of the
-  // request. Empty: submitted together with the previous kernel.
+  // request. Empty if it is submitted together with the previous kernel.
   std::optional<scheduler::Duration> after = {};
-  // Key of the production predictor. 0: the time is predicted exactly.
+  // Key of the production predictor. If 0, the time is predicted exactly.
   std::uint64_t cost_key = 0;
-  // Machine code has no preemptible form.
+  // Set for machine code, which has no preemptible form.
   bool is_nonpreemptible = false;
   // For a graph's first node: the number of nodes that the client launches as one command.
   // Otherwise 0.
   std::uint32_t graph_nodes = 0;
-  bool follows_in_graph = false;  // One of the other nodes.
+  bool follows_in_graph = false;  // Whether this is one of the other nodes of a graph.
 };
 
-// Hardware limit of blocks of one kernel (compute capability 9.0).
+// Hardware limit (compute capability 9.0).
 inline constexpr std::uint32_t kBlocksPerMultiprocessorMax = 32;
 
 bool IsCopy(const Kernel& kernel);
@@ -50,21 +50,22 @@ struct Job {
   std::vector<Kernel> kernels;
 };
 
-// Time of the kernel or copy alone on a device with that many multiprocessors, without launch
-// costs.
+// Returns the time of the kernel or copy alone on a device with that many multiprocessors, without
+// launch costs.
 scheduler::Duration SoloTime(const Kernel& kernel, std::uint32_t multiprocessors);
 
 struct ProfileOptions {
   // Multiprocessors of the GPU on which the profile was taken; a V100 has 80.
   std::uint32_t multiprocessors = 80;
-  // Factor by which blocks are longer, and fewer, because a profile does not state their length.
+  // Factor by which blocks are made longer and fewer. Needed because a profile does not state their
+  // length.
   std::uint32_t block_stretch = 1;
 };
 
 // Reads a profile in the Orion format: a header, then one line per kernel of one pass: name (which
 // may contain commas), class (1 compute, 0 memory, -1 unknown), memory footprint, multiprocessors
 // needed, duration in ns. A kernel that needs more multiprocessors than the GPU has runs in waves:
-// its blocks take duration ÷ ceil(needed ÷ multiprocessors). Rejects with path and line.
+// its blocks take duration ÷ ceil(needed ÷ multiprocessors). Errors name the path and the line.
 Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& options);
 
 // Reads one or more parts, joined with '+', which run one after the other:

@@ -48,7 +48,7 @@ bool LaneFront::MustGiveWay(std::size_t number) const {
   });
 }
 
-// Splits graphs as the worker does: those of the high class are one command, others are split.
+// Splits graphs as the worker does: a graph of the high class is one command, others are split.
 std::size_t LaneFront::NextPart(std::size_t number) const {
   const Client& client = clients_[number];
   const bool is_node = client.waiting.front().kernel.follows_in_graph ||
@@ -87,7 +87,7 @@ scheduler::LaneCommand LaneFront::CommandFor(const Known& known) const {
 void LaneFront::Enqueue(const Launch& launch, TimePoint now) {
   Client& client = clients_[launch.client];
   client.waiting.push_back(launch);
-  // A graph is enqueued as a whole.
+  // A graph begins here; all its nodes are enqueued together.
   if (launch.kernel.graph_nodes > 0) client.nodes_to_come = launch.kernel.graph_nodes;
   if (client.nodes_to_come > 0 && --client.nodes_to_come > 0) return;
   Feed(launch.client, now);
@@ -170,7 +170,7 @@ void LaneFront::Act(TimePoint now) {
               .first_block = known.blocks_done,
               .priority = action->priority,
               .stoppable = known.stoppable};
-    // The first node of a later part does not follow another one.
+    // The first node of a part does not follow another node on the device.
     work.kernel.follows_in_graph = false;
     device_.Submit(work, thread_free_);
     for (const Launch& node : known.behind) {

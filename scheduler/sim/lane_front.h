@@ -41,9 +41,10 @@ class LaneFront final : public Front {
  private:
   struct Client {
     scheduler::ClientSpec spec;
-    std::deque<Launch> waiting;       // Not in the lane yet.
+    std::deque<Launch> waiting;       // Launches that are not in the lane yet.
     std::uint32_t nodes_to_come = 0;  // Remaining nodes of the graph that is being launched.
-    bool is_blocked = false;  // A stoppable launch is in the lane, so no other may follow it.
+    // Whether a stoppable launch is in the lane, so that no other launch may follow it.
+    bool is_blocked = false;
     std::deque<scheduler::RequestMark> unmarked;  // Requests not forwarded to the lane yet.
     std::size_t marked = 0;
     scheduler::Duration charged{};
@@ -58,10 +59,11 @@ class LaneFront final : public Front {
   };
 
   bool IsStoppable(const Client& client, const Kernel& kernel) const;
-  // The time of the whole kernel, as if it could not be stopped.
+  // Returns the predicted time of the whole kernel, as if it could not be stopped.
   Duration Predicted(const Kernel& kernel) const;
   scheduler::LaneCommand CommandFor(const Known& known) const;
-  // Number of the client's waiting launches that form the next command: several for a graph.
+  // Returns the number of the client's waiting launches that form the next command: several for a
+  // graph.
   std::size_t NextPart(std::size_t number) const;
   bool MustGiveWay(std::size_t number) const;
   void Feed(std::size_t number, TimePoint now);
@@ -72,8 +74,8 @@ class LaneFront final : public Front {
   scheduler::DeviceLane lane_;
   scheduler::Predictor predictor_;
   std::vector<Client> clients_;
-  std::unordered_map<std::uint64_t, Known> known_;  // Commands of the lane.
-  // Command of each node after the first one of its part.
+  std::unordered_map<std::uint64_t, Known> known_;  // Commands in the lane, by number.
+  // For each node of a part other than the first: the command that contains it.
   std::unordered_map<std::uint64_t, std::uint64_t> command_of_;
   std::uint64_t decisions_ = 0;
   TimePoint thread_free_{};

@@ -15,11 +15,11 @@
 namespace gpushared::simulation {
 namespace {
 
-// Nesting limit, because a file of nothing but brackets would exhaust the stack otherwise.
+// Nesting limit, because otherwise a file of nothing but brackets would exhaust the stack.
 constexpr std::size_t kDepthMax = 16;
 
-// Iterates over a text and tracks the line of the last character that was not white space, which is
-// where the token ends that the parser has just read.
+// Iterates over a text and tracks the line of the last character that was not white space: there
+// ends the token that the parser has just read.
 class LineCounter {
  public:
   using difference_type = std::ptrdiff_t;
@@ -99,7 +99,7 @@ class LinedJsonReader {
     return false;
   }
 
-  // Empty if the text is not JSON.
+  // Returns why the value was rejected; empty if it was accepted or if the text is not JSON.
   const std::string& why() const { return why_; }
   LinedJson Take() { return std::move(root_); }
 

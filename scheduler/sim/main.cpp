@@ -61,7 +61,7 @@ struct Arguments {
 
 Duration Nanoseconds(double count) { return Duration(static_cast<Duration::rep>(count)); }
 
-// Checks the file of --json in advance, because a run may take hours.
+// Checks the file of --json in advance, because a run may take hours before the file is written.
 Status CheckWritable(const std::string& path) {
   if (path.empty() || std::ofstream(path, std::ios::app)) return {};
   return Status(StatusCode::kInvalidArgument, "cannot write '" + path + "'");
@@ -236,7 +236,7 @@ Document ToJson(const std::vector<ShareSample>& samples) {
   return rows;
 }
 
-// From 1 to `spread`, evenly on a logarithmic scale.
+// Returns weights from 1 to `spread`, evenly spaced on a logarithmic scale.
 std::vector<std::uint32_t> SpreadWeights(std::size_t clients, std::uint32_t spread) {
   std::vector<std::uint32_t> weights(clients, 1);
   for (std::size_t i = 0; i < clients && clients > 1; ++i) {
@@ -511,7 +511,7 @@ int RunTool(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return gpushared::simulation::RunTool(argc, argv);
-  } catch (const std::exception& error) {  // Such as memory exhaustion.
+  } catch (const std::exception& error) {  // For example, if memory is exhausted.
     std::fprintf(stderr, "gpushared-sim: %s\n", error.what());
     return 1;
   }

@@ -62,8 +62,8 @@ class ResidencyWorld {
     scheduler::MemorySuspended memory;
     bool is_suspended = false;
     std::vector<PartHeld> parts;  // Empty for the high client.
-    std::size_t part = 0;         // The part in use,
-    Duration left{};              // and the running time left in it.
+    std::size_t part = 0;         // The part in use.
+    Duration left{};              // Running time left in that part.
 
     bool runs() const { return memory.missing_bytes() == 0 && !is_suspended; }
   };
@@ -240,7 +240,7 @@ void ResidencyWorld::OnEvent() {
   }
   for (std::size_t i = 0; i < scenario_.low_clients && scenario_.low_parts > 1; ++i) {
     Held& client = clients_[i];
-    // Rounded down, so its last fraction may be a nanosecond.
+    // The time left is rounded down, so up to a nanosecond per client may remain.
     if (!client.runs() || client.left > scenario_.low_clients * Duration(1)) continue;
     client.part = (client.part + 1) % client.parts.size();
     client.parts[client.part].used = now_;
@@ -296,13 +296,13 @@ MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario, Duration t
   std::vector<Duration> ran(scenario.low_clients);
   for (std::size_t next = 0; now < TimePoint{} + scenario.length;
        next = (next + 1) % scenario.low_clients) {
-    // Its pages are swapped in while pages of the same size are swapped out.
+    // The client's pages are swapped in while as many pages are swapped out.
     const Duration swap = std::min(turn, 2 * SwapTime(scenario, of_low));
     ran[next] += turn - swap;
     report.moved_bytes += 2 * static_cast<double>(of_low);
     now += turn;
     if (comes > now) continue;
-    // It requested its turn during this one, after all low clients.
+    // The high client requested its turn during this one, so it comes after all low clients.
     for (std::size_t i = 1; i < scenario.low_clients; ++i) {
       ran[(next + i) % scenario.low_clients] += turn - swap;
       report.moved_bytes += 2 * static_cast<double>(of_low);
@@ -331,12 +331,12 @@ MemoryReport SimulatePageFaults(const MemoryScenario& scenario, Duration pass) {
   MemoryReport report;
   report.least_runs =
       static_cast<double>(pass.count()) / static_cast<double>((pass + faults).count());
-  // While one waits for its pages, others compute.
+  // While one client waits for its pages, others compute.
   report.low_runs = std::min(1.0, report.least_runs * static_cast<double>(low));
   const double length_s = std::chrono::duration<double>(scenario.length).count();
   if (!fits) report.moved_bytes = scenario.bytes_per_s * length_s;
-  // Its pages are new, so the same amount of other clients' is evicted, in addition to the low
-  // clients' traffic.
+  // The high client's pages are new, so as much memory of other clients is evicted, in addition to
+  // the low clients' traffic.
   const Duration first_touch = (low + 1) * SwapTime(scenario, Part(scenario, scenario.high_part));
   const Duration between = scenario.high_every + scenario.high_residency + first_touch;
   report.waits.assign(static_cast<std::size_t>(scenario.length / between), first_touch);

@@ -18,45 +18,45 @@ namespace gpushared::simulation {
 struct MemoryScenario {
   std::uint64_t device_bytes = std::uint64_t{80} << 30;
   std::size_t low_clients = 2;
-  double low_part = 0.6;  // Memory of each, relative to the device's.
-  // Equal parts of each client's memory, on which it works in turn, for part_takes of its running
-  // time each. 1: the access set is unknown.
+  double low_part = 0.6;  // Memory of each low client, relative to the device's.
+  // Equal parts of each client's memory, on which it works in turn, spending part_takes of its
+  // running time on each. With 1, the access set is unknown.
   std::size_t low_parts = 1;
   scheduler::Duration part_takes = std::chrono::seconds(10);
-  double high_part = 0.25;  // Memory relative to the device's; guaranteed.
-  scheduler::Duration high_every = std::chrono::seconds(60);  // Mean interval.
-  // Counted from when it has its memory.
+  double high_part = 0.25;  // Memory of the high client, relative to the device's; guaranteed.
+  scheduler::Duration high_every = std::chrono::seconds(60);  // Mean interval between its arrivals.
+  // How long it stays, counted from when it has its memory.
   scheduler::Duration high_residency = std::chrono::seconds(10);
-  double bytes_per_s = 25e9;  // In one direction at a time.
-  // Until a suspended client has left the device.
+  double bytes_per_s = 25e9;  // Swap bandwidth, in one direction at a time.
+  // Time until a suspended client has left the device.
   scheduler::Duration stop = std::chrono::milliseconds(1);
   scheduler::Duration length = std::chrono::hours(10);
   std::uint32_t seed = 1;
 };
 
 struct MemoryReport {
-  // Fraction of the time in which a low client had its memory and could run; `least_runs` of the
-  // worst one.
+  // Fraction of the time in which a low client had its memory and could run; `least_runs` is that
+  // of the worst one.
   double low_runs = 0;
   double least_runs = 0;
-  std::vector<scheduler::Duration> waits;  // For its memory, by the high client; ascending.
+  std::vector<scheduler::Duration> waits;  // Waits of the high client for its memory, ascending.
   double moved_bytes = 0;
 };
 
-// Under scheduler::Residency.
+// Simulates scheduler::Residency.
 MemoryReport SimulateResidency(const MemoryScenario& scenario);
 
-// Clients have the whole device in turn, in order of request. The pages of the
-// others are swapped out while its own are swapped in, as in nvshare, whose README
-// (github.com/grgalex/nvshare) names turns of 30 s that an idle client ends early.
+// Simulates clients that have the whole device in turn, in order of request. The pages of the
+// others are swapped out while those of the client whose turn it is are swapped in, as in nvshare,
+// whose README (github.com/grgalex/nvshare) names turns of 30 s that an idle client ends early.
 MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario,
                                       scheduler::Duration turn = std::chrono::seconds(30));
 
-// Pages are swapped in on access, and the least recently used are evicted: unified memory without
-// turns. Each low client touches all its memory once in `pass` of its running time. Because all of
-// that exceeds the device's memory, a page has been evicted by the time it is touched again.
-// Clients share the link equally. A fault costs only its bytes in and out, which is optimistic:
-// published slowdowns reach 78 times (arXiv 2512.24637, abstract).
+// Simulates unified memory without turns: pages are swapped in on access, and the least recently
+// used ones are evicted. Each low client touches all its memory once in `pass` of its running time.
+// Because the memory of all clients exceeds the device's memory, a page has been evicted by the
+// time it is touched again. Clients share the link equally. A fault costs only its bytes in and
+// out, which is optimistic: published slowdowns reach 78 times (arXiv 2512.24637, abstract).
 MemoryReport SimulatePageFaults(const MemoryScenario& scenario,
                                 scheduler::Duration pass = std::chrono::seconds(1));
 

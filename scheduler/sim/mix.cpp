@@ -30,7 +30,7 @@ constexpr double kFrequencyMax = 1e6;
 constexpr double kArrivalsMax = 1e7;
 constexpr std::size_t kClosedRequestsMax = 1'000'000;
 
-// Rejects the text; caught by ReadMix.
+// Rejects the text by an exception that ReadMix catches.
 [[noreturn]] void Reject(const std::string& what) { throw std::invalid_argument(what); }
 
 double GetNumber(const Json& object, const char* name, double least, double most) {
@@ -75,7 +75,7 @@ scheduler::ClientSpec GetSpec(const Json& load) {
   return spec;
 }
 
-// Arrivals up to the end of the experiment.
+// Returns the arrivals up to the end of the experiment.
 std::vector<double> GetArrivals(const Json& load, const std::string& type, double length_s,
                                 const std::filesystem::path& directory, std::uint32_t seed) {
   const double frequency = GetNumber(load, "frequency", 1 / kSecondsMax, kFrequencyMax);
@@ -149,8 +149,9 @@ Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Jo
                          std::uint32_t seed) {
   std::ifstream file(path);
   if (!file) return Status(StatusCode::kInvalidArgument, "cannot read '" + path + "'");
-  std::ostringstream
-      text;  // A directory can be opened; reading it throws in the parser, and not here.
+  // The text is read here, because the parser would throw if the path is a directory, which can be
+  // opened.
+  std::ostringstream text;
   text << file.rdbuf();
   const Json document = Json::parse(text.str(), nullptr, false);
   if (!document.is_object())

@@ -8,8 +8,8 @@
 
 namespace gpushared::simulation {
 
-// Adds `place`, which finds the best node for a job. The returned function runs it once the
-// arguments are parsed, and returns the exit code.
+// Adds `place`, which finds the best node for a job. The returned function runs the subcommand once
+// the arguments are parsed, and returns the exit code.
 std::function<int()> AddPlace(const command_line::Command& app);
 
 }  // namespace gpushared::simulation

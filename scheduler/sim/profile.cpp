@@ -20,16 +20,17 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::size_t kFileBytesMax = std::size_t{64} << 20;
 constexpr double kDayMs = 86'400e3;
-constexpr double kStepUsMax = 3.6e9;  // scheduler::kCommandTimeMax.
+constexpr double kStepUsMax = 3.6e9;  // Equal to scheduler::kCommandTimeMax.
 constexpr double kMemoryMibMax = 1e9;
-constexpr std::uint64_t kCountMax = std::uint64_t{1} << 53;  // Exact as a double.
+// Upper bound of numbers that a double represents exactly.
+constexpr std::uint64_t kCountMax = std::uint64_t{1} << 53;
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 7> kPaceNames = {"endless", "open",   "in turn", "closed",
                                                         "poisson", "bursty", "periodic"};
 constexpr std::array<std::string_view, 3> kWorkNames = {"kernel", "copy to device", "copy to host"};
 
-// Index of the value in the list of names.
+// Returns the index of the value in the list of names.
 template <std::size_t kSize>
 std::size_t IndexIn(const LinedJson& value, const std::array<std::string_view, kSize>& names) {
   const std::string text = value.Text(kProfileNameBytesMax);
@@ -232,7 +233,8 @@ std::string Dump(const OrderedJson& value) {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-// A line for each member, and for each item of the list that ends the object.
+// Formats the object with a line for each member, and for each item of the list that ends the
+// object.
 std::string GetLines(const OrderedJson& head, const std::string& list,
                      const std::vector<std::string>& items) {
   std::string text = "{";

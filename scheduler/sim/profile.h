@@ -28,13 +28,15 @@ inline constexpr std::size_t kCostQuantiles = 200;
 // work.
 struct Profile {
   enum class Pace : std::uint8_t {
-    kEndless,   // The next request starts as soon as one has ended.
-    kOpen,      // Requests arrive independently of earlier ones.
-    kInTurn,    // Requests arrive; the client takes up one when the previous one has ended.
+    kEndless,  // The next request starts as soon as the previous one has ended.
+    kOpen,     // Requests arrive independently of earlier ones.
+    // Requests arrive independently, but the client takes up one only when the previous one has
+    // ended.
+    kInTurn,
     kClosed,    // The next request starts some time after the previous one has ended.
-    kPoisson,   // kOpen, with drawn arrivals.
-    kBursty,    // The same.
-    kPeriodic,  // The same, at equal intervals.
+    kPoisson,   // As kOpen, with random (Poisson) arrivals.
+    kBursty,    // As kOpen, with random arrivals in bursts.
+    kPeriodic,  // As kOpen, with arrivals at equal intervals.
   };
   enum class Work : std::uint8_t { kKernel, kCopyToDevice, kCopyToHost };
   struct Kernel {
@@ -43,18 +45,19 @@ struct Profile {
   };
   struct Step {
     std::size_t kernel = 0;
-    double us = 0;                   // Device time.
+    double us = 0;                   // Device time of the step.
     std::optional<double> after_us;  // See simulation::Kernel.
   };
   struct Request {
-    // From the start of the profile to its arrival. kClosed: the pause before it. Otherwise unused.
+    // Time from the start of the profile to the request's arrival; with kClosed, the pause before
+    // the request. Otherwise unused.
     double at_ms = 0;
     std::vector<Step> steps;
   };
   // Conditions of the measurement; all zero for a profile written by hand.
   struct Seen {
     double seconds = 0;
-    // Share of its device time that was measured while others had work on the device.
+    // Share of the job's device time that was measured while others had work on the device.
     double shared_percent = 0;
     std::uint64_t lost = 0;  // Events lost because they came faster than they were read.
     std::uint32_t streams = 0;
@@ -65,7 +68,7 @@ struct Profile {
   double max_share_percent = 100;
   double memory_mib = 0;
   Pace pace = Pace::kEndless;
-  double every_ms = 0;  // Mean interval of drawn arrivals.
+  double every_ms = 0;  // Mean interval of kPoisson, kBursty and kPeriodic arrivals.
   std::vector<Kernel> kernels;
   std::vector<Request> requests;
   Seen seen;
@@ -79,32 +82,37 @@ struct Node {
   // Costs of the device, as measured by its server.
   struct Costs {
     double launch_us = 20;  // From the submission to an idle device until the first unit begins.
-    double gap_us = 5;      // Between consecutive kernels of a stream, both submitted.
-    double notice_us = 20;  // From the end of a kernel until the server knows.
-    double stop_us = 50;    // From the request to stop work until it has left.
-    std::optional<double> launch_bubble_us;  // From `status`; launch and notice if unknown.
-    // Equally likely values of the first three. Empty: the values above are exact.
+    // From the end of a kernel to the start of the next one of its stream, if that is already
+    // submitted.
+    double gap_us = 5;
+    double notice_us = 20;  // From the end of a kernel until the server has noticed it.
+    double stop_us = 50;    // From the request to stop work until the work has left the device.
+    // As reported by `status`; derived from launch_us and notice_us if unknown.
+    std::optional<double> launch_bubble_us;
+    // Equally likely values of launch_us, gap_us and notice_us. If empty, the values above are
+    // exact.
     std::vector<double> launches_us = {}, gaps_us = {}, notices_us = {};
-    std::uint64_t samples = 0;  // Launches measured for the first three.
-    std::uint64_t stops = 0;    // Stops measured for stop_us.
+    std::uint64_t samples = 0;  // Number of launches measured for launch_us, gap_us and notice_us.
+    std::uint64_t stops = 0;    // Number of stops measured for stop_us.
   };
 
   std::string name;
   std::string kind = "cpu";
   std::uint32_t multiprocessors = 1;
   bool stops_within_commands = true;
-  double memory_mib = 0;  // Zero: unknown.
+  double memory_mib = 0;  // Zero if unknown.
   std::string policy = "priority";
   scheduler::PolicyOptions options;
   Costs costs;
   std::vector<Profile> clients;
 };
 
-// Rejects with path, line and the expected value.
+// Errors name the path, the line and the expected value.
 Result<Profile> ReadProfile(const std::string& path);
 Result<Node> ReadNode(const std::string& path);
 
-// Text in the format that the two functions above read; one line per request.
+// Formats the profile as text in the format that the two functions above read; one line per
+// request.
 std::string ProfileText(const Profile& profile);
 std::string NodeText(const Node& node);
 

@@ -16,7 +16,7 @@ using scheduler::Duration;
 using scheduler::TimePoint;
 using Pace = ClientPlan::Pace;
 
-// The low bits of a launch's number are its client.
+// The low bits of a launch's number are the number of its client.
 constexpr std::uint64_t kClientBits = 8;
 static_assert(scheduler::kClientsMax <= std::uint64_t{1} << kClientBits);
 
@@ -69,23 +69,24 @@ class Run {
     std::uint64_t number = 0;
     TimePoint arrival;
     const Job* job = nullptr;
-    std::size_t enqueued = 0, done = 0;  // Counts of its kernels.
-    TimePoint since{};                   // Its start, or the end of its last completed kernel.
+    std::size_t enqueued = 0, done = 0;  // Numbers of the request's kernels.
+    TimePoint since{};  // Start of the request, or the end of its last completed kernel.
   };
   struct Client {
     const ClientPlan* plan = nullptr;
-    std::size_t begun = 0;            // Consumed elements of times_s, or of its awake spans.
-    std::optional<TimePoint> next{};  // Arrival, or the end of sleep.
-    std::deque<Request> open{};       // Or steps.
+    std::size_t begun = 0;  // Number of consumed elements of times_s, or of its awake spans.
+    std::optional<TimePoint> next{};  // Time of the next arrival, or of the end of sleep.
+    std::deque<Request> open{};       // Open requests or steps.
     std::uint64_t jobs = 0;
     std::uint64_t jobs_done = 0;
     std::uint64_t launches = 0;
-    std::optional<TimePoint> step{};  // When it submits the next kernel, unless that one waits.
+    // Time at which the client submits its next kernel; empty if that kernel waits.
+    std::optional<TimePoint> step{};
     Duration work{};
-    bool is_active = false;  // Has something open.
+    bool is_active = false;  // Whether the client has something open.
   };
 
-  // Advances to the next event; false at the end of the scenario.
+  // Advances to the next event; returns false at the end of the scenario.
   bool GoOn() {
     if (scenario_.length == Duration() && unfinished_ == 0) return false;
     std::optional<TimePoint> next = device_->next_event();
@@ -179,7 +180,7 @@ class Run {
     Client& client = clients_[number];
     const bool had_step = client.step.has_value();
     client.step.reset();
-    // Earlier requests have all of their kernels queued.
+    // Skips requests whose kernels are all queued.
     const auto first = std::ranges::partition_point(
         client.open, [](const Request& each) { return each.enqueued == each.job->kernels.size(); });
     for (Request& request : std::ranges::subrange(first, client.open.end())) {
@@ -235,7 +236,7 @@ class Run {
     if (client.open.empty()) SetActive(number, false);
   }
 
-  // Complete jobs, and the completed fraction of the first open one.
+  // Returns the number of completed jobs, plus the completed fraction of the first open one.
   static double GetJobs(const Client& client) {
     const auto whole = static_cast<double>(client.jobs_done);
     if (client.open.empty()) return whole;
@@ -290,13 +291,14 @@ class Run {
 
   TimePoint now_{};
   std::vector<Client> clients_;
-  std::optional<TimePoint> next_arrival_;  // The first of all clients'.
-  std::optional<TimePoint> next_step_;     // The first of all clients' next kernels.
-  std::size_t unfinished_ = 0;             // Clients with future or open requests.
+  std::optional<TimePoint> next_arrival_;  // Earliest arrival over all clients.
+  // Earliest time over all clients at which a kernel is submitted.
+  std::optional<TimePoint> next_step_;
+  std::size_t unfinished_ = 0;  // Clients with future or open requests.
   std::vector<Finished> finished_;
   std::uint64_t active_weight_ = 0;  // Sum over clients with work.
   TimePoint accrued_until_{}, next_sample_{};
-  std::vector<double> due_;  // In ns.
+  std::vector<double> due_;  // Device time due to each client, in ns.
   std::size_t high_active_ = 0;
   TimePoint gap_since_{};
   Outcome outcome_;

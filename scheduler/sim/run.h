@@ -17,13 +17,13 @@ namespace gpushared::simulation {
 
 struct ClientPlan {
   enum class Pace : std::uint8_t {
-    kEndless,  // The next step starts as soon as one has ended.
+    kEndless,  // The next step starts as soon as the previous one has ended.
     kOpen,     // Requests arrive independently of earlier ones.
     kClosed,   // The next request starts some time after the previous one has ended.
     // Requests arrive and wait in the client until the previous one has ended; latency counts from
-    // there.
+    // that moment.
     kOneByOne,
-    // The same, but latency counts from the arrival.
+    // As kOneByOne, but latency counts from the arrival.
     kInTurn,
   };
   struct Span {
@@ -37,33 +37,35 @@ struct ClientPlan {
   // If not empty, request i runs jobs[i mod size] instead of `job`.
   std::vector<Job> jobs = {};
   Pace pace = Pace::kEndless;
-  // kOpen, kOneByOne, kInTurn: arrivals, seconds from the start, ascending. kClosed: the pause
-  // before each request.
+  // With kOpen, kOneByOne and kInTurn: arrivals in seconds from the start, ascending. With kClosed:
+  // the pause before each request, in seconds.
   std::vector<double> times_s;
-  // kEndless: steps enqueued ahead, at least one, and the spans in which the client is awake,
-  // ascending; empty: always. A step that has begun is completed.
+  // With kEndless: the number of steps enqueued ahead (at least one), and the ascending spans in
+  // which the client is awake (always, if empty). A step that has begun is completed.
   std::size_t depth = 1;
   std::vector<Span> awake;
 };
 
 struct Scenario {
   std::vector<ClientPlan> clients;
-  // Zero: until all requests have ended. Otherwise requests open at the end count partially.
+  // If zero, the scenario lasts until all requests have ended. Otherwise, requests open at the end
+  // count partially.
   scheduler::Duration length{};
-  // Zero: shares are not sampled.
+  // If zero, shares are not sampled.
   scheduler::Duration sample_every{};
 };
 
-// Cumulative, per client.
+// Cumulative values, per client.
 struct ShareSample {
   // Device time charged, or work done under fronts that do not charge.
   std::vector<scheduler::Duration> held;
-  std::vector<scheduler::Duration> due;  // By weight, of the time in which it had work.
+  // Device time due to the client by its weight, while it had work.
+  std::vector<scheduler::Duration> due;
 };
 
 struct ClientOutcome {
-  // Latency per request in order of arrival: from its arrival, or as its pace says, until the
-  // client knows of its end.
+  // Latency of each request, in order of arrival. Measured from the arrival, or from where the
+  // client's pace counts, until the client is notified of the end.
   std::vector<scheduler::Duration> request_times;
   double jobs = 0;  // Requests or steps, including fractions.
   // Device time charged; empty under fronts that do not charge.
@@ -80,7 +82,8 @@ struct Outcome {
   std::vector<ShareSample> samples;
 };
 
-// Deterministic. Throws std::logic_error if requests are open and no event is left.
+// Runs the scenario; deterministic. Throws std::logic_error if requests are open and no event is
+// left.
 Outcome RunScenario(const SetupEntry& setup, const FrontOptions& options, const Scenario& scenario);
 
 }  // namespace gpushared::simulation

@@ -13,7 +13,7 @@ namespace gpushared::simulation {
 namespace {
 
 constexpr auto kDriverSlice = std::chrono::milliseconds(2);
-// Slice of vGPU schedulers with up to 8 virtual GPUs: 480 Hz.
+// Slice of vGPU schedulers with up to 8 virtual GPUs (480 Hz).
 constexpr auto kVgpuSlice = std::chrono::microseconds(2083);
 // Tally, ASPLOS'25, and its code: one low kernel in flight, 0.1 ms of idleness before it starts.
 // Its transformed kernels take about 25 % longer, which is their only cost here.

@@ -41,7 +41,7 @@ void SharedGpu::PrepareNext(std::size_t number, TimePoint end, TimePoint now) {
   PrepareFront(number, end);
   Stream& stream = streams_[number];
   stream.gap = gap;
-  // At the same moment, before later work is considered.
+  // Runs at the same moment, before later work is considered.
   if (std::max(stream.items.front().ready, end) <= now) MakeEligible(stream);
 }
 

@@ -15,10 +15,10 @@
 
 namespace gpushared::simulation {
 
-// A single context, or several under MPS: blocks of all streams share the multiprocessors. Space
-// goes to the kernel of the highest priority, and among kernels of the same priority to the first
-// in the order of streams. Other kernels get space when all its blocks have begun (Amert et al.,
-// RTSS 2017). A block that has begun is never interrupted. Space is summed over all
+// Models a single context, or several under MPS: blocks of all streams share the multiprocessors.
+// Space goes to the kernel of the highest priority, and among kernels of the same priority to the
+// first in the order of streams. Other kernels get space when all its blocks have begun (Amert et
+// al., RTSS 2017). A block that has begun is never interrupted. Space is summed over all
 // multiprocessors, so fragmentation between them is ignored. Copies run concurrently with kernels,
 // one at a time in each direction, in order of arrival, because stream priority does not affect
 // them (CUDA driver API, cuStreamCreateWithPriority). Contention for caches and memory bandwidth is
@@ -40,32 +40,33 @@ class SharedGpu final : public GpuDevice {
  private:
   // Independent engines: all multiprocessors, and one copy engine per direction.
   enum Engine : std::uint8_t { kMultiprocessors, kToDevice, kToHost, kEngines };
-  // Space of one multiprocessor or copy engine. It need not be a multiple of a kernel's block; the
-  // remainder, over all multiprocessors, is less than one block of any kernel.
+  // Space of one multiprocessor or copy engine, in units of its own. It need not be a multiple of a
+  // kernel's block; the remainder, over all multiprocessors, is less than one block of any kernel.
   static constexpr std::uint64_t kWhole = std::uint64_t{1} << 20;
 
   struct Item {
     Work work;
-    TimePoint ready;               // Earliest start.
+    TimePoint ready;               // Earliest start of the work.
     std::uint64_t submission = 0;  // Submission number.
   };
   struct Stream {
-    std::deque<Item> items;  // The front may be on its engine.
+    std::deque<Item> items;  // Work of the stream in order; only the front can be on an engine.
     bool is_eligible = false;
     std::uint64_t turn = 0;  // Position of the front in the order of streams.
-    Duration gap{};          // Before its first block, on its engine.
+    Duration gap{};  // Time for which the engine is occupied before the front's first block.
     std::uint32_t next_block = 0;
     std::uint32_t running = 0;
-    bool is_stopped = false;  // No further block starts.
+    bool is_stopped = false;  // Whether the front was stopped, so that no further block starts.
   };
   struct Event {
     enum class Kind : std::uint8_t { kEligible, kBlocksEnd, kStop, kNotice };
     TimePoint at;
-    std::uint64_t order = 0;  // Among events of the same time.
+    std::uint64_t order = 0;  // Order among events of the same time.
     Kind kind = Kind::kEligible;
     std::size_t stream = 0;
-    std::uint32_t blocks = 0;  // kBlocksEnd: blocks that end; kNotice: blocks done.
-    std::uint64_t id = 0;      // kStop, kNotice.
+    // With kBlocksEnd, the number of blocks that end; with kNotice, the number of blocks done.
+    std::uint32_t blocks = 0;
+    std::uint64_t id = 0;  // Work that a kStop or kNotice refers to.
     bool operator>(const Event& other) const {
       return at != other.at ? at > other.at : order > other.order;
     }
@@ -75,8 +76,8 @@ class SharedGpu final : public GpuDevice {
   static std::uint64_t RoomOfBlock(const Kernel& kernel) {
     return kWhole / kernel.blocks_per_multiprocessor;
   }
-  // Whether blocks of the stream's front may begin on the engine, and whether they precede those of
-  // the other stream.
+  // Return whether blocks of the stream's front may begin on the engine, and whether they precede
+  // those of the other stream.
   static bool IsWaiting(const Stream& stream, Engine engine);
   static bool GoesBefore(const Stream& stream, const Stream& other);
 
@@ -97,7 +98,8 @@ class SharedGpu final : public GpuDevice {
   std::uint64_t orders_ = 0;
   std::uint64_t turns_ = 0, submissions_ = 0;
   std::minstd_rand random_;
-  TimePoint last_notice_{};  // One thread is notified of all ends, in order.
+  // Time of the last notice. One thread is notified of all ends, so notices are in order.
+  TimePoint last_notice_{};
 };
 
 }  // namespace gpushared::simulation

@@ -13,10 +13,10 @@ namespace {
 
 using scheduler::Duration;
 
-constexpr double kSlices = 100;  // Slices of the smallest share.
+constexpr double kSlices = 100;  // Default length of a run, in slices of the smallest share.
 constexpr Duration kWindow = std::chrono::seconds(1);
 constexpr double kKernelLeastNs = 50e3, kKernelMostNs = 2e6;
-constexpr std::uint32_t kBlocks = 800;  // Ten waves on a V100.
+constexpr std::uint32_t kBlocks = 800;  // Blocks of a kernel: ten waves on a V100.
 
 double Total(const std::vector<Duration>& times) {
   return static_cast<double>(std::accumulate(times.begin(), times.end(), Duration()).count());
@@ -86,7 +86,7 @@ Scenario MakeShareScenario(const ShareOptions& options, Duration slice) {
     scenario.length =
         std::max<Duration>(Duration(static_cast<Duration::rep>(length_ns)), 2 * kWindow);
   }
-  // A window truncated at the end would not be sampled.
+  // Ends just after a whole window, because a truncated window would not be sampled.
   scenario.length = kWindow * (scenario.length / kWindow + 1) + Duration(1);
   const double length_s = std::chrono::duration<double>(scenario.length).count();
   for (std::size_t i = 0; i < options.weights.size(); ++i) {

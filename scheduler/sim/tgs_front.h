@@ -13,10 +13,10 @@
 
 namespace gpushared::simulation {
 
-// TGS: everything is launched immediately, but the low class is limited to a number of blocks per
+// Models TGS (NSDI'23, with the constants of its code: 3 %, 9 % and 12 % of deviation, a report per
+// 5 ms): everything is launched immediately, but the low class is limited to a number of blocks per
 // period. The limit rises while the high class launches at the rate that it has alone, and falls
-// when it does not: NSDI'23, with the constants of its code (3 %, 9 % and 12 % of deviation; a
-// report per 5 ms). It counts the blocks of grids, whereas a profile counts several of them as one
+// when it does not. TGS counts the blocks of grids, whereas a profile counts several of them as one
 // block, which fills a multiprocessor. Copies do not count.
 class TgsFront final : public Front {
  public:
@@ -44,13 +44,14 @@ class TgsFront final : public Front {
   const FrontOptions options_;
   std::vector<Client> clients_;
   TimePoint next_report_{};
-  std::uint64_t high_blocks_ = 0;  // Launched in this period.
+  std::uint64_t high_blocks_ = 0;  // Blocks of the high class launched in this period.
   double low_blocks_ = 0;
   std::array<double, 5> recent_{};  // Blocks of the high class in recent periods.
   double rate_alone_ = 0;           // Estimated launches per period when alone.
-  double bound_ = 0;                // Low blocks per period.
+  double bound_ = 0;                // Limit of low blocks per period.
   bool is_slow_start_ = true;
-  int far_periods_ = 0;  // Consecutive periods in which it was far from that.
+  // Consecutive periods in which the high class's rate was far from rate_alone_.
+  int far_periods_ = 0;
 };
 
 }  // namespace gpushared::simulation

@@ -29,7 +29,7 @@ std::optional<TimeSlicedGpu::TimePoint> TimeSlicedGpu::next_turn() const {
   }
   for (std::size_t number = 0; number < contexts_.size(); ++number) {
     if (contexts_[number].items.empty() || (is_running_ && number == active_)) continue;
-    // Another context's work matters once it is ready and the slice is over.
+    // Another context can take over only once its work is ready and the slice is over.
     const TimePoint ready = contexts_[number].items.front().ready;
     const bool waits = is_running_ || (fixed_contexts_ > 0 && number != active_);
     consider(waits ? std::max({ready, slice_end_, running_since_}) : ready);

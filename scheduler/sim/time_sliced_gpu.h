@@ -11,10 +11,11 @@
 
 namespace gpushared::simulation {
 
-// A context per stream, as a driver treats several processes without MPS. Contexts have the whole
-// GPU in turn, for one slice while another one waits. Its work is saved and resumes in its next
-// slice. Copies wait for their context's slice as kernels do, which simplifies the hardware. With
-// fixed shares each of `fixed_contexts` has its slices from time 0 on, whether used or not.
+// Models a context per stream, as a driver treats several processes without MPS. Contexts have the
+// whole GPU in turn, for one slice while another one waits. At the end of a slice the context's
+// work is saved; it resumes in the next slice. Copies wait for their context's slice as kernels do,
+// which simplifies the hardware. With fixed shares each of `fixed_contexts` has its slices from
+// time 0 on, whether used or not.
 class TimeSlicedGpu final : public GpuDevice {
  public:
   TimeSlicedGpu(std::uint32_t multiprocessors, const GpuCosts& costs, Duration slice,
@@ -48,9 +49,9 @@ class TimeSlicedGpu final : public GpuDevice {
   bool HasReady(const Context& context, TimePoint now) const {
     return !context.items.empty() && context.items.front().ready <= now;
   }
-  // The next context after the active one that has work now; empty if none has.
+  // Returns the next context after the active one that has work now; empty if there is none.
   std::optional<std::size_t> NextReady(TimePoint now) const;
-  // Time of the next event of the contexts, without notices.
+  // Returns the time of the next event of the contexts, without notices.
   std::optional<TimePoint> next_turn() const;
   void Step(TimePoint now);
   // Chooses the context that has the slice, and runs it.
@@ -61,12 +62,13 @@ class TimeSlicedGpu final : public GpuDevice {
   const std::uint32_t multiprocessors_;
   const GpuCosts costs_;
   const Duration slice_;
-  const std::size_t fixed_contexts_;  // 0: unused shares are lent.
+  const std::size_t fixed_contexts_;  // If 0, unused shares are lent to others.
   std::vector<Context> contexts_;
-  std::deque<Notice> notices_;  // By time.
+  std::deque<Notice> notices_;  // Sorted by time.
   std::size_t active_ = 0;
   TimePoint slice_end_{};
-  TimePoint running_since_{};  // Of the active context's front; in the future during a switch.
+  // Start of the active context's front; in the future during a context switch.
+  TimePoint running_since_{};
   bool is_running_ = false;
 };
 

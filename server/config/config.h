@@ -43,24 +43,24 @@ inline constexpr std::uint32_t kClientsPerUidMax = 64;
 inline constexpr std::uint32_t kClientsPerUidUsual = 32;
 inline constexpr std::uint32_t kWeightUsual = 1;
 inline constexpr std::size_t kAccessRulesMax = 256;
-inline constexpr std::size_t kEndpointsMax = 64;  // In the configuration.
+inline constexpr std::size_t kEndpointsMax = 64;  // Limit of endpoints in the configuration.
 inline constexpr std::uint32_t kEndpointClientsMax = 8192;
 inline constexpr std::size_t kEndpointNameBytesMax = 32;
 
 // Limits of a client's requests.
 struct Allowance {
   std::string label;       // Owner, human-readable: "user 'alice' (uid 1000)".
-  std::uint32_t line = 0;  // In the configuration file; 0 if it is not from there.
+  std::uint32_t line = 0;  // Line in the configuration file; 0 if the rule is not from there.
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t max_weight = kWeightUsual;
   // Defaults for clients that request neither.
-  std::optional<scheduler::SchedulingClass> usual_class;  // Unset: normal, if allowed.
+  std::optional<scheduler::SchedulingClass> usual_class;  // If unset: normal, if that is allowed.
   std::uint32_t usual_weight = kWeightUsual;
   scheduler::SchedulingClass UsualClass() const {
     return usual_class.value_or(std::max(highest_class, scheduler::SchedulingClass::kNormal));
   }
   // Whether latency targets are allowed, which under `deadline` take precedence over all classes.
-  // Unset: only if class high is allowed.
+  // If unset, they are allowed only if class high is.
   std::optional<bool> targets;
   bool AllowsLatencyTargets() const {
     return targets.value_or(highest_class == scheduler::SchedulingClass::kHigh);
@@ -72,20 +72,20 @@ struct Allowance {
   MemoryQuota memory;
   // Device time of all its clients together, in thousandths of each device.
   std::uint32_t max_share = kSharePerMilleMax;
-  // Device time of each client. Unset: Config::client_max_share.
+  // Device time of each client. If unset, Config::client_max_share applies.
   std::optional<std::uint32_t> client_max_share;
-  std::optional<MemoryQuota> client_memory;  // Unset: as much as `memory` leaves.
+  std::optional<MemoryQuota> client_memory;  // If unset: as much as `memory` leaves.
   // Limit of each device's memory for one client, including memory beyond its guarantee, which
-  // follows from the two settings above. Unset: the guarantee.
+  // follows from the two settings above. If unset: the guarantee.
   std::optional<MemoryQuota> memory_limit;
   std::uint32_t clients_max = kClientsPerUidUsual;  // Sessions of one uid, over all devices.
-  // Unset: Config::isolation.
+  // If unset, Config::isolation applies.
   std::optional<device::Isolation> isolation;
 };
 
 // Defaults for clients without a rule.
 struct AccessDefaults {
-  // Memory isolation of kernels. Unset: none for the server's own uid, kIsolationOfStrangers for
+  // Memory isolation of kernels. If unset: none for the server's own uid, kIsolationOfStrangers for
   // others.
   std::optional<device::Isolation> isolation;
   // Fraction of each device's memory, and of the shared half of its staging memory, that ordinary
@@ -98,12 +98,13 @@ struct AccessDefaults {
 // An additional socket, and the limits that apply to all clients connecting through it together.
 struct EndpointRule : Allowance {
   std::string name;
-  std::string socket;  // Empty: see Endpoints in server/broker.
-  // Endpoints with the same budget share memory, max_share and clients_max as if they were one.
-  // Empty: a budget of its own.
+  std::string socket;  // If empty, the broker chooses the path; see Endpoints in server/broker.
+  // Endpoints with the same budget share memory, max_share and clients_max as if they were one. If
+  // empty, the endpoint has a budget of its own.
   std::string budget;
-  std::vector<Subject> who;          // Allowed to connect; empty for everyone.
-  std::vector<std::string> devices;  // Names or UUIDs; empty for all of the server's devices.
+  std::vector<Subject> who;  // Subjects that may connect; empty for everyone.
+  // Names or UUIDs of devices; empty for all of the server's devices.
+  std::vector<std::string> devices;
 };
 
 // Allowance of one user or group. The first rule that matches a client applies.
@@ -117,7 +118,7 @@ struct WorkerRole {
   int channel_fd = -1;
   std::string device;  // For example "cpu:0".
   std::uint32_t generation = 1;
-  std::string registry_directory;  // See WorkerOptions; and made_by.
+  std::string registry_directory;  // See WorkerOptions, for this field and made_by.
   std::uint64_t made_by = 0;
   std::string totals_file;  // See WorkerOptions.
 };
@@ -127,12 +128,14 @@ inline constexpr const char* kTotalsFileOption = "--worker-totals";
 
 // The part of the configuration that a running server reloads.
 struct LiveRules {
-  std::vector<AccessRule> access;  // In order; the default rules come after these.
+  // In the order in which they are tried; the default rules come after these.
+  std::vector<AccessRule> access;
   std::vector<EndpointRule> endpoints;
   // How long the sessions of a leased endpoint continue after the end of its lease.
   std::chrono::nanoseconds lease_grace = std::chrono::seconds(10);
-  // Subjects with read-only admin rights, and those with full admin rights, in addition to root and
-  // the server's own uid. Operators have the rights of observers as well.
+  // Subjects with read-only admin rights (observers), and those with full admin rights (operators).
+  // Root and the server's own uid always have full rights. Operators have the rights of observers
+  // as well.
   std::vector<Subject> observers, operators;
 };
 
@@ -147,11 +150,11 @@ struct NewRules : LiveRules {
 // in the file.
 struct ConfigReport {
   std::vector<std::string> errors, warnings;
-  // Position of each option that the file sets, as in "config file x line 2 column 7: ". Keys as on
-  // the command line.
+  // Position of each option that the file sets, as in "config file x line 2 column 7: ". Its keys
+  // are the options' names on the command line.
   std::map<std::string, std::string, std::less<>> places;
 
-  Status FirstError() const;  // Includes the number of further errors.
+  Status FirstError() const;  // Returns the first error, which states the number of further ones.
 };
 
 // Thread-compatible value; constant after parsing.
@@ -162,9 +165,9 @@ struct Config : WorkerSettings, LiveRules {
   bool memory_given = false;   // If false, memory_bytes is divided among the cpu devices.
   bool staging_given = false;  // If false, staging_bytes is divided among all devices.
   AccessDefaults defaults = {.memory_reserve = 0.1};
-  // Configured as `--policy fixed_share`, which requires a share.
+  // Whether the policy was configured as `--policy fixed_share`, which requires a share.
   bool has_fixed_shares = false;
-  std::string socket;  // Empty: the default locations (ipc/socket_path.h).
+  std::string socket;  // If empty, the default locations apply (ipc/socket_path.h).
   LogLevel log_level = LogLevel::kInfo;
   std::string config_file;           // Empty if none was given.
   std::optional<WorkerRole> worker;  // Set if this process is a worker.
@@ -180,7 +183,8 @@ ConfigReport ReadConfigText(std::string_view text, std::string_view file, Config
 // appears in messages.
 Result<EndpointRule> ParseEndpointTerms(std::string_view text, std::string_view source);
 
-// Returns a message about an option with the option's name as in the file: "low_floor".
+// Returns the message about an option with the option's name as it is written in the file:
+// "low_floor".
 std::string InKeys(std::string_view message, std::string_view option);
 
 // Returns a human-readable description in one line.

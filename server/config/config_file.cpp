@@ -34,7 +34,7 @@ std::string At(std::string_view source, const toml::source_region& where) {
 
 Status Invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 
-// Returns the value as it would be written on the command line; nothing for types without such a
+// Returns the value as it would be written on the command line; no value for types without such a
 // form.
 std::optional<std::string> AsText(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
@@ -128,7 +128,7 @@ bool IsOneOf(std::string_view key, std::span<const std::string_view> keys) {
   return std::ranges::find(keys, key) != keys.end();
 }
 
-// Finds the option of a key, whether written with underscores or with dashes.
+// Finds the option of a key, which may be written with underscores or with dashes.
 const Option* OptionOfKey(std::string_view key) {
   std::string name(key);
   std::ranges::replace(name, '_', '-');
@@ -150,7 +150,7 @@ class Reader {
   void Fail(std::uint32_t line, std::string message) {
     errors_.emplace_back(line, std::move(message));
   }
-  // In the order of the file.
+  // Returns errors and warnings in the order of the file.
   ConfigReport Finish() &&;
 
  private:
@@ -199,7 +199,7 @@ void Reader::ReadAccessEntry(const toml::table& table) {
   AccessRule rule;
   rule.line = LineNumber(table);
   int subjects = 0;
-  bool is_known = true;  // Whether the subject is known.
+  bool is_known = true;  // Whether the rule's subject is known.
   for (const auto& [key, node] : table) {
     const std::string_view name = key.str();
     if (!CheckKey("access", name, node, kAccessKeys)) continue;
@@ -258,7 +258,7 @@ void Reader::ReadAccess(const toml::node& node) {
   }
 }
 
-// Restricted, because names are also used as directories.
+// Allows few characters, because names are also used as directories.
 Status CheckEndpointName(const std::string& value) {
   const bool is_name =
       !value.empty() && value.size() <= kEndpointNameBytesMax && value != "main" &&
@@ -359,7 +359,7 @@ void Reader::ReadEndpoints(const toml::node& node) {
     if (table == nullptr) return Fail(entry.source(), misplaced);
     EndpointRule rule = ReadEndpoint(*table);
     if (rule.name.empty()) {
-      // An invalid name has already been reported.
+      // A name that is present but invalid has already been reported.
       if (!table->contains("name")) Fail(table->source(), "endpoint rejected: it has no name");
       continue;
     }

@@ -16,7 +16,7 @@
 namespace gpushared::server {
 namespace {
 
-// Far more than any setting has.
+// Both limits are far above what any setting has.
 constexpr std::size_t kDotsMax = 16, kBracketsMax = 16;
 
 Status WrongText(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }

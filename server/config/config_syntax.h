@@ -20,15 +20,15 @@ inline constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
 Result<std::string> ReadConfigFile(const std::string& path);
 
 // Rejects text whose tables or lists are nested more deeply than any setting needs, because the
-// parser's tree is freed recursively and its depth would become a depth of the stack. Messages
-// begin with `source`.
+// parser's tree is freed recursively and its depth would become the depth of the call stack.
+// Messages begin with `source`.
 Status CheckNesting(std::string_view text, std::string_view source);
 
-// A value without proper quotes, as in "policy = fair" or with curly quotes, which the parser takes
-// for a misspelt false or for no type at all: where the value begins, and a message with the
+// A value without proper quotes, as in "policy = fair" or with curly quotes, for which the parser
+// reports a misspelt false or no type at all. Holds where the value begins, and a message with the
 // corrected line.
 struct UnquotedValue {
-  std::size_t column = 0;  // From 1.
+  std::size_t column = 0;  // Counted from 1.
   std::string why;
 };
 std::optional<UnquotedValue> FindUnquotedValue(std::string_view line);

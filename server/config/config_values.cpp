@@ -71,7 +71,7 @@ std::string OwnUnit(std::string_view text, std::span<const Unit> others,
   if (digits == 0 || digits > kDigitsMax) return "";
   const std::string meant = "; did you mean " + std::string(text.substr(0, digits));
   if (std::ranges::find(units, unit, &Unit::name) != units.end()) {
-    return meant + std::string(unit) + "?";  // There was a blank before the unit.
+    return meant + std::string(unit) + "?";  // The unit is right; only a blank precedes it.
   }
   const auto found = std::ranges::find(others, unit, &Unit::name);
   if (found == others.end()) return "";

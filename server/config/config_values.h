@@ -21,35 +21,36 @@
 
 namespace gpushared::server {
 
-// "250ns", "500us", "2ms", "1.5s": a number of at most nine digits and a unit, without a sign.
+// Parses "250ns", "500us", "2ms", "1.5s": a number of at most nine digits and a unit, without a
+// sign.
 Result<std::chrono::nanoseconds> ParseDuration(std::string_view text);
 
-// "4GiB", "512MiB", "64KiB", "4096B": a number and a binary unit. A bare number is rejected,
+// Parses "4GiB", "512MiB", "64KiB", "4096B": a number and a binary unit. A bare number is rejected,
 // because it would be unclear whether it means bytes.
 Result<std::uint64_t> ParseBytes(std::string_view text);
 
-// "25%" as 0.25, from 0% to 100%. A bare number is rejected, because 0.5 could mean a half or half
-// a percent; only 0 needs no unit.
+// Parses "25%" as 0.25, from 0% to 100%. A bare number is rejected, because 0.5 could mean a half
+// or half a percent; only 0 needs no unit.
 Result<double> ParseFraction(std::string_view text);
 // Formats a fraction in the syntax of ParseFraction: "12.5%".
 std::string PercentText(double fraction);
 
-// A whole number from `least` to `most`, without any other text.
+// Parses a whole number from `least` to `most`, without any other text.
 Result<std::uint64_t> ParseCount(std::string_view text, std::uint64_t least, std::uint64_t most);
 
-// "0-3,6": numbers and ranges of processors, ascending.
+// Parses numbers and ranges of processors, such as "0-3,6". The result is ascending.
 Result<std::vector<std::uint32_t>> ParseCpuList(std::string_view text);
 // Formats a list such as "0,1,2,6".
 std::string CpuListText(const std::vector<std::uint32_t>& processors);
 
-// "high=2s,low=1s" has two parts. Returns at least one, which may be empty. The results are views
-// of `list`.
+// Splits "high=2s,low=1s" into two parts. Returns at least one part, which may be empty. The parts
+// are views of `list`.
 std::vector<std::string_view> SplitAtCommas(std::string_view list);
 
 // An amount of one device's memory: a number of bytes, or a fraction of the device's memory.
 struct MemoryQuota {
-  std::uint64_t bytes = 0;  // Used if fraction is 0.
-  double fraction = 1.0;    // Of the device's memory; 0 if `bytes` applies.
+  std::uint64_t bytes = 0;  // Amount in bytes; used if fraction is 0.
+  double fraction = 1.0;    // Fraction of the device's memory; 0 if `bytes` applies.
 
   // Returns the amount, at most the device's memory.
   std::uint64_t Of(std::uint64_t device_bytes) const;
@@ -61,7 +62,7 @@ struct MemoryQuota {
 };
 Result<MemoryQuota> ParseMemoryQuota(std::string_view text);
 
-// A name in scheduler::kClassNames.
+// Parses a name in scheduler::kClassNames.
 std::optional<scheduler::SchedulingClass> ParseClass(std::string_view text);
 
 // Splits text such as "low=2s,normal=10s"; each class may occur at most once. `set` parses the text
@@ -78,7 +79,7 @@ std::string FormatBytes(std::uint64_t bytes);
 std::string DurationText(std::chrono::nanoseconds duration);
 std::string BytesText(std::uint64_t bytes);
 
-// "fifo, fair and priority".
+// Formats a list such as "fifo, fair and priority".
 std::string Listed(std::span<const std::string_view> names, std::string_view last = " and ");
 
 // Returns the error "asked for '<asked>', allowed is <allowed>".

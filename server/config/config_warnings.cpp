@@ -14,11 +14,11 @@
 namespace gpushared::server {
 namespace {
 
-// By line.
+// Warnings with their lines.
 using Warnings = std::vector<std::pair<std::uint32_t, std::string>>;
 
-// Whether `earlier` is known to match every client of `later`. Memberships of groups are not known
-// here.
+// Returns whether `earlier` is known to match every client of `later`. Memberships of groups are
+// not known here.
 bool Covers(const Subject& earlier, const Subject& later) {
   return earlier.kind == Subject::Kind::kEveryone ||
          (earlier.kind == later.kind && earlier.id == later.id);
@@ -54,7 +54,8 @@ void FindLoweredRoot(std::span<const AccessRule> rules, Warnings& warnings) {
   }
 }
 
-// False if one is a size and the other a fraction of a device, whose size is not known here.
+// Returns whether `one` is larger. False if one of them is a size and the other a fraction of a
+// device, whose size is not known here.
 bool IsAbove(const MemoryQuota& one, const MemoryQuota& other) {
   if ((one.fraction == 0) != (other.fraction == 0)) return false;
   return one.fraction == 0 ? one.bytes > other.bytes : one.fraction > other.fraction;

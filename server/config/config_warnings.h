@@ -13,7 +13,7 @@
 
 namespace gpushared::server {
 
-// In the order of the file; `source` is its name.
+// Returns warnings in the order of the file, whose name is `source`.
 std::vector<std::string> FindWarnings(const Config& config, std::string_view source);
 
 }  // namespace gpushared::server

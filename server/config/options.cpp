@@ -56,7 +56,7 @@ std::string Text(const Config& config) {
   return GetText((config.*....*kField));
 }
 
-// Parses one of a list of names; the value is its index.
+// Parses a name from a list; the value is the name's index.
 template <const auto& kNames, auto kField>
 Status SetNamed(std::string_view value, Config& config) {
   const auto found = std::ranges::find(kNames, value);
@@ -71,8 +71,8 @@ std::string NameText(const Config& config) {
   return std::string(kNames.at(static_cast<std::size_t>(config.*kField)));
 }
 
-// Names used by NVIDIA's vGPU scheduler. Under both, clients take turns. Under fixed shares every
-// client has a cap as well, and its time remains unused while it is idle.
+// Names used by NVIDIA's vGPU scheduler. Under equal_share and fixed_share, clients take turns.
+// Under fixed_share every client has a cap as well, and its time remains unused while it is idle.
 constexpr std::string_view kEqualShare = "equal_share";
 
 Status SetPolicy(std::string_view value, Config& config) {
@@ -132,7 +132,7 @@ Status SetMemory(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
-// Restricted to printable text, because paths are logged and are passed to workers within a text.
+// Requires printable text, because paths are logged and are passed to workers within a text.
 bool IsFullPath(std::string_view value) {
   return value.starts_with('/') && ipc::IsPrintableText(value);
 }
@@ -204,7 +204,8 @@ Status SetSocket(std::string_view value, Config& config) {
 }
 
 Status SetCostDirectory(std::string_view value, Config& config) {
-  constexpr std::size_t kPathBytesMax = 4000;  // Leaves space for a file name.
+  // Limit of directories; leaves space for a file name.
+  constexpr std::size_t kPathBytesMax = 4000;
   if (!IsFullPath(value) || value.size() > kPathBytesMax) {
     return NotAllowed(value,
                       "an absolute path of up to " + std::to_string(kPathBytesMax) + " bytes");
@@ -213,8 +214,7 @@ Status SetCostDirectory(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
-// Must be absolute so that it is unambiguous in the log, although a worker runs in the directory of
-// its broker.
+// The path must be absolute, so that it is unambiguous in the log.
 Status SetPath(std::string_view value, std::string& path) {
   if (value != Config::kNone && !IsFullPath(value)) {
     return NotAllowed(value, "a path that begins with '/', or none");

@@ -30,32 +30,33 @@ struct Option {
   std::string_view name;  // As on the command line, without dashes: "low-floor".
   std::string_view metavariable;
   std::string_view help;
-  // Its paragraph in gpushared(8), in scdoc. Empty: it shares the paragraph of the next option.
+  // Its paragraph in gpushared(8), in scdoc. If empty, it shares the paragraph of the next option.
   std::string_view page;
-  // Its paragraph in gpushared.toml(5). Empty: it has none.
+  // Its paragraph in gpushared.toml(5). If empty, it has none.
   std::string_view key_page = {};
-  // Earlier option of the table whose paragraph it shares instead.
+  // An earlier option of the table, whose paragraph in gpushared.toml(5) this one shares.
   std::string_view key_page_of = {};
   Effect effect = Effect::kForWorkers;
   struct {
-    // Applies a text from either source. An error says what was given and what is allowed.
+    // Applies a text from the command line or the file. An error says what was given and what is
+    // allowed.
     Status (*set)(std::string_view value, Config& config);
-    // Formats the value: in the syntax of `set` if workers get it, otherwise human-readable. Empty:
-    // the default value.
+    // Formats the value: in the syntax of `set` if workers get it, otherwise human-readable. Empty
+    // for the default value.
     std::string (*text)(const Config& config);
   } value;
 };
 
 std::span<const Option> Options();
 
-// Null if the name is unknown.
+// Returns null if the name is unknown.
 const Option* FindOption(std::string_view name);
 
 // Applies the option; errors begin with "option <name> rejected: ".
 Status Apply(const Option& option, std::string_view value, Config& config);
 Status Rejected(std::string_view option, std::string_view why);
 
-// Returns the name as in the file: "low_floor".
+// Returns the name as it is written in the file: "low_floor".
 std::string GetKey(std::string_view option);
 
 // Returns the part of the configuration that is passed to a worker, as text of a configuration

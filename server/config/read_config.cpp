@@ -63,7 +63,7 @@ ExitNow Usage(const std::string& message) {
   return {.code = 2, .text = "gpushared: " + message + "\n" + where + "\n"};
 }
 
-// Texts given on the command line, before validation.
+// Texts of options given on the command line, before validation.
 struct Given {
   std::vector<std::string> values = std::vector<std::string>(Options().size());
   std::vector<command_line::Option> options;

@@ -30,13 +30,13 @@ struct Machine {
   static Machine Local();
 };
 
-// Command-line options override the file, which overrides the defaults. Invalid input results in
-// exit code 2.
+// Parses the command line and reads the file. Command-line options override the file, which
+// overrides the defaults. Invalid input results in exit code 2.
 std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> arguments,
                                                const Machine& machine, std::string_view version);
 
 // Reads the file of a running server again. The arguments were accepted when it started.
-// kUnsupported: they name no file.
+// kUnsupported if they name no file.
 Result<Config> ReadAgain(std::span<const char* const> arguments, const Machine& machine);
 
 // Returns the options that differ and require a restart to take effect.

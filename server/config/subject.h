@@ -11,7 +11,7 @@
 
 namespace gpushared::server {
 
-inline constexpr std::size_t kSubjectsMax = 64;  // Maximum length of a list.
+inline constexpr std::size_t kSubjectsMax = 64;  // Limit of subjects in a list.
 
 // The clients to which a rule applies.
 struct Subject {

@@ -20,22 +20,23 @@ namespace gpushared::device {
 class CodeCompiler {
  public:
   virtual ~CodeCompiler() = default;
-  // Compiles the text; may take long. `architecture`: "sm_90".
+  // Compiles the text for an `architecture` such as "sm_90"; may take long.
   virtual Result<std::vector<std::byte>> Compile(std::string_view ptx,
                                                  std::string_view architecture) = 0;
-  // Returns the result of an earlier compilation if it is still cached. Does not block.
+  // Returns the result of an earlier compilation if that is still cached. Does not block.
   virtual std::optional<std::vector<std::byte>> Find(std::string_view ptx,
                                                      std::string_view architecture) = 0;
   // Cancels running compilations and rejects all later ones with kCancelled.
   virtual void Abandon() = 0;
 };
 
-// Consequence of a missing compiler for a GPU.
+// Message about the consequence of a missing compiler for a GPU.
 inline constexpr std::string_view kWithoutCompiler =
     "no kernel of a GPU can be stopped, and modules of other users whose kernels are isolated are "
     "rejected";
 
-// Returns null if no compiler is available; the creator of the function has reported the reason.
+// Creates a compiler. Returns null if none is available; the creator of the function has reported
+// the reason.
 using MakeCodeCompiler = std::function<std::unique_ptr<CodeCompiler>()>;
 
 }  // namespace gpushared::device

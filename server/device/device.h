@@ -44,24 +44,24 @@ struct KernelInfo {
   std::string name;
   std::vector<ParameterLayout> parameters;
   std::uint32_t parameter_bytes = 0;      // Size of the argument buffer, without tail padding.
-  std::uint32_t static_shared_bytes = 0;  // Per block.
+  std::uint32_t static_shared_bytes = 0;  // Shared memory of each block.
   std::uint32_t threads_per_block_max = 0;
   // Exact dimensions that every launch must have; all zero if any dimensions are allowed.
   std::array<std::uint32_t, 3> required_block = {};    // Threads along x, y and z.
   std::array<std::uint32_t, 3> required_cluster = {};  // Blocks along x, y and z.
-  // Informational only: no launch depends on these.
+  // The following are informational; no launch depends on them.
   std::uint32_t registers = 0;                 // Per thread, of 32 bits each.
   std::uint32_t local_bytes = 0;               // Per thread.
-  std::uint32_t constant_bytes = 0;            // Of all .const variables of the module.
-  std::uint32_t dynamic_shared_bytes_max = 0;  // Per block.
+  std::uint32_t constant_bytes = 0;            // Size of all .const variables of the module.
+  std::uint32_t dynamic_shared_bytes_max = 0;  // Limit per block.
   std::uint32_t ptx_version = 0;     // Architecture of the PTX text: 80 for sm_80; 0 if unknown.
   std::uint32_t binary_version = 0;  // Architecture of the code that is executed.
   // Reason why this device rejects launches of the kernel: the full list of missing instructions,
   // with PTX lines. Empty if the kernel is supported.
   std::string unsupported;
-  // Parameters that hold addresses through which the kernel accesses memory (some of them may be
-  // plain numbers): byte offsets of 8-byte words, ascending (ptx::KernelReach). Empty if the access
-  // set is unknown.
+  // Ascending byte offsets of the 8-byte parameter words through which the kernel accesses memory.
+  // Some of these words may be plain numbers (ptx::KernelReach). Empty if the access set is
+  // unknown.
   std::vector<std::uint32_t> reach_offsets;
   // Reason why the access set is unknown; empty if reach_offsets describes it.
   std::string why_reach_unknown = "nobody has looked";
@@ -87,9 +87,9 @@ enum class Preemption : std::uint8_t {
                      // piece).
 };
 
-// Blocks of a preempted launch that have started and not ended. They are off the device. Their
-// holder either submits them again with the rest of the launch (LaunchWork::paused) or drops them,
-// which ends them. They occupy host memory of the device.
+// Blocks of a preempted launch that have started but not ended, and are off the device. The holder
+// either submits them again with the rest of the launch (LaunchWork::paused) or drops them, which
+// ends them. They occupy host memory of the device.
 //
 // May be used by any thread, also after their space was destroyed.
 class PausedBlocks {
@@ -109,13 +109,14 @@ struct DeviceInfo {
   std::string kind;     // "cpu", "fake", "cuda".
   std::string pci_bus;  // "0000:17:00.0"; empty if the device is not on a PCI bus.
   std::uint64_t memory_bytes = 0;
-  std::uint32_t multiprocessors = 0;  // On the cpu device: executor threads.
+  std::uint32_t multiprocessors = 0;  // On the cpu device, the number of executor threads.
   std::uint32_t threads_per_block_max = 1024;
   std::array<std::uint32_t, 3> block_max = {1024, 1024, 64};
   std::array<std::uint32_t, 3> grid_max = {0x7fffffff, 65535, 65535};
   std::uint32_t shared_bytes_per_block_max = 48 * 1024;
-  // Preemption of launches. If only some launches can be preempted, this holds for those for which
-  // CanStop returns true. Copies and fills can be preempted between their pieces on every device.
+  // Preemption of launches. If a device can preempt only some launches, this value applies to those
+  // for which CanStop returns true. Copies and fills can be preempted between their pieces on every
+  // device.
   Preemption preemption = Preemption::kBetweenCommands;
   // Preemptible launches use a separate form of the kernel that runs slower, so it should be
   // requested only where a preemption can actually occur. RequestStop of such a launch also stops
@@ -124,17 +125,18 @@ struct DeviceInfo {
   bool stopping_costs = false;
   std::uint32_t cluster_blocks_max = 0;  // 0 if clusters are not supported.
   bool can_launch_cooperatively = false;
-  bool can_kill = false;  // RequestKill ends any running kernel.
-  // Supports Space::SwapPageOut, so that clients may own more memory than the device has.
+  bool can_kill = false;  // Whether RequestKill ends any running kernel.
+  // Whether the device supports Space::SwapPageOut, so that clients may own more memory than the
+  // device has.
   bool can_move_memory = false;
-  // A launch that accesses memory outside of its access set faults. On devices without this check
-  // such an access reaches other memory of the client, or whatever occupies the place of a
+  // Whether a launch that accesses memory outside of its access set faults. On devices without this
+  // check, such an access reaches other memory of the client, or whatever occupies the place of a
   // swapped-out page; pages are therefore swapped in only while no work of their client is on the
   // device.
   bool checks_reach = false;
-  bool swaps_disturb = false;  // Swaps may delay launches of other clients.
-  // No kernel can read, write or end anything of another client, whatever the isolation of its
-  // space.
+  bool swaps_disturb = false;  // Whether swaps may delay launches of other clients.
+  // Whether no kernel can read, write or end anything of another client, whatever the isolation of
+  // its space.
   bool isolates_clients = false;
   // Classes that may use only some of the multiprocessors.
   std::vector<SmGrant> sm_grants;
@@ -151,11 +153,11 @@ class Module {
  public:
   virtual ~Module() = default;
   virtual std::span<const KernelInfo> kernels() const = 0;
-  // Variables that the PTX text declares and that exist on the device, in the order of the text.
-  // Kernels of all modules of the space may access them.
+  // Returns the variables that the PTX text declares and that exist on the device, in the order of
+  // the text. Kernels of all modules of the space may access them.
   virtual std::span<const VariableInfo> variables() const { return {}; }
-  // Memory of all variables, as a few pieces sorted by address. Copies and fills of the space may
-  // access it.
+  // Returns the memory of all variables, as a few pieces sorted by address. Copies and fills of the
+  // space may access it.
   virtual std::span<const MemoryPiece> variable_memory() const { return {}; }
 };
 
@@ -163,13 +165,13 @@ class Module {
 // recipes can share prepared modules.
 struct ModuleRecipe {
   enum class Form : std::uint8_t {
-    kDecoded,    // For the cpu device's executor.
-    kForDriver,  // For a GPU driver.
+    kDecoded,    // Decoded for the cpu device's executor.
+    kForDriver,  // PTX for a GPU driver.
   };
   Form form = Form::kDecoded;
   // Used by kForDriver only.
   ModulePasses passes = {};
-  std::uint64_t range_bytes = 0;  // Of the address range of each space.
+  std::uint64_t range_bytes = 0;  // Size of the address range of each space.
 };
 
 // A module that was parsed, checked and translated, but not yet placed into a client's memory.
@@ -182,7 +184,7 @@ class PreparedModule {
   // Like Module::variables, except that addresses are offsets from the place where the module will
   // be loaded.
   virtual std::span<const VariableInfo> variable_infos() const { return {}; }
-  virtual std::uint64_t bytes() const = 0;  // Size in host memory.
+  virtual std::uint64_t bytes() const = 0;  // Returns the module's size in host memory.
 };
 
 // Device memory of a client without an address of its own: the client chooses where to map it,
@@ -212,10 +214,10 @@ struct KernelMemory {
 // Virtual address range, memory and module state of one client on one device.
 //
 // The range is a power of two of at least 4 GiB and is naturally aligned. Memory is mapped into it
-// from the bottom, in pages of 2 MiB. Chunks are mapped in the mapping area, which is above
-// everything that the quota allows there. New memory reads as zero, also if another client used it
-// before. The space may be destroyed only when none of the client's work is on the device; the
-// destructor returns all memory.
+// from the bottom, in pages of 2 MiB. Chunks are mapped in the mapping area, which is above all
+// addresses that the quota allows to be mapped from the bottom. New memory reads as zero, also if
+// another client used it before. The space may be destroyed only when none of the client's work is
+// on the device; the destructor returns all memory.
 //
 // Resize, PlaceModule and the calls for chunks may take milliseconds and are made on a thread other
 // than the device thread, one at a time for each Space. All other members are constant and may be
@@ -223,20 +225,20 @@ struct KernelMemory {
 class Space {
  public:
   virtual ~Space() = default;
-  virtual std::uint64_t base() const = 0;         // Device address of the first byte.
-  virtual std::uint64_t range_bytes() const = 0;  // A power of two.
+  virtual std::uint64_t base() const = 0;         // Returns the device address of the first byte.
+  virtual std::uint64_t range_bytes() const = 0;  // Returns the size of the range, a power of two.
   // Grows or shrinks the mapped part [base, base + mapped_bytes), rounded up to whole pages (2
   // MiB), and returns the new size in bytes. Fails with kOutOfMemory and changes nothing if the
   // quota or the device memory does not suffice. Shrinking requires that no submitted work accesses
-  // the memory that is returned. A device may keep up to 1/16 of the new size, or all of the memory
-  // if it does not trust the client's running kernels.
+  // the memory that is returned. When shrinking, a device may keep memory mapped: up to 1/16 of the
+  // new size, or all of it if it does not trust the client's running kernels.
   virtual Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) = 0;
 
-  // Area in which chunks may be mapped, in pages of 2 MiB; empty if the device does not support
-  // chunks.
+  // Returns the area in which chunks may be mapped, in pages of 2 MiB; empty if the device does not
+  // support chunks.
   virtual MemoryPiece mapping_area() const { return {}; }
-  // `bytes` is a multiple of the page size. Fails with kOutOfMemory if the quota or the device
-  // memory does not suffice.
+  // Creates a chunk. `bytes` is a multiple of the page size. Fails with kOutOfMemory if the quota
+  // or the device memory does not suffice.
   virtual Result<std::unique_ptr<Chunk>> MakeChunk(std::uint64_t /*bytes*/) {
     return Status(StatusCode::kUnsupported, "memory rejected: this device cannot map it in parts");
   }
@@ -245,7 +247,8 @@ class Space {
   virtual Status MapChunk(Chunk& /*chunk*/, std::uint64_t /*address*/) {
     return {StatusCode::kUnsupported, "mapping rejected: this device cannot map memory in parts"};
   }
-  // Makes the mapping at `address` inaccessible to work that starts from now on. Any thread.
+  // Makes the mapping at `address` inaccessible to work that starts from now on. May be called by
+  // any thread.
   virtual void HideMapping(std::uint64_t /*address*/) {}
   // Undoes MapChunk. The mapping must have been hidden, and no work that started before may still
   // run.
@@ -263,25 +266,26 @@ class Space {
   virtual Status SwapPageIn(std::uint64_t /*offset*/) {
     return {StatusCode::kUnsupported, "this device does not move memory"};
   }
-  // Returns how many bytes of the pages in [address, address + bytes) are swapped out. Any thread;
-  // current while no swap is in progress.
+  // Returns how many bytes of the pages in [address, address + bytes) are swapped out. May be
+  // called by any thread. The result is exact while no swap is in progress.
   virtual std::uint64_t AwayBytes(std::uint64_t /*address*/, std::uint64_t /*bytes*/) const {
     return 0;
   }
-  // Only if can_move_memory. Same thread rules as Resize.
+  // Returns the memory in use. Only for devices with can_move_memory. Same thread rules as Resize.
   virtual SpaceUse use() { return {}; }
-  // Applies to launches that start later. The heap is allocated at once and counts against the
-  // quota. Once kernels have allocated from it, its size is fixed, so another size is rejected with
-  // kInvalidArgument. Fails with kOutOfMemory like Resize, with the same thread rules.
+  // Sets the memory of kernels, for launches that start later. The heap is allocated at once and
+  // counts against the quota. Once kernels have allocated from it, its size is fixed, so another
+  // size is rejected with kInvalidArgument. Fails with kOutOfMemory like Resize, with the same
+  // thread rules.
   virtual Status SetKernelMemory(const KernelMemory& /*memory*/) {
     return {StatusCode::kUnsupported,
             "limit rejected: the stack, printed text and heap of kernels are the same for all "
             "clients of this device"};
   }
 
-  // Modules are loaded in two stages, because the client's image cannot be trusted: PrepareModule
-  // (prepare.h) parses it elsewhere according to this recipe, and the result is placed into the
-  // space.
+  // The following load modules. They are loaded in two stages, because the client's image cannot be
+  // trusted: PrepareModule (prepare.h) parses it elsewhere according to this recipe, and the result
+  // is placed into the space.
   virtual const ModuleRecipe& recipe() const = 0;
   // Makes a module from TakePrepared ready for PlaceModule, as far as this needs no device; some
   // backends run a compiler. Any thread, concurrently with any other call. Returns null if it would
@@ -296,9 +300,9 @@ class Space {
       std::shared_ptr<const PreparedModule> module) = 0;
 };
 
-// The caller chooses these ids and keys. They are opaque to the device.
+// Chosen by the caller; opaque to the device.
 using WorkId = std::uint64_t;
-using StreamKey = std::uint64_t;  // Unique among all clients of the device.
+using StreamKey = std::uint64_t;  // As WorkId; unique among all clients of the device.
 
 // Common to all work. Work on one stream starts and ends in submission order; work on different
 // streams is unordered. Work consists of `units`: thread blocks, or pieces of kCopyPieceBytes of a
@@ -308,11 +312,11 @@ struct WorkHeader {
   WorkId id = 0;
   Space* space = nullptr;  // Owner; must outlive the completion.
   StreamKey stream = 0;
-  std::uint8_t of_class = 0;  // Scheduling class, 0 is the most urgent: see DeviceInfo::sm_grants.
+  std::uint8_t of_class = 0;  // Scheduling class; 0 is the most urgent. See DeviceInfo::sm_grants.
   std::uint8_t priority = 0;  // The device serves larger values first if it has a choice.
   std::uint64_t first_unit = 0;  // Resume point: the units before it are already done.
-  // Whether the caller uses the times in the completion. If not, the device may avoid the cost of
-  // exact ones.
+  // Whether the caller uses the times in the completion. If not, the device may save the cost of
+  // exact times.
   bool wants_times = true;
 };
 
@@ -323,7 +327,8 @@ struct LaunchWork : WorkHeader {
   // Blocks per cluster: these run at the same time and access each other's shared memory. The grid
   // consists of whole clusters. x is 0 for launches without clusters.
   Dim3 cluster = {0, 0, 0};
-  bool is_cooperative = false;  // All blocks run at the same time, otherwise the launch fails.
+  // Whether all blocks must run at the same time; if they cannot, the launch fails.
+  bool is_cooperative = false;
   // Whether RequestStop may be called. If not, the device uses the fastest form, which runs to its
   // end.
   bool may_be_stopped = true;
@@ -342,9 +347,9 @@ struct LaunchWork : WorkHeader {
   const Reach* reach = nullptr;
 };
 
-// Size of one page of host memory. Copies are divided this finely because a client may take away
-// the pages of its staging buffer during a copy, and when pages are faulted in one by one, each can
-// take milliseconds.
+// Size of one page of host memory. Copies are divided this finely because a client may remove the
+// pages of its staging buffer during a copy. The pages are then faulted in one by one, each of
+// which can take milliseconds.
 inline constexpr std::uint64_t kCopyPieceBytes = std::uint64_t{4} << 10;
 
 // Copy of a rectangle of bytes; height 1 is a plain range. The caller has checked the addresses.
@@ -358,14 +363,16 @@ struct CopyWork : WorkHeader {
   std::uint64_t destination = 0;  // Device address; unused for kDeviceToHost.
   std::uint64_t source = 0;       // Device address; unused for kHostToDevice.
   std::uint64_t width_bytes = 0, height = 1;
-  std::uint64_t destination_pitch_bytes = 0, source_pitch_bytes = 0;  // >= width when height > 1.
+  // At least the width if height is above 1.
+  std::uint64_t destination_pitch_bytes = 0, source_pitch_bytes = 0;
 };
 
 struct FillWork : WorkHeader {
   std::uint64_t destination = 0;    // Device address, aligned to element_bytes.
-  std::uint32_t value = 0;          // Low element_bytes bytes are repeated.
+  std::uint32_t value = 0;          // Its low element_bytes bytes are repeated.
   std::uint32_t element_bytes = 1;  // 1, 2 or 4.
-  std::uint64_t width_bytes = 0, height = 1, pitch_bytes = 0;  // Multiples of element_bytes.
+  // Width and pitch are multiples of element_bytes.
+  std::uint64_t width_bytes = 0, height = 1, pitch_bytes = 0;
 };
 
 // A sequence of work items, each of which starts when the one before has ended. Its units are its
@@ -373,7 +380,7 @@ struct FillWork : WorkHeader {
 // to all nodes.
 using GraphNode = std::variant<LaunchWork, CopyWork, FillWork>;
 struct GraphWork : WorkHeader {
-  // Both remain valid and unchanged until the completion.
+  // The list and the nodes remain valid and unchanged until the completion.
   std::span<const GraphNode* const> nodes;
   // Access set of all nodes together, like LaunchWork::reach.
   const Reach* reach = nullptr;
@@ -401,42 +408,44 @@ using DeviceClock = std::chrono::steady_clock;
 
 struct Completion {
   WorkId id = 0;
-  Status status;  // Names the kernel, block, thread, PTX line and address of a fault.
+  Status status;  // For a fault, names the kernel, block, thread, PTX line and address.
   FaultKind fault = FaultKind::kNone;  // Set only if the status is kKernelFault.
-  std::uint64_t units_done = 0;        // Executed prefix, counted from unit 0.
+  std::uint64_t units_done = 0;        // Number of executed units, counted from unit 0.
   // True if RequestStop ended the work before its last unit, or before `paused` had ended.
   bool stopped = false;
-  // Units of the prefix that have not ended, of launches that may be paused, or the rest of the
-  // node in which a graph was stopped; otherwise null.
+  // For a launch that may be paused: the units of the prefix that have not ended. For a graph: the
+  // rest of the node in which it was stopped. Otherwise null.
   std::shared_ptr<PausedBlocks> paused;
-  DeviceClock::time_point started;  // When the first unit of this submission started.
+  DeviceClock::time_point started;  // Time at which the first unit of this submission started.
   DeviceClock::time_point ended;
   // False if the two times are estimated as a share of what several work items took together.
   bool times_are_exact = true;
 };
 
-// Reported once when the device's context has died: no work will run on it again.
+// Loss of the device, reported once when its context has died; no work will run on it again.
 struct DeviceLoss {
   struct Suspect {
     WorkId id = 0;
     std::string what;  // "kernel 'scale'"
   };
   Status why;  // kDeviceLost, with the failed call and its error code.
-  // Work that was running, or may have been. If there is only one suspect, it caused the loss.
+  // Work that was running or may have been running. If there is only one suspect, it caused the
+  // loss.
   std::vector<Suspect> suspects;
 };
 
 // Keeps host memory prepared for direct copies. Must be destroyed before that memory is freed,
-// while no work uses it. The destructor may block; any thread but the device thread.
+// while no work uses it. The destructor may block; any thread except the device thread may run it.
 class PinnedMemory {
  public:
   virtual ~PinnedMemory() = default;
 };
 
 struct SpaceOptions {
-  std::uint64_t quota_bytes = 0;     // Most memory that the client may map.
-  std::shared_ptr<SwapStore> store;  // Where its memory can be swapped to; null if it cannot.
-  // Lower limit of free device memory below which it maps no more.
+  std::uint64_t quota_bytes = 0;  // Limit of the memory that the client may map.
+  // Store to which its memory can be swapped; null if swapping is not possible.
+  std::shared_ptr<SwapStore> store;
+  // Free device memory that the client must leave to others when it maps more.
   std::uint64_t left_free_bytes = 0;
   Isolation isolation = Isolation::kOff;
   // Whether the driver may compile the client's code inside this process if no compiler process is
@@ -452,10 +461,11 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
 
-  // Reserves an address range for one client. May block; any thread but the device thread.
+  // Reserves an address range for one client. May block, so any thread except the device thread may
+  // call it.
   virtual Result<std::unique_ptr<Space>> CreateSpace(const SpaceOptions& options) = 0;
 
-  // Returns the unallocated memory if can_move_memory. Any thread.
+  // Returns the unallocated memory if can_move_memory. May be called by any thread.
   virtual std::uint64_t free_memory_bytes() const { return 0; }
 
   // Queue work; never block. The caller has checked the arguments against KernelInfo and
@@ -463,16 +473,16 @@ class Device {
   virtual void Submit(const LaunchWork& work) = 0;
   virtual void Submit(const CopyWork& work) = 0;
   virtual void Submit(const FillWork& work) = 0;
-  // Whether the work may be a node of a GraphWork. Other work is submitted alone.
+  // Returns whether the work may be a node of a GraphWork. Other work is submitted alone.
   virtual bool TakesNode(const GraphNode& /*node*/) const { return true; }
-  // Whatever the device's preemption, RequestStop ends a graph before its next node; a node that
-  // has started runs to its end unless the graph may be paused. A node that fails ends the graph,
-  // and units_done is the number of that node.
+  // Queues a graph. Regardless of the device's preemption, RequestStop ends a graph before its next
+  // node; a node that has started runs to its end unless the graph may be paused. A node that fails
+  // ends the graph, and units_done is the number of that node.
   virtual void SubmitGraph(const GraphWork& work) = 0;
 
-  // Whether RequestStop would end this launch between two of its blocks at an acceptable cost.
-  // `expected` is the expected duration of the launch. The default is true for every launch of a
-  // device with Preemption::kWithinCommand.
+  // Returns whether RequestStop would end this launch between two of its blocks at an acceptable
+  // cost. `expected` is the expected duration of the launch. The default is true for every launch
+  // of a device with Preemption::kWithinCommand.
   virtual bool CanStop(const LaunchWork& /*work*/, std::chrono::nanoseconds /*expected*/) {
     return info().preemption == Preemption::kWithinCommand;
   }
@@ -486,7 +496,7 @@ class Device {
   // kernel of a client that has disconnected). The output of a killed command is undefined. The
   // work still completes exactly once, with kCancelled unless it had already ended. Concurrent
   // launches of the same contained module (Isolation::kContain) may end with kKernelFault as well,
-  // because they share the word that ends them. Devices without this ability treat it as
+  // because they share the word that ends them. Devices that cannot end a unit treat the call as
   // RequestStop. Ignored for unknown ids.
   virtual void RequestKill(WorkId id) = 0;
 
@@ -495,37 +505,39 @@ class Device {
   // passed to the device's constructor, from any thread, unless must_be_polled() is true.
   virtual std::size_t TakeCompletions(std::span<Completion> out) = 0;
 
-  // True if completions must be discovered by polling TakeCompletions(), because the device does
-  // not signal the end of some of its current work.
+  // Returns true if completions must be discovered by polling TakeCompletions(), because the device
+  // does not signal the end of some of its current work.
   virtual bool must_be_polled() const { return false; }
 
-  // Total time for which the device could not make progress on its work through no fault of the
-  // clients: the host took its cores, or a driver call needed the device idle. Monotonic; delays
-  // that are noticed late are added late.
+  // Returns the total time for which the device could not make progress on its work through no
+  // fault of the clients: the host took its cores, or a driver call needed the device idle.
+  // Monotonic; delays that are noticed late are added late.
   virtual std::chrono::nanoseconds HostStealUntil(DeviceClock::time_point /*now*/) { return {}; }
 
-  // Non-null from the moment at which the context is dead. All work then completes with
-  // kDeviceLost, and the process that owns the device cannot use it again.
+  // Returns the loss, from the moment at which the context is dead; null before. All work then
+  // completes with kDeviceLost, and the process that owns the device cannot use it again.
   virtual const DeviceLoss* loss() const { return nullptr; }
 
   // Prepares host memory for copies. Copies of other host memory work as well, but may be slower.
-  // Returns null if the device needs no preparation. May block; any thread but the device thread.
+  // Returns null if the device needs no preparation. May block, so any thread except the device
+  // thread may call it.
   virtual Result<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> /*memory*/) {
     return std::unique_ptr<PinnedMemory>();
   }
 
-  // Host memory that the device's own threads retain for kernels that ran: registers, shared and
-  // local memory. Updated whenever a thread leaves a launch. Any thread.
+  // Returns the host memory that the device's own threads retain for kernels that ran: registers,
+  // shared and local memory. Updated whenever a thread leaves a launch. May be called by any
+  // thread.
   virtual std::uint64_t executor_bytes() const { return 0; }
 
   // Tells all kernels that poll for it to end, as RequestKill does for one, without a driver call,
   // because the device thread may be blocked inside a driver call that waits for such a kernel.
-  // Their launches fail with FaultKind::kLaunchTimeout. Returns false if no kernel polls. Any
-  // thread.
+  // Their launches fail with FaultKind::kLaunchTimeout. Returns false if no kernel polls. May be
+  // called by any thread.
   virtual bool ReportKernelsToEnd() { return false; }
 
-  // Whether RequestKill would end this launch while it runs. With DeviceInfo::can_kill it reliably
-  // ends any launch; otherwise only those whose kernels poll for it.
+  // Returns whether RequestKill would end this launch while it runs. With DeviceInfo::can_kill it
+  // ends any launch; otherwise, only those whose kernels poll for it.
   virtual bool CanKill(const LaunchWork& /*work*/) const { return info().can_kill; }
 };
 
@@ -538,11 +550,12 @@ struct KernelOutput {
   WorkId work = 0;
   StreamKey stream = 0;
   const Space* space = nullptr;  // Identifies the client; must not be dereferenced.
-  std::string_view text;  // Valid during the call; arbitrary bytes, because the client chose them.
+  // Valid during the call. May have arbitrary bytes, because the client chose them.
+  std::string_view text;
 };
 
-// Called by a device, from any thread, while the work that printed is running. The device limits
-// the text of each launch (kOutputBytesMax) and reports a truncation. Must not call back into the
+// Called by a device, from any thread, while the work that prints is running. The device limits the
+// text of each launch (kOutputBytesMax) and reports a truncation. Must not call back into the
 // device.
 using OutputFunction = std::function<void(const KernelOutput&)>;
 // Default size of CUDA's printf buffer, used unless the space sets another limit.

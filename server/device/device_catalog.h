@@ -23,15 +23,17 @@ namespace gpushared::device {
 
 // Settings of an operator for all devices; each kind ignores those that do not apply to it.
 struct DeviceOptions {
-  std::uint32_t executor_threads = 0;  // cpu: threads that execute; 0 = cores - 1, at least 1.
-  std::uint64_t memory_bytes = 0;      // cpu: shared by all clients; 0 = half of the usable memory.
-  OutputFunction output = {};          // If empty, the output of kernels is dropped.
-  StandFunction stand = {};            // cpu: prioritizes the executor threads; may be empty.
+  // For cpu: number of executor threads; 0 means one less than the cores, but at least 1.
+  std::uint32_t executor_threads = 0;
+  // For cpu: memory shared by all clients; 0 means half of the usable memory.
+  std::uint64_t memory_bytes = 0;
+  OutputFunction output = {};  // If empty, the output of kernels is dropped.
+  StandFunction stand = {};    // For cpu: prioritizes the executor threads; may be empty.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
-  SmLimits sm_limits = {};                 // cuda; rejected by a cpu device.
-  MakeCodeCompiler make_compiler = {};     // cuda: required for preemptible launches.
-  std::function<void()> await_quiet = {};  // cuda; see CudaDeviceOptions.
-  // Messages for operators; may be empty. `note`: about modules, called from any thread.
+  SmLimits sm_limits = {};                 // For cuda; a cpu device rejects them.
+  MakeCodeCompiler make_compiler = {};     // For cuda; required for preemptible launches.
+  std::function<void()> await_quiet = {};  // For cuda; see CudaDeviceOptions.
+  // Messages for operators; may be empty. `note` receives messages about modules, from any thread.
   std::function<void(const std::string&)> warn = {};
   std::function<void(const std::string&)> note = {};
 };

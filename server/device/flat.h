@@ -53,7 +53,8 @@ class FlatWriter {
   void PutAll(const std::vector<T>& values) {
     PutAll(std::span<const T>(values));
   }
-  // Must be called at the end, otherwise the bytes since the last flush are lost.
+  // Passes the collected bytes on. Must be called at the end; otherwise the bytes since the last
+  // flush are lost.
   void Flush() {
     if (!pending_.empty()) sink_(pending_);
     pending_.clear();
@@ -94,15 +95,15 @@ class FlatReader {
     return taken;
   }
   // Reads a number of elements that take at least `element_bytes` each, and checks that the input
-  // is long enough for them. `held_bytes`: memory that one element takes in this process.
+  // is long enough for them. `held_bytes` is the memory that one element takes in this process.
   std::size_t TakeCount(std::size_t element_bytes, std::size_t held_bytes = 1) {
     const auto count = Take<std::uint64_t>();
     if (count > left_.size() / element_bytes) ok_ = false;
     if (ok_) Hold(count * held_bytes);
     return ok_ ? static_cast<std::size_t>(count) : 0;
   }
-  // Must be called before allocating memory for what was read, because a few bytes can describe a
-  // large object. Above kHeldBytesMax in total ok() becomes false.
+  // Counts memory that is about to be allocated for what was read, because a few bytes can describe
+  // a large object. If the total exceeds kHeldBytesMax, ok() becomes false.
   void Hold(std::uint64_t bytes) {
     held_ += bytes;
     if (held_ > kHeldBytesMax) ok_ = false;

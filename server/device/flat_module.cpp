@@ -11,7 +11,8 @@
 namespace gpushared::device {
 namespace {
 
-// Zero pages are omitted, because a short text can declare large variables.
+// Initial contents are written in pieces of this size. Zero pieces are omitted, because a short
+// text can declare large variables.
 constexpr std::uint64_t kPieceBytes = 4096;
 // Limit for all pieces of a module together; no text contains more.
 constexpr std::uint64_t kInitialBytesMax = std::uint64_t{64} << 20;

@@ -20,7 +20,7 @@
 
 namespace gpushared::device {
 
-// Returns kInvalidArgument: the bytes do not encode a prepared module.
+// Returns kInvalidArgument, which says that the bytes do not encode a prepared module.
 Status WrongModule(const std::string& what);
 
 bool IsInside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t end);
@@ -48,8 +48,8 @@ void PutContents(std::span<const LayoutPart> parts, FlatWriter& to);
 // with kLimitExceeded if they are larger than any text allows.
 Result<VariableContents> TakeContents(FlatReader& from, std::uint64_t area_bytes);
 
-// Variables of the client. Their addresses are offsets in the area; kElsewhere if the variable is
-// in no part.
+// Variables of the client. The address of each is its offset in the area, or kElsewhere if the
+// variable is in no part.
 inline constexpr std::uint64_t kElsewhere = ~std::uint64_t{0};
 void PutVariables(const std::vector<VariableInfo>& declared, std::span<const LayoutPart> parts,
                   FlatWriter& to);

@@ -39,7 +39,8 @@ constexpr std::optional<Isolation> ParseIsolation(std::string_view name) {
 // Passes that a module goes through before it runs.
 struct ModulePasses {
   Isolation isolation = Isolation::kOff;
-  bool claims = false;  // Makes kernels preemptible between two blocks: server/ptx/passes/claim.h.
+  // Whether kernels are made preemptible between two blocks (server/ptx/passes/claim.h).
+  bool claims = false;
 };
 
 }  // namespace gpushared::device

@@ -27,14 +27,14 @@ constexpr std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t step) {
   return (bytes + step - 1) / step * step;
 }
 
-// Error for chunks in swappable memory.
+// Returns the error for chunks in swappable memory.
 Status NoChunksWhereMemorySwaps();
 
-// Rounds down, so that reported free memory never exceeds the actual amount.
+// Formats the size. Rounds down, so that reported free memory never exceeds the actual amount.
 std::string Mebibytes(std::uint64_t bytes);
 
-// Number of addresses in a range beyond its memory quota. They cost nothing, and programs reserve
-// several times what they map.
+// Returns the number of addresses that a range has beyond its memory quota. Addresses cost nothing,
+// and programs reserve several times what they map.
 constexpr std::uint64_t SpareAddresses(std::uint64_t quota_bytes) {
   constexpr std::uint64_t kMost = std::uint64_t{256} << 30;
   return quota_bytes < kMost / 4 ? 4 * quota_bytes : kMost;
@@ -47,7 +47,7 @@ class MemoryBudget {
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  // Succeeds only if `left_free_bytes` remain free.
+  // Takes memory if `left_free_bytes` remain free after that.
   bool TryTake(std::uint64_t bytes, std::uint64_t left_free_bytes = 0);
   void Return(std::uint64_t bytes);
   std::uint64_t total_bytes() const { return total_bytes_; }
@@ -72,8 +72,8 @@ class MemoryAccount {
   MemoryAccount& operator=(const MemoryAccount&) = delete;
   ~MemoryAccount() { budget_->Return(used_bytes_ - out_bytes_); }
 
-  // Fails with kOutOfMemory, including the free amount, if quota or budget do not suffice.
-  // `purpose` names the request in the error.
+  // Fails with kOutOfMemory, with the free amount in the message, if quota or budget do not
+  // suffice. `purpose` names the request in the error.
   Status Take(std::uint64_t bytes, const char* purpose);
   void Return(std::uint64_t bytes);
   // Swapped-out bytes count against the quota, but not against the budget.
@@ -90,7 +90,7 @@ class MemoryAccount {
   const std::uint64_t left_free_bytes_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::uint64_t used_bytes_ = 0;
-  std::uint64_t out_bytes_ = 0;  // The swapped-out part.
+  std::uint64_t out_bytes_ = 0;  // Swapped-out part of the taken memory.
 };
 
 }  // namespace gpushared::device

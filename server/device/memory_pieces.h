@@ -23,8 +23,8 @@ inline const MemoryPiece* PieceAt(std::span<const MemoryPiece> pieces, std::uint
   return address - piece.base < piece.bytes ? &piece : nullptr;
 }
 
-// Memory occupied by the variables, sorted by address. Variables with at most `gap_bytes_max`
-// between them are merged into one piece.
+// Returns the memory occupied by the variables, sorted by address. Variables with at most
+// `gap_bytes_max` between them are merged into one piece.
 std::vector<MemoryPiece> GetPieces(std::span<const VariableInfo> variables,
                                    std::uint64_t gap_bytes_max);
 
@@ -51,7 +51,7 @@ class MemoryPieces {
     const MutexLock lock(mutex_);
     return list_;
   }
-  // Whether adjacent pieces together cover [address, address + bytes).
+  // Returns whether adjacent pieces together cover [address, address + bytes).
   bool Contains(std::uint64_t address, std::uint64_t bytes) const {
     const std::shared_ptr<const List> list = Now();
     for (;;) {
@@ -75,7 +75,7 @@ class MemoryPieces {
     list_ = std::move(next);
   }
 
-  Mutex changing_;  // One change at a time.
+  Mutex changing_;  // Held by one change at a time.
   mutable Mutex mutex_;
   std::shared_ptr<const List> list_ GPUSHARED_GUARDED_BY(mutex_) = std::make_shared<const List>();
 };

@@ -16,7 +16,8 @@
 namespace gpushared::device {
 namespace {
 
-// Sizes above the limit of any launch are clamped: such a kernel is never run.
+// Lays out the parameters. Sizes above the limit of any launch are clamped, because such a kernel
+// never runs.
 void LayOutParameters(const ptx::Function& kernel, KernelInfo& info) {
   for (const ptx::ParameterPlace& place : ptx::PlaceParameters(kernel)) {
     // If the end overflows 64 bits, it is less than the beginning.
@@ -110,8 +111,8 @@ Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
     const bool contains = passes.isolation == Isolation::kContain;
     if (Status status = FenceModule(passed, range_bytes, contains); !status.ok()) return status;
   }
-  // After the fence, because the words of a claim belong to the server and are outside of every
-  // client's range.
+  // Claims are added after the fence, because the words of a claim belong to the server and are
+  // outside of every client's range.
   if (passes.claims) AddClaims(passed);
   return passed;
 }

@@ -22,8 +22,8 @@ namespace gpushared::device {
 
 // A kernel of the client.
 struct PassedKernel {
-  // Name, parameters as declared in the text, and in `unsupported` the reason why the kernel may
-  // not run here.
+  // Has the name, the parameters as declared in the text, and in `unsupported` the reason why the
+  // kernel may not run here.
   KernelInfo info;
   std::string claimed;  // Name of its preemptible form; empty if it has none.
   // Offset of ptx::ClaimParameter in the parameters of the preemptible form.
@@ -31,24 +31,24 @@ struct PassedKernel {
   std::string why_not_preemptible;  // "line 12: waiting for other blocks".
 };
 
-// Variables that a module declares in device memory. Their addresses are not set.
+// Returns the variables that a module declares in device memory. Their addresses are not set.
 std::vector<VariableInfo> GetVariables(const ptx::Module& module);
 
 struct PassedModule {
   ptx::Module module;
   std::vector<VariableInfo> declared;  // The client's variables before any pass.
   std::vector<PassedKernel> kernels;   // All kernels with a body, in source order.
-  // Fenced modules: the variable that receives a ptx::FenceConstant, and the variables inside the
-  // client's range, which are at FenceConstant::variables.
+  // For fenced modules: the variable that receives a ptx::FenceConstant, and the layout of the
+  // variables inside the client's range, which begin at FenceConstant::variables.
   std::string fence_constant;
   ptx::ModuleLayout variables;
-  // Contained modules: meaning of their ptx::FaultRecord.
+  // For contained modules: the meaning of the places in a ptx::FaultRecord.
   std::vector<ptx::FaultPlace> places;
   bool is_contained = false;
 
   bool is_fenced() const { return !fence_constant.empty(); }
   // Returns the value of `fence_constant` for a client's range and the address of its variables;
-  // `control` and `host_words` as in ptx::FenceConstant, for contained modules.
+  // `control` and `host_words` are those of ptx::FenceConstant and apply to contained modules.
   static std::vector<std::byte> ConstantBytes(std::uint64_t range_base, std::uint64_t variables,
                                               std::uint64_t control = 0,
                                               std::uint64_t host_words = 0);
@@ -56,7 +56,7 @@ struct PassedModule {
 
 // Fails with kInvalidArgument and a reason if the module cannot be confined to its client's memory.
 // If only some kernels cannot be confined, they are listed with a reason in `unsupported`.
-// `range_bytes`: size of the address range in which the module will be used.
+// `range_bytes` is the size of the address range in which the module will be used.
 Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
                                  std::uint64_t range_bytes);
 // Adds preemptible forms to a module that has none. Returns false, without changes, if no kernel

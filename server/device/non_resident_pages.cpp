@@ -37,10 +37,10 @@ std::uint64_t NonResidentPages::BytesIn(const MappedRange& mapped, std::uint64_t
   for (std::size_t step = begin / kMapPageBytes; step <= last;) {
     const std::size_t in_word = step % kPagesPerWord;
     const std::size_t count = std::min(kPagesPerWord - in_word, last - step + 1);
-    // Acquire, pairs with the release in Set.
+    // Acquire: pairs with the release in Set.
     const std::uint64_t word = words_[step / kPagesPerWord].load(std::memory_order_acquire);
     const std::uint64_t found = (word >> in_word) & (~std::uint64_t{0} >> (kPagesPerWord - count));
-    // Counting bits takes longer, and most words are zero.
+    // Most words are zero, so the slower count of bits is skipped for these.
     if (found != 0) away += static_cast<std::uint64_t>(std::popcount(found));
     step += count;
   }

@@ -19,17 +19,17 @@ namespace gpushared::device {
 // swap is in progress.
 class NonResidentPages {
  public:
-  // `quota_bytes` 0: no page is ever swapped.
+  // If `quota_bytes` is 0, no page is ever swapped.
   explicit NonResidentPages(std::uint64_t quota_bytes);
 
   void Set(std::size_t step, bool is_away);
-  // Acquire, pairs with the release in Set: a thread that sees all pages as resident may use them.
+  // Acquire: pairs with the release in Set: a thread that sees all pages as resident may use them.
   std::uint64_t bytes() const { return bytes_.load(std::memory_order_acquire); }
   // Returns the swapped-out bytes of the pages in [address, address + bytes). Memory outside of the
   // mapped part, such as module variables, is always resident.
   std::uint64_t BytesIn(const MappedRange& mapped, std::uint64_t address,
                         std::uint64_t bytes) const;
-  // Whether everything in a command's access set is resident.
+  // Returns whether everything in a command's access set is resident.
   bool IsThere(const MappedRange& mapped, const Reach& reach) const;
 
  private:

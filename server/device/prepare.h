@@ -18,14 +18,14 @@
 
 namespace gpushared::device {
 
-// Reads PTX text or a fatbin (devices that can execute machine code also accept that) and writes
-// the prepared module. The image is hostile until parsed. Fails with kInvalidArgument, line and
-// column if it cannot be parsed; kernels that the device cannot run are included, with a reason in
+// Reads PTX text or a fatbin (or machine code, for devices that can execute it) and writes the
+// prepared module. The image is hostile until parsed. Fails with kInvalidArgument, line and column
+// if it cannot be parsed; kernels that the device cannot run are included, with a reason in
 // KernelInfo. The output is meaningless if the call fails.
 Status PrepareModule(const ModuleRecipe& recipe, std::span<const std::byte> image, FlatWriter& to);
 
-// Validates arbitrary bytes. Fails with kInvalidArgument for anything that PrepareModule does not
-// write.
+// Reads a prepared module from arbitrary bytes, which it validates. Fails with kInvalidArgument for
+// anything that PrepareModule does not write.
 Result<std::shared_ptr<const PreparedModule>> TakePrepared(const ModuleRecipe& recipe,
                                                            std::span<const std::byte> flat);
 

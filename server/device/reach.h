@@ -18,9 +18,9 @@ class Reach {
  public:
   static constexpr std::size_t kPiecesMax = 8;
 
-  // Empty.
+  // An empty access set.
   Reach() = default;
-  // All memory of the client.
+  // Returns an access set of all memory of the client.
   static Reach Everything() {
     Reach reach;
     reach.is_everything_ = true;
@@ -42,8 +42,9 @@ class Reach {
   std::array<MemoryPiece, kPiecesMax + 1> pieces_;
 };
 
-// Access sets of copies and fills reach from the first byte of the first row to the last byte of
-// the last row. Launches, alone and in graphs, carry theirs or may access everything.
+// Return the access sets of copies and fills, which extend from the first byte of the first row to
+// the last byte of the last row. Launches, alone and in graphs, carry theirs or may access
+// everything.
 Reach GetReach(const CopyWork& work);
 Reach GetReach(const FillWork& work);
 Reach GetReach(const LaunchWork& work);

@@ -10,14 +10,16 @@
 
 namespace gpushared::device {
 
-// Number of multiprocessors that one class may use, either absolute or as a fraction of the device.
+// Limit of the multiprocessors that one class may use, either absolute or as a fraction of the
+// device.
 //
 // Thread-compatible value.
 struct SmLimit {
-  std::uint32_t multiprocessors = 0;  // Used when fraction is 0.
-  double fraction = 0;                // Above 0 and up to 1; 0 if `multiprocessors` applies.
+  std::uint32_t multiprocessors = 0;  // Absolute number, used if fraction is 0.
+  // Fraction of the device, above 0 and up to 1; 0 if `multiprocessors` applies.
+  double fraction = 0;
 
-  // Result for a device with `all` multiprocessors; at least 1.
+  // Returns the limit for a device with `all` multiprocessors; at least 1.
   std::uint32_t Of(std::uint32_t all) const {
     if (fraction == 0) return std::min(multiprocessors, all);
     return std::max(1U, static_cast<std::uint32_t>(fraction * all));
@@ -25,7 +27,7 @@ struct SmLimit {
   friend bool operator==(const SmLimit&, const SmLimit&) = default;
 };
 
-// Scheduling classes, the most urgent first.
+// Number of scheduling classes; class 0 is the most urgent.
 inline constexpr std::size_t kDeviceClasses = 3;
 using SmLimits = std::array<std::optional<SmLimit>, kDeviceClasses>;
 

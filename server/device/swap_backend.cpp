@@ -22,7 +22,7 @@ namespace {
 
 // Returns the page to the kernel; it reads as zeros afterwards.
 void DropStep(std::byte* step) {
-  // A failure would expose the data to the next client.
+  // Aborts on failure, because that would expose the data to the next client.
   Check(::madvise(step, kMapPageBytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
 }
 
@@ -31,7 +31,7 @@ bool MapSteps(void* at, std::uint64_t bytes, int fixed) {
   void* const mapped = ::mmap(at, bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
   if (mapped != at) return false;
-  // Old kernels reject advice they do not know; this has no other effect.
+  // Old kernels may not know this advice; the error is ignored.
   for (const int advice : {MADV_DONTDUMP, MADV_DONTFORK, MADV_HUGEPAGE}) {
     ::madvise(at, bytes, advice);
   }
@@ -62,8 +62,8 @@ class StepsInMemory final : public SwapBackend {
       : reserved_(reserved), base_(base), bytes_(bytes), has_own_pages_(bytes / kMapPageBytes) {}
   ~StepsInMemory() override { ::munmap(reserved_.data(), reserved_.size()); }
 
-  // The limit of the store is the only check possible in advance: pages are allocated when they are
-  // written.
+  // Checks nothing, because pages are allocated when they are written; only the limit of the store
+  // can be checked in advance.
   Status Back(Slot /*slot*/) override { return {}; }
   void Release(Slot /*slot*/) override {}
   void DropSpare() override {
@@ -86,7 +86,8 @@ class StepsInMemory final : public SwapBackend {
     std::memcpy(step.data(), At(slot), kMapPageBytes);
     return {};
   }
-  // Pages cannot be moved by kernels before 5.7, or when the process has no free mappings left.
+  // Copies the page if it cannot be moved: before Linux 5.7, or when the process has no free
+  // mappings left.
   Status Take(Slot slot, std::span<std::byte> step) override {
     if (MovePages(step.data(), At(slot))) {
       has_own_pages_[slot] = 0;
@@ -97,7 +98,8 @@ class StepsInMemory final : public SwapBackend {
     return {};
   }
   Status Return(Slot slot, std::span<std::byte> step) override {
-    // Moving pages that were allocated here would add another mapping to the client's range.
+    // Pages that were allocated here are copied, because moving them would add another mapping to
+    // the client's range.
     if (has_own_pages_[slot] == 0 && MovePages(At(slot), step.data())) {
       DropPages(slot);
     } else {
@@ -119,13 +121,13 @@ class StepsInMemory final : public SwapBackend {
   void DropPages(Slot slot) {
     DropStep(At(slot));
     has_own_pages_[slot] = 0;
-    // Pages that were moved here brought their own mapping. A new mapping merges with its
-    // neighbours. If the kernel has no free mappings left, the old one remains, which is empty as
-    // well.
+    // Pages that were moved here brought their own mapping. It is replaced by a new one, which
+    // merges with its neighbours. If the process has no free mappings left, the old mapping
+    // remains, which is empty as well.
     MapSteps(At(slot), kMapPageBytes, MAP_FIXED);
   }
 
-  const std::span<std::byte> reserved_;  // Owned.
+  const std::span<std::byte> reserved_;  // Owned by this object.
   std::byte* const base_;
   const std::uint64_t bytes_;
   // By slot: whether it was filled by a copy. Written by the user of the slot only.
@@ -167,12 +169,12 @@ class PagesInFile final : public SwapBackend {
   void Release(Slot slot) override {
     ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, GetOffset(slot), kMapPageBytes);
   }
-  // The blocks on disk remain allocated.
+  // Overwrites with zeros, so that the blocks on disk remain allocated.
   void Empty(Slot slot) override {
     constexpr int kZeroes = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
     if (::fallocate(fd_, kZeroes, GetOffset(slot), kMapPageBytes) == 0) return;
     const std::vector<std::byte> zeros(kMapPageBytes);
-    // A failed write is harmless, because a slot is only read after it was written completely.
+    // The result is ignored, because a slot is only read after it was written completely.
     (void)Transfer(::pwrite, fd_, zeros.data(), zeros.size(), GetOffset(slot));
   }
 
@@ -212,13 +214,13 @@ class PagesInFile final : public SwapBackend {
   }
 
   const std::string directory_;
-  const int fd_;  // Owned.
+  const int fd_;  // Owned by this object.
 };
 
 }  // namespace
 
 Result<std::unique_ptr<SwapBackend>> SwapBackend::InMemory(std::uint64_t bytes) {
-  // One more page guarantees an aligned one.
+  // Reserves one more page, so that the pages can be aligned.
   const std::uint64_t reserved_bytes = bytes + kMapPageBytes;
   void* const reserved = ::mmap(nullptr, reserved_bytes, PROT_NONE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -239,7 +241,7 @@ Result<std::unique_ptr<SwapBackend>> SwapBackend::InFile(const std::string& dire
   constexpr mode_t kOwnerOnly = 0600;
   int file = ::open(directory.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, kOwnerOnly);
   if (file < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
-    // The file system does not support O_TMPFILE.
+    // Used if the file system does not support O_TMPFILE.
     std::string name = directory + "/gpushared-XXXXXX";
     file = ::mkostemp(name.data(), O_CLOEXEC);
     if (file >= 0) ::unlink(name.c_str());

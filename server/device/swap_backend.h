@@ -36,20 +36,20 @@ class SwapBackend {
   virtual void Release(Slot slot) = 0;
   // Erases the slot's bytes.
   virtual void Empty(Slot slot) = 0;
-  // Frees memory kept for reuse. Called when nothing is reserved.
+  // Frees memory kept for reuse. Called only when nothing is reserved.
   virtual void DropSpare() {}
 
   // After an error the contents of the slot are undefined.
   virtual Status Write(Slot slot, std::span<const std::byte> step) = 0;
   virtual Status Read(Slot slot, std::span<std::byte> step) const = 0;
-  // Like Write; afterwards the page has no memory and reads as zeros.
+  // As Write, after which the page has no memory and reads as zeros.
   virtual Status Take(Slot slot, std::span<std::byte> step) = 0;
-  // Like Read; afterwards the slot is empty.
+  // As Read, after which the slot is empty.
   virtual Status Return(Slot slot, std::span<std::byte> step) = 0;
 
-  // Memory or disk blocks currently allocated, for tests.
+  // Returns the size of the allocated memory or disk blocks, for tests.
   virtual std::uint64_t populated_bytes() const = 0;
-  // File descriptor, or -1 for host memory. For tests.
+  // Returns the file descriptor, or -1 for host memory. For tests.
   virtual int fd() const { return -1; }
 };
 

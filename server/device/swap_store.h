@@ -18,7 +18,7 @@
 namespace gpushared::device {
 
 struct SwapStoreOptions {
-  std::uint64_t bytes = 0;  // Upper limit.
+  std::uint64_t bytes = 0;  // Upper limit of the store.
   std::string directory;    // Directory for an unnamed file; if empty, host memory is used.
 };
 
@@ -37,8 +37,8 @@ class SwapStore {
   SwapStore(const SwapStore&) = delete;
   SwapStore& operator=(const SwapStore&) = delete;
 
-  // Reserves whole pages. Fails with kOutOfMemory, including the requested and the free amount. The
-  // owner of the reservation empties its slots before it releases the reservation.
+  // Reserves whole pages. Fails with kOutOfMemory, with the requested and the free amount in the
+  // message. The owner of the reservation empties its slots before it releases the reservation.
   Status Reserve(std::uint64_t bytes);
   void GiveBack(std::uint64_t bytes);
 
@@ -48,9 +48,9 @@ class SwapStore {
   Status Read(Slot slot, std::span<std::byte> step) const;
   void Drop(Slot slot);
 
-  // These move pages of this process's private memory, aligned to their size. After Take the page
-  // has no memory and reads as zeros. Return restores the bytes and frees the slot. If the store is
-  // in host memory, no bytes are copied. An error leaves everything unchanged.
+  // Move pages between the store and this process's private memory, aligned to their size. After
+  // Take the page has no memory and reads as zeros. Return restores the bytes and frees the slot.
+  // If the store is in host memory, no bytes are copied. An error leaves everything unchanged.
   Result<Slot> Take(std::span<std::byte> step);
   Status Return(Slot slot, std::span<std::byte> step);
 
@@ -63,7 +63,7 @@ class SwapStore {
   SwapStore(std::uint64_t bytes, std::unique_ptr<SwapBackend> medium);
   Slot Use();
   void Free(Slot slot);
-  // Returns the slot, or frees it and returns the error.
+  // Returns the slot if `status` is ok; otherwise frees it and returns the error.
   Result<Slot> Filled(Slot slot, const Status& status);
   // Releases the storage of the last free slot.
   void Unback() GPUSHARED_REQUIRES(mutex_);
@@ -73,8 +73,8 @@ class SwapStore {
 
   mutable Mutex mutex_;
   Slot slots_ GPUSHARED_GUARDED_BY(mutex_) = 0;              // Slots created so far.
-  std::vector<Slot> unbacked_ GPUSHARED_GUARDED_BY(mutex_);  // Without a reservation.
-  std::vector<Slot> free_ GPUSHARED_GUARDED_BY(mutex_);      // Reserved and empty.
+  std::vector<Slot> unbacked_ GPUSHARED_GUARDED_BY(mutex_);  // Free slots without a reservation.
+  std::vector<Slot> free_ GPUSHARED_GUARDED_BY(mutex_);      // Reserved and empty slots.
   std::uint64_t reserved_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
 };
 

@@ -32,7 +32,7 @@ Status CheckRectangle(const Rectangle& rectangle, const MappedRange& range,
                 " bytes, rows of " + std::to_string(rectangle.width_bytes) + " bytes"};
   }
   if (rectangle.width_bytes == 0 || rectangle.height == 0) return {};
-  // A division instead of a product, which could overflow.
+  // Divides, because a product could overflow.
   const std::uint64_t gaps = rectangle.height - 1;
   const std::uint64_t reach_max =
       range.range_bytes - std::min(range.range_bytes, rectangle.width_bytes);

@@ -16,18 +16,20 @@
 
 namespace gpushared::device {
 
-// Part of its range that a client may access: [base, base + mapped_bytes).
+// Part of a client's address range that the client may access: [base, base + mapped_bytes).
 struct MappedRange {
   std::uint64_t base = 0;
   std::uint64_t range_bytes = 0;
   std::uint64_t mapped_bytes = 0;
   bool Contains(std::uint64_t address, std::uint64_t bytes) const {
-    const std::uint64_t offset = address - base;  // Wraps to a large value if address < base.
+    // Wraps to a large value if `address` is below `base`.
+    const std::uint64_t offset = address - base;
     return offset <= mapped_bytes && bytes <= mapped_bytes - offset;
   }
 };
 
-// Launch limits of the kernel on the device. A kernel may allow fewer threads than the device.
+// Returns the launch limits of the kernel on the device. A kernel may allow fewer threads than the
+// device.
 inline LaunchLimits GetLimits(const KernelInfo& kernel, const DeviceInfo& device) {
   const std::uint32_t threads_max =
       kernel.threads_per_block_max == 0

@@ -31,7 +31,7 @@ class OutsideCompiler : public device::CodeCompiler {
 std::string CacheDirectory(const Config& config) {
   if (config.code_cache == Config::kNone) return "";
   if (!config.code_cache.empty()) return config.code_cache;
-  // Directory created by systemd for the service.
+  // Directory that systemd creates for the service.
   if (const char* directory = std::getenv("CACHE_DIRECTORY"); directory != nullptr)
     return directory;
   const char* const cache = std::getenv("XDG_CACHE_HOME");
@@ -41,7 +41,7 @@ std::string CacheDirectory(const Config& config) {
   return "";
 }
 
-// For most modules, compiling takes more resources than reading.
+// The limits are above those of reading, because compiling most modules takes more resources.
 compile::SandboxLimits GetLimits(const loader::LoadLimit& load) {
   return {.time = std::chrono::ceil<std::chrono::seconds>(3 * load.time),
           .memory_bytes = 4 * load.memory_bytes};

@@ -13,7 +13,7 @@ namespace gpushared::server {
 
 // Rate limiter for the log lines that clients cause: per process, per uid and in total. Lines
 // beyond a limit are suppressed and counted, and Report returns a message with the counts. Lines of
-// root and of the server's own uid count toward the total, but are only subject to the limits of
+// root and of the server's own uid count toward the total, but are subject only to the limits of
 // their own process and uid, so that other users cannot suppress them.
 //
 // Tracks a bounded number of processes and uids. Further processes are limited only by their uid,
@@ -37,7 +37,7 @@ class LogRate {
     Bound all{.burst_bytes = 48 << 10, .bytes_per_second = 6 << 10};
     std::chrono::seconds report_interval{10};
   };
-  // Client that causes a line. pid 0: unknown or irrelevant.
+  // Client that causes a line. pid is 0 if it is unknown or irrelevant.
   struct Cause {
     std::uint32_t uid = 0;
     std::int32_t pid = 0;
@@ -45,8 +45,8 @@ class LogRate {
 
   static constexpr std::size_t kProcessesMax = 256;
   static constexpr std::size_t kUidsMax = 256;
-  static constexpr std::size_t kUidsNamedMax = 8;  // In one report.
-  // Time, level and name that precede the text of each line.
+  static constexpr std::size_t kUidsNamedMax = 8;  // Limit of uids named in one report.
+  // Size of the time, level and name that precede the text of each line.
   static constexpr std::int64_t kLineBytes = 64;
 
   explicit LogRate(std::uint32_t own_uid) : LogRate(own_uid, Limits()) {}
@@ -55,7 +55,7 @@ class LogRate {
   // Returns whether a line with `bytes` of text may be written now. If not, it is counted.
   bool Allow(Cause cause, std::size_t bytes, TimePoint now);
 
-  // Time at which Report will return a message; empty if no lines were suppressed.
+  // Returns the time at which Report will return a message; empty if no lines were suppressed.
   std::optional<TimePoint> report_due() const;
   // If due, returns "held back 41231 lines about uid 1000 in 10 s" and resets the counts.
   std::optional<std::string> Report(TimePoint now);
@@ -77,9 +77,9 @@ class LogRate {
 
   std::uint32_t own_uid_;
   Limits limits_;
-  std::map<std::uint64_t, Bucket> processes_;  // By uid and pid.
+  std::map<std::uint64_t, Bucket> processes_;  // Keyed by uid and pid.
   std::map<std::uint32_t, OfUid> uids_;
-  std::optional<OfUid> other_uids_;  // Shared by all beyond kUidsMax.
+  std::optional<OfUid> other_uids_;  // Shared by all uids beyond kUidsMax.
   std::optional<Bucket> all_;
   std::optional<TimePoint> held_back_since_;
 };

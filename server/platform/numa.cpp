@@ -38,7 +38,7 @@ std::optional<std::uint32_t> NumberIn(std::string_view text, std::uint32_t most)
   return value;
 }
 
-// Parses a list such as "0-15,32-47"; none if it has a different format.
+// Parses a list such as "0-15,32-47"; no value if the text has a different format.
 std::optional<std::vector<std::uint32_t>> ListIn(std::string_view text, std::uint32_t most) {
   std::vector<std::uint32_t> numbers;
   while (!text.empty()) {
@@ -137,7 +137,8 @@ Status KeepThisThreadAt(const NumaPlace& place) {
   constexpr std::size_t kBits = sizeof(unsigned long) * CHAR_BIT;
   std::array<unsigned long, kNodesMax / kBits + 1> nodes = {};
   nodes.at(*place.node / kBits) = 1UL << (*place.node % kBits);
-  // Preferred instead of strict, so that no process is killed when the node has no free memory.
+  // The policy is preferred instead of strict, so that no process is killed when the node has no
+  // free memory.
   if (::syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(), nodes.size() * kBits) != 0) {
     return {StatusCode::kUnavailable, "memory cannot be taken at node " +
                                           std::to_string(*place.node) + ": " +

@@ -17,16 +17,17 @@ namespace gpushared::server {
 // NUMA node that a device is attached to, and the processors of that node that this process may
 // use.
 struct NumaPlace {
-  std::optional<std::uint32_t> node;  // None: threads and memory are not placed.
+  std::optional<std::uint32_t> node;  // If empty, threads and memory are not placed.
   std::vector<std::uint32_t> processors;
-  std::string why_none;  // Empty if there is a node, or if the device is not on a bus.
+  // Why there is no node; empty if there is one or if the device is not on a bus.
+  std::string why_none;
 
   // Returns "node 1, processors 16-31", or the reason why there is no node.
   std::string ToString() const;
 };
 
-// `pci_bus`: "0000:17:00.0"; empty for a device that is not on a bus. `sysfs`: mount point of the
-// kernel's description of the machine.
+// `pci_bus` has the form "0000:17:00.0"; it is empty for a device that is not on a bus. `sysfs` is
+// the mount point of sysfs.
 NumaPlace FindNumaPlace(std::string_view pci_bus, const std::string& sysfs = "/sys");
 
 // Restricts the calling thread, and threads that it starts, to the processors of the node, and

@@ -23,7 +23,7 @@
 namespace gpushared::server {
 namespace {
 
-constexpr int kFirstSocket = 3;  // SD_LISTEN_FDS_START
+constexpr int kFirstSocket = 3;  // The value of SD_LISTEN_FDS_START.
 constexpr std::uint32_t kSocketsMax = 1024, kFdMax = 1 << 20;
 // Variable set by a program that executed this one in its place: the number of such executions, and
 // its sockets.
@@ -45,7 +45,7 @@ std::optional<Number> NumberIn(std::string_view text) {
   return number;
 }
 
-// Whether a variable is meant for this process: it names no process, or this one.
+// Returns whether a variable is meant for this process, that is, names no process or this one.
 bool IsForUs(const std::string& pid) {
   return pid.empty() || NumberIn<std::int64_t>(pid) == std::int64_t{::getpid()};
 }
@@ -95,7 +95,8 @@ std::vector<std::string> ServiceManager::Read() {
   }
   const std::string listen_pid = TakeVariable("LISTEN_PID");
   const std::string count_text = TakeVariable("LISTEN_FDS");
-  (void)TakeVariable("LISTEN_FDNAMES");  // Sockets are identified by their paths.
+  // The names are ignored, because sockets are identified by their paths.
+  (void)TakeVariable("LISTEN_FDNAMES");
   if (count_text.empty() || listen_pid.empty() || !IsForUs(listen_pid)) return warnings;
   const auto count = NumberIn<std::uint32_t>(count_text);
   if (!count || *count > kSocketsMax) {

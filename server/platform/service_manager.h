@@ -33,7 +33,8 @@ class ServiceManager {
   // Sends one or more lines such as "READY=1". Never blocks.
   void Tell(std::string_view lines) const;
 
-  // Interval for sending "WATCHDOG=1", half of the manager's timeout; unset if it has none.
+  // Returns the interval for sending "WATCHDOG=1", half of the manager's timeout; unset if it has
+  // none.
   std::optional<std::chrono::microseconds> watchdog_interval() const { return watchdog_interval_; }
 
   // Returns the inherited listening sockets; may be called once.
@@ -47,7 +48,7 @@ class ServiceManager {
                  const std::vector<ipc::BorrowedSocket>& sockets) const;
   // Must be called after the signal handlers are installed.
   static void UnblockSignals();
-  // Number of times this process was executed in this way.
+  // Returns the number of times this process was executed in this way.
   std::uint32_t executions() const { return executions_; }
 
  private:
@@ -61,8 +62,8 @@ class ServiceManager {
   std::vector<ipc::InheritedSocket> sockets_;
 };
 
-// Whether stderr is connected to systemd's journal, which takes a line's priority from a prefix
-// such as "<4>".
+// Returns whether stderr is connected to systemd's journal, which takes a line's priority from a
+// prefix such as "<4>".
 bool StderrIsJournal();
 
 }  // namespace gpushared::server

@@ -12,8 +12,8 @@
 
 namespace gpushared::server {
 
-// Hidden option: the program reports whether it could be started with the other arguments, and
-// exits.
+// Hidden option with which the program reports whether it could be started with the other
+// arguments, and exits.
 inline constexpr const char* kCheckOption = "--check-successor";
 
 // Returns the path of this process's program, or an empty string if it is unknown. Must be called
@@ -21,8 +21,9 @@ inline constexpr const char* kCheckOption = "--check-successor";
 std::string ProgramPath();
 
 // Starts the program with kCheckOption and these arguments (without its name), and waits for it.
-// Returns its version, or its own message if it rejects the arguments. kVersionMismatch: it cannot
-// communicate with the running workers. Blocks for at most `wait_max`; any thread may call it.
+// Returns its version, or its own message if it rejects the arguments. kVersionMismatch if it
+// cannot communicate with the running workers. Blocks for at most `wait_max`; any thread may call
+// it.
 Result<std::string> CheckSuccessor(const std::string& program,
                                    const std::vector<std::string>& arguments,
                                    std::chrono::milliseconds wait_max = std::chrono::seconds(10));

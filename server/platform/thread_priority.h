@@ -14,11 +14,12 @@
 
 namespace gpushared::server {
 
-// Scheduling parameters that a thread has got.
+// Scheduling parameters that were granted to a thread.
 struct ThreadPriority {
   bool is_realtime = false;  // SCHED_RR with its lowest priority.
   int nice = 0;
-  std::string why_not_more;  // Empty if it has the desired priority.
+  // Why the thread has no higher priority; empty if it has the desired one.
+  std::string why_not_more;
 
   // Returns "real-time", "nice -10" or "normal (nice -10 rejected: Operation not permitted)".
   std::string ToString() const;
@@ -27,12 +28,12 @@ struct ThreadPriority {
 // Desired niceness of threads that requests wait for.
 inline constexpr int kPreferredNice = -10;
 // Processor time that a real-time thread may use without blocking once, after which the kernel
-// kills the process. Only a malfunctioning thread reaches it: see RealtimeBudget.
+// kills the process. Only a malfunctioning thread reaches this limit, see RealtimeBudget.
 inline constexpr std::chrono::seconds kRealtimeMost{10};
 
 // Gives a thread precedence over normal ones: kPreferredNice, or the closest niceness that this
-// process may set. Threads and processes that it starts have normal priority. 0: the calling
-// thread.
+// process may set. Threads and processes that it starts have normal priority. A `thread` of 0 means
+// the calling thread.
 ThreadPriority PreferThread(pid_t thread);
 inline ThreadPriority PreferThisThread() { return PreferThread(0); }
 
@@ -44,8 +45,8 @@ inline void MakeThisThreadNormal() { MakeThreadNormal(0); }
 std::chrono::nanoseconds TimeOfThisThread();
 
 // Decides when a preferred thread that serves other users may keep its priority: only while it uses
-// little processor time. A thread that they keep busy has normal priority until the load ends, so
-// that a flood of requests cannot use it to take a core from all other threads.
+// little processor time. A thread that those users keep busy has normal priority until the load
+// ends, so that a flood of requests cannot use it to take a core from all other threads.
 //
 // The caller passes the time, and the processor time used by the thread. Thread-compatible.
 class PreferredBudget {
@@ -53,7 +54,7 @@ class PreferredBudget {
   using TimePoint = std::chrono::steady_clock::time_point;
   enum class Change : std::uint8_t { kNone, kNormal, kPreferred };
   static constexpr std::chrono::milliseconds kWindow{100};
-  static constexpr int kPartMax = 5;  // A fifth of a core.
+  static constexpr int kPartMax = 5;  // Its limit is a fifth of a core.
 
   bool IsDue(TimePoint now) const { return now >= looked_ + kWindow; }
   // Must be called only when IsDue.
@@ -87,11 +88,12 @@ class RealtimeBudget {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   enum class Change : std::uint8_t { kNone, kOrdinary, kRealtime };
-  // Twice kStint, plus a margin, is less than kRealtimeMost.
+  // Time without blocking after which the thread is demoted. Twice this, plus a margin, is less
+  // than kRealtimeMost.
   static constexpr std::chrono::milliseconds kStint{500};
 
   bool IsDue(TimePoint now) const { return now >= due_; }
-  // Must be called only when IsDue. `blocked`: result of TimesThisThreadBlocked.
+  // Must be called only when IsDue. `blocked` is the result of TimesThisThreadBlocked.
   Change Look(TimePoint now, std::uint64_t blocked) {
     due_ = now + kStint;
     const bool is_ordinary = blocked_ == blocked;

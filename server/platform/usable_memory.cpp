@@ -12,7 +12,8 @@ namespace gpushared::server {
 
 namespace {
 
-// Version 1 represents "no limit" by the largest multiple of the page size that it can store.
+// Version 1 of control groups represents "no limit" by the largest multiple of the page size that
+// it can store.
 constexpr std::uint64_t kUnlimitedV1 = std::uint64_t{1} << 62;
 
 std::vector<std::string_view> Split(std::string_view text, char separator) {
@@ -45,8 +46,8 @@ std::string Unescaped(std::string_view text) {
   return plain;
 }
 
-// Paths of this process's group in the version 2 hierarchy, and in the version 1 hierarchy with the
-// memory controller.
+// Paths of this process's control group: in the version 2 hierarchy, and in the version 1 hierarchy
+// of the memory controller.
 struct OwnGroups {
   std::optional<std::string> v1, v2;
 };
@@ -66,7 +67,8 @@ OwnGroups ReadGroups(std::string_view cgroup) {
   return groups;
 }
 
-// Returns the path of `group` relative to a mount of the subtree `root`; empty if it is outside.
+// Returns the path of `group` relative to a mount of the subtree `root`; empty if the group is
+// outside of that subtree.
 std::optional<std::string> Below(std::string_view group, std::string_view root) {
   if (root == "/") return std::string(group);
   if (!group.starts_with(root)) return std::nullopt;

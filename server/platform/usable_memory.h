@@ -23,7 +23,7 @@ struct CgroupDirectory {
 // /proc/PID/cgroup and /proc/PID/mountinfo.
 std::vector<CgroupDirectory> MemoryCgroups(std::string_view cgroup, std::string_view mountinfo);
 
-// Returns the text of a file, or nothing if it cannot be read.
+// Returns the text of a file, or no value if it cannot be read.
 using ReadText = std::function<std::optional<std::string>(const std::string& path)>;
 
 // Returns the smallest memory limit of these directories, in bytes; empty if there is none.

@@ -74,7 +74,7 @@ struct ClientOptions {
   // Connect fails with kPermissionDenied if the access rules of the server do not allow this class
   // or weight; neither is ever lowered silently.
   std::optional<SchedulingClass> scheduling_class = {};
-  // Share within the class, 1 to 1000, relative to the weights of the other clients.
+  // Weight within the class, 1 to 1000, relative to the weights of the other clients.
   std::optional<std::uint32_t> weight = {};
   // Upper limit on the device time of this client, in percent (0.1 to 100). Time beyond the limit
   // goes to other clients or remains idle. Connect fails if the value exceeds what the access rule
@@ -125,14 +125,15 @@ struct DeviceAttribute {
 
 // Properties of a device. The limits apply to every launch.
 struct DeviceProperties {
-  std::string name;                // "embedded cpu device, 1 executor thread"
-  std::string id;                  // "cpu:0"
-  std::string kind;                // "cpu", "cuda"
-  std::uint64_t memory_bytes = 0;  // Of the whole device; MemoryInfo has the quota of this client.
+  std::string name;  // "embedded cpu device, 1 executor thread"
+  std::string id;    // "cpu:0"
+  std::string kind;  // "cpu", "cuda"
+  // Memory of the whole device; MemoryInfo has the quota of this client.
+  std::uint64_t memory_bytes = 0;
   std::uint32_t multiprocessors = 0;
   std::uint32_t threads_per_block_max = 0;
-  std::array<std::uint32_t, 3> block_max = {};  // Threads along x, y, z.
-  std::array<std::uint32_t, 3> grid_max = {};   // Blocks along x, y, z.
+  std::array<std::uint32_t, 3> block_max = {};  // Largest block, in threads along x, y and z.
+  std::array<std::uint32_t, 3> grid_max = {};   // Largest grid, in blocks along x, y and z.
   std::uint32_t shared_bytes_per_block_max = 0;
   std::array<std::uint8_t, 16> uuid = {};   // All zero if the device has none.
   std::vector<DeviceAttribute> attributes;  // In ascending order of id.
@@ -168,9 +169,10 @@ struct Dim3 {
 
 // Shape of a launch.
 struct LaunchShape {
-  Dim3 grid;                               // Blocks.
-  Dim3 block;                              // Threads per block.
-  std::uint32_t dynamic_shared_bytes = 0;  // Per block, in addition to static shared memory.
+  Dim3 grid;   // Blocks.
+  Dim3 block;  // Threads per block.
+  // Per block, in addition to the kernel's static shared memory.
+  std::uint32_t dynamic_shared_bytes = 0;
   // Blocks per cluster: at most 16 in total, and at most what the device allows. The extent of the
   // grid must be a multiple of it. All zero means no clusters.
   Dim3 cluster = {0, 0, 0};
@@ -251,7 +253,7 @@ class DeviceBuffer {
 
   bool valid() const noexcept { return address_ != 0; }
   DeviceAddress address() const noexcept { return address_; }
-  std::size_t size() const noexcept { return bytes_; }  // Bytes requested.
+  std::size_t size() const noexcept { return bytes_; }  // Size as requested.
   // Returns how many of the first bytes may hold data of an earlier buffer of this client. The
   // bytes after them were zero when the buffer was allocated.
   std::size_t used_bytes() const noexcept { return used_bytes_; }
@@ -317,7 +319,7 @@ class HostBuffer {
 
   bool valid() const noexcept { return !bytes_.empty(); }
   std::byte* data() const noexcept { return bytes_.data(); }
-  std::size_t size() const noexcept { return bytes_.size(); }  // Bytes requested.
+  std::size_t size() const noexcept { return bytes_.size(); }  // Size as requested.
   std::span<std::byte> bytes() const noexcept { return bytes_; }
   // Returns the buffer as elements of T, without a partial element at the end.
   template <typename T>
@@ -349,11 +351,12 @@ class Kernel {
   // The functions below require valid(). References and spans are valid as long as this handle.
   const std::string& name() const noexcept;
   std::span<const KernelParameter> parameters() const noexcept;
-  std::uint32_t parameter_bytes() const noexcept;      // Size of the argument buffer.
-  std::uint32_t static_shared_bytes() const noexcept;  // Per block.
+  std::uint32_t parameter_bytes() const noexcept;  // Returns the size of the argument buffer.
+  // Returns the static shared memory per block.
+  std::uint32_t static_shared_bytes() const noexcept;
   std::uint32_t threads_per_block_max() const noexcept;
-  // Block and cluster that every launch must have exactly (.reqntid, .reqnctapercluster). All zero
-  // if the kernel does not require one.
+  // Return the block and the cluster that every launch must have exactly (.reqntid,
+  // .reqnctapercluster). All zero if the kernel does not require one.
   Dim3 required_block() const noexcept;    // Threads.
   Dim3 required_cluster() const noexcept;  // Blocks.
   const KernelAttributes& attributes() const noexcept;
@@ -408,8 +411,8 @@ class Event {
   Event() = default;
 
   bool valid() const noexcept { return state_ != nullptr; }
-  // Returns Ok if everything before the recorded point has finished or if the event was never
-  // recorded, kNotReady if not, and the error of the stream if it failed before the point. Never
+  // Returns Ok if the event was never recorded or if everything before the recorded point has
+  // finished, kNotReady if not, and the error of the stream if it failed before the point. Never
   // waits.
   Status Query() const;
   // Blocks until Query would no longer return kNotReady, and returns its result.
@@ -449,7 +452,7 @@ class Stream {
   Stream() = default;
   Stream(Stream&&) noexcept = default;
   Stream& operator=(Stream&&) noexcept = default;
-  // Destroys the stream after the commands queued on it. Does not wait.
+  // Destroys the stream once the commands queued on it have ended. Does not wait for them.
   ~Stream() = default;
 
   bool valid() const noexcept { return state_ != nullptr; }
@@ -496,13 +499,13 @@ class Stream {
   Status CopyOnDevice2d(DeviceAddress destination, DeviceAddress source,
                         const CopyShape& shape) const;
 
-  // Writes `element` `count` times. `destination` must be aligned to the element.
+  // Writes `element` `count` times. `destination` must be aligned to the size of the element.
   Status Fill(DeviceAddress destination, FillElement element, std::size_t count) const;
   // As Fill, by rows. The pitch must be a multiple of the element size as well.
   Status Fill2d(DeviceAddress destination, FillElement element, const FillShape& shape) const;
 
-  // Sets `event` to the end of the work that is queued on this stream now. Only events with timing
-  // put a command into the queue. kInvalidArgument if `event` belongs to another client.
+  // Sets `event` to the point after all work that is queued on this stream now. Only events with
+  // timing put a command into the queue. kInvalidArgument if `event` belongs to another client.
   Status Record(const Event& event) const;
   // Makes later commands of this stream wait for the point at which `event` is set now. An event
   // that was never recorded causes no wait. If the stream of the event fails before that point,
@@ -575,8 +578,8 @@ class Graph {
   bool valid() const noexcept { return state_ != nullptr; }
   std::size_t node_count() const noexcept;
 
-  // Queues all nodes on `stream`, after the commands that it holds. Returns as soon as the launch
-  // is queued.
+  // Queues all nodes on `stream`, after the commands already queued there. Returns as soon as the
+  // launch is queued.
   Status Launch(const Stream& stream) const;
 
   // Replaces node `node` (counted from 0), which must be a launch, for the following launches of
@@ -629,7 +632,8 @@ class Client {
   bool valid() const noexcept { return session_ != nullptr; }
   // The next two functions require valid().
   const DeviceProperties& device() const noexcept;
-  std::uint64_t session_id() const noexcept;  // As gpusharedctl shows it.
+  // Returns the session's number, as gpusharedctl shows it.
+  std::uint64_t session_id() const noexcept;
 
   // Loads PTX text or a fatbin. A round trip in which the server compiles the module, which can
   // take seconds. The caller may free `image` afterwards. kInvalidArgument, with line and column,
@@ -646,15 +650,15 @@ class Client {
   // Allocates `bytes` (at least 1) of host memory that the server shares. kOutOfMemory if no
   // staging memory is left.
   Result<HostBuffer> AllocateHost(std::size_t bytes) const;
-  // Returns the memory of this client as of now. All zero for an empty client and in a forked
+  // Returns the memory of this client at this moment. All zero for an empty client and in a forked
   // child.
   MemoryInfo memory_info() const;
-  // Returns unused memory at the end of the mapped range to the device, and the number of bytes
-  // returned. A round trip that waits for everything submitted before.
+  // Gives unused memory at the end of the mapped range back to the device, and returns the number
+  // of bytes. A round trip that waits for everything submitted before.
   Result<std::uint64_t> TrimDevice() const;
 
-  // Device memory at addresses that the program chooses. Every call below except mapping_area is a
-  // round trip.
+  // The next functions map device memory at addresses that the program chooses. Each of them except
+  // mapping_area is a round trip.
   //
   // Returns the address range in which chunks may be mapped; it does not overlap any buffer. Empty
   // if the device has no such memory and for contained clients (memory = "contain").
@@ -683,8 +687,9 @@ class Client {
   Result<Event> CreateEvent(EventTiming timing = EventTiming::kOff) const;
 
   // Announces that the next request will begin after about `in`, which is at most one hour.
-  // Policies that look ahead keep the device free for it if the class or the latency target of the
-  // client entitles it to that. The hint expires soon after that time.
+  // Policies that look ahead keep the device free for that request if the class or the latency
+  // target of the client entitles the client to that. The hint expires soon after the announced
+  // time.
   Status ExpectRequestIn(std::chrono::nanoseconds in) const;
 
   // Blocks until everything queued so far on all streams has finished. Returns the error of the
@@ -697,7 +702,7 @@ class Client {
   // set.
   Result<std::string> TakePrinted() const;
 
-  // Memory that every kernel of this client has from its next launch on. 0 leaves a value
+  // Memory for each kernel of this client, effective from the next launch on. 0 leaves a value
   // unchanged.
   struct KernelMemory {
     std::uint64_t stack_bytes = 0;    // Per thread, for recursive calls; at most 256 KiB.
@@ -711,8 +716,8 @@ class Client {
   // heap size after a kernel has allocated from the heap.
   Status SetKernelMemory(const KernelMemory& memory) const;
 
-  // Returns what the first faulting kernel did, once a call has returned its kKernelFault; kNone
-  // before. Never waits.
+  // Returns what the first faulting kernel did, once a call has returned its kKernelFault; kNone if
+  // there was none. Never waits.
   FaultKind fault() const noexcept;
 
   // Returns Ok while the session is alive, otherwise why it ended. Polls the socket without

@@ -104,7 +104,7 @@ typedef struct gpushared_client_options {
   size_t struct_bytes; /* sizeof(gpushared_client_options) */
   const char* name;    /* At most 63 bytes; the program's name if null or empty. */
   gpushared_class_t scheduling_class;
-  uint32_t weight;             /* Share within the class, 1 to 1000; 0: unset. */
+  uint32_t weight;             /* Weight within the class, 1 to 1000; 0: unset. */
   uint64_t latency_target_ns;  /* Latency target of a request; 0: unset. */
   const char* device;          /* Such as "cpu:0"; the least loaded device if null or empty. */
   const char* socket;          /* Path; $GPUSHARED_SOCKET or the default if null or empty. */
@@ -130,11 +130,11 @@ typedef struct gpushared_device_properties {
   const char* name;
   const char* id;        /* Such as "cpu:0". */
   const char* kind;      /* "cpu" or "cuda". */
-  uint64_t memory_bytes; /* Of the whole device. */
+  uint64_t memory_bytes; /* Memory of the whole device. */
   uint32_t multiprocessors;
   uint32_t threads_per_block_max;
-  uint32_t block_max[3]; /* Threads along x, y, z. */
-  uint32_t grid_max[3];  /* Blocks along x, y, z. */
+  uint32_t block_max[3]; /* Largest block: threads along x, y, z. */
+  uint32_t grid_max[3];  /* Largest grid: blocks along x, y, z. */
   uint32_t shared_bytes_per_block_max;
   uint8_t uuid[16];                             /* All zero if the device has none. */
   const gpushared_device_attribute* attributes; /* In ascending order of id. */
@@ -194,8 +194,8 @@ typedef struct gpushared_kernel_info {
   const char* name;
   const gpushared_kernel_parameter* parameters;
   size_t parameter_count;
-  uint32_t parameter_bytes;     /* Of the whole argument buffer. */
-  uint32_t static_shared_bytes; /* Per block. */
+  uint32_t parameter_bytes;     /* Size of the argument buffer. */
+  uint32_t static_shared_bytes; /* Static shared memory per block. */
   uint32_t threads_per_block_max;
   const char* unsupported; /* Why this device rejects launches; "" if it can run them. */
 } gpushared_kernel_info;
@@ -260,15 +260,15 @@ gpushared_status_t gpushared_client_status(gpushared_client* client) GPUSHARED_N
 /* Returns the properties of the session's device. */
 gpushared_status_t gpushared_get_device_properties(
     gpushared_client* client, gpushared_device_properties* properties) GPUSHARED_NOEXCEPT;
-/* Returns the memory of this client as of now. */
+/* Returns the memory of this client at this moment. */
 gpushared_status_t gpushared_get_memory_info(gpushared_client* client,
                                              gpushared_memory_info* info) GPUSHARED_NOEXCEPT;
-/* Returns the guaranteed and resident memory of this client as of now. */
+/* Returns the guaranteed and resident memory of this client at this moment. */
 gpushared_status_t gpushared_get_memory_guarantee(
     gpushared_client* client, gpushared_memory_guarantee* guarantee) GPUSHARED_NOEXCEPT;
-/* Returns unused memory at the end of the mapped range to the device, in a round trip that waits
- * for everything submitted before. `bytes` receives the number of bytes returned and may be
- * null. */
+/* Gives unused memory at the end of the mapped range back to the device, in a round trip that
+ * waits for everything submitted before. `bytes`, which may be null, receives the number of bytes
+ * given back. */
 gpushared_status_t gpushared_trim_device(gpushared_client* client,
                                          uint64_t* bytes) GPUSHARED_NOEXCEPT;
 /* Returns the number of the session, as gpusharedctl shows it. */
@@ -346,7 +346,7 @@ gpushared_status_t gpushared_create_stream(gpushared_client* client,
  * owns it, so it is valid as long as that handle and must not be destroyed. Null if `client` is
  * null. */
 gpushared_stream* gpushared_default_stream(gpushared_client* client) GPUSHARED_NOEXCEPT;
-/* Destroys the stream after the commands queued on it. Does not wait. */
+/* Destroys the stream once the commands queued on it have ended. Does not wait for them. */
 void gpushared_destroy_stream(gpushared_stream* stream) GPUSHARED_NOEXCEPT;
 /* Blocks until everything queued so far has finished. Returns the error of the stream. */
 gpushared_status_t gpushared_synchronize_stream(gpushared_stream* stream) GPUSHARED_NOEXCEPT;
@@ -379,7 +379,7 @@ gpushared_status_t gpushared_end_request(gpushared_stream* stream) GPUSHARED_NOE
 gpushared_status_t gpushared_expect_request_in(gpushared_client* client,
                                                uint64_t in_ns) GPUSHARED_NOEXCEPT;
 
-/* Sets the event to the end of the work that is queued on the stream now. */
+/* Sets the event to the point after all work that is queued on the stream now. */
 gpushared_status_t gpushared_record_event(gpushared_stream* stream,
                                           gpushared_event* event) GPUSHARED_NOEXCEPT;
 /* Makes later commands of the stream wait for the point at which the event is set now. */
@@ -438,7 +438,7 @@ gpushared_status_t gpushared_copy_on_device_2d(
     const gpushared_copy_shape* shape) GPUSHARED_NOEXCEPT;
 
 /* Writes the low `element_bytes` (1, 2 or 4) bytes of `value` `count` times. `destination` must
- * be aligned to the element. */
+ * be aligned to the size of the element. */
 gpushared_status_t gpushared_fill(gpushared_stream* stream, gpushared_address destination,
                                   uint32_t value, uint32_t element_bytes,
                                   size_t count) GPUSHARED_NOEXCEPT;
@@ -464,8 +464,8 @@ gpushared_status_t gpushared_make_graph(gpushared_stream* recorder,
 void gpushared_destroy_graph(gpushared_graph* graph) GPUSHARED_NOEXCEPT;
 /* Returns the number of nodes; 0 for null. */
 size_t gpushared_get_node_count(gpushared_graph* graph) GPUSHARED_NOEXCEPT;
-/* Queues all nodes, in their order, on the stream after the commands that it holds. Returns
- * immediately. */
+/* Queues all nodes, in their order, on the stream, after the commands already queued there.
+ * Returns immediately. */
 gpushared_status_t gpushared_launch_graph(gpushared_graph* graph,
                                           gpushared_stream* stream) GPUSHARED_NOEXCEPT;
 /* Replaces node `node` (counted from 0), which must be a launch, for the following launches of

@@ -54,6 +54,6 @@ __all__ = [
     "WrongProcess", "connect", "list_devices",
 ]
 
-# So that messages and help show gpushared.Unavailable instead of the module that defines it.
+# Set so that messages and help show gpushared.Unavailable instead of the module that defines it.
 for _name in __all__:
     globals()[_name].__module__ = __name__

@@ -18,7 +18,7 @@ from ._memory import DeviceBuffer
 from ._module import Module
 from ._stream import Event, Stream
 
-_CLASSES = ("high", "normal", "low")  # By their number.
+_CLASSES = ("high", "normal", "low")  # The index is the number of the class.
 _CONTROL_TIMEOUT_S = 30.0
 
 
@@ -36,7 +36,7 @@ class DeviceProperties:
     grid_max: tuple[int, int, int]  #: Blocks along x, y, z.
     shared_bytes_per_block_max: int
     uuid: bytes  #: 16 bytes; all zero if the device has none.
-    attributes: dict[int, int]  #: By their number in CUDA's CUdevice_attribute.
+    attributes: dict[int, int]  #: Keys are the numbers of CUDA's CUdevice_attribute.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class MemoryInfo:
 
     total_bytes: int  #: Quota of this client.
     mapped_bytes: int  #: Mapped for this client so far.
-    used_bytes: int  #: In live buffers, and in freed ones that commands still use.
+    used_bytes: int  #: Bytes in live buffers, and in freed buffers that commands still use.
     guaranteed_bytes: int  #: Part of the quota that is always available; more may be swapped out.
     resident_bytes: int  #: The part of mapped_bytes that is on the device.
     wanted_bytes: int  #: The part of resident_bytes that other clients wait for.
@@ -100,7 +100,7 @@ class Client:
         return MemoryInfo(*self._core.memory_info())
 
     def trim_device(self) -> int:
-        """Returns unused memory at the end of the mapped range to the device, and the number of bytes."""
+        """Gives unused memory at the end of the mapped range back to the device. Returns the number of bytes."""
         return self._core.trim_device()
 
     def load_module(self, image: str | Any) -> Module:
@@ -195,7 +195,7 @@ def connect(*, name: str = "", scheduling_class: Literal["high", "normal", "low"
 
     name: Human-readable name, at most 63 bytes. Default: the name of the program.
     scheduling_class: ``high`` is served first; ``low`` uses the device time that the others leave idle.
-    weight: Share within the class, 1 to 1000.
+    weight: Weight within the class, 1 to 1000.
     memory_bytes: Upper limit on the device memory of this client.
     latency_target_s: Latency target of a request, in seconds. A request is the block of ``Stream.request``; a client
         that marks none has one request for each burst of work between two moments at which all its commands have

@@ -111,8 +111,8 @@ class Stream:
     unordered unless ``wait`` orders them. The stream is destroyed with its last reference, after the commands that
     are queued on it.
 
-    Calls that submit a command return as soon as it is queued, unless their description says
-    otherwise. Once the stream has an error, they raise it. The device checks device addresses, so a
+    Calls that submit a command return as soon as the command is queued, unless their description
+    says otherwise. Once the stream has an error, these calls raise it. The device checks device addresses, so a
     range outside the memory of this client is an error of the stream, not of the call.
 
     Thread-safe. Calls that may wait release the GIL.
@@ -165,8 +165,8 @@ class Stream:
         """Copies an array of host memory to the device.
 
         ``source`` is a NumPy array or scalar, an object with the buffer protocol, or an array of
-        another library in host memory (DLPack). Ordinary memory is staged: the call returns when it
-        may be changed again. Memory of ``Client.allocate_host`` is read in place: the call returns
+        another library in host memory (DLPack). Ordinary memory is staged: the call returns when
+        ``source`` may be changed again. Memory of ``Client.allocate_host`` is read in place: the call returns
         immediately, and the array must not change until the copy has finished.
         """
         address, nbytes = span_of(destination, self._client)

@@ -12,7 +12,7 @@ namespace gpushared::python {
 void BindMemory(nanobind::module_& module);
 void BindModule(nanobind::module_& module);
 void BindStream(nanobind::module_& module);
-// Included last, because its signatures name types of the others.
+// Included last, because its signatures use types from the other headers.
 void BindClient(nanobind::module_& module);
 
 }  // namespace gpushared::python

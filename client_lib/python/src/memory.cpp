@@ -17,7 +17,7 @@ void BindMemory(nb::module_& module) {
       .def_prop_ro("address", &DeviceBuffer::address)
       .def("free", &DeviceBuffer::Reset);
 
-  // Cannot be freed explicitly, because arrays refer to it; each array holds a reference.
+  // No explicit free: arrays refer to the memory, and each array holds a reference to the buffer.
   nb::class_<HostBuffer>(module, "HostBuffer").def("array", [](nb::handle_t<HostBuffer> self) {
     const HostBuffer& buffer = nb::cast<const HostBuffer&>(self);
     return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(buffer.data(), {buffer.size()}, self);

@@ -61,7 +61,7 @@ void Launch(const Stream& stream, const Kernel& kernel, const Extents& grid, con
             const nb::typed<nb::list, nb::any>& arguments) {
   std::vector<DeviceAddress> addresses;
   std::vector<LaunchArgument> list;
-  addresses.reserve(arguments.size());  // The list points into it.
+  addresses.reserve(arguments.size());  // Reserved first, because the list points into this vector.
   list.reserve(arguments.size());
   for (const nb::handle argument : arguments) {
     if (nb::isinstance<nb::int_>(argument)) {

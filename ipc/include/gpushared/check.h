@@ -9,9 +9,9 @@
 
 namespace gpushared {
 
-// Aborts the process if one of *our own* invariants is false. Never applied to bytes of a peer,
-// which are input and produce a Status. Always enabled, because an invariant that only debug builds
-// check does not protect production.
+// Aborts the process if one of *our own* invariants is false. Never used for bytes from a peer:
+// those are input, so a violation there is returned as a Status. Always enabled, because an
+// invariant that only debug builds check does not protect production.
 //
 // Uses the builtins behind std::source_location, which clang 14 does not have.
 inline void Check(bool holds, const char* invariant, const char* file = __builtin_FILE(),

@@ -16,10 +16,10 @@ namespace gpushared {
 struct LaunchExtents {
   std::array<std::uint32_t, 3> grid = {};
   std::array<std::uint32_t, 3> block = {};
-  // In blocks; all zero if the launch does not specify one.
+  // Blocks per cluster; all zero if the launch does not specify clusters.
   std::array<std::uint32_t, 3> cluster = {};
-  std::uint32_t static_shared_bytes = 0;   // Per block; the kernel's own.
-  std::uint32_t dynamic_shared_bytes = 0;  // Per block.
+  std::uint32_t static_shared_bytes = 0;  // Static shared memory per block, declared by the kernel.
+  std::uint32_t dynamic_shared_bytes = 0;  // Dynamic shared memory per block.
 };
 
 // Limits of a device for launches of one kernel. Every extent is at least 1.
@@ -28,9 +28,10 @@ struct LaunchExtents {
 struct LaunchLimits {
   std::array<std::uint32_t, 3> grid_max = {};
   std::array<std::uint32_t, 3> block_max = {};
-  std::uint32_t threads_per_block_max = 0;       // The kernel's, if that is less than the device's.
-  std::uint32_t shared_bytes_per_block_max = 0;  // Static and dynamic together.
-  // Extents the kernel was compiled for (.reqntid, .reqnctapercluster); all zero if any are
+  std::uint32_t threads_per_block_max = 0;  // The kernel's limit, if it is lower than the device's.
+  // Limit for static and dynamic shared memory together.
+  std::uint32_t shared_bytes_per_block_max = 0;
+  // Extents that the kernel was compiled for (.reqntid, .reqnctapercluster); all zero if any are
   // allowed.
   std::array<std::uint32_t, 3> required_block = {};
   std::array<std::uint32_t, 3> required_cluster = {};
@@ -52,7 +53,7 @@ struct LaunchExcess {
   };
 
   Of of = Of::kNothing;
-  std::uint8_t axis = 0;  // 0 to 2, for kGrid, kBlock, kExactBlock and kCluster.
+  std::uint8_t axis = 0;  // 0 to 2; only for kGrid, kBlock, kExactBlock and kCluster.
   std::uint64_t asked = 0;
   std::uint64_t allowed = 0;
 
@@ -65,8 +66,8 @@ struct LaunchExcess {
 // Returns whether the launch is within all limits.
 inline bool IsWithinLaunchLimits(const LaunchExtents& asked, const LaunchLimits& limits) {
   bool fits = true;
-  // An extent is valid from 1 to the maximum; subtracting 1 makes 0 wrap to the largest number.
-  // Unrolled by hand, so that compilers keep the numbers in registers.
+  // Valid extents are 1 to the maximum; subtracting 1 makes 0 wrap to the largest number, so one
+  // comparison suffices. Unrolled by hand, so that compilers keep the numbers in registers.
   const auto check_axis = [&](std::size_t i) {
     fits &= asked.grid[i] - 1 < limits.grid_max[i];
     fits &= asked.block[i] - 1 < limits.block_max[i];
@@ -80,7 +81,7 @@ inline bool IsWithinLaunchLimits(const LaunchExtents& asked, const LaunchLimits&
   fits &= plane * asked.block[2] <= limits.threads_per_block_max;
   fits &= std::uint64_t{asked.static_shared_bytes} + asked.dynamic_shared_bytes <=
           limits.shared_bytes_per_block_max;
-  // Few kernels require a shape, so checking x decides for most of them.
+  // Few kernels require a shape; for the others the check of x suffices.
   if (limits.required_block[0] != 0) [[unlikely]]
     fits &= asked.block == limits.required_block;
   if (limits.required_cluster[0] != 0 && asked.cluster[0] != 0) [[unlikely]]
@@ -91,8 +92,8 @@ inline bool IsWithinLaunchLimits(const LaunchExtents& asked, const LaunchLimits&
 // Returns the first limit that the launch exceeds. Requires that it exceeds one.
 [[gnu::cold]] LaunchExcess FindExcess(const LaunchExtents& asked, const LaunchLimits& limits);
 
-// Checks a launch. Client library, worker and device each call this function, or its two halves,
-// with their own copy of the numbers. Any thread may call it.
+// Checks a launch. Client library, worker and device each call this function, or
+// IsWithinLaunchLimits and FindExcess, with their own copy of the numbers. Any thread may call it.
 inline LaunchExcess CheckLaunchLimits(const LaunchExtents& asked, const LaunchLimits& limits) {
   if (IsWithinLaunchLimits(asked, limits)) [[likely]]
     return {};

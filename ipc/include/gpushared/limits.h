@@ -20,7 +20,7 @@ inline constexpr std::uint64_t kMapPageBytes = std::uint64_t{2} << 20;
 
 // Parameter bytes of one kernel, as CUDA allows from sm_70 on.
 inline constexpr std::uint32_t kParameterBytesMax = 32764;
-// A module with more variables is rejected.
+// Limit of variables; a module with more of them is rejected.
 inline constexpr std::uint32_t kVariablesPerModuleMax = 16384;
 
 }  // namespace gpushared

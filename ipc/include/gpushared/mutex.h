@@ -23,7 +23,8 @@
 #define GPUSHARED_REQUIRES(...) GPUSHARED_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 // On a function: the caller does not hold these mutexes, because the function acquires them.
 #define GPUSHARED_EXCLUDES(...) GPUSHARED_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
-// On a function: acquires or releases these mutexes, or its own object if none is named.
+// On a function: acquires or releases these mutexes, or the object of the function if none is
+// named.
 #define GPUSHARED_ACQUIRE(...) GPUSHARED_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define GPUSHARED_ACQUIRE_SHARED(...) \
   GPUSHARED_THREAD_ANNOTATION(acquire_shared_capability(__VA_ARGS__))
@@ -66,7 +67,8 @@ class GPUSHARED_SCOPED_CAPABILITY MutexLock {
 
   void Unlock() GPUSHARED_RELEASE() { lock_.unlock(); }
   void Lock() GPUSHARED_ACQUIRE() { lock_.lock(); }
-  // For std::condition_variable, whose waits return with the mutex held, as on entry.
+  // Returns the lock for std::condition_variable, whose waits return with the mutex held, as on
+  // entry.
   std::unique_lock<std::mutex>& waitable() { return lock_; }
 
  private:

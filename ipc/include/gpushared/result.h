@@ -10,7 +10,7 @@
 
 namespace gpushared {
 
-// A value, or the Status that says why there is none. Has the shape of std::expected, which C++20
+// A value, or the Status that says why there is no value. Modelled on std::expected, which C++20
 // lacks.
 //
 // Thread-compatible value. Reading value() of a failed Result is a programming error and throws
@@ -39,7 +39,7 @@ class [[nodiscard]] Result {
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
-  // Ok when there is a value.
+  // Returns Ok if there is a value.
   Status status() const { return ok() ? Status() : std::get<1>(content_); }
 
  private:

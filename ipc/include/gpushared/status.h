@@ -36,8 +36,8 @@ enum class StatusCode : std::uint32_t {
 // Returns the enumerator without its `k`, for messages: "OutOfMemory". "Unknown" for other values.
 std::string_view StatusCodeName(StatusCode code) noexcept;
 
-// Success, or a code and a message that states what was rejected, what was requested and what is
-// allowed (with units), and who requested it.
+// Either success, or a code and a message that states what was rejected, what was requested and
+// what is allowed (with units), and who requested it.
 //
 // Thread-compatible value.
 class [[nodiscard]] Status {

@@ -25,7 +25,7 @@ enum class TexelFormat : std::uint8_t {
   kInt8 = 4,
   kInt16 = 5,
   kInt32 = 6,
-  kFloat16 = 7,  // Kernels read it as 32-bit float.
+  kFloat16 = 7,  // Half precision, which kernels read as 32-bit float.
   kFloat32 = 8,
 };
 
@@ -47,18 +47,21 @@ struct alignas(64) TextureRecord {
   static constexpr std::uint64_t kMagic = 0x7865745f72687367;
 
   std::uint64_t magic = kMagic;
-  std::uint64_t address = 0;      // Of the first texel; a multiple of the texel size.
-  std::uint64_t slice_bytes = 0;  // Between the starts of two slices; unused without depth.
-  std::uint32_t row_bytes = 0;    // Between the starts of two rows; unused without height.
+  std::uint64_t address = 0;  // Address of the first texel; a multiple of the texel size.
+  // Distance between the starts of two slices; unused without depth.
+  std::uint64_t slice_bytes = 0;
+  std::uint32_t row_bytes = 0;    // Distance between the starts of two rows; unused without height.
   std::uint32_t extents[3] = {};  // Texels along x, y and z; each at least 1.
   TexelFormat format = {};        // Format of each channel.
-  std::uint8_t channels = 1;      // 1, 2 or 4. Kernels read 0 in the other channels.
+  std::uint8_t channels = 1;      // 1, 2 or 4. Kernels read 0 for channels beyond these.
   TextureFilter filter = {};      // kLinear requires values that are read as floats.
-  std::uint8_t normalised_coordinates = 0;  // 1: from 0 to 1 along each axis; 0: in texels.
+  // 1: coordinates run from 0 to 1 along each axis; 0: they count texels.
+  std::uint8_t normalised_coordinates = 0;
   TextureAddressMode address_modes[3] = {};
   std::uint8_t normalised_values = 0;  // 1: 8-bit and 16-bit integers are read as 0..1 or -1..1.
-  std::uint32_t border[4] = {};  // Result of kBorder, as a kernel's registers hold it: float bits
-                                 // if values are read as floats.
+  // Color that kBorder yields, as a kernel's registers hold it: float bits if values are read as
+  // floats.
+  std::uint32_t border[4] = {};
 };
 static_assert(sizeof(TextureRecord) == 64);
 

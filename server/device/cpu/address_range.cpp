@@ -19,7 +19,8 @@
 namespace gpushared::device {
 namespace {
 
-// User space has 47 address bits; the lowest addresses are left to programs loaded at fixed ones.
+// User space has 47 address bits; the lowest ones are left to programs that are loaded at fixed
+// addresses.
 constexpr std::uint64_t kAddressesBegin = std::uint64_t{1} << 33;
 constexpr std::uint64_t kAddressesEnd = std::uint64_t{1} << 45;
 
@@ -34,12 +35,12 @@ std::span<std::byte> StepAt(std::uint64_t address) {
 // Drops the pages: the next access reads zeros, and the kernel reclaims the memory.
 void DropPages(std::uint64_t address, std::uint64_t bytes) {
   if (bytes == 0) return;
-  // A failure would expose the data to the next client.
+  // Aborts on failure, because that would expose the data to the next client.
   Check(madvise(Pointer(address), bytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
 }
 
-// Keeps clients' data out of core dumps and child processes. Old kernels reject advice they do not
-// know; this has no other effect.
+// Keeps clients' data out of core dumps and child processes. Old kernels may not know this advice;
+// the error is ignored.
 void KeepPrivate(std::uint64_t address, std::uint64_t bytes) {
   madvise(Pointer(address), bytes, MADV_DONTDUMP);
   madvise(Pointer(address), bytes, MADV_DONTFORK);
@@ -94,7 +95,7 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
   if (!taken.ok()) return taken.status();
   const std::uint64_t base = *taken;
   KeepPrivate(base, bytes);
-  // A page of 2 MiB is a huge page: 512 times fewer faults on first use, and three times the fill
+  // Huge pages of 2 MiB cause 512 times fewer faults on first use and have three times the fill
   // bandwidth afterwards. Module variables are counted in small pages. Swappable memory uses small
   // pages as well, because work on it must be preemptible at once and the first touch of a page
   // cannot be interrupted.
@@ -134,7 +135,7 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
     return after;
   }
   if (Status taken = account_.Take(after - before, "mapping"); !taken.ok()) return taken;
-  // Work that broke the contract by accessing a returned part may have written to it.
+  // Work that broke the contract by accessing returned memory may have written to that memory.
   if (before < accessible_bytes_) {
     DropPages(base_ + before, std::min(after, accessible_bytes_) - before);
   }
@@ -184,7 +185,7 @@ Status AddressRange::FetchPage(std::uint32_t step) {
   if (Status taken = account_.SwapIn(kMapPageBytes); !taken.ok()) return taken;
   const std::uint64_t address = base_ + step * kMapPageBytes;
   if (Status returned = store_->Return(slots_.at(step), StepAt(address)); !returned.ok()) {
-    // A failed read has left bytes in the page.
+    // A failed read may have left bytes in the page.
     DropPages(address, kMapPageBytes);
     account_.SwapOut(kMapPageBytes);
     return returned;
@@ -197,7 +198,7 @@ Status AddressRange::SwapPageOut(std::uint64_t offset) {
   const MutexLock lock(mutex_);
   Check(store_ != nullptr, "memory moves where there is a store");
   const auto step = static_cast<std::uint32_t>(offset / kMapPageBytes);
-  // The client may have freed the page in the meantime.
+  // Nothing to swap if the client has freed the page in the meantime.
   if (offset >= mapped_bytes() || slots_.contains(step)) return {};
   return PutPage(step);
 }
@@ -272,7 +273,7 @@ void AddressRange::ReturnChunk(const ChunkPlace& chunk) {
   const MutexLock lock(mutex_);
   const int punched = fallocate(chunk_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                 static_cast<off_t>(chunk.offset), static_cast<off_t>(chunk.bytes));
-  // Otherwise the file would keep memory that no account counts.
+  // Aborts on failure, because the file would keep memory that no account counts.
   Check(punched == 0, "a part of our own file is punched out");
   account_.Return(chunk.bytes);
 }

@@ -36,14 +36,13 @@ namespace gpushared::device {
 // time.
 class AddressRange {
  public:
-  // A part of the module area.
   struct Block {
     std::uint64_t address = 0;
     std::uint64_t bytes = 0;
   };
 
   // Without swapping, `quota_bytes` is limited to the budget's total. `left_free_bytes`: see
-  // MemoryAccount. `store`: where memory can be swapped to; may be null.
+  // MemoryAccount. `store`: the store to which memory can be swapped; may be null.
   static Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t quota_bytes,
                                                        std::shared_ptr<MemoryBudget> budget,
                                                        std::uint64_t left_free_bytes = 0,
@@ -55,9 +54,9 @@ class AddressRange {
   std::uint64_t base() const { return base_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t mapped_bytes() const { return mapped_bytes_.load(std::memory_order_acquire); }
-  // mapped_bytes() for executors, which read it before each block.
+  // Returns mapped_bytes() as a word for executors, which read it before each block.
   const std::atomic<std::uint64_t>& mapped_word() const { return mapped_bytes_; }
-  // Device address of the module area, which extends to the end of the range.
+  // Returns the device address of the module area, which extends to the end of the range.
   std::uint64_t module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
 
   // See Space.
@@ -68,19 +67,20 @@ class AddressRange {
     return away_.BytesIn(mapped(), address, bytes);
   }
   SpaceUse use();
-  // Whether all mapped memory is resident.
+  // Returns whether all mapped memory is resident.
   bool is_whole() const { return away_.bytes() == 0; }
-  // Whether the access set of a command is resident.
+  // Returns whether the access set of a command is resident.
   bool IsThere(const Reach& reach) const { return away_.IsThere(mapped(), reach); }
   // Returns a zeroed, page-aligned block. `bytes` may be 0. The block and `code_bytes` of host
   // memory that the module uses count against the quota.
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
-  // All module blocks in use and all mapped parts of chunks.
+  // Returns all module blocks in use and all mapped parts of chunks.
   const MemoryPieces& pieces() const { return pieces_; }
-  // `code_bytes` has the value that was passed to TakeModuleBlock.
+  // Returns a block. `code_bytes` must have the value that was passed to TakeModuleBlock.
   void ReturnModuleBlock(const Block& block, std::uint64_t code_bytes = 0);
 
-  // See Space. A chunk is an offset in the file.
+  // The following functions implement those of Space. A chunk is identified by its offset in the
+  // memory file.
   MemoryPiece mapping_area() const {
     if (store_ != nullptr) return {};
     const std::uint64_t begin = base_ + RoundUp(quota_bytes_, kMapPageBytes);
@@ -96,7 +96,7 @@ class AddressRange {
   void HideMapping(std::uint64_t address) { pieces_.Remove(address); }
   Status Unmap(std::uint64_t address, std::uint64_t bytes);
 
-  // Whether [address, address + bytes) is part of the client's own mapped memory.
+  // Returns whether [address, address + bytes) is part of the client's own mapped memory.
   bool IsMapped(std::uint64_t address, std::uint64_t bytes) const {
     return mapped().Contains(address, bytes);
   }
@@ -108,7 +108,7 @@ class AddressRange {
   AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
                std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes,
                std::shared_ptr<SwapStore> store);
-  // `bytes` must not be 0.
+  // Requires `bytes` > 0.
   Result<Block> TakeBlock(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
   std::uint64_t resident_bytes() const GPUSHARED_REQUIRES(mutex_) {
     return mapped_bytes() - slots_.size() * kMapPageBytes;
@@ -128,16 +128,17 @@ class AddressRange {
 
   Mutex mutex_;
   MemoryAccount account_ GPUSHARED_GUARDED_BY(mutex_);
-  std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // From base_.
+  // Accessible bytes, counted from base_.
+  std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   // Swapped-out pages, by their number from base_.
   std::map<std::uint32_t, SwapStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
   NonResidentPages away_;  // The same pages for threads that submit work. Changed under the mutex.
-  // Address -> bytes.
+  // Sizes by address.
   std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);
   // Created with the first chunk. Offsets are never reused; returned parts are punched out.
   int chunk_file_ GPUSHARED_GUARDED_BY(mutex_) = -1;
   std::uint64_t chunk_file_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  // All memory outside of the bottom part, for readers that must not wait.
+  // All memory outside of the client's own part at the bottom, for readers that must not wait.
   MemoryPieces pieces_;
 };
 

@@ -38,7 +38,7 @@
 namespace gpushared::device {
 namespace {
 
-// For single blocks, which are not stopped inside: see WorkQueue::Continue.
+// Passed for single blocks, which are not stopped inside; see WorkQueue::Continue.
 const std::atomic<bool> kNever{false};
 
 // The clocks of N executor threads are read every N * 250 µs, which takes the device thread about
@@ -47,10 +47,11 @@ constexpr std::chrono::microseconds kLookEveryPerThread{250};
 
 std::uint32_t DefaultThreads() {
   unsigned cores = std::thread::hardware_concurrency();
-  // More threads than the container's CPU quota would only compete with each other.
+  // Limits the threads to the container's CPU quota, because further threads would only compete
+  // with each other.
   double quota = 0, period = 0;
   std::ifstream file("/sys/fs/cgroup/cpu.max");
-  // Without a quota the first word is "max", which is not a number.
+  // Reading fails without a quota, because then the first word is "max", which is not a number.
   if (file >> quota >> period && period > 0) {
     const double most = std::max<double>(cores, 1);
     cores = static_cast<unsigned>(std::clamp(quota / period, 1.0, most));
@@ -133,7 +134,8 @@ std::vector<NumberedAttribute> GetAttributes(const CpuDeviceOptions& options) {
   return attributes;
 }
 
-// Equal on every machine for devices of this number, because it is unique within one server only.
+// Returns a UUID that is unique only within one server: devices of one number have equal UUIDs on
+// all machines.
 std::array<std::uint8_t, 16> GetUuid(std::uint32_t number) {
   std::array<std::uint8_t, 16> uuid = {'g', 'p', 'u', 's', 'h', 'a', 'r', 'e', 'd', ' ', 'c', 'p'};
   std::memcpy(uuid.data() + 12, &number, sizeof number);
@@ -151,7 +153,8 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.threads_per_block_max = executor::kThreadsPerBlockMax;
   info.shared_bytes_per_block_max = executor::kSharedBytesMax;
   info.preemption = Preemption::kWithinCommand;
-  info.can_launch_cooperatively = true;  // A block that waits for others lets them start.
+  // Supported, because a block that waits for others lets them start.
+  info.can_launch_cooperatively = true;
   info.can_kill = true;
   info.can_move_memory = true;
   info.checks_reach = true;
@@ -162,7 +165,7 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   return info;
 }
 
-// Whether the access set is resident.
+// Returns whether the access set is resident.
 template <typename Work>
 bool IsThere(const Work& work) {
   const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
@@ -219,13 +222,14 @@ class CpuDevice : public Device, private NodeMaker {
   void Execute(std::uint32_t multiprocessor);
   // Main function of the spare thread, which takes over when others are stuck; see WorkQueue.
   void ExecuteAsSpare();
-  // Runs the claims that `next` returns. `number`: index of the thread.
+  // Runs the claims that `next` returns, on the thread with index `number`.
   void RunClaims(std::uint32_t number, std::unique_ptr<executor::BlockExecutor>& blocks,
                  const std::function<std::optional<Claim>()>& next);
-  // `further`: see CpuModule::window.
+  // Converts the work to the executor's form. `further`: see CpuModule::window.
   executor::Launch GetLaunch(const LaunchWork& work, std::uint32_t multiprocessor,
                              const MemoryPieces::List& further) const;
-  // `blocks` is the thread's executor. It is null after a run was paused.
+  // `blocks` is the thread's executor; null after a run was paused, because the paused run keeps
+  // it.
   void RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>& blocks,
                  std::uint32_t number);
   void CountMemory(std::uint32_t number, const executor::BlockExecutor* blocks);
@@ -237,22 +241,23 @@ class CpuDevice : public Device, private NodeMaker {
   const StandFunction stand_;
   const OutputFunction output_;
   const std::shared_ptr<MemoryBudget> budget_;
-  std::vector<ExecutorClock> clocks_;  // One per thread.
+  std::vector<ExecutorClock> clocks_;
   ExecutorClock spare_clock_;
-  std::deque<Standing> standings_;  // One per thread; the spare thread's is the last.
-  // By thread, the spare one last, and written by it. Relaxed, because no other data depends on it.
+  std::deque<Standing> standings_;  // One per thread, the spare thread's last.
+  // Bytes of each thread's executor, the spare thread's last. Written by that thread. Relaxed,
+  // because no other data depends on it.
   std::vector<std::atomic<std::uint64_t>> executor_bytes_;
-  // Used by the device thread only.
+  // Time at which the clocks were last read. Used by the device thread only.
   DeviceClock::time_point looked_;
   HostSteal host_steal_;
-  std::vector<ExecutorTimes::Totals> totals_;  // Kept to reuse its memory.
+  std::vector<ExecutorTimes::Totals> totals_;  // A member only so that its memory is reused.
   const std::shared_ptr<RunStore> store_ = std::make_shared<RunStore>();
   WorkQueue queue_;
   std::vector<std::thread> threads_;
 };
 
 Status CpuDevice::Start() {
-  // Signals must be handled by threads of the process that expect them, never by these.
+  // Blocks all signals, because they must be handled by threads that expect them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -365,7 +370,7 @@ void CpuDevice::ExecuteAsSpare() {
   spare_clock_.Begin();
   standings_.back().Begin();  // The spare thread only runs urgent work.
   RunClaims(info_.multiprocessors, blocks, [&] {
-    // The spare thread is hardly ever needed, so it retains no memory.
+    // The spare thread is hardly ever needed, so it keeps no executor.
     if (blocks != nullptr) store_->Drop(std::move(blocks));
     CountMemory(info_.multiprocessors, nullptr);
     spare_clock_.Idle();

@@ -14,11 +14,13 @@
 namespace gpushared::device {
 
 struct CpuDeviceOptions {
-  std::uint32_t number = 0;            // N of "cpu:N".
-  std::uint32_t executor_threads = 0;  // 0 = cores - 1, at least 1; at most kExecutorThreadsMax.
-  StandFunction stand = {};            // For the executor threads; may be empty.
-  std::uint64_t memory_bytes = 0;      // Shared by all clients; 0 = half of the usable memory.
-  OutputFunction output = {};          // May be empty.
+  std::uint32_t number = 0;  // The N in "cpu:N".
+  // 0 means one less than the cores, but at least 1. At most kExecutorThreadsMax.
+  std::uint32_t executor_threads = 0;
+  StandFunction stand = {};  // Called by each executor thread; may be empty.
+  // Memory of the device, shared by all clients; 0 means half of the usable memory.
+  std::uint64_t memory_bytes = 0;
+  OutputFunction output = {};  // May be empty.
 };
 
 inline constexpr std::uint32_t kExecutorThreadsMax = 256;

@@ -27,15 +27,15 @@ Status CheckAlignment(const ptx::ModuleLayout& layout) {
                                         std::to_string(kPageBytes)};
 }
 
-// Rejects what the compiler of a GPU driver rejects, so that a module that loads here also loads
-// there.
+// Rejects text that the compiler of a GPU driver rejects, so that a module that loads here also
+// loads there.
 Status CheckText(const ptx::Module& module) {
   Status status = ptx::CheckTarget(module, executor::kNewestArchitecture);
   return status.ok() ? ptx::CheckTypes(module) : status;
 }
 
-// Limits of ptxas: more shared memory must be dynamic, and the constant bank is 64 KiB on every
-// architecture.
+// Limits of ptxas. Shared memory beyond the first one must be dynamic; the second one is the size
+// of the constant bank on every architecture.
 constexpr std::uint32_t kStaticSharedBytesMax = 48 << 10;
 constexpr std::uint32_t kConstantBytesMax = 64 << 10;
 
@@ -62,8 +62,8 @@ Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to) {
   Result<ptx::Module> module = ptx::Parse(*text);
   if (!module) return module.status();
   if (Status status = CheckText(*module); !status.ok()) return status;
-  // The text can be large and is no longer needed, while the decoded module takes several times as
-  // much memory.
+  // The text is no longer needed. It is freed early, because it can be large and the decoded module
+  // takes several times as much memory.
   text->clear();
   text->shrink_to_fit();
   static_assert(executor::kModuleVariableBytesMax <= kModuleAreaBytes);
@@ -74,7 +74,7 @@ Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to) {
   const LayoutPart parts[] = {{*layout, 0}};
   PutContents(parts, to);
   PutVariables(GetVariables(*module), parts, to);
-  // Serially, so that only one of them is in memory.
+  // Programs are decoded one at a time, so that only one of them is in memory.
   Status sizes;
   Status decoded =
       executor::DecodeKernels(*module, *layout, 0, executor::BestFlavour(),
@@ -121,7 +121,7 @@ void CpuPrepared::CountBytes() {
   bytes_ = sizeof *this;
   for (const auto& program : programs_) bytes_ += executor::MemoryBytes(*program);
   bytes_ += contents_.HostBytes();
-  // Counted twice, because each placed module has a copy.
+  // The initial contents are counted twice, because each placed module has a copy.
   for (const VariableInfo& variable : variables_) {
     bytes_ += 2 * (sizeof variable + variable.name.size());
   }

@@ -28,8 +28,8 @@ namespace gpushared::device {
 // Immutable; thread-safe.
 class CpuPrepared : public PreparedModule {
  public:
-  // Validates everything. Fails with kInvalidArgument for any bytes that PrepareCpuModule does not
-  // write.
+  // Reads the output of PrepareCpuModule and validates everything. Fails with kInvalidArgument for
+  // any bytes that PrepareCpuModule does not write.
   static Result<std::shared_ptr<const CpuPrepared>> Take(std::span<const std::byte> flat);
   CpuPrepared(const CpuPrepared&) = delete;
   CpuPrepared& operator=(const CpuPrepared&) = delete;
@@ -39,13 +39,14 @@ class CpuPrepared : public PreparedModule {
   std::span<const VariableInfo> variable_infos() const override { return variables_; }
   std::uint64_t bytes() const override { return bytes_; }
 
-  // Parallel to the kernels.
+  // Returns the programs, parallel to the kernels.
   const std::vector<std::unique_ptr<const executor::Program>>& programs() const {
     return programs_;
   }
-  // Size of its block in the module area.
+  // Returns the size of the module's block in the module area.
   std::uint64_t variable_bytes() const { return variable_bytes_; }
-  const VariableContents& contents() const { return contents_; }  // Of the block.
+  // Returns the initial contents of that block.
+  const VariableContents& contents() const { return contents_; }
 
  private:
   CpuPrepared() = default;

@@ -20,7 +20,7 @@
 
 namespace gpushared::device {
 
-// Memory of the kernels of one space, shared by its modules. Any thread.
+// Memory for the kernels of one space, shared by its modules. Accessed by any thread.
 struct SpaceKernelMemory {
   explicit SpaceKernelMemory(AddressRange& range) : heap(range) {}
 
@@ -52,11 +52,11 @@ class CpuModule : public Module {
   const executor::Program& program(std::uint32_t number) const {
     return *prepared_->programs()[number];
   }
-  // Memory that the module's kernels may access: the client's mapped memory, the variables of this
-  // module, and `further`, which holds the variables of its other modules and the heap and must
-  // outlive the window.
+  // Returns the memory that the module's kernels may access: the client's mapped memory, the
+  // variables of this module, and `further`, which holds the variables of its other modules and the
+  // heap and must outlive the window.
   executor::MemoryWindow window(const MemoryPieces::List& further) const;
-  // Current value for `further`.
+  // Returns the current value for `further`.
   std::shared_ptr<const MemoryPieces::List> further() const { return range_.pieces().Now(); }
   SpaceKernelMemory& kernel_memory() const { return kernel_memory_; }
 
@@ -67,8 +67,8 @@ class CpuModule : public Module {
         range_(range),
         kernel_memory_(kernel_memory),
         variables_(variables) {}
-  // Creates the heap if a kernel allocates; otherwise marks these kernels in kernels_ as
-  // unsupported.
+  // Creates the heap if a kernel allocates. If that fails, marks the kernels that allocate as
+  // unsupported in kernels_.
   void MakeHeap();
   // Places the variables and writes their initial contents.
   void WriteVariables();
@@ -77,7 +77,7 @@ class CpuModule : public Module {
   AddressRange& range_;
   SpaceKernelMemory& kernel_memory_;
   const AddressRange::Block variables_;
-  std::vector<KernelInfo> kernels_;  // If empty, the prepared infos apply.
+  std::vector<KernelInfo> kernels_;  // If empty, those of prepared_ apply.
   std::vector<VariableInfo> variable_infos_;
   std::vector<MemoryPiece> variable_memory_;
 };

@@ -32,18 +32,18 @@ class ExecutorTimes {
     std::chrono::nanoseconds ran{};  // CPU time of the thread so far.
   };
   struct Totals {
-    std::chrono::nanoseconds busy{};     // With work: running, waiting voluntarily, or delayed.
-    std::chrono::nanoseconds delayed{};  // Time without a core.
+    std::chrono::nanoseconds busy{};  // Time with work: running, waiting voluntarily, or delayed.
+    std::chrono::nanoseconds delayed{};  // Time with work but without a core.
   };
 
-  // The thread has work at first.
+  // The thread begins with work.
   explicit ExecutorTimes(const Reading& now) : last_(now) {}
 
-  // The thread has work, which continues.
+  // Records that the thread has work, which continues.
   void Run(const Reading& now);
-  // The thread has no work.
+  // Records that the thread has no work.
   void Idle(const Reading& now);
-  // The thread's work sleeps until `until`.
+  // Records that the thread's work sleeps until `until`.
   void Wait(DeviceClock::time_point until, const Reading& now);
 
   const Totals& UpTo(const Reading& now);
@@ -54,14 +54,14 @@ class ExecutorTimes {
   void Enter(State state, const Reading& now);
 
   State state_ = State::kRunning;
-  DeviceClock::time_point late_from_;  // While waiting.
+  DeviceClock::time_point late_from_;  // Valid while the work sleeps.
   Reading last_;
   // CPU time that is missing and not yet in the totals. Negative after a tick-based clock was late.
   std::chrono::nanoseconds missing_{};
   Totals totals_;
 };
 
-// Same as ExecutorTimes with the clocks of the calling thread, which makes all calls but Totals.
+// ExecutorTimes with the clocks of the calling thread. One thread makes all calls except Totals.
 class ExecutorClock {
  public:
   // Must be called first.
@@ -74,30 +74,30 @@ class ExecutorClock {
 
   // Sleeps on behalf of the running work.
   void Sleep(std::chrono::nanoseconds time);
-  // Runs a function that may block for any time. The delay is attributed to the running work, not
-  // to the machine.
+  // Runs a function that may block for any time. The time counts as waiting of the running work,
+  // not as a delay by the machine.
   void Block(const std::function<void()>& what);
 
-  // Any thread.
+  // May be called by any thread.
   ExecutorTimes::Totals Totals();
 
  private:
   void Wait(DeviceClock::duration at_most, const std::function<void()>& what);
   ExecutorTimes::Reading Read() const GPUSHARED_REQUIRES(mutex_);
 
-  bool is_idle_ = false;  // Accessed by the thread only.
+  bool is_idle_ = false;  // Accessed only by the measured thread.
   Mutex mutex_;
   clockid_t clock_ GPUSHARED_GUARDED_BY(mutex_){};
   std::optional<ExecutorTimes> times_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
-// Combines the threads' times: the device counts as delayed by the share of their work that the
-// threads were kept from.
+// Combines the threads' times: the device counts as delayed by the fraction of their working time
+// in which the threads had no core.
 //
 // Thread-compatible.
 class HostSteal {
  public:
-  // Updates the totals, which must always be of the same threads.
+  // Updates the result. `threads` must always be the totals of the same threads.
   void Look(std::span<const ExecutorTimes::Totals> threads);
 
   std::chrono::nanoseconds total() const { return total_; }

@@ -15,8 +15,8 @@
 
 namespace gpushared::device {
 
-// Limit for the paused runs of all clients of a device; one client may use a quarter. Blocks beyond
-// the limit are not paused but run to their end.
+// Limit of the memory of paused runs of all clients of a device; one client may use a quarter.
+// Blocks beyond the limit are not paused but run to their end.
 inline constexpr std::uint64_t kPausedBytesMax = std::uint64_t{256} << 20;
 inline constexpr std::uint64_t kPausedBytesPerSpaceMax = kPausedBytesMax / 4;
 
@@ -29,7 +29,7 @@ class RunStore {
   // Reserves memory for a paused run of this client. Returns false if the limit is reached.
   bool Reserve(const Space* space, std::uint64_t bytes);
   void Release(const Space* space, std::uint64_t bytes);
-  // Memory of paused runs and idle executors.
+  // Returns the memory of paused runs and idle executors.
   std::uint64_t bytes() const;
 
   // Returns an idle executor, or a new one. Also frees one further idle executor, so that the pool
@@ -50,7 +50,7 @@ class RunStore {
 class PausedRun {
  public:
   PausedRun() = default;
-  // `bytes` were reserved for this space.
+  // `bytes` is the amount that was reserved for this space.
   PausedRun(std::unique_ptr<executor::BlockExecutor> executor, std::shared_ptr<RunStore> store,
             const Space* space, std::uint64_t bytes)
       : executor_(std::move(executor)), store_(std::move(store)), space_(space), bytes_(bytes) {}

@@ -8,7 +8,8 @@ namespace gpushared::device {
 
 namespace {
 
-// Host memory for the heap's bookkeeping beyond the amount included for every client.
+// Returns the host memory for the heap's bookkeeping beyond the amount that every client has for
+// free.
 std::uint64_t BooksBytes(std::uint64_t heap_bytes) {
   return heap_bytes <= executor::kDeviceHeapBytes ? 0 : heap_bytes / 3;
 }

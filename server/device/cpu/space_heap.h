@@ -14,8 +14,8 @@
 namespace gpushared::device {
 
 // Heap for one client's kernels, of kDeviceHeapBytes unless the client sets another size. Counts
-// against the quota from the first module that allocates, or from that setting, until the space is
-// destroyed. Shared by all modules of the client.
+// against the quota from the load of the first module that allocates, or from when the client sets
+// the size, until the space is destroyed. Shared by all modules of the client.
 //
 // Thread-safe. Uses the range, which must outlive it.
 class SpaceHeap {
@@ -29,8 +29,8 @@ class SpaceHeap {
   Status Make() GPUSHARED_EXCLUDES(mutex_);
   // Creates a heap of this size. Replaces an existing one if no kernel has used it.
   Status SetBytes(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
-  // Called when a kernel starts. A kernel that allocates makes the current heap permanent; before
-  // that, or if there is no heap, returns null.
+  // Called when a kernel starts. A kernel that allocates makes the current heap permanent. Returns
+  // null as long as no kernel has done that, or if there is no heap.
   executor::DeviceHeap* ForKernel(bool allocates) GPUSHARED_EXCLUDES(mutex_);
   std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
@@ -39,8 +39,9 @@ class SpaceHeap {
 
   AddressRange& range_;
   Mutex mutex_;
-  std::atomic<std::uint64_t> bytes_ = executor::kDeviceHeapBytes;  // Also used in messages.
-  AddressRange::Block block_ GPUSHARED_GUARDED_BY(mutex_);         // Empty before Make.
+  // Size of the heap, also for messages.
+  std::atomic<std::uint64_t> bytes_ = executor::kDeviceHeapBytes;
+  AddressRange::Block block_ GPUSHARED_GUARDED_BY(mutex_);  // Empty before Make.
   std::unique_ptr<executor::DeviceHeap> heap_ GPUSHARED_GUARDED_BY(mutex_);
   // Stored with release once a kernel uses the heap, after which the members above no longer
   // change; loads acquire.

@@ -41,7 +41,8 @@ class Standing {
  private:
   friend class WorkQueue;
 
-  // The last caller leaves the thread in the state that `is_back_` requests.
+  // Makes the call. If several threads call it, the last one leaves the thread in the state that
+  // `is_back_` requests.
   void Stand(bool back);
 
   const StandFunction& stand_;

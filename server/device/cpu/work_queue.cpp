@@ -18,7 +18,7 @@ QueuedWork::~QueuedWork() = default;
 
 void QueuedWork::SubmitAgain(const LaunchWork& rest) {
   what = rest;
-  // Otherwise the work would own itself.
+  // Reset, because the paused blocks are the work itself, which would own itself.
   std::get<LaunchWork>(what).paused.reset();
   stop.store(false, std::memory_order_relaxed);
   has_started = false;
@@ -27,7 +27,8 @@ void QueuedWork::SubmitAgain(const LaunchWork& rest) {
 void QueuedWork::SubmitAgain(const GraphWork& rest) {
   std::visit([&](auto& node) { static_cast<WorkHeader&>(node) = rest; }, what);
   graph->work = rest;
-  graph->work.paused.reset();  // Otherwise the work would own itself.
+  // Reset, because the paused blocks are the work itself, which would own itself.
+  graph->work.paused.reset();
   graph->is_stopping = false;
   graph->started.reset();
   stop.store(false, std::memory_order_relaxed);
@@ -219,7 +220,7 @@ std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<v
   Claim claim;
   while (!is_closed_ && (claim = TakeFirst(clock, false, standing)).work == nullptr) {
     if (clock != nullptr) clock->Idle();
-    // The thread may be woken for urgent work.
+    // The thread is promoted before it sleeps, because it may be woken for urgent work.
     if (standing != nullptr) standing->StepForward();
     WaitForWork(lock, &rest);
   }
@@ -243,7 +244,7 @@ std::optional<Claim> WorkQueue::NextOfSpare(ExecutorClock* clock) {
     const std::uint64_t waits = claimable_.begin()->first;
     if (!are_threads_stuck_) {
       spare_wanted_.wait_for(lock.waitable(), spare_patience_);
-      // The waiting work may have arrived only just now.
+      // Checks again, because the work that waits now may have arrived only just now.
       if (!IsHeldUp() || claimable_.begin()->first != waits) continue;
       are_threads_stuck_ = true;
     }
@@ -276,11 +277,12 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* st
       work.RecordPaused();
     } else if (const std::optional<std::uint64_t> unit = work.Deal()) {
       claim.unit = *unit;
-    } else {  // Its last units are running, dealt by Continue.
+    } else {  // The last units of the work are running; Continue dealt them.
       MakeUnclaimable(work);
       continue;
     }
-    // According to its own clock, a thread that went from one work item to the next was not idle.
+    // A thread whose clock is not idle went directly from one work item to the next, so there was
+    // no standstill.
     if (clock == nullptr || clock->is_idle()) EndStandstill();
     if (!std::exchange(work.has_started, true)) work.started = DeviceClock::now();
     ++work.claims_running;
@@ -338,7 +340,7 @@ std::optional<std::uint64_t> WorkQueue::Continue(const Claim& claim) const {
 std::optional<std::uint64_t> WorkQueue::Extend(const Claim& claim) {
   const MutexLock lock(mutex_);
   QueuedWork& work = *claim.work;
-  // An idle thread would run the next unit sooner and in parallel, if it can take the unit.
+  // An idle thread that can take the next unit would run it sooner and in parallel.
   const bool is_for_others = work.is_claimable && (threads_idle_ != 0 || !work.paused.empty());
   if (is_for_others || work.is_killed || !work.status.ok()) return std::nullopt;
   return work.Deal();
@@ -354,7 +356,8 @@ void WorkQueue::Finish(const Claim& claim, Status status, FaultKind fault) {
   }
   EndClaim(claim);
   EndIfDone(work, GetHelpers(claim));
-  // A thread woken now may run on this core.
+  // Records the idle time before the wake-up, because a thread that is woken now may run on this
+  // core.
   if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
   WakeIfAsked(lock);
 }
@@ -405,7 +408,7 @@ void WorkQueue::EndIfDone(QueuedWork& work, std::uint32_t threads_wanted) {
   if (!MustEnd(work)) return;
   const auto found = streams_.find(work.header().stream);
   Stream& stream = found->second;
-  if (stream.front().get() != &work) return;  // Completes when it becomes the head.
+  if (stream.front().get() != &work) return;  // The work completes when it becomes the head.
   MakeUnclaimable(work);
   if (work.claims_running != 0) return;
   StartHead(stream, threads_wanted);

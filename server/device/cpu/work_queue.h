@@ -41,18 +41,18 @@ class NodeMaker {
   ~NodeMaker() = default;
 };
 
-// A running graph. Owned by its current node and guarded by the queue's mutex.
+// A running graph. Belongs to its current node and guarded by the queue's mutex.
 struct GraphRun {
   GraphWork work;
   const NodeMaker* maker = nullptr;
-  std::size_t node = 0;      // Current node.
-  bool is_stopping = false;  // The current node is the last one.
+  std::size_t node = 0;      // Index of the current node.
+  bool is_stopping = false;  // Whether the current node is the last one to run.
   std::optional<DeviceClock::time_point> started;
 };
 
 // A submitted command, or the current node of a graph. All non-const, non-atomic members are
-// guarded by the queue's mutex. As PausedBlocks, it is between two submissions and has a single
-// owner.
+// guarded by the queue's mutex. When it is used as PausedBlocks, it is between two submissions and
+// has a single owner.
 struct QueuedWork : PausedBlocks {
   QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
              Status rejected);
@@ -66,19 +66,21 @@ struct QueuedWork : PausedBlocks {
   void SubmitAgain(const LaunchWork& rest);
   void SubmitAgain(const GraphWork& rest);
 
-  std::variant<LaunchWork, CopyWork, FillWork> what;  // Not changed while it is submitted.
+  std::variant<LaunchWork, CopyWork, FillWork> what;  // Not changed while the work is submitted.
   const std::uint64_t units_total;
   // Set when running units of this work should end early, because it was killed or another unit
   // failed. Relaxed, because it is advice and no other data depends on it.
   std::atomic<bool> abandon{false};
   // Set when the work should end before its next unit. Running threads read it relaxed for the same
-  // reason; WorkQueue::Stand needs more.
+  // reason; WorkQueue::Stand needs sequential consistency.
   std::atomic<bool> stop{false};
-  // Bytes printed so far by its kernels; see kOutputBytesMax. Relaxed: a counter.
+  // Bytes printed so far by its kernels; see kOutputBytesMax. Relaxed, because no other data
+  // depends on the counter.
   std::atomic<std::uint64_t> output_bytes{0};
   // Written by the queue, with the same ordering as `stop`.
   std::atomic<bool> is_killed{false};
-  // Size of `paused`, which the queue writes. Relaxed for the same reason.
+  // Size of `paused`, which the queue writes. Relaxed, because it is advice and no other data
+  // depends on it.
   std::atomic<std::uint32_t> paused_runs{0};
   // State of a launch.
   executor::LaunchState launch_state;
@@ -87,24 +89,24 @@ struct QueuedWork : PausedBlocks {
 
  private:
   friend class WorkQueue;
-  // Returns the next unit, which the caller then runs; none if all are dealt. Thread-safe.
+  // Returns the next unit, which the caller then runs; no value if all are dealt. Thread-safe.
   std::optional<std::uint64_t> Deal();
   void RecordPaused() {
     paused_runs.store(static_cast<std::uint32_t>(paused.size()), std::memory_order_relaxed);
   }
-  // The dealt prefix, counted from unit 0.
+  // Returns the number of dealt units, counted from unit 0.
   std::uint64_t units_dealt() const;
 
-  Status status;                       // The first failure.
+  Status status;                       // Status of the first failure.
   FaultKind fault = FaultKind::kNone;  // Set if a kernel caused the failure.
   bool has_started = false;
   std::deque<PausedRun> paused;  // The run that was paused first resumes first.
-  bool is_claimable = false;     // Listed in WorkQueue::claimable_.
+  bool is_claimable = false;     // Whether the work is listed in WorkQueue::claimable_.
   std::uint64_t rank = 0;        // Unique; the lowest rank is served first.
   std::uint32_t claims_running = 0;
   DeviceClock::time_point started;
-  // Written by every thread that runs units. Exceeds units_total when threads found no units left.
-  // Relaxed, because the mutex in WorkQueue::Finish orders what the units have written.
+  // Written by every thread that runs units. Exceeds units_total once threads have found no units
+  // left. Relaxed, because the mutex in WorkQueue::Finish orders what the units have written.
   alignas(64) std::atomic<std::uint64_t> next_unit{0};
 };
 
@@ -112,23 +114,25 @@ struct QueuedWork : PausedBlocks {
 // WorkQueue::Continue deals.
 struct Claim {
   QueuedWork* work = nullptr;
-  std::uint64_t unit = 0;          // Unused with a paused run.
-  PausedRun paused;                // Empty if the claim has none.
-  ExecutorClock* clock = nullptr;  // Of the claiming thread; null if its time is not measured.
-  Standing* standing = nullptr;    // Of the claiming thread; null if it is always raised.
-  bool is_of_spare = false;        // Claimed by the spare thread.
+  std::uint64_t unit = 0;  // Unused with a paused run.
+  PausedRun paused;        // Empty if the claim has none.
+  // Clock of the claiming thread; null if its time is not measured.
+  ExecutorClock* clock = nullptr;
+  Standing* standing = nullptr;  // Standing of the claiming thread; null if it is always raised.
+  bool is_of_spare = false;      // Whether the spare thread claimed it.
 };
 
-// An executor thread without work for this long frees its memory. Short compared with the time that
-// others may wait for memory, long compared with the pauses between launches of a busy client.
+// An executor thread without work for this long frees its memory. The time is short compared with
+// how long others may wait for memory, and long compared with the pauses between launches of a busy
+// client.
 inline constexpr std::chrono::milliseconds kRestAfter{200};
 
 // Work that waits this long for threads with less urgent work goes to the spare thread. A thread
 // that can leave its work does so within microseconds.
 inline constexpr std::chrono::microseconds kSparePatience{250};
 
-// After work of a priority has arrived, threads that take lower-priority work are demoted for this
-// long.
+// After work of a priority has arrived, threads that take work of a lower priority within this time
+// are demoted.
 inline constexpr std::chrono::seconds kStandBackFor{1};
 
 // Orders submitted work, deals its units to the executor threads, and collects completions.
@@ -147,8 +151,8 @@ inline constexpr std::chrono::seconds kStandBackFor{1};
 // Thread-safe.
 class WorkQueue {
  public:
-  // `threads`: executor threads that will call Next. In addition, a single thread may call
-  // NextOfSpare.
+  // `threads` is the number of executor threads that will call Next. In addition, a single thread
+  // may call NextOfSpare.
   WorkQueue(std::uint32_t threads, WakeFunction wake,
             std::chrono::nanoseconds spare_patience = kSparePatience);
   WorkQueue(const WorkQueue&) = delete;
@@ -161,39 +165,39 @@ class WorkQueue {
   void RequestKill(WorkId id);
   std::size_t TakeCompletions(std::span<Completion> out);
 
-  // Total time, beyond the usual latency (kUsuallyLate), in which no thread picked up waiting work
-  // or completions were not taken.
+  // Returns the total time, beyond the usual latency (kUsuallyLate), in which no thread picked up
+  // waiting work or completions were not taken.
   std::chrono::nanoseconds stood_still() const {
-    // Relaxed: a sum. A thread that has taken completions sees their part of it because of the
-    // mutex.
+    // Relaxed: a thread that has taken completions sees their part of the sum because of the mutex.
     return std::chrono::nanoseconds(stood_still_ns_.load(std::memory_order_relaxed));
   }
 
   // Registers a thread that will call Next. `standing` must outlive the last call of the queue.
   void Enlist(Standing& standing);
 
-  // Sleeps until there is something to run. Returns nothing after Close(). `clock`, `standing`: of
-  // the calling thread. `rest`: called without a lock when no work arrived for kRestAfter; may be
-  // null.
+  // Sleeps until there is something to run. Returns no value after Close(). `clock` and `standing`
+  // are those of the calling thread. `rest` is called without a lock when no work arrived for
+  // kRestAfter; may be null.
   std::optional<Claim> Next(ExecutorClock* clock = nullptr,
                             const std::function<void()>* rest = nullptr,
                             Standing* standing = nullptr);
-  // Like Next, for the spare thread: sleeps until work waits for a thread that does not leave.
+  // Like Next, for the spare thread: sleeps until work has waited too long for a thread that does
+  // not leave its own work.
   std::optional<Claim> NextOfSpare(ExecutorClock* clock = nullptr);
   // Conditions under which the claim's run should leave a block; see executor::PauseTerms.
   executor::PauseTerms GetTerms(const Claim& claim,
                                 const std::function<bool(std::uint64_t bytes)>& may_pause) const;
-  // The claim's run has left a block. It is resumed before further units of the work, or in a later
-  // submission.
+  // Records that the claim's run has left a block. The run is resumed before further units of the
+  // work, or in a later submission.
   void Pause(const Claim& claim, PausedRun run);
-  // Returns another unit of the same work after the claim's units have run. Returns nothing if the
+  // Returns another unit of the same work after the claim's units have run. Returns no value if the
   // thread is to leave the work because all units are dealt, the work is to end, or other work
   // precedes it.
   std::optional<std::uint64_t> Continue(const Claim& claim) const;
-  // Returns another unit for a claim whose units wait for later ones. Returns nothing if an idle
+  // Returns another unit for a claim whose units wait for later ones. Returns no value if an idle
   // thread should take the unit, all are dealt, or the work was killed or has failed.
   std::optional<std::uint64_t> Extend(const Claim& claim);
-  // All units of the claim have run, or one failed with `status`.
+  // Records that all units of the claim have run, or that one failed with `status`.
   void Finish(const Claim& claim, Status status, FaultKind fault = FaultKind::kNone);
   // Kills all work and makes every Next() return.
   void Close();
@@ -202,19 +206,19 @@ class WorkQueue {
   static constexpr std::uint64_t kNoRank = std::numeric_limits<std::uint64_t>::max();
 
   using Stream = std::deque<std::shared_ptr<QueuedWork>>;
-  // Ranks the highest priority first, then the oldest.
+  // Returns the rank: the highest priority comes first, then the oldest work.
   static std::uint64_t GetRank(std::uint8_t priority, std::uint64_t sequence);
-  // Whether all units are dealt and none is paused.
+  // Returns whether all units are dealt and none is paused.
   static bool IsDone(const QueuedWork& work);
-  // Whether no further units may be dealt.
+  // Returns whether no further units may be dealt.
   static bool MustEnd(const QueuedWork& work);
   // Returns the work that replaces a node that has ended; null if its command has ended.
   std::shared_ptr<QueuedWork> TakeNextNode(QueuedWork& ended) GPUSHARED_REQUIRES(mutex_);
   void StartHead(Stream& stream, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
   // `threads_wanted`: see StartHead.
   void EndIfDone(QueuedWork& work, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
-  // Number of threads that may help the thread that ended the claim. The latter looks for more work
-  // itself, unless it is the spare one, which takes no other work.
+  // Returns the number of threads that may be woken besides the one that ended the claim. That
+  // thread looks for more work itself, unless it is the spare one, which takes no other work.
   std::uint32_t GetHelpers(const Claim& claim) const { return threads_ - !claim.is_of_spare; }
   void Report(const std::shared_ptr<QueuedWork>& work) GPUSHARED_REQUIRES(mutex_);
   void MakeClaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
@@ -226,7 +230,7 @@ class WorkQueue {
       GPUSHARED_REQUIRES(mutex_);
   // Records that work of this priority has arrived.
   void RecordAsked(std::uint8_t priority) GPUSHARED_REQUIRES(mutex_);
-  // Whether more urgent work has arrived recently.
+  // Returns whether more urgent work has arrived recently.
   bool IsBelowOthers(std::uint8_t priority) const GPUSHARED_REQUIRES(mutex_);
   // Promotes or demotes the claim's thread according to its work.
   void Stand(const Claim& claim, bool is_below_others) const GPUSHARED_EXCLUDES(mutex_);
@@ -234,16 +238,16 @@ class WorkQueue {
   void CallForwardFor(const QueuedWork& work, std::uint64_t units) GPUSHARED_REQUIRES(mutex_);
   // Promotes the threads that run the work, because it is to end.
   void CallForwardFrom(const QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
-  // The claim's thread has returned.
+  // Records that the claim's thread has returned.
   void EndClaim(const Claim& claim) GPUSHARED_REQUIRES(mutex_);
-  // Whether the first work waits because no thread is idle, while a thread runs lower-priority
-  // work.
+  // Returns whether the first work waits because no thread is idle, while a thread runs
+  // lower-priority work.
   bool IsHeldUp() const GPUSHARED_REQUIRES(mutex_);
   // Ends a period in which work was claimable and no thread had any.
   void EndStandstill() GPUSHARED_REQUIRES(mutex_);
   // Waits for work to arrive. Calls `rest` at most once and then clears it.
   void WaitForWork(MutexLock& lock, const std::function<void()>** rest) GPUSHARED_REQUIRES(mutex_);
-  // Counts the time since then, beyond the usual latency.
+  // Counts the time since `since`, beyond the usual latency.
   void CountStandstill(DeviceClock::time_point since) GPUSHARED_REQUIRES(mutex_);
   // Last step of a call: unlocks and calls the wake function if it is due. Clang cannot see that
   // this releases the caller's lock.
@@ -257,17 +261,17 @@ class WorkQueue {
   std::condition_variable work_arrived_;
   bool is_closed_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::uint32_t threads_idle_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  std::uint32_t claims_running_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // For all work.
+  std::uint32_t claims_running_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Running claims of all work.
   std::map<std::uint8_t, std::uint32_t> claims_by_priority_ GPUSHARED_GUARDED_BY(mutex_);
   std::vector<Standing*> standings_ GPUSHARED_GUARDED_BY(mutex_);
-  // The highest priority of recent work, and when it arrived.
+  // The highest priority of recent work, and when such work last arrived.
   std::uint8_t asked_priority_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   DeviceClock::time_point asked_at_ GPUSHARED_GUARDED_BY(mutex_);
   std::condition_variable spare_wanted_;
   bool is_spare_asleep_ GPUSHARED_GUARDED_BY(mutex_) = false;
-  // Work has waited for kSparePatience, and no thread has returned since.
+  // Whether work has waited for kSparePatience and no thread has returned since.
   bool are_threads_stuck_ GPUSHARED_GUARDED_BY(mutex_) = false;
-  // Valid while no claims run.
+  // Time since which no claims run; valid while that is so.
   DeviceClock::time_point free_since_ GPUSHARED_GUARDED_BY(mutex_);
   // Valid while claimable_ is not empty.
   DeviceClock::time_point claimable_since_ GPUSHARED_GUARDED_BY(mutex_);
@@ -284,7 +288,7 @@ class WorkQueue {
   // it only tells a thread where to look for its next unit or that it must not stay demoted.
   std::atomic<std::uint64_t> first_rank_{kNoRank};
   std::deque<Completion> completions_ GPUSHARED_GUARDED_BY(mutex_);
-  // The last TakeCompletions returned fewer completions than requested.
+  // Whether the last TakeCompletions returned fewer completions than requested.
   bool is_wake_asked_ GPUSHARED_GUARDED_BY(mutex_) = true;
   bool is_wake_due_ GPUSHARED_GUARDED_BY(mutex_) = false;
 };

@@ -18,8 +18,8 @@ namespace gpushared::device {
 
 enum class GpuMode : std::uint8_t {  // Compute mode set by the operator.
   kShared,
-  kExclusive,   // One process at a time.
-  kProhibited,  // No process.
+  kExclusive,   // Only one process at a time may use the GPU.
+  kProhibited,  // No process may use the GPU.
 };
 
 // Part of a GPU in MIG mode that acts as a separate GPU.
@@ -37,14 +37,14 @@ struct Gpu {
   std::string uuid;         // "GPU-..."
   std::string name;
   std::string pci_bus;             // "00000000:17:00.0"
-  std::uint64_t memory_bytes = 0;  // 0 if unknown, like the next member.
+  std::uint64_t memory_bytes = 0;  // This and the next member are 0 if unknown.
   std::uint32_t multiprocessors = 0;
   GpuMode mode = GpuMode::kShared;
   bool mig_enabled = false;
-  std::vector<GpuInstance> instances;    // In MIG mode.
+  std::vector<GpuInstance> instances;    // Instances of a GPU in MIG mode.
   std::vector<std::uint32_t> processes;  // Processes with a context on the GPU.
-  std::string trouble;   // Reason why it could not be read: lost, no permission, ...
-  bool is_lost = false;  // The driver reports that it fell off the bus.
+  std::string trouble;   // Reason why the GPU could not be read: lost, no permission, ...
+  bool is_lost = false;  // Whether the driver reports that the GPU fell off the bus.
 };
 
 // MPS control daemon to which our workers would connect as clients.
@@ -62,7 +62,7 @@ struct Inventory {
   std::optional<MpsDaemon> mps;
 };
 
-// Returns the reason why the GPU, or its instances, cannot be used, and a remedy; nothing if it
+// Returns the reason why the GPU or its instances cannot be used, with a remedy; no value if they
 // can.
 std::optional<std::string> Obstacle(const Inventory& inventory, const Gpu& gpu);
 
@@ -82,7 +82,7 @@ struct SelectedDevice {
 struct Presence {
   enum class Kind : std::uint8_t {
     kThere,
-    kGone,     // The driver no longer reports it, or not as a separate device.
+    kGone,     // The driver no longer reports the device, or not as a separate one.
     kUnclear,  // The driver does not provide the information.
   };
   Kind kind = Kind::kThere;
@@ -112,11 +112,11 @@ inline constexpr std::size_t kDevicesMax = 64;
 // ambiguity, kNotFound for a missing device, and kUnavailable for one that cannot be used.
 Result<Selection> SelectDevices(std::string_view wanted, const Inventory& inventory);
 
-// Returns the devices that `auto` would select in addition, for a running server with the devices
-// of these UUIDs.
+// Returns the devices that `auto` would select in addition to those of a running server, which have
+// these UUIDs.
 std::vector<SelectedDevice> NewClients(const Inventory& inventory,
                                        const std::vector<std::string>& uuids);
-// Returns the devices that would remain unused. `why`: reason for those that are usable.
+// Returns the devices that would remain unused. `why` is the reason given for usable ones.
 std::vector<UnusedDevice> UnusedDevices(const Inventory& inventory,
                                         const std::vector<std::string>& uuids,
                                         const std::string& why);

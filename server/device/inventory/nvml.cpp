@@ -18,7 +18,7 @@ bool Find(void* library, const char* name, Function*& function) {
 
 Result<std::unique_ptr<const Nvml>> Nvml::Load(const std::string& library) {
   std::unique_ptr<Nvml> nvml(new Nvml());
-  // Never unloaded, because the library has threads and handlers that do not support it.
+  // The library is never unloaded, because its threads and handlers do not support that.
   nvml->library_ = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (nvml->library_ == nullptr) {
     const char* why = ::dlerror();
@@ -39,7 +39,7 @@ Result<std::unique_ptr<const Nvml>> Nvml::Load(const std::string& library) {
   }
   if (const Code code = nvml->Init(); code != Code::kSuccess) {
     std::string why = "the NVIDIA driver cannot be used: " + nvml->Explain("nvmlInit", code);
-    // This process keeps using the library from before the update.
+    // After an update of the driver, this process still uses the old library.
     if (code == Code::kVersionMismatch) {
       why += "; if the driver was updated while this process ran, restart it";
     }

@@ -20,7 +20,7 @@ enum class [[nodiscard]] Code : int{
     kNotSupported = 3,     kNoPermission = 4,           kNotFound = 6,
     kInsufficientSize = 7, kDriverNotLoaded = 9,        kFunctionNotFound = 13,
     kGpuIsLost = 15,       kResetRequired = 16,
-    kVersionMismatch = 18,  // Library and kernel module differ after an update.
+    kVersionMismatch = 18,  // Versions of library and kernel module differ, as after an update.
     kInUse = 19,           kInsufficientResources = 23, kUnknown = 999,
 };
 
@@ -59,7 +59,7 @@ static_assert(sizeof(ProcessInfo) == 24);
 using GpuInstanceHandle = struct GpuInstanceTarget*;
 using ComputeInstanceHandle = struct ComputeInstanceTarget*;
 
-// NVML enumerates profiles by these numbers, which are not the profile ids: 0 up to one less.
+// NVML enumerates profiles by numbers from 0 to one less than this. These are not the profile ids.
 inline constexpr unsigned kGpuInstanceProfiles = 0x12;
 inline constexpr unsigned kComputeInstanceProfiles = 0x9;
 
@@ -83,7 +83,7 @@ struct GpuInstanceProfileV2 {
   std::uint32_t ofa_engines = 0;
   std::uint64_t memory_mib = 0;
   char name[96] = {};  // "MIG 1g.5gb"
-  // Size and number of the version.
+  // Size of the struct, and number of its version.
   static constexpr std::uint32_t kVersion = 152 | (2U << 24);
 };
 static_assert(sizeof(GpuInstanceProfileV2) == 152);
@@ -110,7 +110,8 @@ struct ComputeInstanceInfo {
 static_assert(sizeof(ComputeInstanceInfo) == 32);
 
 // Rows: X(name, suffix, required, signature). The library exports nvml<name><suffix>. Without a
-// required call there is no inventory; without another one, its information remains unknown.
+// required call there is no inventory. Without an optional call, only its information remains
+// unknown.
 // clang-format off
 #define GPUSHARED_NVML_SYMBOLS(X)                                                                  \
   X(Init, _v2, true, ())                                                                           \
@@ -169,11 +170,11 @@ static_assert(sizeof(ComputeInstanceInfo) == 32);
 // clang-format on
 
 // The initialized library. The destructor shuts it down, because an open session prevents operators
-// from changing MIG modes and resetting GPUs. Therefore the next object also works with a driver
-// that was reloaded. The library itself is loaded once and never unloaded. After a driver update it
-// reports a version mismatch. Unsupported calls are null.
+// from changing MIG modes and resetting GPUs. An object that is created later therefore also works
+// if the driver was reloaded. The library itself is loaded once and never unloaded. After a driver
+// update it reports a version mismatch. Unsupported calls are null.
 //
-// As thread-safe as the library.
+// Thread-safe, as the library is.
 class Nvml {
  public:
   static constexpr const char* kLibrary = "libnvidia-ml.so.1";

@@ -41,7 +41,7 @@ GpuMode GetMode(int mode) {
   switch (mode) {
     case 2:
       return GpuMode::kProhibited;
-    case 1:  // Exclusive thread: the form used by older drivers.
+    case 1:  // "Exclusive thread", the mode of older drivers.
     case 3:
       return GpuMode::kExclusive;
     default:
@@ -104,7 +104,7 @@ class GpuReader {
     return false;
   }
 
-  // For calls that a driver or a board may not support.
+  // Makes a call that a driver or a board may not support.
   template <typename... Parameters, typename... Arguments>
   bool Has(const char* call, Code (*function)(Parameters...), Arguments... arguments) {
     if (function == nullptr) return false;
@@ -160,7 +160,7 @@ class GpuReader {
     }
     for (unsigned i = 0; i < count; ++i) {
       DeviceHandle handle = nullptr;
-      // The numbers may have gaps, so a missing one is not the end.
+      // The numbers may have gaps, so the loop continues after a missing one.
       const Code code = nvml_.DeviceGetMigDeviceHandleByIndex(device_, i, &handle);
       if (code == Code::kNotFound || code == Code::kInvalidArgument) continue;
       if (Ok("nvmlDeviceGetMigDeviceHandleByIndex", code)) ReadInstance(handle);

@@ -13,7 +13,8 @@ namespace gpushared::device {
 struct InventoryOptions {
   std::string library = nvml::Nvml::kLibrary;
   std::string cuda_library = cuda::Driver::kLibrary;
-  // Directory of an MPS daemon's pipes; if empty, $CUDA_MPS_PIPE_DIRECTORY or the usual places.
+  // Directory of an MPS daemon's pipes; if empty, $CUDA_MPS_PIPE_DIRECTORY or the usual
+  // directories.
   std::string mps_directory = {};
 };
 

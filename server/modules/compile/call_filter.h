@@ -12,7 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
-// Sanitizers map terabytes of address space and use additional system calls and locks.
+// Defined for sanitizers, which map terabytes of address space and use additional system calls and
+// locks.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define GPUSHARED_HAS_SHADOW 1
@@ -31,7 +32,7 @@ class CallFilter {
  public:
   CallFilter() {
     Load(offsetof(seccomp_data, arch));
-    // Other instruction sets have different system call numbers.
+    // Rejects other instruction sets, which have different system call numbers.
     Test(BPF_JEQ, AUDIT_ARCH_X86_64, 1, 0);
     Return(SECCOMP_RET_ERRNO | EPERM);
     Load(offsetof(seccomp_data, nr));
@@ -49,11 +50,13 @@ class CallFilter {
     Test(BPF_JGE, call, 0, 1);
     Return(SECCOMP_RET_ERRNO | error);
   }
-  // Checks these bits of an argument, of which the kernel only reads the lower half.
+  // Denies the call if these bits of the argument have that value. Only for arguments of which the
+  // kernel reads the lower half.
   void DenyWhere(std::uint32_t call, unsigned argument, std::uint32_t bits, std::uint32_t value) {
     AskArgument(call, argument, bits, value, true);
   }
-  // Allowed only if the lower half of the argument is `value`; no further rule is evaluated.
+  // Allows the call only if the lower half of the argument is `value`. No further rule is evaluated
+  // for it.
   void AllowOnlyWhere(std::uint32_t call, unsigned argument, std::uint32_t value) {
     AllowWhere(call, argument, ~std::uint32_t{0}, value);
     Allow(call);
@@ -62,10 +65,9 @@ class CallFilter {
     AskArgument(call, argument, bits, value, false);
   }
 
-  // Installs the filter permanently for the calling thread. Calls without a matching rule are
-  // allowed
+  // Installs the filter permanently for the calling thread. Allows calls without a matching rule.
   bool Enter() { return EnterWith(SECCOMP_RET_ALLOW); }
-  // or denied.
+  // As Enter, but denies calls without a matching rule.
   bool EnterStrictly() { return EnterWith(SECCOMP_RET_ERRNO | EPERM); }
 
  private:
@@ -83,7 +85,7 @@ class CallFilter {
   void Load(std::size_t offset) {
     Put(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset), 0, 0);
   }
-  // `yes` and `no`: number of instructions to skip.
+  // `yes` and `no` are the numbers of instructions to skip.
   void Test(unsigned how, std::uint32_t value, unsigned yes, unsigned no) {
     Put(BPF_JMP | how | BPF_K, value, yes, no);
   }

@@ -103,7 +103,8 @@ std::optional<std::vector<std::byte>> CodeCache::Find(const Digest& key) {
 }
 
 Status CodeCache::Store(const Digest& key, std::span<const std::byte> code) {
-  if (code.size() + sizeof(Header) > bytes_max_) return {};  // It would be evicted at once.
+  // Not stored, because it would be evicted at once.
+  if (code.size() + sizeof(Header) > bytes_max_) return {};
   const fs::path path = GetPath(key);
   const fs::path unfinished = path.string() + "." + std::to_string(::getpid());
   const Header header = {.key = key, .content = GetDigest(code), .bytes = code.size()};
@@ -133,7 +134,7 @@ void CodeCache::MakeRoom() {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_, error)) {
     File file{entry.last_write_time(error), entry.file_size(error), entry.path()};
-    if (error) continue;  // Another process has removed it.
+    if (error) continue;  // Skips files that another process has just removed.
     total += file.bytes;
     files.push_back(std::move(file));
   }

@@ -38,10 +38,11 @@ class PtxCompiler {
   // Runs the compiler once to get its version. Fails with kNotFound if there is no compiler.
   static Result<std::unique_ptr<PtxCompiler>> Create(PtxCompilerOptions options);
 
-  // `architecture`: "sm_90". Fails with kInvalidArgument and the compiler's message for rejected
-  // PTX, kLimitExceeded if it took too much time or memory, and kCancelled after Abandon.
+  // Compiles for an `architecture` such as "sm_90". Fails with kInvalidArgument and the compiler's
+  // message for rejected PTX, kLimitExceeded if compiling took too much time or memory, and
+  // kCancelled after Abandon.
   Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view architecture);
-  // Returns an earlier result if it is still cached.
+  // Returns an earlier result if that is still cached.
   std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view architecture);
   // Cancels running compilations and rejects later ones.
   void Abandon();

@@ -59,7 +59,7 @@ bool Limit(__rlimit_resource resource, std::uint64_t value, std::uint64_t most) 
   return ::setrlimit(resource, &limit) == 0;
 }
 
-// Forbids writing, creating and removing anything that has a path. A memory file has none.
+// Forbids writing, creating and removing anything that has a path; memory files have none.
 bool ForbidWriting() {
   landlock_ruleset_attr rules = {.handled_access_fs =
                                      LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
@@ -88,8 +88,8 @@ constexpr unsigned kForbidden[] = {
     SYS_migrate_pages, SYS_kill, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
     SYS_sched_setaffinity, SYS_sched_setscheduler, SYS_sched_setparam, SYS_sched_setattr,
     SYS_setpriority, SYS_ioprio_set,
-    // Children, which have separate time limits, and ways to leave the process group that is killed
-    // or to survive the parent.
+    // Creating children, because these have their own time limits, and leaving the process group
+    // that is killed, or surviving the parent.
     SYS_fork, SYS_vfork, SYS_setsid, SYS_setpgid, SYS_prctl,
     // Communication and sharing with other processes.
     SYS_socket, SYS_socketpair, SYS_connect, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_semget,
@@ -115,15 +115,16 @@ bool ForbidCalls() {
   filter.DenyFrom(kFirstNew, ENOSYS);
   for (const unsigned call : kForbidden) filter.Deny(call);
   constexpr std::uint32_t kAll = ~std::uint32_t{0};
-  // Threads only. Libraries fall back to clone without clone3, whose flags a filter cannot read.
+  // Allows only threads. Denies clone3, because a filter cannot read its flags; libraries then fall
+  // back to clone.
   filter.AllowWhere(SYS_clone, 0, CLONE_THREAD, CLONE_THREAD);
   // abort() signals its own process.
   filter.AllowWhere(SYS_tgkill, 0, kAll, static_cast<std::uint32_t>(::getpid()));
   filter.AllowWhere(SYS_prlimit64, 0, kAll, 0);
-  // Would select a process to be signalled when a pipe is readable.
+  // F_SETOWN would select a process to be signalled when a pipe is readable.
   filter.DenyWhere(SYS_fcntl, 1, kAll, F_SETOWN);
   filter.DenyWhere(SYS_fcntl, 1, kAll, F_SETOWN_EX);
-  // Without Landlock's third version, a file that is opened without write access may be truncated.
+  // Without Landlock's third version, opening a file without write access could still truncate it.
   for (const std::uint32_t access : {std::uint32_t{O_RDONLY}, std::uint32_t{O_ACCMODE}}) {
     filter.DenyWhere(SYS_open, 1, O_ACCMODE | O_TRUNC, access | O_TRUNC);
     filter.DenyWhere(SYS_openat, 2, O_ACCMODE | O_TRUNC, access | O_TRUNC);
@@ -142,7 +143,7 @@ struct ChildTask {
   const SandboxLimits& limits;
 };
 
-// A handler would run in the parent's memory.
+// Resets signal handlers, because a handler would run in the parent's memory.
 void DropHandlers() {
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction action = {};
@@ -172,7 +173,8 @@ bool PlaceDescriptors(ChildFds fds) {
 
 bool SetLimits(const SandboxLimits& limits) {
   const auto seconds = static_cast<std::uint64_t>(limits.time.count());
-  // The process is killed one second later; the earlier signal identifies the time limit.
+  // The signal at the soft limit identifies the time limit; the hard limit kills the process one
+  // second later.
   return Limit(RLIMIT_CPU, seconds, seconds + 1) &&
          Limit(RLIMIT_AS, limits.memory_bytes, limits.memory_bytes) &&
          Limit(RLIMIT_FSIZE, limits.output_bytes, limits.output_bytes) &&
@@ -192,7 +194,8 @@ int RunChild(void* of) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   if (!SetLimits(task.limits)) return kNotStarted;
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return kNotStarted;
-  // Many systems do not permit this to users; the calls it would isolate are denied below as well.
+  // Failure is ignored, because many systems do not permit this to users. The calls that namespaces
+  // would isolate are denied below as well.
   (void)::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC);
   if (!ForbidWriting() || !ForbidCalls()) return kNotStarted;
   char* const environment[] = {nullptr};
@@ -203,7 +206,7 @@ int RunChild(void* of) {
 // ---- in the parent
 
 // Returns when the child has executed its program or ended; negative if it could not be created.
-// fork is not used, because a worker has mapped tens of GiB for its driver: fork would copy the
+// Does not use fork, because a worker has mapped tens of GiB for its driver, so fork would copy the
 // page tables, write-protect the pages that other threads write to, and run the atfork handlers of
 // libraries.
 pid_t StartChild(ChildTask& task) {
@@ -234,7 +237,7 @@ Ending ReadText(int fd, int abandoned, steady_clock::time_point until, std::size
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(until - steady_clock::now());
     if (left.count() <= 0) return Ending::kTime;
-    // poll ignores negative descriptors.
+    // A negative `abandoned` is fine, because poll ignores negative descriptors.
     std::array<pollfd, 2> waiting = {{{.fd = fd, .events = POLLIN, .revents = 0},
                                       {.fd = abandoned, .events = POLLIN, .revents = 0}}};
     if (::poll(waiting.data(), waiting.size(), static_cast<int>(left.count())) <= 0) continue;
@@ -323,10 +326,11 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
   if (child < 0) return Failed("its process");
   child_end.Reset();
   SandboxResult result;
-  // One second more than the CPU time limit, which normally ends the process first.
+  // Waits one second longer than the CPU time limit, which normally ends the process first.
   const auto until = steady_clock::now() + limits.time + std::chrono::seconds(1);
   const Ending ending = ReadText(text_end.get(), abandoned, until, limits.text_bytes, result.text);
-  ::kill(-child, SIGKILL);  // Also if it only closed its end, because it must not continue.
+  // Killed even if it has only closed its end of the pipe, because it must not continue.
+  ::kill(-child, SIGKILL);
   ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -335,7 +339,7 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
     return Status(StatusCode::kCancelled, "compiler ended: its caller no longer waits");
   }
   const bool in_time = ending == Ending::kItself;
-  // It was killed just as it ended on its own.
+  // The process was killed just as it ended on its own.
   if (in_time && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
     return Status(StatusCode::kInternal, "compiler ended: it closed its output and went on");
   }

@@ -17,13 +17,13 @@ struct SandboxLimits {
   std::chrono::seconds time{30};  // Limits both CPU time and elapsed time.
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;
   std::uint64_t output_bytes = std::uint64_t{64} << 20;
-  std::size_t text_bytes = 8192;  // Limit for its output; the rest is dropped.
+  std::size_t text_bytes = 8192;  // Limit of its output; the rest is dropped.
 };
 
 struct SandboxResult {
   int exit_code = 0;
   std::vector<std::byte> output;
-  std::string text;  // stdout and stderr.
+  std::string text;  // Output on stdout and stderr.
 };
 
 // Paths under which the program finds its input and output.
@@ -31,8 +31,8 @@ inline constexpr const char* kSandboxInput = "/proc/self/fd/3";
 inline constexpr const char* kSandboxOutput = "/proc/self/fd/4";
 
 // Runs a program on a client's bytes until it ends or exceeds a limit. The program has an empty
-// environment. Its descriptors are those two files, /dev/null as stdin, and the pipe for its
-// output. It cannot gain privileges, start processes, open sockets, trace or signal other
+// environment. Its descriptors are the input and output files, /dev/null as stdin, and the pipe for
+// its output. It cannot gain privileges, start processes, open sockets, trace or signal other
 // processes, or write any file but its output. If the kernel permits, it has separate namespaces
 // without a network.
 //

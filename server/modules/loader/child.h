@@ -21,17 +21,17 @@ inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 struct JobRequest {
   device::ModuleRecipe recipe;
   std::uint64_t image_bytes = 0;
-  std::uint64_t memory_bytes = 0;  // Memory for the child in addition to what it inherits.
+  std::uint64_t memory_bytes = 0;  // Limit of the child's memory in addition to what it inherits.
   std::uint64_t output_bytes = 0;
-  std::uint32_t seconds = 0;   // CPU time.
-  std::uint32_t niceness = 0;  // Relative to the worker's.
+  std::uint32_t seconds = 0;   // Limit of the child's CPU time.
+  std::uint32_t niceness = 0;  // Added to the worker's niceness.
 };
 
 // Header of a result, followed by a message or by the output of PrepareModule.
 struct ResultHeader {
   static constexpr std::uint32_t kDone = 0x600d10ad;
   std::uint32_t done = 0;
-  std::uint32_t code = 0;  // A StatusCode.
+  std::uint32_t code = 0;  // StatusCode of the result.
   std::uint64_t bytes = 0;
 };
 

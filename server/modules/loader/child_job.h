@@ -18,22 +18,22 @@
 namespace gpushared::loader {
 
 struct JobLimits {
-  std::chrono::milliseconds time{};  // CPU time.
-  // Elapsed time, which is longer if other processes use the CPU.
+  std::chrono::milliseconds time{};  // Limit of the CPU time.
+  // Limit of the elapsed time, which is longer if other processes use the CPU.
   std::chrono::milliseconds wall{};
   std::uint64_t memory_bytes = 0;
   std::uint64_t output_bytes = 0;
   std::uint32_t niceness = 10;
 };
 
-// Limits of the longest attempt.
+// Returns the limits of the longest attempt.
 JobLimits LongestJob(const LoadLimit& limit);
 
 struct JobOutcome {
   enum class End : std::uint8_t {
-    kDone,       // See `module`.
-    kTime,       // It exceeded its time, or
-    kMemory,     // its memory.
+    kDone,       // The job is done; see `module`.
+    kTime,       // The job exceeded its time.
+    kMemory,     // The job exceeded its memory.
     kAbandoned,  // `abandoned` became readable.
     kCrashed,
   };
@@ -42,9 +42,9 @@ struct JobOutcome {
       Status(StatusCode::kInternal, "module rejected: it was not read")};
 };
 
-// Runs one job and waits for it. `image`: a sealed memory file; `abandoned`: an eventfd. Whatever
-// the child does, its result was validated; every end except kDone and kAbandoned has a message in
-// `module`.
+// Runs one job and waits for it. `image`: a sealed memory file; `abandoned`: an eventfd. The result
+// is always validated, because the child cannot be trusted. Every end except kDone and kAbandoned
+// has a message in `module`.
 JobOutcome RunJob(LoaderProcess& loader, const device::ModuleRecipe& recipe, int image,
                   std::uint64_t image_bytes, const JobLimits& limits, int abandoned);
 

@@ -12,11 +12,11 @@ namespace gpushared::loader {
 //
 // Thread-compatible value.
 struct LoadLimit {
-  std::chrono::nanoseconds time = std::chrono::seconds(10);  // CPU time.
+  std::chrono::nanoseconds time = std::chrono::seconds(10);  // Limit of the CPU time.
   std::uint64_t memory_bytes = std::uint64_t{512} << 20;
 };
 
-// Appended to a rejection because of such a limit.
+// Appended to rejections that name such a limit.
 inline constexpr std::string_view kRaisedBy = " (--load-limit of the server)";
 
 }  // namespace gpushared::loader

@@ -8,7 +8,7 @@
 namespace gpushared::loader {
 namespace {
 
-// Smaller amounts are dropped.
+// Smaller accumulated times are dropped.
 constexpr double kLeastSeconds = 0.001;
 
 }  // namespace

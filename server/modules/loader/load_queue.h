@@ -24,15 +24,15 @@ class LoadQueue {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kForgetHalf{10};
 
-  // Each lane has separate readers, so that a job does not wait for longer ones: modules that are
-  // small, may be quick, may take a moderate time, and take long.
+  // Each lane has separate readers, so that a job does not wait for longer ones: small modules,
+  // modules that may be quick, that may take a moderate time, and that take long.
   enum class Lane : std::uint8_t { kSmall, kQuick, kMedium, kLong };
   static constexpr std::size_t kLanes = 4;
   struct Entry {
-    std::uint64_t number = 0;  // Assigned by the caller, ascending.
+    std::uint64_t number = 0;  // Assigned by the caller, in ascending order.
     std::uint64_t session = 0;
     std::uint32_t uid = 0;
-    std::uint8_t rank = 0;  // Scheduling class, 0 is the most urgent.
+    std::uint8_t rank = 0;  // Scheduling class; 0 is the most urgent.
     std::uint64_t bytes = 0;
     Lane lane = Lane::kQuick;
   };
@@ -60,7 +60,8 @@ class LoadQueue {
   template <typename Key>
   static void Forget(std::map<Key, Usage>& usages, Clock::time_point now);
 
-  std::uint32_t GetReaders(Lane lane) const;  // Currently working.
+  // Returns the number of readers of the lane that are working.
+  std::uint32_t GetReaders(Lane lane) const;
   std::uint32_t& GetReaders(Lane lane, std::uint32_t uid) {
     return at_work_[static_cast<std::size_t>(lane)][uid];
   }

@@ -115,7 +115,8 @@ pid_t LoaderProcess::Ask(const JobRequest& job, int image, int output) {
 Result<Child> LoaderProcess::Make(const JobRequest& job, int image, int output) {
   const MutexLock lock(mutex_);
   pid_t pid = pid_ < 0 ? 0 : Ask(job, image, output);
-  if (pid == 0) {  // The loader died: out of memory, or killed by an operator.
+  // The loader has died, for example because memory ran out or an operator killed it.
+  if (pid == 0) {
     End();
     if (Status begun = Begin(); !begun.ok()) return begun;
     pid = Ask(job, image, output);

@@ -30,7 +30,8 @@ class Child {
   ~Child();
 
   pid_t pid() const { return pid_; }
-  int pidfd() const { return pidfd_.get(); }  // Readable when the child has ended.
+  // Returns a descriptor that becomes readable when the child has ended.
+  int pidfd() const { return pidfd_.get(); }
   void Kill() const;
   // Waits and returns the status of waitpid.
   int Await();
@@ -45,7 +46,7 @@ class Child {
 // Owns the process and its channel. Thread-safe.
 class LoaderProcess {
  public:
-  // `command`: the program and its arguments.
+  // `command` is the program and its arguments.
   static Result<std::unique_ptr<LoaderProcess>> Start(std::vector<std::string> command);
   LoaderProcess(const LoaderProcess&) = delete;
   LoaderProcess& operator=(const LoaderProcess&) = delete;

@@ -28,7 +28,7 @@
 namespace gpushared::loader {
 
 struct ModuleLoaderOptions {
-  // Command line of a loader process.
+  // Command line of the loader process.
   std::vector<std::string> command;
   // First attempt with a short limit, so that small modules do not wait for expensive ones. A
   // module that takes longer is restarted in the next lane, after others of its kind.
@@ -50,18 +50,18 @@ struct ModuleLoaderOptions {
                    .output_bytes = std::uint64_t{64} << 20,
                    .niceness = 10};
   JobLimits costly = LongestJob({});
-  // Larger images start in the next lane.
+  // Images above this size start in the next lane.
   std::uint64_t small_image_bytes_max = std::uint64_t{16} << 10;
   std::uint64_t quick_image_bytes_max = std::uint64_t{256} << 10;
   std::uint64_t medium_image_bytes_max = std::uint64_t{2} << 20;
-  // Concurrent children, in addition to one for expensive modules. Total memory is this number
-  // times the limits above.
+  // Numbers of concurrent children, in addition to one for expensive modules. Together they may use
+  // these numbers times the memory limits above.
   std::uint32_t small_readers = 2, quick_readers = 1, medium_readers = 3;
   std::uint64_t cache_bytes_max = std::uint64_t{64} << 20;
-  // Shared limit for modules that are read and wait to be placed, because they are not counted in a
-  // quota yet. Beyond it no further modules are read; each reader may exceed it by one module.
+  // Shared limit for modules that are read and wait to be placed, because these are not counted in
+  // any quota yet. Beyond it no further modules are read; each reader may exceed it by one module.
   std::uint64_t unplaced_bytes_max = std::uint64_t{256} << 20;
-  // Messages for operators, from any thread; may be empty.
+  // Receives messages for operators, from any thread; may be empty.
   std::function<void(const std::string&)> warn = {};
 };
 
@@ -93,9 +93,9 @@ class ModuleLoader : public ModuleReader {
     Compile compile;
     Done done;
     compile::Digest content = {};
-    bool is_copied = false;                                // Copied and hashed.
+    bool is_copied = false;  // Whether the image has been copied and hashed.
     std::shared_ptr<const device::PreparedModule> module;  // Not modified after it was read.
-    // Belongs to a running job; guarded by mutex_.
+    // Guarded by mutex_ while the job runs.
     bool is_cancelled = false;
     bool yields = false;
     ipc::UniqueFd abandoned;  // An eventfd.
@@ -107,14 +107,14 @@ class ModuleLoader : public ModuleReader {
   void StartReader(LoadQueue::Lane lane);
   void Read(LoadQueue::Lane lane);  // Main function of a thread.
   LoadQueue::Lane GetLane(std::uint64_t image_bytes) const;
-  // Lane for a job that exceeded the limits of its current lane.
+  // Returns the lane for a job that exceeded the limits of its current lane.
   static LoadQueue::Lane NextLane(const Job& job);
   const JobLimits& GetLimits(LoadQueue::Lane lane) const;
   std::uint32_t GetReaders(LoadQueue::Lane lane) const;
   // Both return how the job ended.
   JobOutcome Attempt(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
   JobOutcome ReadImage(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
-  // After an attempt: schedules another one or completes the job.
+  // Called after an attempt: schedules another attempt or completes the job.
   void Settle(std::unique_ptr<Job> job, JobOutcome outcome) GPUSHARED_REQUIRES(mutex_);
   void Finish(std::unique_ptr<Job> job, JobOutcome outcome) GPUSHARED_REQUIRES(mutex_);
   static Status CopyImage(Job& job);

@@ -15,14 +15,14 @@
 
 namespace gpushared::loader {
 
-// Facts for `status`.
+// Counters for `status`.
 struct LoaderFacts {
   std::uint32_t running = 0, waiting = 0;
   std::uint64_t read = 0;  // Modules read by a child.
   // Modules that could not be read, including crashes and exceeded limits.
   std::uint64_t rejected = 0;
   std::uint64_t crashed = 0;
-  std::uint64_t unplaced_bytes = 0;  // Modules that are read and wait to be placed.
+  std::uint64_t unplaced_bytes = 0;  // Memory of modules that are read and wait to be placed.
   std::uint64_t cache_bytes = 0, cache_hits = 0;
 };
 
@@ -36,14 +36,14 @@ class ModuleReader {
     std::uint64_t session = 0;
     std::uint32_t uid = 0;
     device::Isolation isolation = device::Isolation::kOff;
-    std::uint8_t rank = 0;  // Scheduling class, 0 is the most urgent.
-    std::string who;        // Used in messages.
+    std::uint8_t rank = 0;  // Scheduling class; 0 is the most urgent.
+    std::string who;        // Names the client in messages.
   };
   struct Loaded {
     std::shared_ptr<const device::PreparedModule> module;
     compile::Digest content = {};  // Hash of the image.
-    // While it exists, the module counts as waiting to be placed. May be destroyed on any thread
-    // and may outlive the reader.
+    // While this object exists, the module counts as waiting to be placed. May be destroyed on any
+    // thread and may outlive the reader.
     std::shared_ptr<void> place;
   };
   using Done = std::function<void(Result<Loaded>)>;
@@ -55,7 +55,7 @@ class ModuleReader {
   virtual ~ModuleReader() = default;
 
   // Calls `done` once, from any thread, possibly before returning. A session has at most one job at
-  // a time. `image`: a memory file of `bytes` bytes that its client may still write, so it is
+  // a time. `image` is a memory file of `bytes` bytes. The client may still write to it, so it is
   // copied first.
   virtual void Load(Owner owner, const device::ModuleRecipe& recipe, ipc::UniqueFd image,
                     std::uint64_t bytes, Compile compile, Done done) = 0;

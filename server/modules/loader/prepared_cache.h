@@ -18,7 +18,7 @@ namespace gpushared::loader {
 // load.
 //
 // If the total size exceeds `bytes_max`, the least recently used modules are evicted. A module that
-// is larger than a quarter of that is not cached.
+// is larger than a quarter of `bytes_max` is not cached.
 //
 // Thread-compatible.
 class PreparedCache {

@@ -21,7 +21,7 @@ namespace gpushared::server {
 namespace {
 
 struct ProfileArguments {
-  std::string client;  // Id or name.
+  std::string client;  // Id or name of the client.
   bool of_node = false;
   std::string device, file;
   double seconds = 10;

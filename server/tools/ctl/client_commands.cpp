@@ -13,7 +13,7 @@ namespace {
 
 // Filled in by the command line.
 struct ClientArguments {
-  std::string id;  // Id or name.
+  std::string id;  // Id or name of the client.
   std::string scheduling_class;
   std::uint32_t weight = 0;
   std::string max_share;

@@ -20,7 +20,7 @@
 
 namespace gpushared::server {
 
-// kFitsNowhere is an answer of `advise`, not an error.
+// Exit codes of all commands. kFitsNowhere is an answer of `advise`, not an error.
 enum ExitCode : int { kDone = 0, kRejected = 1, kUsage = 2, kNoServer = 3, kFitsNowhere = 4 };
 
 using command_line::Command;
@@ -29,13 +29,13 @@ using command_line::Option;
 struct CommandLine {
   const Command& app;
   // Options of all commands.
-  std::string socket;  // Empty: the default locations.
+  std::string socket;  // If empty, the default locations apply.
   bool as_json = false;
-  // Set during parsing by the command that was given. Returns its exit code.
+  // Runs the command that was given, and returns its exit code. Set during parsing.
   std::function<int()> action;
 };
 
-// Register the groups of commands.
+// The following register groups of commands.
 void AddViews(CommandLine& line);             // status, ps, devices, endpoints, top, explain
 void AddClientCommands(CommandLine& line);    // client terminate, client set
 void AddEndpointCommands(CommandLine& line);  // endpoint lease, cdi
@@ -43,7 +43,7 @@ void AddServerCommands(CommandLine& line);    // drain, reload
 void AddTraceCommands(CommandLine& line);     // trace
 void AddAdviseCommands(CommandLine& line);    // profile, advise
 void AddPtxCommands(CommandLine& line);       // ptx check
-void AddMigCommands(CommandLine& line);       // mig list, mig plan, ...; if built
+void AddMigCommands(CommandLine& line);       // mig list, mig plan, ...; if MIG support is built
 
 // Adds a command under `parent` that also accepts the shared options after its name.
 Command AddCommand(const Command& parent, const std::string& name, const std::string& help);

@@ -97,8 +97,8 @@ Result<Bytes> FindSection(Bytes file, std::string_view wanted) {
   return Bytes{};
 }
 
-// Machine code of a kernel has a section with this prefix. The linker's stub is smaller than
-// kStubBytesMax, and nvcc compresses only larger code.
+// In machine code, each kernel has a section with this prefix. Code below kStubBytesMax may be the
+// linker's stub; nvcc compresses only larger code.
 constexpr std::size_t kStubBytesMax = 2048;
 constexpr std::string_view kCodeSection = ".text.";
 bool IsStub(Bytes fatbin) {

@@ -20,9 +20,9 @@ inline constexpr std::size_t kModulesPerFileMax = 65536;
 
 // One module of a file: its PTX, or why there is none.
 struct FoundModule {
-  std::string place;  // "file", or "fatbin at offset 0x1f80".
+  std::string place;  // Place of the module: "file", or "fatbin at offset 0x1f80".
   Result<std::string> ptx;
-  // It has no kernel: nvcc's linker adds such machine code to every program.
+  // Whether it has no kernel; nvcc's linker adds such machine code to every program.
   bool is_stub = false;
 };
 

@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 namespace executor = device::executor;
 
-// Why each kernel of a module fails a check; empty for kernels that pass.
+// Reasons why each kernel of a module fails a check; empty for kernels that pass.
 using Reasons = std::map<std::string, std::string>;
 
 Result<Reasons> RunsOnCpu(const ptx::Module& module) {
@@ -156,7 +156,7 @@ std::string PtxReport(const json& checked) {
     text.resize(std::max(text.size(), to), ' ');
     return text + "  ";
   };
-  // Names are the last column, because those of C++ templates exceed any reasonable width.
+  // Names are the last column, because names of C++ templates exceed any reasonable width.
   std::string text;
   for (const Check& check : kChecks) text += padded(check.heading, 0);
   text += "kernel\n";

@@ -23,8 +23,8 @@ using nlohmann::json;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
-// The default columns fit a terminal of 80 characters; additional ones are shown with --wide in
-// their natural position.
+// The default columns fit a terminal of 80 characters; additional ones are shown with --wide
+// between them.
 constexpr std::array kClientColumns = {
     Column{"ID", "client"},
     Column{"NAME", "name", 0, 0, true},
@@ -130,7 +130,7 @@ std::string UserName(std::uint64_t uid) {
   return is_known ? found->pw_name : std::to_string(uid);
 }
 
-// Warnings about an incomplete answer.
+// Returns warnings about an incomplete answer.
 std::string Caveats(const json& reply) {
   std::string text;
   for (const json& device : Part(reply, "silent_devices")) {
@@ -201,7 +201,7 @@ std::string EndpointsReport(const json& reply, const View& view) {
 
 namespace {
 
-// "14.0 ms"; "-" if the field is missing.
+// Formats a time such as "14.0 ms"; "-" if the field is missing.
 std::string Time(const json& object, std::string_view field) {
   const auto found = object.find(field);
   if (found == object.end() || !found->is_number()) return "-";
@@ -227,7 +227,7 @@ std::string WaitText(const json& wait) {
   return text + "\n";
 }
 
-// ": 2150.0 MiB of "; empty if the value is missing or zero.
+// Formats text such as ": 2150.0 MiB of "; empty if the value is missing or zero.
 std::string MebibytesText(const char* before, const json& bytes) {
   if (!bytes.is_number_unsigned() || bytes == 0) return "";
   std::array<char, 64> size{};
@@ -235,7 +235,8 @@ std::string MebibytesText(const char* before, const json& bytes) {
   return size.data();
 }
 
-// "waited 180.0 ms for memory: 2150.0 MiB of client 7 'train' moved out, 2048.0 MiB of its own in"
+// Formats text such as "waited 180.0 ms for memory: 2150.0 MiB of client 7 'train' moved out,
+// 2048.0 MiB of its own in"
 std::string MemoryText(const json& memory) {
   std::string text = "waited " + Time(memory, "waited_us") + " for memory";
   const std::string out = MebibytesText(": ", Part(memory, "swapped_out_bytes"));
@@ -245,7 +246,7 @@ std::string MemoryText(const json& memory) {
   return text + "\n  ";
 }
 
-// Describes its time on the device that was not charged.
+// Describes the request's time on the device that was not charged.
 std::string UnchargedText(const json& reply) {
   const auto number = [&](const char* field) {
     const json found = Part(reply, field);

@@ -21,7 +21,7 @@ std::string ClientsReport(const nlohmann::json& reply, const View& view);
 void AddShares(nlohmann::json& reply, const nlohmann::json& earlier);
 std::string DevicesReport(const nlohmann::json& reply, const View& view);
 std::string EndpointsReport(const nlohmann::json& reply, const View& view);
-// All available columns.
+// Return all available columns.
 std::span<const Column> StatusColumns();
 std::span<const Column> ClientColumns();
 std::span<const Column> DeviceColumns();

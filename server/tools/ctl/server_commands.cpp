@@ -15,7 +15,8 @@
 namespace gpushared::server {
 namespace {
 
-// Bounds the wait for connections, clients and operators being served, and for registries.
+// Bounds the wait until the server has served open connections, clients and operators, and has read
+// the registries.
 constexpr std::chrono::seconds kUpgradeTimeMax{20};
 constexpr std::chrono::milliseconds kLookInterval{20};
 

@@ -19,7 +19,7 @@ using nlohmann::json;
 using Cells = std::vector<std::string>;  // The cells of one line.
 
 constexpr std::size_t kGap = 2;
-constexpr std::size_t kTextLeast = 6;  // Texts are never truncated to less.
+constexpr std::size_t kTextLeast = 6;  // Minimum width to which texts are truncated.
 constexpr std::string_view kCut = "…";
 
 bool Continues(char c) { return (static_cast<unsigned>(c) & 0xc0U) == 0x80U; }
@@ -137,7 +137,7 @@ std::string Cell(const json& row, const Column& column) {
   }
   if (field->is_string()) return Printable(field->get_ref<const std::string&>());
   if (!field->is_structured()) return field->dump();
-  // A list, or a count for each of several keys.
+  // The value is a list, or a count for each of several keys.
   std::string text;
   for (const auto& [key, value] : field->items()) {
     const std::string item = value.is_string() ? value.get<std::string>() : value.dump();

@@ -16,23 +16,23 @@
 
 namespace gpushared::server {
 
-// How a column is derived from one row of the answer.
+// Describes how a column is derived from a row of the answer.
 struct Column {
   std::string_view heading;
-  std::string_view field;  // Also its name for --columns.
-  double divisor = 0;      // 0: shown unchanged. Otherwise the number is divided by it.
+  std::string_view field;  // Key of the field, also the column's name for --columns.
+  double divisor = 0;      // If 0, the number is shown unchanged; otherwise it is divided by this.
   int decimals = 0;
-  bool is_text = false;  // Left-aligned, and truncated if the table is too wide.
-  bool is_usual = true;  // Shown without --wide.
-  // If nonzero: a time in units of this many microseconds, shown with its unit.
+  bool is_text = false;  // Whether cells are left-aligned, and truncated if the table is too wide.
+  bool is_usual = true;  // Whether the column is shown without --wide.
+  // If nonzero, the number is a time in units of this many microseconds, shown with its unit.
   double time_us = 0;
 };
 
 // The part of a table to show.
 struct View {
-  bool wide = false;                // All columns.
-  std::vector<std::string> fields;  // These columns, in this order; empty: as `wide` says.
-  std::size_t width = 0;            // Of the terminal, in characters; 0: unlimited.
+  bool wide = false;                // Whether to show all columns.
+  std::vector<std::string> fields;  // Columns to show, in this order; if empty, `wide` decides.
+  std::size_t width = 0;            // Width of the terminal in characters; 0 means unlimited.
 };
 
 // Formats rows as a table. Columns are separated by two spaces, and the first line contains the
@@ -40,7 +40,7 @@ struct View {
 // the width of the view.
 std::string Table(const nlohmann::json& rows, std::span<const Column> columns, const View& view);
 
-// "950 us", "14.0 ms", "1.07 s", "34.0 s", "2.1 h".
+// Formats a time such as "950 us", "14.0 ms", "1.07 s", "34.0 s", "2.1 h".
 std::string TimeText(double us);
 
 // Returns the column with that field or heading, ignoring case and units, or null.
@@ -55,7 +55,7 @@ std::string Cell(const nlohmann::json& row, const Column& column);
 // Pads with blanks, or truncates with "…", to exactly that many characters.
 std::string Fitted(const std::string& text, std::size_t width);
 
-// Replaces control characters. The server checks names, which come from clients, but a terminal
+// Replaces control characters. Names come from clients. The server checks them, but a terminal
 // warrants a second check.
 std::string Printable(std::string_view text);
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kSecondsMax = 3600;
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-// A worker's ring holds the events of 40 ms at the highest load.
+// Short enough, because a worker's ring holds the events of 40 ms at the highest load.
 constexpr std::chrono::milliseconds kPollEvery{5};
 
 struct TraceArguments {
@@ -32,7 +32,7 @@ struct TraceArguments {
 };
 
 // Lowers our priority, because threads of clients must not be delayed by an observer on a shared
-// core. The trace's ring bridges the time until this process runs.
+// core. The ring of the trace holds the events until this process runs.
 void LetOthersGoFirst() {
   constexpr int kNicer = 10;
   (void)::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + kNicer);

@@ -29,7 +29,7 @@ constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
 // Filled in by the command line.
 struct ViewArguments {
   View view;
-  double watch_s = 0;  // 0: once.
+  double watch_s = 0;  // 0 means once.
 };
 
 // A command that shows a table.
@@ -50,15 +50,15 @@ constexpr TableCommand kTableCommands[] = {
      EndpointColumns},
 };
 
-// Width of the terminal on stdout; 0 if it is none.
+// Returns the width of the terminal on stdout; 0 if stdout is not a terminal.
 std::size_t TerminalWidth() {
   winsize size{};
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 // Returns the earlier of the two answers needed to compute the clients' current share of a device,
-// or nothing if no column shows it. A server that does not answer is reported after the second
-// request.
+// or no answer if no column shows it. If the server does not answer, the second request reports
+// that.
 nlohmann::json EarlierAnswer(const CommandLine& line, const TableCommand& command,
                              const View& view) {
   constexpr std::chrono::milliseconds kApart{300};

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLineWidth = 80;  // Characters, like the next three.
+constexpr std::size_t kLineWidth = 80;  // In characters, as are the next three.
 constexpr std::size_t kBarWidth = 28;
 constexpr std::size_t kWhoWidth = 12, kWhatWidth = 23;
 
@@ -45,7 +45,7 @@ std::string WhatText(const json& row) {
   return what.empty() ? "a command" : what;
 }
 
-// Extent of a row's bar in characters; at least one.
+// Extent of a row's bar in characters; at least one character long.
 struct Bar {
   std::size_t from = 0, to = 0;
 };

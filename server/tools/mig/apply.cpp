@@ -196,7 +196,8 @@ Status Mover::DestroyOthers(const std::string& uuid, const Layout& target) {
       if (Status left = tenant_.Leave(compute.uuid); !left.ok()) return left;
     }
   }
-  // The processes using it may have exited with the tenant, or new ones may have started.
+  // Reads the GPU again: processes that use it may have exited with the tenant, or new ones may
+  // have started.
   gpu = control_.Find(uuid);
   if (!gpu.ok()) return gpu.status();
   for (const LiveInstance& live : gpu->instances) {
@@ -223,7 +224,7 @@ Status Mover::CreateMissing(const std::string& uuid, const Layout& target) {
     say_(gpu->Named() + ": making " + InstanceName(gpu->board, instance));
     if (Status created = control_.Create(*gpu, instance); !created.ok()) return created;
   }
-  // Verified, because the driver may have created something else.
+  // Reads the GPU again, because the driver may have created something else than requested.
   gpu = control_.Find(uuid);
   if (!gpu.ok()) return gpu.status();
   Layout wanted = target;

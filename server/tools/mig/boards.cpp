@@ -13,19 +13,20 @@ namespace {
 // figures in "Supported MIG Profiles", which match A100's.
 using Starts = std::vector<std::uint32_t>;
 
-// Instance sizes of boards with 8 slices, by number of memory slices. 0: unknown.
+// Instance sizes of boards with 8 slices, by number of memory slices. 0 means unknown.
 struct Sizes {
-  std::uint64_t one, two, four, eight;  // MiB.
-  // Multiprocessors.
+  std::uint64_t one, two, four, eight;  // In MiB.
+  // Numbers of multiprocessors.
   std::uint32_t one_g, one_g_double, two_g, three_g, four_g, seven_g;
 };
 
-// Suffixes of profile names: the GB of 1, 2, 4 and 8 memory slices.
+// Memory sizes in profile names: the GB of 1, 2, 4 and 8 memory slices.
 struct Gigabytes {
   const char *one, *two, *four, *eight;
 };
 
-// A100 and later have 8 memory slices, 7 compute slices, and the same profile ids.
+// Returns a board with 8 slices. A100 and later have 8 memory slices, 7 compute slices, and the
+// same profile ids.
 Board EightSlices(std::string name, const Gigabytes& gb, const Sizes& sizes) {
   const Starts any = {0, 1, 2, 3, 4, 5, 6}, even = {0, 2, 4, 6};
   const auto named = [](const char* compute, const char* memory) {

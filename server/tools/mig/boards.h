@@ -17,9 +17,9 @@ struct KnownBoard {
   std::string source;  // Source of its profiles, placements and sizes.
 };
 
-// A30, A100-40, A100-80, H100-80, H100-96, H200 and B200.
+// Returns A30, A100-40, A100-80, H100-80, H100-96, H200 and B200.
 std::vector<KnownBoard> KnownBoards();
-// Returns nothing for an unknown board.
+// Returns no value for an unknown board.
 std::optional<KnownBoard> FindKnownBoard(std::string_view name);
 
 }  // namespace gpushared::mig

@@ -102,8 +102,8 @@ Status GpuControl::Create(const MigGpu& gpu, const Instance& instance) const {
   return CreateCompute(made, what, instance.compute);
 }
 
-// A single compute instance has one placement, which every driver finds. Several are placed
-// explicitly, because the driver's own choices can leave no space for the last one.
+// Creates compute instances. A single one has only one placement, which every driver finds. Several
+// are placed explicitly, because the driver's own choices can leave no space for the last one.
 Status GpuControl::CreateCompute(GpuInstanceHandle made, const std::string& what,
                                  const std::vector<std::uint32_t>& compute) const {
   std::vector<ComputeProfile> profiles;

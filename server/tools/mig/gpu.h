@@ -24,15 +24,16 @@ class GpuControl {
   explicit GpuControl(const device::nvml::Nvml& nvml) : nvml_(nvml) {}
 
   Result<std::vector<MigGpu>> Read() const;
-  // kNotFound: no such GPU. kUnavailable: it could not be read.
+  // Reads a GPU. kNotFound if there is no such GPU, kUnavailable if it could not be read.
   Result<MigGpu> Find(std::string_view uuid) const;
 
-  // kNotReady: the GPU is in use. kUnsupported: the driver cannot reset it here, so the mode
-  // changes at the next reset.
+  // Changes the MIG mode. kNotReady if the GPU is in use; kUnsupported if the driver cannot reset
+  // it here, so the mode changes at the next reset.
   Status SetMode(const MigGpu& gpu, bool enable) const;
   // Creates the instance with its compute instances. May leave a partial instance on failure.
   Status Create(const MigGpu& gpu, const Instance& instance) const;
-  // kNotReady: a process uses it; some of its compute instances may have been destroyed.
+  // Destroys the instance. kNotReady if a process uses it; some of its compute instances may have
+  // been destroyed.
   Status Destroy(const MigGpu& gpu, const LiveInstance& instance) const;
 
  private:

@@ -33,7 +33,8 @@ std::string Count(std::size_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-// Returns how many more instances of a profile fit. Placements of one profile do not overlap.
+// Returns how many more instances of a profile fit. Placements of one profile do not overlap, so
+// counting those that are free suffices.
 std::uint32_t GetFree(const Board& board, const Profile& profile, const Layout& layout) {
   std::uint32_t used = 0, same = 0, free = 0;
   for (const Instance& instance : layout) {

@@ -23,8 +23,8 @@ namespace gpushared::mig {
 // Requested state of one GPU.
 struct Request {
   bool is_enabled = true;
-  std::vector<Wanted> wanted;    // With MIG mode enabled.
-  std::optional<Layout> places;  // The same with placements; overrides `wanted`.
+  std::vector<Wanted> wanted;    // Requested instances, if MIG mode is to be enabled.
+  std::optional<Layout> places;  // Requested instances with placements; overrides `wanted`.
 };
 
 // Describes the user of a device for messages; empty if it is unused. Without MIG mode the device
@@ -43,14 +43,15 @@ struct GpuPlan {
   Change AsChange() const;
 };
 
-// kUnavailable: an instance to be removed is in use. kUnsupported: the GPU has no MIG.
+// Makes a plan. kUnavailable if an instance to be removed is in use; kUnsupported if the GPU has no
+// MIG.
 Result<GpuPlan> PlanFor(const MigGpu& gpu, const Request& request, const GetUser& user_of);
 std::vector<Present> PresentOn(const MigGpu& gpu, const GetUser& user_of);
 
-// Diagrams before and after, and what is removed. Ends with a newline.
+// Formats the plan: diagrams before and after, and what is removed. Ends with a newline.
 std::string PlanText(const GpuPlan& plan);
 nlohmann::json PlanJson(const GpuPlan& plan);
-// A GPU with its profiles and instances.
+// Formats a GPU with its profiles and instances.
 std::string GpuText(const MigGpu& gpu, const std::vector<Present>& have);
 nlohmann::json GpuJson(const MigGpu& gpu, const std::vector<Present>& have);
 std::string ProfilesText(const Board& board, const Layout& layout);

@@ -29,8 +29,8 @@ constexpr std::array<const char*, device::nvml::kGpuInstanceProfiles> kSuffixes 
     "", "",     "",     "",     "",    "",    "",        "+me",     "+me",
     "", "+gfx", "+gfx", "+gfx", "-me", "-me", "+me.all", "+me.all", "+gfx"};
 
-// Computes the name, because drivers report names only in MIG mode. Follows the rule of NVIDIA's
-// go-nvlib for the gigabytes: eighths of the GPU's memory.
+// Computes a profile's name, because drivers report names only in MIG mode. The gigabytes follow
+// the rule of NVIDIA's go-nvlib, which counts eighths of the GPU's memory.
 std::string GetName(unsigned number, std::uint32_t slices, std::uint64_t mib,
                     std::uint64_t whole_mib) {
   const double eighths =
@@ -87,7 +87,8 @@ void GpuReader::ReadIdentity() {
       Ok("nvmlDeviceGetPciInfo", nvml_.DeviceGetPciInfo(device_, &pci))) {
     gpu_.model = pci.device_id;
   }
-  // Used only to find the processes that hold the GPU; without it they are not named.
+  // The minor number is used only to find the processes that hold the GPU; without it, they are not
+  // named.
   if (nvml_.DeviceGetMinorNumber != nullptr &&
       nvml_.DeviceGetMinorNumber(device_, &gpu_.minor) != Code::kSuccess) {
     gpu_.minor = gpu_.index;
@@ -247,7 +248,7 @@ void GpuReader::ReadDevices() {
   for (unsigned i = 0; i < count; ++i) {
     DeviceHandle handle = nullptr;
     const Code found = nvml_.DeviceGetMigDeviceHandleByIndex(device_, i, &handle);
-    // The numbers are not contiguous.
+    // Continues, because the numbers are not contiguous.
     if (found == Code::kNotFound || found == Code::kInvalidArgument) continue;
     unsigned gpu_instance = 0, compute_instance = 0;
     std::array<char, kTextBytes> uuid{};
@@ -262,7 +263,8 @@ void GpuReader::ReadDevices() {
     const auto compute = live == gpu_.instances.end()
                              ? std::vector<LiveCompute>::iterator()
                              : std::ranges::find(live->compute, compute_instance, &LiveCompute::id);
-    // Treated as an error, because a plan based on some of the instances would destroy the others.
+    // A device of an unknown instance is an error, because a plan based on some of the instances
+    // would destroy the others.
     if (live == gpu_.instances.end() || compute == live->compute.end()) {
       gpu_.trouble = "NVML contradicts itself: " + std::string(uuid.data()) +
                      " is of no instance that it lists";
@@ -277,8 +279,8 @@ std::vector<std::uint32_t> GpuReader::GetProcesses(DeviceHandle device) {
   if (nvml_.DeviceGetComputeRunningProcesses == nullptr) return {};
   std::vector<device::nvml::ProcessInfo> processes(kProcessesMax);
   auto count = static_cast<unsigned>(processes.size());
-  // Used only for a better message, because NVML itself rejects the destruction of an instance in
-  // use.
+  // The processes only improve a message, because NVML itself rejects the destruction of an
+  // instance in use.
   if (nvml_.DeviceGetComputeRunningProcesses(device, &count, processes.data()) != Code::kSuccess) {
     return {};
   }

@@ -12,14 +12,14 @@ namespace gpushared::mig {
 
 struct Holder {
   pid_t pid = 0;
-  std::string name;  // "dcgm-exporter"
+  std::string name;  // Name of the process, such as "dcgm-exporter".
 };
 
 // Returns the other processes that have the GPU's device file open; any of them prevents the driver
 // from resetting it. `proc` is the mount point of procfs. Only root sees processes of other users.
 std::vector<Holder> GetHolders(std::uint32_t minor, const std::string& proc = "/proc");
 
-// "process 4711 (python3)"; the name is omitted if unknown.
+// Formats a process as "process 4711 (python3)"; omits the name if it is unknown.
 std::string ProcessText(pid_t pid, const std::string& proc = "/proc");
 
 }  // namespace gpushared::mig

@@ -135,7 +135,7 @@ Board ComputeBoard(std::uint32_t compute_slices) {
     if (size >= compute_slices || (size == 3 && compute_slices == 4)) continue;
     Profile profile{
         .name = Number(size) + "c", .id = size, .memory_slices = size, .compute_slices = size};
-    // A compute instance of 3 slices starts at 0 or 4, like one of 4.
+    // A compute instance of 3 slices starts at 0 or 4, as does one of 4 slices.
     const std::uint32_t step = size == 3 ? 4 : size;
     for (std::uint32_t start = 0; start + size <= compute_slices; start += step) {
       profile.starts.push_back(start);

@@ -17,7 +17,7 @@
 
 namespace gpushared::mig {
 
-// No board allows more than 7.
+// Limit of instances; no board allows more than 7.
 inline constexpr std::size_t kInstancesMax = 16;
 // Slices are the bits of a mask; boards have 4 or 8.
 inline constexpr std::uint32_t kSlicesMax = 32;
@@ -30,19 +30,19 @@ struct Profile {
   std::uint32_t memory_slices = 0;  // Slices of the board that an instance covers.
   std::uint32_t compute_slices = 0;
   std::uint64_t memory_mib = 0;
-  std::uint32_t multiprocessors = 0;  // 0: unknown.
+  std::uint32_t multiprocessors = 0;  // 0 if unknown.
   std::vector<std::uint32_t> starts;  // Possible first slices of an instance.
 };
 
 struct Board {
   std::string name;
-  std::uint32_t slices = 0;  // Memory slices.
+  std::uint32_t slices = 0;  // Number of memory slices.
   std::vector<Profile> profiles;
 
   // Returns null if the board has no such profile.
   const Profile* Find(std::uint32_t id) const;
   const Profile* Find(std::string_view name) const;
-  std::string Names() const;  // "1g.5gb, 1g.5gb+me, ...".
+  std::string Names() const;  // Returns the names of all profiles: "1g.5gb, 1g.5gb+me, ...".
 };
 
 // Profile and placement of a GPU instance. The driver assigns its number.
@@ -63,10 +63,10 @@ struct Wanted {
   std::uint32_t count = 1;
 };
 
-// "2g.10gb", or "1c+2c.3g.20gb" unless it has a single compute instance.
+// Returns a name such as "2g.10gb", or "1c+2c.3g.20gb" for several compute instances.
 std::string KindName(const Board& board, std::uint32_t profile,
                      const std::vector<std::uint32_t>& compute);
-// "2g.10gb at 4".
+// Returns a name with the placement, such as "2g.10gb at 4".
 std::string InstanceName(const Board& board, const Instance& instance);
 
 // Checks the placements. The rejection names the first invalid one.
@@ -78,8 +78,8 @@ Status CheckLayout(const Board& board, const Layout& layout);
 void ForEachLayout(const Board& board, const std::vector<Wanted>& wanted,
                    const std::function<bool(const Layout& layout)>& visit);
 
-// Models a GPU instance with that many compute slices as a board for compute instances. The ids of
-// its profiles are their numbers of slices.
+// Models a GPU instance with that many compute slices as a board for compute instances. The id of
+// each profile is its number of slices.
 Board ComputeBoard(std::uint32_t compute_slices);
 
 }  // namespace gpushared::mig

@@ -14,8 +14,8 @@ namespace gpushared::mig {
 
 // A compute instance, which programs see as a device.
 struct LiveCompute {
-  std::uint32_t id = 0;      // Within its GPU instance.
-  std::uint32_t slices = 0;  // Compute slices.
+  std::uint32_t id = 0;      // Id within its GPU instance.
+  std::uint32_t slices = 0;  // Number of compute slices.
   std::string uuid;          // "MIG-..."; empty if NVML did not report it.
   std::vector<std::uint32_t> processes;
 };
@@ -32,16 +32,16 @@ struct MigGpu {
   std::string name;
   std::uint32_t model = 0;  // PCI device and vendor id, 0x233010DE.
   std::uint32_t minor = 0;  // Its device file is /dev/nvidia<minor>.
-  bool has_mig = false;     // The board supports MIG.
+  bool has_mig = false;     // Whether the board supports MIG.
   bool is_enabled = false;
   bool is_pending = false;  // Mode after the next reset.
   Board board;              // Empty without MIG.
   std::vector<LiveInstance> instances;
   std::vector<std::uint32_t> processes;  // Processes with a context anywhere on the GPU.
-  std::string trouble;                   // Why it could not be read.
+  std::string trouble;                   // Why the GPU could not be read.
 
   Layout layout() const;
-  std::string Named() const;  // "GPU 0 (NVIDIA H200)".
+  std::string Named() const;  // Returns a name such as "GPU 0 (NVIDIA H200)".
 };
 
 }  // namespace gpushared::mig

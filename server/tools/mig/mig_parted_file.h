@@ -18,9 +18,11 @@ namespace gpushared::mig {
 
 // A requested partitioning, and the GPUs to which it applies.
 struct ConfigEntry {
-  int line = 0;                       // First line; 0 if it was not read from a file.
-  std::vector<std::uint32_t> models;  // PCI device and vendor id, 0x233010DE. Empty: all.
-  std::optional<std::vector<std::uint32_t>> indices;  // Numbers of nvidia-smi. Unset: all.
+  int line = 0;  // Its first line in the file; 0 if it was not read from a file.
+  // PCI device and vendor ids, such as 0x233010DE. If empty, all models.
+  std::vector<std::uint32_t> models;
+  // Numbers as in nvidia-smi. If unset, all GPUs.
+  std::optional<std::vector<std::uint32_t>> indices;
   bool is_enabled = false;
   DeviceCounts devices;
 
@@ -37,11 +39,11 @@ using ConfigFile = std::vector<NamedConfig>;
 
 inline constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kConfigsMax = 1024;
-inline constexpr std::size_t kEntriesMax = 256;  // Per configuration.
-inline constexpr std::size_t kItemsMax = 256;    // Per list of an entry.
+inline constexpr std::size_t kEntriesMax = 256;  // Limit of entries per configuration.
+inline constexpr std::size_t kItemsMax = 256;    // Limit of items per list of an entry.
 inline constexpr std::uint32_t kDeviceCountMax = 1024;
 
-// `name` prefixes rejections: "mig.yaml:7: ...". Rejects unknown and duplicate keys.
+// `name` is the prefix of rejections: "mig.yaml:7: ...". Rejects unknown and duplicate keys.
 Result<ConfigFile> ParseConfigFile(const std::string& text, const std::string& name);
 std::string WriteConfigFile(const ConfigFile& file);
 

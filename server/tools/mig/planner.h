@@ -15,7 +15,8 @@ namespace gpushared::mig {
 
 struct Present {
   Instance instance;
-  std::string user;  // "process 4711": why it must be kept. Empty: unused.
+  // Who uses the instance, so that it must be kept: "process 4711". Empty if it is unused.
+  std::string user;
 };
 
 struct Plan {
@@ -29,12 +30,12 @@ struct Plan {
 // the one that leaves the most space for further instances, then the one with the leftmost
 // placements. Existing instances with the requested placement and division are kept.
 //
-// kInvalidArgument: the board does not support these instances, or not as many. kUnavailable: it
-// does, but not together with the instances in use. The message explains why in either case.
+// kInvalidArgument if the board does not support these instances, or not as many. kUnavailable if
+// it does, but not together with the instances in use. The message explains why in either case.
 Result<Plan> MakePlan(const Board& board, const std::vector<Present>& have,
                       const std::vector<Wanted>& want);
 
-// Returns the plan for exactly this layout. The rejections are the same.
+// Returns the plan for exactly this layout. Rejections are those of MakePlan.
 Result<Plan> MakeExactPlan(const Board& board, const std::vector<Present>& have,
                            const Layout& target);
 

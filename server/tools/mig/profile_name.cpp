@@ -25,7 +25,8 @@ std::optional<std::uint32_t> Number(std::string_view text) {
   return number;
 }
 
-// Removes a number and the text that follows it, such as "3g." of "3g.20gb", from the front.
+// Removes a number and the given text after it, such as "3g." in "3g.20gb", from the front, and
+// returns the number.
 std::optional<std::uint32_t> TakeNumber(std::string_view& text, std::string_view follows) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   if (digits == 0 || !text.substr(digits).starts_with(follows)) return std::nullopt;
@@ -35,8 +36,8 @@ std::optional<std::uint32_t> TakeNumber(std::string_view& text, std::string_view
 }
 
 struct DeviceName {
-  std::optional<std::uint32_t> compute;  // Of "1c.3g.20gb".
-  std::string_view profile;              // "3g.20gb".
+  std::optional<std::uint32_t> compute;  // The 1 in "1c.3g.20gb".
+  std::string_view profile;              // The "3g.20gb" in "1c.3g.20gb".
 };
 
 std::optional<DeviceName> SplitName(std::string_view name) {
@@ -45,7 +46,7 @@ std::optional<DeviceName> SplitName(std::string_view name) {
   split.profile = name;
   if (!TakeNumber(name, "g.") || !TakeNumber(name, "gb")) return std::nullopt;
   if (name.empty()) return split;
-  // Attributes: "+me", "-me", "+gfx", "+me.all".
+  // Attributes follow the profile: "+me", "-me", "+gfx", "+me.all".
   const bool is_attribute = name.size() > 1 && (name[0] == '+' || name[0] == '-');
   const bool are_letters = std::ranges::all_of(
       name.substr(1), [](char c) { return (c >= 'a' && c <= 'z') || c == '.' || c == ','; });
@@ -87,7 +88,7 @@ bool FitInOne(const Profile& profile, const std::vector<std::uint32_t>& compute)
   return fit;
 }
 
-// First fit, largest first, into GPU instances.
+// Distributes compute instances over GPU instances: first fit, largest first.
 void PackCompute(const Profile& profile, std::vector<std::uint32_t> parts,
                  std::vector<Wanted>& all) {
   std::ranges::sort(parts, std::greater<>());

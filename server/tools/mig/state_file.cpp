@@ -124,7 +124,7 @@ Status StateFile::Save(const SavedState& state) const {
   const std::filesystem::path directory = std::filesystem::path(path_).parent_path();
   const ipc::UniqueFd kept(
       ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Syncs the directory, so that the rename is durable, too.
+  // Also syncs the directory, so that the rename is durable.
   if (!kept.valid() || ::fsync(kept.get()) != 0) return FailedCall(path_, "fsync");
   return Status::Ok();
 }

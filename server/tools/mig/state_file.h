@@ -45,7 +45,7 @@ class StateFile {
  public:
   static constexpr const char* kUsualPath = "/var/lib/gpushared-mig/state.json";
 
-  // Creates the directory, accessible to its owner only. kUnavailable: another program has the
+  // Creates the directory, accessible to its owner only. kUnavailable if another program has the
   // lock.
   static Result<StateFile> Open(const std::string& path);
 

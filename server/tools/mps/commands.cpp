@@ -63,8 +63,8 @@ enum Reads : unsigned { kNothing = 0, kDevices = 1, kClients = 2, kNewClients = 
 struct Call {
   std::string socket, command;
   std::vector<std::string> arguments;
-  bool has_flag = false;     // -f or --csv.
-  std::uint64_t number = 0;  // The numeric argument, if any; bytes for a limit.
+  bool has_flag = false;     // Whether -f or --csv was given.
+  std::uint64_t number = 0;  // The numeric argument, if any; for a limit, in bytes.
   json server, device;       // Objects that the arguments PID and DEVICE refer to; otherwise null.
   json devices, clients;     // Lists of objects.
   json new_clients;          // Limits set for new clients.
@@ -123,8 +123,8 @@ std::string PidLines(const json& clients) {
   return text;
 }
 
-// One line per row, for scripts. Commas in names are replaced, because they would start another
-// column.
+// Formats one line per row, for scripts. Commas in names are replaced, because they would start
+// another column.
 std::string CommaSeparated(const json& rows, std::span<const Column> columns) {
   std::string text;
   for (const Column& column : columns) {
@@ -149,7 +149,7 @@ std::string PercentText(double percent) {
   return text.data();
 }
 
-// Format that MPS accepts: "2G", "512M". MPS has no smaller unit.
+// Formats a limit as MPS does: "2G", "512M". MPS has no smaller unit.
 std::string LimitText(std::uint64_t bytes) {
   constexpr std::uint64_t kMebi = std::uint64_t{1} << 20, kGibi = std::uint64_t{1} << 30;
   return bytes % kGibi == 0 ? std::to_string(bytes / kGibi) + "G\n"
@@ -180,7 +180,7 @@ Result<Answer> StartServer(const Call&) {
                     "serves all users"};
 }
 
-// Succeeds if the client has exited in the meantime.
+// Ends a client; also succeeds if the client has exited in the meantime.
 Status Terminate(const Call& call, const json& client) {
   const Result<json> ended =
       call.Ask({.verb = ipc::AdminVerb::kTerminate, .client = GetNumber(client, "client")});
@@ -202,7 +202,8 @@ Result<Answer> EndClients(Call call, std::uint64_t seconds) {
     }
     std::this_thread::sleep_for(kLookAgain);
   }
-  if (admin::NobodyAnswers(status)) return Answer{.is_end = true};  // The server has exited.
+  // No server answers, so it has exited.
+  if (admin::NobodyAnswers(status)) return Answer{.is_end = true};
   return status;
 }
 
@@ -319,8 +320,8 @@ Result<Answer> GetDefaultShare(const Call& call) {
   return Answer{.text = PercentText(GetReal(call.new_clients, "max_share_percent", 100))};
 }
 
-// MPS sets a percentage per server for new clients. Here it applies to the current clients of the
-// server.
+// MPS sets a percentage per server for new clients. Here, the percentage applies to the current
+// clients of the server.
 Result<Answer> SetShare(const Call& call) {
   const Result<std::uint32_t> share = ipc::ParseShare(call.arguments[1] + "%");
   if (!share.ok()) return share.status();
@@ -328,7 +329,7 @@ Result<Answer> SetShare(const Call& call) {
   for (const json& client : ClientsAt(call, call.server)) {
     const Result<json> set = call.Ask(
         {.verb = ipc::AdminVerb::kSet, .client = GetNumber(client, "client"), .max_share = *share});
-    // The client may have exited in the meantime.
+    // kNotFound is no error, because the client may have exited in the meantime.
     if (!set.ok() && set.status().code() != StatusCode::kNotFound) return set.status();
     changed += set.ok() ? 1 : 0;
   }
@@ -347,8 +348,8 @@ Result<Answer> GetShare(const Call& call) {
   return Answer{.text = PercentText(least)};
 }
 
-// Applies to a single server as well: a limit never takes memory away from a client that already
-// has it.
+// The limit applies to new clients, for a single server as well, because a limit never takes away
+// memory that a client already has.
 Result<Answer> SetMemory(const Call& call) {
   return SetNewClients(call, "set_default_device_pinned_mem_limit",
                        "client_memory = \"" + std::to_string(call.number >> 20U) +
@@ -379,14 +380,14 @@ Result<Answer> ShowHelp(const Call&) { return Answer{.text = Help()}; }
 
 struct Command {
   std::string_view name;
-  // Expected arguments; if `are_optional`, either all or none. Words that begin with a dash are
-  // literals; other words name the kind of argument for Check and Find.
+  // Expected arguments; if `are_optional`, either all or none. A word that begins with a dash is a
+  // literal; any other word names a kind of argument for Check and Find.
   std::string_view words;
   Result<Answer> (*carry_out)(const Call& call);
   unsigned reads = kNothing;
   bool are_optional = false;
-  std::string_view flag = "";  // May occur anywhere, once.
-  // Alternatives that MPS accepts in addition to `words`, for the rejection message.
+  std::string_view flag = "";  // A flag that may occur once, anywhere.
+  // Alternatives that MPS accepts in addition to `words`, shown in rejections.
   std::string_view allowed = "";
 };
 

@@ -13,19 +13,19 @@ namespace gpushared::server::mps {
 
 // Result of a command.
 struct Answer {
-  std::string text;     // For stdout, in NVIDIA's format.
-  std::string note;     // Difference from MPS, for stderr. May be empty.
-  bool is_end = false;  // Stops reading further lines.
+  std::string text;     // Text for stdout, in NVIDIA's format.
+  std::string note;     // Describes a difference from MPS, for stderr; may be empty.
+  bool is_end = false;  // Whether to stop reading further lines.
 };
 
 // Executes one command. Workers take the role of MPS servers and are identified by pid; endpoints
 // take the role of namespaces. Blocks like admin::Ask, and for the seconds given to `quit -t`.
-// `socket`: the server's path. `words`: a command and its arguments, at least one. A rejection
+// `socket` is the path of the server's socket, `words` a command with its arguments. A rejection
 // names the rejected word and the allowed values; admin::NobodyAnswers tells whether a server was
 // running.
 Result<Answer> Do(const std::string& socket, const std::vector<std::string>& words);
 
-// Human-readable list with one line per command.
+// Returns a human-readable list with one line per command.
 std::string Help();
 
 }  // namespace gpushared::server::mps

@@ -17,13 +17,14 @@
 namespace gpushared::server::mps {
 
 inline constexpr std::size_t kLineBytesMax = 1024;
-inline constexpr std::uint64_t kPidMax = 4'194'304;      // Maximum on Linux.
-inline constexpr std::uint64_t kUidMax = 4'294'967'294;  // The largest value means "no user".
-inline constexpr std::uint64_t kSecondsMax = 86'400;     // One day.
-inline constexpr std::uint64_t kMemoryMax = 1'048'576;   // GiB per device.
+inline constexpr std::uint64_t kPidMax = 4'194'304;  // Largest pid on Linux.
+// Largest uid; one above it means "no user".
+inline constexpr std::uint64_t kUidMax = 4'294'967'294;
+inline constexpr std::uint64_t kSecondsMax = 86'400;    // Longest time: one day.
+inline constexpr std::uint64_t kMemoryMax = 1'048'576;  // Largest limit, in GiB per device.
 inline constexpr std::uint64_t kChunksMax = 4'096;
 
-// Returns the next line without its newline, or nothing at the end of the input. Keeps at most
+// Returns the next line without its newline, or no value at the end of the input. Keeps at most
 // kLineBytesMax + 1 bytes, so that an overlong line is detected without using memory for it.
 std::optional<std::string> NextLine(std::istream& input);
 

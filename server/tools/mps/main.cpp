@@ -31,7 +31,7 @@ void PrintError(const std::string& what) { std::fprintf(stderr, "%s: %s\n", kNam
 
 int Complain(const Status& why) {
   const bool nobody = admin::NobodyAnswers(why);
-  // Message of the server, which may quote a client's text.
+  // The server's message may quote a client's text, so it is made printable.
   PrintError((nobody ? "no gpushared server answers: " : "") + ipc::PrintableText(why.message()));
   return nobody ? kNoServer : kRejected;
 }
@@ -110,7 +110,8 @@ int Main(std::span<char* const> given) {
       return kDone;
     }
   }
-  // The options that start MPS. One gpushared server serves all users in any case.
+  // The options that start MPS. They have no effect here, because one gpushared server serves all
+  // users.
   const auto starts = [](const std::string& each) {
     return each == "-d" || each == "-f" || each == "-multiuser-server";
   };

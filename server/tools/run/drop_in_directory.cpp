@@ -7,7 +7,7 @@
 namespace gpushared::server {
 namespace {
 
-// Location of the drop-in relative to a program's directory: installed, and in a build tree.
+// Location of the drop-in relative to a program's directory: when installed, and in a build tree.
 constexpr const char* kDropInDirectories[] = {"/../lib/gpushared/drop_in", "/../lib/drop_in"};
 
 }  // namespace

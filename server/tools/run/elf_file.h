@@ -21,11 +21,11 @@ class ElfFile {
   explicit ElfFile(const std::string& path);
 
   bool IsElf64() const;
-  // The following require IsElf64().
+  // The following functions require IsElf64().
   std::optional<Elf64_Phdr> Segment(std::uint32_t type) const;
-  // String of a dynamic entry; empty if it does not exist.
+  // Returns the string of a dynamic entry; empty if there is no such entry.
   std::string DynamicText(std::int64_t tag) const;
-  // Strings of all dynamic entries with this tag, at most kTextsMax.
+  // Returns the strings of all dynamic entries with this tag, at most kTextsMax.
   std::vector<std::string> DynamicTexts(std::int64_t tag) const;
   static constexpr std::size_t kTextsMax = 512;
 

@@ -14,14 +14,15 @@ struct RunWishes {
   std::string drop_in;  // Directory of libcuda.so.1.
   std::string scheduling_class, name, device;
   unsigned weight = 0;
-  std::string max_share;  // "25%".
+  std::string max_share;  // A share such as "25%".
   std::string target;     // Milliseconds.
-  std::string fallback;   // "native".
-  std::string mode;       // "submit" or "gate".
-  // The device accepts only PTX, so tools that emit machine code are configured to emit PTX.
+  std::string fallback;   // Fallback if no server answers: "native".
+  std::string mode;       // Mode: "submit" or "gate".
+  // Whether the device accepts only PTX, so tools that emit machine code are configured to emit
+  // PTX.
   bool wants_ptx = false;
-  bool is_interruptible = false;  // SIGINT during a blocking call ends the session.
-  // The program loads AddressSanitizer's runtime, which must be the first library.
+  bool is_interruptible = false;  // Whether SIGINT during a blocking call ends the session.
+  // Whether the program loads AddressSanitizer's runtime, which must be the first library.
   bool needs_asan = false;
 };
 

@@ -13,8 +13,8 @@
 namespace gpushared::server {
 namespace {
 
-// Returns a directory that the program searches first and that contains a libcuda. DT_RPATH
-// precedes LD_LIBRARY_PATH, unlike DT_RUNPATH.
+// Returns a directory that the program searches first and that contains a libcuda. Only DT_RPATH
+// counts, because DT_RUNPATH comes after LD_LIBRARY_PATH.
 std::string DirectoryInFront(const ElfFile& file, const std::string& path) {
   if (!file.DynamicText(DT_RUNPATH).empty()) return "";
   std::string found;
@@ -80,7 +80,7 @@ std::string WhyNotSeen(const std::string& path) {
     return "it changes its user or group, so the loader passes over LD_LIBRARY_PATH";
   }
   const ElfFile file(path);
-  if (!file.IsElf64()) return "";  // A script; the kernel finds its interpreter.
+  if (!file.IsElf64()) return "";  // Possibly a script, whose interpreter the kernel finds.
   if (!file.Segment(PT_INTERP)) return "it is statically linked, so it loads no libcuda.so.1";
   const std::string directory = DirectoryInFront(file, path);
   if (!directory.empty())

@@ -18,7 +18,7 @@ std::string WithOrigin(std::string_view directory, const std::string& path);
 std::string FindProgram(const std::string& program, const std::string& search_path);
 
 // Returns why this program would not load the drop-in although LD_LIBRARY_PATH names its directory:
-// it is statically linked, it is setuid, or its own search path comes first and contains a libcuda.
+// it is statically linked, it is setuid, or a directory that it searches first contains a libcuda.
 // Returns an empty string if the file shows no obstacle.
 std::string WhyNotSeen(const std::string& path);
 

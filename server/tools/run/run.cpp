@@ -201,7 +201,7 @@ Status AskServer(RunOptions& options) {
   const Result<std::string> path = ipc::ClientSocketPath(wishes.socket);
   if (!path.ok()) return path.status();
   wishes.socket = options.endpoint.empty() ? *path : EndpointBeside(*path, options.endpoint);
-  // With a fallback to another driver there is no reason to wait.
+  // Does not wait if the program can fall back to another driver.
   if (wishes.fallback.empty()) AwaitStart(*path, wishes.socket);
   ClientOptions asked;
   asked.name = wishes.name.empty() ? "gpusharedctl run" : wishes.name;
@@ -216,9 +216,9 @@ Status AskServer(RunOptions& options) {
   Result<Client> client = Client::Connect(asked);
   if (!client.ok()) return client.status();
   wishes.wants_ptx = options.asks_for_ptx || client->device().kind == "cpu";
-  // Closed before the program starts, because an endpoint for a single client would reject the
-  // program while this session exists. If the server does not answer now, the program will report
-  // that itself.
+  // The session is closed before the program starts, because an endpoint for a single client would
+  // reject the program while this session exists. If the server does not answer now, the program
+  // will report that itself.
   (void)client->CloseAndWait();
   return Status::Ok();
 }
@@ -305,7 +305,7 @@ int RunCommand(std::span<char* const> arguments) {
     ::setenv(setting.variable.c_str(), setting.value.c_str(), 1);
   }
   if (!has_program) return kDone;
-  // Restored, because the program inherits ignored signals.
+  // The default is restored, because the program inherits ignored signals.
   ::signal(SIGPIPE, SIG_DFL);
   return Become(arguments.data() + own + 1);
 }

@@ -36,7 +36,7 @@ Status TakeNumber(std::string_view name, std::string_view text, std::uint64_t& n
   return {StatusCode::kInvalidArgument, std::string(name) + " rejected: it is no number"};
 }
 
-// "client=7&request=3"; the request is optional.
+// Parses "client=7&request=3"; the request is optional.
 Result<ipc::Admin> ExplainQuestion(std::string_view query) {
   ipc::Admin question = {.verb = ipc::AdminVerb::kExplain};
   while (!query.empty()) {
@@ -58,7 +58,7 @@ Result<ipc::Admin> ExplainQuestion(std::string_view query) {
   return question;
 }
 
-// `name`: the name of the command in gpusharedctl.
+// `name` is the name of the command in gpusharedctl.
 Result<ipc::Admin> GetQuestion(std::string_view name, std::string_view query) {
   for (const ipc::AdminVerb verb : {ipc::AdminVerb::kStatus, ipc::AdminVerb::kClients,
                                     ipc::AdminVerb::kDevices, ipc::AdminVerb::kEndpoints}) {
@@ -85,7 +85,7 @@ void Answers::Stop() {
   is_asked_.notify_all();
   if (thread_.joinable()) thread_.join();
   const MutexLock lock(mutex_);
-  waiting_.clear();  // Replies keep their connections open.
+  waiting_.clear();  // Drops the replies, because they keep their connections open.
 }
 
 void Answers::Handle(const HttpServer::Request& request, HttpServer::Reply reply) {
@@ -131,7 +131,8 @@ const Answers::Told& Answers::AskedFor(const ipc::Admin& question) {
     return found->second;
   }
   Result<json> answer = ask_(question);
-  // Measured from the end of the request, so that a slow server is not queried continuously.
+  // The time is measured from the end of the request, so that a slow server is not queried
+  // continuously.
   const Time now = std::chrono::steady_clock::now();
   return told_.insert_or_assign(question.verb, Told{now, std::move(answer)}).first->second;
 }

@@ -38,7 +38,7 @@ class Answers {
   Answers(const Answers&) = delete;
   Answers& operator=(const Answers&) = delete;
 
-  // Waits for a request in progress to the server. Sends no replies afterwards. Idempotent.
+  // Waits until a running query to the server has ended; sends no replies afterwards. Idempotent.
   void Stop();
 
   // Replies immediately, or on the thread of this object.
@@ -67,16 +67,18 @@ class Answers {
 
   const Ask ask_;
   const std::string host_;
-  // Used by the thread only.
+  // Used only by the thread of this object.
   std::map<ipc::AdminVerb, Told> told_;
-  // Only the latest, because each answer is about a different request.
+  // Only the latest is kept, because each answer is about a different request.
   std::optional<Told> explained_;
   Time texts_at_;
-  std::array<std::optional<std::string>, 2> texts_;  // By format, of the answers at texts_at_.
+  // Texts by format, made from the answers at texts_at_.
+  std::array<std::optional<std::string>, 2> texts_;
 
   Mutex mutex_;
   std::condition_variable is_asked_;
-  std::vector<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);  // At most one per connection.
+  // Requests that wait, at most one per connection.
+  std::vector<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);
   bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -126,7 +126,7 @@ std::string_view ContentType(TextFormat format) {
 void Exposition::Begin(std::string_view name, Type type, std::string_view help) {
   name_ = name;
   type_ = type;
-  // OpenMetrics describes the family, the other format its samples.
+  // OpenMetrics names the family in descriptions, the other format its samples.
   const bool is_open = format_ == TextFormat::kOpenMetrics;
   const std::string shown = name_ + std::string(is_open ? "" : GetSuffix(type));
   text_ += "# HELP " + shown + " " + Escaped(help, is_open) + "\n";

@@ -33,8 +33,8 @@ class Exposition {
 
   explicit Exposition(TextFormat format) : format_(format) {}
 
-  // Starts a family, to which the following samples belong. `name` omits "_total" and "_info" and
-  // ends with the unit, if any: "_seconds", "_bytes".
+  // Starts a family; the samples that are added next belong to it. `name` omits "_total" and
+  // "_info" and ends with the unit, if any: "_seconds", "_bytes".
   void Begin(std::string_view name, Type type, std::string_view help);
   // Adds the value of a counter or gauge, or 1 for an info.
   void Add(const Labels& labels, double value);

@@ -80,8 +80,8 @@ std::string Decoded(std::string_view text) {
 }  // namespace
 
 bool IsSameToken(std::string_view given, std::string_view wanted) {
-  // Both are copied into buffers of the same size, so that the time reveals neither the position of
-  // a difference nor the length of the token.
+  // Both tokens are copied into buffers of the same size, so that the time reveals neither the
+  // position of a difference nor the length of the token.
   unsigned difference = given.size() == wanted.size() ? 0 : 1;
   std::array<unsigned char, kTokenBytesMax> a{}, b{};
   for (std::size_t i = 0; i < std::min(given.size(), a.size()); ++i) {
@@ -106,7 +106,7 @@ bool Gate::KnowsHost(std::string_view host) const {
   if (IsSameWord(host, "localhost")) return true;
   const Result<Endpoint> address = ParseEndpoint(std::string(host) + ":0");
   if (token_.empty()) return address.ok() && address->is_loopback;
-  // An address cannot be redirected by DNS.
+  // Any address is accepted, because DNS cannot redirect an address.
   return address.ok() ||
          (!host.empty() && std::ranges::any_of(hosts_, [&](const std::string& each) {
            return IsSameWord(each, host);

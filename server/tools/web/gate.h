@@ -10,7 +10,7 @@
 
 namespace gpushared::web {
 
-// Compares in constant time for every `given`. `wanted` has at most 512 bytes.
+// Compares in a time that does not depend on `given`. `wanted` has at most 512 bytes.
 bool IsSameToken(std::string_view given, std::string_view wanted);
 
 // Access control: admits requests with the token, if there is one. A browser gets a cookie in
@@ -35,13 +35,13 @@ class Gate {
   bool LetsIn(const HttpServer::Request& request) const;
   // Returns true if a form, "token=...", contains the token.
   bool HasToken(std::string_view form) const;
-  // Value of Set-Cookie for a client that has presented the token.
+  // Returns the value of Set-Cookie for a client that has presented the token.
   std::string Cookie() const;
 
  private:
   const std::string token_;
   const std::vector<std::string> hosts_;
-  const std::string key_;  // Contained in the cookie. Empty if there is no token.
+  const std::string key_;  // Key that the cookie contains. Empty if there is no token.
 };
 
 }  // namespace gpushared::web

@@ -38,13 +38,13 @@ namespace http = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// How long further input is read after the answer, because closing at once could reset the
-// connection before the client has read the answer.
+// How long further input is read after the answer, because closing the connection at once could
+// reset it before the client has read the answer.
 constexpr std::chrono::milliseconds kLingerMax{500};
-// After a failure, such as a lack of descriptors.
+// Pause after accept has failed, for example for lack of descriptors.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
-// Security headers: a browser may run and show only our own files, and may not show them in a
+// Security headers: a browser may run and show only our own files, and no page may show them in a
 // frame.
 constexpr std::pair<const char*, const char*> kSafety[] = {
     {"Content-Security-Policy",
@@ -58,8 +58,8 @@ constexpr std::pair<const char*, const char*> kSafety[] = {
 
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
-// Header up to the body. Written by hand, because Beast's serializer takes longer to compile than
-// this whole file.
+// Returns the header, up to the body. Written by hand, because Beast's serializer takes longer to
+// compile than this whole file.
 std::string GetHead(const HttpAnswer& answer) {
   std::string head = "HTTP/1.1 " + std::to_string(answer.code) + ' ' +
                      std::string(View(http::obsolete_reason(http::int_to_status(answer.code)))) +
@@ -120,7 +120,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   // State of a connection.
   enum class Step : std::uint8_t {
     kAsks,
-    kWaits,  // For its answer.
+    kWaits,  // Waits for its answer.
     kWaitsInReserve,
     kReads,  // The client is reading its answer.
     kLingers,
@@ -144,10 +144,10 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   // Drops a connection that may be dropped, if there is one.
   bool MakePlace();
   bool MakeStreamPlace(const std::string& peer);
-  // State of a request for the path until it is answered: kWaits, kWaitsInReserve, or kReads if no
-  // capacity is left, in which case it is rejected.
+  // Returns the state of a request for the path until it is answered: kWaits, kWaitsInReserve, or
+  // kReads if no capacity is left, in which case it is rejected.
   Step PlaceFor(const std::string& path, const std::string& peer) const;
-  // Connections for which `is_wanted(step)` is true, oldest first.
+  // Connections of each peer, oldest first.
   using Peers = std::map<std::string, std::vector<std::shared_ptr<Connection>>>;
   template <typename Test>
   Peers ByPeer(const Test& is_wanted) const;
@@ -195,11 +195,11 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void Start() {
     stream_.expires_after(server_.limits_.header_time_max);
-    parser_.eager(false);  // Stops after the header.
+    parser_.eager(false);  // Makes the parser stop after the header.
     ReadUntil(&Parser::is_header_done, &Connection::OnHead);
   }
 
-  // Sends an event on its stream, if it is one. Drops a client that does not keep up.
+  // Sends an event, if this connection is a stream. Drops a client that does not keep up.
   void Send(const std::shared_ptr<const std::string>& text) {
     if (step_ != Step::kStreams) return;
     if (behind_.size() >= server_.limits_.events_behind_max) return Drop();
@@ -209,7 +209,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
  private:
   using Parser = http::request_parser<http::string_body>;
-  // A single handler type for all operations, because each step would otherwise be compiled once
+  // A single handler type for all operations, because otherwise each step would be compiled once
   // per handler.
   using Done = std::function<void(const error_code&, std::size_t)>;
 
@@ -259,7 +259,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         error != http::error::end_of_stream && error != http::error::partial_message) {
       return Answer({.code = 400, .body = "this is no HTTP request\n"});
     }
-    // Disconnected, or too slow.
+    // The client has disconnected or is too slow.
   }
 
   // Returns an empty string unless the request has the field exactly once.
@@ -288,9 +288,9 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
                      .body = "rejected: too many requests wait for their answers\n",
                      .headers = {{"Retry-After", "1"}}});
     }
-    // The handler limits its own time; the client's time limit starts with the answer.
+    // The client's time limit starts with the answer; until then, the handler limits its own time.
     stream_.expires_never();
-    // The connection is passed whole to the other thread, because it must not be destroyed there.
+    // The other thread gets a reference to the connection, which must not be destroyed there.
     server_.callbacks_.on_request(asked, [self = shared_from_this()](HttpAnswer answer) mutable {
       asio::io_context& context = self->server_.context_;
       asio::dispatch(context, [self = std::move(self), answer = std::move(answer)]() mutable {
@@ -357,8 +357,9 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   std::array<char, 4096> rest_{};
   http::verb method_ = http::verb::unknown;
   Step step_ = Step::kAsks;
-  bool has_begun_ = false;                                 // The stream.
-  std::deque<std::shared_ptr<const std::string>> behind_;  // The first one is being sent.
+  bool has_begun_ = false;  // Whether the stream has begun.
+  // Queued events; the first one is being sent.
+  std::deque<std::shared_ptr<const std::string>> behind_;
 };
 
 void HttpServer::Impl::Publish(std::string text) {
@@ -375,7 +376,7 @@ void HttpServer::Impl::Welcome(tcp::socket socket) {
     return connection == nullptr || connection->step() == Step::kDropped;
   });
   const bool is_full = connections_.size() >= limits_.connections_max;
-  if (is_full && !MakePlace()) return;  // Closes the new connection.
+  if (is_full && !MakePlace()) return;  // Returning closes the new connection.
   const auto connection = std::make_shared<Connection>(*this, std::move(socket));
   connections_.push_back(connection);
   connection->Start();

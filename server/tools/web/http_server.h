@@ -23,30 +23,31 @@
 namespace gpushared::web {
 
 struct HttpLimits {
-  // More than streams and waiting requests together, so that one of the other connections can
-  // always be dropped in favour of a new one.
+  // Limit of connections; more than streams and waiting requests together, so that one of the other
+  // connections can always be dropped in favour of a new one.
   std::size_t connections_max = 128;
   std::size_t streams_max = 32;
-  // Requests waiting for their answers.
+  // Limit of requests that wait for their answers.
   std::size_t requests_max = 24;
   std::size_t requests_per_peer_max = 8;
-  // Number of further requests for this path that may wait if all of these are in use.
+  // Number of further requests for this path that may wait when requests_max others do.
   std::size_t reserved_max = 32;
   std::string reserved_path;
-  std::size_t events_behind_max = 16;  // Events queued for the client of a stream.
+  std::size_t events_behind_max = 16;  // Limit of events queued for the client of a stream.
   std::uint32_t header_bytes_max = 8 * 1024;
-  std::uint32_t body_bytes_max = 2 * 1024;          // Sufficient for a form.
-  std::chrono::milliseconds header_time_max{5000};  // Until a request is complete.
+  std::uint32_t body_bytes_max = 2 * 1024;          // Limit of a body; sufficient for a form.
+  std::chrono::milliseconds header_time_max{5000};  // Time limit until a request is complete.
   std::chrono::milliseconds answer_time_max{
-      10000};  // Until the client has read an answer or event.
+      10000};  // Time limit until the client has read an answer or event.
 };
 
 struct HttpAnswer {
   unsigned code = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // Additional ones.
-  // The body is the beginning of a stream. Published events follow until the client disconnects.
+  std::vector<std::pair<std::string, std::string>> headers;  // Additional headers.
+  // Whether the body is the beginning of a stream. Published events follow until the client
+  // disconnects.
   bool is_stream = false;
 };
 
@@ -55,7 +56,7 @@ struct HttpAnswer {
 //
 // Scarce resources go to the peer (see GetPeer) that uses the least of them. If all connections are
 // in use, a new one replaces one of the peer with the most connections that neither wait for an
-// answer nor are streams: one that has been answered, otherwise its oldest. A further stream
+// answer nor are streams: one that has been answered, otherwise the peer's oldest. A further stream
 // replaces one of a peer that has at least two more.
 //
 // Run blocks its thread; the other functions except Stop and Publish must be called before it.
@@ -67,10 +68,10 @@ class HttpServer {
     std::string query;  // The part after '?'.
     // Empty if the request does not have the field, or has it more than once.
     std::string host, authorization, cookie, accept;
-    std::string body;  // Empty unless it is a POST.
+    std::string body;  // Empty unless the request is a POST.
   };
   using Reply = std::function<void(HttpAnswer answer)>;
-  // Called on the thread of Run.
+  // Functions that are called on the thread of Run.
   struct Callbacks {
     // Called with a complete request. `reply` must be called once, at any time and from any thread.
     std::function<void(const Request& request, Reply reply)> on_request;
@@ -79,17 +80,17 @@ class HttpServer {
     std::function<std::string(int socket)> peer_of = GetPeer;
   };
 
-  // kUnavailable if the address cannot be bound.
+  // Listens at the endpoint. kUnavailable if the address cannot be bound.
   static Result<std::unique_ptr<HttpServer>> Listen(const Endpoint& endpoint, HttpLimits limits,
                                                     Callbacks callbacks);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  std::string address() const;  // "127.0.0.1:9464".
+  std::string address() const;  // Returns the address, such as "127.0.0.1:9464".
   // Runs until SIGTERM, SIGINT or Stop.
   void Run();
-  // Thread-safe.
+  // Makes Run return. Thread-safe.
   void Stop();
   // Sends the text to all streams. Thread-safe.
   void Publish(std::string text);

@@ -31,17 +31,18 @@ namespace gpushared::web {
 namespace {
 
 constexpr int kDone = 0, kCannotListen = 1;
-// Nice level, because threads of clients on shared cores must not be delayed by an observer.
+// Increase of the nice level, because threads of clients on shared cores must not be delayed by an
+// observer.
 constexpr int kNicer = 10;
 
 std::string HostName() {
   std::array<char, 256> name{};
-  // The name may be truncated without a terminator.
+  // Leaves the last byte zero, because gethostname may truncate the name without a terminator.
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
-// The server may start later than this program, and its socket may then be in another default
-// location.
+// Looks up the path for each query, because the server may start later than this program and its
+// socket may then be in another default location.
 Result<nlohmann::json> AskServer(const std::string& socket, const ipc::Admin& question) {
   const Result<std::string> path = ipc::ClientSocketPath(socket);
   if (!path.ok()) return path.status();
@@ -54,7 +55,8 @@ int Serve(const Options& options) {
   std::vector<std::string> hosts = options.hosts;
   if (!host.empty()) hosts.push_back(host);
   const Gate gate(options.token, std::move(hosts));
-  // Destroyed before these two, because its connections notify them when they close.
+  // The server is destroyed before these two objects, because its connections notify them when they
+  // close.
   const auto begin_trace = [&](const std::string& device) -> Result<admin::TraceWatch> {
     const Result<std::string> path = ipc::ClientSocketPath(options.socket);
     if (!path.ok()) return path.status();
@@ -99,7 +101,8 @@ int Main(std::span<const char* const> arguments) {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
-  // Fails under systemd's system call filter; the unit sets Nice= instead.
+  // Failure is ignored: systemd's system call filter forbids this call, and the unit sets Nice=
+  // instead.
   (void)::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + gpushared::web::kNicer);
   try {
     return gpushared::web::Main({argv, static_cast<std::size_t>(argc)});

@@ -18,7 +18,7 @@ using nlohmann::json;
 using server::TotalHistogram;
 using Type = Exposition::Type;
 
-constexpr std::size_t kRowsMax = 4096;  // Longer arrays are ignored.
+constexpr std::size_t kRowsMax = 4096;  // Arrays with more rows are ignored.
 
 // A figure that the broker reports about a device. All others are in
 // server/telemetry/totals/figures.h.
@@ -53,8 +53,8 @@ std::string Text(const json& object, const char* key) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
-// Distinguishes devices taken out of service by an operator, which warrants no alert, from
-// failures.
+// States of a device. "drained" is separate, because an operator's decision warrants no alert,
+// whereas a failure does.
 constexpr std::array kDeviceStates = {"serving", "draining", "drained", "lost"};
 
 std::string_view DeviceState(std::string_view told) {
@@ -71,7 +71,7 @@ const json& Rows(const json& object, const char* key) {
   return rows.is_array() && rows.size() <= kRowsMax ? rows : kNone;
 }
 
-// Bucket bounds in seconds, as in DeviceTotals.
+// Returns the bucket bounds in seconds, as in DeviceTotals.
 std::vector<double> Bounds() {
   std::vector<double> bounds;
   for (std::size_t each = 0; each < TotalHistogram::kBounds; ++each) {
@@ -192,7 +192,8 @@ class Writer {
     }
   }
 
-  // Calls the function with the labels and the row of each class of a device, or of a part of it.
+  // Calls the function with the labels and the row of each class of a device, or of a part of the
+  // device.
   template <typename Function>
   static void ForEachClass(const json& object, const Labels& labels, const Function& function) {
     const json& classes = Member(object, "classes");

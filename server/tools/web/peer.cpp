@@ -21,7 +21,7 @@
 namespace gpushared::web {
 namespace {
 
-// Of an IPv6 address, because one host may own a whole /64.
+// Words of an IPv6 address that identify a peer, because one host may own a whole /64.
 constexpr std::size_t kNetworkWords = 2;
 
 // Endpoint of a connection, in network byte order. The first word of `address` holds an IPv4
@@ -76,7 +76,7 @@ std::optional<std::uint32_t> GetUser(const End& of, const End& to) {
   } answer{};
   const ipc::UniqueFd kernel(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!kernel.valid() || ::send(kernel.get(), &question, sizeof question, 0) < 0) return {};
-  // The kernel has already answered during send.
+  // Does not block, because the kernel has already answered during send.
   const ssize_t got = ::recv(kernel.get(), &answer, sizeof answer, MSG_DONTWAIT);
   const bool is_whole = got >= static_cast<ssize_t>(offsetof(decltype(answer), more));
   if (!is_whole || answer.header.nlmsg_type != SOCK_DIAG_BY_FAMILY) return {};

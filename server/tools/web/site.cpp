@@ -9,7 +9,8 @@
 namespace gpushared::web {
 namespace {
 
-constexpr std::string_view kWhatIsWrong = "class=\"problem\" hidden";  // In login.html.
+// Text of login.html that hides the error message.
+constexpr std::string_view kWhatIsWrong = "class=\"problem\" hidden";
 
 HttpAnswer Show(const PageFile& file) {
   return {.content_type = std::string(PageFileType(file)), .body = std::string(file.text)};
@@ -17,7 +18,8 @@ HttpAnswer Show(const PageFile& file) {
 
 HttpAnswer GoTo(const char* path) { return {.code = 303, .headers = {{"Location", path}}}; }
 
-// Files required by the form; they contain no information about the server.
+// Returns whether the login form needs the file. Such files contain no information about the
+// server.
 bool IsForEverybody(std::string_view name) { return name == "style.css" || name == "icon.svg"; }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace gpushared::web {
 // Maps paths to contents, and restricts access: the login form is public, everything else requires
 // the gate's permission.
 //
-// Thread-safe; `gate` must outlive it.
+// Thread-safe; `gate` must outlive this object.
 class Site {
  public:
   // Answers paths other than the page's files.

@@ -46,7 +46,8 @@ json SliceBins::Take() {
   json ran = json::array();
   for (const auto& [client, bins] : clients_) {
     const std::int64_t first = bins.begin()->first;
-    // Bounded, because a worker with an incorrect clock must not exhaust our memory.
+    // The number of bins is bounded, because a worker with an incorrect clock must not exhaust our
+    // memory.
     const std::int64_t last = std::min(bins.rbegin()->first, first + kPast / kBin * 2);
     std::vector<double> us(static_cast<std::size_t>(last - first + 1));
     for (const auto& [bin, time] : bins) {

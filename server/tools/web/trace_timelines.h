@@ -28,8 +28,9 @@ namespace gpushared::web {
 class SliceBins {
  public:
   static constexpr std::chrono::milliseconds kBin{10};
-  static constexpr std::chrono::seconds kPast{10};  // The page shows no more.
-  static constexpr std::size_t kClientsMax = 256;   // Further clients are omitted until Take.
+  static constexpr std::chrono::seconds kPast{10};  // Length of a timeline; the page shows no more.
+  // Limit of clients; further ones are omitted until Take.
+  static constexpr std::size_t kClientsMax = 256;
 
   void Add(const trace::Slice& slice);
   // Returns a timeline of the slices added since the last call, or null if there are none. A slice
@@ -37,7 +38,7 @@ class SliceBins {
   nlohmann::json Take();
 
  private:
-  // By index since the clock's zero.
+  // Times of bins, by their index since the clock's zero.
   using Bins = std::map<std::int64_t, std::chrono::nanoseconds>;
   std::map<std::uint64_t, Bins> clients_;
 };

@@ -59,7 +59,7 @@ int GetRank(const json& client) {
   return name == "high" ? 0 : name == "normal" ? 1 : 2;
 }
 
-// Rows of all devices; entries that are no objects are ignored.
+// Returns the rows of all devices; entries that are no objects are ignored.
 std::vector<const json*> ClientRows(const json& clients) {
   std::vector<const json*> rows;
   for (const json& row : GetPart(clients, "clients")) {

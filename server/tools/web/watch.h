@@ -27,7 +27,7 @@ namespace gpushared::web {
 class Watch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{250};
-  // Shorter than the time that a trace's ring covers.
+  // Interval of reading traces; shorter than the time that a trace's ring covers.
   static constexpr std::chrono::milliseconds kReadPeriod{50};
   static constexpr std::chrono::milliseconds kPeriodWithoutServer{1000};
   using Ask = std::function<Result<nlohmann::json>(const ipc::Admin& question)>;
@@ -43,13 +43,13 @@ class Watch {
   void Start(Publish publish);
   // Sets the number of clients that watch the page.
   void SetWatchers(std::size_t watchers);
-  // Waits for a request in progress to the server. Idempotent.
+  // Waits until a running query to the server has ended. Idempotent.
   void Stop();
 
  private:
   void Run();
   bool AwaitWatchers();
-  // Returns false when the object is being stopped.
+  // Reads traces until `end`. Returns false when the object is being stopped.
   bool ReadUntil(MonotonicTime end);
   // Publishes an update, and returns the time until the next one.
   std::chrono::milliseconds PublishUpdate();
@@ -57,7 +57,7 @@ class Watch {
   const Ask ask_;
   const std::string host_;
   Publish publish_;
-  // Used by the thread only.
+  // Used only by the thread of this object.
   GrowthTimelines growth_;
   TraceTimelines traces_;
 

@@ -18,10 +18,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Number of rounds in which a block may only poll before later blocks are started next to it. High
-// enough that a block that waits for one on another thread rarely reaches it.
+// enough that a block that waits for a block of another thread rarely reaches it.
 constexpr std::uint32_t kSpinningRounds = 256;
 // If all warps of a block sleep (`nanosleep`), the thread sleeps as well: at most as long as PTX
-// allows, only if it pays off, and in total only until later blocks start.
+// allows, at least so long that it pays off, and in total only until later blocks are started.
 constexpr std::chrono::microseconds kSleepMax{1000}, kSleepMin{20}, kSleepBeforeOthers{20'000};
 // Number of rounds in which all blocks only poll before the thread sleeps between rounds.
 constexpr std::uint32_t kIdleRounds = 64;
@@ -30,8 +30,8 @@ constexpr std::chrono::microseconds kIdleSleep{50};
 }  // namespace
 
 struct BlockExecutor::State {
-  // A single block, unless blocks wait for each other or did so when they were killed: freeing many
-  // blocks would delay the response to the kill.
+  // Holds a single block, unless blocks wait for each other. Further blocks are also kept after a
+  // kill, because freeing many of them would delay the response to it.
   std::vector<std::unique_ptr<ResidentBlock>> blocks;
   LaunchState own_state;
   Fault fault;
@@ -40,9 +40,10 @@ struct BlockExecutor::State {
   struct Progress {
     std::uint64_t next = 0;   // Next block to start.
     std::uint64_t end = 0;    // End of the blocks that may start.
-    std::uint64_t begun = 0;  // Blocks.
-    bool is_inside = false;   // Some blocks have started and not ended.
-    // For a block that runs alone: rounds in which it only polled, and its total sleep.
+    std::uint64_t begun = 0;  // Number of blocks begun.
+    bool is_inside = false;   // Whether some blocks have started but not ended.
+    // Of a block that runs alone: the number of rounds in which it only polled, and its total
+    // sleep.
     std::uint32_t spinning = 0;
     std::chrono::nanoseconds slept{};
     // For interleaved blocks: position in the current round and what the round has shown so far.
@@ -75,7 +76,7 @@ struct BlockExecutor::State {
     const std::atomic<bool>& stop;
     const std::atomic<bool>& kill;
     ExecutionCounts* counts;
-    const PauseTerms* terms = launch.pause;  // Also null once the run may not be paused.
+    const PauseTerms* terms = launch.pause;  // Set to null once the run may no longer be paused.
   };
 
   std::uint64_t bytes() const;
@@ -109,20 +110,22 @@ void BlockExecutor::State::SleepFor(const Task& task, std::chrono::nanoseconds t
   std::this_thread::sleep_for(time);
 }
 
-// If the answer is no, this call does not ask again.
+// Asks whether the run may be paused. After a negative answer, the call of Run or Resume does not
+// ask again.
 bool BlockExecutor::State::MayPause(Task& task) const {
   if (task.terms->may_pause(bytes())) return true;
   task.terms = nullptr;
   return false;
 }
 
-// The blocks may be waiting for those of a paused run, which needs a thread.
+// Returns whether to leave the thread although the blocks only wait: they may be waiting for blocks
+// of a paused run, which needs a thread.
 bool BlockExecutor::State::LeavesIdle(Task& task) const {
   return task.terms != nullptr && task.terms->paused_runs.load(std::memory_order_relaxed) != 0 &&
          MayPause(task);
 }
 
-// Whether a block is available to start.
+// Returns whether a block is available to start.
 bool BlockExecutor::State::HasNext(const Task& task, bool beside_waiting) {
   if (progress.next < progress.end) return true;
   if (task.launch.more_blocks == nullptr) return false;
@@ -153,7 +156,8 @@ bool BlockExecutor::State::Admit(Task& task) {
   return true;
 }
 
-// Doubles the number of blocks, so that waiting for the last of many blocks does not take long.
+// Doubles the number of blocks, so that it does not take long to reach the block for which the
+// others wait.
 bool BlockExecutor::State::AdmitMore(Task& task) {
   const std::size_t wanted = blocks.size();
   std::size_t admitted = 0;
@@ -163,7 +167,7 @@ bool BlockExecutor::State::AdmitMore(Task& task) {
   return admitted != 0;
 }
 
-// Runs the started block until it ends, waits for others or leaves (kCut).
+// Runs the started block until it ends, waits for others, or the run has to leave it (kCut).
 template <bool Counted>
 Round BlockExecutor::State::RunAlone(Task& task) {
   ResidentBlock& block = *blocks.front();
@@ -187,7 +191,7 @@ Round BlockExecutor::State::RunAlone(Task& task) {
 }
 
 // Starts later blocks next to one that waits, and interleaves them until all have ended or the run
-// leaves (kCut). Cannot be stopped in between, because started blocks must end.
+// has to leave them (kCut). Cannot be stopped in between, because started blocks must end.
 template <bool Counted>
 Round BlockExecutor::State::RunTogether(Task& task) {
   if (!progress.together) progress.together.emplace(task.launch);
@@ -210,7 +214,7 @@ Round BlockExecutor::State::RunTogether(Task& task) {
     }
     if (progress.finished) return Round::kFinished;
     const bool ran = progress.ran;
-    // Relaxed: other threads check whether it changes; no other data depends on it.
+    // Relaxed: other threads only check whether the counter changes; no other data depends on it.
     if (ran) task.state.progress.fetch_add(1, std::memory_order_relaxed);
     if (progress.may_wait) AdmitMore(task);
     progress.BeginRound();
@@ -260,7 +264,8 @@ RunOutcome BlockExecutor::State::GoOn(Task& task) {
     if (round == Round::kFinished) {
       blocks.resize(1);
       outcome.blocks_done = progress.begun;
-      task.state.progress.fetch_add(1, std::memory_order_relaxed);  // RunTogether does the same.
+      // Counts as progress, as in RunTogether.
+      task.state.progress.fetch_add(1, std::memory_order_relaxed);
       continue;
     }
     outcome.end = round == Round::kKilled ? RunOutcome::End::kKilled : RunOutcome::End::kFaulted;

@@ -34,7 +34,7 @@ inline constexpr std::uint64_t kParameterWindow = 0x4200000000000000;
 inline constexpr std::uint64_t kGridWindow = 0x4300000000000000;
 inline constexpr std::uint64_t kWindowBytes = std::uint64_t{1} << 32;
 
-// Reconvergence point of code without one, which only a return or an exit ends.
+// Stands for the missing reconvergence point of code that only a return or an exit ends.
 inline constexpr std::uint32_t kNoReconvergence = 0xffffffffu;
 
 struct Warp;
@@ -46,7 +46,7 @@ using Handler = const MicroOp* (*)(Warp&, const MicroOp*);
 
 struct MicroOp {
   Handler handler = nullptr;
-  std::uint32_t destination = 0;  // Frame offset of a row or predicate, like a, b and c.
+  std::uint32_t destination = 0;  // Frame offset of a row or predicate, as are a, b and c.
   std::uint32_t a = 0;
   std::uint32_t b = 0;
   std::uint32_t c = 0;
@@ -54,14 +54,15 @@ struct MicroOp {
   std::uint32_t extra = 0;
   std::int64_t immediate = 0;
   std::array<std::uint32_t, 4> rows = {};
-  std::uint32_t target = 0;         // Op index.
-  std::uint32_t reconvergence = 0;  // Op index.
+  std::uint32_t target = 0;         // Index of the op to branch to.
+  std::uint32_t reconvergence = 0;  // Index of the op at which lanes reconverge.
 };
 static_assert(sizeof(MicroOp) == 64);
 
-// MicroOp::extra of an op in which lanes that name the same members act together: its operands
-// besides the members, which are in rows[1]. A second, optional result is in rows[0].
-inline constexpr std::uint32_t kReadsPredicate = 1;   // Operand a is a predicate, otherwise a row.
+// Bits of MicroOp::extra of an op in which lanes that name the same members act together. They
+// describe its operands besides the members, which are in rows[1]. An optional second result is in
+// rows[0].
+inline constexpr std::uint32_t kReadsPredicate = 1;   // Operand a is a predicate instead of a row.
 inline constexpr std::uint32_t kReadsWide = 2;        // The row holds 64-bit values.
 inline constexpr std::uint32_t kReadsThree = 4;       // Operands b and c are used as well.
 inline constexpr std::uint32_t kWritesPredicate = 8;  // The destination is a predicate.
@@ -90,9 +91,9 @@ enum class SpecialRegister : std::uint8_t {
   kLaneMaskGreaterEqual,
   kMultiprocessor,
   kMultiprocessors,
-  kGridId,             // Wide.
-  kGridWorkspaceLow,   // %envreg2
-  kGridWorkspaceHigh,  // %envreg1
+  kGridId,             // A 64-bit value.
+  kGridWorkspaceLow,   // The low word, %envreg2.
+  kGridWorkspaceHigh,  // The high word, %envreg1.
   kDynamicSharedBytes,
   kTotalSharedBytes,
   kZero,  // Other %envreg<N>, %clusterid and others that read as 0.
@@ -105,26 +106,26 @@ struct SpecialRow {
   bool wide = false;
 };
 
-// A row that holds the address of a module variable in all lanes: `address` plus the offset that
-// the launch adds (Launch::variables_at).
+// Describes a row that holds the address of a module variable in all lanes: `address` plus the
+// offset that the launch adds (Launch::variables_at).
 struct AddressRow {
   std::uint32_t offset = 0;
   bool wide = false;
   std::uint64_t address = 0;
 };
 
-// A row for intermediate values of one instruction.
+// Describes a row for intermediate values of one instruction.
 struct ScratchRow {
   std::uint32_t offset = 0;
   bool wide = false;
 };
 
-// First words of every frame.
+// Contents of the first words of every frame.
 inline constexpr std::uint32_t kAlwaysTrue = 0;  // Predicate with every lane set.
 inline constexpr std::uint32_t kCarry = 4;  // Condition code of add.cc and related instructions.
 inline constexpr std::uint32_t kFirstPredicate = 8;
 
-// One parameter or result in a function's parameter area.
+// Place of one parameter or result in a function's parameter area.
 struct AreaSlot {
   std::uint32_t offset = 0;
   std::uint32_t bytes = 0;
@@ -132,7 +133,7 @@ struct AreaSlot {
 
 struct FunctionCode {
   std::string name;
-  std::uint32_t entry = 0;         // Op index.
+  std::uint32_t entry = 0;         // Index of the function's first op.
   std::uint32_t frame_bytes = 0;   // Multiple of 64; a wide row may begin at any row of the frame.
   std::uint32_t narrow_begin = 0;  // End of the predicates, start of the narrow registers.
   std::uint32_t wide_begin = 0;    // Start of the wide registers, which extend to image_offset.
@@ -143,28 +144,30 @@ struct FunctionCode {
   std::vector<ScratchRow> scratch_rows;
   std::uint32_t area_offset = 0;  // Parameter area: area_bytes per lane, lane after lane.
   std::uint32_t area_bytes = 0;
-  std::uint64_t local_bytes = 0;    // Per thread; multiple of 16.
-  std::vector<AreaSlot> arguments;  // The function's own, in order; empty for a kernel.
+  std::uint64_t local_bytes = 0;  // Local memory per thread; a multiple of 16.
+  // Places of the function's own parameters, in order; empty for a kernel.
+  std::vector<AreaSlot> arguments;
   std::vector<AreaSlot> results;
 };
 
 struct CallSite {
   std::uint32_t function = 0;       // Index into Code::functions; unused by indirect calls.
-  std::vector<AreaSlot> arguments;  // In the caller's parameter area, in the callee's order.
+  std::vector<AreaSlot> arguments;  // Places in the caller's parameter area, in the callee's order.
   std::vector<AreaSlot> results;
   std::uint32_t target_list = 0;  // For indirect calls: index into Code::target_lists.
 };
 
 // A function that may be called indirectly.
 struct CallableFunction {
-  std::uint64_t address = 0;  // Value that programs hold; there is no memory at this address.
+  // Value by which programs refer to the function; there is no memory at this address.
+  std::uint64_t address = 0;
   std::uint32_t function = 0;
 };
 
-// A matrix operation of a whole warp: more rows than a micro-op can name.
+// Operands of a matrix operation of a whole warp, which has more rows than a micro-op can name.
 struct MatrixCall {
   std::uint32_t m = 0, n = 0, k = 0;
-  bool columns = false;                   // wmma.load and .store: column-major in memory.
+  bool columns = false;  // With wmma.load and .store: whether the matrix is column-major in memory.
   std::vector<std::uint32_t> d, a, b, c;  // Frame offsets of the fragments' rows.
 };
 
@@ -186,11 +189,12 @@ struct Code {
   // Sorted addresses that an indirect call may go to. [0] is empty and represents all of
   // `callable`.
   std::vector<std::vector<std::uint64_t>> target_lists;
-  std::vector<std::vector<std::uint32_t>> branch_tables;  // Op indices, for brx.idx.
+  std::vector<std::vector<std::uint32_t>> branch_tables;  // Tables of op indices, for brx.idx.
   std::vector<MatrixCall> matrix_calls;
   bool calls = false;
-  bool allocates = false;   // Calls malloc.
-  bool uses_stack = false;  // Recursive calls or alloca, so that Launch::stack_bytes applies.
+  bool allocates = false;  // Whether the kernel calls malloc.
+  // Whether there are recursive calls or alloca, so that Launch::stack_bytes applies.
+  bool uses_stack = false;
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t shared_alignment = 16;
   // Local bytes of all frames on the deepest call path, plus kRecursionLocalBytes for recursion and

@@ -10,13 +10,13 @@ namespace {
 
 using ptx::Operand;
 
-// Names that cannot occur in a text.
+// Suffixes of register names that cannot occur in PTX.
 constexpr const char* kLow = ".@0";
 constexpr const char* kHigh = ".@1";
 
 bool IsRegister(const Operand& operand) { return operand.kind == Operand::Kind::kName; }
 
-// Returns the halves of a register, or of a number, whose upper half is 0.
+// Returns the two halves of a register, or of a number; the upper half of a number is 0.
 Operand Pair(const Operand& operand) {
   Operand pair{.kind = Operand::Kind::kVector};
   Operand low = operand, high = operand;
@@ -46,14 +46,15 @@ std::optional<std::uint32_t> FunctionDecoder::GetHalf(const Operand& operand,
   return std::nullopt;
 }
 
-// A 128-bit register, or an operand that may replace one: a number or the sink.
+// Returns whether the operand is a 128-bit register or may replace one, as may a number or the
+// sink.
 bool FunctionDecoder::IsB128(const Operand& operand) const {
   if (!IsRegister(operand) || operand.text == "_") return operand.kind != Operand::Kind::kVector;
   const std::uint32_t reg = flow_.FindRegister(operand.text);
   return reg != ptx::kNoRegister && frame_.RegisterWidth(reg) == 16 && operand.offset == 0;
 }
 
-// Returns ld.v2.b64 for ld.b128, and mov.v2.b64 for mov.b128 between registers; nothing for other
+// Returns ld.v2.b64 for ld.b128, and mov.v2.b64 for mov.b128 between registers; no value for other
 // instructions.
 std::optional<ptx::Instruction> FunctionDecoder::InHalves(const Instruction& instruction) const {
   const std::string& opcode = instruction.opcode;
@@ -106,8 +107,8 @@ bool FunctionDecoder::DecodeB128Move() {
   return true;
 }
 
-// atom.exch.b128 d, [a], b and atom.cas.b128 d, [a], b, c: b and c in MicroOp::rows, each as two
-// halves, and the upper half of d in `extra`.
+// atom.exch.b128 d, [a], b and atom.cas.b128 d, [a], b, c: b and c are in MicroOp::rows, each as
+// two halves, and the upper half of d is in `extra`.
 bool FunctionDecoder::DecodeB128Atomic() {
   const bool compares = instruction_->Has("cas");
   const auto& operands = instruction_->operands;

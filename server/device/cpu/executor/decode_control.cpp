@@ -11,13 +11,13 @@
 namespace gpushared::device::executor {
 namespace {
 
-// A function that modules declare and call, and that the device implements.
+// A function that modules declare and call and the device implements.
 struct Builtin {
   std::string_view name;
   std::size_t arguments;
   std::array<std::uint32_t, 4> argument_bytes;  // Sizes of the used arguments.
   std::uint32_t result_bytes;                   // 0 if it returns nothing.
-  std::string_view key;                         // Key of its operation.
+  std::string_view key;                         // Key of the operation that implements it.
 };
 // LLVM declares vprintf without a result if the source does not use it.
 constexpr std::array<Builtin, 5> kBuiltins = {{
@@ -57,9 +57,9 @@ void FunctionDecoder::Decode() {
       meets[block.immediate_post_dominator] = true;
     }
   }
-  // Ops since the last check for a kill on the longest path to each block; backward branches check
-  // on their own. Like verify.cpp, assumes that each block continues to the next one, even if it
-  // ends in an exit.
+  // For each block: number of ops since the last check for a kill on the longest path to it.
+  // Backward branches check on their own. Like verify.cpp, assumes that each block continues to the
+  // next one, even if it ends in an exit.
   std::vector<std::size_t> since_look(flow_.blocks.size() + 1, 0);
   if (has_own_stack) {
     Emit("stack.save", false).destination = caller_stack_;
@@ -81,7 +81,7 @@ void FunctionDecoder::Decode() {
   guard_ = kAlwaysTrue;
   RestoreStack();
   Emit(function_.function->is_entry ? "exit" : "return", false);
-  // Unreachable, except for code from another process (verify.h).
+  // Never reached by code of this decoder, but possibly by code from another process (verify.h).
   Emit("end", false);
   ResolveBranches();
   frame_.Finish(function_.area_bytes, &function);
@@ -225,12 +225,13 @@ std::uint32_t FunctionDecoder::AreaOffset(const Operand& operand, std::uint32_t 
   return 0;
 }
 
-// Offsets of the parameters or results with which the function was called.
+// Returns the offsets of the parameters or results with which the function was called.
 std::vector<AreaSlot> FunctionDecoder::OwnArea(const std::vector<ptx::Variable>& variables) const {
   std::vector<AreaSlot> slots;
   for (const ptx::Variable& variable : variables) {
     const auto symbol = function_.symbols.find(variable.name);
-    if (symbol == function_.symbols.end()) continue;  // Rejected because it is too large.
+    // The parameter was rejected because it is too large.
+    if (symbol == function_.symbols.end()) continue;
     slots.push_back({static_cast<std::uint32_t>(symbol->second.address),
                      static_cast<std::uint32_t>(symbol->second.bytes)});
   }
@@ -331,7 +332,7 @@ void FunctionDecoder::DecodeIndirectCall(const Operand& callee, const Operand* r
   op.a = address;
   op.immediate = static_cast<std::int64_t>(code_.call_sites.size());
   code_.call_sites.push_back(std::move(site));
-  Emit("reconverge", false);  // Lanes that called different functions meet here.
+  Emit("reconverge", false);  // Lanes that called different functions reconverge here.
 }
 
 // call[.uni] [(results),] function[, (arguments)][, prototype]

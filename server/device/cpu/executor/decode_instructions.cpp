@@ -13,8 +13,8 @@
 namespace gpushared::device::executor {
 namespace {
 
-// One letter for the destination and for each source: t the instruction's type, w twice its width,
-// u 32 bits, s the last type (cvt's source), i an immediate.
+// Types of the destination and of each source, one letter each: t the instruction's type, w twice
+// its width, u 32 bits, s the last type (cvt's source), i an immediate.
 struct InstructionForm {
   std::string_view opcode;
   std::string_view operands;
@@ -55,7 +55,7 @@ bool IsRounding(std::string_view modifier) {
 
 }  // namespace
 
-// Returns the spelling used in the op table.
+// Returns the instruction's key in the op table.
 std::string FunctionDecoder::Key() const {
   const auto& modifiers = instruction_->modifiers;
   std::string_view opcode = instruction_->opcode;
@@ -175,7 +175,7 @@ bool FunctionDecoder::DecodeMove() {
   return true;
 }
 
-// mov.v2, mov.v4: one element after the other, with the effect of a simultaneous move.
+// mov.v2, mov.v4: moved one element after the other, but with the effect of a simultaneous move.
 bool FunctionDecoder::DecodeVectorMove() {
   const Operand& to = instruction_->operands[0];
   const Operand& from = instruction_->operands[1];
@@ -219,7 +219,8 @@ bool FunctionDecoder::DecodePredicateLogic() {
   return true;
 }
 
-// cvta and isspacep: shared and local memory have windows; other addresses are unchanged.
+// cvta and isspacep: addresses of shared and local memory are mapped to windows; others are
+// unchanged.
 bool FunctionDecoder::DecodeConvertAddress() {
   const std::string_view opcode = instruction_->opcode;
   const bool tests = opcode == "isspacep";
@@ -260,7 +261,8 @@ bool FunctionDecoder::DecodeConvertAddress() {
 
 namespace {
 
-// For setp and set: the modifier that is neither the Boolean operation nor a type.
+// Returns the relation of setp or set: the modifier that is neither the Boolean operation nor a
+// type.
 std::string GetRelation(const std::vector<std::string>& modifiers) {
   const auto relation = std::ranges::find_if(modifiers, [](const std::string& m) {
     return m != "and" && m != "or" && m != "xor" && m != "ftz" && !IsType(m);
@@ -268,7 +270,8 @@ std::string GetRelation(const std::vector<std::string>& modifiers) {
   return relation == modifiers.end() ? "" : *relation;
 }
 
-// Unsigned relations have different names; comparing bits for equality does not depend on the sign.
+// Returns the key of a comparison. Unsigned relations have their own names; bits are compared for
+// equality regardless of the sign.
 std::string CompareKey(const std::string& relation, const std::string& ftz,
                        const std::string& type) {
   static const std::unordered_map<std::string, std::string> kUnsigned = {
@@ -326,7 +329,7 @@ bool FunctionDecoder::DecodeCompare() {
               : instruction_->Has("or") ? "or.pred"
                                         : "xor.pred";
     with = PredicateSource(instruction_->operands[3]);
-    // The destination may be the same predicate as c.
+    // c is copied first, because the destination may be the same predicate.
     const std::uint32_t copy = frame_.ScratchPredicate();
     MicroOp& keep = Emit("mov.pred", false);
     keep.a = with;
@@ -446,7 +449,7 @@ bool FunctionDecoder::DecodeWarpWide() {
     return false;
   }
   const OperandType last = GetType(instruction_->modifiers.back());
-  // Forms without .sync apply to the active lanes.
+  // Row of the members. Forms without .sync apply to the active lanes.
   std::uint32_t members = frame_.ScratchRow(4);
   if (sync)
     members = Source(operands.back(), word);
@@ -516,7 +519,7 @@ bool FunctionDecoder::DecodeBarrier() {
   return true;
 }
 
-// Whether the first operand, or a part of it, is the named predicate.
+// Returns whether the first operand, or a part of it, is the named predicate.
 bool FunctionDecoder::WritesPredicate(const Instruction& instruction, const std::string& name) {
   if (instruction.operands.empty()) return false;
   const Operand& to = instruction.operands.front();
@@ -525,8 +528,8 @@ bool FunctionDecoder::WritesPredicate(const Instruction& instruction, const std:
 }
 
 // ptxas accepts modifiers in any order: LLVM writes `max.NaN.ftz`, and CUDA's headers place some
-// after the types. The op table has them in this order, before the types. Returns nothing for an
-// instruction that is already in this order.
+// after the types. The op table lists modifiers in the order below, before the types. Returns
+// nothing for an instruction that is already in this order.
 std::optional<ptx::Instruction> FunctionDecoder::InUsualOrder(const Instruction& instruction) {
   constexpr std::array<std::string_view, 6> kLast = {"ftz", "NaN", "xorsign", "abs", "relu", "sat"};
   const auto rank = [&](std::string_view modifier) {
@@ -572,7 +575,7 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
     Operand predicate;
     predicate.text = instruction.guard->predicate;
     guard_ = PredicateSource(predicate);
-    // The first op may overwrite the guard before the others are emitted.
+    // The guard is copied, because the first op may overwrite it before the others run.
     if (WritesPredicate(instruction, predicate.text)) {
       const std::uint32_t copy = frame_.ScratchPredicate();
       MicroOp& keep = Emit("mov.pred", false);

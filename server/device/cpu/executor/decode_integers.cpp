@@ -32,8 +32,8 @@ bool FunctionDecoder::DecodeCarry() {
   return true;
 }
 
-// cvt.pack.sat.convertType.s32[.b32] d, a, b[, c]: c if two values of the first type do not fill
-// the register.
+// cvt.pack.sat.convertType.s32[.b32] d, a, b[, c]: c is present if two values of the first type do
+// not fill the register.
 bool FunctionDecoder::DecodePack() {
   const auto& operands = instruction_->operands;
   std::vector<std::string> modifiers = instruction_->modifiers;

@@ -98,7 +98,7 @@ bool FunctionDecoder::DecodeWmmaMemory(bool load) {
   Modifiers words(instruction_->modifiers);
   MatrixCall call;
   const auto& operands = instruction_->operands;
-  words.Next();  // "load" or "store"
+  words.Next();  // Skips "load" or "store".
   const std::string which = words.Next();
   if (operands.size() < 2 || operands.size() > 3 || !words.Take("sync") || !words.Take("aligned")) {
     return false;
@@ -133,7 +133,7 @@ bool FunctionDecoder::DecodeWmmaMemory(bool load) {
   }
   call.m = rows;
   call.n = columns;
-  // Only the size of an element is relevant.
+  // Only the size of an element matters, so the key has it instead of the type.
   const std::string bits = std::to_string(ptx::TypeBytes(type == "tf32" ? "b32" : type) * 8);
   MicroOp& op = EmitMatrix(
       (load ? "wmma.load." : "wmma.store.") + space + "." + index + ".b" + bits, std::move(call));
@@ -153,7 +153,8 @@ bool FunctionDecoder::DecodeWmma() {
   if (operands.size() != 4 || !words.Take("mma") || !words.Take("sync") || !words.Take("aligned")) {
     return false;
   }
-  // The origin of a fragment does not affect its product.
+  // Skips the layouts, because the memory layout from which a fragment was loaded does not affect
+  // its product.
   for (int i = 0; i < 2; ++i) {
     if (!words.Take("row") && !words.Take("col")) return false;
   }
@@ -182,7 +183,7 @@ bool FunctionDecoder::DecodeWmma() {
   return true;
 }
 
-// ldmatrix.sync.aligned.m8n8.{x1,x2,x4}[.trans][.shared].b16 {...}, [p]; stmatrix likewise.
+// ldmatrix.sync.aligned.m8n8.{x1,x2,x4}[.trans][.shared].b16 {...}, [p]; stmatrix in the same way.
 bool FunctionDecoder::DecodeMatrixMove(bool load) {
   Modifiers words(instruction_->modifiers);
   const auto& operands = instruction_->operands;
@@ -252,7 +253,7 @@ bool FunctionDecoder::DecodeAsyncCopy() {
   MicroOp& op = Emit("cp.async." + index, true);
   op.a = to, op.b = from, op.c = wanted;
   op.immediate = to_offset;
-  // PTX offsets are 32 bits wide.
+  // The cast is exact, because PTX offsets are 32 bits wide.
   op.rows[0] = static_cast<std::uint32_t>(from_offset);
   op.extra = static_cast<std::uint32_t>(bytes);
   return true;

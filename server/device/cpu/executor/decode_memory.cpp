@@ -21,7 +21,8 @@ std::string GetSpace(const ptx::Instruction& instruction) {
   return "generic";
 }
 
-// Other threads may access the location, so each lane needs an atomic access.
+// Returns whether other threads may access the location at the same time, so that each lane needs
+// an atomic access.
 bool IsStrong(const ptx::Instruction& instruction) {
   for (const char* word : {"volatile", "relaxed", "acquire", "release", "mmio"}) {
     if (instruction.Has(word)) return true;
@@ -35,7 +36,7 @@ std::string GetVector(const ptx::Instruction& instruction) {
   return instruction.Has("v8") ? ".v8" : "";
 }
 
-// For a load, only size and sign are relevant; for a store, only the size.
+// Returns the type's part of the key: size and sign for a load, only the size for a store.
 std::string ElementType(const std::string& type, bool keep_sign) {
   const std::uint32_t bytes = ptx::TypeBytes(type);
   const bool is_signed = keep_sign && type.starts_with('s') && bytes < 4;
@@ -62,7 +63,7 @@ bool FunctionDecoder::DecodeMemory() {
     return true;
   }
   if (opcode == "createpolicy") {
-    // The value does not affect the result.
+    // Any value will do, because it does not affect the result.
     const std::uint32_t policy = frame_.ConstantRow(0, 8);
     const std::uint32_t destination = Destination(*OperandAt(0), GetType("b64"));
     MicroOp& op = Emit("mov.b64", true);
@@ -265,7 +266,8 @@ void FunctionDecoder::DecodeAtomicVector(bool wants_result) {
   load.a = base;
   load.immediate = immediate;
   load.rows = loaded;
-  // Results may be registers that the address or other elements use.
+  // Results go to scratch rows first, because they may overwrite registers that the address or
+  // other elements use.
   std::vector<std::uint32_t> old, sources;
   for (std::size_t i = 0; i < count; ++i) {
     sources.push_back(Source(instruction_->operands[first + 1].elements[i], element));
@@ -332,7 +334,8 @@ bool FunctionDecoder::DecodeMbarrier() {
     op.destination = destination;
     return true;
   }
-  if (operation == "try_wait") operation = "test_wait";  // It may return at once.
+  // try_wait may return at once, so it is treated as test_wait.
+  if (operation == "try_wait") operation = "test_wait";
   const bool begins = operation == "init" || operation == "inval";
   const bool arrives = operation == "arrive" || operation == "arrive_drop";
   const bool waits = operation == "test_wait";

@@ -13,7 +13,7 @@ namespace {
 
 struct KnownModifiers {
   std::string_view opcode;
-  std::string_view words;  // Separated by spaces; "TYPE" means any type.
+  std::string_view words;  // Modifiers separated by spaces; "TYPE" stands for any type.
 };
 
 constexpr std::string_view kLoadStore =
@@ -84,7 +84,8 @@ bool IsListed(std::string_view words, std::string_view word) {
   return false;
 }
 
-// Cache and proxy hints: no-ops here, because ordering and caching always satisfy them.
+// Returns whether the modifier is a cache or proxy hint. Hints need no action, because the
+// executor's ordering and caching always satisfy them.
 bool IsHint(std::string_view modifier) {
   return modifier == "L1" || modifier == "L2" || modifier.starts_with("L1::") ||
          modifier.starts_with("L2::") || modifier.starts_with("proxy");
@@ -93,7 +94,8 @@ bool IsHint(std::string_view modifier) {
 }  // namespace
 
 bool HasOnlyKnownModifiers(const ptx::Instruction& instruction) {
-  const bool carries = instruction.Has("cc");  // add, sub and mad need this only with carry.
+  // add, sub and mad are checked only if they have a carry.
+  const bool carries = instruction.Has("cc");
   const auto known = std::find_if(kKnown.begin(), kKnown.end(), [&](const KnownModifiers& entry) {
     return entry.opcode == instruction.opcode;
   });

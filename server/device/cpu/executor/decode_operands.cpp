@@ -39,7 +39,7 @@ constexpr std::array<std::pair<std::string_view, Special>, 38> kSpecialRegisters
     {"%dynamic_smem_size", Special::kDynamicSharedBytes},
     {"%total_smem_size", Special::kTotalSharedBytes},
     {"%aggr_smem_size", Special::kTotalSharedBytes},
-    // Clusters consist of one block.
+    // Each cluster consists of one block.
     {"%clusterid.x", Special::kBlockX},
     {"%clusterid.y", Special::kBlockY},
     {"%clusterid.z", Special::kBlockZ},
@@ -215,7 +215,7 @@ std::uint32_t FunctionDecoder::SpecialSource(const std::string& name, const Oper
     }
     return frame_.SpecialRowFor(SpecialRegister::kZero, type.width == 8);
   }
-  // Performance counters, which are always 0 here.
+  // Performance counters always read as 0.
   if (IsPerformanceMonitor(name)) {
     return frame_.SpecialRowFor(SpecialRegister::kZero, type.width == 8);
   }

@@ -13,14 +13,14 @@
 namespace gpushared::device::executor {
 namespace {
 
-// "2d" is 2; 0 for cubes, layers and multisampling.
+// Returns the number of dimensions, such as 2 for "2d"; 0 for cubes, layers and multisampling.
 std::size_t GetDimensions(std::string_view geometry) {
   if (geometry == "1d") return 1;
   if (geometry == "2d") return 2;
   return geometry == "3d" ? 3 : 0;
 }
 
-// .trap and the like at the end of a surface instruction.
+// Parses .trap and the like at the end of a surface instruction.
 std::optional<SurfaceBounds> GetBounds(std::string_view word) {
   if (word == "trap") return SurfaceBounds::kTrap;
   if (word == "clamp") return SurfaceBounds::kClamp;
@@ -35,7 +35,7 @@ bool IsCacheHint(std::string_view word) {
 
 }  // namespace
 
-// [handle, {x, y, z}]: reads the rows of the handle and the coordinates. Returns false for
+// Reads the rows of the handle and of the coordinates in [handle, {x, y, z}]. Returns false for
 // unsupported operands: texture names, separate samplers, offsets.
 bool FunctionDecoder::TextureRows(const Operand& address, std::size_t dimensions,
                                   const OperandType& type, TexturePlace* place) {

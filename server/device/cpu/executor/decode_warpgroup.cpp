@@ -17,7 +17,7 @@ namespace gpushared::device::executor {
 namespace {
 
 constexpr std::uint32_t kRowsOfWarpgroup = 64;
-constexpr std::uint32_t kDepthBytes = 32;  // Along K, for every type.
+constexpr std::uint32_t kDepthBytes = 32;  // Bytes along K, the same for every type.
 
 // Types of a sum and its factors, in the order of the spelling.
 constexpr std::array<std::array<std::string_view, 3>, 8> kTypes = {{
@@ -73,7 +73,7 @@ std::optional<WgmmaForm> ReadWgmmaForm(const std::vector<std::string>& words) {
 
 }  // namespace
 
-// Reads the registers of D, which are read and written, so they must have separate rows.
+// Reads the registers of D. They must have separate rows, because they are both read and written.
 bool FunctionDecoder::AccumulatorRows(const Operand& operand, std::size_t count,
                                       std::vector<std::uint32_t>* rows) {
   if (operand.kind != Operand::Kind::kVector) return false;

@@ -26,7 +26,8 @@ namespace gpushared::device::executor {
 namespace {
 
 constexpr std::size_t kMissingEntriesMax = 1024;
-constexpr std::size_t kMissingEntryBytesMax = 1024;  // Entries may contain names of megabytes.
+// Limit of an entry, which may contain a name of megabytes.
+constexpr std::size_t kMissingEntryBytesMax = 1024;
 constexpr std::uint64_t kAreaBytesMax = std::uint64_t{16} << 10;
 
 std::uint64_t RoundUp(std::uint64_t value, std::uint64_t step) {
@@ -41,7 +42,7 @@ std::uint64_t GetAlignment(const ptx::Variable& variable) {
 class Placer {
  public:
   explicit Placer(std::uint64_t limit) : limit_(limit) {}
-  // Returns the offset of the variable, or nothing if the limit is exceeded.
+  // Returns the offset of the variable, or no value if the limit is exceeded.
   std::optional<std::uint64_t> Place(const ptx::Variable& variable) {
     const std::uint64_t alignment = GetAlignment(variable);
     const std::uint64_t size = variable.Bytes();
@@ -60,7 +61,7 @@ class Placer {
 
 using SharedVariables = decltype(ModuleIndex::shared);
 
-// Collects the variables that the operand names.
+// Collects the shared variables that the operand names.
 void CollectUsed(const ptx::Operand& operand, const SharedVariables& variables,
                  std::unordered_set<std::string_view>* used) {
   const auto found = operand.text.empty() ? variables.end() : variables.find(operand.text);
@@ -130,7 +131,7 @@ class ProgramBuilder {
   // Adds a function and all functions that it calls.
   Status AddFunction(const ptx::Function& kernel) {
     plan_.functions.push_back({});
-    // Not added by name, because kernels cannot be called.
+    // The kernel is added here and not by name, because kernels cannot be called.
     plan_.functions.back().function = &kernel;
     for (std::size_t i = 0; i < plan_.functions.size(); ++i) {
       const ptx::Function& function = *plan_.functions[i].function;
@@ -159,7 +160,7 @@ class ProgramBuilder {
     return {};
   }
 
-  // Returns its index in the plan and adds it if it is new.
+  // Returns the function's index in the plan. Adds the function if it is new.
   std::uint32_t IndexOfFunction(const ptx::Function& function) {
     const auto [found, is_new] = plan_.function_index.try_emplace(
         function.name, static_cast<std::uint32_t>(plan_.functions.size()));
@@ -170,7 +171,7 @@ class ProgramBuilder {
     return found->second;
   }
 
-  // Adds the targets of indirect calls, once.
+  // Adds the targets of indirect calls, unless they have been added.
   void AddCallable() {
     if (!plan_.callable.empty()) return;
     auto& taken = plan_.module->address_taken;
@@ -302,7 +303,7 @@ class ProgramBuilder {
 
   void DescribeCode() {
     for (const FunctionCode& function : code_->functions) {
-      // One row of each kind is not used by any register.
+      // Subtracts the row of each kind that no register uses.
       const std::uint32_t narrow =
           (function.wide_begin - function.narrow_begin) / kNarrowRowBytes - 1;
       const std::uint32_t wide = (function.image_offset - function.wide_begin) / kWideRowBytes - 1;
@@ -327,7 +328,7 @@ class ProgramBuilder {
     registers_most_ = static_cast<std::uint32_t>(std::min<unsigned long>(most, registers_most_));
   }
 
-  // Returns call `number` of a function, or nothing after the last one. Indirect calls go to an
+  // Returns call `number` of a function, or no value after the last one. Indirect calls go to an
   // artificial node after all functions, which calls every possible target.
   std::optional<std::uint32_t> GetCall(std::uint32_t function, std::size_t number) const {
     const auto any = static_cast<std::uint32_t>(plan_.functions.size());
@@ -342,7 +343,7 @@ class ProgramBuilder {
     bool recursive = false;
     const std::size_t nodes = plan_.functions.size() + 1;
     std::vector<std::uint64_t> below(nodes, 0);
-    std::vector<std::uint8_t> state(nodes, 0);  // 1 on the current path, 2 done.
+    std::vector<std::uint8_t> state(nodes, 0);  // 1: on the current path; 2: done.
     struct Visit {
       std::uint32_t function;
       std::size_t next_call;
@@ -385,7 +386,7 @@ class ProgramBuilder {
   ptx::ReachFinder& reaches_;
   std::unique_ptr<Code> code_;
   KernelInfo info_;
-  // Control flow of the kernel, which no other program needs.
+  // Control flow of the kernel, which the programs of other kernels do not need.
   std::optional<Result<ptx::ControlFlow>> own_flow_;
   std::uint32_t registers_most_ = kRegistersPerThreadMax;
 };

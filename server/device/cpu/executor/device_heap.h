@@ -22,11 +22,11 @@ inline constexpr std::uint64_t kDeviceHeapBytes = std::uint64_t{8} << 20;
 // take bounded time. Thread-safe.
 class DeviceHeap {
  public:
-  // Alignment and unit of pieces.
+  // Alignment and size unit of pieces, in bytes.
   static constexpr std::uint64_t kGranule = 64;
 
-  // `bytes` is at least kGranule and at most 4 GiB and is rounded down to a multiple of kGranule.
-  // The bookkeeping takes another third of `bytes`.
+  // Manages [base, base + bytes). `bytes` is at least kGranule and at most 4 GiB and is rounded
+  // down to a multiple of kGranule. The bookkeeping takes another third of `bytes`.
   DeviceHeap(std::uint64_t base, std::uint64_t bytes);
   DeviceHeap(const DeviceHeap&) = delete;
   DeviceHeap& operator=(const DeviceHeap&) = delete;
@@ -34,7 +34,7 @@ class DeviceHeap {
   std::uint64_t base() const { return base_; }
   std::uint64_t bytes() const { return bytes_; }
 
-  // Returns the address of at least `bytes` unused bytes; nothing if no piece is large enough.
+  // Returns the address of at least `bytes` unused bytes; no value if no piece is large enough.
   std::optional<std::uint64_t> Allocate(std::uint64_t bytes);
   // Returns false if the address was not returned by Allocate or has been freed since.
   bool Free(std::uint64_t address);
@@ -47,10 +47,10 @@ class DeviceHeap {
   // Limit for the pieces inspected in the list that may contain pieces that are too small.
   static constexpr int kLooks = 16;
 
-  // A granule. Used and free pieces are contiguous.
+  // State of one granule. Pieces, used or free, cover the range without gaps.
   struct Place {
-    Granule size = 0;       // Size of the piece that begins here; 0 if none does.
-    Granule size_back = 0;  // Size of the piece that ends here; undefined if none does.
+    Granule size = 0;       // Size of the piece that begins here; 0 if no piece begins here.
+    Granule size_back = 0;  // Size of the piece that ends here; undefined if no piece ends here.
     bool is_used = false;   // State of the piece that begins here.
     Granule next = kNone;   // Next in the list while the piece is free.
     Granule previous = kNone;
@@ -65,7 +65,7 @@ class DeviceHeap {
   const std::uint64_t base_;
   const std::uint64_t bytes_;
   Mutex mutex_;
-  std::vector<Place> places_ GPUSHARED_GUARDED_BY(mutex_);  // By granule.
+  std::vector<Place> places_ GPUSHARED_GUARDED_BY(mutex_);  // Indexed by granule.
   std::array<Granule, kLists> lists_ GPUSHARED_GUARDED_BY(mutex_);
 };
 

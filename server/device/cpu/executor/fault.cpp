@@ -225,7 +225,8 @@ std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std
     kind = Fault::Kind::kLocalAddress;
   } else if (access == Access::kRead && address - kParameterWindow < kWindowBytes) {
     base = kParameterWindow, size = block.parameter_bytes;
-    host = const_cast<std::byte*>(block.parameters);  // The caller only reads.
+    // The cast is safe, because the caller only reads.
+    host = const_cast<std::byte*>(block.parameters);
     kind = Fault::Kind::kParameterAddress;
   } else if (address - kGridWindow < kWindowBytes) {
     base = kGridWindow, size = block.state->grid_workspace.size();

@@ -22,9 +22,9 @@ void PutKernelInfo(const KernelInfo& info, FlatWriter& to);
 // reader remains true in this case.
 Result<KernelInfo> TakeKernelInfo(FlatReader& from);
 
-// Whether the text contains no control characters, as required for messages and logs.
+// Returns whether the text contains no control characters, as required for messages and logs.
 bool IsPlainText(std::string_view text);
-// Size in host memory.
+// Returns the program's size in host memory.
 std::uint64_t MemoryBytes(const Program& program);
 
 // For a program that cannot run, only its KernelInfo is written.

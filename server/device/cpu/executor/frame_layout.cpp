@@ -17,7 +17,7 @@ std::uint32_t RoundUp(std::uint32_t value, std::uint32_t step) {
   return (value + step - 1) / step * step;
 }
 
-// 0 predicate, 1 narrow row, 2 wide row or two of them.
+// Returns 0 for a predicate, 1 for a narrow row, 2 for a wide row or two of them.
 std::uint32_t GetClass(std::uint32_t width) { return width == 0 ? 0 : width == 4 ? 1 : 2; }
 
 std::uint32_t GetWidth(const ptx::Register& reg) {
@@ -38,7 +38,7 @@ FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
     return flow.registers[a].live_begin < flow.registers[b].live_begin;
   });
   // Linear scan: reuses the slot with the oldest last use if that is before the new range.
-  using Busy = std::pair<std::uint32_t, std::uint32_t>;  // Last use, slot.
+  using Busy = std::pair<std::uint32_t, std::uint32_t>;  // A slot's last use, and the slot.
   std::priority_queue<Busy, std::vector<Busy>, std::greater<>> busy[3];
   std::uint32_t slots[3] = {0, 0, 0};
   constexpr std::uint32_t kNeverNeeded = 0xffffffff;
@@ -64,8 +64,8 @@ FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
     slot[i] = take();
     if (register_widths_[i] == 16) upper_slot[i] = take();
   }
-  // An additional slot of each kind receives writes to unused registers, also to both halves of
-  // one.
+  // An additional slot of each kind receives writes to unused registers, and to both halves of an
+  // unused 128-bit register.
   first_scratch_predicate_ = kFirstPredicate + 4 * (slots[0] + 1);
   narrow_begin_ = RoundUp(first_scratch_predicate_ + 4 * kScratchPredicates, 64);
   wide_begin_ = narrow_begin_ + (slots[1] + 1) * kNarrowRowBytes;

@@ -25,10 +25,10 @@ namespace gpushared::device::executor {
 
 using device::MemoryPiece;
 
-class DeviceHeap;  // device_heap.h
+class DeviceHeap;  // Declared in device_heap.h.
 
-// The client's memory. Device addresses are host addresses: every global or generic access must be
-// completely inside [base, base + *mapped_bytes), [variables_base, variables_base +
+// Memory that a launch may access. Device addresses are host addresses: every global or generic
+// access must be completely inside [base, base + *mapped_bytes), [variables_base, variables_base +
 // variables_bytes), or a further piece. The mapped size is read when a block starts; memory may
 // grow while a kernel runs and must not shrink.
 struct MemoryWindow {
@@ -55,13 +55,13 @@ struct Fault {
     kTrap,
     kAssert,
     kStackSpace,      // alloca of more than the remaining local memory of the thread.
-    kCallDepth,       // More nested calls or call stack than kCallDepthMax allows.
+    kCallDepth,       // More nested calls, or a larger call stack, than kCallDepthMax allows.
     kSplitDepth,      // More nested branches than kSplitsMax allows.
     kResources,       // The block needs more local memory than kLocalBytesPerBlockMax.
     kDeadlock,        // Every thread of the block waits at a barrier.
     kNotAMember,      // A lane names members without itself.
     kMissingLanes,    // Lanes wait for others of their warp that can never arrive.
-    kStalled,         // All that can run polls memory that does not change.
+    kStalled,         // Everything that can run only polls memory that does not change.
     kInvalidOperand,  // For example, a barrier number above 15.
     kCallTarget,      // An indirect call to an address that is not an allowed function.
     kCallPrototype,   // An indirect call to a function with different parameters or results.
@@ -104,14 +104,14 @@ struct LaunchState {
 // Conditions under which a run leaves its thread inside a block, to be resumed later. The three
 // words are written by other threads. Relaxed: they are advice, and no other data depends on them.
 struct PauseTerms {
-  const std::atomic<bool>& stop;  // If true, the run leaves.
+  const std::atomic<bool>& stop;  // The run leaves if this is true.
   // The run leaves if work with a rank below own_rank is waiting.
   const std::atomic<std::uint64_t>& first_rank;
   std::uint64_t own_rank = 0;
   // Number of paused runs of the launch. A run whose blocks all wait leaves its thread to them.
   const std::atomic<std::uint32_t>& paused_runs;
-  // Whether the run may be kept with this much memory; otherwise it continues to the end of its
-  // blocks. Called on the executing thread.
+  // Returns whether the run may be kept with this much memory; otherwise it continues to the end of
+  // its blocks. Called on the executing thread.
   const std::function<bool(std::uint64_t bytes)>& may_pause;
 
   bool IsDue() const {
@@ -127,13 +127,14 @@ inline constexpr std::uint64_t kStackBytesMax = std::uint64_t{256} << 10;
 
 // State of a launch that its blocks share. Borrowed; must outlive Run and Resume.
 struct Launch {
-  const Program* program = nullptr;        // Must be supported: info().unsupported is empty.
-  Dim3 grid, block;                        // block.Count() <= kThreadsPerBlockMax.
-  std::uint32_t dynamic_shared_bytes = 0;  // Including the static part, at most kSharedBytesMax.
-  std::span<const std::byte> parameters;   // info().parameter_bytes bytes.
+  const Program* program = nullptr;  // Must be runnable: info().unsupported is empty.
+  Dim3 grid, block;                  // block.Count() is at most kThreadsPerBlockMax.
+  // Together with the static part, at most kSharedBytesMax.
+  std::uint32_t dynamic_shared_bytes = 0;
+  std::span<const std::byte> parameters;  // Exactly info().parameter_bytes bytes.
   MemoryWindow memory;
-  // Added to the addresses of module variables: the sum of DecodeModule's `variables_base` and this
-  // is their actual location.
+  // Added to the addresses of module variables: their actual location is DecodeModule's
+  // `variables_base` plus this value.
   std::uint64_t variables_at = 0;
   // Whether %envreg1 and %envreg2 point to the workspace for grid barriers. In other launches both
   // are 0, as on a GPU, where the barriers of cooperative groups then trap.
@@ -144,16 +145,16 @@ struct Launch {
   const PrintFunction* print = nullptr;  // If null, printed text is dropped.
   // Null if one run executes the whole grid.
   LaunchState* state = nullptr;
-  // Returns the number of a further block when a run has no more blocks: after its last block has
-  // ended, and, with `beside_waiting`, when all started blocks wait for others. Null if there are
-  // no further blocks.
+  // Called when a run has no more blocks, to get the number of a further one: after its last block
+  // has ended, and, with `beside_waiting`, when all started blocks wait for others. If null, there
+  // are no further blocks.
   const std::function<std::optional<std::uint64_t>(bool beside_waiting)>* more_blocks = nullptr;
   // If null, the run leaves between two blocks only.
   const PauseTerms* pause = nullptr;
-  // Sleeps on the calling thread. If null, std::this_thread::sleep_for is used.
+  // Sleeps on the calling thread. If null, the executor uses std::this_thread::sleep_for.
   const std::function<void(std::chrono::nanoseconds)>* sleep = nullptr;
-  // Heap for malloc and free of the kernel. Its memory is one of memory.further. If null, malloc
-  // returns null.
+  // Heap for malloc and free of the kernel. Its memory is a piece of memory.further. If null,
+  // malloc returns null.
   DeviceHeap* heap = nullptr;
   // Local memory of each thread for recursive calls and alloca: at least kRecursionLocalBytes, at
   // most kStackBytesMax.
@@ -173,18 +174,20 @@ inline constexpr std::uint32_t kSharedGranuleBytes = 128;
 // Limits for blocks that run interleaved because they wait for each other, and for their memory.
 inline constexpr std::size_t kResidentBlocksMax = 1024;
 inline constexpr std::uint64_t kResidentBytesMax = std::uint64_t{1} << 30;
-// Nested calls of a thread with a stack of kRecursionLocalBytes; more with a larger stack.
+// Limit of nested calls of a thread with a stack of kRecursionLocalBytes; more with a larger stack.
 inline constexpr std::uint32_t kCallDepthMax = 256;
-// Entries of a warp's divergence stack. Decoded code needs a few for each nested branch.
+// Limit of the entries of a warp's divergence stack. Decoded code needs a few for each nested
+// branch.
 inline constexpr std::size_t kSplitsMax = std::size_t{1} << 16;
-// Bytes of registers of a warp with all its active calls. A stack larger than kRecursionLocalBytes
-// allows more, up to this limit for all warps of a block together.
+// Limit of the registers of a warp with all its active calls. A stack larger than
+// kRecursionLocalBytes allows a warp more, as long as all warps of the block together stay within
+// this limit.
 inline constexpr std::uint64_t kRegisterBytesPerWarpMax = std::uint64_t{4} << 20;
 inline constexpr std::uint64_t kRegisterBytesPerBlockMax = std::uint64_t{128} << 20;
-// Bytes of local memory of a thread, and of a block.
+// Limits of the local memory of a thread and of a block.
 inline constexpr std::uint64_t kLocalBytesPerThreadMax = std::uint64_t{512} << 10;
 inline constexpr std::uint64_t kLocalBytesPerBlockMax = std::uint64_t{128} << 20;
-// Additional local memory of each thread for kernels with alloca, as above.
+// Local memory that kernels with alloca get in addition for each thread.
 inline constexpr std::uint64_t kStackBytes = std::uint64_t{8} << 10;
 // Bytes that one printf call may produce; longer text is truncated.
 inline constexpr std::size_t kPrintBytesMax = 4096;
@@ -198,9 +201,10 @@ struct RunOutcome {
     kFaulted,
   };
   End end = End::kFinished;
-  // Blocks that ran to their end: from first_block on, then those from Launch::more_blocks.
+  // Number of blocks that ran to their end: those from first_block on, then those from
+  // Launch::more_blocks.
   std::uint64_t blocks_done = 0;
-  std::optional<Fault> fault;  // Set exactly when end is kFaulted.
+  std::optional<Fault> fault;  // Set if and only if `end` is kFaulted.
 };
 
 // Work done by an executor since it was created.

@@ -17,8 +17,8 @@ std::uint32_t PackedIn(const std::string& type) {
 
 bool IsByte(const std::string& type) { return type == "s8" || type == "u8"; }
 
-// Shapes of mma.sync with the usual fragment layout (ops/matrix_ops.cpp). m8n8k4 for f16 has a
-// different one and is not supported.
+// Supports the shapes of mma.sync that have the usual fragment layout (ops/matrix_ops.cpp). m8n8k4
+// for f16 has a different one and is not supported.
 bool HasMma(const MatrixCall& call, const std::string& type) {
   if (type == "f16") return IsShape(call, 16, 8, 8) || IsShape(call, 16, 8, 16);
   if (type == "bf16") return IsShape(call, 16, 8, 8) || IsShape(call, 16, 8, 16);

@@ -12,25 +12,26 @@
 
 namespace gpushared::device::executor {
 
-// Types in PTX spelling: "f16", "tf32", "s8".
+// In this file, types are in PTX spelling: "f16", "tf32", "s8".
 
-// Elements of a type in one register.
+// Returns the number of elements of a type in one register.
 std::uint32_t PackedIn(const std::string& type);
 bool IsByte(const std::string& type);
-// Whether m, n and k of the call are a valid shape of mma.sync or wmma for products of this type.
+// Returns whether m, n and k of the call are a valid shape of mma.sync or wmma for products of this
+// type.
 bool HasMma(const MatrixCall& call, const std::string& type);
 bool HasWmma(const MatrixCall& call, const std::string& type);
-// Whether products of one type may be added to accumulators of the other.
+// Returns whether products of type `product` may be added to accumulators of type `type`.
 bool IsAccumulator(const std::string& product, const std::string& type);
 
-// Registers of each fragment of mma.
+// Numbers of registers of the fragments of mma.
 struct FragmentCounts {
   std::size_t a = 0, b = 0, c = 0, d = 0;
 };
 FragmentCounts MmaRegisters(const MatrixCall& call, const std::string& product,
                             const std::string& accumulator);
-// Number of registers of a wmma fragment: 'a', 'b', 'c' or 'd'. The hardware holds f16 elements
-// more than once.
+// Returns the number of registers of a wmma fragment `which`: 'a', 'b', 'c' or 'd'. The hardware
+// holds f16 elements more than once.
 std::size_t WmmaRegisters(const MatrixCall& call, char which, const std::string& type);
 
 }  // namespace gpushared::device::executor

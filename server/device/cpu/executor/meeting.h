@@ -31,7 +31,7 @@ class Meeting {
 
   struct Group {
     std::uint32_t lanes = 0;
-    std::uint32_t missing = 0;  // Members that have neither arrived nor exited.
+    std::uint32_t missing = 0;  // The group's members that have neither arrived nor exited.
   };
   // Returns the first group that cannot act; empty if all can.
   std::optional<Group> Incomplete() const;
@@ -48,7 +48,7 @@ class Meeting {
 
   Warp& warp_;
   std::uint32_t waiting_ = 0;
-  std::array<Place, kLanes> places_;  // By waiting lane.
+  std::array<Place, kLanes> places_;  // Indexed by waiting lane.
 };
 
 }  // namespace gpushared::device::executor

@@ -29,7 +29,7 @@ struct OpRule {
     kIndirectCall,
     kReturn,
     kArea,
-    kAreaWords,  // Offsets in the parameter area that the operation accesses.
+    kAreaWords,  // The rows are offsets in the parameter area that the operation accesses.
     kGroup,      // Lanes that name the same members act together: extra is `number`.
     kParameter,  // Reads `number` bytes at offset immediate.
     kMma,        // The last words of the key are the types of the factors.
@@ -48,13 +48,13 @@ struct OpRule {
   // There is no default, so that every operation's fields are considered explicitly.
   consteval explicit OpRule(Kind of, std::uint32_t with = 0) : kind(of), number(with) {}
 
-  // These places may hold a predicate instead of a row.
+  // Allows these places to hold a predicate instead of a row.
   consteval OpRule Predicates(int places) const {
     OpRule rule = *this;
     rule.predicates = static_cast<std::uint8_t>(places);
     return rule;
   }
-  // These fields are not places and may have any value.
+  // Declares that these fields are not places and may have any value.
   consteval OpRule Free(int places) const {
     OpRule rule = *this;
     rule.free = static_cast<std::uint8_t>(places);
@@ -66,16 +66,19 @@ struct OpRule {
   Kind kind;
   std::uint8_t predicates = 0;
   std::uint8_t free = 0;
-  std::array<std::uint8_t, 4> words = {};  // kAreaWords: number of bytes at each of MicroOp::rows.
+  // With kAreaWords: the number of bytes at each of MicroOp::rows.
+  std::array<std::uint8_t, 4> words = {};
   std::uint32_t number = 0;
 };
 
 inline constexpr OpRule kRows(OpRule::kRows);
 inline constexpr OpRule kFifthRow(OpRule::kFifthRow);
-// Comparisons: the result, and its opposite or the result for a second pair.
+// Rule of comparisons: two predicates, the result and either its opposite or the result for a
+// second pair.
 inline constexpr OpRule kSetsPredicates = kRows.Predicates(OpRule::kDestination | OpRule::kRow0);
 
-// A device function, with the size of each word that it accesses in its caller's parameter area.
+// Returns the rule of a device function, with the size of each word that it accesses in its
+// caller's parameter area.
 consteval OpRule AreaWords(std::array<std::uint8_t, 4> bytes) {
   OpRule rule = OpRule(OpRule::kAreaWords).Free(OpRule::kAllRows);
   rule.words = bytes;

@@ -28,7 +28,7 @@ Table Build(Flavour flavour) {
                          static_cast<Table*>(out)->insert_or_assign(key, Op{handler, rule});
                        },
                        &table};
-#ifdef GPUSHARED_ONLY_FLAVOUR  // Built for this machine only: one flavour is used for both.
+#ifdef GPUSHARED_ONLY_FLAVOUR  // The build is for this machine only, so one flavour serves as both.
   static_cast<void>(flavour);
 #define GPUSHARED_ADD_ONLY(name) GPUSHARED_ONLY_FLAVOUR::Add##name##Ops(sink);
   GPUSHARED_OP_FILES(GPUSHARED_ADD_ONLY)
@@ -62,7 +62,7 @@ const Table& GetTable(Flavour flavour) {
 }
 
 struct Numbers {
-  std::vector<OpEntry> entries;  // Sorted by key; refers to strings in a Table.
+  std::vector<OpEntry> entries;  // Sorted by key; its strings are those of a Table.
   std::unordered_map<Handler, std::uint32_t> by_handler;
 };
 

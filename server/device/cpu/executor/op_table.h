@@ -31,8 +31,8 @@ const OpEntry* OpOfNumber(Flavour flavour, std::uint64_t number);
 std::uint32_t GetNumber(Flavour flavour, Handler handler);
 
 // Receives the handlers of op files. A plain function pointer, because op files may be compiled for
-// a different machine, so they must not instantiate a template that the rest of the program could
-// link against.
+// a different machine and therefore must not instantiate a template that the rest of the program
+// could link against.
 struct OpSink {
   void (*add)(void* table, const char* key, Handler handler, const OpRule& rule);
   void* table;

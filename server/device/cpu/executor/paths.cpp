@@ -59,7 +59,7 @@ void SplitOff(Warp& warp) {
   if (next != nullptr) warp.pc = static_cast<std::uint32_t>(next - warp.code);
 }
 
-// Whether both paths would execute the same from here on.
+// Returns whether both paths would execute the same code from here on.
 bool SamePlace(const Path& a, const Path& b) {
   if (a.pc != b.pc || a.reconvergence != b.reconvergence || a.pause != b.pause) return false;
   return std::equal(a.stack.begin(), a.stack.end(), b.stack.begin(), b.stack.end(),

@@ -12,7 +12,7 @@
 
 namespace gpushared::device::executor {
 
-// Whether no lane of the warp will run again.
+// Returns whether no lane of the warp will run again.
 inline bool IsFinished(const Warp& warp) {
   return warp.pause == Pause::kFinished && warp.parked.empty();
 }

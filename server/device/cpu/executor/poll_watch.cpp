@@ -39,7 +39,7 @@ PollWatch::Verdict PollWatch::Note(bool polled, const std::function<std::uint64_
       next_look_ = rounds_ + std::min(rounds_, kBetweenLooks);
     }
   }
-  // The clock is read only as often as the state.
+  // Reads the clock only as often as the state.
   if (seen_.size() != 1) return Verdict::kWorks;
   return Clock::now() - since_ >= kLong ? Verdict::kMayWait : Verdict::kWorks;
 }

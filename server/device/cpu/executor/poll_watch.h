@@ -17,18 +17,19 @@ class PollWatch {
  public:
   enum class Verdict : std::uint8_t {
     kWorks,
-    kMayWait,  // It has polled every few rounds for kLong. Returned from time to time.
+    kMayWait,  // The block has polled every few rounds for kLong. Returned only from time to time.
     kWaits,    // The block's state repeats.
   };
 
-  // Called after each round; `polled`: whether a warp polled in it. `state` is called rarely.
+  // Called after each round; `polled` says whether a warp polled in the round. `state` is called
+  // rarely.
   Verdict Note(bool polled, const std::function<std::uint64_t()>& state);
   // Excludes time in which the block did not run.
   void Skip(std::chrono::nanoseconds time) { since_ += time; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  // After this many rounds without a poll, the block counts as working.
+  // Number of rounds without a poll after which the block counts as working.
   static constexpr std::uint32_t kBetweenPolls = 16;
   // Rounds until the first check of the state. The interval then doubles up to a maximum.
   static constexpr std::uint64_t kFirstLook = 256, kBetweenLooks = 4096;
@@ -37,11 +38,11 @@ class PollWatch {
   bool IsSeen(std::uint64_t state) const;
   void Restart();
 
-  std::uint64_t rounds_ = 0;  // Counted while the block may be waiting.
+  std::uint64_t rounds_ = 0;  // Rounds since the block may have been waiting.
   std::uint32_t without_poll_ = 0;
   std::uint64_t next_look_ = kFirstLook;
   bool repeats_ = false;
-  std::vector<std::uint64_t> seen_;  // States of the rounds since a check.
+  std::vector<std::uint64_t> seen_;  // States after each round since the last check.
   Clock::time_point since_;
 };
 

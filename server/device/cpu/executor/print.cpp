@@ -92,7 +92,7 @@ bool AppendString(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64
   if (spec.precision >= 0) limit = std::min(limit, static_cast<std::size_t>(spec.precision));
   std::string text;
   if (address == 0) {
-    text = std::string("(null)").substr(0, limit);  // Like the C libraries of hosts.
+    text = std::string("(null)").substr(0, limit);  // As the C libraries of hosts do.
   } else if (!ReadString(warp, op, lane, address, limit, &text)) {
     return false;
   }
@@ -121,7 +121,7 @@ bool ReadField(const std::string& format, std::size_t* position, Arguments* argu
 
 bool IsOneOf(char c, const char* set) { return c != '\0' && std::strchr(set, c) != nullptr; }
 
-// `position` is after the '%' and is moved past the conversion.
+// Parses a conversion. `position` is after the '%' and is moved past the conversion.
 bool ReadSpecification(const std::string& format, std::size_t* position, Arguments* arguments,
                        Specification* spec) {
   while (*position < format.size() && IsOneOf(format[*position], "-+ #0")) {

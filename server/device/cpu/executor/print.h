@@ -16,7 +16,7 @@ namespace gpushared::device::executor {
 bool PrintFormatted(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t format,
                     std::uint64_t arguments, std::int32_t* conversions);
 
-// Ends the run with kAssert. The addresses refer to zero-terminated strings.
+// Raises kAssert, which ends the run. The addresses refer to zero-terminated strings.
 void RaiseAssert(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t message,
                  std::uint64_t file, std::uint32_t line, std::uint64_t function);
 

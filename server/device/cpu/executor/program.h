@@ -21,14 +21,14 @@
 
 namespace gpushared::device::executor {
 
-// Compute capability that the executor reports, in the numbers of sm_XX.
+// Compute capability that the executor reports, as the number in sm_XX.
 inline constexpr std::uint32_t kComputeCapability = 80;
 // The executor also supports later instructions, and runs PTX for architectures up to this one.
 inline constexpr std::uint32_t kNewestArchitecture = 90;
-// Maximum of all architectures; the executor's frames may have more.
+// Limit of all architectures. The executor's frames may hold more registers.
 inline constexpr std::uint32_t kRegistersPerThreadMax = 255;
 
-// Limit for the area of variables in the client's range, which starts at
+// Limit of the area of variables in the client's range, which starts at
 // MemoryWindow::variables_base.
 using ptx::kModuleVariableBytesMax;
 using ptx::LayOutModule;
@@ -37,16 +37,17 @@ using ptx::VariablePlacement;
 
 // Compiled variant of the executor's operations that a program is bound to.
 enum class Flavour : std::uint8_t {
-  kBaseline,  // Any x86-64.
-  kV3,        // x86-64-v3: AVX2, FMA, F16C.
+  kBaseline,  // Runs on any x86-64.
+  kV3,        // Requires x86-64-v3 (AVX2, FMA, F16C).
 };
 
 // Returns the fastest flavour for this machine.
 Flavour BestFlavour();
-// Whether this program contains the operations, because it may be built for one machine only.
+// Returns whether this program contains the operations of the flavour. It may lack some if it was
+// built for one machine only.
 bool HasFlavour(Flavour flavour);
 
-struct Code;  // code.h
+struct Code;  // Declared in code.h.
 
 // A kernel that is ready to run, or the list of reasons why it cannot.
 //
@@ -62,7 +63,7 @@ class Program {
   // run.
   const KernelInfo& info() const { return info_; }
   const Code& code() const { return *code_; }
-  // Whether the kernel calls malloc, so that a launch needs a heap.
+  // Returns whether the kernel calls malloc, so that a launch needs a heap.
   bool allocates() const;
 
  private:
@@ -82,9 +83,9 @@ class ModuleImage {
   std::vector<std::unique_ptr<const Program>> programs_;
 };
 
-// Limit for decoded statements of a module; functions count once for each kernel that may call
-// them. Decoding fails with kLimitExceeded beyond it. A decoded statement takes about 130 bytes.
-// Four times the maximum of a text.
+// Limit of the decoded statements of a module, beyond which decoding fails with kLimitExceeded.
+// Four times the limit of a text, because functions count once for each kernel that may call them.
+// A decoded statement takes about 130 bytes.
 inline constexpr std::size_t kDecodedStatementsMax = std::size_t{1} << 22;
 
 // Decodes every kernel. `variables_base` is the device address at which the caller placed

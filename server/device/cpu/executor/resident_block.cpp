@@ -50,7 +50,7 @@ bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, const std:
     local_ = Pages();
     local_ = Pages(local_bytes);
   }
-  // Above the limit of a block, or not available from the kernel.
+  // The size exceeds the limit of a block, or the kernel has no memory.
   if (local_.bytes() < local_bytes) {
     Warp& warp = warps_.front();
     warp.block = &block_;
@@ -86,12 +86,12 @@ void ResidentBlock::Resume(const Launch& launch, LaunchState* state,
 
 void ResidentBlock::SetWindow() {
   const MemoryWindow& memory = block_.launch->memory;
-  // Acquire, pairs with the owner's release store after mapping: the pages exist.
+  // Acquire: pairs with the owner's release store after mapping, so the pages exist.
   block_.mapped_bytes =
       memory.mapped_bytes == nullptr ? 0 : memory.mapped_bytes->load(std::memory_order_acquire);
   block_.has_reach = memory.reach != nullptr && !memory.reach->is_everything();
   block_.global_base = memory.base;
-  // The first access of a launch with an access set moves the window.
+  // Empty for a launch with an access set: its first access moves the window.
   block_.global_bytes = block_.has_reach ? 0 : block_.mapped_bytes;
 }
 
@@ -178,7 +178,7 @@ void ResidentBlock::Dispatch(Warp& warp, ExecutionCounts* counts) {
     }
     op = op->handler(warp, op);
   }
-  // A polling turn that was used up ran a loop that may be waiting.
+  // A turn that polled and was used up ran a loop that may be waiting.
   only_polls_ &= warp.polled && warp.pause == Pause::kRunnable;
   polled_ |= warp.polled;
   sleep_ns_ = std::min(sleep_ns_, warp.sleep_ns);
@@ -246,7 +246,7 @@ Round ResidentBlock::Run(ExecutionCounts* counts, const std::atomic<bool>& kill,
     polled_ = false;
     sleep_ns_ = UINT32_MAX;
   }
-  // Each call advances at least one warp.
+  // Leaves only after at least one warp has advanced, so that each call makes progress.
   for (bool got_on = false; next_warp_ < warp_count_; ++next_warp_) {
     Warp& warp = warps_[next_warp_];
     if (IsFinished(warp)) continue;

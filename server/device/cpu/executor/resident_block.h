@@ -20,23 +20,24 @@ namespace gpushared::device::executor {
 // Outcome of running each warp of a block once.
 enum class Round : std::uint8_t {
   kRan,
-  kMayWait,   // Ran, and has polled for so long that it may be waiting for another block.
-  kSpinning,  // Everything that could run only polled, and nothing changed.
-  kCut,       // Had to leave; the next call continues the same round.
+  kMayWait,   // The block ran, and has polled for so long that it may be waiting for another block.
+  kSpinning,  // All warps that could run only polled, and nothing changed.
+  kCut,       // The round had to be left; the next call continues it.
   kFinished,
   kKilled,
   kFaulted,
 };
 
-// Reuses its buffers for each block. Confined to the thread of its executor.
+// State of one block and its warps. Reuses its buffers for each block. Confined to the thread of
+// its executor.
 class ResidentBlock {
  public:
   // Prepares the state that all blocks of a run share. Returns false and sets `*fault` if the block
-  // is too large. All arguments are borrowed for the run. Returns early if killed; Run then detects
-  // that, too.
+  // is too large. All arguments are borrowed for the run. Returns early if the run is killed, which
+  // Run then detects as well.
   bool Prepare(const Launch& launch, LaunchState* state, const std::atomic<bool>& kill,
                Fault* fault);
-  // Continues after a pause. Everything that Prepare borrowed may have moved.
+  // Continues after a pause. The objects that Prepare borrowed may have moved since.
   void Resume(const Launch& launch, LaunchState* state, std::chrono::nanoseconds paused);
   // Initializes block `number` of the grid, counted with x fastest.
   void Begin(std::uint64_t number);
@@ -45,11 +46,11 @@ class ResidentBlock {
   Round Run(ExecutionCounts* counts, const std::atomic<bool>& kill, const PauseTerms* terms);
 
   bool is_finished() const { return is_finished_; }
-  // After kSpinning: sleep time requested by all warps that ran.
+  // Returns, after kSpinning, the sleep time that all warps that ran requested.
   std::chrono::nanoseconds wanted_sleep() const { return std::chrono::nanoseconds(sleep_ns_); }
-  // Bytes of registers, shared and local memory.
+  // Returns the bytes of registers, shared and local memory.
   std::uint64_t bytes() const;
-  // Changes when a register, a position or a set of active lanes changes.
+  // Returns a hash that changes when a register, a position or a set of active lanes changes.
   std::uint64_t StateHash() const;
   // Ends the block with a fault at the position of its first unfinished warp.
   void RaiseStall(std::uint64_t milliseconds);

@@ -7,10 +7,10 @@
 namespace gpushared::device::executor {
 namespace {
 
-// Number of samples of the registers before a launch counts as stalled.
+// Number of samples of the registers after which a launch can count as stalled.
 constexpr std::uint32_t kStallSamples = 10;
-// Maximum number of states that a stalled launch alternates between: a poll between two barriers
-// has two.
+// Limit of the states between which a stalled launch may alternate. For example, a poll between two
+// barriers has two.
 constexpr std::size_t kStatesMax = 16;
 
 }  // namespace
@@ -20,10 +20,10 @@ bool StallWatch::IsStalled(const std::vector<std::unique_ptr<ResidentBlock>>& bl
   const Clock::time_point now = Clock::now();
   if (now < next_sample_) return false;
   next_sample_ = now + limit_ / kStallSamples;
-  // Relaxed: a counter that is only compared with itself.
+  // Relaxed: the counter is only compared with its earlier values.
   std::uint64_t hash = state.progress.load(std::memory_order_relaxed);
   for (const auto& block : blocks) {
-    // Hashing the registers of all blocks may take long.
+    // Checked for each block, because hashing the registers of all blocks may take long.
     if (kill.load(std::memory_order_relaxed)) return false;
     if (!block->is_finished()) hash = hash * 31 + block->StateHash();
   }

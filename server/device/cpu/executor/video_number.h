@@ -9,16 +9,16 @@
 
 namespace gpushared::device::executor::video {
 
-// Bit positions. For all forms:
+// Bit positions in the number. The following apply to all forms.
 inline constexpr std::uint32_t kResultSigned = 0;
 inline constexpr std::uint32_t kASigned = 1;
 inline constexpr std::uint32_t kBSigned = 2;
 inline constexpr std::uint32_t kSaturates = 3;
-inline constexpr std::uint32_t kSecond = 4;    // Two bits: ptx::VideoForm::Second.
-inline constexpr std::uint32_t kRelation = 6;  // Three: ptx::VideoForm::Relation.
+inline constexpr std::uint32_t kSecond = 4;    // Two bits that hold a ptx::VideoForm::Second.
+inline constexpr std::uint32_t kRelation = 6;  // Three bits that hold a ptx::VideoForm::Relation.
 
-// For single values: a part, encoded in three bits. Bytes 0 to 3, halves as 4 and 5, and a whole
-// register.
+// The following apply to forms on single values. A part is encoded in three bits: bytes as 0 to 3,
+// halves as 4 and 5, and a whole register as kWhole.
 inline constexpr std::uint32_t kWhole = 7;
 inline constexpr std::uint32_t kResultPart = 9;
 inline constexpr std::uint32_t kAPart = 12;
@@ -29,8 +29,8 @@ inline constexpr std::uint32_t kNegatesC = 20;
 inline constexpr std::uint32_t kAddsOne = 21;
 inline constexpr std::uint32_t kScale = 22;  // Four bits.
 
-// For several values at once: three bits for each element of {a, b}, lowest first, and one bit for
-// each result that is kept.
+// The following apply to forms on several values at once: three bits for each element of {a, b},
+// lowest first, and one bit for each result that is kept.
 inline constexpr std::uint32_t kAElements = 9;
 inline constexpr std::uint32_t kBElements = 21;
 inline constexpr std::uint32_t kKept = 33;

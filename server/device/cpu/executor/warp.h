@@ -17,26 +17,27 @@
 namespace gpushared::device::executor {
 
 inline constexpr std::uint32_t kBarriers = 16;
-// Backward branches after a poll until the warp yields. Above 32, so that a loop of atomic
-// compare-and-swaps in which the lanes of a warp succeed one by one completes within one turn.
+// Number of backward branches after a poll until the warp yields. Above 32, so that a loop of
+// atomic compare-and-swaps in which the lanes of a warp succeed one by one completes within one
+// turn.
 inline constexpr std::int32_t kPollsPerTurn = 64;
 
 enum class Pause : std::uint8_t {
-  kRunnable,    // Not paused, or its turn was over.
+  kRunnable,    // The warp is not paused, or its turn was over.
   kAtBarrier,   // Arrived at barrier Warp::barrier.
   kConverging,  // Some lanes wait for others of the warp that their member masks name.
-  kAligning,    // Waits for all lanes of the warp at this instruction.
+  kAligning,    // The path waits for all lanes of the warp at this instruction.
   kFinished,    // No lane of this path is left.
   kFaulted,     // BlockContext::fault holds the reason.
 };
 
 struct Barrier {
-  std::uint32_t arrived = 0;   // Threads.
-  std::uint32_t expected = 0;  // Threads; 0 means all live threads.
+  std::uint32_t arrived = 0;   // Number of threads that have arrived.
+  std::uint32_t expected = 0;  // Number of expected threads; 0 means all live threads.
   std::uint32_t predicate_count = 0;
   bool all = true;
   bool any = false;
-  bool waited_on = false;  // A thread has arrived and waits.
+  bool waited_on = false;  // Whether a thread has arrived and waits.
 };
 
 struct BlockContext {
@@ -44,7 +45,7 @@ struct BlockContext {
   // launch's access set.
   std::uint64_t global_base = 0;
   std::uint64_t global_bytes = 0;
-  bool has_reach = false;  // The launch may not access all mapped memory.
+  bool has_reach = false;  // Whether the launch may access only a part of the mapped memory.
   std::uint64_t mapped_bytes = 0;
   std::byte* shared = nullptr;
   std::uint64_t shared_bytes = 0;
@@ -57,7 +58,7 @@ struct BlockContext {
   LaunchState* state = nullptr;
   const Code* code = nullptr;
   Dim3 index;                      // %ctaid
-  std::uint32_t live_threads = 0;  // Not exited.
+  std::uint32_t live_threads = 0;  // Number of threads that have not exited.
   std::array<Barrier, kBarriers> barriers;
   Fault* fault = nullptr;
 };
@@ -67,7 +68,7 @@ struct StackEntry {
   std::uint32_t pc = 0;
   std::uint32_t reconvergence = kNoReconvergence;
   std::uint32_t mask = 0;
-  bool is_call = false;  // Popping it also leaves the running function.
+  bool is_call = false;  // Whether popping the entry also leaves the running function.
 };
 
 // A function activation. The first is the kernel's.
@@ -113,31 +114,32 @@ class RegisterMemory {
 };
 
 struct Warp {
-  // Read and written by every micro-op.
+  // Frame of the running function, which every micro-op reads and writes.
   std::byte* frame = nullptr;
   std::uint32_t active = 0;  // Lanes that execute.
   std::uint32_t exited = 0;  // Lanes that have exited or never existed.
   std::uint32_t reconvergence = kNoReconvergence;
   std::int32_t turns_left = 0;  // Remaining backward branches, calls and the like in this turn.
   const MicroOp* code = nullptr;
-  const std::atomic<bool>* kill = nullptr;  // Belongs to the run.
-  // Belongs to the run; null if the warp must not leave a block.
+  const std::atomic<bool>* kill = nullptr;  // Borrowed from the run.
+  // Borrowed from the run; null if the warp must not leave a block.
   const PauseTerms* pause_terms = nullptr;
   BlockContext* block = nullptr;
   std::byte* local = nullptr;    // local_bytes_per_thread bytes for each lane.
-  std::uint64_t local_base = 0;  // Of the running function.
-  // Stack pointers in each thread's local memory, above which its allocations begin, and the lowest
-  // of them.
+  std::uint64_t local_base = 0;  // Value of the running function.
+  // Each thread's stack pointer in its local memory, above which its allocations begin, and the
+  // lowest of all stack pointers.
   std::array<std::uint64_t, kLanes> stack_pointers = {};
   std::uint64_t lowest_stack = 0;
-  bool polled = false;              // An executed operation may wait for another thread.
-  std::uint32_t sleep_ns = 0;       // Sleep time requested at the end of the turn.
-  bool together = false;            // The wait of the op at pc is over; do not wait again.
+  bool polled = false;         // Whether an executed operation may be waiting for another thread.
+  std::uint32_t sleep_ns = 0;  // Sleep time requested at the end of the turn.
+  // Whether the wait of the op at pc is over, so that the op must not wait again.
+  bool together = false;
   std::uint32_t barrier_count = 0;  // Result of a barrier reduction, once it is complete.
   bool barrier_all = false;
   bool barrier_any = false;
   Pause pause = Pause::kRunnable;
-  std::uint32_t pc = 0;       // Where to continue; valid while paused.
+  std::uint32_t pc = 0;       // Op at which to continue; valid while paused.
   std::uint32_t barrier = 0;  // Valid while kAtBarrier.
   std::uint32_t index = 0;    // Index in the block.
   std::vector<StackEntry> stack;
@@ -158,7 +160,8 @@ const MicroOp* RaiseFault(Warp& warp, const MicroOp* op, Fault::Kind kind, std::
 // piece does.
 bool MoveWindow(BlockContext& block, std::uint64_t address);
 
-// Parameters are read-only, so their generic addresses are invalid for kWrite.
+// Kind of an access. Generic addresses of parameters are invalid for kWrite, because parameters are
+// read-only.
 enum class Access : std::uint8_t { kRead, kWrite };
 
 // Returns the host address of `bytes` bytes at a lane's generic address. Returns null after raising

@@ -30,7 +30,7 @@ Status Nonsense() {
 }
 
 std::optional<std::string> GetText(const json& row, const char* key) {
-  const auto found = row.find(key);  // end() as well if it is no object.
+  const auto found = row.find(key);  // Also end() if `row` is not an object.
   if (found == row.end() || !found->is_string()) return std::nullopt;
   return found->get<std::string>();
 }

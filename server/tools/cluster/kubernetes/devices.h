@@ -31,7 +31,7 @@ struct ShareCounts {
   std::size_t usual = 4;
   std::map<std::string, std::size_t, std::less<>> of_endpoint;
 };
-// `words`: "8" applies to all endpoints, "batch=16" to one.
+// Parses `words`, of which "8" applies to all endpoints and "batch=16" to one.
 Result<ShareCounts> ParseShareCounts(std::span<const std::string> words);
 
 // Capacity for one container on a device.
@@ -39,7 +39,7 @@ Result<ShareCounts> ParseShareCounts(std::span<const std::string> words);
 // Thread-compatible value.
 struct Share {
   std::string id;      // "cpu:0/2", unique within a resource.
-  std::string device;  // The server's name for it.
+  std::string device;  // The server's name of the device.
   bool is_healthy = false;
   bool operator==(const Share&) const = default;
 };
@@ -71,10 +71,11 @@ Result<Offers> GetOffers(const nlohmann::json& endpoints, const nlohmann::json& 
 // Thread-compatible value.
 struct Grant {
   std::map<std::string, std::string> variables;
-  std::string directory, directory_inside;  // To be mounted, read-only.
-  std::string cdi_device;                   // Name of the same mount and socket in the CDI file.
+  // Directory to be mounted read-only, on the host and inside the container.
+  std::string directory, directory_inside;
+  std::string cdi_device;  // Name under which the CDI file describes the same mount and socket.
 };
-// `ids` come from the kubelet. Accepts exactly one share of this resource, because a second one
+// `ids` come from the kubelet. Accepts exactly one share of this resource, because a second share
 // would have no effect.
 Result<Grant> GetGrant(const Offer& offer, std::span<const std::string> ids);
 

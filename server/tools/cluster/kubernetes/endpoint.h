@@ -11,17 +11,17 @@
 
 namespace gpushared::kubernetes {
 
-// The kubelet's own socket, in its directory.
+// Name of the kubelet's own socket in its directory.
 inline constexpr const char* kKubeletSocket = "kubelet.sock";
 
 // Device plugin endpoint of one resource: a socket in the kubelet's directory that answers the
 // kubelet's requests, and its registration with the kubelet. Owns the socket and the threads that
 // serve it.
 //
-// Thread-compatible. Separate threads answer the kubelet.
+// Thread-compatible; its own threads answer the kubelet.
 class Endpoint {
  public:
-  // `names_cdi`: containers also receive the name of their CDI device.
+  // If `names_cdi`, containers also receive the name of their CDI device.
   Endpoint(std::string kubelet_directory, Offer offer, bool names_cdi);
   ~Endpoint();  // Removes the socket.
   Endpoint(const Endpoint&) = delete;
@@ -29,12 +29,13 @@ class Endpoint {
 
   // Reports changed shares to the kubelet.
   void Publish(Offer offer);
-  // Listens, again if it already did, and registers. Blocks for at most 5 s. kUnsupported: the
+  // Listens (anew, if it already did) and registers. Blocks for at most 5 s. kUnsupported if the
   // kubelet requires another version of the interface, or rejects the resource.
   Status Register();
   // Returns true if a kubelet has an open stream of the shares.
   bool IsFollowed() const;
-  // Returns true if the socket still exists; a kubelet that starts empties its directory.
+  // Returns true if the socket still exists; a kubelet removes all sockets from its directory when
+  // it starts.
   bool HasSocket() const;
 
  private:

@@ -32,8 +32,8 @@ void Serve(const Options& options, const sigset_t& ends) {
   Plugin plugin(
       options.plugin,
       [&](const ipc::Admin& question) -> Result<nlohmann::json> {
-        // The server may start later than this program, and its socket may then be in another
-        // default location.
+        // The path is looked up for each query, because the server may start later than this
+        // program and its socket may then be in another default location.
         const Result<std::string> path = ipc::ClientSocketPath(options.socket);
         if (!path.ok()) return path.status();
         return admin::Ask(*path, question);
@@ -54,7 +54,7 @@ int Main(std::span<const char* const> arguments) {
   sigemptyset(&ends);
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
-  // Blocked before threads are started, because they inherit the mask.
+  // Signals are blocked before threads are started, because threads inherit the mask.
   ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   Serve(std::get<Options>(parsed), ends);
   return 0;

@@ -13,7 +13,7 @@ namespace gpushared::kubernetes {
 
 // Thread-compatible value.
 struct Options {
-  std::string socket;  // Empty: the default locations.
+  std::string socket;  // If empty, the default locations apply.
   PluginSettings plugin;
 };
 

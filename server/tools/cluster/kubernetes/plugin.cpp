@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kCdiFile = "gpushared.io-endpoint.json";
 
 bool IsSameFile(const struct stat& one, const struct stat& other) {
-  // The change time is compared too, because the inode number of a deleted file is reused.
+  // The change time is compared as well, because the inode number of a deleted file is reused.
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino &&
          one.st_ctim.tv_sec == other.st_ctim.tv_sec && one.st_ctim.tv_nsec == other.st_ctim.tv_nsec;
 }
@@ -56,7 +56,8 @@ void Plugin::AskServer() {
     return Take(*std::move(found));
   }
   SayOnce("server", "the server does not answer: " + found.status().ToString());
-  // The last known resources are kept as unhealthy, because they will return with the server.
+  // If the server does not answer, the last known resources are kept as unhealthy, because they
+  // will return with the server.
   Offers last;
   for (const auto& [name, resource] : resources_) {
     last.offers.push_back(resource.offer);
@@ -70,7 +71,7 @@ void Plugin::Take(Offers found) {
   for (const std::string& why : found.rejections)
     rejections += (rejections.empty() ? "" : "; ") + why;
   if (!rejections.empty()) SayOnce("rejections", rejections);
-  // An endpoint that no longer exists has no shares.
+  // Resources whose endpoint no longer exists keep existing, without shares.
   for (const auto& [name, resource] : resources_) {
     if (std::ranges::find(found.offers, name, &Offer::resource) != found.offers.end()) continue;
     found.offers.push_back({.resource = name, .way = resource.offer.way, .shares = {}});

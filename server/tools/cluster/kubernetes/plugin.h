@@ -22,7 +22,7 @@ namespace gpushared::kubernetes {
 // Thread-compatible value.
 struct PluginSettings {
   std::string kubelet_directory = "/var/lib/kubelet/device-plugins";
-  std::string cdi_directory;  // Empty: no CDI file and no CDI device names.
+  std::string cdi_directory;  // If empty, there are no CDI file and no CDI device names.
   ShareCounts shares;
 };
 
@@ -62,15 +62,15 @@ class Plugin {
   // Checks whether the kubelet has restarted, by the identity of the socket in its directory.
   void AttendKubelet();
   void Attend(Resource& resource, bool is_new_kubelet);
-  // Logs a message once, until the message about the same subject changes.
+  // Logs a message once, until there is a different message about the same subject.
   void SayOnce(const std::string& about, const std::string& sentence);
 
   const PluginSettings settings_;
   const Ask ask_;
   const Say say_;
   std::map<std::string, Resource> resources_;  // By name.
-  std::string cdi_text_;                       // Contents of the file; empty if there is none.
-  struct stat kubelet_ {};                     // Its socket, as last seen.
+  std::string cdi_text_;                       // Contents of the CDI file; empty if there is none.
+  struct stat kubelet_ {};                     // Identity of the kubelet's socket, as last seen.
   std::map<std::string, std::string> said_;    // By subject.
 };
 

@@ -23,7 +23,7 @@ using server::Escaped;
 using server::FormatBytes;
 
 constexpr std::string_view kShareGres = "gpushared", kMemoryGres = "gpushared_memory";
-constexpr std::uint64_t kSharesOfDevice = 100;  // The gres counts hundredths of a device's time.
+constexpr std::uint64_t kSharesOfDevice = 100;  // Unit of the gres: hundredths of a device's time.
 constexpr std::uint32_t kClientsUsual = 32, kClientsPerTask = 4, kClientsMax = 8192;
 
 Status Invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
@@ -73,7 +73,7 @@ Result<QosRule> ParseQos(const toml::table& table, std::string_view source) {
                      "' rejected: " + status.message());
     }
   }
-  // Missing keys default to the other ones.
+  // A missing default or limit gets the value of the other one.
   if (!table.contains("highest_class")) rule.highest_class = rule.usual_class;
   if (!table.contains("class")) {
     rule.usual_class = std::max(rule.highest_class, SchedulingClass::kNormal);
@@ -127,7 +127,7 @@ Status ApplyKey(std::string_view key, const toml::node& node, std::string_view s
                  "[qos.NAME] and [other_qos]");
 }
 
-// Parses "25"; returns nothing if the text is no whole number.
+// Parses "25"; returns no value if the text is not a whole number.
 std::optional<std::uint64_t> Count(std::string_view text) {
   std::uint64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
@@ -186,8 +186,8 @@ Status TakeGres(const GresPart& part, Allocation& has) {
     has.memory_bytes = has.memory_bytes.value_or(0) + *count;
     return Status::Ok();
   }
-  const std::uint64_t share =
-      has.share.value_or(0) + std::min(*count, kSharesOfDevice + 1) * 10;  // To thousandths.
+  // Converts hundredths to thousandths.
+  const std::uint64_t share = has.share.value_or(0) + std::min(*count, kSharesOfDevice + 1) * 10;
   if (share > kSharePerMilleMax) {
     return Invalid("gres rejected: the job has more than " + std::to_string(kSharesOfDevice) + " " +
                    std::string(kShareGres) + " on this node, and a step is on one device");

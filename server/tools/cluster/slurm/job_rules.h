@@ -26,11 +26,11 @@ namespace gpushared::slurm {
 struct QosRule {
   scheduler::SchedulingClass usual_class = scheduler::SchedulingClass::kNormal;
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
-  // Default for jobs without a gres, if such jobs are served.
+  // Default share of jobs without a gres, if such jobs are served.
   std::uint32_t share = kSharePerMilleMax;
   std::uint32_t highest_share = kSharePerMilleMax;
-  std::optional<std::uint64_t> memory;          // Unset: all of the device's memory.
-  std::optional<std::uint64_t> highest_memory;  // Unset: unlimited.
+  std::optional<std::uint64_t> memory;          // If unset, all of the device's memory.
+  std::optional<std::uint64_t> highest_memory;  // If unset, there is no limit.
 };
 
 // Contents of the file slurm.toml.
@@ -38,9 +38,10 @@ struct QosRule {
 // Thread-compatible value.
 struct JobRules {
   std::string socket = "/run/gpushared/gpushared.sock";  // The node's server.
-  bool needs_gres = true;  // Jobs without a share from the controller get no access.
+  bool needs_gres = true;  // Whether jobs without a share from the controller get no access.
   std::map<std::string, QosRule, std::less<>> of_qos;
-  std::optional<QosRule> of_others;  // For QOS without a rule. Unset: they are rejected.
+  // Rule for QOS without a rule of their own. If unset, these are rejected.
+  std::optional<QosRule> of_others;
 };
 inline constexpr std::size_t kRulesBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kQosMax = 1024;
@@ -52,9 +53,9 @@ Result<JobRules> ParseJobRules(std::string_view text, std::string_view source);
 //
 // Thread-compatible value.
 struct Allocation {
-  std::optional<std::uint32_t> share;         // Thousandths.
-  std::optional<std::uint64_t> memory_bytes;  // Unset: the nodes do not count memory.
-  std::string device;                         // "cuda:0"; empty: the gres names none.
+  std::optional<std::uint32_t> share;         // Thousandths of a device's time.
+  std::optional<std::uint64_t> memory_bytes;  // Unset if the nodes do not count memory.
+  std::string device;  // A device such as "cuda:0"; empty if the gres names none.
 };
 
 // Parses Slurm's list of a job's resources on one node, "gpushared:cuda0(CNT:25),gpu:1(IDX:0)".
@@ -75,16 +76,17 @@ Status CheckOptions(const StepOptions& options);
 // Thread-compatible value.
 struct StepFacts {
   std::uint32_t job = 0;
-  std::string step;            // "0", "batch".
-  std::uint32_t restarts = 0;  // How often the job was restarted.
+  std::string step;            // Name of the step: "0", "batch".
+  std::uint32_t restarts = 0;  // Number of times that the job was restarted.
   std::uint32_t uid = 0;
-  std::uint32_t tasks = 1;  // On this node.
+  std::uint32_t tasks = 1;  // Number of tasks on this node.
   std::string qos;
 };
 
 // Returns the terms of the step's endpoint (server/telemetry/admin, Lease), or why the step is
-// rejected. Returns nothing if the step has no part of a device and requests none. The steps of one
-// job share a budget, so that together they never exceed what the controller allocated to the job.
+// rejected. Returns no value if the step has no part of a device and requests none. The steps of
+// one job share a budget, so that together they never exceed what the controller allocated to the
+// job.
 Result<std::optional<std::string>> StepTerms(const JobRules& rules, const StepFacts& step,
                                              const Allocation& has, const StepOptions& options);
 

@@ -75,7 +75,8 @@ static const char* RulesFile(int count, char* arguments[]) {
   return kRulesFile;
 }
 
-/* Resources of the job on this node, or NULL. The controller's node names equal host names. */
+/* Returns the job's resources on this node, or NULL. The controller's node names equal host names.
+ */
 static const char* GresHere(const slurm_job_info_t* job) {
   char node[kNodeBytes];
   if (gethostname(node, sizeof node) != 0) return NULL;
@@ -125,7 +126,8 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char* arguments[]) {
   uint32_t step = 0;
   if (spank_remote(spank) != 1) return ESPANK_SUCCESS;
   (void)spank_get_item(spank, S_JOB_STEPID, &step);
-  if (step == SLURM_EXTERN_CONT) return ESPANK_SUCCESS; /* Runs none of the user's programs. */
+  if (step == SLURM_EXTERN_CONT)
+    return ESPANK_SUCCESS; /* This step runs none of the user's programs. */
   (void)spank_get_item(spank, S_JOB_ID, &self.job);
   (void)spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &self.tasks_running);
   job_info_msg_t* jobs = NULL;
@@ -197,7 +199,7 @@ int slurm_spank_exit(spank_t spank, int count, char* arguments[]) {
   (void)count;
   (void)arguments;
   if (spank_remote(spank) != 1 || self.lease == NULL) return ESPANK_SUCCESS;
-  Account(false); /* Processes that outlived the tasks. */
+  Account(false); /* Accounts for processes that outlived the tasks. */
   gpushared_lease_end(self.lease);
   self.lease = NULL;
   return ESPANK_SUCCESS;

@@ -22,7 +22,7 @@
 struct gpushared_lease {
   std::string server;  // The server's own socket.
   gpushared::admin::Lease lease;
-  gpushared_usage told;  // Reported by the previous call.
+  gpushared_usage told;  // Use that the previous call reported.
 };
 
 namespace {
@@ -103,7 +103,7 @@ Result<gpushared_usage> Sum(const std::string& server, const std::string& endpoi
 }
 
 gpushared_usage Difference(const gpushared_usage& now, const gpushared_usage& before) {
-  // Counters are monotonic unless the server was restarted.
+  // A difference below 0 counts as 0: counters decrease only if the server was restarted.
   const auto less = [](std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; };
   return {.device_us = less(now.device_us, before.device_us),
           .bytes = less(now.bytes, before.bytes),
@@ -129,7 +129,7 @@ Status AwaitEmpty(const gpushared_lease& lease) {
   while (true) {
     const Result<bool> is_empty = IsEmpty(lease);
     if (!is_empty.ok()) return is_empty.status();
-    // Processes left behind by the step may run longer.
+    // Gives up at the deadline, because processes left behind by the step may run longer.
     if (*is_empty || std::chrono::steady_clock::now() > deadline) return Status::Ok();
     std::this_thread::sleep_for(kLookAgain);
   }
@@ -152,7 +152,7 @@ Result<gpushared_lease*> Begin(const std::string& rules_file, const gpushared_st
   if (!*terms) return nullptr;
   Result<admin::Lease> lease = admin::Lease::Take(rules->socket, **terms);
   if (!lease.ok()) return lease.status();
-  // A step of the same name may have run earlier.
+  // Use so far is subtracted, because a step of the same name may have run earlier.
   const Result<gpushared_usage> before = Sum(rules->socket, lease->endpoint());
   if (!before.ok()) return before.status();
   return new gpushared_lease{rules->socket, *std::move(lease), *before};

@@ -25,10 +25,10 @@ struct gpushared_options {
 /* A step according to the controller and slurmstepd. Only `options` come from the user. */
 struct gpushared_step {
   uint32_t job;
-  const char* step; /* "0", "batch". */
+  const char* step; /* Name of the step: "0", "batch". */
   uint32_t restarts;
   uint32_t uid;
-  uint32_t tasks; /* On this node. */
+  uint32_t tasks; /* Number of tasks on this node. */
   const char* qos;
   const char* gres; /* The job's resources on this node, or NULL. */
   struct gpushared_options options;
@@ -37,7 +37,7 @@ struct gpushared_step {
 /* Usage by the clients of a lease. */
 struct gpushared_usage {
   uint64_t device_us; /* Device time. */
-  uint64_t bytes;     /* Copied and filled. */
+  uint64_t bytes;     /* Bytes copied and filled. */
   uint64_t requests;
   uint64_t with_target; /* Requests with a latency target. */
   uint64_t met;         /* Requests that met their target. */
@@ -52,7 +52,7 @@ int gpushared_check_options(const struct gpushared_options* options, char* why);
  * Returns -1 with a message in `why`. */
 int gpushared_lease_begin(const char* rules_file, const struct gpushared_step* step,
                           struct gpushared_lease** lease, char* why);
-/* Path of the socket for clients. */
+/* Returns the path of the socket for clients. */
 const char* gpushared_lease_socket(const struct gpushared_lease* lease);
 /* Returns the usage since the last call, or since the start. With `must_be_over`, waits up to 2 s
  * for remaining sessions to end. Returns 0, or -1 with a message in `why`. */

@@ -12,7 +12,7 @@ namespace gpushared::server {
 // Returns true if the arguments, which begin with the program's name, are those of `doctor`.
 bool IsDoctorCommand(std::span<char* const> arguments);
 
-// Returns the exit code: 0 no problems, 1 a problem was found, 2 usage error.
+// Returns the exit code: 0 if there are no problems, 1 if a problem was found, 2 for a usage error.
 int DoctorCommand(std::span<char* const> arguments);
 
 }  // namespace gpushared::server

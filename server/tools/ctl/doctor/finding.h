@@ -13,13 +13,13 @@ namespace gpushared::server::doctor {
 struct Finding {
   enum class State {
     kOk,
-    kNote,     // Informational.
+    kNote,     // For information only.
     kProblem,  // Something will not work.
   };
   State state = State::kOk;
-  std::string about;   // "driver", "server": one or two words.
+  std::string about;   // Subject in one or two words: "driver", "server".
   std::string what;    // The finding as a sentence.
-  std::string advice;  // What to do; may be empty.
+  std::string advice;  // What the user can do; may be empty.
 };
 using Findings = std::vector<Finding>;
 
@@ -35,9 +35,10 @@ inline Finding Problem(std::string about, std::string what, std::string advice) 
 
 bool HasProblem(const Findings& findings);
 
-// Human-readable text: one line per finding, followed by its advice.
+// Formats human-readable text: one line per finding, followed by its advice.
 std::string Report(const Findings& findings);
-// {"checks": [{"about", "state": "ok" | "note" | "problem", "what", "advice"}], "problems": n}
+// Returns {"checks": [{"about", "state": "ok" | "note" | "problem", "what", "advice"}], "problems":
+// n}
 nlohmann::json AsJson(const Findings& findings);
 
 }  // namespace gpushared::server::doctor

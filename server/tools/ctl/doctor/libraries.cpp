@@ -129,7 +129,8 @@ Findings CheckKernels(const std::string& path, bool takes_ptx_only) {
     return {Problem("kernels", path + " is broken: " + modules.status().message(),
                     "build or install it again")};
   }
-  // A file without kernels is reported as a single module.
+  // Finds out whether there are kernels, because a file without kernels is reported as a single
+  // module.
   const auto has_kernels = [](const FoundModule& module) {
     return module.place != "file" && !module.is_stub;
   };

@@ -12,7 +12,7 @@
 namespace gpushared::server::doctor {
 
 struct LinkedFiles {
-  std::vector<std::string> paths;    // The program comes first.
+  std::vector<std::string> paths;    // Paths of the files; the program comes first.
   std::vector<std::string> missing;  // Names of libraries that were not found.
 };
 // Resolves the program's libraries as the loader would with this LD_LIBRARY_PATH. Omits the
@@ -23,8 +23,8 @@ LinkedFiles FindLinkedFiles(const std::string& program, const std::string& libra
 // which they request private tables from the driver. Returns false for files that cannot be read.
 bool HasCudaRuntime(const std::string& path);
 
-// Reports what the kernels of the file mean for a program that uses the drop-in; nothing if there
-// are none. `takes_ptx_only`: no device of the server executes machine code.
+// Reports what the kernels of the file mean for a program that uses the drop-in; no findings if
+// there are none. `takes_ptx_only` means that no device of the server executes machine code.
 Findings CheckKernels(const std::string& path, bool takes_ptx_only);
 
 }  // namespace gpushared::server::doctor

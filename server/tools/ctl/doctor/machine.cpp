@@ -18,7 +18,7 @@ namespace gpushared::server::doctor {
 namespace {
 
 constexpr std::uint64_t kMebibyte = 1u << 20;
-// A worker of a cpu device with one client needs less.
+// Minimum of available memory; a worker of a cpu device with one client needs less.
 constexpr std::uint64_t kMemoryLeast = 512 * kMebibyte;
 
 std::string Mebibytes(std::uint64_t bytes) { return std::to_string(bytes / kMebibyte) + " MiB"; }

@@ -18,11 +18,11 @@ namespace gpushared::server::doctor {
 // interferes.
 Findings CheckGpus(const device::Inventory& inventory);
 
-// Checks the compiler for fenced modules and its sandbox. `ptxas`: its path; if empty, CUDA's
-// default locations. `has_gpus`: nothing is compiled without a GPU.
+// Checks the compiler for fenced modules and its sandbox. `ptxas` is its path; if empty, CUDA's
+// default locations are searched. Without `has_gpus`, nothing is compiled, so nothing is checked.
 Findings CheckCompiler(const std::string& ptxas, bool has_gpus);
 
-// `available_bytes`: MemAvailable of /proc/meminfo; 0 if unknown.
+// `available_bytes` is MemAvailable of /proc/meminfo; 0 if unknown.
 Finding CheckMemory(std::uint64_t available_bytes);
 std::uint64_t AvailableMemory();
 
@@ -31,12 +31,12 @@ std::uint64_t AvailableMemory();
 struct ServerLook {
   Findings findings;
   bool answers = false;
-  // All of its devices accept only PTX.
+  // Whether all devices of the server accept only PTX.
   bool takes_ptx_only = true;
 };
 ServerLook CheckServer(const ClientOptions& asked);
 
-// Checks the drop-in in this directory; empty: none was found.
+// Checks the drop-in in this directory, which is empty if none was found.
 Findings CheckDropIn(const std::string& directory);
 
 }  // namespace gpushared::server::doctor

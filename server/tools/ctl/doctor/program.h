@@ -11,8 +11,8 @@ namespace gpushared::server::doctor {
 
 // Environment in which the program would be started.
 struct ProgramLook {
-  std::string search_path;   // $PATH.
-  std::string library_path;  // LD_LIBRARY_PATH, with the drop-in first.
+  std::string search_path;   // Value of $PATH.
+  std::string library_path;  // Value of LD_LIBRARY_PATH, with the drop-in first.
   bool takes_ptx_only = true;
 };
 

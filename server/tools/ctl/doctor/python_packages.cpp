@@ -26,7 +26,7 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-// First component of a dotted name.
+// Returns the first component of a dotted name.
 std::string FirstName(std::string_view dotted) {
   return std::string(dotted.substr(0, dotted.find_first_of(". \t,;(#")));
 }
@@ -55,7 +55,7 @@ void ForEachImport(const std::string& script, const See& see) {
 struct Package {
   std::string name;
   std::set<std::string> top_names;
-  std::vector<std::string> libraries;  // Relative to the directory.
+  std::vector<std::string> libraries;  // Paths relative to the directory.
 };
 
 Package ReadPackage(const fs::path& list, const std::string& name) {
@@ -64,7 +64,7 @@ Package ReadPackage(const fs::path& list, const std::string& name) {
   std::string line;
   for (std::size_t i = 0; i < kFilesPerPackageMax && std::getline(file, line); ++i) {
     const std::string path = line.substr(0, line.find(','));
-    // Files in other places, such as scripts, belong to no module.
+    // Skips files in other places, such as scripts, because these belong to no module.
     if (path.empty() || path.starts_with('/') || path.find("..") != std::string::npos) continue;
     const std::string first = path.substr(0, path.find('/'));
     if (!first.ends_with(".dist-info")) package.top_names.insert(first.substr(0, first.find('.')));
@@ -73,8 +73,8 @@ Package ReadPackage(const fs::path& list, const std::string& name) {
   return package;
 }
 
-// Skips NVIDIA's libraries in its common directory, because only the packages that use them matter,
-// and the bindings, which load the runtime without calling it.
+// Skips NVIDIA's libraries in its common directory, because only the packages that use those
+// matter. Also skips the bindings, which load the runtime without calling it.
 bool IsPassedOver(const Package& package) {
   return package.top_names == std::set<std::string>{"nvidia"} || package.name == "cuda_bindings";
 }
@@ -86,7 +86,7 @@ Finding RuntimeIn(const std::string& package, const std::string& how, bool is_im
   return Problem("package", what, "use another package, or run the program without gpushared");
 }
 
-// Packages in a directory with the directory of their metadata, by name.
+// Returns the packages in a directory by name, each with the directory of its metadata.
 std::map<std::string, fs::path> InstalledIn(const std::string& directory) {
   std::map<std::string, fs::path> installed;
   std::error_code error;
@@ -100,11 +100,12 @@ std::map<std::string, fs::path> InstalledIn(const std::string& directory) {
 
 // An installed library of NVIDIA's that depends on the CUDA runtime.
 struct LibraryBelow {
-  std::string package;   // Empty: none.
-  bool is_part = false;  // The dependent package needs it only for a part of its functions.
+  std::string package;  // Empty if there is none.
+  // Whether the dependent package needs the library only for a part of its functions.
+  bool is_part = false;
 };
 
-// Finds such a library among the requirements in this METADATA, preferring one that the package
+// Finds a library of NVIDIA's among the requirements in this METADATA. Prefers one that the package
 // needs for all of its functions.
 LibraryBelow FindLibraryBelow(const fs::path& metadata,
                               const std::map<std::string, fs::path>& installed) {
@@ -146,7 +147,7 @@ std::vector<std::string> PackageDirectories(const std::string& python) {
     for (const auto& entry : fs::directory_iterator(prefix / lib, error)) {
       if (!entry.path().filename().string().starts_with("python3")) continue;
       for (const char* kind : {"site-packages", "dist-packages"}) {
-        // In a virtual environment, lib64 is a link to lib.
+        // Canonical, because in a virtual environment lib64 is a link to lib.
         const std::string directory = fs::weakly_canonical(entry.path() / kind, error).string();
         const bool is_new = std::ranges::find(directories, directory) == directories.end();
         if (is_new && fs::is_directory(directory, error)) directories.push_back(directory);
@@ -211,7 +212,7 @@ Findings CheckPackages(const std::string& directory, const std::set<std::string>
           "what it does through that fails over the drop-in; the rest runs"));
       continue;
     }
-    // The name of a plugin begins with the name of the package that loads it.
+    // The name of a plugin begins with that of the package that loads the plugin.
     const bool is_plugin = std::ranges::any_of(
         imported, [&](const std::string& top) { return name.starts_with(top + "_"); });
     findings.push_back(

@@ -15,11 +15,12 @@ namespace gpushared::server::doctor {
 // Returns true if the path is that of a Python interpreter.
 bool IsPython(const std::string& path);
 
-// Directories of the interpreter's packages; it may be that of a virtual environment.
+// Returns the directories of the interpreter's packages. The interpreter may be that of a virtual
+// environment.
 std::vector<std::string> PackageDirectories(const std::string& python);
 
-// Top-level names that a script imports: a, c and d for "import a.b, c" and "from d.e import f".
-// Reads at most 1 MiB.
+// Returns the top-level names that a script imports: a, c and d for "import a.b, c" and "from d.e
+// import f". Reads at most 1 MiB.
 std::set<std::string> ImportedBy(const std::string& script);
 
 // Returns true if a script imports the runtime part of cuda.bindings.

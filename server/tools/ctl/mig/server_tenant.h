@@ -17,13 +17,13 @@
 
 namespace gpushared::server {
 
-// The running server as a tenant of GPUs. Queried only when necessary, because at boot its socket
-// may be waiting for a server that in turn waits for this program.
+// The running server as a tenant of GPUs. Queried only when necessary: at boot, the service manager
+// may hold the socket for a server that waits for this program, so a query would never be answered.
 //
 // Thread-compatible.
 class ServerTenant : public mig::Tenant {
  public:
-  // `socket`: empty if there is none. Waits up to `drain_time` for sessions to end.
+  // `socket` is empty if there is no server. Waits up to `drain_time` for sessions to end.
   ServerTenant(std::string socket, std::chrono::seconds drain_time)
       : socket_(std::move(socket)), drain_time_(drain_time) {}
 
@@ -41,7 +41,7 @@ class ServerTenant : public mig::Tenant {
   struct Device {
     std::string id, state;
     std::uint64_t sessions = 0;
-    std::uint32_t worker = 0;  // Process id; 0: none.
+    std::uint32_t worker = 0;  // Process id; 0 if there is no worker.
   };
   // Devices by UUID; empty if no server is running.
   Result<std::map<std::string, Device>> Devices() const;
@@ -50,7 +50,8 @@ class ServerTenant : public mig::Tenant {
   const std::string socket_;
   const std::chrono::seconds drain_time_;
   std::map<std::string, Device> seen_;
-  std::map<std::string, std::string> left_;  // UUIDs, with the ids for resuming the devices.
+  // UUIDs of released devices, with the ids by which they are resumed.
+  std::map<std::string, std::string> left_;
 };
 
 }  // namespace gpushared::server

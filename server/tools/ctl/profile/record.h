@@ -20,8 +20,9 @@ struct RecordedDevice {
 
 struct RecordOptions {
   std::string socket;
-  std::string device;        // Empty: the only device.
-  std::uint64_t client = 0;  // 0: the whole device. Otherwise the device is that of the client.
+  std::string device;  // If empty, the only device.
+  // If 0, the whole device is recorded; otherwise this client, on its device.
+  std::uint64_t client = 0;
   std::chrono::duration<double> time{10};
 };
 

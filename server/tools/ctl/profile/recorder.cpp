@@ -23,7 +23,7 @@ double Microseconds(Duration time) { return static_cast<double>(time.count()) / 
 double Milliseconds(Duration time) { return static_cast<double>(time.count()) / 1e6; }
 
 TimePoint TakenAt(const trace::Slice& slice) { return slice.submitted - slice.waited; }
-// Time at which the server could have seen the end if it had run alone.
+// Returns the time at which the server could have seen the end if the slice had run alone.
 TimePoint KnownAt(const trace::Slice& slice) { return slice.charged_from + slice.charged; }
 
 Profile::Work GetWork(trace::Work work) {
@@ -63,9 +63,9 @@ std::vector<double> QuantilesUs(std::vector<Duration> samples) {
 }
 
 // Keeps the wait of a step for the previous one if the step comes late at least nine times of ten.
-// A step that is late less often was delayed by the machine, and would otherwise be submitted
-// without waiting. Compares steps at the same position of a request; without requests, steps with
-// the same kernel and the same predecessor.
+// A step that is late less often was delayed by the machine, so it is taken to be submitted without
+// waiting. Compares steps at the same position of a request; without requests, steps with the same
+// kernel and the same predecessor.
 void KeepUsualWaits(Profile& profile) {
   struct Count {
     std::size_t steps = 0, late = 0;
@@ -110,7 +110,7 @@ void ProfileRecorder::Finish(TimePoint until) {
 }
 
 // On a device with a single executor, work that began later interrupted the work in progress. On
-// others both ran concurrently, and the charges determine how the time is divided.
+// other devices both ran concurrently, and the charges determine how the time is divided.
 std::vector<ProfileRecorder::Run> ProfileRecorder::Runs() const {
   std::vector<std::size_t> order(slices_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -146,7 +146,7 @@ std::vector<ProfileRecorder::Run> ProfileRecorder::Runs() const {
 
 std::vector<ProfileRecorder::Command> ProfileRecorder::GetCommands(std::uint64_t session) const {
   std::vector<Command> commands;
-  std::map<std::uint8_t, Command> parts;  // Preempted commands, by stream.
+  std::map<std::uint8_t, Command> parts;  // Unfinished parts of preempted commands, by stream.
   for (std::size_t i = 0; i < slices_.size(); ++i) {
     const trace::Slice& slice = slices_[i];
     if (slice.session != session) continue;
@@ -173,7 +173,7 @@ std::size_t ProfileRecorder::KernelNumber(const Command& command, Profile& profi
                           "/" + std::to_string(static_cast<unsigned>(command.work));
   const auto found = numbers.find(key);
   if (found != numbers.end()) return found->second;
-  // The last kernel represents all kernels beyond the limit.
+  // Beyond the limit, the last kernel stands for all further ones.
   if (profile.kernels.size() == simulation::kProfileKernelsMax) return profile.kernels.size() - 1;
   const auto name = kernels_.find(command.kernel);
   const bool is_named = command.work == trace::Work::kLaunch || command.work == trace::Work::kGraph;

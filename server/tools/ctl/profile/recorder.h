@@ -27,7 +27,7 @@ class ProfileRecorder {
   ProfileRecorder(std::uint32_t multiprocessors, scheduler::TimePoint from)
       : multiprocessors_(multiprocessors), from_(from) {}
 
-  // `names`: the reader that reported the event.
+  // `names` is the reader that reported the event.
   void Add(const trace::Reader& names, const trace::Event& event);
   void AddLost(std::uint64_t events) { lost_ += events; }
   // Returns true if the recorder is at capacity; it drops further events.
@@ -53,11 +53,13 @@ class ProfileRecorder {
     trace::Work work{};
     scheduler::TimePoint taken{}, ended{};
     scheduler::Duration time{};
-    scheduler::Duration shared{};  // Part of it in which other clients had work on the device, too.
+    // Part of the time in which other clients had work on the device, too.
+    scheduler::Duration shared{};
   };
 
   std::vector<Command> GetCommands(std::uint64_t session) const;
-  // Time that a slice ran, and the part of it that was concurrent with others; one per slice.
+  // Time that a slice ran, and the part of that time in which it was concurrent with others. There
+  // is one Run per slice.
   struct Run {
     scheduler::Duration time{}, shared{};
   };
@@ -76,7 +78,7 @@ class ProfileRecorder {
   const scheduler::TimePoint from_;
   std::vector<trace::Slice> slices_;
   std::vector<trace::Request> requests_;
-  std::map<std::uint64_t, std::string> kernels_;  // Names by key.
+  std::map<std::uint64_t, std::string> kernels_;  // Kernel names by key.
   std::uint64_t lost_ = 0;
   // Valid after Finish.
   scheduler::TimePoint until_{};

@@ -9,11 +9,11 @@
 namespace gpushared::server::top {
 namespace {
 
-// Limit on combining marks per character; more would overlap the lines above.
+// Limit on combining marks per character; more of them would overlap the lines above.
 constexpr std::size_t kMarksMax = 2;
 constexpr char32_t kBroken = 0xffffffff;
 
-// Decodes the next character, or one byte that begins none.
+// Decodes the next character, or one byte if it begins no character.
 char32_t Next(std::string_view text, std::size_t& at) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
@@ -48,7 +48,8 @@ std::string Encoded(char32_t c) {
   return {static_cast<char>(0xf0 | c >> 18), tail(12), tail(6), tail(0)};
 }
 
-// Joiners, variation selectors and marks of direction, which terminals render differently or obey.
+// Returns whether the character is a joiner, variation selector or mark of direction. Terminals
+// differ in how they render these, or change the layout because of them.
 bool IsFormat(char32_t c) {
   struct Range {
     char32_t first, last;

@@ -18,7 +18,7 @@ enum class Style : std::uint8_t {
   kStrong,
   kFaint,
   kHeading,   // First row of the table.
-  kSelected,  // A whole row.
+  kSelected,  // The selected row.
   kEdited,    // A cell being edited.
   kHigh,      // Work of a class.
   kNormal,
@@ -46,7 +46,7 @@ struct Cell {
 // take two cells. Widths follow the process's locale (wcwidth).
 std::vector<Cell> GetCells(std::string_view text, Charset charset, Style style);
 
-// Number of columns of the text.
+// Returns the number of columns of the text.
 std::size_t GetWidth(std::string_view text, Charset charset);
 
 // Thread-compatible.
@@ -59,10 +59,10 @@ class Canvas {
   const std::vector<Cell>& Row(std::size_t row) const { return cells_.at(row); }
 
   // Draws the text at the position, in at most `width` columns. Truncated text ends with "…", or
-  // "~" in ASCII. Returns the column after it.
+  // "~" in ASCII. Returns the column after the text.
   std::size_t Put(std::size_t row, std::size_t column, std::string_view text,
                   Style style = Style::kPlain, std::size_t width = SIZE_MAX);
-  // The same, right-aligned before column `end`.
+  // As Put, right-aligned before column `end`.
   void PutRight(std::size_t row, std::size_t end, std::string_view text,
                 Style style = Style::kPlain);
   // Applies a style to a whole row and its contents.

@@ -19,14 +19,15 @@ using Client = const ClientFigures&;
 struct TableColumn {
   std::string_view heading;
   std::size_t width;
-  unsigned rank;  // Columns with low ranks are kept longest; 0 always.
+  // If space is short, columns with low ranks are kept longest; rank 0 is always shown.
+  unsigned rank;
   std::string (*text)(Client client);
   std::string_view help;
   std::optional<SortBy> sort = {};
-  bool is_text = false;  // Left-aligned.
+  bool is_text = false;  // Whether cells are left-aligned.
 };
 
-// Column functions that show a figure, or its rate of change.
+// The following show a figure, or its rate of change, in a column.
 template <ClientKey kKey, std::string (*kText)(const Figure&)>
 std::string Now(Client c) {
   return kText(c.now[kKey]);
@@ -40,7 +41,7 @@ std::string Id(Client c) { return std::to_string(c.now.id); }
 std::string Device(Client c) { return c.now.device; }
 std::string Class(Client c) { return c.now.scheduling_class; }
 bool IsStarved(Client c) { return c.now["starved_for_s"].value_or(0) >= kStarvedShownS; }
-// "34 s", "12 min", "3 h": the column has space for one unit.
+// Formats "34 s", "12 min" or "3 h", because the column has space for only one unit.
 std::string Waits(Client c) {
   if (!IsStarved(c)) return PercentText(c.waits);
   const std::string age = AgeText(c.now["starved_for_s"]);
@@ -88,8 +89,8 @@ constexpr std::array kColumns = {
 };
 constexpr unsigned kLastRank = 99;
 
-// Selects the columns that fit, in their order. With a single device its number is uninformative,
-// so that column ranks last.
+// Selects the columns that fit, in their order. With a single device, the device's column ranks
+// last, because it says nothing new.
 std::vector<const TableColumn*> Fitting(std::size_t width, bool has_devices) {
   std::vector<const TableColumn*> by_rank;
   for (const TableColumn& column : kColumns) by_rank.push_back(&column);
@@ -104,7 +105,8 @@ std::vector<const TableColumn*> Fitting(std::size_t width, bool has_devices) {
     if (used > width && column->rank > 0) break;
     fitting.push_back(column);
   }
-  std::ranges::sort(fitting);  // Restores their order, since all point into one array.
+  // Restores their order; the pointers can be compared, because all point into one array.
+  std::ranges::sort(fitting);
   return fitting;
 }
 
@@ -159,7 +161,7 @@ void DrawClient(Canvas& canvas, std::size_t row, const View& view, const ClientF
   at = 1;
   for (const TableColumn* column : columns) {
     if (column->heading == (edits_class ? kClass : kWeight)) {
-      // Over the full width of the cell, so that the edited field is visible.
+      // Fills the whole width of the cell, so that the edited field is visible.
       canvas.Put(row, at, std::string(column->width, ' '), Style::kEdited);
       PutCell(canvas, row, at, *column, edits_class ? view.typed() : view.typed() + "_",
               Style::kEdited);

@@ -13,7 +13,7 @@
 namespace gpushared::server::top {
 
 // Draws from `row` on and returns the row after it. Devices take four rows each if all of them then
-// fit into `rows_max`, otherwise one each; a last row counts those that do not fit.
+// fit into `rows_max`, otherwise one each; a last row states how many do not fit.
 std::size_t DrawDevices(Canvas& canvas, std::size_t row, std::size_t rows_max,
                         const std::vector<DeviceFigures>& devices, const Scene& scene);
 

@@ -18,7 +18,8 @@ constexpr std::size_t kSentenceRowsMax = 4;
 constexpr std::string_view kKeys =
     "h help  q quit  arrows choose  c class  w weight  e explain  / find  A-Z sort";
 
-// Takes a word with the blank after it from the front; splits longer words between characters.
+// Takes the first word, with the blank after it, from the text; splits longer words between
+// characters.
 std::string_view NextWord(std::string_view& text, std::size_t width) {
   std::string_view word = text.substr(0, text.find(' '));
   if (word.size() <= width) {
@@ -32,8 +33,8 @@ std::string_view NextWord(std::string_view& text, std::size_t width) {
   return word;
 }
 
-// Indentation of continuation lines: after the first word of a list entry whose description is set
-// apart.
+// Returns the indentation of continuation lines. In a list entry whose description is set apart,
+// they are aligned with the description.
 std::size_t HangingIndent(std::string_view line, std::size_t width) {
   const std::size_t word = line.find_first_not_of(' ');
   if (word == std::string_view::npos || word == 0) return 0;

@@ -8,8 +8,8 @@
 namespace gpushared::server::top {
 namespace {
 
-// Growth between two samples. Unknown if the counter fell, because it then belongs to another
-// client.
+// Returns the growth between two samples. Unknown if the counter fell, because then it belongs to
+// another client.
 Figure Added(const Figure& before, const Figure& now) {
   if (!before || !now || *now < *before) return std::nullopt;
   return *now - *before;

@@ -22,21 +22,24 @@ Figure Sum(const Busy& busy);
 struct DeviceFigures {
   DeviceSample now;
   Busy busy;
-  Figure gap_used;    // Fraction of the gap that was used; empty without a gap.
+  // Fraction of the gap (time that no high-class client wanted) that was used; empty without a gap.
+  Figure gap_used;
   Figure host_steal;  // Fraction of the time in which the host kept the device from running.
   Figure launches_per_s, stops_per_s;
 };
 
 struct ClientFigures {
-  // Growth per second; for device time a fraction of the time, above 1 if commands run
-  // concurrently.
+  // Returns the growth per second; for device time that is a fraction of the time, above 1 if
+  // commands run concurrently.
   const Figure& PerSecond(ClientKey key) const { return per_s[key.index]; }
 
   ClientSample now;
   ClientNumbers per_s;
-  Figure waits;                // Fraction of the time with commands ready and none on the device.
-  Figure met;                  // Fraction of its requests so far; empty without a latency target.
-  bool missed_target = false;  // Between the two samples.
+  // Fraction of the time in which the client had commands ready but none on the device.
+  Figure waits;
+  // Fraction of its requests so far that met the latency target; empty without a target.
+  Figure met;
+  bool missed_target = false;  // Whether a target was missed between the two samples.
 };
 
 struct Figures {
@@ -45,7 +48,8 @@ struct Figures {
   std::vector<ClientFigures> clients;
 };
 
-// `before` may be null, or of another server: a figure that fell, or that is new, has no rate.
+// Computes the figures of `now`. `before` may be null or come from another server: a figure that
+// fell or that is new has no rate.
 Figures Between(const Sample* before, const Sample& now);
 
 // Recent activity of devices, the newest sample last.
@@ -53,13 +57,14 @@ Figures Between(const Sample* before, const Sample& now);
 // Thread-compatible.
 class History {
  public:
-  static constexpr std::size_t kMomentsMax = 512;  // More than the columns of a terminal.
+  // Limit of samples; more than any terminal has columns.
+  static constexpr std::size_t kMomentsMax = 512;
 
   // Drops devices that are not among the figures.
   void Add(const Figures& figures);
-  // Adds a hole to each device's strip when the server did not answer.
+  // Adds a gap to each device's strip, for a time at which the server did not answer.
   void AddHole();
-  // Returns an empty list for an unknown device.
+  // Returns the activity of a device, or an empty list for an unknown device.
   const std::deque<Busy>& Of(const std::string& device) const;
 
  private:

@@ -17,8 +17,9 @@
 namespace gpushared::server::top {
 
 inline constexpr std::array<std::string_view, 3> kClassNames = {"high", "normal", "low"};
-inline constexpr std::size_t kDevicesMax = 64;     // Further rows are ignored.
-inline constexpr std::size_t kClientsMax = 16384;  // Two for each session of 64 devices.
+inline constexpr std::size_t kDevicesMax = 64;  // Further rows are ignored.
+// Limit of clients: two for each session of 64 devices.
+inline constexpr std::size_t kClientsMax = 16384;
 
 // Empty if the server did not report it: an absent figure is never 0.
 using Figure = std::optional<double>;
@@ -28,7 +29,7 @@ struct ServerSample {
   Figure uptime_s;
 };
 
-// Times in seconds and counts; both are monotonic.
+// Counters of a device: times in seconds, and counts. They never decrease.
 struct DeviceSample {
   std::string id, name, state;
   std::string missing;  // Why the device is missing.
@@ -38,7 +39,7 @@ struct DeviceSample {
   bool is_overloaded = false;
 };
 
-// Numbers of a client that are read, by their keys in the answer.
+// Keys of the numbers that are read for each client.
 inline constexpr auto kClientKeys = std::to_array<std::string_view>(
     {"pid", "uid", "weight", "max_share_percent", "memory_bytes", "quota_bytes", "device_time_s",
      "waited_s", "starved_for_s", "launches", "stops", "bytes_in", "bytes_out", "requests",
@@ -66,7 +67,7 @@ struct Sample {
   ServerSample server;
   std::vector<DeviceSample> devices;
   std::vector<ClientSample> clients;
-  // Times of the two answers, in seconds of the same clock.
+  // Times at which the two answers arrived, in seconds of the same clock.
   double devices_at_s = 0, clients_at_s = 0;
 };
 

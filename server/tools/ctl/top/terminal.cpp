@@ -11,7 +11,7 @@
 #include <cstring>
 #include <string>
 
-#define NCURSES_NOMACROS  // Its macros have the names of ordinary words.
+#define NCURSES_NOMACROS  // Disables ncurses' macros, which are named by ordinary words.
 #include <curses.h>
 
 namespace gpushared::server::top {
@@ -23,7 +23,7 @@ constexpr int kEscapeWaitMs = 25;  // The sequence of a key arrives within this 
 // The attributes without colours are chosen so that important cells still stand out.
 struct Look {
   Style style;
-  short colour;  // -1: the terminal's default.
+  short colour;  // -1 means the terminal's default.
   short of_256;  // For terminals with 256 colours; classes have the colours of the web page.
   attr_t coloured, plain;
 };
@@ -129,7 +129,8 @@ Terminal::Terminal(screen* owned)
 }
 
 Terminal::~Terminal() {
-  // Without an alternate screen, the shell continues in the last row, below the table.
+  // Moves to the last row, because without an alternate screen the shell continues there, below the
+  // table.
   ::wmove(stdscr, getmaxy(stdscr) - 1, 0);
   ::wclrtoeol(stdscr);
   ::wrefresh(stdscr);
@@ -152,8 +153,8 @@ void Terminal::Show(const Canvas& canvas) {
       std::string run;
       for (; at < cells.size() && cells[at].style == style; ++at) run += cells[at].text;
       ::wattrset(stdscr, static_cast<int>(GetAttributes(style, has_colours_)));
-      // Positioned explicitly, so that a character with a different width in ncurses displaces
-      // nothing else.
+      // Each run of cells is positioned explicitly, so that a character with a different width in
+      // ncurses displaces nothing else.
       ::mvwaddnstr(stdscr, static_cast<int>(row), static_cast<int>(begin), run.c_str(), -1);
     }
   }

@@ -12,7 +12,7 @@
 #include "server/tools/ctl/top/canvas.h"
 #include "server/tools/ctl/top/view.h"
 
-struct screen;  // ncurses' SCREEN.
+struct screen;  // The type behind ncurses' SCREEN.
 
 namespace gpushared::server::top {
 
@@ -22,8 +22,8 @@ namespace gpushared::server::top {
 // Confined to one thread.
 class Terminal {
  public:
-  // kUnsupported: stdin or stdout is no terminal, or one that cannot move its cursor; the message
-  // suggests an alternative. Uses no colours if the environment contains NO_COLOR.
+  // kUnsupported if stdin or stdout is not a terminal, or is one that cannot move its cursor; the
+  // message suggests an alternative. Uses no colours if the environment contains NO_COLOR.
   static Result<std::unique_ptr<Terminal>> Open();
   ~Terminal();
   Terminal(const Terminal&) = delete;
@@ -33,7 +33,7 @@ class Terminal {
   Size size() const;
   Charset charset() const { return charset_; }
   void Show(const Canvas& canvas);
-  // Returns a pressed key, or nothing. Never blocks. Should be called when stdin is readable and
+  // Returns a pressed key, or no value. Never blocks. Should be called when stdin is readable and
   // after a signal, because a change of the window's size interrupts poll.
   std::optional<KeyPress> ReadKey();
   // Returns true if the terminal was closed, so no further keys can arrive.

@@ -20,7 +20,8 @@ namespace {
 
 using Clock = Watch::Clock;
 
-// Bounds the delay until a change of the window's size just before the wait becomes visible.
+// Limit of a wait. A change of the window's size just before the wait may not interrupt it, so it
+// becomes visible only after this time.
 constexpr std::chrono::seconds kWaitMax{1};
 
 // Waits for a key, an answer, a signal or the timeout.
@@ -49,7 +50,7 @@ bool TakeKeys(Terminal& terminal, View& view, Watch& watch) {
 int ShowTop(const std::string& socket, std::chrono::duration<double> every) {
   View view;
   Watch watch(socket, std::chrono::duration_cast<Clock::duration>(every), view);
-  // Before the screen is switched, so that a rejection stays readable.
+  // Waits for the first figures before the screen is switched, so that a rejection stays readable.
   while (!watch.has_figures()) {
     watch.Go(Clock::now());
     if (!watch.first_failure().ok()) return Complain(socket, watch.first_failure());

@@ -10,12 +10,14 @@
 
 namespace gpushared::server::top {
 
-std::string PercentText(const Figure& part);     // 0.5 is "50.0"; the unit is in the heading.
-std::string CountText(const Figure& count);      // "7", "1.2k"; a fraction below 100: "0.3".
-std::string WholeText(const Figure& number);     // Digits only, for identifiers and weights.
-std::string BytesText(const Figure& bytes);      // "1.5 GiB", "1023 MiB"
-std::string MicrosecondsText(const Figure& us);  // "950 us", "14.0 ms", "2.50 s"
-std::string AgeText(const Figure& seconds);      // "59 s", "2 min", "3 h 5 min", "4 d 3 h"
+std::string PercentText(const Figure& part);  // Formats 0.5 as "50.0"; the unit is in the heading.
+std::string CountText(const Figure& count);   // "7", "1.2k"; a fraction below 100: "0.3".
+std::string WholeText(const Figure& number);  // Formats digits only, for identifiers and weights.
+std::string BytesText(const Figure& bytes);   // Formats a size such as "1.5 GiB" or "1023 MiB".
+// Formats a time such as "950 us", "14.0 ms" or "2.50 s".
+std::string MicrosecondsText(const Figure& us);
+// Formats an age such as "59 s", "2 min", "3 h 5 min" or "4 d 3 h".
+std::string AgeText(const Figure& seconds);
 
 }  // namespace gpushared::server::top
 

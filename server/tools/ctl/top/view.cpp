@@ -11,10 +11,10 @@
 namespace gpushared::server::top {
 namespace {
 
-constexpr std::size_t kWeightDigitsMax = 4;  // Digits of kWeightMax.
-constexpr std::ptrdiff_t kFar = 1 << 30;     // Larger than any number of clients.
+constexpr std::size_t kWeightDigitsMax = 4;  // Number of digits of kWeightMax.
+constexpr std::ptrdiff_t kFar = 1 << 30;     // Distance larger than any number of clients.
 
-// Sort key of a client, in descending order. Clients without one come last.
+// Returns the sort key of a client; the largest comes first. Clients without a key come last.
 Figure SortFigure(const ClientFigures& client, SortBy by) {
   const auto less_first = [](Figure figure) -> Figure {
     return figure ? Figure(-*figure) : std::nullopt;
@@ -274,7 +274,7 @@ Wish View::OnEdit(KeyPress press) {
   return {};
 }
 
-// Enter: applies the input.
+// Applies the input, as Enter does.
 Wish View::Finish() {
   const Edit edit = std::exchange(edit_, Edit::kNothing);
   const ClientFigures* const client = Selected();

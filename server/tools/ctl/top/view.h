@@ -30,7 +30,7 @@ enum class Key : std::uint8_t {
 };
 struct KeyPress {
   Key key = Key::kCharacter;
-  char character = 0;  // Printable ASCII, for kCharacter only.
+  char character = 0;  // Printable ASCII; used for kCharacter only.
 };
 
 // Sort orders: largest figure first, or lowest number or name first.
@@ -75,17 +75,17 @@ class View {
 
   Wish On(KeyPress press);
 
-  // Takes new figures. Reports it if a client that is being edited has left.
+  // Takes new figures. If a client that is being edited has left, the view says so.
   void Take(Figures figures);
   // Shows the answer to a request of a key.
   void ShowMessage(std::string sentence, bool is_bad);
   void ShowText(std::string title, std::string text);
-  // Since when the server has not answered, and why; nothing while it answers.
+  // Sets why the server does not answer; no value while it answers.
   void SetLost(std::optional<std::string> why) { lost_ = std::move(why); }
 
-  // Clients that match the filter, in order.
+  // Returns the clients that match the filter, in order.
   std::vector<const ClientFigures*> Clients() const;
-  // The client to which keys apply; null initially and after it has left.
+  // Returns the client to which keys apply; null initially and after it has left.
   const ClientFigures* Selected() const;
 
   const Figures& figures() const { return figures_; }
@@ -102,8 +102,8 @@ class View {
   const std::string& title() const { return title_; }
   const std::string& text() const { return text_; }
 
-  // Called during drawing with the space available: rows of the table or of a page, and the length
-  // of that page. Return where to begin.
+  // Return the first client or line to draw. Called during drawing with the available space, in
+  // rows, and the length of the page.
   std::size_t FirstClient(std::size_t rows);
   std::size_t FirstLine(std::size_t rows, std::size_t lines);
 
@@ -121,8 +121,9 @@ class View {
   SortBy sort_ = SortBy::kBusy;
   bool is_reversed_ = false;
   std::optional<std::uint64_t> selected_;
-  std::size_t first_ = 0, rows_ = 1;  // Of the table: first row shown, and number of rows that fit.
-  std::size_t line_ = 0;              // First line of a page.
+  // First row of the table that is shown, and number of rows that fit.
+  std::size_t first_ = 0, rows_ = 1;
+  std::size_t line_ = 0;  // First line of a page.
   Edit edit_ = Edit::kNothing;
   std::string typed_;  // Input so far: a class, digits, or the filter.
   std::string filter_;

@@ -38,7 +38,7 @@ Watch::Clock::time_point Watch::Wait(std::vector<pollfd>& fds) const {
     fds.push_back({.fd = (*each)->inquiry.fd(), .events = POLLIN, .revents = 0});
     until = std::min(until, (*each)->overdue);
   }
-  // The message about a lost server counts seconds.
+  // Wakes every second, because the message about a lost server counts seconds.
   if (lost_since_) until = std::min(until, Clock::now() + std::chrono::seconds(1));
   return until;
 }

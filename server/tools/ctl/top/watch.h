@@ -32,7 +32,7 @@ class Watch {
   Watch(std::string socket, Clock::duration every, View& view)
       : socket_(std::move(socket)), every_(every), view_(view) {}
 
-  // Why there are no figures, if the first request failed.
+  // Returns why there are no figures, if the first request failed.
   const Status& first_failure() const { return first_failure_; }
   bool has_figures() const { return before_.has_value(); }
   const History& history() const { return history_; }
@@ -41,7 +41,7 @@ class Watch {
   void AskFor(const ipc::Admin& question);
   // Sends due requests and reads answers. Returns true if the screen must be redrawn.
   bool Go(Clock::time_point now);
-  // Adds the descriptors to wait for. Returns when to call Go at the latest.
+  // Adds the descriptors to wait for. Returns the time at which Go must be called at the latest.
   Clock::time_point Wait(std::vector<pollfd>& fds) const;
 
  private:

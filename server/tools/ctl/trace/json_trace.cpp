@@ -64,7 +64,7 @@ void JsonTrace::AddEvent(Thread thread, const TimeSpan& when, std::string_view n
   PutTime("dur", when.end - when.begin);
   if (flow.id != 0) {
     text_ += ",\"bind_id\":\"0x";
-    PutNumber(text_, flow.id, 16);  // Viewers parse it as hexadecimal.
+    PutNumber(text_, flow.id, 16);  // Written in base 16, because viewers parse it so.
     text_ += flow.is_start ? "\",\"flow_out\":true" : "\",\"flow_in\":true";
   }
   text_ += ",\"args\":{";
@@ -118,8 +118,8 @@ void JsonTrace::PutText(std::string_view text) {
   text_ += '"';
 }
 
-// In microseconds with three decimals, because a double would lose nanoseconds some weeks after
-// boot.
+// Writes microseconds with three decimals. Formatted from integers, because a double would lose
+// nanoseconds some weeks after boot.
 void JsonTrace::PutTime(std::string_view key, scheduler::Duration time) {
   ((text_ += ",\"") += key) += "\":";
   PutNumber(text_, time.count() / 1000);

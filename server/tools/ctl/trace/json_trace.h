@@ -24,9 +24,9 @@ struct TimeSpan {
   scheduler::TimePoint end{};
 };
 
-// Connects slices: a request's slice starts its flow, and viewers draw an arrow from there to each
-// further slice of the flow. The slice that starts a flow must begin first. An id of 0 means no
-// flow.
+// Connects slices. A request's slice starts a flow, and viewers draw an arrow from that slice to
+// each further slice of the flow. The slice that starts a flow must begin first. An id of 0 means
+// no flow.
 struct Flow {
   std::uint64_t id = 0;
   bool is_start = false;
@@ -61,7 +61,7 @@ class JsonTrace {
   // Completes the text returned by the next Take.
   void Finish() { text_ += "\n]}\n"; }
 
-  // The text since the last call.
+  // Returns the text written since the last call.
   std::string Take() { return std::exchange(text_, {}); }
   std::size_t pending_bytes() const { return text_.size(); }
 

@@ -84,7 +84,7 @@ void Recording::Poll(Device& device) {
 
 void Recording::Follow(Device& device) {
   if (device.watch) {
-    // Checked before the poll, so that the worker's last events are read, too.
+    // Checked before the events are read, so that the worker's last events are read, too.
     const bool has_ended = device.watch->HasEnded();
     Poll(device);
     if (has_ended) device.watch.reset();

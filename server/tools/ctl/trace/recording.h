@@ -23,9 +23,9 @@ namespace gpushared::server {
 
 struct RecordingOptions {
   std::string socket;                // Path of the server's socket.
-  std::vector<std::string> devices;  // Empty: all.
+  std::vector<std::string> devices;  // If empty, all devices.
   std::string file;
-  std::uint64_t bytes_max = 0;  // The recording ends when the file exceeds it.
+  std::uint64_t bytes_max = 0;  // Size of the file at which the recording ends.
 };
 
 // Records the execution traces of devices in a file. When a device's worker exits, continues with
@@ -47,8 +47,8 @@ class Recording {
   // Writes the last events and completes the file.
   Status Finish();
 
-  // Summary of the recording: file, seconds, slices, requests, clients, stops, devices, lost,
-  // bytes, and whether the file is full.
+  // Returns a summary of the recording: file, seconds, slices, requests, clients, stops, devices,
+  // lost, bytes, and whether the file is full.
   nlohmann::json Summary() const;
 
  private:
@@ -66,7 +66,7 @@ class Recording {
   };
 
   Recording(RecordingOptions options, std::FILE* file);
-  // Retries later if the device is not ready.
+  // Begins to follow the device; retries later if the device is not ready.
   Status Watch(Device& device);
   void Follow(Device& device);
   void Poll(Device& device);

@@ -26,9 +26,9 @@ class Timeline {
   // `trace` must outlive this object.
   explicit Timeline(JsonTrace& trace) : trace_(trace) {}
 
-  // Returns the device's number for Add. `name`: the device's model, if known.
+  // Returns the device's number for Add. `name` is the device's model, if known.
   std::size_t AddDevice(const std::string& id, const std::string& name);
-  // `names`: the reader that reported the event.
+  // `names` is the reader that reported the event.
   void Add(std::size_t device, const trace::Reader& names, const trace::Event& event);
 
   const Counts& counts() const { return counts_; }

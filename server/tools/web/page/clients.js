@@ -8,10 +8,10 @@ import {History, Sparkline} from './history.js';
 const kPastMs = 60000;
 const kClasses = ['high', 'normal', 'low'];
 const kStarvedShownS = 1;
-// Percent; the chart of met targets starts there, unless there were fewer.
+// Lowest percentage in the chart of met targets, unless fewer targets were met.
 export const kMetLow = 99;
 
-// By class, then by age.
+// Orders clients by class, then by age.
 export function usualOrder(a, b) {
   return kClasses.indexOf(a.class) - kClasses.indexOf(b.class) || a.client - b.client;
 }

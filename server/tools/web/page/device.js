@@ -10,7 +10,7 @@ import {Timeline} from './timeline.js';
 const kNowMs = 1000, kRecentMs = 10000;
 const kNamedMax = 4;
 const kSteal = 'The machine kept the device from its work: other programs had its cores, or the driver took its time';
-const kDrained = ['draining', 'drained'];  // States requested by an operator.
+const kDrained = ['draining', 'drained'];  // States that an operator requested.
 
 class Figure {
   constructor(label, hint) {
@@ -91,13 +91,13 @@ export class DeviceCard {
     this.reset(undefined);
   }
 
-  // Figures of a new worker start again.
+  // Starts anew, because the figures of a new worker start from 0.
   reset(generation) {
     this.generation = generation;
     this.time = new History(kRecentMs);
     this.stopped = new History(kRecentMs);
     this.heldUp = new History(kRecentMs);
-    this.of = new Map();  // Device time by client.
+    this.of = new Map();  // Device times by client.
   }
 
   update({at, device, clients: unsorted}) {

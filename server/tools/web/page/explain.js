@@ -17,7 +17,7 @@ function who(told) {
   return element('span', {}, named(told.name), ` (${told.class})`);
 }
 
-// The parts side by side, and the end of the latency target.
+// Draws the parts side by side, and marks the latency target.
 function sum(told) {
   const whole = Math.max(told.latency_us, told.latency_target_us ?? 0) || 1;
   const bar = element('div', {class: 'sum', 'aria-hidden': 'true', 'data-class': told.class ?? ''});
@@ -64,7 +64,7 @@ function meanwhile(told) {
   return text.childNodes.length > 0 ? text : element('p', {}, 'Nobody else was charged for the device.');
 }
 
-// Its time on the device that was not charged; the same text as in gpusharedctl.
+// Describes the request's time on the device that was not charged, as gpusharedctl does.
 function uncharged(told) {
   const rest = Math.max(0, told.on_device_us - told.device_time_us);
   const stolen = Math.min(told.host_steal_us ?? 0, rest);
@@ -114,7 +114,7 @@ export class Explanation {
     this.body = dialog.querySelector('#explain-body');
     this.asked = 0;
     dialog.addEventListener('click', (event) => {
-      if (event.target === dialog) dialog.close();  // Outside of its content.
+      if (event.target === dialog) dialog.close();  // A click outside of its content.
     });
   }
 

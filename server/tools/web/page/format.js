@@ -29,7 +29,7 @@ export function bytes(count) {
 
 export function percent(value) {
   if (!isNumber(value)) return kNothing;
-  // A fraction is never shown as a whole number.
+  // Keeps a decimal, so that a fraction is not shown as a whole number.
   if (value < 100 && value > 99.9) return '99.9 %';
   return `${value === 100 || value === 0 ? value : value.toFixed(1)} %`;
 }

@@ -18,8 +18,8 @@ export class History {
     while (this.points.length > 1 && this.points[0].at < at - this.span_ms) this.points.shift();
   }
 
-  // Growth of a counter in the last `window_ms`, per second; undefined with fewer than two points.
-  // A counter that fell was reset.
+  // Returns the growth of a counter in the last `window_ms`, per second; undefined with fewer than two points.
+  // If the counter fell, it was reset.
   rate(window_ms) {
     const last = this.points.at(-1);
     if (!last) return undefined;
@@ -45,7 +45,7 @@ export class Sparkline {
     const top = Math.max(high ?? 0, limit ?? 0, ...points.map((point) => point.value)) || 1;
     const height = (value) => kHeight - 1.5 - (kHeight - 3) * Math.max(0, Math.min(1, (value - low) / (top - low || 1)));
     const end = points.length ? points.at(-1).at : 0;
-    // The line spans the full width from the beginning.
+    // The line spans the full width even if there are only a few points.
     const span = points.length ? Math.max(1, end - points[0].at) : 1;
     const across = (at) => kWidth * (1 - (end - at) / span);
     this.line.setAttribute('points', points.map(({at, value}) => `${across(at).toFixed(1)},${height(value).toFixed(1)}`).join(' '));

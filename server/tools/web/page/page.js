@@ -47,13 +47,13 @@ class Page {
   async listenAgain() {
     try {
       const answer = await fetch('/healthz');
-      if (answer.status === 401) return location.reload();  // To the login form.
+      if (answer.status === 401) return location.reload();  // Shows the login form.
     } catch { /* No server is running. */ }
     setTimeout(() => this.listen(), kAgainMs);
   }
 
   onUpdate(told) {
-    if (told.at_ms < this.at) {  // Another gpushared-web.
+    if (told.at_ms < this.at) {  // The update comes from another gpushared-web.
       for (const card of this.cards.values()) card.root.remove();
       this.cards.clear();
     }

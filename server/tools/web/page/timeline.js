@@ -10,7 +10,7 @@ const kFrameMs = 40;
 const kLanesMax = 8;
 const kLaneHeight = 30, kAxisHeight = 22, kBarHeight = 24;
 const kTickMs = 2000;
-const kLabelsApart = 64;  // CSS pixels.
+const kLabelsApart = 64;  // Distance in CSS pixels.
 const kClasses = ['high', 'normal', 'low'];
 const kCalm = matchMedia('(prefers-reduced-motion: reduce)');
 
@@ -33,10 +33,10 @@ export class Timeline {
     this.frame = element('div', {class: 'timeline-picture'}, this.canvas);
     this.remarks = element('p', {class: 'hint remarks', hidden: ''});
     this.root = element('div', {class: 'timeline'}, this.labels, this.frame, this.remarks);
-    this.lanes = new Map();   // By client.
+    this.lanes = new Map();   // Lanes by client.
     this.facts = new Map();   // Name and class of clients, including those that have left.
     this.shown = [];
-    this.at = 0;              // Times of the last update: the server's and ours.
+    this.at = 0;              // Time of the last update on the server's clock, and then on ours.
     this.received = 0;
     this.drawn = 0;
     this.size = {width: 0, height: 0};
@@ -71,7 +71,7 @@ export class Timeline {
     this.paint(true);
   }
 
-  // Time at the right edge.
+  // Returns the time at the right edge.
   end(word) {
     if (word === this.endWord) return;
     this.endWord = word;

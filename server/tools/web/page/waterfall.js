@@ -5,7 +5,7 @@
 import {element, named} from './dom.js';
 import {microseconds, number} from './format.js';
 
-// Of the start of a bar, in percent, because short bars have a minimum width.
+// Limit of the start of a bar, in percent, because short bars have a minimum width.
 const kLastPlace = 99.5;
 const kLegend = [['wait', 'it waits'], ['own', 'it has the device'], ['other', 'others have it']];
 
@@ -37,7 +37,7 @@ function why(row) {
   return [element('p', {class: 'fall-why'}, `It ${row.cut}${took}.`)];
 }
 
-// The position on the track, without colours.
+// Returns the position on the track, without colours.
 function when(row) {
   const begin = row.from_us < 0 ? `${microseconds(-row.from_us)} before its begin` : `${microseconds(row.from_us)} after its begin`;
   return `from ${begin}, for ${microseconds(row.to_us - row.from_us)}`;
@@ -62,7 +62,7 @@ function rest(told) {
   return words.length === 0 ? [] : [element('p', {class: 'hint'}, `And ${words.join('; ')}.`)];
 }
 
-// Nothing if the server reported none.
+// Returns nothing if the server reported no waterfall.
 export function waterfall(told) {
   const rows = Array.isArray(told.waterfall) ? told.waterfall : [];
   const wholeUs = told.latency_us - (told.before_us ?? 0);

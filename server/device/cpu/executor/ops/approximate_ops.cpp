@@ -8,13 +8,13 @@ namespace {
 
 float PowerOfTwo(s32 exponent) { return Bits<float>(static_cast<u32>(exponent + 127) << 23); }
 
-// 2^x: split into the nearest integer and a fraction in [-0.5, 0.5]; the polynomial is
-// the Taylor series of 2^f to degree 7 (error below 1e-8). Two factors carry the
-// exponent so that subnormal results are exact shifts.
+// Returns 2^x. Splits x into the nearest integer and a fraction f in [-0.5, 0.5]; the polynomial is
+// the Taylor series of 2^f to degree 7 (error below 1e-8). Two factors carry the exponent so that
+// subnormal results are exact shifts.
 float Exp2(float x) {
   const float clamped = x < -200.0f ? -200.0f : x > 200.0f ? 200.0f : x;
   const float safe = x != x ? 0.0f : clamped;
-  const float shifted = safe + 12582912.0f;  // 1.5 * 2^23: rounds to an integer.
+  const float shifted = safe + 12582912.0f;  // Adding 1.5 * 2^23 rounds to an integer.
   const float whole = shifted - 12582912.0f;
   const float f = safe - whole;
   float p = 1.5252733804059841e-5f;
@@ -40,7 +40,8 @@ float Reciprocal(float x) { return 1.0f / x; }
 float Root(float x) { return SquareRoot(x); }
 float Quotient(float a, float b) { return a / b; }
 
-// a * (1/b), like the hardware: above 2^126 the reciprocal is subnormal and flushed.
+// Returns a * (1/b), as the hardware does: for b above 2^126 the reciprocal is subnormal and
+// flushed.
 float ProductWithReciprocal(float a, float b) {
   const float magnitude = Bits<float>(Bits<u32>(b) & 0x7fffffffu);
   const float zero = Bits<float>(Bits<u32>(b) & 0x80000000u);

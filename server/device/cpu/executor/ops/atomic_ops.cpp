@@ -32,7 +32,7 @@ GPUSHARED_INLINE T AddValues(T a, T b) {
   }
 }
 
-// Two halves in a word, which are added separately.
+// Two halves in a word. They are added separately.
 template <typename H>
 struct Pair {
   u32 bits;
@@ -105,7 +105,7 @@ GPUSHARED_INLINE void PutValue(std::byte* row, u32 lane, T value) {
   }
 }
 
-// `extra` != 0: returns the old value (atom); red has no destination.
+// With `extra` != 0 (atom), returns the old value; otherwise (red) there is no destination.
 template <Atomic A, typename T, bool IsShared>
 __attribute__((noinline)) const MicroOp* ApplyEach(Warp& w, const MicroOp* op,
                                                    FindHostAddresses find) {
@@ -126,7 +126,7 @@ __attribute__((noinline)) const MicroOp* ApplyEach(Warp& w, const MicroOp* op,
     }
     if (op->extra != 0) PutValue<T>(w.frame + op->destination, l, old);
   }
-  // Used to build spin locks, so the scheduler should run other lanes afterwards.
+  // These operations are used in spin locks, so the scheduler should run other lanes afterwards.
   if constexpr (A == Atomic::kCompare || A == Atomic::kExchange) Polled(w);
   return op + 1;
 }
@@ -136,7 +136,7 @@ const MicroOp* AtomicOp(Warp& w, const MicroOp* op) {
   return ApplyEach<A, T, S == Space::kShared>(w, op, HostAddresses<S, Index>);
 }
 
-// 128 bits. All x86-64 processors except the first ones of 2003 have cmpxchg16b.
+// A 128-bit value. All x86-64 processors except the first ones of 2003 have cmpxchg16b.
 struct Both {
   u64 low = 0, high = 0;
 };
@@ -178,7 +178,8 @@ const MicroOp* AtomicBoth(Warp& w, const MicroOp* op) {
   if (!HostAddresses<S, Index>(w, op, lanes, sizeof(Both), host)) return nullptr;
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    // Local memory may not be aligned and is only accessed by its own thread.
+    // No atomic access for shared memory, because one thread executes all warps of a block, and
+    // none for misaligned memory, which can only be local and is private to its thread.
     const bool is_alone = S == Space::kShared || reinterpret_cast<u64>(host[l]) % 16 != 0;
     const Both old =
         ExchangeBoth<Compares>(host[l], is_alone, BothOf(w, op, 0, l), BothOf(w, op, 2, l));

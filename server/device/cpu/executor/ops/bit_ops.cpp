@@ -29,7 +29,7 @@ T LogicalNot(T a) {
   return a == 0 ? 1 : 0;
 }
 
-// Shift amounts at or above the width shift everything out.
+// Shifts by the width or more shift all bits out.
 template <typename T>
 T ShiftLeft(T a, u32 amount) {
   return amount >= kBits<T> ? T{0} : static_cast<T>(static_cast<u64>(a) << (amount & 63));
@@ -65,7 +65,7 @@ T Reverse(T a) {
   return result;
 }
 
-// Position of the most significant bit that differs from the sign.
+// Returns the position of the most significant bit that differs from the sign.
 template <typename T>
 u32 FindBit(T a) {
   using U = std::make_unsigned_t<T>;
@@ -85,8 +85,8 @@ u32 FindNextSet(u32 mask, u32 from, u32 skipped) {
   for (; skipped > 0 && bits != 0; --skipped) bits &= bits - 1;
   return bits == 0 ? ~0u : static_cast<u32>(__builtin_ctz(bits));
 }
-// fns: finds the n-th set bit from `base`, upwards or downwards depending on the sign of `offset`.
-// PTX does not define bases above 31: none is found.
+// Implements fns: finds the n-th set bit from `base`, upwards or downwards depending on the sign of
+// `offset`. PTX does not define bases above 31: for these, none is found.
 u32 FindNthSet(u32 mask, u32 base, s32 offset) {
   if (base > 31) return ~0u;
   if (offset == 0) return (mask >> base & 1) != 0 ? base : ~0u;
@@ -118,7 +118,7 @@ T ExtractField(T a, u32 position, u32 length) {
   return static_cast<T>((field & mask) | (sign != 0 ? static_cast<U>(~mask) : U{0}));
 }
 
-// bfi: inserts `field` into `base`.
+// Implements bfi: inserts `field` into `base`.
 template <typename T>
 T InsertField(T field, T base, u32 position, u32 length) {
   position &= 0xff;
@@ -140,7 +140,8 @@ const MicroOp* InsertFieldOp(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// szext: the lowest `length` bits of a. The result is 0 for a length of 0, or of 32 with wrapping.
+// Implements szext: extends the lowest `length` bits of a. The result is 0 for a length of 0, or of
+// 32 with wrapping.
 template <typename T>
 T ExtendWrapped(T a, u32 length) {
   const u32 bits = length & 31;
@@ -217,7 +218,7 @@ u32 PermuteBy(u32 a, u32 b, u32 control) {
   return Permute(a, b, selectors);
 }
 
-// lop3: bit i of the table is the result if (a, b, c) are the binary digits of i.
+// Implements lop3: bit i of the table is the result if (a, b, c) are the binary digits of i.
 const MicroOp* ThreeInputLogic(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
   const std::byte* b = w.frame + op->b;

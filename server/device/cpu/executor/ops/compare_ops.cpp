@@ -17,7 +17,7 @@ GPUSHARED_INLINE bool Holds(T a, T b) {
   if constexpr (R == Relation::kGe) return a >= b;
 }
 
-// Values to compare: f32 is flushed under .ftz.
+// Returns the value to compare: subnormals of f32 are flushed under .ftz.
 template <typename T, bool Ftz>
 GPUSHARED_INLINE T Comparable(T value) {
   if constexpr (Ftz)
@@ -120,8 +120,7 @@ const MicroOp* TestClass(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Whether a generic address is inside the window of `immediate` bytes from the constant row in
-// `extra`.
+// Sets whether a generic address is inside the window that begins at `immediate`.
 const MicroOp* InWindow(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
   const u64 base = static_cast<u64>(op->immediate);

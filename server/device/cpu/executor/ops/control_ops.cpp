@@ -27,7 +27,7 @@ using baseline::StoreLanes;
 using std::uint32_t;
 using std::uint64_t;
 
-// Cost of operations other than a branch: kOpsPerLook operations, and a printed line.
+// Costs in branches: of kOpsPerLook operations, and of a printed line.
 constexpr std::int32_t kLookBranches = 64, kPrintBranches = 16;
 
 uint32_t GetIndex(const Warp& w, const MicroOp* op) { return static_cast<uint32_t>(op - w.code); }
@@ -40,7 +40,8 @@ const MicroOp* EndTurn(Warp& w, const MicroOp* next) {
 }
 
 bool IsKilled(const Warp& w) {
-  return w.kill->load(std::memory_order_relaxed);  // Advice: no other data depends on it.
+  // Relaxed, because no other data depends on the flag.
+  return w.kill->load(std::memory_order_relaxed);
 }
 
 // Charges `branches` to the warp's turn. Returns true if it is used up. A pause request does not
@@ -56,7 +57,7 @@ const MicroOp* Jump(Warp& w, const MicroOp* from, const MicroOp* to) {
   return to;
 }
 
-// Inserted into long code without branches.
+// Checks for a kill. The decoder inserts this op into long code without branches.
 const MicroOp* Look(Warp& w, const MicroOp* op) {
   return IsTurnOver(w, kLookBranches) ? EndTurn(w, op + 1) : op + 1;
 }
@@ -94,7 +95,7 @@ const MicroOp* BranchIf(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// brx.idx: row of the index in a, number of the table in the immediate.
+// Implements brx.idx. The row of the index is in a, the number of the table in the immediate.
 const MicroOp* BranchIndexed(Warp& w, const MicroOp* op) {
   const auto& table = w.block->code->branch_tables[static_cast<std::size_t>(op->immediate)];
   uint32_t rest = Lanes(w, op);
@@ -142,8 +143,8 @@ std::byte* GetArea(const Warp& w, const FunctionCode& function, uint64_t frame_o
   return w.registers + frame_offset + function.area_offset + uint64_t{lane} * function.area_bytes;
 }
 
-// Copies between the parameter areas of a caller and the called function: `outer_slots` of the
-// call, `inner_slots` of the function.
+// Copies between the parameter areas of a caller and the called function: `outer_slots` are those
+// of the call, `inner_slots` those of the function.
 void CopyArguments(const Warp& w, const std::vector<AreaSlot>& outer_slots,
                    const std::vector<AreaSlot>& inner_slots, const Activation& caller,
                    const Activation& callee, uint32_t lanes, bool to_callee) {
@@ -204,7 +205,7 @@ bool SameSizes(const std::vector<AreaSlot>& a, const std::vector<AreaSlot>& b) {
   return std::ranges::equal(a, b, {}, &AreaSlot::bytes, &AreaSlot::bytes);
 }
 
-// Returns the function at a lane's address; nothing after raising a fault.
+// Returns the function at a lane's address; no value after raising a fault.
 std::optional<uint32_t> GetTarget(Warp& w, const MicroOp* op, uint32_t lane, uint64_t address) {
   const Code& code = *w.block->code;
   const CallSite& site = GetSite(w, op);
@@ -233,8 +234,9 @@ uint32_t LanesAt(const Warp& w, const MicroOp* op, uint32_t lanes, uint64_t addr
   return same;
 }
 
-// Addresses in row a. Lanes that call a different function than the first one wait at this op,
-// which is executed again for them. Lanes that have returned wait at the following `reconverge`.
+// Row a holds the addresses. Lanes that call a different function than the first one wait at this
+// op, which is executed again for them. Lanes that have returned wait at the following
+// `reconverge`.
 const MicroOp* CallIndirect(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
@@ -258,7 +260,8 @@ const MicroOp* CallIndirect(Warp& w, const MicroOp* op) {
   return Enter(w, op, first_target, first_lanes);
 }
 
-// ret in a .func: the lanes leave the call and wait until the others have left as well.
+// Implements ret in a .func: the lanes leave the call and wait until the others have left it as
+// well.
 const MicroOp* Return(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
@@ -301,7 +304,7 @@ const MicroOp* RestoreStack(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// `immediate` is the alignment.
+// Allocates on the stack; `immediate` is the alignment.
 const MicroOp* AllocateStack(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   const FunctionCode& function = w.block->code->functions[w.activations.back().function];
@@ -320,8 +323,9 @@ const MicroOp* AllocateStack(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Access to the parameter area of the running function: offset in the immediate, elements of
-// `extra` & 0xff bytes, their number in bits 8..15, sign extension in bit 16.
+// Describes an access to the parameter area of the running function. The offset is in the
+// immediate; elements of `extra` & 0xff bytes, their number in bits 8..15, sign extension in bit
+// 16.
 struct AreaAccess {
   uint32_t bytes, count;
   bool is_signed;
@@ -379,12 +383,12 @@ uint64_t AreaWord(Warp& w, const MicroOp* op, uint32_t lane, uint32_t offset, ui
   return value;
 }
 
-// vprintf(format, arguments): area offsets of both in rows[0] and rows[1], of the result, if the
-// call has one, in rows[2].
+// vprintf(format, arguments): rows[0] and rows[1] are the area offsets of both, rows[2] is that of
+// the result if the call has one.
 template <bool kHasResult>
 const MicroOp* Print(Warp& w, const MicroOp* op) {
   for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
-    // A killed warp has no further effects.
+    // Checked before printing, so that a killed warp has no further effects.
     if (IsKilled(w)) return EndTurn(w, op);
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     const uint64_t format = AreaWord(w, op, lane, op->rows[0], 8);
@@ -399,7 +403,8 @@ const MicroOp* Print(Warp& w, const MicroOp* op) {
   return IsTurnOver(w, 0) ? EndTurn(w, op + 1) : op + 1;
 }
 
-// __assertfail(message, file, line, function, size): area offsets of the first four.
+// __assertfail(message, file, line, function, size): MicroOp::rows holds the area offsets of the
+// first four arguments.
 const MicroOp* Assert(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
@@ -411,7 +416,7 @@ const MicroOp* Assert(Warp& w, const MicroOp* op) {
   return nullptr;
 }
 
-// malloc(bytes): area offset of the size in rows[0], of the result in rows[1].
+// malloc(bytes): rows[0] is the area offset of the size, rows[1] that of the result.
 const MicroOp* HeapAllocate(Warp& w, const MicroOp* op) {
   DeviceHeap* const heap = w.block->launch->heap;
   for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
@@ -423,7 +428,7 @@ const MicroOp* HeapAllocate(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// free(address): area offset of the address in rows[0].
+// free(address): rows[0] is the area offset of the address.
 const MicroOp* HeapFree(Warp& w, const MicroOp* op) {
   DeviceHeap* const heap = w.block->launch->heap;
   for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
@@ -437,14 +442,15 @@ const MicroOp* HeapFree(Warp& w, const MicroOp* op) {
 
 enum class BarrierResult { kNone, kCount, kAll, kAny };
 
-// Number of threads that this arrival represents. As in hardware, a counted barrier counts whole
-// warps when every live lane of the warp arrives.
+// Returns the number of threads that this arrival represents. As in hardware, a counted barrier
+// counts whole warps when every live lane of the warp arrives.
 uint32_t ArrivingThreads(const Warp& w, bool counted) {
   if (counted && (w.active | w.exited) == kAllLanes) return kLanes;
   return static_cast<uint32_t>(__builtin_popcount(w.active));
 }
 
-// Returns false after raising a fault. Number in row a; thread count in row b if extra != 0.
+// Arrives at the barrier whose number is in row a; the thread count is in row b if extra != 0.
+// Returns false after raising a fault.
 bool Arrive(Warp& w, const MicroOp* op, uint32_t lanes, uint32_t predicate) {
   const uint32_t first = static_cast<uint32_t>(__builtin_ctz(lanes));
   const uint32_t number = Get<uint32_t>(w.frame + op->a, first);
@@ -509,13 +515,14 @@ const MicroOp* End(Warp& w, const MicroOp* op) {
 }
 
 const MicroOp* MemoryFence(Warp& /*w*/, const MicroOp* op) {
-  // Not the C++ fence, which tsan does not support and gcc therefore rejects.
+  // An instruction instead of the C++ fence, because gcc rejects that with tsan, which does not
+  // support fences.
   __builtin_ia32_mfence();
   return op + 1;
 }
 
-// A sleeping warp yields to the others. The caller decides how long it sleeps, depending on other
-// work; at most as long as the shortest sleep among its lanes.
+// A sleeping warp yields to the others. The caller decides how long the warp sleeps, depending on
+// other work, but at most as long as the shortest sleep among its lanes.
 const MicroOp* Sleep(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;

@@ -34,7 +34,7 @@ D Saturate(A a) {
   return static_cast<D>(a);
 }
 
-// cvt.pack: a above b, each with `Bits` bits, and the lower bits of c above both.
+// Implements cvt.pack: a above b, each with `Bits` bits, and the lower bits of c above both.
 template <u32 Bits, bool Signed>
 u32 PackSaturated(s32 a, s32 b, u32 c) {
   constexpr s32 kHigh = (s32{1} << (Signed ? Bits - 1 : Bits)) - 1;

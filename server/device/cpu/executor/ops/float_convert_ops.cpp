@@ -33,7 +33,7 @@ GPUSHARED_INLINE T RoundToIntegral(T value, Rounding rounding) {
   }
   return value;
 #else
-  // Without SSE4.1 the C functions are calls; this arithmetic can be vectorized. Adding and
+  // Without SSE4.1 the C functions are calls; this arithmetic can be vectorized instead. Adding and
   // removing 2^23 (2^52) rounds to nearest even.
   constexpr T kMagic = sizeof(T) == 4 ? T{8388608.0} : T{4503599627370496.0};
   const T magnitude = FloatAbs<T, false>(value);
@@ -46,12 +46,12 @@ GPUSHARED_INLINE T RoundToIntegral(T value, Rounding rounding) {
     result = FloatAbs<T, false>(rounded) > magnitude ? shrunk : rounded;
   }
   result = CopySign<T>(value, result);
-  return magnitude < kMagic ? result : value;  // Large values and NaN are unchanged.
+  return magnitude < kMagic ? result : value;  // Large values and NaN are returned unchanged.
 #endif
 }
 
-// Saturates out-of-range values; NaN gives 0 (from f64 and for 64-bit results only the highest bit
-// is set).
+// Saturates out-of-range values; NaN gives 0; but from f64, and for 64-bit results, it gives a
+// value with only the highest bit set.
 template <typename D, typename T>
 GPUSHARED_INLINE D ToInteger(T value) {
   constexpr bool kIsSigned = std::is_signed_v<D>;

@@ -15,7 +15,7 @@ template <>
 struct FloatBits<float> {
   using Word = u32;
   static constexpr Word kSign = 0x80000000u;
-  static constexpr Word kNan = 0x7fffffffu;  // NaN produced by hardware.
+  static constexpr Word kNan = 0x7fffffffu;  // The NaN that hardware produces.
 };
 template <>
 struct FloatBits<double> {
@@ -108,7 +108,7 @@ T GetExtreme(T a, T b) {
   using M = Mode<T, Ftz, false>;
   return Extreme<T, Minimum, PropagateNan>(M::In(a), M::In(b));
 }
-// .xorsign.abs: minimum or maximum of the magnitudes, with the sign of the product.
+// Implements .xorsign.abs: minimum or maximum of the magnitudes, with the sign of the product.
 template <typename T, bool Minimum, bool PropagateNan>
 GPUSHARED_INLINE T SignedMagnitude(T a, T b) {
   using B = FloatBits<T>;

@@ -29,8 +29,8 @@ H FromDouble(double a) {
   return NarrowDouble<H>(a);
 }
 
-// Integers above 2^53 are not exact in double: their low bits are replaced by a sticky bit, which
-// suffices for rounding to fewer bits.
+// Integers above 2^53 are not exact in double: so their low bits are replaced by a sticky bit,
+// which suffices for rounding to fewer bits.
 template <typename H, typename A>
 H FromInteger(A a) {
   if constexpr (sizeof(A) == 8) {

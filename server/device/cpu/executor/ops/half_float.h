@@ -13,7 +13,7 @@ struct HalfTraits;
 template <>
 struct HalfTraits<_Float16> {
   static constexpr u16 kNan = 0x7fff;
-  static constexpr u16 kInfinity = 0x7c00;  // Also the mask of the exponent.
+  static constexpr u16 kInfinity = 0x7c00;  // Infinity, and also the mask of the exponent.
 };
 template <>
 struct HalfTraits<bf16> {
@@ -31,7 +31,7 @@ GPUSHARED_INLINE H FlushSubnormalHalf(H value) {
   return Bits<H>((bits & HalfTraits<H>::kInfinity) == 0 ? static_cast<u16>(bits & 0x8000) : bits);
 }
 
-// float to half, nearest even.
+// Converts float to half, rounding to nearest even.
 template <typename H>
 GPUSHARED_INLINE H Narrow(float value) {
   if constexpr (std::is_same_v<H, _Float16>) {
@@ -44,8 +44,8 @@ GPUSHARED_INLINE H Narrow(float value) {
   }
 }
 
-// double to float, rounded to odd, so that a later rounding to fewer bits gives the same result as
-// rounding the exact value.
+// Converts double to float, rounding to odd, so that a later rounding to fewer bits gives the same
+// result as rounding the exact value.
 GPUSHARED_INLINE float ToOddFloat(double value) {
   const float nearest = static_cast<float>(value);
   const u32 bits = Bits<u32>(nearest);
@@ -61,7 +61,7 @@ GPUSHARED_INLINE H NarrowDouble(double value) {
   return Narrow<H>(ToOddFloat(value));
 }
 
-// Towards zero: truncated bits do not affect the kept ones.
+// Rounds towards zero: the truncated bits do not affect the kept ones.
 template <typename H>
 GPUSHARED_INLINE H NarrowTowardZero(float value) {
   if (value != value) return Bits<H>(HalfTraits<H>::kNan);
@@ -90,16 +90,17 @@ GPUSHARED_INLINE H NarrowBy(float value) {
   if constexpr (R == Rounding::kDown) return NarrowDirected<H, false>(value);
 }
 
-// Sum rounded to odd: the last bit of an inexact sum is set, so that a later rounding to a half
-// neither sees a false tie nor misses one.
+// Returns the sum rounded to odd: the last bit of an inexact sum is set, so that a later rounding
+// to a half neither sees a false tie nor misses one.
 GPUSHARED_INLINE double AddToOdd(double a, double b) {
   const double sum = a + b;
   const double b_part = sum - a;
-  const double lost = (a - (sum - b_part)) + (b - b_part);  // Exact rounding error.
+  const double lost = (a - (sum - b_part)) + (b - b_part);  // The exact rounding error of `sum`.
   const u64 bits = Bits<u64>(sum);
   // False for infinities and NaN, whose `lost` is NaN.
   const bool inexact = (lost > 0) | (lost < 0);
-  const bool away = (lost < 0) == (sum > 0);  // Rounded away from zero: go back first.
+  // If the sum was rounded away from zero, steps back first.
+  const bool away = (lost < 0) == (sum > 0);
   const u64 odd = (away ? bits - 1 : bits) | 1;
   return inexact ? Bits<double>(odd) : sum;
 }
@@ -191,7 +192,8 @@ GPUSHARED_INLINE void UpperHalves(const u32* pairs, u32* result) {
   for (u32 l = 0; l < kLanes; ++l) result[l] = pairs[l] >> 16;
 }
 
-// Results of comparing the lanes' values. Lanes in none of the three masks are unordered.
+// Masks of lanes by the result of comparing their values. Lanes in none of the three masks are
+// unordered.
 struct Order {
   u32 less = 0, equal = 0, greater = 0;
 };

@@ -35,7 +35,8 @@ PairOrder GetPairOrder(const Warp& w, const MicroOp* op) {
   return {GetOrder<H, Ftz>(a, b), GetOrder<H, Ftz>(upper_a, upper_b)};
 }
 
-// setp on pairs: `destination` for the low halves, rows[0] for the high ones.
+// Implements setp on pairs: `destination` receives the results of the low halves, rows[0] those of
+// the high ones.
 template <typename H, bool Ftz, u32 Outcomes>
 const MicroOp* ComparePairs(Warp& w, const MicroOp* op) {
   const PairOrder order = GetPairOrder<H, Ftz>(w, op);
@@ -45,8 +46,8 @@ const MicroOp* ComparePairs(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// set on pairs: each half becomes 1.0 (`immediate`) or 0; the immediate is 0xffff for integer
-// results.
+// Implements set on pairs: each half becomes 1.0 (`immediate`) or 0; the immediate is 0xffff for
+// integer results.
 __attribute__((noinline)) const MicroOp* StorePairs(Warp& w, const MicroOp* op, u32 low, u32 high) {
   const u32 one = static_cast<u32>(op->immediate) & 0xffff;
   StoreLanes<u32>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {

@@ -73,7 +73,7 @@ s32 SubSaturated(s32 a, s32 b) { return Saturate32(s64{a} - s64{b}); }
 s32 MadHighSaturated(s32 a, s32 b, s32 c) { return Saturate32(s64{MulHigh(a, b)} + s64{c}); }
 
 // Division by zero returns all ones, and its remainder is the dividend; the most negative value
-// divided by -1 wraps. None of these may trap here.
+// divided by -1 wraps. The host's division would trap in these cases.
 template <typename T>
 T Div(T a, T b) {
   if (b == 0) return static_cast<T>(-1);
@@ -98,7 +98,7 @@ template <typename T>
 T Max(T a, T b) {
   return a < b ? b : a;
 }
-// .relu: replaces a negative result by zero.
+// Implements .relu: replaces a negative result by zero.
 template <typename T>
 T MinPositive(T a, T b) {
   return Max(Min(a, b), T{0});
@@ -146,7 +146,7 @@ T Mad24High(T a, T b, T c) {
 
 s32 Mad24HighSaturated(s32 a, s32 b, s32 c) { return Saturate32(s64{Mul24High(a, b)} + s64{c}); }
 
-// Dot product of four bytes (or two halfwords of A with two bytes of B) plus c.
+// Returns the dot product of four bytes (or two halfwords of A with two bytes of B) plus c.
 template <typename A, typename B>
 u32 Dot4(u32 a, u32 b, u32 c) {
   u32 sum = c;

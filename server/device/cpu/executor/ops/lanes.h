@@ -34,7 +34,7 @@ using s16 = std::int16_t;
 using s32 = std::int32_t;
 using s64 = std::int64_t;
 
-// bfloat16 as bits; arithmetic uses float.
+// A bfloat16 as bits; arithmetic converts it to float.
 struct bf16 {
   u16 bits;
 };
@@ -98,7 +98,7 @@ GPUSHARED_INLINE u32 Lanes(const Warp& w, const MicroOp* op) {
   return w.active & guard;
 }
 
-// Called by operations that spin loops consist of. A polling lane yields to the others of its warp
+// Called by operations of which spin loops consist. A polling lane yields to the others of its warp
 // and block much sooner than one that computes.
 GPUSHARED_INLINE void Polled(Warp& w) {
   w.polled = true;
@@ -139,7 +139,7 @@ GPUSHARED_INLINE void StoreLanes(std::byte* row, u32 lanes, F function) {
   }
 }
 
-// Like StoreLanes, for functions that are too expensive for inactive lanes.
+// As StoreLanes, for functions that are too expensive for inactive lanes.
 template <typename D, typename F>
 GPUSHARED_INLINE void StoreEachLane(std::byte* row, u32 lanes, F function) {
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
@@ -175,7 +175,7 @@ const MicroOp* Ternary(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// For rare operations.
+// Has no separate loop for all lanes; for rare operations.
 template <typename D, typename A, auto F>
 const MicroOp* UnarySeldom(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
@@ -218,7 +218,7 @@ void AddOp(const OpSink& sink, const OpRule& rule, Handler handler, Parts... par
 
 enum class Rounding : u32 { kNearest = 0x0000, kDown = 0x2000, kUp = 0x4000, kZero = 0x6000 };
 
-// Operation F with the SSE rounding mode R. F must be noinline, so that the compiler keeps its
+// Runs operation F with the SSE rounding mode R. F must be noinline, so that the compiler keeps its
 // arithmetic between the two changes of the mode and compiles it once for all four.
 template <Rounding R, Handler F>
 const MicroOp* RoundedBy(Warp& w, const MicroOp* op) {

@@ -65,7 +65,7 @@ GPUSHARED_INLINE void Broadcast(Warp& w, const MicroOp* op, const std::byte* fro
   }
 }
 
-// Whether all lanes are inside the space and aligned.
+// Returns whether all lanes are inside the space and aligned.
 template <Space S, typename Index>
 GPUSHARED_INLINE bool AllInside(Warp& w, const MicroOp* op, const std::byte* addresses, u32 bytes) {
   const u64 base = SpaceBase<S>(w);
@@ -119,8 +119,8 @@ const MicroOp* Load(Warp& w, const MicroOp* op) {
 }
 
 #if defined(__AVX2__)
-// Shared 32-bit loads, the most frequent ones in tiled kernels. The address check takes one compare
-// per eight lanes; the gather replaces both special cases.
+// Loads 32 bits from shared memory, the most frequent load of tiled kernels. The address check
+// takes one compare per eight lanes; the gather handles all address patterns.
 const MicroOp* GatherShared(Warp& w, const MicroOp* op) {
   constexpr FindHostAddresses kSharedAddresses = HostAddresses<Space::kShared, u32>;
   const u32 lanes = Lanes(w, op);
@@ -157,7 +157,7 @@ const MicroOp* GatherShared(Warp& w, const MicroOp* op) {
 }
 #endif
 
-// volatile, relaxed and acquire loads: one atomic load per lane and element.
+// Implements volatile, relaxed and acquire loads by one atomic load per lane and element.
 template <typename T, Space S, typename Index, u32 N>
 const MicroOp* LoadStrong(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
@@ -167,7 +167,7 @@ const MicroOp* LoadStrong(Warp& w, const MicroOp* op) {
   return LoadEach<T, N, true>(w, op, lanes, HostAddresses<S, Index, kReading<S>>);
 }
 
-// Kernel parameters at a fixed offset, checked when decoded.
+// Loads kernel parameters at a fixed offset, which was checked when it was decoded.
 template <typename T, u32 N>
 const MicroOp* LoadParameter(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
@@ -179,7 +179,7 @@ const MicroOp* LoadParameter(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Kernel parameters at a computed offset (indexing a struct passed by value).
+// Loads kernel parameters at a computed offset, as in indexing a struct that was passed by value.
 template <typename T, u32 N>
 const MicroOp* LoadParameterAt(Warp& w, const MicroOp* op) {
   constexpr u32 kBytes = sizeof(T) * N;

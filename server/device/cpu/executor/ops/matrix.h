@@ -17,7 +17,7 @@ namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 // Defined in wgmma_ops.cpp; called by AddMatrixOps.
 void AddWarpgroupOps(const OpSink& sink);
 
-// f32 with only the upper 19 bits significant.
+// An f32 of which only the upper 19 bits are significant.
 struct tf32 {
   u32 bits;
 };

@@ -10,7 +10,8 @@ namespace {
 constexpr u32 kCountBits = 20;
 constexpr u64 kCountMask = (u64{1} << kCountBits) - 1;
 
-// Pending arrivals of the phase, expected arrivals of a phase, and the number of the phase.
+// State of an mbarrier: pending arrivals of the present phase, expected arrivals of each phase, and
+// the number of the present phase.
 struct Mbarrier {
   u64 pending = 0, expected = 0, phase = 0;
 
@@ -18,7 +19,7 @@ struct Mbarrier {
     return {bits & kCountMask, bits >> kCountBits & kCountMask, bits >> (2 * kCountBits)};
   }
   u64 bits() const { return pending | expected << kCountBits | phase << (2 * kCountBits); }
-  // PTX does not define more arrivals than pending ones; here the surplus is ignored.
+  // Ignores arrivals beyond the pending ones, which PTX does not define.
   void Arrive(u64 count, bool drops) {
     pending -= count < pending ? count : pending;
     if (drops) expected -= count < expected ? count : expected;
@@ -58,7 +59,7 @@ const MicroOp* Invalidate(Warp& w, const MicroOp* op) {
   return VisitPlaces(w, op, Lanes(w, op), clear) ? op + 1 : nullptr;
 }
 
-// Returns the previous state: a wait compares phases.
+// Arrives and returns the previous state, whose phase a wait compares.
 template <bool kDrops>
 const MicroOp* Arrive(Warp& w, const MicroOp* op) {
   const bool is_done = VisitPlaces(w, op, Lanes(w, op), [&](u32 l, std::byte* place) {
@@ -72,7 +73,7 @@ const MicroOp* Arrive(Warp& w, const MicroOp* op) {
   return is_done ? op + 1 : nullptr;
 }
 
-// Whether the phase with the given state or parity has ended.
+// Returns whether the phase with the given state or parity has ended.
 template <bool kByParity>
 const MicroOp* TestWait(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);

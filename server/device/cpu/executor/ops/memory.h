@@ -21,7 +21,7 @@ GPUSHARED_INLINE u64 GetAddress(const std::byte* row, const MicroOp* op, u32 lan
   return static_cast<Index>(Get<Index>(row, lane) + static_cast<Index>(op->immediate));
 }
 
-// First address and size of the space, in its own addresses.
+// Return the first address and the size of the space, in the space's own addresses.
 template <Space S>
 GPUSHARED_INLINE u64 SpaceBase(const Warp& w) {
   return S == Space::kGlobal || S == Space::kGeneric ? w.block->global_base : 0;
@@ -38,7 +38,7 @@ inline constexpr Fault::Kind kSpaceFault = S == Space::kShared  ? Fault::Kind::k
                                            : S == Space::kLocal ? Fault::Kind::kLocalAddress
                                                                 : Fault::Kind::kGlobalAddress;
 
-// Host address of a validated address.
+// Returns the host address of a validated address.
 template <Space S>
 GPUSHARED_INLINE std::byte* HostAddress(const Warp& w, u32 lane, u64 address) {
   if constexpr (S == Space::kShared) {
@@ -62,8 +62,8 @@ GPUSHARED_INLINE bool Inside(const Warp& w, u64 address, u32 bytes) {
          (address & (bytes - 1)) == 0;
 }
 
-// Whether the access is in memory outside the window: other pieces of the launch's access set,
-// variables of the launched module, or further pieces.
+// Returns whether the access is in memory outside the window: other pieces of the launch's access
+// set, variables of the launched module, or further pieces.
 inline bool InOtherMemory(const Warp& w, u64 address, u32 bytes) {
   if (w.block->has_reach && MoveWindow(*w.block, address)) {
     return Inside<Space::kGlobal>(w, address, bytes);
@@ -75,8 +75,8 @@ inline bool InOtherMemory(const Warp& w, u64 address, u32 bytes) {
   return piece != nullptr && address - piece->base < StartLimit(piece->bytes, bytes);
 }
 
-// For an access of these lanes outside of the window: moves the window to the address of the first
-// lane if the launch may access that. Lanes with addresses elsewhere use the slow path.
+// Called for an access of these lanes outside of the window. Moves the window to the address of the
+// first lane if the launch may access that. Lanes with addresses elsewhere use the slow path.
 template <Space S, typename Index>
 __attribute__((noinline)) bool WindowMoved(Warp& w, const MicroOp* op, u32 lanes) {
   if constexpr (S == Space::kGlobal || S == Space::kGeneric) {
@@ -92,8 +92,8 @@ __attribute__((noinline)) bool WindowMoved(Warp& w, const MicroOp* op, u32 lanes
 template <Space S, Access A = Access::kWrite>
 std::byte* Checked(Warp& w, const MicroOp* op, u32 lane, u64 address, u32 bytes) {
   if (__builtin_expect(Inside<S>(w, address, bytes), 1)) return HostAddress<S>(w, lane, address);
-  // Generic addresses include windows, and global memory has further parts, such as module
-  // variables.
+  // Generic addresses also include the windows of other spaces, and global memory has further
+  // parts, such as module variables.
   if constexpr (S == Space::kGeneric) {
     return ResolveGeneric(w, op, lane, address, bytes, bytes, A);
   } else if (S == Space::kGlobal && InOtherMemory(w, address, bytes)) {
@@ -119,7 +119,7 @@ __attribute__((noinline)) bool HostAddresses(Warp& w, const MicroOp* op, u32 lan
   }
   return true;
 }
-// The distinction only matters for generic addresses.
+// Access to check for reads: only generic addresses distinguish reads from writes.
 template <Space S>
 inline constexpr Access kReading = S == Space::kGeneric ? Access::kRead : Access::kWrite;
 using FindHostAddresses = bool (*)(Warp& w, const MicroOp* op, u32 lanes, u32 bytes,
@@ -141,18 +141,19 @@ using Whole = std::conditional_t<
     kBytes == 1, u8,
     std::conditional_t<kBytes == 2, u16, std::conditional_t<kBytes == 4, u32, u64>>>;
 
-// A strong access to all elements of a vector at once. PTX guarantees atomicity of each element
-// only, but GPUs provide it for the vector and programs rely on that: CUB stores a tile's status
-// and value in one. Vectors of 32 bytes are two halves. Aligned SSE accesses of 16 bytes are atomic
-// on processors with AVX (Intel SDM volume 3, 9.1.1; AMD APM volume 2, 7.3.2). Plain ones acquire
-// and release on x86.
+// Accesses all elements of a vector at once with a strong access. PTX guarantees atomicity of each
+// element only, but GPUs provide it for the vector and programs rely on that: CUB stores a tile's
+// status and value in one vector. Vectors of 32 bytes are accessed as two halves. Aligned SSE
+// accesses of 16 bytes are atomic on processors with AVX (Intel SDM volume 3, 9.1.1; AMD APM volume
+// 2, 7.3.2). On x86, plain accesses acquire and release.
 template <u32 kBytes>
 GPUSHARED_INLINE void StoreWhole(std::byte* to, const std::byte* value) {
   if constexpr (kBytes > 16) {
     StoreWhole<kBytes / 2>(to, value);
     StoreWhole<kBytes / 2>(to + kBytes / 2, value + kBytes / 2);
   } else if constexpr (kBytes == 16) {
-    // Local memory may not be aligned and is only accessed by its own thread.
+    // Only local memory may be misaligned. It needs no atomic access, because only its own thread
+    // accesses it.
     if (reinterpret_cast<u64>(to) % 16 != 0) {
       __builtin_memcpy(to, value, kBytes);
       return;

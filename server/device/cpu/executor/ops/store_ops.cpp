@@ -5,8 +5,8 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-// Stores in ascending order of lanes, so that the last of several lanes that store to one place
-// wins. If one lane faults, none stores.
+// Stores in ascending order of lanes, so that the last of several lanes that store to the same
+// place wins. If one lane faults, none stores.
 template <typename T, u32 N, bool Strong>
 __attribute__((noinline)) const MicroOp* StoreEach(Warp& w, const MicroOp* op, u32 lanes,
                                                    FindHostAddresses find) {
@@ -25,8 +25,8 @@ __attribute__((noinline)) const MicroOp* StoreEach(Warp& w, const MicroOp* op, u
   return op + 1;
 }
 
-// Stores of all lanes to consecutive places inside the window. Returns false, without effects, for
-// others.
+// Stores all lanes to consecutive places inside the window. Returns false, without effects, for
+// other addresses.
 template <typename T, Space S, typename Index, u32 N>
 GPUSHARED_INLINE bool StoreAll(Warp& w, const MicroOp* op) {
   constexpr u32 kBytes = sizeof(T) * N;

@@ -14,10 +14,10 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-// Cost of a sample in branches: 1 to 8 us.
+// Cost of a sample, which takes 1 to 8 us, as a number of rounds of a short loop (Charged).
 constexpr s32 kSampleBranches = 32;
 constexpr u32 kAxes = 3, kChannels = 4;
-// Larger positions are all equally outside.
+// Positions are limited to this; larger ones are equally outside.
 constexpr double kFar = static_cast<double>(u64{1} << 50);
 
 u32 ChannelBytes(TexelFormat format) {
@@ -66,7 +66,8 @@ class Records {
     if (is_read_ && handle == handle_) return &record_;
     const std::byte* const from = Checked<Space::kGlobal>(w, op, lane, handle, sizeof record_);
     if (from == nullptr) return nullptr;
-    // Each word is read exactly once, so that the validated values are the ones that are used.
+    // Each word is read exactly once, so that the values that are used are those that were
+    // validated.
     alignas(TextureRecord) std::byte copy[sizeof record_];
     for (u32 at = 0; at < sizeof record_; at += 8) LoadWhole<8>(copy + at, from + at);
     __builtin_memcpy(&record_, copy, sizeof record_);
@@ -87,7 +88,7 @@ class Records {
 struct Taps {
   static constexpr s64 kBorder = -1;
   s64 texels[2] = {};
-  u32 weight = 0;  // Weight of the second texel in 1/256; the first one has the rest.
+  u32 weight = 0;  // Weight of the second texel in 1/256; the first texel has the rest.
 };
 
 // Maps index `at` to a texel.
@@ -102,11 +103,12 @@ TextureAddressMode UnnormalisedMode(TextureAddressMode mode) {
   return mode == TextureAddressMode::kBorder ? mode : TextureAddressMode::kClamp;
 }
 
-double Between(double least, double value, double most) {  // NaN is treated as `least`.
+// Clamps the value; NaN is treated as `least`.
+double Between(double least, double value, double most) {
   return value >= least ? (value <= most ? value : most) : least;
 }
 
-// Floating-point coordinates: selects one texel, or the two next to the position.
+// Selects the texels for a floating-point coordinate: one texel, or the two next to the position.
 Taps TapsBy(TextureFilter filter, const TextureRecord& record, u32 axis, float coordinate) {
   const s64 extent = record.extents[axis];
   TextureAddressMode mode = record.address_modes[axis];
@@ -133,16 +135,17 @@ Taps TapsAt(const TextureRecord& record, u32 axis, float coordinate) {
   return TapsBy(record.filter, record, axis, coordinate);
 }
 
-// Integer coordinates select texels directly, independent of filters and normalized coordinates.
+// Selects the texel for an integer coordinate, regardless of the filter and of normalized
+// coordinates.
 Taps TapsAt(const TextureRecord& record, u32 axis, s32 coordinate) {
   const TextureAddressMode mode = UnnormalisedMode(record.address_modes[axis]);
   return {.texels = {Addressed(mode, coordinate, record.extents[axis])}};
 }
 
-// `one`: the integer that represents 1.
+// Converts a channel to register format. `one` is the integer that represents 1.
 template <typename T>
 u32 IntegerBits(T value, float one, bool is_normalised) {
-  if (!is_normalised) return static_cast<u32>(value);  // Sign-extends signed types.
+  if (!is_normalised) return static_cast<u32>(value);  // The cast sign-extends signed types.
   const float fraction = static_cast<float>(value) / one;
   return Bits<u32>(fraction < -1.0f ? -1.0f : fraction);
 }
@@ -170,7 +173,7 @@ struct Texel {
   u32 channels[kChannels] = {};
 };
 
-// Returns false after raising a fault. A negative index selects the border.
+// Reads one texel; a negative index selects the border. Returns false after raising a fault.
 bool ReadTexel(Warp& w, const MicroOp* op, u32 lane, const TextureRecord& record,
                const s64 (&at)[kAxes], Texel& texel) {
   if (at[0] < 0 || at[1] < 0 || at[2] < 0) {
@@ -235,7 +238,7 @@ const MicroOp* Sample(Warp& w, const MicroOp* op) {
                                : ReadTexel(w, op, l, *record, at, texels[l]);
     if (!is_read) return nullptr;
   }
-  // Written last, because a destination may be a row of coordinates.
+  // Results are written last, because a destination may be a row of coordinates.
   for (u32 i = 0; i < kChannels; ++i) {
     StoreEachLane<u32>(w.frame + op->rows[i], lanes, [&](u32 l) { return texels[l].channels[i]; });
   }
@@ -270,7 +273,7 @@ const MicroOp* Gather(Warp& w, const MicroOp* op) {
   return Charged(w, op, kSampleBranches);
 }
 
-// Finds the part of a surface that a lane accesses: nothing if its coordinates are outside with
+// Finds the part of a surface that a lane accesses: no part if its coordinates are outside with
 // SurfaceBounds::kZero. Returns false after raising a fault.
 template <u32 kDimensions>
 bool FindOnSurface(Warp& w, const MicroOp* op, u32 lane, Records& records,
@@ -283,7 +286,7 @@ bool FindOnSurface(Warp& w, const MicroOp* op, u32 lane, Records& records,
   const u64 pitches[kAxes] = {1, record->row_bytes, record->slice_bytes};
   u64 address = record->address;
   for (u32 axis = 0; axis < kDimensions; ++axis) {
-    // x is in bytes.
+    // x counts bytes.
     const s64 last = axis == 0 ? s64{record->extents[0]} * TexelBytes(*record) - bytes
                                : s64{record->extents[axis]} - 1;
     s64 at = Get<s32>(w.frame + rows[axis], lane);

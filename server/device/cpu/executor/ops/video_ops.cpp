@@ -29,7 +29,7 @@ GPUSHARED_INLINE bool Flag(const MicroOp* op, u32 position) { return Field(op, p
 
 // The part of a word that a selector refers to.
 struct Part {
-  u32 left, bits;  // Distance of its top from the top of the word.
+  u32 left, bits;  // Distance of the part's top bit from the top of the word, and the part's size.
   bool is_signed;
 
   Part(u32 number, bool has_sign) : is_signed(has_sign) {
@@ -70,7 +70,8 @@ GPUSHARED_INLINE bool Compares(s64 a, s64 b, u32 relation) {
   }
 }
 
-// Operates on 33-bit numbers. `mode` is the relation of a comparison, or whether a distance wraps.
+// Computes a scalar operation on 33-bit numbers. `mode` is the relation of a comparison, or whether
+// a distance wraps.
 template <Video V>
 GPUSHARED_INLINE s64 Primary(s64 a, s64 b, u32 mode) {
   if constexpr (V == Video::kAdd) return a + b;
@@ -115,7 +116,7 @@ const MicroOp* Single(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// vmad: (a * b) + c, with either of the two negated or 1 added, shifted to the right.
+// Implements vmad: (a * b) + c, with the product or c negated or 1 added, shifted to the right.
 const MicroOp* MultiplyAdd(Warp& w, const MicroOp* op) {
   const Part first(Field(op, video::kAPart, 3), Flag(op, video::kASigned));
   const Part second(Field(op, video::kBPart, 3), Flag(op, video::kBSigned));
@@ -144,7 +145,7 @@ const MicroOp* MultiplyAdd(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Operates on halves or bytes selected from the elements of {a, b}.
+// Computes a SIMD operation on halves or bytes selected from the elements of {a, b}.
 template <Video V, u32 kElements>
 const MicroOp* Several(Warp& w, const MicroOp* op) {
   constexpr u32 kBits = 32 / kElements;

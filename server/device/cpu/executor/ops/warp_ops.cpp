@@ -5,7 +5,7 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-// Executes for `lanes`, which are all lanes with the same members that will arrive.
+// Executes the instruction for `lanes`, which are all lanes with the same members that will arrive.
 using GroupFunction = void (*)(Warp& w, const MicroOp* op, u32 lanes);
 
 GPUSHARED_INLINE const u32* GetMembers(const Warp& w, const MicroOp* op) {
@@ -43,8 +43,8 @@ __attribute__((noinline)) const MicroOp* InGroups(Warp& w, const MicroOp* op, u3
   return op + 1;
 }
 
-// An instruction in which lanes that name the same members act together and wait for each other
-// (PTX ISA: "the same qualifiers and same membermask value").
+// Handles an instruction in which lanes that name the same members act together and wait for each
+// other (PTX ISA: "the same qualifiers and same membermask value").
 template <GroupFunction Group>
 const MicroOp* Together(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
@@ -68,7 +68,7 @@ const MicroOp* Together(Warp& w, const MicroOp* op) {
 
 enum class Shuffle { kUp, kDown, kButterfly, kIndex };
 
-// Predicate destination in rows[0], 0 if there is none.
+// rows[0] is the destination of the predicate, 0 if there is none.
 template <Shuffle S>
 void ShuffleOp(Warp& w, const MicroOp* op, u32 lanes) {
   const std::byte* a = w.frame + op->a;
@@ -116,7 +116,7 @@ void ShuffleOp(Warp& w, const MicroOp* op, u32 lanes) {
 
 enum class Vote { kAll, kAny, kUniform, kBallot };
 
-// Predicate in a.
+// a is the predicate.
 template <Vote V>
 void VoteOp(Warp& w, const MicroOp* op, u32 lanes) {
   const u32 yes = Predicate(w, op->a) & lanes;
@@ -130,7 +130,7 @@ void VoteOp(Warp& w, const MicroOp* op, u32 lanes) {
   }
 }
 
-// Value in a; the predicate of match.all in rows[0].
+// a is the value; rows[0] is the predicate of match.all.
 template <typename T, bool All>
 void MatchOp(Warp& w, const MicroOp* op, u32 lanes) {
   const std::byte* a = w.frame + op->a;
@@ -195,7 +195,7 @@ const MicroOp* ActiveMask(Warp& w, const MicroOp* op) {
 
 void WarpBarrier(Warp& /*w*/, const MicroOp* /*op*/, u32 /*lanes*/) {}
 
-// Selects the lowest of the members. Predicate in rows[0].
+// Selects the lowest of the members. rows[0] is the predicate.
 void Elect(Warp& w, const MicroOp* op, u32 lanes) {
   const u32 leader = static_cast<u32>(__builtin_ctz(lanes));
   StoreLanes<u32>(w.frame + op->destination, lanes, [&](u32) { return leader; });

@@ -25,10 +25,10 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-constexpr u32 kWarpRows = 16;  // Rows of one warp.
+constexpr u32 kWarpRows = 16;  // Rows of the product that one warp computes.
 constexpr u32 kChunkBytes = 16;
 
-// Cost of a product with 8 columns in branches.
+// Cost of a product with 8 columns, as a number of rounds of a short loop (Charged).
 constexpr s32 kBranchesPerTile = 64;
 
 struct Descriptor {
@@ -43,14 +43,15 @@ struct Descriptor {
         swizzle(static_cast<u32>(bits >> 62)) {}
   static u64 Field(u64 bits, u32 at) { return (bits >> at & 0x3fff) << 4; }
 
-  // Bits of an address that the swizzle changes: 128, 64 and 32 bytes are coded 1, 2 and 3.
+  // Returns the number of address bits that the swizzle changes: 128, 64 and 32 bytes are coded 1,
+  // 2 and 3.
   u32 SwizzleBits() const { return swizzle == 0 ? 0 : 4 - swizzle; }
 
   // Returns the address of a chunk: `row` counts along M or N, `depth` along K, both in elements,
   // of which a chunk has `per_chunk`.
   u64 ChunkAt(u32 row, u32 depth, u32 per_chunk, bool transposed) const {
     const u32 bits = SwizzleBits();
-    const u32 chunks = 1u << bits;  // Per line of the swizzle.
+    const u32 chunks = 1u << bits;  // Chunks per line of the swizzle.
     const u32 line = transposed ? depth : row, chunk = (transposed ? row : depth) / per_chunk;
     u64 at = start + u64{line % 8} * chunks * kChunkBytes;
     if (!transposed) {
@@ -106,7 +107,7 @@ __attribute__((noinline)) void ReadRegisters(const Warp& w, const std::vector<u3
   }
 }
 
-// D = a b, + D if `adds`. Both matrices store their K elements contiguously.
+// Computes D = a b, or D = a b + D if `adds`. Both matrices store their K elements contiguously.
 template <typename D, bool Saturates>
 __attribute__((noinline)) void MultiplyTo(Warp& w, const MicroOp* op, const Sum<D>* a,
                                           const Sum<D>* b, bool adds) {
@@ -125,8 +126,8 @@ __attribute__((noinline)) void MultiplyTo(Warp& w, const MicroOp* op, const Sum<
   }
 }
 
-// D is rows[d] of the call. Descriptors in rows a (unless A is in registers) and b; c is the
-// predicate that selects whether D is added.
+// D is in rows d of the call. Rows a (unless A is in registers) and b hold descriptors; the
+// predicate c selects whether D is added.
 template <typename D, typename A, typename B, bool Saturates>
 const MicroOp* WarpgroupMultiply(Warp& w, const MicroOp* op) {
   static_assert(std::is_same_v<Sum<A>, Sum<B>> && std::is_same_v<Sum<A>, Sum<D>>);
