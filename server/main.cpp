@@ -242,7 +242,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   if (std::ranges::any_of(selection.devices,
                           [](const auto& device) { return !device.uuid.empty(); })) {
     options.read_inventory = [] { return device::ReadInventory(); };
-    options.takes_new_clients = config.device == "auto";
+    options.takes_new_devices = config.device == "auto";
   }
   options.devices = std::move(selection.devices);
   options.unused_devices = std::move(selection.unused);

@@ -98,8 +98,8 @@ struct Hello {
   std::uint64_t memory_bytes = 0;
   std::string name;
   std::string device;  // If empty, the broker chooses.
-  // Keeps the text that the client's kernels print for kTakePrinted instead of writing it to the
-  // server's log.
+  // If true, the text that the client's kernels print is kept for kTakePrinted, and not written to
+  // the server's log.
   bool takes_printed = false;
 
   void Visit(Fields& f) {
@@ -181,8 +181,6 @@ struct Why {
 };
 
 // ---- device, as described in Welcome and in the worker's Ready message
-//
-// A property and its number in CUDA's CUdevice_attribute.
 
 // A property under its number in CUDA's CUdevice_attribute.
 struct DeviceAttribute {
@@ -246,8 +244,6 @@ struct Welcome {
 };
 
 // ---- rejected and ended: a code and a message
-//
-// Visits the code and the length of its text, then the text as the whole tail.
 
 // Visits the code and the length of the message, which is the whole tail.
 void VisitStatus(Fields& f, Status& status, StatusCode minimum);

@@ -51,7 +51,7 @@ struct BrokerOptions {
   // the death of a GPU's worker. Empty if no GPU is watched.
   InventoryWatch::Read read_inventory;
   std::chrono::milliseconds inventory_interval{5000};
-  bool takes_new_clients = false;  // GPUs and instances that appear become devices.
+  bool takes_new_devices = false;  // GPUs and instances that appear become devices.
   // Command line that starts the worker of a device.
   std::function<WorkerProcess::Launch(const device::SelectedDevice& device,
                                       std::uint32_t generation)>
@@ -159,7 +159,7 @@ class Broker {
   // GPUs that disappear and appear.
   void OnInventory(const device::Inventory& inventory);
   void Compare(DeviceEntry& device, const device::Presence& presence);
-  void TakeNewClients(const device::Inventory& inventory);
+  void TakeNewDevices(const device::Inventory& inventory);
   void GoMissing(DeviceEntry& device, const std::string& why);
 
   // New connections.

@@ -148,7 +148,7 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
     device.state = DeviceEntry::State::kGone;
     return FinishWhenDone();
   }
-  if (was_opening && device.missing.empty() && !device.is_new_client) {
+  if (was_opening && device.missing.empty() && !device.is_new_device) {
     // An operator who names a device that cannot be opened should learn about it at once.
     return GiveUpOn(device, {StatusCode::kUnavailable,
                              "device " + device.id + " could not be opened: " + device.last_death});
@@ -210,10 +210,10 @@ void Broker::OnInventory(const device::Inventory& inventory) {
     if (!uuid.empty()) Compare(device, device::GetPresence(uuid, inventory));
   }
   if (!inventory.unavailable.empty()) return;
-  if (options_.takes_new_clients) TakeNewClients(inventory);
+  if (options_.takes_new_devices) TakeNewDevices(inventory);
   options_.unused_devices = device::UnusedDevices(
       inventory, devices_.Uuids(),
-      options_.takes_new_clients ? "there are too many devices" : "not named by the device option");
+      options_.takes_new_devices ? "there are too many devices" : "not named by the device option");
 }
 
 void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
@@ -254,11 +254,11 @@ void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
   }
 }
 
-void Broker::TakeNewClients(const device::Inventory& inventory) {
-  for (device::SelectedDevice& new_client : device::NewClients(inventory, devices_.Uuids())) {
+void Broker::TakeNewDevices(const device::Inventory& inventory) {
+  for (device::SelectedDevice& new_device : device::NewDevices(inventory, devices_.Uuids())) {
     if (devices_.entries().size() >= device::kDevicesMax) return;
-    DeviceEntry& device = devices_.Add(std::move(new_client));
-    device.is_new_client = true;
+    DeviceEntry& device = devices_.Add(std::move(new_device));
+    device.is_new_device = true;
     log_->info("device {} appeared: {}", device.id, device.selected.name);
     StartWorker(device);
   }

@@ -37,7 +37,8 @@ struct DeviceEntry {
     // Left over from an earlier broker and not in the current configuration: exits when it is
     // empty.
     kLeaving,
-    kGone,  // The worker exited after a drain, or no further worker is needed.
+    // No worker, and none will start: a leftover worker exited, or the server is stopping.
+    kGone,
   };
   DeviceEntry(boost::asio::io_context& context, const device::SelectedDevice& device)
       : selected(device), id(device.id), restart_timer(context), end_timer(context) {}
@@ -79,7 +80,7 @@ struct DeviceEntry {
   // The operator resumed the device after its worker was asked to exit: the next worker starts at
   // once.
   bool is_resumed = false;
-  bool is_new_client = false;    // The device appeared while the server was running.
+  bool is_new_device = false;    // The device appeared while the server was running.
   std::string missing;           // Why the device is kMissing, or is about to be.
   bool comes_back = true;        // Restart from kMissing as soon as the device is present.
   std::uint32_t times_gone = 0;  // Consecutive inventories without the device.

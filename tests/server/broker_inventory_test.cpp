@@ -284,7 +284,7 @@ TEST_F(BrokerInventory, RejectsWaitingClientWhenDeviceDisappears) {
 }
 
 TEST_F(BrokerInventory, NewGpusBecomeDevicesIfAllWereRequested) {
-  options_.takes_new_clients = true;
+  options_.takes_new_devices = true;
   StartBroker();
   device::Gpu cut = GetGpu(3, "GPU-d");
   cut.mig_enabled = true;
@@ -312,7 +312,7 @@ TEST_F(BrokerInventory, NewGpusAreOnlyReportedIfDevicesWereNamed) {
 }
 
 TEST_F(BrokerInventory, NewGpuThatFailsToOpenIsTriedOnce) {
-  options_.takes_new_clients = true;
+  options_.takes_new_devices = true;
   behaviour_ = [](const std::string& uuid, std::uint32_t) {
     return uuid == "GPU-c" ? "unable" : "normal";
   };

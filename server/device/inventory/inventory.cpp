@@ -260,7 +260,7 @@ Presence GetPresence(std::string_view uuid, const Inventory& inventory) {
   return otherwise;
 }
 
-std::vector<SelectedDevice> NewClients(const Inventory& inventory,
+std::vector<SelectedDevice> NewDevices(const Inventory& inventory,
                                        const std::vector<std::string>& uuids) {
   std::vector<SelectedDevice> devices = SelectAuto(inventory).devices;
   std::erase_if(devices, [&](const SelectedDevice& device) {

@@ -114,7 +114,7 @@ Result<Selection> SelectDevices(std::string_view wanted, const Inventory& invent
 
 // Returns the devices that `auto` would select in addition to those of a running server, which have
 // these UUIDs.
-std::vector<SelectedDevice> NewClients(const Inventory& inventory,
+std::vector<SelectedDevice> NewDevices(const Inventory& inventory,
                                        const std::vector<std::string>& uuids);
 // Returns the devices that would remain unused. `why` is the reason given for usable ones.
 std::vector<UnusedDevice> UnusedDevices(const Inventory& inventory,

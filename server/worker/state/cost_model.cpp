@@ -85,9 +85,9 @@ void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measure
     Store(command, std::min(command.charged, measured));
     return;
   }
-  // A command that takes longer than predicted while others run still counts as a sample of the
-  // predicted time, because if only shorter ones were kept, the prediction would follow the minimum
-  // instead of the 0.9 quantile.
+  // A command that exceeds its prediction while others run is stored as a sample of exactly the
+  // predicted time: if such commands were dropped, only short ones would remain, and the prediction
+  // would sink to the minimum.
   if (measured >= predicted && !HasSample(command)) return;
   Store(command, std::clamp(measured, scheduler::Duration(1), predicted));
 }

@@ -290,7 +290,7 @@ TEST(NewClients, AreAutoDevicesThatServerLacks) {
   Inventory inventory = ThreeGpus();
   const auto ids = [&](const std::vector<std::string>& uuids) {
     std::vector<std::string> found;
-    for (const SelectedDevice& device : NewClients(inventory, uuids)) found.push_back(device.id);
+    for (const SelectedDevice& device : NewDevices(inventory, uuids)) found.push_back(device.id);
     return found;
   };
   EXPECT_THAT(ids({"GPU-aaaa1111-0", "MIG-cc02"}), ElementsAre("cuda:1", "MIG-cc01"));
