@@ -441,10 +441,12 @@ Result<std::shared_ptr<const CudaPrepared>> CudaPrepared::Compile(
   }
   const Result<std::vector<std::byte>> code = maker.Compile(module->text(), module->target_);
   if (code.ok()) return module->WithCode(*code, false);
-  if (module->is_fenced() || code.status().code() == StatusCode::kCancelled) {
-    return Status(code.status().code(), "module rejected: " + code.status().message());
+  const StatusCode why = code.status().code();
+  if (module->is_fenced() || why == StatusCode::kCancelled || why == StatusCode::kLimitExceeded) {
+    return Status(why, "module rejected: " + code.status().message());
   }
-  // The driver's compiler may be newer, and may be used for this client's code.
+  // The driver's compiler may be newer, and may be used for this client's code. It is not given
+  // what exceeded a limit, because it has none and all work waits for it.
   maker.Note("all work waits while the driver compiles a module: " + code.status().message());
   return module;
 }

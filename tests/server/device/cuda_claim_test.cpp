@@ -514,12 +514,13 @@ TEST_F(Claims, LoadsFormsInQuietMoments) {
 
 TEST_F(Claims, FormThatCannotBeCompiledIsNotedAndTheOriginalGoesOn) {
   shop_.keeps_all = false;
-  shop_.failure = Status(StatusCode::kLimitExceeded, "compiler ended: it ran 30 s");
+  shop_.failure = Status(StatusCode::kInvalidArgument, "the PTX compiler rejects it: line 30");
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   shop_.WaitUntil([this] { return shop_.notes.size() == 2; });
-  EXPECT_THAT(shop_.Notes(), Contains(AllOf(HasSubstr("the driver compiles"), HasSubstr("30 s"))));
-  EXPECT_THAT(shop_.Notes(), Contains(AllOf(HasSubstr("cannot be stopped"), HasSubstr("30 s"))));
+  EXPECT_THAT(shop_.Notes(),
+              Contains(AllOf(HasSubstr("the driver compiles"), HasSubstr("line 30"))));
+  EXPECT_THAT(shop_.Notes(), Contains(AllOf(HasSubstr("cannot be stopped"), HasSubstr("line 30"))));
   EXPECT_EQ(fake_cuda_compiled_texts(), 1U) << "it may understand what the compiler does not";
   const LaunchWork work = Gated(tenant, 10, 99);
   EXPECT_FALSE(CanStop(work));
@@ -648,6 +649,19 @@ TEST_F(Claims, ATextIsCompiledOutsideOfTheDriverAlsoWithoutAFence) {
   Start({});
   const Tenant without = NewTenantWith(kGatedPtx);
   EXPECT_EQ(fake_cuda_compiled_texts(), 1U) << "there is no compiler";
+}
+
+// All work would wait for the driver, which compiles without a limit.
+TEST_F(Claims, DriverIsNotGivenATextThatExceedsTheCompilersLimits) {
+  shop_.keeps_all = false;
+  shop_.failure = Status(StatusCode::kLimitExceeded, "compiler ended: it ran 90 s");
+  Start(WithCompiler());
+  auto space = gpu().CreateSpace({.quota_bytes = 64 * kMebibyte});
+  ASSERT_TRUE(space.ok());
+  const Status rejected = Load(**space, kGatedPtx).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(std::string(rejected.message()), HasSubstr("module rejected: compiler ended"));
+  EXPECT_EQ(fake_cuda_compiled_texts(), 0U);
 }
 
 TEST_F(Claims, FencedModuleIsCompiledOutsideOrRejected) {
