@@ -8,7 +8,7 @@
 // Statements are separated by ';':
 //   version 12040         the CUDA version it serves; newer calls are not found.
 //   devices 2             GPUs (at most 8), numbered as CUDA_VISIBLE_DEVICES leaves them.
-//   uuid 0 GPU-...        one GPU's UUID; MIG-... makes it an instance.
+//   uuid 0 GPU-...        the UUID of GPU 0; MIG-... makes it an instance.
 //   memory 2G             memory of each GPU (suffix K, M, G).
 //   local lazily          local memory for all threads is allocated by the first kernel that
 //                         uses some; `at_once`: when its limit is set. By default it is free.
@@ -23,7 +23,7 @@
 //   lock on               loads, unmaps and the like wait until all work that was submitted before
 //                         has ended, calls of other threads on the context wait for them, and for
 //                         calls that pin memory (context_lock.cpp has the sources); or off.
-//   copies wrong 4K       the last byte of each copy of so many bytes and more is one too great.
+//   copies wrong 4K       the last byte of each copy of at least this size is off by one.
 //   green strict          events are of the green context in which they were made: on streams of
 //                         another, or compared with its events, they are invalid handles.
 //   words lost            words that streams write do not arrive.
@@ -56,8 +56,7 @@ extern "C" {
 
 #define FAKE_CUDA_EXIT_CODE 86
 
-// What a compiler has made of a text begins with this. It is text all the same, for this driver and
-// for real ones.
+// Prefix of a compiled text, which remains text for this driver and for real ones.
 #define FAKE_CUDA_CODE "// compiled\n"
 
 // Forgets everything: objects, log, mistakes, statements; then reads FAKE_CUDA again. Only while no
