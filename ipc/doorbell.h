@@ -26,9 +26,9 @@
 
 namespace gpushared::ipc {
 
-// Sequentially consistent fence. Under tsan, which does not understand fences, it is a
-// read-modify-write, which is a full barrier on every machine that we build for. tsan does not need
-// the fence to follow the rings, because their tags carry acquire and release.
+// Sequentially consistent fence. Under tsan, which does not understand fences, a read-modify-write
+// replaces the fence; it is a full barrier on every architecture that we build for. tsan can check
+// the rings without the fence, because their tags use acquire and release.
 inline void FullMemoryBarrier() {
 #if defined(__SANITIZE_THREAD__)
   std::atomic<int> line{0};
@@ -49,8 +49,8 @@ inline void SpinPause() {
 
 enum class FutexResult { kWokenOrChanged, kTimedOut };
 
-// Sleeps while `word` equals `expected`, for at most `timeout`. May return early without a reason.
-// Works on read-only mappings and between processes.
+// Sleeps while `word` equals `expected`, for at most `timeout`. May return early (spurious
+// wake-up). Works on read-only mappings and between processes.
 FutexResult FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                       std::chrono::nanoseconds timeout);
 // Wakes at most `count` sleepers on `word` in any process, longest sleepers first, and returns
@@ -60,7 +60,7 @@ std::uint32_t FutexWake(const std::atomic<std::uint32_t>* word, std::uint32_t co
 // Creates the eventfd by which a client wakes its worker: non-blocking, close-on-exec.
 Result<UniqueFd> MakeDoorbell();
 
-// Wakes the worker unconditionally.
+// Returns the number of cores that this process may use.
 unsigned UsableCores();
 
 // Worker side of waiting for clients.
@@ -75,8 +75,8 @@ class WorkerSleep {
  public:
   explicit WorkerSleep(WorkerPage& page) : page_(page) {}
 
-  // Returns true if there is no work and every client that publishes from now on writes its
-  // eventfd. Returns false if `has_work` found work; the announcement is then withdrawn. The worker
+  // Returns true if there is no work; from then on, every client that publishes work writes its
+  // eventfd. Returns false, and withdraws the announcement, if `has_work` found work. The worker
   // must choose the eventfds it listens to before the call, because a client rings only once per
   // sleep.
   template <typename HasWork>
@@ -112,12 +112,13 @@ class ClientDoorbell {
     const std::uint64_t sleep = page_.sleeping.load(std::memory_order_relaxed);
     if (sleep == 0) [[likely]]
       return false;
-    // A sleep ends once it has been rung, however long the worker takes to wake up, so a burst into
-    // a sleeping worker costs one system call. The worker's next sleep has another number, so it is
-    // rung again.
+    // Each sleep is rung only once, however long the worker takes to wake up, so a burst of records
+    // for a sleeping worker costs one system call. The worker's next sleep has another number, so
+    // it is rung again.
     if (sleep == rung_.load(std::memory_order_acquire)) return false;
     Wake();
-    // Release: a thread that sees this value relies on the wake-up, which has been written by then.
+    // Release: a thread that reads this value does not write the eventfd, because that has been
+    // done.
     rung_.store(sleep, std::memory_order_release);
     return true;
   }
@@ -163,8 +164,8 @@ class CompletionDoorbell {
     if (waiting == 0) [[likely]]
       return {};
     const std::uint32_t woken = FutexWake(&event_, kWakesPerRing);
-    // Only threads that were asleep before the count changed can be left: one that announces itself
-    // later sees the new count and does not sleep.
+    // Only threads that fell asleep before the count changed can still be asleep, because a thread
+    // that announces itself later sees the new count and does not sleep.
     const bool may_be_more = woken == kWakesPerRing && waiting > woken;
     return {.has_woken = true,
             .left_asleep = may_be_more ? std::min(waiting, kWaitersMax) - woken : 0};

@@ -99,8 +99,8 @@ Result<ListeningSocket> ListeningSocket::Open(const Options& options,
 
   struct stat facts {};
   if (::lstat(options.path.c_str(), &facts) == 0) {
-    // We hold the lock of this socket's owner, so the owner has died. A file of any other kind was
-    // not created by a server and is not removed.
+    // This process holds the lock that belonged to the socket's owner, so the owner has died. A
+    // file that is not a socket was not created by a server and is not removed.
     if (!S_ISSOCK(facts.st_mode)) {
       return Status(StatusCode::kInvalidArgument,
                     "'" + options.path + "' exists and is not a socket; it is left alone");
@@ -151,7 +151,7 @@ Result<std::optional<UniqueFd>> ListeningSocket::Accept() {
   for (;;) {
     UniqueFd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.valid()) return std::optional<UniqueFd>(std::move(socket));
-    // A client that gave up while it was queued must not stop the loop.
+    // ECONNABORTED: a queued client has given up; others may be waiting.
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<UniqueFd>();
     return Failed("accepting on", path_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Search for libraries of this machine in the default locations of the loader (ld.so(8)), for names
-// without a directory.
+// Search for libraries, by names without a directory, in the default locations of the dynamic
+// loader (ld.so(8)).
 
 #ifndef GPUSHARED_IPC_LOADER_PATHS_H_
 #define GPUSHARED_IPC_LOADER_PATHS_H_
@@ -15,7 +15,7 @@ namespace gpushared::ipc {
 // Search paths of the dynamic loader. Thread-safe after construction.
 class LoaderPaths {
  public:
-  // `cache` has the bytes of an ld.so.cache. A malformed cache is treated as empty.
+  // `cache` contains the bytes of an ld.so.cache. A malformed cache is treated as empty.
   explicit LoaderPaths(std::string cache) : cache_(std::move(cache)) {}
   // Reads /etc/ld.so.cache; if it cannot be read, the cache is empty.
   static LoaderPaths OfThisMachine();

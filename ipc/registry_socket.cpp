@@ -13,8 +13,8 @@
 namespace gpushared::ipc {
 namespace {
 
-// Small, because only one live broker connects at a time; connections of dead ones may be queued
-// before its own.
+// Small, because only one live broker connects at a time; connections of dead brokers may be queued
+// before the connection of that broker.
 constexpr int kBacklog = 4;
 
 std::string PathIn(const std::string& directory, pid_t pid) {
@@ -99,7 +99,7 @@ Result<FoundWorker> FindWorker(const std::string& directory, pid_t pid) {
   if (!peer.ok()) return peer.status();
   if (peer->uid != ::geteuid() || peer->pid != pid) {
     return Status(StatusCode::kPermissionDenied,
-                  "who listens at '" + path + "' is uid " + std::to_string(peer->uid) + " pid " +
+                  "the listener at '" + path + "' is uid " + std::to_string(peer->uid) + " pid " +
                       std::to_string(peer->pid) + ", expected uid " + std::to_string(::geteuid()) +
                       " pid " + std::to_string(pid));
   }

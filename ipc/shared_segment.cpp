@@ -124,7 +124,7 @@ Status SharedSegment::MapWith(Access access, bool populate, const char* what) {
 
 Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
   // Checked before the kernel is asked, because fallocate of a memfd takes pages until the machine
-  // has none left, and then other processes are killed.
+  // has none left, at which point the kernel kills other processes.
   if (options.bytes == 0 || options.bytes > kBytesMax) {
     return Status(StatusCode::kOutOfMemory, std::string("shared memory rejected: ") + options.name +
                                                 " asks for " + std::to_string(options.bytes) +
@@ -186,8 +186,8 @@ Status SharedSegment::Reserve(std::size_t offset, std::size_t bytes) const {
   if (::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
     return MachineFailed("reserving " + std::to_string(bytes) + " bytes of shared memory");
   }
-  // Linux 5.14. On older kernels the pages are allocated as well, but each is mapped on first
-  // access.
+  // madvise fails before Linux 5.14. The pages are allocated even then, but each is mapped on
+  // first access.
   (void)::madvise(address_ + offset, bytes, MADV_POPULATE_WRITE);
   return Status::Ok();
 }

@@ -38,8 +38,8 @@ class SharedSegment {
     // Prevents any further writable mapping. The mapping made here remains writable.
     bool peers_read_only = false;
     // Allocates the memory now, so that later accesses cannot raise SIGBUS. For sizes that the
-    // server chooses; a size that a client chooses must first be checked against its quota, because
-    // a machine without free memory does not fail here but kills processes.
+    // server chooses. A size that a client chooses must first be checked against the client's
+    // quota, because a machine that is out of memory kills processes instead of failing this call.
     bool reserve = true;
   };
   // Creates a segment of fixed size, sealed against shrinking, growing and further seals.
@@ -48,7 +48,7 @@ class SharedSegment {
   struct MapOptions {
     std::size_t bytes = 0;  // The file must have exactly this size.
     Access access = Access::kReadOnly;
-    // Also requires a seal against writing , so that the bytes can never change again.
+    // Also requires a seal against writing, so that the bytes can never change again.
     bool must_be_immutable = false;
     // Faults in all pages now instead of on first access.
     bool populate = false;
@@ -75,7 +75,8 @@ class SharedSegment {
   // Large segments are reserved in parts, because the kernel clears their pages within one call.
   Status Reserve(std::size_t offset, std::size_t bytes) const;
 
-  // Returns how many bytes of a reserved segment a peer has punched out. 0 without fd().
+  // Returns the bytes of a reserved segment that a peer has released by punching holes; 0 after
+  // CloseFd.
   std::size_t MissingBytes() const;
 
   // Releases the pages to the system even while other processes have them mapped. The bytes read as

@@ -56,10 +56,9 @@ Result<std::string> ServerSocketPath(const std::string& asked, const SocketSurro
   Result<std::string> path = Choose(
       asked, [&] { return around.make_directory(kSystemSocketDirectory); }, around);
   if (path.ok() || !path.status().message().empty()) return path;
-  return Status(
-      StatusCode::kInvalidArgument,
-      "no place for the socket: /run/gpushared is not ours to write and XDG_RUNTIME_DIR is "
-      "not set; give one with --socket or GPUSHARED_SOCKET");
+  return Status(StatusCode::kInvalidArgument,
+                "no place for the socket: /run/gpushared is not writable and XDG_RUNTIME_DIR is "
+                "not set; give one with --socket or GPUSHARED_SOCKET");
 }
 
 Result<std::string> ClientSocketPath(const std::string& asked, const SocketSurroundings& around) {

@@ -34,8 +34,7 @@ Status CheckOne(const std::string& path) {
   if (!S_ISDIR(facts.st_mode)) return Untrusted(path, "is none");
   const bool others_write = (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0;
   if (others_write && (facts.st_mode & S_ISVTX) == 0) {
-    return Untrusted(path,
-                     "may be written to by others than its owner; chmod go-w takes that away");
+    return Untrusted(path, "is writable by users other than its owner; correct it with chmod go-w");
   }
   return {};
 }
@@ -55,7 +54,7 @@ Status CheckAll(const std::string& path) {
 }  // namespace
 
 Status CheckTrustedDirectory(const std::string& path) {
-  if (!path.starts_with('/')) return Untrusted(path, "is no absolute path");
+  if (!path.starts_with('/')) return Untrusted(path, "is not an absolute path");
   // Checks the links on the path first, then their targets.
   if (Status status = CheckAll(path); !status.ok()) return status;
   std::array<char, PATH_MAX> real{};

@@ -8,10 +8,11 @@
 
 namespace gpushared::ipc {
 
-// Checks that only root and the user of this process can replace this directory: every directory
-// from "/" on, and along every symbolic link, belongs to one of the two and is not writable by
-// others unless it is sticky, as /tmp is. In such a directory the owner of a file can be trusted.
-// `path` is absolute and exists. kPermissionDenied names the offending directory and the reason.
+// Checks that only root and the user of this process can replace the directory `path`. Every
+// directory on the way from "/" to it, including the targets of symbolic links, must belong to one
+// of the two users, and must not be writable by others unless it is sticky, as /tmp is. The owner
+// of a file in such a directory can be trusted. `path` is absolute and exists. kPermissionDenied
+// names the offending directory and the reason.
 Status CheckTrustedDirectory(const std::string& path);
 
 }  // namespace gpushared::ipc

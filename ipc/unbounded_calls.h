@@ -18,7 +18,7 @@ namespace gpushared::ipc {
 //
 // Each call runs on a separate thread, up to a total limit and a limit per user; further calls are
 // queued. Idle threads end after a while. The destructor detaches calls that are still running, so
-// a call must not refer to objects that may be destroyed earlier.
+// a call must not refer to objects that may be destroyed before it returns.
 //
 // Thread-safe.
 class UnboundedCalls {
@@ -37,9 +37,9 @@ class UnboundedCalls {
     Add(uid, [shared = std::move(shared)] { (*shared)(); });
   }
 
-  // Closes the socket of a client, on this thread unless the client left descriptors in it;
-  // otherwise in a call that counts for the user of the peer. In either case the peer observes the
-  // end at once.
+  // Closes the socket of a client. Closes it on this thread unless the client left descriptors in
+  // it, and otherwise in a call that counts against the peer's user. In either case the peer
+  // observes the end of the connection at once.
   void CloseSocket(UniqueFd socket);
 
   // Returns the number of calls that have not returned.

@@ -229,8 +229,8 @@ Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline) {
     return Status(StatusCode::kInternal, "no socket: " + MachineSays(errno));
   }
   for (;;) {
-    // Waiting for a connect to a server with a full queue cannot be done with poll, so it is
-    // limited by the send timeout of the socket. Zero would mean no timeout.
+    // If the queue of the server is full, connect blocks, and poll cannot replace it. The send
+    // timeout of the socket therefore limits the wait. Zero would mean no timeout.
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
         deadline - std::chrono::steady_clock::now());
     const std::int64_t us = std::max<std::int64_t>(left.count(), 1000);
@@ -332,7 +332,7 @@ Result<FrameReader::Progress> FrameReader::Read(int socket, Frame& frame) {
       return PeerGone(received.error);
     }
     if (received.fds_cut && !takes) {
-      return Violates("frame rejected: it carries descriptors, which nobody takes");
+      return Violates("frame rejected: it carries descriptors, which clients must not send");
     }
     if (received.fds_cut) return Violates("frame rejected: it carries too many descriptors");
     if (received.bytes == 0) {
@@ -413,8 +413,8 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
   ssize_t size;
   do {
     size = ::recv(channel, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
-    // If the peer closed before it read all of our messages, the kernel reports that first, and
-    // only once. The messages from the peer are still available after that.
+    // If the peer closed its end before it read all of our messages, the kernel first reports
+    // ECONNRESET, once. The messages from the peer are still available afterwards.
   } while (size == -1 && (errno == EINTR || errno == ECONNRESET));
   if (size < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<Frame>();

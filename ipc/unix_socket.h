@@ -2,8 +2,8 @@
 // Unix sockets with framing, descriptor passing and peer credentials.
 //
 // The client library blocks with a deadline (SendFrame, ReceiveFrame); broker and worker never
-// block (FrameReader, Outbox). Received descriptors are always close-on-exec and are closed with a
-// rejected frame. The server accepts no descriptors from clients.
+// block (FrameReader, Outbox). Received descriptors are always close-on-exec and are closed if the
+// frame is rejected. The server accepts no descriptors from clients.
 
 #ifndef GPUSHARED_IPC_UNIX_SOCKET_H_
 #define GPUSHARED_IPC_UNIX_SOCKET_H_
@@ -64,9 +64,9 @@ Result<Frame> ReceiveFrame(int socket, FrameRules rules, Deadline deadline);
 // How a reader treats descriptors.
 enum class Descriptors : std::uint8_t {
   kTaken,  // Accepts exactly as many as the rule of the frame requires.
-  // For sockets of clients: a frame with descriptors is rejected, and they are left in the socket,
-  // because dropping the last reference to a file takes as long as its release. The socket must
-  // then be closed by UnboundedCalls.
+  // For sockets of clients: a frame with descriptors is rejected, and the descriptors are left in
+  // the socket, because dropping the last reference to a file can block for as long as the file's
+  // release takes. The socket must then be closed by UnboundedCalls.
   kRejected,
 };
 
@@ -98,8 +98,8 @@ class FrameReader {
   Frame frame_;
 };
 
-// Discards the bytes in a non-blocking socket up to the first descriptor. Returns false if it finds
-// one.
+// Discards the bytes in a non-blocking socket up to the first descriptor. Returns whether there was
+// no descriptor.
 bool DropBytes(int socket);
 
 // Frames to be sent on a non-blocking socket, in order, with their descriptors.
@@ -143,8 +143,6 @@ class Outbox {
 };
 
 // ---- channel between broker and worker
-//
-// Creates a connected SOCK_SEQPACKET pair; both ends are non-blocking and close-on-exec.
 
 // A connected SOCK_SEQPACKET pair, both ends non-blocking and close-on-exec.
 Result<std::pair<UniqueFd, UniqueFd>> MakeChannelPair();

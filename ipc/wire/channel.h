@@ -47,8 +47,8 @@ enum class ChannelType : std::uint16_t {
   kResume = 18,  // Broker: accept new sessions again; cancels kDrain.
 };
 
-// Version of the messages in this file. A worker that is asked for its registry in another version
-// refuses, and exits after its last session.
+// Version of the messages in this file. A worker that receives a TakeOver of another version
+// rejects it, and exits after its last session.
 inline constexpr std::uint32_t kChannelVersion = 5;
 
 inline constexpr std::uint32_t kAttachFds = 2;
@@ -58,7 +58,7 @@ inline constexpr std::size_t kEndpointNameBytes = 40;  // Includes the terminato
 inline constexpr std::uint32_t kRegistrySessionsMax = 1024;
 inline constexpr std::uint32_t kRegistryEndsMax = 128;
 inline constexpr std::uint32_t kKeepsMax = 256;
-// Sum of the header, the fixed part and the largest tail, a page of an admin reply.
+// Sum of the header, the fixed part and the largest tail, which is a page of an admin reply.
 inline constexpr std::uint32_t kChannelMessageBytesMax = kPageTextBytesMax + 1024;
 
 struct Ready {
@@ -96,7 +96,7 @@ struct Attach {
   std::uint32_t rule_share = kSharePerMilleMax;
   std::uint32_t max_share = kSharePerMilleMax;
   std::uint32_t weight_max = 1;
-  // Effective values: those the client asked for, otherwise those of the broker.
+  // Effective values: those that the client requested, otherwise the broker's defaults.
   std::uint32_t weight = 1;
   SchedulingClass client_class = SchedulingClass::kNormal;
   // The most urgent class that the access rules allow to this client.
@@ -197,7 +197,7 @@ struct SetSession {
   }
 };
 
-// Takes a worker over. Its layout is the same in all versions.
+// Takes over a worker. This message has the same layout in all versions.
 struct TakeOver {
   static constexpr ChannelType kType = ChannelType::kTakeOver;
   static constexpr char kName[] = "TakeOver";

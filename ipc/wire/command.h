@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands: the records of the client-to-worker ring in shared memory, and their validated form.
-// validate.h converts the first into the second.
+// validate.h converts records into validated commands.
 
 #ifndef GPUSHARED_IPC_WIRE_COMMAND_H_
 #define GPUSHARED_IPC_WIRE_COMMAND_H_
@@ -39,8 +39,8 @@ enum class Op : std::uint8_t {
 };
 inline constexpr std::uint8_t kOpMax = 18;
 
-// Bits of LaunchRecord::flags. With the first one, the parameters are in a staging buffer instead
-// of continuation granules.
+// Bits of RecordHeader::flags in a launch. With kFlagParametersInStagingBuffer, the parameters are
+// in a staging buffer instead of continuation granules.
 inline constexpr std::uint8_t kFlagParametersInStagingBuffer = 1;
 inline constexpr std::uint8_t kFlagCooperative = 2;  // All blocks run at the same time.
 
@@ -127,7 +127,7 @@ struct WaitForRecord {
 };
 
 // kBeginRequest: begins a request that arrived `time_ns` ago. kExpectRequest: announces the next
-// request in `time_ns`. Both take effect when the worker takes them.
+// request in `time_ns`. Both take effect when the worker takes the record from the ring.
 struct RequestRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -139,8 +139,8 @@ struct RequestRecord {
 // A graph is a list of nodes, which run one after another when it is launched. kMakeGraph creates
 // an empty graph. kSetGraphNode replaces a node or appends one: its continuation granules hold the
 // record of the node, with sequence and stream 0, followed by the inline parameters of a launch.
-// Both, and kDestroyGraph, take effect when the worker takes them; launches that it took before run
-// the graph as it was then.
+// kMakeGraph, kSetGraphNode and kDestroyGraph take effect when the worker takes the record from the
+// ring. A launch that the worker took earlier runs the graph as it was at that time.
 struct GraphRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -151,8 +151,9 @@ struct GraphRecord {
 };
 
 // kNameBuffer announces a buffer in the client's memory; kForgetBuffer withdraws the buffer that
-// begins at the address. Both take effect when the worker takes them: the access sets of later
-// launches in the ring, on any stream, are computed with the buffers known then.
+// begins at the address. Both take effect when the worker takes the record from the ring: the
+// access sets of launches later in the ring, on any stream, are computed from the buffers announced
+// by then.
 struct BufferRecord {
   RecordHeader header;
   std::uint32_t stream = 0;

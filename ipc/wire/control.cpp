@@ -53,8 +53,9 @@ void Admin::Visit(Fields& f) {
   f.Range("text_bytes", text_bytes, facts.text_bytes_min, facts.text_bytes_max);
   f.Range("client", client, names_client ? 1 : 0, names_client ? Fields::kAny : 0);
   if (verb != AdminVerb::kExplain) f.Zero("request", request);
-  f.Require(!sets || is_of_new_clients || has_values, "nothing is to be set");
-  f.Require(!is_of_new_clients || !has_values, "terms of new clients stand beside values");
+  f.Require(!sets || is_of_new_clients || has_values, "the change sets no value");
+  f.Require(!is_of_new_clients || !has_values,
+            "a change for new clients has both terms and values");
   f.Tail(terms, text_bytes);
 }
 
@@ -85,8 +86,8 @@ void DeviceDescription::Visit(Fields& f) {
       f.Range("attribute id", table[i].id, before + 1, kDeviceAttributeIdMax);
       before = table[i].id;
     } else {
-      f.Zero("attribute behind the last", table[i].id);
-      f.Zero("attribute behind the last", static_cast<std::uint32_t>(table[i].value));
+      f.Zero("attribute after the last", table[i].id);
+      f.Zero("attribute after the last", static_cast<std::uint32_t>(table[i].value));
     }
   }
   if (f.ok()) attributes.assign(table.begin(), table.begin() + count);
@@ -109,8 +110,8 @@ void Welcome::Visit(Fields& f) {
   f.Number("quota_bytes", quota_bytes);
   f.Number("space_base", space_base, 0, kAddressMax);
   f.Number("space_bytes", space_bytes, 1, std::uint64_t{1} << 62);
-  // The geometry is part of the protocol version. It is sent so that a mismatch is detected here
-  // and not as corruption of the rings.
+  // The geometry is part of the protocol version. The message repeats it, so that a mismatch is
+  // detected here instead of corrupting the rings.
   f.Constant("command_granules", kCommandGranules);
   f.Constant("completion_granules", kCompletionGranules);
   f.Constant("streams_max", kStreamsMax);

@@ -52,8 +52,8 @@ enum class MessageType : std::uint16_t {
   kImageMade = 43,  // Carries a memfd to which the client writes the image of a module.
   kTakePrinted = 44,
   kPrinted = 45,
-  // Worker to an observer (AdminVerb::kTrace). Carries the memfd of the trace, which the receiver
-  // can only read. The worker writes to it until the connection closes.
+  // Worker to an observer (AdminVerb::kTrace). Carries the memfd of the trace, which the observer
+  // can read but not write. The worker writes to the memfd until the connection closes.
   kTraceOpened = 46,
   kChangeChunk = 47,      // Client to worker; answered by kDone.
   kSetKernelMemory = 48,  // Client to worker; answered by kDone.
@@ -75,13 +75,13 @@ inline constexpr std::uint32_t kDeviceAttributesMax = 160;
 inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;             // CUDA's ids are lower.
 inline constexpr std::uint64_t kLatencyTargetNsMax = 3'600'000'000'000;  // One hour.
 inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
-// Encodes a class that is not set; in changes, it leaves the class unchanged.
+// Class that is not set. In kSet, the class remains unchanged.
 inline constexpr std::uint8_t kNoClass = 0xff;
 inline constexpr auto kClassMax = static_cast<std::uint64_t>(SchedulingClass::kLow);
 inline constexpr auto kStatusCodeMax = static_cast<std::uint64_t>(StatusCode::kInternal);
 inline constexpr std::uint32_t kLeaseTermsBytesMax = 2048;
-// Larger than today's hello, so that the hello of a later version can be read; its first word is
-// always the version.
+// Larger than the current hello, so that the hello of a later version can be read. Its first word
+// is the version in every protocol version.
 inline constexpr std::uint32_t kFirstFrameBytesMax = 4096;
 
 // ---- hello
@@ -89,7 +89,7 @@ inline constexpr std::uint32_t kFirstFrameBytesMax = 4096;
 struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
   static constexpr char kName[] = "Hello";
-  // The server chooses the fields that are not set.
+  // The server chooses the values that are not set.
   std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
@@ -139,7 +139,8 @@ struct AdminVerbFacts {
   std::string_view name;  // Name in gpusharedctl, such as "ps".
   // Whether the right to observe suffices; otherwise the verb requires the right to operate.
   bool only_looks = false;
-  // Whether the request names a client. kSet names one unless it has a text.
+  // Whether the request names a client. kSet names a client unless the request has a text
+  // (`terms`).
   bool names_client = false;
   std::uint32_t text_bytes_max = 0;  // Limit of Admin::terms.
   std::uint32_t text_bytes_min = 0;
@@ -157,10 +158,12 @@ struct Admin {
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
   std::uint64_t request = 0;               // For kExplain; 0 means the slowest known request.
-  // kLease: the keys of an [[endpoint]], as TOML. kDrain, kResume and kTrace: a device as in Hello;
-  // for kDrain and kResume, empty means the server. kSet of client 0: keys of an [[endpoint]] that
-  // apply to clients which connect later without values of their own: class, client_max_share, and
-  // client_memory on the named `devices`.
+  // Depends on the verb:
+  // - kLease: the keys of an [[endpoint]], as TOML.
+  // - kDrain and kResume: a device as in Hello, or empty for the whole server.
+  // - kTrace: a device as in Hello.
+  // - kSet with client 0: as TOML, the keys class, client_max_share and client_memory (on the named
+  //   `devices`) of an [[endpoint]]. They become the defaults of clients that connect later.
   std::string terms;
 
   void Visit(Fields& f);
@@ -182,7 +185,7 @@ struct Why {
 
 // ---- device, as described in Welcome and in the worker's Ready message
 
-// A property under its number in CUDA's CUdevice_attribute.
+// Value of a device property, and the property's number in CUDA's CUdevice_attribute.
 struct DeviceAttribute {
   std::uint32_t id = 0;
   std::int32_t value = 0;
@@ -276,8 +279,8 @@ struct AdminReply {
 
   void Visit(Fields& f) { VisitPage(f, code, text, is_last); }
 };
-// Removes one page from the front of `rest` and returns it: if `rest` is UTF-8, the page ends at a
-// character boundary.
+// Removes one page from the front of `rest` and returns the page. If `rest` is UTF-8, the page ends
+// at a character boundary.
 std::string_view TakePage(std::string_view& rest);
 
 // ---- trace
@@ -331,7 +334,7 @@ struct LoadModule {
   }
 };
 
-// Facts about a kernel that launches do not depend on.
+// Properties of a kernel that launches need not consider.
 struct KernelAttributes {
   std::uint32_t registers = 0;                 // 32-bit registers per thread.
   std::uint32_t local_bytes = 0;               // Per thread.
@@ -355,7 +358,7 @@ struct KernelDescription {
   std::uint32_t parameter_bytes = 0;
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t threads_per_block_max = 0;
-  // Shape that every launch must have exactly, along x, y and z; all zero if any is allowed.
+  // The only shape that a launch may have, along x, y and z; all zero if any shape is allowed.
   std::array<std::uint32_t, 3> required_block = {};
   std::array<std::uint32_t, 3> required_cluster = {};
   std::vector<ParameterDescription> parameters;
@@ -381,8 +384,8 @@ struct ModuleLoaded {
 
   void Visit(Fields& f);
 };
-// The only message whose size is determined by a client's module. kLimitExceeded if the module has
-// more than layout.h allows or if the answer would be too large.
+// Encodes the only message whose size depends on a client's module. kLimitExceeded if the module
+// has too many kernels or variables, or if the message would be too large.
 Result<std::vector<std::byte>> Encode(const ModuleLoaded& loaded);
 
 struct UnloadModule {
@@ -426,10 +429,9 @@ enum class ChunkAction : std::uint32_t {
   kMake = 1,  // Uses chunk and bytes.
   kFree = 2,  // Frees a chunk that is not mapped.
   kMap = 3,   // Maps all of a chunk at an address.
-  // Removes the mapping at the address. Work that has begun on the device can still access it. Work
-  // that has not begun may fail, even if it was submitted before, so a client first waits for its
-  // own work. Answered when all work submitted before has finished, so that no work can access the
-  // mapping any more.
+  // Removes the mapping at the address. A client first waits for its own commands, because commands
+  // that have not begun when the worker receives this request can no longer access the mapping and
+  // may fail. The worker answers once all commands submitted before have finished.
   kUnmap = 4,
 };
 struct ChangeChunk {
@@ -444,7 +446,8 @@ struct ChangeChunk {
   void Visit(Fields& f);
 };
 
-// Memory of each kernel in addition to what its module declares; 0 leaves a value unchanged.
+// Memory that kernels may use in addition to what their modules declare; 0 leaves a value
+// unchanged.
 inline constexpr std::uint64_t kStackBytesMax = std::uint64_t{256} << 10;
 inline constexpr std::uint64_t kPrintedBytesMax = std::uint64_t{64} << 20;
 struct SetKernelMemory {

@@ -96,7 +96,7 @@ class Fields {
   }
   // Printable text of at most bytes - 1 bytes, followed by zeros. Truncated by a writer.
   void Text(const char* name, std::string& text, std::size_t bytes);
-  // Bytes in their representation in memory.
+  // Value encoded as its bytes in memory.
   template <typename T>
   void Plain(const char* name, T& value) {
     static_assert(std::has_unique_object_representations_v<T>, "padding would carry old memory");
@@ -119,11 +119,11 @@ class Fields {
     path_.pop_back();
   }
 
-  // Tail after all fields. The result of Length is passed to Tail, and that of Count to Elements. A
-  // writer truncates text beyond `maximum`, at a character boundary.
+  // The tail, which follows all fields. The result of Length is passed to Tail, and that of Count
+  // to Elements. A writer truncates text beyond `maximum`, at a character boundary.
   std::uint32_t Length(const char* name, std::string& text, std::uint32_t maximum);
   void Tail(std::string& text, std::uint32_t bytes);
-  // A writer, too, fails (kLimitExceeded) if there are more than `maximum` elements.
+  // Fails (kLimitExceeded), even in a writer, if there are more than `maximum` elements.
   std::uint32_t Count(const char* name, std::size_t count, std::uint32_t maximum);
   template <typename T>
   void Elements(const char* name, std::vector<T>& elements, std::uint32_t count) {
@@ -149,7 +149,7 @@ class Fields {
   void Zero(const char* name, std::uint64_t value) { Range(name, value, 0, 0); }
   void Multiple(const char* name, std::uint64_t value, std::uint64_t step);
   void Require(bool holds, const char* otherwise);
-  // Rule for writers and readers.
+  // Limit that writers enforce as well.
   void Limit(const char* name, std::uint64_t value, std::uint64_t maximum);
 
   bool ok() const { return status_.ok(); }
@@ -209,9 +209,9 @@ std::vector<std::byte> Encode(Message message) {
   return std::move(fields).TakePayload();
 }
 
-// Decodes the payload of a frame of type Message::kType; the only way from a peer's bytes to
-// values. kVersionMismatch for another protocol version, kProtocolViolation for any other message
-// that no correct peer sends. The caller has checked the type of the frame.
+// Decodes the payload of a frame of type Message::kType; the only way in which a peer's bytes
+// become a message. kVersionMismatch for another protocol version, kProtocolViolation for any other
+// message that no correct peer sends. The caller has checked the type of the frame.
 template <typename Message>
 Result<Message> Decode(std::span<const std::byte> payload) {
   Fields fields(Message::kName, payload);

@@ -29,8 +29,9 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 16 && std::has_unique_object_representations_v<FrameHeader>);
 
-// Received frame. The rules with which it was read allow `type`, and payload and descriptors are
-// within the bounds of that type. The payload itself has not been validated.
+// Received frame that satisfies the rules of its reader: `type` is allowed, and the sizes of
+// payload and descriptors are within the bounds of that type. The payload itself has not been
+// validated.
 struct Frame {
   std::uint16_t type = 0;
   std::uint32_t request = 0;
@@ -45,7 +46,7 @@ struct FrameRule {
   std::uint32_t fds = 0;  // Exact number of descriptors.
 };
 
-// Returns no value for types that the receiver rejects.
+// Rules of a receiver. Returns no value for types that the receiver rejects.
 using FrameRules = std::optional<FrameRule> (*)(std::uint16_t type);
 
 }  // namespace gpushared::ipc

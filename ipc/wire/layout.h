@@ -99,8 +99,8 @@ struct CompletionSegment {
   // Bytes that the client's kernels have printed so far; always 0 unless the client's hello asked
   // for the text. Stored before the timelines of the commands that printed.
   std::atomic<std::uint64_t> printed;
-  // Guaranteed memory, resident memory, and the part of it that other clients wait for. All 0
-  // unless the client may hold more device memory than its guarantee.
+  // Guaranteed memory, resident memory, and the part of the resident memory that other clients wait
+  // for. All 0 unless the client may hold more device memory than its guarantee.
   std::atomic<std::uint64_t> guaranteed;
   std::atomic<std::uint64_t> resident;
   std::atomic<std::uint64_t> wanted;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validation of ring records. The only place where a peer's records become typed values (for
-// control messages this is Decode in control.h and channel.h). Works on private copies only.
+// Validation of ring records. The only place where a peer's records become typed values; control
+// messages become values in Decode of fields.h. Works on private copies only.
 
 #ifndef GPUSHARED_IPC_WIRE_VALIDATE_H_
 #define GPUSHARED_IPC_WIRE_VALIDATE_H_
@@ -43,8 +43,8 @@ Violation ValidateCommand(const RecordCopy& record, Command& command);
 // As ValidateCommand, for the client's end of the completion ring.
 Violation ValidateCompletion(const RecordCopy& record, CompletionNotice& notice);
 
-// State of one client's ring that a worker needs to check the next command: sequences without
-// omissions, streams that exist, waits for earlier work only, at most one end per request.
+// State of one client's ring, with which the worker checks that sequences have no gaps, that
+// streams exist, that waits refer to earlier commands, and that each request ends at most once.
 //
 // Thread-compatible; belongs to the thread that takes the commands.
 class StreamLog {

@@ -259,14 +259,14 @@ std::vector<FieldCase> DeviceCases() {
       {"kind", '\t', "kind is not printable"},
       AnyValue("uuid"),
       {"attributes", 161, "attributes is 161, allowed 0 to 160"},
-      {"attributes", 1, "attribute behind the last is 75, allowed 0"},
+      {"attributes", 1, "attribute after the last is 75, allowed 0"},
       {"attributes", 3, "attribute id is 0, allowed 76 to 1023"},
       {"table", 1024, "attribute id is 1024, allowed 1 to 1023", 0},
       {"table", 0, "attribute id is 0, allowed 1 to 1023", 0},
       {"table", 1, "attribute id is 1, allowed 2 to 1023", 1},
   };
   for (std::size_t i = 2; i < kDeviceAttributesMax; ++i) {
-    cases.push_back({"table", std::uint64_t{1} << 32, "attribute behind the last is 1", i});
+    cases.push_back({"table", std::uint64_t{1} << 32, "attribute after the last is 1", i});
   }
   return cases;
 }
@@ -407,7 +407,8 @@ TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
   Admin nothing;
   nothing.verb = AdminVerb::kSet;
   nothing.client = 4;
-  EXPECT_THAT(Decode<Admin>(Encode(nothing)).status().message(), HasSubstr("nothing is to be set"));
+  EXPECT_THAT(Decode<Admin>(Encode(nothing)).status().message(),
+              HasSubstr("the change sets no value"));
   EXPECT_TRUE(Decode<Admin>(Encode(Admin{})).ok());
 }
 
@@ -416,7 +417,7 @@ TEST(AdminMessage, BoundsOfNewClientsAreTermsAlone) {
   EXPECT_EQ(Decode<Admin>(Encode(bounds))->terms, bounds.terms);
   bounds.weight = 3;
   EXPECT_THAT(Decode<Admin>(Encode(bounds)).status().message(),
-              HasSubstr("terms of new clients stand beside values"));
+              HasSubstr("a change for new clients has both terms and values"));
   bounds = {.verb = AdminVerb::kSet, .client = 4, .terms = "class = \"low\""};
   EXPECT_THAT(Decode<Admin>(Encode(bounds)).status().message(),
               HasSubstr("client is 4, allowed 0"));

@@ -266,7 +266,7 @@ TEST(RejectedDescriptors, AreNeverReceivedAndEndTheReading) {
       Result<Progress> progress = reader.Read(pair.ours.get(), frame);
       if (progress.ok()) progress = reader.Read(pair.ours.get(), frame);
       EXPECT_EQ(progress.status().message(),
-                "frame rejected: it carries descriptors, which nobody takes");
+                "frame rejected: it carries descriptors, which clients must not send");
       EXPECT_THAT(OpenFds(), IsSubsetOf(before));
       EXPECT_FALSE(DropBytes(pair.ours.get())) << "they are where they were";
     }

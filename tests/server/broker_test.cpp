@@ -691,7 +691,7 @@ TEST_F(BrokerTest, DropsDescriptorSentByClient) {
       const auto frame = ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, Soon());
       ASSERT_TRUE(frame.ok()) << frame.status().message();
       EXPECT_THAT(ipc::DecodeReply<ipc::Welcome>(*frame).status().message(),
-                  HasSubstr("descriptors, which nobody takes"));
+                  HasSubstr("descriptors, which clients must not send"));
     } else {
       EXPECT_EQ(errno, EPERM);
     }

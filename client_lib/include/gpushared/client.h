@@ -7,9 +7,9 @@
 // docs/library.md shows a whole program and lists the errors.
 //
 // Rules that hold for the whole interface:
-// - Errors. Functions that can fail return Status or Result<T>. The library does not throw on
-//   purpose, print, exit or start a thread, and handles SIGINT only if ends_on_interrupt is set.
-//   A call that rejects its arguments (kInvalidArgument, kOutOfMemory, ...) has no effect. An error
+// - Errors. Functions that can fail return Status or Result<T>. The library never prints, exits,
+//   starts a thread or throws deliberately, and handles SIGINT only if ends_on_interrupt is set. A
+//   call that rejects its arguments (kInvalidArgument, kOutOfMemory, ...) has no effect. An error
 //   of the *device* is sticky: every later call on the stream returns the error of its first failed
 //   command, and the later commands of the stream are skipped. After a session has ended, calls
 //   return kDisconnected or kDeviceLost with the reason in the message; they never hang.
@@ -71,8 +71,8 @@ struct ClientOptions {
   // Human-readable name, shown by gpusharedctl and in logs. At most 63 bytes of UTF-8 without
   // control characters. If empty, the name of the program is used.
   std::string name = {};
-  // Connect fails with kPermissionDenied if the access rules of the server do not allow this class
-  // or weight; neither is ever lowered silently.
+  // Class of the client. Connect fails with kPermissionDenied if the server's access rules do not
+  // allow this class or the weight below; the server never silently lowers either.
   std::optional<SchedulingClass> scheduling_class = {};
   // Weight within the class, 1 to 1000, relative to the weights of the other clients.
   std::optional<std::uint32_t> weight = {};
@@ -84,8 +84,9 @@ struct ClientOptions {
   // server.
   std::optional<std::uint64_t> memory_bytes = {};
   // Latency target of a request. A request is the work between Stream::BeginRequest and EndRequest.
-  // A client that marks none has one request for each burst of work between two moments at which
-  // all its commands have finished. Only deadline-aware policies use it.
+  // If a client marks no requests, each burst of work counts as one request: it begins when the
+  // client, having no unfinished commands, submits one, and ends when all its commands have
+  // finished. Only deadline-aware policies use the target.
   std::optional<std::chrono::nanoseconds> latency_target = {};
   // Device to use, such as "cpu:0". If no device is named, the server chooses the least loaded one.
   std::string device = {};
@@ -93,16 +94,17 @@ struct ClientOptions {
   // gpushared.sock in $CUDA_MPS_PIPE_DIRECTORY, if that file exists; /run/gpushared/gpushared.sock,
   // if it exists; $XDG_RUNTIME_DIR/gpushared.sock.
   std::string socket = {};
-  // Keeps the text that kernels print for Client::TakePrinted, on devices that can tell which
-  // client printed it (the cpu device). Otherwise the text goes to the log of the server.
+  // If true, the server keeps the text that kernels print until Client::TakePrinted fetches it, on
+  // devices that can tell which client printed it (the cpu device). Otherwise the text goes to the
+  // server's log.
   bool takes_printed = false;
   // Called when other clients are waiting for `bytes` of this client's device memory. Memory that
-  // the callback frees at the end of the mapped range returns to the device at once; the rest is
-  // swapped out to host memory and swapped in again later. Ignoring the callback is safe and costs
-  // only time, because no client waits for it to return. The library calls it, without holding a
-  // lock, on a thread that has just launched or waited or is about to allocate. The callback may
-  // use the client and must not throw. It is called only on servers that let clients hold more
-  // memory than their guarantee.
+  // the callback frees at the end of the mapped range returns to the device at once; the remaining
+  // bytes are swapped out to host memory and swapped in again later. A callback that frees nothing
+  // is safe and costs only time, because no client waits for it to return. The library calls it,
+  // without holding a lock, on a thread that has just launched or waited or is about to allocate.
+  // The callback may use the client and must not throw. It is called only on servers that let
+  // clients hold more memory than their guarantee.
   std::function<void(std::uint64_t bytes)> on_memory_wanted = {};
   // Ends the session on SIGINT while a call waits for the device, so that the call returns with an
   // error and the client's kernels are stopped. Otherwise a program with its own handler, such as
@@ -117,7 +119,7 @@ struct ClientOptions {
   std::chrono::nanoseconds control_timeout = std::chrono::seconds(30);
 };
 
-// A device property and its number in CUDA's CUdevice_attribute.
+// Value of a device property, and the property's number in CUDA's CUdevice_attribute.
 struct DeviceAttribute {
   std::uint32_t id = 0;
   std::int32_t value = 0;
@@ -162,7 +164,7 @@ struct AddressArea {
   std::uint64_t bytes = 0;
 };
 
-// Extent along three axes, in the unit that the user of the type states.
+// Extent along three axes; each use states the unit.
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
 };
@@ -173,16 +175,16 @@ struct LaunchShape {
   Dim3 block;  // Threads per block.
   // Per block, in addition to the kernel's static shared memory.
   std::uint32_t dynamic_shared_bytes = 0;
-  // Blocks per cluster: at most 16 in total, and at most what the device allows. The extent of the
-  // grid must be a multiple of it. All zero means no clusters.
+  // Blocks per cluster: at most 16 in total, and at most what the device allows. Along each axis,
+  // the grid must be a multiple of the cluster. All zero means no clusters.
   Dim3 cluster = {0, 0, 0};
   // Runs all blocks at the same time, as grid-wide synchronization requires. A grid that does not
   // fit onto the device at once is rejected.
   bool is_cooperative = false;
 };
 
-// Rectangle of bytes: `height` rows of `width_bytes`, with one pitch between the starts of two
-// rows. Pitches are at least `width_bytes`; they are ignored if there is only one row.
+// Rectangle of bytes: `height` rows of `width_bytes`, with one pitch between the starts of
+// consecutive rows. Pitches are at least `width_bytes`; they are ignored if there is only one row.
 struct CopyShape {
   std::size_t width_bytes = 0;
   std::size_t height = 1;
@@ -201,7 +203,7 @@ struct FillElement {
 };
 
 // Rectangle of elements: `height` rows of `width_elements`, with `pitch_bytes` between the starts
-// of two rows.
+// of consecutive rows.
 struct FillShape {
   std::size_t width_elements = 0;
   std::size_t height = 1;
@@ -214,7 +216,7 @@ struct KernelParameter {
   std::uint32_t bytes = 0;
 };
 
-// Facts about a kernel that launches do not depend on.
+// Properties of a kernel that launches need not consider.
 struct KernelAttributes {
   std::uint32_t registers = 0;                 // 32-bit registers per thread.
   std::uint32_t local_bytes = 0;               // Per thread.
@@ -254,8 +256,8 @@ class DeviceBuffer {
   bool valid() const noexcept { return address_ != 0; }
   DeviceAddress address() const noexcept { return address_; }
   std::size_t size() const noexcept { return bytes_; }  // Size as requested.
-  // Returns how many of the first bytes may hold data of an earlier buffer of this client. The
-  // bytes after them were zero when the buffer was allocated.
+  // Returns the length of the buffer's initial part that may hold data of an earlier buffer of this
+  // client. The bytes after that part were zero when the buffer was allocated.
   std::size_t used_bytes() const noexcept { return used_bytes_; }
   // Converts to the address, so that a buffer can be passed as a kernel argument or to a copy.
   // NOLINTNEXTLINE(google-explicit-constructor)
@@ -277,8 +279,8 @@ class DeviceBuffer {
 };
 
 // Device memory without an address: Client::MapChunk maps it at one or more addresses. Initially
-// zero; keeps its contents while it is unmapped; counts against the quota. The destructor frees it
-// in a round trip. A chunk that is still mapped then remains until the session ends.
+// zero; keeps its contents while it is unmapped; counts against the quota. The destructor frees the
+// chunk in a round trip; if the chunk is still mapped, it remains until the session ends.
 //
 // Thread-compatible.
 class DeviceChunk {
@@ -355,13 +357,13 @@ class Kernel {
   // Returns the static shared memory per block.
   std::uint32_t static_shared_bytes() const noexcept;
   std::uint32_t threads_per_block_max() const noexcept;
-  // Return the block and the cluster that every launch must have exactly (.reqntid,
-  // .reqnctapercluster). All zero if the kernel does not require one.
+  // Return the only block and cluster dimensions with which the kernel may be launched (.reqntid,
+  // .reqnctapercluster). All zero if the kernel accepts any.
   Dim3 required_block() const noexcept;    // Threads.
   Dim3 required_cluster() const noexcept;  // Blocks.
   const KernelAttributes& attributes() const noexcept;
-  // Returns why this device rejects launches of the kernel (kUnsupported): all instructions it
-  // lacks, with their lines in the PTX. Empty if the kernel can run.
+  // Returns why this device rejects launches of the kernel (kUnsupported): all instructions that
+  // the device lacks, with their lines in the PTX. Empty if the kernel can run.
   const std::string& unsupported() const noexcept;
 
  private:
@@ -501,7 +503,7 @@ class Stream {
 
   // Writes `element` `count` times. `destination` must be aligned to the size of the element.
   Status Fill(DeviceAddress destination, FillElement element, std::size_t count) const;
-  // As Fill, by rows. The pitch must be a multiple of the element size as well.
+  // As Fill, for a rectangle. The pitch, too, must be a multiple of the element size.
   Status Fill2d(DeviceAddress destination, FillElement element, const FillShape& shape) const;
 
   // Sets `event` to the point after all work that is queued on this stream now. Only events with
@@ -512,13 +514,14 @@ class Stream {
   // this stream fails with kCancelled. kInvalidArgument if `event` belongs to another client.
   Status Wait(const Event& event) const;
 
-  // Marks the beginning of a request, which latency_target applies to and which gpusharedctl counts
-  // and explains. `age` (at most one hour) is the time since the request arrived. A request ends
-  // when everything that was queued on this stream before EndRequest has finished; work on other
-  // streams belongs to it if this stream waits for that work. Requests of one stream do not nest,
-  // but the next one may begin while earlier ones still run. At most 16 requests are open per
-  // client: BeginRequest blocks while one of them is about to end, and returns kLimitExceeded if 16
-  // streams have begun a request without ending it. Destroying the stream ends its request.
+  // Marks the beginning of a request. latency_target applies to requests, and gpusharedctl counts
+  // and explains them. `age` (at most one hour) is the time since the request arrived. A request
+  // ends when everything that was queued on this stream before EndRequest has finished; work on
+  // other streams belongs to it if this stream waits for that work. Requests of one stream do not
+  // nest, but the next one may begin while earlier ones still run. At most 16 requests per client
+  // are open at a time. If 16 are open, BeginRequest waits for the end of one for which EndRequest
+  // has been called; if there is none, it returns kLimitExceeded. Destroying the stream ends its
+  // request.
   Status BeginRequest(std::chrono::nanoseconds age = std::chrono::nanoseconds(0)) const;
   // Marks the end of the stream's request. kInvalidArgument if none has begun. If the stream has
   // failed, ends the request and returns the error of the stream.
@@ -621,8 +624,8 @@ class Client {
   // kInvalidArgument or kTimedOut. Blocks for at most options.control_timeout.
   static Result<Client> Connect(const ClientOptions& options);
   // Returns the devices of the server, in its order, over a short connection that opens no session.
-  // Uses only the socket and the control timeout of `options`. Waits while the server is starting.
-  // Fails with kUnavailable, kVersionMismatch, kInvalidArgument or kTimedOut.
+  // Uses only the socket and the control timeout of `options`. If the server is still starting,
+  // waits for it. Fails with kUnavailable, kVersionMismatch, kInvalidArgument or kTimedOut.
   static Result<std::vector<DeviceProperties>> ListDevices(const ClientOptions& options);
 
   Client() = default;
@@ -650,8 +653,8 @@ class Client {
   // Allocates `bytes` (at least 1) of host memory that the server shares. kOutOfMemory if no
   // staging memory is left.
   Result<HostBuffer> AllocateHost(std::size_t bytes) const;
-  // Returns the memory of this client at this moment. All zero for an empty client and in a forked
-  // child.
+  // Returns the memory of this client at this moment. All zero if this handle is not valid() and in
+  // a forked child.
   MemoryInfo memory_info() const;
   // Gives unused memory at the end of the mapped range back to the device, and returns the number
   // of bytes. A round trip that waits for everything submitted before.
@@ -661,7 +664,7 @@ class Client {
   // mapping_area is a round trip.
   //
   // Returns the address range in which chunks may be mapped; it does not overlap any buffer. Empty
-  // if the device has no such memory and for contained clients (memory = "contain").
+  // if the device cannot map chunks, and for contained clients (memory = "contain").
   AddressArea mapping_area() const noexcept;
   // Creates a chunk of `bytes`: 2 MiB to 1 GiB, a multiple of 2 MiB. kLimitExceeded if 256 chunks
   // exist; kOutOfMemory as for AllocateDevice.
@@ -702,7 +705,7 @@ class Client {
   // set.
   Result<std::string> TakePrinted() const;
 
-  // Memory for each kernel of this client, effective from the next launch on. 0 leaves a value
+  // Memory that kernels of this client may use, effective from the next launch on. 0 leaves a value
   // unchanged.
   struct KernelMemory {
     std::uint64_t stack_bytes = 0;    // Per thread, for recursive calls; at most 256 KiB.
@@ -730,8 +733,9 @@ class Client {
   void Close() noexcept;
   // As Close, but waits (at most 2 s) until the server has released the session, so that the next
   // client is not rejected because of resources that this session still held. The session is closed
-  // in any case. An error means that the server has not released it in time, that too many requests
-  // of this user are pending, or that the server does not answer. kWrongProcess in a forked child.
+  // in any case. An error means that the server has not released the session in time, that too many
+  // requests of this user are pending, or that the server does not answer. kWrongProcess in a
+  // forked child.
   Status CloseAndWait();
 
  private:

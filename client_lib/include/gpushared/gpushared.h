@@ -93,7 +93,7 @@ typedef struct gpushared_stream gpushared_stream;
 typedef struct gpushared_event gpushared_event;
 typedef struct gpushared_graph gpushared_graph;
 
-/* Address in the device memory of one client; 0 is not an address. */
+/* Address in the device memory of one client; never 0. */
 typedef uint64_t gpushared_address;
 
 /* Options of a session. Initialize them with gpushared_client_options_init and then change
@@ -118,7 +118,7 @@ typedef struct gpushared_client_options {
   void* on_memory_wanted_context;
 } gpushared_client_options;
 
-/* A device property and its number in CUDA's CUdevice_attribute. */
+/* Value of a device property, and the property's number in CUDA's CUdevice_attribute. */
 typedef struct gpushared_device_attribute {
   uint32_t id;
   int32_t value;
@@ -165,8 +165,8 @@ typedef struct gpushared_launch_shape {
   uint32_t is_cooperative;       /* 1: all blocks run at once; rejected if they do not fit. */
 } gpushared_launch_shape;
 
-/* Rectangle of bytes: `height` rows of `width_bytes`, with one pitch (>= width_bytes) between
- * the starts of two rows. */
+/* Rectangle of bytes: `height` rows of `width_bytes`, with one pitch (>= width_bytes) between the
+ * starts of consecutive rows. */
 typedef struct gpushared_copy_shape {
   size_t width_bytes;
   size_t height;
@@ -174,8 +174,8 @@ typedef struct gpushared_copy_shape {
   size_t source_pitch_bytes;
 } gpushared_copy_shape;
 
-/* Rectangle of elements: `height` rows of `width_elements`, with `pitch_bytes` between the
- * starts of two rows. */
+/* Rectangle of elements: `height` rows of `width_elements`, with `pitch_bytes` between the starts
+ * of consecutive rows. */
 typedef struct gpushared_fill_shape {
   size_t width_elements;
   size_t height;
@@ -188,7 +188,7 @@ typedef struct gpushared_kernel_parameter {
   uint32_t bytes;
 } gpushared_kernel_parameter;
 
-/* Facts about a kernel that launches depend on. The pointers are valid as long as the kernel
+/* Properties of a kernel that launches must consider. The pointers are valid as long as the kernel
  * handle. */
 typedef struct gpushared_kernel_info {
   const char* name;
@@ -200,7 +200,7 @@ typedef struct gpushared_kernel_info {
   const char* unsupported; /* Why this device rejects launches; "" if it can run them. */
 } gpushared_kernel_info;
 
-/* Facts about a kernel that launches do not depend on. */
+/* Properties of a kernel that launches need not consider. */
 typedef struct gpushared_kernel_attributes {
   uint32_t registers;                /* 32-bit registers per thread. */
   uint32_t local_bytes;              /* Per thread. */
@@ -237,9 +237,9 @@ void gpushared_client_options_init(gpushared_client_options* options) GPUSHARED_
  * control timeout. The caller destroys `*client`. */
 gpushared_status_t gpushared_connect(const gpushared_client_options* options,
                                      gpushared_client** client) GPUSHARED_NOEXCEPT;
-/* Returns the devices of the server over a short connection that opens no session. Only the
- * socket and the control timeout of `options`, which may be null, are used. Waits while the
- * server is starting. The caller destroys `*list`. */
+/* Returns the devices of the server over a short connection that opens no session. Only the socket
+ * and the control timeout of `options`, which may be null, are used. If the server is still
+ * starting, waits for it. The caller destroys `*list`. */
 gpushared_status_t gpushared_list_devices(const gpushared_client_options* options,
                                           gpushared_device_list** list) GPUSHARED_NOEXCEPT;
 /* Returns the number of devices in the list; 0 for null. */
@@ -278,10 +278,10 @@ gpushared_status_t gpushared_get_session_id(gpushared_client* client,
  * failed stream with the lowest number. */
 gpushared_status_t gpushared_synchronize(gpushared_client* client) GPUSHARED_NOEXCEPT;
 
-/* Copies text that kernels have printed to `text`, oldest first: at most `capacity` bytes (at
- * least 1), without a terminator. `*bytes` receives the number of bytes, 0 if no text is left.
- * Includes the text of all commands whose end a call has observed, and possibly more. The server
- * keeps at most 1 MiB between two calls; a line states how much was lost.
+/* Copies text that kernels have printed to `text`, oldest first: at most `capacity` bytes (at least
+ * 1), without a terminator. `*bytes` receives the number of bytes, 0 if no text is left. Includes
+ * the text of all commands whose end a call has observed, and possibly more. The server keeps at
+ * most 1 MiB between two calls; if more was printed, a last line states how much was lost.
  * GPUSHARED_INVALID_ARGUMENT unless options.takes_printed was set. */
 gpushared_status_t gpushared_take_printed(gpushared_client* client, char* text, size_t capacity,
                                           size_t* bytes) GPUSHARED_NOEXCEPT;
@@ -308,10 +308,11 @@ gpushared_status_t gpushared_get_kernel(gpushared_module* module, const char* na
 gpushared_status_t gpushared_get_kernel_at(gpushared_module* module, size_t index,
                                            gpushared_kernel** kernel) GPUSHARED_NOEXCEPT;
 void gpushared_destroy_kernel(gpushared_kernel* kernel) GPUSHARED_NOEXCEPT;
-/* Returns the facts that launches depend on. Valid as long as the kernel handle. */
+/* Returns the properties that launches must consider. The pointers in `*info` are valid as long as
+ * the kernel handle. */
 gpushared_status_t gpushared_get_kernel_info(gpushared_kernel* kernel,
                                              gpushared_kernel_info* info) GPUSHARED_NOEXCEPT;
-/* Returns the facts that launches do not depend on. */
+/* Returns the properties that launches need not consider. */
 gpushared_status_t gpushared_get_kernel_attributes(
     gpushared_kernel* kernel, gpushared_kernel_attributes* attributes) GPUSHARED_NOEXCEPT;
 /* Returns the variable with this name. GPUSHARED_NOT_FOUND if the module's PTX declares no such
@@ -365,12 +366,12 @@ gpushared_fault_t gpushared_get_client_fault(gpushared_client* client) GPUSHARED
 gpushared_status_t gpushared_create_event(gpushared_client* client, int timing,
                                           gpushared_event** event) GPUSHARED_NOEXCEPT;
 void gpushared_destroy_event(gpushared_event* event) GPUSHARED_NOEXCEPT;
-/* Marks the beginning of a request, which latency_target_ns applies to and which gpusharedctl
- * counts and explains. `age_ns` (at most one hour) is the time since the request arrived. The
- * request ends when everything that was queued on the stream before gpushared_end_request has
- * finished. Requests of one stream do not nest; the next one may begin while earlier ones still
- * run. At most 16 are open per client: the call blocks while one of them is about to end, and
- * returns GPUSHARED_LIMIT_EXCEEDED if 16 streams have begun a request without ending it. */
+/* Marks the beginning of a request. latency_target_ns applies to requests, and gpusharedctl counts
+ * and explains them. `age_ns` (at most one hour) is the time since the request arrived. The request
+ * ends when everything that was queued on the stream before gpushared_end_request has finished.
+ * Requests of one stream do not nest; the next one may begin while earlier ones still run. At most
+ * 16 per client are open at a time. If 16 are open, the call waits for the end of one for which
+ * gpushared_end_request has been called; if there is none, it returns GPUSHARED_LIMIT_EXCEEDED. */
 gpushared_status_t gpushared_begin_request(gpushared_stream* stream,
                                            uint64_t age_ns) GPUSHARED_NOEXCEPT;
 /* Marks the end of the stream's request. GPUSHARED_INVALID_ARGUMENT if none has begun. */
@@ -399,9 +400,9 @@ gpushared_status_t gpushared_get_elapsed_time(gpushared_event* start, gpushared_
 
 /* ---- Commands ---- */
 
-/* Launches `kernel`. `arguments[i]` points to the value of parameter i, which has the size of
- * that parameter and is copied before the call returns. `argument_count` must equal the
- * kernel's. */
+/* Launches `kernel`. `arguments[i]` points to the value of parameter i, which has the size of that
+ * parameter and is copied before the call returns. `argument_count` must equal the number of the
+ * kernel's parameters. */
 gpushared_status_t gpushared_launch(gpushared_stream* stream, gpushared_kernel* kernel,
                                     const gpushared_launch_shape* shape,
                                     const void* const* arguments,
@@ -426,7 +427,7 @@ gpushared_status_t gpushared_copy_to_host(gpushared_stream* stream, void* destin
 gpushared_status_t gpushared_copy_on_device(gpushared_stream* stream, gpushared_address destination,
                                             gpushared_address source,
                                             size_t bytes) GPUSHARED_NOEXCEPT;
-/* As the functions above, by rows. */
+/* Copy rectangles; otherwise as the functions above. */
 gpushared_status_t gpushared_copy_to_device_2d(
     gpushared_stream* stream, gpushared_address destination, const void* source,
     const gpushared_copy_shape* shape) GPUSHARED_NOEXCEPT;
@@ -442,7 +443,7 @@ gpushared_status_t gpushared_copy_on_device_2d(
 gpushared_status_t gpushared_fill(gpushared_stream* stream, gpushared_address destination,
                                   uint32_t value, uint32_t element_bytes,
                                   size_t count) GPUSHARED_NOEXCEPT;
-/* As gpushared_fill, by rows. The pitch must be a multiple of the element size. */
+/* As gpushared_fill, for a rectangle. The pitch must be a multiple of the element size. */
 gpushared_status_t gpushared_fill_2d(gpushared_stream* stream, gpushared_address destination,
                                      uint32_t value, uint32_t element_bytes,
                                      const gpushared_fill_shape* shape) GPUSHARED_NOEXCEPT;

@@ -37,8 +37,8 @@ struct LaunchLimits {
   std::array<std::uint32_t, 3> required_cluster = {};
 };
 
-// First limit that a launch exceeds, as numbers, so that rejecting a launch is as cheap as
-// accepting it until a caller asks for the message.
+// First limit that a launch exceeds. Holds numbers and no text, so that rejecting a launch is as
+// cheap as accepting it unless a caller asks for the message.
 //
 // Thread-compatible value.
 struct LaunchExcess {

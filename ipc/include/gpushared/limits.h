@@ -10,17 +10,17 @@ namespace gpushared {
 
 // Largest weight of a client within its class; the smallest is 1.
 inline constexpr std::uint32_t kWeightMax = 1000;
-// The whole device, in the unit of shares of device time (thousandths). As a cap it means no cap.
+// Largest share of device time, in thousandths: the whole device. As a cap, it means no cap.
 inline constexpr std::uint32_t kSharePerMilleMax = 1000;
 // Requests of one client that may be open at the same time.
 inline constexpr std::uint32_t kOpenRequestsMax = 16;
 
-// Page size: device memory is mapped, swapped and handed out as chunks in multiples of it.
+// Page size: device memory is mapped, swapped and allocated as chunks in multiples of this size.
 inline constexpr std::uint64_t kMapPageBytes = std::uint64_t{2} << 20;
 
 // Parameter bytes of one kernel, as CUDA allows from sm_70 on.
 inline constexpr std::uint32_t kParameterBytesMax = 32764;
-// Limit of variables; a module with more of them is rejected.
+// A module with more variables is rejected.
 inline constexpr std::uint32_t kVariablesPerModuleMax = 16384;
 
 }  // namespace gpushared

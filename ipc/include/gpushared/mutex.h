@@ -45,7 +45,7 @@ class GPUSHARED_CAPABILITY("mutex") Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  // Acquires the mutex if no other thread holds it. A MutexLock can adopt it.
+  // Acquires the mutex if no thread holds it; a MutexLock can then adopt it.
   bool TryLock() GPUSHARED_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:

@@ -7,7 +7,7 @@
 // kernel that forges a handle or changes a record reaches only what a load could reach: memory of
 // its own client.
 //
-// CUDA devices do not support these records, and reject fenced kernels with textures.
+// CUDA devices do not support these records, and reject fenced kernels that use textures.
 
 #ifndef GPUSHARED_TEXTURE_RECORD_H_
 #define GPUSHARED_TEXTURE_RECORD_H_
@@ -30,14 +30,14 @@ enum class TexelFormat : std::uint8_t {
 };
 
 // Meaning of a coordinate outside the texture. kWrap and kMirror require normalized coordinates;
-// others are clamped instead.
+// coordinates that are not normalized are clamped instead.
 enum class TextureAddressMode : std::uint8_t { kWrap = 0, kClamp = 1, kMirror = 2, kBorder = 3 };
 
 enum class TextureFilter : std::uint8_t { kPoint = 0, kLinear = 1 };
 
 // Texture of one to three dimensions. Texels are contiguous in rows along x, rows form slices along
-// y, and slices follow each other along z. Surfaces use only its address, strides, extents, format
-// and channels.
+// y, and slices follow each other along z. A surface uses only the address, strides, extents,
+// format and channels of the record.
 //
 // A kernel faults if the record violates the rules below or if a texel that it needs is outside the
 // memory of its client.
@@ -59,8 +59,8 @@ struct alignas(64) TextureRecord {
   std::uint8_t normalised_coordinates = 0;
   TextureAddressMode address_modes[3] = {};
   std::uint8_t normalised_values = 0;  // 1: 8-bit and 16-bit integers are read as 0..1 or -1..1.
-  // Color that kBorder yields, as a kernel's registers hold it: float bits if values are read as
-  // floats.
+  // Color that kBorder yields, as the kernel receives it in registers: float bits if values are
+  // read as floats.
   std::uint32_t border[4] = {};
 };
 static_assert(sizeof(TextureRecord) == 64);

@@ -290,7 +290,7 @@ TEST(WorkerSession, ADescriptorThatAClientSendsEndsItsSessionAndHoldsUpNoOther) 
   expect_prompt();
   const Status end = bad.AwaitEnd();
   EXPECT_EQ(end.code(), StatusCode::kProtocolViolation);
-  EXPECT_THAT(end.message(), HasSubstr("it carries descriptors, which nobody takes"));
+  EXPECT_THAT(end.message(), HasSubstr("it carries descriptors, which clients must not send"));
 
   // A client that disconnects, and whose descriptor is still unread after a request.
   RawClient leaves = bring("leaves", [](RawClient& client) {
