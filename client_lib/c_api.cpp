@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface. Each function checks its pointers, calls the C++ function and converts the
-// Status into a number and a message. Exceptions do not leave it.
+// Status into a number and a message. Exceptions do not leave these functions.
 
 #include <algorithm>
 #include <chrono>
@@ -127,7 +127,7 @@ gpushared_status_t Guarded(Body&& body) noexcept {
   try {
     return Report(body());
   } catch (const std::bad_alloc&) {
-    last_error_message.clear();  // A message could run out of memory again.
+    last_error_message.clear();  // Storing a message could run out of memory again.
     return GPUSHARED_OUT_OF_MEMORY;
   } catch (...) {
     last_error_message.clear();
@@ -183,7 +183,7 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
     return Status(StatusCode::kInvalidArgument,
                   "connect rejected: scheduling class " +
                       std::to_string(static_cast<int>(given->scheduling_class)) +
-                      " is none of -1 (unsaid), 0 (high), 1 (normal), 2 (low)");
+                      " is invalid, allowed are -1 (unset), 0 (high), 1 (normal), 2 (low)");
   }
   options.name = GetText(given->name);
   if (given->scheduling_class != GPUSHARED_CLASS_UNSAID) {

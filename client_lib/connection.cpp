@@ -197,8 +197,7 @@ bool Connection::TryPostFrame(std::uint16_t type, std::vector<std::byte> payload
   if (posted_.size() >= kPostedMax) return false;
   const std::uint32_t request = next_request_++;
   const Status sent = ipc::SendFrame(socket_.get(), type, request, payload, {}, NewDeadline());
-  // After a failed send nothing more happens here: the next caller that waits detects the broken
-  // socket.
+  // After a failed send, the next caller that waits detects the broken socket.
   if (sent.ok()) posted_.insert(request);
   return true;
 }
@@ -221,7 +220,7 @@ Status Connection::ReadPosted(ipc::Deadline deadline) {
   }
   if (posted_.erase(frame->request) > 0) return Status::Ok();
   return EndAfter(Status(StatusCode::kProtocolViolation,
-                         "session ended: the server sent a message that was not asked for"));
+                         "session ended: the server sent an unexpected message"));
 }
 
 bool Connection::ReadArrived() {
@@ -285,7 +284,8 @@ Status Connection::EndAfter(const Status& failure) {
 Status Connection::AskWhy() const {
   const Result<ipc::Ended> answer = AskBroker();
   if (answer.ok()) return answer->status;
-  // A live broker answers, so without an answer the broker has ended together with the worker.
+  // A live broker accepts connections, so if none accepts, the broker has ended together with the
+  // worker.
   const bool is_gone = answer.status().code() == StatusCode::kUnavailable;
   return {StatusCode::kDisconnected,
           "session " + std::to_string(session_) + " ended: " +

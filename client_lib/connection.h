@@ -39,7 +39,7 @@ class Connection {
   // Lists the devices over a separate, short connection.
   static Result<ipc::DeviceList> ListDevices(const ClientOptions& options);
   // Returns `options` completed from the environment. Asks the server for its devices if a variable
-  // refers to them.
+  // refers to devices.
   static Result<ClientOptions> WithEnvironment(const ClientOptions& options);
 
   // Sends `request` and waits for the answer. Returns the error if the server rejects the request.
@@ -106,7 +106,7 @@ class Connection {
   Result<ipc::Frame> ReceiveUnlessPosted(ipc::Deadline deadline) GPUSHARED_REQUIRES(round_trip_);
   // Ends the session after a failed send or receive; returns the reason why it ended.
   Status EndAfter(const Status& failure);
-  // Returns why the session ended , as the broker recorded it. If the broker gives no reason within
+  // Returns why the session ended, as the broker recorded it. If the broker gives no reason within
   // kWhyTimeout, the Status says so.
   Status AskWhy() const;
   Result<ipc::Ended> AskBroker() const;

@@ -28,7 +28,7 @@ void CopyRows(std::byte* to, std::size_t to_pitch_bytes, const std::byte* from,
 Status NotInGraph() {
   return Status(StatusCode::kInvalidArgument,
                 "recording rejected: a graph copies to and from memory of Client::AllocateHost, "
-                "which the server shares, and the memory given is other memory");
+                "which the server shares, and not ordinary host memory");
 }
 
 }  // namespace
@@ -168,7 +168,7 @@ Status Copier::StageToHost(const Rectangle& piece) {
 
 Status Copier::FinishOldest() {
   const InFlight oldest = in_flight_.front();
-  // On failure the block stays in the list, because the device may still write to it.
+  // On failure the block remains in the list, because the device may still write to it.
   if (Status status = session_.Await(*stream_, oldest.sequence); !status.ok()) return status;
   in_flight_.pop_front();
   const Rectangle& piece = oldest.piece;

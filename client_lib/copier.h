@@ -25,9 +25,9 @@ class Copier {
   static constexpr std::size_t kPieceBytes = std::size_t{256} * 1024;
   // Limit of concurrent pieces of a copy to the host.
   static constexpr std::size_t kPiecesInFlight = 8;
-  // Copies to the host of at least this size bypass the caches, because the caches would keep
-  // little of them. Measured on a processor with 32 MiB of cache: bypassing is faster from this
-  // size on, memcpy up to half of it.
+  // Copies to the host of at least this size bypass the caches, which would keep little of such a
+  // copy. On a processor with 32 MiB of cache, bypassing was faster from this size on, and memcpy
+  // was faster up to half of this size.
   static constexpr std::size_t kStreamedBytes = std::size_t{16} << 20;
 
   Copier(Session& session, const std::shared_ptr<StreamRecord>& stream)

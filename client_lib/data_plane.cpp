@@ -15,7 +15,7 @@ Result<std::unique_ptr<DataPlane>> DataPlane::Make(std::vector<ipc::UniqueFd> fd
   if (fds.size() != ipc::kWelcomeFds) {
     return Status(StatusCode::kProtocolViolation,
                   "connect failed: the server sent " + std::to_string(fds.size()) +
-                      " descriptors, " + std::to_string(ipc::kWelcomeFds) + " belong to a welcome");
+                      " descriptors, expected " + std::to_string(ipc::kWelcomeFds));
   }
   Result<SharedSegment> commands =
       SharedSegment::Map(std::move(fds[0]), {.bytes = ipc::kCommandSegmentBytes,
@@ -101,9 +101,10 @@ Status DataPlane::WaitForRoom(std::size_t tail_bytes) {
 
 // When the session ends, the server ends its kernels.
 void DataPlane::EndAfterInterrupt() {
-  connection_.End(Status(StatusCode::kDisconnected,
-                         "session ended: SIGINT came while a call of this program waited, which "
-                         "ends the session as it asked (GPUSHARED_INTERRUPT)"));
+  connection_.End(
+      Status(StatusCode::kDisconnected,
+             "session ended: SIGINT arrived while a call of this program waited; "
+             "the program requested this with ends_on_interrupt or GPUSHARED_INTERRUPT"));
   WakeWaiters();
 }
 
@@ -148,7 +149,7 @@ void DataPlane::TakeLocked() {
     if (result == ipc::ReadResult::kRecord) violation = ipc::ValidateCompletion(copy_, notice);
     if (result == ipc::ReadResult::kPeerBroken || !violation.ok()) {
       connection_.End(Status(StatusCode::kProtocolViolation,
-                             "session ended: the server wrote a completion that makes no sense"));
+                             "session ended: the server wrote an invalid completion"));
       return;
     }
     took_any = true;

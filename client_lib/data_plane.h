@@ -33,8 +33,8 @@ namespace gpushared::client {
 
 class GraphRecorder;
 
-// Client-side state of one stream, from its creation to its destruction and for as long as an event
-// refers to it. When a stream number is reused, the new stream gets a new StreamRecord.
+// Client-side state of one stream. Exists until the stream is destroyed and no event refers to the
+// stream. When a stream number is reused, the new stream gets a new StreamRecord.
 //
 // Thread-safe.
 class StreamRecord {
@@ -113,8 +113,8 @@ class DataPlane {
 
   // Puts one command into the ring, in the order of `stream`, wakes the worker, and returns the
   // sequence of the command, which it also stores in `record`. Blocks while the ring is full. Fails
-  // only if the session has ended. The completion of the command fills in `mark`, if it is not
-  // null.
+  // only if the session has ended. If `mark` is not null, the completion of the command fills it
+  // in.
   template <typename Record>
   Result<std::uint64_t> Submit(const StreamRecord& stream, Record record,
                                std::span<const std::byte> tail = {},

@@ -74,8 +74,8 @@ void DeviceMemory::Free(std::uint64_t address) {
 
 Result<std::uint64_t> DeviceMemory::Trim() {
   const MutexLock lock(mutex_);
-  // A command that reports a free ends soon. Trim waits for it so that memory freed just now is
-  // returned as well.
+  // A command that only reports a free to the server ends soon. Trim waits for such commands, so
+  // that memory freed just now is returned as well.
   for (const Retired& retired : retired_) {
     if (!progress_.IsOnlyTold(retired.fence)) continue;
     if (Status waited = surroundings_.wait(retired.fence); !waited.ok()) return waited;
@@ -83,7 +83,8 @@ Result<std::uint64_t> DeviceMemory::Trim() {
   Reap();
   const std::uint64_t asked = ranges_.TailBytes() / kMapPageBytes * kMapPageBytes;
   if (asked == 0) return std::uint64_t{0};
-  // The server may keep a part of the memory mapped, so the number returned is measured.
+  // The server may keep a part of the memory mapped, so the returned number of bytes is computed
+  // from the sizes before and after.
   const std::uint64_t before = ranges_.range_bytes();
   const Result<std::uint64_t> resized = surroundings_.resize(before - asked);
   if (!resized.ok()) return resized.status();

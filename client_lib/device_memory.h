@@ -44,8 +44,8 @@ class DeviceMemory {
   DeviceMemory(std::uint64_t base, std::uint64_t quota_bytes, const Progress& progress,
                Surroundings surroundings);
 
-  // Allocates `bytes`. `*used_bytes` receives how many of the first bytes may hold data of an
-  // earlier buffer; the bytes after them are zero.
+  // Allocates `bytes`. `*used_bytes` receives the length of the block's initial part that may hold
+  // data of an earlier buffer; the bytes after that part are zero.
   Result<std::uint64_t> Allocate(std::uint64_t bytes, std::uint64_t* used_bytes = nullptr);
   // Frees a block of Allocate; ignores any other address.
   void Free(std::uint64_t address);

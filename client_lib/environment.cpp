@@ -32,7 +32,7 @@ constexpr double kPromiseMsMost = 3.6e6;
 
 Status Nonsense(const char* variable, std::string_view value, const std::string& allowed) {
   return Status(StatusCode::kInvalidArgument, std::string(variable) + "='" + std::string(value) +
-                                                  "' makes no sense: it takes " + allowed);
+                                                  "' is invalid: expected " + allowed);
 }
 
 template <typename Number>
@@ -91,7 +91,7 @@ Status Environment::ApplyName(const char* variable, std::string& name) const {
   if (name.size() < ipc::kNameBytes && ipc::IsPrintableText(name)) return Status::Ok();
   // The message omits the value, because it may contain control characters.
   return Status(StatusCode::kInvalidArgument, std::string(variable) +
-                                                  " makes no sense: it takes at most " +
+                                                  " is invalid: expected at most " +
                                                   std::to_string(ipc::kNameBytes - 1) +
                                                   " bytes of UTF-8 without control characters");
 }
@@ -249,7 +249,7 @@ Result<std::optional<std::uint64_t>> Environment::PinnedLimit(std::span<const Kn
       std::ranges::all_of(limits, [&](const auto& each) { return each == limits[0]; });
   if (device.empty() && !limits.empty() && is_one) return limits[0];
   return Nonsense(kMpsLimit, text,
-                  "effect on a device that is known: name it with GPUSHARED_DEVICE or "
+                  "a limit for a known device: name it with GPUSHARED_DEVICE or "
                   "CUDA_VISIBLE_DEVICES");
 }
 

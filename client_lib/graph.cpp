@@ -114,7 +114,7 @@ Status GraphState::Replace(std::size_t number, RecordedNode node) {
   }
   if (!is_launch_[number] || !node.is_launch()) {
     return Invalid("node rejected: node " + std::to_string(number) +
-                   " is no launch; copies and fills of a graph stay as they were recorded");
+                   " is no launch; copies and fills of a graph cannot be changed");
   }
   changed_[number] = std::move(node);
   return Status::Ok();

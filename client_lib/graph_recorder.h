@@ -47,7 +47,7 @@ class GraphRecorder {
     } else {
       return Status(StatusCode::kInvalidArgument,
                     "recording rejected: a graph holds launches, copies and fills; waits, events "
-                    "and requests stand before and behind its launch");
+                    "and requests belong before or after its launch");
     }
   }
   // Sets the kernel of the launch that Add receives next.

@@ -6,8 +6,8 @@
 
 namespace gpushared::client {
 
-// Detects SIGINT while a call waits. The program's own handler runs as usual, but it cannot act on
-// the signal, because the waiting call does not return to the program.
+// Detects SIGINT while a call waits. The program's own handler still runs, but a program such as
+// Python acts on the signal only after the waiting call has returned.
 //
 // Does nothing in a program without a handler, because there SIGINT either ends the process or is
 // ignored. A handler that the program installs during a watch replaces this one, and SIGINT is then

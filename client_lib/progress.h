@@ -38,8 +38,8 @@ class Progress {
   }
   void RecordSubmitted(std::uint32_t stream, std::uint64_t sequence) {
     // Release: pairs with submitted(), so that a thread that reads the number sees the effects of
-    // the submission. Stored before submitted_, because a reader that sees the command as submitted
-    // must also see that it is work.
+    // the submission. last_working_ is stored before submitted_, because a reader that sees the
+    // command as submitted must also see that it is work.
     last_working_[stream].store(sequence, std::memory_order_release);
     submitted_[stream].store(sequence, std::memory_order_release);
   }

@@ -16,9 +16,9 @@ namespace gpushared::client {
 //
 // Best fit, lowest address among equals, so that long-lived small blocks gather at the bottom;
 // adjacent free blocks coalesce. Addresses and sizes are multiples of kAlignmentBytes. Blocks of at
-// least kLargeBytes begin on a 4 KiB boundary, as a driver's do, because Taichi's memory layout
-// relies on that. Operations cost O(log free blocks), except for large blocks, which may have to
-// pass over free blocks that are large enough but misaligned.
+// least kLargeBytes begin on a 4 KiB boundary, as those of NVIDIA's driver do, because Taichi's
+// memory layout relies on that alignment. Operations cost O(log free blocks), except for large
+// blocks, which may have to pass over free blocks that are large enough but misaligned.
 //
 // Thread-compatible.
 class RangeAllocator {

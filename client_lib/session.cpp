@@ -35,7 +35,7 @@ DeviceProperties GetProperties(const ipc::DeviceDescription& device) {
 
 Status WrongProcess() {
   return Status(StatusCode::kWrongProcess,
-                "a forked child cannot use the session of its parent; connect anew in the child");
+                "a forked child cannot use the session of its parent; connect again in the child");
 }
 
 std::chrono::nanoseconds GetSpin(const ClientOptions& options, const ipc::Welcome& welcome) {
@@ -231,12 +231,13 @@ Result<std::unique_ptr<StagingBuffer>> Session::AddStagingBuffer(std::uint64_t b
       ipc::AddStagingBuffer{.bytes = bytes}, {}, &fds);
   if (!added.ok()) return added.status();
   if (fds.size() != 1) {
-    return Status(StatusCode::kProtocolViolation, "host allocation failed: no descriptor came");
+    return Status(StatusCode::kProtocolViolation,
+                  "host allocation failed: the server sent no descriptor");
   }
   Result<ipc::SharedSegment> segment =
       ipc::SharedSegment::Map(std::move(fds[0]), {.bytes = added->bytes,
                                                   .access = ipc::SharedSegment::Access::kReadWrite,
-                                                  .what = "staging staging buffer"});
+                                                  .what = "staging buffer"});
   if (!segment.ok()) return segment.status();
   segment->CloseFd();
   return std::make_unique<StagingBuffer>(added->staging_buffer, std::move(*segment));
@@ -390,7 +391,7 @@ Result<std::string> Session::TakePrinted() {
     if (!part.ok()) return part.status();
     if (part->end <= taken || part->dropped < printed_dropped_) {
       Status status(StatusCode::kProtocolViolation,
-                    "session ended: the server told of printed text twice");
+                    "session ended: the server sent printed text twice");
       data_->connection->End(status);
       return status;
     }
@@ -398,7 +399,7 @@ Result<std::string> Session::TakePrinted() {
     taken = part->end;
     printed_taken_.store(taken, std::memory_order_relaxed);
     if (const std::uint64_t lost = part->dropped - std::exchange(printed_dropped_, part->dropped)) {
-      text += "\n[" + std::to_string(lost) + " bytes of what kernels printed were lost]\n";
+      text += "\n[" + std::to_string(lost) + " bytes of printed text were lost]\n";
     }
   }
   return text;
@@ -457,7 +458,7 @@ Status Session::GetError(StreamRecord& stream) {
     return told->status;
   }
   // If the device was lost, both the running commands and the session end with that reason; returns
-  // the session's.
+  // the reason of the session.
   Status end = data_->connection->end_status();
   if (!end.ok() && end.code() == stream.error_code()) {
     stream.set_error_text(end);
@@ -465,7 +466,7 @@ Status Session::GetError(StreamRecord& stream) {
   }
   return Status(stream.error_code(), "command " + std::to_string(stream.error_sequence()) +
                                          " of stream " + std::to_string(stream.number()) +
-                                         " failed; the server's explanation is no longer there");
+                                         " failed; the server's message is no longer available");
 }
 
 }  // namespace gpushared::client

@@ -103,7 +103,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void DestroyGraph(std::uint32_t number);
 
   // ---- requests
-  // Blocks while kOpenRequestsMax requests are open and one of them is about to end.
+  // If kOpenRequestsMax requests are open, waits for one whose end has been submitted.
   Status BeginRequest(const std::shared_ptr<StreamRecord>& stream, std::chrono::nanoseconds age);
   Status EndRequest(const std::shared_ptr<StreamRecord>& stream);
   Status ExpectRequestIn(std::chrono::nanoseconds in);
@@ -189,11 +189,11 @@ class Session : public std::enable_shared_from_this<Session> {
   std::atomic<std::uint64_t> wanted_told_{0};
   // Set during the callback, so that it is not called recursively.
   std::atomic<bool> is_telling_{false};
-  // Set if commands still used memory that the program freed in the callback, so that it could not
-  // be trimmed yet.
+  // Set if memory that the program freed in the callback could not be trimmed yet, because commands
+  // still used it.
   std::atomic<bool> trim_is_due_{false};
   Mutex printed_mutex_;
-  // How much of DataPlane::printed the program has taken; stored under the lock.
+  // Bytes of DataPlane::printed that the program has taken; stored under printed_mutex_.
   std::atomic<std::uint64_t> printed_taken_{0};
   // Bytes that the server has reported as lost.
   std::uint64_t printed_dropped_ GPUSHARED_GUARDED_BY(printed_mutex_) = 0;

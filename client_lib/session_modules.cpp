@@ -105,7 +105,7 @@ Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const s
   if (loaded.ok() && (loaded->module != *number || !LayoutMakesSense(*loaded))) {
     status = Status(StatusCode::kProtocolViolation, "session ended: the server described module " +
                                                         std::to_string(*number) +
-                                                        " in a way that makes no sense");
+                                                        " with an invalid layout");
     data_->connection->End(status);
   }
   if (!status.ok()) {

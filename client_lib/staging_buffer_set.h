@@ -47,9 +47,9 @@ class StagingBufferSet {
   // Allocates long-lived memory. Adds a staging buffer rather than waiting for retired blocks.
   Result<StagingBlock> Allocate(std::size_t bytes);
 
-  // Allocates short-lived memory for a staged copy. Returns no value if nothing is free but retired
-  // blocks will become free; the caller then calls WaitForOldest. Adds a staging buffer only if no
-  // retired block can become free, or while all buffers together are smaller than
+  // Allocates short-lived memory for a staged copy. Returns no value if no memory is free now, but
+  // retired blocks will become free; the caller then calls WaitForOldest. Adds a staging buffer
+  // only if no retired block can become free, or while all buffers together are smaller than
   // ipc::kArenaBytesDefault.
   Result<std::optional<StagingBlock>> TryAllocateStaging(std::size_t bytes);
   Status WaitForOldest();

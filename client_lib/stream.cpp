@@ -159,7 +159,7 @@ Status CheckRows(const char* what, std::uint64_t start, std::uint64_t pitch, std
 
 bool IsEmpty(const CopyShape& shape) { return shape.width_bytes == 0 || shape.height == 0; }
 
-// The pitches of a single row are ignored, so this function replaces them by valid ones.
+// Replaces the pitches of a single row, which are ignored, by valid ones.
 CopyShape Normalised(CopyShape shape) {
   if (shape.height == 1) {
     shape.destination_pitch_bytes = shape.source_pitch_bytes = shape.width_bytes;
@@ -206,8 +206,8 @@ Status CheckRuns(const client::StreamState& state, const char* what) {
   if (state.record()->recorder() == nullptr) [[likely]]
     return Status::Ok();
   return Invalid(std::string(what) +
-                 " rejected: the stream records a graph; waits, events and requests stand before "
-                 "and behind the graph's launch");
+                 " rejected: the stream records a graph; waits, events and requests belong before "
+                 "or after the graph's launch");
 }
 
 }  // namespace

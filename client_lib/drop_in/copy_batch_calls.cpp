@@ -69,9 +69,8 @@ Code MakeCopy(const CopyOperation& operation, Copy3d& copy) {
   const bool is_known = IsOrder(operation.source_order) && operation.source.is_known() &&
                         operation.destination.is_known();
   if (!is_known || extent.width == 0 || extent.height == 0 || extent.depth == 0) {
-    return Reject(
-        Code::kInvalidValue,
-        "copy rejected: its order, the kind of its operands or its extent makes no sense");
+    return Reject(Code::kInvalidValue,
+                  "copy rejected: its order, the kind of an operand or its extent is invalid");
   }
   const auto from_bytes = ElementBytes(current, operation.source);
   const auto to_bytes = ElementBytes(current, operation.destination);

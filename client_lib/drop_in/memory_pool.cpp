@@ -164,7 +164,8 @@ void PooledMemory::SetUsed(bool is_used) {
 Result<std::unique_ptr<PooledMemory>> KeptMemory::Take(const std::shared_ptr<MemoryPool>& pool,
                                                        std::size_t bytes, std::uint64_t stream_id) {
   if (bytes > std::numeric_limits<std::size_t>::max() - MemoryPool::kStepBytes) {
-    return Status(StatusCode::kOutOfMemory, "allocation rejected: its size makes no sense");
+    return Status(StatusCode::kOutOfMemory,
+                  "allocation rejected: its size exceeds the address space");
   }
   bytes = (bytes + MemoryPool::kStepBytes - 1) / MemoryPool::kStepBytes * MemoryPool::kStepBytes;
   std::unique_ptr<PooledMemory> memory = TakeKept(*pool, bytes, stream_id);

@@ -22,7 +22,8 @@ Result<std::shared_ptr<Mirror>> Mirror::Make(const Client& client, std::size_t b
                                              Sharing sharing) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   if (bytes > std::numeric_limits<std::size_t>::max() - 2 * page) {
-    return Status(StatusCode::kOutOfMemory, "allocation rejected: its size makes no sense");
+    return Status(StatusCode::kOutOfMemory,
+                  "allocation rejected: its size exceeds the address space");
   }
   const std::size_t rounded = (bytes + page - 1) / page * page;
   Result<DeviceBuffer> buffer = client.AllocateDevice(rounded + page);

@@ -175,8 +175,8 @@ std::string Command::Chosen() const { return app_->get_subcommands().front()->ge
 
 namespace {
 
-// Finds the word that stands in place of a command but is none, in the last command given or in the
-// program.
+// Finds the word that stands in place of a command but names none, for the last command given or
+// for the program, and returns the error message.
 std::string WhyNoCommand(CLI::App& program) {
   CLI::App* at = &program;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();

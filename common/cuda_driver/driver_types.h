@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Own declarations of the part of the CUDA driver's C interface in use, so that the server can be
-// built without CUDA headers. tests/server/device/cuda_driver_abi_test.cpp compares all of them
+// Own declarations of the parts of the CUDA driver's C interface that the server uses, so that it
+// can be built without CUDA headers. tests/server/device/cuda_driver_abi_test.cpp compares them
 // with the real header.
 
 #ifndef GPUSHARED_COMMON_CUDA_DRIVER_DRIVER_TYPES_H_

@@ -163,7 +163,7 @@ TEST(Environment, AValueThatMakesNoSenseIsRejectedByVariable) {
     EXPECT_THAT(status.message(), StartsWith(variables.begin()->first));
   }
   EXPECT_EQ(Rejection({{"GPUSHARED_CLASS", "urgent"}}).message(),
-            "GPUSHARED_CLASS='urgent' makes no sense: it takes high, normal or low");
+            "GPUSHARED_CLASS='urgent' is invalid: expected high, normal or low");
 }
 
 TEST(Environment, MpssMemoryLimitIsThatOfTheDevice) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that launch kernels (dynamic parallelism), on devices without support for it. A kernel
-// writes its launches to a queue, which is a variable of its module. The drop-in library reads the
-// queue when the kernel has ended and launches them.
+// writes its launches to a queue, which is a variable of its module. When the kernel has ended, the
+// drop-in library reads the queue and performs the launches.
 
 #ifndef GPUSHARED_COMMON_PTX_LINK_CHILD_KERNELS_H_
 #define GPUSHARED_COMMON_PTX_LINK_CHILD_KERNELS_H_
@@ -13,8 +13,8 @@
 
 namespace gpushared::ptx {
 
-// Functions of cudadevrt that the linker defines for this. Own implementation based on the CUDA C++
-// Programming Guide, "Dynamic Parallelism".
+// Functions of libcudadevrt that the linker defines for such launches. Own implementation based on
+// the CUDA C++ Programming Guide, "Dynamic Parallelism".
 inline constexpr std::array<std::string_view, 7> kChildKernelFunctions = {
     "__cudaCDP2GetParameterBufferV2",  "__cudaCDP2LaunchDeviceV2", "__cudaCDP2LaunchDeviceV2_ptsz",
     "__cudaCDP2StreamCreateWithFlags", "__cudaCDP2StreamDestroy",  "__cudaCDP2GetLastError",
@@ -58,7 +58,8 @@ inline constexpr std::uint64_t kTailLaunchStream = 3;
 // Maximum nesting depth of launches in CUDA.
 inline constexpr int kChildDepthMax = 24;
 
-// Returns the functions and the queue, for kernels with at most this many bytes of parameters.
+// Returns PTX with the functions and the queue, for child kernels with at most
+// `parameter_bytes_max` bytes of parameters.
 std::string ChildKernelRuntime(std::uint64_t parameter_bytes_max);
 
 }  // namespace gpushared::ptx

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PTX of the cudadevrt functions that kernels call to synchronize a grid. Own implementation based
-// on the documented behaviour of cooperative groups.
+// PTX of the libcudadevrt functions that kernels call to synchronize a grid. Own implementation
+// based on the documented behaviour of cooperative groups.
 
 #ifndef GPUSHARED_COMMON_PTX_LINK_DEVICE_RUNTIME_H_
 #define GPUSHARED_COMMON_PTX_LINK_DEVICE_RUNTIME_H_
@@ -13,10 +13,10 @@ namespace gpushared::ptx {
 inline constexpr std::array<std::string_view, 2> kDeviceRuntimeNames = {"cudaCGGetIntrinsicHandle",
                                                                         "cudaCGSynchronize"};
 
-// The handle of a grid is the address of its workspace, 0 if it has none. A cooperative launch
-// passes the high half in %envreg1 and the low half in %envreg2. The word at offset 4 counts
-// arrivals: each block adds 1, and the first one adds the difference to 2^31, so that the highest
-// bit changes when all blocks have arrived.
+// The handle of a grid is the address of its workspace, or 0 if the grid has none. A cooperative
+// launch passes the high half in %envreg1 and the low half in %envreg2. The word at offset 4 counts
+// arrivals. Each block adds 1, except that the first block adds 2^31 minus the number of the other
+// blocks, so that the highest bit changes when all blocks have arrived.
 inline constexpr std::string_view kDeviceRuntime = R"ptx(
 .version 6.0
 .target sm_60

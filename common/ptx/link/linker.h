@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links several PTX modules to one text, like a GPU linker does with machine code.
+// Links several PTX modules into one PTX text, as a GPU linker links machine code.
 
 #ifndef GPUSHARED_COMMON_PTX_LINK_LINKER_H_
 #define GPUSHARED_COMMON_PTX_LINK_LINKER_H_
@@ -24,14 +24,14 @@ inline constexpr std::size_t kLinkInputsMax = 4096;
 //
 // - An `.extern` name refers to the definition in another input. Names that every device defines
 //   remain `.extern`: vprintf, malloc, free, __assertfail, and shared memory whose size the launch
-//   determines. Grid synchronization (cudaCGGetIntrinsicHandle, cudaCGSynchronize, of cudadevrt) is
-//   defined here. Any other `.extern` name is rejected.
-// - Functions for launching kernels from kernels (child_kernels.h) are defined as well. A kernel's
-//   name used as a value then becomes a variable that represents it.
+//   determines. The linker itself defines grid synchronization (cudaCGGetIntrinsicHandle and
+//   cudaCGSynchronize of libcudadevrt). Any other `.extern` name is rejected.
+// - The linker also defines the functions for launching kernels from kernels (child_kernels.h). A
+//   kernel's name that is used as a value then becomes a variable that represents the kernel.
 // - Among several `.weak` definitions the first is used, among `.common` variables the largest, and
-//   any other definition has precedence over both. Two of these are rejected.
-// - A name without linkage is local to its input. If another input uses it as well, it gets a
-//   number.
+//   any other definition has precedence over both. Two definitions of that last kind are rejected.
+// - A name without linkage is local to its input. If another input uses the same name, the linker
+//   appends a number to the name.
 // - `.version` and `.target` are the newest of all inputs.
 // - Kernels without `.maxnreg` get `.maxnreg registers_most`; 0 means no limit.
 //

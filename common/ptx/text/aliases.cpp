@@ -126,7 +126,7 @@ class Resolver {
              "'";
     }
     if (!names_.emplace(alias.name, alias.function).second) {
-      return "'" + alias.name + "' is an alias twice";
+      return "'" + alias.name + "' is declared as an alias twice";
     }
     return {};
   }

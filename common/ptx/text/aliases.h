@@ -20,9 +20,9 @@ struct Alias {
   std::string function;
 };
 
-// Replaces all uses of the alias by the function: operands, target lists and initial values. The
-// declaration remains in the module. If it is visible to other modules, it becomes a separate
-// function with the same body, so that they can link to it.
+// Replaces all uses of an alias (in operands, target lists and initial values) by its function. The
+// declaration of the alias remains in the module. If the alias is visible to other modules, its
+// declaration becomes a separate function with the same body, so that they can link to it.
 //
 // Like ptxas, fails with kInvalidArgument and the line unless the alias is a declared function
 // without a body, and its function has a body and the same parameters and results. Fails with

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Constant expressions: operands, offsets, array sizes and initial values (PTX ISA, Constant
-// Expressions). If the manual is ambiguous or wrong, ptxas is authoritative: tests compare with the
-// memory that it initializes.
+// Expressions). If the manual is ambiguous or wrong, ptxas is authoritative: tests compare results
+// with the memory that ptxas initializes.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_CONSTANT_H_
 #define GPUSHARED_COMMON_PTX_TEXT_CONSTANT_H_
@@ -33,8 +33,8 @@ struct Constant {
 // Limit for nested parentheses, casts, signs and conditions in an expression.
 inline constexpr std::uint32_t kConstantDepthMax = 64;
 
-// Signed, unless it has a U suffix or does not fit; like ptxas, keeps the low 64 bits of longer
-// ones.
+// Returns the value of a number: signed, unless the number has a U suffix or does not fit. Like
+// ptxas, keeps only the low 64 bits of longer numbers.
 Constant GetConstant(const Literal& literal);
 
 // Source of tokens for ParseConstant. The caller owns the tokens and adds the position to errors.
@@ -52,11 +52,11 @@ struct ConstantStart {
   char sign = '\0';             // '!', '-' or '+'.
   bool in_parentheses = false;  // An opening parenthesis.
   std::optional<Constant> literal;
-  bool ends_at_greater = false;  // Between < and >, as in `.reg .b32 %r<4>`.
+  bool ends_at_greater = false;  // A '>' ends the expression, as in `.reg .b32 %r<4>`.
 };
 
 // Consumes the tokens of an expression. Fails with kInvalidArgument, or kLimitExceeded above
-// kConstantDepthMax; the message describes the error in the current token or in the operands.
+// kConstantDepthMax; the message describes an error in the current token or in the operands.
 Result<Constant> ParseConstant(TokenSource& tokens, const ConstantStart& start = {});
 
 }  // namespace gpushared::ptx

@@ -28,7 +28,7 @@ std::string FreePrefix(std::string_view text) {
        at = text.find(kPrefixStem, at + 1)) {
     std::uint64_t number = 0;
     const char* digits = text.data() + at + kPrefixStem.size();
-    // We would not choose a number that exceeds 64 bits.
+    // Numbers that exceed 64 bits are ignored, because they are never chosen.
     if (std::from_chars(digits, text.data() + text.size(), number).ec == std::errc()) {
       taken.insert(number);
     }

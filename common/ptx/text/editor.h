@@ -22,7 +22,7 @@ namespace gpushared::ptx {
 Operand Name(std::string text);
 Operand Integer(std::int64_t value);
 Operand Address(std::string base, std::int64_t offset = 0);
-// Offset of a member in the type of an operand's offset.
+// Converts the offset of a member to the type of an operand's offset.
 constexpr std::int64_t GetOffset(std::size_t member) { return static_cast<std::int64_t>(member); }
 Operand Vector(std::vector<Operand> elements);
 // `spelling` in PTX syntax, without operands: "ld.param.u32".
@@ -42,7 +42,7 @@ void ForEachOperand(InstructionType& instruction, Visit visit) {
 
 // Returns 90 for "sm_90a, texmode_independent"; 0 for an unknown target.
 std::uint32_t TargetArchitecture(const Module& module);
-// Whether .version is at least this; false for an invalid version.
+// Whether .version is at least major.minor; false for an invalid version.
 bool HasVersion(const Module& module, std::uint32_t major, std::uint32_t minor);
 
 // Offsets of a kernel's parameters as packed by a launch, in their order.
@@ -107,14 +107,14 @@ class FunctionEditor {
   std::string NewLabel();
 
   // Insertions keep the order of calls. Statements inserted before statement i follow the labels
-  // before it, so every path to i executes them.
+  // before it, so every path to statement i executes them.
   void InsertBefore(std::size_t index, Statement statement);
   void InsertAfter(std::size_t index, Statement statement);
   // Inserts before all instructions and labels, after leading declarations and directives.
   void InsertAtEntry(Statement statement);
 
-  // Writes the new body, with the new registers declared first. The editor is empty afterwards and
-  // uses the indices of the new body.
+  // Writes the new body, with the new registers declared first. Afterwards the editor has no
+  // pending changes, and indices refer to the new body.
   void Apply();
 
  private:

@@ -18,9 +18,9 @@ inline constexpr std::size_t kPtxBytesMax = std::size_t{64} << 20;
 inline constexpr std::size_t kFatbinEntriesMax = 256;
 
 // Returns the PTX of `image`: the text itself, or, for a fatbin written by nvcc -fatbin, the
-// decompressed PTX of its newest architecture. Fails with kUnsupported and the architectures of its
-// machine code if it contains no PTX, and with kInvalidArgument and the offset if the container is
-// invalid.
+// decompressed PTX of its newest architecture. Fails with kUnsupported if the image contains no PTX
+// (the message lists the architectures of its machine code), and with kInvalidArgument and the
+// offset if the container is invalid.
 Result<std::string> ExtractPtx(std::span<const std::byte> image);
 
 // Whether `image`, in which ExtractPtx finds text, also contains machine code for a newer

@@ -12,12 +12,13 @@
 
 namespace gpushared::ptx {
 
-// A parsed `table[%r3+1]`: PTX allows an address to be an array's name and an element number. The
-// rest of this library only supports a base and an offset in bytes, so preceding instructions
-// compute the address like in ptxas: the number and its product with the element size have 32 bits.
+// A parsed `table[%r3+1]`: in PTX, an address may be the name of an array and the number of an
+// element. The rest of this library only supports a base and an offset in bytes, so the parser
+// inserts instructions that compute the address first. As in ptxas, the element number and its
+// product with the element size have 32 bits.
 struct IndexedElement {
   std::string array;
-  std::string index;        // A register; if empty, only `offset` counts.
+  std::string index;        // A register; if empty, `offset` is the number of the element.
   std::int64_t offset = 0;  // In elements.
 };
 
@@ -30,9 +31,9 @@ class IndexedArrays {
   // Returns the bytes of an element, or nothing if the name is not an array or denotes arrays with
   // different elements.
   std::optional<std::uint32_t> ElementBytes(const std::string& array) const;
-  // Returns the name of the register that contains the address between ScopeBegin and ScopeEnd,
-  // which the caller adds after the instruction. Returns nothing if the index does not have 32 or
-  // 64 bits.
+  // Appends a ScopeBegin and instructions that compute the address to `body`, and returns the name
+  // of the register that contains the address. The caller adds the instruction that uses it, then a
+  // ScopeEnd. Returns nothing if the index does not have 32 or 64 bits.
   std::optional<std::string> Address(const IndexedElement& element, SourcePosition position,
                                      std::vector<Statement>& body) const;
 

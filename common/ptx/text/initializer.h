@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads initial values, which a variable stores as text.
+// Reads the initial values of a variable, which the module stores as text.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_INITIALIZER_H_
 #define GPUSHARED_COMMON_PTX_TEXT_INITIALIZER_H_

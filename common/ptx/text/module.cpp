@@ -62,7 +62,8 @@ std::string KeptReason(std::string reason, std::size_t& bytes_left) {
     reason.resize(bytes);
     reason += "...";
   }
-  if (reason.size() > bytes_left) return "more is to be said of this module's kernels than is kept";
+  if (reason.size() > bytes_left)
+    return "the reason was dropped, because the reasons of all kernels of this module are too long";
   bytes_left -= reason.size();
   return reason;
 }

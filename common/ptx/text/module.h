@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data structures for a PTX module, which is created by parser.h, written by printer.h, modified by
-// passes and executed by the cpu device. Contains everything that affects ptxas's code. Unknown
-// text is stored as well, as a Directive or as an Instruction with its spelling.
+// passes and executed by the cpu device. Contains everything that affects the code that ptxas
+// generates. Unknown statements are stored as well, as a Directive or as an Instruction with its
+// spelling.
 
 #ifndef GPUSHARED_COMMON_PTX_TEXT_MODULE_H_
 #define GPUSHARED_COMMON_PTX_TEXT_MODULE_H_
@@ -104,8 +105,8 @@ struct Variable {
   std::uint32_t ElementBytes() const;
   std::uint64_t Bytes() const;             // All elements; 0 for `[]`.
   std::uint32_t NaturalAlignment() const;  // `alignment`, otherwise that of the element.
-  // Whether another module or the launch provides its memory. Shared memory with a size belongs to
-  // this module even if it is `.extern`, which ptxas ignores in this case.
+  // Whether another module or the launch provides the memory of the variable. Shared memory with a
+  // size belongs to this module even if it is `.extern`, which ptxas ignores in this case.
   bool IsElsewhere() const;
 };
 

@@ -157,7 +157,7 @@ class Lowering {
   }
 
   // Whether a call in the body has anything but .param variables in its lists, or uses a prototype
-  // with registers. May return true unnecessarily if names are declared twice.
+  // with registers. May return true without need if names are declared twice.
   static bool PassesRegisters(Function& function) {
     const auto is_call = [](const Statement& statement) {
       const auto* instruction = std::get_if<Instruction>(&statement);

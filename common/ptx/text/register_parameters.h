@@ -8,15 +8,16 @@
 
 namespace gpushared::ptx {
 
-// PTX allows parameters and results of functions in registers, and calls may pass registers and
-// numbers to both kinds of parameters. The rest of this library only supports .param. Therefore
-// .reg is replaced by .param, which functions load into the register first and store from it before
-// they return, and calls use additional .param variables.
+// Replaces parameters and results of functions in registers (.reg) by .param variables, because the
+// rest of this library only supports .param. A function first loads its parameters into the
+// registers, and stores the registers of its results before it returns. A call that passes
+// registers or numbers, which PTX allows for both kinds of parameters, uses additional .param
+// variables.
 //
-// Anything that ptxas rejects in a call is unchanged: predicates, and types of 8 and 16 bits. So
-// are vectors, and results whose name an inner scope declares again.
+// Does not change what ptxas rejects in a call: predicates, and types of 8 and 16 bits. Nor does it
+// change vectors, and results whose name an inner scope declares again.
 //
-// Fails with kLimitExceeded if this would add more than kStatementsMax statements.
+// Fails with kLimitExceeded if it would add more than kStatementsMax statements.
 Status LowerRegisterParameters(Module& module);
 
 }  // namespace gpushared::ptx

@@ -16,7 +16,7 @@ namespace gpushared::ptx {
 // Newest supported version: that of CUDA 13.5.
 inline constexpr std::string_view kNewestVersion = "9.5";
 
-// Whether CUDA has had this PTX version, up to kNewestVersion. "8.10" means 8.1, as in ptxas.
+// Whether this PTX version has been released, up to kNewestVersion. "8.10" means 8.1, as in ptxas.
 bool IsKnownVersion(std::string_view version);
 
 // Returns the version at the beginning of a text, after comments; empty if the text begins with

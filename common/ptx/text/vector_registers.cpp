@@ -192,7 +192,7 @@ Status SplitVectorRegisters(Module& module) {
     auto* function = std::get_if<Function>(&item);
     if (function == nullptr || !HasVector(*function)) continue;
     Splitter(added).Split(*function);
-    // Each operand may have become a vector with this many elements.
+    // One operand may have become up to four components.
     if (added > kStatementsMax) {
       return {StatusCode::kLimitExceeded, "ptx: more than " + std::to_string(kStatementsMax) +
                                               " components of vectors of registers are named"};

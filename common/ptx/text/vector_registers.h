@@ -11,9 +11,9 @@
 namespace gpushared::ptx {
 
 // Replaces each vector by one register per component, including parameters and results of
-// functions. "%v.y" becomes that register's name, and "%v" the vector of all of them,
-// {%v$gpushared_x, %v$gpushared_y}. Does not check whether the instruction accepts a vector. Fails
-// with kLimitExceeded if the module becomes too long.
+// functions. "%v.y" becomes the name of a component's register, and "%v" the vector of all of these
+// registers, {%v$gpushared_x, %v$gpushared_y}. Does not check whether the instruction accepts a
+// vector. Fails with kLimitExceeded if the module becomes too long.
 Status SplitVectorRegisters(Module& module);
 
 }  // namespace gpushared::ptx

@@ -500,17 +500,17 @@ Variable Parser::ParseVariableHead(std::string linkage) {
   if (variable.space == StateSpace::kRegister && variable.vector_size != 1 &&
       (variable.type == "pred" || variable.vector_size > 4 ||
        variable.ElementBytes() > kVectorBytesMax)) {
-    Fail("registers are vectors of 2 or 4 components, of 128 bits in all, and of no predicates");
+    Fail("a vector register has 2 or 4 components, at most 128 bits in total, and no predicates");
   }
   return variable;
 }
 
 // .ptr [.global|.const|...] [.align N]
 void Parser::ParsePointerAttributes(Variable& variable) {
-  if (!variable.attributes.empty() || variable.type.empty()) Fail(".ptr stands behind the type");
+  if (!variable.attributes.empty() || variable.type.empty()) Fail(".ptr must follow the type");
   TakeInto(variable.attributes);
   while (token_.kind == Kind::kDotted) {
-    if (At(".ptr")) Fail("one .ptr is enough");
+    if (At(".ptr")) Fail("repeated .ptr");
     const bool has_number = At(".align");
     variable.attributes += ' ';
     variable.attributes += token_.text;
@@ -609,7 +609,7 @@ void Parser::ParseNamed(std::vector<Statement>& body) {
   for (; known < body.size(); ++known) CountStatement();
   if (!address) return Fail("an index is a declared register of 32 or 64 bits");
   const auto operand = std::ranges::find(instruction.operands, kIndexedName, &Operand::text);
-  if (operand == instruction.operands.end()) return Fail("an index stands in no list");
+  if (operand == instruction.operands.end()) return Fail("an index is not allowed in a list");
   operand->text = *address;
   body.emplace_back(std::move(instruction));
   body.emplace_back(ScopeEnd{position});
@@ -672,8 +672,8 @@ Operand Parser::ParseSingleOperand(std::uint32_t depth) {
   return operand;
 }
 
-// Whether a '(' begins the list of a call, or of an unknown instruction; otherwise it begins a
-// constant expression.
+// Whether the '(' begins a list (of a call, or of an unknown instruction) and not a constant
+// expression.
 bool Parser::GetAtList(std::uint32_t depth) const {
   return (is_call_ && depth == 1) || AtName() || At("{") || At("[") || At(")");
 }
@@ -713,7 +713,7 @@ Operand Parser::ParseAtom() {
 Operand Parser::ParseElement(Operand array) {
   const std::optional<std::uint32_t> bytes = arrays_.ElementBytes(array.text);
   if (!bytes) Fail("an index follows the name of an array");
-  if (indexed_) Fail("one operand has an index");
+  if (indexed_) Fail("only one operand may have an index");
   Expect("[");
   Operand index;
   if (AtName()) {
@@ -771,7 +771,7 @@ Operand Parser::ParseConstantOperand(ConstantStart start) {
   return operand;
 }
 
-// name+constant. ptxas does not accept '-' here; compilers write +-4, people write -4.
+// name+constant. ptxas does not accept '-' here; compilers write +-4, but programmers write -4.
 void Parser::ParseOffset(Operand& operand) {
   if (!At("+") && !At("-")) return;
   const char sign = token_.text.front();
