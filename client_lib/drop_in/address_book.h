@@ -26,12 +26,12 @@ class GraphMemory;
 enum class BlockKind : std::uint8_t {
   kDevice,
   kVariable,    // A variable of a module; ends with the module.
-  kManaged,     // Accessed by the program and by kernels in turns.
+  kManaged,     // Managed memory, which the program and kernels may access in turns.
   kMapped,      // Page-locked memory of cuMemHostAlloc that kernels also access.
   kHost,        // Page-locked host memory allocated here.
   kRegistered,  // Host memory that belongs to the program.
-  kReached,     // Address of a kRegistered block for kernels.
-  kPlaced,      // Memory that the program has mapped and may access.
+  kReached,     // Device address of a kRegistered block, which kernels use.
+  kPlaced,      // Mapping of cuMemMap that kernels may access.
 };
 
 // Returns the number of the next block. Numbers are unique in the process and never reused.
@@ -95,7 +95,7 @@ struct ManagedHints {
 };
 
 // Map of the memory of one device. Distinguishes device from host addresses, and detects invalid
-// addresses before a copy of them fails its stream.
+// addresses, so that a copy with such an address is rejected before it could fail its stream.
 //
 // Thread-safe.
 class AddressBook {
@@ -140,7 +140,7 @@ class AddressBook {
                    const std::function<void(ManagedHints&)>& change);
   // Removes the variable that begins at `address` if its number is still `buffer_id`.
   void RemoveVariable(std::uint64_t address, std::uint64_t buffer_id);
-  // Removes all blocks of a context that ends.
+  // Removes all blocks of a context.
   void RemoveContext(std::uint64_t context_id);
 
  private:

@@ -35,8 +35,8 @@ Code CheckArrayShape(const DeviceProperties& device, const ArrayShape3d& shape) 
   if (shape.width == 0 || (shape.depth != 0 && shape.height == 0)) return Code::kInvalidValue;
   if ((shape.flags & ~kArrayFlags) != 0) return Code::kInvalidValue;
   if ((shape.flags & ~kArrayForSurfaces) != 0) {
-    return Reject(Code::kNotSupported, "array rejected: of its flags " +
-                                           std::to_string(shape.flags) + " this library has " +
+    return Reject(Code::kNotSupported, "array rejected: its flags are " +
+                                           std::to_string(shape.flags) + ", supported are " +
                                            std::to_string(kArrayForSurfaces));
   }
   return FitsDevice(device, shape) ? Code::kSuccess : Code::kInvalidValue;
@@ -65,7 +65,7 @@ Code Array3dCreate(ArrayHandle* array, const ArrayShape3d* shape) {
   if (!texel) {
     return Reject(Code::kInvalidValue, "array rejected: format " + std::to_string(shape->format) +
                                            " with " + std::to_string(shape->channels) +
-                                           " channels is none that this library has");
+                                           " channels is not supported");
   }
   auto made = std::make_shared<CudaArray>();
   made->context = current.shared();

@@ -95,7 +95,7 @@ Code Captures::End(const CudaStream& stream, std::shared_ptr<Graph>& graph) {
   const bool is_good = ended->is_valid && is_complete;
   graph = is_good || !ended->is_users_graph ? std::move(ended->graph) : nullptr;
   if (!ended->is_valid)
-    return Reject(Code::kCaptureInvalidated, "an earlier call spoilt the capture");
+    return Reject(Code::kCaptureInvalidated, "an earlier call invalidated the capture");
   if (is_complete) return Code::kSuccess;
   return Reject(Code::kCaptureUnjoined,
                 "another stream has work that the first one does not wait for");
@@ -166,7 +166,7 @@ bool Captures::IsLegacyBlocked(const CudaStream& stream) {
 Code Captures::RejectCommand(const CudaStream& stream) {
   if (const CapturePoint* const point = Find(stream)) {
     if (!std::exchange(point->sequence->is_valid, false)) return Code::kCaptureInvalidated;
-    return Reject(Code::kCaptureUnsupported, "no graph can hold this call");
+    return Reject(Code::kCaptureUnsupported, "a graph cannot contain this call");
   }
   if (!Spoil(BlockedBy(stream))) return Code::kSuccess;
   return Reject(Code::kCaptureImplicit,

@@ -31,7 +31,7 @@ class Children {
     if (code != Code::kSuccess || records.empty()) return code;
     if (depth > ptx::kChildDepthMax) {
       return Reject(Code::kLaunchOutOfResources,
-                    "launch rejected: kernels start kernels more than " +
+                    "launch rejected: child kernels are nested more than " +
                         std::to_string(ptx::kChildDepthMax) + " deep");
     }
     for (const ChildRecord& record : records) {
@@ -91,7 +91,7 @@ class Children {
              variable.name.starts_with(ptx::kChildKernelPrefix);
     });
     if (found == variables.end()) {
-      return Reject(Code::kInvalidHandle, "launch rejected: a kernel started what is no kernel");
+      return Reject(Code::kInvalidHandle, "launch rejected: a kernel launched an invalid kernel");
     }
     const Result<Kernel> kernel =
         module_.GetKernel(found->name.substr(ptx::kChildKernelPrefix.size()));

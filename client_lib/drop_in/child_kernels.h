@@ -11,9 +11,9 @@
 
 namespace gpushared::drop_in {
 
-// Waits for the work on the stream, then launches the kernels that kernels of this module have
-// requested, and those that these request in turn. They may access the memory of the first kernel.
-// The caller prevents other launches of the module in the meantime.
+// Waits for the work on the stream, then launches the child kernels that kernels of this module
+// have requested, and their children in turn. Child kernels may access the memory in `use`, as the
+// first kernel may. The caller prevents other launches of the module in the meantime.
 Code LaunchChildren(const StreamChoice& stream, const Module& module, const MirrorUse& use);
 
 }  // namespace gpushared::drop_in

@@ -47,8 +47,8 @@ CudaStream::CudaStream(std::shared_ptr<Context> context, Stream stream, unsigned
 
 namespace {
 
-// Access policy window, synchronization policy, priority, and the two memory synchronization
-// domains.
+// Stream attributes: access policy window, synchronization policy, priority, and the two attributes
+// of memory synchronization domains.
 bool IsOfStreams(int attribute) {
   return attribute == 1 || attribute == 3 || (attribute >= 8 && attribute <= 10);
 }

@@ -58,8 +58,8 @@ class CudaStream {
   std::map<int, LaunchAttribute::Value> attributes_ GPUSHARED_GUARDED_BY(attributes_mutex_);
   std::atomic<int> host_calls_{0};
   std::atomic<std::uint64_t> submitted_{0};  // Completed submissions.
-  // Submissions that already wait: those of the legacy stream that this stream waits for, and those
-  // of this stream that the legacy stream waits for.
+  // Submissions that have already been ordered: those of the legacy stream that this stream waits
+  // for, and those of this stream that the legacy stream waits for.
   struct LegacyWaits {
     std::uint64_t waits_for_legacy = 0;
     std::uint64_t awaited_by_legacy = 0;
@@ -149,7 +149,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Mutex order_mutex_;
   std::weak_ptr<CudaStream> ordered_legacy_ GPUSHARED_GUARDED_BY(order_mutex_);
   std::vector<std::weak_ptr<CudaStream>> blocking_ GPUSHARED_GUARDED_BY(order_mutex_);
-  // Whether any of either kind has existed; never reset. Most programs use only one kind.
+  // Whether a legacy or a blocking stream has ever existed; never reset. Most programs use only one
+  // of the two kinds.
   std::atomic<bool> has_legacy_{false}, has_blocking_{false};
 };
 

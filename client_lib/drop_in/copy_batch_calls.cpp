@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies with hints, single and in batches. They run one after another in stream order; the hints
-// permit more, but do not require it. A source that may be invalid after the call must be read
-// before the call returns. Page-locked and device memory is read when the stream reaches the copy,
-// so the call waits for that.
+// permit more, but do not require it. If a hint says that the source may be invalid after the call,
+// the source must be read before the call returns. Page-locked and device memory is read only when
+// the stream reaches the copy, so the call waits for the copy.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -79,7 +79,8 @@ Code MakeCopy(const CopyOperation& operation, Copy3d& copy) {
                           operation.destination.type == CopyOperand::kArray;
   if (are_arrays && *from_bytes != *to_bytes) {
     return Reject(Code::kInvalidValue, "copy rejected: texels of " + std::to_string(*from_bytes) +
-                                           " bytes go to texels of " + std::to_string(*to_bytes));
+                                           " bytes cannot be copied to texels of " +
+                                           std::to_string(*to_bytes));
   }
   const std::size_t element_bytes = std::max(*from_bytes, *to_bytes);
   copy = {};
@@ -88,7 +89,7 @@ Code MakeCopy(const CopyOperation& operation, Copy3d& copy) {
       !MakeRowSide(operation.destination, extent, element_bytes, copy.destination)) {
     return Reject(Code::kInvalidValue,
                   "copy rejected: an operand's rows or layers are shorter than the extent's, or "
-                  "there are more bytes than addresses");
+                  "its size exceeds the address space");
   }
   copy.height = extent.height;
   copy.depth = extent.depth;

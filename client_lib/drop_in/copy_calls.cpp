@@ -89,8 +89,8 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
                                !session.virtual_memory().IsReserved(side.address);
     if (!can_be_memory) return Code::kInvalidValue;
     // The address lies in the range of device memory or was registered. It may be freed device
-    // memory, host memory that the program has since mapped there, or registered memory that the
-    // program has since unmapped.
+    // memory, host memory that the program has since mapped at that address, or registered memory
+    // that the program has since unmapped.
     const bool is_doubtful = session.addresses().IsAmongDevice(side.address) ||
                              session.addresses().IsRegistered(side.address);
     if (!is_doubtful || IsMapped(side.address, *bytes)) return Code::kSuccess;
@@ -341,11 +341,11 @@ Code CheckRows(const Copy3d& copy, const CopySide& side, const char* name) {
   if (has_rows && has_slices) return Code::kSuccess;
   return Reject(Code::kInvalidValue, std::string("copy rejected: the ") + name + "'s pitch of " +
                                          std::to_string(side.pitch) + " bytes and height of " +
-                                         std::to_string(side.height) + " rows hold no " +
+                                         std::to_string(side.height) + " rows cannot hold " +
                                          std::to_string(copy.height) + " rows of " +
-                                         std::to_string(copy.width_bytes) + " bytes behind " +
-                                         std::to_string(side.y) + " rows and " +
-                                         std::to_string(side.x_bytes) + " bytes");
+                                         std::to_string(copy.width_bytes) +
+                                         " bytes at an offset of " + std::to_string(side.y) +
+                                         " rows and " + std::to_string(side.x_bytes) + " bytes");
 }
 
 Copy3d GetBox(const Copy2d& plane) {

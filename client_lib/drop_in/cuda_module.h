@@ -43,7 +43,8 @@ class CudaModule {
 
   bool is_library() const { return is_library_; }
   bool BelongsTo(const Context& context) const;
-  // Handle of the module, and handles of the kernels that were looked up; null if there is none.
+  // Handle of the module, and handles of the kernels that were looked up; null for a kernel that
+  // was not.
   ModuleHandle handle() const { return handle_.load(std::memory_order_relaxed); }
   void set_handle(ModuleHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
   FunctionHandle GetHandle(const std::string& kernel) const;
@@ -51,7 +52,7 @@ class CudaModule {
   // Whether kernels of this module launch kernels (common/ptx/link/child_kernels.h). A launch of
   // such a module holds `children_mutex`, because all of its kernels write to one queue.
   bool starts_kernels() const { return starts_kernels_.load(std::memory_order_relaxed); }
-  Mutex children_mutex;  // Held during such a launch.
+  Mutex children_mutex;  // Held during a launch that launches kernels.
   // Returns the module in this session; kNotFound if it does not belong to the session.
   Result<Module> In(const std::shared_ptr<Session>& session);
 
@@ -90,8 +91,8 @@ class CudaKernel {
 
   // Returns the kernel in the session of this context.
   Result<Kernel> In(const Context& context) const;
-  // Returns the kernel in the session in which it was looked up. Its facts are the same in every
-  // session.
+  // Returns the kernel in the session in which it was looked up. The properties of the kernel are
+  // the same in every session.
   const Kernel& first() const { return first_; }
   // Attributes that the program has set.
   static constexpr int kUnset = std::numeric_limits<int>::min();

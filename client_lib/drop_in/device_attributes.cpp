@@ -14,9 +14,9 @@ int Clamped(std::uint64_t value) {
   return static_cast<int>(std::min<std::uint64_t>(value, std::numeric_limits<int>::max()));
 }
 
-// Returns whether an attribute is a fact about the hardware. Features that a driver adds
-// (concurrent managed access, sharing between processes) are not passed on, because this library
-// does not implement them.
+// Returns whether an attribute is a fact about the hardware. Attributes for features that a driver
+// adds (concurrent managed access, sharing between processes) are not passed on, because this
+// library does not implement them.
 bool IsPassedOn(Attribute id) {
   switch (id) {
     case Attribute::kConstantBytes:

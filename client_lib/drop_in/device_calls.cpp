@@ -71,7 +71,8 @@ Code DeviceTotalMem(std::size_t* bytes, int ordinal) {
 
 namespace {
 
-// Determined by the session rather than the device, because contained clients have no such memory.
+// Determined by the session rather than the device, because contained clients have no virtual
+// memory management.
 int HasVirtualMemory(int ordinal) {
   const std::shared_ptr<Session> session = Driver::Get().DeviceAt(ordinal)->LiveSession();
   return session == nullptr || session->client().mapping_area().bytes != 0 ? 1 : 0;

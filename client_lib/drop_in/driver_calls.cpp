@@ -87,8 +87,8 @@ Code GetProcAddress(const char* name, void** function, int version, std::uint64_
 }
 
 // NVIDIA's libraries use these tables to verify that the driver is NVIDIA's, which this library
-// does not claim to be. It has no private tables; some programs that request one also work without
-// it.
+// does not claim to be. This library has no such tables; some programs that request one also work
+// without it.
 Code GetExportTable(const void** table, const Uuid* id) {
   if (AnyNull(table, id)) return Code::kInvalidValue;
   *table = nullptr;
@@ -96,9 +96,9 @@ Code GetExportTable(const void** table, const Uuid* id) {
   std::memcpy(&first_half, id->bytes, sizeof first_half);
   if (std::ranges::find(kNeededTables, first_half) == kNeededTables.end()) return Code::kNotFound;
   constexpr std::string_view kSentence =
-      "NVIDIA's CUDA runtime, or a library that stands on it (cuBLAS, cuFFT, cuSPARSE, ...), which "
-      "this program has in it or loads, works with no driver but NVIDIA's: its calls fail. "
-      "gpusharedctl doctor -- PROGRAM says where it is";
+      "this program contains or loads NVIDIA's CUDA runtime, or a library built on the runtime "
+      "(cuBLAS, cuFFT, cuSPARSE, ...), which works only with NVIDIA's driver, so its calls fail. "
+      "gpusharedctl doctor -- PROGRAM shows where it is";
   static std::atomic<bool> has_told{false};
   ReportUser(kSentence, has_told);
   return Reject(Code::kNotFound, kSentence);
@@ -114,7 +114,7 @@ Code GetErrorString(Code code, const char** text) {
   return device::cuda::ReportText(code, &device::cuda::ErrorText::text, text);
 }
 
-// Nothing is profiled; programs only bracket their work with these calls.
+// Do nothing: programs use these calls only to mark the work that a profiler should record.
 Code ProfilerInitialize(const char*, const char*, int) { return Code::kSuccess; }
 Code ProfilerStart() { return Code::kSuccess; }
 Code ProfilerStop() { return Code::kSuccess; }

@@ -53,11 +53,11 @@ using AllocationHandle = struct AllocationTarget*;  // Programs see it as a 64-b
 using DevicePointer = std::uint64_t;  // CUdeviceptr.
 using TextureHandle = std::uint64_t;  // CUtexObject and CUsurfObject: the address of the record.
 
-// Allocations of at least this size are zeroed, as a driver's pages are.
+// Allocations of at least this size are zeroed, as NVIDIA's driver does.
 inline constexpr std::size_t kLargeBytes = std::size_t{2} << 20;
 
-// Streams that exist in every context. A null handle means the one or the other, depending on
-// whether the call has the legacy or the per-thread symbol.
+// Streams that exist in every context. A null handle means one of them, depending on whether the
+// program called the legacy or the per-thread symbol.
 inline StreamHandle LegacyStream() { return reinterpret_cast<StreamHandle>(1); }
 inline StreamHandle PerThreadStream() { return reinterpret_cast<StreamHandle>(2); }
 

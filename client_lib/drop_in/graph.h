@@ -70,8 +70,8 @@ struct FreeWork {
   DevicePointer address = 0;
 };
 
-// Object of the program that graphs keep alive. Its function runs on a thread of this library once
-// the last reference is released.
+// Object of the program that graphs keep alive. The program's destroy function runs on a thread of
+// this library once the last reference is released.
 class UserObject {
  public:
   UserObject(HostFunction destroy, void* data) : destroy_(destroy), data_(data) {}
@@ -87,7 +87,7 @@ class UserObject {
 struct UserReferences {
   std::shared_ptr<UserObject> object;  // Null if there are none.
   std::uint64_t count = 0;
-  std::weak_ptr<UserObject> known;  // Object of a handle while any reference to it exists.
+  std::weak_ptr<UserObject> known;  // The handle's object while any reference to the object exists.
 };
 
 // Alternatives in the order of CUgraphNodeType, without semaphores. Work is constant once it is in

@@ -13,11 +13,13 @@ Code CheckEdges(const EdgeData* edges, std::size_t count) {
     return edge.from_port == 0 && edge.to_port == 0 && edge.type == 0;
   });
   if (is_usual) return Code::kSuccess;
-  return Reject(Code::kNotSupported, "edge rejected: nodes start when those that they need end");
+  return Reject(Code::kNotSupported,
+                "edge rejected: a node starts only when its dependencies have ended");
 }
 
 Code RejectCopyWithMemory() {
-  return Reject(Code::kNotSupported, "rejected: a graph that allocates or frees has no copies");
+  return Reject(Code::kNotSupported,
+                "rejected: a graph that allocates or frees memory cannot be copied");
 }
 
 std::shared_ptr<GraphNode> GraphBook::Find(GraphNodeHandle handle) const {

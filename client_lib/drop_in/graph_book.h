@@ -16,13 +16,13 @@
 
 namespace gpushared::drop_in {
 
-// kNotSupported for special edges, which let later work start before earlier work has ended.
+// Returns kNotSupported for edges that let later work start before earlier work has ended.
 Code CheckEdges(const EdgeData* edges, std::size_t count);
 
 // Returns kNotSupported, because a graph with memory cannot be copied.
 Code RejectCopyWithMemory();
 
-// Holds GraphsMutex. Calls about graphs need no context.
+// Holds GraphsMutex during a call about graphs. Such calls need no context.
 class GPUSHARED_SCOPED_CAPABILITY GraphBook {
  public:
   GraphBook() GPUSHARED_ACQUIRE(GraphsMutex())

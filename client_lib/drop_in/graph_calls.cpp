@@ -58,10 +58,10 @@ void PutUsualEdges(EdgeData* data, std::size_t count) {
   if (data != nullptr) std::fill_n(data, count, EdgeData{});
 }
 
-// CUDA rejects this as well.
+// Rejects removing nodes or edges, as CUDA does.
 Code RejectLossOfNodes() {
   return Reject(Code::kNotSupported,
-                "rejected: a graph that allocates or frees keeps its nodes and edges");
+                "rejected: a graph that allocates or frees memory must keep its nodes and edges");
 }
 
 constexpr const char* kTypeNames[] = {"KERNEL",    "MEMCPY",  "MEMSET",     "HOST",
@@ -276,7 +276,7 @@ Code GraphAddDependenciesV2(GraphHandle handle, const GraphNodeHandle* from,
         continue;
       }
       for (auto added = edges.begin(); added != edge; ++added) added->to->needs.pop_back();
-      return Reject(Code::kInvalidValue, "the edge is there");
+      return Reject(Code::kInvalidValue, "the edge already exists");
     }
     return Code::kSuccess;
   });

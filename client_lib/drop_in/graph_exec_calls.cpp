@@ -38,7 +38,8 @@ Code Instantiate(GraphExecHandle* handle, GraphHandle graph_handle, std::uint64_
   result = kInstantiateError;
   if (AnyNull(handle)) return Code::kInvalidValue;
   if ((flags & ~allowed) != 0) {
-    return Reject(Code::kNotSupported, "graph rejected: kernels cannot launch graphs here");
+    return Reject(Code::kNotSupported,
+                  "graph rejected: launching graphs from kernels is not supported");
   }
   GraphBook book;
   if (!book.ok()) return book.code();
@@ -47,12 +48,13 @@ Code Instantiate(GraphExecHandle* handle, GraphHandle graph_handle, std::uint64_
   const bool has_memory = graph->has_memory();
   if (has_memory && !graph->instance.expired()) {
     return Reject(Code::kInvalidValue,
-                  "graph rejected: it allocates, and an executable graph of it is there");
+                  "graph rejected: it allocates memory and already has an executable graph");
   }
   std::shared_ptr<GraphExec> exec = GraphExec::Make(*graph, flags);
   if (exec == nullptr) {
     result = kInvalidStructure;
-    return Reject(Code::kInvalidValue, "graph rejected: its nodes need each other in a circle");
+    return Reject(Code::kInvalidValue,
+                  "graph rejected: the dependencies of its nodes form a cycle");
   }
   if (has_memory) graph->instance = exec;
   *handle = Driver::Get().graph_execs.Insert(std::move(exec));

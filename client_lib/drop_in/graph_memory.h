@@ -46,7 +46,7 @@ class GraphMemory {
   const std::uint64_t buffer_id_;
 };
 
-// All graph memory of one session, with which it ends. Must be owned by a shared pointer.
+// All graph memory of one session; freed when the session ends. Must be owned by a shared pointer.
 //
 // Thread-safe.
 class GraphMemories : public std::enable_shared_from_this<GraphMemories> {

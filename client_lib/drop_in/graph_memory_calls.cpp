@@ -29,7 +29,7 @@ Code CheckPool(const PoolProperties& pool) {
   if (!is_reserved_zero) return Code::kInvalidValue;
   if (pool.handle_types != 0 || pool.usage != 0 || pool.type != AllocationType::kPinned ||
       pool.location.type != LocationType::kDevice) {
-    return Reject(Code::kNotSupported, "node rejected: it allocates a device's own memory only");
+    return Reject(Code::kNotSupported, "node rejected: only device memory can be allocated");
   }
   return Code::kSuccess;
 }
@@ -46,7 +46,7 @@ Code CheckAccess(const MemoryNodeParameters& given) {
   if (std::ranges::all_of(std::span(given.access, given.access_count), is_own)) {
     return Code::kSuccess;
   }
-  return Reject(Code::kInvalidDevice, "node rejected: devices cannot reach each other's memory");
+  return Reject(Code::kInvalidDevice, "node rejected: devices cannot access each other's memory");
 }
 
 template <typename Use>
@@ -104,7 +104,7 @@ Code FreeLeftOver(const GraphExec::Plan& plan, bool may_free, const StreamChoice
     if (allocation == nullptr || !IsAllocated(addresses, *allocation->memory)) continue;
     if (!may_free) {
       return Reject(Code::kInvalidValue,
-                    "launch rejected: memory of the launch before is still allocated");
+                    "launch rejected: memory of the previous launch is still allocated");
     }
     addresses.Remove(allocation->memory->address(), BlockKind::kDevice);
   }
@@ -137,7 +137,8 @@ Code Replay(const FreeWork& work, StreamHandle handle) {
   const bool is_freed =
       stream->context().session().addresses().Remove(work.address, BlockKind::kDevice);
   return is_freed ? Code::kSuccess
-                  : Reject(Code::kInvalidValue, "launch rejected: what it frees is not allocated");
+                  : Reject(Code::kInvalidValue,
+                           "launch rejected: memory that it frees is not allocated");
 }
 
 // ---- queries; memory is reserved as long as its node exists

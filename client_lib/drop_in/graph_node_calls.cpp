@@ -89,7 +89,7 @@ Code MakeWork(GraphHandle given, Work& work) {
   if (graph == nullptr) return Code::kInvalidValue;
   if (graph->has_memory()) return RejectCopyWithMemory();
   if (graph->depth() >= Graph::kDepthMax) {
-    return Reject(Code::kInvalidValue, "node rejected: graphs lie 64 deep inside each other");
+    return Reject(Code::kInvalidValue, "node rejected: graphs would be nested more than 64 deep");
   }
   std::shared_ptr<Graph> own = graph->Clone();
   own->is_suspended = true;
@@ -110,7 +110,7 @@ Code MakeWork(const NodeParameters* given, Work& work) {
       return MakeWork(&given->host, work);
     case 4:
       if (given->child.ownership != 0) {
-        return Reject(Code::kNotSupported, "node rejected: a graph inside another is a copy");
+        return Reject(Code::kNotSupported, "node rejected: a nested graph must be a copy");
       }
       return MakeWork(given->child.graph, work);
     case 5:
@@ -121,8 +121,8 @@ Code MakeWork(const NodeParameters* given, Work& work) {
       return MakeWork(EventRecordWork{given->event}, work);
     default:
       return Reject(Code::kNotSupported,
-                    "node rejected: semaphores and conditions have no nodes here, and those with "
-                    "memory stay as they are");
+                    "node rejected: semaphore and conditional nodes are not supported, and memory "
+                    "nodes cannot be changed");
   }
 }
 
@@ -139,12 +139,11 @@ Code Add(GraphNodeHandle* handle, GraphHandle graph_handle, const Needs& needs,
   const std::shared_ptr<Graph> graph = book.Find(graph_handle);
   if (graph == nullptr) return Code::kInvalidValue;
   if (graph->is_suspended && !graph->is_captured && std::holds_alternative<ChildWork>(work)) {
-    return Reject(Code::kInvalidValue,
-                  "node rejected: a graph inside of another one takes no further graph");
+    return Reject(Code::kInvalidValue, "node rejected: a graph cannot be added to a nested graph");
   }
   const auto* const freed = std::get_if<FreeWork>(&work);
   if (freed != nullptr && graph->Frees(freed->address)) {
-    return Reject(Code::kInvalidValue, "node rejected: another one frees the same memory");
+    return Reject(Code::kInvalidValue, "node rejected: another node frees the same memory");
   }
   std::vector<GraphNode*> nodes;
   if (const Code code = book.FindNodes(*graph, needs, nodes); code != Code::kSuccess) return code;

@@ -20,9 +20,9 @@
 
 namespace gpushared::drop_in {
 
-// Host functions of the program, run in stream order on threads of this library. A command that is
-// submitted to a stream after such a function waits in its call until the function has run, so a
-// function never waits for work that follows another function.
+// Host functions of the program, run in stream order on threads of this library. A call that
+// submits a command to a stream blocks until all earlier host functions of the stream have run. A
+// host function therefore never has to wait for work that follows another host function.
 //
 // Thread-safe. Never destroyed, like the driver.
 class HostCalls {
@@ -38,9 +38,9 @@ class HostCalls {
   // Returns whether any function is queued or running. Cheap, because every command calls it.
   bool has_any() const { return count_.load(std::memory_order_acquire) != 0; }
 
-  // Queues `call` after the stream's queued functions; it receives the code of the work before it.
-  // Returns false if none is queued; the caller must then use Add with the end of the preceding
-  // work.
+  // Queues `call` after the stream's queued functions; `call` receives the code of the preceding
+  // work. Returns false if no function is queued; the caller must then use Add with the end of the
+  // preceding work.
   bool AddBehindOthers(const std::shared_ptr<CudaStream>& stream,
                        const std::function<void(Code)>& call);
   // Queues `call` after `front`. Returns false if the system cannot create a thread.

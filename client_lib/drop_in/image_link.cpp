@@ -42,7 +42,7 @@ Status ImageLink::AddObject(std::string_view name, std::string_view object) {
   const std::vector<std::string_view> fatbins = GetFatbins(object);
   if (fatbins.empty()) {
     return {StatusCode::kUnsupported, "link input rejected: '" + std::string(name) +
-                                          "' is no object file with code for a device in it"};
+                                          "' is not an object file with device code"};
   }
   for (const std::string_view fatbin : fatbins) {
     if (Status added = Add(name, fatbin); !added.ok()) return added;
@@ -54,8 +54,8 @@ Status ImageLink::AddLibrary(std::string_view name, std::string_view archive) {
   if (!IsDeviceRuntimeArchive(archive)) {
     return {StatusCode::kUnsupported,
             "link input rejected: '" + std::string(name) +
-                "' is a library, and of those only libcudadevrt.a is linked; as PTX "
-                "(nvcc -rdc=true -ptx) it would be"};
+                "' is a library, but only libcudadevrt.a can be linked; compile the code to PTX "
+                "instead (nvcc -rdc=true -ptx)"};
   }
   has_device_runtime_ = true;
   return {};

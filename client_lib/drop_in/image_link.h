@@ -30,11 +30,12 @@ class ImageLink {
   //
   // The PTX text may include its NUL.
   Status AddPtx(std::string_view name, std::string_view text);
-  // Uses the PTX of the fatbin, unless it is the only input.
+  // Uses the PTX of the fatbin, except that a single input is returned unchanged.
   Status AddFatbin(std::string_view name, std::string_view fatbin);
   // Uses the fatbins in an object file of nvcc -dc. kUnsupported if it has none.
   Status AddObject(std::string_view name, std::string_view object);
-  // libcudadevrt.a provides grid synchronization. kUnsupported for any other library.
+  // Accepts libcudadevrt.a, which provides grid synchronization. kUnsupported for any other
+  // library.
   Status AddLibrary(std::string_view name, std::string_view archive);
 
   // Limits the registers of kernels whose PTX does not specify a limit (.maxnreg). Extracts the PTX

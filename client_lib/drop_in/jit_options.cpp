@@ -71,7 +71,7 @@ Code CheckJitOptions(JitUse use, unsigned count, const JitOption* options, void*
                                              std::to_string(value));
     }
     if (use == JitUse::kLink && option == kFallbackStrategy) {
-      return Reject(Code::kInvalidValue, "CU_JIT_FALLBACK_STRATEGY is no option of a link");
+      return Reject(Code::kInvalidValue, "CU_JIT_FALLBACK_STRATEGY is not an option of links");
     }
     has_threads = has_threads || option == kThreadsPerBlock;
     has_target = has_target || option == kTarget;

@@ -188,7 +188,7 @@ Code MemAllocManaged(DevicePointer* address, std::size_t bytes, unsigned flags) 
   return code;
 }
 
-// Kernels can access the memory regardless of the attachment. So can the program, while other
+// Kernels can access the memory regardless of the attachment, and so can the program while other
 // kernels run.
 Code StreamAttachMemAsync(StreamHandle handle, DevicePointer address, std::size_t, unsigned) {
   const Current current;
@@ -275,14 +275,15 @@ Code MemHostGetFlags(unsigned* flags, void* address) {
 namespace {
 
 // The device attribute READ_ONLY_HOST_REGISTER_SUPPORTED is 0, and without that flag CUDA does not
-// register memory that cannot be written. Here no device can access the memory of another device.
+// register memory that cannot be written. I/O memory is rejected as well, because no device can
+// access the memory of another device.
 Code CheckRegistration(std::uint64_t address, std::size_t bytes, unsigned flags) {
   if ((flags & kHostRegisterReadOnly) != 0) {
     return Reject(Code::kNotSupported, "registration rejected: the device has no read-only memory");
   }
   if ((flags & kHostRegisterIo) != 0) {
     return Reject(Code::kNotSupported,
-                  "registration rejected: the memory of other devices is not reached");
+                  "registration rejected: the memory of other devices is not accessible");
   }
   if (IsReadableAndWritable(address, bytes)) return Code::kSuccess;
   return Reject(Code::kInvalidValue,
@@ -342,7 +343,7 @@ Code MemHostUnregister(void* address) {
     const bool is_here =
         block && block->kind == BlockKind::kRegistered && block->address == GetAddress(address);
     if (!is_here) return std::nullopt;
-    // The program gets the writes of kernels before it may use the memory exclusively again.
+    // The program must see the writes of kernels before it uses the memory exclusively again.
     const std::shared_ptr<Mirror> mirror = block->is_reached_on_demand()
                                                ? addresses.Twin(GetAddress(address))
                                                : addresses.MirrorAt(GetAddress(address));

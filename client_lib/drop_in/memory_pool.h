@@ -94,8 +94,8 @@ class PooledMemory {
   std::uint64_t address() const;
   std::size_t bytes() const;
   void SetUsed(bool is_used);
-  // Returns how many of the memory's first bytes had been used before the pool got the memory; 0
-  // from the second call on.
+  // Returns the length of the memory's initial part that had been used before the pool received the
+  // memory; 0 from the second call on.
   std::size_t TakeUsedBytes() { return std::exchange(used_bytes_, 0); }
 
  private:
@@ -105,8 +105,9 @@ class PooledMemory {
   std::size_t used_bytes_ = 0;
 };
 
-// Freed memory of a session's pools. The stream that freed it reuses it immediately, other streams
-// once the work before the free has ended. A call that waits for work releases it.
+// Freed memory of a session's pools, kept for reuse. The stream that freed the memory can reuse it
+// immediately, other streams once the work before the free has ended. Calls that wait for work
+// release kept memory.
 //
 // Thread-safe.
 class KeptMemory {

@@ -14,7 +14,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // Compared at a time.
+constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // Bytes compared at a time.
 
 }  // namespace
 

@@ -87,20 +87,20 @@ struct MirrorUse {
 // Managed memory, and host memory that kernels access: two copies of the same memory, synchronized
 // before commands and after waits.
 //
-// Changes of either side are found by comparing its bytes with those at the last comparison. Before
-// a command is submitted, the program's changes are sent to the device. A call that has seen work
-// end writes the device's changes, byte by byte, to the program's memory. Concurrent writes of the
-// program and of kernels are therefore both preserved, as long as they are to different bytes:
-// other threads may launch, wait and write at the same time, and no thread waits for another
-// thread's kernels.
+// Changes of either side are found by comparing the side's bytes with its bytes at the last
+// comparison. Before a command is submitted, the program's changes are sent to the device. A call
+// that has observed the end of work writes the device's changes, byte by byte, to the program's
+// memory. Concurrent writes of the program and of kernels are therefore both preserved, as long as
+// they are to different bytes: other threads may launch, wait and write at the same time, and no
+// thread waits for another thread's kernels.
 //
 // Sending the changes, recording that the device may write, and submitting form one step under the
-// lock. Every later wait finds that record, until one of them has compared while no such command
-// was in flight. If the lock were released in between, another thread's wait could compare before
-// the kernel has begun and drop the record, so the results of the kernel would never be fetched.
-// Host functions that precede the command are awaited before the lock is acquired, because the
-// thread that runs them acquires it as well. Under the lock, only submitted commands are awaited,
-// which end on their own.
+// lock. Every later wait finds that record, until a wait has compared while no such command was in
+// flight. If the lock were released in between, another thread's wait could compare before the
+// kernel has begun and drop the record, so the results of the kernel would never be fetched. Host
+// functions that precede the command are awaited before the lock is acquired, because the thread
+// that runs them acquires it as well. Under the lock, only submitted commands are awaited, which
+// end on their own.
 //
 // Thread-safe.
 class MirroredMemory {
@@ -117,7 +117,8 @@ class MirroredMemory {
                 const std::function<Status()>& submit);
   // Records that a copy to page-locked memory was submitted, which arrives later.
   void RecordCopyToHost() { has_copies_to_host_.store(true, std::memory_order_release); }
-  // Called after work that the caller has seen end: writes its results to the program's memory.
+  // Called when the caller has observed the end of work: writes the results of that work to the
+  // program's memory.
   Status ToHost();
   // As ToHost, for all submitted work, which it waits for. kInvalidArgument if the program has
   // unmapped memory of its own.

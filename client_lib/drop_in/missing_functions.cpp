@@ -7,19 +7,20 @@
 namespace gpushared::drop_in {
 namespace {
 
-constexpr std::string_view kOldForm = "addresses of 32 bits ended with CUDA 3.2; call the _v2 form";
+constexpr std::string_view kOldForm = "32-bit addresses ended with CUDA 3.2; call the _v2 form";
 constexpr std::string_view kSharing =
     "sessions share no memory and no events: a handle would outlive its owner's session and quota, "
     "and its memory may move; pass data through host memory";
-constexpr std::string_view kGraphics = "a shared device draws nothing";
+constexpr std::string_view kGraphics =
+    "graphics interoperability is not supported on shared devices";
 constexpr std::string_view kReferences =
-    "CUDA 12 removed texture and surface references; make texture objects";
+    "CUDA 12 removed texture and surface references; create texture objects";
 constexpr std::string_view kPartition = "the server decides which part of a device a client gets";
 constexpr std::string_view kMemoryWords =
-    "no stream waits for or writes a word by itself, as the device's attributes say; use events";
-constexpr std::string_view kDevices = "several devices do not act as one here";
-constexpr std::string_view kTensor = "tensor maps are of compute capability 9.0";
-constexpr std::string_view kMipmaps = "arrays have one level and no sparse parts here";
+    "streams cannot wait for or write memory words, as the device's attributes report; use events";
+constexpr std::string_view kDevices = "direct cooperation of several devices is not supported";
+constexpr std::string_view kTensor = "tensor maps require compute capability 9.0";
+constexpr std::string_view kMipmaps = "mipmapped and sparse arrays are not supported";
 
 struct Reason {
   std::string_view begin;  // Prefix of the symbols.
@@ -72,7 +73,9 @@ constexpr Reason kReasons[] = {
     {"cuGraphAddExternalSemaphores", kSharing},
     {"cuGraphExternalSemaphores", kSharing},
     {"cuGraphExecExternalSemaphores", kSharing},
-    {"cuGraphConditional", "the order of a graph's nodes is known before it runs"},
+    {"cuGraphConditional",
+     "conditional nodes are not supported: the order of a graph's nodes must be known before it "
+     "runs"},
     {"cuMulticast", kDevices},
     {"cuLogicalEndpoint", kDevices},
     {"cuFabric", kDevices},
@@ -86,15 +89,15 @@ constexpr Reason kReasons[] = {
     {"cuMemMapArrayAsync", kMipmaps},
     {"cuArrayGetSparse", kMipmaps},
     {"cuArrayGetMemoryRequirements", kMipmaps},
-    {"cuArrayGetPlane", "arrays have one plane here"},
-    {"cuMemBatchDecompress", "devices decompress nothing here"},
-    {"cuMemGetLocationInfo", "memory lies where it was made"},
+    {"cuArrayGetPlane", "multi-planar arrays are not supported"},
+    {"cuMemBatchDecompress", "decompression by devices is not supported"},
+    {"cuMemGetLocationInfo", "memory remains where it was allocated"},
     {"cuCheckpoint", "a session cannot be written to a file"},
-    {"cuCoredump", "the worker runs the kernels; its log says what failed"},
+    {"cuCoredump", "the worker runs the kernels; its log shows what failed"},
     {"cuDeviceRegisterAsync", "the server gives no notice of memory pressure"},
     {"cuDeviceUnregisterAsync", "the server gives no notice of memory pressure"},
     {"cuFlushGPUDirect", "no other device writes to the memory"},
-    {"cuLibraryGetUnifiedFunction", "programs and kernels share no functions"},
+    {"cuLibraryGetUnifiedFunction", "functions shared by programs and kernels are not supported"},
     {"cuLogs", "set GPUSHARED_LOG"},
     // Forms of CUDA 2 and 3.1, by the forms that replaced them.
     {"cuArray", kOldForm},

@@ -135,8 +135,8 @@ Code CopyAcross(DevicePointer to_address, ContextHandle to, DevicePointer from_a
                     to, from);
 }
 
-// Returns whether both contexts belong to the current device, so that the copy is one on that
-// device.
+// Sets `is_one_device` to whether both contexts belong to the current device; the copy then stays
+// on that device.
 Code Compare(ContextHandle to_handle, ContextHandle from_handle, bool& is_one_device) {
   const Current current;
   if (!current.ok()) return current.code();
@@ -186,7 +186,7 @@ Code CtxEnablePeerAccess(ContextHandle handle, unsigned flags) {
   if (const Code code = FindContext(handle, peer); code != Code::kSuccess) return code;
   if (peer == current.shared()) return Code::kInvalidContext;
   return Reject(Code::kPeerAccessUnsupported,
-                "access rejected: kernels cannot reach another device's memory, copies can");
+                "access rejected: kernels cannot access another device's memory; use copies");
 }
 
 Code CtxDisablePeerAccess(ContextHandle handle) {

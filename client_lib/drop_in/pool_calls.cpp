@@ -69,8 +69,8 @@ Code WithPlace(const MemoryLocation& location, AllocationType type, const Use& u
     return WithDevice(location.id, [&](CudaDevice& device) { return use(device.pools); });
   }
   return Reject(Code::kNotSupported,
-                "pool rejected: it would be of managed memory or of one node of the host; there "
-                "are pools of device memory and of any host memory");
+                "pool rejected: pools of managed memory or of one NUMA node are not supported; "
+                "use a pool of device memory or of host memory");
 }
 
 PoolChoice& GetPlace(const MemoryPool& pool) {
@@ -98,7 +98,7 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
   if (pool == nullptr) return Code::kOutOfMemory;
   if (!pool->is_host() && pool->ordinal() != context.ordinal()) {
     return Reject(Code::kNotSupported,
-                  "allocation rejected: devices cannot reach each other's memory");
+                  "allocation rejected: devices cannot access each other's memory");
   }
   Result<std::unique_ptr<PooledMemory>> memory =
       session.kept_memory().Take(pool, bytes, stream->id());
@@ -179,7 +179,8 @@ Code MemAllocFromPoolAsync(DevicePointer* address, std::size_t bytes, PoolHandle
   return WithPool(pool_handle, [&](const std::shared_ptr<MemoryPool>& pool) {
     if (stream.is_captured()) [[unlikely]] {
       if (!pool->is_host()) return CaptureAllocation(address, bytes, stream);
-      return Reject(Code::kNotSupported, "allocation rejected: graphs have no host memory");
+      return Reject(Code::kNotSupported,
+                    "allocation rejected: a graph cannot allocate host memory");
     }
     if (bytes == 0) return AllocateNothing(address);
     return Allocate(address, bytes, pool, stream);
@@ -229,7 +230,7 @@ Code MemPoolDestroy(PoolHandle handle) {
   return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
     PoolChoice& place = GetPlace(*pool);
     if (pool == place.Default()) {
-      return Reject(Code::kInvalidValue, "the default pool of a place stays");
+      return Reject(Code::kInvalidValue, "a default pool cannot be destroyed");
     }
     if (Driver::Get().pools.Remove(handle) == nullptr) return Code::kInvalidValue;
     pool->LetGo();
@@ -291,9 +292,10 @@ Code MemPoolSetAccess(PoolHandle handle, const AccessDescription* list, std::siz
         continue;
       }
       if (access == (is_own ? kReadWrite : kNoAccess)) continue;
-      return Reject(is_own ? Code::kInvalidValue : Code::kInvalidDevice,
-                    "access rejected: a pool's own place reads and writes it, and no other device "
-                    "reaches a device's");
+      return Reject(
+          is_own ? Code::kInvalidValue : Code::kInvalidDevice,
+          "access rejected: a pool's own location always has read and write access, and no "
+          "other device can access a device pool");
     }
     return Code::kSuccess;
   });

@@ -159,7 +159,8 @@ Code Session::GetCode(const Status& status) {
       return Reject(StickFault(), status.message());
     case StatusCode::kDeviceLost:
     case StatusCode::kDisconnected:
-      // The driver's code does not express the reason, so the user gets the message.
+      // The driver's error code does not express the reason, so the message is reported to the
+      // user.
       ReportUser(status.message(), has_told_end_);
       return Reject(Stick(Code::kMpsClientTerminated), status.message());
     case StatusCode::kTimedOut:

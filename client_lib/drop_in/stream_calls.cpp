@@ -162,7 +162,8 @@ Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& ca
   const Code code = stream.Run([&](const Stream& queue) { return queue.Record(*front); });
   if (code != Code::kSuccess) return code;
   if (calls.Add(stream.shared(), std::move(*front), call)) return Code::kSuccess;
-  return Reject(Code::kOperatingSystem, "host function rejected: the system gives no thread");
+  return Reject(Code::kOperatingSystem,
+                "host function rejected: the system cannot create a thread");
 }
 
 // The function does not run after a failure.

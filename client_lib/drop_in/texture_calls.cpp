@@ -24,7 +24,7 @@ std::size_t Limit(const Current& current, Attribute id) {
 Code CheckDevice(const Current& current) {
   if (!current.ok()) return current.code();
   if (Limit(current, Attribute::kTexture1dWidthMax) != 0) return Code::kSuccess;
-  return Reject(Code::kNotSupported, "texture rejected: this device has none");
+  return Reject(Code::kNotSupported, "texture rejected: this device does not support textures");
 }
 
 bool IsDeviceMemory(const Current& current, DevicePointer address, std::size_t bytes) {
@@ -95,7 +95,7 @@ Code Place(const Current& current, const TextureResource& resource, TextureRecor
       return Code::kSuccess;
     }
     case TextureResource::kMipmappedArray:
-      return Reject(Code::kNotSupported, "texture rejected: this library has no mipmaps");
+      return Reject(Code::kNotSupported, "texture rejected: mipmaps are not supported");
     case TextureResource::kLinear:
       return PlaceLinear(current, resource.in.linear, record, texel);
     case TextureResource::kPitched:
@@ -105,7 +105,8 @@ Code Place(const Current& current, const TextureResource& resource, TextureRecor
   }
 }
 
-// Linear memory is fetched by index; fetches outside return zero, whatever the modes are.
+// Linear memory is fetched by index; fetches outside the memory return zero, whatever the modes
+// are.
 void SampleByIndex(TextureRecord& record) {
   for (TextureAddressMode& mode : record.address_modes) mode = TextureAddressMode::kBorder;
 }
@@ -133,10 +134,10 @@ Code CheckMode(const TextureMode& mode) {
   if ((mode.flags & ~kTextureFlags) != 0) return Code::kInvalidValue;
   constexpr unsigned kHere = kReadAsInteger | kNormalisedCoordinates | kNoTrilinearShortcut;
   if ((mode.flags & ~kHere) != 0) {
-    return Reject(Code::kNotSupported, "texture rejected: this library has no sRGB and no cubes");
+    return Reject(Code::kNotSupported, "texture rejected: sRGB and cubemaps are not supported");
   }
   if (mode.anisotropy_max > 1) {
-    return Reject(Code::kNotSupported, "texture rejected: this library has no anisotropic filter");
+    return Reject(Code::kNotSupported, "texture rejected: anisotropic filtering is not supported");
   }
   return Code::kSuccess;
 }
@@ -178,7 +179,7 @@ Code CheckView(const TextureView& view, const TextureResource& resource,
   is_same &= view.layer_first == 0 && view.layer_last == 0;
   if (is_same) return Code::kSuccess;
   return Reject(Code::kNotSupported,
-                "texture rejected: this library views an array only as the array is");
+                "texture rejected: a view must have the format and the extents of its array");
 }
 
 // Writes the record to the device before any kernel can receive its address.

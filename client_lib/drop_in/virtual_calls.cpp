@@ -31,14 +31,14 @@ Code CheckProperties(const AllocationProperties& properties) {
     return Code::kInvalidValue;
   }
   if (properties.location.type != LocationType::kDevice) {
-    return Reject(Code::kNotSupported, "memory rejected: only devices have it, hosts do not");
+    return Reject(Code::kNotSupported, "memory rejected: only device memory can be allocated");
   }
   if (Driver::Get().DeviceAt(properties.location.id) == nullptr) return Code::kInvalidDevice;
   if ((properties.requested_handle_types & ~kPosixFileHandle) != 0 ||
       properties.flags.gpu_direct_rdma != 0 || properties.flags.usage != 0) {
     return Reject(
         Code::kNotSupported,
-        "memory rejected: it can be neither shared with other machines nor used for tiles");
+        "memory rejected: sharing with other machines and use for sparse tiles are not supported");
   }
   return Code::kSuccess;
 }
@@ -49,13 +49,13 @@ Code CheckHere(const Current& current, int ordinal) {
     return Reject(Code::kNotSupported, "memory of device " + std::to_string(ordinal) +
                                            " rejected: the current context is of device " +
                                            std::to_string(current->ordinal()) +
-                                           ", whose addresses it could not have");
+                                           ", and memory can be mapped only on its own device");
   }
   if (current->session().client().mapping_area().bytes != 0) return Code::kSuccess;
   return Reject(
       Code::kNotSupported,
-      "virtual memory rejected: this device has none, or keeps kernels of this client from "
-      "it (isolation 'contain')");
+      "virtual memory rejected: the device does not support it, or this client is contained "
+      "(memory = \"contain\")");
 }
 
 // Converts a status of VirtualMemory to the driver's code.
@@ -154,9 +154,8 @@ Code MemMap(DevicePointer address, std::size_t bytes, std::size_t offset, std::u
   }
   VirtualMemory& memory = current->session().virtual_memory();
   if (bytes != allocation->bytes() || !memory.Has(*allocation)) {
-    return Reject(
-        Code::kNotSupported,
-        "mapping rejected: all of a handle is mapped, on the device that it was made for");
+    return Reject(Code::kNotSupported,
+                  "mapping rejected: a handle must be mapped completely, and on its own device");
   }
   return memory.Place(address, allocation);
 }
@@ -182,8 +181,9 @@ Code MemSetAccess(DevicePointer address, std::size_t bytes, const AccessDescript
         each.location.type == LocationType::kDevice && each.location.id == current->ordinal();
     if (!is_here && each.access == Access::kNone) continue;
     if (!is_here || (each.access != Access::kNone && each.access != Access::kReadWrite)) {
-      return Reject(Code::kNotSupported,
-                    "access rejected: a device reads and writes its own memory, or reaches none");
+      return Reject(
+          Code::kNotSupported,
+          "access rejected: only the own device can have access, and only read and write access");
     }
     may_access = each.access == Access::kReadWrite;
   }
@@ -216,7 +216,7 @@ Code MemExportToShareableHandle(void* shareable, std::uint64_t handle, int type,
   if (FindAllocation(handle) == nullptr) return Code::kInvalidValue;
   return Reject(
       Code::kNotSupported,
-      "export rejected: sessions share no memory, so that none outlives its owner's quota");
+      "export rejected: sessions share no memory, because it would outlive its owner's quota");
 }
 
 Code MemImportFromShareableHandle(std::uint64_t* handle, void*, int) {

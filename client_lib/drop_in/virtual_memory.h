@@ -20,7 +20,7 @@ namespace gpushared::drop_in {
 class AddressBook;
 
 // Result of cuMemCreate: device memory of one session without an address. Freed once the program
-// has released it and it is not placed anywhere.
+// has released it and it is not mapped at any address.
 //
 // Thread-safe.
 class Allocation {

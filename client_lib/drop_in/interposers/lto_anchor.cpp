@@ -119,7 +119,8 @@ std::optional<std::string> LtoAnchor::LtoIr() const {
   std::optional<std::string> made = Compile(source, architecture_);
   if (!made) {
     LogLine(
-        "nvJitLink: PTX calls functions that may lie in LTO-IR, and NVRTC made no anchor for "
+        "nvJitLink: PTX calls functions that may be in LTO-IR, and NVRTC could not compile an "
+        "anchor for "
         "them: " +
         *called().begin() + ", ...");
   }

@@ -20,8 +20,9 @@ struct RealLibrary {
 };
 
 // Loads the first library of GetPlaces(names) that can be loaded and is in a directory other than
-// that of the library containing the address `self`, because interposers are in one directory. Its
-// symbols are not visible to other libraries, and it prefers its own symbols to theirs.
+// that of the library containing the address `self`, because interposers are in one directory. The
+// loaded library's symbols are not visible to other libraries, and it prefers its own symbols to
+// theirs.
 RealLibrary LoadReal(std::span<const char* const> names, const void* self);
 
 }  // namespace gpushared::drop_in

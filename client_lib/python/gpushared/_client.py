@@ -197,12 +197,12 @@ def connect(*, name: str = "", scheduling_class: Literal["high", "normal", "low"
     scheduling_class: ``high`` is served first; ``low`` uses the device time that the others leave idle.
     weight: Weight within the class, 1 to 1000.
     memory_bytes: Upper limit on the device memory of this client.
-    latency_target_s: Latency target of a request, in seconds. A request is the block of ``Stream.request``; a client
-        that marks none has one request for each burst of work between two moments at which all its commands have
-        finished.
+    latency_target_s: Latency target of a request, in seconds. A request is the block of ``Stream.request``. If a
+        client marks no requests, each burst of work counts as one: it begins when the client, having no unfinished
+        commands, submits one, and ends when all its commands have finished.
     device: Such as ``cpu:0``.
     socket: Path of the server's Unix socket.
-    takes_printed: Keeps the text that kernels print for ``Client.take_printed``.
+    takes_printed: Keeps the text that kernels print until ``Client.take_printed`` fetches it.
     spin_s: How long a waiting call spins before it sleeps.
     control_timeout_s: How long this and other round trips wait for an answer.
 
@@ -225,7 +225,7 @@ def connect(*, name: str = "", scheduling_class: Literal["high", "normal", "low"
 
 def list_devices(*, socket: str | os.PathLike[str] = "",
                  control_timeout_s: float = _CONTROL_TIMEOUT_S) -> list[DeviceProperties]:
-    """Returns the devices of the server, in its order, without a session. Waits while the server is starting.
+    """Returns the devices of the server, in its order, without a session. Waits if the server is still starting.
 
     Raises Unavailable, VersionMismatch, InvalidArgument or TimedOut.
     """

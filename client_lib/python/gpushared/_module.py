@@ -10,7 +10,7 @@ from . import _core
 
 @dataclasses.dataclass(frozen=True)
 class KernelAttributes:
-    """Facts about a kernel that launches do not depend on."""
+    """Properties of a kernel that launches need not consider."""
 
     registers: int  #: 32-bit registers per thread.
     local_bytes: int  #: Per thread.

@@ -42,8 +42,8 @@ def _argument(position: int, value: Any, client: _core.Client) -> int | bytes:
     if hasattr(value, "__cuda_array_interface__"):
         return span_of(value, client)[0]
     if isinstance(value, np.ndarray):
-        raise TypeError(f"argument {position} is a NumPy array, which lies in host memory: copy it with to_device")
-    raise TypeError(f"argument {position} is of type {type(value).__name__}, which says nothing of its size: pass a "
+        raise TypeError(f"argument {position} is a NumPy array, which is in host memory: copy it with to_device")
+    raise TypeError(f"argument {position} is of type {type(value).__name__}, which has no fixed size: pass a "
                     "NumPy scalar such as numpy.uint32(n), a ctypes value, or device memory")
 
 
@@ -204,7 +204,7 @@ class Stream:
 
     def copy_to_device_2d(self, destination: DeviceMemory, source: Any, *, width_bytes: int, height: int,
                           destination_pitch_bytes: int, source_pitch_bytes: int) -> None:
-        """Copies ``height`` rows of ``width_bytes`` to the device, with one pitch between the starts of two rows."""
+        """Copies ``height`` rows of ``width_bytes`` to the device, with one pitch between the starts of its rows."""
         self._core.copy_to_device_2d(span_of(destination, self._client)[0], bytes_of(source_array(source)),
                                      *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
 
@@ -212,7 +212,7 @@ class Stream:
                         destination_pitch_bytes: int, source_pitch_bytes: int) -> HostArray:
         """Copies ``height`` rows of ``width_bytes`` to the host, and returns ``destination``.
 
-        There is one pitch between the starts of two rows on either side. Waits like ``copy_to_host``.
+        On either side, one pitch separates the starts of consecutive rows. Waits like ``copy_to_host``.
         """
         self._core.copy_to_host_2d(destination_bytes(destination), span_of(source, self._client)[0],
                                    *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
@@ -220,7 +220,7 @@ class Stream:
 
     def copy_on_device_2d(self, destination: DeviceMemory, source: DeviceMemory, *, width_bytes: int, height: int,
                           destination_pitch_bytes: int, source_pitch_bytes: int) -> None:
-        """Copies ``height`` rows of ``width_bytes`` in device memory, with one pitch between the starts of two rows."""
+        """Copies ``height`` rows of ``width_bytes`` in device memory, with one pitch between the starts of its rows."""
         self._core.copy_on_device_2d(span_of(destination, self._client)[0], span_of(source, self._client)[0],
                                      *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
 
@@ -262,8 +262,8 @@ class Stream:
         The client's ``latency_target_s`` applies to requests, and ``gpusharedctl explain`` explains them.
         ``age_s`` (at most one hour) is the time in seconds since the request arrived. The request ends
         when everything that the block queued on this stream has finished. Requests of one stream do
-        not nest. At most 16 are open per client: beginning another one waits while one of them is
-        about to end, and raises LimitExceeded if none is.
+        not nest. At most 16 per client are open at a time. If 16 are open, beginning another one waits for
+        one whose block has ended, and raises LimitExceeded if there is none.
         """
         return Request(self._core, nanoseconds(age_s, "age_s"))
 
