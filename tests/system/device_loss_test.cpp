@@ -152,7 +152,7 @@ TEST_F(DeviceLoss, WithNothingRunningNobodyIsBlamed) {
   const Tenant tenant = Join("alone");
   gpu_.Script("fail cuLaunchKernel 1 700");
   EXPECT_EQ(tenant.Run().code(), StatusCode::kDeviceLost);
-  ExpectLost(tenant, "nothing of any client was running");
+  ExpectLost(tenant, "no client had work running");
 }
 
 // A client that does not read its socket can query the reason from the broker later.

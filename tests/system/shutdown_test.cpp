@@ -37,7 +37,7 @@ TEST(Shutdown, OneSignalEndsAServerWithTheEndlessKernelOfAClientThatHasGone) {
   }
   gpu.server().Signal(SIGTERM);
   EXPECT_EQ(gpu.server().WaitForExit(), 0);
-  EXPECT_THAT(gpu.server().Log(), HasSubstr("ends with what 1 clients left on it"));
+  EXPECT_THAT(gpu.server().Log(), HasSubstr("ends with work that 1 clients left on it"));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void Worker::Impl::LoseBroker(const std::string& why) {
   is_channel_flushing_ = false;
   ++channel_number_;
   if (!registry_socket_) {
-    spdlog::warn("the broker is gone ({}): finishing the sessions that are here", why);
+    spdlog::warn("the broker is gone ({}): finishing the remaining sessions", why);
     BeginDrain();
     return CheckDone();
   }
@@ -59,7 +59,7 @@ void Worker::Impl::OpenDoor() {
   Result<ipc::UniqueFd> watched =
       socket.ok() ? ipc::DuplicateFd(socket->fd()) : Result<ipc::UniqueFd>(socket.status());
   if (!watched.ok()) {
-    return spdlog::warn("this worker ends with its sessions if its broker dies: {}",
+    return spdlog::warn("this worker will exit with its last session if its broker dies: {}",
                         watched.status().message());
   }
   registry_socket_.emplace(*std::move(socket));
@@ -97,7 +97,7 @@ void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
   if (take.version != ipc::kChannelVersion) {
     const std::string why = fmt::format(
         "take-over rejected: the broker speaks version {} of the channel, this worker version {}; "
-        "it ends with its last session",
+        "this worker ends with its last session",
         take.version, ipc::kChannelVersion);
     spdlog::error("{}", why);
     has_broker_ = true;
@@ -210,7 +210,8 @@ void Worker::Impl::Handle(const ipc::TerminateSession& session, ipc::Frame& fram
   if (found == nullptr) {
     return Tell(frame.request,
                 ipc::ChannelReply{.code = StatusCode::kNotFound,
-                                  .text = fmt::format("client {} is not here", session.session)});
+                                  .text = fmt::format("client {} has no session on this device",
+                                                      session.session)});
   }
   found->End({StatusCode::kDisconnected,
               fmt::format("session ended: {} [{}]", session.why, found->who())});
@@ -222,7 +223,8 @@ void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
   if (found == nullptr) {
     return Tell(frame.request,
                 ipc::ChannelReply{.code = StatusCode::kNotFound,
-                                  .text = fmt::format("client {} is not here", change.session)});
+                                  .text = fmt::format("client {} has no session on this device",
+                                                      change.session)});
   }
   scheduler::ClientSpec spec = found->spec();
   if (change.client_class) spec.scheduling_class = *change.client_class;

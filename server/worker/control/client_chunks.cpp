@@ -21,7 +21,7 @@ Status NoChunk(const char* what, std::uint32_t number) {
 Status ClientChunks::CheckMake(std::uint32_t number) const {
   if (!chunks_.contains(number)) return Status::Ok();
   return {StatusCode::kInvalidArgument,
-          fmt::format("memory rejected: chunk {} is there already", number)};
+          fmt::format("memory rejected: chunk {} already exists", number)};
 }
 
 Status ClientChunks::CheckFree(std::uint32_t number) const {
@@ -57,8 +57,8 @@ Status ClientChunks::CheckMap(std::uint32_t number, std::uint64_t address,
       next != mappings_.begin() && address - std::prev(next)->first < std::prev(next)->second.bytes;
   if (!meets_next && !meets_before) return Status::Ok();
   return {StatusCode::kInvalidArgument,
-          fmt::format("mapping rejected: something is mapped in the {} bytes at {:#x} already",
-                      bytes, address)};
+          fmt::format("mapping rejected: a part of the {} bytes at {:#x} is already mapped", bytes,
+                      address)};
 }
 
 Status ClientChunks::CheckUnmap(std::uint64_t address) const {

@@ -23,15 +23,15 @@ class ClientLog {
   explicit ClientLog(std::uint32_t own_uid) : rate_(own_uid) {}
   ClientLog(std::uint32_t own_uid, const LogRate::Limits& limits) : rate_(own_uid, limits) {}
 
-  // Records, until Forget, which user is charged for lines about the session. All lines about
-  // unknown sessions are charged to one fictitious user.
+  // Records which user is charged for lines about the session; applies until Forget. All lines
+  // about unknown sessions are charged to one fictitious user.
   void Know(std::uint64_t session, LogRate::Cause cause);
   void Forget(std::uint64_t session);
 
   // Return false if the line was suppressed.
   bool Write(spdlog::level::level_enum level, LogRate::Cause cause, const std::string& text);
   bool GetWrite(spdlog::level::level_enum level, std::uint64_t session, const std::string& text);
-  // Logs how many lines were suppressed, if that is due. Must be called periodically.
+  // Logs how many lines were suppressed, if a report is due. Must be called periodically.
   void Report();
 
  private:

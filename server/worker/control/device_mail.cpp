@@ -29,7 +29,7 @@ KeptCosts Worker::Impl::ReadKeptCosts() const {
   Result<std::optional<KeptCosts>> kept =
       ReadCosts(options_.cost_file, CostConditions(device_->info()));
   if (!kept.ok()) {
-    spdlog::warn("{}; beginning with nothing", kept.status().message());
+    spdlog::warn("{}; starting without kernel costs", kept.status().message());
     return nothing;
   }
   if (!kept->has_value()) return nothing;
@@ -188,8 +188,8 @@ void Worker::Impl::WatchDevice() {
 }
 
 // Tells all kernels to end, because the worker cannot determine which one the driver is waiting
-// for. The device thread has been blocked for longer than any kernel limit, so each of them has
-// been on the device for longer than a kernel may run.
+// for. Each of them has exceeded its limit, because the device thread has been blocked for longer
+// than any kernel may run.
 void Worker::Impl::ReportKernelsToEnd() {
   if (!device_->ReportKernelsToEnd()) return LoseStandingDevice("");
   spdlog::error(

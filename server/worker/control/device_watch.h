@@ -22,7 +22,7 @@ class DeviceWatch {
  public:
   struct Limits {
     std::chrono::nanoseconds interval;  // Time between two polls.
-    // Limit of one loop iteration, after which kernels are told to end.
+    // Maximum duration of one loop iteration; kernels are told to end when it is exceeded.
     std::chrono::nanoseconds turn_max;
     std::chrono::nanoseconds leaves_within;  // Time that these kernels then have to end.
   };

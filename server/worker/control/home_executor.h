@@ -12,8 +12,8 @@
 
 namespace gpushared::server {
 
-// Posts results to the control thread from calls that may outlast it. Copies of this object may
-// outlive the io_context; they then drop whatever is posted.
+// Posts results to the control thread from calls that may outlast that thread. Copies of this
+// object may outlive the io_context; they then drop all results.
 //
 // Thread-safe.
 class HomeExecutor {

@@ -102,7 +102,7 @@ Session::~Session() {
   const std::uint32_t mappings = memory_ == nullptr ? 0 : memory_->chunks.mappings();
   SlowCalls::Caller whose = caller();
   whose.has_left = true;
-  // The slow calls of a session are made in order, so all earlier ones have been made when this one
+  // The slow calls of a session are made in order, so all earlier ones have ended when this one
   // begins.
   environment_.slow_calls.Post(
       whose, [memory = std::move(memory_), image = std::move(image_), socket = std::move(closing_),
@@ -112,8 +112,8 @@ Session::~Session() {
         std::vector<ipc::SharedSegment> staging_buffers;
         if (memory != nullptr) staging_buffers = std::move(memory->staging_buffers);
         memory.reset();
-        // Clearing the memory may block, because the kernel holds a lock for it that a client also
-        // holds while it writes there.
+        // Discarding the pages may block, because the kernel takes a lock that it also holds while
+        // the client writes to the same memory.
         endings.Post([staging_buffers = std::move(staging_buffers), image = std::move(image),
                       socket = std::move(socket), home = std::move(home),
                       returned = std::move(returned)]() mutable {
@@ -290,8 +290,8 @@ void Session::WatchForDeath(Descriptor& watched, Descriptor::wait_type wait) {
       wait, [weak = weak_from_this(), &watched, wait](const boost::system::error_code& error) {
         const auto self = weak.lock();
         if (self == nullptr || error || self->has_ended_) return;
-        // wait_error also reports urgent bytes, for which the session must not end, or it would
-        // report them forever.
+        // wait_error also reports urgent bytes. The session ends for them as well, because
+        // wait_error would report them forever.
         const short events = wait == Descriptor::wait_read ? POLLIN : POLLPRI;
         pollfd look{.fd = watched.native_handle(), .events = events, .revents = 0};
         if (::poll(&look, 1, 0) > 0) return self->End(Status::Ok());
@@ -372,8 +372,9 @@ void Session::End(Status why) {
                               : outbox_.Add(attach_.request, ipc::Rejected{.status = why_ended_});
     if (queued.ok()) (void)outbox_.Flush(socket_.native_handle());
   }
-  // The client sees the end now. The socket is closed together with the memory, because a client
-  // can make a close take arbitrarily long; until then the session counts as the client's.
+  // The client sees the end now, but the socket is closed later, together with the memory, because
+  // a client can make a close take arbitrarily long. Until then the session counts against the
+  // client's limits.
   closing_ = ipc::UniqueFd(socket_.release());
   ::shutdown(closing_.get(), SHUT_RDWR);
   boost::system::error_code ignored;

@@ -120,8 +120,8 @@ struct SessionEnvironment {
 // It owns all objects that the client can name. A session ends for one of four reasons: the socket
 // closes, the process dies (a forked child may still hold the socket), the client violates the
 // protocol, or the broker terminates it. In all cases End detaches the client from the device
-// thread. Once that has released it, the destructor runs, which is the only place where memory is
-// freed.
+// thread. Once the device thread has released the client, the destructor runs, which is the only
+// place where memory is freed.
 //
 // A session never waits for its client. It handles one request at a time, and reads the next one
 // when the previous reply has been sent, so a client that does not read its replies delays only
@@ -171,8 +171,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }
   SessionFacts Facts() const;
-  // Returns the session's work on the device, as far as it is known without asking the device
-  // thread, as in "kernel 'scale' [client 7 'train' pid 4121]"; nothing if there is none.
+  // Describes the session's work on the device without asking the device thread, as in "kernel
+  // 'scale' [client 7 'train' pid 4121]". Empty if there is none.
   std::optional<std::string> ShownRunning() const;
   // Describes the session to a new broker.
   ipc::RegistrySession Row() const;
@@ -237,8 +237,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Device memory; in session_memory.cpp.
   //
-  // Another client may take the free memory that was requested for this one before it is used. A
-  // memory request is rejected after this many fruitless attempts.
+  // Another client may take the memory that was freed for this one before this client uses it. A
+  // request of the client is rejected after this many fruitless attempts to get memory.
   static constexpr int kMemoryRequestsMax = 16;
   bool memory_swaps() const { return environment_.store != nullptr; }
   // A change of the mapped size, split into several slow calls so that other clients' calls are not
@@ -278,8 +278,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Reports the space's memory use to the device thread.
   void ReportMemory();
 
-  // A staging buffer and its registration with the device, which speeds up copies; the latter may
-  // be missing.
+  // A staging buffer and its registration with the device. The registration speeds up copies, and
+  // may be missing.
   struct StagingBuffer {
     ipc::SharedSegment memory;
     std::unique_ptr<device::PinnedMemory> pinned;
@@ -306,8 +306,8 @@ class Session : public std::enable_shared_from_this<Session> {
     return {.session = id(),
             .is_urgent = environment_.lane_rules.IsUrgent(spec_),
             .awaits_welcome = awaits_welcome,
-            // Before the handshake a call only reserves a range of addresses, which delays other
-            // clients' work only where mapping does.
+            // Before the handshake is complete, a call only reserves a range of addresses. On
+            // devices whose swaps do not delay other clients' work, neither does such a call.
             .disturbs = !awaits_welcome || environment_.device.info().swaps_disturb};
   }
   // Runs `work()` as a slow call and then `done(*this, result)` on the control thread.
@@ -319,8 +319,8 @@ class Session : public std::enable_shared_from_this<Session> {
   template <typename Work, typename Done>
   void MakeShortOrLongCall(bool is_short, Work work, Done done);
   SlowCalls::Caller GetCaller(bool is_short);
-  // `work` returns an optional result. While that is empty, it is called again, each time as a
-  // separate slow call.
+  // `work` returns an optional result. While the result is empty, `work` is called again, each time
+  // as a separate slow call.
   template <typename Work, typename Done>
   void MakeSlowSteps(const SlowCalls::Caller& whose, Work work, Done done);
   template <typename Work, typename Done>

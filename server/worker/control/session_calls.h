@@ -35,11 +35,11 @@ std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
 
 // Size up to which a slow call counts as short, that is, takes at most about a millisecond.
 inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
-// The same for staging buffers. Smaller, because their pages are cleared when they are created.
+// The same for creating a staging buffer. Smaller, because creation clears the pages.
 inline constexpr std::uint64_t kShortArenaBytes = std::uint64_t{2} << 20;
-// Size of a staging buffer that is created in one slow call. That takes some milliseconds, during
-// which new clients wait. A part is larger if the whole
-// buffer would otherwise take more than kArenaPartsMax calls.
+// Part of a staging buffer that is created in one slow call. The call takes some milliseconds,
+// during which new clients wait. A part is larger if the whole buffer would otherwise take more
+// than kArenaPartsMax calls.
 inline constexpr std::uint64_t kArenaPartBytes = std::uint64_t{8} << 20;
 inline constexpr std::uint64_t kArenaPartsMax = 64;
 
@@ -49,7 +49,7 @@ auto CallGuarded(Work& work) -> decltype(work()) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "the server has no memory left for it");
+    return Status(StatusCode::kOutOfMemory, "the server has no memory left");
   } catch (const std::exception& error) {
     return Status(StatusCode::kInternal, error.what());
   }

@@ -25,8 +25,8 @@ void Session::Handle(const ipc::ChangeChunk& request) {
 
 void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes, int memory_requests_open) {
   if (const Status status = memory_->chunks.CheckMake(number); !status.ok()) return Reject(status);
-  // Set if the device has no free memory although the chunk is within the guarantee. Read after the
-  // slow call has ended.
+  // True if the device has no free memory although the chunk is within the guarantee. Read after
+  // the slow call has ended.
   const auto is_guaranteed = std::make_shared<bool>(false);
   MakeSlowCallFor(
       bytes,
@@ -105,7 +105,8 @@ void Session::UnmapChunk(std::uint64_t address) {
   if (const Status status = memory_->chunks.CheckUnmap(address); !status.ok()) {
     return Reject(status);
   }
-  // Launches that begin from here on cannot reach it; those that have begun are waited for.
+  // Launches that begin from here on cannot reach the mapping; Apply waits for those that have
+  // begun.
   memory_->space->HideMapping(address);
   Apply(RemoveMapping{id(), address}, [this, address] {
     const std::uint64_t bytes = memory_->chunks.mapping(address).bytes;

@@ -109,8 +109,8 @@ bool Session::MayAwaitMemory(const ResizeStep& step) const {
 
 void Session::OnResized(const Resizing& resizing) {
   if (has_ended_) return CheckOver();
-  // The device thread is told even after a failure, because a rejected shrink leaves all of the
-  // memory mapped.
+  // The device thread is told the size even after a failure, because a rejected shrink leaves all
+  // of the memory mapped.
   Apply(SetMapped{id(), memory_->mapped_bytes}, [this, resizing] {
     const Status& why = resizing.failure;
     if (why.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
@@ -209,14 +209,14 @@ void Session::OnSwapEnded(const SwapMemory& move, const Status& status,
     environment_.device_thread.Post(MemorySwapped{id(), use, has_failed});
   }
   if (!has_failed) return;
-  // Memory that cannot be swapped out is still resident. Only another client's guarantee justifies
-  // ending this session for it.
+  // Memory that cannot be swapped out is still resident. The session ends only if that memory is
+  // needed for another client's guarantee.
   if (!move.goes_out || move.is_guaranteed) {
     return End({status.code(), fmt::format("session ended: {} [{}]", status.message(), who_)});
   }
-  environment_.log.GetWrite(
-      spdlog::level::warn, id(),
-      fmt::format("memory stays where it is, and others wait: {} [{}]", status.message(), who_));
+  environment_.log.GetWrite(spdlog::level::warn, id(),
+                            fmt::format("memory stays resident, and other clients wait: {} [{}]",
+                                        status.message(), who_));
 }
 
 void Session::ReportMemory() {

@@ -252,8 +252,8 @@ void Session::Handle(const ipc::LoadModule& request) {
   // Loading takes two steps: the reader reads the module, then a slow call places it.
   ++slow_calls_;
   // `self` is moved and never released on the reader's thread, because the last reference must be
-  // dropped on the control thread. The space outlives the module's compilation, since a session's
-  // memory waits for its slow calls.
+  // dropped on the control thread. The space outlives the module's compilation, because a session's
+  // memory is freed only after its slow calls have ended.
   const auto compile = [space = memory_->space.get()](auto module, bool may_take_long) {
     return space->CompileModule(std::move(module), may_take_long);
   };
@@ -401,7 +401,8 @@ void Session::Handle(const ipc::SetKernelMemory& request) {
 
 namespace {
 
-// Half of the descriptors that this process may have. New descriptors use the lowest free number.
+// Half of the descriptors that this process may have. A descriptor above this number shows that
+// they are in use, because the kernel assigns the lowest free number.
 int DescriptorsForStagingBuffers() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
@@ -477,8 +478,7 @@ std::optional<Result<Session::StagingBuffer>> Session::StagingBufferInMaking::Ma
 }
 
 // Ends a session whose client has punched holes in its staging buffers. The client library never
-// does, and the worker itself does so only after the session has ended. Holes would not protect the
-// client's data either, since its copies would then transfer zeros.
+// does so, and the worker does so only after the session has ended.
 void Session::CheckStagingBuffers() {
   if (has_ended_) return;
   for (std::size_t number = 0; number < memory_->staging_buffers.size(); ++number) {
@@ -509,8 +509,8 @@ void Session::OnStagingBufferMade(std::uint64_t bytes, Result<StagingBuffer> sta
                                                      bytes, copy.status().message())});
   }
   if (!staging_buffer->why_not_pinned.ok()) {
-    spdlog::warn("copies of a staging buffer of {} bytes go by way of a buffer: {} [{}]", bytes,
-                 staging_buffer->why_not_pinned.message(), who_);
+    spdlog::warn("copies of a staging buffer of {} bytes use an intermediate buffer: {} [{}]",
+                 bytes, staging_buffer->why_not_pinned.message(), who_);
   }
   // The descriptor is kept for CheckStagingBuffers and for reads without page faults, as long as
   // enough descriptors remain for sessions and sockets.

@@ -142,7 +142,7 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
       continue;
     }
     const auto next = Choose();
-    // Chosen again after the wait, because a different call may be next.
+    // After a wait the call is chosen again, because a different one may be next.
     const bool is_suspended = !next->caller.is_urgent && next->caller.disturbs;
     if (is_suspended && !MayBegin(lock, GetLatest(*next))) continue;
     oldest_was_passed_ = next != Oldest();

@@ -24,17 +24,19 @@ struct SlowCallRules {
   // A non-urgent call begins when no urgent request has been open for `quiet`. This exceeds the
   // pauses within a request, and those between the requests of a client that sends them in a loop.
   std::chrono::nanoseconds quiet = std::chrono::microseconds(200);
-  // After a slow call of duration T has delayed an urgent request, the next one waits for
-  // pause_factor · T. As a result at most one request in a hundred meets a slow call, which does
-  // not affect the 99th percentile.
+  // After a slow call of duration T has delayed an urgent request, the next slow call waits for
+  // pause_factor · T. As a result slow calls delay at most one request in a hundred, and hence not
+  // the 99th percentile.
   int pause_factor = 100;
-  // This long after it was posted, a call alternates with urgent ones in any case. A further step
-  // does so even earlier, pause_factor times the duration of its last step after that one, so that
-  // a call with many steps uses a hundredth of the time when urgent requests never pause.
+  // Maximum time for which a call waits for a pause between urgent requests, and after which it
+  // alternates with urgent calls. A further step waits for such a pause for at most pause_factor
+  // times the duration of the previous step, so that a call with many steps uses a hundredth of the
+  // time even if urgent requests never pause.
   std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
-  // Limits for new clients, which are preferred so that a handshake waits for one short call and is
-  // not delayed for longer. A client counts as new until its handshake is complete, and for this
-  // many short calls after it: memory, a module and staging buffers, with which it begins its work.
+  // Limits for the calls of new clients. They are preferred so that a handshake waits for at most
+  // one short call. A client counts as new until its handshake is complete and for
+  // `new_client_calls` short calls after it, which suffice for the memory, module and staging
+  // buffers with which it begins its work.
   std::chrono::nanoseconds new_client_held_max = std::chrono::milliseconds(20);
   std::uint32_t new_client_calls = 4;
 };
@@ -54,7 +56,7 @@ class SlowCalls {
     // The same for all calls of a session, except for swaps of its memory: see SetUrgent,
     // HurrySwap.
     bool is_urgent = false;
-    // Swaps memory of the session on behalf of the client that waits for that.
+    // Swaps memory of the session on behalf of the client that waits for the swap.
     bool is_move = false;
     // Frees the memory of a session that has ended. Urgent calls of connected clients go first.
     bool has_left = false;
@@ -62,8 +64,8 @@ class SlowCalls {
     // clients, which are longer, from delaying handshakes.
     bool awaits_welcome = false;
     bool is_new_client = false;  // One of the first short calls of a new client.
-    // The call may delay running work. If not, it begins in its turn even while urgent requests are
-    // open.
+    // The call may delay running work. A call that may not begins in its turn even while urgent
+    // requests are open.
     bool disturbs = true;
   };
 
@@ -74,8 +76,9 @@ class SlowCalls {
   SlowCalls(const SlowCalls&) = delete;
   SlowCalls& operator=(const SlowCalls&) = delete;
 
-  // Posts a call, which is destroyed on the thread as well. It is not made if Finish was called
-  // before. If it returns a bool, it is called again while that is true, once per step.
+  // Posts a call, which is destroyed on the thread as well. The call is not made if Finish was
+  // called before. A call that returns a bool makes one step, and is made again as long as it
+  // returns true.
   template <typename Call>
   void Post(const Caller& caller, Call call) {
     // Shared, because a std::function must be copyable.
@@ -126,8 +129,8 @@ class SlowCalls {
   Clock::time_point GetDue(const Waiting& waiting) const;
   std::optional<Waiting> Next();  // Empty when finished.
   void PauseIfMet(Clock::time_point began);
-  // Whether a call that is delayed until `latest` at most may begin. If not, waits for a while
-  // first.
+  // Returns whether a call that may be delayed until `latest` may begin now. Waits for a while
+  // before it returns false.
   bool MayBegin(MutexLock& lock, Clock::time_point latest) GPUSHARED_REQUIRES(mutex_);
 
   const SlowCallRules rules_;

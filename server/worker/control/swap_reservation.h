@@ -14,8 +14,8 @@
 namespace gpushared::server {
 
 // Reservation in the swap store for all of a client's memory, as long as the client holds more than
-// its guarantee and can be evicted. Because of it, a full store is reported when memory is
-// requested, and never makes a swap fail.
+// its guarantee and can be evicted. A full store is therefore reported when memory is requested,
+// and never makes a swap fail.
 //
 // Thread-compatible. Must be destroyed after the space that it covers.
 class SwapReservation {

@@ -20,9 +20,9 @@
 namespace gpushared::server {
 
 Worker::Impl::~Impl() {
-  // After a drain all of this is empty; if Run failed or was never called, it was not created. If
-  // the device was lost, the device thread still refers to the sessions, so it must end before
-  // them.
+  // After a drain all of these members are empty; if Run failed or was never called, they were not
+  // created. If the device was lost, the device thread still refers to the sessions, so it must end
+  // before them.
   device_thread_.reset();
   sessions_.clear();
   reader_.reset();  // The reader's last reports are dropped with context_.
@@ -60,7 +60,7 @@ Result<std::unique_ptr<scheduler::Policy>> Worker::Impl::MakePolicy() const {
 std::shared_ptr<DeviceTotals> Worker::Impl::OpenTotals() const {
   Result<std::unique_ptr<DeviceTotals>> totals = DeviceTotals::Open(options_.totals_file);
   if (totals.ok()) return *std::move(totals);
-  spdlog::warn("the device's totals lack what this worker does: {}", totals.status().message());
+  spdlog::warn("the device's totals do not include this worker: {}", totals.status().message());
   return nullptr;
 }
 
@@ -250,9 +250,8 @@ void Worker::Impl::WatchDrain(bool was_deserted) {
     const bool is_deserted = IsDeserted();
     if (!is_deserted || !was_deserted) return WatchDrain(is_deserted);
     const std::string why = fmt::format(
-        "device {} ends with what {} clients left on it: a kernel of theirs, or the driver, does "
-        "not "
-        "come to an end",
+        "device {} ends with work that {} clients left on it: one of their kernels, or the driver, "
+        "does not finish",
         device_->info().id, sessions_.size() + leaving_.size());
     spdlog::error("{}", why);
     exit_code_ = kWorkerStuck;
@@ -280,8 +279,8 @@ int RunWorker(WorkerOptions options, ipc::UniqueFd channel) {
   // Ctrl-C and service managers signal all processes of a group at the same time. The broker
   // responds to such a signal by draining its workers, which must stay alive for that.
   //
-  // SIGXFSZ is ignored so that a file that may not grow is an error of the swap store instead of
-  // killing the worker.
+  // SIGXFSZ is ignored so that a write beyond the file size limit makes the swap store report an
+  // error instead of killing the worker.
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
   options.takes_stdout = true;
   Worker worker(std::move(options), std::move(channel));

@@ -42,27 +42,29 @@ struct WorkerOptions {
   SlowCallRules slow_calls;
   // Creates the module reader; called once, on the thread that calls Run.
   std::function<Result<std::unique_ptr<loader::ModuleReader>>()> make_reader;
-  // File in which kernel costs are persisted for the next worker of this device; empty if they are
-  // not.
+  // File in which kernel costs are persisted for the next worker of this device. If empty, they are
+  // not persisted.
   std::string cost_file;
   // File of the device's totals, see DeviceTotals; empty if they are not recorded.
   std::string totals_file;
   std::chrono::nanoseconds keep_costs_every = std::chrono::seconds(60);
-  // Time that a kernel beyond its limit has to end if the device can only ask it to, which a kernel
-  // checks once in thousands of iterations of its loops. After that the worker ends.
+  // On devices that can only ask a kernel to end: time within which a kernel beyond its limit must
+  // end; otherwise the worker ends. Kernels check for the request only once in thousands of
+  // iterations of their loops.
   std::chrono::nanoseconds leaves_within = std::chrono::seconds(2);
   // Maximum time of one device call on the device thread, unless the longest kernel limit is
-  // longer. After that, kernels that poll for it are told to end. If that does not unblock the
-  // thread, the worker ends as for a lost device.
+  // longer. When a call exceeds it, kernels that poll for such a request are told to end. If that
+  // does not unblock the thread, the worker ends as for a lost device.
   std::chrono::nanoseconds call_max = std::chrono::seconds(5);
   // Without a separate compiler: whether the device's driver compiles for every client. Otherwise
   // it compiles only for root and the server's own user, who could harm this process in any case.
   bool driver_compiles_for_all = false;
-  // Only a GPU driver uses stdout of this process, so all of stdout is kernel output.
+  // Whether stdout is redirected to the log as kernel output. Requires that only a GPU driver uses
+  // stdout of this process.
   bool takes_stdout = false;
   std::optional<SpinTimes> spin;  // If unset, chosen for this machine.
   // Whether threads that requests wait for get priority over other threads of the machine, as far
-  // as it allows (server/platform/thread_priority.h).
+  // as the machine allows (server/platform/thread_priority.h).
   bool prefers_threads = false;
   // Where the kernel describes the machine's topology, so that threads and memory can be placed
   // near the device.
@@ -70,8 +72,8 @@ struct WorkerOptions {
   // When a session ends, its running work is asked to stop immediately, and killed if it has not
   // ended within this time.
   std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);
-  // Directory of the socket at which the next broker finds this worker (ipc/registry_socket.h). If
-  // empty, the worker ends with its last session after its broker has died.
+  // Directory of the socket through which the next broker finds this worker
+  // (ipc/registry_socket.h). If empty, the worker of a dead broker ends with its last session.
   std::string registry_directory;
   std::uint64_t made_by = 0;  // See ipc::Registry.
   // How long a worker without a broker waits for one after its last client has left. The actual

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// Control thread of a worker. Each duty has a file: worker.cpp starts and stops it, broker_link.cpp
-// serves the broker, device_mail.cpp handles messages of the device thread and detects that it is
-// blocked, and admin_answers.cpp answers operators.
+// SPDX-License-Identifier: Apache-2.0 Control thread of a worker. Each duty has a file: worker.cpp
+// starts and stops the worker, broker_link.cpp serves the broker, device_mail.cpp handles messages
+// of the device thread and detects a blocked device thread, and admin_answers.cpp answers
+// operators.
 
 #ifndef GPUSHARED_SERVER_WORKER_CONTROL_WORKER_IMPL_H_
 #define GPUSHARED_SERVER_WORKER_CONTROL_WORKER_IMPL_H_
@@ -185,7 +185,8 @@ class Worker::Impl {
   // Destroyed sessions whose memory is not free yet.
   std::map<std::uint64_t, ipc::RegistrySession> leaving_;
   std::uint64_t last_session_ = 0;  // Highest session number so far.
-  // Latest ends of sessions, for a broker that was not told of them.
+  // The latest sessions that ended and their reasons. Reported to a new broker, because the old one
+  // may have died before it learned of them.
   std::deque<ipc::RegistryEnd> ends_;
   struct KeptLease {
     ipc::Keep lease;
@@ -198,7 +199,8 @@ class Worker::Impl {
   ipc::Outbox channel_outbox_{ipc::Outbox::Kind::kSeqpacket};
   bool is_channel_flushing_ = false;
   bool has_channel_ = true;
-  bool has_broker_ = true;  // False until a newly connected broker has sent its first message.
+  // False from the loss of a broker until the next one has sent TakeOver.
+  bool has_broker_ = true;
   bool is_draining_ = false;
   int exit_code_ = 0;
 
@@ -213,7 +215,7 @@ class Worker::Impl {
   boost::asio::steady_timer drain_timer_;
   boost::asio::steady_timer report_timer_;  // Writes the reports of client_log_.
   HashSeed cost_seed_{};
-  std::vector<scheduler::KnownCost> costs_taken_;  // Costs in the parts received so far.
+  std::vector<scheduler::KnownCost> costs_taken_;  // Parts of CostsTaken received so far.
   std::vector<ControlMessage> taken_;
   std::unique_ptr<TraceRequestHandler> trace_request_handler_;
   std::map<std::uint64_t, Question> questions_;

@@ -34,11 +34,12 @@ struct WorkerSettings {
   // Total host memory for the staging buffers of a device's clients.
   std::uint64_t staging_bytes = 0;
   // Swap space for device memory that clients hold beyond their guarantees; 0 disables
-  // oversubscription. In a file in `overcommit_directory` if that is set, otherwise in host memory.
+  // oversubscription. The swap space is a file in `overcommit_directory` if that is set, otherwise
+  // host memory.
   std::uint64_t overcommit_bytes = 0;
   std::string overcommit_directory;
-  // Time limit of one kernel, by class; none if unlimited. A kernel that exceeds it is ended
-  // individually if Device::CanKill. Otherwise it ends the device, but only if the limit was
+  // Time limit of one kernel, by class; none if unlimited. A kernel that exceeds its limit is ended
+  // individually if Device::CanKill. Otherwise the device ends with it, but only if the limit was
   // configured explicitly.
   std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses> kernel_limits =
       kKernelLimitsBuiltIn;

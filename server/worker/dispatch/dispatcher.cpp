@@ -194,8 +194,8 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
       }
       if (target.HasFailed(command.target.sequence)) return;
     } else if (command.destroys_stream()) {
-      // The commands after this one wait for its end, because they belong to the stream's next
-      // incarnation, which an error of this one must not reach.
+      // Later commands wait for the end of this one, because they belong to the stream's next
+      // incarnation, to which an error of the current incarnation must not apply.
       return;
     }
     client.streams.PassNext(stream);
@@ -406,8 +406,8 @@ void Dispatcher::WriteRecord(ClientState& client, const CommandSlot& command,
   // credit.
   if (!client.output.Write(record)) {
     Break(client, Status(StatusCode::kProtocolViolation,
-                         fmt::format("session ended: the number of completions taken is beyond "
-                                     "what was written [{}]",
+                         fmt::format("session ended: more completions were taken than written "
+                                     "[{}]",
                                      client.setup.who)));
   }
 }
@@ -531,7 +531,7 @@ CommandFailure Dispatcher::GetFailure(const CommandSlot& command,
 void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
                          const device::Completion& completion, scheduler::TimePoint now) {
   command.End();
-  // The kernel was to be killed but ended normally before that.
+  // The kernel was to be killed, but ended normally before it could be.
   if (completion.status.ok() && !completion.stopped) command.failure.reset();
   if (command.failure == nullptr && !completion.status.ok()) [[unlikely]] {
     command.failure = std::make_unique<CommandFailure>(GetFailure(command, completion));

@@ -29,10 +29,10 @@ namespace gpushared::server {
 // Maintains the order of commands in their streams: determines which are ready, and handles
 // commands that have ended and clients that leave.
 //
-// A command is ready when all earlier commands of its stream were submitted, none of those can be
-// preempted without preempting it as well, and its waits have finished. A command that fails makes
-// its stream fail. Later commands of the stream are skipped and counted as finished. Until the
-// stream is destroyed, waits of other streams treat them as failed.
+// A command is ready when all earlier commands of its stream were submitted, its waits have
+// finished, and it could not keep running while an earlier command of its stream is preempted. A
+// command that fails makes its stream fail. Later commands of the stream are skipped and counted as
+// finished. Until the stream is destroyed, waits of other streams treat them as failed.
 //
 // The other duties belong to Submitter (lane and device), Requests (clients' requests),
 // KernelLimiter (kernels that run too long) and Publisher (output to clients).
@@ -58,17 +58,18 @@ class Dispatcher {
   ClientState& AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now);
   void ChangeClient(ClientState& client, const scheduler::ClientSpec& spec, const ClientCaps& caps,
                     scheduler::TimePoint now);
-  // Parts of the client's memory became resident, so commands that waited for them may start.
+  // Called when parts of the client's memory became resident. Starts commands that waited for them.
   void OnMemoryCame(ClientState& client, scheduler::TimePoint now);
-  // Parts of the client's memory were swapped out: takes queued commands back from the lane so that
-  // they wait for it.
+  // Called when parts of the client's memory were swapped out. Takes queued commands back from the
+  // lane, so that they wait for that memory.
   void OfferAgain(ClientState& client, scheduler::TimePoint now);
   // Drops the client's queued commands and asks the device to stop its running ones. Once none
   // remains on the device, TakeDeparted returns the client.
   void RemoveClient(ClientState& client, scheduler::TimePoint now);
   std::unique_ptr<ClientState> TakeDeparted();  // Null if none has departed.
 
-  // Ends the intake from a client whose data violates the protocol. It appears in broken() once.
+  // Ends the intake from a client whose data violates the protocol. The client appears in broken()
+  // once.
   [[gnu::cold]] void Break(ClientState& client, Status why);
   struct Broken {
     std::uint64_t session = 0;
@@ -95,7 +96,7 @@ class Dispatcher {
   // Kills the remaining commands of leaving clients whose time is up, and kernels that have
   // exceeded their limits.
   void KillOverdue(scheduler::TimePoint now);
-  // Time at which Submitter::Dispatch or KillOverdue has work to do even if no event occurs.
+  // Time at which Submitter::Dispatch or KillOverdue must be called even if no event occurs.
   std::optional<scheduler::TimePoint> wake_at() const;
 
   // Set once the device is lost: the reason, and the clients that may have caused it.

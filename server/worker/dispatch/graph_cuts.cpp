@@ -3,11 +3,11 @@
 //
 // A graph of a high-class client is a single command, because it is never preempted. Other clients'
 // graphs are split into parts, so that the lane can schedule other work between two parts and more
-// urgent work waits for at most one part. If a client is connected for which the graph must be
-// preemptible, a part is predicted to be too short to be worth preempting; otherwise it may take a
-// time slice. A node that takes longer, or whose time is unknown, forms a part of its own and is
-// treated like the same command outside a graph: it can be preempted, and the cost model learns
-// from it. Periodically every node forms its own part, which keeps the predictions current.
+// urgent work waits for at most one part. While a client is connected for which the graph must be
+// preemptible, parts are so short that preempting them is not worthwhile; otherwise a part may take
+// a time slice. A node that takes longer, or whose time is unknown, forms a part of its own and is
+// treated like a command outside a graph: it can be preempted, and the cost model learns from it.
+// Periodically every node forms its own part, which keeps the predictions current.
 #include <algorithm>
 #include <numeric>
 #include <variant>
@@ -50,7 +50,8 @@ bool Submitter::Cut(ClientState& client, std::uint32_t slot) {
 }
 
 void Submitter::Refresh(const ClientState& client, Graph& graph) const {
-  // Predictions change mainly during the first launches, so later ones avoid a lookup per node.
+  // Predictions change mainly during the first launches, so most later launches skip the lookup per
+  // node.
   constexpr std::uint64_t kFirst = 4;
   ++graph.cuts_ever;
   if (++graph.cuts > kFirst && !costs_.IsSampled(client.setup.session, graph.cuts_ever)) return;

@@ -78,7 +78,7 @@ std::optional<scheduler::TimePoint> KernelLimiter::wake_at() const {
 std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue& overdue,
                                                      scheduler::TimePoint now) {
   ClientState* const client = registry_.OnDevice(overdue.id);
-  Check(client != nullptr, "what is watched is on the device");
+  Check(client != nullptr, "a watched kernel is on the device");
   CommandSlot& command = client->streams.slab()[WorkName::Slot(overdue.id)];
   const scheduler::SchedulingClass of_class = client->spec().scheduling_class;
   const std::string may_run =
@@ -110,7 +110,7 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
 
 device::DeviceLoss KernelLimiter::EndWithDevice(device::WorkId id, const std::string& why) const {
   const ClientState* const client = registry_.OnDevice(id);
-  Check(client != nullptr, "what is ended is on the device");
+  Check(client != nullptr, "the kernel to be ended is on the device");
   const std::string work = ShownWork(client->streams.slab()[WorkName::Slot(id)]);
   return {.why = Status(StatusCode::kDeviceLost, why), .suspects = {{.id = id, .what = work}}};
 }
@@ -130,7 +130,7 @@ void KernelLimiter::RecordSlowStop(const ClientState& client, const CommandSlot&
   if (took < kSlowStop || command.kind != CommandKind::kLaunch) return;
   Note(client, command, command.cost_kernel,
        fmt::format("held the device for {} after others asked for it: {}", Seconds(took),
-                   "its block went on to its end"));
+                   "its running thread block was not preempted"));
 }
 
 }  // namespace gpushared::server

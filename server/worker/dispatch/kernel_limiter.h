@@ -22,8 +22,7 @@ namespace gpushared::server {
 struct KernelLimiterOptions {
   KernelLimits limits;
   LimitEndsDevice ends_device = {true, true, true};
-  // Time within which a kernel must end after a request to end, on devices that can only request
-  // it.
+  // Time within which a kernel must end after it was asked to, on devices that can only ask.
   scheduler::Duration leaves_within = std::chrono::seconds(2);
 };
 
@@ -47,15 +46,16 @@ class KernelLimiter {
   void OnLeft(const ClientState& client, CommandSlot& command, scheduler::TimePoint now);
   // Ends each kernel that has exceeded its limit. Returns the loss of the device, with the kernel
   // as culprit, if the device cannot end this kernel alone, or if the kernel has not ended in time.
-  // Only reports a kernel that the device cannot end alone if its class has no configured limit.
+  // If the device cannot end a kernel alone and its class has no configured limit, the kernel is
+  // only reported.
   std::optional<device::DeviceLoss> Enforce(scheduler::TimePoint now);
-  // Time at which Enforce has work to do even if no event occurs.
+  // Time at which Enforce must be called even if no event occurs.
   std::optional<scheduler::TimePoint> wake_at() const;
 
   // Returns the kernels told to end since the last call.
   KernelsEnded TakeEnded() { return std::exchange(ended_, {}); }
   bool has_ended() const { return ended_.count > 0; }
-  // Whether a further report that this kernel is non-preemptible would be ignored.
+  // Returns true if a further report that this kernel is non-preemptible would be ignored.
   bool HasRecordedNonpreemptible(const CommandSlot& command) const {
     return kernels_noted_.size() >= kKernelsNotedMax ||
            kernels_noted_.contains(~command.cost_kernel);

@@ -204,7 +204,7 @@ bool MemoryManager::IsUrgent(scheduler::ClientId client) const {
 void MemoryManager::CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now) {
   using Kind = scheduler::MemoryAction::Kind;
   ClientState* const client = registry_.Find(action.client.value);
-  Check(client != nullptr, "memory is decided about of clients that are here");
+  Check(client != nullptr, "memory actions name connected clients");
   switch (action.kind) {
     case Kind::kHold:
       lane_.Hold(client->id(), true, now);

@@ -67,9 +67,10 @@ class MemoryManager {
   MemorySnapshot GetSnapshot(const ClientState& client, scheduler::TimePoint now) const;
 
  private:
-  // Minimum pause per item examined. The pause grows with the number of items, so that the amount
-  // that clients hold and queue cannot determine the device thread's load. Examining one stream,
-  // piece or page takes 8.5 ns (measured on a 2-core AMD EPYC), which makes the load about 1 %.
+  // Minimum pause per item examined. The pause grows with the number of items, so that clients
+  // cannot increase the device thread's load by holding much memory or queueing many commands.
+  // Examining one stream, piece or page takes 8.5 ns (measured on a 2-core AMD EPYC), which makes
+  // the load about 1 %.
   static constexpr scheduler::Duration kPausePerItem = std::chrono::nanoseconds(800);
 
   scheduler::MemoryGrant GetGrant(const ClientState& client) const;
@@ -88,10 +89,10 @@ class MemoryManager {
   void Show(ClientState& client);
   void ReportWhoIsBusy(scheduler::TimePoint now);
   // Whether work of the client has ended since the last check or shortly before it. Needed because
-  // short commands may come and go between two checks.
+  // short commands may begin and end between two checks.
   bool HadWork(ClientState& client, scheduler::TimePoint now);
-  // Reports clients being drained that no longer have work on the device; returns whether there are
-  // any. Needs no pause, because it costs nothing while no client is being drained.
+  // Reports clients being drained that no longer have work on the device, and returns whether it
+  // reported any. Needs no pause, because it costs nothing while no client is being drained.
   bool ReportWhoHasDrained();
   void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
   void Move(ClientState& client, const scheduler::MemoryAction& action);

@@ -18,7 +18,7 @@ bool IsAway(const device::Space& space, std::size_t step) {
   return space.AwayBytes(space.base() + step * kUsePageBytes, kUsePageBytes) > 0;
 }
 
-// Whether a command that the device never sees keeps the commands after it from starting.
+// Whether a command that is not device work keeps the commands after it from starting.
 bool Blocks(const ClientStreams& streams, const CommandSlot& command) {
   if (command.kind != CommandKind::kWaitFor) return command.destroys_stream();
   return streams[command.target.stream].finished < command.target.sequence;

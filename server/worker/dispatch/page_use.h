@@ -22,14 +22,14 @@ std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes)
 // Whether the whole access set is resident, given that a part of the client's memory is not.
 bool IsThere(const device::Space& space, const CommandSlot& command);
 
-// Tracks which pages of a client's memory its next commands touch, and which of the others were
-// touched longest ago. Both are based on samples, because the commands are examined only from time
-// to time.
+// Tracks which pages of a client's memory its next commands touch, and which of its other pages
+// were touched longest ago. Both are based on samples, because the commands are examined only from
+// time to time.
 //
 // Confined to the device thread.
 class PageUse {
  public:
-  // Number of next commands examined if their memory does not fit together.
+  // Maximum number of next commands examined if not all of their memory fits.
   static constexpr std::size_t kNextWhereTight = 8;
 
   // Examines each stream's commands on the device, and its next one. A client without commands is

@@ -167,8 +167,8 @@ void Submitter::RecordSlowForm(const ClientState& client, const CommandSlot& com
   using Us = std::chrono::duration<double, std::micro>;
   limiter_.RecordNonpreemptible(
       client, command,
-      fmt::format("is not stopped any more: in the form that can be, it takes {:.0f} us, as it is "
-                  "{:.0f} us, and {:.2f} times that are allowed",
+      fmt::format("is no longer preempted: its preemptible form takes {:.0f} us, its original form "
+                  "{:.0f} us, and at most {:.2f} times that is allowed",
                   Us(forms.stoppable.median).count(), Us(forms.original.median).count(),
                   static_cast<double>(CostModel::kFormPermilleMax) / 1000.0));
 }
@@ -304,7 +304,7 @@ void Submitter::Dispatch(scheduler::TimePoint now) {
 
 void Submitter::HoldOutlived(device::WorkId name, scheduler::TimePoint now) {
   ClientState* const client = registry_.OnDevice(name);
-  Check(client != nullptr, "what outlives its prediction is on the device");
+  Check(client != nullptr, "a command that outlives its prediction is on the device");
   CommandSlab& slab = client->streams.slab();
   const std::uint32_t stream = slab[WorkName::Slot(name)].stream;
   StreamState& state = client->streams[stream];
@@ -338,7 +338,7 @@ void Submitter::AskToStop(device::WorkId name, scheduler::TimePoint now) {
 
 void Submitter::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
   ClientState* const client = registry_.Of(action.command);
-  Check(client != nullptr, "the lane submits for clients that are here");
+  Check(client != nullptr, "the lane submits for connected clients");
   CommandSlot& command = client->streams.slab()[WorkName::Slot(action.command)];
   Check(command.name() == action.command, "the lane submits commands that were offered");
   CountSubmission(*client, command, now);
@@ -411,8 +411,8 @@ void Submitter::NameRunning(ClientState& client, const CommandSlot& command) {
   }
 }
 
-// Work on other streams is not considered, because it is unknown which of it is the oldest. It
-// stays unnamed until the next submission.
+// Work on other streams is not considered, because it is unknown which of these streams has the
+// oldest work. Such work stays unnamed until the next submission.
 void Submitter::NameNextRunning(ClientState& client, const CommandSlot& left) {
   const CommandSlab& slab = client.streams.slab();
   if (left.next != kNoSlot && slab[left.next].state() == CommandState::kOnDevice) {
@@ -552,8 +552,8 @@ void Submitter::Measure(CommandSlot& command, const device::Completion& completi
                                scheduler::Duration::zero());
   if (command.started_ns == 0) command.started_ns = ToNs(completion.started);
   command.ended_ns = ToNs(completion.ended);
-  // Work that it was preempted for may overlap with it while it leaves, but only for the time of
-  // one block or piece.
+  // While the command leaves, the work for which it was preempted may overlap with it, but only for
+  // the time of one block or piece.
   const Submission& submission = command.submission();
   const bool had_device_alone =
       IsAlone(submission) || (completion.stopped && submission.was_alone_at_stop);

@@ -50,8 +50,8 @@ class Submitter {
   void Review(ClientState& client, scheduler::TimePoint now);
   // Withdraws all of the client's queued commands; their streams submit them again.
   void TakeAllBack(ClientState& client, scheduler::TimePoint now);
-  // Calls Review for all clients that must be preemptible since some client connected, left or
-  // changed.
+  // Called when a client has connected, left or changed. Calls Review for each client that must be
+  // preemptible now and did not have to be before.
   void ReviewGivingWay(scheduler::TimePoint now);
 
   // Carries out the lane's decisions.
@@ -64,8 +64,7 @@ class Submitter {
   // Requeues a command that was preempted together with the launch before it. Its stream submits it
   // again.
   static void QueueRest(ClientState& client, std::uint32_t slot);
-  // Whether the stream's next command may be submitted, as far as earlier preemptible commands
-  // permit.
+  // Whether the earlier preemptible commands permit submitting the stream's next command.
   bool MayFollow(const ClientState& client, const StreamState& state);
   // Called when a non-preemptible launch that took far longer than predicted has left the device.
   // Disregards short predictions for the client's next launches, and withdraws those already
@@ -91,9 +90,9 @@ class Submitter {
     // The client's launches should be preemptible, because another client is connected for which
     // the policy would preempt them.
     bool must_give_way = false;
-    // Number of further launches for which a prediction that they are too short to be worth
-    // preempting is disregarded, and the number that applies after the next launch that takes far
-    // longer than predicted.
+    // Number of further launches that are considered worth preempting even if they are predicted to
+    // be short, and the number that applies after the next launch that takes far longer than
+    // predicted.
     std::uint32_t distrusted_launches = 0;
     std::uint32_t next_distrust = kDistrustMin;
     device::WorkId running = 0;  // The work named by ClientState::running; 0 if none.
@@ -103,8 +102,8 @@ class Submitter {
   // Shorter commands are submitted to the device back to back even if they are preemptible, because
   // waiting for each to end would cost more than preemption could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
-  // A launch that takes kFarLonger times its prediction, and a time slice, cannot be explained by
-  // the quantile.
+  // A launch that takes at least a time slice and kFarLonger times its prediction is no outlier
+  // that predicting a quantile would explain: its prediction is wrong.
   static constexpr int kFarLonger = 4;
 
   // Whether the device can preempt the command in its current form if it takes longer than
@@ -151,7 +150,7 @@ class Submitter {
   bool IsAlone(const Submission& submission) const {
     return submission.was_alone() && submission.overlaps == overlaps_;
   }
-  // As IsAlone, but for other clients.
+  // Whether no other client has had work on the device since the command was submitted.
   bool IsAmongOwn(const Submission& submission) const {
     return !submission.is_beside_clients && submission.client_overlaps == client_overlaps_;
   }

@@ -75,9 +75,8 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
     Take(client, now);
     client.scope.RecordTakenUpTo(ring.position());
   }
-  // A producer waits for credit only while its ring is full, and credit that is published in steps
-  // of an eighth of the ring wakes it. Credit that is published because the ring ran empty
-  // therefore needs no wake-up.
+  // A client waits for credit only while its ring is full, and then gets credit in steps of an
+  // eighth of the ring. Smaller steps occur only when the ring ran empty, and need no wake-up.
   if (ring.published() - published >= ipc::kCommandGranules / 8) {
     publisher_.Mark(client);
   }

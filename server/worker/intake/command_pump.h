@@ -29,8 +29,8 @@ class CommandPump {
  public:
   // Limit of records per visit, so that no ring delays the others.
   static constexpr std::size_t kRecordsPerVisit = 32;
-  // Limits a visit by the number of graph nodes copied or checked, plus parameter words looked up
-  // in the client's buffers.
+  // Limit per visit of graph nodes copied or checked, plus parameter words looked up in the
+  // client's buffers.
   static constexpr std::size_t kNodesPerVisit = 1024;
 
   // All references must outlive the pump.

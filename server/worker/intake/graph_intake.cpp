@@ -30,8 +30,8 @@ std::shared_ptr<GraphNode> GetNode(CommandSlot& slot, const ClientState& client)
     node->parameters = std::make_unique_for_overwrite<std::byte[]>(node->parameter_bytes);
     std::ranges::copy(launch->parameters, node->parameters.get());
     launch->parameters = {node->parameters.get(), node->parameter_bytes};
-    // Set where the device supports it, so that more urgent work waits for a part of one block
-    // instead of a node.
+    // On devices that support it, more urgent work then waits for a part of one block instead of a
+    // whole node.
     launch->may_be_paused = true;
     launch->may_be_stopped = false;
     launch->paused.reset();
@@ -219,7 +219,8 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCo
   if (graph == nullptr) return Reject({.reason = Reason::kNoGraph, .number = launch.graph});
   if (graph->size() == 0) return Reject({.reason = Reason::kNoNodes, .number = launch.graph});
   if (graph->checked_at != client.scope.losses()) {
-    // The graph must not change, because launches that use it will return the modules it has now.
+    // A graph that launches use must not change, because they will return the modules that it has
+    // now. ToChange therefore copies such a graph.
     const std::uint64_t copied = graph->launches() > 0 ? graph->copy_bytes() : 0;
     if (Rejection why = CheckBytes(client, "launch", copied); !why.ok()) return Reject(why);
     graph = &client.graphs.ToChange(launch.graph);

@@ -22,8 +22,8 @@ class RingVisits {
   static constexpr scheduler::Duration kOthersPerTurn = std::chrono::microseconds(100);
 
   // `visit(client)` returns whether it took any record, `is_urgent(client)` whether the client goes
-  // first, and `now()` the time, which is called once and after each visit that took a record.
-  // Returns whether any visit took one.
+  // first, and `now()` the time. `now` is called once, and again after each visit to a non-urgent
+  // client that took a record. Returns whether any visit took a record.
   template <typename Client, typename IsUrgent, typename Visit, typename Now>
   bool Turn(std::span<Client* const> clients, IsUrgent is_urgent, Visit visit, Now now) {
     bool took = false;

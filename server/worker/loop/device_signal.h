@@ -13,9 +13,9 @@
 
 namespace gpushared::server {
 
-// Wakes the device thread. Consists of the page on which it announces to clients that it sleeps,
-// and an eventfd for threads of this process. Created before the device, which gets
-// RecordCompletions as its wake function, and must outlive it.
+// Wakes the device thread. Consists of the page on which that thread announces to clients that it
+// sleeps, and an eventfd for threads of this process. Created before the device, which gets
+// RecordCompletions as its wake function. Must outlive the device.
 //
 // Thread-safe.
 class DeviceSignal {

@@ -26,13 +26,13 @@ constexpr std::uint32_t kQuietVisitsMax = 256;
 constexpr std::uint32_t kColdVisitTurns = 32;
 
 // A client with this many commands in the lane is also visited only every kColdVisitTurns
-// iterations: records in the ring are contiguous, whereas commands that were taken are spread over
-// more memory than the caches hold. The interval is not longer, because an idle stream of the
-// client may have new commands.
+// iterations. It is better to leave commands in the ring, because records there are contiguous,
+// whereas commands that were taken are spread over more memory than the caches hold. The interval
+// is not longer, because an idle stream of the client may have new commands.
 constexpr std::uint32_t kPlentyOffered = 32;
 
-// A client takes its completions without ringing a doorbell. If records are waiting only for that,
-// the thread checks again after this time.
+// A client does not ring when it takes completions. While records wait only for space that taken
+// completions free, the thread checks again after this time.
 constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
 
 // A device that must be polled is polled continuously while the thread spins, and then between
@@ -48,10 +48,11 @@ constexpr nanoseconds kOverloadTellEvery = std::chrono::seconds(10);
 constexpr nanoseconds kEndedTellEvery = std::chrono::seconds(1);
 
 // Time for which the thread rests while an urgent request is open and other clients flood their
-// rings. The floods thereby get half of a core, and an urgent command waits this much longer.
+// rings. This leaves half of a core for the floods, and an urgent command waits up to this much
+// longer.
 constexpr nanoseconds kRest = RingVisits::kOthersPerTurn;
 // A real-time thread rests after being busy for this long, so that other threads that were placed
-// on its core, such as those of new clients, can run. Floods lose a tenth of the core by this.
+// on its core, such as those of new clients, can run. This costs floods a tenth of the core.
 constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
 
 scheduler::LaneOptions ForDevice(const DeviceThreadOptions& options,
@@ -194,9 +195,9 @@ bool DeviceThread::SpinsOn() {
   return quiet_for_ < options_.spin.OfDeviceThread(polls, is_high_near);
 }
 
-// A real-time thread that processes floods keeps its core from other threads that were placed there
-// until the kernel migrates them, which takes tens of milliseconds. Among those may be a thread
-// that is to execute an urgent command, or threads of new clients.
+// A real-time thread that processes floods blocks all other threads on its core, such as one that
+// is to execute an urgent command or those of new clients, until the kernel migrates them, which
+// takes tens of milliseconds.
 bool DeviceThread::LeavesItsCore() const {
   if (device_.info().spinning_pays) return false;
   if (visits_.was_cut() && urgent_requests_told_) return true;
@@ -226,7 +227,7 @@ bool DeviceThread::Turn() {
   const bool ended_late = std::exchange(ended_late_, false);
   if (memory_) memory_->Review(was_busy || ended_late, now);
   // The clock is read again, because otherwise work that begins now would be charged for the time
-  // up to here.
+  // since the iteration began.
   if (was_busy) now = Now();
   submitter_.Dispatch(now);
   // Commands that ended immediately or meanwhile are part of this iteration's publication.
@@ -343,8 +344,8 @@ void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
   ClientState* const client = registry_.Find(message.session);
   if (client == nullptr || client->life.is_leaving()) return;
   if (client->scope.has_barrier()) --barriers_;
-  // The session closes the eventfd only after its state was handed back. Removing it now keeps a
-  // client that continues to ring from waking this thread.
+  // Removed now, so that a client that continues to ring does not wake this thread. The session
+  // closes the eventfd only after the client's state was handed back.
   doorbells_.Remove(*client);
   if (memory_) memory_->OnClientLeaving(*client, now);
   dispatcher_.RemoveClient(*client, now);

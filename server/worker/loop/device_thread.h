@@ -74,7 +74,7 @@ struct DeviceThreadOptions {
 // Confined to the thread itself, except the constructor, Start, Join, mailbox() and turn_steps().
 class DeviceThread {
  public:
-  // `device`, `signal` and `control` must outlive it.
+  // `device`, `signal` and `control` must outlive the returned object.
   static Result<std::unique_ptr<DeviceThread>> Create(device::Device& device,
                                                       std::unique_ptr<scheduler::Policy> policy,
                                                       DeviceSignal& signal,
@@ -117,7 +117,7 @@ class DeviceThread {
   void MakeHot(ClientState& client);
   static bool HasSomething(ClientState& client);
   bool VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now);
-  // Whether the policy never lets another client go first without need.
+  // Whether the policy keeps other clients' work short for the sake of this client's latency.
   bool IsUrgent(const ClientState& client) const { return lane_.rules().IsUrgent(client.spec()); }
   // Updates the totals of the whole device.
   void CountTotals();

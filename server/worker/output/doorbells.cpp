@@ -15,8 +15,8 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// A client rings for a command, and again after it has taken the completion, which may have freed
-// space. Hence the budget allows two rings per command, at any time.
+// A client rings once for a command, and again after it has taken the completion, because that may
+// have freed space. Hence each command adds two rings to the budget.
 constexpr std::uint32_t kRingsPerCommand = 2, kRingsMax = kRingsPerCommand * kCommandsTakenLimit;
 // Each ring beyond the budget doubles the pause that follows, unless the last pause ended long ago.
 // The client's commands are delayed by at most the rest of a pause.
@@ -85,8 +85,8 @@ void Doorbells::Wait(std::optional<nanoseconds> timeout) {
   wait.tv_nsec = static_cast<long>(timeout->count() % 1'000'000'000);
   const int count = ::epoll_pwait2(epoll_.get(), events_.data(), most, &wait, nullptr);
   if (count >= 0 || errno != ENOSYS) return end(count);
-  // Kernels before Linux 5.11 only support whole milliseconds. Rounded up to avoid spinning on
-  // short timeouts.
+  // Kernels before Linux 5.11 only support whole milliseconds. The timeout is rounded up, because
+  // the thread would otherwise spin on short timeouts.
   const auto ms = (timeout->count() + 999'999) / 1'000'000;
   end(::epoll_wait(epoll_.get(), events_.data(), most,
                    static_cast<int>(std::min<std::int64_t>(ms, 1 << 30))));

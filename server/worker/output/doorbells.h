@@ -34,9 +34,9 @@ class Doorbells {
   Status Add(ClientState& client);
   void Remove(const ClientState& client);
 
-  // Mutes and unmutes doorbells. Must be called before each sleep and before the final check of the
-  // rings, so that a record published between the two causes a wake-up. Returns the time at which
-  // the next muted doorbell is unmuted, if any.
+  // Mutes and unmutes doorbells. Must be called before the final check of the rings that precedes
+  // each sleep, so that a record published after that check causes a wake-up. Returns the time at
+  // which the next muted doorbell is unmuted, if any.
   //
   // A client whose commands fill all slots is muted, because only this thread can free its slots. A
   // client that rings far more often than it sends commands is muted for a while. An unmuted
@@ -55,8 +55,8 @@ class Doorbells {
   // State of one doorbell.
   struct Door {
     bool is_heard = true;
-    bool may_tell_old_ring = false;     // Unmuted, and has not rung since.
-    std::uint32_t rings_left = 16;      // Rings before it is muted; commands add to them.
+    bool may_tell_old_ring = false;     // Was unmuted, and has not rung since.
+    std::uint32_t rings_left = 16;      // Rings until it is muted; commands add to them.
     scheduler::Duration pause{};        // Duration of the last mute.
     scheduler::TimePoint heard_from{};  // End of the last mute.
   };

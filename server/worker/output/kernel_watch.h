@@ -27,7 +27,7 @@ struct KernelsEnded {
   std::string latest;
 };
 
-// Message to the operator about a kernel of that session; sent once per kernel.
+// Message to the operator about a kernel of the session; sent once per kernel.
 struct KernelNoted {
   std::uint64_t session = 0;
   std::string text;
@@ -37,10 +37,11 @@ struct KernelNoted {
 // limits.
 //
 // A device serves work of the highest priority first and, within a priority, in the order of
-// submission. Only the clock of the work being served runs, so a kernel is never blamed for time
-// that it spent waiting for another client's work, and of two endless kernels the first is ended
-// first. If work runs concurrently, the time of the later work counts only from when it is alone,
-// so it gets more than its limit but never less.
+// submission. Only the time of the work being served is counted, so a kernel is never blamed for
+// time that it spent waiting for another client's work, and of two endless kernels the one
+// submitted first is ended first. If kernels run concurrently, the time of the later one is counted
+// only after the earlier one has ended, so the later one may run longer than its limit but never
+// has less time.
 //
 // Confined to the device thread.
 class KernelWatch {

@@ -14,7 +14,8 @@
 namespace gpushared::server {
 
 // Messages for one thread, in the order in which they were posted. Posting never waits for the
-// receiver. The queue is bounded because the number of requests that a sender may have open is.
+// receiver. The queue is bounded, because each sender may have only a bounded number of requests
+// open.
 //
 // Thread-safe; only the receiving thread may call TakeAll.
 template <typename Message>

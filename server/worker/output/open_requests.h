@@ -32,7 +32,8 @@ struct OpenRequest {
       held_before{}, host_steal_before{};
   std::uint64_t evicted_before = 0, swapped_in_before = 0;
   Wait longest_wait;
-  // The command that caused the longest wait, among those that had left the device when it ended.
+  // The command that caused the longest wait, among those that had left the device when that wait
+  // ended.
   Blocker blocker;
   Largest<Wait, Waterfall::kWaitsMax> waits;
 };

@@ -1,5 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
-// Reports that explain why a request took as long as it did.
+// SPDX-License-Identifier: Apache-2.0 Reports that explain the latency of a request.
 
 #ifndef GPUSHARED_SERVER_WORKER_OUTPUT_REQUEST_REPORT_H_
 #define GPUSHARED_SERVER_WORKER_OUTPUT_REQUEST_REPORT_H_

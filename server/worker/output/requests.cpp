@@ -226,8 +226,8 @@ RequestReport Requests::GetReport(const ClientState& client, const OpenRequest& 
   report.max_share = client.caps().Least();
   report.longest_wait = request.longest_wait.length();
   report.blocker = request.blocker;
-  // The blocker is looked for again, because a non-preemptible command may have outlasted the wait
-  // and has left the device by now.
+  // The blocker is determined again, because a non-preemptible command that outlasted the wait may
+  // have left the device by now.
   if (report.longest_wait > scheduler::Duration::zero()) {
     FindBlocker(client.setup.session, request.longest_wait, report.blocker);
   }
@@ -242,7 +242,7 @@ void Requests::Count(ClientState& client, const OpenRequest& request, bool has_f
                      scheduler::TimePoint now) {
   const scheduler::Duration latency = now - request.mark.arrived;
   const std::optional<scheduler::Duration>& target = client.spec().latency_target;
-  // The latency target that made this inferred request count may have been removed meanwhile.
+  // Inferred requests count only under a latency target, which may have been removed meanwhile.
   if (!target && request.stream == OpenRequest::kAllStreams) return;
   ClientCounters& count = client.counters;
   ++count.requests;

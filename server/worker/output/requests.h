@@ -47,15 +47,15 @@ class Requests {
   void Expect(ClientState& client, scheduler::Duration in, scheduler::TimePoint now);
   // Ends the oldest request of that stream, if there is one.
   void End(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
-  // The client has work for the device, or has none left. If it does not mark requests, these
-  // delimit an inferred one.
+  // Called when the client has work for the device, and when it has none left. If the client does
+  // not mark requests, these two events delimit an inferred request.
   void OnWork(ClientState& client, scheduler::TimePoint now);
   void OnNothingLeft(ClientState& client, scheduler::TimePoint now) {
     End(client, OpenRequest::kAllStreams, now);
   }
 
-  // Must be called after every change of whether the client has commands in the lane or on the
-  // device.
+  // Must be called whenever the client may have begun or ceased to have commands in the lane or on
+  // the device.
   void OnOffersChanged(ClientState& client, scheduler::TimePoint now) {
     if (GetPhase(client) != Of(client).activity.phase) ChangePhase(client, now);
   }
@@ -70,8 +70,8 @@ class Requests {
     return record;
   }
 
-  // Returns the report of an open request up to now, of the oldest one if `number` is 0. Empty if
-  // it is not open.
+  // Returns the report of an open request up to now. If `number` is 0, returns the report of the
+  // oldest one. Empty if no such request is open.
   std::optional<RequestReport> ReportOfOpen(const ClientState& client, std::uint64_t number,
                                             scheduler::TimePoint now);
 

@@ -15,7 +15,7 @@
 namespace gpushared::server {
 
 // The kItemsMax largest items added, in no particular order, and the number and sum of the others.
-// Items are constructed and copied only when present, because each request has several of these
+// Only items that are present are constructed and copied, because each request has several of these
 // lists.
 //
 // Thread-compatible value; allocates nothing.

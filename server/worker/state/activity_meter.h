@@ -35,8 +35,9 @@ struct ClientActivity {
   scheduler::Duration OnDeviceUntil(scheduler::TimePoint now) const {
     return phase == Phase::kOnDevice ? on_device + (now - since) : on_device;
   }
-  // Returns how long the client has been waiting with less than 1 % of that time on the device,
-  // counted from the moment it last had 1 % or last paused for a second.
+  // Returns how long the client has been waiting while its time on the device was less than 1 % of
+  // its waiting time. Both are counted from the moment at which it last reached 1 % or last paused
+  // for a second.
   scheduler::Duration StarvedFor(scheduler::TimePoint now) const {
     if (phase == Phase::kAway && now - since >= kPause) return {};
     const scheduler::Duration wait = WaitedUntil(now) - waited_before;
@@ -63,8 +64,8 @@ struct ClientActivity {
   double received_ns = 0, due_ns = 0, class_ns = 0;
 };
 
-// Activity meter of one device. A gap is time in which another client has commands ready or running
-// while no client of the high class has.
+// Activity meter of one device. A gap is time in which no client of the high class has commands
+// ready or running, but another client has.
 //
 // The charge of a class is due to its active groups in proportion to the weight of each group's
 // heaviest client, and a group's part is due to its active clients in proportion to their weights.

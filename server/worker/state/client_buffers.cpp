@@ -60,8 +60,8 @@ Rejection ClientBuffers::Remove(std::uint64_t address) {
 bool ClientBuffers::AddPointedTo(std::uint64_t address, device::Reach& reach) const {
   auto last = bytes_at_.upper_bound(address);
   bool is_known = false;
-  // Both the buffer that begins at or before the address and the one that ends there are added,
-  // because a pointer past the last element does not refer to the next buffer.
+  // If one buffer begins at the address and another one ends there, both are added, because the
+  // address may be a pointer past the last element of the latter.
   for (int looked = 0; looked < 2 && last != bytes_at_.begin(); ++looked) {
     --last;
     const auto [begin, bytes] = *last;

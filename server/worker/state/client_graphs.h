@@ -36,7 +36,7 @@ struct GraphNode {
   CommandKind kind = CommandKind::kLaunch;
   std::uint64_t units = 0;
   std::uint64_t bytes = 0;        // Bytes copied or filled.
-  std::uint64_t cost_key = 0;     // Launches only; so are the next four.
+  std::uint64_t cost_key = 0;     // Launches only, like all fields up to `parameter_bytes`.
   std::uint64_t cost_kernel = 0;  // See CostModel.
   std::uint64_t module_serial = 0;
   std::uint16_t module = 0;
@@ -100,7 +100,9 @@ class Graph {
   std::vector<scheduler::Duration> predicted;
   scheduler::Duration predicted_sum{};
   bool knows_all = false;
-  std::uint64_t cuts = 0;  // Launches that were split since the graph last became a different one.
+  // Launches whose splitting was decided: since a node last changed in more than its parameters,
+  // and ever.
+  std::uint64_t cuts = 0;
   std::uint64_t cuts_ever = 0;
   // Measured times of launches that ran unsplit.
   scheduler::RecentSamples<19> whole;
@@ -123,8 +125,8 @@ class Graph {
 // Confined to the device thread.
 class ClientGraphs {
  public:
-  // Graphs that were changed or destroyed while launches use them. While there are this many, no
-  // command is taken from the client.
+  // Limit of graphs that were changed or destroyed while launches use them. While the limit is
+  // reached, no command is taken from the client.
   static constexpr std::uint32_t kRetiredMax = 8;
 
   explicit ClientGraphs(std::shared_ptr<GraphBudget> budget)

@@ -58,8 +58,8 @@ class ClientOutput {
   // Publishes the client's memory figures; called only if memory is oversubscribed. Returns true
   // when other clients begin to want some of its memory.
   bool ShowMemory(std::uint64_t guaranteed, std::uint64_t resident, std::uint64_t wanted) {
-    // All three are relaxed, since nothing depends on them. At least 1, because a guarantee of 0
-    // would mean that all memory is guaranteed.
+    // All three are relaxed, because no other data depends on them. The guarantee is published as
+    // at least 1, because 0 would mean that all memory is guaranteed.
     guaranteed_word_.store(std::max<std::uint64_t>(guaranteed, 1), std::memory_order_relaxed);
     resident_word_.store(resident, std::memory_order_relaxed);
     wanted_word_.store(wanted, std::memory_order_relaxed);

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// One session as seen by all parts of the device thread. State that only one part needs is kept
-// there, in a PerClient.
+// SPDX-License-Identifier: Apache-2.0 One session as seen by all parts of the device thread. State
+// that only one part needs is kept in that part, in a PerClient.
 
 #ifndef GPUSHARED_SERVER_WORKER_STATE_CLIENT_STATE_H_
 #define GPUSHARED_SERVER_WORKER_STATE_CLIENT_STATE_H_
@@ -111,7 +110,7 @@ class ClientMemory {
   std::uint64_t evicted_from_ = 0;
 };
 
-// How the client leaves. Decided by Dispatcher.
+// State of the client's departure. Changed only by Dispatcher.
 class ClientLife {
  public:
   // Returns whether the client's records were invalid, so that its session is about to end.
@@ -136,8 +135,8 @@ class ClientLife {
   std::optional<scheduler::TimePoint> kill_at_;
 };
 
-// State of one client. Set up by the control thread, then confined to the device thread until that
-// hands it back, except `running`, which the control thread may read at any time.
+// State of one client. Set up by the control thread, then confined to the device thread until the
+// device thread hands it back. Only `running` may be read by the control thread at any time.
 //
 // The objects that its pointers refer to belong to the session, which outlives this.
 class ClientState {
@@ -202,7 +201,7 @@ class ClientState {
   RunningWork running;
   ClientMemory memory;
   ClientLife life;
-  // Each of these counts is in the totals as well, and both are updated at the same place.
+  // A figure that both contain is updated in both at the same place.
   ClientCounters counters;
   ClientTotals totals;
 

@@ -33,9 +33,9 @@ struct StreamState {
   std::uint32_t front = kNoSlot;
   std::uint32_t back = kNoSlot;
   std::uint32_t next = kNoSlot;  // First command not yet submitted to the lane.
-  // A preemptible command in the lane or on the device. The commands after it must not reach the
-  // device before it has ended, because they would otherwise run between its two halves. The
-  // exception is a command that is preempted together with it.
+  // `holding`: a preemptible command in the lane or on the device. Commands after it must not reach
+  // the device before it has ended, because after a preemption they would run before its rest. The
+  // exception is `chained`, a command that is preempted together with it.
   std::uint32_t holding = kNoSlot;
   std::uint32_t chained = kNoSlot;
   // Number of commands on the device that became preemptible because one of them outlived its
@@ -64,7 +64,7 @@ struct StreamState {
 
  private:
   friend class ClientStreams;
-  // Streams whose next command waits for one of this stream, linked by next_waiter.
+  // Streams whose next command waits for a command of this stream, linked by next_waiter.
   std::uint32_t first_waiter = kNoStream;
   std::uint32_t next_waiter = kNoStream;
   std::uint32_t waits_on = kNoStream;      // The stream whose list contains this one.
@@ -90,14 +90,14 @@ class ClientStreams {
   // Unlinks the front command and returns it. Its slot is not freed yet.
   std::uint32_t PopFront(std::uint32_t stream);
   // Splits a command in two; the next slot holds the rest. If no slot is free, returns false, and
-  // the stream is to be settled once there is one.
+  // the stream must be settled once one is free.
   bool Cut(std::uint32_t slot);
   // True if Cut found no free slot for the command and none has become free.
   bool AwaitsSlot(std::uint32_t slot) const {
     return streams_[slab_[slot].stream].nonpreemptible == slot && !slab_.has_free();
   }
-  // If a slot is free, marks one stream whose command is waiting for a slot. Only one, because each
-  // examines all nodes of a graph before it takes the slot.
+  // If a slot is free, marks one stream whose command is waiting for a slot. Marks only one,
+  // because each of them would examine all nodes of a graph before it takes the slot.
   bool MarkNonpreemptible() {
     return nonpreemptible_ > 0 && slab_.has_free() && MarkNextNonpreemptible();
   }

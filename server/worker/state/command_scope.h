@@ -26,8 +26,8 @@ struct ModuleEntry {
 // Objects that a client's commands may name: its modules, staging buffers, mapped memory and mapped
 // chunks.
 //
-// Any reduction takes effect at a barrier, that is, when all commands were taken that the client
-// had submitted before it asked for the reduction. At most one barrier is pending.
+// Any reduction takes effect at a barrier, that is, once all commands that the client had submitted
+// before its request for the reduction have been taken. At most one barrier is pending.
 //
 // Confined to the device thread.
 class CommandScope {
@@ -68,8 +68,8 @@ class CommandScope {
   // Number of bytes from the space's base that commands may touch.
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }
 
-  // Counts a command that names the module when it is taken and when it has finished. ReturnModule
-  // returns whether the module was released as a result.
+  // Must be called when a command that names the module is taken (UseModule) and when it has
+  // finished (ReturnModule). ReturnModule returns whether this released the module.
   void UseModule(std::uint32_t number) { ++modules_[number].in_use; }
   bool ReturnModule(std::uint32_t number) {
     ModuleEntry& entry = modules_[number];
@@ -99,7 +99,8 @@ class CommandScope {
   std::optional<Passed> TryPassBarrier(std::uint32_t taken);
   void DropBarrier() { barrier_.reset(); }
 
-  // Distinguishes commands taken before the last reduction of memory from those taken after it.
+  // Number of reductions of memory so far, which distinguishes commands taken before the last one
+  // from those taken after it.
   std::uint32_t epoch() const { return epoch_; }
   // Increases whenever commands may name less than before.
   std::uint64_t losses() const { return losses_; }

@@ -84,7 +84,8 @@ struct Submission {
   bool was_alone() const { return company != Company::kOtherStreams; }
 };
 
-// What the cost model may learn from a command. A later submission can only reduce it.
+// Usefulness of a command's time to the cost model. A later submission of the command can only
+// reduce it.
 enum class Timing : std::uint8_t {
   kSample,   // The time that the command takes alone on the device.
   kBound,    // The time that the command took next to other work.
@@ -177,7 +178,7 @@ class CommandSlot {
     submission_.stop_asked = now;
     submission_.was_alone_at_stop = is_alone;
   }
-  // kOnDevice -> kOffered: preempted with units left, which the lane has again.
+  // kOnDevice -> kOffered: preempted with units left, which the lane has queued again.
   void OfferRest() {
     Move(CommandState::kOnDevice, CommandState::kOffered);
     past_ = Past::kStopped;
@@ -225,7 +226,7 @@ class CommandSlot {
  private:
   friend class CommandSlab;
   void Move(CommandState from, CommandState to) {
-    Check(state_ == from, "a command goes from one state to the next");
+    Check(state_ == from, "a command is in the state that the transition requires");
     state_ = to;
   }
   void Recycle() {
@@ -300,7 +301,7 @@ class CommandSlab {
   }
   // Takes a slot for the rest of a command that is split. Requires has_free.
   std::uint32_t Cut(std::uint32_t whole) {
-    Check(has_free(), "a command is cut where a slot is free");
+    Check(has_free(), "a slot is free for the rest of a split command");
     const std::uint32_t rest = Take();
     slots_[rest].is_cut = slots_[whole].is_cut;
     slots_[whole].is_cut = true;

@@ -9,10 +9,10 @@ namespace gpushared::server {
 
 namespace {
 
-// A round of MurmurHash3's finaliser: bijective in each argument, and every input bit reaches the
-// upper half, which the next round folds down. That suffices for shapes because their chain begins
-// with the module's identity, and for samples because theirs begins with the secret: clients know
-// neither.
+// A round of MurmurHash3's finaliser. It is bijective in each argument, and every input bit affects
+// the upper half, which the next round folds into the lower half. This hash need not be
+// cryptographic, because the keys of launches begin with the module's identity and the choice of
+// samples begins with the secret, neither of which clients know.
 std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0xff51afd7ed558ccdu;
   return hash ^ hash >> 33;

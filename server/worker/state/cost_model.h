@@ -26,15 +26,15 @@ namespace gpushared::server {
 // block, shared memory), because everything else that matters is in the client's data. Copies and
 // fills are keyed by kind and size across all clients, because they all run the same code.
 //
-// Some devices preempt a different form of a kernel from the one the client wrote. Each form has
-// its own samples; a form without samples is predicted from the other one.
+// Some devices can preempt a kernel only in a form that differs from the one the client wrote. Each
+// form has its own samples; a form without samples is predicted from the other one.
 //
 // Confined to the device thread.
 class CostModel {
  public:
   // One command in kSampleEvery is sampled, or runs differently from the others. The choice must be
   // unpredictable, because a client that could foresee it could make just that command short, and
-  // so all of its predictions.
+  // thereby shorten all of its predictions.
   static constexpr std::uint64_t kSampleEvery = 16;
   // The forms are compared once each has kFormSamplesMin samples. The preemptible form is abandoned
   // if it takes more than kFormPermilleMax thousandths of the original's time.
@@ -97,9 +97,10 @@ class CostModel {
             .stoppable = launches_.GetMiddle(StoppableKey(command.cost_key))};
   }
 
-  // Whether a sample of the command is worth the cost of exact timing: until its key (or copies and
-  // fills of about its size) has enough samples, and for one command in kSampleEvery from then on,
-  // because kernels change their behaviour. Always for a graph.
+  // Returns whether a sample of the command is worth the cost of exact timing. This holds until its
+  // key (or copies and fills of about its size) has enough samples. From then on it holds for one
+  // command in kSampleEvery, because kernels change their behaviour. It always holds for an unsplit
+  // graph.
   bool WantsSample(std::uint64_t session, const CommandSlot& command) const;
 
   // Adds the time of a command that ran to completion with the device essentially to itself.

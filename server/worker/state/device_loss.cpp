@@ -16,7 +16,7 @@ constexpr std::size_t kSuspectsNamedMax = 8;
 Status DescribeDeviceLoss(std::string_view device, std::string_view why,
                           std::span<const std::string> suspects) {
   const std::size_t named = std::min(suspects.size(), kSuspectsNamedMax);
-  std::string who = suspects.empty()       ? "nothing of any client was running"
+  std::string who = suspects.empty()       ? "no client had work running"
                     : suspects.size() == 1 ? "caused by "
                                            : "caused by one of ";
   who += fmt::format("{}", fmt::join(suspects.first(named), ", "));

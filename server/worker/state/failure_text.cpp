@@ -41,7 +41,7 @@ std::string SayBeyondDevice(const Rejection& why, const ClientState& client) {
   if (entry.module == nullptr || entry.serial != why.serial) return sentence;
   const device::KernelInfo& kernel = entry.module->kernels()[why.kernel];
   if (kernel.why_reach_unknown.empty()) return sentence;
-  return fmt::format("{}; what kernel '{}' reaches is not known: {}", sentence,
+  return fmt::format("{}; the access set of kernel '{}' is unknown: {}", sentence,
                      device::ShownName(kernel.name),
                      device::ShownName(kernel.why_reach_unknown, kSaidReasonBytesMax));
 }
@@ -90,10 +90,10 @@ std::string Describe(const Rejection& why, const ClientState& client,
           "again when others have left",
           why.what, why.asked, why.allowed, why.at);
     case Reason::kBufferThere:
-      return fmt::format("buffer rejected: {} bytes at {:#x} are in part the buffer's at {:#x}",
+      return fmt::format("buffer rejected: {} bytes at {:#x} overlap the buffer at {:#x}",
                          why.asked, why.at, why.base);
     case Reason::kBuffersFull:
-      return fmt::format("buffer rejected: it would be number {}, at most {} may be told",
+      return fmt::format("buffer rejected: it would be number {}, at most {} may be declared",
                          why.asked, why.allowed);
     case Reason::kNoBuffer:
       return fmt::format("buffer rejected: none begins at {:#x}", why.at);

@@ -51,7 +51,7 @@ class PrintedText {
     const MutexLock lock(mutex_);
     Part part{.text = text_.substr(taken_, bytes_max), .dropped = dropped_, .end = 0};
     taken_ += part.text.size();
-    // Not on every call, because erasing moves the remaining text.
+    // The text is not erased on every call, because erasing moves the remaining text.
     if (taken_ >= held()) text_.erase(0, std::exchange(taken_, 0));
     part.end = total_.load(std::memory_order_relaxed) - held();
     return part;

@@ -20,7 +20,7 @@ class RunningWork {
     std::uint32_t number = 0;  // Number of the kernel within its module, or of the graph.
   };
 
-  // Relaxed, because no other data is read on the strength of this value.
+  // Relaxed, because no other data depends on this value.
   void Set(const Work& work) {
     word_.store(static_cast<std::uint64_t>(work.kind) << 48 |
                     static_cast<std::uint64_t>(work.module) << 32 | work.number,

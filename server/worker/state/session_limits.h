@@ -9,9 +9,9 @@ namespace gpushared::server {
 // Limits of a worker and of one of its sessions. Every rejection names the limit.
 struct SessionLimits {
   std::uint32_t sessions_max = 128;  // At most kSessionsLimit.
-  // Sessions reserved for root, the server's uid and clients that may use the high class.
-  // memory_kept is the fraction of device memory, and of the shared half of staging memory (see
-  // staging_budget.h), that other clients must leave to these.
+  // Sessions reserved for root, the server's uid and clients that may use the high class. Other
+  // clients must also leave to these the fraction memory_kept of device memory and of the shared
+  // half of staging memory (see staging_budget.h).
   std::uint32_t sessions_kept = 16;
   double memory_kept = 0.1;
   std::uint32_t modules_max = 8192;                          // Loaded at the same time.

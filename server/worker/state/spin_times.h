@@ -11,13 +11,13 @@
 
 namespace gpushared::server {
 
-// How long threads poll before they sleep.
+// Times for which threads poll before they sleep.
 struct SpinTimes {
   // About the cost of waking a thread; 0 where spinning would take a core that executes kernels.
   std::chrono::nanoseconds budget{0};
-  // The machine has enough cores for threads to spin for milliseconds. That pays because waking the
-  // device thread and its client cost a null launch 28 µs at p50 and more than 400 µs at p99 on the
-  // 16 cores of an H100 virtual machine.
+  // The machine has enough cores for threads to spin for milliseconds, which is worthwhile because
+  // waking the device thread and its client cost a null launch 28 µs at p50 and more than 400 µs at
+  // p99 on the 16 cores of an H100 virtual machine.
   bool has_spare_cores = false;
 
   // Returns the values for this machine and its device.

@@ -483,7 +483,7 @@ TEST(WorkerSession, DrainIgnoresWorkOfDepartedClients) {
   const auto last_words = worker.Await<ipc::ChannelReply>();
   ASSERT_TRUE(last_words);
   EXPECT_GE(std::chrono::steady_clock::now() - left, options.left_behind_max / 2);
-  EXPECT_THAT(last_words->text, HasSubstr("ends with what 1 clients left on it"));
+  EXPECT_THAT(last_words->text, HasSubstr("ends with work that 1 clients left on it"));
   EXPECT_EQ(worker.AwaitExit(), server::kWorkerStuck);
 }
 

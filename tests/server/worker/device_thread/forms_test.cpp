@@ -60,8 +60,8 @@ TEST(Forms, SlowFormIsAbandonedAndLoggedOnce) {
     EXPECT_EQ(Stoppable(LaunchEach(worker, low, 2 * kEvery)), 0u) << "1.2 is more than 1.15";
   }
   EXPECT_EQ(
-      log.Count("kernel 'null' is not stopped any more: in the form that can be, it takes 1200 "
-                "us, as it is 1000 us, and 1.15 times that are allowed"),
+      log.Count("kernel 'null' is no longer preempted: its preemptible form takes 1200 us, its "
+                "original form 1000 us, and at most 1.15 times that is allowed"),
       1U);
 }
 
