@@ -52,7 +52,7 @@ namespace {
 // Hidden option with which a worker starts the process that reads modules (server/modules/loader).
 constexpr const char* kLoaderOption = "--loader";
 
-// Prefix from which the journal takes the priority of a line (syslog numbers).
+// Adds the prefix from which the journal takes a line's priority (syslog numbers).
 class JournalPriority : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -100,8 +100,8 @@ void RaiseDescriptorLimit() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Ensures that no descriptor opened later becomes 0, 1 or 2, because code that writes to these
-// would then corrupt it.
+// Ensures that no descriptor opened later becomes 0, 1 or 2, because code that writes to stdout or
+// stderr would then corrupt that file.
 void OpenMissingStandardDescriptors() {
   while (true) {
     const int fd = ::open("/dev/null", O_RDWR);
@@ -189,7 +189,8 @@ AsideReader<NewRules>::Read GetReader(const Config& running,
   };
 }
 
-// Identifies the options and version with which a worker was started: FNV-1a hash of both.
+// Returns a number that identifies the options and version with which a worker is started: an
+// FNV-1a hash of both.
 std::uint64_t MadeBy(const Config& config, const device::SelectedDevice& device) {
   std::vector<std::string> texts = WorkerArguments(config, {.device = device.id, .generation = 0});
   texts.emplace_back(GPUSHARED_VERSION);
@@ -417,7 +418,7 @@ int Main(std::span<const char* const> arguments) {
 
 int main(int argc, char** argv) {
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
-  // Boost and the standard library may throw; exceptions that no caller below could handle end
+  // Boost and the standard library may throw; exceptions that nothing below can handle are caught
   // here.
   try {
     return gpushared::server::Main({argv, arguments.size()});

@@ -130,8 +130,8 @@ Result<MemoryGrant> AccessRules::AdmitUnder(const Allowance& rule, const Claiman
   }
   const std::uint64_t all = rule.memory.Of(device_bytes);
   std::uint64_t guaranteed = rule.client_memory ? rule.client_memory->Of(device_bytes) : all;
-  // A user who may have all memory is limited only by the device. A smaller allowance is a
-  // guarantee to other users, so the quotas handed out must never add up to more.
+  // A user who may have all memory is limited only by the device. A smaller allowance protects
+  // other users, so the guarantees of the user's clients must never add up to more.
   if (all < device_bytes) {
     guaranteed = std::min(guaranteed, all - std::min(all, held.granted_bytes));
   }

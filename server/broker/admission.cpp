@@ -23,9 +23,9 @@ std::string ClassText(SchedulingClass client_class) {
   return std::string(scheduler::ClassName(client_class));
 }
 
-// Clients under one rule, or of one budget, share its cap. The number is derived from the label,
-// because the label stays the same when the rules are reloaded or another broker takes over.
-// Session numbers, which have caps too, are smaller.
+// Returns the number of a cap that the clients of one rule or budget share. It is derived from the
+// label, because the label stays the same when the rules are reloaded or another broker takes over.
+// The highest bit distinguishes it from session numbers, which identify the caps of single clients.
 std::uint64_t GetNumber(const std::string& label) {
   std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a.
   for (const char c : label) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
@@ -88,8 +88,9 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   if (const Status may = CheckEndpoint(arrival); !may.ok()) {
     return RejectArrival(std::move(arrival), may);
   }
-  // A client that was just notified that its device is lost reconnects for the next worker. The
-  // last message of the lost worker has already arrived, but may not have been read yet.
+  // A client that was just notified of the loss of its device reconnects for the next worker. The
+  // last message of the lost worker has arrived before, but may not have been read yet, so all
+  // messages are read now.
   for (const DeviceEntry& each : devices_.entries()) {
     if (each.worker) each.worker->TakeMessages();
   }
@@ -113,7 +114,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   }
   const Allowance& allowance = GetAllowance(arrival);
   if (!device.TakesClients()) {
-    // Rejects a request at once if it would fail with every worker.
+    // A request that would fail with every worker is rejected at once.
     const Status share = rules_.CheckShare(allowance, asked, arrival.peer.Who());
     if (!share.ok()) return RejectArrival(std::move(arrival), share);
     const bool will_come = device.state != DeviceEntry::State::kLeaving;
@@ -230,8 +231,8 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
   const std::uint64_t id = session.id;
   ++arrival.endpoint->counts->admitted;
   session_log_.Add(std::move(session));
-  // The outbox now owns the descriptors and closes them once they are sent. From then on EOF and
-  // the client's death are seen by the worker alone.
+  // The outbox now owns the descriptors and closes them once they are sent. From then on only the
+  // worker sees EOF and the client's death.
   if (const Status sent = device.worker->Send(0, attach, std::move(fds)); !sent.ok()) {
     log_->error("device {}: its worker does not read its channel and is killed: {}", device.id,
                 sent.message());

@@ -72,8 +72,8 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
                   if (device.HasVoice()) (void)device.worker->Send(0, ipc::Forget{endpoint});
                 }
               }});
-  // All users may connect, because the access rules decide by the uid that the kernel reports. To
-  // exclude users altogether, an operator restricts the directory of the socket.
+  // All users may connect, because the access rules decide by the uid that the kernel reports. An
+  // operator can exclude users altogether by restricting the directory of the socket.
   if (Status status = endpoints_->OpenMain(options_.socket_path); !status.ok()) return status;
   // The socket's lock is held from here on, so no other broker serves it.
   if (Status status = OpenCounts(); !status.ok()) return status;
@@ -195,7 +195,7 @@ void Broker::Stop(const std::string& because) {
     return BeginDrain();
   }
   if (phase_ != Phase::kDraining) return;
-  log_->warn("stopping at once: {}", because);
+  log_->warn("stopping immediately: {}", because);
   phase_ = Phase::kStopping;
   StopNow();
 }
@@ -203,7 +203,7 @@ void Broker::Stop(const std::string& because) {
 void Broker::BeginDrain() {
   if (phase_ != Phase::kServing) return;
   phase_ = Phase::kDraining;
-  if (is_pausing_) GiveUpUpgrade("the server drains");
+  if (is_pausing_) GiveUpUpgrade("the server is draining");
   if (options_.tell_status) options_.tell_status("draining");
   for (DeviceEntry& device : devices_.entries()) {
     device.restart_timer.cancel();
@@ -220,11 +220,11 @@ void Broker::BeginDrain() {
 Status Broker::TakeBackDrainOfServer() {
   if (phase_ == Phase::kServing) {
     return {StatusCode::kNotReady,
-            "resume rejected: the server does not drain; name a device that does"};
+            "resume rejected: the server is not draining; name a device that is"};
   }
   if (drain_is_final_ || phase_ != Phase::kDraining) {
     return {StatusCode::kNotReady,
-            "resume rejected: the server was told to end by a signal, which it cannot take back"};
+            "resume rejected: the server was told to end by a signal, which cannot be undone"};
   }
   phase_ = Phase::kServing;
   drain_report_.cancel();

@@ -66,8 +66,8 @@ struct BrokerOptions {
   // failure.
   std::function<Status(const std::vector<ipc::BorrowedSocket>& sockets)> execute_successor;
   std::uint32_t upgrades = 0;  // Number of upgrades of this process so far.
-  // How long an upgrade waits for connections, clients and operators being served before it is
-  // abandoned.
+  // Maximum time for which an upgrade waits for connections, clients and operators being served;
+  // after that it is abandoned.
   std::chrono::milliseconds upgrade_wait_max{7000};
   // Passes a status line to the service manager. Empty if there is none.
   std::function<void(const std::string& line)> tell_status;
@@ -77,11 +77,12 @@ struct BrokerOptions {
   // Raises the priority of the broker's thread over other threads of the machine, as far as the
   // machine permits (server/platform/thread_priority.h).
   bool prefers_thread = false;
-  // How long a hello waits for a device that is starting, and how long a client's query about its
-  // ended session waits for a worker that is just dying.
+  // Maximum time for which a hello waits for a starting device.
   std::chrono::milliseconds patience{5000};
-  std::chrono::milliseconds admin_wait_max{1000};  // Limit for the answers of all workers together.
-  std::chrono::milliseconds stop_grace{2000};      // From the second signal to SIGKILL.
+  // Limit for the answers of all workers together, and for a client's query about its session,
+  // which waits for the end of that session.
+  std::chrono::milliseconds admin_wait_max{1000};
+  std::chrono::milliseconds stop_grace{2000};  // From the second signal to SIGKILL.
   // From a worker's last session, or the first signal, to SIGKILL.
   std::chrono::milliseconds drain_grace{5000};
 };
@@ -131,12 +132,12 @@ class Broker {
   void Adopt(Survivor survivor);
   DeviceEntry& RowFor(const Survivor& survivor);
   WorkerProcess::Events GetEvents(DeviceEntry& device);
-  // Replaces a worker that has the options or the version of an earlier broker once it has no
-  // session.
+  // Replaces a worker once it has no session, if it was started with other options or another
+  // version than this broker's.
   void RenewIfEmpty(DeviceEntry& device);
 
-  // Upgrade: new clients wait in the sockets' queues, clients being served are finished, and then
-  // the new program is executed, which takes over as after a crash.
+  // Upgrade: new clients wait in the sockets' queues while pending handshakes and requests are
+  // completed. Then the new program is executed, which takes over as after a crash.
   void OnUpgrade(Arrival arrival);
   void BeginUpgrade();
   void AwaitQuiet(std::chrono::steady_clock::time_point deadline);
@@ -174,7 +175,7 @@ class Broker {
   void OnDrainDevice(Arrival arrival, const std::string& name);
   Status DrainDevice(DeviceEntry& device);
   Status ResumeDevice(DeviceEntry& device);
-  // Makes the device admit clients again, whether its worker has ended or is about to end.
+  // Makes the device admit clients again. Its worker may have ended or be about to end.
   void TakeBackDrain(DeviceEntry& device);
   Status TakeBackDrainOfServer();
   void OnResume(Arrival arrival, const std::string& name);
@@ -204,7 +205,7 @@ class Broker {
   void BeginDrain();
   void StopNow();
   void ReportDrain();
-  // Expects the worker to exit within this time, and kills it otherwise.
+  // Kills the worker if it has not exited within this time.
   void ExpectEnd(DeviceEntry& device, std::chrono::milliseconds grace);
   void FinishWhenDone();
 

@@ -20,8 +20,8 @@ inline Status Draining() {
           "client rejected: the server is draining and takes no new ones"};
 }
 
-// A client that waits for a starting device: an admitted one, or one that asked for the list of
-// devices.
+// A client that waits for a starting device: one that sent a hello, or one that asked for the list
+// of devices.
 struct Broker::ParkedHello {
   ParkedHello(boost::asio::io_context& context, Arrival from, std::optional<ipc::Hello> said)
       : arrival(std::move(from)), hello(std::move(said)), timer(context) {}
@@ -30,7 +30,7 @@ struct Broker::ParkedHello {
   boost::asio::steady_timer timer;
 };
 
-// A client whose connection ended before the broker learned why.
+// A client that asked why its session ended before the broker knew the reason.
 struct Broker::ParkedWhy {
   ParkedWhy(boost::asio::io_context& context, Arrival from, std::uint64_t id)
       : arrival(std::move(from)), session(id), timer(context) {}

@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The driver must report a GPU as lost this many times in a row before a working worker is ended.
+// The driver must report a GPU as lost this many times in a row before its worker is killed.
 constexpr std::uint32_t kTimesGoneMax = 2;
 
 }  // namespace
@@ -79,8 +79,8 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
       Result<ipc::ChannelReply> reply = ipc::Decode<ipc::ChannelReply>(frame.payload);
       mistake = reply.status();
       if (!reply.ok()) break;
-      // Request 0 is none of the broker's requests: either the worker reports why it is about to
-      // exit, or it answers an order whose result is not needed, such as the end of a session whose
+      // Number 0 belongs to no pending request: either the worker reports why it is about to exit,
+      // or it answers a command whose result is not needed, such as one to end a session whose
       // lease is over.
       const bool is_answer = reply->code == StatusCode::kOk || reply->code == StatusCode::kNotFound;
       if (frame.request == 0 && is_answer) return;
@@ -143,8 +143,8 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   device.worker.reset();
   request_handler_->OnWorkerGone(device.id);
   if (phase_ != Phase::kServing) {
-    // The dead worker is not reaped, here and below, because the broker could not exit while it
-    // reaps. The process that inherits the worker reaps it.
+    // The dead worker is not reaped on this path, because the broker could not exit while reaping.
+    // The process that inherits the worker reaps it.
     device.state = DeviceEntry::State::kGone;
     return FinishWhenDone();
   }

@@ -48,7 +48,7 @@ struct DeviceEntry {
   }
 
   bool IsDrained() const { return state == State::kDraining || state == State::kDrained; }
-  // No client waits for such a device, because it comes back only through an external event.
+  // Clients do not wait for such a device, because it comes back only through an external event.
   bool IsAway() const { return state == State::kMissing || IsDrained(); }
 
   // Returns true if the worker can be queried.
@@ -114,8 +114,8 @@ class DeviceTable {
   // Returns true if `among` names the device or is empty.
   bool IsAmong(const DeviceEntry& device, const std::vector<std::string>& among);
 
-  // Adds a device that appeared. It gets the next free number of its kind if its own is taken,
-  // because numbers shift when a GPU disappears.
+  // Adds a device that appeared. If its number is taken, it gets the next free number of its kind.
+  // This happens because numbers shift when a GPU disappears.
   DeviceEntry& Add(device::SelectedDevice device);
 
   // Returns the entry for a worker of an earlier broker, or null if the device is not configured.

@@ -173,7 +173,7 @@ Status EndpointTable::Listen(const std::shared_ptr<Endpoint>& endpoint) {
       {.path = endpoint->socket, .mode = kSocketMode}, TakeInherited(endpoint->socket));
   if (!socket.ok()) return socket.status();
   if (socket->replaced_stale()) {
-    around_.log("socket " + endpoint->socket + ": replaced the one that a dead server had left");
+    around_.log("socket " + endpoint->socket + ": replaced the socket of a dead server");
   }
   auto listener = std::make_unique<Listener>(
       context_, around_.closing, std::move(*socket), around_.limits, around_.own_uid,
@@ -366,7 +366,7 @@ void EndpointTable::Watch(std::uint32_t number) {
         const int fd = leases_.at(number)->socket.native_handle();
         const ssize_t got = ::recv(fd, &byte, 1, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Watch(number);
-        EndLease(number, got > 0 ? "said more than its lease" : "closed its connection");
+        EndLease(number, got > 0 ? "sent data after its lease request" : "closed its connection");
       });
 }
 
@@ -378,7 +378,7 @@ void EndpointTable::EndLease(std::uint32_t number, const std::string& how) {
   listeners_.at(number)->Stop();
   RemoveDirectory(GetDirectory(endpoint->socket));
   around_.log(endpoint->rule.label + ": " + endpoint->lessee + " " + how +
-              "; sessions that are left end in " + FormatDuration(lease_grace_));
+              "; remaining sessions end in " + FormatDuration(lease_grace_));
   hold.grace.expires_after(lease_grace_);
   hold.grace.async_wait([this, number, endpoint](const boost::system::error_code& error) {
     if (error) return;

@@ -40,9 +40,9 @@ struct Endpoint {
 };
 
 // The server's listening sockets: its own, those of the configuration, and those leased by
-// operators. A lease ends when the connection that requested it closes, however its process ended.
-// The socket is then closed, and after a grace period the remaining sessions are ended. Workers
-// keep leases so that the next broker can restore them if this one dies.
+// operators. A lease ends when the connection that requested it closes, for whatever reason. The
+// endpoint's socket is then closed, and after a grace period its remaining sessions are ended.
+// Workers keep copies of leases so that the next broker can restore them if this one dies.
 //
 // Confined to the broker's thread.
 class EndpointTable {
@@ -69,22 +69,22 @@ class EndpointTable {
   EndpointTable(const EndpointTable&) = delete;
   EndpointTable& operator=(const EndpointTable&) = delete;
 
-  // Opens the server's own socket. Must be called first; clients can connect from here on.
+  // Opens the server's own socket. Must be called first. Clients can connect from then on.
   Status OpenMain(const std::string& path);
   // Called once, after OpenMain: counts and numbers are persisted in `counts`, which must outlive
   // this object.
   void KeepCounts(KeptCounts& counts);
   // Called after Replace: drops the counts of endpoints that no longer exist.
   void DropOtherCounts();
-  // Called before Replace: an earlier broker gave the endpoint of that name this number, and it
-  // gets the same number again.
+  // Called before Replace: makes the endpoint of that name get the number that it had under an
+  // earlier broker.
   void Expect(const std::string& name, std::uint32_t number);
   // Called before Replace: restores a lease that an earlier broker granted. Has no effect if
   // another worker has already reported it.
   Status Restore(const ipc::Keep& lease, ipc::UniqueFd connection);
   // Called after all leases are restored: removes the directories of expired ones.
   void RemoveDeadLeases();
-  // Reports all leases to one more worker.
+  // Passes all leases to a new worker.
   void ReportLeases(const std::function<void(const ipc::Keep& lease, int connection)>& keep) const;
   // Applies the endpoints of the configuration: all of them, or none if one cannot be opened. An
   // endpoint that keeps its socket keeps its sessions and applies the new rule to new clients. A
@@ -122,7 +122,8 @@ class EndpointTable {
   std::optional<ipc::InheritedSocket> TakeInherited(const std::string& path);
   EndpointCounts& GetRow(const Endpoint& endpoint);
   Result<std::shared_ptr<Endpoint>> OpenLease(const ipc::Keep& lease);
-  // Checks what ParseEndpointTerms cannot know. Leases of an earlier broker are not subject to it.
+  // Makes the checks that depend on the server's configuration, unlike those of ParseEndpointTerms.
+  // Leases of an earlier broker are exempt.
   Status CheckTerms(const std::string& terms) const;
   void Hold(const std::shared_ptr<Endpoint>& endpoint, const std::string& terms,
             ipc::UniqueFd connection);

@@ -31,8 +31,8 @@ class InventoryWatch {
   InventoryWatch(const InventoryWatch&) = delete;
   InventoryWatch& operator=(const InventoryWatch&) = delete;
 
-  // Also starts a check if one is in progress, since that one may have begun before the event of
-  // interest.
+  // Starts another check even if one is in progress, because the latter may have begun before the
+  // event of interest.
   void LookNow();
 
  private:

@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t kLayoutNumber = 0x3153'544e'4347'4701;
 constexpr std::size_t kVerbsMax = 64;  // Leaves space for later verbs.
 static_assert(ipc::kAdminVerbMax < kVerbsMax);
-// Limit on endpoint numbers, which leaves space for counting on.
+// Limit of endpoint numbers in a file, far enough from overflow for all further ones.
 constexpr std::uint64_t kNumberMax = 0x7fff'ffff;
 
 Status CountsFailed(const std::string& what, const std::string& path) {

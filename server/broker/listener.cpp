@@ -99,7 +99,8 @@ void Listener::Stop() {
   waiting_of_uid_.clear();
 }
 
-// After Stop or destruction, handlers run with an error only, and must not touch the object.
+// After Stop or destruction, pending handlers are called only with an error, and must not touch the
+// object.
 void Listener::WaitForConnection() {
   readable_.async_wait(descriptor_base::wait_read, [this](const boost::system::error_code& error) {
     if (!error) AcceptSome();
@@ -137,7 +138,7 @@ void Listener::AcceptSome() {
 
 void Listener::Admit(ipc::ClientSocket socket) {
   const Result<ipc::PeerIdentity> identity = ipc::GetPeer(socket.get());
-  // Opened at once, because the process id could be reused until the pidfd exists.
+  // Opened immediately, because the process id could be reused until the pidfd exists.
   Result<ipc::UniqueFd> pidfd = ipc::OpenPeerPidfd(socket.get());
   if (!identity.ok() || !pidfd.ok()) {
     const Status why = identity.ok() ? pidfd.status() : identity.status();

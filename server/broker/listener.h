@@ -40,8 +40,8 @@ struct Arrival {
 // answers, because the send buffer of a new connection is empty.
 void Reject(ipc::ClientSocket socket, std::uint32_t request, const Status& why);
 
-// Accepts connections and waits for the first frame of each. Number and duration of these waits are
-// bounded, so that silent peers cost little and are dropped soon.
+// Accepts connections and waits for the first frame of each. The number and duration of these waits
+// are bounded, so that silent peers cost little and are dropped soon.
 //
 // A new client is never rejected because of these bounds. If its uid has too many silent
 // connections, the oldest of them is dropped. If all ordinary users together have too many, the

@@ -96,7 +96,7 @@ void Broker::OnLease(Arrival arrival, const std::string& terms) {
   }
 }
 
-// The worker answers on the connection, and writes until that closes.
+// The worker answers on the connection, and writes the trace until the connection closes.
 void Broker::OnTrace(Arrival arrival, const std::string& name, bool is_operator) {
   const Result<DeviceEntry*> named = devices_.Named(name);
   if (!named.ok()) return RejectArrival(std::move(arrival), named.status());

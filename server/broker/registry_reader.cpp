@@ -106,9 +106,9 @@ class Telling {
     std::set<std::uint64_t> seen;
     for (const ipc::RegistrySession& session : survivor_.sessions) {
       const std::string id = std::to_string(session.session);
-      if (!seen.insert(session.session).second) return reject("session " + id + " is there twice");
+      if (!seen.insert(session.session).second) return reject("session " + id + " occurs twice");
       if (session.session > survivor_.registry.last_session) {
-        return reject("session " + id + " is above the last one, " +
+        return reject("session " + id + " is above the last number, " +
                       std::to_string(survivor_.registry.last_session));
       }
       if (session.guaranteed_bytes > survivor_.ready.device.memory_bytes) {
@@ -168,9 +168,9 @@ std::vector<Telling> AskAll(const std::string& directory, std::vector<std::strin
   return asked;
 }
 
-// Removes conflicting workers. Of two workers for the same device or with the same session, the
-// later one stays. Of two workers with the same generation, the one with sessions stays, because
-// the other's broker died before it recorded that worker.
+// Removes conflicting workers. Of two workers for the same device or with the same session, the one
+// with the later generation stays. Of two workers of the same generation, which occur if a broker
+// did not find a worker of its predecessor, the one with more sessions stays.
 void RemoveRivals(Survivors& all) {
   std::ranges::sort(all.workers, [](const Survivor& a, const Survivor& b) {
     return std::pair(a.registry.generation, a.sessions.size()) >
@@ -248,8 +248,9 @@ Survivors TakeOverWorkers(const std::string& directory, milliseconds patience) {
     asked = std::move(silent);
   }
   for (Telling& each : asked) {
-    all.remarks.push_back(each.Who() + " is not taken over: it did not tell its sessions within " +
-                          FormatDuration(patience) + "; it ends with its last one");
+    all.remarks.push_back(each.Who() +
+                          " is not taken over: it did not report its sessions within " +
+                          FormatDuration(patience) + "; it ends with its last session");
     LetGo(each.Take().worker);
   }
   RemoveRivals(all);

@@ -34,7 +34,7 @@ void SessionLog::Remember(std::uint64_t id, std::uint32_t uid, std::int32_t pid,
                           const Status& why) {
   std::size_t& of_uid = ends_of_uid_[uid];
   if (ends_.size() >= kEndsMax || of_uid >= kEndsPerUidMax) {
-    // Evicts the oldest record of this uid if it has too many, otherwise the oldest of all.
+    // Evicts the oldest record of this uid if the uid has too many, otherwise the oldest of all.
     auto oldest = ends_.begin();
     if (of_uid >= kEndsPerUidMax) {
       oldest = std::find_if(ends_.begin(), ends_.end(),

@@ -41,9 +41,9 @@ struct LiveSession {
   std::string Who() const;  // "session 7 'train' uid 1000 pid 4121"
 };
 
-// The broker's record of sessions: the live ones, for quotas and operators, and why the latest ones
-// ended, for clients that ask. Memory is bounded: one uid cannot evict the records of another uid
-// before the log holds kEndsMax of them.
+// The broker's record of sessions: the live ones, for quotas and operators, and the reasons why the
+// latest ones ended, for clients that ask. Memory is bounded, and the records of one uid evict
+// those of another uid only if the log holds kEndsMax records.
 //
 // Confined to the broker's thread.
 class SessionLog {
@@ -74,8 +74,8 @@ class SessionLog {
   std::vector<std::uint64_t> Through(std::uint32_t endpoint) const;
   const std::map<std::uint64_t, LiveSession>& live() const { return live_; }
 
-  // Returns why the session ended, but only to the process that owned it: a restarted server
-  // numbers its sessions from 1 again, so the number alone could refer to another client's session.
+  // Returns why the session ended, but only to the process that owned it. The number alone is no
+  // proof of that, because a restarted server numbers its sessions from 1 again.
   std::optional<Status> WhyEnded(std::uint64_t id, const Peer& asker) const;
 
  private:

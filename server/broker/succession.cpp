@@ -14,7 +14,7 @@
 namespace gpushared::server {
 namespace {
 
-// How often a broker that prepares an upgrade checks whether it is still busy.
+// Interval at which a broker that prepares an upgrade checks whether it is still busy.
 constexpr std::chrono::milliseconds kQuietInterval{2};
 
 std::string WhyNotWhileDrained(const DeviceEntry& device) {
@@ -37,7 +37,7 @@ Status Broker::OpenCounts() {
     counts = KeptCounts::Open(path);
   }
   if (!counts.ok()) {
-    log_->warn("counts will not be there after a crash: {}", counts.status().message());
+    log_->warn("counts will be lost in a crash: {}", counts.status().message());
     counts = KeptCounts::InMemory();
   }
   if (!counts.ok()) return counts.status();
@@ -52,7 +52,8 @@ void Broker::OpenRegistryDirectory() {
   const Status status = PrepareRegistryDirectory(options_.registry_directory);
   has_registries_ = status.ok();
   if (!status.ok()) {
-    log_->warn("workers end with their sessions if this broker dies: {}", status.message());
+    log_->warn("workers will exit with their last sessions if this broker dies: {}",
+               status.message());
   }
 }
 
@@ -123,7 +124,7 @@ void Broker::Adopt(Survivor survivor) {
       "{} sessions",
       device.id, pid, device.generation, survivor.sessions.size());
   if (device.state == DeviceEntry::State::kLeaving) {
-    log_->warn("device {} is not in the configuration any more: its worker ends with its sessions",
+    log_->warn("device {} is no longer in the configuration: its worker ends with its last session",
                device.id);
     device.description = std::move(survivor.ready.device);
     (void)device.worker->Send(0, ipc::Drain{});
@@ -133,8 +134,8 @@ void Broker::Adopt(Survivor survivor) {
       options_.launch(device.selected, device.generation).made_by != survivor.registry.made_by;
   if (device.is_outdated) {
     log_->warn(
-        "device {}: its worker has other options than this server, or is of another "
-        "version: it is replaced when it has no sessions",
+        "device {}: its worker has other options or another version than this server, and is "
+        "replaced when it has no sessions",
         device.id);
   }
   OnWorkerReady(device, std::move(survivor.ready));
@@ -175,23 +176,24 @@ void Broker::OnUpgrade(Arrival arrival) {
   if (phase_ != Phase::kServing) {
     return reject(StatusCode::kNotReady,
                   drain_is_final_ ? "the server was told to end by a signal"
-                                  : "the server drains; `gpusharedctl resume` cancels that");
+                                  : "the server is draining; `gpusharedctl resume` cancels that");
   }
   if (is_pausing_) return reject(StatusCode::kNotReady, "another one is under way");
   if (!has_registries_ || !checker_) {
     return reject(StatusCode::kUnsupported,
                   "this server's sessions could not be taken over; its log says why");
   }
-  // The successor would not look for workers in a directory that others can write to by then.
+  // Checked again, because the successor would ignore workers in a directory that other users can
+  // write to.
   if (const Status directory = PrepareRegistryDirectory(options_.registry_directory);
       !directory.ok()) {
     return reject(directory.code(), directory.message());
   }
   for (const DeviceEntry& device : devices_.entries()) {
-    // The successor would not know about the drain, and would admit clients to the device.
+    // The successor would not know about the drain and would admit clients to the device.
     if (device.IsDrained()) return reject(StatusCode::kNotReady, WhyNotWhileDrained(device));
   }
-  log_->info("upgrade asked for by {}", arrival.peer.Who());
+  log_->info("upgrade requested by {}", arrival.peer.Who());
   auto waiting = std::make_shared<Arrival>(std::move(arrival));
   checker_->ReadThen([this, waiting](const Result<std::string>& version) {
     if (!version.ok()) {
@@ -216,7 +218,7 @@ void Broker::BeginUpgrade() {
 }
 
 std::string Broker::Occupation() const {
-  if (endpoints_->waiting() > 0) return "a connection that has not said yet what it wants";
+  if (endpoints_->waiting() > 0) return "a connection that has not sent its first message";
   if (!parked_hellos_.empty()) return "a client that waits for its device";
   if (!parked_whys_.empty()) return "a client that waits for the end of a session";
   if (!request_handler_->IsIdle()) return "an answer to an operator";

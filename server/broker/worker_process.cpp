@@ -104,7 +104,7 @@ Result<pid_t> Spawn(const WorkerProcess::Launch& launch, int channel) {
   return pid;
 }
 
-// `by_us`: this broker sent SIGKILL and reports the reason itself.
+// `by_us`: whether this broker sent SIGKILL, in which case it reports the reason itself.
 std::string DescribeExit(const siginfo_t& info, bool by_us) {
   if (info.si_code == CLD_EXITED) return "exited with code " + std::to_string(info.si_status);
   const char* name = ::sigdescr_np(info.si_status);
@@ -122,7 +122,7 @@ Result<std::shared_ptr<WorkerProcess>> WorkerProcess::Start(boost::asio::io_cont
   if (!pair.ok()) return pair.status();
   Result<pid_t> pid = Spawn(launch, pair->second.get());
   if (!pid.ok()) return pid.status();
-  // The child is ours and not reaped, so its process id cannot have been reused.
+  // The child has not been reaped, so its process id cannot have been reused.
   ipc::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0)));
   if (!pidfd.valid()) {
     const int error = errno;
@@ -219,8 +219,9 @@ void WorkerProcess::LearnExit() {
   boost::system::error_code ignored;
   channel_.close(ignored);
   ended_ = ipc::UniqueFd(pidfd_.release());
-  events_.exited(is_child ? DescribeExit(info, killed_)
-                          : "ended, and only the broker that started it would know how");
+  events_.exited(is_child
+                     ? DescribeExit(info, killed_)
+                     : "exited, with a status that only the broker that started it could read");
 }
 
 void WorkerProcess::Flush() {

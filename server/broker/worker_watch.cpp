@@ -56,7 +56,7 @@ void WorkerWatch::Look(DeviceEntry& device) {
   ++device.unanswered;
   if (device.unanswered == limits_.silent_after) {
     device.is_silent = true;
-    log_->error("{}: it gets no clients until it does", Silence(device));
+    log_->error("{}: it gets no clients until it answers", Silence(device));
   } else if (device.unanswered >= limits_.killed_after) {
     log_->error("{} and is killed", Silence(device));
     device.last_words = "it did not answer";
@@ -65,7 +65,7 @@ void WorkerWatch::Look(DeviceEntry& device) {
 }
 
 void WorkerWatch::OnAnswer(DeviceEntry& device) {
-  if (device.is_silent) log_->warn("{}, and does again", Silence(device));
+  if (device.is_silent) log_->warn("{}, and answers again", Silence(device));
   device.is_asked = device.is_silent = false;
   device.unanswered = 0;
 }

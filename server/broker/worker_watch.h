@@ -17,11 +17,11 @@
 namespace gpushared::server {
 
 // Checks periodically whether each worker's control thread still answers. A worker that is silent
-// for long gets no new clients. One that stays silent is killed, because clients of its device can
-// no longer connect, load modules or disconnect, and its successor restores all of that.
+// for long gets no new clients. A worker that stays silent is killed, because clients of its device
+// can no longer connect, load modules or disconnect until another worker replaces it.
 //
-// Only time in which the broker itself ran is counted. A suspended machine, or a worker that was
-// stopped by a debugger, is not considered silent.
+// Only time in which the broker itself runs is counted, so a suspended machine makes no worker
+// count as silent. Neither does a worker that a debugger has stopped.
 //
 // Confined to the broker's thread.
 class WorkerWatch {
@@ -31,7 +31,7 @@ class WorkerWatch {
     std::uint32_t silent_after = 10;  // Intervals without an answer.
     std::uint32_t killed_after = 60;
   };
-  // Takes the place of an operator's request number in liveness queries and their answers.
+  // Request number of liveness queries and their answers.
   static constexpr std::uint32_t kRequest = 0xffffffff;
 
   // `devices` must outlive this object.

@@ -59,14 +59,14 @@ struct Allowance {
   scheduler::SchedulingClass UsualClass() const {
     return usual_class.value_or(std::max(highest_class, scheduler::SchedulingClass::kNormal));
   }
-  // Whether latency targets are allowed, which under `deadline` take precedence over all classes.
-  // If unset, they are allowed only if class high is.
+  // Whether latency targets are allowed. Under the policy `deadline` they take precedence over all
+  // classes, so if this is unset, they are allowed only if class high is.
   std::optional<bool> targets;
   bool AllowsLatencyTargets() const {
     return targets.value_or(highest_class == scheduler::SchedulingClass::kHigh);
   }
-  // Clients that may be of class high may use the sessions and the memory that ordinary users must
-  // leave free.
+  // Returns true if the clients may use the sessions and the memory that ordinary users must leave
+  // free, because they may be of class high.
   bool MayUseReserve() const { return highest_class == scheduler::SchedulingClass::kHigh; }
   // Limit of each device's memory for all sessions of one uid together, and hence for each of them.
   MemoryQuota memory;
@@ -75,8 +75,8 @@ struct Allowance {
   // Device time of each client. If unset, Config::client_max_share applies.
   std::optional<std::uint32_t> client_max_share;
   std::optional<MemoryQuota> client_memory;  // If unset: as much as `memory` leaves.
-  // Limit of each device's memory for one client, including memory beyond its guarantee, which
-  // follows from the two settings above. If unset: the guarantee.
+  // Limit of each device's memory for one client, including memory beyond its guarantee. If unset,
+  // its guarantee, which follows from `memory` and `client_memory`.
   std::optional<MemoryQuota> memory_limit;
   std::uint32_t clients_max = kClientsPerUidUsual;  // Sessions of one uid, over all devices.
   // If unset, Config::isolation applies.
@@ -112,8 +112,7 @@ struct AccessRule : Allowance {
   Subject who;
 };
 
-// Role of this process in the program. The broker starts workers with the hidden options that set
-// this.
+// Role of a worker process. Set by hidden options, with which the broker starts workers.
 struct WorkerRole {
   int channel_fd = -1;
   std::string device;  // For example "cpu:0".
@@ -131,7 +130,7 @@ struct LiveRules {
   // In the order in which they are tried; the default rules come after these.
   std::vector<AccessRule> access;
   std::vector<EndpointRule> endpoints;
-  // How long the sessions of a leased endpoint continue after the end of its lease.
+  // Time for which the sessions of a leased endpoint may continue after the end of its lease.
   std::chrono::nanoseconds lease_grace = std::chrono::seconds(10);
   // Subjects with read-only admin rights (observers), and those with full admin rights (operators).
   // Root and the server's own uid always have full rights. Operators have the rights of observers
@@ -171,8 +170,8 @@ struct Config : WorkerSettings, LiveRules {
   LogLevel log_level = LogLevel::kInfo;
   std::string config_file;           // Empty if none was given.
   std::optional<WorkerRole> worker;  // Set if this process is a worker.
-  // Set by --check-config, which only requests this report. If it has errors, the other settings
-  // are those that could be read.
+  // Set by --check-config, which only requests this report. If the report has errors, Config
+  // contains only the settings that could be read.
   std::optional<ConfigReport> check;
 };
 

@@ -176,7 +176,7 @@ bool Reader::CheckKey(std::string_view kind, std::string_view key, const toml::n
   if (IsOneOf(key, known)) return true;
   std::string why = std::string(kind) + " key '" + Escaped(key) + "' is unknown";
   if (OptionOfKey(key) != nullptr) {
-    why += ": it is a setting of the server, which stands above the first [[" + std::string(kind) +
+    why += ": it is a setting of the server, which must be above the first [[" + std::string(kind) +
            "]]";
   } else {
     const std::string meant = command_line::DidYouMean(key, known);
@@ -258,7 +258,7 @@ void Reader::ReadAccess(const toml::node& node) {
   }
 }
 
-// Allows few characters, because names are also used as directories.
+// Allows few characters, because names are also used as names of directories.
 Status CheckEndpointName(const std::string& value) {
   const bool is_name =
       !value.empty() && value.size() <= kEndpointNameBytesMax && value != "main" &&
@@ -434,8 +434,8 @@ ConfigReport Reader::Finish() && {
   return report;
 }
 
-// The parser stops at the first mistake. If a value merely lacks quotes, it is blanked so that the
-// rest of the text is checked as well.
+// The parser stops at the first mistake. A value that merely lacks quotes is therefore blanked, so
+// that the rest of the text is checked as well.
 std::optional<toml::table> Parse(std::string text, const std::string& source, Reader& reader) {
   constexpr int kMistakesMax = 64;
   for (int mistakes = 0;; ++mistakes) {

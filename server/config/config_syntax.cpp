@@ -130,8 +130,8 @@ std::optional<UnquotedValue> FindUnquotedValue(std::string_view line) {
   const std::string_view bare = WithoutCurlyQuotes(value);
   const bool is_curly = bare.size() != value.size();
   return UnquotedValue{
-      column, std::string(is_curly ? "the quotes of a text are plain ones" : "text needs quotes") +
-                  ", write " + shown + "\"" + Escaped(bare) + "\""};
+      column, std::string(is_curly ? "text needs plain quotes" : "text needs quotes") + ", write " +
+                  shown + "\"" + Escaped(bare) + "\""};
 }
 
 std::string_view GetLine(std::string_view text, std::size_t number) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that the configuration's text must pass before it reaches the TOML parser, and better
-// messages for cases in which the parser's message names a grammar rule instead of the mistake.
+// Checks of the configuration's text before it reaches the TOML parser, and better messages for
+// cases in which the parser's message names a grammar rule instead of the mistake.
 
 #ifndef GPUSHARED_SERVER_CONFIG_CONFIG_SYNTAX_H_
 #define GPUSHARED_SERVER_CONFIG_CONFIG_SYNTAX_H_
@@ -25,8 +25,8 @@ Result<std::string> ReadConfigFile(const std::string& path);
 Status CheckNesting(std::string_view text, std::string_view source);
 
 // A value without proper quotes, as in "policy = fair" or with curly quotes, for which the parser
-// reports a misspelt false or no type at all. Holds where the value begins, and a message with the
-// corrected line.
+// reports a misspelt false or no type at all. Contains the column where the value begins, and a
+// message with the corrected line.
 struct UnquotedValue {
   std::size_t column = 0;  // Counted from 1.
   std::string why;

@@ -54,8 +54,8 @@ struct MemoryQuota {
 
   // Returns the amount, at most the device's memory.
   std::uint64_t Of(std::uint64_t device_bytes) const;
-  // Returns the amount of memory that need not be resident as a whole: a size is not reduced to the
-  // device's memory.
+  // Returns the amount as a limit of memory that need not be resident as a whole, so a size may
+  // exceed the device's memory.
   std::uint64_t LimitFor(std::uint64_t device_bytes) const;
   std::string ToString() const;
   friend bool operator==(const MemoryQuota&, const MemoryQuota&) = default;

@@ -33,7 +33,7 @@ void FindUnreachable(std::span<const AccessRule> rules, Warnings& warnings) {
     warnings.emplace_back(rules[i].line, "the access rule for " + rules[i].label +
                                              " is never used: the one for " + found->label +
                                              " in line " + std::to_string(found->line) +
-                                             " comes before it and takes its clients");
+                                             " comes before it and applies to all its clients");
   }
 }
 
@@ -46,10 +46,11 @@ void FindLoweredRoot(std::span<const AccessRule> rules, Warnings& warnings) {
     if (rule.highest_class == scheduler::SchedulingClass::kHigh) return;
     warnings.emplace_back(
         rule.line,
-        "the access rule for everyone also applies to root and the server's own user: they have at "
+        "the access rule for everyone also applies to root and the server's own user: they get at "
         "most class " +
             std::string(scheduler::ClassName(rule.highest_class)) +
-            ", and class high without it; a rule for user = \"root\" before it keeps that");
+            ", but class high without the rule; to keep that, add a rule for user = \"root\" "
+            "before it");
     return;
   }
 }

@@ -71,8 +71,8 @@ std::string NameText(const Config& config) {
   return std::string(kNames.at(static_cast<std::size_t>(config.*kField)));
 }
 
-// Names used by NVIDIA's vGPU scheduler. Under equal_share and fixed_share, clients take turns.
-// Under fixed_share every client has a cap as well, and its time remains unused while it is idle.
+// Names used by NVIDIA's vGPU scheduler. Under both, clients take turns. Under fixed_share every
+// client also has a cap, and its share of the time remains unused while it is idle.
 constexpr std::string_view kEqualShare = "equal_share";
 
 Status SetPolicy(std::string_view value, Config& config) {
@@ -204,7 +204,7 @@ Status SetSocket(std::string_view value, Config& config) {
 }
 
 Status SetCostDirectory(std::string_view value, Config& config) {
-  // Limit of directories; leaves space for a file name.
+  // The limit leaves space for a file name.
   constexpr std::size_t kPathBytesMax = 4000;
   if (!IsFullPath(value) || value.size() > kPathBytesMax) {
     return NotAllowed(value,
@@ -444,8 +444,8 @@ constexpr auto kOptions = std::to_array<Option>({
      .metavariable = "LIST",
      .help = "time limit of a kernel by class, for example low=2s,normal=none, or none (default: "
              "low=10s,normal=60s); on a GPU, kernels can be terminated individually only if their "
-             "client is contained; otherwise a limit that is given terminates the device's worker "
-             "with all its sessions, and a default limit is logged",
+             "client is contained; otherwise a kernel beyond a limit that is given here terminates "
+             "the device's worker with all its sessions, and one beyond a default limit is logged",
      .page = "Time limit of a kernel by class.",
      .key_page = "Time limit of a kernel, and number of multiprocessors, by class.",
      .value = {SetKernelLimit, KernelLimitText}},
@@ -481,9 +481,9 @@ constexpr auto kOptions = std::to_array<Option>({
     {.name = "ptx-compiler",
      .metavariable = "PATH",
      .help = "ptxas that compiles rewritten (preemptible or fenced) kernels for GPUs in a separate "
-             "process (default: CUDA's usual locations); none, or if there is none: kernels are "
-             "not preemptible, and rewritten kernels of other users are rejected; driver: the "
-             "GPU's driver compiles them within the server",
+             "process (default: CUDA's usual locations), none or driver; with none, or if no ptxas "
+             "is found, kernels are not preemptible, and rewritten kernels of other users are "
+             "rejected; with driver, the GPU's driver compiles them within the server",
      .page = "ptxas that compiles rewritten kernels, none or driver.",
      .key_page = "ptxas that compiles rewritten kernels.",
      .value = {SetPtxCompiler, Text<&Config::ptx_compiler>}},

@@ -19,7 +19,7 @@ namespace gpushared::server {
 // Policy that requires a share for each client.
 inline constexpr std::string_view kFixedShare = "fixed_share";
 
-// When a change of the setting takes effect.
+// Time at which a change of the setting takes effect.
 enum class Effect : std::uint8_t {
   kAtReload,   // On reload, as one of LiveRules.
   kAtStart,    // At the next start of the server.

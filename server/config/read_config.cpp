@@ -22,9 +22,8 @@ Status CheckFloor(const Config& config) {
   const double floor = config.policy_options.low_floor;
   if (floor == 0 || config.policy == kFloorPolicy) return Status::Ok();
   return Rejected("low-floor", "asked for " + PercentText(floor) + " under policy '" +
-                                   config.policy +
-                                   "', which has no floor, allowed is 0% there and " +
-                                   "more under '" + std::string(kFloorPolicy) + "'");
+                                   config.policy + "', which has no floor: expected 0%, or " +
+                                   "policy '" + std::string(kFloorPolicy) + "'");
 }
 
 // Checks that swap space is configured if any memory_limit exceeds the guarantee. Must be called
@@ -46,9 +45,9 @@ Status CheckFixedShares(const Config& config) {
   if (!config.has_fixed_shares || config.defaults.client_max_share < kSharePerMilleMax) {
     return Status::Ok();
   }
-  return Rejected(
-      "policy", "'" + std::string(kFixedShare) +
-                    "' needs --client-max-share below 100%, the device time that each client has");
+  return Rejected("policy",
+                  "'" + std::string(kFixedShare) +
+                      "' needs --client-max-share below 100%, the device time of each client");
 }
 
 ConfigReport ApplyFile(const std::string& path, Config& config) {

@@ -41,7 +41,7 @@ std::string CacheDirectory(const Config& config) {
   return "";
 }
 
-// The limits are above those of reading, because compiling most modules takes more resources.
+// Compiling most modules takes more resources than reading them, so the limits are higher.
 compile::SandboxLimits GetLimits(const loader::LoadLimit& load) {
   return {.time = std::chrono::ceil<std::chrono::seconds>(3 * load.time),
           .memory_bytes = 4 * load.memory_bytes};

@@ -10,9 +10,9 @@
 
 namespace gpushared::server {
 
-// Returns a factory with which devices create the compiler of server/modules/compile, as
-// configured; empty if the configuration disables the compiler. `warn`, which may be called on any
-// thread, receives the reason if the compiler cannot be created.
+// Returns the factory with which devices create the configured compiler (server/modules/compile);
+// empty if the configuration disables it. `warn`, which may be called on any thread, receives the
+// reason if the compiler cannot be created.
 device::MakeCodeCompiler GetCompiler(const Config& config,
                                      std::function<void(const std::string&)> warn);
 

@@ -19,7 +19,8 @@ std::string Lines(std::uint64_t count) {
 
 void LogRate::Fill(Bucket& bucket, const Bound& bound, TimePoint now) {
   const auto passed = std::chrono::duration_cast<std::chrono::microseconds>(now - bucket.filled_at);
-  // An hour fills every bucket, so longer times are clamped to keep the product within 64 bits.
+  // An hour fills every bucket, so longer times are clamped, which keeps the product within 64
+  // bits.
   const std::int64_t us = std::min<std::int64_t>(passed.count(), 3'600'000'000);
   const std::int64_t added = us * bound.bytes_per_second / 1'000'000;
   if (added <= 0) return;  // `filled_at` stays unchanged so that fractions of a byte accumulate.
@@ -64,7 +65,8 @@ bool LogRate::Allow(Cause cause, std::size_t bytes, TimePoint now) {
   Fill(*all_, limits_.all, now);
   Fill(of_uid.bucket, limits_.uid, now);
   if (process != nullptr) Fill(*process, limits_.process, now);
-  // A line is written whole if any budget is left; the excess is made up before the next line.
+  // A line is written in full as long as none of its budgets is used up. A budget that becomes
+  // negative must be refilled before the next line.
   const bool allowed = (process == nullptr || process->left_bytes > 0) &&
                        of_uid.bucket.left_bytes > 0 && (is_trusted || all_->left_bytes > 0);
   if (!allowed) {

@@ -16,8 +16,8 @@ namespace gpushared::server {
 // root and of the server's own uid count toward the total, but are subject only to the limits of
 // their own process and uid, so that other users cannot suppress them.
 //
-// Tracks a bounded number of processes and uids. Further processes are limited only by their uid,
-// and further uids share one limit.
+// Tracks a bounded number of processes and uids. Further processes are subject only to the limit of
+// their uid, and further uids share one limit.
 //
 // The caller passes the time, which must not go back. Thread-compatible.
 class LogRate {

@@ -19,8 +19,8 @@ namespace gpushared::server {
 
 namespace {
 
-constexpr std::uint32_t kNodesMax = 1024;  // The largest number for which a kernel is built.
-// Longer sysfs files do not have a format that is known here.
+constexpr std::uint32_t kNodesMax = 1024;  // Maximum for which Linux can be configured.
+// Longer sysfs files have an unknown format.
 constexpr std::size_t kTextMax = 4096;
 
 std::string ReadLine(const std::string& path) {

@@ -25,8 +25,8 @@ namespace {
 
 constexpr int kFirstSocket = 3;  // The value of SD_LISTEN_FDS_START.
 constexpr std::uint32_t kSocketsMax = 1024, kFdMax = 1 << 20;
-// Variable set by a program that executed this one in its place: the number of such executions, and
-// its sockets.
+// Variable set by a program that executed this one in its place. Contains the number of such
+// executions and the sockets that it passed.
 constexpr const char* kHandedOver = "GPUSHARED_HANDED_OVER";
 constexpr int kHandledSignals[] = {SIGTERM, SIGINT, SIGHUP};
 
@@ -45,7 +45,8 @@ std::optional<Number> NumberIn(std::string_view text) {
   return number;
 }
 
-// Returns whether a variable is meant for this process, that is, names no process or this one.
+// Returns whether variables are meant for this process. `pid` is the process that they name; empty
+// if they name none.
 bool IsForUs(const std::string& pid) {
   return pid.empty() || NumberIn<std::int64_t>(pid) == std::int64_t{::getpid()};
 }

@@ -33,8 +33,8 @@ class ServiceManager {
   // Sends one or more lines such as "READY=1". Never blocks.
   void Tell(std::string_view lines) const;
 
-  // Returns the interval for sending "WATCHDOG=1", half of the manager's timeout; unset if it has
-  // none.
+  // Returns the interval for sending "WATCHDOG=1", half of the manager's timeout; unset if the
+  // manager has no timeout.
   std::optional<std::chrono::microseconds> watchdog_interval() const { return watchdog_interval_; }
 
   // Returns the inherited listening sockets; may be called once.

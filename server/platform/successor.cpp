@@ -113,7 +113,7 @@ Result<std::string> CheckSuccessor(const std::string& program,
   expected.pop_back();
   if (text.starts_with(expected)) return Escaped(text.substr(expected.size()), 64);
   return Status(StatusCode::kVersionMismatch, "'" + program + "' says '" + Escaped(text, 256) +
-                                                  "', the workers that are here need '" + expected +
+                                                  "', the running workers need '" + expected +
                                                   "...'");
 }
 

@@ -12,8 +12,8 @@
 
 namespace gpushared::server {
 
-// Hidden option with which the program reports whether it could be started with the other
-// arguments, and exits.
+// Hidden option that makes the program report whether it could start with the other arguments, and
+// exit.
 inline constexpr const char* kCheckOption = "--check-successor";
 
 // Returns the path of this process's program, or an empty string if it is unknown. Must be called

@@ -27,26 +27,27 @@ struct ThreadPriority {
 
 // Desired niceness of threads that requests wait for.
 inline constexpr int kPreferredNice = -10;
-// Processor time that a real-time thread may use without blocking once, after which the kernel
+// Processor time that a real-time thread may use between two blocking calls; beyond it the kernel
 // kills the process. Only a malfunctioning thread reaches this limit, see RealtimeBudget.
 inline constexpr std::chrono::seconds kRealtimeMost{10};
 
 // Gives a thread precedence over normal ones: kPreferredNice, or the closest niceness that this
-// process may set. Threads and processes that it starts have normal priority. A `thread` of 0 means
-// the calling thread.
+// process may set. Threads and processes that the thread starts have normal priority. A `thread` of
+// 0 means the calling thread.
 ThreadPriority PreferThread(pid_t thread);
 inline ThreadPriority PreferThisThread() { return PreferThread(0); }
 
-// Restores normal priority. Threads that it starts have normal priority as well.
+// Restores normal priority. Threads that the thread starts have normal priority as well.
 void MakeThreadNormal(pid_t thread);
 inline void MakeThisThreadNormal() { MakeThreadNormal(0); }
 
 // Returns the processor time used by the calling thread.
 std::chrono::nanoseconds TimeOfThisThread();
 
-// Decides when a preferred thread that serves other users may keep its priority: only while it uses
-// little processor time. A thread that those users keep busy has normal priority until the load
-// ends, so that a flood of requests cannot use it to take a core from all other threads.
+// Decides whether a preferred thread that serves other users may keep its priority, which it may
+// only while it uses little processor time. A thread that those users keep busy has normal priority
+// until the load ends, so that a flood of requests cannot use it to take a core from all other
+// threads.
 //
 // The caller passes the time, and the processor time used by the thread. Thread-compatible.
 class PreferredBudget {
@@ -54,7 +55,7 @@ class PreferredBudget {
   using TimePoint = std::chrono::steady_clock::time_point;
   enum class Change : std::uint8_t { kNone, kNormal, kPreferred };
   static constexpr std::chrono::milliseconds kWindow{100};
-  static constexpr int kPartMax = 5;  // Its limit is a fifth of a core.
+  static constexpr int kPartMax = 5;  // The thread may use a fifth of a core.
 
   bool IsDue(TimePoint now) const { return now >= looked_ + kWindow; }
   // Must be called only when IsDue.
@@ -79,9 +80,9 @@ ThreadPriority MakeThisThreadRealtime();
 // Returns how often the calling thread has blocked.
 std::uint64_t TimesThisThreadBlocked();
 
-// Decides when a real-time thread may keep its priority: only while it blocks from time to time. A
-// thread that ran for kStint without blocking has normal priority until it blocks, so that a flood
-// of commands cannot take a core from all other threads.
+// Decides whether a real-time thread may keep its priority, which it may only while it blocks from
+// time to time. A thread that ran for kStint without blocking has normal priority until it blocks,
+// so that a flood of commands cannot take a core from all other threads.
 //
 // The caller passes the time. Thread-compatible.
 class RealtimeBudget {

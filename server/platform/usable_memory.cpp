@@ -109,7 +109,8 @@ std::vector<CgroupDirectory> MemoryCgroups(std::string_view cgroup, std::string_
     const std::optional<std::string>& group = is_v2 ? groups.v2 : groups.v1;
     if (!group) continue;
     const std::string mount = Unescaped(front[4]);
-    // A container that sees the host's path of its group has only that group mounted.
+    // A group outside of the mounted subtree occurs in containers whose /proc/PID/cgroup shows the
+    // host's path. Only the container's own group is mounted there.
     const auto below = Below(*group, Unescaped(front[3]));
     AddWithParents(mount, below.value_or(""), is_v2, directories);
   }

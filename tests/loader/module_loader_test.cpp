@@ -241,7 +241,7 @@ TEST_F(ModuleLoaderTest, WhatIsTooLargeDecodedIsRejected) {
   Start();
   const Loaded loaded = Load(Costly(20'000)).get();
   EXPECT_EQ(loaded.status().code(), StatusCode::kLimitExceeded);
-  EXPECT_THAT(loaded.status().message(), HasSubstr("decoded it has more than 1 MiB"));
+  EXPECT_THAT(loaded.status().message(), HasSubstr("its decoded form has more than 1 MiB"));
 }
 
 TEST_F(ModuleLoaderTest, AChildThatCrashesIsItsClientsErrorAndALine) {

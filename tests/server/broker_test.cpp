@@ -439,7 +439,7 @@ TEST_F(BrokerTest, RejectsInvalidDrain) {
               HasSubstr("asked for 'gpu:7', this server has fake:0"));
   EXPECT_THAT(Ctl({"resume", "fake:0"}).output,
               HasSubstr("resume rejected: device fake:0 is ready, not drained"));
-  EXPECT_THAT(Ctl({"resume"}).output, HasSubstr("resume rejected: the server does not drain"));
+  EXPECT_THAT(Ctl({"resume"}).output, HasSubstr("resume rejected: the server is not draining"));
   EXPECT_EQ(Device(0).at("state"), "ready");
 }
 

@@ -69,7 +69,7 @@ TEST(ConfigCheck, SuggestsTheNameThatWasMeant) {
   EXPECT_THAT(GetOnlyError("[[endpoint]]\nname = 'b'\nmax_shares = '5%'"),
               HasSubstr("did you mean 'max_share'?"));
   EXPECT_THAT(GetOnlyError("[[access]]\nuid = 1\npolicy = 'fair'"),
-              HasSubstr("stands above the first [[access]]"));
+              HasSubstr("must be above the first [[access]]"));
   EXPECT_THAT(GetOnlyError("highest_class = 'high'"), HasSubstr("a key of [[access]]"));
   EXPECT_THAT(GetOnlyError("unheard_of_thing = 1"), AllOf(HasSubstr("policy"), HasSubstr("slice")));
 }

@@ -206,7 +206,7 @@ TEST_F(RegistryTest, AWorkerOfAnotherVersionIsLeftToItsSessions) {
 }
 
 TEST_F(RegistryTest, UnresponsiveWorkerDelaysStartBriefly) {
-  ExpectRejected([](OldWorker&) {}, "it did not tell its sessions within 300 ms");
+  ExpectRejected([](OldWorker&) {}, "it did not report its sessions within 300 ms");
 }
 
 TEST_F(RegistryTest, AMessageOutOfTurnIsNoRegistry) {
@@ -231,7 +231,7 @@ TEST_F(RegistryTest, RejectsDuplicateSession) {
         worker.Send(Row(4));
         worker.Send(GetReady(1));
       },
-      "its registry is rejected: session 4 is there twice");
+      "its registry is rejected: session 4 occurs twice");
 }
 
 TEST_F(RegistryTest, ASessionIsNotAboveTheLast) {
@@ -241,7 +241,7 @@ TEST_F(RegistryTest, ASessionIsNotAboveTheLast) {
         worker.Send(Row(10));
         worker.Send(GetReady(1));
       },
-      "its registry is rejected: session 10 is above the last one, 9");
+      "its registry is rejected: session 10 is above the last number, 9");
 }
 
 TEST_F(RegistryTest, AGuaranteeIsNotAboveTheDevice) {

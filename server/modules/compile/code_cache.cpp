@@ -70,7 +70,7 @@ Result<CodeCache> CodeCache::Open(const fs::path& directory, std::uint64_t bytes
   std::error_code failed;
   const fs::path whole = fs::absolute(directory, failed);
   if (const Status above = ipc::CheckTrustedDirectory(whole.string()); !above.ok()) {
-    return Rejected(directory, "is no place for it: " + std::string(above.message()));
+    return Rejected(directory, "is not a suitable place: " + std::string(above.message()));
   }
   return CodeCache(directory, bytes_max);
 }
@@ -103,7 +103,7 @@ std::optional<std::vector<std::byte>> CodeCache::Find(const Digest& key) {
 }
 
 Status CodeCache::Store(const Digest& key, std::span<const std::byte> code) {
-  // Not stored, because it would be evicted at once.
+  // Code that exceeds the cache is not stored, because it would be evicted at once.
   if (code.size() + sizeof(Header) > bytes_max_) return {};
   const fs::path path = GetPath(key);
   const fs::path unfinished = path.string() + "." + std::to_string(::getpid());

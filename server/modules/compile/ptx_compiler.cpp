@@ -44,7 +44,7 @@ Result<std::unique_ptr<PtxCompiler>> PtxCompiler::Create(PtxCompilerOptions opti
       RunSandboxed({options.program, "--version"}, {}, options.limits);
   if (!asked.ok()) return asked.status();
   if (asked->exit_code != 0 || asked->text.empty()) {
-    return Status(StatusCode::kNotFound, "'" + options.program + "' does not tell its version");
+    return Status(StatusCode::kNotFound, "'" + options.program + "' does not print its version");
   }
   ipc::UniqueFd abandoned(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (abandoned.get() < 0) return Status(StatusCode::kInternal, "compiler: no descriptor is left");

@@ -80,16 +80,17 @@ bool ForbidWriting() {
   return is_restricted;
 }
 
-// System calls that no compiler needs, in addition to namespaces and limits, which are not
-// available everywhere and do not prevent signalling and controlling processes of the same user ID.
+// System calls that no compiler needs. Denying them supplements namespaces, which are not available
+// everywhere, and limits; neither keeps a process from signalling or controlling other processes of
+// the same user ID.
 constexpr unsigned kForbidden[] = {
     // Access to other processes: memory, signals, scheduling.
     SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_move_pages,
     SYS_migrate_pages, SYS_kill, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
     SYS_sched_setaffinity, SYS_sched_setscheduler, SYS_sched_setparam, SYS_sched_setattr,
     SYS_setpriority, SYS_ioprio_set,
-    // Creating children, because these have their own time limits, and leaving the process group
-    // that is killed, or surviving the parent.
+    // Creating children, because each child gets a time limit of its own; leaving the process group
+    // that is killed; and surviving the parent.
     SYS_fork, SYS_vfork, SYS_setsid, SYS_setpgid, SYS_prctl,
     // Communication and sharing with other processes.
     SYS_socket, SYS_socketpair, SYS_connect, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_semget,
@@ -173,8 +174,8 @@ bool PlaceDescriptors(ChildFds fds) {
 
 bool SetLimits(const SandboxLimits& limits) {
   const auto seconds = static_cast<std::uint64_t>(limits.time.count());
-  // The signal at the soft limit identifies the time limit; the hard limit kills the process one
-  // second later.
+  // SIGXCPU at the soft limit shows that time ran out; the hard limit kills the process one second
+  // later.
   return Limit(RLIMIT_CPU, seconds, seconds + 1) &&
          Limit(RLIMIT_AS, limits.memory_bytes, limits.memory_bytes) &&
          Limit(RLIMIT_FSIZE, limits.output_bytes, limits.output_bytes) &&
@@ -194,8 +195,8 @@ int RunChild(void* of) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   if (!SetLimits(task.limits)) return kNotStarted;
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return kNotStarted;
-  // Failure is ignored, because many systems do not permit this to users. The calls that namespaces
-  // would isolate are denied below as well.
+  // Failure is ignored, because many systems do not permit users to create namespaces. The calls
+  // that these would isolate are denied below as well.
   (void)::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC);
   if (!ForbidWriting() || !ForbidCalls()) return kNotStarted;
   char* const environment[] = {nullptr};
@@ -276,8 +277,8 @@ Status WhyEnded(int status, bool in_time, const SandboxLimits& limits) {
     return Status(StatusCode::kLimitExceeded, "compiler ended: " + what);
   };
   if (!in_time || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)) {
-    return beyond("it ran " + std::to_string(limits.time.count()) +
-                  " s, which is all it may (--load-limit of the server)");
+    return beyond("it ran longer than " + std::to_string(limits.time.count()) +
+                  " s, its limit (--load-limit of the server)");
   }
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) {
     return beyond("its output has more than " + std::to_string(limits.output_bytes) + " bytes");
@@ -326,7 +327,8 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
   if (child < 0) return Failed("its process");
   child_end.Reset();
   SandboxResult result;
-  // Waits one second longer than the CPU time limit, which normally ends the process first.
+  // Waits one second longer than the CPU time limit, so that the latter normally ends the process
+  // first.
   const auto until = steady_clock::now() + limits.time + std::chrono::seconds(1);
   const Ending ending = ReadText(text_end.get(), abandoned, until, limits.text_bytes, result.text);
   // Killed even if it has only closed its end of the pipe, because it must not continue.
@@ -339,9 +341,9 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
     return Status(StatusCode::kCancelled, "compiler ended: its caller no longer waits");
   }
   const bool in_time = ending == Ending::kItself;
-  // The process was killed just as it ended on its own.
+  // The program had closed its output, but was still running when it was killed above.
   if (in_time && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
-    return Status(StatusCode::kInternal, "compiler ended: it closed its output and went on");
+    return Status(StatusCode::kInternal, "compiler ended: it closed its output but did not exit");
   }
   if (Status why = WhyEnded(status, in_time, limits); !why.ok()) {
     return Status(why.code(), why.message() + (result.text.empty() ? "" : ": " + result.text));

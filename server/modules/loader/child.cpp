@@ -119,12 +119,11 @@ Status Prepare(const JobRequest& job, std::uint64_t* written) {
   } catch (const std::bad_alloc&) {
     status = {StatusCode::kLimitExceeded, "module rejected: reading it takes more than " +
                                               std::to_string(job.memory_bytes / kMiB) +
-                                              " MiB of memory, which is all it may" +
-                                              std::string(kRaisedBy)};
+                                              " MiB of memory, its limit" + std::string(kRaisedBy)};
   } catch (const std::length_error&) {
-    status = {StatusCode::kLimitExceeded, "module rejected: decoded it has more than " +
+    status = {StatusCode::kLimitExceeded, "module rejected: its decoded form has more than " +
                                               std::to_string(job.output_bytes / kMiB) +
-                                              " MiB, which is all it may" + std::string(kRaisedBy)};
+                                              " MiB, its limit" + std::string(kRaisedBy)};
   } catch (const std::exception& error) {
     status = {StatusCode::kInternal, "module rejected: " + std::string(error.what())};
   }
@@ -220,9 +219,9 @@ int RunLoader() {
   Warm();
   const std::uint64_t own_bytes = OwnBytes();
   for (Received received; Receive(&received); received = {}) {
-    // CLONE_PARENT makes the worker the parent, which waits for the child. The child shares no
-    // memory with this process, which has a single thread, so the child may call anything, as after
-    // fork.
+    // CLONE_PARENT makes the worker the child's parent, so the worker can wait for it. The child
+    // may call anything, as after fork, because it shares no memory with this process, and this
+    // process has a single thread.
     const long child = ::syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, 0);
     if (child == 0) RunChild(received.job, received.fds[0], received.fds[1], own_bytes);
     const auto answer = static_cast<std::int32_t>(child < 0 ? -errno : child);

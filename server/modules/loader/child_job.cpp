@@ -97,7 +97,7 @@ Status TakeRejection(const ResultHeader& header, std::span<const std::byte> text
 JobOutcome TakeResult(const device::ModuleRecipe& recipe, int output, std::uint64_t most) {
   const auto wrong = [] {
     return JobOutcome{End::kCrashed,
-                      Rejected(StatusCode::kInternal, "its reader left no result behind")};
+                      Rejected(StatusCode::kInternal, "its reader wrote no valid result")};
   };
   const Mapping result(output, most);
   if (result.bytes().empty()) return wrong();
@@ -162,11 +162,10 @@ JobOutcome RunJob(LoaderProcess& loader, const device::ModuleRecipe& recipe, int
   }
   if (end == End::kTime || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)) {
     const auto wall = std::chrono::ceil<std::chrono::seconds>(limits.wall);
-    return {End::kTime,
-            Rejected(StatusCode::kLimitExceeded,
-                     "reading it took more than " + std::to_string(seconds.count()) +
-                         " s of processor time, or " + std::to_string(wall.count()) +
-                         " s by the clock, which is all it may" + std::string(kRaisedBy))};
+    return {End::kTime, Rejected(StatusCode::kLimitExceeded,
+                                 "reading it took more than " + std::to_string(seconds.count()) +
+                                     " s of processor time, or " + std::to_string(wall.count()) +
+                                     " s by the clock, its limits" + std::string(kRaisedBy))};
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;

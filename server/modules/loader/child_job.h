@@ -43,8 +43,8 @@ struct JobOutcome {
 };
 
 // Runs one job and waits for it. `image`: a sealed memory file; `abandoned`: an eventfd. The result
-// is always validated, because the child cannot be trusted. Every end except kDone and kAbandoned
-// has a message in `module`.
+// is always validated, because the child cannot be trusted. If the end is not kDone, `module` is an
+// error. It may also be one with kDone, if the module is invalid.
 JobOutcome RunJob(LoaderProcess& loader, const device::ModuleRecipe& recipe, int image,
                   std::uint64_t image_bytes, const JobLimits& limits, int abandoned);
 

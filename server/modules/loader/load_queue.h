@@ -15,8 +15,8 @@ namespace gpushared::loader {
 // Selects the next module to read. The most urgent class goes first. Within a class, the user with
 // the least reader time is next, then that user's client with the least, then the smallest image of
 // that client. Accumulated time is halved every kForgetHalf. If a lane has several readers, a user
-// who already has one cannot use the last one, so other users do not wait for a user with many
-// modules.
+// who already has a reader cannot take the last free one, so that other users do not wait for a
+// user with many modules.
 //
 // Pure: the caller passes the time. Thread-compatible.
 class LoadQueue {
@@ -24,8 +24,8 @@ class LoadQueue {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kForgetHalf{10};
 
-  // Each lane has separate readers, so that a job does not wait for longer ones: small modules,
-  // modules that may be quick, that may take a moderate time, and that take long.
+  // Each lane has separate readers, so that a job does not wait for longer ones. The lanes are for
+  // small modules, and for modules that may be quick, may take a moderate time, or take long.
   enum class Lane : std::uint8_t { kSmall, kQuick, kMedium, kLong };
   static constexpr std::size_t kLanes = 4;
   struct Entry {
@@ -38,7 +38,7 @@ class LoadQueue {
   };
 
   void Add(const Entry& entry) { waiting_.push_back(entry); }
-  // Returns the next job for one of the lane's `readers`, who works on it until Charge.
+  // Returns the next job for one of the lane's `readers`, which works on it until Charge.
   std::optional<Entry> Take(Lane lane, Clock::time_point now, std::uint32_t readers = 1);
   // Removes the waiting jobs of a session and returns their numbers.
   std::vector<std::uint64_t> Remove(std::uint64_t session);

@@ -24,12 +24,13 @@ using Clock = LoadQueue::Clock;
 using End = JobOutcome::End;
 
 // Niceness of the reader threads, which copy images and validate results and must not delay the
-// threads of clients. The threads of the lane kSmall are not niced, because new clients wait for
-// them; a small module takes them less than a time slice.
+// threads of clients. The threads of the lane kSmall keep normal priority, because new clients wait
+// for them, and they need less than a time slice for a small module.
 constexpr int kNiceness = 5;
 // Minimum interval between logged crashes.
 constexpr std::chrono::seconds kWarnEvery{1};
-// Polling interval while waiting for modules to be placed, which is not signalled.
+// Polling interval while readers wait for modules to be placed, because placing a module does not
+// notify them.
 constexpr std::chrono::milliseconds kPlacedLookEvery{5};
 constexpr std::size_t kHashPieceBytes = std::size_t{256} << 10;
 
@@ -50,7 +51,9 @@ Result<compile::Digest> HashImage(int fd, std::uint64_t bytes) {
   return hash.Finish();
 }
 
-Status Cancelled() { return {StatusCode::kCancelled, "module rejected: its client has gone"}; }
+Status Cancelled() {
+  return {StatusCode::kCancelled, "module rejected: its client has disconnected"};
+}
 
 }  // namespace
 
@@ -158,7 +161,7 @@ void ModuleLoader::MakeWayFor(const Job& job) {
   for (const auto& [number, running] : running_) {
     if (running->entry.lane != job.entry.lane) continue;
     ++at_work;
-    // This job is already being ended for another waiting one and occupies its reader only briefly.
+    // This job already yields to another waiting one, so its reader will be free soon.
     if (running->yields) return;
     if (least_urgent == nullptr || running->entry.rank > least_urgent->entry.rank) {
       least_urgent = running;

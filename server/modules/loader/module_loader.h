@@ -31,7 +31,7 @@ struct ModuleLoaderOptions {
   // Command line of the loader process.
   std::vector<std::string> command;
   // First attempt with a short limit, so that small modules do not wait for expensive ones. A
-  // module that takes longer is restarted in the next lane, after others of its kind.
+  // module that takes longer is restarted in the next lane.
   JobLimits small{.time = std::chrono::milliseconds(20),
                   .wall = std::chrono::milliseconds(250),
                   .memory_bytes = std::uint64_t{64} << 20,
@@ -42,8 +42,8 @@ struct ModuleLoaderOptions {
                   .memory_bytes = std::uint64_t{192} << 20,
                   .output_bytes = std::uint64_t{64} << 20,
                   .niceness = 5};
-  // Suffices for modules of usual size, even while long jobs run, because they get most of the CPU
-  // time if both compete.
+  // Suffices for modules of usual size, even while long jobs run, because a job of this lane gets
+  // most of the CPU time if it competes with a long one.
   JobLimits medium{.time = std::chrono::milliseconds(1'000),
                    .wall = std::chrono::milliseconds(10'000),
                    .memory_bytes = std::uint64_t{128} << 20,
@@ -54,8 +54,8 @@ struct ModuleLoaderOptions {
   std::uint64_t small_image_bytes_max = std::uint64_t{16} << 10;
   std::uint64_t quick_image_bytes_max = std::uint64_t{256} << 10;
   std::uint64_t medium_image_bytes_max = std::uint64_t{2} << 20;
-  // Numbers of concurrent children, in addition to one for expensive modules. Together they may use
-  // these numbers times the memory limits above.
+  // Numbers of concurrent children, in addition to one for expensive modules. Each of them may use
+  // the memory limit of its lane.
   std::uint32_t small_readers = 2, quick_readers = 1, medium_readers = 3;
   std::uint64_t cache_bytes_max = std::uint64_t{64} << 20;
   // Shared limit for modules that are read and wait to be placed, because these are not counted in

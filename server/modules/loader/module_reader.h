@@ -48,7 +48,7 @@ class ModuleReader {
   };
   using Done = std::function<void(Result<Loaded>)>;
   // Does the remaining work before the module can be placed (Space::CompileModule). Called on a
-  // thread of the reader before Done; long work waits for its turn with other long jobs.
+  // thread of the reader before Done. Work that takes long is queued with other long jobs.
   using Compile = std::function<Result<std::shared_ptr<const device::PreparedModule>>(
       std::shared_ptr<const device::PreparedModule> module, bool may_take_long)>;
 

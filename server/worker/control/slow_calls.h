@@ -64,8 +64,8 @@ class SlowCalls {
     // clients, which are longer, from delaying handshakes.
     bool awaits_welcome = false;
     bool is_new_client = false;  // One of the first short calls of a new client.
-    // The call may delay running work. A call that may not begins in its turn even while urgent
-    // requests are open.
+    // The call may delay running work. A call that cannot delay any begins in its turn even while
+    // urgent requests are open.
     bool disturbs = true;
   };
 

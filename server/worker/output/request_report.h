@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Reports that explain the latency of a request.
+// SPDX-License-Identifier: Apache-2.0
+// Reports that explain the latency of a request.
 
 #ifndef GPUSHARED_SERVER_WORKER_OUTPUT_REQUEST_REPORT_H_
 #define GPUSHARED_SERVER_WORKER_OUTPUT_REQUEST_REPORT_H_

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 One session as seen by all parts of the device thread. State
-// that only one part needs is kept in that part, in a PerClient.
+// SPDX-License-Identifier: Apache-2.0
+// One session as seen by all parts of the device thread. State that only one part needs is kept in
+// that part, in a PerClient.
 
 #ifndef GPUSHARED_SERVER_WORKER_STATE_CLIENT_STATE_H_
 #define GPUSHARED_SERVER_WORKER_STATE_CLIENT_STATE_H_
