@@ -44,7 +44,7 @@ inline bool IsTrusted(std::uint32_t uid, std::uint32_t own_uid) {
 struct Claimant {
   std::string who;          // "uid 1000 pid 4121"
   std::string holder;       // What the totals are counted for: "uid 1000", "endpoint 'batch'".
-  bool is_trusted = false;  // May use the reserve whatever its class.
+  bool is_trusted = false;  // May use the reserve regardless of its class.
 };
 
 // Current totals of one uid, or of one endpoint.

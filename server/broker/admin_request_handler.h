@@ -37,8 +37,8 @@ namespace gpushared::server {
 // Confined to the broker's thread.
 class AdminRequestHandler {
  public:
-  // Limit on rounds and unsent replies, each of which is bounded in time. Half of them are reserved
-  // for operators, so that observers cannot lock them out.
+  // Limit of rounds (queries to workers) and unsent replies, each of which is bounded in time. Half
+  // of them are reserved for operators, so that observers cannot lock them out.
   static constexpr std::size_t kRoundsMax = 32;
 
   struct Surroundings {

@@ -52,7 +52,8 @@ class LogRate {
   explicit LogRate(std::uint32_t own_uid) : LogRate(own_uid, Limits()) {}
   LogRate(std::uint32_t own_uid, const Limits& limits) : own_uid_(own_uid), limits_(limits) {}
 
-  // Returns whether a line with `bytes` of text may be written now. If not, it is counted.
+  // Returns whether a line with `bytes` of text may be written now. A line that may not be written
+  // is counted.
   bool Allow(Cause cause, std::size_t bytes, TimePoint now);
 
   // Returns the time at which Report will return a message; empty if no lines were suppressed.

@@ -50,8 +50,8 @@ class CallFilter {
     Test(BPF_JGE, call, 0, 1);
     Return(SECCOMP_RET_ERRNO | error);
   }
-  // Denies the call if these bits of the argument have that value. Only for arguments of which the
-  // kernel reads the lower half.
+  // Denies the call if these bits of the argument have that value. Suitable only for arguments of
+  // which the kernel reads just the lower half.
   void DenyWhere(std::uint32_t call, unsigned argument, std::uint32_t bits, std::uint32_t value) {
     AskArgument(call, argument, bits, value, true);
   }

@@ -250,7 +250,7 @@ Status WriteCosts(const std::string& path, std::string_view conditions, const Ha
     if (put <= 0) return failed("written");
     rest.remove_prefix(static_cast<std::size_t>(put));
   }
-  // Otherwise a power failure could leave the new name with no contents.
+  // Without fsync, a power failure could leave the renamed file empty.
   if (::fsync(fd.get()) != 0) return failed("written");
   if (::rename(next.c_str(), path.c_str()) != 0) return failed("renamed");
   return Status::Ok();

@@ -214,9 +214,9 @@ void Worker::Impl::LoseStandingDevice(const std::string& in_vain) {
 
 void Worker::Impl::Handle(const DeviceLost& message) {
   if (is_lost()) return;  // A device thread that returned after all may report it, too.
-  // Connected clients are told by this worker, and later ones by the broker; all remaining
-  // resources end with this process. The broker is told first, so that a client that reconnects
-  // immediately is given to the next worker.
+  // This worker notifies connected clients, and the broker notifies later ones. The broker is
+  // notified first, so that it passes a client that reconnects immediately to the next worker. All
+  // remaining resources end with this process.
   spdlog::critical("{}", message.status.message());
   exit_code_ = kWorkerLostDevice;
   Tell(0, ipc::ChannelReply{.code = StatusCode::kDeviceLost, .text = message.status.message()});

@@ -237,8 +237,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Device memory; in session_memory.cpp.
   //
-  // Another client may take the memory that was freed for this one before this client uses it. A
-  // request of the client is rejected after this many fruitless attempts to get memory.
+  // Memory that was freed for this client may be taken by another client first. A request of this
+  // client is rejected after this many fruitless attempts to get memory.
   static constexpr int kMemoryRequestsMax = 16;
   bool memory_swaps() const { return environment_.store != nullptr; }
   // A change of the mapped size, split into several slow calls so that other clients' calls are not

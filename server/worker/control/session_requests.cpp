@@ -478,7 +478,7 @@ std::optional<Result<Session::StagingBuffer>> Session::StagingBufferInMaking::Ma
 }
 
 // Ends a session whose client has punched holes in its staging buffers. The client library never
-// does so, and the worker does so only after the session has ended.
+// does so, and the worker only after the session has ended.
 void Session::CheckStagingBuffers() {
   if (has_ended_) return;
   for (std::size_t number = 0; number < memory_->staging_buffers.size(); ++number) {

@@ -256,7 +256,8 @@ void Submitter::Withdraw(ClientState& client, std::uint32_t stream, scheduler::T
     has_offered |= slab[slot].state() == CommandState::kOffered;
     if (slab[slot].state() == CommandState::kOnDevice) device_.RequestStop(slab[slot].name());
   }
-  // Only if needed, because Drop examines all queued commands of the client, on all of its streams.
+  // Drop is called only if needed, because it examines the client's queued commands on all of its
+  // streams.
   if (has_offered) {
     const auto is_of_stream = [&](std::uint64_t name) {
       return slab[WorkName::Slot(name)].stream == stream;

@@ -57,7 +57,7 @@ void RecordRanges(GraphNode& node, const ipc::FillCommand& fill) {
   node.ranges[0] = {fill.destination, fill.destination_bytes};
 }
 
-// Only a command that runs keeps its modules loaded.
+// Undoes NameModule for both modules, because only a command that runs keeps its modules loaded.
 void ForgetModules(ClientState& client, CommandSlot& slot) {
   for (std::uint16_t& module : slot.modules) {
     // Never releases a module, because one that is being unloaded cannot be named.

@@ -16,8 +16,8 @@ namespace gpushared::server {
 // By class; none if unlimited.
 using KernelLimits = std::array<std::optional<scheduler::Duration>, scheduler::kSchedulingClasses>;
 // By class: whether a kernel that exceeds its limit and cannot be ended individually is ended
-// together with its device, and hence with every session on it. If not, it continues, and this is
-// logged.
+// together with its device, and hence with every session on it. Otherwise the kernel continues, and
+// its excess is logged.
 using LimitEndsDevice = std::array<bool, scheduler::kSchedulingClasses>;
 
 // Periodic report to the operator: the number of kernels ended since the last report, and the
