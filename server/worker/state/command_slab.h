@@ -226,7 +226,7 @@ class CommandSlot {
  private:
   friend class CommandSlab;
   void Move(CommandState from, CommandState to) {
-    Check(state_ == from, "a command is in the state that the transition requires");
+    Check(state_ == from, "a command goes from one state to the next");
     state_ = to;
   }
   void Recycle() {
