@@ -30,13 +30,12 @@ class CodeCompiler {
   virtual void Abandon() = 0;
 };
 
-// Message about the consequence of a missing compiler for a GPU.
+// Message about what a GPU device cannot do without a compiler.
 inline constexpr std::string_view kWithoutCompiler =
     "no kernel of a GPU can be stopped, and modules of other users whose kernels are isolated are "
     "rejected";
 
-// Creates a compiler. Returns null if none is available; the creator of the function has reported
-// the reason.
+// Creates a compiler. Returns null if none is available; the reason has then already been reported.
 using MakeCodeCompiler = std::function<std::unique_ptr<CodeCompiler>()>;
 
 }  // namespace gpushared::device

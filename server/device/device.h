@@ -64,7 +64,7 @@ struct KernelInfo {
   // unknown.
   std::vector<std::uint32_t> reach_offsets;
   // Reason why the access set is unknown; empty if reach_offsets describes it.
-  std::string why_reach_unknown = "nobody has looked";
+  std::string why_reach_unknown = "the kernel was not analysed";
 };
 
 // A variable that a module declares in device memory.
@@ -87,9 +87,9 @@ enum class Preemption : std::uint8_t {
                      // piece).
 };
 
-// Blocks of a preempted launch that have started but not ended, and are off the device. The holder
-// either submits them again with the rest of the launch (LaunchWork::paused) or drops them, which
-// ends them. They occupy host memory of the device.
+// Blocks of a preempted launch that have started but not ended. The device keeps their state in
+// host memory. The holder either submits them again with the rest of the launch
+// (LaunchWork::paused) or destroys this object, which ends the blocks.
 //
 // May be used by any thread, also after their space was destroyed.
 class PausedBlocks {
@@ -97,7 +97,7 @@ class PausedBlocks {
   virtual ~PausedBlocks() = default;
 };
 
-// A device property under its number in CUDA's CUdevice_attribute.
+// A device attribute, identified by its number in CUDA's CUdevice_attribute.
 struct NumberedAttribute {
   std::uint32_t id = 0;
   std::int32_t value = 0;
@@ -118,10 +118,11 @@ struct DeviceInfo {
   // for which CanStop returns true. Copies and fills can be preempted between their pieces on every
   // device.
   Preemption preemption = Preemption::kBetweenCommands;
-  // Preemptible launches use a separate form of the kernel that runs slower, so it should be
-  // requested only where a preemption can actually occur. RequestStop of such a launch also stops
-  // the work queued after it in its stream: none of that work starts unless the launch runs to its
-  // end, so it is safe to submit another launch after a preemptible one.
+  // Whether preemptible launches use a separate form of the kernel that runs slower, so that
+  // callers should set LaunchWork::may_be_stopped only where a preemption can actually occur.
+  // RequestStop of such a launch also stops the work queued after it in its stream: none of that
+  // work starts unless the launch runs to its end, so the caller may submit further work before the
+  // launch has ended.
   bool stopping_costs = false;
   std::uint32_t cluster_blocks_max = 0;  // 0 if clusters are not supported.
   bool can_launch_cooperatively = false;
@@ -131,12 +132,12 @@ struct DeviceInfo {
   bool can_move_memory = false;
   // Whether a launch that accesses memory outside of its access set faults. On devices without this
   // check, such an access reaches other memory of the client, or whatever occupies the place of a
-  // swapped-out page; pages are therefore swapped in only while no work of their client is on the
+  // swapped-out page; pages are therefore swapped only while no work of their client is on the
   // device.
   bool checks_reach = false;
   bool swaps_disturb = false;  // Whether swaps may delay launches of other clients.
-  // Whether no kernel can read, write or end anything of another client, whatever the isolation of
-  // its space.
+  // Whether the device prevents every kernel from accessing the memory and ending the kernels of
+  // other clients, even without SpaceOptions::isolation.
   bool isolates_clients = false;
   // Classes that may use only some of the multiprocessors.
   std::vector<SmGrant> sm_grants;
@@ -231,7 +232,8 @@ class Space {
   // MiB), and returns the new size in bytes. Fails with kOutOfMemory and changes nothing if the
   // quota or the device memory does not suffice. Shrinking requires that no submitted work accesses
   // the memory that is returned. When shrinking, a device may keep memory mapped: up to 1/16 of the
-  // new size, or all of it if it does not trust the client's running kernels.
+  // new size, or everything that was mapped if the device does not trust the client's running
+  // kernels.
   virtual Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) = 0;
 
   // Returns the area in which chunks may be mapped, in pages of 2 MiB; empty if the device does not
@@ -254,12 +256,12 @@ class Space {
   // run.
   virtual Status Unmap(std::uint64_t /*address*/, std::uint64_t /*bytes*/) { return {}; }
 
-  // Swaps out the page at `offset` from the base, if it is mapped and resident, to
-  // SpaceOptions::store and releases its device memory; or swaps it in again. Addresses do not
-  // change. No work that accesses the page may be on the device or, unless
+  // Swap the page at `offset` from the base out to SpaceOptions::store, which releases its device
+  // memory, and in again. SwapPageOut does nothing if the page is not mapped or not resident.
+  // Addresses do not change. No work that accesses the page may be on the device or, unless
   // DeviceInfo::checks_reach, no work of the client at all. Work may start as soon as its access
-  // set is resident (reach.h). No data is lost if a call fails. Fails with kOutOfMemory if the
-  // device has no free memory for the page. Same thread rules as Resize.
+  // set is resident (reach.h). No data is lost if a call fails. SwapPageIn fails with kOutOfMemory
+  // if the device has no free memory for the page. Same thread rules as Resize.
   virtual Status SwapPageOut(std::uint64_t /*offset*/) {
     return {StatusCode::kUnsupported, "this device does not move memory"};
   }
@@ -283,13 +285,13 @@ class Space {
             "clients of this device"};
   }
 
-  // The following load modules. They are loaded in two stages, because the client's image cannot be
-  // trusted: PrepareModule (prepare.h) parses it elsewhere according to this recipe, and the result
-  // is placed into the space.
+  // The following members load modules, in two stages because the client's image cannot be trusted:
+  // PrepareModule (prepare.h) parses the image in another process according to this recipe, and
+  // PlaceModule places the result into the space.
   virtual const ModuleRecipe& recipe() const = 0;
-  // Makes a module from TakePrepared ready for PlaceModule, as far as this needs no device; some
-  // backends run a compiler. Any thread, concurrently with any other call. Returns null if it would
-  // take long and `may_take_long` is false.
+  // Prepares a module from TakePrepared for PlaceModule, as far as this is possible without the
+  // device; some backends run a compiler. May be called by any thread, concurrently with any other
+  // call. Returns null if the call would take long and `may_take_long` is false.
   virtual Result<std::shared_ptr<const PreparedModule>> CompileModule(
       std::shared_ptr<const PreparedModule> module, bool /*may_take_long*/) {
     return module;
@@ -302,7 +304,7 @@ class Space {
 
 // Chosen by the caller; opaque to the device.
 using WorkId = std::uint64_t;
-using StreamKey = std::uint64_t;  // As WorkId; unique among all clients of the device.
+using StreamKey = std::uint64_t;  // Opaque like WorkId; unique among all clients of the device.
 
 // Common to all work. Work on one stream starts and ends in submission order; work on different
 // streams is unordered. Work consists of `units`: thread blocks, or pieces of kCopyPieceBytes of a
@@ -392,14 +394,14 @@ struct GraphWork : WorkHeader {
   // Versions of the nodes, if `version` is not 0: a node with the same number and version never
   // changes.
   std::span<const std::uint64_t> node_versions;
-  // Whether a stop may preempt the graph inside a node if the device supports it. The completion
-  // then holds the rest of that node. It is passed with the next submission, which begins with that
-  // node.
+  // Whether a stop may preempt the graph inside a node if the device supports it.
+  // Completion::paused then contains the rest of that node, and the caller passes it in `paused` of
+  // the next submission, which begins with that node.
   bool may_be_paused = false;
   std::shared_ptr<PausedBlocks> paused;
 };
 
-// Returns the number of units of a copy or fill, whose rows are divided into pieces one by one.
+// Returns the number of units of a copy or fill. Each row is divided into pieces separately.
 constexpr std::uint64_t CopyUnits(std::uint64_t width_bytes, std::uint64_t height) {
   return (width_bytes + kCopyPieceBytes - 1) / kCopyPieceBytes * height;
 }
@@ -418,7 +420,7 @@ struct Completion {
   std::shared_ptr<PausedBlocks> paused;
   DeviceClock::time_point started;  // Time at which the first unit of this submission started.
   DeviceClock::time_point ended;
-  // False if the two times are estimated as a share of what several work items took together.
+  // False if the two times are estimates: shares of the time that several work items took together.
   bool times_are_exact = true;
 };
 
@@ -530,14 +532,14 @@ class Device {
   // thread.
   virtual std::uint64_t executor_bytes() const { return 0; }
 
-  // Tells all kernels that poll for it to end, as RequestKill does for one, without a driver call,
-  // because the device thread may be blocked inside a driver call that waits for such a kernel.
-  // Their launches fail with FaultKind::kLaunchTimeout. Returns false if no kernel polls. May be
-  // called by any thread.
+  // Ends all kernels that poll for a request to end, as RequestKill ends a single one, but without
+  // a driver call, because the device thread may be blocked inside a driver call that waits for
+  // such a kernel. The launches of these kernels fail with FaultKind::kLaunchTimeout. Returns false
+  // if no kernel polls. May be called by any thread.
   virtual bool ReportKernelsToEnd() { return false; }
 
   // Returns whether RequestKill would end this launch while it runs. With DeviceInfo::can_kill it
-  // ends any launch; otherwise, only those whose kernels poll for it.
+  // ends any launch; otherwise, only launches whose kernels poll for a request to end.
   virtual bool CanKill(const LaunchWork& /*work*/) const { return info().can_kill; }
 };
 

@@ -27,7 +27,7 @@ Result<std::unique_ptr<Device>> CreateCpu(std::string_view /*id*/, std::uint32_t
   for (const auto& limit : options.sm_limits) {
     if (limit) {
       return Status(StatusCode::kUnsupported,
-                    "option sm-limit rejected: a cpu device has no multiprocessors to share out");
+                    "option sm-limit rejected: a cpu device has no multiprocessors to limit");
     }
   }
   return CreateCpuDevice({.number = number,

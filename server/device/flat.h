@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values serialized as consecutive bytes. Used for results from another process: the writer may be
-// compromised, so the reader trusts none of the bytes. Both run the same program on the same
-// machine.
+// compromised, so the reader trusts none of the bytes. Writer and reader run the same program on
+// the same machine.
 
 #ifndef GPUSHARED_SERVER_DEVICE_FLAT_H_
 #define GPUSHARED_SERVER_DEVICE_FLAT_H_

@@ -22,7 +22,7 @@ constexpr std::uint64_t kNoPiece = ~std::uint64_t{0};
 }  // namespace
 
 Status WrongModule(const std::string& what) {
-  return {StatusCode::kInvalidArgument, "prepared module is wrong: " + what};
+  return {StatusCode::kInvalidArgument, "prepared module is invalid: " + what};
 }
 
 bool IsInside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t end) {

@@ -20,7 +20,8 @@
 
 namespace gpushared::device {
 
-// Returns kInvalidArgument, which says that the bytes do not encode a prepared module.
+// Returns kInvalidArgument. `what` names the part of the bytes that is invalid in a prepared
+// module.
 Status WrongModule(const std::string& what);
 
 bool IsInside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t end);

@@ -15,8 +15,8 @@ std::string Mebibytes(std::uint64_t bytes) {
 Status NoChunksWhereMemorySwaps() {
   return {StatusCode::kUnsupported,
           "memory rejected: a client that may hold more device memory than is guaranteed to it "
-          "(memory_limit) cannot map memory in parts, which could not be moved; have it connect "
-          "for no more than its guarantee"};
+          "(memory_limit) cannot map memory in parts, because such memory cannot be swapped; "
+          "connect it with a limit of at most its guarantee"};
 }
 
 bool MemoryBudget::TryTake(std::uint64_t bytes, std::uint64_t left_free_bytes) {
@@ -75,7 +75,7 @@ void MemoryAccount::SwapOut(std::uint64_t bytes) {
 }
 
 Status MemoryAccount::SwapIn(std::uint64_t bytes) {
-  if (Status taken = TakeOfBudget(bytes, "moving in"); !taken.ok()) return taken;
+  if (Status taken = TakeOfBudget(bytes, "swap-in"); !taken.ok()) return taken;
   out_bytes_ -= bytes;
   return {};
 }

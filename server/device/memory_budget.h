@@ -16,7 +16,7 @@
 namespace gpushared::device {
 
 inline constexpr std::uint64_t kRangeBytesMin = std::uint64_t{4} << 30;
-// Module variables are placed and counted in pages.
+// Unit in which module variables are placed and counted.
 inline constexpr std::uint64_t kPageBytes = 4096;
 // Top part of every range, reserved for the variables of the client's modules. It is inside the
 // range so that one mask fences the variables together with the client's memory, and outside of the

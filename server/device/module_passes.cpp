@@ -111,8 +111,8 @@ Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
     const bool contains = passes.isolation == Isolation::kContain;
     if (Status status = FenceModule(passed, range_bytes, contains); !status.ok()) return status;
   }
-  // Claims are added after the fence, because the words of a claim belong to the server and are
-  // outside of every client's range.
+  // Claims are added after the fence, because the words of a claim are outside of every client's
+  // range, and the fence would redirect the accesses to them.
   if (passes.claims) AddClaims(passed);
   return passed;
 }

@@ -22,8 +22,8 @@ namespace gpushared::device {
 
 // A kernel of the client.
 struct PassedKernel {
-  // Has the name, the parameters as declared in the text, and in `unsupported` the reason why the
-  // kernel may not run here.
+  // Contains the name, the parameters as declared in the text and, in `unsupported`, the reason if
+  // the kernel cannot be confined.
   KernelInfo info;
   std::string claimed;  // Name of its preemptible form; empty if it has none.
   // Offset of ptx::ClaimParameter in the parameters of the preemptible form.

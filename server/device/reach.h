@@ -43,8 +43,8 @@ class Reach {
 };
 
 // Return the access sets of copies and fills, which extend from the first byte of the first row to
-// the last byte of the last row. Launches, alone and in graphs, carry theirs or may access
-// everything.
+// the last byte of the last row. For launches and graphs, return LaunchWork::reach or
+// GraphWork::reach; if that is null, they may access everything.
 Reach GetReach(const CopyWork& work);
 Reach GetReach(const FillWork& work);
 Reach GetReach(const LaunchWork& work);

@@ -20,7 +20,7 @@
 namespace gpushared::device {
 namespace {
 
-// Returns the page to the kernel; it reads as zeros afterwards.
+// Returns the page to Linux; it reads as zeros afterwards.
 void DropStep(std::byte* step) {
   // Aborts on failure, because that would expose the data to the next client.
   Check(::madvise(step, kMapPageBytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
@@ -45,7 +45,7 @@ bool MovePages(std::byte* from, std::byte* to) {
   if (::mremap(from, kMapPageBytes, kMapPageBytes, kKeepsTheSource, to) == to) return true;
   // Some failures leave the destination unmapped.
   Check(MapSteps(to, kMapPageBytes, MAP_FIXED_NOREPLACE) || errno == EEXIST,
-        "a step's place is mapped again");
+        "the place of a moved page is mapped again");
   return false;
 }
 
@@ -53,8 +53,7 @@ bool MovePages(std::byte* from, std::byte* to) {
 
 // Exchanges pages with the clients of the cpu device without copying. Bytes from elsewhere are
 // copied; such a slot keeps its pages, zeroed, for the next use, because the first touch of new
-// pages takes as long as the copy or several times that. Under memory pressure the kernel reclaims
-// them.
+// pages takes at least as long as the copy. Under memory pressure Linux reclaims them.
 class StepsInMemory final : public SwapBackend {
  public:
   // The pages begin at `base`, inside `reserved`.
@@ -86,8 +85,8 @@ class StepsInMemory final : public SwapBackend {
     std::memcpy(step.data(), At(slot), kMapPageBytes);
     return {};
   }
-  // Copies the page if it cannot be moved: before Linux 5.7, or when the process has no free
-  // mappings left.
+  // Copies the page if it cannot be moved: before Linux 5.7, or when the process has reached its
+  // limit of mappings.
   Status Take(Slot slot, std::span<std::byte> step) override {
     if (MovePages(step.data(), At(slot))) {
       has_own_pages_[slot] = 0;
@@ -122,7 +121,7 @@ class StepsInMemory final : public SwapBackend {
     DropStep(At(slot));
     has_own_pages_[slot] = 0;
     // Pages that were moved here brought their own mapping. It is replaced by a new one, which
-    // merges with its neighbours. If the process has no free mappings left, the old mapping
+    // merges with its neighbours. If the process has reached its limit of mappings, the old mapping
     // remains, which is empty as well.
     MapSteps(At(slot), kMapPageBytes, MAP_FIXED);
   }
@@ -180,7 +179,7 @@ class PagesInFile final : public SwapBackend {
 
   Status Write(Slot slot, std::span<const std::byte> step) override {
     if (Transfer(::pwrite, fd_, step.data(), step.size(), GetOffset(slot))) return {};
-    return Failed("moved out to");
+    return Failed("swapped out to");
   }
   Status Read(Slot slot, std::span<std::byte> step) const override {
     if (Transfer(::pread, fd_, step.data(), step.size(), GetOffset(slot))) return {};

@@ -42,9 +42,9 @@ class SwapBackend {
   // After an error the contents of the slot are undefined.
   virtual Status Write(Slot slot, std::span<const std::byte> step) = 0;
   virtual Status Read(Slot slot, std::span<std::byte> step) const = 0;
-  // As Write, after which the page has no memory and reads as zeros.
+  // Like Write, and releases the memory of the page, which then reads as zeros.
   virtual Status Take(Slot slot, std::span<std::byte> step) = 0;
-  // As Read, after which the slot is empty.
+  // Like Read, and empties the slot.
   virtual Status Return(Slot slot, std::span<std::byte> step) = 0;
 
   // Returns the size of the allocated memory or disk blocks, for tests.

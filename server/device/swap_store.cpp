@@ -31,7 +31,7 @@ std::uint64_t SwapStore::used_bytes() const {
 }
 
 Status SwapStore::Reserve(std::uint64_t bytes) {
-  Check(bytes % kMapPageBytes == 0, "whole steps are reserved");
+  Check(bytes % kMapPageBytes == 0, "whole pages are reserved");
   const MutexLock lock(mutex_);
   const std::uint64_t left = total_bytes_ - reserved_bytes_;
   if (bytes > left) {
@@ -77,7 +77,7 @@ void SwapStore::GiveBack(std::uint64_t bytes) {
 
 SwapStore::Slot SwapStore::Use() {
   const MutexLock lock(mutex_);
-  Check(!free_.empty(), "a step is put where room was reserved for it");
+  Check(!free_.empty(), "a page is put only with a reservation for it");
   const Slot slot = free_.back();
   free_.pop_back();
   return slot;

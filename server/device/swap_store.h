@@ -24,9 +24,9 @@ struct SwapStoreOptions {
 
 // Holds the swapped-out device memory, a page (2 MiB) in each slot.
 //
-// The data cannot be accessed by another process and is destroyed with this one. A slot is erased
-// before another client can use it. Storage is reserved in advance: a file has its blocks allocated
-// from then on, so a full disk rejects a reservation instead of losing a page.
+// No other process can access the data, and none of it remains after this process has ended. A slot
+// is erased before another client can use it. Reserve allocates storage in advance, in a file its
+// blocks, so that a full disk makes a reservation fail and not a later swap-out.
 //
 // Thread-safe.
 class SwapStore {

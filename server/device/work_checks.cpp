@@ -58,11 +58,11 @@ Status CheckLaunchAttributes(const LaunchWork& work, const DeviceInfo& device) {
                   "launch rejected: kernel '" + ShownName(kernel.name) + "' " + why + device.id);
   };
   if (work.is_cooperative && !device.can_launch_cooperatively) {
-    return unsupported("is launched cooperatively, which is not possible on device ");
+    return unsupported("is launched cooperatively, which is not supported by device ");
   }
   if (work.cluster.x == 0) return {};
   if (device.cluster_blocks_max == 0) {
-    return unsupported("is launched in clusters of blocks, which there are none of on device ");
+    return unsupported("is launched in clusters of blocks, which are not supported by device ");
   }
   if (work.cluster.Count() > device.cluster_blocks_max) {
     return Rejected(kernel, "asks for clusters of " + std::to_string(work.cluster.Count()) +
@@ -137,8 +137,9 @@ Status CheckCopy(const CopyWork& work, const MappedRange& range, const MemoryPie
 Status CheckFill(const FillWork& work, const MappedRange& range, const MemoryPieces& variables) {
   const std::uint64_t element = work.element_bytes;
   if (element != 1 && element != 2 && element != 4) {
-    return {StatusCode::kInvalidArgument, "fill rejected: elements of " + std::to_string(element) +
-                                              " bytes, 1, 2 and 4 are possible"};
+    return {StatusCode::kInvalidArgument, "fill rejected: invalid element size of " +
+                                              std::to_string(element) +
+                                              " bytes: expected 1, 2 or 4"};
   }
   const bool pitched = work.height > 1;
   if (work.destination % element != 0 || work.width_bytes % element != 0 ||

@@ -396,7 +396,7 @@ TEST_P(Members, ThatNeverComeAreAFault) {
     EXPECT_THAT(outcome.fault->message, HasSubstr("PTX line 19, " + waiting.substr(0, 4)));
     EXPECT_THAT(outcome.fault->message,
                 HasSubstr("lanes 0x0000ffff of the warp wait for lanes 0xffff0000, which can never "
-                          "come: lane 16 waits at PTX line 16"));
+                          "arrive: lane 16 waits at PTX line 16"));
   }
 }
 

@@ -340,7 +340,7 @@ TEST_F(StoreThatFails, AWriteErrorRejectsAnAllocationAndLosesNoPage) {
   EXPECT_TRUE(mine.ok()) << mine.status().ToString();
   EXPECT_TRUE(Eventually([&] { return Row("first").empty() || Row("second").empty(); }));
   EXPECT_FALSE(Row("first").empty() && Row("second").empty());
-  EXPECT_THAT(server().Log(), ::testing::HasSubstr("device memory cannot be moved out"));
+  EXPECT_THAT(server().Log(), ::testing::HasSubstr("device memory cannot be swapped out"));
   LimitFiles(RLIM_INFINITY);
   EXPECT_TRUE(Eventually([&] { return InStore("used_bytes") == 0; }));
 }

@@ -207,8 +207,8 @@ TEST_F(System, ADeviceRejectsLaunchAttributesThatItLacks) {
   };
   const Status cluster = rejection({.grid = {2, 1, 1}, .cluster = {2, 1, 1}});
   EXPECT_EQ(cluster.code(), StatusCode::kUnsupported) << cluster.ToString();
-  EXPECT_NE(cluster.message().find("kernel 'step' is launched in clusters of blocks, which there "
-                                   "are none of on device cpu:0"),
+  EXPECT_NE(cluster.message().find("kernel 'step' is launched in clusters of blocks, which are "
+                                   "not supported by device cpu:0"),
             std::string::npos)
       << cluster.ToString();
   // Sizes that no device could have are rejected at once.

@@ -32,7 +32,7 @@ std::span<std::byte> StepAt(std::uint64_t address) {
   return {static_cast<std::byte*>(Pointer(address)), kMapPageBytes};
 }
 
-// Drops the pages: the next access reads zeros, and the kernel reclaims the memory.
+// Drops the pages: Linux reclaims the memory, and the next access reads zeros.
 void DropPages(std::uint64_t address, std::uint64_t bytes) {
   if (bytes == 0) return;
   // Aborts on failure, because that would expose the data to the next client.
@@ -58,9 +58,9 @@ Status MakeAccessible(std::uint64_t address, std::uint64_t bytes) {
 
 // Returns a naturally aligned free address range; `bytes` is a power of two.
 //
-// Clients see these addresses, so they are drawn at random from the whole address space: the kernel
-// would place them next to this process's libraries, which would defeat ASLR for an attacker who
-// finds a vulnerability.
+// Clients see these addresses, so they are drawn at random from the whole address space: Linux
+// would choose addresses next to this process's libraries, and would thus reveal the location of
+// these to an attacker.
 Result<std::uint64_t> TakeAddresses(std::uint64_t bytes) {
   constexpr int kTriesMax = 4096;
   const std::uint64_t places = (kAddressesEnd - kAddressesBegin) / bytes;
@@ -71,7 +71,7 @@ Result<std::uint64_t> TakeAddresses(std::uint64_t bytes) {
     void* const found =
         mmap(Pointer(base), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (found == Pointer(base)) return base;
-    // The kernel picks another place if this one is taken, reserved by a sanitizer, or above the
+    // Linux picks another place if this one is taken, reserved by a sanitizer, or above the
     // process's address limit.
     if (found != MAP_FAILED) munmap(found, bytes);
   }
@@ -196,7 +196,7 @@ Status AddressRange::FetchPage(std::uint32_t step) {
 
 Status AddressRange::SwapPageOut(std::uint64_t offset) {
   const MutexLock lock(mutex_);
-  Check(store_ != nullptr, "memory moves where there is a store");
+  Check(store_ != nullptr, "pages are swapped only with a store");
   const auto step = static_cast<std::uint32_t>(offset / kMapPageBytes);
   // Nothing to swap if the client has freed the page in the meantime.
   if (offset >= mapped_bytes() || slots_.contains(step)) return {};

@@ -21,19 +21,19 @@ namespace gpushared::device {
 
 // A naturally aligned power-of-two part of this process's address space and the memory mapped into
 // it: the client's own memory from the bottom, module variables at the top, and chunks in between.
-// The chunks of a range are parts of one memory file, so they can be mapped twice.
+// The chunks of a range are parts of one memory file, so that a chunk can be mapped at several
+// addresses.
 //
 // Memory that is given back is replaced by zero pages at once but stays accessible, because a
 // running kernel of the same client that still reads it must see zeros instead of crashing the
 // process. Memory that was never mapped is inaccessible.
 //
 // Pages of the client's own memory can be swapped to a store and back, at the same address. No work
-// of the client runs while a page is swapped out, and no work that may access a page starts before
-// the page is resident again. Such a range has no chunks: they cannot be swapped, so they would use
-// memory that is guaranteed to others.
+// of the client that may access a page runs while the page is not resident. Such a range has no
+// chunks: they cannot be swapped, so they would use memory that is guaranteed to others.
 //
-// Thread-safe, except that only one call of Resize, the swaps and the calls for chunks runs at a
-// time.
+// Thread-safe, except that calls of Resize, the swap functions and the chunk functions must not
+// overlap.
 class AddressRange {
  public:
   struct Block {
@@ -76,7 +76,7 @@ class AddressRange {
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
   // Returns all module blocks in use and all mapped parts of chunks.
   const MemoryPieces& pieces() const { return pieces_; }
-  // Returns a block. `code_bytes` must have the value that was passed to TakeModuleBlock.
+  // Releases a block. `code_bytes` must have the value that was passed to TakeModuleBlock.
   void ReturnModuleBlock(const Block& block, std::uint64_t code_bytes = 0);
 
   // The following functions implement those of Space. A chunk is identified by its offset in the

@@ -38,7 +38,8 @@
 namespace gpushared::device {
 namespace {
 
-// Passed for single blocks, which are not stopped inside; see WorkQueue::Continue.
+// The `stop` flag for runs of a single block. Between blocks, WorkQueue::Continue checks for a
+// stop.
 const std::atomic<bool> kNever{false};
 
 // The clocks of N executor threads are read every N * 250 µs, which takes the device thread about
@@ -153,7 +154,7 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.threads_per_block_max = executor::kThreadsPerBlockMax;
   info.shared_bytes_per_block_max = executor::kSharedBytesMax;
   info.preemption = Preemption::kWithinCommand;
-  // Supported, because a block that waits for others lets them start.
+  // Possible because a block that waits for later blocks lets them start.
   info.can_launch_cooperatively = true;
   info.can_kill = true;
   info.can_move_memory = true;
@@ -296,7 +297,7 @@ std::shared_ptr<QueuedWork> CpuDevice::Checked(const GraphNode& work, std::uint6
   const WorkHeader& header =
       std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
   if (rejected.ok() && !std::visit([](const auto& any) { return IsThere(any); }, work)) {
-    rejected = Status(StatusCode::kInternal, "work rejected: its client's memory is moved out");
+    rejected = Status(StatusCode::kInternal, "work rejected: its client's memory is swapped out");
   }
   if (rejected.ok() && header.first_unit > units) {
     rejected = Status(StatusCode::kInvalidArgument, "work rejected: it resumes at unit " +
@@ -338,7 +339,7 @@ std::shared_ptr<QueuedWork> CpuDevice::MakeNode(const GraphWork& graph, std::siz
 
 void CpuDevice::Submit(const LaunchWork& work) {
   if (work.paused != nullptr) {
-    Check(IsThere(work), "a launch goes on when its client's memory is there");
+    Check(IsThere(work), "a launch resumes only while its client's memory is resident");
     auto rest = std::static_pointer_cast<QueuedWork>(work.paused);
     rest->SubmitAgain(work);
     return queue_.Submit(std::move(rest));

@@ -58,7 +58,7 @@ void ExecutorClock::Begin() {
 ExecutorTimes::Reading ExecutorClock::Read() const {
   const auto at = DeviceClock::now();
   timespec ran{};
-  Check(::clock_gettime(clock_, &ran) == 0, "the clock of a thread that is there can be read");
+  Check(::clock_gettime(clock_, &ran) == 0, "the clock of a running thread can be read");
   return {at, std::chrono::seconds(ran.tv_sec) + nanoseconds(ran.tv_nsec)};
 }
 

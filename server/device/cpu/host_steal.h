@@ -22,7 +22,8 @@ namespace gpushared::device {
 // Usual scheduling latency on a machine with enough cores. Only what exceeds it counts as a delay.
 inline constexpr std::chrono::microseconds kUsuallyLate{200};
 
-// Divides an executor thread's time while it has work. The caller passes the time.
+// Divides the time in which an executor thread has work into running, waiting and delayed time. The
+// caller reads the clocks.
 //
 // Thread-compatible.
 class ExecutorTimes {
@@ -39,7 +40,7 @@ class ExecutorTimes {
   // The thread begins with work.
   explicit ExecutorTimes(const Reading& now) : last_(now) {}
 
-  // Records that the thread has work, which continues.
+  // Records that the thread starts or continues its work.
   void Run(const Reading& now);
   // Records that the thread has no work.
   void Idle(const Reading& now);
@@ -56,7 +57,8 @@ class ExecutorTimes {
   State state_ = State::kRunning;
   DeviceClock::time_point late_from_;  // Valid while the work sleeps.
   Reading last_;
-  // CPU time that is missing and not yet in the totals. Negative after a tick-based clock was late.
+  // Running time without CPU time that is not yet in the totals. Negative if a CPU clock that
+  // advances in ticks has caught up.
   std::chrono::nanoseconds missing_{};
   Totals totals_;
 };
@@ -74,8 +76,8 @@ class ExecutorClock {
 
   // Sleeps on behalf of the running work.
   void Sleep(std::chrono::nanoseconds time);
-  // Runs a function that may block for any time. The time counts as waiting of the running work,
-  // not as a delay by the machine.
+  // Runs a function that may block for any time. Its duration counts as voluntary waiting of the
+  // running work, not as a delay by the machine.
   void Block(const std::function<void()>& what);
 
   // May be called by any thread.

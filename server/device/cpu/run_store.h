@@ -46,7 +46,8 @@ class RunStore {
   std::vector<std::unique_ptr<executor::BlockExecutor>> spare_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
-// An executor whose blocks have started, and its memory reservation. The destructor returns both.
+// An executor whose blocks have started, and its memory reservation. The destructor returns both to
+// the store.
 class PausedRun {
  public:
   PausedRun() = default;

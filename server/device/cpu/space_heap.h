@@ -13,9 +13,9 @@
 
 namespace gpushared::device {
 
-// Heap for one client's kernels, of kDeviceHeapBytes unless the client sets another size. Counts
-// against the quota from the load of the first module that allocates, or from when the client sets
-// the size, until the space is destroyed. Shared by all modules of the client.
+// Heap for one client's kernels, shared by all modules of the client. Created when the client first
+// loads a module with a kernel that allocates, or sets the size, which is otherwise
+// kDeviceHeapBytes. Counts against the quota from then until the space is destroyed.
 //
 // Thread-safe. Uses the range, which must outlive it.
 class SpaceHeap {
@@ -29,8 +29,8 @@ class SpaceHeap {
   Status Make() GPUSHARED_EXCLUDES(mutex_);
   // Creates a heap of this size. Replaces an existing one if no kernel has used it.
   Status SetBytes(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
-  // Called when a kernel starts. A kernel that allocates makes the current heap permanent. Returns
-  // null as long as no kernel has done that, or if there is no heap.
+  // Returns the heap for a kernel that starts; null if there is none. If `allocates`, the current
+  // heap becomes permanent. Before that, kernels that do not allocate get null.
   executor::DeviceHeap* ForKernel(bool allocates) GPUSHARED_EXCLUDES(mutex_);
   std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 

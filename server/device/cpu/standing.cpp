@@ -23,7 +23,8 @@ void Standing::Stand(bool back) {
   if (!stand_) return;
   for (;;) {
     stand_(thread_, !back);
-    // Another thread may have changed the standing in the meantime and made its call earlier.
+    // Another thread may have changed is_back_ in the meantime, but called stand_ before this
+    // thread.
     const bool is_back = is_back_;
     if (is_back == back) return;
     back = is_back;

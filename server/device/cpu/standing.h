@@ -34,15 +34,15 @@ class Standing {
 
   // ---- any thread, after Begin
 
-  // No effect if the thread is already raised.
+  // Raises the thread, unless it is already raised.
   void StepForward();
   bool is_back() const { return is_back_; }
 
  private:
   friend class WorkQueue;
 
-  // Makes the call. If several threads call it, the last one leaves the thread in the state that
-  // `is_back_` requests.
+  // Calls `stand_`. If several threads do so at the same time, the last call leaves the thread in
+  // the state that `is_back_` requests.
   void Stand(bool back);
 
   const StandFunction& stand_;

@@ -187,9 +187,9 @@ void WorkQueue::Stand(const Claim& claim, bool is_below_others) const {
   if (claim.standing == nullptr) return;
   if (!is_below_others) return claim.standing->StepForward();
   claim.standing->StepBack();
-  // More urgent work, a stop or a kill may have arrived after the claim. Either the arriving thread
-  // sees that this thread is demoted, or this thread sees the arrival here, because both store
-  // before they load, with sequential consistency.
+  // More urgent work, a stop or a kill may have arrived after the claim. Either the thread that
+  // brought it sees that this thread is demoted, or this thread sees the arrival here, because both
+  // store before they load, with sequential consistency.
   const QueuedWork& work = *claim.work;
   if (first_rank_.load() < GetRank(work.header().priority, 0) || work.stop || work.is_killed) {
     claim.standing->StepForward();
@@ -244,7 +244,8 @@ std::optional<Claim> WorkQueue::NextOfSpare(ExecutorClock* clock) {
     const std::uint64_t waits = claimable_.begin()->first;
     if (!are_threads_stuck_) {
       spare_wanted_.wait_for(lock.waitable(), spare_patience_);
-      // Checks again, because the work that waits now may have arrived only just now.
+      // Checks again, because other work may have arrived during the wait and would have to wait
+      // for kSparePatience itself.
       if (!IsHeldUp() || claimable_.begin()->first != waits) continue;
       are_threads_stuck_ = true;
     }
@@ -383,8 +384,8 @@ bool WorkQueue::MustEnd(const QueuedWork& work) {
          work.stop.load(std::memory_order_relaxed);
 }
 
-// Makes the first work of `stream` that has something to run claimable, and completes the ones
-// before it, which have nothing to run. `threads_wanted`: how many threads may be woken.
+// Completes the work at the head of `stream` that has nothing left to run, and makes the next work
+// claimable. `threads_wanted`: how many threads may be woken.
 void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
   while (!stream.empty() && MustEnd(*stream.front())) {
     if (std::shared_ptr<QueuedWork> next = TakeNextNode(*stream.front())) {

@@ -31,7 +31,7 @@ namespace gpushared::device {
 
 struct QueuedWork;
 
-// Makes work items of a graph's nodes. Thread-safe.
+// Makes work items from a graph's nodes. Thread-safe.
 class NodeMaker {
  public:
   // Returns work that is ready to run or contains the reason why it is rejected.
@@ -41,7 +41,7 @@ class NodeMaker {
   ~NodeMaker() = default;
 };
 
-// A running graph. Belongs to its current node and guarded by the queue's mutex.
+// A running graph. Owned by its current node; guarded by the queue's mutex.
 struct GraphRun {
   GraphWork work;
   const NodeMaker* maker = nullptr;
@@ -144,8 +144,8 @@ inline constexpr std::chrono::seconds kStandBackFor{1};
 // also leaves it inside a block for work of a higher priority.
 //
 // A thread may be unable to leave, because a client can block any thread that accesses the memory
-// it shares with the server. Therefore a spare thread takes work that has waited for threads with
-// lower-priority work for kSparePatience. It continues to take all such work until one of the other
+// it shares with the server. Therefore a spare thread takes work that has waited kSparePatience for
+// threads that run lower-priority work. It continues to take all such work until one of the other
 // threads returns.
 //
 // Thread-safe.
@@ -184,7 +184,7 @@ class WorkQueue {
   // Like Next, for the spare thread: sleeps until work has waited too long for a thread that does
   // not leave its own work.
   std::optional<Claim> NextOfSpare(ExecutorClock* clock = nullptr);
-  // Conditions under which the claim's run should leave a block; see executor::PauseTerms.
+  // Returns the conditions under which the claim's run should leave a block.
   executor::PauseTerms GetTerms(const Claim& claim,
                                 const std::function<bool(std::uint64_t bytes)>& may_pause) const;
   // Records that the claim's run has left a block. The run is resumed before further units of the
@@ -240,10 +240,11 @@ class WorkQueue {
   void CallForwardFrom(const QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   // Records that the claim's thread has returned.
   void EndClaim(const Claim& claim) GPUSHARED_REQUIRES(mutex_);
-  // Returns whether the first work waits because no thread is idle, while a thread runs
+  // Returns whether no thread is idle and the first work waits for a thread that runs
   // lower-priority work.
   bool IsHeldUp() const GPUSHARED_REQUIRES(mutex_);
-  // Ends a period in which work was claimable and no thread had any.
+  // Called when a thread takes work, or none is left to take: counts the time in which work was
+  // claimable and no thread had any.
   void EndStandstill() GPUSHARED_REQUIRES(mutex_);
   // Waits for work to arrive. Calls `rest` at most once and then clears it.
   void WaitForWork(MutexLock& lock, const std::function<void()>** rest) GPUSHARED_REQUIRES(mutex_);
@@ -271,7 +272,7 @@ class WorkQueue {
   bool is_spare_asleep_ GPUSHARED_GUARDED_BY(mutex_) = false;
   // Whether work has waited for kSparePatience and no thread has returned since.
   bool are_threads_stuck_ GPUSHARED_GUARDED_BY(mutex_) = false;
-  // Time since which no claims run; valid while that is so.
+  // Start of the period without running claims; valid only during such a period.
   DeviceClock::time_point free_since_ GPUSHARED_GUARDED_BY(mutex_);
   // Valid while claimable_ is not empty.
   DeviceClock::time_point claimable_since_ GPUSHARED_GUARDED_BY(mutex_);

@@ -175,7 +175,7 @@ void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, S
   const CudaSpace& space = GetSpace(header);
   const bool is_whole = space.IsThere(Reach::Everything());
   if (rejected.ok() && !is_whole && !std::visit(TouchesWhatIsThere{space}, item->work)) {
-    rejected = Status(StatusCode::kInternal, "work rejected: its client's memory is moved out");
+    rejected = Status(StatusCode::kInternal, "work rejected: its client's memory is swapped out");
   }
   if (rejected.ok() && header.first_unit > units) {
     rejected = Status(StatusCode::kInvalidArgument, "work rejected: it resumes at unit " +

@@ -189,13 +189,14 @@ std::optional<std::string> Obstacle(const Inventory& inventory, const Gpu& gpu) 
   if (inventory.mps) {
     return "an MPS control daemon (pid " + std::to_string(inventory.mps->pid) + ", pipes in " +
            inventory.mps->directory +
-           ") has the GPUs: workers would be its clients, with its limits and its faults; end it "
-           "with 'echo quit | nvidia-cuda-mps-control'";
+           ") controls the GPUs: workers would be its clients, with its limits and its faults; end "
+           "it with 'echo quit | nvidia-cuda-mps-control'";
   }
   if (gpu.mode == GpuMode::kExclusive && !gpu.processes.empty()) {
     return Named(gpu) + " is in compute mode EXCLUSIVE_PROCESS and process " +
-           ProcessList(gpu.processes) + " has it, end that or share it with 'nvidia-smi -i " +
-           index + " -c DEFAULT'";
+           ProcessList(gpu.processes) +
+           " uses it, end that process or share the GPU with 'nvidia-smi -i " + index +
+           " -c DEFAULT'";
   }
   if (gpu.mig_enabled && gpu.instances.empty()) {
     return Named(gpu) + " is in MIG mode and has no instances, make some with 'nvidia-smi mig -i " +

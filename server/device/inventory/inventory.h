@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inventory of the machine's GPUs: which of them can be shared, and which devices an operator's
-// selection refers to. Values and pure functions; read_inventory.h reads them from the machine.
+// selection refers to. Contains only values and pure functions; read_inventory.h reads the values
+// from the machine.
 
 #ifndef GPUSHARED_SERVER_DEVICE_INVENTORY_INVENTORY_H_
 #define GPUSHARED_SERVER_DEVICE_INVENTORY_INVENTORY_H_
@@ -68,7 +69,7 @@ std::optional<std::string> Obstacle(const Inventory& inventory, const Gpu& gpu);
 
 // A device for a worker to open.
 struct SelectedDevice {
-  std::string id;       // Name used from then on: "cpu:0", "cuda:1", "MIG-...".
+  std::string id;       // Name of the device in this server: "cpu:0", "cuda:1", "MIG-...".
   std::string uuid;     // Empty for cpu devices.
   std::string name;     // Human-readable, until the worker reports more.
   std::string pci_bus;  // Empty for cpu devices.
@@ -82,7 +83,7 @@ struct SelectedDevice {
 struct Presence {
   enum class Kind : std::uint8_t {
     kThere,
-    kGone,     // The driver no longer reports the device, or not as a separate one.
+    kGone,     // The driver no longer reports the device, or its GPU is now in MIG mode.
     kUnclear,  // The driver does not provide the information.
   };
   Kind kind = Kind::kThere;
@@ -116,7 +117,8 @@ Result<Selection> SelectDevices(std::string_view wanted, const Inventory& invent
 // these UUIDs.
 std::vector<SelectedDevice> NewDevices(const Inventory& inventory,
                                        const std::vector<std::string>& uuids);
-// Returns the devices that would remain unused. `why` is the reason given for usable ones.
+// Returns the devices other than those with these UUIDs. `why` is the reason that is given for
+// those that could be used.
 std::vector<UnusedDevice> UnusedDevices(const Inventory& inventory,
                                         const std::vector<std::string>& uuids,
                                         const std::string& why);

@@ -53,8 +53,8 @@ struct ProcessInfo {
 };
 static_assert(sizeof(ProcessInfo) == 24);
 
-// ---- MIG. A GPU instance is a part of a GPU, and a compute instance a part of that; each compute
-// instance is a device for programs.
+// ---- MIG. A GPU instance is a part of a GPU, and a compute instance is a part of a GPU instance.
+// To programs, each compute instance is a device.
 
 using GpuInstanceHandle = struct GpuInstanceTarget*;
 using ComputeInstanceHandle = struct ComputeInstanceTarget*;
@@ -170,9 +170,9 @@ static_assert(sizeof(ComputeInstanceInfo) == 32);
 // clang-format on
 
 // The initialized library. The destructor shuts it down, because an open session prevents operators
-// from changing MIG modes and resetting GPUs. An object that is created later therefore also works
-// if the driver was reloaded. The library itself is loaded once and never unloaded. After a driver
-// update it reports a version mismatch. Unsupported calls are null.
+// from changing MIG modes and resetting GPUs. The library itself is loaded once and never unloaded:
+// an object that is created later works after the driver was reloaded, but reports a version
+// mismatch after the driver was updated. Calls that the library lacks are null.
 //
 // Thread-safe, as the library is.
 class Nvml {

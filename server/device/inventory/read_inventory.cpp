@@ -25,8 +25,8 @@ constexpr unsigned kGpusMax = 256;
 constexpr unsigned kProcessesMax = 1024;
 
 // Only checks that the library exists: initializing it would allocate resources on every GPU, which
-// the broker must not do. Once found it remains loaded, so further checks are free and the driver
-// is never unloaded.
+// the broker must not do. A library that was found remains loaded, so that further checks cost
+// nothing and the driver is never unloaded.
 std::string WhyNoCuda(const std::string& name) {
   void* const library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return std::string("no CUDA driver on this machine: ") + ::dlerror();
@@ -78,8 +78,8 @@ class GpuReader {
     gpu_.uuid = Text("nvmlDeviceGetUUID", nvml_.DeviceGetUUID, device_);
     gpu_.name = Text("nvmlDeviceGetName", nvml_.DeviceGetName, device_);
     nvml::MemoryInfo memory;
-    // A container with access to an instance only must not query its GPU; the instance reports its
-    // own memory.
+    // A container that has access only to an instance is not permitted to query the GPU's memory;
+    // the instance reports its own.
     if (Has("nvmlDeviceGetMemoryInfo", nvml_.DeviceGetMemoryInfo, device_, &memory)) {
       gpu_.memory_bytes = memory.total;
     }
@@ -139,7 +139,7 @@ class GpuReader {
     auto count = static_cast<unsigned>(processes.size());
     Code code = nvml_.DeviceGetComputeRunningProcesses(device_, &count, processes.data());
     if (code == Code::kInsufficientSize) {
-      // Allows for processes that start in the meantime.
+      // Leaves space for processes that start before the next call.
       processes.resize(std::min(count + 64, kProcessesMax));
       count = static_cast<unsigned>(processes.size());
       code = nvml_.DeviceGetComputeRunningProcesses(device_, &count, processes.data());
@@ -219,7 +219,7 @@ std::optional<MpsDaemon> FindMps(const std::string& given) {
   for (const std::string& directory : directories) {
     std::ifstream file(directory + "/nvidia-cuda-mps-control.pid");
     pid_t pid = 0;
-    // A daemon that was killed leaves its file in place.
+    // A daemon that was killed leaves its file behind, so the process must exist as well.
     if (file >> pid && pid > 0 && (::kill(pid, 0) == 0 || errno == EPERM)) {
       return MpsDaemon{.pid = static_cast<std::uint32_t>(pid), .directory = directory};
     }
@@ -250,7 +250,7 @@ Inventory ReadInventory(const InventoryOptions& options) {
   unsigned count = 0;
   if (const Code code = nvml.DeviceGetCount(&count); code != Code::kSuccess) {
     inventory.unavailable =
-        "the driver does not tell its GPUs: " + nvml.Explain("nvmlDeviceGetCount", code);
+        "the driver does not report its GPUs: " + nvml.Explain("nvmlDeviceGetCount", code);
     return inventory;
   }
   for (unsigned i = 0; i < std::min(count, kGpusMax); ++i) {

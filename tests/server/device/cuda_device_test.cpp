@@ -481,13 +481,13 @@ TEST_F(CudaDeviceTest, GpusAndDriversWithoutLaunchAttributesRejectThemByName) {
     gpu().Submit(work);
     EXPECT_EQ(Await(work.id).status.code(), StatusCode::kUnsupported);
     EXPECT_THAT(Await(work.id).status.message(),
-                HasSubstr("kernel 'store' is launched in clusters of blocks, which there are none "
-                          "of on device cuda:0"));
+                HasSubstr("kernel 'store' is launched in clusters of blocks, which are not "
+                          "supported by device cuda:0"));
     work = StoreWork(tenant, tenant.At(0), 1);
     work.is_cooperative = true;
     gpu().Submit(work);
     EXPECT_THAT(Await(work.id).status.message(),
-                HasSubstr("is launched cooperatively, which is not possible on device cuda:0"));
+                HasSubstr("is launched cooperatively, which is not supported by device cuda:0"));
   }
 }
 

@@ -158,7 +158,7 @@ Code Execute(World& world, const Running& running) {
   return outcome.fault ? GetCode(*outcome.fault) : Code::kSuccess;
 }
 
-// A launch on a costed GPU, which runs it block by block.
+// A launch on a fake GPU that models costs, which runs the launch block by block.
 class Blocks : public BlockRun {
  public:
   Blocks(World& world, Running running) : world_(world), running_(std::move(running)) {}
@@ -226,7 +226,8 @@ Code LoadModule(World& world, const void* image, std::uintptr_t* handle, std::st
     return text.status().code() == StatusCode::kUnsupported ? Code::kNoBinaryForGpu
                                                             : Code::kInvalidImage;
   }
-  // A container, which does not begin like its text, has code that was compiled before.
+  // Only plain text is compiled now: a container, whose first byte differs from that of its text,
+  // holds code that was compiled before.
   const bool is_text = text->starts_with(*static_cast<const char*>(image));
   if (is_text && !text->starts_with(FAKE_CUDA_CODE)) world.CompileText(*text);
   Result<ptx::Module> parsed = ptx::Parse(*text);

@@ -20,8 +20,9 @@ using Clock = std::chrono::steady_clock;
 // Number of rounds in which a block may only poll before later blocks are started next to it. High
 // enough that a block that waits for a block of another thread rarely reaches it.
 constexpr std::uint32_t kSpinningRounds = 256;
-// If all warps of a block sleep (`nanosleep`), the thread sleeps as well: at most as long as PTX
-// allows, at least so long that it pays off, and in total only until later blocks are started.
+// If all warps of a block sleep (`nanosleep`), the thread sleeps as well: at most kSleepMax, the
+// limit of PTX, and not for less than kSleepMin, which would not pay off. After kSleepBeforeOthers
+// in total, later blocks are started.
 constexpr std::chrono::microseconds kSleepMax{1000}, kSleepMin{20}, kSleepBeforeOthers{20'000};
 // Number of rounds in which all blocks only poll before the thread sleeps between rounds.
 constexpr std::uint32_t kIdleRounds = 64;

@@ -53,8 +53,7 @@ class BlockExecutor {
   std::unique_ptr<State> state_;
 };
 
-// Memory kept by an idle executor. A block of 1,024 threads that use 256 bytes of local memory each
-// needs half of it.
+// Limit of the memory kept by an idle executor.
 inline constexpr std::uint64_t kKeptBytesMax = std::uint64_t{1} << 20;
 
 }  // namespace gpushared::device::executor

@@ -34,7 +34,7 @@ inline constexpr std::uint64_t kParameterWindow = 0x4200000000000000;
 inline constexpr std::uint64_t kGridWindow = 0x4300000000000000;
 inline constexpr std::uint64_t kWindowBytes = std::uint64_t{1} << 32;
 
-// Stands for the missing reconvergence point of code that only a return or an exit ends.
+// Represents the missing reconvergence point of branches whose sides end in a return or an exit.
 inline constexpr std::uint32_t kNoReconvergence = 0xffffffffu;
 
 struct Warp;
@@ -59,9 +59,9 @@ struct MicroOp {
 };
 static_assert(sizeof(MicroOp) == 64);
 
-// Bits of MicroOp::extra of an op in which lanes that name the same members act together. They
-// describe its operands besides the members, which are in rows[1]. An optional second result is in
-// rows[0].
+// Bits of MicroOp::extra of an op in which lanes with the same member mask act together, such as
+// shfl.sync (meeting.h). They describe the operands other than the member masks, which are in
+// rows[1]. An optional second result is in rows[0].
 inline constexpr std::uint32_t kReadsPredicate = 1;   // Operand a is a predicate instead of a row.
 inline constexpr std::uint32_t kReadsWide = 2;        // The row holds 64-bit values.
 inline constexpr std::uint32_t kReadsThree = 4;       // Operands b and c are used as well.

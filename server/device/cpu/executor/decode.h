@@ -12,8 +12,8 @@
 
 namespace gpushared::device::executor {
 
-// As DecodeModule, but passes one kernel after the other to `take`, in source order, so that `take`
-// decides how many of them are in memory at the same time.
+// Like DecodeModule, but passes one kernel after the other to `take`, in source order, so that
+// `take` decides how many of them are in memory at the same time.
 Status DecodeKernels(const ptx::Module& module, const ModuleLayout& layout,
                      std::uint64_t variables_base, Flavour flavour,
                      const std::function<void(std::unique_ptr<const Program>)>& take);

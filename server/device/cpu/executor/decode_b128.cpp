@@ -46,8 +46,8 @@ std::optional<std::uint32_t> FunctionDecoder::GetHalf(const Operand& operand,
   return std::nullopt;
 }
 
-// Returns whether the operand is a 128-bit register or may replace one, as may a number or the
-// sink.
+// Returns whether the operand is a 128-bit register, or a number or the sink, which can replace
+// one.
 bool FunctionDecoder::IsB128(const Operand& operand) const {
   if (!IsRegister(operand) || operand.text == "_") return operand.kind != Operand::Kind::kVector;
   const std::uint32_t reg = flow_.FindRegister(operand.text);

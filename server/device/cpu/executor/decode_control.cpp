@@ -193,7 +193,7 @@ bool FunctionDecoder::DecodeStack() {
 void FunctionDecoder::DecodeBranch() {
   const ptx::BasicBlock& block = flow_.blocks[flow_.block_of[position_]];
   if (block.successors.empty()) {
-    Missing(instruction_->Spelling() + " to nowhere");
+    Missing(instruction_->Spelling() + " without a destination");
     return;
   }
   const bool conditional = block.end == ptx::BasicBlock::End::kConditionalBranch;
@@ -354,7 +354,7 @@ void FunctionDecoder::DecodeCall() {
     }
   }
   if (callee == nullptr) {
-    Missing("call of nothing");
+    Missing("call without a function");
     return;
   }
   if (flow_.FindRegister(callee->text) != ptx::kNoRegister) {

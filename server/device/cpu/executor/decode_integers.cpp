@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Integer instructions with more than sources and one result: carry arithmetic, packing, and logic
-// that also tests its result.
+// Integer instructions that do not fit the forms of decode_instructions.cpp: carry arithmetic,
+// packing, and logic that also tests its result.
 #include <string>
 #include <vector>
 

@@ -163,7 +163,7 @@ bool FunctionDecoder::DecodeWmma() {
   while (!words.empty()) types.push_back(words.Next());
   const bool saturates = !types.empty() && types.back() == "satfinite";
   if (saturates) types.pop_back();
-  // Products of f16 only name the types of the accumulators.
+  // An instruction for f16 factors names only the types of d and c.
   if (types.size() == 2) types = {types[0], "f16", "f16", types[1]};
   if (types.size() != 4) return false;
   const std::string &d = types[0], &a = types[1], &b = types[2], &c = types[3];

@@ -63,7 +63,7 @@ bool FunctionDecoder::DecodeMemory() {
     return true;
   }
   if (opcode == "createpolicy") {
-    // Any value will do, because it does not affect the result.
+    // Any value is valid, because cache policies do not affect results.
     const std::uint32_t policy = frame_.ConstantRow(0, 8);
     const std::uint32_t destination = Destination(*OperandAt(0), GetType("b64"));
     MicroOp& op = Emit("mov.b64", true);

@@ -189,8 +189,8 @@ class ProgramBuilder {
     return {StatusCode::kLimitExceeded,
             "ptx: " + ptx::GetLine(kernel.position) + "with kernel '" + ShownName(kernel.name) +
                 "' the module has " + std::to_string(plan_.module->statements) +
-                " statements to decode, those of functions counted for each kernel; " +
-                std::to_string(kDecodedStatementsMax) + " are decoded"};
+                " statements to decode, counting functions once for each kernel; at most " +
+                std::to_string(kDecodedStatementsMax) + " are allowed"};
   }
 
   // Static shared variables first, then dynamic arrays, which all have the same address.

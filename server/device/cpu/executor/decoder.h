@@ -140,7 +140,7 @@ class FrameLayout {
   std::size_t scratch_kept_[2] = {0, 0};  // Number of kept rows at the front of the scratch rows.
 };
 
-// Returns false if a modifier is unknown. decode_modifiers.cpp
+// Returns false if a modifier is unknown. Defined in decode_modifiers.cpp.
 bool HasOnlyKnownModifiers(const ptx::Instruction& instruction);
 
 // Decodes one function of a plan and appends it to the plan's code.

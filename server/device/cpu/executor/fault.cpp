@@ -113,7 +113,7 @@ std::string WhatIsWrong(const Warp& warp, const Fault& fault) {
              Lanes(static_cast<std::uint32_t>(fault.address)) + ", to which they do not belong";
     case Fault::Kind::kMissingLanes:
       return "lanes " + Lanes(fault.bytes) + " of the warp wait for lanes " +
-             Lanes(static_cast<std::uint32_t>(fault.address)) + ", which can never come";
+             Lanes(static_cast<std::uint32_t>(fault.address)) + ", which can never arrive";
     case Fault::Kind::kStalled:
       return "made no progress for " + std::to_string(fault.address) +
              " ms: it waits for memory that nothing changes";

@@ -286,13 +286,13 @@ Result<KernelInfo> TakeKernelInfo(FlatReader& from) {
                         IsPlainText(info.why_reach_unknown);
   for (const auto& required : {info.required_block, info.required_cluster}) {
     const auto zeros = std::ranges::count(required, 0u);
-    if (zeros != 0 && zeros != 3) return WrongCode("what it says of a kernel's launches");
+    if (zeros != 0 && zeros != 3) return WrongCode("required dimensions of a kernel");
   }
-  if (!from.ok() || !fit || !is_plain) return WrongCode("what it says of a kernel");
+  if (!from.ok() || !fit || !is_plain) return WrongCode("information about a kernel");
   const bool knows = info.why_reach_unknown.empty();
   if (!AreWords(info.reach_offsets, info.parameter_bytes) ||
       (!knows && !info.reach_offsets.empty())) {
-    return WrongCode("what it says of the memory that a kernel touches");
+    return WrongCode("access set of a kernel");
   }
   return info;
 }
@@ -336,7 +336,7 @@ Result<std::unique_ptr<const Program>> TakeProgram(FlatReader& from, Flavour fla
   std::vector<std::uint16_t> numbers;
   if (!TakeOps(from, flavour, code.get(), &numbers))
     return WrongCode("an operation or its spelling");
-  if (!from.ok()) return WrongCode("it is cut off");
+  if (!from.ok()) return WrongCode("its length");
   if (Status verified = Verify(*info, *code, numbers, flavour); !verified.ok()) return verified;
   return std::make_unique<const Program>(*std::move(info), std::move(code));
 }

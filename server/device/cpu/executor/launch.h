@@ -59,7 +59,7 @@ struct Fault {
     kSplitDepth,      // More nested branches than kSplitsMax allows.
     kResources,       // The block needs more local memory than kLocalBytesPerBlockMax.
     kDeadlock,        // Every thread of the block waits at a barrier.
-    kNotAMember,      // A lane names members without itself.
+    kNotAMember,      // A lane is not in its own member mask.
     kMissingLanes,    // Lanes wait for others of their warp that can never arrive.
     kStalled,         // Everything that can run only polls memory that does not change.
     kInvalidOperand,  // For example, a barrier number above 15.
@@ -108,7 +108,8 @@ struct PauseTerms {
   // The run leaves if work with a rank below own_rank is waiting.
   const std::atomic<std::uint64_t>& first_rank;
   std::uint64_t own_rank = 0;
-  // Number of paused runs of the launch. A run whose blocks all wait leaves its thread to them.
+  // Number of paused runs of the launch. A run whose blocks all wait leaves its thread to one of
+  // these runs.
   const std::atomic<std::uint32_t>& paused_runs;
   // Returns whether the run may be kept with this much memory; otherwise it continues to the end of
   // its blocks. Called on the executing thread.

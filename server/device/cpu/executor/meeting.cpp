@@ -85,8 +85,8 @@ Meeting::Group Meeting::GetGroup(std::uint32_t lane, std::uint32_t among) const 
         places_[l].members == first.members && places_[l].op->handler == first.op->handler;
     group.lanes |= same ? 1u << l : 0;
   }
-  // Lanes that name members without themselves never act: the operation has rejected them, but code
-  // from another process may have changed their members since (verify.h).
+  // Lanes that are not in their own member mask never act. The operation rejects them before, but
+  // code from another process may have changed the mask since then (verify.h).
   group.missing = (first.members & ~group.lanes & ~warp_.exited) | (group.lanes & ~first.members);
   return group;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions in which lanes of a warp that name the same members act together: shfl.sync,
+// Instructions in which lanes of a warp with the same member mask act together: shfl.sync,
 // vote.sync and others. Synchronizes lanes that arrive on different paths. Private to the executor.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_MEETING_H_

@@ -15,8 +15,8 @@ namespace gpushared::device::executor {
 // them or not. A field with another meaning (immediate, extra, target, reconvergence) needs a kind
 // that checks it; kRows means that there is no such field.
 //
-// Op files may be compiled for a different machine, so no part of a rule may be left to the linker:
-// all of it is computed by the compiler.
+// Op files may be compiled for a different machine, and the linker could choose their copy of a
+// function for the whole program. Therefore rules have only functions that run in the compiler.
 struct OpRule {
   enum Kind : std::uint8_t {
     kRows,  // Rows, and numbers that may have any value.
@@ -73,8 +73,8 @@ struct OpRule {
 
 inline constexpr OpRule kRows(OpRule::kRows);
 inline constexpr OpRule kFifthRow(OpRule::kFifthRow);
-// Rule of comparisons: two predicates, the result and either its opposite or the result for a
-// second pair.
+// Rule of comparisons, which set two predicates: the result, and either its negation or the result
+// for a second pair of values.
 inline constexpr OpRule kSetsPredicates = kRows.Predicates(OpRule::kDestination | OpRule::kRow0);
 
 // Returns the rule of a device function, with the size of each word that it accesses in its

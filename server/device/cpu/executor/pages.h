@@ -8,8 +8,8 @@
 
 namespace gpushared::device::executor {
 
-// Zeroed memory from the kernel, which allocates each page on first access and frees all of them
-// when the object is destroyed. Empty if the allocation fails.
+// Zeroed memory from Linux, which allocates each page on first access and frees all of them when
+// the object is destroyed. Empty if the allocation fails.
 class Pages {
  public:
   Pages() = default;

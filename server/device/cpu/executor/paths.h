@@ -17,8 +17,8 @@ inline bool IsFinished(const Warp& warp) {
   return warp.pause == Pause::kFinished && warp.parked.empty();
 }
 
-// Called when the running path has paused: parks it so that lanes can run that its active lanes
-// wait for, and replaces a finished path by a parked one.
+// Called when the running path has paused: parks the path if its active lanes wait for other lanes,
+// so that those can run, and replaces a finished path by a parked one.
 void SettlePath(Warp& warp);
 
 // Switches to the next parked path. Returns false if there is none.

@@ -38,7 +38,7 @@ class PollWatch {
   bool IsSeen(std::uint64_t state) const;
   void Restart();
 
-  std::uint64_t rounds_ = 0;  // Rounds since the block may have been waiting.
+  std::uint64_t rounds_ = 0;  // Rounds since the block may have begun to wait.
   std::uint32_t without_poll_ = 0;
   std::uint64_t next_look_ = kFirstLook;
   bool repeats_ = false;

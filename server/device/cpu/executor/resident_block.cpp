@@ -50,7 +50,7 @@ bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, const std:
     local_ = Pages();
     local_ = Pages(local_bytes);
   }
-  // The size exceeds the limit of a block, or the kernel has no memory.
+  // The size exceeds the limit of a block, or the allocation failed.
   if (local_.bytes() < local_bytes) {
     Warp& warp = warps_.front();
     warp.block = &block_;
@@ -58,7 +58,8 @@ bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, const std:
     RaiseFault(warp, code.ops.data(), Fault::Kind::kResources, 0, local_bytes, 0);
     return false;
   }
-  // Up to register_bytes_per_warp_max are cleared for each warp.
+  // Clearing up to register_bytes_per_warp_max for each warp takes long, so a kill is checked
+  // between warps.
   for (std::uint32_t i = 0; i < warp_count_ && !kill.load(std::memory_order_relaxed); ++i) {
     PrepareWarp(i);
   }

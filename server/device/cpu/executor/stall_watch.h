@@ -12,8 +12,8 @@
 
 namespace gpushared::device::executor {
 
-// Detects livelocks. A launch is stalled if every block polls, registers do not change or repeat
-// among few states, and no other executor of the launch makes progress.
+// Detects livelocks. A launch is stalled if every block polls, registers keep their values or
+// alternate between few states, and no other executor of the launch makes progress.
 //
 // Thread-compatible.
 class StallWatch {

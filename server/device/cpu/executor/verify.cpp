@@ -335,7 +335,7 @@ bool Verifier::LooksOften() {
 }
 
 Status Verifier::Verify() {
-  if (!IsProgram()) return WrongCode("what it says of its kernel");
+  if (!IsProgram()) return WrongCode("information about its kernel");
   table_users_.assign(code_.branch_tables.size(), kNobody);
   matrix_users_.assign(code_.matrix_calls.size(), kNobody);
   call_users_.assign(code_.call_sites.size(), kNobody);
@@ -364,7 +364,7 @@ Status Verifier::Verify() {
     }
     if (!LooksOften()) {
       return WrongCode("function " + std::to_string(f) + " runs more than " +
-                       std::to_string(kUnlookedOpsMax) + " ops without a look for a kill");
+                       std::to_string(kUnlookedOpsMax) + " ops without a check for a kill");
     }
   }
   return {};
@@ -378,7 +378,7 @@ Status Verify(const KernelInfo& info, const Code& code, const std::vector<std::u
 }
 
 Status WrongCode(const std::string& what) {
-  return {StatusCode::kInvalidArgument, "decoded code is wrong: " + what};
+  return {StatusCode::kInvalidArgument, "decoded code is invalid: " + what};
 }
 
 }  // namespace gpushared::device::executor

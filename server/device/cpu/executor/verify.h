@@ -19,7 +19,7 @@ namespace gpushared::device::executor {
 // Checks everything in a runnable program. `numbers`, parallel to the ops, are those of their
 // handlers (OpOfNumber).
 //
-// Each offset of a row leaves space for a wide row in the frame and is aligned. Each other number
+// Each offset of a row leaves space for a wide row in the frame and is aligned. Every other number
 // is valid for its operation. Targets are inside their function, which ends in an op that execution
 // cannot pass. Tables, calls and matrices are valid for the op. Parameters are inside their areas.
 // No forward path runs for long without a check for a kill. The results of a wrong program only
@@ -29,7 +29,7 @@ namespace gpushared::device::executor {
 Status Verify(const KernelInfo& info, const Code& code, const std::vector<std::uint16_t>& numbers,
               Flavour flavour);
 
-// Returns kInvalidArgument for decoded code.
+// Returns kInvalidArgument. `what` names the part of the decoded code that is invalid.
 Status WrongCode(const std::string& what);
 
 }  // namespace gpushared::device::executor

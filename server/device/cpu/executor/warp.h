@@ -126,7 +126,7 @@ struct Warp {
   const PauseTerms* pause_terms = nullptr;
   BlockContext* block = nullptr;
   std::byte* local = nullptr;    // local_bytes_per_thread bytes for each lane.
-  std::uint64_t local_base = 0;  // Value of the running function.
+  std::uint64_t local_base = 0;  // Activation::local_base of the running function.
   // Each thread's stack pointer in its local memory, above which its allocations begin, and the
   // lowest of all stack pointers.
   std::array<std::uint64_t, kLanes> stack_pointers = {};

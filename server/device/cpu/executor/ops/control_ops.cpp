@@ -77,8 +77,9 @@ const MicroOp* BranchIf(Warp& w, const MicroOp* op) {
   const MicroOp* target = w.code + op->target;
   if (taken == w.active) return Jump(w, op, target);
   const uint32_t point = op->reconvergence;
-  // The side that branches backward runs when the stack is popped, which makes no checks: a loop
-  // that one lane leaves in each round would never detect a kill.
+  // Checks for a kill here, because the side that branches backward runs only when the stack is
+  // popped, which makes no checks. Otherwise a loop that one lane leaves in each round would never
+  // detect a kill.
   if (target <= op && GetIndex(w, op + 1) != point && IsTurnOver(w)) return EndTurn(w, op);
   const uint32_t others = w.active & ~taken;
   MeetAt(w, point);
@@ -234,7 +235,7 @@ uint32_t LanesAt(const Warp& w, const MicroOp* op, uint32_t lanes, uint64_t addr
   return same;
 }
 
-// Row a holds the addresses. Lanes that call a different function than the first one wait at this
+// Row a holds the addresses. Lanes that call a different function than the first lane wait at this
 // op, which is executed again for them. Lanes that have returned wait at the following
 // `reconverge`.
 const MicroOp* CallIndirect(Warp& w, const MicroOp* op) {
@@ -508,14 +509,14 @@ const MicroOp* Trap(Warp& w, const MicroOp* op) {
 
 const MicroOp* Nothing(Warp& /*w*/, const MicroOp* op) { return op + 1; }
 
-// Follows the last op of each function, for lanes that get here whatever their guard.
+// Placed after the last op of each function. Lanes that get here fault, whatever their guard.
 const MicroOp* End(Warp& w, const MicroOp* op) {
   return RaiseFault(w, op, Fault::Kind::kTrap, static_cast<uint32_t>(__builtin_ctz(w.active)), 0,
                     0);
 }
 
 const MicroOp* MemoryFence(Warp& /*w*/, const MicroOp* op) {
-  // An instruction instead of the C++ fence, because gcc rejects that with tsan, which does not
+  // An instruction instead of the C++ fence, which gcc rejects with tsan, because tsan does not
   // support fences.
   __builtin_ia32_mfence();
   return op + 1;

@@ -72,8 +72,9 @@ inline constexpr bool kHoldsAll = std::is_signed_v<D> == std::is_signed_v<A>
                                       ? sizeof(D) >= sizeof(A)
                                       : std::is_signed_v<D> && sizeof(D) > sizeof(A);
 
-// The types that affect a truncated or extended value. Truncation does not depend on the word's
-// type, and neither does the sign of a result that fills its register.
+// Handler of a conversion without saturation. Conversions with equal results share a handler:
+// truncation does not depend on the sign of the source, and a result that fills its register has
+// the same bits whether it is signed or not.
 template <typename D, typename A>
 struct Cut {
   static constexpr bool kIsCut = sizeof(D) <= sizeof(A);

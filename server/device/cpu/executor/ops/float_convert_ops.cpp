@@ -50,8 +50,8 @@ GPUSHARED_INLINE T RoundToIntegral(T value, Rounding rounding) {
 #endif
 }
 
-// Saturates out-of-range values; NaN gives 0; but from f64, and for 64-bit results, it gives a
-// value with only the highest bit set.
+// Saturates out-of-range values. NaN becomes 0; from f64, or for 64-bit results, it becomes a value
+// with only the highest bit set.
 template <typename D, typename T>
 GPUSHARED_INLINE D ToInteger(T value) {
   constexpr bool kIsSigned = std::is_signed_v<D>;
@@ -109,7 +109,7 @@ constexpr Handler IntegerHandler() {
   }
 }
 
-// Rounding to nearest or towards zero maps a subnormal to 0, with or without flushing.
+// Rounding to nearest or towards zero maps a subnormal to 0, so flushing makes no difference.
 template <typename D, typename T, bool Ftz>
 void AddTo(const OpSink& sink, const char* ftz, const char* to, const char* from) {
   using enum Rounding;

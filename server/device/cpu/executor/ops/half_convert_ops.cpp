@@ -29,7 +29,7 @@ H FromDouble(double a) {
   return NarrowDouble<H>(a);
 }
 
-// Integers above 2^53 are not exact in double: so their low bits are replaced by a sticky bit,
+// Integers above 2^53 are not exact in double, so their low bits are replaced by a sticky bit,
 // which suffices for rounding to fewer bits.
 template <typename H, typename A>
 H FromInteger(A a) {

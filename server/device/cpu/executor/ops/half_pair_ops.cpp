@@ -46,7 +46,7 @@ const MicroOp* ComparePairs(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Implements set on pairs: each half becomes 1.0 (`immediate`) or 0; the immediate is 0xffff for
+// Implements set on pairs: each half becomes 0 or the immediate, which is 1.0, or 0xffff for
 // integer results.
 __attribute__((noinline)) const MicroOp* StorePairs(Warp& w, const MicroOp* op, u32 low, u32 high) {
   const u32 one = static_cast<u32>(op->immediate) & 0xffff;

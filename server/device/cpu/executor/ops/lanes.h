@@ -98,8 +98,8 @@ GPUSHARED_INLINE u32 Lanes(const Warp& w, const MicroOp* op) {
   return w.active & guard;
 }
 
-// Called by operations of which spin loops consist. A polling lane yields to the others of its warp
-// and block much sooner than one that computes.
+// Called by operations that are typical of spin loops. A polling lane yields to the others of its
+// warp and block much sooner than one that computes.
 GPUSHARED_INLINE void Polled(Warp& w) {
   w.polled = true;
   if (w.turns_left > kPollsPerTurn) w.turns_left = kPollsPerTurn;
@@ -139,7 +139,7 @@ GPUSHARED_INLINE void StoreLanes(std::byte* row, u32 lanes, F function) {
   }
 }
 
-// As StoreLanes, for functions that are too expensive for inactive lanes.
+// Like StoreLanes, for functions that are too expensive for inactive lanes.
 template <typename D, typename F>
 GPUSHARED_INLINE void StoreEachLane(std::byte* row, u32 lanes, F function) {
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {

@@ -100,7 +100,8 @@ GPUSHARED_INLINE bool LoadAll(Warp& w, const MicroOp* op) {
   }
   if (N != 1 || !AllInside<S, Index>(w, op, addresses, kBytes)) return false;
   std::byte* row = w.frame + op->rows[0];
-  // The destination may be an address row of 4-byte words, so each lane reads before it writes.
+  // The destination may be the row of the addresses, so each lane reads its address before it
+  // writes.
   for (u32 l = 0; l < kLanes; ++l) {
     Put<T>(row, l, Read<T>(HostAddress<S>(w, l, GetAddress<Index>(addresses, op, l))));
   }

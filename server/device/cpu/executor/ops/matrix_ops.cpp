@@ -7,8 +7,9 @@
 //   * In A of 8 rows: row g, k = t P + s + 4 P r.
 //   * In B: k = t P + s + 4 P r, column g.
 //   * In C and D: row g + 8 (r / 2), column 2 t + r % 2; pairs of f16 share a register.
-// PTX does not define the layout of wmma fragments. Here slot = (r P + s) 32 + lane holds element
-// slot % (rows columns), in row-major order.
+// PTX does not define the layout of wmma fragments. Here element s of register r of a lane is slot
+// (r P + s) 32 + lane, and slot i holds element i % (rows columns) of the matrix in row-major
+// order.
 //
 // Products are exact. Sums are computed in double (integers: modulo 2^32) and rounded once.
 #include <array>
@@ -87,7 +88,8 @@ __attribute__((noinline)) void WriteD(Warp& w, const MatrixCall& call, const Sum
   });
 }
 
-// Each part is compiled once for each type, not once for each combination of types.
+// Calls functions for each type separately, so that they are not compiled for each combination of
+// types.
 template <typename D, typename A, typename B, bool Saturates>
 const MicroOp* MultiplyOp(Warp& w, const MicroOp* op) {
   static_assert(std::is_same_v<Sum<A>, Sum<B>> && std::is_same_v<Sum<A>, Sum<D>>);
@@ -142,9 +144,10 @@ const MicroOp* WmmaOp(Warp& w, const MicroOp* op) {
   return Charged(w, op, kProductBranches);
 }
 
-// Address in a, number of elements between rows (or columns) in b, byte offset in c. `bytes`
-// is the size of an element. Uses the address of the first active lane, because PTX requires the
-// same address in all lanes.
+// Stores the host addresses of a matrix's elements in `host`, in row-major order. Returns false
+// after raising a fault. Row a holds the device address of the matrix, row b the number of elements
+// between its rows (or columns); c is a byte offset. `bytes` is the size of an element. Uses the
+// address of the first active lane, because PTX requires the same address in all lanes.
 template <Space S, typename Index>
 __attribute__((noinline)) bool FragmentAddresses(Warp& w, const MicroOp* op, u32 bytes,
                                                  std::byte** host) {
@@ -185,7 +188,7 @@ const MicroOp* WmmaMemory(Warp& w, const MicroOp* op) {
   return Charged(w, op, kFragmentBranches);
 }
 
-// Lane l holds row l / 4, columns 2 (l % 4) and the next, of an 8 x 8 matrix of halves.
+// An 8 x 8 matrix of halves. Lane l holds columns 2 (l % 4) and 2 (l % 4) + 1 of row l / 4.
 using Matrix8 = std::array<std::array<u16, 8>, 8>;
 
 u32 PairOfMatrix(const Matrix8& matrix, u32 lane, bool transposed) {
@@ -195,7 +198,7 @@ u32 PairOfMatrix(const Matrix8& matrix, u32 lane, bool transposed) {
   return high << 16 | low;
 }
 
-// Lane 8 i + j has the address of row j of matrix i.
+// Implements ldmatrix and stmatrix. Lane 8 i + j has the address of row j of matrix i.
 template <Space S, typename Index, bool Load>
 const MicroOp* MatrixMove(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
@@ -250,9 +253,10 @@ const MicroOp* TransposeMatrix(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Writes `extra` bytes to shared address a. The first ones, as many as row c says, come from global
-// address b (a register and the offset in rows[0]); the rest become zero. Copies immediately,
-// because PTX permits an asynchronous copy to complete at any time before the program waits for it.
+// Writes `extra` bytes to the shared address in row a: copies the number of bytes in row c from the
+// global address in row b plus the offset rows[0], and fills the rest with zeros. Copies
+// immediately, because PTX permits an asynchronous copy to complete at any time before the program
+// waits for it.
 template <typename Index>
 const MicroOp* AsyncCopy(Warp& w, const MicroOp* op) {
   const u32 bytes = op->extra;

@@ -17,7 +17,7 @@ namespace {
 // Cost of a sample, which takes 1 to 8 us, as a number of rounds of a short loop (Charged).
 constexpr s32 kSampleBranches = 32;
 constexpr u32 kAxes = 3, kChannels = 4;
-// Positions are limited to this; larger ones are equally outside.
+// Limit for positions, which is outside of every texture.
 constexpr double kFar = static_cast<double>(u64{1} << 50);
 
 u32 ChannelBytes(TexelFormat format) {

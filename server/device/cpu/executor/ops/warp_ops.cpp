@@ -5,7 +5,7 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-// Executes the instruction for `lanes`, which are all lanes with the same members that will arrive.
+// Executes the instruction for `lanes`: all lanes that have the same member mask and will arrive.
 using GroupFunction = void (*)(Warp& w, const MicroOp* op, u32 lanes);
 
 GPUSHARED_INLINE const u32* GetMembers(const Warp& w, const MicroOp* op) {

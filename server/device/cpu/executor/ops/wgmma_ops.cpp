@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of a warpgroup (wgmma). Each of its four warps computes its own 16 rows when it issues
-// the instruction, which is the earliest time at which the hardware may.
+// the instruction, which is the earliest time at which the hardware may compute them.
 //
 // Matrices in shared memory (PTX ISA, Asynchronous Warpgroup Level Matrix Shared Memory Layout)
 // consist of chunks of 16 bytes. `stride` and `leading` are the two offsets of a descriptor, and W
