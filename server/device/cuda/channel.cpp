@@ -72,7 +72,8 @@ bool Channel::IssueNodes(Item& item) {
   const bool is_known = environment_.graphs != nullptr && environment_.graphs->Has(graph);
   if (!is_known && !HasKernels(item)) return item.is_closed;
   if (!OpenBatch(item)) return false;
-  // A kernel of an instantiated graph runs in the context that loaded it, not in the partition's.
+  // Not in a partition, because a kernel of an instantiated graph runs in the context that loaded
+  // it.
   if (item.issued == 0 && environment_.graphs != nullptr && !is_of_part_) {
     item.instantiated = environment_.graphs->Take(graph);
     if (item.instantiated != nullptr) return IssueInstantiated(item);
@@ -447,7 +448,8 @@ bool Channel::Stop(WorkId id, bool is_kill) {
   if (found == items_.end()) return false;
   Item& item = **found;
   if (!is_kill && item.claimed != nullptr) {
-    // Goes backwards, because an item must not start when the one before it has left.
+    // Stops the last item first, because an item could start as soon as the one before it is
+    // stopped.
     for (auto behind = std::prev(items_.end()); behind != found; --behind) {
       if ((*behind)->header().stream == item.header().stream) StopItem(**behind, false);
     }

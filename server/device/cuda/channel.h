@@ -69,14 +69,13 @@ struct Item {
 struct ChannelLimits {
   // Limit for work passed to the driver; far below the number at which its calls block.
   std::size_t parts_max = 512;
-  // Work of the highest class is passed to the driver at once. Other copies are passed in groups,
-  // the next one when the one before the last has ended, because a stop has to wait for the groups
-  // that are with the driver, of which there are two.
+  // Work of the highest class is passed to the driver without waiting. Other copies are passed in
+  // groups, of which at most two are in flight, because a stop has to wait for those.
   std::uint64_t host_group_bytes = std::uint64_t{2} << 20;     // 40 µs over PCIe 5.
   std::uint64_t device_group_bytes = std::uint64_t{64} << 20;  // 30 µs on HBM3.
-  // Preemptible launches are passed in groups of blocks for the same reason: when the launch is
-  // stopped, the blocks that have not started still start and end at once. At an assumed 1 ns each,
-  // two groups take 33 µs.
+  // Preemptible launches are passed in groups of blocks for the same reason: after a stop, the
+  // remaining blocks of the groups in flight still have to start, although they then end at once.
+  // At an assumed 1 ns each, two groups take 33 µs.
   std::uint64_t claim_group_blocks = 16384;
   // Limit for a group on a part of a GPU, where each block occupies its place for longer.
   std::uint64_t claim_group_waves = 16;
@@ -112,8 +111,9 @@ bool IsPinned(const CopyWork& copy, const PinnedRegions& pinned);
 // driver calls need a quiet moment (QuietMoments).
 //
 // Stopping a preemptible launch also stops work that follows in the same stream or that would run
-// between two of its groups. Work that is added after it later ends as stopped. A launch that is
-// not preemptible waits here until the preemptible one before it has ended.
+// between two of its groups. Work that is added to the stream before the stopped launch has ended
+// also ends as stopped. A launch that is not preemptible waits here until the preemptible one
+// before it has ended.
 //
 // Confined to the device thread; the context is current on it.
 class Channel {
@@ -149,7 +149,7 @@ class Channel {
   bool has_parts() const { return !parts_.empty(); }
   // Stops the preemptible launches that are in flight.
   void StopClaims();
-  // Everything in flight becomes a blocker until it has ended.
+  // Makes everything in flight a blocker: no drain starts before it has ended.
   void RecordBlockers() { blockers_end_ = ended_parts_ + parts_.size(); }
   bool has_blockers() const { return ended_parts_ < blockers_end_; }
 

@@ -19,12 +19,12 @@ namespace gpushared::device::cuda {
 
 // The words of preemptible launches (server/ptx/passes/claim.h). Each launch has a counter and a
 // stop word in device memory outside of every client's range, and a word of host memory that
-// receives a copy of the counter. Launches of one channel share a few slots, whose accesses their
-// stream orders. Counters are never reset between launches, because a reset would make the GPU
-// wait.
+// receives a copy of the counter. Launches of one channel share a few slots, and the channel's
+// stream orders the accesses to them. Counters are never reset between launches, because a reset
+// would make the GPU wait.
 //
-// The stop word is in device memory because every block reads it, also blocks that end at once
-// because the launch was stopped; reads over PCIe would take longer than the rest of the launch.
+// The stop word is in device memory because every block reads it, even after a stop, and reads over
+// PCIe would take longer than the rest of a stopped launch.
 //
 // Confined to the device thread; the context is current on it.
 class ClaimWords {
@@ -52,8 +52,8 @@ class ClaimWords {
   DeviceAddress GetCounter(const Slot& slot) const { return device_ + slot.number * kSlotBytes; }
   DeviceAddress GetStop(const Slot& slot) const { return GetCounter(slot) + kStopOffset; }
 
-  // Prepares a launch on its stream. Returns the base of the counter with which `first_block` is
-  // claimed next. Resets the counter only if its value is unknown.
+  // Prepares a launch on its stream. Returns the base of the counter, its value for block 0, so
+  // that `first_block` is claimed first. Resets the counter only if its value is unknown.
   Result<std::uint32_t> Begin(const Slot& slot, std::uint32_t first_block, Stream stream);
   // Records that the launch has ended and that the counter has counted to `base` + `blocks`.
   void RecordClaimed(const Slot& slot, std::uint32_t base, std::uint32_t blocks) {
@@ -73,8 +73,8 @@ class ClaimWords {
   // The counter and the stop word use separate sectors: one is written often, the other read often.
   static constexpr std::uint64_t kSlotBytes = 256;
   static constexpr std::uint64_t kStopOffset = 128;
-  // Renewing the stop word this often keeps epochs less than half of their range apart from it,
-  // beyond which it would appear to be set.
+  // Number of epochs after which the stop word is renewed. If it were half of the range behind a
+  // launch's epoch, it would appear to be set.
   static constexpr std::uint32_t kRenewalEpochs = std::uint32_t{1} << 16;
 
   ClaimWords(std::shared_ptr<CudaContext> context, std::shared_ptr<UrgentWrites> stops)

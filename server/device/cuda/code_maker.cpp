@@ -41,9 +41,8 @@ void CodeMaker::CompileLater(Job job) {
       return changed_.notify_one();
     }
   }
-  job.done(
-      Status(StatusCode::kLimitExceeded,
-             std::to_string(kJobsMax) + " modules wait for the compiler, which is all that may"));
+  job.done(Status(StatusCode::kLimitExceeded,
+                  std::to_string(kJobsMax) + " modules wait for the compiler, which is the limit"));
 }
 
 void CodeMaker::Run() {

@@ -81,7 +81,7 @@ class EventMarks : public CompletionMarks {
     StreamState& state = streams_[number];
     state.is_idle = is_idle;
     if (is_idle) {
-      // The driver rejected the batch that was to follow the last one.
+      // Marks remain only if the driver rejected the batch that was to follow the last one.
       state.clock->Free(state.opened);
       state.clock->Free(state.last_end);
       state.opened_at = DeviceClock::now();
@@ -118,7 +118,7 @@ class EventMarks : public CompletionMarks {
       return std::optional<BatchTimes>();
     }
     if (code != Code::kSuccess) {
-      return context_->Explain("following work", driver.EventQuery.name(), code);
+      return context_->Explain("polling work", driver.EventQuery.name(), code);
     }
     Result<BatchTimes> times = batch.is_timed ? GetTimes(state, batch) : GetHostTimes(state, batch);
     if (!times.ok()) return times.status();
@@ -327,7 +327,7 @@ class WriteMarks : public CompletionMarks {
       const Driver& driver = context_->driver();
       const Code code = context_->Call(driver.StreamQuery, stream);
       if (code == Code::kSuccess || code == Code::kNotReady) return std::optional<BatchTimes>();
-      return context_->Explain("following work", driver.StreamQuery.name(), code);
+      return context_->Explain("polling work", driver.StreamQuery.name(), code);
     }
     const TimePoint started = state.batches.front().started;
     state.batches.pop_front();

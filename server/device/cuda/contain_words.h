@@ -24,9 +24,9 @@ namespace gpushared::device::cuda {
 // every client's range.
 //
 // The control is in device memory because every launch reads it. The fault record is in host memory
-// because only a fault writes to it, whereas a copy after each launch would make the GPU wait. The
-// stop word of loops is in host memory as well, because it must be writable while the driver
-// accepts no call.
+// because only a fault writes to it, and because a copy from device memory after each launch would
+// make the GPU wait. The stop word of loops is in host memory as well, because it must be writable
+// while the driver accepts no call.
 //
 // Thread-safe in the calls for modules and ReportAllToEnd; the rest is confined to the device
 // thread. The context is current on the calling thread, except for ReportAllToEnd.

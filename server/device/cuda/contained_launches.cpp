@@ -13,15 +13,16 @@ ContainedLaunches::~ContainedLaunches() {
 }
 
 void ContainedLaunches::ZeroHostWords() {
-  // No running kernel could write to the words, and the next launch follows a driver call.
+  // Relaxed: no running kernel accesses the words, and a driver call orders the stores before the
+  // next launch.
   for (std::uint32_t* const word :
        {&slot_.host->fault.place, &slot_.host->fault.other_place, &slot_.host->stop}) {
     std::atomic_ref(*word).store(0, std::memory_order_relaxed);
   }
 }
 
-// A thread that sets the word meanwhile ends, at worst, a launch that has just started: the word is
-// found set when that launch leaves.
+// If another thread sets the word after the check, a launch that has just started may end. The word
+// is then found set when that launch leaves.
 void ContainedLaunches::RecordTold() {
   if (state_ != State::kClean) return;
   if (std::atomic_ref(slot_.host->stop).load(std::memory_order_relaxed) == 0) return;
@@ -71,7 +72,8 @@ void ContainedLaunches::Withdraw() {
   GoOn();
 }
 
-// Done immediately, so that the next launch need not wait for it; a failure is retried there.
+// Clears the words as soon as all launches have left, so that the next launch need not wait for it.
+// Enter tries again after a failure.
 void ContainedLaunches::GoOn() {
   if (state_ == State::kMustEnd && launches_ == 0) (void)Clear();
 }
@@ -106,7 +108,7 @@ void ContainedLaunches::Stop() {
 void ContainedLaunches::EndAll() {
   state_ = State::kMustEnd;
   was_written_ = true;
-  // Loops poll this word, whatever the driver does.
+  // Loops poll this word, which the host can write even while the driver accepts no call.
   std::atomic_ref(slot_.host->stop).store(1, std::memory_order_release);
   // Blocks check this word when they start. A failure is ignored, because the blocks then just run.
   (void)words_->writes().Write(control() + offsetof(ptx::ContainControl, stop), 1);

@@ -21,7 +21,7 @@
 
 namespace gpushared::device::cuda {
 
-// Launches that were passed to the driver and have not ended, of one contained module, and the
+// The launches of one contained module that were passed to the driver and have not ended, and the
 // words that they share with the device.
 //
 // A module has one fault record and one stop word. Therefore a fault or a Stop affects all these
@@ -52,7 +52,7 @@ class ContainedLaunches {
   Result<bool> Enter();
   struct Left {
     ptx::ToldFault fault;  // Of kind kNone if the launch ran to its end.
-    // The launch did nothing wrong: all kernels of the device were told to end.
+    // Whether the launch ended without a fault of its own, because all kernels were told to end.
     bool was_told = false;
   };
   // Called when the launch has ended. `kernels`: all kernels of the module; `kernel`: index of the
@@ -66,13 +66,13 @@ class ContainedLaunches {
  private:
   enum class State : std::uint8_t {
     kClean,    // The words are zero, or a kernel's write was not noticed yet.
-    kMustEnd,  // The words are set: the entered launches must leave.
+    kMustEnd,  // The words are set; they are cleared when all entered launches have left.
     kClearing  // The words are being zeroed.
   };
   // Returns what kernels have written, if anything.
   std::optional<ptx::FaultRecord> Record() const;
-  // Whether a launch of the kernel may have written the record, which was written while the launch
-  // was with the driver, possibly by another launch.
+  // Whether a launch of the kernel may have written the record. Another launch that was in flight
+  // at the same time may have written it instead.
   bool MayBeOf(const ptx::FaultRecord& record, std::span<const KernelInfo> kernels,
                std::size_t kernel) const;
   void GoOn();

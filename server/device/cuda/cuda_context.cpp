@@ -8,15 +8,15 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// The thread that waits for the GPU (for slow calls, while zeroing) sleeps; the polling thread
-// never waits. Local memory keeps the largest size that a kernel needed, because changing it stops
-// the whole GPU.
+// Threads that wait for the GPU (in slow calls, while zeroing) sleep; the polling thread never
+// waits. Local memory keeps the largest size that a kernel needed, because changing it stops the
+// whole GPU.
 constexpr unsigned kContextFlags = kContextBlockingSync | kContextKeepLocalMemory;
 
 // Limit for the local memory of each thread, which the GPU must have for every thread that it can
 // run at once. Compilers keep most kernels below 1 KiB. 1/64 of the GPU's memory allows 8 KiB on an
 // H200 and on the smallest MIG instances. GPUs on which 8 KiB take up to 3 %, such as an H100, get
-// 8 KiB as well, because otherwise kernels could run on the former that cannot run here.
+// 8 KiB as well, because otherwise some kernels could run on an H200 but not on an H100.
 std::uint64_t LocalBytesFor(std::uint64_t memory, std::uint64_t threads) {
   constexpr std::uint64_t kLeast = 4096, kUsual = 8192, kMost = 16384;
   const std::uint64_t bytes = std::clamp(std::bit_floor(memory / 64 / threads), kLeast, kMost);
@@ -45,7 +45,8 @@ Status CudaContext::Retain(int ordinal) {
   status = Try("finding the GPU", driver_->DeviceGet, &number_, ordinal);
   if (!status.ok()) return status;
   const Code flags = Call(driver_->DevicePrimaryCtxSetFlags, number_, kContextFlags);
-  // The context was already active in this process; the flags are only a preference.
+  // Accepts a context that is already active in this process, because the flags are only a
+  // preference.
   if (flags != Code::kSuccess && flags != Code::kPrimaryContextActive) {
     return Explain("preparing the context", driver_->DevicePrimaryCtxSetFlags.name(), flags);
   }

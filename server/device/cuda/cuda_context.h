@@ -91,8 +91,9 @@ class CudaContext {
   // Returns an empty string if kernels may use this much local memory for each thread, otherwise an
   // error message. Such kernels must not be launched.
   std::string WhyTooMuchLocalMemory(std::uint64_t bytes) const;
-  // Memory for the limit that was still free when the limit was set: the driver allocates it at
-  // some launch. It must be left free, because otherwise that launch would fail.
+  // Part of the memory for the limit that the driver had not allocated when the limit was set. It
+  // must be left free, because the driver allocates it during a later launch, which would otherwise
+  // fail.
   std::uint64_t untaken_local_bytes() const { return untaken_local_bytes_; }
 
  private:

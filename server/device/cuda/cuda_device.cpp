@@ -136,8 +136,8 @@ bool CudaDevice::TakesNode(const GraphNode& node) const {
 Status CudaDevice::CheckNode(const GraphWork& graph, const GraphNode& node) const {
   if (!TakesNode(node)) {
     return {StatusCode::kInvalidArgument,
-            "graph rejected: a contained launch, or a copy that is large or of other memory, is "
-            "no node of it"};
+            "graph rejected: a contained launch, or a copy that is large or uses unregistered "
+            "memory, cannot be a node"};
   }
   const CudaSpace& space = GetSpace(graph);
   if (const auto* const launch = std::get_if<LaunchWork>(&node)) return CheckLaunch(*launch, info_);

@@ -46,8 +46,8 @@ struct CudaDeviceOptions {
 // end. Only isolated spaces keep kernels away from other clients' memory; their modules require
 // PTX. Only contained kernels can be ended inside a block (CanKill) and fail without affecting
 // others. A fault of any other kernel ends the context, and the device reports its loss(). Copies
-// of lower priority are preempted between groups of kCopyPieceBytes. Output of kernels goes to the
-// process's stdout.
+// of lower priority are preempted between groups of units. Output of kernels goes to the process's
+// stdout.
 //
 // Loading the driver reads CUDA_MODULE_LOADING and CUDA_DEVICE_MAX_CONNECTIONS, so
 // PrepareEnvironment must set them in this process before.

@@ -190,8 +190,8 @@ Status CudaDevice::ReadInfo() {
 
 // Attributes that this driver does not report are omitted, whatever error it returns: some of the
 // numbers have no name, and the handling of those by drivers is undefined. Limits of textures and
-// surfaces are omitted because kernels that use them are rejected, since they could forge handles
-// of the driver.
+// surfaces are omitted because kernels that use them are rejected, since such kernels could forge
+// handles of the driver.
 Status CudaDevice::ReadAttributes() {
   // Above those of CUDA 13.5; drivers reject unknown numbers.
   constexpr std::uint32_t kIdMax = 159;
@@ -235,8 +235,8 @@ Result<Stream> CudaDevice::MakeStream(std::size_t level, int priority) {
 }
 
 // Checks that marks, and kernels of the primary context, work on the streams of a partition. A
-// later failure of a mark would look like the death of the context, and of a launch like a client's
-// error.
+// later failure of a mark would look like the death of the context, and a later failure of a launch
+// like a client's error.
 Status CudaDevice::TryParts(std::span<const PartStream> streams) {
   if (trial_image_.empty()) {
     std::ranges::copy(std::as_bytes(std::span(kTrialText)), std::back_inserter(trial_image_));

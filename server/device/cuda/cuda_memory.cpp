@@ -12,9 +12,9 @@ namespace gpushared::device::cuda {
 namespace {
 
 // Memory that clients do not get, because the driver needs it for the code of modules, for printf
-// buffers and its own data, and later for local memory that it has not allocated yet. If it runs
-// out, arbitrary clients' calls fail. How much the driver takes was not measured. Parts of a GPU
-// have less to spare.
+// buffers and its own data, and later for local memory that it has not allocated yet. If this
+// memory runs out, calls of arbitrary clients fail. How much the driver takes was not measured.
+// Parts of a GPU have less to spare.
 std::uint64_t BytesKept(std::uint64_t free, std::uint64_t untaken_local_bytes) {
   constexpr std::uint64_t kUsual = std::uint64_t{1} << 30;
   return std::min(kUsual + untaken_local_bytes, free / 8);
@@ -205,7 +205,7 @@ Status CudaMemory::UnmapPieces(std::span<const Piece> pieces) {
   if (pieces.empty()) return {};
   const DeviceAddress begin = pieces.front().address;
   Status status = Unmap(begin, pieces.back().address + pieces.back().bytes - begin);
-  // Mapped memory remains allocated after this and is freed with the range.
+  // If unmapping has failed, the memory remains allocated until the range is freed.
   for (const Piece& piece : pieces) {
     Status released = ReleasePiece(piece.handle);
     if (status.ok()) status = std::move(released);
@@ -225,7 +225,8 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
   const std::uint64_t step = memory->step_bytes();
   const bool has_tail = isolation == Isolation::kContain;
   const std::uint64_t tail = has_tail ? step : 0;
-  // A fence of more than 4 GiB makes each access slower.
+  // Isolated clients get no spare addresses, because a fence of more than 4 GiB makes each access
+  // slower.
   const std::uint64_t spare = isolation == Isolation::kOff ? SpareAddresses(quota) : 0;
   const std::uint64_t bytes = std::bit_ceil(
       std::max(kRangeBytesMin, RoundUp(quota, step) + tail + spare + kModuleAreaBytes));

@@ -62,14 +62,14 @@ class CudaMemory {
   // Steps of MapPieces without zeroing.
   Result<MemoryHandle> TakePiece(std::uint64_t bytes);
   Status Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
-  // Unmaps everything in the range with one call. It must consist of whole mappings, because cuda.h
-  // forbids parts, while NVIDIA's multi-allocation samples unmap several at once. The memory
-  // remains allocated while it is mapped.
+  // Unmaps everything in the range with one call. The range must consist of whole mappings: cuda.h
+  // forbids unmapping a part of one, while NVIDIA's multi-allocation samples unmap several at once.
+  // The memory remains allocated while it is mapped.
   Status Unmap(DeviceAddress address, std::uint64_t bytes);
   Status ReleasePiece(MemoryHandle handle);
   // Moves the memory of a piece with its contents to another address; it must not be in use. A
-  // failure can only be caused by a broken driver and ends the context, because the piece may not
-  // be mapped anywhere.
+  // failure can only be caused by a broken driver and ends the context, because the piece might
+  // then be mapped nowhere.
   Status MovePiece(DeviceAddress from, DeviceAddress to, std::uint64_t bytes, MemoryHandle handle);
   // The next two calls are synchronous.
   Status MakeZero(DeviceAddress address, std::uint64_t bytes);
@@ -130,16 +130,16 @@ class CudaMemory {
 //
 // If the range has a store, pages can be swapped there and back. For this all pieces are one page,
 // and there are no chunks. A launch may run while pages of its client outside of its access set are
-// swapped out, and it is not prevented from accessing them; an address without memory would end the
-// context for all clients. Therefore one page of the client's own memory, the stand-in, is mapped
-// in the place of each of them. It is the memory of the first page that was swapped out, is kept
-// until none is, and is not part of the budget, like the tail, so it is always available. No work
-// of the client may run while a page is exchanged with the stand-in, because between the two driver
-// calls no memory is mapped.
+// swapped out. Nothing prevents it from accessing these pages, and an access to an address without
+// memory would end the context for all clients. Therefore one page of the client's own memory, the
+// stand-in, is mapped in the place of every swapped-out page. The stand-in uses the memory of the
+// first page that was swapped out and is kept until no page is swapped out. Like the tail, it is
+// not part of the budget, so it is always available. No work of the client may run while a page is
+// exchanged with the stand-in, because between the two driver calls no memory is mapped.
 //
-// Memory is zeroed when it is mapped (a chunk when it is first mapped), not when it is freed. This
-// covers data of other processes and dead workers as well, without a window in between, because
-// unmapped memory is inaccessible.
+// Memory is zeroed when it is mapped (a chunk when it is first mapped), not when it is freed. Thus
+// data of other processes and of dead workers are erased as well. They cannot be read before that,
+// because unmapped memory is inaccessible.
 //
 // Any thread may call mapped(). RecordLaunch and RecordEnd are called by the device thread. The
 // other calls are made by one thread at a time, which is not the device thread.
@@ -197,7 +197,8 @@ class CudaRange {
   Status KeepLimit(DeviceAddress word);
   void ForgetLimit(DeviceAddress word) { std::erase(limits_, word); }
   // Called around each launch of kernels that know the limit. Sequentially consistent with
-  // ShrinkTo: either that sees the launch, or the launch starts after the new limit was written.
+  // ShrinkTo: either ShrinkTo sees the launch, or the launch starts after the new limit was
+  // written.
   void RecordLaunch() { launches_.fetch_add(1, std::memory_order_seq_cst); }
   void RecordEnd() { launches_.fetch_sub(1, std::memory_order_seq_cst); }
   // Memory outside of the range that the driver allocates for a module's variables.

@@ -32,12 +32,13 @@ std::string LogText(const std::array<char, kCompilerLogBytes>& log) {
 }
 
 Status NobodyCompiles() {
-  return {StatusCode::kUnsupported,
-          "module rejected: kernels of this client are rewritten to keep them in its memory, what "
-          "other users than the server's own wrote is compiled outside of the server, and there "
-          "is no compiler; the operator can install ptxas (of the CUDA toolkit), name it with "
-          "ptx-compiler, or let the GPU's driver compile inside the server with ptx-compiler = "
-          "\"driver\""};
+  return {
+      StatusCode::kUnsupported,
+      "module rejected: kernels of this client are rewritten to confine them to its memory, and "
+      "code of users other than the server's own is compiled outside of the server, but there "
+      "is no compiler; the operator can install ptxas (of the CUDA toolkit), name it with "
+      "ptx-compiler, or let the GPU's driver compile inside the server with ptx-compiler = "
+      "\"driver\""};
 }
 
 }  // namespace
@@ -150,7 +151,7 @@ Status CudaModule::LoadClaims(const PreemptibleText& claims, std::vector<std::by
   if (context_.is_dead()) return context_.death();
   if (Status status = context_.Bind(); !status.ok()) return status;
   code.resize(code.size() + CudaPrepared::kZerosBehind);
-  Status status = context_.Try("loading claimed forms", context_.driver().ModuleLoadDataEx,
+  Status status = context_.Try("loading preemptible forms", context_.driver().ModuleLoadDataEx,
                                &preemptible_module_, static_cast<const void*>(code.data()), 0U,
                                static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
   if (status.ok()) status = WriteFence(preemptible_module_);
@@ -216,8 +217,7 @@ Result<PreemptibleKernel> CudaModule::FinishClaim(PreemptibleKernel claim) {
 
 // ---- the driver's module
 
-// For a fenced module: contents that the driver cannot write, because it does not place the
-// variables.
+// Writes the initial contents of a fenced module's variables, which the driver does not place.
 Status CudaModule::WriteVariables(const CudaPrepared& prepared) {
   if (!prepared.is_fenced()) return {};
   Status status = range_->Write(variables_.address, prepared.InitialBytes(variables_.address));

@@ -72,7 +72,8 @@ struct ModuleLoading {
 class CudaModule : public device::Module {
  public:
   // Loads the module into the driver. If the driver has to compile, it does so now, so that no
-  // launch waits for it. Not on the device thread. Machine code is only checked by the driver.
+  // launch waits for it. Must not be called on the device thread. Machine code is only checked by
+  // the driver.
   static Result<std::shared_ptr<const device::Module>> Place(const CudaPrepared& prepared,
                                                              CudaContext& context,
                                                              std::shared_ptr<CudaRange> range,

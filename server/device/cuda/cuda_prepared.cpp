@@ -292,7 +292,7 @@ Status CudaPrepared::TakeReason(FlatReader& from) {
   std::string why;
   const bool is_reason = code == StatusCode::kOk || code == StatusCode::kInvalidArgument ||
                          code == StatusCode::kUnsupported || code == StatusCode::kLimitExceeded;
-  if (!TakeSentence(from, &why) || !is_reason) return WrongModule("why it has no PTX");
+  if (!TakeSentence(from, &why) || !is_reason) return WrongModule("the reason for its missing PTX");
   if (code != StatusCode::kOk) why_no_ptx_ = Status(code, std::move(why));
   return {};
 }
@@ -308,7 +308,7 @@ Status CudaPrepared::TakeFence(const ModuleRecipe& recipe, FlatReader& from) {
   if ((has_ptx() && !IsTarget(target_)) || is_fenced() != is_isolated ||
       (is_isolated && (!IsName(fence_constant_) || !has_ptx())) || is_contained_ != contains ||
       driver_variable_bytes_ % kPageBytes != 0) {
-    return WrongModule("what it says of its fence");
+    return WrongModule("information about its fence");
   }
   if (range_variable_bytes_ > ptx::kModuleVariableBytesMax ||
       (!is_isolated && range_variable_bytes_ != 0)) {
@@ -368,7 +368,7 @@ Status CudaPrepared::TakeClaims(const ModuleRecipe& recipe, FlatReader& from) {
   }
   if (!recipe.passes.claims || !has_ptx() || !has_names || !IsTarget(claims->target) ||
       !IsPtxText(claims->text)) {
-    return WrongModule("its claimed forms");
+    return WrongModule("its preemptible forms");
   }
   claims_ = std::move(claims);
   return {};
@@ -445,8 +445,9 @@ Result<std::shared_ptr<const CudaPrepared>> CudaPrepared::Compile(
   if (module->is_fenced() || why == StatusCode::kCancelled || why == StatusCode::kLimitExceeded) {
     return Status(why, "module rejected: " + code.status().message());
   }
-  // The driver's compiler may be newer, and may be used for this client's code. It is not given
-  // what exceeded a limit, because it has none and all work waits for it.
+  // Leaves the compilation to the driver, whose compiler may be newer and is permitted for this
+  // client's code. Code that exceeded a limit was rejected above, because the driver's compiler has
+  // no limits and all work waits for it.
   maker.Note("all work waits while the driver compiles a module: " + code.status().message());
   return module;
 }

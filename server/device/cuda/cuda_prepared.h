@@ -38,9 +38,9 @@ struct PreemptibleText {
 
 // A module that can be loaded in any range of the recipe's size.
 //
-// A malicious client may have forged its contents, but only facts about its own kernels and
-// variables: a name that the driver does not find, or a sum of bytes that is too small. It contains
-// no addresses and no lengths of memory of this process, and every number is validated before it is
+// A malicious client may have forged its contents, but only those that describe its own kernels and
+// variables: a name that the driver does not find, or a size that is too small. It contains no
+// addresses and no lengths of memory of this process, and every number is validated before it is
 // used.
 //
 // Immutable; thread-safe.
@@ -84,8 +84,8 @@ class CudaPrepared : public PreparedModule {
   // Whether the preemptible forms are part of image().
   bool has_claims() const { return has_claims_; }
 
-  // Returns the module with machine code from the external compiler, if there is one: the driver
-  // would compile while it loads the module, which delays all work, and must not compile isolated
+  // Returns the module with machine code from the external compiler, because the driver would
+  // compile the module while it loads it, which delays all work, and must not compile isolated
   // modules. If the compiler rejects a module that the driver may compile, returns it unchanged.
   // Returns null if this would take long and `may_take_long` is false.
   static Result<std::shared_ptr<const CudaPrepared>> Compile(

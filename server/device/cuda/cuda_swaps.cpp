@@ -30,7 +30,7 @@ Result<SwapStore::Slot> CudaMemory::CopyOut(DeviceAddress from, SwapStore& store
   {
     const MutexLock using_stream(using_stream_);
     Status copied = Wait(
-        context_->Try("moving device memory out", context_->driver().MemcpyDtoHAsync,
+        context_->Try("swapping device memory out", context_->driver().MemcpyDtoHAsync,
                       static_cast<void*>(staging_), from, std::size_t{kMapPageBytes}, stream_));
     if (!copied.ok()) return copied;
   }
@@ -100,7 +100,7 @@ Status CudaRange::ForgetSlot(std::uint32_t step) {
 }
 
 Status CudaRange::SwapPageOut(std::uint64_t offset) {
-  Check(store_ != nullptr, "memory moves where there is a store");
+  Check(store_ != nullptr, "pages are swapped only with a store");
   const auto step = static_cast<std::uint32_t>(offset / kMapPageBytes);
   // The client may have freed the page in the meantime.
   if (step >= pieces_.size() || slots_.contains(step)) return {};

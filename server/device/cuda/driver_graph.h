@@ -49,8 +49,8 @@ class InstantiatedGraph {
   // No launch of the graph may be in flight.
   ~InstantiatedGraph();
 
-  // Most nodes that a launch may change, which takes about as long as submitting that many
-  // launches. Only these are compared, and a node has at most 4 KiB of parameters.
+  // Maximum number of nodes that a launch may change. Changing a node takes about as long as
+  // submitting a launch.
   static constexpr std::size_t kChangesMax = 256;
   enum class Change : std::uint8_t {
     kDone,     // Later launches use these nodes. Launches in flight are not affected.

@@ -37,10 +37,10 @@ struct GraphStoreLimits {
 // second time is instantiated in the background. Until then, and while the store is full, its nodes
 // are issued one by one.
 //
-// If the store is full, it evicts a graph of the client with the most nodes: the graph,
-// instantiated or waiting for that, that was not launched for the longest time. So a client can use
-// the whole store while no other client needs it, and its even share at any time. A client's own
-// graph is not evicted in favour of one that is launched less often.
+// If the store is full, it evicts the least recently launched graph, instantiated or waiting for
+// that, of the client with the most nodes. So a client can use the whole store while no other
+// client needs it, and its even share at any time. A client's own graph is not evicted in favour of
+// one that is launched less often.
 //
 // FindUnknown, Has, Take and Return are called by the device thread; everything else is
 // thread-safe.
@@ -139,7 +139,7 @@ class GraphStore : public KernelManager {
   std::map<const Space*, Client> clients_ GPUSHARED_GUARDED_BY(mutex_);
   std::size_t nodes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Nodes of all clients.
   std::uint64_t uses_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  std::vector<Key> queue_ GPUSHARED_GUARDED_BY(mutex_);  // With `wanted`, oldest first.
+  std::vector<Key> queue_ GPUSHARED_GUARDED_BY(mutex_);  // Entries with `wanted`, oldest first.
   // Destroyed by the thread, because the device thread makes no slow calls.
   std::vector<std::unique_ptr<InstantiatedGraph>> dropped_ GPUSHARED_GUARDED_BY(mutex_);
   bool is_destroying_ GPUSHARED_GUARDED_BY(mutex_) = false;

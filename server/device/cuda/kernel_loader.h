@@ -62,7 +62,8 @@ class KernelLoader {
 
 // Separate loaders, so that kernels of the high class are not loaded after others, and preemptible
 // forms that no launch waits for are not loaded before urgent requests. A kernel with a waiting
-// launch does not wait for those, because the launch already occupies its place in the window.
+// launch does not wait for urgent requests, because the launch already occupies its place in the
+// window.
 struct KernelLoaders {
   explicit KernelLoaders(const std::shared_ptr<CudaContext>& context)
       : urgent(context, Urgency::kHigh),

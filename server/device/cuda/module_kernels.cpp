@@ -67,8 +67,8 @@ Status CudaModule::FindLateKernels(const CudaPrepared& prepared) {
   return {};
 }
 
-// If the driver reports this for loaded kernels only, loads the kernel, which costs time (here) and
-// memory.
+// Reads an attribute of the kernel. If the driver reports it for loaded kernels only, loads the
+// kernel, which costs time and memory.
 Result<int> CudaModule::Ask(const char* doing, FunctionAttribute attribute, Function function) {
   const Driver& driver = context_.driver();
   int value = 0;

@@ -44,7 +44,7 @@ void QuietMoments::Await(Waiter& waiter) {
   }
 }
 
-// Delayed work continues when the last call has left.
+// Delayed work continues after the last call of the moment.
 void QuietMoments::Leave(Waiter& waiter) {
   {
     const MutexLock lock(mutex_);
@@ -114,8 +114,8 @@ void QuietMoments::RecordWanted() {
 
 // ---- work
 
-// The device thread reads the clock without the mutex, because in virtual time this lets all other
-// threads proceed.
+// The device thread reads the clock without the mutex, because with the virtual clock of tests this
+// lets all other threads proceed, which may need the mutex.
 bool QuietMoments::TryBeginWork() {
   {
     const MutexLock lock(mutex_);

@@ -32,9 +32,9 @@ enum class Urgency : std::uint8_t {
 // waiting calls are made; then work continues. Waiting for work that cannot be preempted happens
 // here, where it does not block other threads.
 //
-// Work loses at most a fifth of the time to this, and half of it to calls of the high class: after
-// a drain and its moment of duration T there is no drain for 4 T (or 1 T), but at most kPauseMax. A
-// moment that delayed no work is free and does not count.
+// Work loses at most a fifth of the time to quiet moments, and at most half of the time to those of
+// the high class: after a drain and its moment of duration T there is no drain for 4 T (or 1 T),
+// but at most kPauseMax. A moment that delayed no work is free and does not count.
 //
 // Thread-safe; the second part is confined to the device thread.
 class QuietMoments {
@@ -49,7 +49,7 @@ class QuietMoments {
   QuietMoments(const QuietMoments&) = delete;
   QuietMoments& operator=(const QuietMoments&) = delete;
 
-  // Further calls are started within a moment until it is this old: a load takes some ten µs.
+  // Further calls are started within a moment until it is this old: a load takes tens of µs.
   static constexpr std::chrono::nanoseconds kMomentMax = std::chrono::milliseconds(1);
   static constexpr int kPauseFactor = 4, kPauseFactorHigh = 1;
   static constexpr std::chrono::nanoseconds kPauseMax = std::chrono::seconds(1);

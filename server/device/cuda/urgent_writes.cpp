@@ -54,7 +54,7 @@ Result<bool> UrgentWrites::HasPassed() {
   const Code code = context_->Call(context_->driver().EventQuery, mark_);
   if (code == Code::kSuccess) return true;
   if (code == Code::kNotReady) return false;
-  return context_->Explain("looking at a mark", context_->driver().EventQuery.name(), code);
+  return context_->Explain("polling a mark", context_->driver().EventQuery.name(), code);
 }
 
 Status UrgentWrites::Wait() {
