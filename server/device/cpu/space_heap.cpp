@@ -8,8 +8,8 @@ namespace gpushared::device {
 
 namespace {
 
-// Returns the host memory for the heap's bookkeeping beyond the amount that every client has for
-// free.
+// Returns the host memory for the heap's bookkeeping that counts against the quota. The bookkeeping
+// of a heap of the default size does not count.
 std::uint64_t BooksBytes(std::uint64_t heap_bytes) {
   return heap_bytes <= executor::kDeviceHeapBytes ? 0 : heap_bytes / 3;
 }

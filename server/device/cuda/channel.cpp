@@ -192,7 +192,8 @@ bool Channel::IssueClaims(Item& item) {
   }
   if (!EnterContained(item)) return item.is_closed;
   if (!OpenBatch(item)) return false;
-  // Each block claims one of the remaining blocks, whichever group it belongs to.
+  // Each issued block claims one of the remaining blocks of the grid, whichever group it belongs
+  // to.
   const std::uint64_t blocks = std::min(
       item.units - item.issued, is_behind ? item.claim_ahead_blocks : item.claim_group_blocks);
   Status status = IssuePreemptibleGroup(item, blocks);
@@ -425,8 +426,8 @@ void Channel::FinishClaims(Item& item) {
   if (item.issued == work.first_unit) item.done = work.first_unit;
   if (!item.status.ok() || item.issued == work.first_unit) return;
   if (!item.is_stopped && !item.is_killed) {
-    // Each block of the launch has claimed one, because otherwise the launch would have ended with
-    // a fault or been stopped.
+    // Each issued block has claimed a block of the grid, because otherwise the launch would have
+    // ended with a fault or been stopped.
     environment_.claims->RecordClaimed(*item.slot, item.claim_base,
                                        static_cast<std::uint32_t>(item.issued));
     return;
