@@ -118,9 +118,8 @@ TEST(Claim, RejectionsNameLineAndReason) {
        "line 6: reads %aggr_smem_size, which claiming would change"},
       {"mov.u32 %r0, %clusterid.x;", "line 6: reads %clusterid.x, which claiming would change"},
       {"mov.u32 %r0, %ctaid.w;", "line 6: reads %ctaid.w, which claiming would change"},
-      {"mov.u16 %r0, %ctaid.x;", "line 6: reads %ctaid.x otherwise than as a register of 32 bits"},
-      {"cvt.u64.u16 %rd0, %nctaid.x;",
-       "line 6: reads %nctaid.x otherwise than as a register of 32 bits"},
+      {"mov.u16 %r0, %ctaid.x;", "line 6: reads %ctaid.x other than as a 32-bit register"},
+      {"cvt.u64.u16 %rd0, %nctaid.x;", "line 6: reads %nctaid.x other than as a 32-bit register"},
       {".global .b32 inside;", "line 6: declares 'inside' in its body"},
       {"bra nowhere;", "ptx: line 6: branch to label 'nowhere', which does not exist"},
   };

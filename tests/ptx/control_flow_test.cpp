@@ -150,7 +150,7 @@ TEST(ControlFlow, WhatPtxasWouldRejectIsRejectedWithItsLine) {
   const auto message = [](const std::string& body) { return Analyse(body).status().message(); };
   EXPECT_EQ(message("ret;\nbra NOWHERE;"),
             "ptx: line 7: branch to label 'NOWHERE', which does not exist");
-  EXPECT_THAT(message("L: L: ret;"), HasSubstr("'L' stands twice"));
+  EXPECT_THAT(message("L: L: ret;"), HasSubstr("'L' is defined twice"));
   EXPECT_THAT(message(".reg .b32 a; .reg .b64 a;"), HasSubstr("'a' is declared twice"));
   EXPECT_THAT(message("brx.idx %r1, list;"), HasSubstr("'list'"));
   EXPECT_THAT(message("list: .branchtargets X; brx.idx %r1, list;"), HasSubstr("'X'"));

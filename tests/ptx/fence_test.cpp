@@ -335,7 +335,8 @@ TEST(Fence, TheSizeOfTheRangeIsInTheText) {
   EXPECT_THAT(text(32 * kFenceRangeBytesMin), HasSubstr(", 31, "));
   for (const std::uint64_t bad :
        {std::uint64_t{0}, kFenceRangeBytesMin / 2, 3 * kFenceRangeBytesMin, ~std::uint64_t{0}}) {
-    EXPECT_THAT(std::string(Fence(module, bad).status().message()), HasSubstr("no range has"));
+    EXPECT_THAT(std::string(Fence(module, bad).status().message()),
+                HasSubstr("invalid range size"));
   }
 }
 

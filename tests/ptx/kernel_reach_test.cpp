@@ -159,8 +159,8 @@ TEST(KernelReach, AnAddressFromElsewhereIsUnknown) {
   unknown("not.b64 %d2, %gp; add.s64 %d2, %d2, %gq; add.s64 %d1, %d2, %x;", kFromMemory);
   unknown("xor.b64 %d1, %p, %q;", "comes from an exclusive or in line 11");
   unknown("xor.b64 %d2, %p, %q; xor.b64 %d1, %d2, %p;", "comes from an exclusive or");
-  unknown("mov.b64 %d1, {%k, %i};", "is put together of parts in line 11");
-  unknown("mov.b64 {%r1, %r2}, %p; mov.b64 %d1, {%r1, %r2};", "put together");
+  unknown("mov.b64 %d1, {%k, %i};", "is combined from parts in line 11");
+  unknown("mov.b64 {%r1, %r2}, %p; mov.b64 %d1, {%r1, %r2};", "combined from parts");
   unknown(
       "cvt.u64.u32 %d2, %k; shl.b64 %d2, %d2, 32; cvt.u64.u32 %d3, %i; or.b64 %d2, %d2, %d3;"
       "add.u64 %d1, %d2, %n;",
@@ -273,15 +273,15 @@ TEST(KernelReach, WhatCannotBeFollowedIsUnknown) {
   ExpectUnknown(
       "{ .param .b64 a0; .param .b64 a1; .param .b32 r0; st.param.b64 [a0+0], %p;"
       "st.param.b64 [a1+0], %p; call.uni (r0), vprintf, (a0, a1); }",
-      "what memory 'vprintf' touches, which it calls");
+      "it calls 'vprintf', and it is not known what memory that touches");
   ExpectUnknown(
       "{ .param .b64 a0; .param .b64 r0; st.param.b64 [a0+0], %n;"
       "call.uni (r0), malloc, (a0); ld.param.b64 %d1, [r0+0]; }",
-      "it has memory of the device heap");
+      "it uses the device heap");
   const std::string prototype =
       "{ .param .b64 a0; st.param.b64 [a0+0], %n; pr: .callprototype _ (.param .b64 _);"
       "call %d1, (a0), pr; }";
-  ExpectUnknown(prototype, "what memory '%d1' touches, which it calls");
+  ExpectUnknown(prototype, "it calls '%d1', and it is not known what memory that touches");
 }
 
 TEST(KernelReach, AssertionsReadTextsOfTheModule) {

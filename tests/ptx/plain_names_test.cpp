@@ -114,7 +114,7 @@ TEST(PlainNames, OnlyRegistersAreWritten) {
 
 TEST(PlainNames, CallsNameAFunctionAndNothingBehindItsArguments) {
   constexpr const char* kFunction = ".func f(.param .b64 a) { ret; }\n";
-  constexpr const char* kNoFunction = "names no function alone";
+  constexpr const char* kNoFunction = "does not consist of a function's name and its arguments";
   EXPECT_THAT(
       WhyNot("{ .param .b64 a; call f, (a), P; P: .callprototype _ (.param .b64 a); }", kFunction),
       HasSubstr(kNoFunction));

@@ -12,7 +12,8 @@ void TakeForeignPart(AddressValue& value, const AddressValue& other) {
   value.foreign_line = other.foreign_line;
 }
 
-// A number without roots other than its words: adding it to an address only moves the address.
+// Whether the value is a number without roots other than words, so that adding it to an address
+// only moves the address.
 bool IsPlainNumber(const AddressValue& value) {
   return value.kind == Kind::kNumber && !value.HasOtherRoots();
 }
@@ -114,7 +115,7 @@ AddressValue AddressValue::Reduced(const AddressValue& a) {
 }
 
 AddressValue AddressValue::AsPointer(const AddressValue& a) {
-  // Leaves a sum with something foreign as it is, because it is unknown which part is the address.
+  // Leaves a sum with a foreign part unchanged, because it is unknown which part is the address.
   if (a.kind != Kind::kNumber || a.IsForeign()) return a;
   if (a.others.none() && !a.HasOtherRoots()) return a;
   AddressValue pointer = a;

@@ -2,8 +2,8 @@
 // Abstract value that may be an address: the words of a kernel's parameters from which it was
 // computed, and whether it may contain an address from another source.
 //
-// A word is 8 bytes of the parameters that are read at once; a launch puts an address or a number
-// there. Numbers of 32 bits or less are never addresses.
+// A word is 8 bytes of the parameters that are read at once and hold an address or a number.
+// Numbers of 32 bits or less are never addresses.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_ADDRESS_VALUE_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_ADDRESS_VALUE_H_
@@ -22,12 +22,12 @@ using AddressWords = std::bitset<kAddressWordsMax>;
 struct AddressValue {
   enum class Kind : std::uint8_t {
     kNothing,  // Not written yet.
-    // Certainly an address: one of its roots, with numbers added to it. Its roots are the words of
+    // Certainly an address: the address of one of its roots, plus numbers. Roots are the words of
     // `roots`, module variables, and memory of the thread or the block.
     kPointer,
     kNumber,  // Anything computed from the words of `roots` and `others`.
   };
-  // How an address that is not in a parameter may have been added.
+  // How an address that is not in a parameter may have entered the value.
   enum class Foreign : std::uint8_t {
     kNo,
     kMemory,  // Loaded from memory.
@@ -41,21 +41,21 @@ struct AddressValue {
   static AddressValue FromElsewhere(Foreign how, std::uint32_t line);
   static AddressValue Own();
   static AddressValue Variable();
-  // Result of operations on known values: any number derived from the two; foreign parts remain.
+  // Result of an unspecified operation on `a` and `b`: a number that depends on both. Foreign parts
+  // remain.
   static AddressValue Mixed(const AddressValue& a, const AddressValue& b);
   static AddressValue Sum(const AddressValue& a, const AddressValue& b);
   static AddressValue Difference(const AddressValue& a, const AddressValue& b);
   static AddressValue Negative(const AddressValue& a);
-  // Result of an operation on `a` that is no longer an address: a product, a quotient, a value of
-  // 32 bits.
+  // Number that depends on `a` but is no longer an address: a product, a quotient, a value of 32
+  // bits.
   static AddressValue Reduced(const AddressValue& a);
-  // `a`, if the program declares it to be an address of global memory.
+  // `a` after the program has declared it to be an address of global memory.
   static AddressValue AsPointer(const AddressValue& a);
   // Eight bytes that are loaded from the address.
   static AddressValue Loaded(const AddressValue& address, std::uint32_t line);
 
-  // Adds the values of `other` to those that this one may have. Returns whether this changed
-  // anything.
+  // Adds the possible values of `other` to those of this one. Returns whether any was new.
   bool Join(const AddressValue& other);
 
   bool IsNothing() const { return kind == Kind::kNothing; }
@@ -67,11 +67,11 @@ struct AddressValue {
   Foreign foreign = Foreign::kNo;
   std::uint32_t foreign_line = 0;
   AddressWords roots;
-  AddressWords others;         // Words on which numbers in it depend.
+  AddressWords others;         // Words on which numbers in the value depend.
   AddressWords parameters;     // Roots: addresses in these parameters.
   bool is_variable = false;    // Root: a variable of the module.
   bool is_own = false;         // Root: shared or local memory.
-  bool is_difference = false;  // A word of `others` may have been subtracted: q - p.
+  bool is_difference = false;  // A word of `others` may have been subtracted, as in q - p.
 };
 
 }  // namespace gpushared::ptx

@@ -161,7 +161,7 @@ class WaitFinder {
 
   void Collect(const Operand& operand, std::vector<std::uint32_t>* names) {
     if (operand.kind == Operand::Kind::kName || operand.kind == Operand::Kind::kAddress) {
-      // A selected part counts as its register.
+      // A selected part of a register counts as the register.
       const std::uint32_t index = flow_.FindRegister(operand.text);
       names->push_back(Number(index == kNoRegister ? operand.text : flow_.registers[index].name));
     }
@@ -244,11 +244,11 @@ class WaitFinder {
   // Everything that depends on the result of one instruction.
   struct Dependents {
     std::vector<bool> names;   // By number.
-    std::vector<bool> blocks;  // Whether a dependent branch decides about their execution.
+    std::vector<bool> blocks;  // Whether a dependent branch decides if they run.
   };
 
-  // Returns everything in the loop of `source` that depends on its result; without
-  // `also_decisions`, only through registers.
+  // Returns everything in the loop of `source` that depends on its result. Without
+  // `also_decisions`, follows registers only.
   Dependents GetDependents(std::uint32_t source, bool also_decisions) {
     Dependents found{.names = std::vector<bool>(readers_.size(), false),
                      .blocks = std::vector<bool>(flow_.blocks.size(), false)};
@@ -292,7 +292,7 @@ class WaitFinder {
     return repeats && !IsRetry(source);
   }
 
-  // Returns whether `atom.cas d, [a], expected, new` expects the value that it read the last time.
+  // Returns whether `atom.cas d, [a], expected, new` expects the value that it read before.
   bool IsRetry(std::uint32_t source) {
     const Instruction& atomic = flow_.instructions[source];
     if (!atomic.Has("cas") || atomic.operands.size() < 4) return false;

@@ -19,14 +19,14 @@ namespace gpushared::ptx {
 struct BlockWait {
   std::uint32_t line = 0;
   std::uint32_t instruction = 0;  // Index in the ControlFlow.
-  // The access only polls places of blocks with a lower index than its own, as decoupled look-back
-  // scans do, so that the wait ends whichever prefix of the grid runs.
+  // Whether the access polls only memory that blocks with a lower index write, as in decoupled
+  // look-back scans. Such a wait ends even if only the first blocks of the grid run.
   bool is_for_earlier_blocks = false;
 };
 
 // Limit for one module: registers followed, instructions and branches visited. Beyond it, every
-// access that was not analysed counts as waiting. The programs of the CUDA toolkit's own libraries
-// take up to ten thousand.
+// access that was not analysed counts as waiting. The CUDA toolkit's libraries take up to ten
+// thousand.
 inline constexpr std::size_t kBlockWaitStepsMax = std::size_t{1} << 26;
 
 // Steps taken so far in functions of one module.
@@ -37,8 +37,8 @@ struct WaitSteps {
 
 // Whether the instruction accesses global or generic memory and sees concurrent writes of other
 // blocks: volatile, relaxed, acquire, .cv and .cg loads, and atomics that may be repeated without
-// effect (exch, cas, and, or, min, max, add of 0). Only for the client's instructions, not those of
-// passes.
+// effect (exch, cas, and, or, min, max, add of 0). Always false for instructions that a pass
+// created.
 bool MayPoll(const Instruction& instruction);
 
 // Returns the waits of a function in source order. An access waits if the value read decides,

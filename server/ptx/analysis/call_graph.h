@@ -21,7 +21,7 @@ struct Call {
     kIndirect,  // Through a register: any function that it may hold.
   };
   Kind kind = Kind::kBody;
-  std::string name;        // As written; the register for an indirect call.
+  std::string name;        // As written; for an indirect call, the register.
   std::uint32_t line = 0;  // PTX line of the function's first such call.
 };
 

@@ -84,7 +84,7 @@ class Analysis {
         if (Status s = Declare(*variable, scope); !s.ok()) return s;
       } else if (const auto* found = std::get_if<Label>(&statement)) {
         if (!scopes_[scope].labels.insert(found->name).second) {
-          return Invalid(found->position, "label '" + found->name + "' stands twice");
+          return Invalid(found->position, "label '" + found->name + "' is defined twice");
         }
         labels_.emplace(found->name + Suffix(scope),
                         static_cast<std::uint32_t>(flow_.instructions.size()));
@@ -195,7 +195,7 @@ class Analysis {
     return entry->second;
   }
 
-  // Looks up the labels of each .branchtargets once, however often it is used.
+  // Looks up the labels of each .branchtargets once, however many brx.idx use it.
   Status ResolveBranchLists() {
     std::size_t count = 0;
     for (std::size_t d = 0; d < flow_.directives.size(); ++d) {

@@ -11,7 +11,7 @@ namespace {
 using Edges = std::vector<std::vector<std::uint32_t>>;
 
 // Cooper, Harvey, Kennedy: "A Simple, Fast Dominance Algorithm". Fast for real graphs, but
-// quadratic for adversarial ones, which requires the limit.
+// quadratic for adversarial ones, hence kDominatorStepsMax.
 class Dominators {
  public:
   // Edges point away from the root; `reversed` has the same edges in the opposite direction.
@@ -88,8 +88,8 @@ class Dominators {
   std::size_t steps_ = 0;
 };
 
-// Blocks that cannot reach the end are in endless loops, or only lead to them; the last of each
-// gets an edge to the end.
+// A block that cannot reach the end is in an endless loop or leads only to such loops. Adds an edge
+// to the end from the last of these blocks, and repeats this until every block reaches the end.
 void LetEndlessLoopsEnd(std::uint32_t end, Edges* successors, Edges* predecessors) {
   std::vector<bool> seen(successors->size());
   const auto mark = [&](std::uint32_t start) {

@@ -11,7 +11,7 @@
 namespace gpushared::ptx {
 
 // Limit for the steps while building the tree of post-dominators; kLimitExceeded beyond it. The
-// largest kernel of nvcc's own takes a few thousand.
+// largest kernels compiled by nvcc take a few thousand.
 inline constexpr std::size_t kDominatorStepsMax = std::size_t{1} << 27;
 
 // Returns the immediate dominator of each block: the last other block on every path from the first

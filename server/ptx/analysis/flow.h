@@ -80,7 +80,7 @@ struct ControlFlow {
   // Returns the index of the register that this operand text names ("%r1", "-%r1.b2" in a video
   // instruction); kNoRegister for special registers, symbols and literals.
   std::uint32_t FindRegister(std::string_view text) const;
-  // As above for an operand of this flow, whose stored result is used.
+  // As above for an operand of this flow, in which the result is stored.
   std::uint32_t FindRegister(const Operand& operand) const {
     return operand.register_number != 0 ? operand.register_number - 1 : FindRegister(operand.text);
   }

@@ -12,9 +12,9 @@
 
 namespace gpushared::ptx {
 
-// No user-space host address has these bits, so there is no memory at these addresses. The first
-// value is unused, because compilers use low bits of function addresses, and programs add small
-// offsets to null.
+// Functions have the addresses kFunctionWindow + n * kFunctionStep, n >= 1. No user-space host
+// address has these high bits, so no memory exists there. The low bits are zero, because compilers
+// use them.
 inline constexpr std::uint64_t kFunctionWindow = 0x4400000000000000;
 inline constexpr std::uint64_t kFunctionStep = 16;
 

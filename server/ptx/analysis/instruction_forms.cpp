@@ -81,14 +81,14 @@ std::string_view WrongConversion(const Instruction& cvt, const NamedTypes& types
 }
 
 std::string_view WrongAllocation(const Instruction& alloca) {
-  if (!alloca.Has("u32") && !alloca.Has("u64")) return "is of type .u32 or .u64";
+  if (!alloca.Has("u32") && !alloca.Has("u64")) return "needs type .u32 or .u64";
   if (alloca.operands.size() < 3) return {};
   const Operand& alignment = alloca.operands[2];
   constexpr std::int64_t kAlignmentMax = std::int64_t{1} << 23;
   const bool is_power = alignment.kind == Operand::Kind::kInteger && alignment.integer > 0 &&
                         alignment.integer <= kAlignmentMax &&
                         std::has_single_bit(static_cast<std::uint64_t>(alignment.integer));
-  return is_power ? std::string_view() : "has an alignment that is no power of two up to 2^23";
+  return is_power ? std::string_view() : "needs an alignment that is a power of two up to 2^23";
 }
 
 // Checks instructions that are rare in kernels.
@@ -97,18 +97,18 @@ std::string_view WrongSeldomForm(const Instruction& instruction, const OperandTy
   if (opcode == "alloca") return WrongAllocation(instruction);
   const bool is_of_stack = opcode == "stacksave" || opcode == "stackrestore";
   if (is_of_stack && !instruction.Has("u32") && !instruction.Has("u64")) {
-    return "is of type .u32 or .u64";
+    return "needs type .u32 or .u64";
   }
   if (opcode == "szext") {
-    if (type.bytes != 4) return "is for 32 bits";
+    if (type.bytes != 4) return "needs a 32-bit type";
     if (instruction.Has("clamp") == instruction.Has("wrap")) return "needs .clamp or .wrap";
   }
   if ((opcode == "min" || opcode == "max") && instruction.Has("relu") && !instruction.Has("s32")) {
-    return "takes .relu with .s32 and .s16x2";
+    return "takes .relu only with .s32 and .s16x2";
   }
   if (type.bytes != 16) return {};
   const bool is_exchange = instruction.Has("exch") || instruction.Has("cas");
-  if (opcode == "atom" && !is_exchange) return "takes .exch or .cas with .b128";
+  if (opcode == "atom" && !is_exchange) return "takes .b128 only with .exch or .cas";
   if (opcode == "setp" || opcode == "selp") return "does not take .b128";
   if (instruction.Has("v2") || instruction.Has("v4")) return "has vectors of 128 bits at most";
   return {};
@@ -117,7 +117,8 @@ std::string_view WrongSeldomForm(const Instruction& instruction, const OperandTy
 std::string_view WrongPack(const Instruction& cvt) {
   if (!cvt.Has("sat")) return "needs .sat";
   const bool is_whole = cvt.Has("s16") || cvt.Has("u16");
-  if (!cvt.Has("s32") || cvt.Has("b32") == is_whole) return "has types that it does not take";
+  if (!cvt.Has("s32") || cvt.Has("b32") == is_whole)
+    return "has an unsupported combination of types";
   if (cvt.operands.size() != (is_whole ? 3 : 4)) return "has the wrong number of operands";
   return {};
 }
@@ -126,7 +127,7 @@ std::string_view WrongComparison(const Instruction& setp, Kind kind) {
   const bool combines = setp.Has("and") || setp.Has("or") || setp.Has("xor");
   if (setp.operands.size() != (combines ? 4 : 3)) return "has the wrong number of operands";
   if (kind == Kind::kBits && !setp.Has("eq") && !setp.Has("ne"))
-    return "compares bits by .eq and .ne";
+    return "compares bits only by .eq and .ne";
   return {};
 }
 
@@ -167,7 +168,7 @@ std::optional<InstructionForm> GetForm(const Instruction& instruction) {
   }
   if (GetTypes(instruction).count != form.types) return std::nullopt;
   if (instruction.Has("wide")) form.slots = opcode == "mad" ? "WTTW" : "WTT";
-  // Followed by a cache policy.
+  // A cache policy follows the operands.
   if (instruction.Has("L2::cache_hint")) form.slots = opcode == "atom" ? "TaT.." : form.slots;
   if (opcode == "atom" && instruction.Has("cas")) form.least = 4;
   return form;
@@ -201,7 +202,7 @@ std::string_view WrongModifier(const Instruction& instruction) {
   }
   const bool is_unsigned =
       instruction.Has("u16") || instruction.Has("u32") || instruction.Has("u64");
-  if (is_unsigned && (opcode == "neg" || opcode == "abs")) return "is for signed types";
+  if (is_unsigned && (opcode == "neg" || opcode == "abs")) return "needs a signed type";
   if (is_unsigned && (opcode == "add" || opcode == "sub") && instruction.Has("sat")) {
     return "saturates signed types only";
   }

@@ -20,7 +20,7 @@ struct OperandType {
   Kind kind = Kind::kBits;
   std::uint8_t bytes = 0;  // 0 for predicates.
 };
-// Returns nothing for a type that registers cannot have and for names that are not types.
+// Returns nothing for names that are not types and for types that registers cannot have.
 std::optional<OperandType> TypeNamed(std::string_view name);
 
 // How an operand's type is derived from the types in the instruction's name.
@@ -29,7 +29,7 @@ enum class Slot : char {
   kLast = 'L',       // The last type.
   kWide = 'W',       // The first type, twice as wide.
   kCount = 'c',      // 32 bits, not a float.
-  kPredicate = 'p',  // Optionally negated, optionally a pair p|q.
+  kPredicate = 'p',  // A predicate, which may be negated or a pair p|q.
   kLoose = 'R',      // Like kLast, in a register that may be wider.
   kLooseTo = 'D',    // Like kFirst, in a register that may be wider.
   kAddress = 'a',    // [register+offset], or a variable.

@@ -19,10 +19,11 @@ using Rule = ReachProgram::Rule;
 
 constexpr std::uint64_t kWordBytes = 8;
 constexpr std::string_view kTooLong = "the module's addresses take too long to follow";
-// A number multiplied by more than this, or shifted further, may be the high part of an address.
+// A number multiplied by kScaleMax or more, or shifted left by kShiftMax or more, may be the high
+// part of an address.
 constexpr std::uint64_t kScaleMax = std::uint64_t{1} << 24;
 constexpr std::int64_t kShiftMax = 24;
-// A mask below this keeps only low bits, which are no address.
+// A mask below kSmallMask keeps only low bits, which cannot be an address.
 constexpr std::int64_t kSmallMask = 1 << 20;
 
 struct Use {  // Use of an address.
@@ -46,14 +47,14 @@ std::string Explain(AddressValue::Foreign foreign, std::uint32_t line) {
     case AddressValue::Foreign::kMemory:
       return "is loaded from memory" + where;
     case AddressValue::Foreign::kParts:
-      return "is put together of parts" + where;
+      return "is combined from parts" + where;
     case AddressValue::Foreign::kBits:
       return "comes from an exclusive or" + where;
     case AddressValue::Foreign::kNo:
     case AddressValue::Foreign::kOther:
       break;
   }
-  return "is computed in a way that is not followed" + where;
+  return "is computed in an unsupported way" + where;
 }
 
 // Values of a kernel and of all functions that it may call.
@@ -165,8 +166,8 @@ class Tracer {
       case NameKind::kParameter:
         return NewNode(parameters_.GetAddress(operand.text));
       case NameKind::kArea: {
-        // Code that has the variable's address may write anything to it, so its words become
-        // foreign.
+        // Code that has the variable's address may write anything to the variable, so the
+        // variable's words become foreign.
         const Node any = program_.AnyWord(GetArea(operand.text));
         AddStep(Rule::kForeign, any, {number_}, line, AddressValue::Foreign::kMemory);
         return own_;
@@ -376,7 +377,8 @@ class Tracer {
     if (instruction.Has("param") || instruction.Has("param::entry")) {
       return AddStep(Rule::kCopy, to, {from});
     }
-    // Addresses of these spaces are in them, whatever their origin.
+    // An address that is converted to or from another space is in that space, whatever it was
+    // computed from.
     AddStep(Rule::kCopy, to, {instruction.Has("const") ? variable_ : own_});
   }
 
@@ -441,7 +443,7 @@ class Tracer {
     const std::uint32_t line = instruction.position.line;
     const Operand& address = instruction.operands[0];
     if (GetKind(address.text) != NameKind::kArea) {
-      return FailAt(instruction, instruction.Spelling() + " to a place that is not followed");
+      return FailAt(instruction, instruction.Spelling() + " to an address that is not followed");
     }
     const std::uint32_t bytes = TypeBytes(instruction.modifiers.back());
     const Operand& value = instruction.operands[1];
@@ -495,7 +497,7 @@ class Tracer {
     const std::size_t result_count = results == nullptr ? 0 : results->elements.size();
     if (argument_count != callee->parameters.size() || result_count != callee->returns.size()) {
       return FailAt(instruction,
-                    "'" + std::string(name) + "' is called with other parameters than it has");
+                    "'" + std::string(name) + "' is called with other parameters than it declares");
     }
     for (std::size_t i = 0; i < argument_count; ++i) {
       PassArgument(arguments->elements[i],
@@ -524,12 +526,12 @@ class Tracer {
   void BuildBuiltIn(const Instruction& instruction, std::string_view name,
                     const Operand* arguments) {
     if (name == "malloc" || name == "free") {
-      return FailAt(instruction, "it has memory of the device heap");
+      return FailAt(instruction, "it uses the device heap");
     }
     constexpr std::size_t kLineArgument = 2;  // message, file, line, function, ...
     if (name != "__assertfail" || arguments == nullptr) {
-      return FailAt(instruction, "it is not known what memory '" + std::string(name) +
-                                     "' touches, which it calls");
+      return FailAt(instruction, "it calls '" + std::string(name) +
+                                     "', and it is not known what memory that touches");
     }
     // A failed assertion reads strings.
     for (std::size_t i = 0; i < arguments->elements.size() && i <= kLineArgument + 1; ++i) {

@@ -27,9 +27,9 @@ struct KernelReach {
   // Reason why the access set is unknown: "line 12: ld.global.u32 at an address that is loaded from
   // memory". If empty, the other members are valid.
   std::string why_unknown;
-  // The address of each access to global memory was computed from numbers and one of these words:
-  // byte offsets in the parameters as packed by a launch, ascending. May include words that are
-  // numbers.
+  // Words of the parameters, as byte offsets in the parameters as packed by a launch, ascending.
+  // Each access to global memory is at an address computed from one of these words and numbers.
+  // Some of the words may be numbers themselves.
   std::vector<std::uint32_t> offsets;
   bool reaches_variables = false;  // Whether it also accesses variables of its module.
 };
@@ -39,8 +39,9 @@ struct KernelReach {
 //
 // The access set of a kernel is known if all of these hold:
 //   * FindMemoryAccesses knows its instructions.
-//   * No address is loaded from memory or combined from parts. Numbers may be.
-//   * Functions that it calls are in the module, and are named. Assertions may fail.
+//   * No address is loaded from memory or combined from parts; numbers may be.
+//   * Functions that it calls are in the module and called by name. Only __assertfail may be
+//     elsewhere.
 // An address is assumed to be in the allocation that its pointer points into. A kernel that
 // deliberately leaves an array to access another one is not detected.
 class ReachFinder {
@@ -51,12 +52,13 @@ class ReachFinder {
     const Function* function = nullptr;
     const ControlFlow* flow = nullptr;
   };
-  // `functions` has the kernel and all functions that it may call.
+  // `functions`: the kernel, then all functions that it may call.
   KernelReach Find(std::span<const AnalysedFunction> functions);
   // As above for callers without an analysis. The kernel must have a body.
   KernelReach Find(const Function& kernel);
 
-  // Returns the control flow of a called function, which is analysed once and stored.
+  // Returns the control flow of a called function. Analyses each function once and stores the
+  // result.
   const Result<ControlFlow>& GetFlow(const Function& function);
 
  private:
@@ -65,7 +67,7 @@ class ReachFinder {
   const Module& module_;
   const CallGraph& calls_;
   std::unordered_map<std::string_view, const Variable*> variables_;  // Variables of the module.
-  std::unordered_map<const Function*, Result<ControlFlow>> flows_;   // Control flows of functions.
+  std::unordered_map<const Function*, Result<ControlFlow>> flows_;   // Results of GetFlow.
   std::size_t steps_ = 0;
   std::size_t reason_bytes_left_ = kReasonBytesMax;
 };

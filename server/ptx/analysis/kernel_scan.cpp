@@ -16,7 +16,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// Declared in modules and provided by every device.
+// Functions that modules declare and every device provides.
 constexpr std::array<std::string_view, 4> kBuiltIns = {"vprintf", "__assertfail", "malloc", "free"};
 
 bool Polls(const Function& function) {
@@ -107,7 +107,7 @@ class FunctionScan {
   std::vector<Finding> found_;
 };
 
-// A function that calls a polling function may return the value read.
+// Callers of polling functions are included, because they may return the value read.
 Polling FindPolling(const Module& module, const CallGraph& calls) {
   Polling polling;
   std::vector<const Function*> functions;
@@ -171,9 +171,9 @@ Result<std::vector<Finding>> KernelScanner::Scan(const Function& kernel) {
   if (statements_ > kScannedStatementsMax) {
     return Status(StatusCode::kLimitExceeded,
                   "ptx: line " + std::to_string(kernel.position.line) +
-                      ": the module's kernels have more than " +
+                      ": up to this kernel, the module's kernels have more than " +
                       std::to_string(kScannedStatementsMax) +
-                      " statements up to this one, those of functions counted for each");
+                      " statements, counting functions once for each kernel that calls them");
   }
   std::vector<Finding> found;
   for (const Function* function : reachable) {

@@ -23,7 +23,7 @@ namespace gpushared::ptx {
 
 struct Finding {
   Feature feature = Feature::kPrint;
-  std::uint32_t line = 0;  // Of the first use; 0 if a pass created it.
+  std::uint32_t line = 0;  // PTX line of the first use; 0 if a pass created it.
   std::string detail;      // The variable, register, function or loop; may be empty.
 };
 
@@ -37,7 +37,7 @@ inline constexpr std::size_t kScannedStatementsMax = std::size_t{1} << 24;
 // Functions, by name, that read concurrent writes of other blocks, directly or in their callees.
 struct Polling {
   std::unordered_set<std::string_view> functions;
-  bool is_any = false;  // A function that indirect calls can reach.
+  bool is_any = false;  // Whether indirect calls can reach one of them.
 };
 
 // Names of the module that instructions may use.
@@ -52,8 +52,8 @@ class KernelScanner {
   KernelScanner(const Module& module, const CallGraph& calls);
 
   // Returns each feature used by the kernel or a function with a body that it may call, once, at
-  // its first use: the kernel's own body precedes those of functions. Fails like AnalyseControlFlow
-  // for malformed code.
+  // its first use. The kernel's own body precedes the bodies of functions. Fails like
+  // AnalyseControlFlow for malformed code.
   Result<std::vector<Finding>> Scan(const Function& kernel);
 
  private:

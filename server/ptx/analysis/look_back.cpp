@@ -36,8 +36,8 @@ void AddTimes(Sum& to, const Sum& from, std::uint64_t factor) {
   to.sinks |= from.sinks;
 }
 
-// Accounts for the length of names, which clients choose and which are compared and copied many
-// times.
+// Depends on the length of the name, because clients choose names, and the analysis compares and
+// copies them many times.
 std::size_t GetSteps(const std::string& name) { return 1 + name.size() / 64; }
 std::size_t GetSteps(const Sum& sum) {
   std::size_t steps = 1;
@@ -97,7 +97,7 @@ class Evaluator {
 
   std::optional<Sum> Evaluate(const std::string& name, std::uint32_t depth) {
     if (flow_.FindRegister(name) == kNoRegister) return Named(name);
-    // Within its own evaluation, the name means the value of the previous round.
+    // Within its own evaluation, the name means the value of the previous loop iteration.
     if (open_.contains(name)) return Named(name);
     const auto writers = writers_.find(name);
     if (depth > kDepthMax || writers == writers_.end()) return std::nullopt;
@@ -110,8 +110,8 @@ class Evaluator {
     return value;
   }
 
-  // Returns a common value of all writes: the same sum, except for those that only subtract from
-  // it.
+  // Returns the sum that all writes have in common, ignoring writes that only subtract from the
+  // register, which set `sinks`. Returns nothing if the other writes differ.
   std::optional<Sum> Joined(const std::string& name, const std::vector<std::uint32_t>& writers,
                             std::uint32_t depth) {
     std::optional<Sum> joined;
@@ -194,12 +194,11 @@ class Evaluator {
   std::size_t& steps_;
 };
 
-// Whether the special register is a count.
 bool IsNeverNegative(const std::string& name) {
   return name.starts_with("%tid.") || name.starts_with("%ctaid.") || name == "%laneid";
 }
 
-// Whether `read` is at least one step of the block index below `own` in every thread.
+// Whether address `read` is at least one block's step below address `own` in every thread.
 bool IsBelow(const Sum& read, const Sum& own) {
   const auto step = own.factors.find(std::string(kBlockIndexX));
   if (step == own.factors.end() || own.sinks) return false;

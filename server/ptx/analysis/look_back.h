@@ -11,15 +11,14 @@
 namespace gpushared::ptx {
 
 // Limit for the terms of sums created and compared for all functions of one module; remaining
-// accesses count as not earlier. The programs of the CUDA toolkit's own libraries take up to ten
-// thousand.
+// accesses count as not earlier. The CUDA toolkit's libraries take up to ten thousand.
 inline constexpr std::size_t kLookBackStepsMax = std::size_t{1} << 22;
 
-// Returns for each of these instructions whether it is a load that only polls places of blocks
-// before its own: its address is that of a place which every block stores at %ctaid.x times a
-// constant, less at least one such step. The address may decrease between polls. Loads in a .func
-// are never classified, because its arguments are unknown. `steps`: taken so far of
-// kLookBackStepsMax.
+// Returns for each of `accesses` whether it is a load that reads only what blocks with a lower
+// index store: each block stores at an address that grows by a constant step with %ctaid.x, and the
+// load's address is at least one step below it. The load's address may decrease between polls.
+// Loads in a .func never qualify, because its arguments are unknown. `steps`: number of steps taken
+// so far, at most kLookBackStepsMax.
 std::vector<bool> ReadEarlierBlocks(const ControlFlow& flow,
                                     const std::vector<std::uint32_t>& accesses, std::size_t& steps);
 

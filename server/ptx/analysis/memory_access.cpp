@@ -48,8 +48,8 @@ static_assert(std::ranges::is_sorted(kWithoutMemory));
 constexpr std::uint32_t kWidestOutsideGlobal = 16;
 // ldmatrix and stmatrix: each thread has the address of one row, or of half a row.
 constexpr std::uint32_t kMatrixRowBytes = 16;
-// wmma: 32 according to the manual, but kernels use steps of 16 in rows of bytes, which the
-// hardware accepts.
+// For wmma the manual requires 32, but kernels use 16 for rows of bytes, and the hardware accepts
+// it.
 constexpr std::uint32_t kFragmentAlignment = 16;
 // Upper limit for the size of a fragment.
 constexpr std::uint32_t kFragmentBytesMax = 4096;
@@ -170,7 +170,7 @@ class AccessReader {
     const std::optional<Rows> rows = FragmentRows();
     if (!rows) return false;
     const std::uint32_t element = TypeBytes(instruction_.modifiers.back());
-    // Several elements per byte.
+    // Elements smaller than a byte have element size 0; one byte each is an upper bound.
     const std::uint32_t bytes = element == 0 ? rows->elements : rows->elements * element;
     Add(loads ? 1 : 0, *space, bytes, kFragmentAlignment);
     MemoryAccess& access = found_.list.back();
@@ -190,8 +190,8 @@ class AccessReader {
     std::uint32_t elements = 0;  // Per vector.
   };
 
-  // Rows in memory, which are columns of a matrix in column-major layout: for
-  // "wmma.load.a.sync.aligned.col.m16n8k32...".
+  // Returns the rows in memory for "wmma.load.a.sync.aligned.col.m16n8k32...". In column-major
+  // layout these are columns of the matrix.
   std::optional<Rows> FragmentRows() const {
     std::uint32_t m = 0, n = 0, k = 0;
     for (const std::string& modifier : instruction_.modifiers) {
@@ -243,8 +243,8 @@ class AccessReader {
     return true;
   }
 
-  // Checks that every address is an expected operand and that there are no others, as in future
-  // forms and fence.proxy.tensormap.
+  // Rejects instructions with an address in an unexpected operand, such as fence.proxy.tensormap
+  // and possible future forms.
   void CheckOperands() {
     if (!found_.rejection.empty()) return;
     std::size_t addresses = 0;

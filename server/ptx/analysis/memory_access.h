@@ -20,21 +20,21 @@ enum class AccessSpace : std::uint8_t { kGeneric, kGlobal, kConstant, kShared, k
 struct MemoryAccess {
   std::size_t operand = 0;  // Index of the address operand.
   AccessSpace space = AccessSpace::kGeneric;
-  std::uint32_t bytes = 0;  // Without strides; 0 for hints, which access no memory.
+  std::uint32_t bytes = 0;  // Of one row if there is a stride; 0 for hints, which access no memory.
   // A power of two. The device faults unless the address is a multiple of it.
   std::uint32_t alignment = 1;
-  // For a generic address: whether the device accepts one of shared memory, of local memory, and of
-  // a kernel's parameters; it faults for others.
+  // Whether a generic address may be one of shared memory, of local memory, and of a kernel's
+  // parameters; otherwise the device faults.
   bool takes_shared = false, takes_local = false, takes_parameter = false;
-  // wmma.load and wmma.store: as many rows (or columns), `stride` operand times `stride_bytes`
-  // apart. `stride_bytes` 0: elements smaller than a byte.
+  // wmma.load and wmma.store access `rows` rows (or columns), whose distance is operand `stride`
+  // times `stride_bytes`. `stride_bytes` is 0 for elements smaller than a byte.
   std::optional<std::size_t> stride;
   std::uint32_t rows = 1;
   std::uint32_t stride_bytes = 0;
 };
 
 struct MemoryAccesses {
-  std::vector<MemoryAccess> list;  // With existing operands; empty if rejected.
+  std::vector<MemoryAccess> list;  // Empty if the instruction is rejected.
   std::string rejection;           // Reason why the instruction is not understood; otherwise empty.
 };
 

@@ -70,7 +70,7 @@ std::vector<std::uint32_t> ParameterWords::GetOffsets(const AddressWords& words,
   std::vector<std::uint32_t> offsets;
   for (std::size_t number = 0; number < words_.size(); ++number) {
     if (!words[number]) continue;
-    // The words of one parameter differ, so this many suffice.
+    // The words of one parameter are distinct, so `most` + 1 of them suffice.
     const std::uint64_t begin = RoundedUp(words_[number].offset, kParameterWord);
     const std::uint64_t end =
         std::min(words_[number].offset + words_[number].bytes, begin + (most + 1) * kParameterWord);

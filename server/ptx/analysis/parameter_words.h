@@ -25,11 +25,11 @@ class ParameterWords {
   // Returns eight bytes at an offset of a parameter. `line`: position of the load.
   AddressValue GetWord(const std::string& parameter, std::int64_t offset, std::uint32_t line);
   AddressValue GetAddress(const std::string& parameter);
-  // More than kAddressWordsMax words were used, so the values are invalid.
+  // Whether more than kAddressWordsMax words were used, so that the values are invalid.
   bool is_full() const { return is_full_; }
 
-  // Returns the byte offsets of the words, ascending; if there are more than `most`, at least
-  // `most` + 1.
+  // Returns the byte offsets of the words, ascending. If there are more than `most`, it may omit
+  // some, but returns at least `most` + 1.
   std::vector<std::uint32_t> GetOffsets(const AddressWords& words, std::size_t most) const;
 
  private:

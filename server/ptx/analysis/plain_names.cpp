@@ -183,7 +183,8 @@ class NameReader {
     if (variable.register_count > 0) {
       // The names of %r1<5> are a subset of those of %r<20>.
       if (!name.empty() && name.back() >= '0' && name.back() <= '9') {
-        Reject(variable.position, name, "names registers that others may be named, too");
+        Reject(variable.position, name,
+               "is a register family whose name ends in a digit, so its registers are ambiguous");
       }
       hides = module_.HasAnyOf(name, variable.register_count) || HasSpecial(name) ||
               labels_.HasAnyOf(name, variable.register_count) ||
@@ -199,8 +200,8 @@ class NameReader {
 
   std::uint32_t Depth() const { return static_cast<std::uint32_t>(scopes_.size()); }
 
-  // A register may hide one of an outer scope if no instruction could have used the outer one. The
-  // name still refers to a register.
+  // A register may hide a register of an outer scope if no instruction precedes it in its own
+  // scope, because none can then have meant the outer register.
   bool MayHide(const std::string& name, DeclaredNames::Kind kind) const {
     const std::optional<DeclaredNames::Declaration> hidden = open_.Find(name);
     constexpr auto kRegister = DeclaredNames::Kind::kRegister;
@@ -263,7 +264,8 @@ class NameReader {
     at += 1;
     if (at < operands.size() && operands[at].kind == OperandKind::kList) at += 1;
     if (!named || at != operands.size()) {
-      Reject(call.position, call.Spelling(), "names no function alone");
+      Reject(call.position, call.Spelling(),
+             "does not consist of a function's name and its arguments");
     }
   }
 

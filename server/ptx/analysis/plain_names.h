@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks that every name of a module is unambiguous.
 //
-// In PTX an inner { } may redeclare a name of an outer one. Names of registers, labels, functions
-// and variables share the same text, and the compiler decides what such a name refers to. A pass
-// with a different interpretation would mask one register while the compiler uses another one.
+// In PTX an inner { } may redeclare a name of an outer one. A register, a label, a function and a
+// variable may have the same name, and the compiler decides which of them an operand means. A pass
+// that decided differently would mask one register while the compiled code uses another one.
 // Therefore passes that isolate a client only accept text in which every name has a single
 // interpretation.
 
@@ -28,7 +28,7 @@ class DeclaredNames {
  public:
   enum class Kind : std::uint8_t { kRegister, kOther };
 
-  // Returns false if the name, or one of the family's, is already declared. A family `stem`<count>
+  // Returns false if the name, or a name of the family, is already declared. A family `stem`<count>
   // is stem0, stem1, ... `depth` is the number of { } around the declaration.
   bool Declare(const std::string& name, Kind kind, std::uint32_t depth);
   bool DeclareFamily(const std::string& stem, std::uint32_t count, std::uint32_t depth);
@@ -50,7 +50,7 @@ class DeclaredNames {
   struct Change {
     std::string name;  // A name, or the stem of a family.
     bool is_family = false;
-    std::uint32_t lowest_before = 0;  // Of the name's stem; 0 if it had none.
+    std::uint32_t lowest_before = 0;  // Previous entry of lowest_ for the name's stem; 0 if none.
   };
   struct Family {
     std::uint32_t count = 0;
@@ -58,7 +58,7 @@ class DeclaredNames {
   };
   std::unordered_map<std::string, Declaration> names_;
   std::unordered_map<std::string, Family> families_;       // Families of registers.
-  std::unordered_map<std::string, std::uint32_t> lowest_;  // Number of a name plus 1, by stem.
+  std::unordered_map<std::string, std::uint32_t> lowest_;  // By stem: lowest number plus 1.
   std::vector<Change> changes_;
 };
 
@@ -75,8 +75,8 @@ class PlainNames {
   //   * Each name except a label is declared before its first use.
   //   * No declaration hides another one, or a name of the module or the hardware. An inner
   //     register may hide an outer one if no instruction precedes it, as in inlined assembly.
-  //   * Written operands are registers.
-  //   * Calls name a function, and nothing follows its arguments.
+  //   * Written operands are registers, or parameters of the body that receive results of calls.
+  //   * Calls name a function, and nothing follows the arguments.
   std::string WhyNot(const Function& function) const;
 
  private:

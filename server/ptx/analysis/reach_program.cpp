@@ -94,7 +94,8 @@ bool ReachProgram::Solve() {
     changed = false;
     for (const Step& step : program_) {
       if (!Count(step.sources.size())) return false;
-      // A copy continues with the sources that are written.
+      // A copy uses the sources that have values so far; other rules wait until all sources have
+      // one.
       const bool lacks_any = std::ranges::any_of(
           step.sources, [this](Node source) { return values_[source].IsNothing(); });
       if (lacks_any && step.rule != Rule::kCopy) continue;

@@ -36,7 +36,7 @@ class ReachProgram {
     kReducedNegative,  // Like kReduced, where a source may have been subtracted.
     kAsPointer,
     kLoaded,
-    kForeign,  // Any combination of the sources, and something foreign.
+    kForeign,  // Any combination of the sources with a foreign value.
   };
   struct Step {
     Rule rule = Rule::kCopy;
@@ -46,7 +46,7 @@ class ReachProgram {
     std::vector<Node> sources;  // At least one.
   };
 
-  // Steps are added to `steps`, which other programs share.
+  // Adds the steps taken to `steps`, which other programs share.
   explicit ReachProgram(std::size_t& steps) : steps_(steps) {}
 
   Node NewNode(const AddressValue& value);
@@ -57,16 +57,16 @@ class ReachProgram {
   // Returns the area of a .param variable of a function, which passes call parameters.
   std::size_t GetArea(std::size_t function, const std::string& name);
   Node AreaWord(std::size_t area, std::uint64_t number);  // A word has 8 bytes.
-  // Returns a value that each word of the area may have as well.
+  // Returns a value that every word of the area may also have.
   Node AnyWord(std::size_t area) const { return areas_[area].any; }
   void CopyArea(std::size_t from, std::size_t to);
 
-  // Returns false if the steps are used up.
+  // Adds to the steps taken. Returns false beyond kReachStepsMax.
   bool Count(std::size_t steps) {
     steps_ += steps;
     return steps_ <= kReachStepsMax;
   }
-  // Computes all values. Returns false if the steps are used up; all values are unknown then.
+  // Computes all values. Returns false beyond kReachStepsMax; all values are unknown then.
   bool Solve();
 
  private:

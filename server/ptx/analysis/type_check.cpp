@@ -133,7 +133,7 @@ class FunctionCheck {
     const std::optional<Meaning> meaning = Find(guard.predicate);
     if (!meaning || meaning->of != Meaning::Of::kRegister ||
         meaning->type.kind != Kind::kPredicate) {
-      Reject("'" + guard.predicate + "' guards an instruction and is no predicate");
+      Reject("guard '" + guard.predicate + "' is not a predicate");
     }
   }
 
@@ -145,7 +145,7 @@ class FunctionCheck {
     const Operand& number = bar.operands[first];
     if (number.kind == Operand::Kind::kInteger &&
         (number.integer < 0 || number.integer >= kBarriers)) {
-      Reject("barrier " + number.text + " does not exist: there are 0 to 15");
+      Reject("barrier " + number.text + " does not exist: expected 0 to 15");
     }
     const bool counts = bar.operands.size() > first + 1 && !bar.Has("red");
     if (counts && bar.operands[first + 1].kind == Operand::Kind::kInteger &&
@@ -177,7 +177,7 @@ class FunctionCheck {
 
   void CheckSpace(const Instruction& instruction) {
     if (instruction.opcode != "st" || instruction.operands.empty()) return;
-    if (instruction.Has("const")) return Reject("constants cannot be stored to");
+    if (instruction.Has("const")) return Reject("constant memory cannot be stored to");
     if (!function_.is_entry || !instruction.Has("param")) return;
     const std::optional<Meaning> base = Find(instruction.operands[0].text);
     if (base && base->of == Meaning::Of::kParameter) {
@@ -197,11 +197,11 @@ class FunctionCheck {
       if (const auto type = TypeNamed(modifier)) types.push_back(*type);
     }
     if (!IsAllowed(types.front(), form.kinds)) {
-      return Reject(instruction.Spelling() + " has a type that it does not take");
+      return Reject(instruction.Spelling() + " has an unsupported type");
     }
     const Operand::Kind first = instruction.operands.front().kind;
     if (first == Operand::Kind::kInteger || first == Operand::Kind::kFloat) {
-      return Reject(instruction.Spelling() + " has a constant for its result");
+      return Reject(instruction.Spelling() + " has a constant as its result operand");
     }
     for (std::size_t i = 0; i < count && why_.empty(); ++i) {
       const auto slot = static_cast<Slot>(form.slots[i]);
@@ -249,7 +249,8 @@ class FunctionCheck {
     return type.kind == Kind::kInteger || type.kind == Kind::kBits || type.kind == Kind::kPredicate;
   }
 
-  // 0f3F800000 may also be 32 bits, 0d3FF0000000000000 64 bits; 1.5 is only a number.
+  // The hexadecimal forms 0f3F800000 and 0d3FF0000000000000 may also be 32 and 64 untyped bits; 1.5
+  // may not.
   static bool FitsFloat(const Operand& operand, Slot slot, const OperandType& type) {
     if (slot == Slot::kCount || type.kind == Kind::kPredicate) return false;
     if (type.kind == Kind::kFloat) return type.bytes >= 4;
@@ -278,7 +279,7 @@ class FunctionCheck {
     return IsPerhapsSpecial(name) && FitsSpecial(instruction, name, type);
   }
 
-  // Only mov and cvt read special registers, which have 32 bits except for these.
+  // Only mov and cvt read special registers, most of which have 32 bits.
   static bool FitsSpecial(const Instruction& instruction, std::string_view name,
                           const OperandType& type) {
     if (instruction.opcode == "cvt") return true;
@@ -289,14 +290,14 @@ class FunctionCheck {
     return is_wide ? type.bytes == 8 || name == "%gridid" : type.bytes != 8;
   }
 
-  // An address has 64 bits, or the type of the result of `mov` or `cvta`.
+  // These instructions accept the address of a symbol as an integer or untyped operand.
   static bool FitsSymbol(const Instruction& instruction, const OperandType& type) {
     const bool takes = instruction.opcode == "mov" || instruction.opcode == "cvta" ||
                        instruction.opcode == "cvt" || instruction.opcode == "st";
     return takes && (type.kind == Kind::kInteger || type.kind == Kind::kBits);
   }
 
-  // Special registers have names like %clock and %envreg3. An undeclared %r3 is not one.
+  // Special registers have names like %clock and %envreg3, unlike an undeclared %r3.
   static bool IsPerhapsSpecial(std::string_view name) {
     if (!name.starts_with('%')) return false;
     const std::string_view digits = GetDigits(name);
@@ -370,11 +371,11 @@ class FunctionCheck {
     OperandType element = type;
     if (instruction.opcode == "mov") {
       if (instruction.Has("v2") || instruction.Has("v4")) return true;
-      // At most one of the two is a vector.
+      // At most one of the two operands is a vector.
       if (std::ranges::count(instruction.operands, Operand::Kind::kVector, &Operand::kind) > 1) {
         return false;
       }
-      // mov.b64 {low, high}: the elements share the bits.
+      // mov.b64 {low, high}: the elements divide the bits equally.
       const std::size_t count = vector.elements.size();
       if (type.kind != Kind::kBits || (count != 2 && count != 4)) return false;
       element = {Kind::kBits, static_cast<std::uint8_t>(type.bytes / vector.elements.size())};

@@ -17,11 +17,11 @@ struct ValueFlow {
   explicit ValueFlow(ControlFlow analysed);
 
   // Whether register `r` keeps its value after its only write, and every path to instruction `k`
-  // includes that write. A value that `k` computes from it is then valid wherever `k` dominates.
+  // includes that write. A value that `k` computes from `r` is then valid wherever `k` dominates.
   // Vector registers, which are written by component, are never stable.
   bool IsStable(std::uint32_t r, std::uint32_t k) const;
 
-  // Calls enter(block) for every block, nested between enter and leave of its dominator. Also
+  // Calls enter and leave once for every block, both between enter and leave of its dominator. Also
   // visits unreachable blocks.
   void VisitBlocks(const std::function<void(std::uint32_t)>& enter,
                    const std::function<void(std::uint32_t)>& leave) const;

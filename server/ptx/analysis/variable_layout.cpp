@@ -89,7 +89,8 @@ class Planner {
 
   Status Initialise(const Variable& variable) {
     if (!variable.initializer) return {};
-    if (GetKind(variable) == ElementKind::kNone) return Reject(variable, "type " + variable.type);
+    if (GetKind(variable) == ElementKind::kNone)
+      return Reject(variable, "type " + variable.type + " cannot be initialised");
     if (variable.Bytes() == 0) return Reject(variable, "an array without elements");
     InitializerReader reader(*variable.initializer);
     std::uint64_t at = offsets_[variable.name];
@@ -98,8 +99,8 @@ class Planner {
     return read;
   }
 
-  // As in ptxas, there are braces for each dimension of an array and for the elements of a vector,
-  // none of which may be missing. If a row has too few values, the next row's values continue it.
+  // Like ptxas, requires braces for each dimension of an array and for each vector. A vector must
+  // be complete, but a row may have too few values; those of the next row then follow immediately.
   Status ReadLevel(const Variable& variable, InitializerReader& reader, std::size_t level,
                    std::uint64_t& at) {
     const bool is_array = level < variable.extents.size();
@@ -135,7 +136,7 @@ class Planner {
     const ElementKind kind = GetKind(variable);
     const bool fits =
         kind == ElementKind::kBits || (kind == ElementKind::kInteger) == value.IsInteger();
-    if (!fits) return Reject(variable, "a number that is none of type " + variable.type);
+    if (!fits) return Reject(variable, "a number that does not fit type " + variable.type);
     const std::uint32_t bytes = TypeBytes(variable.type);
     std::uint64_t bits = value.bits;
     if (value.kind == Constant::Kind::kDouble && bytes == 4) {
@@ -147,11 +148,12 @@ class Planner {
     return {};
   }
 
-  // ptxas accepts complete addresses in unsigned words, and single bytes of them in bytes as well.
+  // ptxas accepts complete addresses in unsigned words, and a single byte of an address also in
+  // .u8.
   Status WriteAddress(const Variable& variable, const InitialElement& element, std::uint64_t at) {
     const bool is_word = variable.type == "u32" || variable.type == "u64";
     if (!is_word && !(element.has_mask && variable.type == "u8")) {
-      return Reject(variable, "an address in type " + variable.type);
+      return Reject(variable, "an address cannot have type " + variable.type);
     }
     const std::uint32_t bytes = element.has_mask ? 1 : TypeBytes(variable.type);
     const auto target = offsets_.find(element.symbol);
@@ -161,7 +163,7 @@ class Planner {
       return WriteFunctionAddress(variable, element.symbol, offset, slot);
     }
     if (!declared_.contains(element.symbol)) {
-      return Reject(variable, element.symbol + " is not declared before it");
+      return Reject(variable, "'" + element.symbol + "' is not declared before it");
     }
     layout_.address_slots.push_back(slot);
     layout_.address_slots.back().target_offset = target->second + offset;
@@ -185,7 +187,7 @@ class Planner {
   const Module& module_;
   ModuleLayout layout_;
   std::unordered_map<std::string, std::uint64_t> offsets_;
-  std::unordered_set<std::string_view> declared_;  // Names so far.
+  std::unordered_set<std::string_view> declared_;  // Names declared so far.
   // Computed on demand.
   std::optional<std::unordered_map<std::string_view, std::uint64_t>> functions_;
 };

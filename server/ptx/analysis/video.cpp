@@ -130,16 +130,16 @@ class Reader {
 
   void CheckModifiers() {
     const std::size_t wanted = Is(Operation::kCompare) ? 2 : 3;
-    if (types_ != wanted) Reject("names " + std::to_string(wanted) + " types, .u32 or .s32");
+    if (types_ != wanted) Reject("needs " + std::to_string(wanted) + " types, each .u32 or .s32");
     const bool has_result = wanted == is_signed_.size();
     form_.is_result_signed = has_result && is_signed_[0];
     form_.is_a_signed = is_signed_[has_result ? 1 : 0];
     form_.is_b_signed = is_signed_[has_result ? 2 : 1];
-    if (Is(Operation::kCompare) && relations_ != 1) Reject("takes one comparison");
+    if (Is(Operation::kCompare) && relations_ != 1) Reject("needs exactly one comparison");
     if (IsShift() && modes_ != 1) Reject("needs .clamp or .wrap");
-    if (IsShift() && form_.is_b_signed) Reject("shifts by a distance of type .u32");
-    if (seconds_ > 1) Reject("takes one second operation");
-    if (scales_ > 1) Reject("takes one of .shr7 and .shr15");
+    if (IsShift() && form_.is_b_signed) Reject("needs a distance of type .u32");
+    if (seconds_ > 1) Reject("takes at most one second operation");
+    if (scales_ > 1) Reject("takes at most one of .shr7 and .shr15");
     if (form_.elements > 1 && form_.saturates && seconds_ != 0) Reject("takes no .sat with .add");
   }
 
@@ -153,19 +153,19 @@ class Reader {
     const auto& operands = instruction_.operands;
     ReadSigns();
     if (count == 4 && !GetSelector(operands[3]).empty()) {
-      return Reject("takes no selector behind its last operand");
+      return Reject("takes no selector after its last operand");
     }
     if (form_.elements > 1) return ReadElements();
     if (!ReadPart(operands[1], form_.a) || !ReadPart(operands[2], form_.b) ||
         !ReadPart(operands[0], form_.result)) {
-      return Reject("selects .b0 to .b3, .h0 or .h1");
+      return Reject("takes only the selectors .b0 to .b3, .h0 and .h1");
     }
     const bool selects = !GetSelector(operands[0]).empty();
     if (selects && (Is(Operation::kMultiplyAdd) || count == 3)) {
-      return Reject("takes no selector behind its result");
+      return Reject("takes no selector after its result");
     }
     if (selects && form_.second != Second::kMerge) {
-      Reject("takes a selector behind its result, or a second operation");
+      Reject("takes a selector after its result or a second operation, but not both");
     }
   }
 
@@ -176,7 +176,7 @@ class Reader {
     if (IsNegated(operands[0])) return Reject("has a sign before its result");
     if (!Is(Operation::kMultiplyAdd) && (a || b || c)) return Reject("takes no sign");
     if (form_.adds_one && (a || b || c)) return Reject("takes no sign with .po");
-    if (a != b && c) return Reject("negates the product or the last operand");
+    if (a != b && c) return Reject("negates either the product or the last operand, but not both");
     form_.negates_product = a != b;
     form_.negates_c = c;
   }
@@ -234,11 +234,11 @@ class Reader {
     if (!std::ranges::all_of(operands, [](const Operand& each) {
           return each.kind == Operand::Kind::kName && each.text != "_";
         })) {
-      return Reject("takes registers alone");
+      return Reject("takes only registers");
     }
     if (!ReadMask(operands[0]) || !ReadSelection(operands[1], 0, form_.a_elements) ||
         !ReadSelection(operands[2], first_of_b, form_.b_elements)) {
-      Reject("has a selector that it does not take");
+      Reject("has an unsupported selector");
     }
   }
 

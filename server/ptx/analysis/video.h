@@ -42,11 +42,11 @@ struct VideoForm {
   enum class Relation : std::uint8_t { kEqual, kNotEqual, kLess, kAtMost, kGreater, kAtLeast };
 
   Operation operation = Operation::kAdd;
-  std::uint32_t elements = 1;  // 2 halves or 4 bytes are computed at once.
-  // Each for 32 bits; comparisons have an unsigned result.
+  std::uint32_t elements = 1;  // 2 (halves) or 4 (bytes) if several are computed at once.
+  // All types have 32 bits; comparisons have an unsigned result.
   bool is_result_signed = false, is_a_signed = false, is_b_signed = false;
   bool saturates = false;
-  Second second = Second::kMerge;  // Merging whole registers has no third operand.
+  Second second = Second::kMerge;  // kMerge of whole registers has no third operand.
   bool wraps = false;              // Shifts use the distance modulo 32 instead of clamping it.
   Relation relation = Relation::kEqual;
   // vmad only.
@@ -55,7 +55,7 @@ struct VideoForm {
 
   // For single values.
   RegisterPart result, a, b;
-  // For several elements: the selected elements of {a, b} for each, and the results to keep.
+  // For several elements: which element of {a, b} each one uses, and whether its result is kept.
   std::array<std::uint8_t, 4> a_elements = {}, b_elements = {};
   std::array<bool, 4> is_kept = {};
 };

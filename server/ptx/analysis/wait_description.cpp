@@ -73,7 +73,7 @@ class AddressOrigin {
               TypeBytes(writer->modifiers.empty() ? "" : writer->modifiers.back()) == 8;
           const bool is_parameter = writer->Has("param") || writer->Has("param::entry");
           if (is_parameter && is_wide && parameter.empty()) parameter = writer->operands[1].text;
-          continue;  // Memory that contains the address; its own location is not informative.
+          continue;  // The address was loaded; the names that locate it in memory do not matter.
         }
         for (std::size_t o = 1; o < writer->operands.size(); ++o) {
           const Operand& operand = writer->operands[o];

@@ -12,7 +12,8 @@
 
 namespace gpushared::ptx {
 
-// Limit for the instructions searched for the origin of an address. Code of nvcc takes about ten.
+// Limit for the instructions searched for the origin of an address. Code compiled by nvcc takes
+// about ten.
 inline constexpr std::size_t kAddressStepsMax = 1000;
 
 // "the loop of lines 12 to 20 waits for what parameter 'done' points to". `instruction`: index of

@@ -28,8 +28,8 @@ constexpr std::array<Feature, 5> kNotClaimed = {
     Feature::kGridSynchronisation, Feature::kClusters, Feature::kWaitsForBlocks,
     Feature::kBlockIndexInFunction, Feature::kMissingFunction};
 
-// Reads of the registers above are replaced by a 32-bit register, so the instruction must accept
-// one.
+// Replaced reads of special registers become reads of a 32-bit register, so the instruction must
+// accept one.
 bool Takes32Bits(const Instruction& instruction, const Operand& operand) {
   const bool is_element = std::ranges::none_of(
       instruction.operands, [&](const Operand& own) { return &own == &operand; });
@@ -61,7 +61,7 @@ void RecordRead(const Function& function, const Instruction& instruction, const 
                      " in function '" + function.name + "'";
     } else if (!Takes32Bits(instruction, operand) || operand.kind != Operand::Kind::kName) {
       reads.reason = GetLine(instruction.position) + "reads " + std::string(text) +
-                     " otherwise than as a register of 32 bits";
+                     " other than as a 32-bit register";
     }
     for (std::size_t d = 0; d < 3; ++d) reads.index[d] |= text == kBlockIndex[d];
     return;
@@ -138,9 +138,9 @@ class KernelClaim {
     return loaded;
   }
 
-  // A word for each of x, y and z: the last 12 bytes of the block's dynamic shared memory. Its size
-  // need not be a multiple of 4, so the address is rounded down. The launch requests 16 bytes,
-  // which suffice for the 12 and the rounding.
+  // Returns the address of three words, for x, y and z, at the end of the block's dynamic shared
+  // memory. The address is rounded down, because the size need not be a multiple of 4. The
+  // kClaimSharedBytes that the launch adds suffice for the 12 bytes and the rounding.
   std::string WordAddress() {
     std::string word = editor_.NewRegister("b32");
     const std::string size = editor_.NewRegister("b32");
@@ -294,7 +294,7 @@ Variable DynamicShared(std::string name) {
   Variable variable;
   variable.linkage = ".extern";
   variable.space = StateSpace::kShared;
-  // Alignment 1 does not move the client's own variables.
+  // With alignment 1, this variable does not move the client's own.
   variable.alignment = 1;
   variable.type = "b8";
   variable.name = std::move(name);

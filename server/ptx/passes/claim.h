@@ -19,12 +19,13 @@ namespace gpushared::ptx {
 // Additional last parameter of a preemptible kernel. Device addresses refer to global memory that
 // the kernel can access; the words there are 32 bits wide and aligned.
 //
-// The counter minus the base is the number of claimed blocks: before the first launch 0, or the
-// block to resume at. Therefore a counter need not be reset before each launch. A block ends at
-// once if stop - epoch, as a signed number, is not negative: writing an epoch stops the launches of
-// that epoch and all earlier ones, so the word is never cleared. Otherwise the block claims number
-// counter++ - base, and ends at once if that is not below `blocks`. So the claimed blocks are
-// exactly [0, min(counter - base, blocks)), and every claimed block runs to its end.
+// counter - base is the number of claimed blocks. Before the first launch it is 0, or the block to
+// resume at, so the counter need not be reset for a launch. A hardware block ends at once if stop -
+// epoch, as a signed number, is not negative. Writing an epoch to the stop word therefore stops the
+// launches of that epoch and of all earlier ones, so the word is never cleared. Otherwise the
+// hardware block claims block counter++ - base, or ends at once if that number is not below
+// `blocks`. So the claimed blocks are exactly [0, min(counter - base, blocks)), and every claimed
+// block runs to its end.
 struct ClaimParameter {
   std::uint64_t counter = 0;  // Device address.
   std::uint64_t stop = 0;     // Device address.
@@ -64,8 +65,9 @@ struct Claims {
 // kClaimSharedBytes larger. Blocks that find nothing to claim end at once.
 //
 // Kernels get no preemptible form if one of these holds:
-//   * They synchronise the grid, need clusters, or wait for other than earlier blocks.
-//   * They read their position from registers that differ from launch to launch, or in a .func.
+//   * They synchronise the grid, need clusters, or wait for blocks that are not earlier ones.
+//   * They read their position from registers whose values differ from launch to launch, or in a
+//     .func.
 //   * They call functions of other modules.
 //   * Their parameters leave no space for the additional one.
 Claims Claim(const Module& module);

@@ -64,9 +64,10 @@ class Recursion {
   std::unordered_map<const Function*, State> state_;
 };
 
-// With a single barrier for all threads of the block, each of them arrives or leaves, provided that
-// loops can be ended. With two barriers, or if some threads may pass one alone, others could wait
-// forever, which nothing in the kernel can end.
+// Checks that the kernel has a single barrier, which is for all threads of the block. Because every
+// loop can be ended, every thread then arrives at the barrier or leaves the kernel. With two
+// barriers, or a barrier for some of the threads, threads could wait forever, and no code of the
+// kernel can end such a wait.
 class Barriers {
  public:
   // Returns the reason why the instruction is incompatible with earlier ones, or "".
@@ -80,9 +81,9 @@ class Barriers {
       return "a barrier for a part of the block";
     }
     const Operand& which = instruction.operands[number];
-    if (which.kind != Operand::Kind::kInteger) return "a barrier of a number that is not constant";
+    if (which.kind != Operand::Kind::kInteger) return "a barrier whose number is not constant";
     constexpr std::int64_t kBarriers = 16;
-    if (which.integer < 0 || which.integer >= kBarriers) return "a barrier that there is not";
+    if (which.integer < 0 || which.integer >= kBarriers) return "a barrier that does not exist";
     if (known_ && *known_ != which.integer) return "a second barrier";
     known_ = which.integer;
     return {};
@@ -100,9 +101,9 @@ std::string WhyUnsafe(const Instruction& instruction) {
 
 // Represents work as a height. A block's height is the maximum work from the function's start to
 // the block, ignoring backward branches. Each instruction climbs by at least its work. A backward
-// branch subtracts its descent from the remaining work. Straight-line code checks wherever it
-// passes a multiple of kContainWork. Therefore a thread does at most kContainWork in loops and the
-// same amount in climbing between two checks.
+// branch subtracts its descent from the work that remains until the next check. Straight-line code
+// checks wherever it passes a multiple of kContainWork. Therefore a thread does at most
+// kContainWork in loops and the same amount in climbing between two checks.
 class WorkHeights {
  public:
   WorkHeights(const ControlFlow& flow, FunctionWork& work)
@@ -182,7 +183,7 @@ class FunctionContainment {
       const std::uint32_t line = instruction->position.line;
       if (heights.LooksBefore(k)) Look(i, line);
       if (looks_last && instruction->opcode == "ret") LookBeforeReturn(i, line);
-      // Instructions created by passes have no line, and terminate.
+      // Instructions created by passes have line 0; they contain no endless loops.
       if (line != 0) Rewrite(i, heights.Descent(k));
       ++k;
     }
@@ -233,7 +234,7 @@ class FunctionContainment {
     editor_.InsertBefore(i, std::move(instruction));
   }
 
-  // Records the place of a thread that jumps to `left_`.
+  // Records the place at which a thread leaves, before the thread jumps to `left_`.
   void LeaveAt(std::size_t i, FaultPlace::Kind kind, std::uint32_t line) {
     Before(i, SayPlace(kind, line));
   }
@@ -254,7 +255,7 @@ class FunctionContainment {
     return left_work_;
   }
 
-  // At a backward branch: checks when the remaining work is used up.
+  // Handles a backward branch: checks for a stop when the remaining work is used up.
   void Poll(std::size_t i, std::uint32_t line, std::uint32_t work) {
     const std::string& left = LeftWork();
     Before(i, Make("add.s32", {Name(left), Name(left), Integer(-std::int64_t{work})}));
@@ -264,15 +265,15 @@ class FunctionContainment {
     editor_.InsertBefore(i, Label{.position = {}, .name = skip});
   }
 
-  // The remaining work is not passed to the caller, which counts kReturnWork for the loops of this
-  // function.
+  // Checks for a stop unless the loops have done less than kReturnWork since the last check,
+  // because the caller counts kReturnWork for them.
   void LookBeforeReturn(std::size_t i, std::uint32_t line) {
     const std::string skip = SkipAbove(i, kContainWork - kReturnWork);
     Look(i, line);
     editor_.InsertBefore(i, Label{.position = {}, .name = skip});
   }
 
-  // Inserts a branch for threads with more remaining work, to the returned label.
+  // Inserts a branch to the returned label for threads whose remaining work exceeds `work`.
   std::string SkipAbove(std::size_t i, std::uint32_t work) {
     const std::string goes_on = editor_.NewRegister("pred");
     std::string skip = editor_.NewLabel();
@@ -281,8 +282,8 @@ class FunctionContainment {
     return skip;
   }
 
-  // Checks whether the server wants all kernels of the module to end. Line 0 does not occur in the
-  // client's text.
+  // Checks whether the server wants all kernels of the module to end. `line` is 0 before an
+  // instruction that a pass created.
   void Look(std::size_t i, std::uint32_t line) {
     const std::string stops = editor_.NewRegister("pred");
     for (Instruction& instruction :
@@ -294,9 +295,9 @@ class FunctionContainment {
     Before(i, MakeIf(stops, "bra", {Name(told_)}));
   }
 
-  // `stops`: set if the word at `member` of the memory that `pointer` of the FenceConstant points
-  // to is set. The word is written while kernels run; a volatile load bypasses caches that are not
-  // coherent.
+  // Returns code that sets predicate `stops` to whether a stop word is nonzero: the word at offset
+  // `member` of the memory whose address is at offset `pointer` of the FenceConstant. The load is
+  // volatile to bypass caches that are not coherent, because the word is written while kernels run.
   std::array<Instruction, 3> CheckStop(const std::string& stops, std::size_t pointer,
                                        std::size_t member) {
     const std::string words = editor_.NewRegister("b64"), stop = editor_.NewRegister("b32");
@@ -316,8 +317,8 @@ class FunctionContainment {
     editor_.InsertAtEntry(MakeIf(stops, "bra", {Name(left_)}));
   }
 
-  // Adds the exit after the body: the first thread records the reason, and all threads that get
-  // here leave.
+  // Adds the exit after the body: the first thread to arrive records the reason, and all that
+  // arrive leave.
   void WriteExit() {
     const std::size_t end = editor_.size();
     Before(end, Make("ret"));
@@ -351,7 +352,8 @@ class FunctionContainment {
                 word(control, offsetof(ContainControl, has_other_place)));
   }
 
-  // Threads that detected the stop make blocks that have not started end as well.
+  // Threads that detected the stop set ContainControl::stop, so that blocks that have not started
+  // end as well.
   void WriteTold(std::size_t end) {
     const std::string control = editor_.NewRegister("b64"), one = editor_.NewRegister("b32");
     editor_.InsertBefore(end, Label{.position = {}, .name = told_});
@@ -363,7 +365,7 @@ class FunctionContainment {
                      {Address(control, GetOffset(offsetof(ContainControl, stop))), Name(one)}));
   }
 
-  // Writes the first thread's indices, before its place.
+  // Writes the indices of the first thread that leaves. Its place is written afterwards.
   void WriteIndices(std::size_t end, const std::string& record) {
     const auto write = [&](std::size_t member, std::size_t d, Operand value) {
       const std::string copy = editor_.NewRegister("b32");
@@ -400,8 +402,9 @@ class FunctionContainment {
   Function& function_;
   const std::string& constant_;
   std::vector<FaultPlace>& places_;
-  // Labels for threads that leave and for those that were told to, the register with their place,
-  // and the register with the remaining work until the next check. Each is empty until it is used.
+  // Labels for threads that leave and for those that detected a stop, the register with their
+  // place, and the register with the remaining work until the next check. Each is empty until it is
+  // used.
   std::string left_, told_, place_, left_work_;
 };
 

@@ -19,11 +19,11 @@ namespace gpushared::ptx {
 // "line 12: ...", or "".
 std::string WhyNotContained(const CallGraph& calls, const std::vector<const Function*>& reachable);
 
-// Turns traps of a fenced function into an entry of the FaultRecord and an exit. Adds a poll of
-// ContainHostWords::stop after at most kContainWork, and to kernels a check of ContainControl::stop
-// at the beginning. `has_loops`: FunctionWork::HasLoops of the original function. `constant` is the
-// variable that holds a FenceConstant. Adds the places where it may end to `places`. Returns the
-// reason why this is not possible, or "".
+// Replaces each trap of a fenced function by an entry in the FaultRecord and an exit. Adds checks
+// of ContainHostWords::stop after at most kContainWork each, and in kernels a check of
+// ContainControl::stop at the beginning. `has_loops`: FunctionWork::HasLoops of the original
+// function. `constant` is the variable that holds a FenceConstant. Adds the places where the
+// function may end to `places`. Returns the reason why this is not possible, or "".
 std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
                             std::vector<FaultPlace>& places, FunctionWork& work, bool has_loops);
 

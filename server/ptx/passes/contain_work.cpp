@@ -38,7 +38,8 @@ std::uint32_t VectorSize(const Instruction& instruction) {
   return 1;
 }
 
-// Whether a branch goes to an earlier label. Compares names, so at worst it returns true too often.
+// Detects branches to earlier labels. Compares names regardless of scopes, so at worst it also
+// reports forward branches.
 class BackBranches {
  public:
   bool Add(const Statement& statement) {

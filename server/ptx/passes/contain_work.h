@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Poll budget: static cost estimate between two stop checks, in abstract work units, because the
-// text does not determine the time. An instruction costs the more the longer it may take.
+// Poll budget: static estimate of the work between two stop checks, in abstract units, because the
+// text does not determine the time. Slower instructions cost more.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_CONTAIN_WORK_H_
 #define GPUSHARED_SERVER_PTX_PASSES_CONTAIN_WORK_H_

@@ -33,7 +33,7 @@ std::string Describe(const std::array<std::uint32_t, 3>& index) {
 ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record) {
   if (record.place == 0 || record.place > places.size()) {
     return {FaultKind::kLaunchFailure,
-            "fault at a place that the module does not have: " + std::to_string(record.place)};
+            "fault at a place that is not in the module: " + std::to_string(record.place)};
   }
   const FaultPlace& place = places[record.place - 1];
   const bool has_block = record.block[0] != kNoBlockIndex;

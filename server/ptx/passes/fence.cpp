@@ -153,7 +153,7 @@ bool IsMemory(const Variable& variable) {
   return variable.space == StateSpace::kGlobal || variable.space == StateSpace::kConstant;
 }
 
-// An initializer with an address contains a name.
+// Whether the initializer contains a name, which stands for an address.
 bool NamesSomething(const std::string& initializer) {
   char before = ' ';
   for (const char c : initializer) {
@@ -176,15 +176,16 @@ Variable GetConstant(std::string name) {
   return variable;
 }
 
-// Adds facts about a body. `constants` are the module's .const variables, `memory` those and its
-// .global variables.
+// Adds facts about a body. `constants` are the module's .const variables; `memory` are its .const
+// and .global variables.
 void RecordAddresses(const Function& function, const std::unordered_set<std::string>& constants,
                      const std::unordered_set<std::string>& memory, FenceFacts& facts) {
   for (const Statement& statement : *function.body) {
     const auto* instruction = std::get_if<Instruction>(&statement);
     if (instruction == nullptr) continue;
     for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
-      // The window of constants is small, so a masked address would not be in it.
+      // Constant memory has a small address window, which a masked address would miss. If a
+      // constant is accessed other than by its name, constants therefore move to global memory.
       const std::string& base = instruction->operands[access.operand].text;
       facts.constants_move |= access.space == AccessSpace::kConstant && !constants.contains(base);
       facts.variables_escape |= access.stride && memory.contains(base);
@@ -217,7 +218,7 @@ std::uint32_t WidestShared(const Function& function, const FenceFacts& facts) {
   return widest;
 }
 
-// Whether it may read memory whose generic address a caller has.
+// Whether the function may read through a generic address that its caller passes.
 bool LoadsGenerically(const Function& function) {
   return std::ranges::any_of(*function.body, [](const Statement& statement) {
     const auto* instruction = std::get_if<Instruction>(&statement);
@@ -265,12 +266,12 @@ class ModuleFence {
 
   Status Check() const {
     if (range_bytes_ < kFenceRangeBytesMin || !std::has_single_bit(range_bytes_)) {
-      return Reject("no range has " + std::to_string(range_bytes_) + " bytes");
+      return Reject("invalid range size of " + std::to_string(range_bytes_) + " bytes");
     }
     if (source_.address_bits != 64) return Reject("the module has addresses of 32 bits");
     if (names_.HiddenName("") != kOwnPrefix) {
-      return Reject("the module has names with '" + std::string(kOwnPrefix) +
-                    "', which are the server's own");
+      return Reject("the module has names with prefix '" + std::string(kOwnPrefix) +
+                    "', which is reserved for the server");
     }
     for (const std::string& why : {plain_names_.reason(), WhyTextIsNotKnown(source_)}) {
       if (!why.empty()) return Reject(why);
@@ -278,7 +279,8 @@ class ModuleFence {
     return {};
   }
 
-  // Moves variables whose addresses are used by kernels to the range, where all addresses lead.
+  // Moves .global variables, and if necessary .const ones, to the client's range, because masked
+  // addresses are always in it.
   Status MoveVariables() {
     std::unordered_set<std::string> constants, memory;
     for (const Item& item : source_.items) {
@@ -297,8 +299,8 @@ class ModuleFence {
         if (function->body) RecordAddresses(*function, constants, memory, facts_);
       } else if (const auto* variable = std::get_if<Variable>(&item)) {
         const bool holds_address = variable->initializer && NamesSomething(*variable->initializer);
-        // Constants move in this case, because only the server knows the address of a moved
-        // variable and can write it to them.
+        // A constant that contains an address also makes constants move, because only the server
+        // knows the address of a moved variable and can write it into the constant.
         facts_.constants_move |= variable->space == StateSpace::kConstant && holds_address;
         facts_.variables_escape |= holds_address;
       }
@@ -435,8 +437,8 @@ class ModuleFence {
     needs_dynamic_ = true;
   }
 
-  // All such names refer to the start of dynamic shared memory, with the largest alignment among
-  // them.
+  // Variables of dynamic shared memory all start at the same address, which has the largest of
+  // their alignments.
   Variable DynamicShared() const {
     Variable variable;
     variable.linkage = ".extern";
@@ -448,7 +450,7 @@ class ModuleFence {
     return variable;
   }
 
-  // Memory to clamp to, for kernels without shared memory.
+  // Memory to which accesses are clamped in kernels with too little shared memory.
   Variable SharedRoom() const {
     Variable variable;
     variable.space = StateSpace::kShared;
@@ -476,7 +478,8 @@ class ModuleFence {
                                      : variable->space == StateSpace::kShared ||
                                            facts_.constants.contains(variable->name)) {
         items.push_back(item);
-        // Prevents the compiler from treating memory that is zeroed as the module's own as dynamic.
+        // Drops .extern, because the fence zeroes the variable as static shared memory, but the
+        // compiler might treat it as dynamic.
         if (variable != nullptr && variable->linkage == ".extern" && !variable->IsElsewhere()) {
           std::get<Variable>(items.back()).linkage.clear();
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes that confine a client's kernels to the client's own memory, whatever addresses they
 // compute, and, for contained kernels, prevent them from ending the context that they share with
-// others.
+// other clients.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_H_
 #define GPUSHARED_SERVER_PTX_PASSES_FENCE_H_
@@ -19,9 +19,9 @@
 
 namespace gpushared::ptx {
 
-// The client's range is 2^k bytes, at least this, and naturally aligned, so that the high words of
-// addresses determine whether they are inside. In the smallest range these are all equal, which
-// halves the cost of the fence.
+// Minimum size of a client's range. A range has 2^k bytes and is naturally aligned, so that the
+// high word of an address determines whether the address is inside. In the smallest range all high
+// words are equal, which halves the cost of the fence.
 inline constexpr std::uint64_t kFenceRangeBytesMin = std::uint64_t{4} << 30;
 
 FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t variables);
@@ -44,10 +44,11 @@ struct Fenced {
   std::vector<FaultPlace> places;  // For contained kernels: meaning of FaultRecord::place.
 };
 
-// Rewrites every kernel, if possible, for a range of this size: the size is part of the text, while
-// the FenceConstant has the position. Addresses are masked. Local accesses are clamped to the
-// function's declarations, and indexed branches to their lists. Shared and local memory is zeroed
-// before the kernel can read it. Launches need neither more parameters nor more shared memory.
+// Rewrites every kernel, if possible, for a range of `range_bytes`. The rewritten text contains the
+// size of the range, whereas the FenceConstant holds its position. Addresses are masked. Local
+// accesses are clamped to the function's declarations, and indexed branches to their lists. Shared
+// and local memory is zeroed before the kernel can read it. Launches need neither more parameters
+// nor more shared memory.
 //
 // Kernels are rejected if they use textures, the device heap, launches by kernels, clusters, grid
 // barriers, calls through registers or into other modules, or printing. Every instruction that is
@@ -60,10 +61,10 @@ Result<Fenced> Fence(const Module& module, std::uint64_t range_bytes);
 // Fences the module, and prevents every known way in which a fenced kernel could end the context:
 // - Global addresses are aligned to the access and end at the limit.
 // - Shared addresses are aligned and end with the block's memory.
-// - Local and parameter addresses are aligned and end with the function's own.
-// - trap, brkpt and __assertfail fill in the FaultRecord; their thread leaves the kernel.
-// - Threads check ContainControl::stop before they start, and on every path
-//   ContainHostWords::stop within a bounded amount of work; sleeps are short.
+// - Local and parameter addresses are aligned and end with the function's own variables.
+// - trap, brkpt and __assertfail fill in the FaultRecord and make their thread leave the kernel.
+// - Threads check ContainControl::stop before they start, and ContainHostWords::stop after a
+//   bounded amount of work on every path; sleeps are shortened.
 // A thread that leaves counts as having arrived at all barriers of its block.
 //
 // Rejects everything that the fence rejects, and also recursion and mbarriers. Rejects barriers for

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emits the instructions that turn an address of a function into one that it may use, and the array
-// of local variables that bounds some of them.
+// Emits the instructions that turn an address that a function computes into one that the function
+// may use, and the array of local variables to which local addresses are confined.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_
 #define GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_
@@ -42,11 +42,11 @@ struct FenceFacts {
   std::unordered_map<std::string, SharedVariable> shared;  // Static shared variables of the module.
   std::unordered_set<std::string> foreign;                 // Variables of other modules.
   bool constants_move = false;
-  // Some function uses addresses of moved variables outside of its accesses, or a variable contains
-  // such an address; `variables_bytes` is their total size.
+  // Whether some function uses the address of a moved variable for more than an access, or a
+  // variable contains such an address. `variables_bytes`: total size of the moved variables.
   bool variables_escape = false;
   std::uint64_t variables_bytes = 0;
-  // Some function creates generic addresses of shared or local memory.
+  // Whether some function creates generic addresses of shared or local memory.
   bool has_generic_shared = false;
   bool has_generic_local = false;
 };
@@ -91,23 +91,24 @@ class FenceLocals {
   std::unordered_map<std::string, Place> places_;
 };
 
-// Inserts instructions before statement `at` of the function; shared values are loaded at its entry
-// by Finish(). Alignments are powers of two, and 1 if irrelevant. Borrows its arguments.
+// Inserts instructions before statement `at` of the function; Finish() loads the values that
+// several of them use at the function's entry. Alignments are powers of two, and 1 if irrelevant.
+// Borrows its arguments.
 class FenceCode {
  public:
   FenceCode(FunctionEditor& editor, const FenceFacts& facts) : editor_(editor), facts_(facts) {}
 
   void Add(std::size_t at, std::string_view spelling, std::vector<Operand> operands);
-  // Returns the register itself, or a new one.
+  // Returns a register with base + addend, which is `base` itself if `addend` is 0.
   std::string Sum(std::size_t at, const std::string& base, std::int64_t addend);
 
   // Returns the address in the client's range with the same offset. If contained: aligned, and at
   // most the limit, or in one of the module's variables.
   std::string Mask(std::size_t at, const std::string& address, std::uint32_t alignment);
-  // Like Mask, but preserves addresses in the windows of shared and local memory and of parameters
-  // if the access supports them, because the first are bounded by the hardware (if contained: by
-  // the block's size), the second by the declared array, and the third by the kernel's own
-  // parameters.
+  // Like Mask, but preserves addresses in the windows of shared memory, local memory and
+  // parameters, as far as the access supports them. Shared addresses are bounded by the hardware
+  // (if contained: by the block's size), local ones by the declared array, and those of parameters
+  // by the kernel's own parameters.
   std::string MaskOutsideWindows(std::size_t at, const std::string& address,
                                  const MemoryAccess& access, std::uint32_t alignment);
 
@@ -128,8 +129,8 @@ class FenceCode {
   // address in it. The array has at least that size.
   std::string ClampLocal(std::size_t at, const std::string& word, std::int64_t immediate,
                          std::uint32_t bytes, std::uint32_t alignment);
-  // As ClampLocal for the block's shared memory, with at most kSharedRoomBytes. For kernels; in a
-  // .func the result may be below the block's memory, where newer hardware has reserved memory.
+  // As ClampLocal for the block's shared memory; `bytes` is at most kSharedRoomBytes. In a .func
+  // the result may be below the block's memory, where newer hardware has reserved memory.
   std::string ClampShared(std::size_t at, const std::string& word, std::int64_t immediate,
                           std::uint32_t bytes, std::uint32_t alignment);
   // As ClampLocal for the parameters of a kernel, the first of which is `first`. The result has 64

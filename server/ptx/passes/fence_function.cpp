@@ -20,7 +20,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// Immediates this far from the margin's end leave space for the widest access.
+// Largest immediate offset; leaves space for the widest access before the margin's end.
 constexpr std::int64_t kImmediateMax = static_cast<std::int64_t>(kFenceMarginBytes) - 8192;
 constexpr std::uint32_t kWidestAccess = 32;
 // Alignment of rows of matrix fragments, in bytes.
@@ -110,7 +110,8 @@ class FunctionFence {
         Reject(variable->position, "declares '" + variable->name + "' in its body");
       }
       if (shared && (depth > 0 || !function_.is_entry)) {
-        Reject(variable->position, "declares shared memory elsewhere than in the kernel's body");
+        Reject(variable->position,
+               "declares shared memory outside of the kernel's outermost scope");
       }
     }
   }
@@ -144,7 +145,7 @@ class FunctionFence {
     }
   }
 
-  // Keys are sorted by register, so this takes at most as long as creating them.
+  // Takes at most as long as creating the keys, because they are sorted by register.
   void Forget(std::uint32_t r) {
     Key first;
     first.base = r;
@@ -223,7 +224,8 @@ class FunctionFence {
     ReplaceNames(k);
   }
 
-  // cp.async: limits the bytes read from the source; the rest of `operands[2]` becomes zero.
+  // cp.async: limits the bytes read from the source. The rest of the `operands[2]` bytes becomes
+  // zero.
   void BoundSource(std::uint32_t k) {
     Operand& bytes = At(k).operands[3];
     const std::int64_t most = At(k).operands[2].integer;
@@ -237,7 +239,8 @@ class FunctionFence {
     bytes = Name(bounded);
   }
 
-  // Returns the alignment of addresses if it matters; a fence may produce misaligned ones.
+  // Returns the alignment that fenced addresses must have. Contained code must not fault on
+  // misaligned addresses; other code may.
   std::uint32_t GetAlignment(const MemoryAccess& access) const {
     return facts_.contains ? access.alignment : 1;
   }
@@ -285,7 +288,7 @@ class FunctionFence {
 
   // --- Global and generic addresses -----------------------------------------------------------
 
-  // A fenced address can be reused if `base` + `immediate` is the same.
+  // Accesses with equal keys can use the same fenced address.
   struct Key {
     std::uint32_t base = kNoRegister;
     AccessSpace space = AccessSpace::kGlobal;  // kGeneric: fenced by MaskOutsideWindows.
@@ -321,8 +324,8 @@ class FunctionFence {
             (has_generic_parameter_ && access.takes_parameter));
   }
 
-  // Whether addresses of this instruction may have an immediate offset. Memory before contained
-  // memory may be unmapped.
+  // Whether an access may keep this immediate offset from its fenced base. In contained code a
+  // negative one may not, because memory before the range may be unmapped.
   bool Fits(std::int64_t immediate) const {
     return immediate >= (facts_.contains ? 0 : -kImmediateMax) && immediate <= kImmediateMax;
   }
@@ -380,7 +383,7 @@ class FunctionFence {
     return Address(stays ? address : code_.Mask(statements_[k], address, GetAlignment(access)));
   }
 
-  // Returns the result of `make` for register `r`, which is created once.
+  // Returns the fenced address for the key, which `make` creates once.
   template <typename MakeFenced>
   std::string Kept(std::uint32_t k, const Key& key, MakeFenced make) {
     if (const std::string* kept = FindKept(key)) return *kept;
@@ -613,11 +616,11 @@ class FunctionFence {
       // to the register that replaces the name.
       const bool is_written = o == 0 && (!calls || named.operands[0].kind == Operand::Kind::kList);
       if (is_written && NamesMoved(instruction.operands[0])) {
-        return Reject(instruction.position, "writes a variable's address");
+        return Reject(instruction.position, "writes to the name of a variable");
       }
       replaced |= ReplaceName(k, instruction.operands[o], named.operands[o], true);
     }
-    // The address now refers to global memory, where it equals the generic address.
+    // The constant is now in global memory, where its address equals its generic address.
     const bool of_constant =
         facts_.constants_move && instruction.opcode == "cvta" && instruction.Has("const");
     if (of_constant) instruction.modifiers = {"u64"}, instruction.opcode = "mov";

@@ -192,7 +192,8 @@ class UnwrittenZeroes {
   };
   std::vector<Declaration> FindDeclarations() {
     std::vector<Declaration> declarations;
-    std::vector<bool> begins = {true};  // For each open scope: contains only declarations so far.
+    // For each open scope: whether it contains only declarations so far.
+    std::vector<bool> begins = {true};
     for (std::size_t i = 0; i < editor_.size(); ++i) {
       const Statement& statement = editor_.At(i);
       if (std::holds_alternative<Variable>(statement)) {
@@ -217,7 +218,7 @@ class UnwrittenZeroes {
       if (!declaration.is_first) {
         Reject(flow_.flow.variables[reg.variable].position,
                "register '" + InText(reg.name) +
-                   "', declared behind an instruction, is read where nothing wrote it");
+                   "', declared after an instruction, is read where nothing wrote it");
       }
       std::optional<Instruction> zero = Zero(reg);
       if (!zero) return;
@@ -256,7 +257,7 @@ class UnwrittenZeroes {
   void FollowBlock(std::uint32_t b) {
     const BasicBlock& block = flow_.flow.blocks[b];
     StoredParameters stored;
-    std::unordered_set<std::string_view> returned;  // By the last call.
+    std::unordered_set<std::string_view> returned;  // Results of the last call.
     bool has_carry = false;
     for (std::uint32_t k = block.first; k < block.first + block.count; ++k) {
       const Instruction& instruction = flow_.flow.instructions[k];
@@ -274,7 +275,8 @@ class UnwrittenZeroes {
   }
 
   void RejectStray(std::uint32_t k) {
-    Reject(flow_.flow.instructions[k].position, "a parameter of a call is not stored right before");
+    Reject(flow_.flow.instructions[k].position,
+           "a parameter of a call is not stored right before the call");
   }
 
   // Follows the carry, a single bit that additions pass on.
@@ -355,7 +357,7 @@ class UnwrittenZeroes {
       if (passed_.contains(name)) returned.insert(name);
     }
     if (call.guard && !returned.empty()) {
-      Reject(call.position, "results of a call that not every thread makes");
+      Reject(call.position, "results of a call that only some threads make");
     }
   }
 
@@ -465,15 +467,16 @@ void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variable
   for (const std::string& variable : variables) {
     writer.Add("min.u32", {Name(start), Name(start), Name(writer.Copy(Name(variable)))});
   }
-  // The start of shared memory is a multiple of more than this, so rounding down stays in the
-  // block's memory.
+  // The start of the block's shared memory is a multiple of kZeroedBytes, so rounding down stays in
+  // it.
   writer.Add("and.b32", {Name(start), Name(start), Integer(-std::int64_t{kZeroedBytes})});
   if (!begin.empty()) writer.Add("mov.u32", {Name(begin), Name(start)});
   const auto [thread, threads] = writer.Thread();
   const std::string at = writer.Word(), step = writer.Word();
   writer.Add("mad.lo.u32", {Name(at), Name(thread), Integer(kZeroedBytes), Name(start)});
   writer.Add("mul.lo.u32", {Name(step), Name(threads), Integer(kZeroedBytes)});
-  // The size of the dynamic part may not be a multiple of this; every thread zeroes the rest.
+  // The size of the dynamic part need not be a multiple of kZeroedBytes; every thread zeroes the
+  // rest.
   const std::string left = writer.Word();
   writer.Add("and.b32", {Name(left), Name(end), Integer(-std::int64_t{kZeroedBytes})});
   writer.Loop("shared", kZeroedBytes, at, Name(left), Name(step));

@@ -10,10 +10,10 @@
 
 namespace gpushared::ptx {
 
-// Fenced kernels may access this many bytes before and after the client's range, which must be
-// unmapped or unused. Keep the first kFenceMarginBytes of the range unused as well: a kernel may
-// compute an address before its buffer and access the buffer with an immediate offset, and for a
-// buffer at the start of the range that address would be masked to the other end of the range.
+// Number of bytes before and after the client's range that fenced kernels may access; they must be
+// unmapped or unused. The first kFenceMarginBytes of the range must be unused as well, because a
+// kernel may compute an address before its buffer and access the buffer with an immediate offset:
+// at the start of the range, that address would be masked to the other end of the range.
 inline constexpr std::uint64_t kFenceMarginBytes = std::uint64_t{64} << 10;
 
 // Content of the variable Fenced::constant. The server writes it before the first launch.
@@ -30,9 +30,9 @@ static_assert(sizeof(FenceConstant) == 32);
 
 // Communication between the server and running contained kernels, in device memory that clients
 // cannot access: one for each module of a client, at FenceConstant::control. The server writes the
-// limit and zeroes the rest while no kernel runs. Kernels write the members after `stop`, and
-// `stop` itself: a thread that left because of ContainHostWords::stop sets it, so that blocks that
-// have not started end even if the driver accepts no call to set it.
+// limit and zeroes the rest while no kernel runs. Kernels write the members after `stop`. They also
+// write `stop`: a thread that left because of ContainHostWords::stop sets it, so that blocks that
+// have not started end even if no driver call can set it.
 struct ContainControl {
   // End address of the client's memory. Kernels access [start of the range, limit +
   // kContainTailBytes) and, through addresses, their module's variables with the same tail: all of
@@ -43,8 +43,8 @@ struct ContainControl {
   std::uint32_t stop = 0;
   // Place of the first thread that ended early.
   std::uint32_t first_place = 0;
-  // Whether the FaultRecord contains this place, and whether it contains another one. A thread that
-  // finds these set need not write to the record, which is slow to access.
+  // Whether the FaultRecord contains `first_place`, and whether it contains another place. A thread
+  // that finds these set need not write to the record, which is slow to access.
   std::uint32_t has_place = 0;
   std::uint32_t has_other_place = 0;
 };
@@ -61,8 +61,8 @@ inline constexpr std::uint32_t kContainWork = 65536;
 // after the kernel has ended.
 struct FaultRecord {
   // 0 if nothing happened, otherwise Fenced::places[place - 1]. If two threads end at the same
-  // place, the second one may write it first, so that it is set when the kernel of either has
-  // ended.
+  // place, the second one may write `place` first, so that `place` is set when the kernel of either
+  // thread has ended.
   std::uint32_t place = 0;
   // Indices of the first thread; all kNoBlockIndex in a .func, which may not read the block index.
   std::array<std::uint32_t, 3> block = {};
