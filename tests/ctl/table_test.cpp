@@ -48,7 +48,7 @@ TEST(Table, ShowsAllColumnsOrThoseAskedForInTheirOrder) {
 TEST(Table, NamesTheColumnsThatThereAre) {
   EXPECT_TRUE(CheckFields({.fields = {"id", "state"}}, kColumns).ok());
   EXPECT_EQ(CheckFields({.fields = {"id", "colour\x1b"}}, kColumns).message(),
-            "there is no column 'colour?'; there are id, name, time, state");
+            "there is no column 'colour?'; available are id, name, time, state");
 }
 
 TEST(Table, TakesHeadingsForNamesOfColumns) {

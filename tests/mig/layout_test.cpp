@@ -149,7 +149,7 @@ TEST(Layouts, CheckNamesWhatMayNotBe) {
   const Board board = FindKnownBoard("A100-40")->board;
   const auto rejection = [&](const Layout& layout) { return CheckLayout(board, layout).message(); };
   EXPECT_EQ(rejection({{9, 4, {3}}, {14, 2, {2}}, {19, 0, {1}}, {19, 1, {1}}}), "");
-  EXPECT_EQ(rejection({{9, 2, {3}}}), "layout rejected: 3g.20gb at 2 may not begin there");
+  EXPECT_EQ(rejection({{9, 2, {3}}}), "layout rejected: 3g.20gb at 2 may not begin at this slice");
   EXPECT_EQ(rejection({{9, 0, {3}}, {19, 3, {1}}}),
             "layout rejected: 1g.5gb at 3 overlaps another instance");
   EXPECT_EQ(rejection({{20, 0, {1}}, {20, 1, {1}}}),

@@ -129,7 +129,7 @@ TEST(MigPartedFile, RejectionsNameLineAndValue) {
   EXPECT_THAT(Rejection(entry + "    mig-devices: {1g.5gb: 4096}\n"),
               HasSubstr("a number from 0 to 1024"));
   EXPECT_THAT(Rejection(entry + "    mig-devices: {1g.5gb: 1, 1g.5gb: 2}\n"),
-              HasSubstr("key '1g.5gb' of mig-devices stands there twice"));
+              HasSubstr("key '1g.5gb' of mig-devices is given twice"));
   EXPECT_THAT(Rejection(entry + "    device-filter: 20B010DE\n    mig-devices: {}\n"),
               HasSubstr("must be 0x and 8 hex digits, not '20B010DE'"));
   EXPECT_THAT(Rejection(entry + "    device-filter: [\"0x20B010DG\"]\n    mig-devices: {}\n"),
@@ -148,7 +148,7 @@ TEST(MigPartedFile, WholeFilesThatMakeNoSense) {
   EXPECT_THAT(rejection("version: v1\n---\nversion: v1\n"), HasSubstr("one document"));
   EXPECT_THAT(rejection("mig-configs: {}\n"), HasSubstr("lacks version: v1"));
   EXPECT_THAT(rejection("version: v2\n"), HasSubstr("f:1: version 'v2' is not known"));
-  EXPECT_THAT(rejection("version: [v1\n"), HasSubstr("no YAML"));
+  EXPECT_THAT(rejection("version: [v1\n"), HasSubstr("invalid YAML"));
   EXPECT_THAT(rejection("- a\n"), HasSubstr("must be a map"));
   EXPECT_THAT(rejection(std::string(kConfigBytesMax + 1, ' ')), HasSubstr("1048577 bytes"));
   // Deep, and wide through references.

@@ -156,10 +156,10 @@ TEST_F(A100, RejectionsSayWhatWasAskedAndWhatThereIs) {
             "layout rejected: 3 of 2g.10gb, 1 of 3g.20gb need 10 memory slices, A100-40 has 8");
   EXPECT_THAT(rejection("", "", "9,9,19"), HasSubstr("need 9 memory slices"));
   // Eight slices, but 7g takes all of them, and a 4g has one position.
-  EXPECT_THAT(rejection("", "", "4g.20gb,2x14"), HasSubstr("fit A100-40 in no places"));
+  EXPECT_THAT(rejection("", "", "4g.20gb,2x14"), HasSubstr("have no placement on A100-40"));
   EXPECT_EQ(rejection("9:0,19:4", "9:0", "19,19,14,9"),
             "layout rejected: each of the 2 layouts with 2 of 1g.5gb, 1 of 2g.10gb, 1 of 3g.20gb "
-            "takes an instance away that is used: 3g.20gb at 0, used by process 4711 (python3)");
+            "removes an instance that is in use: 3g.20gb at 0, used by process 4711 (python3)");
 }
 
 TEST_F(A100, ExactPlansGoWhereTheyAreTold) {
@@ -170,7 +170,7 @@ TEST_F(A100, ExactPlansGoWhereTheyAreTold) {
   EXPECT_THAT(MakeExactPlan(board_, {{.instance = {9, 0, {3}}, .user = "process 5"}}, At("9:4"))
                   .status()
                   .message(),
-              HasSubstr("takes 3g.20gb at 0 away, used by process 5"));
+              HasSubstr("removes 3g.20gb at 0, which is used by process 5"));
   EXPECT_FALSE(MakeExactPlan(board_, {}, {{9, 2, {3}}}).ok());
 }
 

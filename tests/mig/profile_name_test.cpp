@@ -51,7 +51,8 @@ TEST_F(ProfileNames, ListsHaveIdsNamesAndCounts) {
 TEST_F(ProfileNames, LayoutsHavePlaces) {
   EXPECT_EQ(*ParseLayout(board_, "9:4,19:0"), (Layout{{19, 0, {1}}, {9, 4, {3}}}));
   EXPECT_THAT(ParseLayout(board_, "9").status().message(), HasSubstr("'9' is not PROFILE:START"));
-  EXPECT_THAT(ParseLayout(board_, "9:1").status().message(), HasSubstr("may not begin there"));
+  EXPECT_THAT(ParseLayout(board_, "9:1").status().message(),
+              HasSubstr("may not begin at this slice"));
 }
 
 TEST_F(ProfileNames, ComputeInstancesShareFewGpuInstances) {

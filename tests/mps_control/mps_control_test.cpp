@@ -168,7 +168,7 @@ TEST_F(MpsControl, PercentagesCapClientsThatAreThereAndThatCome) {
   ExpectRejected("get_active_thread_percentage 1", "server 1 does not exist");
 
   EXPECT_THAT(Answer("set_active_thread_percentage " + WorkerPid(0) + " 50"),
-              HasSubstr("for the 1 clients that server " + WorkerPid(0) + " has now"));
+              HasSubstr("applied to the 1 current clients of server " + WorkerPid(0)));
   EXPECT_EQ(Clients().at(0).at("max_share_percent"), 50);
   EXPECT_EQ(Clients().at(1).at("max_share_percent"), 100) << "it is at the other server";
   EXPECT_EQ(Answer("get_active_thread_percentage " + WorkerPid(0)), "50.0\n");
@@ -253,7 +253,7 @@ TEST_F(MpsControl, PartitionsAreRejectedByTheOptionThatGivesThem) {
 }
 
 TEST_F(MpsControl, OtherCommandsAndOptionsAreRejectedByName) {
-  ExpectRejected("server list", "command 'server' rejected: there is none of this name");
+  ExpectRejected("server list", "command 'server' rejected: there is no such command");
   EXPECT_THAT(Run("-S").output, HasSubstr("option '-S' rejected"));
   EXPECT_THAT(Run("-d -S").output, HasSubstr("option '-S' rejected"));
   EXPECT_EQ(Run("-df").exit_code, 2);

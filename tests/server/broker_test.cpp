@@ -826,7 +826,8 @@ TEST_F(BrokerTest, CtlShowsChangesAndEndsClients) {
   EXPECT_EQ(Ctl({"ps", "--wide", "--columns", "name"}).exit_code, 2);
   const ProgramOutcome unknown = Ctl({"ps", "--columns", "name,colour"});
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.output, HasSubstr("there is no column 'colour'; there are client, name,"));
+  EXPECT_THAT(unknown.output,
+              HasSubstr("there is no column 'colour'; available are client, name,"));
   const ProgramOutcome set =
       Ctl({"client", "set", "1", "--class", "high", "--weight", "9", "--json"});
   EXPECT_EQ(set.exit_code, 0) << set.output;

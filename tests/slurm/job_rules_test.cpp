@@ -49,10 +49,11 @@ TEST(JobRules, DerivesUnsetValues) {
 TEST(JobRules, AWrongFileIsRejectedWithItsLine) {
   EXPECT_THAT(Rejection("[qos.a]\nclas = 'low'"),
               AllOf(HasSubstr("rules line 2"), HasSubstr("'clas'"), HasSubstr("highest_memory")));
-  EXPECT_THAT(Rejection("[qos.a]\nclass = 'urgent'"), HasSubstr("allowed is high, normal or low"));
+  EXPECT_THAT(Rejection("[qos.a]\nclass = 'urgent'"),
+              HasSubstr("allowed are high, normal and low"));
   EXPECT_THAT(Rejection("[qos.a]\nshare = '200%'"), HasSubstr("QOS key 'share' rejected"));
   EXPECT_THAT(Rejection("[qos.a]\nmemory = '4'"), HasSubstr("QOS key 'memory' rejected"));
-  EXPECT_THAT(Rejection("[qos.a]\nshare = 5"), HasSubstr("it is no text"));
+  EXPECT_THAT(Rejection("[qos.a]\nshare = 5"), HasSubstr("it is not a string"));
   EXPECT_THAT(Rejection("[qos.a]\nclass = 'high'\nhighest_class = 'low'"), HasSubstr("above"));
   EXPECT_THAT(Rejection("[qos.a]\nshare = '60%'\nhighest_share = '50%'"), HasSubstr("above"));
   EXPECT_THAT(Rejection("[qos.a]\nmemory = '2GiB'\nhighest_memory = '1GiB'"), HasSubstr("above"));
@@ -97,7 +98,7 @@ TEST(Allocation, IsReadFromSlurmsList) {
 TEST(Allocation, WhatCannotBeOneDevicesIsRejected) {
   const auto why = [](const std::string& gres) { return ParseAllocation(gres).status().message(); };
   EXPECT_THAT(why("gpushared:cuda0(CNT:20),gpushared:cuda1(CNT:5)"),
-              HasSubstr("on cuda:0 and cuda:1, and a step is on one device"));
+              HasSubstr("on cuda:0 and cuda:1, but a step uses one device"));
   EXPECT_THAT(why("gpushared:cuda0(CNT:20),gpushared_memory:cuda1(CNT:5)"), HasSubstr("cuda:1"));
   EXPECT_THAT(why("gpushared(CNT:101)"), HasSubstr("more than 100"));
   EXPECT_THAT(why("gpushared(CNT:60),gpushared(CNT:60)"), HasSubstr("more than 100"));

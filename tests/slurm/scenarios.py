@@ -111,7 +111,7 @@ def classes(jobs: Jobs):
                (["--qos=batch", "--gres=gpushared:25", "--gpushared-share=30%"], "allowed is the job's on this node, 25%"),
                (["--qos=batch", "--gpushared-class=low"], "it has no share of a device here; ask for one with --gres"),
                (["--qos=open", "--gres=gpushared:25"], "there is no rule for QOS 'open'"),
-               (["--gpushared-class=turbo"], "allowed is high, normal or low")]
+               (["--gpushared-class=turbo"], "allowed are high, normal and low")]
     for options, sentence in rejected:
         done = jobs.srun("-n1", *options, "vector_add_cpp")
         expect(done.returncode != 0 and sentence in done.stderr, f"{options}: {done.returncode} {done.stderr}")

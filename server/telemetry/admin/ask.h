@@ -21,8 +21,8 @@
 
 namespace gpushared::admin {
 
-// Leaves time for a machine under load in addition to the second that the server waits for its
-// workers.
+// Maximum wait for an answer: the second that the server waits for its workers, and time for a
+// machine under load.
 inline constexpr std::chrono::seconds kAnswerTimeMax{10};
 // Limit for all pages of an answer; far above the size of an answer about the sessions of 64
 // devices.
@@ -41,9 +41,10 @@ class Inquiry {
   // Becomes readable when Receive can make progress.
   int fd() const { return connection_.get(); }
   // Returns the answer, a JSON object, once it is complete, and nothing before. Does not block. The
-  // object must not be used after an answer or an error.
+  // Inquiry must not be used after an answer or an error.
   Result<std::optional<nlohmann::json>> Receive();
-  // Releases the connection, which stays meaningful after some answers.
+  // Releases the connection, on which some requests depend even after the answer: a lease lasts as
+  // long as its connection.
   ipc::UniqueFd TakeConnection() { return std::move(connection_); }
 
  private:

@@ -56,7 +56,7 @@ std::optional<EndpointRow> GetRow(const json& told) {
 
 Status Fits(const EndpointRow& row, const std::vector<EndpointRow>& rows) {
   if (row.name.empty() || !IsLetterOrDigit(row.name.front()) || !IsLetterOrDigit(row.name.back())) {
-    return Rejected(row.name, "a device's name begins and ends with a letter or digit");
+    return Rejected(row.name, "a device's name must begin and end with a letter or digit");
   }
   for (const EndpointRow& other : rows) {
     if (&other != &row && LiesIn(row.socket.parent_path(), other.socket)) {
@@ -110,7 +110,7 @@ Result<json> CdiFile(std::span<const ContainerWay> ways) {
   }
   if (devices.empty()) {
     return Status(StatusCode::kNotFound,
-                  "no endpoint is for containers: the configuration has none");
+                  "no endpoint for containers: the configuration defines none");
   }
   return json{{"cdiVersion", "0.5.0"}, {"kind", kCdiKind}, {"devices", devices}};
 }

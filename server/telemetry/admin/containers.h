@@ -33,8 +33,8 @@ struct ContainerWay {
   std::string directory;             // Directory of the socket on the machine.
   std::string socket_inside;         // Path of the socket within the container.
   std::vector<std::string> devices;  // Usable devices, by name or UUID; empty: all.
-  // kUnsupported: the directory holds another endpoint's socket, or the name is no valid CDI device
-  // name.
+  // kUnsupported: the directory holds another endpoint's socket, or the name is not a valid CDI
+  // device name.
   Status fits;
 };
 

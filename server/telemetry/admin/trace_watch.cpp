@@ -30,7 +30,7 @@ Result<TraceWatch> TraceWatch::Begin(const std::string& path, const std::string&
   if (!opened.ok()) return opened.status();
   if (opened->layout != trace::kLayoutNumber) {
     return Status(StatusCode::kVersionMismatch,
-                  "trace rejected: the server writes another layout than this program reads");
+                  "trace rejected: the server writes a layout that this program cannot read");
   }
   Result<trace::Reader> reader = trace::Reader::Open(std::move(frame->fds.at(0)));
   if (!reader.ok()) return reader.status();

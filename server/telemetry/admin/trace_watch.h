@@ -15,9 +15,8 @@
 
 namespace gpushared::admin {
 
-// Keeps a device's trace active for the lifetime of this object, which cannot exceed that of its
-// process. The worker writes the trace to shared memory, which the reader reads without further
-// requests.
+// Keeps a device's trace active until this object is destroyed or its process exits. The worker
+// writes the trace to shared memory, which the reader reads without further requests.
 //
 // Thread-compatible.
 class TraceWatch {

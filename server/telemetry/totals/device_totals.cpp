@@ -35,7 +35,7 @@ Status TotalsFailed(const std::string& what, const std::string& path) {
 Result<ipc::UniqueFd> OpenOwn(const std::string& path, int flags, off_t& bytes) {
   ipc::UniqueFd file(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!file.valid()) {
-    if (errno == ENOENT) return Status(StatusCode::kNotFound, "there is no '" + path + "'");
+    if (errno == ENOENT) return Status(StatusCode::kNotFound, "'" + path + "' does not exist");
     return TotalsFailed("opening", path);
   }
   struct stat facts {};
@@ -60,8 +60,7 @@ bool IsOfThisLayout(off_t bytes, const Layout& layout) {
 }
 
 // Copies a row, and retries if a row was renamed during the copy. A worker that was killed while it
-// renamed a row leaves the counter odd; therefore the row is accepted as it is after kReadsMax
-// attempts.
+// renamed a row leaves `renamed` odd, so after kReadsMax attempts the last copy is accepted.
 void CopyEndpoint(const std::atomic<std::uint64_t>& renamed, const DeviceTotals::Endpoint& from,
                   DeviceTotals::Endpoint& to) {
   for (int reads = 0; reads < kReadsMax; ++reads) {
@@ -172,13 +171,13 @@ void DeviceTotals::Rename(Endpoint& row, std::string_view name) {
   // Relaxed, because only this thread writes it.
   const std::uint64_t renamed = layout_->renamed.load(std::memory_order_relaxed);
   layout_->renamed.store(renamed + 1, std::memory_order_relaxed);
-  // Keeps the odd number before the following stores; pairs with the fence in Read.
+  // Keeps the odd number before the following stores; pairs with the fence in CopyEndpoint.
   std::atomic_thread_fence(std::memory_order_release);
   row.number = Total();
   row.classes = {};
   std::memset(row.name, 0, sizeof row.name);
   std::memcpy(row.name, name.data(), name.size());
-  // Release pairs with the acquire in Read.
+  // Release pairs with the acquire in CopyEndpoint.
   layout_->renamed.store(renamed + 2, std::memory_order_release);
 }
 

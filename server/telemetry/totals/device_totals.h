@@ -79,8 +79,8 @@ struct ClassTotals {
   Total stops, wasted_ns;
   Total requests, requests_with_target, requests_target_met;
   Total targets_abandoned;
-  // Memory oversubscription. A swap begins when all of a client's memory is resident. A client is
-  // waiting while it has commands but not all of its memory is resident.
+  // Memory oversubscription. A swap is counted when a client whose memory is all resident loses
+  // some of it. A client is waiting while it has commands but not all of its memory is resident.
   Total memory_out_bytes, memory_in_bytes, memory_swaps, memory_waited_ns;
   TotalHistogram queue_wait, request_time, stop_time;
 };
@@ -153,7 +153,7 @@ class DeviceTotals {
   static constexpr std::size_t kEndpointNameBytes = 40;  // Including the terminator.
 
   struct Endpoint {
-    char name[kEndpointNameBytes];  // Empty, in the first row: unknown endpoint.
+    char name[kEndpointNameBytes];  // Empty in the first row, which is for unknown endpoints.
     Total number;                   // Number of this use of the row; 0 if it is free.
     std::array<EndpointTotals, scheduler::kSchedulingClasses> classes;
   };
@@ -182,8 +182,9 @@ class DeviceTotals {
   Layout& layout() { return *layout_; }
   const Layout& layout() const { return *layout_; }
 
-  // Returns the row of that endpoint and marks it as used until Leave has been called as often. If
-  // all rows are taken, reuses the row that has been unused for longest, whose counters end.
+  // Returns the row of that endpoint and marks it as used until Leave has been called as often as
+  // Enter. If all rows are taken, reuses the row that has been unused for longest, whose counters
+  // end.
   std::size_t Enter(std::string_view endpoint);
   void Leave(std::size_t row);
   ClientTotals For(scheduler::SchedulingClass of_class, std::size_t row);

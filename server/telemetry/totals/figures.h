@@ -57,7 +57,7 @@ inline constexpr Figure<DeviceTotals::Layout> kDeviceFigures[] = {
     {&DeviceTotals::Layout::gap_ns, "gap_s", "gpushared_gap_seconds",
      "Time in which other clients had work and no client of the high class had any."},
     {&DeviceTotals::Layout::gap_used_ns, "gap_used_s", "gpushared_gap_used_seconds",
-     "Gap time with work on the device."},
+     "Gap time in which the device had work."},
     {&DeviceTotals::Layout::host_steal_ns, "host_steal_s", "gpushared_device_host_steal_seconds",
      "Time in which the machine kept the device from its work."},
 };
@@ -79,13 +79,12 @@ inline constexpr Figure<ClassTotals> kClassFigures[] = {
     {&ClassTotals::bytes_on_device, "bytes_on_device", "gpushared_copied_on_device_bytes",
      "Bytes copied on the device, or filled."},
     {&ClassTotals::commands_rejected, "commands_rejected", "gpushared_commands_rejected",
-     "Commands that were not possible."},
+     "Commands that the server rejected."},
     {&ClassTotals::commands_failed, "commands_failed", "gpushared_commands_failed",
      "Commands that the device ended with an error."},
     {&ClassTotals::commands_skipped, "commands_skipped", "gpushared_commands_skipped",
      "Commands that an earlier error of their stream skipped."},
-    {&ClassTotals::stops, "stops", "gpushared_stops",
-     "Times a command was taken off the device unfinished."},
+    {&ClassTotals::stops, "stops", "gpushared_stops", "Times a command was preempted."},
     {&ClassTotals::wasted_ns, "wasted_s", "gpushared_wasted_seconds",
      "Device time of work that was preempted before it made progress, or failed."},
     {&ClassTotals::requests, "requests", "gpushared_requests", "Requests that ended."},
@@ -94,15 +93,15 @@ inline constexpr Figure<ClassTotals> kClassFigures[] = {
     {&ClassTotals::requests_target_met, "requests_target_met", "gpushared_requests_target_met",
      "Requests that ended within their latency target and without an error."},
     {&ClassTotals::targets_abandoned, "targets_abandoned", "gpushared_targets_abandoned",
-     "Targets that the policy gave up while it was overloaded."},
+     "Latency targets that the policy abandoned because of overload."},
     {&ClassTotals::memory_out_bytes, "memory_out_bytes", "gpushared_memory_swapped_out_bytes",
      "Device memory swapped out to host memory for other clients."},
     {&ClassTotals::memory_in_bytes, "memory_in_bytes", "gpushared_memory_swapped_in_bytes",
-     "Device memory that came back from host memory."},
+     "Device memory swapped in from host memory."},
     {&ClassTotals::memory_swaps, "memory_swaps", "gpushared_memory_swaps",
-     "Times a client that had all of its memory on the device lost some of it."},
+     "Times a client whose memory was all on the device lost some of it."},
     {&ClassTotals::memory_waited_ns, "memory_waited_s", "gpushared_memory_waited_seconds",
-     "Time in which a client had work or asked for memory, and its memory was not on the device."},
+     "Time in which a client had work or asked for memory, but its memory was not on the device."},
 };
 
 // Histograms in the same table.
@@ -112,11 +111,11 @@ struct HistogramFigure {
 };
 inline constexpr HistogramFigure kClassHistograms[] = {
     {&ClassTotals::queue_wait, "queue_wait", "gpushared_queue_wait_seconds",
-     "Time of a command from the ring to the device."},
+     "Time from taking a command out of its ring to submitting it to the device."},
     {&ClassTotals::request_time, "request_time", "gpushared_request_seconds",
-     "Time of a request from its begin to its end."},
+     "Time of a request from its beginning to its end."},
     {&ClassTotals::stop_time, "stop_time", "gpushared_stop_seconds",
-     "Time from asking a command to stop until it was off the device."},
+     "Time from asking a command to stop until it had left the device."},
 };
 
 inline constexpr Figure<EndpointTotals> kEndpointFigures[] = {
@@ -146,18 +145,17 @@ struct ClassNow {
   double quota_used_most = 0;
 };
 inline constexpr Figure<ClassNow> kClassNowFigures[] = {
-    {&ClassNow::sessions, "sessions", "gpushared_class_sessions",
-     "Sessions of the class that live now."},
+    {&ClassNow::sessions, "sessions", "gpushared_class_sessions", "Live sessions of the class."},
     {&ClassNow::waiting, "waiting", "gpushared_class_sessions_waiting",
-     "Sessions of the class with commands and none on the device."},
+     "Sessions of the class that have commands, but none on the device."},
     {&ClassNow::memory_bytes, "memory_bytes", "gpushared_class_memory_bytes",
      "Device memory that sessions of the class hold."},
     {&ClassNow::resident_bytes, "resident_bytes", "gpushared_class_memory_resident_bytes",
-     "The part of that which is on the device."},
+     "Memory of sessions of the class that is on the device."},
     {&ClassNow::guaranteed_bytes, "guaranteed_bytes", "gpushared_class_memory_guaranteed_bytes",
-     "Device memory that is there for sessions of the class at any time."},
+     "Device memory that is guaranteed to sessions of the class."},
     {&ClassNow::quota_used_most, "quota_used_most", "gpushared_class_quota_used_ratio",
-     "Part of its quota that the session of the class holds which holds most of its own."},
+     "Largest fraction of its quota that a session of the class holds."},
 };
 
 // Swap space, and how memory is swapped.
@@ -166,21 +164,22 @@ struct OvercommitNow : scheduler::MemoryRequestStats {
 };
 inline constexpr Figure<OvercommitNow> kOvercommitFigures[] = {
     {&OvercommitNow::total_bytes, "bytes", "gpushared_overcommit_bytes",
-     "Host memory for device memory that clients hold beyond their guarantees."},
+     "Host memory for swapped-out device memory."},
     {&OvercommitNow::reserved_bytes, "reserved_bytes", "gpushared_overcommit_reserved_bytes",
-     "The part of it that is reserved for clients."},
+     "Host memory for swapped-out device memory that is reserved for clients."},
     {&OvercommitNow::used_bytes, "used_bytes", "gpushared_overcommit_used_bytes",
-     "The part of that which holds device memory now."},
+     "Host memory that holds swapped-out device memory now."},
     {&OvercommitNow::out_bytes_per_s, "swap_out_bytes_per_s",
      "gpushared_overcommit_swap_out_bytes_per_second",
-     "How fast device memory goes to host memory, the median of recent moves."},
+     "Median speed of recent swaps from the device to host memory."},
     {&OvercommitNow::in_bytes_per_s, "swap_in_bytes_per_s",
      "gpushared_overcommit_swap_in_bytes_per_second",
-     "How fast device memory comes back, the median of recent moves."},
+     "Median speed of recent swaps from host memory to the device."},
     {&OvercommitNow::requests, "memory_requests", "gpushared_overcommit_memory_requests",
-     "Requests for memory within a guarantee that had to be freed first.", true},
+     "Requests for guaranteed memory that had to be freed first.", true},
     {&OvercommitNow::longest_wait, "memory_request_longest_s",
-     "gpushared_overcommit_memory_request_longest_seconds", "The longest wait of these."},
+     "gpushared_overcommit_memory_request_longest_seconds",
+     "Longest wait of a request for guaranteed memory that had to be freed."},
 };
 
 }  // namespace gpushared::server

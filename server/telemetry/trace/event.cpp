@@ -41,7 +41,7 @@ CutText GetText(Cut cut) {
       return {"", "of the high class", "was not preempted: it is of the high class"};
     case Cut::kSlowForm:
       return {
-          "slow form", "its stoppable form takes too long",
+          "slow form", "its preemptible form is too slow",
           "was not preemptible: the preemptible form of its kernel was measured to be too slow"};
   }
   return {};

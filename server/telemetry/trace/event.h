@@ -40,10 +40,10 @@ struct Slice {
   std::uint8_t stream = 0;
   bool is_part = false;  // The command left the device unfinished.
   bool has_failed = false;
-  scheduler::Duration waited{};  // Time in the queue since it was taken or stopped.
+  scheduler::Duration waited{};  // Time in the queue since the command was taken or preempted.
   scheduler::TimePoint submitted{};
-  // According to the device: start of its first unit and end of its last one. Not before it was
-  // submitted.
+  // Start of the command's first unit of work and end of its last one, according to the device. Not
+  // before `submitted`.
   scheduler::TimePoint started{};
   scheduler::TimePoint ended{};
   // Valid with Cut::kStopped.
@@ -53,7 +53,7 @@ struct Slice {
   // show when it ran.
   scheduler::TimePoint charged_from{};
   scheduler::Duration charged{};
-  Depths left;  // Depths of its client after it left.
+  Depths left;  // Depths of the client after the command left.
 };
 
 // A completed request.
@@ -113,8 +113,8 @@ constexpr std::uint64_t GraphKey(std::uint64_t session, std::uint64_t graph, std
 // graph.
 std::string_view WorkText(Work work);
 
-// Explains why work was or was not preempted, in three forms: for a table column (empty if no work
-// was non-preemptible), next to a slice, and in a sentence that begins with "it ".
+// Explains why work was or was not preempted, in three forms: for a table column (non-preemptible
+// work only, otherwise empty), next to a slice, and in a sentence that begins with "it ".
 struct CutText {
   std::string_view in_column, in_slice, in_sentence;
 };

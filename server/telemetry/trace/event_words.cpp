@@ -66,7 +66,7 @@ std::optional<Event> GetEvent(const EventWords& words, scheduler::SchedulingClas
   const auto length = [&](std::size_t word) {
     return GetDuration(std::uint64_t{words[word]} << shift);
   };
-  // Reconstructs the time with that lower half that is nearest to `left_at`.
+  // Reconstructs a time from its lower half, as the time nearest to `left_at`.
   const auto time = [&](std::size_t word) {
     const auto before = static_cast<std::int32_t>(static_cast<Word>(left_shifted) - words[word]);
     return TimePoint(
@@ -92,7 +92,7 @@ std::optional<Event> GetEvent(const EventWords& words, scheduler::SchedulingClas
               .left = {.queued = words[8] >> 16, .on_device = words[8] & Bits::kDepthMax}};
   slice.ended = std::max(slice.started, std::min(time(12), left_at));
   if (slice.cut == Cut::kStopped) slice.stop_asked = time(15);
-  // A clock that begins at zero has no time before that.
+  // No clock shows a time before zero.
   if (std::min({submitted, queued, slice.charged_from}) < TimePoint{}) return {};
   return slice;
 }

@@ -14,11 +14,11 @@
 // | 15     | stop asked            |              |                   |
 //
 // The first of two words for one number has the lower half. HeadBits lists the fields of a head. A
-// shape occupies the upper 16 bits of the session's two words, which are free because sessions
-// count from 1. Depths have 16 bits each. Times are in nanoseconds. Times with one word are lower
-// halves: a reader may rely on them being less than 2^31 ns away from the record's end. If a time
-// of a departure is further away, all of its times are shifted, and its head records by how many
-// bits.
+// shape occupies the upper 16 bits of the session's two words, which are free because sessions are
+// numbered from 1 and stay below 2^48. Depths have 16 bits each. Times are in nanoseconds. Times
+// with one word are lower halves: a reader may rely on them being less than 2^31 ns away from the
+// record's end. If a time of a departure is further away, all of its times are shifted, and its
+// head records by how many bits.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_WORDS_H_
 #define GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_WORDS_H_
@@ -35,9 +35,9 @@
 
 namespace gpushared::trace {
 
-// Data of a command that has left the device which only traces record, in addition to its
-// ExecutionRecord. Its times may disagree slightly with those of the record, because the device has
-// a separate clock.
+// Data that only traces record, in addition to the ExecutionRecord, about a command that has left
+// the device. Its times may disagree slightly with those of the record, because the device has a
+// separate clock.
 struct Departure {
   std::uint64_t kernel = 0;   // See KernelKey; 0 unless the work is a launch.
   std::uint64_t request = 0;  // See Slice; only the lower 32 bits are recorded.
@@ -45,7 +45,7 @@ struct Departure {
   scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
   std::uint8_t stream = 0;
   bool has_failed = false;
-  scheduler::TimePoint queued{};  // When it was taken from the client or last stopped.
+  scheduler::TimePoint queued{};  // When the command was taken from the client or last preempted.
   scheduler::TimePoint ended{};   // According to the device.
   // Device time used so far by the commands that remain on the device.
   scheduler::Duration uncharged{};
@@ -100,15 +100,15 @@ template <typename Put>
   put(14, lower(static_cast<std::uint64_t>(departure.uncharged.count())));
   put(15, lower(ns(record.stop_asked)));
 }
-// Returns an upper bound on the times that must fit in one word; `started` and `ended` lie between
-// them unless the device reports otherwise. Huge if the record ended before the command was queued
-// or submitted.
+// Returns an upper bound on the durations that must fit in one word. Ignores `started` and `ended`,
+// which are within these durations unless the device reports otherwise. Huge if the record ended
+// before the command was queued or submitted.
 inline std::uint64_t GetLongest(const ExecutionRecord& record, const Departure& departure) {
   return static_cast<std::uint64_t>((record.ended - departure.queued).count() |
                                     (record.ended - record.submitted).count() |
                                     record.charged.count() | departure.uncharged.count());
 }
-// Returns the same words with times shifted by as few bits as necessary.
+// Returns the words of a departure with times shifted by as few bits as necessary.
 [[gnu::cold]] EventWords ShiftedWords(const ExecutionRecord& record, Departure departure);
 template <typename Put>
 [[gnu::always_inline]] inline void PutWords(const ExecutionRecord& record,
@@ -126,7 +126,7 @@ inline EventWords ToWords(const ExecutionRecord& record, const Departure& depart
 EventWords ToWords(const Request& request);
 EventWords ToWords(const Depth& depth);
 // Returns nothing for words that no writer of this layout produces. A slice's charge starts as late
-// as possible, followed only by the time of the commands that remain on the device.
+// as possible: only the time of the commands that remain on the device follows it.
 std::optional<Event> FromWords(const EventWords& words);
 
 // Truncates longer texts at a character boundary.

@@ -87,8 +87,8 @@ class RingWriter {
   template <typename Filler>
   [[gnu::always_inline]] void Fill(Filler fill) {
     typename R::Slot& slot = ring_.slots[written_ % R::kSlotsMax];
-    // On the previous lap a reader may have moved that line to its core. Prefetched now, it arrives
-    // before it is written, so the stores do not stall.
+    // On the previous lap a reader may have moved the line of a later slot to its core. A line that
+    // is prefetched now arrives before it is written, so the stores do not stall.
     PrefetchToStore(&slot + R::kSlotsAhead);
     // (1) Release, pairs with (3): a reader that sees this word also sees that the earlier records
     // were written.

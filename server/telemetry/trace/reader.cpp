@@ -25,7 +25,7 @@ Result<Reader> Reader::Open(ipc::UniqueFd memory) {
   if (!mapped.ok()) return mapped.status();
   if (MemoryFor(*mapped).number != kLayoutNumber) {
     return Status(StatusCode::kVersionMismatch,
-                  "trace rejected: the server writes another layout than this program reads");
+                  "trace rejected: the server writes a layout that this program cannot read");
   }
   return Reader(*std::move(mapped));
 }
@@ -58,7 +58,8 @@ Reader::Progress Reader::Poll(const std::function<void(const Event&)>& tell) {
 
 void Reader::ChargeBehindOthers(Slice& slice) {
   slice.charged_from = std::max(charged_until_, slice.charged_from);
-  // A corrupt ring could push it beyond all valid times. Times of an event are below 2^61 ns.
+  // A corrupt ring could push `charged_until_` beyond all valid times. Times of an event are below
+  // 2^61 ns.
   constexpr scheduler::TimePoint kLatest(scheduler::Duration(std::int64_t{1} << 62));
   charged_until_ = std::min(slice.charged_from + slice.charged, kLatest);
 }

@@ -59,7 +59,7 @@ int WriteProfile(const CommandLine& line, const ProfileArguments& asked) {
   std::ofstream file(asked.file);
   file << text;
   if (file.flush()) return kDone;
-  return Complain(asked.file, {StatusCode::kInternal, "the profile cannot be written there"});
+  return Complain(asked.file, {StatusCode::kInternal, "cannot write the profile"});
 }
 
 int RejectFile(const Status& why) {

@@ -56,7 +56,7 @@ struct Session {
   }
 };
 
-// Connects to the server if `looks`; it is no error if none is found in the default locations.
+// Connects to the server if `looks`; having none in the default locations is not an error.
 Result<Session> Begin(const CommandLine& line, const MigArguments& asked, bool looks) {
   auto nvml = device::nvml::Nvml::Load();
   if (!nvml.ok()) return nvml.status();
@@ -122,7 +122,7 @@ Result<std::vector<GpuRequest>> RequestsOfFile(const std::vector<mig::MigGpu>& g
   }
   if (!requests.empty()) return requests;
   return Status(StatusCode::kNotFound, "configuration '" + asked.config + "' of " + asked.file +
-                                           " is about no GPU of this machine");
+                                           " applies to no GPU of this machine");
 }
 
 // A list with placements in nvidia-smi's format ("19:0,14:2") is a layout; without placements the
@@ -264,8 +264,8 @@ int Apply(const CommandLine& line, const MigArguments& asked) {
   mig::Mover mover(control, *state, *session->tenant, PrintError);
   const Status applied = asked.is_at_boot ? mover.SaveForBoot(changes) : mover.Apply(changes);
   if (!applied.ok()) return Reject(applied);
-  PrintError(asked.is_at_boot ? "saved for the next boot; nothing is changed now"
-                              : "done, and kept for the next boot");
+  PrintError(asked.is_at_boot ? "saved for the next boot; nothing was changed now"
+                              : "done, and saved for the next boot");
   return kDone;
 }
 
@@ -290,8 +290,8 @@ int Assert(const CommandLine& line, const MigArguments& asked) {
     const bool is_so = gpu.trouble.empty() && gpu.is_enabled == request.is_enabled && is_cut_so;
     if (is_so) continue;
     code = kRejected;
-    PrintError(gpu.Named() +
-               (gpu.trouble.empty() ? " is cut otherwise" : " does not answer: " + gpu.trouble));
+    PrintError(gpu.Named() + (gpu.trouble.empty() ? " is partitioned differently"
+                                                  : " does not answer: " + gpu.trouble));
   }
   return code;
 }
@@ -377,7 +377,7 @@ void AddMigCommand(CommandLine& line, const Command& mig, const char* name, cons
   add(command, asked);
   command.OnUse([&line, asked, run, wishes] {
     if (wishes && !HasWish(*asked)) {
-      command_line::Reject("INSTANCES, --file or --disable is needed");
+      command_line::Reject("INSTANCES, --file or --disable is required");
     }
     if (!asked->board.empty() && !asked->gpu.empty()) {
       command_line::Reject("--gpu names a GPU of this machine, --board a board without a GPU");

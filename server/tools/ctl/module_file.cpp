@@ -119,8 +119,8 @@ Result<std::vector<FoundModule>> ModulesOfSection(Bytes file, Bytes section) {
     const std::uint64_t bytes =
         Load<std::uint16_t>(section, at + 6) + Load<std::uint64_t>(section, at + 8);
     if (bytes < kFatbinHeaderBytes || bytes > section.size() - at) {
-      return Broken(place + ": " + std::to_string(bytes) + " bytes, " +
-                    std::to_string(section.size() - at) + " are there");
+      return Broken(place + ": invalid size of " + std::to_string(bytes) + " bytes, " +
+                    std::to_string(section.size() - at) + " remain");
     }
     if (modules.size() == kModulesPerFileMax) {
       return Status(StatusCode::kLimitExceeded,
@@ -151,7 +151,7 @@ Result<std::vector<FoundModule>> FindModules(Bytes file) {
     if (!IsCubin(file)) return Without("elf: nvcc left no kernels here (no section .nv_fatbin)");
     // The error below explains how to build one with PTX.
   }
-  if (IsArchive(file)) return Without("archive: its members can be checked, once 'ar x' took them");
+  if (IsArchive(file)) return Without("archive: extract its members with 'ar x' to check them");
   Result<std::string> text = ptx::ExtractPtx(file);
   if (!text && text.status().code() != StatusCode::kUnsupported) return text.status();
   std::vector<FoundModule> modules;

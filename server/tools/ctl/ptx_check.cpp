@@ -126,7 +126,7 @@ json CheckModule(const FoundModule& found, json* kernels) {
       const bool passes = reason != reasons.end() && reason->second.empty();
       entry[check->name] = passes;
       if (passes) continue;
-      const std::string why = reason == reasons.end() ? "not looked at" : reason->second;
+      const std::string why = reason == reasons.end() ? "not checked" : reason->second;
       entry["reasons"].push_back(std::string(check->name) + ": " + why);
     }
     entry["reach_offsets"] = reaches.at(kernel->name).offsets;

@@ -37,7 +37,7 @@ void AddPtxCommands(CommandLine& line) {
       AddCommand(line.app, "ptx", "commands for files of kernels, without a server");
   ptx.RequireCommand();
   const Command check =
-      AddCommand(ptx, "check", "capabilities of the server for each kernel of a file");
+      AddCommand(ptx, "check", "check of what the server can do with each kernel of a file");
   const auto path = std::make_shared<std::string>();
   check.AddOption("file", *path, "PTX, fatbin, executable or shared object")
       .Required()

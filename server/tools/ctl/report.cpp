@@ -235,8 +235,8 @@ std::string MebibytesText(const char* before, const json& bytes) {
   return size.data();
 }
 
-// Formats text such as "waited 180.0 ms for memory: 2150.0 MiB of client 7 'train' moved out,
-// 2048.0 MiB of its own in"
+// Formats text such as "waited 180.0 ms for memory: 2150.0 MiB of client 7 'train' swapped out,
+// 2048.0 MiB of its own swapped in"
 std::string MemoryText(const json& memory) {
   std::string text = "waited " + Time(memory, "waited_us") + " for memory";
   const std::string out = MebibytesText(": ", Part(memory, "swapped_out_bytes"));
@@ -280,7 +280,7 @@ std::string ExplainReport(const json& reply) {
   const json failed = Part(reply, "failed");
   if (failed.is_boolean() && failed.get<bool>()) text += "; its stream failed";
   text += "\n  " + Time(reply, "before_us") +
-          " in the client's own queue, from its arrival to its begin at the server\n  " +
+          " in the client's own queue, from its arrival until the server began it\n  " +
           Time(reply, "waited_us") + " waiting for the device, with commands ready\n  ";
   if (reply.contains("throttled_us")) {
     text += "waited " + Time(reply, "throttled_us") + ": its max_share of " +
@@ -303,7 +303,7 @@ std::string ExplainReport(const json& reply) {
   if (others.empty()) text += "  meanwhile no other client was charged for the device\n";
   const json cut = Part(reply, "is_cut");
   if (cut.is_boolean() && cut.get<bool>()) {
-    text += "  more went on than the server remembers: commands are those of the end\n";
+    text += "  the server no longer has all records: commands are only those near the end\n";
   }
   return text + WaterfallText(reply);
 }

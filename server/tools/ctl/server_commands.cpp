@@ -15,8 +15,8 @@
 namespace gpushared::server {
 namespace {
 
-// Bounds the wait until the server has served open connections, clients and operators, and has read
-// the registries.
+// Maximum duration of an upgrade, in which the server finishes open connections and restores its
+// registries.
 constexpr std::chrono::seconds kUpgradeTimeMax{20};
 constexpr std::chrono::milliseconds kLookInterval{20};
 
@@ -35,9 +35,10 @@ int Upgrade(const CommandLine& line) {
         status.ok() ? status->value("server", nlohmann::json::object()) : nlohmann::json::object();
     if (server.value("upgrades", std::uint64_t{0}) > before) {
       if (line.as_json) return Print(server.dump(2) + "\n");
-      return Print(
-          "version " + begun->value("from", "?") + " gave way to " + server.value("version", "?") +
-          "; " + std::to_string(server.value("sessions", std::size_t{0})) + " sessions continue\n");
+      return Print("version " + begun->value("from", "?") + " was replaced by " +
+                   server.value("version", "?") + "; " +
+                   std::to_string(server.value("sessions", std::size_t{0})) +
+                   " sessions continue\n");
     }
     const std::string failure = server.value("upgrade_failure", "");
     if (!failure.empty()) {
@@ -47,7 +48,7 @@ int Upgrade(const CommandLine& line) {
     std::this_thread::sleep_for(kLookInterval);
   }
   return Complain(*path, {StatusCode::kInternal,
-                          "upgrade: the server has not said within 20 s whether it went on"});
+                          "upgrade: the server did not report within 20 s whether it succeeded"});
 }
 
 // Formats the answer about a single device.

@@ -154,7 +154,7 @@ Status CheckFields(const View& view, std::span<const Column> columns) {
       known += (known.empty() ? "" : ", ") + std::string(column.field);
     }
     return {StatusCode::kInvalidArgument,
-            "there is no column '" + Printable(field) + "'; there are " + known};
+            "there is no column '" + Printable(field) + "'; available are " + known};
   }
   return Status::Ok();
 }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kSecondsMax = 3600;
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-// Short enough, because a worker's ring holds the events of 40 ms at the highest load.
+// Well below the 40 ms of events that a worker's ring holds at the highest load.
 constexpr std::chrono::milliseconds kPollEvery{5};
 
 struct TraceArguments {

@@ -57,8 +57,8 @@ std::size_t TerminalWidth() {
 }
 
 // Returns the earlier of the two answers needed to compute the clients' current share of a device,
-// or no answer if no column shows it. If the server does not answer, the second request reports
-// that.
+// or no answer if no column shows that share. If the server does not answer, the second request
+// reports the failure.
 nlohmann::json EarlierAnswer(const CommandLine& line, const TableCommand& command,
                              const View& view) {
   constexpr std::chrono::milliseconds kApart{300};

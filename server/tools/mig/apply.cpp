@@ -34,14 +34,15 @@ Status ModeRejection(const MigGpu& gpu, const Status& why) {
           (holders.empty() ? "" : ", ") + std::to_string(holder.pid) + " (" + holder.name + ")";
     }
     return {why.code(),
-            why.message() + "; the driver resets the GPU for it, and it is held by " +
+            why.message() + "; this requires a reset of the GPU, which is held by " +
                 (holders.empty() ? "something other than a process, such as nvidia_drm" : holders) +
                 "; stop that, or save the layout for the next boot with --at-boot"};
   }
   if (why.code() == StatusCode::kUnsupported) {
-    return {why.code(), why.message() +
-                            "; a reset is needed that cannot be done from here, as in a virtual "
-                            "machine; save the layout with --at-boot, and reboot"};
+    return {why.code(),
+            why.message() +
+                "; this requires a reset that is not possible here, for example in a virtual "
+                "machine; save the layout with --at-boot, and reboot"};
   }
   return why;
 }
@@ -65,9 +66,9 @@ Status Mover::Begin(const std::vector<Change>& changes, SavedState& state) const
   Result<SavedState> loaded = state_.Load();
   if (!loaded.ok()) return loaded.status();
   if (!loaded->under_way.empty()) {
-    return {
-        StatusCode::kUnavailable,
-        "MIG change rejected: an earlier one was cut off; gpusharedctl mig restore takes it back"};
+    return {StatusCode::kUnavailable,
+            "MIG change rejected: an earlier one was interrupted; gpusharedctl mig restore rolls "
+            "it back"};
   }
   state = std::move(*loaded);
   state.under_way = changes;
@@ -85,9 +86,9 @@ Status Mover::Apply(const std::vector<Change>& changes) {
   const Status returned = moved.ok() ? Status::Ok() : GoBack(changes);
   LetComeBack();
   if (!returned.ok()) {
-    return {moved.code(), moved.message() + "; the way back failed, too: " + returned.message() +
+    return {moved.code(), moved.message() + "; the rollback failed, too: " + returned.message() +
                               "; " + state_.path() +
-                              " has it, and gpusharedctl mig restore tries again"};
+                              " records it, and gpusharedctl mig restore tries it again"};
   }
   state.under_way.clear();
   if (moved.ok()) {
@@ -95,7 +96,7 @@ Status Mover::Apply(const std::vector<Change>& changes) {
   }
   const Status saved = state_.Save(state);
   if (moved.ok()) return saved;
-  return {moved.code(), moved.message() + "; the layout is as it was" +
+  return {moved.code(), moved.message() + "; the previous layout was restored" +
                             (saved.ok() ? "" : "; " + saved.message())};
 }
 
@@ -107,7 +108,7 @@ Status Mover::SaveForBoot(const std::vector<Change>& changes) {
 }
 
 Status Mover::GoBack(const std::vector<Change>& changes) {
-  say_("taking back what was changed");
+  say_("rolling back");
   Status first;
   for (const Change& change : changes | std::views::reverse) {
     const Status moved = MoveTo(change.before);
@@ -221,7 +222,7 @@ Status Mover::CreateMissing(const std::string& uuid, const Layout& target) {
   const Layout there = gpu->layout();
   for (const Instance& instance : target) {
     if (Has(there, instance)) continue;
-    say_(gpu->Named() + ": making " + InstanceName(gpu->board, instance));
+    say_(gpu->Named() + ": creating " + InstanceName(gpu->board, instance));
     if (Status created = control_.Create(*gpu, instance); !created.ok()) return created;
   }
   // Reads the GPU again, because the driver may have created something else than requested.
@@ -230,7 +231,7 @@ Status Mover::CreateMissing(const std::string& uuid, const Layout& target) {
   Layout wanted = target;
   std::ranges::sort(wanted, {}, &Instance::start);
   if (gpu->layout() == wanted) return Status::Ok();
-  return {StatusCode::kInternal, gpu->Named() + " has other instances than were made"};
+  return {StatusCode::kInternal, gpu->Named() + " has other instances than those requested"};
 }
 
 }  // namespace gpushared::mig

@@ -16,8 +16,7 @@
 
 namespace gpushared::mig {
 
-// A process that keeps devices open without using them itself: such as a running server, whose
-// workers use them.
+// A program that keeps devices open for others, such as a running server, whose clients use them.
 class Tenant {
  public:
   virtual ~Tenant() = default;

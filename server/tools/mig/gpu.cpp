@@ -40,7 +40,7 @@ StatusCode GetCode(Code code) {
 
 Status GpuControl::Failed(const std::string& what, const char* call, Code code) const {
   std::string why = what + ": " + nvml_.Explain(call, code);
-  if (code == Code::kNoPermission) why += "; it is for root";
+  if (code == Code::kNoPermission) why += "; only root may do this";
   if (code == Code::kFunctionNotFound) why += "; the driver is too old for it";
   return {GetCode(code), std::move(why)};
 }
@@ -48,7 +48,7 @@ Status GpuControl::Failed(const std::string& what, const char* call, Code code) 
 Result<std::vector<MigGpu>> GpuControl::Read() const {
   unsigned count = 0;
   if (const Code code = nvml_.DeviceGetCount(&count); code != Code::kSuccess) {
-    return Failed("the driver does not tell its GPUs", "nvmlDeviceGetCount", code);
+    return Failed("the driver does not list its GPUs", "nvmlDeviceGetCount", code);
   }
   std::vector<MigGpu> gpus;
   for (unsigned i = 0; i < std::min(count, kGpusMax); ++i) {
@@ -85,7 +85,7 @@ Status GpuControl::SetMode(const MigGpu& gpu, bool enable) const {
 
 Status GpuControl::Create(const MigGpu& gpu, const Instance& instance) const {
   const std::string what =
-      gpu.Named() + ": " + InstanceName(gpu.board, instance) + " could not be made";
+      gpu.Named() + ": " + InstanceName(gpu.board, instance) + " could not be created";
   const Profile* const profile = gpu.board.Find(instance.profile);
   if (profile == nullptr) return {StatusCode::kInvalidArgument, what + ": no such profile"};
   constexpr const char* kCall = "nvmlDeviceCreateGpuInstanceWithPlacement";

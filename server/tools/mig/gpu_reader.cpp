@@ -52,7 +52,7 @@ bool GpuReader::Ok(const char* call, Code code) {
   if (gpu_.trouble.empty()) gpu_.trouble = nvml_.Explain(call, code);
   if (code == Code::kNoPermission) {
     gpu_.trouble +=
-        "; MIG is for root, or who may read /proc/driver/nvidia/capabilities/mig/config";
+        "; MIG requires root, or permission to read /proc/driver/nvidia/capabilities/mig/config";
   }
   return false;
 }
@@ -123,8 +123,8 @@ void GpuReader::ReadProfiles() {
     }
   }
   if (gpu_.board.slices > kSlicesMax) {
-    gpu_.trouble = "NVML's places reach to slice " + std::to_string(gpu_.board.slices) +
-                   ", known are up to " + std::to_string(kSlicesMax);
+    gpu_.trouble = "NVML reports placements up to slice " + std::to_string(gpu_.board.slices) +
+                   ", supported are up to " + std::to_string(kSlicesMax);
   }
 }
 
@@ -267,7 +267,7 @@ void GpuReader::ReadDevices() {
     // would destroy the others.
     if (live == gpu_.instances.end() || compute == live->compute.end()) {
       gpu_.trouble = "NVML contradicts itself: " + std::string(uuid.data()) +
-                     " is of no instance that it lists";
+                     " belongs to no instance that it lists";
       return;
     }
     compute->uuid = uuid.data();

@@ -107,7 +107,7 @@ Status CheckLayout(const Board& board, const Layout& layout) {
     const Profile* const profile = board.Find(instance.profile);
     if (profile == nullptr) return rejected(instance, "is no profile of " + board.name);
     if (std::ranges::find(profile->starts, instance.start) == profile->starts.end()) {
-      return rejected(instance, "may not begin there");
+      return rejected(instance, "may not begin at this slice");
     }
     const std::uint32_t slices = SlicesAt(*profile, instance.start);
     if ((used & slices) != 0) return rejected(instance, "overlaps another instance");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a GPU in MIG mode can be partitioned: profiles, possible placements of instances, and
-// layouts. Values and pure functions; gpu_reader.h fills them from NVML, boards.h without a GPU.
+// Partitioning of a GPU in MIG mode: profiles, possible placements of instances, and layouts.
+// Values and pure functions; gpu_reader.h fills them from NVML, boards.h without a GPU.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MIG_LAYOUT_H_
 #define GPUSHARED_SERVER_TOOLS_MIG_LAYOUT_H_

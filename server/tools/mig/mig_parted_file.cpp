@@ -76,7 +76,7 @@ void ForEachKey(const YAML::Node& map, const std::string& what, std::size_t most
   for (const auto& each : map) {
     const std::string key = Scalar(each.first, "a key of " + what);
     if (!seen.insert(key).second) {
-      throw Rejection(each.first, "key " + Quoted(key) + " of " + what + " stands there twice");
+      throw Rejection(each.first, "key " + Quoted(key) + " of " + what + " is given twice");
     }
     take(key, each.first, each.second);
   }
@@ -146,7 +146,9 @@ ConfigEntry Entry(const YAML::Node& node) {
   if (!has_indices) throw Rejection(node, "the entry lacks devices");
   if (!has_enabled) throw Rejection(node, "the entry lacks mig-enabled");
   if (entry.is_enabled && !has_devices) {
-    throw Rejection(node, "the entry lacks mig-devices, which mig-enabled: true needs; {} is none");
+    throw Rejection(
+        node,
+        "the entry lacks mig-devices, which mig-enabled: true requires; write {} for no devices");
   }
   if (!entry.is_enabled && !entry.devices.empty()) {
     throw Rejection(node, "the entry has both mig-devices and mig-enabled: false");
@@ -236,7 +238,7 @@ Result<ConfigFile> ParseConfigFile(const std::string& text, const std::string& n
 } catch (const Rejection& rejection) {
   return Rejected(name, rejection.line, rejection.what());
 } catch (const YAML::Exception& error) {
-  return Rejected(name, error.mark.line + 1, "no YAML: " + error.msg);
+  return Rejected(name, error.mark.line + 1, "invalid YAML: " + error.msg);
 }
 
 std::string WriteConfigFile(const ConfigFile& file) {

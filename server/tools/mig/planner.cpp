@@ -90,8 +90,8 @@ Status WhyNone(const Board& board, const std::vector<Present>& have,
                const std::vector<Wanted>& want, std::size_t layouts) {
   if (layouts == 0) {
     return {StatusCode::kInvalidArgument,
-            "layout rejected: " + KindsText(board, want) + " fit " + board.name +
-                " in no places: instances begin at certain slices only, see gpusharedctl mig list"};
+            "layout rejected: " + KindsText(board, want) + " have no placement on " + board.name +
+                ": instances may begin only at certain slices, see gpusharedctl mig list"};
   }
   std::string used;
   for (const Present& present : have) {
@@ -101,7 +101,7 @@ Status WhyNone(const Board& board, const std::vector<Present>& have,
   }
   return {StatusCode::kUnavailable, "layout rejected: each of the " + std::to_string(layouts) +
                                         " layouts with " + KindsText(board, want) +
-                                        " takes an instance away that is used: " + used};
+                                        " removes an instance that is in use: " + used};
 }
 
 }  // namespace
@@ -137,9 +137,9 @@ Result<Plan> MakeExactPlan(const Board& board, const std::vector<Present>& have,
                            const Layout& target) {
   if (Status possible = CheckLayout(board, target); !possible.ok()) return possible;
   if (const Present* const used = UsedAndGone(have, target); used != nullptr) {
-    return Status(StatusCode::kUnavailable, "layout rejected: it takes " +
+    return Status(StatusCode::kUnavailable, "layout rejected: it removes " +
                                                 InstanceName(board, used->instance) +
-                                                " away, used by " + used->user);
+                                                ", which is used by " + used->user);
   }
   return PlanTo(have, target);
 }

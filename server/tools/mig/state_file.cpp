@@ -29,7 +29,7 @@ Status Broken(const std::string& path, const std::string& why) {
 }
 
 Status FailedCall(const std::string& path, const char* call) {
-  return Broken(path, std::string("cannot be kept: ") + call + ": " + std::strerror(errno));
+  return Broken(path, std::string("cannot be saved: ") + call + ": " + std::strerror(errno));
 }
 
 json ToJson(const GpuLayout& layout) {
@@ -82,8 +82,9 @@ Result<StateFile> StateFile::Open(const std::string& path) {
   ipc::UniqueFd lock(::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock.valid()) return FailedCall(path, "open of its lock");
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Status(StatusCode::kUnavailable,
-                  "MIG state " + path + " is held by another gpusharedctl mig; wait for its end");
+    return Status(
+        StatusCode::kUnavailable,
+        "MIG state " + path + " is held by another gpusharedctl mig; wait until it has ended");
   }
   return StateFile(path, std::move(lock));
 }
@@ -97,7 +98,7 @@ Result<SavedState> StateFile::Load() const try {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (text.size() > kStateBytesMax) return Broken(path_, "is longer than 1 MiB");
   const json saved = json::parse(text);
-  if (saved.at("version") != kVersion) return Broken(path_, "is of another version than 1");
+  if (saved.at("version") != kVersion) return Broken(path_, "has a version other than 1");
   SavedState state;
   for (const json& layout : saved.at("at_boot")) state.at_boot.push_back(FromJson(layout));
   for (const json& change : saved.at("under_way")) {

@@ -53,8 +53,8 @@ constexpr Column kPartitionColumns[] = {
 };
 
 constexpr const char* kForNewClients =
-    ": for clients that connect from now on and ask for nothing themselves, until the server ends; "
-    "gpushared.toml has what stays";
+    ": applies to clients that connect from now on without values of their own, until the server "
+    "ends; gpushared.toml has the permanent values";
 
 // Facts that a command reads from the server.
 enum Reads : unsigned { kNothing = 0, kDevices = 1, kClients = 2, kNewClients = 4 };
@@ -299,7 +299,7 @@ Result<Answer> ListPartitions(const Call& call) {
 Result<Answer> Partition(const Call& call) {
   return Status(StatusCode::kUnsupported,
                 "sm_partition " + call.arguments[0] +
-                    " rejected: multiprocessors are given to classes, by --sm-limit when the "
+                    " rejected: multiprocessors are assigned to classes, by --sm-limit when the "
                     "server starts; see lspart");
 }
 
@@ -333,9 +333,9 @@ Result<Answer> SetShare(const Call& call) {
     if (!set.ok() && set.status().code() != StatusCode::kNotFound) return set.status();
     changed += set.ok() ? 1 : 0;
   }
-  return Answer{.note = call.command + ": for the " + std::to_string(changed) +
-                        " clients that server " + call.arguments[0] +
-                        " has now; set_default_active_thread_percentage is for new ones"};
+  return Answer{.note = call.command + ": applied to the " + std::to_string(changed) +
+                        " current clients of server " + call.arguments[0] +
+                        "; for new ones, use set_default_active_thread_percentage"};
 }
 
 Result<Answer> GetShare(const Call& call) {
@@ -348,8 +348,8 @@ Result<Answer> GetShare(const Call& call) {
   return Answer{.text = PercentText(least)};
 }
 
-// The limit applies to new clients, for a single server as well, because a limit never takes away
-// memory that a client already has.
+// The limit applies to new clients, even if the command names a server, because a limit never takes
+// away memory that a client already has.
 Result<Answer> SetMemory(const Call& call) {
   return SetNewClients(call, "set_default_device_pinned_mem_limit",
                        "client_memory = \"" + std::to_string(call.number >> 20U) +
@@ -479,8 +479,8 @@ Result<std::uint64_t> Check(const std::string& name, const std::string& word, bo
   return 0;
 }
 
-// Resolves the devices that arguments refer to: workers by their pid, others by ordinal, UUID or
-// name.
+// Resolves arguments that refer to devices: a server by the pid of its worker, a device by ordinal,
+// UUID or name.
 Status Find(const Named& named, Call& call) {
   for (const auto& [name, word] : named) {
     const bool is_server = name == "PID" || name == "SERVER_PID";
@@ -534,7 +534,7 @@ Result<Answer> Do(const std::string& socket, const std::vector<std::string>& wor
   const auto command = std::ranges::find(kCommands, call.command, &Command::name);
   if (command == std::end(kCommands)) {
     return Status(StatusCode::kInvalidArgument,
-                  "command '" + call.command + "' rejected: there is none of this name; see help");
+                  "command '" + call.command + "' rejected: there is no such command; see help");
   }
   const Result<Named> named = Match(*command, call);
   if (!named.ok()) return named.status();

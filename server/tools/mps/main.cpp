@@ -53,7 +53,7 @@ int Usage() {
   return kDone;
 }
 
-// Keeps the worse of two exit codes.
+// Result of one line.
 struct Outcome {
   int code = kDone;
   bool is_end = false;
@@ -90,7 +90,7 @@ int SeeWhetherItRuns(const std::string& option, const std::string& socket) {
   const int code = Complain(servers.status());
   PrintError(
       option +
-      " rejected: this program starts no server; systemctl start gpushared does, or gpushared");
+      " rejected: this program starts no server; use systemctl start gpushared, or gpushared");
   return code;
 }
 

@@ -21,7 +21,7 @@ struct PtxTool {
   const char* why;
 };
 constexpr PtxTool kPtxTools[] = {
-    {"TRITON_PTXAS_PATH", "/ptxas", "Triton hands its PTX on"},
+    {"TRITON_PTXAS_PATH", "/ptxas", "Triton passes its PTX on"},
     {"CUDA_FORCE_PTX_JIT", "1", "machine code is ignored if there is PTX"},
 };
 // Libraries that interpose NVIDIA's libraries of the same name and request PTX from them.
@@ -56,7 +56,7 @@ std::vector<Setting> Settings(const RunWishes& wishes,
       wishes.wants_ptx ? InFront(wishes.drop_in, ptx_directory) : wishes.drop_in;
   set("LD_LIBRARY_PATH", InFront(first, environment("LD_LIBRARY_PATH")),
       "libcuda.so.1 is found there first");
-  set("GPUSHARED_RUN", "1", "what cannot work over the drop-in is said on stderr");
+  set("GPUSHARED_RUN", "1", "calls that cannot work with the drop-in are reported on stderr");
   set("GPUSHARED_SOCKET", wishes.socket, "the server");
   set("GPUSHARED_CLASS", wishes.scheduling_class, "--class");
   set("GPUSHARED_WEIGHT", wishes.weight == 0 ? "" : std::to_string(wishes.weight), "--weight");
@@ -106,7 +106,8 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   if (wishes.needs_asan && options.find(kAsanOrder) == std::string::npos) {
     const std::string own = std::string(kAsanOrder) + "=0";
     set("ASAN_OPTIONS", options.empty() ? own : options + ":" + own,
-        "the program's libasan comes after these libraries, which take nothing that it takes");
+        "the program's libasan is loaded after these libraries, which intercept none of its "
+        "functions");
   }
   return settings;
 }

@@ -32,7 +32,7 @@ struct Setting {
 };
 
 // Returns the settings for the program's environment. `environment` returns the current value of a
-// variable, empty if unset; `exists` tells whether a file exists. A tool's variable that the user
+// variable, empty if unset; `exists` returns whether a file exists. A tool's variable that the user
 // has set is not changed.
 std::vector<Setting> Settings(const RunWishes& wishes,
                               const std::function<std::string(const char*)>& environment,

@@ -77,7 +77,7 @@ std::string WhyNotSeen(const std::string& path) {
   struct stat facts {};
   if (::stat(path.c_str(), &facts) != 0) return "";
   if ((facts.st_mode & (S_ISUID | S_ISGID)) != 0) {
-    return "it changes its user or group, so the loader passes over LD_LIBRARY_PATH";
+    return "it changes its user or group, so the loader ignores LD_LIBRARY_PATH";
   }
   const ElfFile file(path);
   if (!file.IsElf64()) return "";  // Possibly a script, whose interpreter the kernel finds.

@@ -12,9 +12,9 @@ namespace gpushared::server {
 // Returns true if the arguments, which begin with the program's name, are those of `run`.
 bool IsRunCommand(std::span<char* const> arguments);
 
-// Returns only if the program did not start. Runs the command. Returns only if the program did not
-// start: 0 after help and after --explain without a program, 2 for a usage error, 3 if no server is
-// running, 126 and 127 as in shells, and 1 for any other failure.
+// Runs the command. Returns only if the program did not start: 0 after help and after --explain
+// without a program, 2 for a usage error, 3 if no server is running, 126 and 127 as in shells, and
+// 1 for any other failure.
 int RunCommand(std::span<char* const> arguments);
 
 }  // namespace gpushared::server

@@ -66,7 +66,7 @@ Result<ipc::Admin> GetQuestion(std::string_view name, std::string_view query) {
   }
   if (name == ipc::AdminVerbName(ipc::AdminVerb::kExplain)) return ExplainQuestion(query);
   return Status(StatusCode::kNotFound,
-                "there are /api/status, /api/ps, /api/devices, /api/endpoints and "
+                "unknown path: expected /api/status, /api/ps, /api/devices, /api/endpoints or "
                 "/api/explain?client=ID");
 }
 
@@ -99,7 +99,8 @@ void Answers::Handle(const HttpServer::Request& request, HttpServer::Reply reply
     asked.what = Waiting::What::kJson;
     asked.question = *std::move(question);
   } else if (request.path != "/healthz") {
-    return reply({.code = 404, .body = "there are /, /events, /metrics, /healthz and /api/\n"});
+    return reply(
+        {.code = 404, .body = "unknown path: expected /, /events, /metrics, /healthz or /api/\n"});
   }
   asked.reply = std::move(reply);
   {

@@ -72,7 +72,7 @@ class Answers {
   // Only the latest is kept, because each answer is about a different request.
   std::optional<Told> explained_;
   Time texts_at_;
-  // Texts by format, made from the answers at texts_at_.
+  // Texts by format, made at texts_at_.
   std::array<std::optional<std::string>, 2> texts_;
 
   Mutex mutex_;

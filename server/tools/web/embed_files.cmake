@@ -5,7 +5,7 @@ set(text "// Written by embed_files.cmake.\n#include \"server/tools/web/page_fil
 foreach(name IN LISTS names)
   file(READ "${DIRECTORY}/${name}" content)
   if(content MATCHES "\\)embedded\"")
-    message(FATAL_ERROR "${name} holds what ends a text here: )embedded\"")
+    message(FATAL_ERROR "${name} contains )embedded\", which ends a raw string of C++")
   endif()
   string(APPEND text "    {\"${name}\", R\"embedded(${content})embedded\"},\n")
 endforeach()

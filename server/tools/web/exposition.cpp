@@ -126,7 +126,8 @@ std::string_view ContentType(TextFormat format) {
 void Exposition::Begin(std::string_view name, Type type, std::string_view help) {
   name_ = name;
   type_ = type;
-  // OpenMetrics names the family in descriptions, the other format its samples.
+  // In descriptions, OpenMetrics names the family, whereas the other format names the family's
+  // samples.
   const bool is_open = format_ == TextFormat::kOpenMetrics;
   const std::string shown = name_ + std::string(is_open ? "" : GetSuffix(type));
   text_ += "# HELP " + shown + " " + Escaped(help, is_open) + "\n";

@@ -30,7 +30,7 @@ struct HttpLimits {
   // Limit of requests that wait for their answers.
   std::size_t requests_max = 24;
   std::size_t requests_per_peer_max = 8;
-  // Number of further requests for this path that may wait when requests_max others do.
+  // Number of further requests for reserved_path that may wait when requests_max others do.
   std::size_t reserved_max = 32;
   std::string reserved_path;
   std::size_t events_behind_max = 16;  // Limit of events queued for the client of a stream.
@@ -55,9 +55,9 @@ struct HttpAnswer {
 // to send or to read.
 //
 // Scarce resources go to the peer (see GetPeer) that uses the least of them. If all connections are
-// in use, a new one replaces one of the peer with the most connections that neither wait for an
-// answer nor are streams: one that has been answered, otherwise the peer's oldest. A further stream
-// replaces one of a peer that has at least two more.
+// in use, a new connection replaces one that neither waits for an answer nor is a stream, of the
+// peer with the most such connections: one that has been answered, otherwise the peer's oldest. If
+// all streams are in use, a new one replaces a stream of a peer that has at least two streams more.
 //
 // Run blocks its thread; the other functions except Stop and Publish must be called before it.
 class HttpServer {

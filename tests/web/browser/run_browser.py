@@ -375,7 +375,7 @@ class TestHostileServer(Case):
         until("a waterfall", lambda: self.browser.text(".fall"))
 
     def test_a_drained_device_is_no_alarm(self):
-        for state, words, looks in (("drained", "An operator has drained it: gpusharedctl resume cpu:0 lets clients in again.", "hint"),
+        for state, words, looks in (("drained", "Drained by an operator: gpusharedctl resume cpu:0 admits clients again.", "hint"),
                                     ("restarting", "Its last worker: died", "trouble")):
             with self.subTest(state):
                 fake = self.server(self.rows(), state=state)

@@ -132,8 +132,9 @@ Result<Grant> GetGrant(const Offer& offer, std::span<const std::string> ids) {
   if (ids.size() != 1) {
     return Status(StatusCode::kInvalidArgument,
                   "rejected: asked for " + std::to_string(ids.size()) + " of " + offer.resource +
-                      ", allowed is 1 for each container: it is a way to the device, and what "
-                      "comes through it is bounded by the server's endpoint");
+                      ", allowed is 1 for each container, because a share only gives access to the "
+                      "device; the "
+                      "server's endpoint limits how much of the device its clients get");
   }
   const auto share = std::ranges::find(offer.shares, ids.front(), &Share::id);
   if (share == offer.shares.end()) {

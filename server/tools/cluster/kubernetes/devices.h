@@ -24,7 +24,7 @@ inline constexpr const char* kResourceDomain = "gpushared.io/";
 inline constexpr std::size_t kShareIdBytesMax = 63;
 inline constexpr std::size_t kSharesMax = 1000;
 
-// Maximum number of containers that use one device through an endpoint at the same time.
+// Maximum number of containers that may use one device through an endpoint at the same time.
 //
 // Thread-compatible value.
 struct ShareCounts {
@@ -79,8 +79,8 @@ struct Grant {
 // would have no effect.
 Result<Grant> GetGrant(const Offer& offer, std::span<const std::string> ids);
 
-// Selects `size` of the `available` ids: first those in `needed`, then those of the device that has
-// the most of them left. Returns fewer if `available` has fewer.
+// Selects `size` of the `available` ids: first those in `needed`, then repeatedly one of the device
+// with the most remaining ids. Returns fewer if `available` has fewer.
 std::vector<std::string> GetPreferred(const Offer& offer, std::span<const std::string> available,
                                       std::span<const std::string> needed, std::size_t size);
 

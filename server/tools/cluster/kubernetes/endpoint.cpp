@@ -209,8 +209,8 @@ Status Endpoint::Register() {
     listener_.reset();
     return {StatusCode::kInternal,
             "cannot listen on " + path +
-                ": the directory is the kubelet's, which root may write into, "
-                "and a path has 107 bytes at most"};
+                ": the directory is the kubelet's, in which only root may write, "
+                "and a path may have at most 107 bytes"};
   }
   const auto kubelet = v1beta1::Registration::NewStub(grpc::CreateChannel(
       "unix:" + kubelet_directory_ + "/" + kKubeletSocket, grpc::InsecureChannelCredentials()));

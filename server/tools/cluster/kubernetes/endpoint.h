@@ -29,7 +29,7 @@ class Endpoint {
 
   // Reports changed shares to the kubelet.
   void Publish(Offer offer);
-  // Listens (anew, if it already did) and registers. Blocks for at most 5 s. kUnsupported if the
+  // Listens (again, if it already did) and registers. Blocks for at most 5 s. kUnsupported if the
   // kubelet requires another version of the interface, or rejects the resource.
   Status Register();
   // Returns true if a kubelet has an open stream of the shares.

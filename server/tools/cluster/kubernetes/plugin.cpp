@@ -71,7 +71,7 @@ void Plugin::Take(Offers found) {
   for (const std::string& why : found.rejections)
     rejections += (rejections.empty() ? "" : "; ") + why;
   if (!rejections.empty()) SayOnce("rejections", rejections);
-  // Resources whose endpoint no longer exists keep existing, without shares.
+  // Resources whose endpoint no longer exists are kept, without shares.
   for (const auto& [name, resource] : resources_) {
     if (std::ranges::find(found.offers, name, &Offer::resource) != found.offers.end()) continue;
     found.offers.push_back({.resource = name, .way = resource.offer.way, .shares = {}});

@@ -47,7 +47,8 @@ Status TakeBytes(const std::string& value, std::optional<std::uint64_t>& into) {
 
 Status TakeClass(const std::string& value, SchedulingClass& into) {
   const std::optional<SchedulingClass> parsed = server::ParseClass(value);
-  if (!parsed) return Invalid("asked for '" + Escaped(value) + "', allowed is high, normal or low");
+  if (!parsed)
+    return Invalid("asked for '" + Escaped(value) + "', allowed are high, normal and low");
   into = *parsed;
   return Status::Ok();
 }
@@ -67,7 +68,7 @@ Result<QosRule> ParseQos(const toml::table& table, std::string_view source) {
   for (const auto& [key, node] : table) {
     const auto* text = node.as_string();
     const Status status =
-        text != nullptr ? SetQosKey(key.str(), text->get(), rule) : Invalid("it is no text");
+        text != nullptr ? SetQosKey(key.str(), text->get(), rule) : Invalid("it is not a string");
     if (!status.ok()) {
       return Invalid(At(source, node.source()) + "QOS key '" + Escaped(key.str()) +
                      "' rejected: " + status.message());
@@ -83,7 +84,8 @@ Result<QosRule> ParseQos(const toml::table& table, std::string_view source) {
   if (rule.usual_class < rule.highest_class || rule.share > rule.highest_share ||
       (rule.highest_memory && *rule.memory > *rule.highest_memory)) {
     return Invalid(At(source, table.source()) +
-                   "QOS rule rejected: its class, share or memory is above its highest");
+                   "QOS rule rejected: its class, share or memory is above its highest_class, "
+                   "highest_share or highest_memory");
   }
   return rule;
 }
@@ -177,7 +179,7 @@ Status TakeGres(const GresPart& part, Allocation& has) {
     const std::string device = GetDevice(part.type);
     if (!has.device.empty() && has.device != device) {
       return Invalid("gres rejected: the job's shares are on " + Escaped(has.device) + " and " +
-                     Escaped(device) + ", and a step is on one device; ask for one of them, " +
+                     Escaped(device) + ", but a step uses one device; ask for one of them, " +
                      std::string(kShareGres) + ":" + std::string(part.type) + ":N");
     }
     has.device = device;
@@ -190,7 +192,7 @@ Status TakeGres(const GresPart& part, Allocation& has) {
   const std::uint64_t share = has.share.value_or(0) + std::min(*count, kSharesOfDevice + 1) * 10;
   if (share > kSharePerMilleMax) {
     return Invalid("gres rejected: the job has more than " + std::to_string(kSharesOfDevice) + " " +
-                   std::string(kShareGres) + " on this node, and a step is on one device");
+                   std::string(kShareGres) + " on this node, but a step uses one device");
   }
   has.share = static_cast<std::uint32_t>(share);
   return Status::Ok();
@@ -203,7 +205,8 @@ Status Above(const char* what, const std::string& asked, const std::string& allo
               " [QOS '" + Escaped(step.qos) + "', job " + std::to_string(step.job) + "]"};
 }
 
-// Part of a device that the job has on this node, and limits for each client of the step.
+// Part of a device that was allocated to the job on this node, and limits for each client of the
+// step.
 struct Part {
   SchedulingClass usual_class, highest_class;
   std::uint32_t share = 0;

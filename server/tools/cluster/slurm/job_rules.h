@@ -40,7 +40,7 @@ struct JobRules {
   std::string socket = "/run/gpushared/gpushared.sock";  // The node's server.
   bool needs_gres = true;  // Whether jobs without a share from the controller get no access.
   std::map<std::string, QosRule, std::less<>> of_qos;
-  // Rule for QOS without a rule of their own. If unset, these are rejected.
+  // Rule for each QOS without a rule of its own. If unset, jobs of such a QOS are rejected.
   std::optional<QosRule> of_others;
 };
 inline constexpr std::size_t kRulesBytesMax = std::size_t{1} << 20;
@@ -84,7 +84,7 @@ struct StepFacts {
 };
 
 // Returns the terms of the step's endpoint (server/telemetry/admin, Lease), or why the step is
-// rejected. Returns no value if the step has no part of a device and requests none. The steps of
+// rejected. Returns no value if the step has no share of a device and requests none. The steps of
 // one job share a budget, so that together they never exceed what the controller allocated to the
 // job.
 Result<std::optional<std::string>> StepTerms(const JobRules& rules, const StepFacts& step,

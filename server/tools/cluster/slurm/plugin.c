@@ -47,9 +47,9 @@ static int OnOption(int which, const char* text, int is_remote) {
 }
 
 static struct spank_option options[] = {
-    {"gpushared-class", "high|normal|low", "class of the step's programs; the QOS says the highest",
+    {"gpushared-class", "high|normal|low", "class of the step's programs; the QOS sets the highest",
      1, 0, OnOption},
-    {"gpushared-share", "PERCENT", "device time of each of the step's programs at most, \"10%\"", 1,
+    {"gpushared-share", "PERCENT", "maximum device time of each of the step's programs, \"10%\"", 1,
      1, OnOption},
     {"gpushared-memory", "BYTES", "device memory of each of the step's programs, \"2GiB\"", 1, 2,
      OnOption},
@@ -105,7 +105,8 @@ static void Begin(spank_t spank, const slurm_job_info_t* job, const char* rules)
   uid_t uid = 0;
   if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
       spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS) {
-    snprintf(self.rejection, sizeof self.rejection, "slurmstepd does not say whose step this is");
+    snprintf(self.rejection, sizeof self.rejection,
+             "slurmstepd does not report the step and its user");
     return;
   }
   StepName(step, name);
@@ -140,7 +141,7 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char* arguments[]) {
   if (job != NULL) {
     Begin(spank, job, RulesFile(count, arguments));
   } else {
-    snprintf(self.rejection, sizeof self.rejection, "the controller does not tell about job %u",
+    snprintf(self.rejection, sizeof self.rejection, "the controller does not report job %u",
              self.job);
   }
   if (jobs != NULL) slurm_free_job_info_msg(jobs);
@@ -166,7 +167,7 @@ static void Account(bool must_be_over) {
   struct gpushared_usage used;
   char why[GPUSHARED_TEXT_BYTES], text[GPUSHARED_TEXT_BYTES];
   if (gpushared_lease_used(self.lease, must_be_over, &used, why) != 0) {
-    slurm_error("gpushared: what job %u used here is not accounted: %s", self.job, why);
+    slurm_error("gpushared: the usage of job %u on this node is not accounted: %s", self.job, why);
     return;
   }
   if (used.device_us == 0 && used.bytes == 0 && used.requests == 0) return;
@@ -181,8 +182,8 @@ static void Account(bool must_be_over) {
   change.job_id = self.job;
   change.admin_comment = text;
   if (slurm_update_job(&change) == SLURM_SUCCESS) return;
-  slurm_error("gpushared: the controller does not account job %u: %s; it was %s", self.job,
-              slurm_strerror(slurm_get_errno()), text);
+  slurm_error("gpushared: the controller did not accept the usage of job %u: %s; the usage was %s",
+              self.job, slurm_strerror(slurm_get_errno()), text);
 }
 
 /* The usage is reported here, because the controller completes a job's accounting once srun knows

@@ -22,7 +22,7 @@
 struct gpushared_lease {
   std::string server;  // The server's own socket.
   gpushared::admin::Lease lease;
-  gpushared_usage told;  // Use that the previous call reported.
+  gpushared_usage told;  // Usage that the previous call reported.
 };
 
 namespace {
@@ -80,7 +80,7 @@ Result<slurm::JobRules> ReadRules(const std::string& file) {
 
 std::uint64_t Number(const json& row, const char* key) { return row.at(key).get<std::uint64_t>(); }
 
-// Sums the use through the endpoint so far, over all devices and classes.
+// Returns the usage through the endpoint so far, summed over all devices and classes.
 Result<gpushared_usage> Sum(const std::string& server, const std::string& endpoint) {
   const Result<json> status = admin::Ask(server, {.verb = gpushared::ipc::AdminVerb::kStatus});
   if (!status.ok()) return status.status();
@@ -120,7 +120,7 @@ Result<bool> IsEmpty(const gpushared_lease& lease) {
   for (const json& row : answer->at("endpoints")) {
     if (row.at("socket") == lease.lease.socket()) return row.at("sessions") == 0;
   }
-  return Status(StatusCode::kNotFound, "the server knows nothing of endpoint '" +
+  return Status(StatusCode::kNotFound, "the server does not know endpoint '" +
                                            lease.lease.endpoint() + "': it was restarted");
 }
 
@@ -152,7 +152,7 @@ Result<gpushared_lease*> Begin(const std::string& rules_file, const gpushared_st
   if (!*terms) return nullptr;
   Result<admin::Lease> lease = admin::Lease::Take(rules->socket, **terms);
   if (!lease.ok()) return lease.status();
-  // Use so far is subtracted, because a step of the same name may have run earlier.
+  // The usage so far is subtracted, because a step of the same name may have run earlier.
   const Result<gpushared_usage> before = Sum(rules->socket, lease->endpoint());
   if (!before.ok()) return before.status();
   return new gpushared_lease{rules->socket, *std::move(lease), *before};

@@ -117,10 +117,10 @@ Findings CheckKernels(const std::string& path, bool takes_ptx_only) {
   const std::uintmax_t bytes = std::filesystem::file_size(path, error);
   if (error) return {};
   if (bytes > kKernelFileBytesMax) {
-    return {
-        Note("kernels",
-             path + " has " + std::to_string(bytes >> 20) + " MiB, too many to be read for kernels",
-             "ask 'gpusharedctl ptx check' about it")};
+    return {Note(
+        "kernels",
+        path + " has " + std::to_string(bytes >> 20) + " MiB, too many to be searched for kernels",
+        "check it with 'gpusharedctl ptx check'")};
   }
   const Result<std::vector<std::byte>> content = ReadWholeFile(path);
   if (!content.ok()) return {};
@@ -129,8 +129,7 @@ Findings CheckKernels(const std::string& path, bool takes_ptx_only) {
     return {Problem("kernels", path + " is broken: " + modules.status().message(),
                     "build or install it again")};
   }
-  // Finds out whether there are kernels, because a file without kernels is reported as a single
-  // module.
+  // Excludes files without kernels, which FindModules reports as a single module.
   const auto has_kernels = [](const FoundModule& module) {
     return module.place != "file" && !module.is_stub;
   };
@@ -149,8 +148,8 @@ Findings CheckKernels(const std::string& path, bool takes_ptx_only) {
                         advice)
               : Note("kernels",
                      path + ": " + share +
-                         " modules are machine code without PTX, which runs on GPUs and for "
-                         "clients of the server's user alone",
+                         " modules are machine code without PTX, which runs on GPUs only, and "
+                         "only for clients of the server's own user",
                      advice)};
 }
 

@@ -72,8 +72,8 @@ Findings CheckGpus(const device::Inventory& inventory) {
   Findings findings;
   if (!inventory.unavailable.empty()) {
     findings.push_back(Note("driver", inventory.unavailable,
-                            "install NVIDIA's driver to share GPUs; without one there is the cpu "
-                            "device"));
+                            "install NVIDIA's driver to share GPUs; without it, only the cpu "
+                            "device is available"));
     return findings;
   }
   if (!inventory.no_cuda.empty()) {
@@ -86,12 +86,13 @@ Findings CheckGpus(const device::Inventory& inventory) {
   findings.push_back(inventory.mps
                          ? Problem("MPS daemon",
                                    "process " + std::to_string(inventory.mps->pid) +
-                                       " has the GPUs, with pipes in " + inventory.mps->directory,
+                                       " uses the GPUs, with pipes in " + inventory.mps->directory,
                                    "end it with 'echo quit | nvidia-cuda-mps-control'")
-                         : Ok("MPS daemon", "none has the GPUs"));
+                         : Ok("MPS daemon", "none uses the GPUs"));
   for (const device::Gpu& gpu : inventory.gpus) findings.push_back(CheckGpu(inventory, gpu));
   if (inventory.gpus.empty()) {
-    findings.push_back(Note("GPUs", "the driver sees none", "the cpu device runs kernels, too"));
+    findings.push_back(
+        Note("GPUs", "the driver sees none", "the cpu device runs kernels without a GPU"));
   }
   return findings;
 }
@@ -128,7 +129,7 @@ Finding CheckMemory(std::uint64_t available_bytes) {
   if (available_bytes == 0) return Note("memory", "the kernel does not say how much is available");
   if (available_bytes < kMemoryLeast) {
     return Problem("memory", Mebibytes(available_bytes) + " are available",
-                   "have " + Mebibytes(kMemoryLeast) + " for a server and its first client");
+                   "free memory: a server and its first client need " + Mebibytes(kMemoryLeast));
   }
   return Ok("memory", Mebibytes(available_bytes) +
                           " are available; shared memory is in memory files, so the size of "
@@ -163,7 +164,7 @@ ServerLook CheckServer(const ClientOptions& asked) {
   } else {
     look.findings.push_back(
         Problem("class", client.status().message(),
-                "ask for another class with --class, or for a rule from who runs the server"));
+                "request another class with --class, or ask the server's operator for a rule"));
   }
   return look;
 }
@@ -184,9 +185,9 @@ Findings CheckDropIn(const std::string& directory) {
     if (::access((directory + "/ptx/" + part).c_str(), R_OK) == 0) continue;
     missing += (missing.empty() ? "" : ", ") + std::string(part);
   }
-  if (missing.empty()) return {Ok("drop-in", library + " and all that stands beside it")};
-  return {Note("drop-in", library + " is there, without " + missing,
-               "install the package again: programs that make machine code need these")};
+  if (missing.empty()) return {Ok("drop-in", library + " and all the files that belong to it")};
+  return {Note("drop-in", library + " exists, but without " + missing,
+               "install the package again: programs that generate machine code need these files")};
 }
 
 }  // namespace gpushared::server::doctor

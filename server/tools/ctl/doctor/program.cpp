@@ -52,8 +52,8 @@ Findings CheckPython(const std::string& python, const std::string& script) {
   Findings findings;
   if (!script.empty() && CallsRuntime(script)) {
     findings.push_back(Problem("package",
-                               script + " calls NVIDIA's CUDA runtime through cuda.bindings; no "
-                                        "driver but NVIDIA's can serve that",
+                               script + " calls NVIDIA's CUDA runtime through cuda.bindings, which "
+                                        "only NVIDIA's driver can serve",
                                "call the driver's interface (cuda.bindings.driver, cuda.core)"));
   }
   for (const std::string& directory : PackageDirectories(python)) {
@@ -74,7 +74,7 @@ Findings CheckLinked(const std::string& program, const ProgramLook& look) {
       has_runtime = true;
       findings.push_back(
           Problem("runtime",
-                  path + " has NVIDIA's CUDA runtime in it, which no driver but NVIDIA's can "
+                  path + " has NVIDIA's CUDA runtime in it, which only NVIDIA's driver can "
                          "serve",
                   "link the program against the driver's interface (libcuda) instead of cudart"));
     }
@@ -86,7 +86,7 @@ Findings CheckLinked(const std::string& program, const ProgramLook& look) {
                                          " files has NVIDIA's CUDA runtime in it"));
   }
   for (const std::string& name : linked.missing) {
-    findings.push_back(Note("libraries", name + " was not found", "the loader may know better"));
+    findings.push_back(Note("libraries", name + " was not found", "the loader may still find it"));
   }
   return findings;
 }

@@ -73,16 +73,16 @@ Package ReadPackage(const fs::path& list, const std::string& name) {
   return package;
 }
 
-// Skips NVIDIA's libraries in its common directory, because only the packages that use those
-// matter. Also skips the bindings, which load the runtime without calling it.
+// Skips NVIDIA's own libraries, which share the directory `nvidia`, because only the packages that
+// use them matter. Also skips the bindings, which load the runtime without calling it.
 bool IsPassedOver(const Package& package) {
   return package.top_names == std::set<std::string>{"nvidia"} || package.name == "cuda_bindings";
 }
 
 Finding RuntimeIn(const std::string& package, const std::string& how, bool is_imported) {
-  const std::string what = package + " " + how + "; no driver but NVIDIA's can serve that";
+  const std::string what = package + " " + how + "; only NVIDIA's driver can serve that";
   if (!is_imported)
-    return Note("package", what, "programs that use it will not run over the drop-in");
+    return Note("package", what, "programs that use it will not run with the drop-in");
   return Problem("package", what, "use another package, or run the program without gpushared");
 }
 
@@ -208,8 +208,8 @@ Findings CheckPackages(const std::string& directory, const std::set<std::string>
     if (below.package.empty()) continue;
     if (below.is_part) {
       findings.push_back(Note(
-          "package", name + " loads " + below.package + ", which works with no driver but NVIDIA's",
-          "what it does through that fails over the drop-in; the rest runs"));
+          "package", name + " loads " + below.package + ", which works only with NVIDIA's driver",
+          "what it does through that library fails with the drop-in; the rest works"));
       continue;
     }
     // The name of a plugin begins with that of the package that loads the plugin.

@@ -84,8 +84,8 @@ Status ServerTenant::Leave(const std::string& uuid) {
     }
     std::this_thread::sleep_for(kDrainLookInterval);
   } while (steady_clock::now() < deadline);
-  return {StatusCode::kTimedOut, "device " + id + " was not given up within " +
-                                     std::to_string(drain_time_.count()) + " s, it has " +
+  return {StatusCode::kTimedOut, "the server did not release device " + id + " within " +
+                                     std::to_string(drain_time_.count()) + " s: it has " +
                                      std::to_string(sessions) + " sessions" +
                                      (why.ok() ? "" : "; " + why.message())};
 }
@@ -96,7 +96,7 @@ void ServerTenant::ComeBack(const std::optional<std::vector<std::string>>& there
     const Status resumed =
         admin::Ask(socket_, {.verb = ipc::AdminVerb::kResume, .terms = id}).status();
     if (resumed.ok()) continue;
-    std::fprintf(stderr, "gpusharedctl: %s; gpusharedctl resume %s tries again\n",
+    std::fprintf(stderr, "gpusharedctl: %s; to try again, run gpusharedctl resume %s\n",
                  resumed.message().c_str(), id.c_str());
   }
 }

@@ -25,7 +25,8 @@ using nlohmann::json;
 using simulation::Node;
 using simulation::Profile;
 
-// As in `gpusharedctl trace`: a worker's ring holds the events of 40 ms at the highest load.
+// As in `gpusharedctl trace`: well below the 40 ms of events that a worker's ring holds at the
+// highest load.
 constexpr std::chrono::milliseconds kPollEvery{5};
 constexpr double kMiB = 1 << 20;
 
@@ -55,7 +56,7 @@ Result<std::string> Choose(const RecordOptions& options, const json& devices, co
     const json* const client = Find(clients, "client", options.client);
     if (client != nullptr) return client->value("device", "");
     return Status(StatusCode::kNotFound,
-                  "client " + std::to_string(options.client) + " is not here; see gpusharedctl ps");
+                  "there is no client " + std::to_string(options.client) + "; see gpusharedctl ps");
   }
   if (!options.device.empty() || devices.size() == 1)
     return options.device.empty() ? devices[0].value("device", "") : options.device;
@@ -168,8 +169,8 @@ Result<RecordedDevice> RecordDevice(const RecordOptions& options) {
     recorded.sessions.push_back(session);
   }
   if (options.client != 0 && recorded.sessions.empty()) {
-    return Status(StatusCode::kNotFound,
-                  "client " + std::to_string(options.client) + " has gone meanwhile");
+    return Status(StatusCode::kNotFound, "client " + std::to_string(options.client) +
+                                             " disconnected during the recording");
   }
   return recorded;
 }

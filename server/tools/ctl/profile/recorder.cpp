@@ -62,10 +62,10 @@ std::vector<double> QuantilesUs(std::vector<Duration> samples) {
   return quantiles;
 }
 
-// Keeps the wait of a step for the previous one if the step comes late at least nine times of ten.
-// A step that is late less often was delayed by the machine, so it is taken to be submitted without
-// waiting. Compares steps at the same position of a request; without requests, steps with the same
-// kernel and the same predecessor.
+// Keeps the wait of a step for the previous one only if the step is late at least nine times out of
+// ten. If it is late less often, the machine delayed it, so it counts as submitted without waiting.
+// Compares steps at the same position of a request; without requests, steps with the same kernel
+// and the same predecessor.
 void KeepUsualWaits(Profile& profile) {
   struct Count {
     std::size_t steps = 0, late = 0;
@@ -249,9 +249,10 @@ void ProfileRecorder::FillEndless(const std::vector<Command>& commands, Profile&
 Result<Profile> ProfileRecorder::GetProfile(std::uint64_t session) const {
   const std::vector<Command> commands = GetCommands(session);
   if (commands.empty()) {
-    return Status(StatusCode::kNotReady, "client " + std::to_string(session) +
-                                             " ran nothing meanwhile: record for longer, or while "
-                                             "it has work");
+    return Status(StatusCode::kNotReady,
+                  "client " + std::to_string(session) +
+                      " ran nothing during the recording: record for longer, or while "
+                      "it has work");
   }
   std::vector<trace::Request> requests;
   for (const trace::Request& request : requests_) {

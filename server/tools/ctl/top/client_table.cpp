@@ -63,8 +63,8 @@ constexpr std::array kColumns = {
     TableColumn{"DEV%", 5, 0, PerSecond<"device_time_s", PercentText>,
                 "device time it was charged since the last answer", SortBy::kBusy},
     TableColumn{"WAIT%", 6, 1, Waits,
-                "time with work ready and none on the device, since then; where it gets next to "
-                "nothing, for how long",
+                "time with work ready but none on the device, since the last answer; for a starved "
+                "client, for how long",
                 SortBy::kWaits},
     TableColumn{"MEMORY", 8, 3, Now<"memory_bytes", BytesText>, "device memory it holds",
                 SortBy::kMemory},
@@ -72,25 +72,25 @@ constexpr std::array kColumns = {
                 SortBy::kRequests},
     TableColumn{"REQ p99", 7, 4, Now<"request_p99_us", MicrosecondsText>,
                 "99 of 100 of its requests took no longer", SortBy::kRequestP99},
-    TableColumn{"MET%", 6, 4, Met, "requests within its target; '!' when one just was not",
+    TableColumn{"MET%", 6, 4, Met,
+                "requests within its target; '!' if one has missed it since the last answer",
                 SortBy::kMet},
     TableColumn{"LAUNCH/s", 8, 7, PerSecond<"launches", CountText>, "kernel launches that ended"},
-    TableColumn{"STOPS/s", 7, 8, PerSecond<"stops", CountText>,
-                "commands taken off the device unfinished"},
-    TableColumn{"CAP%", 5, 9, Cap, "the most device time it may have"},
+    TableColumn{"STOPS/s", 7, 8, PerSecond<"stops", CountText>, "commands preempted"},
+    TableColumn{"CAP%", 5, 9, Cap, "the maximum device time"},
     TableColumn{"UID", 6, 10, Now<"uid", WholeText>, "its user"},
     TableColumn{"PID", 8, 11, Now<"pid", WholeText>, "its process"},
     TableColumn{"QUEUE p99", 9, 12, Now<"queue_wait_p99_us", MicrosecondsText>,
                 "99 of 100 of its commands waited no longer for the device"},
-    TableColumn{"QUOTA", 8, 13, Now<"quota_bytes", BytesText>, "device memory it may have"},
+    TableColumn{"QUOTA", 8, 13, Now<"quota_bytes", BytesText>, "the maximum device memory"},
     TableColumn{"IN/s", 8, 14, PerSecond<"bytes_in", BytesText>, "bytes copied to the device"},
     TableColumn{"OUT/s", 8, 15, PerSecond<"bytes_out", BytesText>, "bytes copied from the device"},
-    TableColumn{"ENDPOINT", 10, 16, Endpoint, "the way it came in", {}, true},
+    TableColumn{"ENDPOINT", 10, 16, Endpoint, "endpoint through which it connected", {}, true},
 };
 constexpr unsigned kLastRank = 99;
 
 // Selects the columns that fit, in their order. With a single device, the device's column ranks
-// last, because it says nothing new.
+// last, because all clients have the same device.
 std::vector<const TableColumn*> Fitting(std::size_t width, bool has_devices) {
   std::vector<const TableColumn*> by_rank;
   for (const TableColumn& column : kColumns) by_rank.push_back(&column);
@@ -184,7 +184,7 @@ void DrawClients(Canvas& canvas, std::size_t row, std::size_t rows, View& view) 
   }
   if (!clients.empty() || rows < 2) return;
   canvas.Put(row + 1, 1,
-             view.figures().clients.empty() ? "no client is here"
+             view.figures().clients.empty() ? "no client is connected"
                                             : "no client matches the filter; Esc shows all",
              Style::kFaint);
 }

@@ -70,11 +70,11 @@ std::vector<std::string> Wrapped(std::string_view text, std::size_t width) {
 
 std::string HelpText() {
   std::string text =
-      "Arrows, PgUp, PgDn, Home and End choose a client, Esc none. Small letters act:\n  c      "
+      "Arrows, PgUp, PgDn, Home and End choose a client, Esc none. Small letters:\n  c      "
       "change its class: h, n, l or the arrows, then Enter  (right 'operate')\n  w      change its "
       "weight: digits, then Enter  (right 'operate')\n  e      explain its slowest request: of the "
       "last 64, or one that has not ended\n  /      show clients whose name, id, uid, class, "
-      "device or endpoint has a text\n  space  pause and resume\n  h      this page\n  q      "
+      "device or endpoint contains a text\n  space  pause and resume\n  h      this page\n  q      "
       "quit\n\nCapitals sort; the same one again reverses the order:";
   for (std::size_t each = 0; each < std::size(kSortKeys); ++each) {
     text += each % 5 == 0 ? "\n" : "";
@@ -86,10 +86,10 @@ std::string HelpText() {
       "  time       device time that clients were charged, by class. A command counts when it "
       "leaves "
       "the device.\n"
-      "  gap used   the part of the time without work of class high in which others had the "
+      "  gap used   of the time without work of class high, the part in which others used the "
       "device\n"
       "  steal      the part of the time in which the machine kept the device from its work\n"
-      "  strip      how busy the device was; its colour is the class that had the most\n";
+      "  strip      how busy the device was; the colour is that of the class with the most time\n";
   return text;
 }
 

@@ -55,7 +55,7 @@ ClientFigures ClientBetween(const ClientSample* before, const ClientSample& now,
     figures.per_s[each] = Rate(before->numbers[each], now.numbers[each], elapsed_s);
   }
   const auto added = [&](ClientKey key) { return Added((*before)[key], now[key]); };
-  // The server's counter does not end exactly at the time of the answer.
+  // Approximate, because the server's counter does not end exactly at the time of the answer.
   figures.waits = Part(added("waited_s"), elapsed_s);
   const Figure requests = added("requests"), met = added("requests_target_met");
   figures.missed_target = has_target && requests && met && *met < *requests;

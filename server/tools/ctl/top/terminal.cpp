@@ -11,13 +11,13 @@
 #include <cstring>
 #include <string>
 
-#define NCURSES_NOMACROS  // Disables ncurses' macros, which are named by ordinary words.
+#define NCURSES_NOMACROS  // Disables ncurses' macros, whose names are ordinary words.
 #include <curses.h>
 
 namespace gpushared::server::top {
 namespace {
 
-constexpr const char* kInstead = "; gpusharedctl ps --watch prints a table again and again";
+constexpr const char* kInstead = "; use gpusharedctl ps --watch, which prints a table repeatedly";
 constexpr int kEscapeWaitMs = 25;  // The sequence of a key arrives within this time, also over ssh.
 
 // The attributes without colours are chosen so that important cells still stand out.
@@ -87,17 +87,17 @@ Status NoTerminal(const std::string& why) { return {StatusCode::kUnsupported, wh
 
 Result<std::unique_ptr<Terminal>> Terminal::Open() {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) {
-    return NoTerminal("top draws on a terminal, and stdin or stdout is none");
+    return NoTerminal("top requires a terminal, but stdin or stdout is not one");
   }
   const char* const name = std::getenv("TERM");
   if (name == nullptr || *name == '\0') {
-    return NoTerminal("top needs to know the terminal, and TERM is not set");
+    return NoTerminal("top requires a known terminal, but TERM is not set");
   }
   // Sets character handling only, so that numbers keep their decimal point.
   ::setlocale(LC_CTYPE, "");
   SCREEN* const screen = ::newterm(nullptr, stdout, stdin);
   if (screen == nullptr) {
-    return NoTerminal(std::string("no terminal of the kind TERM=") + name + " is known");
+    return NoTerminal(std::string("unknown terminal TERM=") + name);
   }
   std::unique_ptr<Terminal> terminal(new Terminal(screen));
   if (::tigetstr("cup") == nullptr || ::tigetstr("clear") == nullptr) {

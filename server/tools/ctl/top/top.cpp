@@ -20,8 +20,8 @@ namespace {
 
 using Clock = Watch::Clock;
 
-// Limit of a wait. A change of the window's size just before the wait may not interrupt it, so it
-// becomes visible only after this time.
+// Limit of a wait. If the window's size changes just before the wait, the wait is not interrupted,
+// so the change becomes visible only after this time.
 constexpr std::chrono::seconds kWaitMax{1};
 
 // Waits for a key, an answer, a signal or the timeout.

@@ -27,7 +27,8 @@ double Seconds(Watch::Clock::duration duration) {
 void Watch::AskFor(const ipc::Admin& question) {
   if (keys_waiting_.size() < kKeysWaitingMax) return keys_waiting_.push_back(question);
   view_.ShowMessage(
-      "rejected: " + std::to_string(kKeysWaitingMax) + " questions wait for the server", true);
+      "rejected: " + std::to_string(kKeysWaitingMax) + " requests already wait for the server",
+      true);
 }
 
 Watch::Clock::time_point Watch::Wait(std::vector<pollfd>& fds) const {

@@ -25,7 +25,8 @@ void PutClock(std::string& to, const char* name, clockid_t clock) {
 
 }  // namespace
 
-// Events use CLOCK_MONOTONIC. The metadata records other clocks at one such time.
+// Times of events are those of CLOCK_MONOTONIC. The metadata contains readings of this clock and of
+// others, taken at about the same moment, so that times can be converted.
 JsonTrace::JsonTrace() : text_("{\"displayTimeUnit\":\"ns\",\n\"metadata\":{") {
   PutClock(text_, "\"monotonic_ns\":", CLOCK_MONOTONIC);
   PutClock(text_, ",\"boottime_ns\":", CLOCK_BOOTTIME);
@@ -64,7 +65,7 @@ void JsonTrace::AddEvent(Thread thread, const TimeSpan& when, std::string_view n
   PutTime("dur", when.end - when.begin);
   if (flow.id != 0) {
     text_ += ",\"bind_id\":\"0x";
-    PutNumber(text_, flow.id, 16);  // Written in base 16, because viewers parse it so.
+    PutNumber(text_, flow.id, 16);  // Viewers parse it in base 16.
     text_ += flow.is_start ? "\",\"flow_out\":true" : "\",\"flow_in\":true";
   }
   text_ += ",\"args\":{";

@@ -36,7 +36,7 @@ struct Flow {
 // chrome://tracing open. Viewers show processes as groups, in the order of their `rank`, each with
 // its threads and counters. Names must be printable UTF-8.
 //
-// Slices of a thread must not overlap; otherwise events may come in any order.
+// Slices of a thread must not overlap. Events may be added in any order.
 //
 // Thread-compatible.
 class JsonTrace {

@@ -20,7 +20,7 @@ double Microseconds(Duration time) {
 }
 
 // Returns a unique id for a request. Sessions and requests count from 1, so 0 means that the slice
-// belongs to no request. `request` is the number in slices.
+// belongs to no request. `request`: as in Slice::request.
 std::uint64_t FlowId(std::uint64_t session, std::uint32_t request) {
   if (request == 0) return 0;
   return (session * 0x9e37'79b9'7f4a'7c15U) ^ request;

@@ -22,12 +22,12 @@ const kColumns = [
   {key: 'class', heading: 'Class', by: (client) => kClasses.indexOf(client.class), first: 'ascending'},
   {key: 'share', heading: 'Device time', by: (client, shares) => shares.get(client.client) ?? 0, hint: 'Share of the last 10 s'},
   {key: 'p50', heading: 'p50', by: (client) => client.request_p50_us ?? -1, hint: 'Half of its requests took no longer'},
-  {key: 'p99', heading: 'p99', by: (client) => client.request_p99_us ?? -1, hint: 'Of its requests; dashed: its target; the last minute'},
+  {key: 'p99', heading: 'p99', by: (client) => client.request_p99_us ?? -1, hint: '99 % of its requests took no longer; line: the last minute; dashed: its target'},
   {key: 'target', heading: 'Target', by: (client) => client.latency_target_us ?? -1, hint: 'Its latency goal for each request'},
-  {key: 'met', heading: 'Met', by: (client) => -(client.target_met_percent ?? 101), hint: 'Requests within their target; the last minute'},
-  {key: 'wait', heading: 'Wait p99', by: (client) => client.queue_wait_p99_us ?? -1, hint: 'From a command’s arrival to its start; a wait that goes on counts from 1 s on'},
+  {key: 'met', heading: 'Met', by: (client) => -(client.target_met_percent ?? 101), hint: 'Requests within their target; line: the last minute'},
+  {key: 'wait', heading: 'Wait p99', by: (client) => client.queue_wait_p99_us ?? -1, hint: 'From a command’s arrival to its start; a wait in progress is shown from 1 s on'},
   {key: 'memory', heading: 'Memory', by: (client) => client.memory_bytes ?? -1},
-  {key: 'stops', heading: 'Stops', by: (client) => client.stops ?? -1, hint: 'Commands taken off the device unfinished'},
+  {key: 'stops', heading: 'Stops', by: (client) => client.stops ?? -1, hint: 'Commands preempted'},
   {key: 'explain', heading: ''},
 ];
 
@@ -43,7 +43,7 @@ class Row {
     this.name = named('');
     this.number = element('span', {class: 'id'});
     this.starved = element('span', {class: 'starved', hidden: '',
-      title: 'With work ready, and not a hundredth of that time on the device'});
+      title: 'Its work was ready, but less than a hundredth of that time on the device'});
     this.cells.get('client').append(element('span', {class: 'chip'}), this.name, ' ', this.number, ' ', this.starved);
     this.bar = element('span', {class: 'share-bar', 'aria-hidden': 'true'});
     this.texts = new Map();

@@ -9,7 +9,7 @@ import {Timeline} from './timeline.js';
 
 const kNowMs = 1000, kRecentMs = 10000;
 const kNamedMax = 4;
-const kSteal = 'The machine kept the device from its work: other programs had its cores, or the driver took its time';
+const kSteal = 'The machine kept the device from its work: other programs ran on its cores, or the driver was slow';
 const kDrained = ['draining', 'drained'];  // States that an operator requested.
 
 class Figure {
@@ -75,12 +75,12 @@ export class DeviceCard {
     this.model = element('p', {class: 'model'});
     this.state = element('p', {class: 'pill'});
     this.now = new NowBar();
-    this.busy = new Figure('Busy', 'Device time of the last 10 s that anybody used');
-    this.gap = new Figure('Gap used', 'Of the time that the high class left and others wanted: with their work on the device, ' +
-      'also while the machine kept the device from it');
+    this.busy = new Figure('Busy', 'Part of the last 10 s in which clients used the device');
+    this.gap = new Figure('Gap used', 'Of the time in which only lower classes had work: the part with their work on the device, ' +
+      'even while the machine kept the device from that work');
     this.met = new Figure('Targets met', 'Requests of clients with a latency target that ended within it');
     this.memory = new Figure('Memory', 'Device memory that clients hold');
-    this.stops = new Figure('Stops', 'Commands taken off the device for more urgent ones, in the last 10 s');
+    this.stops = new Figure('Stops', 'Commands preempted for more urgent ones, in the last 10 s');
     this.timeline = new Timeline();
     this.table = new ClientTable(explain);
     this.trouble = element('p', {class: 'trouble', hidden: ''});
@@ -91,7 +91,7 @@ export class DeviceCard {
     this.reset(undefined);
   }
 
-  // Starts anew, because the figures of a new worker start from 0.
+  // Starts again, because the figures of a new worker start from 0.
   reset(generation) {
     this.generation = generation;
     this.time = new History(kRecentMs);
@@ -158,7 +158,7 @@ export class DeviceCard {
     const withTarget = clients.filter((client) => client.latency_target_us !== undefined && client.requests > 0);
     const asked = withTarget.reduce((sum, client) => sum + client.requests, 0);
     const met = withTarget.reduce((sum, client) => sum + (client.requests_target_met ?? 0), 0);
-    if (asked === 0) return this.met.update(kNothing, 'no client has one', false);
+    if (asked === 0) return this.met.update(kNothing, 'no client has a target', false);
     const missed = asked - met, share = 100 * met / asked;
     this.met.update(percent(share), missed === 0 ? `all ${number(asked)}` : `${number(missed)} missed`,
       device.overloaded === true || share < kMetLow);
@@ -166,10 +166,10 @@ export class DeviceCard {
 
   showTrouble(device) {
     const words = [];
-    if (device.overloaded) words.push('Overloaded: a target is given up at this moment.');
+    if (device.overloaded) words.push('Overloaded: a latency target is abandoned at the moment.');
     if (device.missing) words.push(`Missing: ${device.missing}`);
     const isDrained = kDrained.includes(device.state);
-    if (isDrained) words.push(`An operator has drained it: gpusharedctl resume ${device.device} lets clients in again.`);
+    if (isDrained) words.push(`Drained by an operator: gpusharedctl resume ${device.device} admits clients again.`);
     if (device.state !== 'ready' && !isDrained && device.last_death) words.push(`Its last worker: ${device.last_death}`);
     this.trouble.hidden = words.length === 0;
     this.trouble.className = isDrained ? 'hint' : 'trouble';

@@ -6,7 +6,7 @@ import {bytes, microseconds, number} from './format.js';
 import {waterfall} from './waterfall.js';
 
 const kParts = [
-  {key: 'before_us', of: 'before', words: 'in the client’s own queue: from its arrival, by the client’s word, to its begin here'},
+  {key: 'before_us', of: 'before', words: 'in the client’s own queue: from its arrival, as reported by the client, until the server began it'},
   {key: 'waited_us', of: 'waited', words: 'waiting for the device, with commands ready'},
   {key: 'on_device_us', of: 'device', words: 'on the device'},
   {key: 'host_us', of: 'own', words: 'with nothing ready: the client’s own time'},
@@ -46,7 +46,7 @@ function wait(told) {
   const behind = told.longest_wait.behind;
   const text = element('p', {}, element('b', {}, microseconds(told.longest_wait.us)), ' ');
   if (!behind) {
-    text.append('behind no command of another client that had left the device by then');
+    text.append('not caused by a command of another client that has left the device');
     return text;
   }
   text.append('behind ', behind.what ? named(behind.what) : 'a command', ' of ', who(behind),
@@ -61,7 +61,7 @@ function meanwhile(told) {
     if (text.childNodes.length > 0) text.append(', ');
     text.append(who(other), ` had ${microseconds(other.device_time_us)}`);
   }
-  return text.childNodes.length > 0 ? text : element('p', {}, 'Nobody else was charged for the device.');
+  return text.childNodes.length > 0 ? text : element('p', {}, 'No other client was charged for the device.');
 }
 
 // Describes the request's time on the device that was not charged, as gpusharedctl does.
@@ -83,7 +83,7 @@ function facts(told) {
   }
   if (told.memory) {
     const out = told.memory.swapped_out;
-    const room = out ? [`: ${bytes(told.memory.swapped_out_bytes)} of `, who(out), ' moved out'] : [];
+    const room = out ? [`: ${bytes(told.memory.swapped_out_bytes)} of `, who(out), ' swapped out'] : [];
     add('Its memory', element('p', {}, `It waited ${microseconds(told.memory.waited_us)} for memory`, ...room, '.'));
   }
   if (told.longest_command) {
@@ -101,7 +101,7 @@ function verdict(told) {
     told.open ? `Request ${told.request} has not ended: so far it took ` : `Request ${told.request} took `, element('b', {}, microseconds(told.latency_us)));
   if (told.latency_target_us !== undefined) {
     words.append(`; target ${microseconds(told.latency_target_us)}`);
-    if (told.target_met !== undefined) words.append(': ', element('b', {class: told.target_met ? 'good' : 'bad'}, told.target_met ? 'met' : 'not kept'));
+    if (told.target_met !== undefined) words.append(': ', element('b', {class: told.target_met ? 'good' : 'bad'}, told.target_met ? 'met' : 'missed'));
   }
   words.append(told.failed ? '; its stream failed.' : '.');
   return words;
@@ -129,7 +129,7 @@ export class Explanation {
       if (!answer.ok) throw new Error(await answer.text());
       const told = await answer.json();
       content = [verdict(told), sum(told), parts(told), facts(told), ...waterfall(told)];
-      if (told.is_cut) content.push(element('p', {class: 'hint'}, 'More went on than the server remembers: commands are those of the end.'));
+      if (told.is_cut) content.push(element('p', {class: 'hint'}, 'The server no longer has all records: commands are only those near the end.'));
       content.push(element('p', {class: 'hint'}, told.open ? 'None of its last 64 requests took longer.' : 'The slowest of its last 64 requests.'));
     } catch (error) {
       content = [element('p', {class: 'trouble'}, error.message)];

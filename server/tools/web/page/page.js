@@ -80,7 +80,7 @@ class Page {
   noteSilence() {
     const silent = performance.now() - this.heard;
     if (silent > kSilentMs && find('state').dataset.state === 'live') {
-      this.setState('lost', `no news for ${age(silent / 1000)}`);
+      this.setState('lost', `no update for ${age(silent / 1000)}`);
     }
   }
 
@@ -101,7 +101,7 @@ class Page {
   pause() {
     this.isPaused = !this.isPaused;
     find('pause').setAttribute('aria-pressed', this.isPaused);
-    setText(find('pause'), this.isPaused ? 'Go on' : 'Pause');
+    setText(find('pause'), this.isPaused ? 'Resume' : 'Pause');
     if (this.isPaused) {
       find('state').dataset.state = 'paused';
       setText(find('state-text'), 'paused');

@@ -44,7 +44,8 @@ export class Timeline {
     new ResizeObserver(() => this.resize()).observe(this.frame);
   }
 
-  // `part`: {bin_ms, ran: [{client, from_ms, us: [...]}]}. A bin that is sent twice counts twice.
+  // `part`: {bin_ms, ran: [{client, from_ms, us: [...]}]}. Times of a bin that is sent twice are
+  // added.
   update(at, part, clients) {
     this.at = at;
     this.received = performance.now();
@@ -71,7 +72,7 @@ export class Timeline {
     this.paint(true);
   }
 
-  // Returns the time at the right edge.
+  // Sets the label of the right edge.
   end(word) {
     if (word === this.endWord) return;
     this.endWord = word;
@@ -82,7 +83,7 @@ export class Timeline {
   remark(part) {
     const words = [];
     if (part?.coarse) words.push(`Drawn from device time between updates: ${part.coarse}.`);
-    if (part?.lost) words.push(`${number(part.lost)} commands went by too fast to be drawn.`);
+    if (part?.lost) words.push(`${number(part.lost)} commands are not drawn, because they were overwritten before they were read.`);
     this.remarks.hidden = words.length === 0;
     setText(this.remarks, words.join(' '));
   }

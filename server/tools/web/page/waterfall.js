@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activity during a request, one row per interval: its waits, and which client used the device.
-// Rows of other clients explain why they were or were not preempted.
+// Rows of other clients explain why their work was or was not preempted.
 
 import {element, named} from './dom.js';
 import {microseconds, number} from './format.js';
@@ -37,9 +37,9 @@ function why(row) {
   return [element('p', {class: 'fall-why'}, `It ${row.cut}${took}.`)];
 }
 
-// Returns the position on the track, without colours.
+// Describes the row's position on the track in words.
 function when(row) {
-  const begin = row.from_us < 0 ? `${microseconds(-row.from_us)} before its begin` : `${microseconds(row.from_us)} after its begin`;
+  const begin = row.from_us < 0 ? `${microseconds(-row.from_us)} before it was begun` : `${microseconds(row.from_us)} after it was begun`;
   return `from ${begin}, for ${microseconds(row.to_us - row.from_us)}`;
 }
 
@@ -68,7 +68,7 @@ export function waterfall(told) {
   const wholeUs = told.latency_us - (told.before_us ?? 0);
   if (rows.length === 0 || !(wholeUs > 0)) return [];
   return [element('section', {class: 'fall', 'data-class': told.class ?? ''},
-    element('h3', {}, `Since it was begun here, ${microseconds(wholeUs)}`),
+    element('h3', {}, `Since the server began it, ${microseconds(wholeUs)}`),
     legend(rows.some((row) => row.stop_asked_us !== undefined)),
     element('ol', {}, ...rows.map((row) => rowView(row, wholeUs))), ...rest(told))];
 }
