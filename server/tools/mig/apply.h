@@ -16,7 +16,7 @@
 
 namespace gpushared::mig {
 
-// A program that keeps devices open for others, such as a running server, whose clients use them.
+// A program that keeps devices open, such as a running server with its workers.
 class Tenant {
  public:
   virtual ~Tenant() = default;
