@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a manual page's source with what gpushared says of its options in place of the names in @.
+"""Replaces the placeholders @NAME@ of a manual page by texts about options that gpushared generates.
 
 Usage: fill.py PAGE.scd GPUSHARED
 """

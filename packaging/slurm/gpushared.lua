@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Adds up the usage of jobs on the nodes' servers in their AdminComment. Called by the job_submit.lua of slurmctld.
+-- Adds up the nodes' usage reports of a job in the job's AdminComment. Called by the job_submit.lua of slurmctld.
 -- Concurrent reports of nodes cannot be lost, because slurmctld calls slurm_job_modify under its own lock.
 --
 -- A node reports "gpushared+ device_us=N bytes=N ..." (server/tools/cluster/slurm/plugin.c). The comment then contains

@@ -19,6 +19,6 @@ gpushared::Status AddOnSharedDevice(std::string_view ptx, const float* a, const 
   if (status.ok()) status = stream.CopyToDevice(db, b, bytes);
   if (status.ok())
     status = stream.Launch(*kernel, {.grid = {(n + 255) / 256}, .block = {256}}, da, db, ds, n);
-  if (status.ok()) status = stream.CopyToHost(sum, ds, bytes);  // Returns when the sums are here.
+  if (status.ok()) status = stream.CopyToHost(sum, ds, bytes);  // Returns after the copy.
   return status;
 }
