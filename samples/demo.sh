@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The main job on this machine: an inference server (serve, high class) and a training
-# job (train, low class) share one device. First train runs alone; then serve alone, both
-# without priorities (fifo), and both with priorities alternate.
+# Demo: an inference server (serve, high class) and a training job (train, low class) share one
+# device. First train runs alone; then serve alone, both without priorities (fifo), and both with
+# priorities (priority) alternate.
 #
 # Usage: samples/demo.sh [--seconds N] [--json FILE] [--picture FILE] [--trace FILE] [--device LIST] [--web]
-#   --seconds N     length of each phase, over all rounds, with however few requests (enough for 600 to 1,000)
+#   --seconds N     length of each phase, over all rounds (default: enough for 600 to 1,000 requests)
 #   --json FILE     write the table as JSON too
 #   --picture FILE  write the picture to this file (build/demo.svg)
 #   --trace FILE    arrivals of serve from this CSV instead of a Poisson process
@@ -19,7 +19,7 @@ while [[ $# -gt 0 ]]; do
   case $1 in
     --seconds)
       seconds=${2:?--seconds needs a number}
-      [[ $seconds =~ ^[0-9]+(\.[0-9]+)?$ && $seconds =~ [1-9] ]] || { echo "demo: --seconds rejected: '$seconds' is no number above 0" >&2; exit 2; }
+      [[ $seconds =~ ^[0-9]+(\.[0-9]+)?$ && $seconds =~ [1-9] ]] || { echo "demo: --seconds rejected: '$seconds' is not a number above 0" >&2; exit 2; }
       shift 2 ;;
     --json) json=$(realpath -m "${2:?--json needs a file}"); shift 2 ;;
     --picture) picture=$(realpath -m "${2:?--picture needs a file}"); shift 2 ;;
@@ -79,16 +79,16 @@ fail() {
 # The page closes when the demo ends.
 show_page() {
   local page
-  : >"$work/web.log"  # It is read before the program has made it.
+  : >"$work/web.log"  # Must exist, because it may be read before the program writes to it.
   "$bin/gpushared-web" --socket "$work/priority.sock" --listen 127.0.0.1:0 2>"$work/web.log" &
   server[web]=$!
   for _ in $(seq 100); do
     page=$(sed -n 's,.*serves \(http://.*\),\1,p' "$work/web.log")
-    [[ -z $page ]] || { echo "look at $page" >&2; return 0; }
+    [[ -z $page ]] || { echo "web page: $page" >&2; return 0; }
     kill -0 "${server[web]}" 2>/dev/null || fail "the page cannot be shown: $(cat "$work/web.log")"
     sleep 0.1
   done
-  fail "the page did not come"
+  fail "the page did not start within 10 s"
 }
 
 # One server per policy. The idle server's threads sleep; on a GPU it keeps a context.
@@ -189,7 +189,7 @@ phase() {  # round name policy who...
   [[ -z $tracer ]] || { kill "$tracer"; wait "$tracer" || fail "no trace was written: $(cat "$work/trace.log")"; cat "$work/trace.log" >&2; }
 }
 
-# Many short rounds, so that a slow moment of the machine affects all phases alike, and shows as a
+# Many short rounds, so that a slow period of the machine affects all phases alike and appears as a
 # difference between rounds.
 plan "$service_ms"
 hear_watcher ready
@@ -199,7 +199,7 @@ for ((round = 1; round <= rounds; ++round)); do
   phase "$round" fifo fifo serve train
   phase "$round" priority priority serve train
   service_ms=$(service_found "$round")
-  [[ -n $service_ms ]] || fail "serve did not say how busy it was"
+  [[ -n $service_ms ]] || fail "serve did not report its load"
   plan "$service_ms"
 done
 

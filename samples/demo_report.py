@@ -66,8 +66,8 @@ class Rounds:
         return self.p99_ms(phase, numbers) / self.p99_ms(other, numbers)
 
     def gap_used(self, numbers):
-        """Returns train's device time divided by the time that serve left, in which the device could work but not for
-        serve."""
+        """Returns train's device time divided by the time that serve left: time in which the device could work and had
+        no work of serve."""
         used, idle = (sum(self.gap_of_round[number][part] for number in numbers) for part in (0, 1))
         return used / (used + max(idle, 0)) if used > 0 else 0
 
@@ -76,7 +76,7 @@ class Rounds:
 
 
 def interval(figure, numbers):
-    """Returns the interval of `figure` in 95 of 100 runs with rounds of these numbers, by a bootstrap over the
+    """Returns the 95 % confidence interval of `figure` over the rounds `numbers`, by a bootstrap over the
     rounds."""
     chance = random.Random(1)
     values = sorted(figure([chance.choice(numbers) for _ in numbers]) for _ in range(RESAMPLES))
@@ -164,7 +164,7 @@ def print_table(result):
     gap_used = {"value": train["gap_used"], "low": train["gap_used_low"], "high": train["gap_used_high"]}
     of_few = serve["alone"]["requests"] < 100 * result["rounds"]
     print(f"p99 is the median of the rounds' p99{', the slowest where a round has fewer than 100' if of_few else ''}. "
-          f"[low, high]: 95 of 100 such runs lie there.\nUnder priority, train used {with_interval(gap_used, '%', 0)} of the "
+          f"[low, high]: 95 % confidence interval.\nUnder priority, train used {with_interval(gap_used, '%', 0)} of the "
           f"device time that serve left.\n"
           f"train's longest kernel takes {train['longest_kernel_ms']:.1f} ms; its loss fell from {train['loss_first']:.3f} to "
           f"{train['loss_last']:.3f}; results {'agree with' if result['results_checked'] else 'DIFFER from'} plain C++")
@@ -185,15 +185,15 @@ def complaints(result, requests_min):
         yield f"serve alone was busy {serve['load']:.2f} of the time, wanted {LOAD_RANGE[0]} to {LOAD_RANGE[1]}"
     to_fifo, to_alone = serve["p99_priority_to_fifo"], serve["p99_to_alone"]["priority"]
     if to_fifo["low"] > P99_TO_FIFO_MAX:
-        yield f"p99 under priority is {with_interval(to_fifo, 'f', 2)} of that under fifo, promised {P99_TO_FIFO_MAX}"
+        yield f"p99 under priority is {with_interval(to_fifo, 'f', 2)} of that under fifo, the target is at most {P99_TO_FIFO_MAX}"
     if to_alone["low"] > P99_TO_ALONE_MAX:
-        yield f"p99 under priority is {with_interval(to_alone, 'f', 2)} of that alone, promised {P99_TO_ALONE_MAX}"
+        yield f"p99 under priority is {with_interval(to_alone, 'f', 2)} of that alone, the target is at most {P99_TO_ALONE_MAX}"
     if train["longest_kernel_ms"] > KERNEL_MS_MAX:
-        yield f"a kernel of train takes {train['longest_kernel_ms']:.1f} ms alone, allowed are {KERNEL_MS_MAX}"
+        yield f"a kernel of train takes {train['longest_kernel_ms']:.1f} ms alone, allowed are at most {KERNEL_MS_MAX}"
     if train["gap_used_high"] == 0:
-        yield "nobody saw train on the device beside serve: longer phases (--seconds), or a less busy machine, show it"
+        yield "train was never observed on the device beside serve: use longer phases (--seconds) or a less busy machine"
     elif train["gap_used_high"] < GAP_USED_MIN:
-        yield f"train used {train['gap_used']:.2f} of the gap, promised {GAP_USED_MIN}"
+        yield f"train used {train['gap_used']:.2f} of the gap, the target is at least {GAP_USED_MIN}"
 
 
 def undecided(result):
@@ -227,7 +227,7 @@ def main(command=None):
         arguments.picture.write_text(demo_picture.draw(quantiles_ms, moments), encoding="utf-8")
         print(f"picture: {arguments.picture}")
     for target in undecided(result):
-        print(f"not decided by this run, whose noise is larger: {target}")
+        print(f"inconclusive, because the noise of this run is too large: {target}")
     reasons = list(complaints(result, arguments.requests_min))
     print("DEMO OK" if not reasons else "DEMO FAILED: " + "; ".join(reasons))
     return bool(reasons)

@@ -15,8 +15,8 @@ namespace gpushared::scheduler {
 //
 // Every start and end bounds an interval, whose length is split among the commands in flight in
 // proportion to their predicted times. Once all have ended, the charges add up exactly to the time
-// in which anything was in flight, so no client pays for waiting on another one. Only excluded time
-// is not charged, because the host kept the device from running then.
+// in which anything was in flight, so no client pays for waiting on another one. Only excluded
+// time, in which the host kept the device from running, is not charged.
 //
 // A start or an end costs the same regardless of the number of commands in flight, because time per
 // predicted nanosecond is accumulated once for all of them.

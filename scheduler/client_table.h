@@ -14,8 +14,8 @@
 
 namespace gpushared::scheduler {
 
-// Up to kClientsMax values by client number, packed so that a scan touches nothing else. Allocates
-// on construction only (Value may allocate separately).
+// // Up to kClientsMax values by client number, stored contiguously for fast scans. Allocates on
+// construction only (Value may allocate separately).
 //
 // Scans are in order of client numbers, so that a search for the first smallest value breaks ties
 // as all policies do. References are valid until the next Add or Remove.
@@ -60,7 +60,7 @@ class ClientTable {
 
   Value& At(ClientId client) {
     Value* const value = Find(client);
-    Check(value != nullptr, "an event or decision names a client that is not here");
+    Check(value != nullptr, "an event or decision names an unknown client");
     return *value;
   }
 

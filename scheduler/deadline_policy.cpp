@@ -10,8 +10,8 @@ namespace {
 
 // Initial estimate of the preemption latency: the time in which a fully occupied device drains.
 constexpr Duration kStopTimeFirst = std::chrono::microseconds(100);
-// Lower bound, because commands that had not started stop immediately. Samples of these would admit
-// work only to stop it again.
+// Lower bound. Commands that had not started stop immediately, and without the bound such samples
+// would admit work only to stop it again.
 constexpr Duration kStopTimeMin = std::chrono::microseconds(20);
 // Interval between probes of the preemption latency. It doubles up to the maximum while the
 // estimate is confirmed, so that at most one request in about a minute is delayed by a probe.
@@ -404,7 +404,7 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
       const Duration fresh = account.FreshSlack();
       fresh_slack_ = std::min(fresh_slack_, fresh);
       // A non-preemptible command that takes at most the preemption latency delays a request at
-      // most as long as a stop would. It is admitted only where the stop itself is short enough.
+      // most as long as a stop would. It is admitted only if the stop itself is short enough.
       const Duration like_a_stop = fresh >= stop_time_ ? stop_time_ : Duration::zero();
       const Duration spare = std::max(account.Headroom().value_or(fresh), like_a_stop);
       tolerance_ = std::min({tolerance_, fresh, spare});

@@ -36,11 +36,11 @@ namespace gpushared::scheduler {
 // class the one with the largest need, because that abandons the fewest (Moore, Management Science
 // 15(1), 1968). Among one client's requests it abandons the last. A client whose open requests are
 // all abandoned is served by its class.
-//
-// A request without commands delays others for at most `patience`, or for as long as such a request
-// takes in all if that is longer; its target counts again once it has a command. A client whose
-// requests are still unknown delays higher classes for at most `patience`, and only while it has
-// commands, because their needs can only be guessed.
+//// A request without commands delays others for at most `patience`, or, if that is longer, for the
+// total time that the client's requests usually take; its target counts again once it has a
+// command. A client whose
+//  requests are still unknown delays higher classes for at most `patience`, and only while it has
+//  commands, because their needs can only be guessed.
 class DeadlinePolicy final : public Policy {
  public:
   explicit DeadlinePolicy(const PolicyOptions& options);
@@ -158,8 +158,8 @@ class DeadlinePolicy final : public Policy {
   std::optional<Decision> HoldBackInPause(const Head& head, Duration hold, TimePoint now);
   void LearnStopTime(Duration took);
   void BeginStopTrial();
-  // Schedules a probe of the preemption latency when stoppable work waits, maybe only because that
-  // latency is overestimated.
+  // // Schedules a probe of the preemption latency when stoppable work waits, because it may wait
+  // only because that latency is overestimated.
   void WantStopTrial(TimePoint now);
   std::optional<TimePoint> NextChange(TimePoint now) const;
 
@@ -174,7 +174,8 @@ class DeadlinePolicy final : public Policy {
   // Running commands without a target.
   std::uint32_t others_running_ = 0;
   Duration others_unstoppable_{};
-  // Time that these ran alongside requests with a target: in total, and before this busy period.
+  // // Time that commands without a target ran alongside requests with one: in total, and before
+  // this busy period.
   Duration disturbed_{}, disturbed_before_{};
   TimePoint counted_until_{};
   Duration on_device_{};  // Predicted time of all running commands.
@@ -203,9 +204,9 @@ class DeadlinePolicy final : public Policy {
 
   RecentSamples<19> stop_times_;  // Holds one guess at first.
   Duration stop_time_;            // Preemption latency: from the stop to the end, seldom longer.
-  // While the estimate is too long, no work starts that would have to be stopped, so the estimate
-  // could never improve. Therefore work that has waited for a while is admitted until one stop is
-  // observed.
+  // // While the estimate is too long, no work starts that would have to be stopped, so no stop
+  // would be observed that could improve the estimate. Therefore work that has waited for a while
+  // is admitted until one stop is observed.
   std::optional<TimePoint> stop_trial_at_;
   Duration stop_trial_gap_;  // Grows after each probe that found no improvement.
   bool is_stop_tried_ = false;

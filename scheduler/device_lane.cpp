@@ -421,8 +421,8 @@ bool DeviceLane::HasOutlived(const InFlight& command, TimePoint now) const {
       meter_.SoFar(command.charge, now) < kOutlivedTimes * command.predicted) {
     return false;
   }
-  // A command may only have been waiting for another client's command that is leaving for the same
-  // reason.
+  // The command does not count while another client's command is leaving for this reason, because
+  // it may only have been waiting for that one.
   return std::none_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& each) {
     return each.has_outlived && each.stop_asked && each.client != command.client;
   });

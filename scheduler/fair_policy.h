@@ -9,8 +9,8 @@ namespace gpushared::scheduler {
 
 // Shares device time among all clients with work, in proportion to their weights.
 //
-// Shares are measured in charged time, not in commands. A client with a smaller share so far waits
-// at most a slice for another one's stoppable command. Ignores classes.
+// Shares are measured in charged time, not in commands. A client that has had less than its share
+// waits at most a slice for a stoppable command of another client. Ignores classes.
 class FairPolicy final : public Policy {
  public:
   explicit FairPolicy(const PolicyOptions& options)

@@ -34,8 +34,9 @@ namespace gpushared::scheduler {
 // A client that queues one command at a time is not ready while that command runs, nor for a moment
 // of up to `hold_off` before the next one. It keeps its place meanwhile, and from level
 // `suspended_from` on no client that is ahead of it starts, because these would otherwise take the
-// time due to it, regardless of its weight. It is waited for after a command only if it returned in
-// time after the one before, and if its commands take at least as long as the wait.
+// time due to it, regardless of its weight. The level waits for the client after a command only if
+// the client returned in time after the previous command, and if its commands take at least as long
+// as the wait.
 //
 // Thread-compatible.
 class FairShares {

@@ -23,12 +23,13 @@ struct LaneRules {
   }
 };
 
-// Decides whose command a device lane submits next, and whose commands it stops.
+// // Decides which client's command a device lane submits next, and which client's commands it
+// stops.
 //
 // A policy is a deterministic state machine: equal calls in equal order give equal decisions. It
-// owns no thread, reads no clock, file or environment variable, and never blocks or allocates
-// except in OnClientAdded. Because of that the same object runs in the worker, in the simulation of
-// a week, and in a test of three lines.
+// owns no thread, reads no clock, file or environment variable, never blocks, and allocates only in
+// OnClientAdded. Therefore the same class runs in the worker, in the simulation of a week, and in a
+// test of three lines.
 //
 // The caller guarantees (tests/conformance/policy_conformance_test.cpp runs every policy under all
 // legal call orders up to a fixed length):
@@ -39,9 +40,9 @@ struct LaneRules {
 //     so OnReady or OnIdle follows each OnStarted.
 //   * OnStarted follows a Decision of kind kRun, for that client and head.
 //   * OnEnded is called once per OnStarted, unless the client was removed before.
-//   * A command that becomes stoppable because it outlived its prediction is reported as two: an
-//     OnStarted without a Decision before it and without an OnReady or OnIdle after it, then the
-//     OnEnded for its time so far.
+//   * A command that becomes stoppable because it outlived its prediction is reported as two
+//     commands: first the OnStarted of the stoppable rest, without a Decision before it and without
+//     an OnReady or OnIdle after it, then the OnEnded for the time so far.
 //   * A client is throttled from OnThrottled(true) to OnThrottled(false), and is not ready
 //     meanwhile.
 //   * OnRequestEnded is called once per OnRequestBegan, unless the client was removed before. At
@@ -76,21 +77,21 @@ class Policy {
   virtual void OnStarted(ClientId client, const Head& head, TimePoint now) = 0;
   virtual void OnEnded(ClientId client, const Ended& ended, TimePoint now) = 0;
 
-  // With true, the client has used up its cap for now, so no other client may be delayed for it,
-  // whatever its latency target or hint.
+  // // A throttled client has used up its cap or is suspended, so the policy must not delay other
+  // clients for it, whatever its latency target or hint.
   virtual void OnThrottled(ClientId, bool /*is_throttled*/, TimePoint) {}
 
-  // For policies that look at requests. `at` is when the client expects its next one.
+  // For policies that use requests. `at` is when the client expects its next request.
   virtual void OnRequestBegan(ClientId, const RequestMark&, TimePoint) {}
   virtual void OnRequestEnded(ClientId, std::uint64_t /*number*/, TimePoint) {}
   virtual void OnRequestExpected(ClientId, TimePoint /*at*/, TimePoint) {}
 
   virtual Decision Pick(TimePoint now) = 0;
 
-  // Returns whether `waiting` can preempt work of `running`. If no present client can, the work is
-  // better started in its non-preemptible form, where preemption has a price. Under policies with
-  // classes the end of a slice inside a class does not count, because shares even out without
-  // preemption, only later.
+  // Returns whether `waiting` can preempt work of `running`. If no connected client can, the work
+  // starts in its non-preemptible form, because the preemptible form is slower on some devices.
+  // Under policies with classes the end of a slice inside a class does not count, because shares
+  // even out without preemption, only later.
   virtual bool IsPreemptibleBy(const ClientSpec& /*running*/, const ClientSpec& /*waiting*/) const {
     return true;
   }

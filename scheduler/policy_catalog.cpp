@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::array kPolicies = {
-    PolicyEntry{"fifo", "arrival order, as in a plain shared context",
+    PolicyEntry{"fifo", "arrival order, as in a context without a scheduler",
                 [](const PolicyOptions&) -> std::unique_ptr<Policy> {
                   return std::make_unique<FifoPolicy>();
                 }},
@@ -33,7 +33,7 @@ constexpr std::array kPolicies = {
                 [](const PolicyOptions& options) -> std::unique_ptr<Policy> {
                   return std::make_unique<PriorityPolicy>(options);
                 }},
-    PolicyEntry{"deadline", "latency targets first, others as far as these allow",
+    PolicyEntry{"deadline", "latency targets first, other work in the remaining slack",
                 [](const PolicyOptions& options) -> std::unique_ptr<Policy> {
                   return std::make_unique<DeadlinePolicy>(options);
                 }},

@@ -10,8 +10,8 @@ namespace gpushared::scheduler {
 namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
-// The floor's debt to the low class is capped at this many slices. Otherwise the class could own
-// the device after a long wait for commands that cannot be stopped.
+// The floor's debt to the low class is capped at this many slices. Otherwise the class could occupy
+// the device for a long time after a long wait for commands that cannot be stopped.
 constexpr std::int64_t kOwedSlicesMax = 4;
 // Lead time before an expected request, in which a fully occupied device drains.
 constexpr Duration kStopTime = std::chrono::microseconds(100);
@@ -20,7 +20,7 @@ constexpr Duration kStopTime = std::chrono::microseconds(100);
 constexpr Duration kOverdue = std::chrono::microseconds(500);
 
 // Returns the minimum time between two turns of the low class: a slice, or, with a large floor,
-// half of what the floor leaves to the others. When a turn comes is decided by the debt.
+// half of what the floor leaves to the others. The debt decides when a turn comes.
 Duration FloorGap(Duration slice, std::int64_t floor_ppm) {
   if (floor_ppm * 3 <= kMillion) return slice;
   return slice * (kMillion - floor_ppm) / floor_ppm / 2;
@@ -83,7 +83,7 @@ void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
   EarnUpTo(now);
   if (floor_ppm_ > 0 && shares_.GetLevel(client) == kLowest) {
     // Device time that the low class had in gaps counts against the floor, up to one slice, because
-    // an idle period of the others must not cost the class its floor much later.
+    // device time in an idle period of the others must not cost the class its floor much later.
     owed_ns_ = std::max<std::int64_t>(owed_ns_ - ended.held.count(), -slice_.count());
   }
   shares_.OnEnded(client, ended, now);

@@ -21,8 +21,9 @@ namespace gpushared::scheduler {
 // a slice it gets one, and the device is first drained of higher work.
 //
 // A client of the high class may announce a request. Stoppable lower work is then stopped in time
-// for it, and non-preemptible work that would last longer does not start. This ends with the
-// client's next command or request, or shortly after the announced time.
+// for the request, and non-preemptible work that would last beyond the announced time does not
+// start. The announcement ends with the client's next command or request, or shortly after the
+// announced time.
 class PriorityPolicy final : public Policy {
  public:
   explicit PriorityPolicy(const PolicyOptions& options);
@@ -61,14 +62,14 @@ class PriorityPolicy final : public Policy {
     if (floor_ppm_ > 0) Earn(now);
   }
   void Earn(TimePoint now);
-  // Empty unless the low class is to have the device against higher work now.
+  // // Returns a decision only if the low class has the device now although higher work exists.
   std::optional<Decision> PickFloorTurn(TimePoint now);
   // Restricts the decision while a high-class request is expected.
   Decision KeepFree(Decision decision, TimePoint now);
-  // The expected request has come, or will not come.
+  // // Drops the client's announcement, because the request has come or will not come.
   void ForgetExpected(ClientId client);
   void ReviewExpected(TimePoint now);
-  // When the low class will be owed a slice if it keeps waiting.
+  // // Returns when the low class will be owed a slice if it keeps waiting.
   std::optional<TimePoint> FloorTurnDue(TimePoint now) const;
   bool IsHigherActive() const;
 
@@ -93,7 +94,7 @@ class PriorityPolicy final : public Policy {
 
   TimePoint earned_until_{};
   std::int64_t owed_ns_ = 0;        // Device time owed to the low class.
-  std::int64_t owed_fraction_ = 0;  // Millionths of a nanosecond on top.
+  std::int64_t owed_fraction_ = 0;  // In addition, in millionths of a nanosecond.
   FloorTurn floor_turn_ = FloorTurn::kNone;
   TimePoint floor_turn_end_{};
   TimePoint next_floor_turn_{};

@@ -320,7 +320,7 @@ TimePoint Residency::EvictableAt(const Client& victim, const Client& candidate,
   if (victim.evictable_bytes() == 0) return TimePoint::max();
   if (now < swaps_fail_until_) return TimePoint::max();
   if (candidate.is_guaranteed()) return now;
-  // Not evictable: the victim waited for this memory and is about to use it.
+  // The victim waited for this memory and is about to use it.
   if (victim.granted_bytes > 0) return TimePoint::max();
   const TimePoint idle_at = IdleAt(victim);
   // A higher class keeps its memory until it is idle.

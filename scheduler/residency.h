@@ -49,8 +49,8 @@ struct ResidencyOptions {
   // Unit in which a swap can be preempted: a client with a guarantee waits for at most one such
   // unit.
   std::uint64_t step_bytes = kMapPageBytes;
-  // For use by the caller: the minimum interval between two checks for which clients are busy.
-  // Commands start and end within microseconds, whereas swaps take milliseconds.
+  // // Minimum interval at which the caller checks which clients are busy; not used here. Commands
+  // start and end within microseconds, whereas swaps take milliseconds.
   Duration look_every = std::chrono::microseconds(100);
 };
 
@@ -121,15 +121,15 @@ struct MemoryRequestStats {
 // Memory of a client that is *within its guarantee* is never evicted, and memory requests that the
 // guarantee covers are served immediately by evicting other clients. The memory of a client above
 // its guarantee may be swapped out page by page, and the client may allocate more than the device
-// has. It can run while the memory that its next commands touch is resident, or all of its memory
-// where that access set is not known.
+// has. It can run while the memory that its next commands touch is resident, or, if this access set
+// is unknown, while all of its memory is.
 //
 // Memory outside the access set is evicted first, including the client's own: a client that works
 // through its memory in parts therefore disturbs no other client. Clients above their guarantees
 // take turns. The one that has waited longest is swapped in as soon as the residency periods of
 // others have ended. During its own period a client is served before others of its class when its
-// next commands touch further memory. A period is proportional to the swap-in cost, without what
-// only replaced the client's own memory, because those swaps delayed no other client.
+// next commands touch further memory. A period is proportional to the swap-in cost. Swaps that only
+// replaced the client's own memory do not count, because they delayed no other client.
 //
 // Eviction order: the lowest class first. Within a class idle clients come first, the one idle for
 // longest before the others. Among busy clients the victim is the one swapped in last, because its
@@ -157,12 +157,12 @@ class Residency {
                    TimePoint now);
   // Reports whether the client has commands.
   void SetBusy(ClientId client, bool is_busy, TimePoint now);
-  // Requests `bytes` more than are free, one request at a time. Answered by kMemoryRequest or
-  // kNoMemory.
+  // // Requests `bytes` of memory for the client, of which fewer are free. A client has at most one
+  // pending request. Answered by kMemoryRequest or kNoMemory.
   void RequestMemory(ClientId client, std::uint64_t bytes, TimePoint now);
 
-  // Reports that no command of a suspended client is left on the device. To be called immediately,
-  // because other clients wait for it.
+  // Reports that no command of a suspended client is left on the device. The caller reports this
+  // immediately, because other clients wait for it.
   void OnDrained(ClientId client);
   // Reports the end of a swap, which may have moved less than was requested.
   void OnSwapped(ClientId client, const MemorySuspended& memory, TimePoint now);
@@ -222,7 +222,7 @@ class Residency {
     TimePoint resident_since{};
     TimePoint resident_until{};
     SwapWork swap_work;
-    std::uint64_t own_evicted_bytes = 0;  // Own memory evicted for what is to be swapped in.
+    std::uint64_t own_evicted_bytes = 0;  // Own memory evicted to swap in other own memory.
     Duration swap_in_cost{};              // Cost that counts for the current residency period.
     Duration previous_swap_in_cost{};     // Cost that counted for the period before.
     std::optional<TimePoint> waits_since{};

@@ -15,8 +15,8 @@ namespace gpushared::scheduler {
 //
 // The holder keeps the device until its slice has passed or it has nothing left to run. At the end
 // of the slice its stoppable command is stopped. A non-preemptible command overruns, and the client
-// pays the overrun back through shorter or skipped slices. Time in which no other client wanted the
-// device is not owed. Ignores classes and weights.
+// pays the overrun back through shorter or skipped slices. Time in which no other client had work
+// does not count as an overrun. Ignores classes and weights.
 class RoundRobinPolicy final : public Policy {
  public:
   explicit RoundRobinPolicy(const PolicyOptions& options);

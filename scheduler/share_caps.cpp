@@ -78,13 +78,14 @@ std::uint16_t ShareCaps::PlaceFor(std::uint64_t number, TimePoint now) {
 }
 
 ShareCaps::Set ShareCaps::Join(std::span<const ShareCap> caps, TimePoint now) {
-  Check(caps.size() <= kCapsPerClientMax, "a client under too many caps");
+  Check(caps.size() <= kCapsPerClientMax, "a client is under too many caps");
   Set set;
   for (const ShareCap& wanted : caps) {
     Check(wanted.per_mille >= 1 && wanted.per_mille <= kSharePerMilleMax,
           "a cap's share is out of range");
     const std::uint16_t place = PlaceFor(wanted.number, now);
-    Check(std::find(set.begin(), set.end(), place) == set.end(), "a client under one cap twice");
+    Check(std::find(set.begin(), set.end(), place) == set.end(),
+          "a client is under the same cap twice");
     caps_[place].Change(wanted.per_mille, now);
     ++caps_[place].clients;
     set.places_[set.count_++] = place;

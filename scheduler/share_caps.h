@@ -56,15 +56,16 @@ class ShareCaps {
     std::uint8_t count_ = 0;
   };
 
-  // Puts a client under these caps. A share that differs from the present one of its cap replaces
-  // that one and forgives debt beyond a window's share, so that the new share takes effect within a
-  // window. At most kCapsPerClientMax, with distinct numbers.
+  // Puts a client under these caps. A share that differs from the cap's present one replaces it,
+  // and debt beyond the new share of a window is forgiven, so that the new share takes effect
+  // within a window. `caps` are at most kCapsPerClientMax, with distinct numbers.
   Set Join(std::span<const ShareCap> caps, TimePoint now);
   // Called when the client leaves or gets other caps. A cap outlives its clients while it is in
   // debt.
   void Leave(const Set& caps);
 
-  // Report that a command under these caps begins or ends; in between, its caps are not dropped.
+  // // Report that a command under these caps begins or ends. The caps of a running command are not
+  // dropped.
   void OnStarted(const Set& caps, TimePoint now);
   void OnEnded(const Set& caps);
   // Bills device time of a command. `spent` is negative if the final charge is smaller than the

@@ -15,9 +15,9 @@ constexpr std::size_t kLatenciesMin = 16;
 // A request this many times slower than the next slowest counts as an outlier, such as one during
 // which its host was suspended by a debugger or hypervisor.
 constexpr int kOutlier = 2;
-// Number of overlapping requests that make one sample of a request's need. Work that one of them
-// does for the next one is within the sample, and work for requests that are still open cancels out
-// with work done before the sample.
+// Number of overlapping requests that make one sample of a request's need. Work done for one of
+// these requests while an earlier one is open is within the sample, and work for requests that are
+// still open afterwards cancels out with work done before the sample.
 constexpr int kOverlapping = 4;
 
 }  // namespace

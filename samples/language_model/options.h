@@ -36,7 +36,7 @@ class Options {
 };
 
 // Sleeps until this many seconds since 1970, and returns by how many seconds it woke too late: the
-// wake-up latency of the system, or more if the moment had passed already. 0 does not sleep.
+// wake-up latency of the system, or more if the moment had already passed. With 0, does not sleep.
 double SleepUntilUnixTime(double seconds);
 
 }  // namespace samples

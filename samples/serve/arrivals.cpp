@@ -62,7 +62,7 @@ std::vector<double> TraceArrivals(const std::string& path, std::size_t count, do
   for (std::size_t i = 0; i < count; ++i) chosen[i] = gaps[(seed * 997ull + i) % gaps.size()];
   if (count > 0 && std::accumulate(chosen.begin(), chosen.end(), 0.0) <= 0) {
     throw std::runtime_error("trace '" + path + "' has " + std::to_string(count) +
-                             " requests at the same time, which no scale parts");
+                             " requests at the same time, which no scaling separates");
   }
   return FromGaps(std::move(chosen), mean_gap_s);
 }

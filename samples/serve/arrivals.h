@@ -9,8 +9,8 @@
 
 namespace samples {
 
-// Arrival times of requests: seconds from the start, ascending. Both functions make `count`
-// arrivals whose mean inter-arrival time is `mean_gap_s`.
+// // Arrival times of requests: seconds from the start, ascending. Both functions return `count`
+// arrivals with a mean inter-arrival time of `mean_gap_s`.
 
 // Gamma-distributed inter-arrival times with this coefficient of variation: 1 makes a Poisson
 // process, 1.5 is burstier, like the traffic of many users.

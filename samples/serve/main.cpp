@@ -33,8 +33,8 @@ constexpr int kCalibrationRequests = 100;
 constexpr std::chrono::milliseconds kCalibrationPause{5};
 // One in this many answers is kept and compared with the reference afterwards.
 constexpr std::size_t kCheckEvery = 16;
-// Multiply-adds of the reference over all answers, about a second. As many rows of each kept answer
-// are compared as that allows, at least one.
+// Limit of the reference's multiply-adds over all answers, about a second. It determines how many
+// rows of each kept answer are compared, at least one.
 constexpr double kCheckedMultiplyAddsMax = 4e8;
 
 double Milliseconds(Clock::duration duration) {
@@ -58,7 +58,7 @@ class Server {
   Server(const gpushared::Client& client, const samples::Model& model, int rows)
       : model_(model), device_model_(client, model, rows), rows_(rows) {}
 
-  // Returns the median time of one request when no other waits. The median, because a stall of the
+  // // Returns the time of one request when no other waits, as a median, because a stall of the
   // machine is not service time.
   double ServiceMilliseconds() {
     std::vector<double> taken_ms;
@@ -158,15 +158,14 @@ int Run(int argc, char** argv) {
   samples::Options options({
       {"--model", "", "model file, as train writes it"},
       {"--requests", "500", "requests to answer; 0 means as many as fit into --seconds"},
-      {"--seconds", "0", "how long the arrivals last, when --requests is 0"},
+      {"--seconds", "0", "time over which requests arrive, if --requests is 0"},
       {"--batch", "32", "contexts per request"},
-      {"--load", "0.45", "service time divided by the mean distance of arrivals"},
-      {"--service-ms", "0", "time of one request when alone; 0 measures it first"},
-      {"--trace", "",
-       "take the distances of arrivals from this CSV file instead of a generated process"},
+      {"--load", "0.45", "service time divided by the mean inter-arrival time"},
+      {"--service-ms", "0", "service time of a request alone; 0 measures it first"},
+      {"--trace", "", "CSV file with arrival times to use instead of generated ones"},
       {"--variation", "1.5",
-       "of the distances of generated arrivals: 1 is a Poisson process, more is burstier"},
-      {"--seed", "1", "of the arrivals"},
+       "coefficient of variation of generated inter-arrival times: 1 is a Poisson process"},
+      {"--seed", "1", "seed of the generated arrivals"},
       {"--latency-target-ms", "25", "latency target per request"},
       {"--class", "high", "scheduling class: high, normal or low"},
       {"--name", "serve", "shown by gpusharedctl"},

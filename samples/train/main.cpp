@@ -54,7 +54,7 @@ int Run(int argc, char** argv) {
       {"--batch", "128", "contexts per step"},
       {"--hidden", "256", "width of the hidden layer of a new model"},
       {"--rate", "0.5", "learning rate"},
-      {"--seed", "1", "of initial parameters and batches"},
+      {"--seed", "1", "seed of initial parameters and batches"},
       {"--class", "low", "scheduling class: high, normal or low"},
       {"--name", "train", "shown by gpusharedctl"},
       {"--device", "", "device to use; empty lets the server choose"},

@@ -208,24 +208,25 @@ std::string Shown(double value) {
 std::vector<std::string> GetReasons(const Advice& advice, const AdviceOptions& options) {
   std::vector<std::string> reasons;
   if (advice.memory_mib > advice.memory_free_mib && advice.memory_free_mib > 0) {
-    reasons.push_back("it needs " + Shown(advice.memory_mib) + " MiB, and " +
+    reasons.push_back("the job needs " + Shown(advice.memory_mib) + " MiB, but only " +
                       Shown(advice.memory_free_mib) + " MiB are free");
   }
   for (const ClientAdvice& client : advice.clients) {
     if (client.falls_behind) {
       reasons.push_back(client.name +
-                        " would fall behind: its requests come faster than they are "
+                        " would fall behind: its requests arrive faster than they are "
                         "answered");
     } else if (client.is_late()) {
-      std::string reason = client.name + " would keep its target of " +
+      std::string reason = client.name + " would meet its target of " +
                            Shown(*client.latency_target_ms) + " ms for " +
-                           Shown(client.met_percent) + "% of its requests, and not for 99%";
+                           Shown(client.met_percent) + "% of its requests, but 99% are required";
       if (client.p99_now_ms > *client.latency_target_ms)
-        reason += client.is_job ? ", even alone" : "; it breaks it already";
+        reason += client.is_job ? ", even alone" : "; it misses the target already now";
       reasons.push_back(reason);
     } else if (client.pace_percent < options.least_pace_percent) {
       reasons.push_back(client.name + " would keep " + Shown(client.pace_percent) +
-                        "% of its pace, and not " + Shown(options.least_pace_percent) + "%");
+                        "% of its pace, but " + Shown(options.least_pace_percent) +
+                        "% are required");
     }
   }
   return reasons;
@@ -240,7 +241,7 @@ std::vector<std::string> DoubtsAbout(const Profile& profile) {
   const std::string name = profile.name;
   if (profile.has_requests() && !profile.is_drawn() && profile.requests.size() < kRequestsLeast) {
     doubts.push_back("the p99 of " + name + " rests on " + std::to_string(profile.requests.size()) +
-                     " requests, and " + std::to_string(kRequestsLeast) + " would do");
+                     " requests, fewer than " + std::to_string(kRequestsLeast));
   }
   std::vector<std::size_t> samples(profile.kernels.size());
   for (const Profile::Request& request : profile.requests)
@@ -253,19 +254,19 @@ std::vector<std::string> DoubtsAbout(const Profile& profile) {
                      std::to_string(kSamplesLeast) + " times");
   }
   if (profile.seen.shared_percent > kSharedMost) {
-    doubts.push_back(name + " was measured beside others for " +
+    doubts.push_back(name + " was measured alongside others for " +
                      Shown(profile.seen.shared_percent) + "% of its device time");
   }
   if (const DeviceSpeed speed = GetDeviceSpeed(profile); speed.has_changed()) {
     doubts.push_back("the device's speed changed while " + name +
                      " was measured: its kernels took " + Shown(speed.fast) + " to " +
-                     Shown(speed.slow) + " times as long as on the average");
+                     Shown(speed.slow) + " times as long as on average");
   }
   if (profile.seen.lost > 0)
-    doubts.push_back(std::to_string(profile.seen.lost) + " events of " + name + "'s were lost");
+    doubts.push_back(std::to_string(profile.seen.lost) + " events of " + name + " were lost");
   if (profile.seen.streams > 1) {
     doubts.push_back(name + " has " + std::to_string(profile.seen.streams) +
-                     " streams, and is taken to have one");
+                     " streams, which count as one");
   }
   return doubts;
 }
@@ -415,7 +416,7 @@ void Judge(const Node& node, const Profile& job, const AdviceOptions& options, A
                             std::to_string(node.costs.samples) + " launches");
   }
   if (node.costs.stops == 0 && node.stops_within_commands && node.policy != "fifo")
-    advice.doubts.push_back("how long a stop takes on " + node.name + " was never seen");
+    advice.doubts.push_back("no stop was observed on " + node.name);
   advice.certainty = is_near                    ? Advice::Certainty::kUnsure
                      : advice.doubts.empty()    ? Advice::Certainty::kSure
                      : advice.doubts.size() < 4 ? Advice::Certainty::kLikely

@@ -89,7 +89,7 @@ Result<std::vector<double>> TraceArrivals(const std::string& path, std::size_t c
   if (count > 0 && std::accumulate(chosen.begin(), chosen.end(), 0.0) <= 0) {
     return Status(StatusCode::kInvalidArgument,
                   "trace '" + path + "' has " + std::to_string(count) +
-                      " requests at the same time, and no scale separates them");
+                      " requests at the same time, which no scaling separates");
   }
   return FromGaps(std::move(chosen), mean_gap_s);
 }

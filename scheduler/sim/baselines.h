@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Alternatives to our policies, each reduced to its rule.
+// // Alternatives to gpushared's policies, each reduced to its rule.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_BASELINES_H_
 #define GPUSHARED_SCHEDULER_SIM_BASELINES_H_
@@ -14,8 +14,8 @@
 
 namespace gpushared::simulation {
 
-// Every process launches independently: MPS, a shared context, time slicing. The device does the
-// rest.
+// // Models MPS, a shared context and time slicing: every process launches independently, and the
+// device schedules.
 class NativeFront final : public Front {
  public:
   // `high_first`: the high class uses streams of higher priority.

@@ -8,8 +8,8 @@
 
 namespace gpushared::simulation {
 
-// Change of a device's speed while a profile was taken. Figures are kernel times relative to the
-// kernel's mean.
+// // Change of a device's speed while a profile was taken, as kernel times relative to the kernel's
+// mean.
 //
 // A core of a virtual machine runs at half its speed, for seconds at a time, while another machine
 // uses the sibling hyperthread. Differences between launches of a kernel are not a change of speed,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer between clients and the GPU: none, our scheduler, or another system's rule.
+// // Layer between clients and the GPU: gpushared's scheduler, another system's rule, or none.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_FRONT_H_
 #define GPUSHARED_SCHEDULER_SIM_FRONT_H_
@@ -77,7 +77,7 @@ struct SetupEntry {
   std::function<std::unique_ptr<Front>(GpuDevice& device, const FrontOptions& options)> make_front;
 };
 
-// Returns our policies in the production lane, then the baselines.
+// // Returns gpushared's policies in the production lane, then the baselines.
 std::vector<SetupEntry> SetupCatalog();
 // Returns the setup with that name, or no value if the name is unknown.
 std::optional<SetupEntry> FindSetup(std::string_view name);

@@ -69,12 +69,12 @@ struct ProfileOptions {
 Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& options);
 
 // Reads one or more parts, joined with '+', which run one after the other:
-//   even:KERNELS:KERNEL_US:BLOCK_US          equal kernels, whole waves of blocks of that time.
-//   nonpreemptible:KERNELS:KERNEL_US:BLOCK_US         the same as machine code, which is
-//   non-preemptible. graph:KERNELS:KERNEL_US:BLOCK_US         the same as nodes of a graph, which
-//   is one command. grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR. in:US, out:US a copy to
-//   or from the device of that duration. anything else                            the path of a
-//   profile.
+//   * even:KERNELS:KERNEL_US:BLOCK_US: equal kernels of whole waves of blocks of that time.
+//   * nonpreemptible:KERNELS:KERNEL_US:BLOCK_US: the same kernels as machine code.
+//   * graph:KERNELS:KERNEL_US:BLOCK_US: the same kernels as nodes of a graph, which is one command.
+//   * grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR: equal kernels of any size.
+//   * in:US, out:US: a copy to or from the device that takes this long alone.
+//   * Anything else is the path of a profile.
 Result<Job> ReadJob(const std::string& text, const ProfileOptions& options);
 
 }  // namespace gpushared::simulation

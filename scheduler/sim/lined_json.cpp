@@ -18,8 +18,8 @@ namespace {
 // Nesting limit, because otherwise a file of nothing but brackets would exhaust the stack.
 constexpr std::size_t kDepthMax = 16;
 
-// Iterates over a text and tracks the line of the last character that was not white space: there
-// ends the token that the parser has just read.
+// // Iterates over a text and tracks the line of the last character that was not white space,
+// because the token that the parser has just read ends there.
 class LineCounter {
  public:
   using difference_type = std::ptrdiff_t;
@@ -112,7 +112,7 @@ class LinedJsonReader {
 
   bool Begin(LinedJson::Kind kind) {
     if (open_.size() == kDepthMax) {
-      why_ = "lists and objects in one another, more than " + std::to_string(kDepthMax) + " deep";
+      why_ = "lists and objects are nested more than " + std::to_string(kDepthMax) + " deep";
       return false;
     }
     LinedJson* const added = Add(kind);
@@ -131,7 +131,7 @@ class LinedJsonReader {
     if (!open_.empty() && open_.back()->kind_ == LinedJson::Kind::kObject) {
       const auto [place, is_new] = open_.back()->members_.try_emplace(key_);
       if (!is_new) {
-        why_ = "'" + key_ + "' stands there twice";
+        why_ = "'" + key_ + "' occurs twice";
         return nullptr;
       }
       added = &place->second;
@@ -159,7 +159,7 @@ Result<LinedJson> LinedJson::Parse(const std::string& text) {
   if (is_read) return reader.Take();
   return Status(StatusCode::kInvalidArgument,
                 "line " + std::to_string(place.last) + ": " +
-                    (reader.why().empty() ? "this is no JSON" : reader.why()));
+                    (reader.why().empty() ? "this is not JSON" : reader.why()));
 }
 
 Result<LinedJson> LinedJson::Read(const std::string& path, std::size_t bytes_max) {

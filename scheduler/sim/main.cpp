@@ -272,7 +272,7 @@ Status Shares(Arguments arguments) {
     if (arguments.max_shares.empty() || scheduler::FindPolicy(contestant.name) != nullptr) continue;
     return Status(StatusCode::kInvalidArgument,
                   "--max-share rejected: '" + std::string(contestant.name) +
-                      "' knows no caps, allowed are " + scheduler::PolicyNames());
+                      "' does not support caps, allowed are " + scheduler::PolicyNames());
   }
   for (const double percent : arguments.max_shares) {
     options.max_shares.push_back(static_cast<std::uint32_t>(std::lround(10 * percent)));
@@ -342,8 +342,7 @@ void AddCompare(const command_line::Command& app, Arguments& arguments) {
   command
       .AddOption("--high", arguments.high,
                  "jobs of requests: kernel profiles (CSV), even:KERNELS:KERNEL_US:BLOCK_US, "
-                 "nonpreemptible: "
-                 "(the same as non-preemptible machine code), "
+                 "nonpreemptible:KERNELS:KERNEL_US:BLOCK_US (the same kernels as machine code), "
                  "grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR, copies in:US and out:US, "
                  "or several joined with +")
       .Required();

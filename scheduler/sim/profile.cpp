@@ -22,7 +22,7 @@ constexpr std::size_t kFileBytesMax = std::size_t{64} << 20;
 constexpr double kDayMs = 86'400e3;
 constexpr double kStepUsMax = 3.6e9;  // Equal to scheduler::kCommandTimeMax.
 constexpr double kMemoryMibMax = 1e9;
-// Upper bound of numbers that a double represents exactly.
+// // Upper bound of the integers that a double represents exactly.
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 53;
 
 // In the order of the enumerators.
@@ -86,7 +86,7 @@ std::vector<Profile::Request> GetRequests(const LinedJson& value, const Profile&
     if (needs_time) request.at_ms = each.At("at_ms").Number(0, kDayMs);
     const bool ascends = profile.pace == Profile::Pace::kClosed || requests.empty() ||
                          request.at_ms >= requests.back().at_ms;
-    if (!ascends) each.At("at_ms").Reject("as late as that of the request before");
+    if (!ascends) each.At("at_ms").Reject("at least that of the previous request");
     for (const LinedJson& step : each.At("steps").Items(1, left))
       request.steps.push_back(GetStep(step, profile.kernels.size()));
     left -= request.steps.size();

@@ -98,7 +98,7 @@ class Run {
     consider(next_step_);
     const TimePoint end(scenario_.length);
     if (scenario_.length > Duration()) consider(end);
-    if (!next) throw std::logic_error("nothing will ever happen, and requests are open");
+    if (!next) throw std::logic_error("requests are open, but no event is left");
     const TimePoint to = std::max(*next, now_);
     if (scenario_.sample_every > Duration()) SampleUpTo(to);
     now_ = to;

@@ -77,22 +77,23 @@ std::vector<SetupEntry> SetupCatalog() {
   entries.push_back({"mps-priority",
                      "the same, free multiprocessors go to the high class first (client priority)",
                      NewSharedGpu, std::bind_front(NewNative, true)});
-  entries.push_back({"time-slicing", "one process at a time, 2 ms slices, saved in the middle",
+  entries.push_back({"time-slicing", "one process at a time, 2 ms slices, preempted inside kernels",
                      NewTimeSlicedGpu, std::bind_front(NewNative, false)});
   entries.push_back({"vgpu-equal", "time slices of 1/480 s, lent to the other when idle",
                      std::bind_front(NewVgpu, false), std::bind_front(NewNative, false)});
   entries.push_back({"vgpu-fixed", "time slices of 1/480 s for each process, used or not",
                      std::bind_front(NewVgpu, true), std::bind_front(NewNative, false)});
-  entries.push_back({"orion",
-                     "low beside high where profiles differ, on as many multiprocessors as there "
-                     "are (Orion, EuroSys'24)",
-                     NewSharedGpu, NewOrion});
+  entries.push_back(
+      {"orion",
+       "low alongside high if bound by other resources, on as many multiprocessors as there "
+       "are (Orion, EuroSys'24)",
+       NewSharedGpu, NewOrion});
   entries.push_back({"tally",
                      "low only while high is idle, stopped at blocks that cost 25 % more "
                      "(Tally, ASPLOS'25)",
                      NewTallyGpu, std::bind_front(NewGate, kTally)});
   entries.push_back({"tgs",
-                     "low as many blocks per 5 ms as leave the launch rate of high as it is "
+                     "low limited to as many blocks per 5 ms as do not slow the launches of high "
                      "(TGS, NSDI'23)",
                      NewSharedGpu, NewTgs});
   entries.push_back({"xsched-1",

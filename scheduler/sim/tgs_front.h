@@ -15,9 +15,9 @@ namespace gpushared::simulation {
 
 // Models TGS (NSDI'23, with the constants of its code: 3 %, 9 % and 12 % of deviation, a report per
 // 5 ms): everything is launched immediately, but the low class is limited to a number of blocks per
-// period. The limit rises while the high class launches at the rate that it has alone, and falls
-// when it does not. TGS counts the blocks of grids, whereas a profile counts several of them as one
-// block, which fills a multiprocessor. Copies do not count.
+// period. The limit rises while the high class launches at the same rate as alone, and falls
+// otherwise. TGS counts the blocks of grids, whereas a profile counts several of them as one block,
+// which fills a multiprocessor. Copies do not count.
 class TgsFront final : public Front {
  public:
   TgsFront(GpuDevice& device, const FrontOptions& options) : device_(device), options_(options) {}

@@ -46,7 +46,7 @@ class BadInput(unittest.TestCase):
         for share in ("0", "101", "nan", "-1", "x"):
             self.rejected(["shares", "--max-share", share], "--max-share")
         self.rejected(["shares", "--max-share", "10", "20", "30"], "3 shares at most, of 2 clients")
-        self.rejected(["shares", "--max-share", "10", "--policy", "mps"], "'mps' knows no caps")
+        self.rejected(["shares", "--max-share", "10", "--policy", "mps"], "'mps' does not support caps")
 
     def test_files(self):
         header = "Name,Profile,Memory_footprint,SM_usage,Duration\n"

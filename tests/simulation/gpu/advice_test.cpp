@@ -82,7 +82,7 @@ TEST(Advice, LongKernelsWithoutClassesBreakThePromise) {
 TEST(Advice, ThatAPromiseIsBrokenAlreadyIsSaid) {
   const Node node = Device("priority", {Server("serve", 40, 8, 1000, 5ms)});
   const Advice advice = Advise(node, Training(SchedulingClass::kLow, 100), kOnce);
-  EXPECT_THAT(advice.reasons, ElementsAre(HasSubstr("it breaks it already")));
+  EXPECT_THAT(advice.reasons, ElementsAre(HasSubstr("it misses the target already now")));
 }
 
 TEST(Advice, AClientThatFallsBehindDoesNotFitWithoutAPromiseEither) {
@@ -149,12 +149,11 @@ TEST(Advice, FewMeasurementsAreSaidInWords) {
   EXPECT_EQ(advice.certainty, Advice::Certainty::kUnsure);
   EXPECT_THAT(
       advice.doubts,
-      ElementsAre("the p99 of serve rests on 5 requests, and 100 would do",
+      ElementsAre("the p99 of serve rests on 5 requests, fewer than 100",
                   "1 of 1 kernels of serve were measured fewer than 9 times",
-                  "serve was measured beside others for 50.0% of its device time",
-                  "2 events of serve's were lost", "serve has 3 streams, and is taken to have one",
-                  "the costs of cpu:0 rest on 3 launches",
-                  "how long a stop takes on cpu:0 was never seen"));
+                  "serve was measured alongside others for 50.0% of its device time",
+                  "2 events of serve were lost", "serve has 3 streams, which count as one",
+                  "the costs of cpu:0 rest on 3 launches", "no stop was observed on cpu:0"));
 }
 
 TEST(Advice, APromiseWithinTheIntervalIsUnsure) {

@@ -110,7 +110,7 @@ TEST_F(ProfileFiles, ARejectionNamesTheLineAndWhatWasExpected) {
   const std::string head = "{\"gpushared_profile\": 1,\n\"name\": \"a\",\n\"class\": \"low\",\n";
   const std::string kernels = "\"kernels\": [{\"name\": \"k\"}],\n";
   for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
-           {"", "line 1: this is no JSON"},
+           {"", "line 1: this is not JSON"},
            {"[]", "line 1: the file's value is not an object"},
            {"{\"gpushared_profile\": 2}",
             "line 1: 'gpushared_profile' 2 is not a number from 1 to 1"},
@@ -119,7 +119,7 @@ TEST_F(ProfileFiles, ARejectionNamesTheLineAndWhatWasExpected) {
            {head + "\"weight\": 1.5, \"pace\": \"endless\"}",
             "line 4: 'weight' 1.5 is not a number without"},
            {head + "\"wieght\": 1}", "line 4: 'wieght' 1 is not one of gpushared_profile, name"},
-           {head + "\"weight\": 1,\n\"weight\": 1}", "line 5: 'weight' stands there twice"},
+           {head + "\"weight\": 1,\n\"weight\": 1}", "line 5: 'weight' occurs twice"},
            {head + "\"pace\": \"fast\"}", "line 4: 'pace' \"fast\" is not one of endless, open"},
            {head + "\"pace\": \"endless\",\n\"kernels\": []}",
             "line 5: 'kernels' is not a list of 1 to"},
@@ -134,7 +134,7 @@ TEST_F(ProfileFiles, ARejectionNamesTheLineAndWhatWasExpected) {
            {head + "\"pace\": \"open\",\n" + kernels +
                 "\"requests\": [\n{\"at_ms\": 2, \"steps\": [[0, 5]]},\n{\"at_ms\": 1, \"steps\": "
                 "[[0, 5]]}]}",
-            "line 8: 'at_ms' 1 is not as late as that of the request before"}}) {
+            "line 8: 'at_ms' 1 is not at least that of the previous request"}}) {
     EXPECT_THAT(WhyProfile(text), HasSubstr(why)) << text;
   }
   EXPECT_THAT(ReadProfile("/no/file").status().message(), HasSubstr("cannot read '/no/file'"));
