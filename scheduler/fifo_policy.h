@@ -11,8 +11,8 @@ namespace gpushared::scheduler {
 
 // Runs commands in order of arrival, regardless of their clients.
 //
-// Equivalent to a plain shared context, and therefore the baseline of the other policies. Never
-// preempts.
+// Equivalent to a context without a scheduler, and therefore the baseline of the other policies.
+// Never preempts.
 class FifoPolicy final : public Policy {
  public:
   void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) override;

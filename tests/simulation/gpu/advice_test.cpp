@@ -65,7 +65,7 @@ TEST(Advice, TrainingFitsBelowAServerAndNotBesideIt) {
   // On the cpu device a request waits for all earlier work, and then has the device alone.
   const Profile train = Training(SchedulingClass::kHigh, 5000);
   EXPECT_THAT(Advise(node, train, kOnce).reasons,
-              ElementsAre(HasSubstr("serve would keep its target of 20.0 ms for 0.00%")));
+              ElementsAre(HasSubstr("serve would meet its target of 20.0 ms for 0.00%")));
   // On a GPU the request's kernels alternate with the other client's: 8 times 6 ms in 40 ms.
   Node gpu = node;
   gpu.kind = "cuda";
@@ -121,7 +121,7 @@ TEST(Advice, MemoryThatIsNotThereDoesNotFit) {
   Profile job = Training(SchedulingClass::kLow, 5000);
   job.memory_mib = 41;
   EXPECT_THAT(Advise(node, job, kOnce).reasons,
-              ElementsAre("it needs 41.0 MiB, and 40.0 MiB are free"));
+              ElementsAre("the job needs 41.0 MiB, but only 40.0 MiB are free"));
   job.memory_mib = 40;
   EXPECT_TRUE(Advise(node, job, kOnce).fits());
 }
