@@ -184,19 +184,19 @@ class Report(unittest.TestCase):
         self.slow_ms["fifo"] = 48
         self.assert_passes()
         self.slow_ms["fifo"] = 47
-        self.assert_fails("p99 under priority is 0.51 [0.51, 0.51] of that under fifo, promised 0.5")
+        self.assert_fails("p99 under priority is 0.51 [0.51, 0.51] of that under fifo, the target is at most 0.5")
 
     def test_priority_has_at_most_one_and_a_half_of_the_p99_alone(self):
         self.slow_ms["priority"] = 30
         self.assert_passes()
         self.slow_ms["priority"] = 31
-        self.assert_fails("p99 under priority is 1.55 [1.55, 1.55] of that alone, promised 1.5")
+        self.assert_fails("p99 under priority is 1.55 [1.55, 1.55] of that alone, the target is at most 1.5")
 
     def test_a_bound_within_the_interval_is_said_to_be_undecided(self):
         # Rounds that differ: in some resamples p99 is that of the slow ones, in others not.
         self.slow_in_round = {("priority", number): 40 for number in range(1, 7)}
         printed = self.assert_passes()
-        self.assertIn("not decided by this run, whose noise is larger: p99 of at most 1.5 of that alone (2.00 [1.20, 2.00])", printed)
+        self.assertIn("inconclusive, because the noise of this run is too large: p99 of at most 1.5 of that alone (2.00 [1.20, 2.00])", printed)
 
     def test_a_machine_that_stands_still_in_a_few_rounds_decides_nothing(self):
         # If the rounds were pooled, four of ten would be beyond the 99th percentile.
@@ -211,15 +211,15 @@ class Report(unittest.TestCase):
 
     def test_a_long_kernel_of_train_fails(self):
         self.kernel_ms = [20.5] * ROUNDS
-        self.assert_fails("a kernel of train takes 20.5 ms alone, allowed are 20")
+        self.assert_fails("a kernel of train takes 20.5 ms alone, allowed are at most 20")
 
     def test_a_gap_left_unused_fails(self):
         self.device_s["train"] = 0.55
-        self.assert_fails("train used 0.79 of the gap, promised 0.8")
+        self.assert_fails("train used 0.79 of the gap, the target is at least 0.8")
 
     def test_phases_too_short_to_be_watched_fail_with_that_reason(self):
         self.samples = lambda: []
-        self.assert_fails("nobody saw train on the device beside serve")
+        self.assert_fails("train was never observed on the device beside serve")
 
     def elements(self, name, of_class):
         root = xml.etree.ElementTree.fromstring(self.picture)

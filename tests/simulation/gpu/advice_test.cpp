@@ -204,7 +204,7 @@ TEST(Advice, ADeviceThatChangedItsSpeedMayKeepEitherOne) {
   EXPECT_NEAR(client.p99_high_ms, 16.5, 0.7);
   EXPECT_THAT(advice.doubts,
               testing::Contains("the device's speed changed while serve was measured: its kernels "
-                                "took 0.67 to 1.33 times as long as on the average"));
+                                "took 0.67 to 1.33 times as long as on average"));
 }
 
 TEST(Advice, EqualSeedsSayTheSame) {
