@@ -39,7 +39,7 @@ void Residency::UpdateWait(Client& client, TimePoint now) {
   }
 }
 
-void Residency::Update(Client& client, const MemorySuspended& memory, TimePoint now) {
+void Residency::Update(Client& client, const MemoryUsage& memory, TimePoint now) {
   Check(memory.resident_bytes <= memory.movable_bytes, "no more is resident than there is");
   Check(memory.unneeded_bytes <= memory.absent_bytes(), "no more is unneeded than is absent");
   Check(memory.spare_bytes <= memory.resident_bytes, "no more is spare than is resident");
@@ -70,13 +70,13 @@ void Residency::BeginResidency(Client& client, bool is_continuation, TimePoint n
 void Residency::SetUnneeded(ClientId client, std::uint64_t unneeded_bytes,
                             std::uint64_t spare_bytes, TimePoint now) {
   Client& state = clients_.At(client);
-  MemorySuspended memory = state.memory;
+  MemoryUsage memory = state.memory;
   memory.unneeded_bytes = unneeded_bytes;
   memory.spare_bytes = spare_bytes;
   if (memory != state.memory) Update(state, memory, now);
 }
 
-void Residency::OnMemory(ClientId client, const MemorySuspended& memory, TimePoint now) {
+void Residency::OnMemory(ClientId client, const MemoryUsage& memory, TimePoint now) {
   Client& state = clients_.At(client);
   state.granted_bytes = 0;
   Update(state, memory, now);
@@ -128,7 +128,7 @@ void Residency::Charge(Client& beneficiary, const Swap& swap, std::uint64_t move
       Duration(static_cast<Duration::rep>(static_cast<double>(took.count()) * part));
 }
 
-void Residency::OnSwapped(ClientId client, const MemorySuspended& memory, TimePoint now) {
+void Residency::OnSwapped(ClientId client, const MemoryUsage& memory, TimePoint now) {
   Check(swap_ && swap_->client == client, "a move ends that was begun");
   Client& state = clients_.At(client);
   const std::uint64_t before = state.memory.resident_bytes, after = memory.resident_bytes;
@@ -150,7 +150,7 @@ void Residency::OnSwapped(ClientId client, const MemorySuspended& memory, TimePo
   }
 }
 
-void Residency::OnSwapFailed(ClientId client, const MemorySuspended& memory, TimePoint now) {
+void Residency::OnSwapFailed(ClientId client, const MemoryUsage& memory, TimePoint now) {
   Check(swap_ && swap_->client == client, "a move ends that was begun");
   Client* const beneficiary = clients_.Find(swap_->beneficiary);
   if (beneficiary != nullptr && beneficiary->requested_bytes > 0 && !beneficiary->is_guaranteed()) {
@@ -170,9 +170,9 @@ bool Residency::IsHeld(ClientId client) const {
   return state != nullptr && state->is_suspended;
 }
 
-MemorySuspended Residency::HeldBy(ClientId client) const {
+MemoryUsage Residency::UsageFor(ClientId client) const {
   const Client* const state = clients_.Find(client);
-  return state == nullptr ? MemorySuspended{} : state->memory;
+  return state == nullptr ? MemoryUsage{} : state->memory;
 }
 
 std::uint64_t Residency::ResidentBytes(ClientId client) const {
@@ -185,7 +185,7 @@ std::uint64_t Residency::WantedBytes(ClientId client) const {
   return state == nullptr ? 0 : std::min(state->wanted_bytes, state->evictable_bytes());
 }
 
-MemorySwaps Residency::GetMoves(ClientId client) const {
+MemorySwaps Residency::GetSwaps(ClientId client) const {
   const Client* const state = clients_.Find(client);
   return state == nullptr ? MemorySwaps{} : state->swaps;
 }
@@ -226,7 +226,7 @@ std::optional<MemoryAction> Residency::PreemptSwap(std::uint64_t free_bytes, Tim
     // A request that cannot be served yet must not delay others.
     if (each.client == swap_->beneficiary || !CanEventuallyServe(each, free_bytes, now)) continue;
     swap_->is_preempted = true;
-    return MemoryAction{MemoryAction::Kind::kCut, swap_->client, 0, each.client, true};
+    return MemoryAction{MemoryAction::Kind::kPreemptSwap, swap_->client, 0, each.client, true};
   }
   return {};
 }
@@ -248,7 +248,7 @@ bool Residency::IsFeasible(ClientId id, const Client& client) const {
   return bytes <= options_.device_bytes - client.grant.left_free_bytes;
 }
 
-std::uint64_t Residency::RoomFor(ClientId client) const {
+std::uint64_t Residency::MaxResidentBytes(ClientId client) const {
   const Client* const state = clients_.Find(client);
   if (state == nullptr) return 0;
   const std::uint64_t taken =
@@ -394,7 +394,7 @@ Residency::Item* Residency::ChooseVictim(const Item& candidate, std::uint64_t by
 }
 
 std::uint64_t Residency::EvictionBytes(const Item& victim, ClientId candidate) {
-  const MemorySuspended& memory = victim.value.memory;
+  const MemoryUsage& memory = victim.value.memory;
   if (victim.client == candidate) return victim.value.own_evictable_bytes();
   return memory.spare_bytes > 0 ? memory.spare_bytes : memory.resident_bytes;
 }
@@ -405,7 +405,7 @@ std::optional<MemoryAction> Residency::Suspend(ClientId client, ClientId benefic
   Client& state = clients_.At(client);
   if (std::exchange(state.is_suspended, true)) return {};
   state.is_drained = false;
-  return MemoryAction{MemoryAction::Kind::kHold, client, 0, beneficiary};
+  return MemoryAction{MemoryAction::Kind::kSuspend, client, 0, beneficiary};
 }
 
 std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_t free_bytes,

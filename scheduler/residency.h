@@ -51,7 +51,7 @@ struct ResidencyOptions {
   std::uint64_t step_bytes = kMapPageBytes;
   // // Minimum interval at which the caller checks which clients are busy; not used here. Commands
   // start and end within microseconds, whereas swaps take milliseconds.
-  Duration look_every = std::chrono::microseconds(100);
+  Duration busy_check_interval = std::chrono::microseconds(100);
 };
 
 // A client's memory guarantee, and the memory that it must leave to others.
@@ -62,7 +62,7 @@ struct MemoryGrant {
 };
 
 // A client's memory usage, as last reported.
-struct MemorySuspended {
+struct MemoryUsage {
   std::uint64_t movable_bytes = 0;   // Mapped memory, resident or swapped out.
   std::uint64_t resident_bytes = 0;  // The part of movable_bytes that is on the device.
   std::uint64_t pinned_bytes = 0;    // Modules, which always stay on the device.
@@ -75,22 +75,22 @@ struct MemorySuspended {
   std::uint64_t absent_bytes() const { return movable_bytes - resident_bytes; }
   // Bytes that must be swapped in before the next commands can run.
   std::uint64_t missing_bytes() const { return absent_bytes() - unneeded_bytes; }
-  friend bool operator==(const MemorySuspended&, const MemorySuspended&) = default;
+  friend bool operator==(const MemoryUsage&, const MemoryUsage&) = default;
 };
 
 struct MemoryAction {
   enum class Kind : std::uint8_t {
     // Suspend the client: start none of its commands and preempt the running ones. Answered by
     // OnDrained.
-    kHold,
+    kSuspend,
     kRelease,        // Resume the client's commands.
     kSwapOut,        // Swap out at most `bytes`. Answered by OnSwapped.
     kSwapIn,         // Swap in at most `bytes`. Answered by OnSwapped.
-    kCut,            // End the swap in progress after its current page.
+    kPreemptSwap,    // End the swap in progress after its current page.
     kMemoryRequest,  // Grant the requested memory, which is now free. Answered by OnMemory.
     kNoMemory,       // Deny the request, because no eviction could free enough memory.
   };
-  Kind kind = Kind::kHold;
+  Kind kind = Kind::kSuspend;
   ClientId client;
   std::uint64_t bytes = 0;
   // The client that a swap is made for, and whether its guarantee covers its need.
@@ -151,8 +151,8 @@ class Residency {
   void Remove(ClientId client);
 
   // Reports a client's memory after it grew, shrank, or loaded or unloaded a module.
-  void OnMemory(ClientId client, const MemorySuspended& memory, TimePoint now);
-  // Reports MemorySuspended::unneeded_bytes and spare_bytes for the client's next commands.
+  void OnMemory(ClientId client, const MemoryUsage& memory, TimePoint now);
+  // Reports MemoryUsage::unneeded_bytes and spare_bytes for the client's next commands.
   void SetUnneeded(ClientId client, std::uint64_t unneeded_bytes, std::uint64_t spare_bytes,
                    TimePoint now);
   // Reports whether the client has commands.
@@ -165,10 +165,10 @@ class Residency {
   // immediately, because other clients wait for it.
   void OnDrained(ClientId client);
   // Reports the end of a swap, which may have moved less than was requested.
-  void OnSwapped(ClientId client, const MemorySuspended& memory, TimePoint now);
+  void OnSwapped(ClientId client, const MemoryUsage& memory, TimePoint now);
   // Reports the end of a swap-out that failed: nothing is swapped out for `retry_after`. If it
   // served a request that no guarantee covers, that request is answered by kNoMemory.
-  void OnSwapFailed(ClientId client, const MemorySuspended& memory, TimePoint now);
+  void OnSwapFailed(ClientId client, const MemoryUsage& memory, TimePoint now);
 
   // Returns the next action. `free_bytes` is the device's free memory at this moment.
   std::optional<MemoryAction> Next(std::uint64_t free_bytes, TimePoint now);
@@ -180,12 +180,12 @@ class Residency {
   bool IsWithinGuarantee(ClientId client) const;
   bool IsHeld(ClientId client) const;
   // Returns the client's memory usage, as last reported.
-  MemorySuspended HeldBy(ClientId client) const;
+  MemoryUsage UsageFor(ClientId client) const;
   std::uint64_t ResidentBytes(ClientId client) const;
   // Returns the resident bytes that the client should free because others wait for them. Valid
   // after Next returned nothing.
   std::uint64_t WantedBytes(ClientId client) const;
-  MemorySwaps GetMoves(ClientId client) const;
+  MemorySwaps GetSwaps(ClientId client) const;
   // Returns the total time in which the client had commands or a memory request while its memory
   // was not resident.
   Duration WaitedFor(ClientId client, TimePoint now) const;
@@ -194,7 +194,7 @@ class Residency {
   bool IsStarved(ClientId client) const;
   MemoryRequestStats request_stats() const;
   // Returns how much memory the client could have resident if all evictable memory were evicted.
-  std::uint64_t RoomFor(ClientId client) const;
+  std::uint64_t MaxResidentBytes(ClientId client) const;
 
  private:
   // Swaps made for a client since it was last able to run, without swaps that only replaced its own
@@ -206,7 +206,7 @@ class Residency {
 
   struct Client {
     MemoryGrant grant;
-    MemorySuspended memory;
+    MemoryUsage memory;
     std::uint64_t requested_bytes = 0;  // Pending memory request.
     TimePoint requested_at{};
     std::uint64_t granted_bytes = 0;  // Reserved for the client until it reports its memory again.
@@ -298,7 +298,7 @@ class Residency {
   void UpdateWait(Client& client, TimePoint now);
   void CountAnswer(const Client& client, TimePoint now);
   std::optional<MemoryAction> PreemptSwap(std::uint64_t free_bytes, TimePoint now);
-  void Update(Client& client, const MemorySuspended& memory, TimePoint now);
+  void Update(Client& client, const MemoryUsage& memory, TimePoint now);
   void BeginResidency(Client& client, bool is_continuation, TimePoint now);
   bool IsFeasible(ClientId id, const Client& client) const;
   // Returns the client to serve next, or null.

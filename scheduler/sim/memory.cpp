@@ -59,7 +59,7 @@ class ResidencyWorld {
     TimePoint used{};
   };
   struct Held {
-    scheduler::MemorySuspended memory;
+    scheduler::MemoryUsage memory;
     bool is_suspended = false;
     std::vector<PartHeld> parts;  // Empty for the high client.
     std::size_t part = 0;         // The part in use.
@@ -165,7 +165,7 @@ void ResidencyWorld::Decide() {
   using Kind = MemoryAction::Kind;
   while (const auto action = residency_.Next(Free(), now_)) {
     switch (action->kind) {
-      case Kind::kHold:
+      case Kind::kSuspend:
         Of(action->client).is_suspended = true;
         hold_ = action;
         hold_ends_ = now_ + scenario_.stop;
@@ -179,7 +179,7 @@ void ResidencyWorld::Decide() {
         swap_began_ = now_;
         swap_ends_ = now_ + SwapTime(scenario_, action->bytes);
         break;
-      case Kind::kCut:
+      case Kind::kPreemptSwap:
         PreemptSwap();
         break;
       case Kind::kMemoryRequest:
@@ -230,7 +230,7 @@ void ResidencyWorld::OnEvent() {
   if (move_ && now_ >= swap_ends_) {
     const MemoryAction move = *std::exchange(move_, std::nullopt);
     Held& client = Of(move.client);
-    scheduler::MemorySuspended& memory = client.memory;
+    scheduler::MemoryUsage& memory = client.memory;
     const bool goes_out = move.kind == MemoryAction::Kind::kSwapOut;
     memory.resident_bytes += goes_out ? 0 - move.bytes : move.bytes;
     SwapParts(client, goes_out, move.bytes);

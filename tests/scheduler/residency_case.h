@@ -40,11 +40,10 @@ class ResidencyTest : public ::testing::Test {
                             .scheduling_class = scheduling_class});
     return client;
   }
-  MemorySuspended& Of(ClientId client) { return memory_[client.value]; }
+  MemoryUsage& Of(ClientId client) { return memory_[client.value]; }
   std::uint64_t Free() const {
     std::uint64_t used = 0;
-    for (const MemorySuspended& memory : memory_)
-      used += memory.resident_bytes + memory.pinned_bytes;
+    for (const MemoryUsage& memory : memory_) used += memory.resident_bytes + memory.pinned_bytes;
     return kDevice - used;
   }
   // Allocates pages that are free.
@@ -64,7 +63,7 @@ class ResidencyTest : public ::testing::Test {
   void Busy(ClientId client, bool is_busy = true) { residency_.SetBusy(client, is_busy, now_); }
   // From now on the client's next commands touch only these pages of its swapped-out memory.
   void Needs(ClientId client, std::uint64_t pages) {
-    MemorySuspended& memory = Of(client);
+    MemoryUsage& memory = Of(client);
     memory.unneeded_bytes = memory.absent_bytes() - pages * kPage;
     is_known_[client.value] = true;
     residency_.SetUnneeded(client, memory.unneeded_bytes, memory.spare_bytes, now_);
@@ -79,9 +78,9 @@ class ResidencyTest : public ::testing::Test {
     std::optional<MemoryAction> last;
     while (const auto action = residency_.Next(Free(), now_)) {
       last = action;
-      MemorySuspended& memory = Of(action->client);
+      MemoryUsage& memory = Of(action->client);
       switch (action->kind) {
-        case Kind::kHold:
+        case Kind::kSuspend:
           now_ += stop_;
           residency_.OnDrained(action->client);
           break;
@@ -107,7 +106,7 @@ class ResidencyTest : public ::testing::Test {
           granted_to_ = action->client;
           break;
         case Kind::kRelease:
-        case Kind::kCut:
+        case Kind::kPreemptSwap:
         case Kind::kNoMemory:
           break;
       }
@@ -148,7 +147,7 @@ class ResidencyTest : public ::testing::Test {
 
  private:
   std::uint64_t last_ = 0;
-  std::array<MemorySuspended, 8> memory_{};
+  std::array<MemoryUsage, 8> memory_{};
   // The access set of its next commands is known, and excludes all evicted pages.
   std::array<bool, 8> is_known_{};
 };

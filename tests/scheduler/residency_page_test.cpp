@@ -97,7 +97,7 @@ class OversubscribedPagesTest : public ResidencyTest {
   }
   // The client's next commands touch `pages` pages, of which `resident` are resident.
   void Works(ClientId client, std::uint64_t pages, std::uint64_t resident) {
-    MemorySuspended& memory = Of(client);
+    MemoryUsage& memory = Of(client);
     memory.unneeded_bytes = memory.absent_bytes() - (pages - resident) * kPage;
     memory.spare_bytes = memory.resident_bytes - resident * kPage;
     residency_.SetUnneeded(client, memory.unneeded_bytes, memory.spare_bytes, now_);
@@ -116,14 +116,14 @@ TEST_F(OversubscribedPagesTest, SwapInReplacesPagesOutsideTheClientsOwnAccessSet
   const ClientId client = Add(0);
   GrowTo(client, 296);
   const std::uint64_t before = swapped_out_;
-  const std::uint64_t times_out = residency_.GetMoves(client).times_out;
+  const std::uint64_t times_out = residency_.GetSwaps(client).times_out;
   Works(client, 40, 10);
   EXPECT_FALSE(Runs(client));
   Settle();
   EXPECT_TRUE(Runs(client));
   EXPECT_EQ(swapped_out_ - before, 30u);
-  EXPECT_EQ(residency_.GetMoves(client).in_bytes, 30 * kPage);
-  EXPECT_EQ(residency_.GetMoves(client).times_out, times_out) << "it lost nothing that it needs";
+  EXPECT_EQ(residency_.GetSwaps(client).in_bytes, 30 * kPage);
+  EXPECT_EQ(residency_.GetSwaps(client).times_out, times_out) << "it lost nothing that it needs";
 }
 
 TEST_F(OversubscribedPagesTest, DoesNotEvictOthersWhileTheClientHasSparePages) {
@@ -205,7 +205,7 @@ TEST_F(QuietSwapInTest, SwapsInOnceTheClientIsQuiet) {
   Works(client, 36, 30);
   const auto suspend = residency_.Next(Free(), now_);
   ASSERT_TRUE(suspend);
-  EXPECT_EQ(suspend->kind, Kind::kHold);
+  EXPECT_EQ(suspend->kind, Kind::kSuspend);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "its commands still run";
   residency_.OnDrained(client);
   const auto moved = residency_.Next(Free(), now_);
@@ -219,7 +219,7 @@ TEST_F(QuietSwapInTest, SwapsInOnceTheClientIsQuiet) {
   // The client was resumed, and is suspended again for its next pages, regardless of its former
   // state.
   Works(client, 40, 36);
-  EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kHold);
+  EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kSuspend);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "it was quiet before, and is not now";
 }
 
@@ -235,7 +235,7 @@ TEST_F(QuietSwapInTest, ClientWithEndlessCommandsDoesNotDelayOthers) {
   EXPECT_EQ(residency_.Next(Free(), now_)->client, endless);
   const auto next = residency_.Next(Free(), now_);
   ASSERT_TRUE(next) << "there is room for both";
-  EXPECT_EQ(next->kind, Kind::kHold);
+  EXPECT_EQ(next->kind, Kind::kSuspend);
   EXPECT_EQ(next->client, other);
   residency_.OnDrained(other);
   EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kSwapIn);
@@ -246,7 +246,7 @@ TEST_F(OversubscribedPagesTest, RejectsImpossibleRequestAtOnce) {
   Grow(guaranteed, 50);
   residency_.RequestMemory(client, 51 * kPage, now_);
   EXPECT_EQ(Settle()->kind, Kind::kNoMemory);
-  EXPECT_EQ(residency_.RoomFor(client), 50 * kPage);
+  EXPECT_EQ(residency_.MaxResidentBytes(client), 50 * kPage);
   GrowTo(client, 96);
   Works(client, 51, 5);
   EXPECT_TRUE(residency_.IsStarved(client));

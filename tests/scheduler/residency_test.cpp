@@ -262,7 +262,7 @@ TEST_F(ResidencyTest, ResumesSuspendedVictimWhenTheRequestIsGone) {
   residency_.RequestMemory(high, 10 * kPage, now_);
   const auto hold = residency_.Next(Free(), now_);
   ASSERT_TRUE(hold);
-  EXPECT_EQ(hold->kind, Kind::kHold);
+  EXPECT_EQ(hold->kind, Kind::kSuspend);
   EXPECT_FALSE(residency_.Next(Free(), now_));  // The client's commands are on the device.
   residency_.Remove(high);
   const auto release = residency_.Next(Free(), now_);
@@ -354,7 +354,7 @@ TEST_F(EvictionNoticeTest, EvictsClientThatFreesNothingDuringTheNotice) {
 TEST_F(EvictionNoticeTest, RequestWithinAGuaranteeSkipsTheNotice) {
   const ClientId high = Add(50, SchedulingClass::kHigh);
   residency_.RequestMemory(high, 20 * kPage, now_);
-  EXPECT_EQ(Expect(Kind::kHold).client, one_);
+  EXPECT_EQ(Expect(Kind::kSuspend).client, one_);
   EXPECT_EQ(residency_.WantedBytes(one_), 0u) << "it could free nothing in time";
 }
 
@@ -362,13 +362,13 @@ TEST_F(EvictionNoticeTest, RequestWithinAGuaranteePreemptsOtherSwap) {
   residency_.RequestMemory(other_, 20 * kPage, now_);
   EXPECT_FALSE(residency_.Next(Free(), now_));
   now_ += 2ms;
-  EXPECT_EQ(Expect(Kind::kHold).client, one_);
+  EXPECT_EQ(Expect(Kind::kSuspend).client, one_);
   residency_.OnDrained(one_);
   EXPECT_EQ(Expect(Kind::kSwapOut).client, one_);
   EXPECT_FALSE(residency_.Next(Free(), now_));
   const ClientId high = Add(50, SchedulingClass::kHigh);
   residency_.RequestMemory(high, 2 * kPage, now_);
-  EXPECT_EQ(Expect(Kind::kCut).client, one_);
+  EXPECT_EQ(Expect(Kind::kPreemptSwap).client, one_);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "once is enough";
   Of(one_).resident_bytes -= kPage;
   residency_.OnSwapped(one_, Of(one_), now_);
@@ -380,7 +380,7 @@ TEST_F(EvictionNoticeTest, RequestWithinAGuaranteePreemptsOtherSwap) {
 TEST_F(EvictionNoticeTest, SwapForAGuaranteeIsNotPreempted) {
   const ClientId high = Add(30, SchedulingClass::kHigh), third = Add(30, SchedulingClass::kHigh);
   residency_.RequestMemory(third, 20 * kPage, now_);
-  EXPECT_EQ(Expect(Kind::kHold).client, one_);
+  EXPECT_EQ(Expect(Kind::kSuspend).client, one_);
   residency_.OnDrained(one_);
   EXPECT_EQ(Expect(Kind::kSwapOut).beneficiary, third);
   residency_.RequestMemory(high, 20 * kPage, now_);
@@ -395,7 +395,7 @@ TEST_F(EvictionNoticeTest, PreemptedSwapInContinuesAtOnceAfterwards) {
   EXPECT_EQ(Expect(Kind::kSwapIn).client, other_);
   const ClientId high = Add(50, SchedulingClass::kHigh);
   residency_.RequestMemory(high, 10 * kPage, now_);
-  EXPECT_EQ(Expect(Kind::kCut).client, other_);
+  EXPECT_EQ(Expect(Kind::kPreemptSwap).client, other_);
   Of(other_).resident_bytes += kPage;  // The current page is done.
   residency_.OnSwapped(other_, Of(other_), now_);
   EXPECT_EQ(Expect(Kind::kMemoryRequest).client, high);
@@ -415,18 +415,18 @@ TEST_F(EvictionNoticeTest, ContinuousRequestsDoNotStarveOthers) {
       now_ = residency_.wake_at().value_or(now_ + 1ms);
       continue;
     }
-    if (action->kind == Kind::kHold) residency_.OnDrained(action->client);
+    if (action->kind == Kind::kSuspend) residency_.OnDrained(action->client);
     if (action->kind == Kind::kMemoryRequest) residency_.OnMemory(nagging, {}, now_);
     if (action->kind != Kind::kSwapOut && action->kind != Kind::kSwapIn) continue;
     std::uint64_t moved = action->bytes;
     if (action->beneficiary != nagging) {
       residency_.RequestMemory(nagging, kPage, now_);
-      EXPECT_EQ(Expect(Kind::kCut).client, action->client);
+      EXPECT_EQ(Expect(Kind::kPreemptSwap).client, action->client);
       moved = kPage;  // The current page is done.
       ++cuts;
     }
     now_ += 1ms;
-    MemorySuspended& memory = Of(action->client);
+    MemoryUsage& memory = Of(action->client);
     memory.resident_bytes += action->kind == Kind::kSwapIn ? moved : 0 - moved;
     residency_.OnSwapped(action->client, memory, now_);
   }
@@ -439,7 +439,7 @@ class FailingStoreTest : public EvictionNoticeTest {
   // The first swap-out of one_, for any beneficiary.
   MemoryAction FailToSwap() {
     if (const auto at = residency_.wake_at()) now_ = *at;
-    EXPECT_EQ(Expect(Kind::kHold).client, one_);
+    EXPECT_EQ(Expect(Kind::kSuspend).client, one_);
     residency_.OnDrained(one_);
     const MemoryAction move = Expect(Kind::kSwapOut);
     residency_.OnSwapFailed(move.client, Of(move.client), now_);
@@ -473,7 +473,7 @@ TEST_F(FailingStoreTest, ImpossibleRequestPreemptsNoSwap) {
   residency_.RequestMemory(high, 70 * kPage, now_);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "the store has just failed";
   now_ += 1s;
-  EXPECT_EQ(Expect(Kind::kCut).client, other_);
+  EXPECT_EQ(Expect(Kind::kPreemptSwap).client, other_);
 }
 
 TEST_F(FailingStoreTest, RepeatsTheSwapInAfterADelay) {

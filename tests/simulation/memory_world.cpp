@@ -113,7 +113,7 @@ void MemoryWorld::Grow(ClientId id, Client& client, std::size_t pages) {
   if (client.asked > 0 || client.pages.size() + pages > PagesMax(client)) return;
   const bool is_moving = move_ && move_->client == id;
   if (!is_moving && AddPages(client, pages)) {
-    return residency_.OnMemory(id, HeldBy(client), now_);
+    return residency_.OnMemory(id, UsageFor(client), now_);
   }
   client.asked = pages;
   residency_.RequestMemory(id, pages * kStepBytes, now_);
@@ -122,7 +122,7 @@ void MemoryWorld::Grow(ClientId id, Client& client, std::size_t pages) {
 void MemoryWorld::Shrink(ClientId id, Client& client) {
   if (client.asked > 0 || client.on_device > 0) return;
   for (std::size_t gone = Draw(client.pages.size() + 1); gone > 0; --gone) DropPage(client);
-  residency_.OnMemory(id, HeldBy(client), now_);
+  residency_.OnMemory(id, UsageFor(client), now_);
 }
 
 void MemoryWorld::Pin(ClientId id, Client& client) {
@@ -135,7 +135,7 @@ void MemoryWorld::Pin(ClientId id, Client& client) {
     ++client.pinned;
     ++pinned_;
   }
-  residency_.OnMemory(id, HeldBy(client), now_);
+  residency_.OnMemory(id, UsageFor(client), now_);
 }
 
 void MemoryWorld::Launch(ClientId id, Client& client) {
@@ -166,7 +166,7 @@ void MemoryWorld::Choose(ClientId id, Client& client) {
   for (std::size_t left = Draw(std::min<std::size_t>(pages, 6) + 1); left > 0; --left) {
     client.needed[Draw(pages)] = true;
   }
-  const scheduler::MemorySuspended held = HeldBy(client);
+  const scheduler::MemoryUsage held = UsageFor(client);
   residency_.SetUnneeded(id, held.unneeded_bytes, held.spare_bytes, now_);
 }
 
@@ -200,7 +200,7 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
   const bool is_within_guarantee =
       (client.pages.size() + client.pinned) * kStepBytes <= client.grant.guaranteed_bytes;
   switch (action.kind) {
-    case MemoryAction::Kind::kHold:
+    case MemoryAction::Kind::kSuspend:
       if (is_within_guarantee && !(holds_for_in_ && client.resident < client.pages.size())) {
         return Break("a client within its guarantee is held");
       }
@@ -216,7 +216,7 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
       if (client.on_device > 0) return Break("memory moves under a kernel");
       if (action.beneficiary == action.client) {
         ++outcome_.own_swaps;
-        if (client.is_busy && action.bytes > HeldBy(client).spare_bytes) {
+        if (client.is_busy && action.bytes > UsageFor(client).spare_bytes) {
           return Break("a client loses what it is about to touch, for itself");
         }
       }
@@ -231,7 +231,7 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
       move_ = action;
       is_cut_ = false;
       return;
-    case MemoryAction::Kind::kCut:
+    case MemoryAction::Kind::kPreemptSwap:
       if (!move_ || move_->client != action.client) return Break("a move is cut that nobody makes");
       if (std::exchange(is_cut_, true)) return Break("a move is cut twice");
       if (move_->is_guaranteed) return Break("a move is cut that somebody has a right to");
@@ -241,7 +241,7 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
       ++outcome_.rooms;
       const std::size_t pages = std::exchange(client.asked, 0);
       if (!AddPages(client, pages)) return Break("the room that was made is not there");
-      return residency_.OnMemory(action.client, HeldBy(client), now_);
+      return residency_.OnMemory(action.client, UsageFor(client), now_);
     }
     case MemoryAction::Kind::kNoMemory: {
       ++outcome_.rejected;
@@ -267,18 +267,18 @@ void MemoryWorld::EndSwap() {
   // Lets the swap store fail. If the guarantee of another client needs the memory, the session of
   // the swapped client ends.
   if (goes_out && Draw(50) == 0) {
-    residency_.OnSwapFailed(move.client, HeldBy(client), now_);
+    residency_.OnSwapFailed(move.client, UsageFor(client), now_);
     ++outcome_.failures;
     if (move.is_guaranteed) Leave(move.client);
   } else {
-    residency_.OnSwapped(move.client, HeldBy(client), now_);
+    residency_.OnSwapped(move.client, UsageFor(client), now_);
   }
   ++outcome_.moves;
 }
 
 // ---- memory
 
-scheduler::MemorySuspended MemoryWorld::HeldBy(const Client& client) const {
+scheduler::MemoryUsage MemoryWorld::UsageFor(const Client& client) const {
   std::size_t spare = 0;
   for (std::size_t page = 0; page < client.pages.size(); ++page) {
     spare += client.pages[page].frame && !Needs(client, page);

@@ -95,7 +95,7 @@ class MemoryWorld {
   bool SwapOutPage(Client& client);
   bool SwapInPage(Client& client);
   std::size_t FreeFrames() const { return free_frames_.size() - pinned_; }
-  scheduler::MemorySuspended HeldBy(const Client& client) const;
+  scheduler::MemoryUsage UsageFor(const Client& client) const;
   std::size_t Draw(std::size_t below) { return static_cast<std::size_t>(random_() % below); }
 
   std::mt19937_64 random_;

@@ -10,16 +10,16 @@
 
 namespace gpushared::server {
 
-scheduler::MemorySuspended MemoryManager::GetHeld(const ClientState& client,
-                                                  const device::SpaceUse& use) {
-  scheduler::MemorySuspended held{.movable_bytes = use.mapped_bytes,
-                                  .resident_bytes = use.resident_bytes,
-                                  .pinned_bytes = use.pinned_bytes};
+scheduler::MemoryUsage MemoryManager::GetHeld(const ClientState& client,
+                                              const device::SpaceUse& use) {
+  scheduler::MemoryUsage held{.movable_bytes = use.mapped_bytes,
+                              .resident_bytes = use.resident_bytes,
+                              .pinned_bytes = use.pinned_bytes};
   RecordNeed(client, held);
   return held;
 }
 
-void MemoryManager::RecordNeed(const ClientState& client, scheduler::MemorySuspended& held) {
+void MemoryManager::RecordNeed(const ClientState& client, scheduler::MemoryUsage& held) {
   const PageUse::Need need = of_client_[client].use.Count(*client.setup.space, held.movable_bytes);
   const std::uint64_t missing = std::min(need.missing_bytes, held.absent_bytes());
   const std::uint64_t there = std::min(need.bytes - need.missing_bytes, held.resident_bytes);
@@ -72,7 +72,7 @@ void MemoryManager::OnPagesSwapped(ClientState& client, const device::SpaceUse& 
 void MemoryManager::RecordLack(ClientState& client, scheduler::TimePoint now) {
   const bool lacks = client.memory.is_by_page() && !client.streams.slab().empty() &&
                      !residency_.IsHeld(client.id()) &&
-                     residency_.HeldBy(client.id()).missing_bytes() > 0;
+                     residency_.UsageFor(client.id()).missing_bytes() > 0;
   if (lacks == client.memory.lacks_pages()) return;
   client.memory.SetLack(lacks, now);
   requests_.OnOffersChanged(client, now);
@@ -123,7 +123,7 @@ void MemoryManager::Show(ClientState& client) {
 }
 
 void MemoryManager::Count(ClientState& client, scheduler::TimePoint now) {
-  const scheduler::MemorySwaps moves = residency_.GetMoves(client.id());
+  const scheduler::MemorySwaps moves = residency_.GetSwaps(client.id());
   OfClient& mine = of_client_[client];
   const scheduler::MemorySwaps before = std::exchange(mine.counted_swaps, moves);
   client.memory.SetSwappedIn(moves.in_bytes);
@@ -171,9 +171,9 @@ bool MemoryManager::ReportWhoHasDrained() {
 
 void MemoryManager::Look(ClientState& client, scheduler::TimePoint now) {
   if (residency_.IsWithinGuarantee(client.id())) return;
-  scheduler::MemorySuspended held = residency_.HeldBy(client.id());
+  scheduler::MemoryUsage held = residency_.UsageFor(client.id());
   of_client_[client].use.Look(client.streams, *client.setup.space, held.movable_bytes,
-                              residency_.RoomFor(client.id()));
+                              residency_.MaxResidentBytes(client.id()));
   RecordNeed(client, held);
   residency_.SetUnneeded(client.id(), held.unneeded_bytes, held.spare_bytes, now);
   RecordLack(client, now);
@@ -206,7 +206,7 @@ void MemoryManager::CarryOut(const scheduler::MemoryAction& action, scheduler::T
   ClientState* const client = registry_.Find(action.client.value);
   Check(client != nullptr, "memory actions name connected clients");
   switch (action.kind) {
-    case Kind::kHold:
+    case Kind::kSuspend:
       lane_.Hold(client->id(), true, now);
       if (std::ranges::find(draining_, action.client) == draining_.end()) {
         draining_.push_back(action.client);
@@ -219,7 +219,7 @@ void MemoryManager::CarryOut(const scheduler::MemoryAction& action, scheduler::T
     case Kind::kSwapOut:
     case Kind::kSwapIn:
       return Move(*client, action);
-    case Kind::kCut:
+    case Kind::kPreemptSwap:
       control_.Post(
           PreemptSwap{.session = action.client.value, .is_urgent = IsUrgent(action.beneficiary)});
       return;
@@ -238,7 +238,7 @@ std::optional<scheduler::TimePoint> MemoryManager::wake_at() const {
 MemorySnapshot MemoryManager::GetSnapshot(const ClientState& client,
                                           scheduler::TimePoint now) const {
   return {.resident_bytes = residency_.ResidentBytes(client.id()),
-          .moves = residency_.GetMoves(client.id()),
+          .moves = residency_.GetSwaps(client.id()),
           .waited = residency_.WaitedFor(client.id(), now),
           .is_suspended = residency_.IsHeld(client.id()),
           .is_starved = residency_.IsStarved(client.id())};

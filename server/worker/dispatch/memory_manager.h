@@ -48,7 +48,7 @@ class MemoryManager {
         dispatcher_(parts.dispatcher),
         control_(control),
         residency_(options),
-        look_every_(options.look_every) {}
+        look_every_(options.busy_check_interval) {}
 
   void OnClientAdded(const ClientState& client);
   void OnClientChanged(const ClientState& client, scheduler::TimePoint now);
@@ -74,9 +74,9 @@ class MemoryManager {
   static constexpr scheduler::Duration kPausePerItem = std::chrono::nanoseconds(800);
 
   scheduler::MemoryGrant GetGrant(const ClientState& client) const;
-  scheduler::MemorySuspended GetHeld(const ClientState& client, const device::SpaceUse& use);
+  scheduler::MemoryUsage GetHeld(const ClientState& client, const device::SpaceUse& use);
   // Sets in `held` the memory that the client's next commands do not touch.
-  void RecordNeed(const ClientState& client, scheduler::MemorySuspended& held);
+  void RecordNeed(const ClientState& client, scheduler::MemoryUsage& held);
   // Determines the access set of the client's next commands.
   void Look(ClientState& client, scheduler::TimePoint now);
   // Updates whether the client's next commands are waiting for pages.

@@ -127,7 +127,7 @@ class SeldomLooks : public WorkerSwaps {
     server::WorkerOptions options = MovingWorker();
     options.residency.residency_min = options.residency.residency_max = std::chrono::hours(1);
     options.residency.idle_min = kIdle;
-    options.residency.look_every = kLookEvery;
+    options.residency.busy_check_interval = kLookEvery;
     return options;
   }
   // Submits one short command after another; returns whether no pause caused by the machine was
