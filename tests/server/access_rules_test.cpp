@@ -37,7 +37,7 @@ TEST(AccessRules, RejectionsSayWhoWasRejected) {
   EXPECT_EQ((Peer{.uid = 1000, .groups = {}}.Who()), "uid 1000 in another PID namespace");
 }
 
-TEST(AccessRules, OwnUidAndRootMayHaveEverythingAndOthersNormal) {
+TEST(AccessRules, AllowsEverythingToOwnUidAndRootAndNormalClassToOthers) {
   const AccessRules rules({}, kOwn);
   const AccessRequest high = {.scheduling_class = SchedulingClass::kHigh, .weight = 1};
   EXPECT_TRUE(rules.Admit(User(kOwn), high, {}, kGiB).ok());
@@ -49,7 +49,7 @@ TEST(AccessRules, OwnUidAndRootMayHaveEverythingAndOthersNormal) {
   EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB)->quota_bytes, kGiB);
 }
 
-TEST(AccessRules, OrdinaryUsersHaveTheirUsualShareUnlessARuleSaysMore) {
+TEST(AccessRules, GivesOrdinaryUsersDefaultShareUnlessRuleGivesMore) {
   AccessRule heavy = Rule(Subject::Kind::kUser, 2000);
   heavy.max_weight = 8;
   const AccessRules rules({heavy}, kOwn);
@@ -75,7 +75,7 @@ TEST(AccessRules, NeverGuaranteesReservedMemoryToOrdinaryUsers) {
   }
 }
 
-TEST(AccessRules, FirstMatchingRuleCountsEvenAgainstTheOwner) {
+TEST(AccessRules, AppliesFirstMatchingRuleEvenToOwner) {
   AccessRule strict = Rule(Subject::Kind::kUser, kOwn);
   strict.highest_class = SchedulingClass::kLow;
   const AccessRules rules({strict, Rule(Subject::Kind::kUser, kOwn)}, kOwn);
@@ -110,7 +110,7 @@ TEST(AccessRules, WeightAboveTheRuleIsRejectedNotLowered) {
             StatusCode::kInvalidArgument);
 }
 
-TEST(AccessRules, AClientHasTheShareOfItsRuleElseTheServers) {
+TEST(AccessRules, GivesClientShareOfItsRuleOtherwiseServersDefault) {
   AccessRule own = Rule(Subject::Kind::kUser, 1000);
   own.client_max_share = 400;
   own.max_share = 300;  // A cap for all of the user's clients together.
@@ -150,7 +150,7 @@ TEST(AccessRules, LatencyTargetsRequireHighClassUnlessRuleGrantsThem) {
   }
 }
 
-TEST(AccessRules, ClientsOfOneUidAreCounted) {
+TEST(AccessRules, LimitsClientsOfOneUid) {
   AccessRule few = Rule(Subject::Kind::kEveryone, 0);
   few.clients_max = 2;
   const AccessRules rules({few}, kOwn);
@@ -178,7 +178,7 @@ TEST(AccessRules, QuotasOfOneUidNeverAddUpToMoreThanItsAllowance) {
   }
 }
 
-TEST(AccessRules, WholeDeviceIsSharedNotHandedToTheFirst) {
+TEST(AccessRules, SharesWholeDeviceInsteadOfGivingItToFirstClient) {
   const AccessRules rules({}, kOwn);
   EXPECT_EQ(rules.Admit(User(1), {}, {.clients = 3, .granted_bytes = 3 * kGiB}, kGiB)->quota_bytes,
             kGiB);

@@ -46,7 +46,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-TEST_F(BrokerTest, ClientIsHandedToTheWorkerAndItsEndIsNoticed) {
+TEST_F(BrokerTest, HandsClientToWorkerAndDetectsItsEnd) {
   StartBroker();
   Result<ipc::UniqueFd> client = Join(Hello("one"));
   ASSERT_TRUE(client.ok()) << client.status().message();
@@ -71,8 +71,8 @@ TEST_F(BrokerTest, ClientsSpreadOverDevicesUnlessTheyNameOne) {
 }
 
 // While a preempted process holds a part of a child's /proc directory, the kernel spins in the
-// process that reaps the child. Workers are therefore reaped on a separate thread, so that the
-// broker's event loop is never blocked by that.
+// process that reaps the child. Workers are therefore reaped on a separate thread, so that this
+// spinning never blocks the broker's event loop.
 TEST_F(BrokerTest, ReapsWorkersOutsideTheEventLoop) {
   StartBroker();
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
@@ -101,7 +101,7 @@ TEST_F(BrokerTest, ClassAboveTheRuleIsRejectedWithTheReason) {
   EXPECT_TRUE(Join(Hello("silent about it")).ok());
 }
 
-TEST_F(BrokerTest, APromiseThatTheRuleDoesNotAllowIsRejectedWithTheReason) {
+TEST_F(BrokerTest, RejectsLatencyTargetThatRuleForbidsWithReason) {
   AccessRule rule;
   rule.label = "everyone";
   options_.rules.access = {rule};
@@ -113,7 +113,7 @@ TEST_F(BrokerTest, APromiseThatTheRuleDoesNotAllowIsRejectedWithTheReason) {
   EXPECT_THAT(rejected.status().message(), HasSubstr("asked for 5 ms"));
 }
 
-TEST_F(BrokerTest, ClientsOfOneUidAreBoundedUntilOneLeaves) {
+TEST_F(BrokerTest, LimitsClientsOfOneUidUntilOneLeaves) {
   AccessRule rule;
   rule.label = "everyone";
   rule.clients_max = 1;
@@ -126,7 +126,7 @@ TEST_F(BrokerTest, ClientsOfOneUidAreBoundedUntilOneLeaves) {
   EXPECT_TRUE(Eventually([&] { return Join(Hello("third")).ok(); }));
 }
 
-TEST_F(BrokerTest, KilledWorkerIsReplacedAndItsClientsLearnWhy) {
+TEST_F(BrokerTest, ReplacesKilledWorkerAndTellsItsClientsWhy) {
   StartBroker();
   const auto client = Join(Hello("victim"));
   ASSERT_TRUE(client.ok());
@@ -182,7 +182,7 @@ TEST_F(BrokerTest, ClientsNameDevicesByUuidToo) {
   EXPECT_FALSE(Join(Hello("a kind", "MIG-")).ok());
 }
 
-TEST_F(BrokerTest, WorkersSeeTheirOwnDeviceAlone) {
+TEST_F(BrokerTest, WorkerSeesOnlyItsOwnDevice) {
   ::setenv("CUDA_VISIBLE_DEVICES", "the broker's", 1);
   options_.devices = {{.id = "MIG-1", .visible_devices = "MIG-1"}, {.id = "fake:0"}};
   options_.launch = [launch = options_.launch](const device::SelectedDevice& device,
@@ -231,7 +231,7 @@ TEST_F(BrokerTest, OpeningDeviceReportsInventoryFacts) {
   EXPECT_EQ(Device(0).at("multiprocessors"), 132);
 }
 
-TEST_F(BrokerTest, DeathOfOneWorkerDoesNotTouchAnother) {
+TEST_F(BrokerTest, DeathOfWorkerDoesNotAffectOtherWorkers) {
   options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
   StartBroker();
   const auto a = Join(Hello("a", "fake:0"));
@@ -243,7 +243,7 @@ TEST_F(BrokerTest, DeathOfOneWorkerDoesNotTouchAnother) {
   EXPECT_EQ(Sessions(1), 1U);
 }
 
-TEST_F(BrokerTest, WorkerThatSendsNonsenseIsReplaced) {
+TEST_F(BrokerTest, ReplacesWorkerThatSendsInvalidMessage) {
   behaviour_ = [](const std::string&, std::uint32_t generation) {
     return generation == 1 ? "mad" : "normal";
   };
@@ -261,7 +261,7 @@ TEST_F(BrokerTest, DeviceThatCannotBeOpenedAtStartEndsTheServer) {
   EXPECT_THAT(log_text_.str(), HasSubstr("could not be opened"));
 }
 
-TEST_F(BrokerTest, WhyIsAnsweredOnlyToTheProcessThatHadTheSession) {
+TEST_F(BrokerTest, AnswersWhyOnlyToProcessThatOwnedSession) {
   StartBroker();
   auto client = Join(Hello("one"));
   ASSERT_TRUE(client.ok());
@@ -276,7 +276,7 @@ TEST_F(BrokerTest, WhyIsAnsweredOnlyToTheProcessThatHadTheSession) {
   EXPECT_EQ(AsNobody([&] { return Why(1).code() == StatusCode::kNotFound ? 0 : 1; }), 0);
 }
 
-TEST_F(BrokerTest, OnlyRootAndTheOwnerAdminister) {
+TEST_F(BrokerTest, AllowsAdministrationOnlyToRootAndOwner) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   StartBroker();
   EXPECT_TRUE(Admin(Verb(ipc::AdminVerb::kStatus)).ok());
@@ -288,7 +288,7 @@ TEST_F(BrokerTest, OnlyRootAndTheOwnerAdminister) {
   EXPECT_TRUE(Join(Hello("still served")).ok());
 }
 
-TEST_F(BrokerTest, AnAnswerIsWholeHoweverManyClientsThereAre) {
+TEST_F(BrokerTest, SendsCompleteAnswerForManyClients) {
   constexpr std::size_t kClients = 500;
   behaviour_ = [](const std::string&, std::uint32_t) { return "verbose"; };
   AccessRule rule;
@@ -313,7 +313,7 @@ TEST_F(BrokerTest, AnAnswerIsWholeHoweverManyClientsThereAre) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), kClients + 1);
 }
 
-TEST_F(BrokerTest, AWorkersAnswerComesInPagesToo) {
+TEST_F(BrokerTest, SendsWorkersAnswerInPages) {
   behaviour_ = [](const std::string&, std::uint32_t) { return "verbose"; };
   StartBroker();
   ASSERT_TRUE(Join(Hello("one")).ok());
@@ -332,7 +332,7 @@ TEST_F(BrokerTest, StopsReadingEndlessWorkerAnswer) {
   EXPECT_EQ(status->at("silent_devices").at(0), "fake:0");
 }
 
-TEST_F(BrokerTest, ObserversMayLookAndNothingElse) {
+TEST_F(BrokerTest, AllowsObserversOnlyToRead) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   options_.rules.observers = {{.kind = Subject::Kind::kUser, .id = kNobody}};
   StartBroker();
@@ -349,7 +349,7 @@ TEST_F(BrokerTest, ObserversMayLookAndNothingElse) {
             R"({"client terminate":1,"drain":1})");
 }
 
-TEST_F(BrokerTest, OperatorsMayAct) {
+TEST_F(BrokerTest, AllowsOperatorsToAct) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   options_.rules.operators = {{.kind = Subject::Kind::kUser, .id = kNobody}};
   StartBroker();
@@ -359,7 +359,7 @@ TEST_F(BrokerTest, OperatorsMayAct) {
   EXPECT_EQ(CtlOfNobody({"drain"}), 0);
 }
 
-TEST_F(BrokerTest, ADrainedDeviceEndsWithItsLastSessionAndIsResumed) {
+TEST_F(BrokerTest, DrainedDeviceEndsWithLastSessionAndCanBeResumed) {
   options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
   StartBroker();
   auto last = Join(Hello("last", "fake:0"));
@@ -401,7 +401,7 @@ TEST_F(BrokerTest, ResumeCancelsDrainInProgress) {
 
 // A drained worker exits after its last session without reading a further message, so resuming
 // needs another worker.
-TEST_F(BrokerTest, ResumeAfterTheLastSessionBringsAnotherWorker) {
+TEST_F(BrokerTest, ResumeAfterLastSessionStartsAnotherWorker) {
   behaviour_ = [](const std::string&, std::uint32_t generation) {
     return generation == 1 ? "stubborn" : "normal";
   };
@@ -443,7 +443,7 @@ TEST_F(BrokerTest, RejectsInvalidDrain) {
   EXPECT_EQ(Device(0).at("state"), "ready");
 }
 
-TEST_F(BrokerTest, AWorkerThatDoesNotEndByItselfAfterItsLastSessionIsKilled) {
+TEST_F(BrokerTest, KillsDrainedWorkerThatDoesNotExit) {
   behaviour_ = [](const std::string&, std::uint32_t generation) {
     return generation == 1 ? "stubborn" : "normal";
   };
@@ -457,7 +457,7 @@ TEST_F(BrokerTest, AWorkerThatDoesNotEndByItselfAfterItsLastSessionIsKilled) {
 
 // A client that names no device waits for one that is coming back rather than for one that is
 // drained.
-TEST_F(BrokerTest, ANewClientWaitsForADeviceThatIsNotDrained) {
+TEST_F(BrokerTest, NewClientWaitsForDeviceThatIsNotDrained) {
   options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
   options_.patience = 100ms;
   behaviour_ = [](const std::string&, std::uint32_t generation) {
@@ -473,7 +473,7 @@ TEST_F(BrokerTest, ANewClientWaitsForADeviceThatIsNotDrained) {
 }
 
 // The worker dies before the drain message can be sent.
-TEST_F(BrokerTest, ADrainedDeviceStaysSoWhenItsWorkerDies) {
+TEST_F(BrokerTest, DeviceStaysDrainedWhenItsWorkerDies) {
   StartBroker();
   const auto client = Join(Hello("client"));
   ASSERT_TRUE(client.ok());
@@ -485,8 +485,8 @@ TEST_F(BrokerTest, ADrainedDeviceStaysSoWhenItsWorkerDies) {
   EXPECT_EQ(broker_->exit_code(), 0);
 }
 
-// A worker has its clients' kernels in its address space, so kernels may have taken it over. Such a
-// worker may make claims about its own clients only.
+// Clients' kernels run in the worker's address space and may have taken it over, so the broker
+// accepts a worker's statements about its own clients only.
 TEST_F(BrokerTest, IgnoresWorkersClaimsAboutOtherDevicesClients) {
   options_.admin_wait_max = 50ms;
   options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
@@ -506,7 +506,7 @@ TEST_F(BrokerTest, IgnoresWorkersClaimsAboutOtherDevicesClients) {
   EXPECT_FALSE(ps->at("clients").at(0).contains("launches"));
 }
 
-TEST_F(BrokerTest, SilentWorkerDoesNotSilenceTheReply) {
+TEST_F(BrokerTest, RepliesThoughWorkerIsSilent) {
   options_.admin_wait_max = 50ms;
   behaviour_ = [](const std::string&, std::uint32_t) { return "silent"; };
   StartBroker();
@@ -558,7 +558,7 @@ TEST_F(BrokerTest, DoesNotKillWorkerStoppedByDebugger) {
   EXPECT_EQ(WorkerPid(), worker);
 }
 
-TEST_F(BrokerTest, ConnectionsThatSayNothingAreBoundedInNumberAndTime) {
+TEST_F(BrokerTest, LimitsNumberAndDurationOfSilentConnections) {
   options_.limits = {.waiting_max = 8, .waiting_per_uid_max = 4, .first_frame_max = 300ms};
   StartBroker();
   std::vector<ipc::UniqueFd> silent;
@@ -611,7 +611,7 @@ TEST_F(BrokerTest, SilentConnectionsOfOthersNeverDisplaceRoots) {
   for (const ipc::UniqueFd& each : of_root) EXPECT_TRUE(Ask(each, Hello("of root")).ok());
 }
 
-TEST_F(BrokerTest, OperatorsAreAnsweredInAStormOfConnectionsAndHellos) {
+TEST_F(BrokerTest, AnswersOperatorsDuringFloodOfConnectionsAndHellos) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become other users";
   StartBroker();
   ASSERT_TRUE(Join(Hello("before")).ok());
@@ -666,7 +666,7 @@ TEST_F(BrokerTest, RateLimitsLogOfRejectedHellos) {
   EXPECT_TRUE(is_counted);
 }
 
-TEST_F(BrokerTest, GarbageAsFirstFrameIsRejectedAndTheServerGoesOn) {
+TEST_F(BrokerTest, RejectsGarbageAsFirstFrameAndKeepsRunning) {
   StartBroker();
   for (const std::string& garbage : {std::string(64, 'x'), std::string(4096, '\0')}) {
     const ipc::UniqueFd socket = ConnectOnly();
@@ -710,7 +710,7 @@ TEST_F(BrokerTest, SecondServerOnTheSocketIsRejected) {
   EXPECT_TRUE(Join(Hello("one")).ok());
 }
 
-TEST_F(BrokerTest, DrainWaitsForTheLastSessionAndTakesNoNewOne) {
+TEST_F(BrokerTest, DrainWaitsForLastSessionAndRejectsNewOnes) {
   StartBroker();
   auto client = Join(Hello("last"));
   ASSERT_TRUE(client.ok());
@@ -739,7 +739,7 @@ TEST_F(BrokerTest, SecondStopEndsSessions) {
   EXPECT_TRUE(AtEof(*client));
 }
 
-TEST_F(BrokerTest, StubbornWorkerIsKilledAfterTheGrace) {
+TEST_F(BrokerTest, KillsStubbornWorkerAfterGracePeriod) {
   behaviour_ = [](const std::string&, std::uint32_t) { return "stubborn"; };
   StartBroker();
   const auto client = Join(Hello("one"));
@@ -760,7 +760,7 @@ TEST_F(BrokerTest, ShutdownDoesNotWaitForHangingStart) {
   EXPECT_THAT(log_text_.str(), HasSubstr("did not end within 200 ms and is killed"));
 }
 
-TEST_F(BrokerTest, AWorkerThatDoesNotEndWithItsLastSessionIsKilled) {
+TEST_F(BrokerTest, ShutdownKillsWorkerThatDoesNotExitAfterLastSession) {
   behaviour_ = [](const std::string& device, std::uint32_t) {
     return device == "fake:0" ? "stubborn" : "normal";
   };
@@ -811,7 +811,7 @@ TEST_F(BrokerTest, WorkerInheritsOnlyItsChannel) {
   EXPECT_EQ(fds.size(), 5U) << ::testing::PrintToString(fds);
 }
 
-TEST_F(BrokerTest, CtlShowsChangesAndEndsClients) {
+TEST_F(BrokerTest, CtlListsChangesAndEndsClients) {
   StartBroker();
   const auto client = Join(Hello("visible", "", SchedulingClass::kLow));
   ASSERT_TRUE(client.ok());
@@ -843,7 +843,7 @@ TEST_F(BrokerTest, CtlShowsChangesAndEndsClients) {
   WaitForEnd();
 }
 
-TEST_F(BrokerTest, CtlsHelpTellsItsExitCodes) {
+TEST_F(BrokerTest, CtlHelpListsExitCodes) {
   const ProgramOutcome help = Ctl({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(

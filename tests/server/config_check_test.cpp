@@ -55,7 +55,7 @@ weight = 0
   EXPECT_THAT(report.FirstError().message(), AllOf(HasSubstr("soon"), HasSubstr("5 more")));
 }
 
-TEST(ConfigCheck, SuggestsTheNameThatWasMeant) {
+TEST(ConfigCheck, SuggestsSimilarNameForMisspelledOption) {
   EXPECT_THAT(GetOnlyError("polcy = 'fair'"), HasSubstr("did you mean 'policy'?"));
   EXPECT_THAT(GetOnlyError("low-flor = '1%'"), HasSubstr("did you mean 'low_floor'?"));
   EXPECT_THAT(GetOnlyError("[acess]\nuid = 1"),
@@ -74,7 +74,7 @@ TEST(ConfigCheck, SuggestsTheNameThatWasMeant) {
   EXPECT_THAT(GetOnlyError("unheard_of_thing = 1"), AllOf(HasSubstr("policy"), HasSubstr("slice")));
 }
 
-TEST(ConfigCheck, ShowsTheQuotesThatAreMissing) {
+TEST(ConfigCheck, SuggestsMissingQuotes) {
   const ConfigReport report = GetReport(
       "policy = fair\nslice = 2ms  # short\nmemory = 4GiB\nsocket = /run/g.sock\n"
       "log_level = \xe2\x80\x9cinfo\xe2\x80\x9d\n[[access]]\neveryone = yes\n");
@@ -89,7 +89,7 @@ TEST(ConfigCheck, ShowsTheQuotesThatAreMissing) {
                   AllOf(HasSubstr("line 7"), HasSubstr("write everyone = true"))));
 }
 
-TEST(ConfigCheck, KnowsTheUnitsThatOthersWrite) {
+TEST(ConfigCheck, SuggestsCorrectUnits) {
   for (const char* text :
        {"memory = '4GB'", "memory = '4G'", "memory = '4 GiB'", "memory = '4gb'"}) {
     EXPECT_THAT(GetOnlyError(text), HasSubstr("did you mean 4GiB?")) << text;
@@ -99,7 +99,7 @@ TEST(ConfigCheck, KnowsTheUnitsThatOthersWrite) {
   EXPECT_THAT(GetOnlyError("slice = '500\xc2\xb5s'"), HasSubstr("did you mean 500us?"));
 }
 
-TEST(ConfigCheck, SharesHaveOneNotation) {
+TEST(ConfigCheck, AcceptsOnlyOneNotationForShares) {
   for (const char* key : {"client_max_share", "low_floor", "memory_reserve"}) {
     const std::string begin = std::string(key) + " = ";
     EXPECT_THAT(GetReport(begin + "'25%'").errors, IsEmpty()) << key;
@@ -109,7 +109,7 @@ TEST(ConfigCheck, SharesHaveOneNotation) {
   }
 }
 
-TEST(ConfigCheck, WarnsOfRulesThatNoClientReaches) {
+TEST(ConfigCheck, WarnsOfUnreachableRules) {
   const ConfigReport report = GetReport(
       "[[access]]\nuid = 7\n[[access]]\nuid = 7\n[[access]]\neveryone = true\nhighest_class = "
       "'high'\n[[access]]\ngid = 7\n");
@@ -166,7 +166,7 @@ TEST(ConfigCheck, WarnsOfClientLimitsAboveTheRulesOwn) {
       ElementsAre(AllOf(HasSubstr("line 2"), HasSubstr("client_max_share = 50%"))));
 }
 
-TEST(ConfigCheck, BoundsNestingBeforeTheTextIsParsed) {
+TEST(ConfigCheck, LimitsNestingBeforeParsing) {
   std::string dotted = "a";
   for (int i = 0; i < 20'000; ++i) dotted += ".a";
   for (const std::string& text :
@@ -191,7 +191,7 @@ std::string RejectionOfFile(const std::string& file) {
   return rejected == nullptr ? "(accepted)" : rejected->text;
 }
 
-TEST(ConfigCheck, RejectsWhatCannotBeRead) {
+TEST(ConfigCheck, RejectsUnreadableFile) {
   const ::gpushared::testing::ScratchDirectory directory;
   EXPECT_THAT(RejectionOfFile(directory / "."), HasSubstr("cannot be read: Is a directory"));
   EXPECT_THAT(RejectionOfFile(directory / "none"), HasSubstr("cannot be opened: No such file"));
@@ -210,7 +210,7 @@ TEST(ConfigCheck, NamesFileAndKeyOfConflictingOption) {
                     HasSubstr("1 more"), HasSubstr("gpushared.toml(5)")));
 }
 
-TEST(ConfigCheck, OptionOfTheCommandLineReportsAndServesNobody) {
+TEST(ConfigCheck, CommandLineOptionReportsAndExits) {
   const ::gpushared::testing::ScratchDirectory directory;
   const std::string file = directory / "server.toml";
   std::ofstream(file)

@@ -131,7 +131,7 @@ TEST(Config, TheMemoryReserveIsAtMostNineTenths) {
   EXPECT_THAT(GetRejection({"--memory-reserve", "95%"}), AllOf(HasSubstr("95%"), HasSubstr("90%")));
 }
 
-TEST(Config, UsersOrClientsShare) {
+TEST(Config, SharesApplyToUsersOrToClients) {
   EXPECT_TRUE(Accepted({}).shares_by_uid);
   EXPECT_FALSE(Accepted({"--share-by", "client"}).shares_by_uid);
   EXPECT_THAT(GetRejection({"--share-by", "group"}),
@@ -148,7 +148,7 @@ TEST(Config, CommandLineWinsOverTheFile) {
   std::remove(path.c_str());
 }
 
-TEST(Config, BadOptionsAreRejectedWithWhatWasAskedAndWhatIsAllowed) {
+TEST(Config, RejectsInvalidOptionNamingValueAndAllowedValues) {
   EXPECT_THAT(GetRejection({"--policy", "magic"}), AllOf(HasSubstr("magic"), HasSubstr("fifo")));
   EXPECT_THAT(GetRejection({"--slice", "2"}), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
   EXPECT_THAT(GetRejection({"--slice", "9000s"}), HasSubstr("9000s"));
@@ -191,7 +191,7 @@ Config AsWorker(const Config& config, const WorkerRole& role) {
   return Accepted(arguments);
 }
 
-TEST(Config, AWorkerKnowsItsRole) {
+TEST(Config, WorkerReadsItsRole) {
   const Config read =
       AsWorker(Accepted({}), {.channel_fd = 7, .device = "cpu:1", .generation = 12});
   ASSERT_TRUE(read.worker.has_value());
@@ -321,7 +321,7 @@ TEST(Config, CpuAffinityIsAListOfProcessorsAndBoundsTheExecutorThreads) {
   }
 }
 
-TEST(Config, MemoryIsASizeOrALevelOrBoth) {
+TEST(Config, AcceptsMemoryAsSizeOrLevelOrBoth) {
   using device::Isolation;
   EXPECT_FALSE(Accepted({}).defaults.isolation);
   EXPECT_EQ(Accepted({"--memory", "fence"}).defaults.isolation, Isolation::kFence);
@@ -334,7 +334,7 @@ TEST(Config, MemoryIsASizeOrALevelOrBoth) {
   EXPECT_THAT(GetRejection({"--memory", "fenced"}), HasSubstr("'fenced'"));
 }
 
-TEST(Config, SmLimitsAreNumbersOrParts) {
+TEST(Config, AcceptsSmLimitsAsNumbersOrFractions) {
   const Config config = Accepted({"--sm-limit", "low=50%,normal=32"});
   EXPECT_FALSE(config.sm_limits[0]);
   EXPECT_EQ(config.sm_limits[1]->Of(132), 32U);
@@ -360,7 +360,7 @@ TEST(Config, CudaCompletionIsEventsOrWrites) {
               AllOf(HasSubstr("'guess'"), HasSubstr("events or writes")));
 }
 
-TEST(Config, CompilerAndItsCacheAreWholePathsOrNone) {
+TEST(Config, AcceptsOnlyAbsolutePathsOrKeywordsForCompilerAndCache) {
   const Config config = Accepted({"--ptx-compiler", "/opt/cuda/bin/ptxas", "--code-cache", "none"});
   EXPECT_EQ(config.ptx_compiler, "/opt/cuda/bin/ptxas");
   EXPECT_EQ(config.code_cache, Config::kNone);
@@ -434,7 +434,7 @@ memory = "fence"
   EXPECT_EQ(config.access[2].who.kind, Subject::Kind::kEveryone);
 }
 
-TEST(Config, TakesThePoliciesOfVgpuByTheirNames) {
+TEST(Config, AcceptsVgpuNamesOfPolicies) {
   EXPECT_EQ(Accepted({"--policy", "equal_share"}).policy, "round_robin");
   EXPECT_EQ(Accepted({"--policy", "equal_share"}).defaults.client_max_share, 1000U);
   const Config fixed = Accepted({"--policy", "fixed_share", "--client-max-share", "25%"});
@@ -575,7 +575,7 @@ operate = ["user:root", "gid:4242"]
   EXPECT_THAT(rejection("observe = 'process:1'"), HasSubstr("asked for 'process'"));
 }
 
-TEST(ConfigFile, TheExampleThatWeShipIsAccepted) {
+TEST(ConfigFile, AcceptsShippedExample) {
   std::ifstream file(GPUSHARED_EXAMPLE_CONFIG);
   std::stringstream text;
   text << file.rdbuf();
@@ -649,7 +649,7 @@ TEST(ConfigValues, QuantitiesAreReadCompletelyOrNotAtAll) {
   EXPECT_FALSE(ParseFraction("101%").ok());
 }
 
-TEST(ConfigValues, TextsForWorkersAreExact) {
+TEST(ConfigValues, WorkersReadBackExactlyTheSameValues) {
   EXPECT_EQ(DurationText(1500us), "1500us");
   EXPECT_EQ(DurationText(std::chrono::nanoseconds(2'000'000'001)), "2000000001ns");
   EXPECT_EQ(BytesText(std::uint64_t{3} << 29), "1536MiB");
@@ -658,13 +658,13 @@ TEST(ConfigValues, TextsForWorkersAreExact) {
   EXPECT_EQ(ParseBytes(BytesText(4097)).value(), 4097U);
 }
 
-TEST(ConfigValues, AListHasOnePartMoreThanCommas) {
+TEST(ConfigValues, SplitsListAtEachComma) {
   EXPECT_THAT(SplitAtCommas("a,bc"), ElementsAre("a", "bc"));
   EXPECT_THAT(SplitAtCommas(""), ElementsAre(""));
   EXPECT_THAT(SplitAtCommas(",a,"), ElementsAre("", "a", ""));
 }
 
-TEST(ConfigValues, ForeignTextIsShownWithoutControlBytes) {
+TEST(ConfigValues, ReplacesControlBytesInUntrustedText) {
   EXPECT_EQ(Escaped("a\nb\x1b[31m\xff"), "a\\x0ab\\x1b[31m\\xff");
   EXPECT_EQ(Escaped("abcdef", 3), "abc...");
 }

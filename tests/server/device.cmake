@@ -15,7 +15,7 @@ gpushared_test(device_unit_test
   LINK gpushared::device
   LABELS unit concurrency)
 
-# The real header lies beside the compiler; only this comparison reads it.
+# The toolkit's cuda.h is installed next to nvcc; only the comparison with it includes it.
 get_filename_component(cuda_bin "${GPUSHARED_NVCC}" REALPATH)
 get_filename_component(cuda_bin "${cuda_bin}" DIRECTORY)
 find_path(GPUSHARED_CUDA_INCLUDE cudaTypedefs.h HINTS "${cuda_bin}/../include" REQUIRED

@@ -88,7 +88,7 @@ TEST_F(EndpointTest, ClientWithoutOptionsGetsEndpointDefaults) {
   EXPECT_THAT(Ctl({"endpoints"}).output, HasSubstr("batch     low"));
 }
 
-TEST_F(EndpointTest, ClaimsAboveTheRuleAreRejectedByNameAndCounted) {
+TEST_F(EndpointTest, RejectsAndCountsRequestsAboveEndpointsRule) {
   options_.rules.endpoints = {Batch()};
   StartBroker();
   const auto rejection = [&](const ipc::Hello& hello) {
@@ -164,7 +164,7 @@ TEST_F(EndpointTest, EndpointsOfOneBudgetShareIt) {
   EXPECT_EQ(Client(2).at("quota_bytes"), 96 * kMiB);
 }
 
-TEST_F(EndpointTest, ItHasItsOwnDevices) {
+TEST_F(EndpointTest, OffersOnlyItsOwnDevices) {
   EndpointRule rule = Batch();
   rule.devices = {"fake:1", "GPU-not-here"};
   options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
@@ -199,7 +199,7 @@ TEST_F(EndpointTest, AdmitsOnlyItsUsers) {
 
 // Not even root is an operator there, because a container's root user has the same number as the
 // machine's.
-TEST_F(EndpointTest, NobodyIsAnOperatorThere) {
+TEST_F(EndpointTest, AllowsNoOperators) {
   options_.rules.endpoints = {Batch()};
   StartBroker();
   for (std::uint8_t verb = 1; verb <= ipc::kAdminVerbMax; ++verb) {
@@ -224,7 +224,7 @@ TEST_F(EndpointTest, NobodyIsAnOperatorThere) {
   EXPECT_EQ(status->at("server").at("rejected_requests").size(), ipc::kAdminVerbMax);
 }
 
-TEST_F(EndpointTest, NoGroupMayReplaceASocket) {
+TEST_F(EndpointTest, NoGroupCanReplaceSocket) {
   options_.rules.endpoints = {Batch()};
   const std::string directory = directory_ / "batch";
   ASSERT_EQ(::mkdir(directory.c_str(), 0755), 0);
@@ -248,7 +248,7 @@ TEST_F(EndpointTest, ServersDirectoriesAreInaccessibleToOthers) {
               HasSubstr("batch' is not a directory of root or the server's own user"));
 }
 
-TEST_F(EndpointTest, ALeaseLastsAsLongAsTheConnectionAndItsSessionsAGrace) {
+TEST_F(EndpointTest, LeaseEndsWithItsConnectionAndSessionsAfterGracePeriod) {
   options_.rules.lease_grace = std::chrono::milliseconds(100);
   StartBroker();
   std::optional<ipc::UniqueFd> client;
@@ -291,7 +291,7 @@ TEST_F(EndpointTest, EndedLeaseAdmitsNoClientsAndEndsSessionsAfterGrace) {
   EXPECT_EQ(Sessions(0), 1U);
 }
 
-TEST_F(EndpointTest, AKilledLesseeNeedsToRevokeNothing) {
+TEST_F(EndpointTest, LeaseOfKilledLesseeIsRevoked) {
   options_.rules.lease_grace = {};
   StartBroker();
   const std::string log = directory_ / "ctl.log";
@@ -333,7 +333,7 @@ TEST_F(EndpointTest, RejectsInvalidLeaseWithoutLeftovers) {
   EXPECT_THAT(rejected.output, HasSubstr("does not exist here"));
 }
 
-TEST_F(EndpointTest, ALeaseMayNameMoreThanItsGuaranteeWhereThereIsRoomForThat) {
+TEST_F(EndpointTest, LeaseMayExceedGuaranteeWithOvercommit) {
   options_.has_overcommit = true;
   StartBroker();
   const Result<admin::Lease> lease =
@@ -351,7 +351,7 @@ TEST_F(EndpointTest, AnyFurtherMessageOfLesseeEndsLease) {
   EXPECT_EQ(EndpointRow("job").at("open"), false);
 }
 
-TEST_F(EndpointTest, LeasesOfAServerThatDiedAreRemovedAndItsOwnEndWithIt) {
+TEST_F(EndpointTest, RemovesLeasesOfDeadServerAndItsOwnAtExit) {
   const std::string leases = options_.socket_path + ".leases";
   std::filesystem::create_directories(leases + "/3");
   StartBroker();

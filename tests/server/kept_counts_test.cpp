@@ -40,7 +40,7 @@ TEST(KeptCounts, PersistUntilRemoved) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-TEST(KeptCounts, AFileThatIsNotOursIsRejected) {
+TEST(KeptCounts, RejectsForeignFile) {
   const testing::ScratchDirectory directory;
   const auto rejection = [&](const std::string& path) {
     return std::string(KeptCounts::Open(path).status().message());

@@ -36,21 +36,21 @@ std::size_t GetBytes(std::size_t lines) {
   return lines * (kText + static_cast<std::size_t>(LogRate::kLineBytes));
 }
 
-TEST(LogRateTest, FewLinesAreAllWrittenAndNothingIsReported) {
+TEST(LogRateTest, WritesAllOfFewLinesWithoutReport) {
   LogRate rate(kOwnUid);
   EXPECT_EQ(Burst(rate, {.uid = 1000, .pid = 7}, 90, kStart), 90U);
   EXPECT_FALSE(rate.report_due());
   EXPECT_FALSE(rate.Report(kStart + 1h));
 }
 
-TEST(LogRateTest, AProcessThatFloodsIsHeldBackAndOthersOfItsUidAreNot) {
+TEST(LogRateTest, LimitsFloodingProcessButNotOthersOfItsUid) {
   LogRate rate(kOwnUid);
   const std::size_t written = Burst(rate, {.uid = 1000, .pid = 7}, 10'000, kStart);
   EXPECT_LE(GetBytes(written), (24U << 10) + GetBytes(1));
   EXPECT_TRUE(rate.Allow({.uid = 1000, .pid = 8}, kText, kStart));
 }
 
-TEST(LogRateTest, AUidThatFloodsFromManyProcessesIsHeldBackAndOthersAreNot) {
+TEST(LogRateTest, LimitsFloodingUidButNoOtherUid) {
   LogRate rate(kOwnUid);
   std::size_t written = 0;
   for (int pid = 1; pid <= 10'000; ++pid) {
@@ -74,7 +74,7 @@ std::size_t GetMinute(LogRate& rate, const std::vector<std::uint32_t>& uids) {
   return bytes;
 }
 
-TEST(LogRateTest, AMinuteOfAnyStormIsLessThanHalfAMegabyte) {
+TEST(LogRateTest, LimitsMinuteOfAnyFloodToHalfMegabyte) {
   std::vector<std::uint32_t> strangers(40);
   std::iota(strangers.begin(), strangers.end(), 1000);
   LogRate rate(kOwnUid);
@@ -96,7 +96,7 @@ TEST(LogRateTest, OtherUsersStormHidesNoLinesOfRootOrServer) {
   EXPECT_LT(Burst(rate, {.uid = 0, .pid = 5}, 10'000, kStart), 10'000U);  // Root is bounded, too.
 }
 
-TEST(LogRateTest, LinesComeAgainAsTimePasses) {
+TEST(LogRateTest, AllowsLinesAgainLater) {
   LogRate rate(kOwnUid);
   const LogRate::Cause cause = {.uid = 1000, .pid = 7};
   Burst(rate, cause, 10'000, kStart);
@@ -116,7 +116,7 @@ TEST(LogRateTest, FrequentChecksDoNotReduceRate) {
   EXPECT_GE(GetBytes(written), 9U << 10);
 }
 
-TEST(LogRateTest, WhatWasHeldBackIsReportedOnceInOneLine) {
+TEST(LogRateTest, ReportsSuppressedLinesOnceInOneLine) {
   LogRate rate(kOwnUid);
   const std::size_t written = Burst(rate, {.uid = 1000, .pid = 7}, 10'000, kStart);
   EXPECT_EQ(rate.report_due(), kStart + 10s);
@@ -126,7 +126,7 @@ TEST(LogRateTest, WhatWasHeldBackIsReportedOnceInOneLine) {
   EXPECT_FALSE(rate.Report(kStart + 20s));
 }
 
-TEST(LogRateTest, AReportNamesTheUidsWithTheMostAndSumsUpTheRest) {
+TEST(LogRateTest, ReportNamesUidsWithMostLinesAndTotalsRest) {
   LogRate rate(kOwnUid, {.uid = {.burst_bytes = 1, .bytes_per_second = 0},
                          .all = {.burst_bytes = 1 << 20, .bytes_per_second = 0}});
   for (std::uint32_t uid = 0; uid < 2000; ++uid) Burst(rate, {.uid = uid}, 2, kStart);

@@ -56,7 +56,7 @@ class Numa : public ::testing::Test {
   const std::string root_ = ::testing::TempDir() + "numa_" + std::to_string(::getpid());
 };
 
-TEST_F(Numa, AGpuIsAtTheNodeThatItsBusSays) {
+TEST_F(Numa, TakesGpusNodeFromItsBus) {
   TwoNodes();
   const NumaPlace place = Find();
   EXPECT_EQ(place.node, 1U);
@@ -66,7 +66,7 @@ TEST_F(Numa, AGpuIsAtTheNodeThatItsBusSays) {
   EXPECT_EQ(Find("00000000:17:00.0").node, 1U) << "as NVML writes it";
 }
 
-TEST_F(Numa, OneNodeLeavesNothingToChoose) {
+TEST_F(Numa, ChoosesNothingOnSingleNode) {
   TwoNodes();
   Write("/devices/system/node/online", "0");
   EXPECT_FALSE(Find().node);
@@ -87,14 +87,14 @@ TEST_F(Numa, DoesNotGuessMissingFacts) {
   EXPECT_FALSE(Find().node);
 }
 
-TEST_F(Numa, ANodeWhoseProcessorsAreForOthersIsNotTaken) {
+TEST_F(Numa, SkipsNodeWithoutAllowedProcessors) {
   TwoNodes();
   Write("/devices/system/node/node1/cpulist", "600-603");
   EXPECT_FALSE(Find().node);
   EXPECT_THAT(Find().ToString(), HasSubstr("may use no processor of memory node 1"));
 }
 
-TEST_F(Numa, AThreadThatIsKeptThereRunsAndTakesMemoryThere) {
+TEST_F(Numa, BoundThreadRunsAndAllocatesOnNode) {
   const NumaPlace place{.node = 0, .processors = {FirstProcessor()}, .why_none = {}};
   std::thread([&] {
     const Status kept = KeepThisThreadAt(place);

@@ -136,7 +136,7 @@ class RegistryTest : public BrokerTest {
   }
 };
 
-TEST_F(RegistryTest, SessionsEndsAndNumbersOfAnOldWorkerGoOn) {
+TEST_F(RegistryTest, AdoptsSessionsEndsAndNumbersOfOldWorker) {
   const ipc::RegistryEnd end{8, ::getpid(), ::geteuid(),
                              Status(StatusCode::kLimitExceeded, "it ran long")};
   OldWorker old(options_.registry_directory, [&](OldWorker& worker) {
@@ -197,7 +197,7 @@ TEST_F(RegistryTest, KeepsWorkerWithSessionsOfTwoWithSameNumber) {
   broker_.reset();
 }
 
-TEST_F(RegistryTest, AWorkerOfAnotherVersionIsLeftToItsSessions) {
+TEST_F(RegistryTest, LeavesWorkerOfOtherVersionToItsSessions) {
   ExpectRejected(
       [](OldWorker& worker) {
         worker.Send(ipc::ChannelReply{.code = StatusCode::kVersionMismatch, .text = "too new"});
@@ -209,7 +209,7 @@ TEST_F(RegistryTest, UnresponsiveWorkerDelaysStartBriefly) {
   ExpectRejected([](OldWorker&) {}, "it did not report its sessions within 300 ms");
 }
 
-TEST_F(RegistryTest, AMessageOutOfTurnIsNoRegistry) {
+TEST_F(RegistryTest, RejectsUnexpectedMessage) {
   ExpectRejected(
       [](OldWorker& worker) {
         worker.Send(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 2});
@@ -219,7 +219,7 @@ TEST_F(RegistryTest, AMessageOutOfTurnIsNoRegistry) {
       "it sent a Ready message out of turn");
 }
 
-TEST_F(RegistryTest, GarbageIsNoRegistry) {
+TEST_F(RegistryTest, RejectsGarbage) {
   ExpectRejected([](OldWorker& worker) { worker.SayBytes(std::string(200, 'x')); }, "");
 }
 
@@ -234,7 +234,7 @@ TEST_F(RegistryTest, RejectsDuplicateSession) {
       "its registry is rejected: session 4 occurs twice");
 }
 
-TEST_F(RegistryTest, ASessionIsNotAboveTheLast) {
+TEST_F(RegistryTest, RejectsSessionNumberAboveLast) {
   ExpectRejected(
       [](OldWorker& worker) {
         worker.Send(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 1});
@@ -244,7 +244,7 @@ TEST_F(RegistryTest, ASessionIsNotAboveTheLast) {
       "its registry is rejected: session 10 is above the last number, 9");
 }
 
-TEST_F(RegistryTest, AGuaranteeIsNotAboveTheDevice) {
+TEST_F(RegistryTest, RejectsGuaranteeAboveDeviceMemory) {
   ExpectRejected(
       [](OldWorker& worker) {
         ipc::RegistrySession row = Row(1);
@@ -265,7 +265,7 @@ TEST_F(RegistryTest, RejectsDuplicateGeneration) {
       "its registry is rejected: it names two generations");
 }
 
-TEST_F(RegistryTest, ADirectoryThatOthersMayEnterIsNotUsed) {
+TEST_F(RegistryTest, RejectsDirectoryAccessibleToOthers) {
   ::mkdir(options_.registry_directory.c_str(), 0700);
   ::chmod(options_.registry_directory.c_str(), 0755);
   StartBroker();

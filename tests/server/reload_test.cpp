@@ -61,7 +61,7 @@ class ReloadTest : public BrokerTest {
   Status why_not_;
 };
 
-TEST_F(ReloadTest, EndpointsAndRulesAreThoseOfTheNewFile) {
+TEST_F(ReloadTest, AppliesEndpointsAndRulesOfNewFile) {
   using enum scheduler::SchedulingClass;
   options_.rules.endpoints = {Rule("stays", kLow), Rule("goes", kLow)};
   StartBroker();
@@ -100,7 +100,7 @@ TEST_F(ReloadTest, NewFileDefinesObserversAndOperators) {
   EXPECT_EQ(CtlOfNobody({"drain"}), 1);
 }
 
-TEST_F(ReloadTest, AWrongFileChangesNothing) {
+TEST_F(ReloadTest, InvalidFileChangesNothing) {
   using enum scheduler::SchedulingClass;
   options_.rules.endpoints = {Rule("old", kLow)};
   StartBroker();
@@ -131,7 +131,7 @@ TEST_F(ReloadTest, TwoEndpointsWithOneSocketAreRejected) {
   EXPECT_EQ(ClassOfClient(0), "low");
 }
 
-TEST_F(ReloadTest, AnEndpointThatCannotBeOpenedLeavesAllAsTheyWere) {
+TEST_F(ReloadTest, FailedEndpointLeavesAllEndpointsUnchanged) {
   using enum scheduler::SchedulingClass;
   options_.rules.endpoints = {Rule("old", kLow)};
   StartBroker();
@@ -145,7 +145,7 @@ TEST_F(ReloadTest, AnEndpointThatCannotBeOpenedLeavesAllAsTheyWere) {
   EXPECT_EQ(ClassOfClient(0), "low");
 }
 
-TEST_F(ReloadTest, LeasesAreNotOfTheFileAndKeepTheirNames) {
+TEST_F(ReloadTest, KeepsLeasesAndTheirNames) {
   StartBroker();
   const Result<admin::Lease> lease =
       admin::Lease::Take(options_.socket_path, "name = 'job'\nwho = 'everyone'");
@@ -173,7 +173,7 @@ TEST_F(ReloadTest, RejectsConcurrentReload) {
   EXPECT_EQ(ipc::DecodeReply<ipc::AdminReply>(*told)->code, StatusCode::kOk);
 }
 
-TEST_F(ReloadTest, AServerWithoutAFileSaysSo) {
+TEST_F(ReloadTest, ReportsServerWithoutFile) {
   options_.read_rules = nullptr;
   StartBroker();
   EXPECT_THAT(Reload().message(), HasSubstr("this server has no configuration to read"));

@@ -10,19 +10,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(RestartBackoff, FirstDeathIsFollowedAtOnce) {
+TEST(RestartBackoff, RestartsAtOnceAfterFirstDeath) {
   RestartBackoff backoff;
   EXPECT_EQ(backoff.OnDeath(1ms), 0ms);
 }
 
-TEST(RestartBackoff, WorkersThatDieSoonComeLaterAndLaterUpToAMaximum) {
+TEST(RestartBackoff, DelayGrowsToMaximumForWorkersThatDieSoon) {
   RestartBackoff backoff;
   for (const std::chrono::milliseconds delay :
        {0ms, 100ms, 200ms, 400ms, 800ms, 1600ms, 3200ms, 5000ms, 5000ms, 5000ms})
     EXPECT_EQ(backoff.OnDeath(9s), delay);
 }
 
-TEST(RestartBackoff, SoundLifeForgivesWhatWasBefore) {
+TEST(RestartBackoff, LongLifeResetsDelay) {
   RestartBackoff backoff;
   for (int i = 0; i < 5; ++i) backoff.OnDeath(1ms);
   EXPECT_EQ(backoff.OnDeath(10s), 0ms);

@@ -56,7 +56,7 @@ TEST(ServiceManager, WorksWithoutServiceManager) {
             0);
 }
 
-TEST(ServiceManager, IsToldAndItsVariablesAreNotPassedOn) {
+TEST(ServiceManager, IsNotifiedAndItsVariablesAreNotInherited) {
   const ScratchDirectory directory;
   EXPECT_EQ(InAProcess([&] {
               const std::string path = directory / "notify";
@@ -77,7 +77,7 @@ TEST(ServiceManager, IsToldAndItsVariablesAreNotPassedOn) {
             0);
 }
 
-TEST(ServiceManager, AWatchdogOfAnotherProcessIsNotOurs) {
+TEST(ServiceManager, IgnoresWatchdogOfOtherProcess) {
   EXPECT_EQ(InAProcess([] {
               ::setenv("WATCHDOG_USEC", "3000000", 1);
               ::setenv("WATCHDOG_PID", "1", 1);
@@ -92,7 +92,7 @@ TEST(ServiceManager, AWatchdogOfAnotherProcessIsNotOurs) {
             0);
 }
 
-TEST(ServiceManager, HandsOverSocketsThatListen) {
+TEST(ServiceManager, HandsOverListeningSockets) {
   const ScratchDirectory directory;
   EXPECT_EQ(
       InAProcess([&] {
@@ -122,7 +122,7 @@ TEST(ServiceManager, HandsOverSocketsThatListen) {
       0);
 }
 
-TEST(ServiceManager, AProgramThatCannotBeExecutedChangesNothing) {
+TEST(ServiceManager, FailedReexecChangesNothing) {
   const ScratchDirectory directory;
   EXPECT_EQ(InAProcess([&] {
               const int fd = Listening(SOCK_STREAM, directory / "s");
@@ -138,7 +138,7 @@ TEST(ServiceManager, AProgramThatCannotBeExecutedChangesNothing) {
             0);
 }
 
-TEST(ServiceManager, TheJournalIsKnownByItsStream) {
+TEST(ServiceManager, RecognisesJournalByItsStream) {
   EXPECT_EQ(InAProcess([] {
               GPUSHARED_MUST(!StderrIsJournal());
               struct stat facts {};

@@ -29,7 +29,7 @@ std::uint64_t LiveAndDie(SessionLog& session_log, std::uint32_t uid) {
   return id;
 }
 
-TEST(SessionLog, HoldingsAreOfTheUidAndTheDevice) {
+TEST(SessionLog, CountsHoldingsPerUidAndDevice) {
   SessionLog session_log;
   session_log.Add(Session(1, 7, "cpu:0", 10));
   session_log.Add(Session(2, 7, "cpu:1", 20));
@@ -43,7 +43,7 @@ TEST(SessionLog, HoldingsAreOfTheUidAndTheDevice) {
 
 // Otherwise a user who opens and closes sessions in a loop would hide the sessions of all other
 // users.
-TEST(SessionLog, OneUidCannotPushOutTheEndsOfAnother) {
+TEST(SessionLog, UidCannotEvictEndsOfOtherUid) {
   SessionLog session_log;
   const std::uint64_t mine = LiveAndDie(session_log, 1);
   for (std::size_t i = 0; i < 3 * SessionLog::kEndsMax; ++i) LiveAndDie(session_log, 2);
@@ -52,7 +52,7 @@ TEST(SessionLog, OneUidCannotPushOutTheEndsOfAnother) {
   EXPECT_TRUE(session_log.WhyEnded(latest, UserWith(2)).has_value());
 }
 
-TEST(SessionLog, EndsAreBoundedOverAllUids) {
+TEST(SessionLog, LimitsEndsOfAllUids) {
   SessionLog session_log;
   const std::uint64_t first = LiveAndDie(session_log, 0);
   for (std::size_t i = 1; i <= SessionLog::kEndsMax; ++i) {
@@ -61,7 +61,7 @@ TEST(SessionLog, EndsAreBoundedOverAllUids) {
   EXPECT_FALSE(session_log.WhyEnded(first, UserWith(0)).has_value());
 }
 
-TEST(SessionLog, WhyIsForTheProcessThatHadTheSession) {
+TEST(SessionLog, AnswersWhyOnlyToProcessThatOwnedSession) {
   SessionLog session_log;
   const std::uint64_t id = LiveAndDie(session_log, 1);
   Peer other_process = UserWith(1);

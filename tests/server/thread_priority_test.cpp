@@ -46,7 +46,7 @@ TEST(PreferredBudget, ThreadAboveItsBudgetIsNormalUntilQuiet) {
 }
 
 // The report must be true whatever privileges the machine grants.
-TEST(ThreadPriority, SaysWhatTheThreadHas) {
+TEST(ThreadPriority, ReportsThreadsActualPriority) {
   std::thread([] {
     const ThreadPriority got = MakeThisThreadRealtime();
     EXPECT_EQ(got.is_realtime, (::sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_RR);
@@ -67,7 +67,7 @@ TEST(ThreadPriority, SaysWhatTheThreadHas) {
   }).join();
 }
 
-TEST(ThreadPriority, MayBeGivenToAnotherThread) {
+TEST(ThreadPriority, CanBeSetForOtherThread) {
   std::promise<pid_t> number;
   std::promise<void> gate;
   std::thread other([&] {

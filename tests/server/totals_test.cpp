@@ -44,7 +44,7 @@ nlohmann::json Read(const std::string& path, const std::set<std::string>& open =
   return read.ok() ? TotalsJson(**read, open) : nlohmann::json();
 }
 
-TEST(DeviceTotals, ABoundHoldsTheDurationsUpToItself) {
+TEST(DeviceTotals, HistogramBoundIncludesEqualDurations) {
   TotalHistogram histogram;
   for (const std::uint64_t ns : {0ull, 1ull, 1023ull, 1024ull}) histogram.Add(ns);
   EXPECT_EQ(histogram.counts[0].Get(), 4U);
@@ -129,7 +129,7 @@ TEST(DeviceTotals, OneWorkerWritesAtATime) {
   EXPECT_TRUE(DeviceTotals::Open(path).ok());
 }
 
-TEST(DeviceTotals, AnotherLayoutBeginsAnewAndIsNotRead) {
+TEST(DeviceTotals, OtherLayoutIsNotReadAndStartsFromZero) {
   const testing::ScratchDirectory directory;
   const std::string path = directory / "totals";
   EXPECT_EQ(DeviceTotals::Read(path).status().code(), StatusCode::kNotFound);
@@ -148,7 +148,7 @@ TEST(DeviceTotals, AnotherLayoutBeginsAnewAndIsNotRead) {
   EXPECT_EQ(Opened(path)->layout().workers_started.Get(), 1U);
 }
 
-TEST(DeviceTotals, AFileThatIsNotOursIsRejected) {
+TEST(DeviceTotals, RejectsForeignFile) {
   const testing::ScratchDirectory directory;
   const std::string path = directory / "totals";
   Opened(path).reset();
@@ -160,7 +160,7 @@ TEST(DeviceTotals, AFileThatIsNotOursIsRejected) {
   EXPECT_THAT(std::string(DeviceTotals::Open(path).status().message()), HasSubstr("opening"));
 }
 
-TEST(DeviceTotals, EndpointsComeAndGoWithoutEnd) {
+TEST(DeviceTotals, ReusesRowsOfRemovedEndpoints) {
   const testing::ScratchDirectory directory;
   const std::string path = directory / "totals";
   const std::unique_ptr<DeviceTotals> totals = Opened(path);
@@ -192,7 +192,7 @@ TEST(DeviceTotals, EndpointsComeAndGoWithoutEnd) {
   }
 }
 
-TEST(DeviceTotals, AReaderNeverSeesARowUnderTwoNames) {
+TEST(DeviceTotals, ReaderNeverMixesRowsOfTwoNames) {
   const testing::ScratchDirectory directory;
   const std::string path = directory / "totals";
   const std::unique_ptr<DeviceTotals> totals = Opened(path);

@@ -163,7 +163,7 @@ TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
 
 // Times come from the device's own clock and may be out of order, and the charge depends on what
 // else was running.
-TEST(Trace, AReaderPutsTimesInOrderAndChargesOneBehindTheOther) {
+TEST(Trace, ReaderOrdersTimesAndSerialisesCharges) {
   const std::vector<Slice> slices = GetSlices({
       {{.submitted = At(2s), .started = At(1s), .ended = At(3s), .charged = 500ms},
        {.queued = At(3s), .ended = At(4s)}},
@@ -194,7 +194,7 @@ TEST(Trace, SaturatesTimesOfOverlappingCharges) {
   EXPECT_GT(slices.back().charged_from, At(kLong));
 }
 
-TEST(Trace, AReaderThatIsLateLosesTheOldestAndSaysHowMany) {
+TEST(Trace, LateReaderLosesOldestEventsAndCountsThem) {
   Pair trace;
   const std::uint64_t written = 3 * kEventsMax + 100;
   for (std::uint64_t i = 0; i < written; ++i) trace.writer->Write(Depth{.session = i});
@@ -228,7 +228,7 @@ TEST(Trace, LateReaderGetsNamesButNoPastEvents) {
   EXPECT_EQ(late.GetClient(KernelKey(1, 2)), nullptr) << "a kernel is no client";
 }
 
-TEST(Trace, AKernelIsNamedOnceUntilManyOthersWere) {
+TEST(Trace, KernelNameIsWrittenAgainAfterManyOthers) {
   Pair trace;
   EXPECT_FALSE(trace.writer->KnowsKernel(KernelKey(1, 0)));
   trace.writer->NameKernel(KernelKey(1, 0), "first");
@@ -250,7 +250,7 @@ TEST(Trace, AKernelIsNamedOnceUntilManyOthersWere) {
       << "forgotten no later than the ring of names has overwritten it";
 }
 
-TEST(Trace, NamesAreBoundedAndFitToBeShown) {
+TEST(Trace, LimitsAndSanitisesNames) {
   Pair trace;
   trace.writer->NameKernel(1, std::string(95, 'k') + "äöü");
   trace.writer->NameKernel(2, "two\nlines \xff\x1b[31m");
@@ -262,7 +262,7 @@ TEST(Trace, NamesAreBoundedAndFitToBeShown) {
   EXPECT_EQ(trace.reader.GetClient(3)->text, "");
 }
 
-TEST(Trace, WordsThatNoWriterMakesAreNoEvents) {
+TEST(Trace, IgnoresInvalidWords) {
   EXPECT_FALSE(FromWords(EventWords{}));
   const auto with = [](EventWords words, std::size_t word, Word value) {
     words[word] = value;
@@ -291,7 +291,7 @@ TEST(Trace, WordsThatNoWriterMakesAreNoEvents) {
   EXPECT_FALSE(FromWords(name)) << "of neither";
 }
 
-TEST(Trace, ReadersCannotWriteAndTakeNothingElseForATrace) {
+TEST(Trace, ReadersCannotWriteAndRejectOtherFiles) {
   const std::unique_ptr<Writer> writer = *Writer::Create();
   const ipc::UniqueFd memory = *writer->ShareMemory();
   EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0), MAP_FAILED);
@@ -306,7 +306,7 @@ TEST(Trace, ReadersCannotWriteAndTakeNothingElseForATrace) {
 
 // A record is either reported whole or counted as lost, even if the writer overtakes the reader all
 // the time.
-TEST(Trace, AReaderThatIsOvertakenSeesWholeRecordsInOrder) {
+TEST(Trace, OvertakenReaderSeesWholeRecordsInOrder) {
   using Small = Ring<kEventWords, 64>;
   constexpr std::uint64_t kRecords = 300'000;
   const auto ring = std::make_unique<Small>();

@@ -26,7 +26,7 @@ std::vector<std::string> Paths(std::string_view cgroup, std::string_view mountin
   return paths;
 }
 
-TEST(MemoryCgroups, OfAUnitUnderVersionTwoAreItsOwnAndAllAroundIt) {
+TEST(MemoryCgroups, VersionTwoIncludesOwnGroupAndAllAncestors) {
   EXPECT_THAT(Paths("0::/system.slice/gpushared.service\n",
                     "25 30 0:22 / /proc rw,nosuid - proc proc rw\n"
                     "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n"),
@@ -34,7 +34,7 @@ TEST(MemoryCgroups, OfAUnitUnderVersionTwoAreItsOwnAndAllAroundIt) {
                           "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup"));
 }
 
-TEST(MemoryCgroups, OfVersionOneAreThoseOfTheMemoryController) {
+TEST(MemoryCgroups, VersionOneUsesMemoryController) {
   const std::string mounts =
       "40 32 0:33 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
       "41 32 0:34 / /sys/fs/cgroup/cpu rw shared:15 master:2 - cgroup cgroup rw,cpu,cpuacct\n"
@@ -44,7 +44,7 @@ TEST(MemoryCgroups, OfVersionOneAreThoseOfTheMemoryController) {
                           "/sys/fs/cgroup/memory/jobs", "/sys/fs/cgroup/memory"));
 }
 
-TEST(MemoryCgroups, OfAContainerThatSeesOnlyItsOwnGroupAreBelowItsMount) {
+TEST(MemoryCgroups, ContainerSeesOnlyGroupsBelowItsMount) {
   EXPECT_THAT(
       Paths("4:memory:/docker/c0ffee/inner\n",
             "42 32 0:35 /docker/c0ffee /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"),
@@ -59,12 +59,12 @@ TEST(MemoryCgroups, OfAContainerThatSeesOnlyItsOwnGroupAreBelowItsMount) {
               ElementsAre("/sys/fs/cgroup"));
 }
 
-TEST(MemoryCgroups, OfAMountWithBlanksIsFound) {
+TEST(MemoryCgroups, FindsMountWithBlanks) {
   EXPECT_THAT(Paths("0::/a:b\n", "42 32 0:35 / /mnt/my\\040groups rw - cgroup2 none rw\n"),
               ElementsAre("/mnt/my groups/a:b", "/mnt/my groups"));
 }
 
-TEST(MemoryCgroups, OfTextsThatSayNothingAreNone) {
+TEST(MemoryCgroups, AreEmptyForUnrelatedTexts) {
   EXPECT_THAT(Paths("", ""), IsEmpty());
   EXPECT_THAT(Paths("memory\n::\n4:memory\n", "1 2 3\n - \n1 2 0:3 / /m rw - cgroup\n"), IsEmpty());
 }
@@ -77,7 +77,7 @@ std::optional<std::uint64_t> LimitFor(const std::vector<CgroupDirectory>& direct
   });
 }
 
-TEST(MemoryLimit, IsTheSmallestOfAllGroupsAroundIt) {
+TEST(MemoryLimit, IsSmallestLimitOfAllGroups) {
   const std::vector<CgroupDirectory> directories = {{"/g/a/b", true}, {"/g/a", true}, {"/g", true}};
   EXPECT_EQ(
       LimitFor(directories, {{"/g/a/b/memory.max", "max\n"}, {"/g/a/memory.max", "1610612736\n"}}),
@@ -87,7 +87,7 @@ TEST(MemoryLimit, IsTheSmallestOfAllGroupsAroundIt) {
             512 * kMiB);
 }
 
-TEST(MemoryLimit, OfVersionOneIsNoneWhereItIsTheLargestNumber) {
+TEST(MemoryLimit, TreatsVersionOnesLargestNumberAsNone) {
   const std::vector<CgroupDirectory> directories = {{"/m/jobs", false}, {"/m", false}};
   EXPECT_EQ(LimitFor(directories, {{"/m/memory.limit_in_bytes", "9223372036854771712\n"}}),
             std::nullopt);
@@ -96,7 +96,7 @@ TEST(MemoryLimit, OfVersionOneIsNoneWhereItIsTheLargestNumber) {
             1536 * kMiB);
 }
 
-TEST(MemoryLimit, IsNoneWhereNothingIsSaid) {
+TEST(MemoryLimit, IsAbsentWithoutLimits) {
   EXPECT_EQ(LimitFor({{"/g", true}}, {{"/g/memory.max", "max\n"}}), std::nullopt);
   EXPECT_EQ(LimitFor({{"/g", true}}, {{"/g/memory.max", ""}}), std::nullopt);
   EXPECT_EQ(LimitFor({}, {}), std::nullopt);

@@ -82,7 +82,7 @@ class DeviceLoss : public ::testing::Test {
 
 class StickyCode : public DeviceLoss, public ::testing::WithParamInterface<int> {};
 
-TEST_P(StickyCode, OfAKernelNamesItsClientToAllAndTheyComeBackAtOnce) {
+TEST_P(StickyCode, NamesKernelsClientToAllAndTheyReconnectAtOnce) {
   const Tenant good = Join("good");
   const Tenant bad = Join("bad");
   EXPECT_TRUE(good.Run().ok());
@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Codes, StickyCodeAtLaunch,
                                            719, 721, 810, 911),
                          ::testing::PrintToStringParamName());
 
-TEST_F(DeviceLoss, EveryKernelThatMayHaveDoneItIsNamed) {
+TEST_F(DeviceLoss, NamesEveryKernelThatMayHaveCausedIt) {
   const Tenant first = Join("first"), second = Join("second", SchedulingClass::kHigh),
                idle = Join("idle");
   gpu_.Script("hold");
@@ -148,7 +148,7 @@ TEST_F(DeviceLoss, EveryKernelThatMayHaveDoneItIsNamed) {
   }
 }
 
-TEST_F(DeviceLoss, WithNothingRunningNobodyIsBlamed) {
+TEST_F(DeviceLoss, BlamesNoClientIfNothingRan) {
   const Tenant tenant = Join("alone");
   gpu_.Script("fail cuLaunchKernel 1 700");
   EXPECT_EQ(tenant.Run().code(), StatusCode::kDeviceLost);
@@ -213,7 +213,7 @@ TEST_P(LaunchCode, NonStickyCodeFailsOnlyItsLaunch) {
 INSTANTIATE_TEST_SUITE_P(Codes, LaunchCode, ::testing::Values(1, 2, 98, 701, 801),
                          ::testing::PrintToStringParamName());
 
-TEST(SharedGpu, FencesTheKernelsOfOtherUsersUnlessToldNotTo) {
+TEST(SharedGpu, FencesOtherUsersKernelsUnlessConfiguredOtherwise) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   const auto connect_as_nobody = [](const GpuServer& gpu) {
     // Opens the server's directory to other users, because it was created for its owner only.

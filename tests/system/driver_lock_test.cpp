@@ -59,7 +59,7 @@ Status Work(const Client& client) {
   return status.ok() ? client.default_stream().Synchronize() : status;
 }
 
-TEST(DriverLock, AnEndlessKernelBesideALoadIsEndedAndTheLoadGoesOn) {
+TEST(DriverLock, EndsEndlessKernelThatBlocksLoad) {
   GpuServer gpu({.statements = "lock on",
                  .arguments = {"--memory", "contain", "--kernel-limit", "low=300ms"},
                  .has_compiler = true});
@@ -76,7 +76,7 @@ TEST(DriverLock, AnEndlessKernelBesideALoadIsEndedAndTheLoadGoesOn) {
 
 // The endless kernel's client leaves. The worker must treat it as gone even while it cannot make a
 // driver call.
-TEST(DriverLock, AnEndlessKernelBesideALoadIsEndedWithItsClient) {
+TEST(DriverLock, EndsEndlessKernelOfDepartedClientDuringLoad) {
   GpuServer gpu({.statements = "lock on", .arguments = {"--memory", "contain"}});
   const Client good = Connect(gpu, "good", SchedulingClass::kNormal);
   auto bad = std::make_unique<Endless>(gpu);

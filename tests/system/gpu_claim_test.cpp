@@ -79,13 +79,15 @@ void StopsForHigh(const std::vector<std::string>& arguments) {
       << "each block once in each launch";
 }
 
-TEST(GpuClaims, LowKernelsAreStoppedForHighOnesAndLoseNoBlock) { StopsForHigh({}); }
+TEST(GpuClaims, PreemptsLowKernelsForHighOnesAndLosesNoBlock) { StopsForHigh({}); }
 
-TEST(GpuClaims, FencedOnesToo) { StopsForHigh({"--memory", "fence"}); }
+TEST(GpuClaims, PreemptsFencedKernelsForHighOnesAndLosesNoBlock) {
+  StopsForHigh({"--memory", "fence"});
+}
 
 // A load may wait for all running work and meanwhile block the driver call that would stop it, so
 // the worker stops the work first.
-TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
+TEST(GpuClaims, StopsKernelsForBlockingLoadsAndLosesNoBlock) {
   GpuServer gpu({.statements = "sms 16; lock on", .has_compiler = true});
   const ClaimTenant high(gpu, SchedulingClass::kHigh, "idle");
   ClaimTenant low(gpu, SchedulingClass::kLow, "patient");
@@ -113,7 +115,7 @@ TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
 
 // The worker maps every client's memory, so it must leave the parsing of clients' data to child
 // processes.
-TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
+TEST(GpuModules, AreParsedByChildProcessesUnderEveryIsolation) {
   for (const std::string isolation : {"off", "fence", "contain"}) {
     GpuServer gpu({.arguments = {"--memory", isolation}, .has_compiler = true});
     ClaimTenant tenant(gpu, SchedulingClass::kNormal, "reader");
@@ -132,7 +134,7 @@ TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
   }
 }
 
-TEST(GpuClaims, WithoutACompilerKernelsRunToTheirEndAndTheLogSaysWhy) {
+TEST(GpuClaims, WithoutCompilerKernelsRunToCompletionAndLogSaysWhy) {
   GpuServer gpu({.statements = "", .arguments = {"--policy", "priority"}});
   ClaimTenant high(gpu, SchedulingClass::kHigh, "urgent");
   ClaimTenant low(gpu, SchedulingClass::kLow, "patient");

@@ -42,7 +42,7 @@ Status RunStep(const Client& client, const LaunchShape& shape) {
   return status.ok() ? stream.Synchronize() : status;
 }
 
-TEST(GpuOptions, LaunchAttributesPassFromTheClientToTheDriver) {
+TEST(GpuOptions, PassesLaunchAttributesFromClientToDriver) {
   const GpuServer gpu;
   const Client client = Connect(gpu, SchedulingClass::kNormal);
   EXPECT_TRUE(RunStep(client, {.grid = {4, 2, 1}, .cluster = {2, 2, 1}}).ok());
@@ -62,7 +62,7 @@ TEST(GpuOptions, LaunchAttributesPassFromTheClientToTheDriver) {
   EXPECT_THAT(large.message(), HasSubstr("launched cooperatively with 5000 blocks, 4224 fit"));
 }
 
-TEST(GpuOptions, AnSmLimitBoundsItsClassAndIsToldToTheOperator) {
+TEST(GpuOptions, SmLimitAppliesToItsClassAndIsReportedToOperator) {
   GpuServer gpu({.statements = "", .arguments = {"--sm-limit", "low=50%", "--policy", "fair"}});
   const LaunchShape large = {.grid = {5000, 1, 1}, .is_cooperative = true};
   EXPECT_THAT(RunStep(Connect(gpu, SchedulingClass::kLow), large).message(),
@@ -74,7 +74,7 @@ TEST(GpuOptions, AnSmLimitBoundsItsClassAndIsToldToTheOperator) {
   EXPECT_THAT(gpu.server().Ctl({"devices"}).output, HasSubstr(sentence));
 }
 
-TEST(GpuOptions, AGpuThatVanishesEndsItsSessionsAndServesAgainWhenItIsBack) {
+TEST(GpuOptions, MissingGpuEndsItsSessionsAndServesAgainWhenItReturns) {
   GpuServer gpu;
   const Client client = Connect(gpu, SchedulingClass::kNormal);
   EXPECT_TRUE(RunStep(client, {}).ok());
@@ -119,7 +119,7 @@ int LoadAsNobody(const GpuServer& gpu, const std::string& image) {
   });
 }
 
-TEST(GpuOptions, NoDriverCompilesThePtxOfOtherUsersUnlessTheOperatorSaysSo) {
+TEST(GpuOptions, DriverCompilesOtherUsersPtxOnlyIfOperatorAllowsIt) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   const std::string image = ReadFile(GPUSHARED_SYSTEM_KERNELS);
   const GpuServer gpu;
@@ -140,7 +140,7 @@ TEST(GpuOptions, NoDriverCompilesThePtxOfOtherUsersUnlessTheOperatorSaysSo) {
                     HasSubstr("there is no PTX compiler '/nowhere/ptxas'")));
 }
 
-TEST(GpuOptions, WhatKernelsPrintIsInTheLogLineByLine) {
+TEST(GpuOptions, LogsKernelOutputLineByLine) {
   GpuServer gpu;
   const Client client = Connect(gpu, SchedulingClass::kNormal);
   const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
@@ -160,7 +160,7 @@ TEST(GpuOptions, WhatKernelsPrintIsInTheLogLineByLine) {
   EXPECT_EQ(lines, 2U) << log;
 }
 
-TEST(GpuOptions, AnSmLimitOfACpuDeviceIsRejectedAtTheStart) {
+TEST(GpuOptions, RejectsSmLimitOfCpuDeviceAtStart) {
   const ProgramOutcome outcome = RunProgram({GPUSHARED_BIN_DIR "/gpushared", "--socket",
                                              ::testing::TempDir() + "sm-limit.sock", "--device",
                                              "cpu:0", "--sm-limit", "low=50%"});

@@ -46,7 +46,7 @@ Status RunEndless(const Client& client) {
   return launched.ok() ? client.default_stream().Synchronize() : launched;
 }
 
-TEST(KernelLimit, OnTheCpuDeviceEndsTheEndlessKernelAlone) {
+TEST(KernelLimit, EndsOnlyEndlessKernelOnCpuDevice) {
   ServerProcess server({"--device", "cpu:0", "--kernel-limit", "low=300ms,normal=60s"});
   const Client bad = Connect(server.socket(), "bad", SchedulingClass::kLow);
   const Client good = Connect(server.socket(), "good", SchedulingClass::kNormal);
@@ -63,7 +63,7 @@ TEST(KernelLimit, OnTheCpuDeviceEndsTheEndlessKernelAlone) {
   EXPECT_THAT(server.Log(), Not(HasSubstr("generation 2")));
 }
 
-TEST(KernelLimit, OnAGpuTheWorkerEndsAndNamesTheKernelToAll) {
+TEST(KernelLimit, EndsGpuWorkerThatNamesKernelToAll) {
   GpuServer gpu({.statements = "", .arguments = {"--kernel-limit", "normal=300ms"}});
   const Client bad = Connect(gpu.socket(), "bad", SchedulingClass::kNormal);
   const Client good = Connect(gpu.socket(), "good", SchedulingClass::kNormal);
@@ -83,7 +83,7 @@ TEST(KernelLimit, OnAGpuTheWorkerEndsAndNamesTheKernelToAll) {
   EXPECT_THAT(gpu.server().Log(), HasSubstr("exited with code 3: device cuda:0 lost"));
 }
 
-TEST(KernelLimit, OnAGpuAContainedKernelEndsAlone) {
+TEST(KernelLimit, EndsOnlyContainedKernelOnGpu) {
   GpuServer gpu(
       {.statements = "", .arguments = {"--memory", "contain", "--kernel-limit", "normal=300ms"}});
   const Client bad = Connect(gpu.socket(), "bad", SchedulingClass::kNormal);
@@ -102,7 +102,7 @@ TEST(KernelLimit, OnAGpuAContainedKernelEndsAlone) {
   EXPECT_EQ(gpu.server().workers(), workers);
 }
 
-TEST(EndlessKernel, OfAContainedClientThatHasLeftEndsAndItsMemoryComesBack) {
+TEST(EndlessKernel, OfDepartedContainedClientEndsAndItsMemoryIsFreed) {
   GpuServer gpu({.statements = "", .arguments = {"--memory", "contain"}});
   const Client good = Connect(gpu.socket(), "good", SchedulingClass::kNormal);
   const auto returned = [&] {
@@ -123,7 +123,7 @@ TEST(EndlessKernel, OfAContainedClientThatHasLeftEndsAndItsMemoryComesBack) {
 // A driver that blocks the calls of the device thread while a kernel runs, as some drivers do.
 class BusyDriver : public ::testing::TestWithParam<bool> {};
 
-TEST_P(BusyDriver, IsALostDeviceThatNamesTheKernelAndTheNextWorkerServes) {
+TEST_P(BusyDriver, IsDeviceLossThatNamesKernelAndNextWorkerServes) {
   const bool contains = GetParam();
   GpuServer gpu(
       {.statements = "",

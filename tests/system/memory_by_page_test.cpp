@@ -89,8 +89,8 @@ void MemoryOfThreeDevices::RunByThirds() {
   for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
 }
 
-TEST_F(MemoryOfThreeDevices, AClientRunsWithTheThirdThatItsLaunchTouches) { RunByThirds(); }
-TEST_F(MemoryOfThreeGpus, AClientRunsWithTheThirdThatItsLaunchTouches) { RunByThirds(); }
+TEST_F(MemoryOfThreeDevices, ClientRunsWithThirdThatItsLaunchTouches) { RunByThirds(); }
+TEST_F(MemoryOfThreeGpus, ClientRunsWithThirdThatItsLaunchTouches) { RunByThirds(); }
 
 void MemoryOfThreeDevices::RunGraphsByThirds() {
   const Client client = Connect("large");
@@ -100,8 +100,8 @@ void MemoryOfThreeDevices::RunGraphsByThirds() {
   for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
 }
 
-TEST_F(MemoryOfThreeDevices, AGraphRunsWithTheThirdThatItsNodesTouch) { RunGraphsByThirds(); }
-TEST_F(MemoryOfThreeGpus, AGraphRunsWithTheThirdThatItsNodesTouch) { RunGraphsByThirds(); }
+TEST_F(MemoryOfThreeDevices, GraphRunsWithThirdThatItsNodesTouch) { RunGraphsByThirds(); }
+TEST_F(MemoryOfThreeGpus, GraphRunsWithThirdThatItsNodesTouch) { RunGraphsByThirds(); }
 
 void MemoryOfThreeDevices::RunAGraphThatChanges() {
   const Client client = Connect("large");
@@ -119,8 +119,8 @@ void MemoryOfThreeDevices::RunAGraphThatChanges() {
   for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
 }
 
-TEST_F(MemoryOfThreeDevices, AGraphThatChangesNeedsWhatItTouchesThen) { RunAGraphThatChanges(); }
-TEST_F(MemoryOfThreeGpus, AGraphThatChangesNeedsWhatItTouchesThen) { RunAGraphThatChanges(); }
+TEST_F(MemoryOfThreeDevices, ChangedGraphNeedsItsNewAccessSet) { RunAGraphThatChanges(); }
+TEST_F(MemoryOfThreeGpus, ChangedGraphNeedsItsNewAccessSet) { RunAGraphThatChanges(); }
 
 void MemoryOfThreeDevices::RunBesideOneThatIsKilled() {
   const Client client = Connect("large");
@@ -150,7 +150,7 @@ void MemoryOfThreeDevices::RunBesideOneThatIsKilled() {
 TEST_F(MemoryOfThreeDevices, KillingOtherClientKeepsResultsCorrect) { RunBesideOneThatIsKilled(); }
 TEST_F(MemoryOfThreeGpus, KillingOtherClientKeepsResultsCorrect) { RunBesideOneThatIsKilled(); }
 
-TEST_F(MemoryOfThreeDevices, WhatTouchesMoreThanTheDeviceIsRejectedWithBothSizes) {
+TEST_F(MemoryOfThreeDevices, RejectsLaunchThatTouchesMoreThanDeviceWithBothSizes) {
   const Client client = Connect("large");
   const Result<DeviceBuffer> buffer = client.AllocateDevice(120 * kMebi);
   ASSERT_TRUE(buffer.ok()) << buffer.status().ToString();
@@ -187,16 +187,16 @@ void MemoryOfThreeDevices::RejectAGraphOfTooMuch() {
   for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
 }
 
-TEST_F(MemoryOfThreeDevices, AGraphThatTouchesMoreThanTheDeviceIsRejectedWithBothSizes) {
+TEST_F(MemoryOfThreeDevices, RejectsGraphThatTouchesMoreThanDeviceWithBothSizes) {
   RejectAGraphOfTooMuch();
 }
-TEST_F(MemoryOfThreeGpus, AGraphThatTouchesMoreThanTheDeviceIsRejectedWithBothSizes) {
+TEST_F(MemoryOfThreeGpus, RejectsGraphThatTouchesMoreThanDeviceWithBothSizes) {
   RejectAGraphOfTooMuch();
 }
 
 // The device thread looks up the memory of a graph's nodes whenever buffers change, so it bounds
 // the number of lookups; beyond the bound, the graph may touch all of the client's memory.
-TEST_F(MemoryOfThreeDevices, AGraphOfMoreThan8192LookUpsMayTouchEverything) {
+TEST_F(MemoryOfThreeDevices, GraphOfMoreThan8192LookupsMayTouchEverything) {
   const Client client = Connect("large");
   const Module module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS).value();
   // Allocated first, because otherwise the address of this buffer would also be the end of the

@@ -74,9 +74,9 @@ void MemoryOfThreeClients::TakeTurns() {
   EXPECT_EQ(InStore("used_bytes"), 0u);
 }
 
-TEST_F(MemoryOfThreeClients, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) { TakeTurns(); }
+TEST_F(MemoryOfThreeClients, AlternateAndComputeCorrectly) { TakeTurns(); }
 
-TEST_F(MemoryBeyondTheDevice, ACopyOfAClientThatWasSwappedOutNeedsItsStepsAlone) {
+TEST_F(MemoryBeyondTheDevice, CopyOfSwappedOutClientNeedsOnlyItsPages) {
   const Client first = Connect("first"), second = Connect("second");
   constexpr std::size_t kPart = 4096;
   const DeviceBuffer buffer = first.AllocateDevice(kMostOfAThird).value();
@@ -111,11 +111,9 @@ class MemoryOfThreeClientsOfAGpu : public MemoryOfThreeClients {
   MemoryOfThreeClientsOfAGpu() : MemoryOfThreeClients("256MiB", "76M") {}
 };
 
-TEST_F(MemoryOfThreeClientsOfAGpu, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) {
-  TakeTurns();
-}
+TEST_F(MemoryOfThreeClientsOfAGpu, AlternateAndComputeCorrectly) { TakeTurns(); }
 
-TEST_F(MemoryBeyondTheDevice, AHighClientHasItsGuaranteeAndItsMemoryIsEmpty) {
+TEST_F(MemoryBeyondTheDevice, HighClientGetsItsGuaranteeAsZeroedMemory) {
   const Client low = Connect("low"), other = Connect("other");
   Numbers numbers(low, kMostOfAThird), others(other, 26 * kMebi);
   // The low clients use the whole device, so the high client's memory requires swaps.
@@ -134,7 +132,7 @@ TEST_F(MemoryBeyondTheDevice, AHighClientHasItsGuaranteeAndItsMemoryIsEmpty) {
 }
 
 // Prints what the thrashing costs the high clients; only their results are asserted.
-TEST_F(MemoryBeyondTheDevice, HighClientsComeAndGoBesideTwoThatThrash) {
+TEST_F(MemoryBeyondTheDevice, HighClientsConnectAndLeaveNextToTwoThrashingClients) {
   using Clock = std::chrono::steady_clock;
   const char* const asked = std::getenv("GPUSHARED_MEMORY_TURNS");
   const std::size_t visits = asked == nullptr ? 2 : std::strtoull(asked, nullptr, 10);
@@ -183,7 +181,7 @@ TEST_F(MemoryBeyondTheDevice, HighClientsComeAndGoBesideTwoThatThrash) {
   std::printf("rounds of the two: %zu\n", rounds.load());
 }
 
-TEST_F(MemoryBeyondTheDevice, AKilledClientLeavesNothingInBothPlaces) {
+TEST_F(MemoryBeyondTheDevice, KilledClientLeavesNothingOnDeviceOrInStore) {
   const Client first = Connect("first");
   Numbers numbers(first, kMostOfAThird);
   int ready[2];
@@ -218,7 +216,7 @@ TEST_F(MemoryBeyondTheDevice, AKilledClientLeavesNothingInBothPlaces) {
   EXPECT_TRUE(numbers.AreRight());
 }
 
-TEST_F(MemoryBeyondTheDevice, AClientSeesItsGuaranteeAndIsToldWhenOthersWait) {
+TEST_F(MemoryBeyondTheDevice, ClientSeesItsGuaranteeAndLearnsWhenOthersWait) {
   std::optional<DeviceBuffer> cache;
   std::atomic<std::uint64_t> told = 0;
   ClientOptions options;
@@ -256,7 +254,7 @@ TEST_F(MemoryBeyondTheDevice, AClientSeesItsGuaranteeAndIsToldWhenOthersWait) {
   EXPECT_TRUE(numbers.AreRight());
 }
 
-TEST_F(MemoryBeyondTheDevice, ChunksAreForThoseWhoseMemoryNeverMoves) {
+TEST_F(MemoryBeyondTheDevice, OnlyClientsThatAreNeverSwappedGetChunks) {
   const Client low = Connect("low"), other = Connect("other");
   Numbers numbers(low, kMostOfAThird), others(other, 26 * kMebi);
   // The device has no free memory.
@@ -316,7 +314,7 @@ class StoreThatFails : public MemoryInADirectory {
   }
 };
 
-TEST_F(StoreThatFails, AWriteErrorRejectsAnAllocationAndLosesNoPage) {
+TEST_F(StoreThatFails, WriteErrorRejectsAllocationAndLosesNoPage) {
   const Client first = Connect("first"), second = Connect("second");
   Numbers numbers(first, kMostOfAThird);
   // The file could not grow, so the next swap must use blocks that were released.
@@ -345,7 +343,7 @@ TEST_F(StoreThatFails, AWriteErrorRejectsAnAllocationAndLosesNoPage) {
   EXPECT_TRUE(Eventually([&] { return InStore("used_bytes") == 0; }));
 }
 
-TEST_F(StoreThatFails, APageThatCannotBeReadEndsItsClientAndNobodyElse) {
+TEST_F(StoreThatFails, UnreadablePageEndsOnlyItsClient) {
   const Client first = Connect("first"), second = Connect("second");
   Numbers numbers(first, kMostOfAThird), others(second, 26 * kMebi);
   {
@@ -365,7 +363,7 @@ TEST_F(StoreThatFails, APageThatCannotBeReadEndsItsClientAndNobodyElse) {
   EXPECT_TRUE(Eventually([&] { return InStore("used_bytes") == 0; }));
 }
 
-TEST_F(MemoryInADirectory, ADeadWorkerLeavesNoFileAndItsClientsLoseTheDevice) {
+TEST_F(MemoryInADirectory, DeadWorkerLeavesNoFileAndItsClientsLoseDevice) {
   const Client first = Connect("first"), second = Connect("second");
   Numbers numbers(first, kMostOfAThird), others(second, kMostOfAThird);
   ASSERT_TRUE(Eventually([&] { return InStore("used_bytes") > 0; }));
@@ -386,7 +384,7 @@ class MemoryBeyondASmallStore : public MemoryBeyondTheDevice {
   static std::string ScratchPath() { return "/tmp"; }
 };
 
-TEST_F(MemoryBeyondASmallStore, AFullStoreRejectsAnAllocationAndLosesNothing) {
+TEST_F(MemoryBeyondASmallStore, FullStoreRejectsAllocationAndLosesNothing) {
   const Client first = Connect("first"), second = Connect("second");
   Numbers numbers(first, kMostOfAThird);
   const Status rejected = second.AllocateDevice(kMostOfAThird).status();

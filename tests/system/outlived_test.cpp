@@ -42,7 +42,7 @@ class OutlivedWork : public ::testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Policies, OutlivedWork,
                          ::testing::Values("round_robin", "fair", "priority", "deadline"));
 
-TEST_P(OutlivedWork, OfAKernelThatWasTaughtShortLeavesForAnEqual) {
+TEST_P(OutlivedWork, OfKernelLearntAsShortYieldsToClientOfSameClass) {
   const Client liar = Connect("liar"), honest = Connect("honest");
   const Kernel lie = Work(liar), work = Work(honest);
   const DeviceBuffer lies = *liar.AllocateDevice(4), done = *honest.AllocateDevice(4);

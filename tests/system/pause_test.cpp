@@ -44,7 +44,7 @@ class Pauses : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Policies, Pauses,
                          ::testing::Values("priority", "fair", "round_robin", "deadline"));
 
-TEST_P(Pauses, ALongBlockKeepsNobodyElseWaitingAndGoesOn) {
+TEST_P(Pauses, LongBlockIsPausedForOtherClientAndResumes) {
   constexpr int kRounds = 60'000'000;  // About a second.
   const Tenant slow = Join("work", SchedulingClass::kLow);
   const Tenant other = Join("step", SchedulingClass::kHigh);

@@ -20,7 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(Reload, ARightFileIsTakenOverAndAWrongOneIsNot) {
+TEST(Reload, AppliesValidFileAndRejectsInvalidOne) {
   ScratchDirectory directory;
   const std::string file = directory / "gpushared.toml";
   const auto write = [&](const std::string& text) { std::ofstream(file) << text; };
@@ -48,7 +48,7 @@ TEST(Reload, ARightFileIsTakenOverAndAWrongOneIsNot) {
   server.Signal(SIGTERM);
 }
 
-TEST(Reload, AServerWithoutAFileGoesOn) {
+TEST(Reload, ServerWithoutFileKeepsRunning) {
   ServerProcess server({"--memory", "256MiB"});
   server.Signal(SIGHUP);
   EXPECT_TRUE(Eventually([&] {

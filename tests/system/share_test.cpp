@@ -184,7 +184,7 @@ TEST_F(FixedShareOfProcesses, IsNotExceededOnIdleDevice) {
   EXPECT_THAT(rejected.message(), ::testing::HasSubstr("allows at most 25%"));
 }
 
-TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentAndTakenBack) {
+TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentWhileUnused) {
   Start("one", 1);
   Start("three", 3);
   Start("six", 6);
@@ -208,7 +208,7 @@ TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentAndTakenBack) {
 // On a busy machine a command may occupy the device for 20 ms, for which the cap compensates later.
 // The machine may also run the device for less than half of the time, and then each client gets
 // half of that.
-TEST_F(ShareOfProcesses, ACapHoldsAndIsChangedLive) {
+TEST_F(ShareOfProcesses, CapHoldsAndCanBeChangedAtRunTime) {
   Start("capped", 1, 25.0);
   Start("free", 1);
   std::vector<double> missing;
@@ -240,7 +240,7 @@ TEST_F(ShareOfProcesses, ACapHoldsAndIsChangedLive) {
 }
 
 // The access rule's own cap applies, so an operator cannot set a higher one.
-TEST(ShareUnderARule, AMaxShareAboveTheRulesIsRejectedAndChangesNothing) {
+TEST(ShareUnderARule, RejectsMaxShareAboveRuleAndChangesNothing) {
   const ScratchDirectory directory;
   const std::string file = directory / "server.toml";
   std::ofstream(file) << "[[access]]\neveryone = true\nmax_share = \"25%\"\n";
@@ -267,7 +267,7 @@ TEST(ShareUnderARule, AMaxShareAboveTheRulesIsRejectedAndChangesNothing) {
 
 // The server cannot distinguish a stopped worker from a virtual machine whose host takes its cores
 // away.
-TEST_F(ShareOfProcesses, AStopOfTheMachineIsChargedToNobody) {
+TEST_F(ShareOfProcesses, ChargesNoClientWhileMachineIsStopped) {
   Start("stopped", 1);
   const pid_t worker = server_.workers().at(0);
   const auto start = std::chrono::steady_clock::now();

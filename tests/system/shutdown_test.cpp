@@ -16,14 +16,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Shutdown, OneSignalEndsAServerWhoseDriverNeverAnswers) {
+TEST(Shutdown, OneSignalEndsServerWhoseDriverNeverAnswers) {
   GpuServer gpu({.statements = "slow cuInit 3600000"});
   gpu.server().Signal(SIGTERM);
   EXPECT_EQ(gpu.server().WaitForExit(), 0);
   EXPECT_THAT(gpu.server().Log(), HasSubstr("did not end within 5 s and is killed"));
 }
 
-TEST(Shutdown, OneSignalEndsAServerWithTheEndlessKernelOfAClientThatHasGone) {
+TEST(Shutdown, OneSignalEndsServerWithEndlessKernelOfDepartedClient) {
   GpuServer gpu;
   {
     Result<Client> client = Client::Connect({.name = "gone", .socket = gpu.socket()});

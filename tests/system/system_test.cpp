@@ -63,7 +63,7 @@ class System : public ::testing::Test {
   ServerProcess server_;
 };
 
-TEST_F(System, VectorAddIsRight) {
+TEST_F(System, VectorAddComputesSums) {
   constexpr int kCount = 10'000;
   const Client client = Connect();
   const Kernel add = Load(client, "add");
@@ -81,7 +81,7 @@ TEST_F(System, VectorAddIsRight) {
     ASSERT_EQ(sum[static_cast<std::size_t>(i)], static_cast<float>(i) + 0.5f);
 }
 
-TEST_F(System, AProgramInCFindsItsDeviceAndItsKernelAndReadsWhatThatPrints) {
+TEST_F(System, ProgramInCFindsDeviceAndKernelAndReadsItsOutput) {
   gpushared_client_options options;
   gpushared_client_options_init(&options);
   options.socket = server_.socket().c_str();
@@ -146,7 +146,7 @@ TEST_F(System, LaunchesOfOneStreamRunInOrder) {
   EXPECT_EQ(ReadWord(client, out), expected);
 }
 
-TEST_F(System, AGraphRunsItsNodesInOrderAndTakesNewArguments) {
+TEST_F(System, GraphRunsNodesInOrderAndAcceptsNewArguments) {
   constexpr int kCount = 256, kNodes = 100, kLaunches = 4;
   for (const SchedulingClass of_class : {SchedulingClass::kHigh, SchedulingClass::kLow}) {
     const Client client = Connect({.scheduling_class = of_class});
@@ -196,7 +196,7 @@ TEST_F(System, EventsOrderStreamsAndMeasureTime) {
   EXPECT_GT(*elapsed, 100us);
 }
 
-TEST_F(System, ADeviceRejectsLaunchAttributesThatItLacks) {
+TEST_F(System, RejectsUnsupportedLaunchAttributes) {
   const Client client = Connect();
   const Kernel step = Load(client, "step");
   const DeviceBuffer out = Allocate(client, 4);
@@ -239,7 +239,7 @@ TEST_F(System, FaultNamesItsPlaceAndEndsOnlyItsStream) {
   EXPECT_TRUE(neighbour.status().ok());
 }
 
-TEST_F(System, KernelCannotReachANeighboursMemory) {
+TEST_F(System, KernelCannotAccessOtherClientsMemory) {
   const Client victim = Connect(), thief = Connect();
   const DeviceBuffer secret = Allocate(victim, 4), own = Allocate(thief, 4);
   ASSERT_TRUE(victim.default_stream().Fill(secret, FillElement::U32(77), 1).ok());
@@ -254,7 +254,7 @@ TEST_F(System, KernelCannotReachANeighboursMemory) {
 }
 
 // The record of a texture belongs to the client, so it may contain anything.
-TEST_F(System, TexturesReachOnesOwnMemoryOnly) {
+TEST_F(System, TexturesAccessOnlyOwnMemory) {
   constexpr std::string_view kLook = R"(
 .version 7.0
 .target sm_75
@@ -297,7 +297,7 @@ TEST_F(System, TexturesReachOnesOwnMemoryOnly) {
   EXPECT_EQ(ReadWord(neighbour, theirs), 22u);
 }
 
-TEST_F(System, CopyCannotReachANeighboursMemory) {
+TEST_F(System, CopyCannotAccessOtherClientsMemory) {
   const Client victim = Connect(), thief = Connect();
   const DeviceBuffer secret = Allocate(victim, 4);
   unsigned loot = 0;
@@ -314,7 +314,7 @@ TEST_F(System, FailedAssertIsAFault) {
   EXPECT_NE(status.message().find("threadIdx.x"), std::string::npos) << status.message();
 }
 
-TEST_F(System, MemoryOfADeadClientIsZeroForTheNext) {
+TEST_F(System, ZeroesMemoryOfDeadClientForNextOne) {
   constexpr int kWords = 1 << 20;
   {
     const Client first = Connect();
@@ -344,7 +344,7 @@ TEST_F(System, EveryClientHasItsOwnModuleVariables) {
 }
 
 // A load that stalls ends only with the control timeout of 30 s, so a few stalls exceed the limit.
-TEST_F(System, TwoThousandModulesComeAndGoWithoutAStall) {
+TEST_F(System, LoadsAndUnloadsTwoThousandModulesWithoutStall) {
   const Client client = Connect();
   const std::string_view text =
       ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n";
@@ -397,7 +397,7 @@ TEST_F(System, QuotaIsTheTotalAndIsKept) {
   EXPECT_TRUE(client->AllocateDevice(16u << 20).ok()) << "a rejection must not break what fits";
 }
 
-TEST_F(System, ChildOfAForkIsToldSo) {
+TEST_F(System, RejectsCallsInForkedChildWithReason) {
   const Client client = Connect();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -410,7 +410,7 @@ TEST_F(System, ChildOfAForkIsToldSo) {
   EXPECT_TRUE(client.Synchronize().ok()) << "the parent's session must go on";
 }
 
-TEST_F(System, DeathOfTheWorkerIsATypedErrorAndANewOneTakesOver) {
+TEST_F(System, WorkerDeathIsDeviceLossAndNewWorkerTakesOver) {
   const Client client = Connect();
   const Kernel work = Load(client, "work");
   const DeviceBuffer done = Allocate(client, 4);
@@ -483,7 +483,7 @@ TEST_F(System, SocketOfAKilledServerIsTakenOver) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(System, SigtermWaitsForSessionsAndASecondOneDoesNot) {
+TEST_F(System, FirstSigtermWaitsForSessionsAndSecondDoesNot) {
   const Client client = Connect();
   server_.Signal(SIGTERM);
   ASSERT_TRUE(Eventually([&] { return !Client::Connect({.socket = server_.socket()}).ok(); }))
@@ -528,7 +528,7 @@ TEST_F(System, OperatorNamesAClientByItsName) {
   EXPECT_TRUE(Eventually([&] { return !one.status().ok(); }));
 }
 
-TEST_F(System, OperatorIsToldWhyARequestTookSoLong) {
+TEST_F(System, ExplainsSlowRequestToOperator) {
   const Client client = Connect({.name = "asked",
                                  .latency_target = std::chrono::hours(1),
                                  .spin = std::chrono::nanoseconds(0)});

@@ -194,7 +194,7 @@ TEST_F(Takeover, NextCallNamesTheReasonOfTheEnd) {
               HasSubstr("the server stops"));
 }
 
-TEST_F(Takeover, SessionsEndpointsAndCountersAreThereAgain) {
+TEST_F(Takeover, RestoresSessionsEndpointsAndCounters) {
   Adder main({.name = "main", .weight = 7, .socket = server().socket()});
   Adder batch({.name = "batch", .memory_bytes = 48 << 20, .socket = EndpointSocket("batch")});
   ASSERT_TRUE(main.status().ok() && batch.status().ok());
@@ -226,7 +226,7 @@ TEST_F(Takeover, SessionsEndpointsAndCountersAreThereAgain) {
   EXPECT_THAT(main.Add(6).message(), HasSubstr("the operator ended it"));
 }
 
-TEST_F(Takeover, ALeaseOutlivesTheBrokerAndEndsWithItsHolder) {
+TEST_F(Takeover, LeaseOutlivesBrokerAndEndsWithItsHolder) {
   const pid_t holder =
       StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server().socket(), "endpoint",
                     "lease", "--who", "uid:" + std::to_string(::geteuid()), "--class", "low"},
@@ -255,7 +255,7 @@ TEST_F(Takeover, ALeaseOutlivesTheBrokerAndEndsWithItsHolder) {
   EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok()) << "the device goes on";
 }
 
-TEST_F(Takeover, AClientThatEndedMeanwhileIsToldWhy) {
+TEST_F(Takeover, ClientEndedMeanwhileLearnsWhy) {
   Adder gone({.name = "gone", .socket = server().socket()});
   Adder stays({.name = "stays", .socket = server().socket()});
   ASSERT_TRUE(gone.status().ok() && stays.status().ok());
@@ -287,7 +287,7 @@ TEST_F(Takeover, IdleWorkerWithOldOptionsIsReplaced) {
   EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok());
 }
 
-TEST_F(Takeover, AWorkerWhoseDeviceIsGoneFromTheOptionsEndsWithItsSessions) {
+TEST_F(Takeover, WorkerOfRemovedDeviceEndsWithItsSessions) {
   auto client = std::make_unique<Adder>(ClientOptions{.socket = server().socket()});
   ASSERT_TRUE(client->status().ok());
   server().Crash();
@@ -312,7 +312,7 @@ TEST_F(Takeover, AWorkerWhoseDeviceIsGoneFromTheOptionsEndsWithItsSessions) {
 
 // systemd kills a broker whose drain takes longer than TimeoutStopSec; the next broker must end the
 // drain.
-TEST_F(Takeover, AWorkerThatDrainedTakesNewClientsUnderTheNextBroker) {
+TEST_F(Takeover, DrainedWorkerAcceptsClientsUnderNextBroker) {
   Adder client({.socket = server().socket()});
   ASSERT_TRUE(client.status().ok());
   ASSERT_EQ(server().Ctl({"drain"}).exit_code, 0);
@@ -433,7 +433,7 @@ TEST_F(Upgrade, KeepsOldProgramIfNewOneCannotTakeOver) {
 
 // The new program would put the device back into service, so the message names the command to do
 // first.
-TEST_F(Upgrade, IsRejectedWhileADeviceDrainsWithTheCommandThatHelps) {
+TEST_F(Upgrade, IsRejectedDuringDrainNamingRequiredCommand) {
   Adder job({.name = "job", .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
   ASSERT_EQ(server().Ctl({"drain", "cpu:0"}).exit_code, 0);
@@ -449,7 +449,7 @@ TEST_F(Upgrade, IsRejectedWhileADeviceDrainsWithTheCommandThatHelps) {
 
 // The new program would not trust the directory, so it would not find its workers and would start
 // others for the same device.
-TEST_F(Upgrade, IsRejectedWhereOthersMayEnterTheDirectoryOfItsWorkers) {
+TEST_F(Upgrade, IsRejectedIfWorkerDirectoryIsAccessibleToOthers) {
   Adder job({.name = "job", .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
   const std::string directory = server().socket() + ".workers";
@@ -463,7 +463,7 @@ TEST_F(Upgrade, IsRejectedWhereOthersMayEnterTheDirectoryOfItsWorkers) {
   EXPECT_TRUE(job.Add(1).ok()) << "it lives on";
 }
 
-TEST_F(Upgrade, AWrongConfigurationIsFoundBefore) {
+TEST_F(Upgrade, InvalidConfigurationIsFoundBeforeUpgrade) {
   std::ofstream(file_) << "policy = 'chaos'\n";
   const ProgramOutcome outcome = server().Ctl({"upgrade"});
   EXPECT_EQ(outcome.exit_code, 1);
@@ -476,7 +476,7 @@ std::size_t WantedKills() {
   return wanted != nullptr ? std::strtoul(wanted, nullptr, 10) : 12;
 }
 
-TEST_F(Takeover, KillsAtRandomMomentsAreNotNoticed) {
+TEST_F(Takeover, KillsAtRandomMomentsDoNotAffectClients) {
   // Maximum time to connect on a busy machine, including a start of the server.
   constexpr auto kWelcomeWithin = 20s;
   std::mutex mutex;

@@ -70,7 +70,7 @@ class NeverFalls {
   std::map<std::string, double> seen_;
 };
 
-TEST(Totals, AreTheSumOverClientsThatAreHereAndThatLeft) {
+TEST(Totals, AreSumsOverConnectedAndDepartedClients) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   Filler low = ComeToFill(server, "filler", SchedulingClass::kLow);
   Fill(low, 30);
@@ -115,7 +115,7 @@ TEST(Totals, AreTheSumOverClientsThatAreHereAndThatLeft) {
   }
 }
 
-TEST(Totals, WorkCountsForTheClassThatItWasDoneIn) {
+TEST(Totals, WorkCountsForClassAtItsExecution) {
   const ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   NeverFalls totals;
   Filler filler = ComeToFill(server, "filler", SchedulingClass::kNormal);
@@ -168,7 +168,7 @@ TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
   EXPECT_EQ(totals.Of("/classes/low/sessions"), 3);
 }
 
-TEST(Totals, AreGoneWithTheServer) {
+TEST(Totals, EndWithServer) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   (void)Totals(server);
   const std::string directory = server.socket() + ".workers";

@@ -51,7 +51,7 @@ Result<admin::TraceWatch> Watch(const ServerProcess& server, const std::string& 
 
 // The client connects after the watcher, so the worker has turned the trace on before it serves the
 // client.
-TEST(TraceWatch, SlicesAreWhatClientsAreCharged) {
+TEST(TraceWatch, SlicesAddUpToClientsCharges) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   Result<admin::TraceWatch> watch = Watch(server);
   ASSERT_TRUE(watch.ok()) << watch.status().ToString();
@@ -105,7 +105,7 @@ void FillWithoutPause(Filler& filler, const std::atomic<bool>& is_over) {
 }
 
 // Runs for a second, or in the long test trace_full_load for a minute.
-TEST(TraceWatch, UnderFullLoadEverySliceIsToldOrCountedAsLost) {
+TEST(TraceWatch, UnderFullLoadEverySliceIsReportedOrCountedAsLost) {
   const char* const asked = std::getenv("GPUSHARED_TRACE_SECONDS");
   const std::chrono::seconds length(asked != nullptr ? std::atoi(asked) : 1);
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
@@ -129,7 +129,7 @@ TEST(TraceWatch, UnderFullLoadEverySliceIsToldOrCountedAsLost) {
   const auto end = std::chrono::steady_clock::now() + length;
   while (std::chrono::steady_clock::now() < end) {
     poll();
-    std::this_thread::sleep_for(10ms);  // gpusharedctl reads the trace as often.
+    std::this_thread::sleep_for(10ms);  // The interval at which gpusharedctl reads the trace.
   }
   is_over.store(true);
   for (std::thread& thread : filling) thread.join();

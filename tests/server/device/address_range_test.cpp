@@ -34,7 +34,7 @@ std::unique_ptr<AddressRange> Reserve(std::uint64_t quota,
   return std::move(*range);
 }
 
-TEST(MemoryBudget, GivesNoMoreThanItHas) {
+TEST(MemoryBudget, NeverGivesMoreThanItHas) {
   MemoryBudget budget(100);
   EXPECT_TRUE(budget.TryTake(60));
   EXPECT_FALSE(budget.TryTake(41));
@@ -93,9 +93,8 @@ TEST(AddressRange, IsFarFromKernelsMappings) {
   munmap(beside, 4096);
 }
 
-// A range with spare addresses uses up addresses, which are limited even on a machine with much
-// memory.
-TEST(AddressRange, SpareAddressesHaveALimit) {
+// The address space is limited even on a machine with much memory.
+TEST(AddressRange, LimitsSpareAddresses) {
   constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
   EXPECT_EQ(SpareAddresses(2 * kGiB), 8 * kGiB);
   EXPECT_EQ(SpareAddresses(1024 * kGiB), 256 * kGiB);
@@ -124,7 +123,7 @@ TEST(AddressRange, FreedChunksUseNoMemory) {
   }
 }
 
-TEST(AddressRange, ModuleBlocksLieAtTheTopAndDoNotOverlap) {
+TEST(AddressRange, PlacesModuleBlocksAtTheTopWithoutOverlap) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
   const auto a = range->TakeModuleBlock(100).value();
@@ -137,7 +136,7 @@ TEST(AddressRange, ModuleBlocksLieAtTheTopAndDoNotOverlap) {
   EXPECT_FALSE(range->IsMapped(a.address, 1));
 }
 
-TEST(AddressRange, FreedModuleBlockIsFoundAgainAndReadsAsZero) {
+TEST(AddressRange, ReusesFreedModuleBlockFilledWithZeros) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
   const auto a = range->TakeModuleBlock(kPageBytes).value();
@@ -167,7 +166,7 @@ TEST(AddressRange, ModuleBlockBeyondAreaQuotaOrBudgetIsRejected) {
   EXPECT_EQ(budget->free_bytes(), (std::uint64_t{2} << 30) - kPageBytes);
 }
 
-TEST(AddressRange, EverythingGoesBackWithTheRange) {
+TEST(AddressRange, DestructionReturnsAllMemory) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   {
     const auto range = Reserve(kTotal, budget);
@@ -178,9 +177,9 @@ TEST(AddressRange, EverythingGoesBackWithTheRange) {
   EXPECT_EQ(budget->free_bytes(), kTotal);
 }
 
-// A kernel that breaks the rules may run while its client shrinks. The process survives, and fresh
-// memory is still zero.
-TEST(AddressRange, WriteToReturnedMemoryNeitherCrashesNorShowsUpLater) {
+// An invalid kernel may still write to memory that its client has returned. The process survives,
+// and fresh memory is still zero.
+TEST(AddressRange, WriteToReturnedMemoryNeitherCrashesNorReappears) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
   ASSERT_TRUE(range->Resize(4 * kMapPageBytes).ok());
@@ -190,7 +189,7 @@ TEST(AddressRange, WriteToReturnedMemoryNeitherCrashesNorShowsUpLater) {
   EXPECT_EQ(*Pointer(range->base() + 2 * kMapPageBytes), std::byte{0});
 }
 
-TEST(AddressRange, ReturnedMemoryIsBackWithTheMachineAtOnce) {
+TEST(AddressRange, ReturnsMemoryToMachineAtOnce) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
   const auto resident = [](std::uint64_t address) {
@@ -271,7 +270,7 @@ void ExpectMarks(const AddressRange& range, std::uint64_t steps) {
   }
 }
 
-TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
+TEST(AddressRange, SwapsPagesOutAndInKeepingAddressesAndBytes) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto store = Store(kTotal);
   const auto range = AddressRange::Reserve(kTotal, budget, 0, store).value();

@@ -51,7 +51,7 @@ class CpuDeviceCase {
   // Waits for the oldest completion that no call has returned yet.
   Completion Await() {
     while (ended_.empty()) {
-      std::array<Completion, 8> out;  // An array with space left arms the wake.
+      std::array<Completion, 8> out;  // A call that does not fill the array arms the wake-up.
       const std::size_t count = device_->TakeCompletions(out);
       for (std::size_t i = 0; i < count; ++i) ended_.push_back(std::move(out[i]));
       if (count != 0) break;

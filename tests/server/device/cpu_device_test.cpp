@@ -73,7 +73,7 @@ class CpuDeviceTest : public ::testing::Test, protected CpuDeviceCase {
   void SetUp() override { Start({.executor_threads = 2, .memory_bytes = 1 << 26}, 1 << 24, kText); }
 };
 
-TEST_F(CpuDeviceTest, LaunchThatDoesNotFitTheKernelIsRejectedInItsCompletion) {
+TEST_F(CpuDeviceTest, CompletionRejectsLaunchThatDoesNotFitKernel) {
   const std::array<std::byte, 8> eight{};
   std::vector<LaunchWork> wrong;
   wrong.push_back(Work(99));
@@ -107,7 +107,7 @@ TEST_F(CpuDeviceTest, LaunchThatDoesNotFitTheKernelIsRejectedInItsCompletion) {
   }
 }
 
-TEST_F(CpuDeviceTest, FillThatBreaksItsRulesIsRejectedInItsCompletion) {
+TEST_F(CpuDeviceTest, CompletionRejectsInvalidFill) {
   ASSERT_TRUE(space_->Resize(kMapPageBytes).ok());
   FillWork good;
   good.space = space_.get();
@@ -137,7 +137,7 @@ TEST_F(CpuDeviceTest, FillThatBreaksItsRulesIsRejectedInItsCompletion) {
 
 // Urgent work waits for the running blocks only. Their time is not bounded by that of earlier
 // blocks, because the blocks of a kernel may differ arbitrarily.
-TEST_F(CpuDeviceTest, UrgentWorkWaitsForTheBlocksThatRunOnly) {
+TEST_F(CpuDeviceTest, UrgentWorkWaitsOnlyForRunningBlocks) {
   constexpr std::uint32_t kQuick = 3000, kLong = 400, kThreads = 2;
   ASSERT_TRUE(space_->Resize(kMapPageBytes).ok());
   struct {
@@ -218,7 +218,7 @@ class SlowPages {
   bool is_there_ = false;
 };
 
-TEST_F(CpuDeviceTest, AStoppedCopyWaitsForThePagesThatItTouchesOnly) {
+TEST_F(CpuDeviceTest, StoppedCopyWaitsOnlyForPagesInProgress) {
   constexpr std::size_t kPages = 64, kThreads = 2;
   const SlowPages pages(kPages);
   if (!pages.is_there()) GTEST_SKIP() << "this kernel lets no process answer its page faults";
@@ -269,7 +269,7 @@ TEST_F(CpuDeviceTest, DestructionEndsRunningAndWaitingWork) {
   device_.reset();
 }
 
-TEST_F(CpuDeviceTest, EndlessWorkLeavesTheOtherThreadToOthers) {
+TEST_F(CpuDeviceTest, EndlessWorkLeavesOtherThreadToOtherClients) {
   const LaunchWork endless = Work(kEndless);
   device_->Submit(endless);
   const std::array<std::byte, 8> parameters{};
@@ -409,7 +409,7 @@ TEST_F(DeviceHeapTest, IsSeparateForEachClient) {
   EXPECT_EQ(static_cast<std::uint32_t>(*one.out), 77u);
 }
 
-TEST_F(DeviceHeapTest, ItCountsAgainstTheQuota) {
+TEST_F(DeviceHeapTest, CountsAgainstQuota) {
   // Includes one MiB for code.
   const Client client = MakeClient(executor::kDeviceHeapBytes + (5 << 20));
   EXPECT_NE(Take(client, 64), 0u);

@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
         WorkCall{"cuStreamQuery", &CallOfWork::Launch, true, CompletionKind::kWrites, true}),
     [](const auto& any) { return std::string(any.param.call); });
 
-TEST_F(CudaDeviceTest, DeathOfTheContextSeenAtRegistrationIsTheLossWhateverTheCode) {
+TEST_F(CudaDeviceTest, DeadContextAtRegistrationIsDeviceLossForAnyCode) {
   std::vector<std::byte> host(kMebibyte);
   for (const std::string call : {"cuMemHostRegister", "cuMemHostUnregister"}) {
     for (const int code : kStickyCodes) {

@@ -229,7 +229,7 @@ class Claims : public CudaDeviceTest {
   Workshop shop_;
 };
 
-TEST_F(Claims, StopEndsTheLaunchBehindItsRunningBlockAndItResumesThere) {
+TEST_F(Claims, StopEndsLaunchAfterRunningBlockAndLaunchResumesThere) {
   for (const bool has_writes : {true, false}) {
     fake_cuda_reset();
     if (!has_writes) Script("missing cuStreamWriteValue32");
@@ -267,7 +267,7 @@ TEST_F(Claims, StopEndsTheLaunchBehindItsRunningBlockAndItResumesThere) {
   }
 }
 
-TEST_F(Claims, KillEndsTheLaunchBehindItsRunningBlockAndSaysSo) {
+TEST_F(Claims, KillEndsLaunchAfterRunningBlockAndReportsIt) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   const LaunchWork work = Gated(tenant, 10, 2);
@@ -285,7 +285,7 @@ TEST_F(Claims, KillEndsTheLaunchBehindItsRunningBlockAndSaysSo) {
 
 // A stop also stops the later launches of the stream, because otherwise the second launch would run
 // between the two halves of the first one.
-TEST_F(Claims, StopOfALaunchStopsWhatIsAndComesBehindItInItsStream) {
+TEST_F(Claims, StopOfLaunchAlsoStopsLaterLaunchesOfItsStream) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   const LaunchWork first = Gated(tenant, 3, 1);
@@ -316,7 +316,7 @@ TEST_F(Claims, StopOfALaunchStopsWhatIsAndComesBehindItInItsStream) {
   }
 }
 
-TEST_F(Claims, AStopThatComesTooLateStillStopsWhatIsBehind) {
+TEST_F(Claims, LateStopStillStopsLaterLaunches) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   const LaunchWork first = Gated(tenant, 2, 1);
@@ -350,7 +350,7 @@ TEST_F(Claims, NonPreemptibleLaunchWaitsForPreemptibleOneBeforeIt) {
   EXPECT_EQ(Runs(tenant, 2), 2U);
 }
 
-TEST_F(Claims, MoreLaunchesThanThereAreWordsForWaitForTheirTurn) {
+TEST_F(Claims, LaunchesWaitWhenAllStopWordsAreInUse) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   Script("hold");
@@ -366,7 +366,7 @@ TEST_F(Claims, MoreLaunchesThanThereAreWordsForWaitForTheirTurn) {
   EXPECT_EQ(Runs(tenant, 6), ids.size());
 }
 
-TEST_F(Claims, LaunchThatMayNotBeStoppedRunsAsItIs) {
+TEST_F(Claims, NonPreemptibleLaunchKeepsOriginalForm) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   LaunchWork work = Gated(tenant, 10, 2);
@@ -383,7 +383,7 @@ TEST_F(Claims, LaunchThatMayNotBeStoppedRunsAsItIs) {
   EXPECT_EQ(whole.units_done, 10U);
 }
 
-TEST_F(Claims, LaunchesThatTheFormCannotTakeRunAsTheyAre) {
+TEST_F(Claims, LaunchesUnsuitableForFormKeepOriginalForm) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   LaunchWork work = Gated(tenant, 10, 99);
@@ -429,8 +429,8 @@ TEST_F(Claims, LaunchBelowTwoWavesKeepsOriginalForm) {
   EXPECT_TRUE(gpu().CanStop(work, std::chrono::hours(1)));
 }
 
-// The driver takes long to answer, and would be asked on the thread that submits.
-TEST_F(Claims, TheDriverIsAskedOnceHowManyBlocksOfAShapeFit) {
+// The query is slow and runs on the thread that submits all work.
+TEST_F(Claims, QueriesOccupancyOncePerLaunchShape) {
   const char* const kAsk = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
@@ -512,7 +512,7 @@ TEST_F(Claims, LoadsFormsInQuietMoments) {
   while (!CanStop(work)) std::this_thread::sleep_for(microseconds(100));
 }
 
-TEST_F(Claims, FormThatCannotBeCompiledIsNotedAndTheOriginalGoesOn) {
+TEST_F(Claims, UncompilableFormIsReportedAndOriginalRuns) {
   shop_.keeps_all = false;
   shop_.failure = Status(StatusCode::kInvalidArgument, "the PTX compiler rejects it: line 30");
   Start(WithCompiler());
@@ -528,7 +528,7 @@ TEST_F(Claims, FormThatCannotBeCompiledIsNotedAndTheOriginalGoesOn) {
   EXPECT_EQ(Await(work.id).units_done, 10U);
 }
 
-TEST_F(Claims, FormThatTheDriverRejectsIsNotedAndGivenBack) {
+TEST_F(Claims, FormRejectedByDriverIsReportedAndReleased) {
   shop_.keeps_all = false;
   Start(WithCompiler());
   for (const char* call :
@@ -547,7 +547,7 @@ TEST_F(Claims, FormThatTheDriverRejectsIsNotedAndGivenBack) {
   }
 }
 
-TEST_F(Claims, KernelsWithoutAFormAreNamedWithTheReason) {
+TEST_F(Claims, NamesKernelsWithoutFormWithReason) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(
       ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry whole()\n{\n"
@@ -558,7 +558,7 @@ TEST_F(Claims, KernelsWithoutAFormAreNamedWithTheReason) {
 
 // The forms are in the same driver module, because two modules would have two instances of each
 // variable.
-TEST_F(Claims, ModuleWithVariablesGetsItsFormsWithTheModuleItself) {
+TEST_F(Claims, ModuleWithVariablesIsLoadedTogetherWithItsForms) {
   shop_.keeps_all = false;
   Start(WithCompiler());
   {
@@ -581,7 +581,7 @@ TEST_F(Claims, ModuleWithVariablesGetsItsFormsWithTheModuleItself) {
 
 // The driver uses the container's machine code, and a form that is made from older text may be
 // slower.
-TEST_F(Claims, AContainerWithNewerCodeThanItsTextGetsNone) {
+TEST_F(Claims, ContainerWithCodeNewerThanItsTextGetsNoForms) {
   const auto fatbin_with = [](std::uint32_t code_architecture) {
     std::string bytes("\x50\xed\x55\xba\x01\x00\x10\x00", 8);
     const auto put = [&](auto value) {
@@ -619,7 +619,7 @@ TEST_F(Claims, AContainerWithNewerCodeThanItsTextGetsNone) {
   EXPECT_THAT(why_unknown(fenced), ::testing::Not(HasSubstr("machine code")));
 }
 
-TEST_F(Claims, FencedModuleSharesItsVariablesWithFormsThatComeLater) {
+TEST_F(Claims, FencedModuleSharesVariablesWithFormsLoadedLater) {
   shop_.keeps_all = false;
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kCountPtx, Isolation::kFence);
@@ -633,8 +633,9 @@ TEST_F(Claims, FencedModuleSharesItsVariablesWithFormsThatComeLater) {
   }
 }
 
-// The driver would compile the text within the load, and the work of all clients would wait.
-TEST_F(Claims, ATextIsCompiledOutsideOfTheDriverAlsoWithoutAFence) {
+// Otherwise the driver would compile the text during the load, and the work of all clients would
+// wait.
+TEST_F(Claims, UnfencedTextIsCompiledOutsideDriver) {
   shop_.keeps_all = false;
   Start(WithCompiler());
   const std::string with_zero(kGatedPtx.data(), kGatedPtx.size() + 1);
@@ -651,8 +652,8 @@ TEST_F(Claims, ATextIsCompiledOutsideOfTheDriverAlsoWithoutAFence) {
   EXPECT_EQ(fake_cuda_compiled_texts(), 1U) << "there is no compiler";
 }
 
-// All work would wait for the driver, which compiles without a limit.
-TEST_F(Claims, DriverIsNotGivenATextThatExceedsTheCompilersLimits) {
+// Otherwise all work would wait for the driver, which compiles without a time limit.
+TEST_F(Claims, DoesNotGiveDriverTextBeyondCompilersLimits) {
   shop_.keeps_all = false;
   shop_.failure = Status(StatusCode::kLimitExceeded, "compiler ended: it ran 90 s");
   Start(WithCompiler());
@@ -664,7 +665,7 @@ TEST_F(Claims, DriverIsNotGivenATextThatExceedsTheCompilersLimits) {
   EXPECT_EQ(fake_cuda_compiled_texts(), 0U);
 }
 
-TEST_F(Claims, FencedModuleIsCompiledOutsideOrRejected) {
+TEST_F(Claims, FencedModuleIsCompiledOutsideDriverOrRejected) {
   shop_.keeps_all = false;
   shop_.failure = Status(StatusCode::kInvalidArgument, "the PTX compiler rejects it: no");
   Start(WithCompiler());
@@ -675,7 +676,7 @@ TEST_F(Claims, FencedModuleIsCompiledOutsideOrRejected) {
   EXPECT_THAT(std::string(rejected.message()), HasSubstr("module rejected: the PTX compiler"));
 }
 
-TEST_F(Claims, ModuleMayGoWhileItsFormsAreCompiled) {
+TEST_F(Claims, ModuleCanBeUnloadedWhileItsFormsCompile) {
   shop_.keeps_all = false;
   shop_.is_shut = true;
   Start(WithCompiler());
@@ -702,7 +703,7 @@ TEST_F(Claims, DeviceDoesNotWaitForItsCompiler) {
   EXPECT_TRUE(shop_.is_abandoned);
 }
 
-TEST_F(Claims, ModulesThatWaitForTheCompilerAreBounded) {
+TEST_F(Claims, LimitsModulesThatWaitForCompiler) {
   shop_.keeps_all = false;
   shop_.is_shut = true;
   Start(WithCompiler());
@@ -718,7 +719,7 @@ TEST_F(Claims, ModulesThatWaitForTheCompilerAreBounded) {
   EXPECT_EQ(shop_.Notes().size(), notes) << "those that are gone take no place";
 }
 
-TEST_F(Claims, FailuresOfTheDriverAreTheLaunchesOwn) {
+TEST_F(Claims, DriverFailureFailsOnlyItsLaunch) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   const auto run = [&] {
@@ -780,7 +781,7 @@ TEST_F(Claims, CountersContinueAcrossLaunchesAndAreReadOnlyAfterStop) {
   EXPECT_EQ(extra(), 2U) << "after a stop nobody knows where the counter stands";
 }
 
-TEST_F(Claims, WordsOfARejectedLaunchAreNotGivenBackUnderTheGpu) {
+TEST_F(Claims, KeepsWordsOfRejectedLaunchUntilGpuIsDone) {
   Start(WithCompiler());
   Tenant tenant = NewTenantWith(kGatedPtx);
   Script("hold; fail cuLaunchKernel 1 1");
@@ -796,7 +797,7 @@ TEST_F(Claims, WordsOfARejectedLaunchAreNotGivenBackUnderTheGpu) {
   later.join();
 }
 
-TEST_F(Claims, CompilerWhoseCodeTheDriverRejectsIsNotUsed) {
+TEST_F(Claims, DoesNotUseCompilerWhoseCodeDriverRejects) {
   Script("fail cuModuleLoadDataEx 1 209");
   Start(WithCompiler());
   ASSERT_EQ(shop_.warnings.size(), 1U);
@@ -807,7 +808,7 @@ TEST_F(Claims, CompilerWhoseCodeTheDriverRejectsIsNotUsed) {
   EXPECT_FALSE(CanStop(Gated(tenant, 10, 99)));
 }
 
-TEST_F(Claims, TextForOneArchitectureIsCompiledForThatForm) {
+TEST_F(Claims, CompilesArchitectureSpecificTextForThatArchitecture) {
   Start(WithCompiler());
   const auto compiled_for = [this](const std::string& target) {
     shop_.Change([this] { shop_.keeps_all = false; });

@@ -123,7 +123,7 @@ class ContainedClient : public CudaDeviceTest {
   Tenant tenant_;
 };
 
-TEST_F(ContainedClient, AFaultFailsItsLaunchAloneAndIsForgotten) {
+TEST_F(ContainedClient, FaultFailsOnlyItsLaunchAndLeavesNoTrace) {
   const Tenant other = NewContained();
   const LaunchWork beside = Work(other, "fine", other.At(0), 2);
   const WorkId fault = Submit("traps", At(0), 1, 1000);
@@ -137,7 +137,7 @@ TEST_F(ContainedClient, AFaultFailsItsLaunchAloneAndIsForgotten) {
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-TEST_F(ContainedClient, LaunchesAheadOfAFaultHaveRunAndThoseBehindItFailWithItsSentence) {
+TEST_F(ContainedClient, LaunchesBeforeFaultSucceedAndLaterOnesFailWithItsMessage) {
   Script("hold");
   const WorkId ahead = Submit("fine", At(0));
   const WorkId fault = Submit("traps", At(0), 1, 4);
@@ -163,7 +163,7 @@ TEST_F(ContainedClient, FaultEndsRunningLaunchesOfModuleBeforeNextStarts) {
   ExpectTrap(Await(endless).status, "endless");
 }
 
-TEST_F(ContainedClient, AKilledKernelLeavesByItsPollAndIsForgotten) {
+TEST_F(ContainedClient, KilledKernelExitsAtItsPollAndLeavesNoTrace) {
   for (const bool has_writes : {true, false}) {
     if (!has_writes) {
       tenant_ = {};
@@ -189,7 +189,7 @@ TEST_F(ContainedClient, AKilledKernelLeavesByItsPollAndIsForgotten) {
   }
 }
 
-TEST_F(ContainedClient, AKillEndsNothingOfOtherModulesAndNothingThatComesLater) {
+TEST_F(ContainedClient, KillEndsNeitherOtherModulesNorLaterLaunches) {
   const Tenant other = NewContained();
   Script("hold");
   const WorkId endless = Submit("endless", At(0));
@@ -205,7 +205,7 @@ TEST_F(ContainedClient, AKillEndsNothingOfOtherModulesAndNothingThatComesLater) 
   ExpectOk(Await(later).status);
 }
 
-TEST_F(ContainedClient, AKillIsNeverLostBetweenTwoLaunches) {
+TEST_F(ContainedClient, KillBetweenTwoLaunchesIsNotLost) {
   for (int round = 0; round < 100; ++round) {
     const WorkId endless = Submit("endless", At(0), 1 + static_cast<StreamKey>(round % 3));
     const auto until = DeviceClock::now() + std::chrono::nanoseconds(600 * round);
@@ -253,7 +253,7 @@ class BusyDriver {
   std::jthread caller_;
 };
 
-TEST_F(ContainedClient, EndlessKernelsOfAllEndWhenToldAlthoughTheDriverTakesNoCall) {
+TEST_F(ContainedClient, KillEndsAllEndlessKernelsWhileDriverIsBlocked) {
   const Tenant other = NewContained();
   const WorkId endless = Submit("endless", At(0), 1, 1000);
   const LaunchWork beside = Work(other, "endless", other.At(0), 2);
@@ -284,7 +284,7 @@ TEST_F(ContainedClient, EndlessKernelsOfAllEndWhenToldAlthoughTheDriverTakesNoCa
 }
 
 // The call that ends the later blocks is accepted only when the running kernel has ended.
-TEST_F(ContainedClient, AKillEndsAKernelForWhichTheDriverWaits) {
+TEST_F(ContainedClient, KillEndsKernelThatDriverWaitsFor) {
   const WorkId endless = Submit("endless", At(0));
   WaitForWord(0, 1);
   {
@@ -323,7 +323,7 @@ TEST_F(ContainedClient, OnlyContainedLaunchesCanBeKilled) {
   EXPECT_FALSE(gpu().ReportKernelsToEnd()) << "none is here that looks";
 }
 
-TEST_F(ContainedClient, ALaunchThatTheDriverRejectsEndsNobodyElse) {
+TEST_F(ContainedClient, LaunchRejectedByDriverFailsAlone) {
   const WorkId endless = Submit("endless", At(0));
   WaitForWord(0, 1);
   Script("fail cuLaunchKernel 1 2");
@@ -342,8 +342,8 @@ TEST_F(ContainedClient, ReadingLaunchOutcomeMakesNoDriverCall) {
 }
 
 TEST_F(ContainedClient, SecondFaultIsNotReportedAsSuccess) {
-  // Both launches have ended before the device checks. The record belongs to the one that faulted
-  // first.
+  // Both launches have ended before the device checks. The fault record belongs to the launch that
+  // faulted first.
   for (const bool is_first : {true, false}) {
     Script("hold");
     const WorkId one = Submit(is_first ? "traps" : "traps_too", At(0), 1, 4);
@@ -362,7 +362,7 @@ TEST_F(ContainedClient, SecondFaultIsNotReportedAsSuccess) {
   }
 }
 
-TEST_F(ContainedClient, WordsThatCannotBeZeroedAreTriedAgainAndNeverUsed) {
+TEST_F(ContainedClient, RejectsLaunchesUntilWordsAreZeroed) {
   const WorkId fault = Submit("traps", At(0), 1, 4);
   Script("fail cuMemsetD32Async 1 2");
   ExpectTrap(Await(fault).status);
@@ -375,7 +375,7 @@ TEST_F(ContainedClient, WordsThatCannotBeZeroedAreTriedAgainAndNeverUsed) {
   EXPECT_THAT(std::string(rejected.message()), HasSubstr("writing device memory failed"));
 }
 
-TEST_F(ContainedClient, LaunchesOfAnotherKernelAheadOfAFaultSucceedHoweverLateTheyAreSeen) {
+TEST_F(ContainedClient, EarlierLaunchesSucceedEvenIfCheckedAfterFault) {
   constexpr std::size_t kLaunches = 260;
   Script("hold");
   std::vector<WorkId> ids;
@@ -394,7 +394,7 @@ TEST_F(ContainedClient, LaunchesOfAnotherKernelAheadOfAFaultSucceedHoweverLateTh
 
 // ---- memory
 
-TEST_F(ContainedClient, StrayWritesAreNeitherFaultsNorInMemoryThatIsMappedLater) {
+TEST_F(ContainedClient, StrayWritesNeitherFaultNorAppearInLaterMappedMemory) {
   for (const std::uint64_t stray : {4 * kMebibyte, 8 * kMebibyte, std::uint64_t{1} << 31}) {
     ExpectOk(Run("fine", At(stray)));
   }
@@ -418,7 +418,7 @@ TEST_F(ContainedClient, StrayWritesAreNeitherFaultsNorInMemoryThatIsMappedLater)
 
 // The running kernel was given the old end of memory, and its stray accesses may still reach up to
 // there.
-TEST_F(ContainedClient, NothingIsGivenBackWhileAKernelRuns) {
+TEST_F(ContainedClient, ReturnsNoMemoryWhileKernelRuns) {
   const Tenant other = NewContained();
   const std::uint64_t used = fake_cuda_memory_used();
   const WorkId endless = Submit("endless", At(0));
@@ -433,7 +433,7 @@ TEST_F(ContainedClient, NothingIsGivenBackWhileAKernelRuns) {
   EXPECT_EQ(tenant_.space->Resize(2 * kMebibyte).value(), 2 * kMebibyte);
 }
 
-TEST_F(ContainedClient, EveryModuleOfTheClientKnowsTheLimitAndNoOther) {
+TEST_F(ContainedClient, LimitIsWrittenToAllModulesOfClientOnly) {
   auto second = Load(*tenant_.space, kContainedKernels);
   ASSERT_TRUE(second.ok());
   const Tenant other = NewContained();
@@ -464,7 +464,7 @@ TEST_F(ContainedClient, UsesOnePageBeyondItsMemoryAndReturnsIt) {
 }
 
 // If quota and modules filled the range, the tail would overlap the modules' variables.
-TEST_F(ContainedClient, TheTailNeverMeetsTheModules) {
+TEST_F(ContainedClient, TailNeverOverlapsModules) {
   constexpr std::uint64_t kQuota = (std::uint64_t{4} << 30) - kModuleAreaBytes;
   Script("memory 8G");
   Begin({});
@@ -474,7 +474,7 @@ TEST_F(ContainedClient, TheTailNeverMeetsTheModules) {
   EXPECT_EQ(NewSpace(kQuota)->range_bytes(), std::uint64_t{8} << 30);
 }
 
-TEST_F(ContainedClient, ResizeThatFailsChangesNothingAndLeavesTheTailBehindTheEnd) {
+TEST_F(ContainedClient, FailedResizeChangesNothingAndKeepsTailAfterEnd) {
   const std::uint64_t used = fake_cuda_memory_used();
   // Growing by 4 MiB takes one more page and the next tail, which are mapped and zeroed at once.
   for (const char* call : {"cuMemCreate 1", "cuMemCreate 2", "cuMemMap 1", "cuMemMap 2",
@@ -491,7 +491,7 @@ TEST_F(ContainedClient, ResizeThatFailsChangesNothingAndLeavesTheTailBehindTheEn
 }
 
 // The new memory includes the former tail, to which stray accesses may have written.
-TEST_F(ContainedClient, MemoryIsZeroBeforeKernelsLearnThatTheyMayReachIt) {
+TEST_F(ContainedClient, ZeroesMemoryBeforeRaisingKernelsLimit) {
   ExpectOk(Run("fine", At(12 * kMebibyte)));
   ASSERT_EQ(Word(4 * kMebibyte), 7U);
   fake_cuda_forget_calls();
@@ -506,7 +506,7 @@ TEST_F(ContainedClient, MemoryIsZeroBeforeKernelsLearnThatTheyMayReachIt) {
   EXPECT_EQ(fake_cuda_calls("cuMemsetD8Async"), 1U);
 }
 
-TEST_F(ContainedClient, ALimitThatCannotBeWrittenIsAnErrorAndIsWrittenTheNextTime) {
+TEST_F(ContainedClient, FailedLimitWriteIsErrorAndIsRetried) {
   for (const std::uint64_t bytes : {8 * kMebibyte, 2 * kMebibyte}) {
     const std::uint64_t before = tenant_.space->Resize(4 * kMebibyte).value();
     Script("fail cuMemcpyHtoDAsync 1 2");
@@ -531,13 +531,13 @@ TEST_F(ContainedClient, UnmappableTailIsDeviceLoss) {
 
 // ---- modules
 
-TEST_F(ContainedClient, VariablesAreReachedByTheirAddresses) {
+TEST_F(ContainedClient, KernelsReachVariablesByAddress) {
   ExpectOk(Run("by_address", At(0)));
   EXPECT_EQ(Word(0), 10U);
 }
 
 TEST_F(ContainedClient, StrayAccessesAfterVariablesHitUnusedMemory) {
-  // The variable ends with a page of the module area; 50,000 bytes after it the next one begins.
+  // The variable fills its page of the module area, so 50,000 bytes after its end is another page.
   std::string text = R"(.version 8.1
 .target sm_80
 .address_size 64
@@ -587,7 +587,7 @@ TEST_F(ContainedClient, ModulesHaveSeparateCleanWords) {
   ExpectOk(Run("fine", At(0)));
 }
 
-TEST_F(ContainedClient, FailureWhileAModuleIsPreparedLeavesNothingBehind) {
+TEST_F(ContainedClient, FailedModulePreparationLeavesNothingBehind) {
   for (const char* call : {"cuModuleGetGlobal", "cuMemcpyHtoDAsync", "cuModuleGetFunction",
                            "cuModuleLoadDataEx", "cuMemCreate", "cuMemMap"}) {
     auto space = NewSpace();
@@ -603,7 +603,7 @@ TEST_F(ContainedClient, FailureWhileAModuleIsPreparedLeavesNothingBehind) {
   }
 }
 
-TEST_F(ContainedClient, WordsThatTheGpuLacksMemoryForRejectTheModule) {
+TEST_F(ContainedClient, RejectsModuleWithoutGpuMemoryForItsWords) {
   tenant_ = {};
   device_.reset();
   Start({});
@@ -621,7 +621,7 @@ TEST_F(ContainedClient, WordsThatTheGpuLacksMemoryForRejectTheModule) {
   EXPECT_TRUE(Load(*space, kContainedKernels).ok());
 }
 
-TEST_F(ContainedClient, SpaceWithoutMemoryForItsTailIsRejected) {
+TEST_F(ContainedClient, RejectsSpaceWithoutMemoryForItsTail) {
   for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"}) {
     Script(std::string("fail ") + call + " 1 2");
     const auto rejected =
@@ -633,7 +633,7 @@ TEST_F(ContainedClient, SpaceWithoutMemoryForItsTailIsRejected) {
 
 // ---- preemptible forms
 
-TEST_F(ContainedClient, ClaimedFormsAreContainedToo) {
+TEST_F(ContainedClient, PreemptibleFormsAreContained) {
   BeginWithClaims();
   const LaunchWork fault = Work(tenant_, "traps", At(0), 1, 20);
   ASSERT_TRUE(HasClaimedForm(fault));
@@ -644,7 +644,7 @@ TEST_F(ContainedClient, ClaimedFormsAreContainedToo) {
   EXPECT_EQ(Word(0), 10U);
 }
 
-TEST_F(ContainedClient, AKillEndsAClaimedLaunchInsideItsBlockAndAStopDoesNot) {
+TEST_F(ContainedClient, KillEndsPreemptibleLaunchInsideBlockAndStopDoesNot) {
   BeginWithClaims();
   const LaunchWork endless = Work(tenant_, "endless", At(0), 1, 20);
   ASSERT_TRUE(HasClaimedForm(endless));
@@ -664,7 +664,7 @@ TEST_F(ContainedClient, AKillEndsAClaimedLaunchInsideItsBlockAndAStopDoesNot) {
   ExpectOk(Run("fine", At(64), 20));
 }
 
-TEST_F(ContainedClient, AClaimedLaunchThatIsKilledBeforeItsTurnRunsNothing) {
+TEST_F(ContainedClient, PreemptibleLaunchKilledBeforeItStartsRunsNothing) {
   BeginWithClaims();
   LaunchWork endless = Work(tenant_, "endless", At(0));
   endless.may_be_stopped = false;

@@ -125,7 +125,7 @@ class CudaCosts : public ::testing::Test {
   Event timed_ = nullptr, untimed_ = nullptr;
 };
 
-TEST_F(CudaCosts, ACallTakesItsTimeOfItsThreadAndTheWorkFollowsBehindIt) {
+TEST_F(CudaCosts, CallOccupiesItsThreadAndItsWorkStartsAfterwards) {
   EXPECT_EQ(GetTime([&] { Launch(low_, 1); }), costs_.call_launch);
   EXPECT_EQ(driver_->StreamQuery(low_), Code::kNotReady);
   virtual_time_spend(costs_.launch_delay + 1000 + costs_.notice);
@@ -153,7 +153,7 @@ TEST_F(CudaCosts, IdleTimeBetweenKernelsGrowsWithEveryOperation) {
             2 * costs_.engine_switch + costs_.copy_latency);
 }
 
-TEST_F(CudaCosts, BlocksRunInWavesAsTheyHaveRoom) {
+TEST_F(CudaCosts, BlocksRunInWavesThatFitGpu) {
   const auto time = [&](unsigned blocks) {
     return TimeOfWork([&] { Launch(low_, kLong, blocks); });
   };
@@ -163,7 +163,7 @@ TEST_F(CudaCosts, BlocksRunInWavesAsTheyHaveRoom) {
   EXPECT_LT(time(8), time(5) + 10);
 }
 
-TEST_F(CudaCosts, TheBlocksOfTheBetterPriorityGoFirst) {
+TEST_F(CudaCosts, BlocksOfHigherPriorityRunFirst) {
   Launch(low_, kLong, 400);
   virtual_time_spend(1'000'000);  // The long kernel is running by then.
   const std::uint64_t time = GetTime([&] {
@@ -186,7 +186,7 @@ TEST_F(CudaCosts, SleepingWaiterWakesLater) {
 
 // ---- "lock on"
 
-TEST_F(CudaCosts, ACallThatWaitsForTheGpuKeepsOtherThreadsCallsWaiting) {
+TEST_F(CudaCosts, CallThatWaitsForGpuBlocksOtherThreadsCalls) {
   ASSERT_EQ(fake_cuda_script("lock on"), nullptr);
   const std::uint64_t kernel = TimeOfWork([&] { Launch(low_, kLong); });
   const std::uint64_t begin = virtual_time_now();
@@ -210,7 +210,7 @@ TEST_F(CudaCosts, ACallThatWaitsForTheGpuKeepsOtherThreadsCallsWaiting) {
   EXPECT_GT(GetTime([&] { Do(driver_->ModuleUnload, other); }), kernel / 2);
 }
 
-TEST_F(CudaCosts, RegisteringHoldsUpOthersByItsBytesAndOnlyTakingItBackWaitsForTheGpu) {
+TEST_F(CudaCosts, RegisteringBlocksOthersByItsSizeAndUnregisteringWaitsForGpu) {
   ASSERT_EQ(fake_cuda_script("lock on"), nullptr);
   constexpr std::size_t kMebibytes = 16;
   std::vector<std::byte> memory(kMebibytes << 20);
@@ -234,7 +234,7 @@ TEST_F(CudaCosts, RegisteringHoldsUpOthersByItsBytesAndOnlyTakingItBackWaitsForT
   EXPECT_EQ(driver_->StreamQuery(low_), Code::kSuccess);
 }
 
-TEST_F(CudaCosts, CodeIsLoadedUnderTheLockOnceAndCallsThatLoadNothingDoNotWait) {
+TEST_F(CudaCosts, LoadsCodeUnderLockOnceAndOtherCallsDoNotWait) {
   ASSERT_EQ(fake_cuda_script("lock on"), nullptr);
   Module other = nullptr;
   Function found = nullptr;
@@ -254,7 +254,7 @@ TEST_F(CudaCosts, CodeIsLoadedUnderTheLockOnceAndCallsThatLoadNothingDoNotWait) 
 
 // Like a step of a language model: 300 short kernels, with a few parameters that differ from those
 // of the previous step.
-TEST_F(CudaCosts, AGraphTakesItsCallerAFiftiethOfItsLaunches) {
+TEST_F(CudaCosts, GraphLaunchCostsFiftiethOfSingleLaunches) {
   constexpr std::size_t kNodes = 300;
   std::uint32_t rounds = 100;
   std::array<void*, 2> given = {&rounds, &out_};
@@ -304,7 +304,7 @@ TEST_F(CudaCosts, AGraphTakesItsCallerAFiftiethOfItsLaunches) {
 }
 
 // The calls that CudaModule makes for a module: with all kernels, and with only the launched ones.
-TEST_F(CudaCosts, AModuleOfWhichFewKernelsAreUsedIsLoadedByTheKernel) {
+TEST_F(CudaCosts, LazyLoadingSavesTimeForModuleWithFewUsedKernels) {
   constexpr unsigned kKernels = 300, kUsed = 3;
   std::string text = ".version 8.0\n.target sm_75\n.address_size 64\n";
   for (unsigned i = 0; i < kKernels; ++i) {
@@ -388,7 +388,7 @@ TEST_F(CudaCosts, InjectsWrongCopiesAndLostWords) {
   }
 }
 
-TEST_F(CudaCosts, ACostCanBeSetAndOthersAreRejected) {
+TEST_F(CudaCosts, SetsNamedCostAndRejectsUnknownOnes) {
   ASSERT_EQ(fake_cuda_script("cost timed_event 7000"), nullptr);
   EXPECT_EQ(Between([&] { Do(driver_->EventRecord, timed_, low_); }), 7000U);
   EXPECT_NE(fake_cuda_script("cost frobnication 1"), nullptr);

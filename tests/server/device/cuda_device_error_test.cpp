@@ -47,7 +47,7 @@ bool IsForgiven(const std::string& call) {
   return kForgiven.contains(call);
 }
 
-TEST_F(CudaDeviceTest, EveryCallThatFailsAtTheStartIsNamedAndLeavesNothingBehind) {
+TEST_F(CudaDeviceTest, NamesCallThatFailsAtStartAndLeavesNothingBehind) {
   auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok());
   fake_cuda_forget_calls();
@@ -75,7 +75,7 @@ TEST_F(CudaDeviceTest, EveryCallThatFailsAtTheStartIsNamedAndLeavesNothingBehind
 }
 
 // Real drivers know undocumented attributes, and answer for them with undocumented codes.
-TEST_F(CudaDeviceTest, AttributeThatTheDriverDoesNotTellIsLeftOutUnlessTheDeviceNeedsIt) {
+TEST_F(CudaDeviceTest, OmitsUnavailableAttributeUnlessDeviceNeedsIt) {
   const std::map<int, std::string> needed = {{16, "multiprocessors (attribute 16)"},
                                              {39, "threads per multiprocessor (attribute 39)"},
                                              {75, "compute capability (attribute 75)"},
@@ -109,7 +109,7 @@ TEST_F(CudaDeviceTest, AttributeThatTheDriverDoesNotTellIsLeftOutUnlessTheDevice
   }
 }
 
-TEST_F(CudaDeviceTest, UnderMpsItIsNotOpenedAndSaysWhatToDo) {
+TEST_F(CudaDeviceTest, RejectsGpuUnderMpsWithAdvice) {
   Script("attribute 133 1");
   const auto device = Create();
   ASSERT_FALSE(device.ok());
@@ -137,7 +137,7 @@ std::vector<CallAt> CallsOfASpace(Device& device) {
   return calls;
 }
 
-TEST_F(CudaDeviceTest, CallThatFailsForOneSpaceIsItsErrorAloneAndLeavesNothingBehind) {
+TEST_F(CudaDeviceTest, FailedCallForSpaceAffectsOnlyThatSpaceAndLeavesNothingBehind) {
   Start();
   for (const CallAt& call : CallsOfASpace(gpu())) {
     // The first, the second and the last piece of memory represent all others.
@@ -160,7 +160,7 @@ TEST_F(CudaDeviceTest, CallThatFailsForOneSpaceIsItsErrorAloneAndLeavesNothingBe
   Script("leaks ignored");
 }
 
-TEST_F(CudaDeviceTest, ZeroingThatCannotBeWaitedForIsALoss) {
+TEST_F(CudaDeviceTest, FailedWaitForZeroingIsDeviceLoss) {
   Start();
   Script("fail_late cuStreamSynchronize 1 999");
   EXPECT_EQ(UseSpace(gpu()).code(), StatusCode::kDeviceLost);
@@ -169,7 +169,7 @@ TEST_F(CudaDeviceTest, ZeroingThatCannotBeWaitedForIsALoss) {
   Script("leaks ignored");
 }
 
-TEST_F(CudaDeviceTest, DeathOfTheContextInAnyCallOfASpaceIsTheLossOfTheDevice) {
+TEST_F(CudaDeviceTest, ContextDeathInAnyCallOfSpaceIsDeviceLoss) {
   Start();
   const std::vector<CallAt> calls = CallsOfASpace(gpu());
   for (const CallAt& call : calls) {
@@ -196,7 +196,7 @@ TEST_F(CudaDeviceTest, DeathOfTheContextInAnyCallOfASpaceIsTheLossOfTheDevice) {
   }
 }
 
-TEST_F(CudaDeviceTest, LaunchThatTheDriverRejectsFailsAloneAndInItsTurn) {
+TEST_F(CudaDeviceTest, LaunchRejectedByDriverFailsAloneAndInOrder) {
   Start();
   const Tenant tenant = NewTenant();
   Script("hold");
@@ -218,7 +218,7 @@ TEST_F(CudaDeviceTest, LaunchThatTheDriverRejectsFailsAloneAndInItsTurn) {
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-TEST_F(CudaDeviceTest, KernelThatWasAloneIsTheCulprit) {
+TEST_F(CudaDeviceTest, BlamesKernelThatRanAlone) {
   Start();
   const Tenant bad = NewTenant();
   const Tenant good = NewTenant();
@@ -237,7 +237,7 @@ TEST_F(CudaDeviceTest, KernelThatWasAloneIsTheCulprit) {
   EXPECT_EQ(Await(Store(good, good.At(0), 2)).status.code(), StatusCode::kDeviceLost);
 }
 
-TEST_F(CudaDeviceTest, EveryKernelThatMayHaveRunIsASuspectAndNoCopyIs) {
+TEST_F(CudaDeviceTest, BlamesEveryKernelThatMayHaveRunAndNoCopy) {
   Start();
   const Tenant a = NewTenant();
   const Tenant b = NewTenant();

@@ -20,7 +20,7 @@ using Direction = CopyWork::Direction;
 
 // ---- facts
 
-TEST_F(CudaDeviceTest, TellsWhatTheGpuTells) {
+TEST_F(CudaDeviceTest, ReportsGpusAttributes) {
   Script("memory 1G; sms 114");
   Start({.id = "cuda:3"});
   const DeviceInfo& info = gpu().info();
@@ -37,7 +37,7 @@ TEST_F(CudaDeviceTest, TellsWhatTheGpuTells) {
   EXPECT_FALSE(info.isolates_clients);
 }
 
-TEST_F(CudaDeviceTest, GpuThatIsNotThereIsRejectedWithTheNumberThereAre) {
+TEST_F(CudaDeviceTest, RejectsMissingGpuWithNumberOfGpus) {
   const auto device = Create({.id = "cuda:2", .ordinal = 2});
   EXPECT_EQ(device.status().code(), StatusCode::kNotFound);
   EXPECT_EQ(device.status().message(),
@@ -51,7 +51,7 @@ TEST_F(CudaDeviceTest, GpuWithoutVirtualMemoryIsRejected) {
   EXPECT_THAT(device.status().message(), HasSubstr("no virtual memory management"));
 }
 
-TEST_F(CudaDeviceTest, WhatTheDriverLacksIsToldOnce) {
+TEST_F(CudaDeviceTest, ReportsMissingDriverFeaturesOnce) {
   Script("missing cuGreenCtxCreate; missing cuMemHostRegister");
   std::vector<std::string> warnings;
   Start({.warn = [&](const std::string& text) { warnings.push_back(text); }});
@@ -60,7 +60,7 @@ TEST_F(CudaDeviceTest, WhatTheDriverLacksIsToldOnce) {
                                               HasSubstr("cuda:0: registration of host memory")));
 }
 
-TEST_F(CudaDeviceTest, CompletionsByWritesNeedTheirCalls) {
+TEST_F(CudaDeviceTest, CompletionByWritesRequiresStreamWriteCalls) {
   Script("attribute 122 0");
   const auto device = Create({.completion = CompletionKind::kWrites});
   EXPECT_EQ(device.status().code(), StatusCode::kUnsupported);
@@ -110,7 +110,7 @@ TEST_F(CudaDeviceTest, EveryStreamHasAConnectionToTheGpu) {
   EXPECT_STREQ(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32");
 }
 
-TEST_F(CudaDeviceTest, FewerConnectionsThanStreamsAreToldToTheOperator) {
+TEST_F(CudaDeviceTest, WarnsOperatorOfFewerConnectionsThanStreams) {
   std::vector<std::string> warnings;
   const auto warn = [&](const std::string& text) { warnings.push_back(text); };
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
@@ -130,7 +130,7 @@ TEST_F(CudaDeviceTest, FewerConnectionsThanStreamsAreToldToTheOperator) {
   EXPECT_THAT(warnings, ::testing::IsEmpty());
 }
 
-TEST_F(CudaDeviceTest, MoreUrgentWorkGoesFirstWhereTheGpuHasTheChoice) {
+TEST_F(CudaDeviceTest, MoreUrgentWorkRunsFirst) {
   Start();
   const Tenant tenant = NewTenant();
   Script("kernels 5; hold");
@@ -145,7 +145,7 @@ TEST_F(CudaDeviceTest, MoreUrgentWorkGoesFirstWhereTheGpuHasTheChoice) {
   }
 }
 
-TEST_F(CudaDeviceTest, WhatTheDriverHoldsOfAStreamIsBounded) {
+TEST_F(CudaDeviceTest, LimitsWorkOfStreamInDriver) {
   Start();
   const Tenant tenant = NewTenant();
   Script("hold");
@@ -201,7 +201,7 @@ TEST(CudaGroups, TileEveryRectangleInOrder) {
   }
 }
 
-TEST_F(CudaDeviceTest, LessUrgentCopyStopsBehindTheTwoGroupsThatTheDriverHas) {
+TEST_F(CudaDeviceTest, LessUrgentCopyStopsAfterTwoSubmittedGroups) {
   Start();
   const Tenant tenant = NewTenant(16 * kMebibyte);
   std::vector<std::byte> host(16 * kMebibyte, std::byte{7});
@@ -220,7 +220,7 @@ TEST_F(CudaDeviceTest, LessUrgentCopyStopsBehindTheTwoGroupsThatTheDriverHas) {
   EXPECT_EQ(fake_cuda_calls("cuMemcpyHtoDAsync"), 2U);
 }
 
-TEST_F(CudaDeviceTest, MostUrgentCopyGoesWhole) {
+TEST_F(CudaDeviceTest, SubmitsMostUrgentCopyWhole) {
   Start();
   const Tenant tenant = NewTenant(16 * kMebibyte);
   std::vector<std::byte> host(16 * kMebibyte, std::byte{7});
@@ -232,7 +232,7 @@ TEST_F(CudaDeviceTest, MostUrgentCopyGoesWhole) {
 
 // A copy that is submitted as one group needs no mark of its own, because only its client waits for
 // its end.
-TEST_F(CudaDeviceTest, CopiesOfOneGroupEachShareAMarkWhateverTheirPriority) {
+TEST_F(CudaDeviceTest, SingleGroupCopiesOfAllPrioritiesShareMark) {
   Start();
   const Tenant tenant = NewTenant();
   std::vector<std::byte> host(kMebibyte);
@@ -253,7 +253,7 @@ TEST_F(CudaDeviceTest, CopiesOfOneGroupEachShareAMarkWhateverTheirPriority) {
   }
 }
 
-TEST_F(CudaDeviceTest, UnpinnedMemoryIsCopiedByWayOfABufferByteForByte) {
+TEST_F(CudaDeviceTest, CopiesUnpinnedMemoryExactlyThroughBuffer) {
   Start();
   const Tenant tenant = NewTenant(8 * kMebibyte);
   std::vector<std::byte> host(5 * kMebibyte + 77);
@@ -291,7 +291,7 @@ TEST_F(CudaDeviceTest, CopiesOfManyStreamsShareTheFewBuffers) {
   }
 }
 
-TEST_F(CudaDeviceTest, PinnedMemoryIsForgottenWithItsOwner) {
+TEST_F(CudaDeviceTest, UnpinsMemoryWhenItsOwnerEnds) {
   Start();
   const Tenant tenant = NewTenant();
   std::vector<std::byte> host(kMebibyte);
@@ -305,7 +305,7 @@ TEST_F(CudaDeviceTest, PinnedMemoryIsForgottenWithItsOwner) {
   EXPECT_EQ(fake_cuda_pageable_copies(), 0U);
 }
 
-TEST_F(CudaDeviceTest, MemoryThatCannotBePinnedSaysWhy) {
+TEST_F(CudaDeviceTest, ReportsWhyMemoryCannotBePinned) {
   Start();
   std::vector<std::byte> host(kMebibyte);
   Script("fail cuMemHostRegister 1 801");
@@ -314,7 +314,7 @@ TEST_F(CudaDeviceTest, MemoryThatCannotBePinnedSaysWhy) {
   EXPECT_THAT(pinned.status().message(), HasSubstr("cuMemHostRegister"));
 }
 
-TEST_F(CudaDeviceTest, RowsThatTheDriverDislikesAreCopiedOneByOne) {
+TEST_F(CudaDeviceTest, CopiesRowByRowIfDriverRejectsPitches) {
   Start();
   const Tenant tenant = NewTenant();
   std::vector<std::byte> host(1000);
@@ -343,7 +343,7 @@ TEST_F(CudaDeviceTest, RowsThatTheDriverDislikesAreCopiedOneByOne) {
 
 // ---- modules
 
-TEST_F(CudaDeviceTest, KernelsAreDescribedAlikeByANewDriverAndAnOldOne) {
+TEST_F(CudaDeviceTest, NewAndOldDriversDescribeKernelsAlike) {
   std::vector<std::vector<KernelInfo>> seen;
   for (const char* version : {"version 13000", "version 12000"}) {
     device_.reset();
@@ -378,7 +378,7 @@ TEST_F(CudaDeviceTest, ModuleWithoutKernelsCanBeLoaded) {
   EXPECT_TRUE((*module)->kernels().empty());
 }
 
-TEST_F(CudaDeviceTest, ModuleTheCompilerRejectsSaysWhatTheCompilerSaid) {
+TEST_F(CudaDeviceTest, ReportsCompilersMessageForRejectedModule) {
   Start();
   const Tenant tenant = NewTenant();
   const auto module = Load(*tenant.space,
@@ -390,7 +390,7 @@ TEST_F(CudaDeviceTest, ModuleTheCompilerRejectsSaysWhatTheCompilerSaid) {
   EXPECT_THAT(module.status().message(), HasSubstr("; the compiler says: "));
 }
 
-TEST_F(CudaDeviceTest, ImageShorterThanItClaimsNeverReachesTheDriver) {
+TEST_F(CudaDeviceTest, DoesNotGiveDriverTruncatedImage) {
   Start();
   const Tenant tenant = NewTenant();
   const std::size_t before = fake_cuda_calls("cuModuleLoadDataEx");
@@ -416,7 +416,7 @@ TEST_F(CudaDeviceTest, SharedMemoryBeyondTheStaticLimitCanBeUsed) {
 }
 
 // Kernels that use textures are rejected, so clients are not told the limits.
-TEST_F(CudaDeviceTest, LimitsOfTexturesAreNotTold) {
+TEST_F(CudaDeviceTest, DoesNotReportTextureLimits) {
   Start();
   const auto& attributes = gpu().info().attributes;
   EXPECT_GT(attributes.size(), 10U);
@@ -468,7 +468,7 @@ TEST_F(CudaDeviceTest, LaunchAttributesReachTheDriver) {
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-TEST_F(CudaDeviceTest, GpusAndDriversWithoutLaunchAttributesRejectThemByName) {
+TEST_F(CudaDeviceTest, NamesLaunchAttributeThatGpuOrDriverLacks) {
   for (const char* without : {"missing cuLaunchKernelEx", "attribute 95 0; attribute 120 0"}) {
     SCOPED_TRACE(without);
     device_.reset();

@@ -145,7 +145,7 @@ TEST_F(FakeCuda, KernelsComputeInMappedMemory) {
             Code::kInvalidValue);
 }
 
-TEST_F(FakeCuda, ModulesTellOfTheirFunctionsAndVariables) {
+TEST_F(FakeCuda, ModulesDescribeTheirFunctionsAndVariables) {
   const Function add = Get("add");
   unsigned count = 0;
   Ok(driver_->ModuleGetFunctionCount(&count, module_));
@@ -168,7 +168,7 @@ TEST_F(FakeCuda, ModulesTellOfTheirFunctionsAndVariables) {
   EXPECT_EQ(driver_->ModuleGetFunction(&none, module_, "subtract"), Code::kNotFound);
 }
 
-TEST_F(FakeCuda, LoadsWhatNvccWritesAndRejectsTheRest) {
+TEST_F(FakeCuda, LoadsNvccOutputAndRejectsInvalidImages) {
   std::ifstream file(GPUSHARED_VECTOR_ADD_FATBIN, std::ios::binary);
   const std::string fatbin((std::istreambuf_iterator<char>(file)), {});
   ASSERT_FALSE(fatbin.empty());
@@ -246,7 +246,7 @@ TEST_F(FakeCuda, FreshMemoryIsGarbageAndTwoMappingsShareIt) {
   Ok(driver_->MemAddressFree(range, 8 * kMiB));
 }
 
-TEST_F(FakeCuda, VirtualMemoryKeepsToItsRules) {
+TEST_F(FakeCuda, EnforcesRulesOfVirtualMemory) {
   const AllocationProperties here;
   DeviceAddress range = 0;
   MemoryHandle handle = 0;
@@ -341,7 +341,7 @@ TEST_F(FakeCuda, StreamsKeepTheirOrderAndEventsTieThem) {
   Ok(driver_->MemHostUnregister(&seen));
 }
 
-TEST_F(FakeCuda, MemoryThatIsNotPinnedIsFreeAgainWhenTheCallReturns) {
+TEST_F(FakeCuda, PageableMemoryCanBeReusedWhenCallReturns) {
   DeviceAddress at = Mapped();
   std::uint32_t step = 1, word = 41, back = 0;
   Ok(driver_->MemcpyHtoDAsync(at, &word, sizeof word, stream_));
@@ -368,7 +368,7 @@ TEST_F(FakeCuda, WorkOfAStreamWaitsForItsRunningKernel) {
   EXPECT_EQ(std::atomic_ref(word).load(), 0U);
 }
 
-TEST_F(FakeCuda, WaitIsForWhatWasRecordedWhenItWasAskedFor) {
+TEST_F(FakeCuda, WaitsForEventAsRecordedAtTimeOfCall) {
   static std::uint32_t word;
   word = 0;
   Ok(driver_->MemHostRegister(&word, sizeof word, kHostDeviceMap));
@@ -390,7 +390,7 @@ TEST_F(FakeCuda, WaitIsForWhatWasRecordedWhenItWasAskedFor) {
   Ok(driver_->MemHostUnregister(&word));
 }
 
-TEST_F(FakeCuda, UrgentStreamsGoFirstAndHostFunctionsInOrder) {
+TEST_F(FakeCuda, RunsUrgentStreamsFirstAndHostFunctionsInOrder) {
   static std::vector<int> order;
   order.clear();
   const Stream low = NewStream(0), high = NewStream(-5);
@@ -451,7 +451,7 @@ TEST_F(FakeCuda, CopiesRunBesideAnEndlessKernel) {
 
 // ---- errors
 
-TEST_F(FakeCuda, WildKernelEndsTheContextForEveryLaterCall) {
+TEST_F(FakeCuda, InvalidKernelAccessFailsAllLaterCalls) {
   DeviceAddress wild = 0x10;
   Ok(Launch(Get("die"), {&wild}));
   EXPECT_EQ(driver_->StreamSynchronize(stream_), Code::kIllegalAddress);
@@ -468,13 +468,13 @@ TEST_F(FakeCuda, KernelBeyondItsMappedMemoryFaults) {
   EXPECT_EQ(driver_->StreamSynchronize(stream_), Code::kIllegalAddress);
 }
 
-TEST_F(FakeCuda, MisalignedKernelsFaultOtherwise) {
+TEST_F(FakeCuda, MisalignedAccessHasItsOwnErrorCode) {
   DeviceAddress odd = Mapped() + 2;
   Ok(Launch(Get("die"), {&odd}));
   EXPECT_EQ(driver_->StreamSynchronize(stream_), Code::kMisalignedAddress);
 }
 
-TEST_F(FakeCuda, FailuresComeAtTheCallTheyAreOrderedFor) {
+TEST_F(FakeCuda, InjectsFailureAtRequestedCall) {
   Script("fail cuMemAlloc 2 2; fail cuStreamCreateWithPriority * 999");
   DeviceAddress a = 0, b = 0;
   Ok(driver_->MemAlloc(&a, 4096));
@@ -491,7 +491,7 @@ TEST_F(FakeCuda, FailuresComeAtTheCallTheyAreOrderedFor) {
   Ok(driver_->MemFree(a));
 }
 
-TEST_F(FakeCuda, StickyFailuresStay) {
+TEST_F(FakeCuda, StickyFailurePersists) {
   Script("fail cuMemGetInfo 1 719");
   std::size_t free = 0, total = 0;
   EXPECT_EQ(driver_->MemGetInfo(&free, &total), Code::kLaunchFailed);
@@ -501,7 +501,7 @@ TEST_F(FakeCuda, StickyFailuresStay) {
   Ok(driver_->DeviceGetCount(&count));
 }
 
-TEST_F(FakeCuda, OrderedFaultsStrikeTheRightKernel) {
+TEST_F(FakeCuda, InjectsFaultIntoRequestedKernel) {
   DeviceAddress at = Mapped();
   std::uint32_t step = 1;
   Script("fault 2 716");
@@ -511,7 +511,7 @@ TEST_F(FakeCuda, OrderedFaultsStrikeTheRightKernel) {
   EXPECT_EQ(driver_->StreamSynchronize(stream_), Code::kMisalignedAddress);
 }
 
-TEST_F(FakeCuda, ComputeModesForbid) {
+TEST_F(FakeCuda, ProhibitedComputeModeRejectsContext) {
   Script("attribute 20 2");
   Context context = nullptr;
   EXPECT_EQ(driver_->DevicePrimaryCtxRetain(&context, 0), Code::kDeviceUnavailable);
@@ -519,7 +519,7 @@ TEST_F(FakeCuda, ComputeModesForbid) {
 
 // ---- mistakes
 
-TEST_F(FakeCuda, UseAfterDestructionIsSeen) {
+TEST_F(FakeCuda, ReportsUseAfterDestruction) {
   const Stream stream = NewStream();
   Ok(driver_->StreamDestroy(stream));
   EXPECT_EQ(driver_->StreamQuery(stream), Code::kInvalidHandle);
@@ -533,14 +533,14 @@ TEST_F(FakeCuda, UseAfterDestructionIsSeen) {
   EXPECT_THAT(Mistakes(), HasSubstr("function 0x"));
 }
 
-TEST_F(FakeCuda, CallsWithoutAContextAreSeen) {
+TEST_F(FakeCuda, ReportsCallsWithoutContext) {
   std::thread([&] { EXPECT_EQ(driver_->StreamQuery(stream_), Code::kInvalidContext); }).join();
   EXPECT_THAT(Mistakes(), HasSubstr("cuStreamQuery: no context is current on this thread"));
   EXPECT_EQ(driver_->StreamQuery(nullptr), Code::kInvalidHandle);
   EXPECT_THAT(Mistakes(), HasSubstr("on the default stream"));
 }
 
-TEST_F(FakeCuda, MemoryTakenFromUnderPendingWorkIsSeen) {
+TEST_F(FakeCuda, ReportsFreeingMemoryOfPendingWork) {
   const DeviceAddress at = Mapped();
   static std::uint32_t host[4];
   Ok(driver_->MemHostRegister(host, sizeof host, 0));
@@ -554,7 +554,7 @@ TEST_F(FakeCuda, MemoryTakenFromUnderPendingWorkIsSeen) {
   EXPECT_THAT(Mistakes(), HasSubstr("a kernel of the module is pending"));
 }
 
-TEST_F(FakeCuda, WhatAContextLeavesBehindIsSeen) {
+TEST_F(FakeCuda, ReportsObjectsLeftInContext) {
   (void)NewStream();
   Ok(driver_->DevicePrimaryCtxRelease(0));
   EXPECT_THAT(Mistakes(), HasSubstr("the context ends with 2 streams in it"));
@@ -564,7 +564,7 @@ TEST_F(FakeCuda, WhatAContextLeavesBehindIsSeen) {
   EXPECT_THAT(Mistakes(), HasSubstr("not retained"));
 }
 
-TEST_F(FakeCuda, GreenContextsTakeMultiprocessorsInEights) {
+TEST_F(FakeCuda, GreenContextsHaveMultiplesOfEightMultiprocessors) {
   Resource all, rest;
   Ok(driver_->DeviceGetDevResource(0, &all, ResourceType::kMultiprocessors));
   EXPECT_EQ(all.sm.multiprocessors, 132U);
@@ -595,7 +595,7 @@ TEST_F(FakeCuda, GreenContextsTakeMultiprocessorsInEights) {
   EXPECT_EQ(fake_cuda_live("green context"), 0U);
 }
 
-TEST_F(FakeCuda, DevicesAreThoseThatTheEnvironmentShows) {
+TEST_F(FakeCuda, ShowsDevicesSelectedByEnvironment) {
   fake_cuda_reset();
   Script("devices 3; uuid 2 MIG-0a0b0c0d-1111-2222-3333-444455556666");
   ::setenv("CUDA_VISIBLE_DEVICES", "MIG-0a0b0c0d-1111-2222-3333-444455556666", 1);

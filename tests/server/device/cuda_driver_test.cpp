@@ -47,7 +47,7 @@ TEST_F(CudaDriver, IsFoundByItsNameAndInitialised) {
   EXPECT_EQ(count, 1);
 }
 
-TEST_F(CudaDriver, MachineWithoutOneIsToldSo) {
+TEST_F(CudaDriver, ReportsMissingDriver) {
   const auto driver = Driver::Load("libcuda-of-no-machine.so.1");
   ASSERT_FALSE(driver.ok());
   EXPECT_EQ(driver.status().code(), StatusCode::kNotFound);
@@ -55,7 +55,7 @@ TEST_F(CudaDriver, MachineWithoutOneIsToldSo) {
                                                HasSubstr("libcuda-of-no-machine.so.1")));
 }
 
-TEST_F(CudaDriver, LibraryThatIsNoDriverIsRejected) {
+TEST_F(CudaDriver, RejectsLibraryThatIsNoDriver) {
   const auto driver = Driver::Load("libm.so.6");
   ASSERT_FALSE(driver.ok());
   EXPECT_EQ(driver.status().code(), StatusCode::kUnsupported);
@@ -87,7 +87,7 @@ TEST_F(CudaDriver, EachMissingCallTurnsOffItsFeatureAndNoOther) {
   }
 }
 
-TEST_F(CudaDriver, CallThatTheDriverLacksSaysNotSupported) {
+TEST_F(CudaDriver, MissingCallReturnsNotSupported) {
   Script("missing cuGreenCtxCreate");
   const auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok());
@@ -96,7 +96,7 @@ TEST_F(CudaDriver, CallThatTheDriverLacksSaysNotSupported) {
   EXPECT_EQ(fake_cuda_calls("cuGreenCtxCreate"), 0U);
 }
 
-TEST_F(CudaDriver, OlderVersionsHaveWhatTheirCudaHad) {
+TEST_F(CudaDriver, OlderVersionsHaveFeaturesOfTheirCudaRelease) {
   Script("version 12030");
   const auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok());
@@ -109,7 +109,7 @@ TEST_F(CudaDriver, OlderVersionsHaveWhatTheirCudaHad) {
   EXPECT_THAT(Missing(**driver, Feature::kParameterInfo)->why, HasSubstr("12.4"));
 }
 
-TEST_F(CudaDriver, TooOldOneIsRejectedWithBothVersions) {
+TEST_F(CudaDriver, RejectsTooOldDriverNamingBothVersions) {
   Script("version 10020");
   const auto driver = Driver::Load();
   ASSERT_FALSE(driver.ok());
@@ -123,13 +123,13 @@ TEST_F(CudaDriver, TooOldOneIsRejectedWithBothVersions) {
 }
 
 // Calls are requested in the declared form, because a newer form could take different parameters.
-TEST_F(CudaDriver, CallsAreAskedForInTheFormDeclared) {
+TEST_F(CudaDriver, RequestsCallsInDeclaredForm) {
   ASSERT_TRUE(Driver::Load().ok());
   EXPECT_STREQ(fake_cuda_take_mistakes(), "");
 }
 
 // Two older lookup mechanisms: one without a result word, and none at all.
-TEST_F(CudaDriver, OlderWaysOfFindingCallsWork) {
+TEST_F(CudaDriver, SupportsOlderLookupMechanisms) {
   const auto by_older = Driver::Load(GPUSHARED_FAKE_CUDA_11_3);
   ASSERT_TRUE(by_older.ok()) << by_older.status().ToString();
   EXPECT_EQ((*by_older)->version(), 13000);
@@ -181,7 +181,7 @@ TEST_F(CudaDriver, ErrorsNameCallAndCode) {
 }
 
 // Codes that destroy the process according to the CUDA header, by number.
-TEST(CudaCodes, ThoseThatEndTheContextAreTheHeadersList) {
+TEST(CudaCodes, ContextEndingCodesMatchHeader) {
   const int ending[] = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911};
   for (int number = 0; number < 1000; ++number) {
     const bool ends = std::ranges::find(ending, number) != std::end(ending);
@@ -190,7 +190,7 @@ TEST(CudaCodes, ThoseThatEndTheContextAreTheHeadersList) {
   }
 }
 
-TEST(CudaCodes, AreFailuresOfTheRightKind) {
+TEST(CudaCodes, MapToMatchingStatusCodes) {
   EXPECT_EQ(ToStatusCode(Code::kSuccess), StatusCode::kOk);
   EXPECT_EQ(ToStatusCode(Code::kOutOfMemory), StatusCode::kOutOfMemory);
   EXPECT_EQ(ToStatusCode(Code::kNotReady), StatusCode::kNotReady);
@@ -205,7 +205,7 @@ TEST(CudaCodes, AreFailuresOfTheRightKind) {
   EXPECT_EQ(ToStatusCode(Code::kUnknown), StatusCode::kInternal);
 }
 
-TEST(CudaVersions, ReadAsPeopleWriteThem) {
+TEST(CudaVersions, FormatAsMajorDotMinor) {
   EXPECT_EQ(VersionText(12040), "12.4");
   EXPECT_EQ(VersionText(13000), "13.0");
   EXPECT_EQ(VersionText(4010), "4.1");

@@ -37,7 +37,7 @@ class FencedClient : public CudaDeviceTest {
   std::unique_ptr<Space> space_;
 };
 
-TEST_F(FencedClient, RangesAreFurtherApartThanFencedKernelsStray) {
+TEST_F(FencedClient, RangesAreFurtherApartThanFencedAccessesReach) {
   std::vector<std::unique_ptr<Space>> spaces;
   for (int i = 0; i < 8; ++i) spaces.push_back(NewSpace(64 * kMebibyte));
   std::ranges::sort(spaces, {}, [](const auto& space) { return space->base(); });
@@ -50,7 +50,7 @@ TEST_F(FencedClient, RangesAreFurtherApartThanFencedKernelsStray) {
   }
 }
 
-TEST_F(FencedClient, ModulesShareTheStepsOfTheirVariablesAndGiveThemBack) {
+TEST_F(FencedClient, ModulesSharePagesOfVariablesAndReturnThem) {
   const std::uint64_t before = fake_cuda_memory_used();
   auto first = Load(*space_, kStorePtx);
   ASSERT_TRUE(first.ok()) << first.status().ToString();
@@ -65,7 +65,7 @@ TEST_F(FencedClient, ModulesShareTheStepsOfTheirVariablesAndGiveThemBack) {
   EXPECT_EQ(fake_cuda_memory_used(), before);
 }
 
-TEST_F(FencedClient, RangeWhoseModulesAreGoneTakesLargerOnes) {
+TEST_F(FencedClient, RangeAcceptsLargerModulesAfterUnload) {
   const auto text = [](std::uint64_t bytes) {
     return std::string(
                ".version 8.0\n.target sm_75\n.address_size 64\n.visible .global .align 4 ") +
@@ -106,7 +106,7 @@ TEST_F(FencedClient, ModuleThatCannotBeFencedIsRejectedWithTheReason) {
 
 // The driver's compiler runs inside the worker, which maps every client's memory, so it must not
 // see PTX of users who are not trusted.
-TEST_F(FencedClient, ModuleThatOnlyTheDriverCouldCompileIsRejectedUnlessItMay) {
+TEST_F(FencedClient, RejectsModuleOnlyDriverCanCompileUnlessAllowed) {
   const auto load = [&](const SpaceOptions& options) {
     const auto space = gpu().CreateSpace(options);
     return space.ok() ? Load(**space, kStorePtx).status() : space.status();
@@ -127,7 +127,7 @@ TEST_F(FencedClient, ModuleThatOnlyTheDriverCouldCompileIsRejectedUnlessItMay) {
   EXPECT_EQ(load(stranger).ToString(), "Ok") << "whom the operator trusts with all memory";
 }
 
-TEST_F(FencedClient, ACompilerOutsideCompilesWhatTheDriverMayNot) {
+TEST_F(FencedClient, OutsideCompilerCompilesForFencedClient) {
   space_.reset();
   device_.reset();
   Start({.make_compiler = [] { return std::make_unique<gpushared::testing::PlainCompiler>(); }});
@@ -137,7 +137,7 @@ TEST_F(FencedClient, ACompilerOutsideCompilesWhatTheDriverMayNot) {
   EXPECT_EQ(Load(**space, kStorePtx).status().ToString(), "Ok");
 }
 
-TEST_F(FencedClient, FailureWhileAModuleIsPreparedLeavesNothingBehind) {
+TEST_F(FencedClient, FailedModulePreparationLeavesNothingBehind) {
   for (const char* call : {"cuModuleGetGlobal", "cuMemcpyHtoDAsync", "cuModuleGetFunction",
                            "cuModuleLoadDataEx", "cuMemCreate", "cuMemMap"}) {
     const std::uint64_t before = fake_cuda_memory_used();

@@ -261,7 +261,7 @@ TEST_F(CudaGraphStore, DropsGraphsOfDepartedClient) {
 // ---- number of nodes that a launch inspects
 
 // Otherwise the device thread would compare up to 32 MiB of parameters.
-TEST_F(CudaGraphStore, NodesUnderTheSameNumberAreNotCompared) {
+TEST_F(CudaGraphStore, DoesNotCompareNodesWithSameNumber) {
   Begin({});
   Tenant& client = NewClient();
   Graph& graph = NewGraph(client);
@@ -274,7 +274,7 @@ TEST_F(CudaGraphStore, NodesUnderTheSameNumberAreNotCompared) {
   EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 1U);
 }
 
-TEST_F(CudaGraphStore, ANewNumberWithOldContentCostsNoCall) {
+TEST_F(CudaGraphStore, NewNumberWithUnchangedContentMakesNoCall) {
   Begin({});
   Tenant& client = NewClient();
   Graph& graph = NewGraph(client);
@@ -285,7 +285,7 @@ TEST_F(CudaGraphStore, ANewNumberWithOldContentCostsNoCall) {
   EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 0U);
 }
 
-TEST_F(CudaGraphStore, ALaunchChangesNoMoreNodesThanItMay) {
+TEST_F(CudaGraphStore, LimitsNodesChangedByLaunch) {
   Begin({});
   Tenant& client = NewClient();
   Graph& graph = NewGraph(client, InstantiatedGraph::kChangesMax + kGraphNodes);
@@ -300,7 +300,7 @@ TEST_F(CudaGraphStore, ALaunchChangesNoMoreNodesThanItMay) {
   EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 0U);
 }
 
-TEST_F(CudaGraphStore, WhatChangedTooMuchAndIsLaunchedAgainIsInstantiatedAnew) {
+TEST_F(CudaGraphStore, ReinstantiatesGraphThatChangedTooMuch) {
   Begin({});
   Tenant& client = NewClient();
   Graph& graph = NewGraph(client, InstantiatedGraph::kChangesMax + kGraphNodes);
@@ -338,7 +338,7 @@ TEST_F(CudaGraphStore, ChecksNewNodesCopiesAndFillsAtEachLaunch) {
 
 // The first module may be unloaded while the graph remains, and then no instantiated graph may
 // contain its kernel.
-TEST_F(CudaGraphStore, AKernelOfAnotherModuleTakesAnotherInstantiation) {
+TEST_F(CudaGraphStore, KernelOfAnotherModuleRequiresNewInstantiation) {
   Begin({});
   Tenant& client = NewClient();
   Graph& graph = NewGraph(client);

@@ -108,7 +108,7 @@ TEST_F(CudaGraph, RepeatedGraphBecomesOneCall) {
   EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 0U);
 }
 
-TEST_F(CudaGraph, NewParametersCostACallForEachNodeThatHasThem) {
+TEST_F(CudaGraph, NewParametersCostOneCallPerChangedNode) {
   Begin();
   ASSERT_TRUE(RunUntilInstantiated());
   fake_cuda_forget_calls();
@@ -122,7 +122,7 @@ TEST_F(CudaGraph, NewParametersCostACallForEachNodeThatHasThem) {
 }
 
 // Both launches are submitted to the device before either has run.
-TEST_F(CudaGraph, ALaunchBeforeTheChangeRunsWhatItWas) {
+TEST_F(CudaGraph, EarlierLaunchRunsGraphBeforeChange) {
   Begin();
   ASSERT_TRUE(RunUntilInstantiated());
   Script("hold");
@@ -144,7 +144,7 @@ TEST_F(CudaGraph, ALaunchBeforeTheChangeRunsWhatItWas) {
   ExpectWords();
 }
 
-TEST_F(CudaGraph, AnotherListIsInstantiatedAnew) {
+TEST_F(CudaGraph, ReinstantiatesDifferentNodeList) {
   Begin();
   ASSERT_TRUE(RunUntilInstantiated());
   Set(kNodes);
@@ -179,7 +179,7 @@ TEST_F(CudaGraph, CopiesAndFillsAreNodes) {
   EXPECT_EQ(words, std::vector<std::uint32_t>(64, 0x01020304));
 }
 
-TEST_F(CudaGraph, NothingOfItIsLeftWhenItsModuleGoes) {
+TEST_F(CudaGraph, UnloadingModuleDestroysGraph) {
   Begin();
   ASSERT_TRUE(RunUntilInstantiated());
   ASSERT_EQ(fake_cuda_live("instantiated graph"), 1U);

@@ -65,7 +65,7 @@ class CudaLateKernel : public CudaDeviceTest {
   Tenant tenant_;
 };
 
-TEST_F(CudaLateKernel, OnlyThoseThatAreLaunchedAreLoadedAndEachOnce) {
+TEST_F(CudaLateKernel, LoadsOnlyLaunchedKernelsAndEachOnce) {
   Begin(kMany);
   EXPECT_EQ(fake_cuda_calls("cuFuncLoad"), 0U);
   const std::uint64_t own = static_cast<std::uint64_t>(::gettid());
@@ -86,7 +86,7 @@ TEST_F(CudaLateKernel, OnlyThoseThatAreLaunchedAreLoadedAndEachOnce) {
   }
 }
 
-TEST_F(CudaLateKernel, AModuleOfFewKernelsIsLoadedWhole) {
+TEST_F(CudaLateKernel, LoadsModuleWithFewKernelsWhole) {
   Begin(CudaModule::kLoadedAtOnceMax);
   EXPECT_EQ(fake_cuda_calls("cuFuncLoad"), CudaModule::kLoadedAtOnceMax);
 }
@@ -98,7 +98,7 @@ TEST_F(CudaLateKernel, EagerLoadingLoadsKernelsWithModule) {
   ::setenv("CUDA_MODULE_LOADING", "LAZY", 1);
 }
 
-TEST_F(CudaLateKernel, WhereTheDriverListsNoKernelsNoneIsLate) {
+TEST_F(CudaLateKernel, LoadsModuleWholeIfDriverListsNoKernels) {
   Script("missing cuModuleEnumerateFunctions");
   Begin(kMany);
   const LaunchWork work = GetWork("store3", 64);
@@ -121,7 +121,7 @@ TEST_F(CudaLateKernel, LateKernelHasSameFactsAsLoadedOne) {
   EXPECT_EQ(late.registers, loaded.registers);
 }
 
-TEST_F(CudaLateKernel, OneThatCannotBeLoadedFailsItsLaunchesAndNoOthers) {
+TEST_F(CudaLateKernel, FailedLoadFailsOnlyLaunchesOfItsKernel) {
   Begin(kMany);
   Script("fail cuFuncLoad 1 2");
   for (int i = 0; i < 2; ++i) {
@@ -207,7 +207,7 @@ TEST(KernelLoader, ClientsAlternateRegardlessOfQueueLength) {
   EXPECT_EQ(order, "mfmfmmmmmmmm");
 }
 
-TEST(KernelLoader, ForgetsAtOnceWhatWaitsForAQuietMoment) {
+TEST(KernelLoader, ForgetsQueuedLoadsWithoutWaiting) {
   auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok()) << driver.status().ToString();
   const auto context = CudaContext::Open(*driver, 0, nullptr).value();
@@ -221,7 +221,7 @@ TEST(KernelLoader, ForgetsAtOnceWhatWaitsForAQuietMoment) {
   context->quiet().EndWork();
 }
 
-TEST_F(CudaLateKernel, WorkBehindItInItsStreamKeepsItsPlace) {
+TEST_F(CudaLateKernel, LaterWorkOfStreamKeepsItsOrder) {
   Begin(kMany);
   Script("slow cuFuncLoad 5");
   const LaunchWork first = GetWork("store3", 64);

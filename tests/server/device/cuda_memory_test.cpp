@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using Direction = CopyWork::Direction;
 
-TEST_F(CudaDeviceTest, LargeMemoryIsFewPiecesAndAShrinkKeepsLittleTooMuch) {
+TEST_F(CudaDeviceTest, MapsLargeMemoryInFewPiecesAndShrinkRetainsLittle) {
   Start();
   auto space = gpu().CreateSpace({.quota_bytes = std::uint64_t{2} << 30});
   ASSERT_TRUE(space.ok()) << space.status().ToString();
@@ -34,7 +34,7 @@ TEST_F(CudaDeviceTest, LargeMemoryIsFewPiecesAndAShrinkKeepsLittleTooMuch) {
 
 // Memory is zeroed in pieces that the GPU zeroes in 100 µs, because a larger piece would delay
 // urgent work.
-TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
+TEST_F(CudaDeviceTest, ZeroesMemoryInPiecesThatFitGpusBandwidth) {
   struct Case {
     const char* gpu;
     std::size_t fills;
@@ -60,7 +60,7 @@ TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
 }
 
 // Memory is mapped in portions, because each of these calls may wait for running work on the GPU.
-TEST_F(CudaDeviceTest, MemoryOfManyPiecesIsOpenedAndWaitedForByThePortionAndUnmappedAtOnce) {
+TEST_F(CudaDeviceTest, SetsAccessInPortionsAndUnmapsAtOnce) {
   Start();  // The device zeroes 256 MiB per fill.
   const std::uint64_t bytes = 512 * kMebibyte;
   auto space = gpu().CreateSpace({.quota_bytes = bytes});
@@ -84,7 +84,7 @@ TEST_F(CudaDeviceTest, MemoryOfManyPiecesIsOpenedAndWaitedForByThePortionAndUnma
   EXPECT_EQ(fake_cuda_calls("cuMemRelease"), 79U);
 }
 
-TEST_F(CudaDeviceTest, MemoryCannotBeCopiedBeforeItIsZeroedAndIsNotOpenAheadOfItsPortion) {
+TEST_F(CudaDeviceTest, MemoryIsInaccessibleUntilItsPortionIsZeroed) {
   Script("attribute 36 50000; attribute 37 64");  // Portions of 1 MiB, smaller than a piece.
   Start();
   const Tenant tenant = NewTenant();
@@ -104,7 +104,7 @@ TEST_F(CudaDeviceTest, MemoryCannotBeCopiedBeforeItIsZeroedAndIsNotOpenAheadOfIt
   EXPECT_EQ(host, std::vector<std::byte>(host.size()));
 }
 
-TEST_F(CudaDeviceTest, GrowthThatFailsAnywhereGivesAllOfItBack) {
+TEST_F(CudaDeviceTest, FailedGrowthReturnsAllItsMemory) {
   Script(
       "attribute 36 50000; attribute 37 64");  // Each piece is opened, and zeroed in two portions.
   Start();
@@ -126,7 +126,7 @@ TEST_F(CudaDeviceTest, GrowthThatFailsAnywhereGivesAllOfItBack) {
   }
 }
 
-TEST_F(CudaDeviceTest, ShrinkThatTheDriverRejectsKeepsItsMemoryForTheNextOne) {
+TEST_F(CudaDeviceTest, ShrinkRejectedByDriverIsRetriedByNextOne) {
   Start();
   const Tenant tenant = NewTenant(8 * kMebibyte);
   const std::uint64_t used = fake_cuda_memory_used(), free = gpu().free_memory_bytes();
@@ -138,7 +138,7 @@ TEST_F(CudaDeviceTest, ShrinkThatTheDriverRejectsKeepsItsMemoryForTheNextOne) {
   EXPECT_EQ(fake_cuda_memory_used(), used - 6 * kMebibyte);
 }
 
-TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
+TEST_F(CudaDeviceTest, ReservesGibibyteOfLargeGpuForDriver) {
   Script("memory 141G; local at_once");
   Start();
   const std::uint64_t shared = (std::uint64_t{140} << 30) - fake_cuda_memory_used();
@@ -149,7 +149,7 @@ TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
 }
 
 // A GPU has only 128 TiB of addresses for all clients.
-TEST_F(CudaDeviceTest, SpaceForWhichThereAreTooFewAddressesSaysWhatTakesThem) {
+TEST_F(CudaDeviceTest, ReportsUsersOfAddressesWhenTheyRunOut) {
   Start();
   Script("fail cuMemAddressReserve 1 2");
   const auto space = gpu().CreateSpace({.quota_bytes = 512 * kMebibyte});
@@ -170,7 +170,7 @@ std::string PtxWithLocalBytes(std::uint32_t bytes) {
 
 // Otherwise the driver would stop the GPU at the launch to enlarge local memory, on the thread that
 // submits all launches.
-TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRejectedByName) {
+TEST_F(CudaDeviceTest, RejectsKernelWithTooLargeFrameByName) {
   Start();
   const Tenant tenant = NewTenant();
   const auto launch = [&](const device::Module& module, std::string_view kernel) {
@@ -197,7 +197,7 @@ TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRejected
   EXPECT_TRUE(launch(**module, "small").ok());
 }
 
-TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBoundsOrTheUsualWhereThatIsLittle) {
+TEST_F(CudaDeviceTest, LocalMemoryIs64thOfGpusWithinBounds) {
   for (const auto& [gpu_is, bytes] :
        {std::pair("memory 8G; sms 16", 4096), std::pair("memory 16G; sms 16", 8192),
         std::pair("memory 140G; sms 132", 8192), std::pair("memory 140G; sms 16", 16384),
@@ -219,7 +219,7 @@ TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBoundsOrTheUsualWhereTha
 // 132 multiprocessors of 2048 threads, 8 KiB each, of which the driver owns 1 KiB from the start.
 constexpr std::uint64_t kLocalBytes = std::uint64_t{132} * 2048 * (8192 - 1024);
 
-TEST_F(CudaDeviceTest, LocalMemoryThatTheDriverHasYetToTakeIsKeptBack) {
+TEST_F(CudaDeviceTest, ReservesLocalMemoryThatDriverHasNotAllocated) {
   constexpr std::uint64_t kGibibyte = std::uint64_t{1} << 30;
   Script("memory 80G; local at_once");
   Start();
@@ -234,7 +234,7 @@ TEST_F(CudaDeviceTest, LocalMemoryThatTheDriverHasYetToTakeIsKeptBack) {
   EXPECT_EQ(gpu().info().memory_bytes, 80 * kGibibyte - kGibibyte - kLocalBytes);
 }
 
-TEST_F(CudaDeviceTest, KernelWithLocalMemoryRunsOnAGpuWhoseMemoryClientsHaveFilled) {
+TEST_F(CudaDeviceTest, KernelWithLocalMemoryRunsOnFullGpu) {
   for (const std::string local : {"at_once", "lazily"}) {
     SCOPED_TRACE(local);
     device_.reset();

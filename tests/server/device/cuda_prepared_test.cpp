@@ -69,7 +69,7 @@ TEST(CudaPrepared, AcceptsPreparedModule) {
   }
 }
 
-TEST(CudaPrepared, AnIsolatedClientsCodeIsText) {
+TEST(CudaPrepared, IsolatedClientsCodeMustBeText) {
   const Bytes good = Prepare(GetRecipe(Isolation::kFence));
   // The first text is the module's, the last one that of its preemptible forms.
   for (const Which which : {Which::kFirst, Which::kLast}) {
@@ -82,7 +82,7 @@ TEST(CudaPrepared, AnIsolatedClientsCodeIsText) {
   }
 }
 
-TEST(CudaPrepared, ACompilerIsGivenAKernel) {
+TEST(CudaPrepared, AddsKernelToTextWithoutKernels) {
   constexpr std::string_view kVariable =
       ".version 8.0\n.target sm_80\n.address_size 64\n.global .u32 lonely;\n";
   const ModuleRecipe recipe = GetRecipe(Isolation::kFence);
@@ -101,7 +101,7 @@ TEST(CudaPrepared, RejectsUnfencedModuleForFencedClient) {
             StatusCode::kInvalidArgument);
 }
 
-TEST(CudaPrepared, AContainerIsAsLongAsItSays) {
+TEST(CudaPrepared, RejectsContainerWithWrongLength) {
   std::string image(kStorePtx);
   Bytes flat = Prepare(GetRecipe(Isolation::kOff), image);
   // A header of 16 bytes that announces 2^40 more bytes.
@@ -111,7 +111,7 @@ TEST(CudaPrepared, AContainerIsAsLongAsItSays) {
   EXPECT_EQ(TakenAs(Isolation::kOff, flat), StatusCode::kInvalidArgument);
 }
 
-TEST(CudaPrepared, BytesThatAreCutOffAreRejected) {
+TEST(CudaPrepared, RejectsTruncatedBytes) {
   const Bytes good = Prepare(GetRecipe(Isolation::kContain));
   for (std::size_t size = 0; size < good.size(); size += 5) {
     const Bytes cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
@@ -120,7 +120,7 @@ TEST(CudaPrepared, BytesThatAreCutOffAreRejected) {
 }
 
 // Sanitizers report whether reads of the accepted bytes stay within bounds.
-TEST(CudaPrepared, BytesThatAreChangedAreRejectedOrHarmless) {
+TEST(CudaPrepared, ChangedBytesAreRejectedOrHarmless) {
   const Bytes good = Prepare(GetRecipe(Isolation::kContain));
   std::mt19937 random(20261122);
   std::size_t taken = 0;
@@ -158,7 +158,7 @@ class ForgedModule : public CudaDeviceTest {
   }
 };
 
-TEST_F(ForgedModule, WithoutAForgeryItsKernelsCanBeClaimed) {
+TEST_F(ForgedModule, UnforgedModuleHasPreemptibleForms) {
   const auto space = NewSpace();
   const auto module = Place(*space, [](Bytes&) {});
   ASSERT_TRUE(module.ok()) << module.status().ToString();
@@ -167,7 +167,7 @@ TEST_F(ForgedModule, WithoutAForgeryItsKernelsCanBeClaimed) {
 }
 
 // A launch would write the client's parameters into a buffer that is too short for them.
-TEST_F(ForgedModule, TheWordsOfAClaimLieBehindTheParameters) {
+TEST_F(ForgedModule, DropsFormWhoseClaimWordsOverlapParameters) {
   const auto space = NewSpace();
   const auto module = Place(*space, [](Bytes& flat) {
     // The name of a preemptible form, preceded by its length.
@@ -185,7 +185,7 @@ TEST_F(ForgedModule, TheWordsOfAClaimLieBehindTheParameters) {
             nullptr);
 }
 
-TEST_F(ForgedModule, AFenceThatTheDriverDoesNotFindIsAnError) {
+TEST_F(ForgedModule, RejectsModuleWithoutItsFenceConstant) {
   const auto space = NewSpace();
   const auto probe = TakePrepared(space->recipe(), Prepare(space->recipe()));
   ASSERT_TRUE(probe.ok());

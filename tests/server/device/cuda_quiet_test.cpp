@@ -92,7 +92,7 @@ TEST_F(QuietMomentsTest, MomentWithoutDelayedWorkIsFollowedAtOnce) {
   EXPECT_EQ(moments_.held_back().count(), 0);
 }
 
-TEST_F(QuietMomentsTest, WorkThatEndsByItselfLetsNoCallInAheadOfItsTime) {
+TEST_F(QuietMomentsTest, IdleDeviceDoesNotAdmitCallEarly) {
   HoldBackFor(milliseconds(200));
   ASSERT_TRUE(moments_.MayIssue(false));
   QuietMoment moment(moments_, Urgency::kAwaited, kLater);
@@ -118,7 +118,7 @@ TEST_F(QuietMomentsTest, BackgroundMomentWaitsForUrgentRequests) {
   EXPECT_EQ(awaited_, 1);
 }
 
-TEST_F(QuietMomentsTest, WhenTheContextIsDeadNobodyWaits) {
+TEST_F(QuietMomentsTest, DeadContextEndsAllWaits) {
   ASSERT_TRUE(moments_.MayIssue(false));
   auto waits = std::async(std::launch::async,
                           [this] { const QuietMoment moment(moments_, Urgency::kAwaited); });
@@ -180,7 +180,7 @@ class QuietDevice : public CudaDeviceTest {
   std::shared_ptr<const device::Module> contained_;
 };
 
-TEST_F(QuietDevice, ALoadBesideAnEndlessKernelWaitsAndKeepsNobodyElseWaiting) {
+TEST_F(QuietDevice, LoadWaitsForEndlessKernelWithoutDelayingOthers) {
   const WorkId endless = BeginEndless();
   auto loaded = LoadElsewhere();
   AwaitVainDrain();
@@ -194,7 +194,7 @@ TEST_F(QuietDevice, ALoadBesideAnEndlessKernelWaitsAndKeepsNobodyElseWaiting) {
 }
 
 // Makes every request that a client can make of its worker while other clients' kernels run.
-TEST_F(QuietDevice, NoCallThatWaitsForTheGpuFindsWorkThere) {
+TEST_F(QuietDevice, MakesBlockingCallsOnlyOnIdleGpu) {
   Script("kernels 1");
   const auto chores = [this] {
     for (int i = 0; i < 3; ++i) {
@@ -225,7 +225,7 @@ TEST_F(QuietDevice, NoCallThatWaitsForTheGpuFindsWorkThere) {
   EXPECT_EQ(fake_cuda_lock_waits(), 0U);
 }
 
-TEST_F(QuietDevice, WorkOfAllClassesGoesOnAfterALoad) {
+TEST_F(QuietDevice, ResumesWorkOfAllClassesAfterLoad) {
   Script("kernels 2");
   std::vector<WorkId> works;
   auto loaded = LoadElsewhere();
@@ -237,7 +237,7 @@ TEST_F(QuietDevice, WorkOfAllClassesGoesOnAfterALoad) {
   for (const WorkId id : works) EXPECT_TRUE(Await(id).status.ok());
 }
 
-TEST_F(QuietDevice, TheEndOfTheContextEndsTheWaitOfALoad) {
+TEST_F(QuietDevice, DeadContextEndsWaitOfLoad) {
   BeginEndless();
   auto loaded = LoadElsewhere();
   AwaitVainDrain();

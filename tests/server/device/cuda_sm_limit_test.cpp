@@ -46,7 +46,7 @@ class CudaSmLimit : public CudaDeviceTest {
   }
 };
 
-TEST_F(CudaSmLimit, IsKeptToAndNotExceededByRounding) {
+TEST_F(CudaSmLimit, IsNotExceededByRounding) {
   EXPECT_EQ(Granted(132, {.fraction = 0.5}), 64U);
   EXPECT_EQ(Granted(132, {.multiprocessors = 32}), 32U);
   EXPECT_EQ(Granted(132, {.multiprocessors = 39}), 32U);
@@ -82,7 +82,7 @@ TEST_F(CudaSmLimit, BoundsTheKernelsOfItsClassAndNoOthers) {
 
 // The driver's documentation demands that an event and its stream belong to one context, and
 // drivers may or may not accept a green context in place of the GPU's own.
-TEST_F(CudaSmLimit, TheEndsOfItsWorkAreSeenWhetherOrNotEventsAreOfTheGreenContext) {
+TEST_F(CudaSmLimit, DetectsCompletionWithEventsOfEitherContext) {
   for (const char* driver : {"green strict", ""}) {
     SCOPED_TRACE(driver);
     device_.reset();
@@ -115,7 +115,7 @@ TEST_F(CudaSmLimit, TheEndsOfItsWorkAreSeenWhetherOrNotEventsAreOfTheGreenContex
   }
 }
 
-TEST_F(CudaSmLimit, OfAGpuTooSmallForAnyPartIsRejectedByName) {
+TEST_F(CudaSmLimit, IsRejectedByNameOnGpuTooSmallToPartition) {
   Script("sms 6");
   const auto device = Create(Limited(kLow, {.multiprocessors = 2}));
   ASSERT_FALSE(device.ok());
@@ -123,7 +123,7 @@ TEST_F(CudaSmLimit, OfAGpuTooSmallForAnyPartIsRejectedByName) {
               HasSubstr("cuDevSmResourceSplitByCount: CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"));
 }
 
-TEST_F(CudaSmLimit, IsGivenBackAtTheEnd) {
+TEST_F(CudaSmLimit, ReleasesPartitionAtEnd) {
   CudaDeviceOptions options = Limited(kLow, {.multiprocessors = 32});
   options.sm_limits.at(kNormal) = SmLimit{.multiprocessors = 64};
   Start(options);
@@ -151,7 +151,7 @@ TEST_F(CudaSmLimit, IsRejectedByNameWhereTheDriverLacksWhatItNeeds) {
 
 // The driver decides whether a function of the whole GPU's context may be launched on a partition.
 // The device tries it once at the start, before any client could be affected.
-TEST_F(CudaSmLimit, LaunchThatThePartsDoNotTakeRejectsTheOptionByName) {
+TEST_F(CudaSmLimit, IsRejectedByNameIfPartitionRejectsLaunch) {
   Script("fail cuLaunchKernel 1 400");
   const auto device = Create(Limited(kLow, {.fraction = 0.5}));
   ASSERT_FALSE(device.ok());
@@ -163,7 +163,7 @@ TEST_F(CudaSmLimit, LaunchThatThePartsDoNotTakeRejectsTheOptionByName) {
   EXPECT_TRUE(Create().ok()) << "who does not ask for it is not troubled";
 }
 
-TEST_F(CudaSmLimit, EveryStreamOfAPartIsTriedWithAKernel) {
+TEST_F(CudaSmLimit, TriesKernelOnEveryStreamOfPartition) {
   Start(Limited(kLow, {.fraction = 0.5}));
   EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), StreamTable::kChannels[0]);
   EXPECT_EQ(fake_cuda_live("module"), 0U);

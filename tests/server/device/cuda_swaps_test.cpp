@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMoveSteps = 4;
 
-class CudaMoves : public CudaDeviceTest {
+class CudaSwaps : public CudaDeviceTest {
  protected:
   void SetUp() override {
     CudaDeviceTest::SetUp();
@@ -64,7 +64,7 @@ class CudaMoves : public CudaDeviceTest {
   }
 };
 
-TEST_F(CudaMoves, OneStandInPageReplacesAllSwappedOutPages) {
+TEST_F(CudaSwaps, OneStandInPageReplacesAllSwappedOutPages) {
   const std::size_t before = fake_cuda_live("memory"), mapped = fake_cuda_live("mapping");
   const Tenant tenant = NewTenantWithSomeAway();
   EXPECT_EQ(fake_cuda_live("memory") - before, kMoveSteps - 2 + 1);
@@ -78,7 +78,7 @@ TEST_F(CudaMoves, OneStandInPageReplacesAllSwappedOutPages) {
   EXPECT_EQ(fake_cuda_live("memory") - before, kMoveSteps) << "the stand-in went with the last";
 }
 
-TEST_F(CudaMoves, StepsThatAreGivenBackWhileTheyAreAwayTakeTheirStandInAlong) {
+TEST_F(CudaSwaps, FreeingSwappedOutPagesUnmapsTheirStandIn) {
   const std::size_t before = fake_cuda_live("memory"), mapped = fake_cuda_live("mapping");
   const Tenant tenant = NewTenantWithSomeAway();
   ASSERT_TRUE(tenant.space->Resize(At(1)).ok());
@@ -89,7 +89,7 @@ TEST_F(CudaMoves, StepsThatAreGivenBackWhileTheyAreAwayTakeTheirStandInAlong) {
   EXPECT_EQ(FirstWord(tenant, 1), 0U) << "what was there before";
 }
 
-TEST_F(CudaMoves, AccessSetIsKnownUnderEveryIsolation) {
+TEST_F(CudaSwaps, AccessSetIsKnownUnderEveryIsolation) {
   for (const Isolation isolation : {Isolation::kOff, Isolation::kFence, Isolation::kContain}) {
     const auto space =
         gpu().CreateSpace({.quota_bytes = 64 * kMebibyte, .isolation = isolation}).value();
@@ -101,9 +101,9 @@ TEST_F(CudaMoves, AccessSetIsKnownUnderEveryIsolation) {
   }
 }
 
-class CallOfAMove : public CudaMoves, public ::testing::WithParamInterface<const char*> {};
+class CallOfSwap : public CudaSwaps, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(CallOfAMove, FailureKeepsPageInStoreAndStandInMapped) {
+TEST_P(CallOfSwap, FailureKeepsPageInStoreAndStandInMapped) {
   const Tenant tenant = NewTenantWithSomeAway();
   Script("fail " + std::string(GetParam()) + " 1 2");
   EXPECT_EQ(tenant.space->SwapPageIn(At(1)).code(), StatusCode::kOutOfMemory);
@@ -116,13 +116,13 @@ TEST_P(CallOfAMove, FailureKeepsPageInStoreAndStandInMapped) {
   EXPECT_TRUE(StoreIn(tenant, 2).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(In, CallOfAMove,
+INSTANTIATE_TEST_SUITE_P(In, CallOfSwap,
                          ::testing::Values("cuMemCreate", "cuMemMap", "cuMemSetAccess",
                                            "cuMemcpyHtoDAsync"),
                          [](const auto& any) { return std::string(any.param); });
 
 // After a failed call it is unknown whether the address is mapped, so the context must end.
-TEST_F(CudaMoves, AnAddressThatMayHaveNoMemoryEndsTheContext) {
+TEST_F(CudaSwaps, PossiblyUnmappedAddressEndsContext) {
   const Tenant tenant = NewTenantWithSomeAway();
   Script("fail cuMemUnmap 1 2");
   EXPECT_EQ(tenant.space->SwapPageIn(At(1)).code(), StatusCode::kDeviceLost);

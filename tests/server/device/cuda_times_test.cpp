@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 
 class CudaTimes : public CudaDeviceTest, public ::testing::WithParamInterface<CompletionKind> {};
 
-TEST_P(CudaTimes, WorkAloneIsTimedExactlyWorksOfABatchShareTheirTime) {
+TEST_P(CudaTimes, TimesSingleWorkExactlyAndSharesTimeOfBatch) {
   Start({.completion = GetParam()});
   const Tenant tenant = NewTenant();
   const Completion alone = Await(Store(tenant, tenant.At(0), 1));
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CudaTimes,
                          });
 
 // Times are right however far the GPU's clock has drifted from the host's while the GPU was idle.
-TEST_F(CudaDeviceTest, KernelAfterAnIdleTimeTookAsLongAsTheGpuSays) {
+TEST_F(CudaDeviceTest, ReportsGpusTimeForKernelAfterIdleTime) {
   Start();
   const Tenant tenant = NewTenant();
   Await(Store(tenant, tenant.At(0), 1));
@@ -72,7 +72,7 @@ TEST_F(CudaDeviceTest, KernelAfterAnIdleTimeTookAsLongAsTheGpuSays) {
   }
 }
 
-TEST_F(CudaDeviceTest, KernelsThatFollowEachOtherTookAsLongAsTheGpuSays) {
+TEST_F(CudaDeviceTest, ReportsGpusTimeForConsecutiveKernels) {
   Start();
   const Tenant tenant = NewTenant();
   Script("clock 600000 10; kernels 3; hold");
@@ -94,8 +94,8 @@ TEST_F(CudaDeviceTest, KernelsThatFollowEachOtherTookAsLongAsTheGpuSays) {
   EXPECT_LE(last, DeviceClock::now());
 }
 
-// Untimed work has no timestamp, because it makes the GPU wait for longer, and a second one before
-// the work doubles the wait.
+// Untimed work has no timestamp, because a timestamp makes the GPU wait longer, and a second one
+// before the work would double the wait.
 TEST_F(CudaDeviceTest, UntimedWorkHasMarkWithoutTimestamp) {
   Start();
   const Tenant tenant = NewTenant();
@@ -117,7 +117,7 @@ TEST_F(CudaDeviceTest, UntimedWorkHasMarkWithoutTimestamp) {
 }
 
 // Timed work after untimed work has its own start mark.
-TEST_F(CudaDeviceTest, TimedWorkBehindWorkWithoutTimesTookAsLongAsTheGpuSays) {
+TEST_F(CudaDeviceTest, ReportsGpusTimeForTimedWorkAfterUntimedWork) {
   Start();
   const Tenant tenant = NewTenant();
   Script("kernels 3; hold");
@@ -139,8 +139,9 @@ TEST_F(CudaDeviceTest, TimedWorkBehindWorkWithoutTimesTookAsLongAsTheGpuSays) {
   EXPECT_LT(completion.ended - completion.started, milliseconds(250));
 }
 
-// Each mark makes the GPU wait, but with fewer than two marks it idles while an end is detected.
-TEST_F(CudaDeviceTest, TwoMarksAreOutAndWorkBehindThemWaitsForItsMark) {
+// Each mark makes the GPU wait, but with fewer than two marks the GPU idles while the device
+// detects an end.
+TEST_F(CudaDeviceTest, KeepsTwoMarksOutstandingAndDelaysLaterOnes) {
   Start();
   const Tenant tenant = NewTenant();
   Await(Store(tenant, tenant.At(0), 1));
@@ -165,7 +166,7 @@ TEST_F(CudaDeviceTest, TwoMarksAreOutAndWorkBehindThemWaitsForItsMark) {
   EXPECT_EQ(fake_cuda_calls("cuEventRecord"), 3U);
 }
 
-TEST_F(CudaDeviceTest, WorkDidNotEndBeforeItWasSeenRunning) {
+TEST_F(CudaDeviceTest, ReportedEndIsNotBeforeWorkWasSeenRunning) {
   Start();
   const Tenant tenant = NewTenant();
   Script("hold; clock -600000 0");
@@ -179,7 +180,7 @@ TEST_F(CudaDeviceTest, WorkDidNotEndBeforeItWasSeenRunning) {
   EXPECT_LE(completion.ended, DeviceClock::now());
 }
 
-TEST_F(CudaDeviceTest, WorkThatWasNeverSeenRunningDidNotBeginBeforeItWasSubmitted) {
+TEST_F(CudaDeviceTest, ReportedStartIsNotBeforeSubmission) {
   Start();
   const Tenant tenant = NewTenant();
   std::vector<std::byte> host(4096);
@@ -194,7 +195,7 @@ TEST_F(CudaDeviceTest, WorkThatWasNeverSeenRunningDidNotBeginBeforeItWasSubmitte
   }
 }
 
-TEST_F(CudaDeviceTest, WorkThatTheGpuBeganLateIsTimedWhereItRan) {
+TEST_F(CudaDeviceTest, TimesDelayedWorkFromItsActualStart) {
   Start();
   const Tenant tenant = NewTenant();
   std::vector<std::byte> host(4096);
@@ -210,7 +211,7 @@ TEST_F(CudaDeviceTest, WorkThatTheGpuBeganLateIsTimedWhereItRan) {
 }
 
 // Events that are reserved for later work must be reused.
-TEST_F(CudaDeviceTest, EventsAreUsedAgain) {
+TEST_F(CudaDeviceTest, ReusesEvents) {
   Start();
   const Tenant tenant = NewTenant();
   std::size_t events = 0;

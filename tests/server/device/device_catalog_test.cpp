@@ -10,7 +10,7 @@
 namespace gpushared::device {
 namespace {
 
-TEST(DeviceCatalog, NameThatNoKindAnswersToIsRejectedWithThoseThatExist) {
+TEST(DeviceCatalog, RejectsUnknownNameListingKinds) {
   for (const char* name : {"cpu", "cpu:", "cpu:x", "cpu:-1", "cpu:00", "cpu:1x", "cpu: 1", "gpu:0",
                            ":0", "cpu:99999999999"}) {
     const Status status = CreateDevice(name, {}, {}).status();
@@ -19,7 +19,7 @@ TEST(DeviceCatalog, NameThatNoKindAnswersToIsRejectedWithThoseThatExist) {
   }
 }
 
-TEST(DeviceCatalog, GpuOnAMachineWithoutDriverIsRejectedWithTheReason) {
+TEST(DeviceCatalog, RejectsGpuOnMachineWithoutDriverWithReason) {
   if (cuda::Driver::Load().status().code() != StatusCode::kNotFound) {
     GTEST_SKIP() << "this machine has a CUDA driver";
   }
@@ -30,7 +30,7 @@ TEST(DeviceCatalog, GpuOnAMachineWithoutDriverIsRejectedWithTheReason) {
   }
 }
 
-TEST(DeviceCatalog, CreatedDeviceIsWhatWasAsked) {
+TEST(DeviceCatalog, CreatesRequestedDevice) {
   const auto device = CreateDevice("cpu:7", {.executor_threads = 2, .memory_bytes = 1 << 22}, {});
   ASSERT_TRUE(device.ok()) << device.status().ToString();
   const DeviceInfo& info = (*device)->info();
@@ -42,7 +42,7 @@ TEST(DeviceCatalog, CreatedDeviceIsWhatWasAsked) {
   EXPECT_NE(info.name.find("2 executor threads"), std::string::npos);
 }
 
-TEST(DeviceCatalog, DefaultsLeaveACoreAndMemoryToTheRest) {
+TEST(DeviceCatalog, DefaultsReserveCoreAndMemoryForOtherProcesses) {
   const auto device = CreateDevice("cpu:0", {}, {});
   ASSERT_TRUE(device.ok()) << device.status().ToString();
   EXPECT_GE((*device)->info().multiprocessors, 1U);

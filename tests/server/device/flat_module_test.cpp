@@ -38,7 +38,7 @@ StatusCode TakenAs(const Told& told) {
   return from.ok() ? taken.status().code() : StatusCode::kInvalidArgument;
 }
 
-TEST(FlatVariables, LieInTheirModule) {
+TEST(FlatVariables, MustLieInTheirModule) {
   EXPECT_EQ(TakenAs({}), StatusCode::kOk);
   EXPECT_EQ(TakenAs({.address = kAreaBytes - 4}), StatusCode::kOk);
   EXPECT_EQ(TakenAs({.address = kAreaBytes, .bytes = 0}), StatusCode::kOk);
@@ -50,7 +50,7 @@ TEST(FlatVariables, LieInTheirModule) {
   EXPECT_EQ(TakenAs({.address = 8, .bytes = ~std::uint64_t{7}}), StatusCode::kInvalidArgument);
 }
 
-TEST(FlatVariables, HavePlainNamesAndAKnownSpace) {
+TEST(FlatVariables, RequirePlainNamesAndKnownSpace) {
   EXPECT_EQ(TakenAs({.name = std::string("a\0b", 3)}), StatusCode::kInvalidArgument);
   EXPECT_EQ(TakenAs({.name = "a\nb"}), StatusCode::kInvalidArgument);
   EXPECT_EQ(TakenAs({.space = 1}), StatusCode::kOk);
@@ -58,7 +58,7 @@ TEST(FlatVariables, HavePlainNamesAndAKnownSpace) {
 }
 
 // On the cpu device, variables must be in the module's own memory.
-TEST(FlatVariables, AreNowhereElseOnTheCpuDevice) {
+TEST(FlatVariables, MustLieInModuleMemoryOnCpuDevice) {
   const ModuleRecipe recipe{
       .form = ModuleRecipe::Form::kDecoded, .passes = {}, .range_bytes = std::uint64_t{4} << 30};
   constexpr std::string_view kText =

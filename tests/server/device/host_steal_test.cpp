@@ -62,7 +62,7 @@ TEST(ExecutorTimes, UnboundedWaitIsNeverDelay) {
 
 // A processor clock that counts in ticks lags behind and then catches up, which must not count as
 // steal.
-TEST(ExecutorTimes, AClockInTicksAddsUpToNoDelay) {
+TEST(ExecutorTimes, ClockInTicksCausesNoDelay) {
   ExecutorTimes times(Reading(0ms, 0ms));
   for (nanoseconds at = 0ms; at <= 1s; at += 250us) {
     times.UpTo(Reading(at, at - at % 10ms));
@@ -71,7 +71,7 @@ TEST(ExecutorTimes, AClockInTicksAddsUpToNoDelay) {
   EXPECT_LE(times.UpTo(Reading(1s, 1s)).delayed, 10ms);
 }
 
-TEST(HostSteal, OfOneThreadIsThatOfTheDevice) {
+TEST(HostSteal, EqualsThatOfSingleThread) {
   HostSteal delay;
   delay.Look(std::vector<Totals>{{10ms, 0ms}});
   EXPECT_EQ(delay.total(), 0ms);
@@ -81,7 +81,7 @@ TEST(HostSteal, OfOneThreadIsThatOfTheDevice) {
   EXPECT_EQ(delay.total(), 80ms);
 }
 
-TEST(HostSteal, OfSeveralThreadsIsTheirPart) {
+TEST(HostSteal, ScalesWithDelayOfAllThreads) {
   HostSteal delay;
   // The second thread had work for half of the time, and was kept off the cores for a quarter of
   // the total.

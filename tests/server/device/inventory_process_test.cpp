@@ -47,7 +47,7 @@ class InventoryProcess : public ::testing::Test {
 constexpr const char* kTwoGpus = R"({"gpus": [{"board": "H200"}, {"board": "H100", "mig": true,
     "instances": [{"profile": "1g.10gb", "start": 0}, {"profile": "3g.40gb", "start": 4}]}]})";
 
-TEST_F(InventoryProcess, AutoWithoutADriverIsTheCpuAndSaysWhy) {
+TEST_F(InventoryProcess, AutoWithoutDriverSelectsCpuWithReason) {
   // On a machine without a driver, an empty library directory in front makes no difference.
   Machine("{}");
   ::setenv("LD_LIBRARY_PATH", GPUSHARED_BROKEN_NVML_DIRECTORY, 1);
@@ -79,7 +79,7 @@ TEST_F(InventoryProcess, NamedGpuIsRejectedByTheWorkerThatCannotOpenIt) {
   }
 }
 
-TEST_F(InventoryProcess, DeviceThatIsNotThereIsRejectedBeforeAnythingStarts) {
+TEST_F(InventoryProcess, RejectsMissingDeviceBeforeStartingWorkers) {
   Machine(kTwoGpus);
   for (const std::string name : {"cuda:7", "GPU-f", "MIG-f"}) {
     const ProgramOutcome outcome = Rejected(name);
@@ -92,7 +92,7 @@ TEST_F(InventoryProcess, DeviceThatIsNotThereIsRejectedBeforeAnythingStarts) {
   EXPECT_THAT(whole.output, HasSubstr("is in MIG mode, name its instances instead: MIG-"));
 }
 
-TEST_F(InventoryProcess, GpusThatAreForbiddenAreExplained) {
+TEST_F(InventoryProcess, ExplainsProhibitedGpus) {
   Machine(R"({"gpus": [{"compute_mode": 2}]})");
   EXPECT_THAT(Rejected("cuda:0").output, HasSubstr("compute mode PROHIBITED"));
   Machine(R"({"gpus": [{"mig": true}]})");

@@ -42,7 +42,7 @@ class ReadInventoryTest : public ::testing::Test {
   const testing::ScratchDirectory directory_;
 };
 
-TEST_F(ReadInventoryTest, WholeGpus) {
+TEST_F(ReadInventoryTest, ReadsWholeGpus) {
   const Inventory inventory =
       Read(R"({"gpus": [{"board": "H100"}, {"board": "A30", "processes": [7, 8]}]})");
   EXPECT_EQ(inventory.unavailable, "");
@@ -71,7 +71,7 @@ struct BoardCase {
   std::vector<std::uint32_t> multiprocessors;
 };
 
-TEST_F(ReadInventoryTest, InstancesOfEveryBoard) {
+TEST_F(ReadInventoryTest, ReadsInstancesOfEveryBoard) {
   const BoardCase cases[] = {
       {R"({"board": "A30", "mig": true, "instances": [{"profile": "2g.12gb", "start": 0},
           {"profile": "1g.6gb", "start": 2}, {"profile": "1g.6gb+me", "start": 3}]})",
@@ -130,14 +130,14 @@ TEST_F(ReadInventoryTest, ImpossibleLayoutsDoNotExist) {
               HasSubstr("more of"));
 }
 
-TEST_F(ReadInventoryTest, MigModeWithoutInstances) {
+TEST_F(ReadInventoryTest, ReadsMigModeWithoutInstances) {
   const Inventory inventory = Read(R"({"gpus": [{"mig": true}, {}]})");
   EXPECT_TRUE(inventory.gpus[0].mig_enabled);
   EXPECT_THAT(inventory.gpus[0].instances, IsEmpty());
   EXPECT_FALSE(inventory.gpus[1].mig_enabled);
 }
 
-TEST_F(ReadInventoryTest, ComputeModes) {
+TEST_F(ReadInventoryTest, ReadsComputeModes) {
   const Inventory inventory = Read(R"({"gpus": [{"compute_mode": 0}, {"compute_mode": 1},
       {"compute_mode": 2}, {"compute_mode": 3}]})");
   EXPECT_EQ(inventory.gpus[0].mode, GpuMode::kShared);
@@ -146,7 +146,7 @@ TEST_F(ReadInventoryTest, ComputeModes) {
   EXPECT_EQ(inventory.gpus[3].mode, GpuMode::kExclusive);
 }
 
-TEST_F(ReadInventoryTest, ManyProcesses) {
+TEST_F(ReadInventoryTest, ReadsManyProcesses) {
   std::string pids = "1";
   for (int i = 2; i <= 200; ++i) pids += "," + std::to_string(i);
   const Inventory inventory = Read("{\"gpus\": [{\"processes\": [" + pids + "]}]}");
@@ -161,7 +161,7 @@ TEST_F(ReadInventoryTest, LostGpuDoesNotHideTheOthers) {
   EXPECT_EQ(inventory.gpus[1].trouble, "");
 }
 
-TEST_F(ReadInventoryTest, FirstTroubleIsTheOneTold) {
+TEST_F(ReadInventoryTest, ReportsFirstProblemOfGpu) {
   const Inventory inventory = Read(R"({"gpus": [{}], "fail": [
       {"call": "nvmlDeviceGetName", "code": 999}, {"call": "nvmlDeviceGetMigMode", "code": 15}]})");
   EXPECT_THAT(inventory.gpus.at(0).trouble, StartsWith("nvmlDeviceGetName"));
@@ -181,7 +181,7 @@ TEST_F(ReadInventoryTest, InstancesComeAndGo) {
 }
 
 // An instance can be destroyed between being listed and being queried.
-TEST_F(ReadInventoryTest, InstanceThatVanishesWhileReadIsNotThere) {
+TEST_F(ReadInventoryTest, OmitsInstanceDestroyedWhileReading) {
   const Inventory inventory = Read(R"({"gpus": [{"mig": true, "instances": [
       {"profile": "1g.18gb", "start": 0}, {"profile": "1g.18gb", "start": 1}]}],
       "fail": [{"call": "nvmlDeviceGetUUID", "at": 2, "code": 6}]})");
@@ -190,7 +190,7 @@ TEST_F(ReadInventoryTest, InstanceThatVanishesWhileReadIsNotThere) {
   EXPECT_EQ(inventory.gpus[0].instances[0].gpu_instance, 8U);
 }
 
-TEST_F(ReadInventoryTest, DriverThatDoesNotWork) {
+TEST_F(ReadInventoryTest, ReportsDriverThatDoesNotWork) {
   const Inventory mismatch = Read(R"({"gpus": [{}], "fail": [{"call": "nvmlInit", "code": 18}]})");
   EXPECT_EQ(mismatch.unavailable,
             "the NVIDIA driver cannot be used: nvmlInit: Driver/library "
@@ -202,7 +202,7 @@ TEST_F(ReadInventoryTest, DriverThatDoesNotWork) {
 }
 
 // Checks call by call which facts of a GPU are required and which may remain unknown.
-TEST_F(ReadInventoryTest, FailuresOfSingleCallsAreTheGpusTrouble) {
+TEST_F(ReadInventoryTest, ReportsFailureOfSingleCallAsProblemOfItsGpu) {
   for (const char* call :
        {"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName",
         "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeMode", "nvmlDeviceGetMigMode"}) {
@@ -226,7 +226,7 @@ TEST_F(ReadInventoryTest, FailuresOfSingleCallsAreTheGpusTrouble) {
 
 // In a container that was given one MIG instance, NVML answers some questions about the parent GPU
 // with "no permission".
-TEST_F(ReadInventoryTest, InstanceOfAGpuThatMayNotBeAskedCanBeUsed) {
+TEST_F(ReadInventoryTest, AcceptsInstanceWhoseParentGpuMayNotBeQueried) {
   const Inventory inventory = Read(R"({"gpus": [{"mig": true,
       "instances": [{"profile": "1g.18gb", "start": 0}]}], "fail": [
       {"call": "nvmlDeviceGetMemoryInfo", "at": 1, "code": 4},
@@ -240,13 +240,13 @@ TEST_F(ReadInventoryTest, InstanceOfAGpuThatMayNotBeAskedCanBeUsed) {
   EXPECT_EQ(Obstacle(inventory, inventory.gpus[0]), std::nullopt);
 }
 
-TEST_F(ReadInventoryTest, MachineWithoutADriver) {
+TEST_F(ReadInventoryTest, ReportsMissingDriver) {
   const Inventory inventory = ReadInventory({.library = "libnvidia-ml-of-no-machine.so"});
   EXPECT_THAT(inventory.unavailable,
               StartsWith("no NVIDIA driver on this machine: libnvidia-ml-of"));
 }
 
-TEST_F(ReadInventoryTest, OldLibraryTellsLess) {
+TEST_F(ReadInventoryTest, OldLibraryReportsFewerFacts) {
   ::setenv("FAKE_NVML", (directory_ / "old.json").c_str(), 1);
   std::ofstream(directory_ / "old.json") << R"({"gpus": [{"mig": true, "compute_mode": 2}]})";
   const Inventory inventory =
@@ -301,7 +301,7 @@ TEST_F(ReadInventoryTest, CudaDriverThatIsInstalledLaterIsFound) {
   EXPECT_EQ(ReadInventory(options).no_cuda, "");
 }
 
-TEST_F(ReadInventoryTest, MpsIsSeenWhileItsDaemonLives) {
+TEST_F(ReadInventoryTest, DetectsMpsWhileItsDaemonLives) {
   std::ofstream(directory_ / "nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
   const Inventory running = Read(R"({"gpus": [{}]})");
   ASSERT_TRUE(running.mps.has_value());
@@ -314,7 +314,7 @@ TEST_F(ReadInventoryTest, MpsIsSeenWhileItsDaemonLives) {
   EXPECT_EQ(Read(R"({"gpus": [{}]})").mps, std::nullopt);
 }
 
-TEST_F(ReadInventoryTest, MpsDirectoryIsTheOneOfTheEnvironment) {
+TEST_F(ReadInventoryTest, TakesMpsDirectoryFromEnvironment) {
   std::ofstream(directory_ / "nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
   fake_nvml_set(R"({"gpus": [{}]})");
   ::setenv("CUDA_MPS_PIPE_DIRECTORY", directory_.path().c_str(), 1);

@@ -75,7 +75,7 @@ TEST(AutoSelection, TakesEveryGpuAndEveryInstance) {
   EXPECT_EQ(instance.multiprocessors, 16U);
 }
 
-TEST(AutoSelection, PassesOverWhatCannotBeUsedAndSaysWhy) {
+TEST(AutoSelection, SkipsUnusableGpusWithReason) {
   Inventory inventory = ThreeGpus();
   inventory.gpus[0].trouble = "nvmlDeviceGetUUID: GPU is lost (15)";
   const auto selection = SelectDevices("auto", inventory);
@@ -115,7 +115,7 @@ TEST(AutoSelection, UsesTheCpuWhereTheCudaDriverIsMissing) {
   EXPECT_THAT(Ids(SelectDevices("cuda:0", inventory)), ElementsAre("cuda:0"));
 }
 
-TEST(AutoSelection, StopsAtTheMostDevicesAServerHas) {
+TEST(AutoSelection, StopsAtDeviceLimit) {
   Inventory inventory;
   for (std::uint32_t i = 0; i < kDevicesMax + 1; ++i) {
     inventory.gpus.push_back(MakeGpu(i, "GPU-" + std::to_string(i)));
@@ -147,7 +147,7 @@ TEST(NamedSelection, AcceptsTheBeginningOfAUuid) {
   EXPECT_THAT(Ids(SelectDevices("GPU-aaaa1111-0", inventory)), ElementsAre("cuda:0"));
 }
 
-TEST(NamedSelection, RejectsWhatIsNotThere) {
+TEST(NamedSelection, RejectsMissingDevices) {
   for (const char* name : {"cuda:3", "cuda:00", "cuda:", "GPU-dddd", "MIG-", "GPU-", "gpu:0",
                            "cpu:x", "cpu:00", "cpu:-1", "cpu", "auto2", "MIG-cc03"}) {
     EXPECT_THAT(
@@ -162,7 +162,7 @@ TEST(NamedSelection, RejectsWhatIsNotThere) {
               HasSubstr("this machine has cpu:N; no NVIDIA driver on this machine: not there"));
 }
 
-TEST(NamedSelection, RejectsListsThatCannotBeMeant) {
+TEST(NamedSelection, RejectsInvalidLists) {
   for (const char* list : {"", "cuda:0,", ",cpu:0", "cpu:0,,cpu:1"}) {
     EXPECT_THAT(Rejection(list, ThreeGpus(), StatusCode::kInvalidArgument),
                 HasSubstr("an empty item"));
@@ -179,7 +179,7 @@ TEST(NamedSelection, RejectsListsThatCannotBeMeant) {
               HasSubstr("more than 64 devices"));
 }
 
-TEST(NamedSelection, RejectsAWholeGpuThatIsCutIntoInstances) {
+TEST(NamedSelection, RejectsWholeGpuThatIsPartitioned) {
   for (const char* name : {"cuda:2", "GPU-bbbb"}) {
     EXPECT_THAT(Rejection(name, ThreeGpus(), StatusCode::kUnavailable),
                 HasSubstr("GPU 2 (NVIDIA H200) is in MIG mode, name its instances instead: "
@@ -187,7 +187,7 @@ TEST(NamedSelection, RejectsAWholeGpuThatIsCutIntoInstances) {
   }
 }
 
-TEST(NamedSelection, RejectsWhatCannotBeUsedWithTheReason) {
+TEST(NamedSelection, RejectsUnusableDeviceWithReason) {
   Inventory inventory = ThreeGpus();
   inventory.gpus[2].mode = GpuMode::kProhibited;
   EXPECT_THAT(Rejection("MIG-cc01", inventory, StatusCode::kUnavailable),
@@ -196,12 +196,12 @@ TEST(NamedSelection, RejectsWhatCannotBeUsedWithTheReason) {
 
 // ---- reasons
 
-TEST(Obstacles, HealthyGpusHaveNone) {
+TEST(Obstacles, AreAbsentForHealthyGpus) {
   const Inventory inventory = ThreeGpus();
   for (const Gpu& gpu : inventory.gpus) EXPECT_EQ(Obstacle(inventory, gpu), std::nullopt);
 }
 
-TEST(Obstacles, MigModeWithoutInstancesSaysWhatToDo) {
+TEST(Obstacles, MigModeWithoutInstancesNamesRemedy) {
   Inventory inventory = ThreeGpus();
   inventory.gpus[2].instances.clear();
   const auto why = Obstacle(inventory, inventory.gpus[2]);
@@ -214,7 +214,7 @@ TEST(Obstacles, MigModeWithoutInstancesSaysWhatToDo) {
   EXPECT_EQ(SelectDevices("auto", inventory)->unused.at(0).id, "cuda:2");
 }
 
-TEST(Obstacles, ExclusiveModeForbidsOnlyWhileAnotherProcessIsThere) {
+TEST(Obstacles, ExclusiveModeMattersOnlyWithAnotherProcess) {
   Inventory inventory = ThreeGpus();
   inventory.gpus[1].mode = GpuMode::kExclusive;
   EXPECT_EQ(Obstacle(inventory, inventory.gpus[1]), std::nullopt);
@@ -239,7 +239,7 @@ Presence::Kind GetKind(std::string_view uuid, const Inventory& inventory) {
   return GetPresence(uuid, inventory).kind;
 }
 
-TEST(Presence, OfGpusAndInstancesThatTheDriverLists) {
+TEST(Presence, CoversGpusAndInstancesThatDriverLists) {
   const Inventory inventory = ThreeGpus();
   for (const char* uuid : {"GPU-aaaa1111-0", "GPU-aaaa2222-0", "MIG-cc01", "MIG-cc02"}) {
     EXPECT_EQ(GetKind(uuid, inventory), Presence::Kind::kThere) << uuid;

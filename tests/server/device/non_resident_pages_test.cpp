@@ -17,7 +17,7 @@ constexpr std::uint64_t kAwayMapped = 200 * kMapPageBytes;
 constexpr MappedRange kAwayRange = {
     .base = kAwayBase, .range_bytes = std::uint64_t{4} << 30, .mapped_bytes = kAwayMapped};
 
-TEST(NonResidentPages, AnyRangeHasTheBytesOfItsStepsThatAreAway) {
+TEST(NonResidentPages, CountsNonResidentBytesOfAnyRange) {
   std::mt19937_64 random(1);
   const auto draw = [&](std::uint64_t below) { return random() % below; };
   NonResidentPages away(kAwayMapped);
@@ -51,7 +51,7 @@ TEST(NonResidentPages, UnmappedMemoryIsNeverNonResident) {
   EXPECT_EQ(away.BytesIn(kAwayRange, kAwayBase + 150 * kMapPageBytes, 0), 0U);
 }
 
-TEST(NonResidentPages, AReachIsThereWhenAllOfItsStepsAre) {
+TEST(NonResidentPages, AccessSetIsResidentWhenAllItsPagesAre) {
   NonResidentPages away(kAwayMapped);
   EXPECT_TRUE(away.IsThere(kAwayRange, Reach::Everything()));
   away.Set(64, true);

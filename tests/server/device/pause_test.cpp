@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, PauseTest, ::testing::Values(1, 3), [](const a
   return std::to_string(threads.param) + "_threads";
 });
 
-TEST_P(PauseTest, AStoppedBlockGoesOnWhereItWas) {
+TEST_P(PauseTest, StoppedBlockResumesWhereItStopped) {
   constexpr std::uint32_t kBlocks = 4, kThreads = 96, kRounds = 60'000;
   LaunchWork work = Work(kCount);
   work.grid = {kBlocks, 1, 1};
@@ -162,7 +162,7 @@ TEST_P(PauseTest, AStoppedBlockGoesOnWhereItWas) {
 }
 
 // Each node begins only once, and the next one begins when it has ended.
-TEST_P(PauseTest, AGraphThatIsStoppedInANodeGoesOnThere) {
+TEST_P(PauseTest, GraphStoppedInsideNodeResumesThere) {
   constexpr std::uint32_t kBlocks = 4, kThreads = 96, kRounds = 30'000, kNodes = 3;
   constexpr std::uint64_t kWords = 1024;  // Words of each node.
   std::array<CountParameters, kNodes> parameters;
@@ -208,7 +208,7 @@ TEST_P(PauseTest, AGraphThatIsStoppedInANodeGoesOnThere) {
 
 // All threads are inside a block that does not yield, so the spare thread runs the more urgent
 // work.
-TEST_P(PauseTest, MoreUrgentWorkGoesPastBlocksThatCannotBePaused) {
+TEST_P(PauseTest, MoreUrgentWorkOvertakesUnpausableBlocks) {
   LaunchWork endless = Work(kEndless);
   endless.may_be_paused = false;
   endless.grid = {GetParam(), 1, 1};
@@ -266,7 +266,7 @@ TEST_P(PauseTest, WaitingRunsYieldTheirThreadToEachOther) {
   EXPECT_EQ(Await().id, urgent.id);
 }
 
-TEST_P(PauseTest, MoreUrgentWorkGoesFirstAndNobodyNeedsToStopTheRest) {
+TEST_P(PauseTest, MoreUrgentWorkRunsFirstWithoutStopRequest) {
   LaunchWork endless = Work(kEndless);
   endless.grid = {100, 1, 1};
   device_->Submit(endless);
@@ -317,7 +317,7 @@ TEST_P(PauseTest, WorkThatMayNotBePausedRunsToTheEndOfItsBlock) {
   EXPECT_EQ(Word(16), 100'000u);
 }
 
-TEST_P(PauseTest, WhatIsDroppedRunsNoMore) {
+TEST_P(PauseTest, DroppedWorkDoesNotResume) {
   LaunchWork endless = Work(kEndless);
   device_->Submit(endless);
   std::this_thread::sleep_for(5ms);
@@ -347,7 +347,7 @@ TEST_P(PauseTest, PausedWorkCanBeKilled) {
   EXPECT_EQ(Await().status.code(), StatusCode::kCancelled);
 }
 
-TEST(RunStore, RunsOfAllAndOfOneClientHaveABound) {
+TEST(RunStore, LimitsRunsOfAllClientsAndOfEach) {
   RunStore store;
   const auto* const one = reinterpret_cast<const Space*>(8);
   EXPECT_TRUE(store.Reserve(one, kPausedBytesPerSpaceMax));
@@ -361,7 +361,7 @@ TEST(RunStore, RunsOfAllAndOfOneClientHaveABound) {
   EXPECT_FALSE(store.Reserve(one, ~std::uint64_t{0}));
 }
 
-TEST(RunStore, ADroppedRunGivesItsRoomAndItsExecutorBack) {
+TEST(RunStore, DroppedRunReturnsItsMemoryAndExecutor) {
   const auto store = std::make_shared<RunStore>();
   ASSERT_TRUE(store->Reserve(nullptr, 100));
   auto executor = std::make_unique<executor::BlockExecutor>();

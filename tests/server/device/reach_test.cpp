@@ -17,7 +17,7 @@ std::uint64_t Holds(const Reach& reach, std::uint64_t address) {
       [address](const MemoryPiece& piece) { return address - piece.base < piece.bytes; }));
 }
 
-TEST(Reach, PiecesThatMeetAreOne) {
+TEST(Reach, MergesAdjacentPieces) {
   Reach reach;
   reach.Add({.base = 300, .bytes = 100});
   reach.Add({.base = 100, .bytes = 100});
@@ -41,7 +41,7 @@ TEST(Reach, MergesClosestPiecesWhenFull) {
   EXPECT_EQ(Holds(reach, 2050), 0u);
 }
 
-TEST(Reach, HoldsAllThatWasAddedWhateverTheOrder) {
+TEST(Reach, ContainsAllAdditionsInAnyOrder) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 200; ++round) {
     Reach reach;
@@ -58,7 +58,7 @@ TEST(Reach, HoldsAllThatWasAddedWhateverTheOrder) {
   }
 }
 
-TEST(Reach, ACopyTouchesItsRowsAndWhatLiesBetweenThem) {
+TEST(Reach, CopyTouchesItsRowsAndGapsBetweenThem) {
   CopyWork work;
   work.direction = CopyWork::Direction::kDeviceToDevice;
   work.source = 1'000'000;

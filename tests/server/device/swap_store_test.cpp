@@ -89,7 +89,7 @@ class SwapStoreIn : public ::testing::TestWithParam<const char*> {
   const gpushared::testing::ScratchDirectory directory_;
 };
 
-TEST_P(SwapStoreIn, HasAsMuchRoomAsItWasGivenAndNotAStepMore) {
+TEST_P(SwapStoreIn, HoldsExactlyItsCapacity) {
   const auto store = Store(4);
   ASSERT_TRUE(store->Reserve(3 * kMapPageBytes).ok());
   const Status rejected = store->Reserve(2 * kMapPageBytes);
@@ -105,7 +105,7 @@ TEST_P(SwapStoreIn, HasAsMuchRoomAsItWasGivenAndNotAStepMore) {
   EXPECT_FALSE(store->Reserve(kMapPageBytes).ok());
 }
 
-TEST_P(SwapStoreIn, ATakenStepHasNoMemoryAndReadsAsZerosAndComesBackWhole) {
+TEST_P(SwapStoreIn, TakenPageReadsAsZerosAndReturnsUnchanged) {
   const auto store = Store(2);
   ASSERT_TRUE(store->Reserve(2 * kMapPageBytes).ok());
   const Steps steps(1);
@@ -122,7 +122,7 @@ TEST_P(SwapStoreIn, ATakenStepHasNoMemoryAndReadsAsZerosAndComesBackWhole) {
   EXPECT_EQ(store->medium().populated_bytes(), 0U) << "bytes are left in the store";
 }
 
-TEST_P(SwapStoreIn, AStepThatWasNeverWrittenComesBackEmptyWhateverItsSlotHeldBefore) {
+TEST_P(SwapStoreIn, UnwrittenPageReturnsEmptyFromReusedSlot) {
   const auto store = Store(1);
   ASSERT_TRUE(store->Reserve(kMapPageBytes).ok());
   const Steps steps(2);
@@ -134,7 +134,7 @@ TEST_P(SwapStoreIn, AStepThatWasNeverWrittenComesBackEmptyWhateverItsSlotHeldBef
   EXPECT_TRUE(steps.IsFullOf(0, 7));
 }
 
-TEST_P(SwapStoreIn, AFreeSlotIsEmptyHoweverItBecameFree) {
+TEST_P(SwapStoreIn, FreeSlotIsAlwaysEmpty) {
   const auto store = Store(1);
   ASSERT_TRUE(store->Reserve(kMapPageBytes).ok());
   const std::vector<std::byte> secret(kMapPageBytes, std::byte{0x5a});
@@ -160,7 +160,7 @@ TEST_P(SwapStoreIn, AFreeSlotIsEmptyHoweverItBecameFree) {
 }
 
 // Each page has its own number, so that a slot that is used twice is noticed.
-TEST_P(SwapStoreIn, EachStepComesBackAsItWasInWhateverOrder) {
+TEST_P(SwapStoreIn, ReturnsPagesUnchangedInAnyOrder) {
   constexpr std::size_t kSteps = 6;
   const auto store = Store(kSteps);
   ASSERT_TRUE(store->Reserve(kSteps * kMapPageBytes).ok());
@@ -200,7 +200,7 @@ std::size_t Mappings() {
   return count;
 }
 
-TEST(SwapStoreInMemory, MovesLeaveNoMappingsBehind) {
+TEST(SwapStoreInMemory, SwapsLeaveNoMappingsBehind) {
   constexpr std::size_t kSteps = 8;
   const auto store = SwapStore::Create({.bytes = kSteps * kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(kSteps * kMapPageBytes).ok());
@@ -239,7 +239,7 @@ void WherePagesDoNotMove(const std::function<void()>& act) {
   }).join();
 }
 
-TEST(SwapStoreInMemory, WherePagesDoNotMoveTheirBytesAreCopied) {
+TEST(SwapStoreInMemory, CopiesBytesWherePagesCannotMove) {
   const auto store = SwapStore::Create({.bytes = 2 * kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(2 * kMapPageBytes).ok());
   const Steps steps(2);
@@ -259,7 +259,7 @@ TEST(SwapStoreInMemory, WherePagesDoNotMoveTheirBytesAreCopied) {
 
 // Pages that were copied must not be moved back, because they would bring the store's mapping to
 // the client, and no bytes of the client may remain in the store.
-TEST(SwapStoreInMemory, BytesThatWereCopiedThereAreCopiedBackAndNothingIsLeftOfThem) {
+TEST(SwapStoreInMemory, CopiesBytesBackAndErasesThem) {
   const auto store = SwapStore::Create({.bytes = kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(kMapPageBytes).ok());
   const Steps steps(1);
@@ -275,7 +275,7 @@ TEST(SwapStoreInMemory, BytesThatWereCopiedThereAreCopiedBackAndNothingIsLeftOfT
   EXPECT_EQ(read, std::vector<std::byte>(kMapPageBytes));
 }
 
-TEST(SwapStoreInMemory, AWrittenSlotKeepsItsPagesAsZerosWhileAnythingIsReserved) {
+TEST(SwapStoreInMemory, DroppedSlotKeepsZeroedPagesUntilLastReservationEnds) {
   const auto store = SwapStore::Create({.bytes = 2 * kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(2 * kMapPageBytes).ok());
   const std::vector<std::byte> secret(kMapPageBytes, std::byte{0x5a});
@@ -288,7 +288,8 @@ TEST(SwapStoreInMemory, AWrittenSlotKeepsItsPagesAsZerosWhileAnythingIsReserved)
   }
   ASSERT_TRUE(store->Read(slot, read).ok());
   EXPECT_EQ(read, std::vector<std::byte>(kMapPageBytes));
-  // Pages that are exchanged with them take the flags along.
+  // A swap exchanges these pages with the client's, so the store no longer counts them as
+  // populated.
   const Steps steps(1);
   steps.Fill(0, 7);
   const SwapStore::Slot taken = store->Take(steps.At(0)).value();
@@ -304,7 +305,7 @@ TEST(SwapStoreInMemory, AWrittenSlotKeepsItsPagesAsZerosWhileAnythingIsReserved)
   EXPECT_EQ(store->medium().populated_bytes(), 0U) << "they go with the last reservation";
 }
 
-TEST(SwapStoreInMemory, IsInNoCoreDumpAndInNoChild) {
+TEST(SwapStoreInMemory, IsExcludedFromCoreDumpsAndChildren) {
   const auto store = SwapStore::Create({.bytes = 64 * kMapPageBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(kMapPageBytes).ok());
   const Steps steps(1);
@@ -327,7 +328,7 @@ TEST(SwapStoreInMemory, IsInNoCoreDumpAndInNoChild) {
 
 // ---- in a file
 
-TEST(SwapStoreInAFile, HasNoNameAndIsItsOwnersAloneAndHasItsBlocksAhead) {
+TEST(SwapStoreInAFile, IsUnnamedPrivateAndPreallocated) {
   const gpushared::testing::ScratchDirectory directory;
   const auto store =
       SwapStore::Create({.bytes = 8 * kMapPageBytes, .directory = directory.path()}).value();
@@ -345,7 +346,7 @@ TEST(SwapStoreInAFile, HasNoNameAndIsItsOwnersAloneAndHasItsBlocksAhead) {
   EXPECT_EQ(store->medium().populated_bytes(), 0U);
 }
 
-TEST(SwapStoreInAFile, IsRejectedWhereNoneCanBeMade) {
+TEST(SwapStoreInAFile, IsRejectedWhereNoFileCanBeCreated) {
   const Status rejected = SwapStore::Create({.bytes = 1 << 30, .directory = "/proc"}).status();
   EXPECT_THAT(rejected.message(), ::testing::HasSubstr("'/proc'"));
 }

@@ -101,7 +101,7 @@ TEST(WorkQueue, SpareThreadRunsUrgentWorkWhenOthersAreStuck) {
 }
 
 // Otherwise two threads would run on one core.
-TEST(WorkQueue, TheSpareThreadTakesNothingElse) {
+TEST(WorkQueue, SpareThreadTakesOnlyUrgentWork) {
   WorkQueue queue(2, {}, std::chrono::nanoseconds(0));
   std::atomic<int> taken{0};
   std::thread spare([&] {
@@ -146,14 +146,14 @@ TEST(WorkQueue, IdleThreadTakesWorkAfterSpareThreads) {
     EXPECT_EQ(next.work->header().id, 3U);
     Finish(queue, next);
   });
-  // Waits until the thread waits, because it then calls `rest` once.
+  // The idle thread calls `rest` once when it begins to wait.
   while (!has_slept) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   Finish(queue, urgent);
   idle.join();  // Would never end without a wake-up, because the wait has no time-out.
 }
 
 // The spare thread waits again, because a thread that has come back may be blocked again later.
-TEST(WorkQueue, TheSpareThreadWaitsAgainOnceAnotherCameBack) {
+TEST(WorkQueue, SpareThreadWaitsAgainWhenAnotherThreadReturns) {
   constexpr std::chrono::milliseconds kPatience{500};
   WorkQueue queue(1, {}, kPatience);
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 10}));
@@ -212,7 +212,7 @@ TEST(WorkQueue, HigherPriorityThenOlderWorkIsDealtFirst) {
   }
 }
 
-TEST(WorkQueue, StoppedWorkEndsWithTheUnitsThatWereDealt) {
+TEST(WorkQueue, StoppedWorkEndsWithDealtUnits) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 10}));
   const Claim first = *queue.Next();
@@ -257,7 +257,7 @@ TEST(WorkQueue, RequestForWaitingWorkDoesNotEndTheHeadOfItsStream) {
   EXPECT_EQ(TakeOne(queue).status.code(), StatusCode::kCancelled);
 }
 
-TEST(WorkQueue, FailedUnitEndsTheWorkAndTellsTheOthersToAbandonIt) {
+TEST(WorkQueue, FailedUnitEndsWorkAndOtherUnits) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 10}));
   const Claim first = *queue.Next();
@@ -281,7 +281,7 @@ TEST(WorkQueue, KilledWorkCompletesWhenItsLastClaimReturns) {
   EXPECT_EQ(TakeOne(queue).status.code(), StatusCode::kCancelled);
 }
 
-TEST(WorkQueue, RejectedWorkCompletesInItsTurn) {
+TEST(WorkQueue, RejectedWorkCompletesInOrder) {
   WorkQueue queue(1, {});
   queue.Submit(Work({.id = 1, .units = 1}));
   FillWork rejected;
@@ -308,7 +308,7 @@ TEST(WorkQueue, WakesOnceUntilItIsFoundEmpty) {
   EXPECT_EQ(wakes, 2);
 }
 
-TEST(WorkQueue, AThreadWithoutWorkRestsOnceUntilItHasSome) {
+TEST(WorkQueue, IdleThreadRestsOncePerIdlePeriod) {
   WorkQueue queue(1, {});
   std::atomic<int> rests = 0;
   std::thread thread([&] {
@@ -338,8 +338,7 @@ TEST(WorkQueue, CloseEndsEveryWait) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Four threads with random stops and kills: each unit runs at most once, the reported prefix is
-// exact, and each work item completes once. Every node is a fill of one unit.
+// Every node is work of one unit.
 class Nodes : public NodeMaker {
  public:
   std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph,
@@ -356,7 +355,7 @@ GraphWork GetGraph(std::span<const GraphNode* const> nodes) {
   return graph;
 }
 
-TEST(WorkQueue, AGraphThatIsStoppedWhileANodeRunsEndsBehindIt) {
+TEST(WorkQueue, GraphStoppedDuringNodeEndsAfterThatNode) {
   const Nodes maker;
   const GraphNode fill = FillWork();
   const std::vector<const GraphNode*> nodes(5, &fill);
@@ -372,7 +371,7 @@ TEST(WorkQueue, AGraphThatIsStoppedWhileANodeRunsEndsBehindIt) {
   EXPECT_EQ(completion.units_done, 2U);
 }
 
-TEST(WorkQueue, AGraphThatIsStoppedInItsLastNodeIsDone) {
+TEST(WorkQueue, GraphStoppedInLastNodeIsComplete) {
   const Nodes maker;
   const GraphNode fill = FillWork();
   const std::vector<const GraphNode*> nodes(2, &fill);
@@ -387,6 +386,8 @@ TEST(WorkQueue, AGraphThatIsStoppedInItsLastNodeIsDone) {
   EXPECT_EQ(completion.units_done, 2U);
 }
 
+// Four threads with random stops: each unit runs at most once, the reported prefix is exact, and
+// each work item completes once.
 TEST(WorkQueue, PrefixIsExactUnderConcurrency) {
   constexpr WorkId kWorks = 200;
   constexpr std::uint64_t kUnits = 300;
@@ -428,7 +429,7 @@ TEST(WorkQueue, PrefixIsExactUnderConcurrency) {
 }
 
 // Units that wait for later ones must get them, because otherwise they would never end.
-TEST(WorkQueue, AClaimGrowsByUnitsThatNobodyElseTakes) {
+TEST(WorkQueue, ClaimGrowsByUnitsThatNoThreadTakes) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 4}));
   const Claim first = *queue.Next();
@@ -443,7 +444,7 @@ TEST(WorkQueue, AClaimGrowsByUnitsThatNobodyElseTakes) {
 }
 
 // Begun work must finish, and no other thread takes units of stopped work.
-TEST(WorkQueue, AStoppedClaimGrowsBesideAnIdleThread) {
+TEST(WorkQueue, StoppedClaimGrowsDespiteIdleThread) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 4}));
   const Claim claim = *queue.Next();
@@ -484,7 +485,7 @@ TEST(WorkQueue, CountsIdleTimeUntilCompletionIsTaken) {
   EXPECT_EQ(queue.stood_still(), after) << "each moment counts once";
 }
 
-TEST(WorkQueue, StandsStillUntilTheFirstThreadComes) {
+TEST(WorkQueue, CountsIdleTimeUntilFirstThreadStarts) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.units = 4}));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -506,7 +507,7 @@ TEST(WorkQueue, StandsStillUntilTheFirstThreadComes) {
   Finish(queue, third);
 }
 
-TEST(WorkQueue, StoodStillForWhatIsStoppedBeforeAnyThreadCame) {
+TEST(WorkQueue, CountsIdleTimeOfWorkStoppedBeforeItStarts) {
   WorkQueue queue(1, {});
   queue.Submit(Work({}));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -576,7 +577,7 @@ class StandingQueue : public ::testing::Test {
   WorkQueue queue_{1, {}};
 };
 
-TEST_F(StandingQueue, IsAheadWhileNothingMoreUrgentCame) {
+TEST_F(StandingQueue, IsBoostedUntilMoreUrgentWorkArrives) {
   Run(1, 0);
   Run(2, 1);
   Run(3, 1);
@@ -623,7 +624,7 @@ TEST_F(StandingQueue, EndingWorkIsPromoted) {
   Finish(queue_, low);
 }
 
-TEST_F(StandingQueue, AThreadWithoutWorkIsAhead) {
+TEST_F(StandingQueue, BoostsThreadWithoutWork) {
   const Claim low = TakeLow();
   queue_.RequestKill(2);
   Finish(queue_, low);

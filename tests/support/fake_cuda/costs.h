@@ -57,7 +57,7 @@ struct Costs {
   std::uint64_t host_alloc_mebibyte = 286'000;
   // Time and memory for each kernel whose code is loaded, with its module or alone.
   std::uint64_t kernel_load = 12'044;        // [h100]
-  std::uint64_t kernel_code_bytes = 32'768;  // [guess] [torch] is 380 MB for all of a library's.
+  std::uint64_t kernel_code_bytes = 32'768;  // [guess] [torch]: 380 MB for a library's kernels.
   // A launch of an instantiated graph, and of each of its nodes, which is cheap because the
   // instantiation and the setting of parameters have done the rest.
   std::uint64_t call_graph_launch = 1'556;        // [h100]

@@ -19,10 +19,11 @@
 //   kernels 3             each kernel takes 3 ms at least.
 //   costs on              calls and work take a real driver's and GPU's time (costs.h); before the
 //                         first call.
-//   cost kernel_gap 900   one of these times, in ns.
-//   lock on               loads, unmaps and the like wait until all work that was submitted before
-//                         has ended, calls of other threads on the context wait for them, and for
-//                         calls that pin memory (context_lock.cpp has the sources); or off.
+//   cost kernel_gap 900   sets one of these times, in ns.
+//   lock on               loads, unmaps and similar calls wait until all work submitted before them
+//                         has ended. While such a call or a call that pins memory is in progress,
+//                         other threads' calls on the context wait (sources: context_lock.cpp).
+//                         Default: off.
 //   copies wrong 4K       the last byte of each copy of at least this size is off by one.
 //   green strict          events are of the green context in which they were made: on streams of
 //                         another, or compared with its events, they are invalid handles.
@@ -63,7 +64,7 @@ extern "C" {
 // other thread is inside a call and no Device is alive.
 void fake_cuda_reset(void);
 
-// On a costed GPU: everything that is due has happened afterwards. Driver calls do this implicitly.
+// On a costed GPU: makes everything happen that is due. Driver calls do this implicitly.
 void fake_cuda_catch_up(void);
 // On costed GPUs: the time in which blocks of kernels ran, in ns, summed over all GPUs.
 uint64_t fake_cuda_busy_ns(void);
@@ -72,9 +73,9 @@ uint64_t fake_cuda_busy_ns(void);
 // the next call); the statements before it take effect.
 const char* fake_cuda_script(const char* statements);
 
-// Until this is set to 0, calls of the calling thread count as another thread's in a program in
-// virtual time, and take none of the caller's time. With "lock on", a call that waits for the GPU
-// has had its effect when it returns, and holds the lock from now until fake_cuda_lock_free_at.
+// While this is set, a program in virtual time treats calls of the calling thread as another
+// thread's, so that they take none of the caller's time. With "lock on", a call that waits for the
+// GPU has had its effect when it returns, and holds the lock until fake_cuda_lock_free_at.
 void fake_cuda_elsewhere(int is_elsewhere);
 // Returns when a call elsewhere on GPU 0 releases its lock, in ns of the driver's time; UINT64_MAX:
 // it still waits for work; 0: the lock is free.

@@ -100,8 +100,8 @@ class Memory {
   void Drop(std::uint64_t handle);
   bool InReservation(std::uint64_t address, std::uint64_t bytes) const;
 
-  // The first touch of a page takes the machine longer than the modelled calls, in a virtual
-  // machine milliseconds. Therefore some granules are reused.
+  // The first touch of a page takes longer than the modelled calls, and milliseconds in a virtual
+  // machine. Therefore some granules are reused.
   static constexpr std::size_t kSparesMax = 64;
   std::vector<int> spares_;
   std::uint64_t used_ = 0;

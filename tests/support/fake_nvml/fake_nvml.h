@@ -13,7 +13,7 @@
 // Boards: A30, A100-40, A100-80, H100, H100-96, H200, B200. Instances must use the board's
 // profiles, start where the profile allows, and not overlap; otherwise nvmlInit fails and prints
 // the reason on stderr. `at` counts calls since nvmlInit; 0 is every call. "call" may be "*", for
-// any call. With "and_later" all later ones fail, too; with "kill" the process dies there.
+// any call. With "and_later" all later calls fail, too; with "kill" the call kills the process.
 // `generation` is a part of the instances' UUIDs, which change when instances are created again.
 //
 // Calls that create or destroy instances, or set the mode, change the text and thereby the file.

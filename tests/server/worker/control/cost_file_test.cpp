@@ -72,7 +72,7 @@ class CostFile : public ::testing::Test {
   const std::string path_ = directory_ / "cpu-0.costs";
 };
 
-TEST_F(CostFile, CostsComeBackInTheirOrder) {
+TEST_F(CostFile, RestoresCostsInOrder) {
   ASSERT_TRUE(Keep("a device", Some()));
   const auto back = ReadCosts(path_, "a device");
   ASSERT_TRUE(back.ok()) << back.status().ToString();
@@ -92,7 +92,7 @@ TEST_F(CostFile, CostsComeBackInTheirOrder) {
   EXPECT_EQ(facts.st_mode & 0777, 0600u);
 }
 
-TEST_F(CostFile, AsManyAsMayBeKeptFit) {
+TEST_F(CostFile, HoldsMaximumNumberOfCosts) {
   std::vector<KnownCost> many(server::kCostsKeptMax, {.key = ~0ull,
                                                       .grid = {.kernel = ~0ull, .blocks = ~0ull},
                                                       .predicted = scheduler::kCommandTimeMax});
@@ -103,20 +103,20 @@ TEST_F(CostFile, AsManyAsMayBeKeptFit) {
   EXPECT_THAT(Rejection(), HasSubstr("more than the 4096 costs"));
 }
 
-TEST_F(CostFile, NoFileIsNoCosts) {
+TEST_F(CostFile, MissingFileMeansNoCosts) {
   const auto costs = ReadCosts(directory_ / "none", "a device");
   ASSERT_TRUE(costs.ok());
   EXPECT_FALSE(costs->has_value());
 }
 
-TEST_F(CostFile, AnotherDeviceIsRejected) {
+TEST_F(CostFile, RejectsCostsOfOtherDevice) {
   ASSERT_TRUE(Keep("another\ndevice", Some()));
   EXPECT_THAT(Rejection(), HasSubstr("it is not of this device, 'a device'"));
   EXPECT_TRUE(ReadCosts(path_, "another\ndevice").ok()) << "its name is made one line";
 }
 
 // The file is rejected as a whole, whichever byte is changed or missing.
-TEST_F(CostFile, DamageIsSeenWhereverItIs) {
+TEST_F(CostFile, DetectsDamageAtAnyByte) {
   ASSERT_TRUE(Keep("a device", Some()));
   const std::string good = ReadFile(path_);
   for (std::size_t at = 0; at < good.size(); ++at) {
@@ -154,7 +154,7 @@ TEST_F(CostFile, RejectionsNameTheLine) {
   }
 }
 
-TEST_F(CostFile, WhatIsNoSmallRegularFileIsRejected) {
+TEST_F(CostFile, RejectsAllButSmallRegularFiles) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_THAT(Rejection(), HasSubstr("no regular file")) << "and nobody waits for its writer";
   std::filesystem::remove(path_);
@@ -191,7 +191,7 @@ TEST_F(CostFile, RejectsFileOfOtherUser) {
   EXPECT_FALSE(Keep("a device", Some()));
 }
 
-TEST_F(CostFile, IsReplacedAsAWholeOrNotAtAll) {
+TEST_F(CostFile, IsReplacedAtomically) {
   ASSERT_TRUE(Keep("a device", Some()));
   const std::string before = ReadFile(path_);
   std::ofstream(path_ + ".new") << "what a worker left that was killed";
@@ -228,7 +228,7 @@ TEST_F(CostFile, NextWorkerUsesPersistedCosts) {
   }
 }
 
-TEST_F(CostFile, AWorkerBeginsWithNothingWhereTheFileIsDamaged) {
+TEST_F(CostFile, WorkerStartsWithoutCostsIfFileIsDamaged) {
   Write("gpushared costs 3\n");
   server::WorkerOptions options;
   options.cost_file = path_;
@@ -240,7 +240,7 @@ TEST_F(CostFile, AWorkerBeginsWithNothingWhereTheFileIsDamaged) {
   EXPECT_EQ(Kept().size(), 1u) << "and replaces it";
 }
 
-TEST_F(CostFile, CostsOfOtherConditionsAreNotTakenOver) {
+TEST_F(CostFile, IgnoresCostsOfOtherConditions) {
   const std::string conditions = server::CostConditions(SteppedDevice());
   EXPECT_EQ(server::CostConditions(SteppedDevice()), conditions);
   const auto changed = [](auto change) {
@@ -266,7 +266,7 @@ TEST_F(CostFile, CostsOfOtherConditionsAreNotTakenOver) {
       << "a long name leaves room for the rest";
 }
 
-TEST_F(CostFile, EveryDeviceHasAFileOfItsOwn) {
+TEST_F(CostFile, EachDeviceHasItsOwnFile) {
   EXPECT_EQ(server::CostFileName("cuda:0"), "cuda.0.costs");
   EXPECT_EQ(server::CostFileName("MIG-12ab-34"), "MIG-12ab-34.costs");
   std::vector<std::string> all;
@@ -318,7 +318,7 @@ class Learning : public CostFile {
   server::WorkerOptions options_;
 };
 
-TEST_F(Learning, ShortLaunchesThatNeverHaveTheDeviceAloneAreKnownToBeShort) {
+TEST_F(Learning, LearnsShortLaunchesThatNeverRunAlone) {
   {
     WorkerHarness worker({}, options_);
     RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
@@ -354,7 +354,7 @@ TEST_F(Learning, IgnoresLongTimesNextToOtherClients) {
 }
 
 // Otherwise a client whose launches never run alone could hide their duration forever.
-TEST_F(Learning, ALongTimeBesideWorkOfTheSameClientIsLearnt) {
+TEST_F(Learning, LearnsLongTimesNextToSameClientsWork) {
   {
     WorkerHarness worker({}, options_);
     RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
@@ -370,7 +370,7 @@ TEST_F(Learning, ALongTimeBesideWorkOfTheSameClientIsLearnt) {
   EXPECT_GT(Learnt().back(), scheduler::Predictor::kFirstGuess);
 }
 
-TEST_F(Learning, ALaunchThatIsStoppedInEveryRunIsKnownByAllItsPieces) {
+TEST_F(Learning, LearnsAlwaysStoppedLaunchFromItsPieces) {
   {
     WorkerHarness worker({}, options_);
     RawClient low = worker.Client({.client_class = SchedulingClass::kLow});

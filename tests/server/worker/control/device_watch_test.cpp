@@ -49,7 +49,7 @@ TEST(DeviceWatch, DoesNotReportSleepingOrProgressingThread) {
   for (std::uint64_t turn = 9; turn < 200; turn += 2) EXPECT_EQ(watch.Look(turn), kFine);
 }
 
-TEST(DeviceWatch, CountsEachTurnAnew) {
+TEST(DeviceWatch, CountsEachIterationSeparately) {
   DeviceWatch watch = FiveLooks();
   for (const std::uint64_t turn : {1, 3, 5}) {
     for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Look(turn), kFine);
@@ -60,7 +60,7 @@ TEST(DeviceWatch, CountsEachTurnAnew) {
   EXPECT_EQ(watch.Look(7), kTellKernels);
 }
 
-TEST(DeviceWatch, LooksAtMostOncePerSecond) {
+TEST(DeviceWatch, ChecksAtMostOncePerSecond) {
   EXPECT_EQ(DeviceWatch::LimitsFor(seconds(60), {}).interval, seconds(1));
   EXPECT_EQ(DeviceWatch::LimitsFor(seconds(5), {}).interval, milliseconds(500));
 }
@@ -75,7 +75,7 @@ server::WorkerOptions CallMax(milliseconds call_max, milliseconds leaves_within 
   return options;
 }
 
-TEST(StandingDeviceThread, IsALostDeviceOfWhichAllClientsLearnTheKernel) {
+TEST(StandingDeviceThread, IsDeviceLossReportedToAllClientsWithKernel) {
   WorkerHarness worker({.launches_stand = true}, CallMax(milliseconds(100)));
   RawClient slow = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
   RawClient other = worker.Client({.name = "other"});
@@ -97,7 +97,7 @@ TEST(StandingDeviceThread, IsALostDeviceOfWhichAllClientsLearnTheKernel) {
   EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice) << "it is not waited for";
 }
 
-TEST(StandingDeviceThread, ComesBackWhenKernelsThatLookAreToldToEnd) {
+TEST(StandingDeviceThread, ResumesWhenPollingKernelsAreToldToEnd) {
   const LogText log;
   {
     WorkerHarness worker({.can_kill = false,
@@ -117,7 +117,7 @@ TEST(StandingDeviceThread, ComesBackWhenKernelsThatLookAreToldToEnd) {
   EXPECT_EQ(log.Count("can be ended without the driver are told to end"), 1U);
 }
 
-TEST(StandingDeviceThread, IsALostDeviceWhenKernelsWereToldInVain) {
+TEST(StandingDeviceThread, IsDeviceLossIfKernelsIgnoreRequestToEnd) {
   WorkerHarness worker({.can_kill = false, .may_be_killed = true, .launches_stand = true},
                        CallMax(milliseconds(50), milliseconds(100)));
   RawClient client = worker.Client();
@@ -129,7 +129,7 @@ TEST(StandingDeviceThread, IsALostDeviceWhenKernelsWereToldInVain) {
   EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
 }
 
-TEST(StandingDeviceThread, MayStandForAsLongAsTheLongestKernelMayRun) {
+TEST(StandingDeviceThread, MayBlockForLongestKernelLimit) {
   server::WorkerOptions options = CallMax(milliseconds(20));
   options.settings.kernel_limits = {std::nullopt, seconds(60), milliseconds(10)};
   options.settings.kernel_limits_given = {true, true, true};
@@ -138,7 +138,7 @@ TEST(StandingDeviceThread, MayStandForAsLongAsTheLongestKernelMayRun) {
   EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
 }
 
-TEST(StandingDeviceThread, IsNoneThatSleepsWhileAKernelRuns) {
+TEST(StandingDeviceThread, DoesNotIncludeSleepDuringKernel) {
   WorkerHarness worker({}, CallMax(milliseconds(20)));
   RawClient client = worker.Client();
   const Sequence launch = client.Launch(0, 0, 0);
@@ -150,7 +150,7 @@ TEST(StandingDeviceThread, IsNoneThatSleepsWhileAKernelRuns) {
 
 // A debugger, or a machine that is suspended, stops both threads, so the watcher must not treat its
 // own pause as a loss.
-TEST(StandingDeviceThread, IsNoLossWhileTheWatcherItselfStands) {
+TEST(StandingDeviceThread, IsNoLossWhileWatcherIsStoppedToo) {
   WorkerHarness worker({.runs_at_once = true, .submitting_takes = milliseconds(400)},
                        CallMax(milliseconds(200)));
   RawClient client = worker.Client();

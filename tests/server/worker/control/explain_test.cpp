@@ -26,7 +26,7 @@ json Explain(WorkerHarness& worker, std::uint64_t client, std::uint64_t request 
       ipc::Admin{.verb = ipc::AdminVerb::kExplain, .client = client, .request = request}));
 }
 
-TEST(Explain, NamesTheKernelThatCouldNotBeCutAndTheTimesOfTheRequest) {
+TEST(Explain, NamesNonPreemptedKernelAndTimesOfRequest) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   RawClient high = worker.Client(
@@ -61,7 +61,7 @@ TEST(Explain, NamesTheKernelThatCouldNotBeCutAndTheTimesOfTheRequest) {
       << "the parts are the whole";
 }
 
-TEST(Explain, ALowClientWaitsForTheHighOneAndIsToldSo) {
+TEST(Explain, ReportsThatLowClientWaitedForHighOne) {
   WorkerHarness worker;
   RawClient high = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
   RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
@@ -104,7 +104,7 @@ std::vector<json> GetRows(const json& why, const std::string& kind, std::uint64_
   return rows;
 }
 
-TEST(Explain, AWaterfallShowsWaitsAndWhoHadTheDeviceMeanwhile) {
+TEST(Explain, WaterfallShowsWaitsAndClientsThatHadDevice) {
   WorkerHarness worker;
   RawClient high = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
   RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
@@ -138,7 +138,7 @@ TEST(Explain, AWaterfallShowsWaitsAndWhoHadTheDeviceMeanwhile) {
   EXPECT_EQ(why["waterfall_rest"]["commands"], 0);
 }
 
-TEST(Explain, AWaterfallKeepsTheLongestAndCountsTheRest) {
+TEST(Explain, WaterfallKeepsLongestRowsAndCountsRest) {
   WorkerHarness worker;
   RawClient client = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
   client.BeginRequest(0);
@@ -160,7 +160,7 @@ TEST(Explain, AWaterfallKeepsTheLongestAndCountsTheRest) {
   })) << "the longest is kept, though many came after it";
 }
 
-TEST(Explain, AWaterfallSaysWhoWasStopped) {
+TEST(Explain, WaterfallNamesPreemptedClient) {
   WorkerHarness worker;
   RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   low.Launch(0, 0, 0, {.x = 100});
@@ -184,7 +184,7 @@ TEST(Explain, AWaterfallSaysWhoWasStopped) {
   EXPECT_GE(others[0]["stop_latency_us"], 0.0);
 }
 
-TEST(Explain, AWaitCountsFromTheBeginOfTheRequest) {
+TEST(Explain, CountsWaitFromBeginOfRequest) {
   WorkerHarness worker;
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
@@ -205,7 +205,7 @@ TEST(Explain, AWaitCountsFromTheBeginOfTheRequest) {
   EXPECT_LE(why["waited_us"], why["latency_us"]);
 }
 
-TEST(Explain, AKernelIsNotNamedAfterAModuleThatTookItsNumber) {
+TEST(Explain, DoesNotNameKernelAfterModuleThatReusedItsNumber) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   client.BeginRequest(0);
@@ -253,7 +253,7 @@ TEST(Explain, BlamesWaitOnLongestOverlappingExecution) {
   EXPECT_THAT(behind["cut"].get<std::string>(), HasSubstr("stops between commands only"));
 }
 
-TEST(Explain, AStopSaysHowLongItTook) {
+TEST(Explain, ReportsDurationOfPreemption) {
   WorkerHarness worker({.ignores_stop = true}, {.settings = {.policy = "round_robin"}});
   RawClient first = worker.Client({.name = "first"});
   RawClient second = worker.Client({.name = "second"});
@@ -276,7 +276,7 @@ TEST(Explain, AStopSaysHowLongItTook) {
   EXPECT_GE(ps["clients"][1]["waited_s"], 0.009);
 }
 
-TEST(Explain, ALongLaunchThatTheDeviceCouldNotStopIsNotSaidToHaveBeenShort) {
+TEST(Explain, DoesNotReportUnstoppableLongLaunchAsShort) {
   WorkerHarness worker({.unstoppable_kernel = "null"}, {.settings = {.policy = "round_robin"}});
   RawClient first = worker.Client({.name = "first"});
   RawClient second = worker.Client({.name = "second"});
@@ -292,7 +292,7 @@ TEST(Explain, ALongLaunchThatTheDeviceCouldNotStopIsNotSaidToHaveBeenShort) {
   EXPECT_THAT(behind["cut"].get<std::string>(), HasSubstr("no preemptible form"));
 }
 
-TEST(Explain, ARequestThatHasNotEndedIsExplainedWhenItIsTheSlowest) {
+TEST(Explain, ExplainsUnfinishedRequestIfSlowest) {
   WorkerHarness worker;
   RawClient high = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
   RawClient low = worker.Client(
@@ -348,7 +348,7 @@ TEST(Explain, RejectsUnknownRequestWithKnownOnes) {
   EXPECT_EQ(json::parse(ask(7))["request"], 7);
 }
 
-TEST(Explain, WorkWithoutAResultIsWasted) {
+TEST(Explain, CountsWorkWithoutResultAsWasted) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   client.Launch(0, 0, 0);

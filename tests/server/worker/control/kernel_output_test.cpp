@@ -26,7 +26,7 @@ device::KernelOutput Printed(std::uint64_t session, const std::string& text) {
   return {.work = 1, .stream = session * ipc::kStreamsMax, .space = nullptr, .text = text};
 }
 
-TEST(KernelOutputLog, LinesWithoutTextCountAgainstWhatMayBePrinted) {
+TEST(KernelOutputLog, EmptyLinesCountAgainstLimit) {
   const LogText told;
   ClientLog log(kOwnUid);
   KernelOutputLog output(log);
@@ -42,7 +42,7 @@ TEST(KernelOutputLog, LinesWithoutTextCountAgainstWhatMayBePrinted) {
             static_cast<double>(bound.burst_bytes + bound.bytes_per_second) * (1 + took.count()));
 }
 
-TEST(KernelOutputLog, OneClientsPrintsLeaveRoomForThoseOfAnotherUser) {
+TEST(KernelOutputLog, ClientsPrintsDoNotExhaustOtherUsersLimit) {
   const LogText told;
   ClientLog log(kOwnUid);
   log.Know(7, {.uid = 1000, .pid = 70});
@@ -57,7 +57,7 @@ TEST(KernelOutputLog, OneClientsPrintsLeaveRoomForThoseOfAnotherUser) {
   EXPECT_LE(told.text().size(), 2U * LogRate::Limits().process.burst_bytes);
 }
 
-TEST(KernelOutputLog, WhatAClientKeepsIsNotInTheLog) {
+TEST(KernelOutputLog, OmitsTextThatClientReads) {
   const LogText told;
   ClientLog log(kOwnUid);
   KernelOutputLog output(log);
@@ -73,7 +73,7 @@ TEST(KernelOutputLog, WhatAClientKeepsIsNotInTheLog) {
   EXPECT_EQ(mine->Take(100).text, "");
 }
 
-TEST(PrintedText, IsBoundedAndCountsWhatWasLost) {
+TEST(PrintedText, IsLimitedAndCountsLostText) {
   PrintedText printed;
   printed.Add(std::string(PrintedText::kBytesMax - 1, 'x'));
   printed.Add("yz");
@@ -91,7 +91,7 @@ TEST(PrintedText, IsBoundedAndCountsWhatWasLost) {
   EXPECT_EQ(printed.Take(100).text, "again");
 }
 
-TEST(ClientLog, WhatWasHeldBackIsCountedInOneLine) {
+TEST(ClientLog, CountsSuppressedLinesInOneLine) {
   const LogText told;
   LogRate::Limits limits;
   limits.process = {.burst_bytes = 200, .bytes_per_second = 1};

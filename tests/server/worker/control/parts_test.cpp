@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 class NoChunk : public device::Chunk {};
 
-TEST(ClientChunks, AreMappedOnceAtAPlaceAndFreedWhenNoneIsLeft) {
+TEST(ClientChunks, AreMappedOncePerAddressAndFreedWithLastMapping) {
   ClientChunks chunks;
   const device::MemoryPiece area{.base = 1000, .bytes = 100};
   EXPECT_EQ(chunks.CheckFree(1).code(), StatusCode::kNotFound);
@@ -54,7 +54,7 @@ TEST(ClientChunks, AreMappedOnceAtAPlaceAndFreedWhenNoneIsLeft) {
   EXPECT_EQ(chunks.bytes(), 20u);
 }
 
-TEST(ClientChunks, HaveALimitOfMappings) {
+TEST(ClientChunks, LimitMappings) {
   ClientChunks chunks;
   const device::MemoryPiece area{.base = 0, .bytes = 10'000};
   chunks.Add(0, std::make_unique<NoChunk>(), 1);
@@ -76,7 +76,7 @@ TEST(StatusJson, CountsChunksAsMemory) {
   EXPECT_EQ(status["classes"]["normal"]["quota_used_most"], 0.5);
 }
 
-TEST(StatusJson, SaysHowGoodPredictionsWereAndWhatTheHostDid) {
+TEST(StatusJson, ReportsPredictionAccuracyAndHostSteal) {
   ThreadSnapshot snapshot;
   CostModel::Accuracy& predictions = snapshot.thread.predictions;
   EXPECT_EQ(nlohmann::json::parse(StatusJson({}, {}, {}, snapshot))["predictions_exceeded_percent"],
@@ -158,7 +158,7 @@ TEST(StagingBudget, GuaranteesHalfEquallyAndSharesOtherHalf) {
   }
 }
 
-TEST(StagingBudget, OrdinarySessionsLeaveAPartOfTheSharedHalf) {
+TEST(StagingBudget, OrdinarySessionsLeavePartOfSharedHalf) {
   StagingBudget budget(800, 4, 0.25);  // 100 guaranteed to each, 400 shared, 100 of these reserved.
   EXPECT_EQ(budget.session_max(false), 400U);
   EXPECT_EQ(budget.session_max(true), 500U);
@@ -170,7 +170,7 @@ TEST(StagingBudget, OrdinarySessionsLeaveAPartOfTheSharedHalf) {
   EXPECT_EQ(budget.LeftFor(0, false), 100U);
 }
 
-TEST(StagingBudget, WhatIsGivenBackInAnyPartsCanBeTakenAgain) {
+TEST(StagingBudget, ReturnedBytesCanBeTakenAgain) {
   StagingBudget budget(800, 4, 0.0);
   std::mt19937_64 random(3);
   for (int round = 0; round < 1000; ++round) {

@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(WorkerSession, MemoryOfAClientIsAsIsolatedAsTheBrokerSays) {
+TEST(WorkerSession, AppliesIsolationThatBrokerRequests) {
   WorkerHarness worker(kAtOnce);
   for (const device::Isolation isolation : {device::Isolation::kFence, device::Isolation::kOff}) {
     const auto number = static_cast<std::uint8_t>(isolation);
@@ -30,7 +30,7 @@ TEST(WorkerSession, MemoryOfAClientIsAsIsolatedAsTheBrokerSays) {
 }
 
 // Memory grows page by page, so that other clients' calls run in between.
-TEST(WorkerSession, MemoryGrowsInStepsAndWhatCannotGrowLosesNothing) {
+TEST(WorkerSession, MemoryGrowsByPageAndFailedGrowthLosesNothing) {
   server::WorkerOptions options;
   options.limits.grow_step_bytes = 4 * kMiB;
   WorkerHarness worker({}, std::move(options));
@@ -45,7 +45,7 @@ TEST(WorkerSession, MemoryGrowsInStepsAndWhatCannotGrowLosesNothing) {
 }
 
 // Without this reserve, one low client could take all memory and leave none for a client of root.
-TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
+TEST(WorkerSession, ReservesMemoryForClientsThatMayBeHigh) {
   server::WorkerOptions options;
   options.limits.memory_kept = 0.25;
   WorkerHarness worker(kAtOnce, std::move(options));
@@ -63,7 +63,7 @@ TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
 
 // Staging buffers are host memory, and a machine that runs out of it kills processes instead of
 // rejecting requests.
-TEST(WorkerSession, ArenasOfAllClientsTogetherAreBoundedBeforeTheyAreMade) {
+TEST(WorkerSession, LimitsStagingBuffersOfAllClientsBeforeAllocation) {
   server::WorkerOptions options;
   options.limits.sessions_max = 4;
   options.limits.staging_bytes_total_max = 16 * kMiB;
@@ -95,7 +95,7 @@ TEST(WorkerSession, ArenasOfAllClientsTogetherAreBoundedBeforeTheyAreMade) {
 }
 
 // Memory of ended sessions is counted as free, so it must actually be free.
-TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
+TEST(WorkerSession, FreesStagingBuffersThatClientKeepsMapped) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   const Result<std::uint32_t> staging_buffer = client.AddStagingBuffer(1 << 20);
@@ -113,7 +113,7 @@ TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
 
 // Otherwise the client might empty more of the buffer in the meantime, and the device thread would
 // block on the page faults.
-TEST(WorkerSession, ParametersInAnArenaThatWasEmptiedAreReadWithoutTouchingIt) {
+TEST(WorkerSession, ReadsParametersInEmptiedStagingBufferWithoutTouchingIt) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   const Result<std::uint32_t> staging_buffer = client.AddStagingBuffer(kMiB);
@@ -147,7 +147,7 @@ StatusCode MapChunk(RawClient& client, std::uint64_t place) {
                          .address = client.welcome().mapping_base + place * ipc::kChunkBytesStep});
 }
 
-TEST(WorkerSession, AChunkIsUnmappedOnlyWhenCommandsOfBeforeHaveEnded) {
+TEST(WorkerSession, UnmapsChunkOnlyAfterEarlierCommandsEnd) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   const ipc::ChangeChunk make{.action = ipc::ChunkAction::kMake, .bytes = ipc::kChunkBytesStep};
@@ -166,7 +166,7 @@ TEST(WorkerSession, AChunkIsUnmappedOnlyWhenCommandsOfBeforeHaveEnded) {
   EXPECT_GE(client.finished(0), fill);
 }
 
-TEST(WorkerSession, MappingsOfAllSessionsHaveALimit) {
+TEST(WorkerSession, LimitsMappingsOfAllSessions) {
   server::WorkerOptions options;
   options.limits.mappings_max = 3;
   WorkerHarness worker(kAtOnce, options);
@@ -190,7 +190,7 @@ TEST(WorkerSession, MappingsOfAllSessionsHaveALimit) {
   EXPECT_EQ(MapChunk(second, 4), StatusCode::kLimitExceeded);
 }
 
-TEST(WorkerSession, MemoryShrinksOnlyWhenNothingUsesItAnyMore) {
+TEST(WorkerSession, ShrinksMemoryOnlyWhenUnused) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   const Sequence fill = client.Fill(0, client.base() + (std::uint64_t{3} << 20), 16, 1);
@@ -213,7 +213,7 @@ TEST(WorkerSession, MemoryShrinksOnlyWhenNothingUsesItAnyMore) {
   EXPECT_EQ(notice->code, StatusCode::kInvalidArgument);
 }
 
-TEST(WorkerSession, AModuleWhoseImageWasNotMadeEndsTheSession) {
+TEST(WorkerSession, ModuleWithoutImageEndsSession) {
   WorkerHarness worker(kAtOnce);
   const auto load = [](RawClient& client, std::uint64_t bytes) {
     return client.Ask<ipc::ModuleLoaded>(ipc::LoadModule{.module = 1, .bytes = bytes}).status();
@@ -230,7 +230,7 @@ TEST(WorkerSession, AModuleWhoseImageWasNotMadeEndsTheSession) {
   EXPECT_EQ(load(twice, 7).code(), StatusCode::kProtocolViolation) << "each image loads once";
 }
 
-TEST(WorkerSession, AnImageThatIsMadeAgainTakesThePlaceOfTheOneBefore) {
+TEST(WorkerSession, RecreatedImageReplacesPreviousOne) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   const Holdings before = Holdings::Now();
@@ -241,7 +241,7 @@ TEST(WorkerSession, AnImageThatIsMadeAgainTakesThePlaceOfTheOneBefore) {
   EXPECT_EQ(Holdings::Now(), before);
 }
 
-TEST(WorkerSession, ImagesOfAllSessionsHaveALimitOfWhichEachHasAPart) {
+TEST(WorkerSession, LimitsImagesOfAllSessionsAndGuaranteesEachAPart) {
   server::WorkerOptions options;
   options.limits.sessions_max = 4;
   options.limits.images_bytes = 16 * kMiB;  // 2 guaranteed to each, 8 shared.
@@ -269,7 +269,7 @@ TEST(WorkerSession, ImagesOfAllSessionsHaveALimitOfWhichEachHasAPart) {
 
 // Registrations are removed one by one, because removing one delays launches, and removing all of a
 // client's at once would delay them for long.
-TEST(WorkerSession, RegistrationsOfArenasGoBackOneByOne) {
+TEST(WorkerSession, UnregistersStagingBuffersOneByOne) {
   class Pinned : public device::PinnedMemory {
    public:
     explicit Pinned(int& live) : live_(live) { ++live_; }
@@ -294,7 +294,7 @@ TEST(WorkerSession, RegistrationsOfArenasGoBackOneByOne) {
 
 // The kernel takes tens of milliseconds to clear the pages of a large buffer, and all such calls
 // share one thread.
-TEST(WorkerSession, NobodyWaitsForTheWholeOfALargeArena) {
+TEST(WorkerSession, AllocationOfLargeStagingBufferDelaysNoOtherClient) {
   constexpr int kRounds = 8;
   WorkerHarness worker(kAtOnce);
   int welcomed_before = 0;
@@ -346,7 +346,7 @@ TEST(WorkerSession, EndlessWriteToStagingBufferDelaysNoOtherClient) {
   EXPECT_EQ(ended->session, 2u);
 }
 
-TEST(WorkerSession, MemoryStaysUntilTheDeviceHasLetGoOfIt) {
+TEST(WorkerSession, KeepsMemoryUntilDeviceReleasesIt) {
   server::WorkerOptions options;
   options.kill_after = std::chrono::hours(1);
   WorkerHarness worker({.ignores_stop = true}, std::move(options));

@@ -148,7 +148,7 @@ class SeldomLooks : public WorkerSwaps {
 };
 
 // A client may seem idle at every check, because its commands begin and end between two checks.
-TEST_F(SeldomLooks, AClientOfShortCommandsIsNotIdle) {
+TEST_F(SeldomLooks, ClientOfShortCommandsIsNotIdle) {
   bool was_steady = false;
   for (int attempt = 0; attempt < 10 && !was_steady; ++attempt) {
     const auto times_out = Row("second")["swap_outs"];

@@ -29,7 +29,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(WorkerSession, TellsTheBrokerThatItIsReadyAndWhenSessionsStartAndEnd) {
+TEST(WorkerSession, ReportsReadinessAndSessionStartAndEndToBroker) {
   WorkerHarness worker(kAtOnce);
   const auto ready = worker.Await<ipc::Ready>();
   ASSERT_TRUE(ready);
@@ -47,7 +47,7 @@ TEST(WorkerSession, TellsTheBrokerThatItIsReadyAndWhenSessionsStartAndEnd) {
   EXPECT_TRUE(ended->status.ok()) << ended->status.ToString();
 }
 
-TEST(WorkerSession, WelcomeTellsTheSpaceTheQuotaAndTheDevice) {
+TEST(WorkerSession, WelcomeDescribesSpaceQuotaAndDevice) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Connect({.quota_bytes = std::uint64_t{8} << 20});
   ASSERT_TRUE(client.AwaitWelcome().ok());
@@ -59,7 +59,7 @@ TEST(WorkerSession, WelcomeTellsTheSpaceTheQuotaAndTheDevice) {
   EXPECT_TRUE(client.welcome().device.preempts_within_command);
 }
 
-TEST(WorkerSession, ModulesAnswerWithTheirKernels) {
+TEST(WorkerSession, LoadingModuleReturnsItsKernels) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Connect({});
   ASSERT_TRUE(client.AwaitWelcome().ok());
@@ -77,7 +77,7 @@ TEST(WorkerSession, ModulesAnswerWithTheirKernels) {
   EXPECT_TRUE(client.LoadModule(4, "c 0\n").ok()) << "a rejected module leaves its number free";
 }
 
-TEST(WorkerSession, TheImageOfARejectedModuleMakesRoomForTheNext) {
+TEST(WorkerSession, FreesImageOfRejectedModule) {
   server::WorkerOptions options;
   options.limits.images_bytes = kMiB;
   WorkerHarness worker({}, std::move(options));
@@ -88,7 +88,7 @@ TEST(WorkerSession, TheImageOfARejectedModuleMakesRoomForTheNext) {
   }
 }
 
-TEST(WorkerSession, AModuleNumberIsTakenUntilTheLastCommandThatUsesItHasFinished) {
+TEST(WorkerSession, ModuleNumberIsInUseUntilItsLastCommandFinishes) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   EXPECT_THAT(client.LoadModule(0, "x 0\n").status().message(), HasSubstr("number 0 is in use"));
@@ -148,7 +148,7 @@ TEST(WorkerSession, CopiesAndFillsReachVariablesOfTheClientsModules) {
   expect_rejected(client, 3, client.Fill(3, table, 4, 0));
 }
 
-TEST(WorkerSession, ACopyKeepsTheModuleWhoseVariablesItTouches) {
+TEST(WorkerSession, CopyKeepsModuleOfItsVariablesLoaded) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   const auto loaded = client.LoadModule(2, "k 0\nvariable table 16\n");
@@ -174,7 +174,7 @@ TEST(WorkerSession, ThousandsOfModulesMayBeLoaded) {
   EXPECT_TRUE(client.LoadModule(ipc::kModulesMax - 1, "k 0\n").ok());
 }
 
-TEST(WorkerSession, EveryLimitRejectsWithItsName) {
+TEST(WorkerSession, RejectionNamesExceededLimit) {
   server::WorkerOptions options;
   options.limits.modules_max = 2;
   options.limits.module_bytes_max = 64;
@@ -217,7 +217,7 @@ TEST(WorkerSession, EveryLimitRejectsWithItsName) {
 }
 
 // Without this reserve, two users with 64 clients each would leave no session for a client of root.
-TEST(WorkerSession, OrdinaryClientsLeavePlacesToThoseThatMayBeHigh) {
+TEST(WorkerSession, ReservesSessionsForClientsThatMayBeHigh) {
   server::WorkerOptions options;
   options.limits.sessions_max = 6;
   options.limits.sessions_kept = 2;
@@ -241,7 +241,7 @@ TEST(WorkerSession, OrdinaryClientsLeavePlacesToThoseThatMayBeHigh) {
       << "all are taken";
 }
 
-TEST(WorkerSession, AnUnloadedNumberIsFreeWithTheAnswer) {
+TEST(WorkerSession, ModuleNumberIsFreeWhenUnloadIsAnswered) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   for (int round = 0; round < 300; ++round) {
@@ -251,10 +251,10 @@ TEST(WorkerSession, AnUnloadedNumberIsFreeWithTheAnswer) {
   }
 }
 
-// Closing the last descriptor of such a file takes as long as the file needs, here 12 s, and no
-// other client may wait with it. The session keeps its place until then, so that a client cannot
-// cause more pending closes than it has sessions.
-TEST(WorkerSession, ADescriptorThatAClientSendsEndsItsSessionAndHoldsUpNoOther) {
+// Closing the last descriptor of a file may block, here for seconds, and must delay no other
+// client. The session keeps its place until the close returns, so that a client cannot cause more
+// pending closes than it has sessions.
+TEST(WorkerSession, DescriptorFromClientEndsItsSessionAndDelaysNoOther) {
   using Clock = std::chrono::steady_clock;
   WorkerHarness worker(kAtOnce);
   RawClient good = worker.Client({.name = "good"});
@@ -341,7 +341,7 @@ TEST(WorkerSession, UrgentBytesEndASession) {
   EXPECT_FALSE(client.Resize(2 * kMiB).ok());
 }
 
-TEST(WorkerSession, AMalformedRecordEndsThatSessionWithASentenceAndNoOther) {
+TEST(WorkerSession, MalformedRecordEndsOnlyItsSessionWithMessage) {
   WorkerHarness worker(kAtOnce);
   RawClient good = worker.Client({.name = "good"});
   RawClient bad = worker.Client({.name = "bad"});
@@ -364,7 +364,7 @@ TEST(WorkerSession, AMalformedRecordEndsThatSessionWithASentenceAndNoOther) {
   EXPECT_TRUE(good.AwaitFinished(0, launch));
 }
 
-TEST(WorkerSession, ASequenceWithAGapEndsTheSession) {
+TEST(WorkerSession, SequenceGapEndsSession) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   ipc::PlainRecord record;
@@ -378,7 +378,7 @@ TEST(WorkerSession, ASequenceWithAGapEndsTheSession) {
   EXPECT_EQ(client.AwaitEnd().code(), StatusCode::kProtocolViolation);
 }
 
-TEST(WorkerSession, ScribbledTagsStallOrEndOnlyTheirOwnSession) {
+TEST(WorkerSession, OverwrittenTagsStallOrEndOnlyTheirOwnSession) {
   WorkerHarness worker(kAtOnce);
   RawClient good = worker.Client();
   {
@@ -399,7 +399,7 @@ TEST(WorkerSession, ScribbledTagsStallOrEndOnlyTheirOwnSession) {
   EXPECT_TRUE(good.AwaitFinished(0, good.Launch(0, 0, 0)));
 }
 
-TEST(WorkerSession, EverythingIsReturnedWhenTheClientClosesItsSocket) {
+TEST(WorkerSession, ReturnsEverythingWhenClientClosesSocket) {
   WorkerHarness worker;
   ASSERT_TRUE(worker.Await<ipc::Ready>());
   RawClient first = worker.Client();  // Creates everything that is created only once.
@@ -422,7 +422,7 @@ TEST(WorkerSession, EverythingIsReturnedWhenTheClientClosesItsSocket) {
   EXPECT_EQ(Holdings::Now(), before);
 }
 
-TEST(WorkerSession, EndsWhenTheProcessDiesThoughAnotherHoldsTheSocket) {
+TEST(WorkerSession, EndsWhenProcessDiesThoughAnotherHoldsSocket) {
   WorkerHarness worker(kAtOnce);
   const pid_t child = ::fork();
   if (child == 0) {
@@ -438,7 +438,7 @@ TEST(WorkerSession, EndsWhenTheProcessDiesThoughAnotherHoldsTheSocket) {
   EXPECT_EQ(client.AwaitEnd().code(), StatusCode::kDisconnected);
 }
 
-TEST(WorkerSession, AKernelThatNeverEndsIsKilledWhenItsClientIsGone) {
+TEST(WorkerSession, KillsEndlessKernelOfDepartedClient) {
   server::WorkerOptions options;
   options.kill_after = std::chrono::milliseconds(5);
   WorkerHarness worker({.ignores_stop = true}, std::move(options));
@@ -452,7 +452,7 @@ TEST(WorkerSession, AKernelThatNeverEndsIsKilledWhenItsClientIsGone) {
   EXPECT_EQ(worker.device().spaces_alive(), 0);
 }
 
-TEST(WorkerSession, TheOperatorEndsASession) {
+TEST(WorkerSession, OperatorEndsSession) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   worker.Send(ipc::TerminateSession{.session = worker.last_session(), .why = "its lease is over"},
@@ -487,7 +487,7 @@ TEST(WorkerSession, DrainIgnoresWorkOfDepartedClients) {
   EXPECT_EQ(worker.AwaitExit(), server::kWorkerStuck);
 }
 
-TEST(WorkerSession, ADrainWaitsForClientsThatAreHere) {
+TEST(WorkerSession, DrainWaitsForConnectedClients) {
   server::WorkerOptions options;
   options.left_behind_max = std::chrono::milliseconds(20);
   WorkerHarness worker({.ignores_stop = true, .can_kill = false}, options);
@@ -513,7 +513,7 @@ TEST(WorkerSession, DrainRejectsNewClientsAndEndsWithTheLastSession) {
   EXPECT_EQ(worker.AwaitExit(), 0);
 }
 
-TEST(WorkerSession, SessionsFinishWhenTheBrokerIsGone) {
+TEST(WorkerSession, SessionsContinueWithoutBroker) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   worker.CloseChannel();
@@ -522,7 +522,7 @@ TEST(WorkerSession, SessionsFinishWhenTheBrokerIsGone) {
   EXPECT_EQ(worker.AwaitExit(), 0);
 }
 
-TEST(WorkerSession, AClientThatDoesNotReadHoldsUpNobody) {
+TEST(WorkerSession, ClientThatDoesNotReadDelaysNoOther) {
   WorkerHarness worker(kAtOnce);
   RawClient deaf = worker.Client();
   RawClient good = worker.Client();
@@ -537,7 +537,7 @@ TEST(WorkerSession, AClientThatDoesNotReadHoldsUpNobody) {
   EXPECT_TRUE(good.AwaitFinished(0, good.Launch(0, 7, 0)));
 }
 
-TEST(WorkerSession, AdminSeesWhatEachClientDid) {
+TEST(WorkerSession, AdminSeesWorkOfEachClient) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   ASSERT_TRUE(client.AddStagingBuffer(64 * 1024).ok());
@@ -588,7 +588,7 @@ int GetProcessors(const std::string& thread) {
 }
 
 // Runs a worker that sees a machine with two nodes, then one that sees a single node.
-TEST(WorkerSession, TheDeviceThreadIsAtTheDevicesMemoryNode) {
+TEST(WorkerSession, BindsDeviceThreadToDevicesMemoryNode) {
   const std::string root = ::testing::TempDir() + "worker_numa_" + std::to_string(::getpid());
   const auto write = [&](const std::string& file, const std::string& text) {
     const std::filesystem::path path = root + file;
@@ -645,7 +645,7 @@ TEST(WorkerSession, RequestSpansFromFirstCommandAfterIdleToIdle) {
   EXPECT_GE(row["request_p999_us"], row["request_p50_us"]);
 }
 
-TEST(Worker, ExitsWhenThePolicyOrTheDeviceCannotBeMade) {
+TEST(Worker, ExitsWhenPolicyOrDeviceCannotBeCreated) {
   const auto run = [](const char* policy) {
     auto pair = ipc::MakeChannelPair();
     server::WorkerOptions options;

@@ -48,7 +48,7 @@ class SlowCallsTest : public ::testing::Test {
 
 using Names = std::vector<std::string>;
 
-TEST_F(SlowCallsTest, UrgentOnesGoFirst) {
+TEST_F(SlowCallsTest, UrgentCallsGoFirst) {
   HoldThread();
   Post({.session = 1}, "load of 1");
   Post({.session = 2, .is_urgent = true}, "load of 2");
@@ -57,7 +57,7 @@ TEST_F(SlowCallsTest, UrgentOnesGoFirst) {
   EXPECT_EQ(Finish(), (Names{"load of 2", "map of 2", "load of 1"}));
 }
 
-TEST_F(SlowCallsTest, NewClientsGoBeforeOthersThatAreNotUrgent) {
+TEST_F(SlowCallsTest, NewClientsGoBeforeOtherNonUrgentClients) {
   HoldThread();
   Post({.session = 1}, "load of 1");
   Post({.session = 2, .is_new_client = true}, "welcome of 2");
@@ -67,7 +67,7 @@ TEST_F(SlowCallsTest, NewClientsGoBeforeOthersThatAreNotUrgent) {
 }
 
 // Handshakes run before further calls of new clients, however many are already connected.
-TEST_F(SlowCallsTest, WelcomesGoBeforeFurtherCallsOfNewClients) {
+TEST_F(SlowCallsTest, HandshakesGoBeforeFurtherCallsOfNewClients) {
   HoldThread();
   Post({.session = 1, .is_new_client = true}, "staging buffer of 1");
   Post({.session = 2, .is_new_client = true}, "memory of 2");
@@ -108,7 +108,7 @@ TEST_F(SlowCallsTest, UrgentCallsOfDepartedClientsGoLast) {
   EXPECT_EQ(Finish(), (Names{"memory of 3", "memory of 2", "welcome of 1"}));
 }
 
-TEST_F(SlowCallsTest, AHurriedMoveGoesFirst) {
+TEST_F(SlowCallsTest, HurriedSwapGoesFirst) {
   HoldThread();
   Post({.session = 1}, "load of 1");
   Post({.session = 2}, "load of 2");
@@ -119,7 +119,7 @@ TEST_F(SlowCallsTest, AHurriedMoveGoesFirst) {
 }
 
 // This includes a call that was about to report that it has more pages.
-TEST_F(SlowCallsTest, StepsOfAHurriedMoveAreNotHeld) {
+TEST_F(SlowCallsTest, PagesOfHurriedSwapAreNotHeld) {
   calls_.RecordUrgentRequests(true);
   std::promise<void> began, over;
   const std::future<void> has_begun = began.get_future();
@@ -151,7 +151,7 @@ TEST(SlowCallsHeld, NewClientsAreNotHeldForLong) {
 }
 
 // A module must be freed before the memory that contains it.
-TEST_F(SlowCallsTest, OfASessionKeepTheirOrderWhenItBecomesUrgent) {
+TEST_F(SlowCallsTest, CallsKeepOrderWhenTheirSessionBecomesUrgent) {
   HoldThread();
   Post({.session = 1}, "unload of 1");
   Post({.session = 2}, "unload of 2");
@@ -180,7 +180,7 @@ TEST(SlowCallsHeld, AlternateWithUrgentOnesAfterBound) {
 }
 
 // A call of many pages completes even if requests never pause.
-TEST(SlowCallsHeld, FurtherStepsWaitInProportionToWhatTheyTake) {
+TEST(SlowCallsHeld, FurtherPagesWaitInProportionToTheirDuration) {
   std::promise<void> begun, noted, ended;
   SlowCalls calls({.quiet = 0ns, .pause_factor = 1, .held_max = kForGood});
   calls.Post({.session = 1}, [&, left = 3]() mutable {
@@ -199,7 +199,7 @@ TEST(SlowCallsHeld, FurtherStepsWaitInProportionToWhatTheyTake) {
 }
 
 // Earlier clients are served, too, however many new clients connect.
-TEST(SlowCallsHeld, TakeTurnsWithNewClientsAfterTheBound) {
+TEST(SlowCallsHeld, AlternateWithNewClientsAfterBound) {
   std::promise<void> gate;
   Names made;
   SlowCalls calls({.held_max = 0ns});
@@ -215,7 +215,7 @@ TEST(SlowCallsHeld, TakeTurnsWithNewClientsAfterTheBound) {
 }
 
 // Clients that are already connected are not delayed by clients that come and go.
-TEST(SlowCallsHeld, NewClientsTakeTurnsWithWelcomesAfterTheirBound) {
+TEST(SlowCallsHeld, NewClientsAlternateWithHandshakesAfterBound) {
   std::promise<void> gate;
   Names made;
   SlowCalls calls({.held_max = kForGood, .new_client_held_max = 0ns});
@@ -230,13 +230,13 @@ TEST(SlowCallsHeld, NewClientsTakeTurnsWithWelcomesAfterTheirBound) {
   EXPECT_EQ(made, (Names{"a welcome", "memory", "a welcome", "a welcome"}));
 }
 
-TEST_F(SlowCallsTest, AreAllMadeAtTheEnd) {
+TEST_F(SlowCallsTest, QueuedCallsRunAtShutdown) {
   calls_.RecordUrgentRequests(true);
   Post({.session = 1}, "load of 1");
   EXPECT_EQ(Finish(), Names{"load of 1"});
 }
 
-TEST_F(SlowCallsTest, ThreadsWithCallsOfTheirOwnAreHeldToo) {
+TEST_F(SlowCallsTest, HoldsCallsOfOtherThreads) {
   calls_.RecordUrgentRequests(true);
   std::atomic<bool> is_quiet = false;
   std::thread other([&] {
@@ -266,7 +266,7 @@ TEST(SlowCallsQuiet, MustLastBeforeACallBegins) {
   EXPECT_GE(began.get_future().get() - quiet, 50ms);
 }
 
-TEST(SlowCallsPause, FollowsACallThatAnUrgentRequestMet) {
+TEST(SlowCallsPause, FollowsCallThatDelayedUrgentRequest) {
   SlowCalls calls({.quiet = 0ns, .pause_factor = 2, .held_max = kForGood});
   SlowCalls::Clock::time_point ended;
   calls.Post({.session = 1}, [&] {
@@ -280,7 +280,7 @@ TEST(SlowCallsPause, FollowsACallThatAnUrgentRequestMet) {
   EXPECT_GE(began.get_future().get() - ended, 100ms);
 }
 
-TEST(SlowCallsPause, FollowsNoOther) {
+TEST(SlowCallsPause, FollowsNoOtherCall) {
   SlowCalls calls({.quiet = 0ns, .pause_factor = 1'000'000, .held_max = kForGood});
   calls.RecordUrgentRequests(true);
   calls.RecordUrgentRequests(false);
@@ -348,7 +348,7 @@ class WorkerSlowCalls {
 
 class AnUrgentClient : public ::testing::TestWithParam<Urgent> {};
 
-TEST_P(AnUrgentClient, IsNotDisturbedByALowOneThatWantsMemory) {
+TEST_P(AnUrgentClient, IsNotDelayedByMemoryRequestOfLowClient) {
   WorkerSlowCalls test(kForGood, GetParam().policy, GetParam().client);
   test.OpenRequest();
   test.AskForMore();
@@ -364,7 +364,7 @@ INSTANTIATE_TEST_SUITE_P(
         Urgent{"WithAPromise", "deadline", {.latency_target_ns = 5'000'000}}),
     [](const auto& test) { return test.param.name; });
 
-TEST(WorkerSlowCalls, ARequestIsOpenFromItsMarkToItsEnd) {
+TEST(WorkerSlowCalls, RequestIsOpenFromItsMarkToItsEnd) {
   WorkerSlowCalls test;
   test.urgent_.BeginRequest(0);
   test.Settle();
@@ -375,7 +375,7 @@ TEST(WorkerSlowCalls, ARequestIsOpenFromItsMarkToItsEnd) {
 }
 
 // The device makes calls itself, for example to load a module that it has compiled.
-TEST(WorkerSlowCalls, TheDeviceIsTheSameToItsOwnCalls) {
+TEST(WorkerSlowCalls, HoldsDevicesOwnCalls) {
   WorkerSlowCalls test;
   test.OpenRequest();
   std::atomic<bool> has_finished = false;
@@ -396,8 +396,8 @@ TEST(WorkerSlowCalls, NoCallIsDelayedBeyondTheBound) {
   test.ExpectItGets();
 }
 
-// Loading the client's module and allocating its first memory are such calls.
-TEST(WorkerSlowCalls, ANewClientsFirstShortCallsAreHardlyHeld) {
+// A new client's first short calls load its module and allocate its first memory.
+TEST(WorkerSlowCalls, HardlyHoldsFirstShortCallsOfNewClient) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 3);
   test.OpenRequest();
@@ -410,7 +410,7 @@ TEST(WorkerSlowCalls, ANewClientsFirstShortCallsAreHardlyHeld) {
   test.ExpectItGets();
 }
 
-TEST(WorkerSlowCalls, ANewClientsLongCallIsHeldLikeOthers) {
+TEST(WorkerSlowCalls, HoldsLongCallOfNewClient) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 3);
   test.OpenRequest();
@@ -423,7 +423,7 @@ TEST(WorkerSlowCalls, ANewClientsLongCallIsHeldLikeOthers) {
 
 // A large staging buffer is held like other memory, although clearing its pages takes longer than
 // other calls for as many bytes.
-TEST(WorkerSlowCalls, ANewClientsLargeArenaIsHeldLikeOthers) {
+TEST(WorkerSlowCalls, HoldsLargeStagingBufferOfNewClient) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 3);
   test.OpenRequest();
@@ -435,7 +435,7 @@ TEST(WorkerSlowCalls, ANewClientsLargeArenaIsHeldLikeOthers) {
 }
 
 // A handshake takes nothing from other clients' work, so it waits for none of their requests.
-TEST(WorkerSlowCalls, ANewClientIsWelcomeBesideAnUrgentRequest) {
+TEST(WorkerSlowCalls, HandshakeRunsDuringUrgentRequest) {
   server::WorkerOptions options = Options("priority", kForGood, 0);
   options.slow_calls.new_client_held_max = kForGood;
   WorkerHarness worker({}, options);
@@ -449,7 +449,7 @@ TEST(WorkerSlowCalls, ANewClientIsWelcomeBesideAnUrgentRequest) {
   worker.device().FinishAll();
 }
 
-TEST(WorkerSlowCalls, NobodyWaitsForAClientThatHasGone) {
+TEST(WorkerSlowCalls, DoesNotWaitForDepartedClient) {
   WorkerSlowCalls test;
   test.OpenRequest();
   test.AskForMore();
@@ -457,7 +457,7 @@ TEST(WorkerSlowCalls, NobodyWaitsForAClientThatHasGone) {
   test.ExpectItGets();
 }
 
-TEST(WorkerSlowCalls, NobodyWaitsForAClientThatIsNotUrgentAnyMore) {
+TEST(WorkerSlowCalls, DoesNotWaitForClientThatCeasedToBeUrgent) {
   WorkerSlowCalls test;
   test.OpenRequest();
   test.AskForMore();
@@ -465,7 +465,7 @@ TEST(WorkerSlowCalls, NobodyWaitsForAClientThatIsNotUrgentAnyMore) {
   test.ExpectItGets();
 }
 
-TEST(WorkerSlowCalls, AClientThatBecomesUrgentWaitsNoLonger) {
+TEST(WorkerSlowCalls, ClientThatBecomesUrgentStopsWaiting) {
   WorkerSlowCalls test;
   test.OpenRequest();
   test.AskForMore();

@@ -79,7 +79,7 @@ class Watcher {
   std::optional<trace::Reader> reader_;
 };
 
-TEST(WorkerTrace, ChargesOfCommandsSideBySideAreLaidOneBehindTheOther) {
+TEST(WorkerTrace, SerialisesChargesOfConcurrentCommands) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient one = worker.Client({.name = "one", .client_class = SchedulingClass::kLow});
   RawClient two = worker.Client({.name = "two", .client_class = SchedulingClass::kHigh});
@@ -151,7 +151,7 @@ TEST(WorkerTrace, PartsOfAGraphAreNamedAndChargedOnce) {
   EXPECT_EQ(watcher.reader().GetWhat(whole[0]), "graph 1 nodes 0 to 2");
 }
 
-TEST(WorkerTrace, ARequestAndItsCommandsAreToldTogether) {
+TEST(WorkerTrace, ReportsRequestWithItsCommands) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client({.name = "serve", .latency_target_ns = 1'000'000'000});
   Watcher watcher(worker, false);
@@ -191,7 +191,7 @@ TEST(WorkerTrace, ARequestAndItsCommandsAreToldTogether) {
   EXPECT_GE(requests[1].ended, slices[1].ended);
 }
 
-TEST(WorkerTrace, AStoppedCommandMakesASliceEachTime) {
+TEST(WorkerTrace, StoppedCommandMakesOneExecutionEventPerRun) {
   WorkerHarness worker;
   RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   Watcher watcher(worker, true);
@@ -244,7 +244,7 @@ TEST(WorkerTrace, TracesQueueGrowthOfBlockedClient) {
   EXPECT_EQ(slices.back().left, trace::Depths{}) << "nothing is left with the last one";
 }
 
-TEST(WorkerTrace, ObserversLeaveHalfOfThePlacesToOperators) {
+TEST(WorkerTrace, ObserversLeaveHalfOfWatchesToOperators) {
   WorkerHarness worker;
   std::vector<Watcher> watchers;
   const auto add = [&](bool is_operator) -> const Status& {

@@ -36,7 +36,7 @@ ExecutionRecord GetRecord(std::uint64_t session, TimePoint submitted, TimePoint 
           .charged = ended - submitted};
 }
 
-TEST(ExecutionLog, TheBlockerIsWhoWasThereForMostOfTheWait) {
+TEST(ExecutionLog, BlamesClientWithLongestExecutionDuringWait) {
   ExecutionLog log;
   log.Add(GetRecord(2, At(0us), At(150us)));    // Occupies 50 us of the wait.
   log.Add(GetRecord(3, At(140us), At(220us)));  // Occupies 80 us.
@@ -48,7 +48,7 @@ TEST(ExecutionLog, TheBlockerIsWhoWasThereForMostOfTheWait) {
   EXPECT_EQ(log.LongestOfOthers(1, At(290us), At(300us)), nullptr) << "it had ended before";
 }
 
-TEST(ExecutionLog, ARequestKnowsItsCommandsAndWhoElseHadTheDeviceMostFirst) {
+TEST(ExecutionLog, RequestListsItsCommandsAndOtherClientsByDeviceTime) {
   ExecutionLog log;
   log.Add(GetRecord(9, At(0us), At(100us)));  // Ends before the wait.
   for (std::uint64_t other = 2; other <= 7; ++other) {
@@ -81,7 +81,7 @@ TEST(ExecutionLog, ARequestKnowsItsCommandsAndWhoElseHadTheDeviceMostFirst) {
   EXPECT_EQ(report.charged_to_rest, 20us + 30us);
 }
 
-TEST(ExecutionLog, SaysWhenItDoesNotGoBackFarEnough) {
+TEST(ExecutionLog, ReportsWhenItDoesNotReachBackFarEnough) {
   ExecutionLog log;
   for (std::size_t i = 0; i < ExecutionLog::kRecordsMax; ++i) {
     log.Add(GetRecord(1, At(i * 10us), At((i + 1) * 10us)));
@@ -97,7 +97,7 @@ TEST(ExecutionLog, SaysWhenItDoesNotGoBackFarEnough) {
 }
 
 // Clients whose numbers differ by a multiple of the table's size share an entry.
-TEST(ExecutionLog, DeviceTimeOfManyOthersIsExactAlsoWhereTheirNumbersShareAPlace) {
+TEST(ExecutionLog, DeviceTimeOfOthersIsExactDespiteCollisions) {
   constexpr std::uint64_t kOthers = 300, kApart = 2 * ExecutionLog::kRecordsMax;
   ExecutionLog log;
   scheduler::Duration all{};
@@ -124,7 +124,7 @@ TEST(ExecutionLog, DeviceTimeOfManyOthersIsExactAlsoWhereTheirNumbersShareAPlace
   }
 }
 
-TEST(Waterfall, KeepsTheLargestInWhateverOrderTheyComeAndSumsUpTheRest) {
+TEST(Waterfall, KeepsLargestRowsInAnyOrderAndTotalsRest) {
   constexpr std::size_t kKept = 16;
   Largest<Wait, kKept> kept;
   scheduler::Duration all{};
@@ -151,7 +151,7 @@ TEST(Waterfall, KeepsTheLargestInWhateverOrderTheyComeAndSumsUpTheRest) {
 
 // ---- the history of requests
 
-TEST(RequestHistory, KeepsTheLastOnesAndFindsThemByNumber) {
+TEST(RequestHistory, KeepsLastRequestsAndFindsThemByNumber) {
   RequestHistory history;
   EXPECT_EQ(history.Slowest(), nullptr);
   EXPECT_EQ(history.first_number(), 0u);
@@ -282,7 +282,7 @@ TEST_F(Activity, ExcessShareComesFromSameClassOnly) {
   EXPECT_NEAR(other.share_error, 0.0, 0.1);
 }
 
-TEST_F(Activity, ClientsOfOneGroupAreDueWhatOneClientIs) {
+TEST_F(Activity, GroupIsDueShareOfOneClient) {
   ClientActivity alone, first, second;
   scheduler::ClientSpec spec = Spec(SchedulingClass::kLow);
   meter_.Begin(alone, spec, now_);
@@ -326,7 +326,7 @@ TEST_F(Activity, IdleClientIsDueNothing) {
   EXPECT_NEAR(late.share_error, 0.0, 1.0);
 }
 
-TEST_F(Activity, WhatWasDueBeforeAPauseStaysDue) {
+TEST_F(Activity, TimeDueBeforePauseStaysDue) {
   ClientActivity busy, pauses;
   meter_.Begin(busy, Spec(SchedulingClass::kLow), now_);
   meter_.Begin(pauses, Spec(SchedulingClass::kLow), now_);

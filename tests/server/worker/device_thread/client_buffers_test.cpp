@@ -52,7 +52,7 @@ class ClientBuffersTest : public ::testing::Test {
   device::KernelInfo kernel_;
 };
 
-TEST_F(ClientBuffersTest, ALaunchReachesTheStepsOfTheBuffersThatItPointsInto) {
+TEST_F(ClientBuffersTest, LaunchAccessesPagesOfBuffersItPointsInto) {
   ASSERT_TRUE(Add(4 * kBufferStep + 512, 3 * kBufferStep).ok());
   ASSERT_TRUE(Add(20 * kBufferStep, 256).ok());
   const std::uint64_t inside = kBuffersBase + 6 * kBufferStep;
@@ -62,7 +62,7 @@ TEST_F(ClientBuffersTest, ALaunchReachesTheStepsOfTheBuffersThatItPointsInto) {
   EXPECT_THAT(GetSteps(GetReach(0, inside)), ::testing::ElementsAre(4, 8)) << "a null pointer";
 }
 
-TEST_F(ClientBuffersTest, APointerBehindTheLastElementIsItsBuffers) {
+TEST_F(ClientBuffersTest, PointerAfterLastElementBelongsToBuffer) {
   ASSERT_TRUE(Add(2 * kBufferStep, 2 * kBufferStep).ok());
   ASSERT_TRUE(Add(4 * kBufferStep, 2 * kBufferStep).ok());
   ASSERT_TRUE(Add(10 * kBufferStep, 2 * kBufferStep).ok());
@@ -87,7 +87,7 @@ TEST_F(ClientBuffersTest, UnknownAccessSetIsEverything) {
   EXPECT_TRUE(GetReach(inside, 0).is_everything());
 }
 
-TEST_F(ClientBuffersTest, AFreedBufferIsNoneAnyMore) {
+TEST_F(ClientBuffersTest, FreedBufferIsForgotten) {
   ASSERT_TRUE(Add(2 * kBufferStep, 8 * kBufferStep).ok());
   ASSERT_TRUE(buffers_.Remove(kBuffersBase + 2 * kBufferStep).ok());
   EXPECT_TRUE(buffers_.empty());
@@ -110,7 +110,7 @@ TEST_F(ClientBuffersTest, ChangeCountInvalidatesCachedAccessSets) {
   EXPECT_NE(buffers_.changes(), with_one);
 }
 
-TEST_F(ClientBuffersTest, WhatIsNoBufferOfTheClientIsRejected) {
+TEST_F(ClientBuffersTest, RejectsInvalidBuffers) {
   ASSERT_TRUE(Add(4 * kBufferStep, 4096).ok());
   EXPECT_EQ(Add(4 * kBufferStep, 4096).reason, Reason::kBufferThere);
   EXPECT_EQ(Add(4 * kBufferStep + 4095, 1).reason, Reason::kBufferThere);
@@ -122,7 +122,7 @@ TEST_F(ClientBuffersTest, WhatIsNoBufferOfTheClientIsRejected) {
   EXPECT_EQ(buffers_.Remove(kBuffersBase + 4 * kBufferStep + 1).reason, Reason::kNoBuffer);
 }
 
-TEST_F(ClientBuffersTest, NoMoreAreKnownThanMayBe) {
+TEST_F(ClientBuffersTest, LimitsNumberOfBuffers) {
   for (std::uint64_t i = 0; i < ipc::kBuffersMax; ++i) ASSERT_TRUE(Add(i * 256, 256).ok());
   EXPECT_EQ(Add(ipc::kBuffersMax * 256, 256).reason, Reason::kBuffersFull);
   ASSERT_TRUE(buffers_.Remove(kBuffersBase).ok());

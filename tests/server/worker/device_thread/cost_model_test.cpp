@@ -31,7 +31,7 @@ CommandSlot LaunchSlot(std::uint64_t key) {
   return slot;
 }
 
-TEST(CostModel, PredictsTheLongestOfWhatItSawAndTheRestOfAStoppedCommand) {
+TEST(CostModel, PredictsLongestSampleAndRestOfStoppedCommand) {
   CostModel costs;
   CommandSlot slot = LaunchSlot(42);
   EXPECT_EQ(costs.Predict(slot), scheduler::Predictor::kFirstGuess);
@@ -52,7 +52,7 @@ TEST(CostModel, PredictsOtherGridsOfKnownKernel) {
   EXPECT_EQ(costs.Predict(larger), 600us);
 }
 
-TEST(CostModel, PredictionsAreJudgedByWhatCameAfterThem) {
+TEST(CostModel, ComparesPredictionsWithLaterSamples) {
   CostModel costs;
   const CommandSlot slot = LaunchSlot(42);
   costs.AddSample(slot, 300us);  // There was no prediction to judge.
@@ -143,7 +143,7 @@ TEST(CostModel, TimesNextToOthersOnlyShortenPredictions) {
   EXPECT_EQ(costs.accuracy().predictions, 1u) << "a bound is nothing to judge a prediction by";
 }
 
-TEST(CostModel, ABoundIsBelievedAsOftenAsASample) {
+TEST(CostModel, BoundCountsAsOftenAsSample) {
   CostModel costs;
   const CommandSlot slot = LaunchSlot(42);
   for (int i = 0; i < 19; ++i) costs.AddSample(slot, 100us);
@@ -183,7 +183,7 @@ TEST(CostModel, BoundsOfSiblingsAndCopiesCountLikeSamples) {
   EXPECT_EQ(costs.Predict(copy), 90us);
 }
 
-TEST(CostModel, KnownPartsTogetherContainEverything) {
+TEST(CostModel, KnownPartsContainAllCosts) {
   CostModel costs;
   for (std::uint64_t key = 1; key <= 500; ++key) costs.AddSample(LaunchSlot(key), 1us * key);
   costs.AddSample(LaunchSlot(7), 1us);
@@ -235,7 +235,7 @@ TEST(CostModel, ModuleKeyCoversContentOwnerAndIsolation) {
   EXPECT_EQ(std::ranges::adjacent_find(all), all.end());
 }
 
-TEST(CostModel, PredictsWhatItLearntFromAnother) {
+TEST(CostModel, PredictsFromImportedCosts) {
   CostModel first, second;
   first.AddSample(LaunchSlot(42), 300us);
   first.AddSample(LaunchSlot(43), 200us);
@@ -262,7 +262,7 @@ TEST(CostModel, EachFormOfALaunchIsPredictedFromItsOwnSamples) {
   EXPECT_EQ(other.Predict(launch), 400us) << "not the first guess";
 }
 
-TEST(CostModel, AFormIsSlowByTheMediansOfEnoughSamplesOfBoth) {
+TEST(CostModel, ComparesFormsByMediansOfEnoughSamples) {
   const CommandSlot launch = LaunchSlot(77);
   CommandSlot stoppable = LaunchSlot(77);
   stoppable.runs_stoppable_form = true;

@@ -65,7 +65,7 @@ TEST(Forms, SlowFormIsAbandonedAndLoggedOnce) {
       1U);
 }
 
-TEST(Forms, OneThatTakesALittleLongerIsKept) {
+TEST(Forms, KeepsSlightlySlowerForm) {
   WorkerHarness worker(Stopped(microseconds(1150)), {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   (void)LaunchEach(worker, low, kForms);
@@ -125,7 +125,7 @@ TEST(Forms, RunsUnmeasuredOriginalOccasionally) {
       << "all of those behind, once kForms are known";
 }
 
-TEST(Forms, NoOriginalIsTriedWhileAnotherClientHasWork) {
+TEST(Forms, TriesNoOriginalWhileOtherClientHasWork) {
   StepDeviceOptions device = Stopped(microseconds(1200));
   // The peer's kernel, which is therefore not stopped at the end of a time slice.
   device.unstoppable_kernel = "three";
@@ -140,7 +140,7 @@ TEST(Forms, NoOriginalIsTriedWhileAnotherClientHasWork) {
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3 * kEvery)), 3 * kEvery);
 }
 
-TEST(Forms, NoOriginalIsTriedThatTakesLongerThanASlice) {
+TEST(Forms, TriesNoOriginalLongerThanTimeSlice) {
   WorkerHarness worker(
       Stopped(microseconds(1200)),
       {.settings = {.policy = "priority",
@@ -178,7 +178,7 @@ TEST(Forms, MispredictionMakesAllLaunchesOfClientPreemptible) {
   EXPECT_FALSE(launch_other(truthful));
 }
 
-TEST(Forms, TheNextWorkerKnowsWhichFormIsSlow) {
+TEST(Forms, NextWorkerKnowsSlowForms) {
   const ScratchDirectory directory;
   const server::WorkerOptions options = {.settings = {.policy = "priority"},
                                          .cost_file = directory / "costs"};

@@ -87,7 +87,7 @@ TEST(WorkerGraphs, CopiesAndFillsOfAGraphMoveBytes) {
   EXPECT_EQ(client.staging_buffer(0)[4096 + 32], std::byte{9});
 }
 
-TEST(WorkerGraphs, ANodeIsCheckedAsTheCommandAlone) {
+TEST(WorkerGraphs, ChecksNodeLikeSingleCommand) {
   WorkerHarness worker(kAtOnce);
   const auto rejection = [&](const auto& node, std::span<const std::byte> parameters = {}) {
     RawClient client = worker.Client();
@@ -109,7 +109,7 @@ TEST(WorkerGraphs, ANodeIsCheckedAsTheCommandAlone) {
               HasSubstr("there is no staging buffer 5"));
 }
 
-TEST(WorkerGraphs, NumbersThatAreNotThereAreRejected) {
+TEST(WorkerGraphs, RejectsUnknownNumbers) {
   WorkerHarness worker(kAtOnce);
   const auto error_after = [&](auto&& send) {
     RawClient client = worker.Client();
@@ -131,7 +131,7 @@ TEST(WorkerGraphs, NumbersThatAreNotThereAreRejected) {
               HasSubstr("graph 1 has 0 nodes, asked to set number 1"));
 }
 
-TEST(WorkerGraphs, MemoryThatWasGivenBackIsFoundOutByTheLaunch) {
+TEST(WorkerGraphs, LaunchFailsIfMemoryWasReturned) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   client.CreateStream(1);
@@ -151,7 +151,7 @@ TEST(WorkerGraphs, MemoryThatWasGivenBackIsFoundOutByTheLaunch) {
   EXPECT_EQ(GetError(client, 1), "Ok");
 }
 
-TEST(WorkerGraphs, AnUnloadedModuleIsFoundOutByTheLaunch) {
+TEST(WorkerGraphs, LaunchFailsIfModuleWasUnloaded) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   MakeGraphOfLaunches(client, 0, 2);
@@ -195,7 +195,7 @@ TEST(WorkerGraphs, NodeChangeDoesNotAffectEarlierLaunch) {
 
 // Each change to a graph that launches still use makes a copy of it. When too many copies exist,
 // the client's ring waits until launches have ended.
-TEST(WorkerGraphs, AGraphThatIsChangedAllTheTimeHoldsUpItsClientAlone) {
+TEST(WorkerGraphs, ConstantlyChangedGraphDelaysOnlyItsClient) {
   constexpr std::uint32_t kChanges = 30;
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient client = worker.Client();
@@ -213,7 +213,7 @@ TEST(WorkerGraphs, AGraphThatIsChangedAllTheTimeHoldsUpItsClientAlone) {
   for (std::uint32_t i = 0; i < kChanges; ++i) EXPECT_EQ(seen[i].units, i + 1);
 }
 
-TEST(WorkerGraphs, GraphsHaveABoundOnTheirBytes) {
+TEST(WorkerGraphs, LimitsBytesOfGraphs) {
   WorkerHarness worker(kAtOnce, {.limits = {.graphs_bytes_max = 4096}});
   RawClient client = worker.Client();
   MakeGraphOfLaunches(client, 0, 40);
@@ -221,7 +221,7 @@ TEST(WorkerGraphs, GraphsHaveABoundOnTheirBytes) {
   EXPECT_THAT(GetError(client), HasSubstr("at most 4096 are allowed"));
 }
 
-TEST(WorkerGraphs, NodesThatOnlyLaunchesStillHaveCount) {
+TEST(WorkerGraphs, CountsNodesHeldOnlyByLaunches) {
   WorkerHarness worker({}, {.limits = {.graphs_bytes_max = 4352}});
   RawClient client = worker.Client();
   MakeGraphOfLaunches(client, 0, 10);
@@ -237,7 +237,7 @@ TEST(WorkerGraphs, NodesThatOnlyLaunchesStillHaveCount) {
 
 // Without a bound on the graphs of all clients together, many clients would exhaust the machine's
 // memory.
-TEST(WorkerGraphs, GraphsOfAllClientsHaveABoundAndEachClientItsPart) {
+TEST(WorkerGraphs, LimitsGraphsOfAllClientsAndGuaranteesEachAPart) {
   // 8 KiB are guaranteed to each of two clients, 16 KiB go to the first client that asks.
   WorkerHarness worker(kAtOnce,
                        {.limits = {.sessions_max = 2, .sessions_kept = 0, .graphs_bytes = 32768}});
@@ -268,7 +268,7 @@ TEST(WorkerGraphs, GraphsOfAllClientsHaveABoundAndEachClientItsPart) {
 }
 
 // The lists of a graph are copied when it is changed while a launch uses it.
-TEST(WorkerGraphs, CopiesOfAGraphThatLaunchesHaveCount) {
+TEST(WorkerGraphs, CountsGraphCopiesHeldByLaunches) {
   WorkerHarness worker({}, {.limits = {.graphs_bytes_max = 12'000}});
   RawClient client = worker.Client();
   MakeGraphOfLaunches(client, 0, 10);
@@ -284,7 +284,7 @@ TEST(WorkerGraphs, CopiesOfAGraphThatLaunchesHaveCount) {
 }
 
 // The device does not stop running work, so the lane decides before each node.
-TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
+TEST(WorkerGraphs, HighWorkDoesNotWaitForRestOfLowGraph) {
   for (const bool takes_nodes : {false, true}) {
     WorkerHarness worker(
         {.preemption = device::Preemption::kBetweenCommands, .takes_nodes = takes_nodes},
@@ -306,7 +306,7 @@ TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
   }
 }
 
-TEST(WorkerGraphs, ShortNodesOfALowClientGoTogether) {
+TEST(WorkerGraphs, SubmitsShortNodesOfLowClientTogether) {
   WorkerHarness worker({.runs_at_once = true, .takes_nodes = true},
                        {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
@@ -337,7 +337,7 @@ TEST(WorkerGraphs, AFailedNodeFailsTheStreamByItsNumber) {
 }
 
 // Uses more parts than slots, on more streams than slots.
-TEST(WorkerGraphs, GraphsOnAllStreamsComeToAnEnd) {
+TEST(WorkerGraphs, GraphsOnAllStreamsFinish) {
   WorkerHarness worker;
   RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
   MakeGraphOfLaunches(client, 0, 20);
@@ -357,7 +357,7 @@ TEST(WorkerGraphs, GraphsOnAllStreamsComeToAnEnd) {
   EXPECT_EQ(worker.device().submissions().size(), 99u * 2 * 20);
 }
 
-TEST(WorkerGraphs, TheExplanationNamesGraphAndNode) {
+TEST(WorkerGraphs, ExplanationNamesGraphAndNode) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .takes_nodes = true},
                        {.settings = {.policy = "priority"}});
   RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
@@ -374,7 +374,7 @@ TEST(WorkerGraphs, TheExplanationNamesGraphAndNode) {
 }
 
 // After random changes and launches, the device must see exactly what a model of the list predicts.
-TEST(WorkerGraphs, RandomChangesAndLaunchesRunWhatTheListHolds) {
+TEST(WorkerGraphs, RandomChangesAndLaunchesMatchModel) {
   std::mt19937_64 random(7);
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client({.client_class = SchedulingClass::kLow});

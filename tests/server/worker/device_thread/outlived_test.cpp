@@ -62,7 +62,7 @@ TEST_P(OutlivedWork, YieldsToSameClassAndResumesInOrder) {
               ::testing::ElementsAre(4, 5, 6, 100, 101, 102));
 }
 
-TEST(OutlivedCommand, IsFollowedByNothingOfItsStreamWhileItMayBeStopped) {
+TEST(OutlivedCommand, DelaysItsStreamWhileItMayBeStopped) {
   WorkerHarness worker({}, {.settings = {.policy = "fair"}});
   RawClient client = worker.Client();
   const RawClient other = worker.Client();

@@ -56,7 +56,7 @@ std::uint64_t CountOnce(PageUse& use, const ClientStreams& streams, const Partly
   return use.Count(space, kSteps * kStep).missing_bytes;
 }
 
-TEST(PageUse, CountsEachStepThatIsAwayOnce) {
+TEST(PageUse, CountsEachNonResidentPageOnce) {
   PartlyThere space;
   space.away = {2, 3, 9, 40};
   ClientStreams streams(8);
@@ -72,7 +72,7 @@ TEST(PageUse, CountsEachStepThatIsAwayOnce) {
 
 // The device thread determines the needed pages for all clients, so a client with many queued
 // commands must not slow down the others.
-TEST(PageUse, ManyCommandsThatTouchEverythingCostAsManyStepsAsThereAre) {
+TEST(PageUse, CostIsLimitedByNumberOfPages) {
   PartlyThere space;
   space.away = {0, kSteps - 1};
   ClientStreams streams(ipc::kStreamsMax);
@@ -122,7 +122,7 @@ TEST(PageUse, CountsCommandsWithoutDeviceWork) {
   EXPECT_EQ(use.TakeLookedAt(), ipc::kStreamsMax + 40);
 }
 
-TEST(PageUse, ALaunchNeedsWhatItReaches) {
+TEST(PageUse, LaunchNeedsItsAccessSet) {
   PartlyThere space;
   space.away = {1, 2, 3, 30};
   ClientStreams streams(8);

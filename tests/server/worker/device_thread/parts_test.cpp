@@ -42,7 +42,7 @@ struct Visited {
   int visits = 0;
 };
 
-TEST(SpinTimesTest, ThreadsSpinForMillisecondsWhereCoresAreToSpare) {
+TEST(SpinTimesTest, ThreadsSpinForMillisecondsOnSpareCores) {
   constexpr SpinTimes kFew{.budget = 50us}, kMany{.budget = 50us, .has_spare_cores = true};
   for (const bool polls : {false, true}) {
     EXPECT_EQ(kMany.OfDeviceThread(polls, false), 1ms);
@@ -91,7 +91,7 @@ class RingVisitsTest : public ::testing::Test {
   scheduler::TimePoint now_{1s};
 };
 
-TEST_F(RingVisitsTest, FloodsOfOthersCostAnUrgentClientABoundedTimeInEachTurn) {
+TEST_F(RingVisitsTest, FloodsDelayUrgentClientBoundedTimePerIteration) {
   for (int i = 0; i < 60; ++i) Add({.takes = 40us});
   Add({.is_urgent = true, .takes = 10us});
   for (int turn = 1; turn <= 200; ++turn) {
@@ -113,7 +113,7 @@ TEST_F(RingVisitsTest, ReportsWhetherIterationHitBound) {
   EXPECT_FALSE(visits_.was_cut());
 }
 
-TEST_F(RingVisitsTest, EveryoneGetsTheSameTurnsInALongRun) {
+TEST_F(RingVisitsTest, VisitsAllClientsEquallyOften) {
   for (int i = 0; i < 7; ++i) Add({.takes = 60us});
   for (int turn = 0; turn < 700; ++turn) Turn();
   for (const Visited& client : clients_) EXPECT_NEAR(client.visits, 200, 2);
@@ -128,7 +128,7 @@ TEST_F(RingVisitsTest, IdleClientsAddNoOverhead) {
   }
 }
 
-TEST(WaiterWakes, WakesAllThatAreAsleepInTurnsOverClients) {
+TEST(WaiterWakes, WakesAllSleepersAlternatingBetweenClients) {
   constexpr std::uint32_t kThreads = 100;
   std::array<std::atomic<std::uint32_t>, 2> futexes = {0, 0};
   std::atomic<std::uint32_t> begun{0}, awake{0};
@@ -185,7 +185,7 @@ class KernelWatchTest : public ::testing::Test {
   KernelWatch watch_;
 };
 
-TEST_F(KernelWatchTest, AKernelIsOverdueAtItsLimitAndToldOnce) {
+TEST_F(KernelWatchTest, KernelIsOverdueAtItsLimitAndReportedOnce) {
   watch_.OnSubmitted(7, 0, 0ms, 10ms, At(100ms));
   EXPECT_EQ(watch_.wake_at(), At(110ms));
   EXPECT_EQ(OverdueAt(110ms - 1ns), 0U);
@@ -200,7 +200,7 @@ TEST_F(KernelWatchTest, AKernelIsOverdueAtItsLimitAndToldOnce) {
   EXPECT_EQ(watch_.OnCompleted(7, At(130ms)), 0ms) << "it is not there any more";
 }
 
-TEST_F(KernelWatchTest, WaitingBehindOthersIsNotRunning) {
+TEST_F(KernelWatchTest, WaitingBehindOthersDoesNotCount) {
   watch_.OnSubmitted(1, 0, 0ms, {}, At(0ms));
   watch_.OnSubmitted(2, 0, 0ms, 10ms, At(0ms));
   EXPECT_FALSE(watch_.wake_at()) << "the first may run for ever";
@@ -218,7 +218,7 @@ TEST_F(KernelWatchTest, WaitingBehindOthersIsNotRunning) {
   EXPECT_EQ(OverdueAt(101ms), 3U);
 }
 
-TEST_F(KernelWatchTest, TimeInWhichTheDeviceCouldRunNothingIsNotRunning) {
+TEST_F(KernelWatchTest, TimeWithoutDeviceDoesNotCount) {
   watch_.SetHostSteal(5ms, At(0ms));
   watch_.OnSubmitted(1, 0, 0ms, 10ms, At(0ms));
   watch_.SetHostSteal(12ms, At(8ms));
@@ -229,7 +229,7 @@ TEST_F(KernelWatchTest, TimeInWhichTheDeviceCouldRunNothingIsNotRunning) {
   EXPECT_EQ(watch_.OnCompleted(1, At(20ms)), 2ms) << "never less than nothing";
 }
 
-TEST_F(KernelWatchTest, WhatRanBeforeAStopCounts) {
+TEST_F(KernelWatchTest, TimeBeforeStopCounts) {
   watch_.OnSubmitted(1, 0, 0ms, 10ms, At(0ms));
   const scheduler::Duration ran = watch_.OnCompleted(1, At(6ms));
   EXPECT_EQ(ran, 6ms);
@@ -258,13 +258,13 @@ TEST(LogHistogram, QuantilesAreNeverBelowTheTruthAndAtMostAnEighthAbove) {
   EXPECT_EQ(LogHistogram().Quantile(0.5), 0u);
 }
 
-TEST(LogHistogram, TakesTheLargestValueThereIs) {
+TEST(LogHistogram, AcceptsLargestValue) {
   LogHistogram histogram;
   histogram.Add(~std::uint64_t{0});
   EXPECT_EQ(histogram.Quantile(0.5), ~std::uint64_t{0});
 }
 
-TEST(Mailbox, KeepsTheOrderOfEachSenderAndWakesOncePerEmptyBox) {
+TEST(Mailbox, KeepsOrderOfEachSenderAndWakesOncePerEmptyBox) {
   std::atomic<int> wakes{0};
   Mailbox<int> box([&] { ++wakes; });
   constexpr int kEach = 10000;
@@ -287,7 +287,7 @@ TEST(Mailbox, KeepsTheOrderOfEachSenderAndWakesOncePerEmptyBox) {
   EXPECT_LE(wakes, takes);
 }
 
-TEST(CommandSlab, NamesTellCommandsApartThatUseTheSameSlot) {
+TEST(CommandSlab, NamesDistinguishCommandsOfSameSlot) {
   CommandSlab slab(4);
   const std::uint32_t slot = slab.Allocate();
   const device::WorkId first = WorkName::Make(200, slot, 1);
@@ -300,7 +300,7 @@ TEST(CommandSlab, NamesTellCommandsApartThatUseTheSameSlot) {
   EXPECT_EQ(slab[slot].name(), 0u) << "a new command has no name of an old one";
 }
 
-TEST(CommandSlot, AStoppedCommandIsOfferedAgainUnderItsNameAndRemembersIt) {
+TEST(CommandSlot, StoppedCommandIsOfferedAgainUnderItsName) {
   CommandSlot slot;
   slot.Offer(7, 300us, true);
   slot.runs_stoppable_form = true;
@@ -322,14 +322,14 @@ TEST(CommandSlot, AStoppedCommandIsOfferedAgainUnderItsNameAndRemembersIt) {
   EXPECT_EQ(slot.state(), CommandState::kEnded);
 }
 
-TEST(CommandSlotDeathTest, NoStateIsLeftOut) {
+TEST(CommandSlotDeathTest, RejectsSkippedStates) {
   CommandSlot slot;
   EXPECT_DEATH(slot.Submit({.stop_asked = {}}), "from one state to the next");
   slot.Offer(7, 300us, true);
   EXPECT_DEATH(slot.End(), "from one state to the next");
 }
 
-TEST(CommandScope, AModuleIsReleasedWhenItsLastCommandHasFinished) {
+TEST(CommandScope, ReleasesModuleAfterItsLastCommand) {
   const testing::NullModule module(0);
   CommandScope scope;
   scope.AddModule(3, {.module = &module, .serial = 9});
@@ -347,7 +347,7 @@ TEST(CommandScope, AModuleIsReleasedWhenItsLastCommandHasFinished) {
   EXPECT_EQ(scope.module(3).serial, 0u) << "the number is free";
 }
 
-TEST(CommandScope, LessMemoryIsWaitedForByCommandsOfBeforeOnly) {
+TEST(CommandScope, ShrinkWaitsOnlyForEarlierCommands) {
   CommandScope scope;
   scope.GrowTo(100);
   const std::uint32_t before = scope.epoch();
@@ -363,7 +363,7 @@ TEST(CommandScope, LessMemoryIsWaitedForByCommandsOfBeforeOnly) {
   EXPECT_FALSE(scope.has_barrier());
 }
 
-TEST(CommandScope, AMappingGoesWhenCommandsOfBeforeHaveEnded) {
+TEST(CommandScope, ReleasesMappingAfterEarlierCommands) {
   CommandScope scope;
   scope.AddMapping(1000, 100);
   scope.AddMapping(1100, 50);
@@ -384,7 +384,7 @@ TEST(CommandScope, AMappingGoesWhenCommandsOfBeforeHaveEnded) {
 }
 
 // A graph may have thousands of nodes, each with two ranges that cover all mapped memory.
-TEST(CommandScope, MappingsWithoutAGapAreLookedUpAsOne) {
+TEST(CommandScope, LooksUpAdjacentMappingsAsOne) {
   CommandScope scope;
   std::vector<std::uint64_t> places(ipc::kMappingsMax);
   std::ranges::generate(places, [next = 0]() mutable { return std::uint64_t(next++) * 100; });
@@ -422,7 +422,7 @@ TEST(CommandScope, MappingsWithoutAGapAreLookedUpAsOne) {
 
 // Otherwise every waiting stream would inspect all nodes of its graph although only one of them
 // gets the slot.
-TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
+TEST(ClientStreams, OffersFreeSlotToWaitingStreamsInOrder) {
   constexpr std::uint32_t kStreams = 100;
   ClientStreams streams(kStreams);
   std::vector<std::uint32_t> commands;
@@ -462,7 +462,7 @@ TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
 }
 
 // A thread that touches a hole waits while its client empties more of the staging buffer.
-TEST(CommandScope, BytesOfAnArenaAreReadWithoutTouchingIt) {
+TEST(CommandScope, ReadsStagingBufferWithoutTouchingIt) {
   constexpr std::size_t kPage = 4096;
   Result<ipc::SharedSegment> staging_buffer = ipc::SharedSegment::Create({.bytes = 16 * kPage});
   ASSERT_TRUE(staging_buffer.ok());
@@ -486,7 +486,7 @@ TEST(CommandScope, BytesOfAnArenaAreReadWithoutTouchingIt) {
   EXPECT_EQ(read, expected);
 }
 
-TEST(CommandScope, AFullRingPutsABarrierOffForItsLengthAtMost) {
+TEST(CommandScope, FullRingDelaysBarrierByAtMostItsLength) {
   CommandScope scope;
   scope.ShrinkAfter(0, 1000);
   scope.RecordTakenUpTo(1000 + ipc::kCommandGranules - 1);
@@ -505,7 +505,7 @@ TEST(CommandSlab, GivesOutEverySlotOnce) {
   EXPECT_EQ(slab.used(), 64u);
 }
 
-TEST(CommandSlab, ACommandHasNoReachOfTheOneBeforeIt) {
+TEST(CommandSlab, NewCommandHasNoStaleAccessSet) {
   CommandSlab slab(1);
   const std::uint32_t slot = slab.Allocate();
   slab[slot].SetReach(device::Reach::Everything());
@@ -515,7 +515,7 @@ TEST(CommandSlab, ACommandHasNoReachOfTheOneBeforeIt) {
   EXPECT_EQ(slab[slot].reach(), nullptr);
 }
 
-TEST(CommandSlab, ParametersOfAnySizeHaveRoomUntilTheSlotIsFreed) {
+TEST(CommandSlab, KeepsParametersOfAnySizeUntilSlotIsFreed) {
   CommandSlab slab(1);
   for (const std::size_t bytes : {0ul, 256ul, 257ul, 4096ul, 32764ul, 24ul}) {
     const std::uint32_t slot = slab.Allocate();

@@ -27,7 +27,7 @@ nlohmann::json GetRow(WorkerHarness& worker, std::size_t index = 0) {
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][index];
 }
 
-TEST(WorkerRequests, AMarkedRequestEndsWhenAllBeforeItsEndHasFinished) {
+TEST(WorkerRequests, MarkedRequestEndsAfterAllItsCommands) {
   WorkerHarness worker;
   RawClient client = worker.Client({.latency_target_ns = kHourNs});
   client.BeginRequest(0);
@@ -68,7 +68,7 @@ TEST(WorkerRequests, CountsRequestsWithoutLatencyTarget) {
   EXPECT_FALSE(row.contains("requests_target_met"));
 }
 
-TEST(WorkerRequests, ARequestIsAsOldAsItsClientSays) {
+TEST(WorkerRequests, RequestStartsWhenClientSays) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client({.latency_target_ns = 60'000'000'000});
   client.BeginRequest(0, 59'000'000'000);
@@ -91,7 +91,7 @@ TEST(WorkerRequests, RequestOfFailedStreamMissesTarget) {
   EXPECT_EQ(row["requests_target_met"], 0);
 }
 
-TEST(WorkerRequests, ARequestEndsWithItsStreamAndNotWithTheNextOfThatNumber) {
+TEST(WorkerRequests, DestroyingStreamEndsItsRequest) {
   WorkerHarness worker;
   RawClient client = worker.Client({.latency_target_ns = kHourNs});
   client.CreateStream(3);
@@ -152,7 +152,7 @@ TEST(WorkerRequests, LogsOverloadOnce) {
 }
 
 // Under `deadline`, stoppable work does not begin if a request is expected during it.
-TEST(WorkerRequests, AHintKeepsTheDeviceFreeForTheRequest) {
+TEST(WorkerRequests, HintKeepsDeviceFreeForRequest) {
   WorkerHarness worker({}, {.settings = {.policy = "deadline"}});
   RawClient high =
       worker.Client({.client_class = SchedulingClass::kHigh, .latency_target_ns = 60'000'000'000});

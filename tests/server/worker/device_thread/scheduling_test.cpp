@@ -28,7 +28,7 @@ std::uint64_t GetSession(const StepDevice::Submission& submission) {
   return submission.stream / ipc::kStreamsMax;
 }
 
-TEST(WorkerScheduling, ALowLaunchIsStoppedForAHighOneAndResumesWhereItStopped) {
+TEST(WorkerScheduling, PreemptsLowLaunchForHighOneAndResumesIt) {
   WorkerHarness worker;
   RawClient low = worker.Client({.name = "low", .client_class = SchedulingClass::kLow});
   RawClient high = worker.Client({.name = "high", .client_class = SchedulingClass::kHigh});
@@ -75,7 +75,7 @@ TEST(WorkerScheduling, RemainderOfPreemptedLaunchGoesFirst) {
   EXPECT_EQ(seen[2].first_unit, 30u);
 }
 
-TEST(WorkerScheduling, AnErrorStopsWhatElseRunsOfItsStream) {
+TEST(WorkerScheduling, ErrorStopsOtherWorkOfItsStream) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands},
                        {.lane_options = {.beyond_window_max = 8}});
   RawClient client = worker.Client();
@@ -129,7 +129,7 @@ TEST(WorkerScheduling, ChargesDeviceTimeToItsUser) {
   }
 }
 
-TEST(WorkerScheduling, WhatCouldNotBeStoppedForAHighClientIsCountedWithItsKernel) {
+TEST(WorkerScheduling, CountsNonPreemptedWorkWithItsKernel) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands},
                        {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
@@ -161,7 +161,7 @@ TEST(WorkerScheduling, WhatCouldNotBeStoppedForAHighClientIsCountedWithItsKernel
   EXPECT_EQ(row()["nonpreemptible_kernel"], "null");
 }
 
-TEST(WorkerScheduling, WhatEndsInTheTurnInWhichItBeganIsChargedForItsTime) {
+TEST(WorkerScheduling, ChargesWorkThatBeginsAndEndsInOneIteration) {
   WorkerHarness worker({.runs_at_once = true, .submitting_takes = std::chrono::milliseconds(2)});
   RawClient client = worker.Client();
   ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
@@ -376,7 +376,7 @@ TEST(WorkerScheduling, QueuedWorkBecomesPreemptibleForNewUrgentClient) {
   EXPECT_TRUE(low.AwaitFinished(0, kLaunches));
 }
 
-TEST(WorkerScheduling, WhatWasWaitingInTheHighClassCanBeStoppedOnceItsClientHasLeftIt) {
+TEST(WorkerScheduling, QueuedWorkBecomesPreemptibleWhenClientLeavesHighClass) {
   WorkerHarness worker({}, {.lane_options = {.high_in_flight_max = 1}});
   RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
@@ -430,7 +430,7 @@ TEST(WorkerScheduling, ResubmittedWorkKeepsItsStreamOrder) {
 }
 
 // Copies and fills are preemptible whichever clients are connected.
-TEST(WorkerScheduling, AFillThatHeldBackItsStreamIsOfferedAnewWithWhatIsBeforeIt) {
+TEST(WorkerScheduling, ResubmitsFillWithEarlierWorkOfItsStream) {
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   // A client that is alone has two long commands on the device.
@@ -457,7 +457,7 @@ nlohmann::json DeviceStatus(WorkerHarness& worker) {
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
 }
 
-TEST(WorkerScheduling, TheWindowFollowsTheLaunchBubbleOfTheDeviceWhileAHighClientIsHere) {
+TEST(WorkerScheduling, WindowFollowsLaunchBubbleWhileHighClientIsConnected) {
   WorkerHarness worker({.unstoppable_kernel = "null"}, {.settings = {.policy = "priority"},
                                                         .lane_options = {.beyond_window_max = 8}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
@@ -506,7 +506,7 @@ TEST(WorkerScheduling, CostlyPreemptionServesAnyClientUnderClasslessPolicy) {
   EXPECT_TRUE(worker.device().submissions()[1].may_be_stopped);
 }
 
-TEST(WorkerScheduling, LaunchesThatTheDeviceCannotStopGoToItBackToBackAndAreNotAsked) {
+TEST(WorkerScheduling, SubmitsUnstoppableLaunchesBackToBackWithoutStopRequests) {
   WorkerHarness worker(
       {.stopping_costs = true, .unstoppable_kernel = "null"},
       {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 8}});
@@ -521,7 +521,7 @@ TEST(WorkerScheduling, LaunchesThatTheDeviceCannotStopGoToItBackToBackAndAreNotA
   EXPECT_EQ(worker.device().stops_asked(), 0u);
 }
 
-TEST(WorkerScheduling, HighClassCommandsOfAStreamGoToTheDeviceBackToBack) {
+TEST(WorkerScheduling, SubmitsHighClassCommandsOfStreamBackToBack) {
   WorkerHarness worker;
   RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
   for (std::uint32_t i = 1; i <= 10; ++i) client.Launch(0, 0, 0, {.x = i});
@@ -532,7 +532,7 @@ TEST(WorkerScheduling, HighClassCommandsOfAStreamGoToTheDeviceBackToBack) {
 }
 
 // Waiting for the end of each short command would cost more than stopping one could save.
-TEST(WorkerScheduling, ShortCommandsOfAStreamGoToTheDeviceBackToBack) {
+TEST(WorkerScheduling, SubmitsShortCommandsOfStreamBackToBack) {
   WorkerHarness worker({}, {.settings = {.policy = "fifo"}});
   RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
   for (int i = 0; i < 5; ++i) client.Fill(0, client.base(), 16, 1);
@@ -540,7 +540,7 @@ TEST(WorkerScheduling, ShortCommandsOfAStreamGoToTheDeviceBackToBack) {
   EXPECT_EQ(worker.device().running_count(), 5u);
 }
 
-TEST(WorkerScheduling, AFloodDoesNotKeepAnotherClientWaiting) {
+TEST(WorkerScheduling, FloodDoesNotDelayOtherClient) {
   WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = "fifo"}});
   RawClient flood = worker.Client();
   RawClient good = worker.Client();
@@ -576,7 +576,7 @@ TEST(WorkerScheduling, SubmitsNothingOfDepartedClient) {
   EXPECT_EQ(launches[1], 1);
 }
 
-TEST(WorkerScheduling, TheClassOfARunningSessionCanBeChanged) {
+TEST(WorkerScheduling, ChangesClassOfRunningSession) {
   WorkerHarness worker;
   RawClient first = worker.Client({.client_class = SchedulingClass::kLow});
   RawClient second = worker.Client({.client_class = SchedulingClass::kLow});
@@ -596,7 +596,7 @@ TEST(WorkerScheduling, TheClassOfARunningSessionCanBeChanged) {
   EXPECT_GT(seen[1].priority, seen[0].priority);
 }
 
-TEST(WorkerScheduling, EveryPolicyRunsEverythingOfEveryClient) {
+TEST(WorkerScheduling, EveryPolicyRunsAllWorkOfAllClients) {
   for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
     const std::string policy(entry.name);
     SCOPED_TRACE(policy);
@@ -621,7 +621,7 @@ server::WorkerOptions LimitedLow(scheduler::Duration limit) {
   return options;
 }
 
-TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
+TEST(KernelLimit, EndsLongKernelAndFailsItsStreamWithMessage) {
   WorkerHarness worker({.ignores_stop = true}, LimitedLow(std::chrono::milliseconds(30)));
   RawClient low = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
   RawClient normal = worker.Client();
@@ -655,7 +655,7 @@ TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
   EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok()) << "the session lives on";
 }
 
-TEST(KernelLimit, CountsWhatAStoppedKernelHasRunInAll) {
+TEST(KernelLimit, CountsTotalTimeOfStoppedKernel) {
   WorkerHarness worker({}, LimitedLow(std::chrono::milliseconds(60)));
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
@@ -684,7 +684,7 @@ TEST(KernelLimit, CountsWhatAStoppedKernelHasRunInAll) {
   EXPECT_EQ(record->fault, FaultKind::kLaunchTimeout);
 }
 
-TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
+TEST(KernelLimit, UnstoppableKernelIsDeviceLossThatNamesKernel) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .can_kill = false},
                        LimitedLow(std::chrono::milliseconds(30)));
   RawClient low = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
@@ -741,7 +741,7 @@ TEST(KernelLimit, DefaultLimitLogsInsteadOfEndingDevice) {
   EXPECT_EQ(log.Count("it continues: this device cannot terminate a single kernel"), 1U);
 }
 
-TEST(KernelLimit, AKernelThatLeavesWhenToldIsEndedAlone) {
+TEST(KernelLimit, EndsOnlyKernelThatObeysRequest) {
   WorkerHarness worker({.can_kill = false, .may_be_killed = true},
                        LimitedLow(std::chrono::milliseconds(30)));
   RawClient low = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
@@ -755,7 +755,7 @@ TEST(KernelLimit, AKernelThatLeavesWhenToldIsEndedAlone) {
   EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok()) << "the session lives on";
 }
 
-TEST(KernelLimit, AKernelThatDoesNotLeaveWhenToldIsEndedWithTheDeviceAndNamed) {
+TEST(KernelLimit, KernelThatIgnoresRequestIsDeviceLossThatNamesKernel) {
   server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(30));
   options.leaves_within = std::chrono::milliseconds(40);
   WorkerHarness worker({.can_kill = false, .may_be_killed = true}, options);
@@ -816,7 +816,7 @@ TEST(WorkerScheduling, PollsDeviceWithShortSleepsUntilWorkEnds) {
   EXPECT_LE(worker.device().times_asked() - idle, 4u);
 }
 
-TEST(WorkerScheduling, ADeviceThatCannotStopIsNotAskedTo) {
+TEST(WorkerScheduling, DoesNotRequestStopOfDeviceThatCannot) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});

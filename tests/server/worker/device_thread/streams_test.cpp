@@ -58,7 +58,7 @@ TEST(WorkerStreams, LaunchesReachTheDeviceInOrderWithTheirParameters) {
 }
 
 // Uses more threads than the device thread wakes itself.
-TEST(WorkerStreams, AllThreadsThatWaitForACommandAreWoken) {
+TEST(WorkerStreams, WakesAllThreadsThatWaitForCommand) {
   constexpr std::uint32_t kThreads = 60;
   WorkerHarness worker;
   const RawClient client = [&] {
@@ -102,7 +102,7 @@ std::uint64_t SleepsAmidPauses(SchedulingClass of, std::chrono::milliseconds pau
 
 // The device thread spins for 20 ms before it sleeps, and for 120 ms while a high-class client is
 // connected.
-TEST(WorkerStreams, TheDeviceThreadStaysAwakeWhereCoresAreToSpare) {
+TEST(WorkerStreams, DeviceThreadStaysAwakeOnSpareCores) {
   using std::chrono::milliseconds;
   constexpr int kCommands = 8;
   EXPECT_LT(SleepsAmidPauses(SchedulingClass::kNormal, milliseconds(2), kCommands), kCommands / 2U);
@@ -211,7 +211,7 @@ TEST(WorkerStreams, QuietClientCausesNoWakeUps) {
 
 // A client rings for each answer that it takes, because that may have freed space for which the
 // worker waits.
-TEST(WorkerStreams, AClientThatRingsForItsAnswersIsAlwaysHeard) {
+TEST(WorkerStreams, HearsClientThatRingsForAnswers) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   if (!IsHeard(client)) GTEST_SKIP() << "this kernel does not say what an epoll instance watches";
@@ -226,7 +226,7 @@ TEST(WorkerStreams, AClientThatRingsForItsAnswersIsAlwaysHeard) {
   }
 }
 
-TEST(WorkerStreams, AClientThatRingsForItsCommandsIsAlwaysHeard) {
+TEST(WorkerStreams, HearsClientThatRingsForCommands) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   if (!IsHeard(client)) GTEST_SKIP() << "this kernel does not say what an epoll instance watches";
@@ -254,7 +254,7 @@ TEST(WorkerStreams, CopiesAndFillsMoveTheBytesTheyName) {
   EXPECT_EQ(std::memcmp(bytes.data() + 1024, "sixteen-bytes it", 16), 0);
 }
 
-TEST(WorkerStreams, AFailedCommandFailsWhatFollowsItInItsStreamOnly) {
+TEST(WorkerStreams, FailedCommandFailsOnlyLaterCommandsOfItsStream) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
 
@@ -284,7 +284,7 @@ TEST(WorkerStreams, AFailedCommandFailsWhatFollowsItInItsStreamOnly) {
   EXPECT_TRUE(none->status.ok());
 }
 
-TEST(WorkerStreams, AnErrorOfTheDeviceEndsTheStreamAndTakesBackWhatWasQueued) {
+TEST(WorkerStreams, DeviceErrorFailsStreamAndWithdrawsQueuedCommands) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient client = worker.Client();
   const RawClient peer = worker.Client();  // A client that is alone has two commands on the device.
@@ -366,8 +366,9 @@ TEST(WorkerStreams, WaitingForAFailedCommandCancelsTheWaitingStream) {
   EXPECT_TRUE(worker.device().submissions().empty());
 }
 
-// The failed stream has been created again since then; skipped commands remain failed.
-TEST(WorkerStreams, AWaitStillSeesTheFailureOfAnEarlierIncarnation) {
+// The failed stream has been destroyed and created again before the wait, but its skipped commands
+// remain failed.
+TEST(WorkerStreams, WaitSeesFailureOfEarlierStreamWithSameNumber) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
 
@@ -386,9 +387,9 @@ TEST(WorkerStreams, AWaitStillSeesTheFailureOfAnEarlierIncarnation) {
   EXPECT_EQ(notice->code, StatusCode::kCancelled);
 }
 
-// The stream is registered with one stream, then its wait is skipped, then it waits for another
-// one: the second wait must still be woken.
-TEST(WorkerStreams, AStreamWhoseWaitWasSkippedCanWaitForAnotherStream) {
+// The waiting stream is registered with the stream that it waits for. After that wait has been
+// skipped, a wait for another stream must still be woken.
+TEST(WorkerStreams, StreamWithSkippedWaitCanWaitForOtherStream) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   const RawClient peer = worker.Client();  // A client that is alone has two commands on the device.
@@ -416,7 +417,7 @@ TEST(WorkerStreams, AStreamWhoseWaitWasSkippedCanWaitForAnotherStream) {
 
 // Each round hits the worker at a different point between its last check of the rings and its
 // sleep.
-TEST(WorkerStreams, NoCommandIsLostOnTheWayToSleep) {
+TEST(WorkerStreams, LosesNoCommandBeforeSleep) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   std::uint32_t noise = 1;
@@ -431,7 +432,7 @@ TEST(WorkerStreams, NoCommandIsLostOnTheWayToSleep) {
   }
 }
 
-TEST(WorkerStreams, AMarkTellsWhenItsStreamGotThere) {
+TEST(WorkerStreams, MarkReportsWhenStreamReachesIt) {
   WorkerHarness worker;
   RawClient client = worker.Client();
 
@@ -455,7 +456,7 @@ TEST(WorkerStreams, AMarkTellsWhenItsStreamGotThere) {
 
 // While the worker has plenty of a client's commands it leaves the rest in the ring, but not
 // indefinitely, because later commands may be for another stream.
-TEST(WorkerStreams, AnIdleStreamIsHeardBehindABusyOne) {
+TEST(WorkerStreams, ReadsCommandsOfIdleStreamBehindBusyOne) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient client = worker.Client();
 
@@ -469,7 +470,7 @@ TEST(WorkerStreams, AnIdleStreamIsHeardBehindABusyOne) {
   EXPECT_EQ(client.finished(0), 0u) << "nothing has left the device";
 }
 
-TEST(WorkerStreams, AMarkOfAFailedStreamSaysSo) {
+TEST(WorkerStreams, MarkOfFailedStreamReportsFailure) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
 
@@ -486,7 +487,7 @@ TEST(WorkerStreams, AMarkOfAFailedStreamSaysSo) {
 
 // 5000 marks are five times the capacity of the completion ring: the worker must stop taking
 // commands until the client has freed space, and resume then without a ring of the doorbell.
-TEST(WorkerStreams, MarksWaitForRoomInTheCompletionRing) {
+TEST(WorkerStreams, MarksWaitForSpaceInCompletionRing) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
 
@@ -505,7 +506,7 @@ TEST(WorkerStreams, MarksWaitForRoomInTheCompletionRing) {
   EXPECT_TRUE(client.AwaitFinished(0, kMarks));
 }
 
-TEST(WorkerStreams, WhatCannotRunIsRejectedWithTheReason) {
+TEST(WorkerStreams, RejectsInvalidCommandsWithReason) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   ASSERT_TRUE(client.AddStagingBuffer(64 * 1024).ok());
@@ -546,7 +547,7 @@ TEST(WorkerStreams, WhatCannotRunIsRejectedWithTheReason) {
 }
 
 // A message for each rejected launch would format 400 GB of text.
-TEST(WorkerStreams, RejectedLaunchesCostNoSentenceBeforeSomebodyAsks) {
+TEST(WorkerStreams, FormatsMessageOfRejectedLaunchOnlyOnRequest) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   const std::string name(4000, 'n');
@@ -569,7 +570,7 @@ TEST(WorkerStreams, RejectedLaunchesCostNoSentenceBeforeSomebodyAsks) {
   EXPECT_LE(message.size(), std::size_t{8} << 10);
 }
 
-TEST(WorkerStreams, AKernelThatIsUnloadedByNowIsNamedByItsNumber) {
+TEST(WorkerStreams, NamesUnloadedKernelByItsNumber) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   ASSERT_TRUE(client.LoadModule(1, "first 0 no such instruction\n").ok());
@@ -583,7 +584,7 @@ TEST(WorkerStreams, AKernelThatIsUnloadedByNowIsNamedByItsNumber) {
 }
 
 // A launch that has left its stream does not keep its module loaded.
-TEST(WorkerStreams, AModuleThatIsUnloadedGoesWhenItsLastLaunchHasEnded) {
+TEST(WorkerStreams, UnloadedModuleIsFreedAfterItsLastLaunch) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   ASSERT_TRUE(client.LoadModule(1, "first 0\n").ok());
@@ -643,7 +644,7 @@ TEST(WorkerStreams, LaunchesBeyondWhatDeviceAndKernelAllowAreRejected) {
   EXPECT_EQ(worker.device().submissions().size(), 2u);
 }
 
-TEST(WorkerStreams, ParametersInAnArenaAreCopiedWhenTheyAreTaken) {
+TEST(WorkerStreams, CopiesParametersFromStagingBufferWhenRead) {
   WorkerHarness worker;
   RawClient client = worker.Client();
   const std::string kernel = "large 8192\n";
