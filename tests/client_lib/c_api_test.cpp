@@ -36,7 +36,7 @@ class CApiTest : public ::testing::Test {
   gpushared_stream* stream_ = nullptr;
 };
 
-TEST_F(CApiTest, StatusNumbersEqualTheCodesOfCxx) {
+TEST_F(CApiTest, StatusNumbersEqualCxxCodes) {
   for (int number = 0; number <= GPUSHARED_INTERNAL; ++number) {
     EXPECT_EQ(gpushared_status_name(static_cast<gpushared_status_t>(number)),
               StatusCodeName(static_cast<StatusCode>(number)));
@@ -45,7 +45,7 @@ TEST_F(CApiTest, StatusNumbersEqualTheCodesOfCxx) {
   EXPECT_STREQ(gpushared_version(), GPUSHARED_VERSION_STRING);
 }
 
-TEST_F(CApiTest, OneProgramFromLoadToResult) {
+TEST_F(CApiTest, RunsProgramFromLoadToResult) {
   gpushared_module* module = nullptr;
   gpushared_kernel* kernel = nullptr;
   ASSERT_EQ(gpushared_load_module(client_, "ptx", 3, &module), GPUSHARED_OK);
@@ -194,7 +194,7 @@ TEST_F(CApiTest, OptionsOfAnUnknownLayoutAreRejected) {
   EXPECT_EQ(client, nullptr);
 }
 
-TEST_F(CApiTest, ClientFactsCanBeAsked) {
+TEST_F(CApiTest, ReturnsClientProperties) {
   gpushared_device_properties properties;
   ASSERT_EQ(gpushared_get_device_properties(client_, &properties), GPUSHARED_OK);
   EXPECT_STREQ(properties.id, "fake:0");

@@ -67,14 +67,14 @@ TEST_F(DeviceMemoryTest, GrowthDoublesUpToItsLimit) {
                                   64 * kMiB));
 }
 
-TEST_F(DeviceMemoryTest, LargeAllocationGrowsByWhatIsMissingBehindTheFreeTail) {
+TEST_F(DeviceMemoryTest, LargeAllocationUsesFreeTailBeforeGrowing) {
   DeviceMemory memory = Make(64 * kMiB);
   ASSERT_TRUE(memory.Allocate(kMiB).ok());
   ASSERT_TRUE(memory.Allocate(31 * kMiB).ok());
   EXPECT_THAT(resizes_, ElementsAre(2 * kMiB, 32 * kMiB));
 }
 
-TEST_F(DeviceMemoryTest, AskingForLessIsTriedBeforeGivingUp) {
+TEST_F(DeviceMemoryTest, TriesSmallerGrowthBeforeFailing) {
   // Not a multiple of the page size, as may result from a percentage.
   DeviceMemory memory = Make(5 * kMiB);
   EXPECT_TRUE(memory.Allocate(2 * kMiB).ok());
@@ -82,7 +82,7 @@ TEST_F(DeviceMemoryTest, AskingForLessIsTriedBeforeGivingUp) {
   EXPECT_THAT(resizes_, ElementsAre(2 * kMiB, 5 * kMiB));
 }
 
-TEST_F(DeviceMemoryTest, BeyondTheQuotaIsRejectedWithAllSizes) {
+TEST_F(DeviceMemoryTest, RejectsAllocationBeyondQuotaWithAllSizes) {
   DeviceMemory memory = Make(4 * kMiB);
   ASSERT_TRUE(memory.Allocate(3 * kMiB).ok());
   const auto rejected = memory.Allocate(2 * kMiB);
@@ -97,7 +97,7 @@ TEST_F(DeviceMemoryTest, ZeroBytesAreRejected) {
   EXPECT_EQ(memory.Allocate(0).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(DeviceMemoryTest, FreedMemoryIsReusedOnlyAfterTheCommandsSubmittedBefore) {
+TEST_F(DeviceMemoryTest, ReusesFreedMemoryOnlyAfterEarlierCommands) {
   DeviceMemory memory = Make(64 * kMiB);
   const auto first = memory.Allocate(4096);
   ASSERT_TRUE(first.ok());
@@ -112,7 +112,7 @@ TEST_F(DeviceMemoryTest, FreedMemoryIsReusedOnlyAfterTheCommandsSubmittedBefore)
   EXPECT_EQ(*third, *first);
 }
 
-TEST_F(DeviceMemoryTest, FreedMemoryWithNothingUnderWayIsReusedAtOnce) {
+TEST_F(DeviceMemoryTest, ReusesFreedMemoryAtOnceIfIdle) {
   DeviceMemory memory = Make(64 * kMiB);
   const auto first = memory.Allocate(4096);
   memory.Free(*first);
@@ -137,7 +137,7 @@ class NamedBuffersTest : public DeviceMemoryTest {
   std::map<std::uint64_t, std::uint64_t> named_;
 };
 
-TEST_F(NamedBuffersTest, TheServerKnowsEachBufferUntilItIsFreed) {
+TEST_F(NamedBuffersTest, NamesEachBufferToServerUntilItIsFreed) {
   DeviceMemory memory = Make(64 * kMiB);
   const auto first = memory.Allocate(1000);
   const auto second = memory.Allocate(4 * kMiB);
@@ -152,7 +152,7 @@ TEST_F(NamedBuffersTest, TheServerKnowsEachBufferUntilItIsFreed) {
   EXPECT_THAT(named_, ElementsAre(Pair(*third, 512u), Pair(*second, 4 * kMiB)));
 }
 
-TEST_F(NamedBuffersTest, NoMoreAreNamedThanTheServerMayKnow) {
+TEST_F(NamedBuffersTest, LimitsNumberOfNamedBuffers) {
   DeviceMemory memory = Make(64 * kMiB);
   const auto first = memory.Allocate(256);
   for (std::uint32_t i = 0; i < ipc::kBuffersMax; ++i) ASSERT_TRUE(memory.Allocate(256).ok());
@@ -163,7 +163,7 @@ TEST_F(NamedBuffersTest, NoMoreAreNamedThanTheServerMayKnow) {
   EXPECT_EQ(named_.size(), ipc::kBuffersMax);
 }
 
-TEST_F(DeviceMemoryTest, CommandsSubmittedAfterTheFreeDoNotHoldTheMemory) {
+TEST_F(DeviceMemoryTest, LaterCommandsDoNotDelayReuse) {
   DeviceMemory memory = Make(64 * kMiB);
   const auto first = memory.Allocate(4096);
   Submit(3);
@@ -173,7 +173,7 @@ TEST_F(DeviceMemoryTest, CommandsSubmittedAfterTheFreeDoNotHoldTheMemory) {
   EXPECT_EQ(*memory.Allocate(4096), *first);
 }
 
-TEST_F(DeviceMemoryTest, WhenTheQuotaIsUsedUpFreedMemoryIsWaitedFor) {
+TEST_F(DeviceMemoryTest, WaitsForFreedMemoryWhenQuotaIsExhausted) {
   DeviceMemory memory = Make(2 * kMiB);
   const auto first = memory.Allocate(2 * kMiB);
   ASSERT_TRUE(first.ok());
@@ -228,7 +228,7 @@ TEST_F(DeviceMemoryTest, TrimGivesBackWhatIsFreeAtTheEnd) {
   EXPECT_EQ(*memory.Allocate(2 * kMiB), *first + 4 * kMiB);
 }
 
-TEST_F(DeviceMemoryTest, TellsHowMuchOfABufferWasUsedBefore) {
+TEST_F(DeviceMemoryTest, ReportsReusedBytesOfBuffer) {
   DeviceMemory memory = Make(64 * kMiB);
   std::uint64_t used = 7;
   const auto first = memory.Allocate(kMiB, &used);

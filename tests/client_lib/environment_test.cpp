@@ -65,7 +65,7 @@ TEST(Environment, UnsetOptionsStayUnset) {
   EXPECT_EQ(options.name, "");
 }
 
-TEST(Environment, ProgramIsInterruptibleWhereSomebodyAsks) {
+TEST(Environment, ProgramIsInterruptibleOnlyOnRequest) {
   EXPECT_FALSE(*Applied({}).ends_on_interrupt);
   EXPECT_TRUE(*Applied({{"GPUSHARED_INTERRUPT", "1"}}).ends_on_interrupt);
   EXPECT_FALSE(*Applied({{"GPUSHARED_INTERRUPT", "0"}}).ends_on_interrupt);
@@ -73,7 +73,7 @@ TEST(Environment, ProgramIsInterruptibleWhereSomebodyAsks) {
       *Applied({{"GPUSHARED_INTERRUPT", "1"}}, {.ends_on_interrupt = false}).ends_on_interrupt);
 }
 
-TEST(Environment, AnOptionWinsOverOurVariableOverMpss) {
+TEST(Environment, OptionPrecedesOurVariableWhichPrecedesMpss) {
   Map variables = {{"GPUSHARED_CLASS", "high"},       {"GPUSHARED_WEIGHT", "7"},
                    {"GPUSHARED_MEMORY", "2GiB"},      {"GPUSHARED_DEVICE", "cuda:2"},
                    {"GPUSHARED_NAME", "job"},         {"GPUSHARED_LATENCY_TARGET", "2.5"},
@@ -119,7 +119,7 @@ TEST(Environment, ShareComesFromOurVariableOrMps) {
   EXPECT_FALSE(Applied({}).max_share);
 }
 
-TEST(Environment, AValueThatMakesNoSenseIsRejectedByVariable) {
+TEST(Environment, RejectsInvalidValueNamingItsVariable) {
   const Map cases[] = {
       {{"GPUSHARED_CLASS", "urgent"}},
       {{"GPUSHARED_CLASS", "High"}},
@@ -166,7 +166,7 @@ TEST(Environment, AValueThatMakesNoSenseIsRejectedByVariable) {
             "GPUSHARED_CLASS='urgent' is invalid: expected high, normal or low");
 }
 
-TEST(Environment, MpssMemoryLimitIsThatOfTheDevice) {
+TEST(Environment, TakesMpsMemoryLimitOfDevice) {
   const char* const kLimit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
   const auto limit = [&](const std::string& value, const std::string& device) {
     return Applied({{kLimit, value}}, {.device = device}).memory_bytes;
@@ -181,7 +181,7 @@ TEST(Environment, MpssMemoryLimitIsThatOfTheDevice) {
   EXPECT_THAT(Rejection({{kLimit, "0=1G"}}).message(), HasSubstr("name it with GPUSHARED_DEVICE"));
 }
 
-TEST(Environment, OneOfOurDevicesWinsOverThoseThatCudaShows) {
+TEST(Environment, OurDeviceVariablePrecedesCudaVisibleDevices) {
   const auto shown = [&](const Map& variables) { return *Of(variables).Shown(kDevices); };
   EXPECT_THAT(shown({}), ElementsAre(0, 1, 2));
   EXPECT_THAT(shown({{"CUDA_VISIBLE_DEVICES", "2,0"}}), ElementsAre(2, 0));

@@ -46,7 +46,7 @@ class GraphTest : public ::testing::Test {
   Stream recorder_;
 };
 
-TEST_F(GraphTest, WhatIsRecordedIsNotRunBeforeItsLaunch) {
+TEST_F(GraphTest, RecordedCommandsRunOnlyWhenLaunched) {
   const DeviceBuffer memory = *client_.AllocateDevice(64);
   HostBuffer host = *client_.AllocateHost(128);
   std::ranges::fill(host.bytes(), std::byte{3});
@@ -90,7 +90,7 @@ TEST_F(GraphTest, LaunchesArriveWithTheirArguments) {
   }
 }
 
-TEST_F(GraphTest, WhatAGraphCannotHoldIsRejected) {
+TEST_F(GraphTest, RejectsCommandsThatGraphsCannotHold) {
   const DeviceBuffer memory = *client_.AllocateDevice(64);
   const Event event = *client_.CreateEvent();
   std::array<std::byte, 64> pageable{};
@@ -133,7 +133,7 @@ TEST_F(GraphTest, LargeParametersTravelInStagingMemory) {
   EXPECT_EQ(sets[0].parameters, parameters);
 }
 
-TEST_F(GraphTest, ARejectedNodeIsTheAnswerOfMakeGraph) {
+TEST_F(GraphTest, MakeGraphReturnsRejectionOfNode) {
   const DeviceBuffer memory = *client_.AllocateDevice(64);
   ASSERT_TRUE(recorder_.Fill(memory, FillElement::U8(0), 64).ok());
   worker_.FailAt(1, 3, Status(StatusCode::kInvalidArgument, "no such memory"));
@@ -142,7 +142,7 @@ TEST_F(GraphTest, ARejectedNodeIsTheAnswerOfMakeGraph) {
   EXPECT_EQ(Taken<ipc::DestroyGraphCommand>().size(), 1u);
 }
 
-TEST_F(GraphTest, NumbersAreUsedAgain) {
+TEST_F(GraphTest, ReusesNumbers) {
   const DeviceBuffer memory = *client_.AllocateDevice(64);
   for (int i = 0; i < 300; ++i) {
     ASSERT_TRUE(recorder_.Fill(memory, FillElement::U8(0), 64).ok());

@@ -73,7 +73,7 @@ TEST_F(RequestsTest, TimesAreBetweenNowAndAnHour) {
   EXPECT_EQ(GetTaken<ipc::ExpectRequestCommand>(), 1u);
 }
 
-TEST_F(RequestsTest, NoMoreAreBegunThanMayBeOpen) {
+TEST_F(RequestsTest, LimitsOpenRequests) {
   std::vector<Stream> streams;
   for (std::uint32_t i = 0; i < kOpenRequestsMax; ++i) {
     streams.push_back(*client_.CreateStream());
@@ -86,7 +86,7 @@ TEST_F(RequestsTest, NoMoreAreBegunThanMayBeOpen) {
   EXPECT_TRUE(stream_.BeginRequest().ok());
 }
 
-TEST_F(RequestsTest, BeginBlocksWhileAsManyAsMayBeOpenAreAboutToEnd) {
+TEST_F(RequestsTest, BeginWaitsForEndingRequestsAtLimit) {
   worker_.set_finishing(false);
   for (std::uint32_t i = 0; i < kOpenRequestsMax; ++i) {
     EXPECT_TRUE(stream_.BeginRequest().ok());
@@ -101,7 +101,7 @@ TEST_F(RequestsTest, BeginBlocksWhileAsManyAsMayBeOpenAreAboutToEnd) {
   later.join();
 }
 
-TEST_F(RequestsTest, TheRequestOfAFailedStreamEndsAllTheSame) {
+TEST_F(RequestsTest, RequestOfFailedStreamEnds) {
   worker_.FailAt(0, 2, Status(StatusCode::kKernelFault, "planned"));
   const DeviceBuffer buffer = *client_.AllocateDevice(256);
   EXPECT_TRUE(stream_.BeginRequest().ok());

@@ -88,7 +88,7 @@ TEST(Connect, HelloCarriesTheEnvironment) {
   EXPECT_EQ(hello->name, "job");
 }
 
-TEST(Connect, NonsenseInTheEnvironmentIsRejectedBeforeAnythingIsSent) {
+TEST(Connect, RejectsInvalidEnvironmentBeforeSending) {
   FakeWorker worker;
   const Variable its_class("GPUSHARED_CLASS", "urgent");
   const auto client = Client::Connect({.socket = worker.socket_path()});
@@ -113,7 +113,7 @@ TEST(Connect, PropertiesAreThoseOfTheDevice) {
   EXPECT_TRUE(client.status().ok());
 }
 
-TEST(Connect, WithoutAServerTheMessageNamesThePath) {
+TEST(Connect, ErrorWithoutServerNamesPath) {
   const auto client = Client::Connect({.socket = "/nonexistent/gpushared.sock"});
   EXPECT_EQ(client.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(client.status().message(), HasSubstr("/nonexistent/gpushared.sock"));
@@ -126,7 +126,7 @@ TEST(Connect, RejectionIsPassedOn) {
   EXPECT_EQ(client.status().message(), "rejected");
 }
 
-TEST(Connect, BadOptionsAreRejectedBeforeAnythingIsSent) {
+TEST(Connect, RejectsInvalidOptionsBeforeSending) {
   FakeWorker worker;
   const auto code_of = [&](ClientOptions options) {
     options.socket = worker.socket_path();
@@ -184,7 +184,7 @@ TEST(Session, TerminationIsTypedAndStickyEverywhere) {
 }
 
 // The worker died while a thread slept on a timeline that will never advance.
-TEST(Session, DeathOfTheWorkerWakesAWaiterWithTheBrokersReason) {
+TEST(Session, WorkerDeathWakesWaiterWithBrokersReason) {
   FakeWorker worker;
   const Client client = Connected(worker);
   worker.set_finishing(false);
@@ -196,7 +196,7 @@ TEST(Session, DeathOfTheWorkerWakesAWaiterWithTheBrokersReason) {
   EXPECT_THAT(status.message(), HasSubstr("fake:0"));
 }
 
-TEST(Session, APollingCallerLearnsOfTheEndToo) {
+TEST(Session, PollingCallerLearnsOfEnd) {
   FakeWorker worker;
   const Client client = Connected(worker);
   worker.set_finishing(false);
@@ -211,7 +211,7 @@ TEST(Session, APollingCallerLearnsOfTheEndToo) {
   EXPECT_EQ(status.code(), StatusCode::kDeviceLost);
 }
 
-TEST(Session, DeathOfTheWorkerEndsAWaitForRoomInTheRing) {
+TEST(Session, WorkerDeathEndsWaitForRingSpace) {
   FakeWorker worker;
   const Client client = Connected(worker);
   worker.set_taking(false);
@@ -222,7 +222,7 @@ TEST(Session, DeathOfTheWorkerEndsAWaitForRoomInTheRing) {
   EXPECT_EQ(status.code(), StatusCode::kDeviceLost);
 }
 
-TEST(Session, DeathOfTheWorkerEndsARoundTrip) {
+TEST(Session, WorkerDeathEndsRoundTrip) {
   FakeWorker worker;
   const Client client = Connected(worker);
   worker.set_answering(false);
@@ -242,14 +242,14 @@ TEST(Session, SilentServerIsATimeoutAndEndsTheSession) {
 }
 
 // A load may be queued after other clients' loads, and the server bounds that time.
-TEST(Session, AModuleMayTakeLongerThanOtherAnswers) {
+TEST(Session, ModuleLoadMayTakeLongerThanOtherRequests) {
   FakeWorker worker;
   worker.set_load_takes(milliseconds(500));
   const Client client = Connected(worker, {.control_timeout = milliseconds(200)});
   EXPECT_TRUE(client.LoadModule("x").ok()) << client.status().ToString();
 }
 
-TEST(Session, AWrongAnswerEndsTheSession) {
+TEST(Session, WrongAnswerEndsSession) {
   for (const FakeWorker::Lie lie : {FakeWorker::Lie::kOtherRequest, FakeWorker::Lie::kOtherKind}) {
     FakeWorker worker;
     const Client client = Connected(worker);
@@ -259,7 +259,7 @@ TEST(Session, AWrongAnswerEndsTheSession) {
   }
 }
 
-TEST(Session, MessageThatNobodyAskedForEndsTheSession) {
+TEST(Session, UnrequestedMessageEndsSession) {
   FakeWorker worker;
   const Client client = Connected(worker);
   worker.SayUnasked();
@@ -280,7 +280,7 @@ TEST(Session, CloseWakesWaitersOfOtherThreads) {
   AwaitTrue([&] { return worker.sessions_ended() == 1; });
 }
 
-TEST(Session, WorkThatWasDoneBeforeTheEndStaysDone) {
+TEST(Session, WorkFinishedBeforeEndStaysFinished) {
   FakeWorker worker;
   Client client = Connected(worker);
   const auto event = client.CreateEvent();
@@ -309,7 +309,7 @@ int GetChild(const Client& client, const Stream& stream, const DeviceBuffer& buf
   return 0;
 }
 
-TEST(Session, ForkedChildIsRejectedAndTheParentGoesOn) {
+TEST(Session, RejectsForkedChildAndParentContinues) {
   FakeWorker worker;
   auto client = std::make_unique<Client>(Connected(worker));
   auto stream = std::make_unique<Stream>(std::move(*client->CreateStream()));
@@ -334,7 +334,7 @@ TEST(Session, ForkedChildIsRejectedAndTheParentGoesOn) {
   EXPECT_TRUE(worker.violations().empty());
 }
 
-TEST(Session, ForkedChildMayConnectAnew) {
+TEST(Session, ForkedChildCanConnectAgain) {
   FakeWorker worker;
   const Client parents = Connected(worker);
   const pid_t child = ::fork();
@@ -371,7 +371,7 @@ TEST(Modules, KernelsComeWithTheirLayout) {
   EXPECT_EQ(module->KernelAt(99).status().code(), StatusCode::kNotFound);
 }
 
-TEST(Modules, UnknownKernelIsRejectedWithTheNamesThatExist) {
+TEST(Modules, RejectsUnknownKernelListingKernels) {
   FakeWorker worker;
   const Client client = Connected(worker);
   const auto module = client.LoadModule("any PTX");
@@ -399,7 +399,7 @@ TEST(Modules, EmptyImageAndMissingFileAreRejected) {
   EXPECT_EQ(client.LoadModuleFile("/").status().code(), StatusCode::kNotFound);
 }
 
-TEST(Modules, TellKernelAttributesAndVariables) {
+TEST(Modules, ReportKernelAttributesAndVariables) {
   FakeWorker worker;
   const Client client = Connected(worker);
   const Module module = *client.LoadModule("any PTX");
@@ -450,7 +450,7 @@ TEST(Modules, UnloadWaitsForLaunchesUnderWay) {
 }
 
 // Every round trip skips the answers to unloads that no call waited for.
-TEST(Modules, NumbersAreUsedAgain) {
+TEST(Modules, ReuseNumbers) {
   FakeWorker worker;
   const Client client = Connected(worker);
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(client.LoadModule("any PTX").ok());
@@ -472,7 +472,7 @@ TEST(Modules, TwoThousandAreUnloadedAtOnceWithoutAStall) {
   EXPECT_TRUE(client.status().ok());
 }
 
-TEST(Modules, UnloadingWaitsForNoServerThatIsSilent) {
+TEST(Modules, UnloadDoesNotWaitForSilentServer) {
   FakeWorker worker;
   const Client client = Connected(worker);
   std::vector<Module> modules;

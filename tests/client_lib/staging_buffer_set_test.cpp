@@ -65,7 +65,7 @@ TEST_F(StagingBufferSetTest, BlocksAreAlignedWritableAndFoundByAddress) {
 
 // The worker empties a staging buffer when its session has ended, and a host buffer may outlive
 // that.
-TEST_F(StagingBufferSetTest, WhateverTheOtherSideWritesBlocksCanBeFreed) {
+TEST_F(StagingBufferSetTest, BlocksCanBeFreedWhateverPeerWrites) {
   for (const int written : {0, 0xa5, 0xff}) {
     added_.clear();
     StagingBufferSet staging_buffers = Make(1);
@@ -78,7 +78,7 @@ TEST_F(StagingBufferSetTest, WhateverTheOtherSideWritesBlocksCanBeFreed) {
   }
 }
 
-TEST_F(StagingBufferSetTest, RangesThatLeaveTheArenaAreNotFound) {
+TEST_F(StagingBufferSetTest, DoesNotFindRangesBeyondStagingBuffer) {
   StagingBufferSet staging_buffers = Make(1);
   const auto block = staging_buffers.Allocate(1000);
   ASSERT_TRUE(block.ok());
@@ -88,7 +88,7 @@ TEST_F(StagingBufferSetTest, RangesThatLeaveTheArenaAreNotFound) {
   EXPECT_FALSE(staging_buffers.Find(block->data, ~std::size_t{0}));
 }
 
-TEST_F(StagingBufferSetTest, LargeBlockGetsAnArenaOfItsSize) {
+TEST_F(StagingBufferSetTest, LargeBlockGetsStagingBufferOfItsSize) {
   StagingBufferSet staging_buffers = Make(1);
   constexpr std::size_t kBytes = 100u << 20;
   const auto block = staging_buffers.Allocate(kBytes);
@@ -100,7 +100,7 @@ TEST_F(StagingBufferSetTest, LargeBlockGetsAnArenaOfItsSize) {
 
 // A size just below that of a staging buffer must not lead to a staging buffer that is too small
 // for it.
-TEST_F(StagingBufferSetTest, EverySizeFitsIntoTheArenaMadeForIt) {
+TEST_F(StagingBufferSetTest, EverySizeFitsStagingBufferMadeForIt) {
   for (std::size_t below = 0; below < 6000; below += 250) {
     added_.clear();
     StagingBufferSet staging_buffers = Make(1);
@@ -119,7 +119,7 @@ TEST_F(StagingBufferSetTest, SmallNeedsStartWithSmallStagingBuffer) {
 }
 
 // Later copies do not wait because the first staging buffer is small.
-TEST_F(StagingBufferSetTest, StagingGrowsToTheUsualArenaBeforeItWaits) {
+TEST_F(StagingBufferSetTest, StagingGrowsToDefaultSizeBeforeWaiting) {
   StagingBufferSet staging_buffers = Make(2);
   const auto small = staging_buffers.TryAllocateStaging(4096);
   ASSERT_TRUE(small.ok() && *small);
@@ -144,7 +144,7 @@ TEST_F(StagingBufferSetTest, StagingThatCannotGrowWaitsForRetiredBytes) {
   EXPECT_TRUE(again.ok() && *again);
 }
 
-TEST_F(StagingBufferSetTest, StagingWaitsForRetiredBytesInsteadOfAddingAnArena) {
+TEST_F(StagingBufferSetTest, StagingWaitsForRetiredBytesInsteadOfAddingBuffer) {
   StagingBufferSet staging_buffers = Make(2);
   const auto block = staging_buffers.TryAllocateStaging(15u << 20);
   ASSERT_TRUE(block.ok() && *block);
@@ -159,7 +159,7 @@ TEST_F(StagingBufferSetTest, StagingWaitsForRetiredBytesInsteadOfAddingAnArena) 
   EXPECT_EQ(added_.size(), 1u);
 }
 
-TEST_F(StagingBufferSetTest, HostBuffersAddAnArenaInsteadOfWaiting) {
+TEST_F(StagingBufferSetTest, HostBuffersAddStagingBufferInsteadOfWaiting) {
   StagingBufferSet staging_buffers = Make(2);
   const auto block = staging_buffers.Allocate(15u << 20);
   ASSERT_TRUE(block.ok());
@@ -170,7 +170,7 @@ TEST_F(StagingBufferSetTest, HostBuffersAddAnArenaInsteadOfWaiting) {
   EXPECT_EQ(waits_, 0);
 }
 
-TEST_F(StagingBufferSetTest, WithoutFurtherArenasHostBuffersWaitForRetiredBytes) {
+TEST_F(StagingBufferSetTest, HostBuffersWaitForRetiredBytesAtLimit) {
   StagingBufferSet staging_buffers = Make(1);
   const auto block = staging_buffers.Allocate(15u << 20);
   ASSERT_TRUE(block.ok());
@@ -188,7 +188,7 @@ TEST_F(StagingBufferSetTest, BytesInUseAreNeverGivenOutAgain) {
   EXPECT_NE(staging_buffers.Allocate(4096)->data, first->data);
 }
 
-TEST_F(StagingBufferSetTest, WhereMemoryIsShortArenasAreSmaller) {
+TEST_F(StagingBufferSetTest, MakesSmallerStagingBuffersWhenMemoryIsShort) {
   StagingBufferSet staging_buffers = Make(64);
   bytes_left_ = ipc::kArenaBytesDefault / 3;
   ASSERT_TRUE(staging_buffers.Allocate(1'000'000).ok());

@@ -159,7 +159,7 @@ TEST_F(StreamTest, LimitsOfTheKernelCountToo) {
   EXPECT_FALSE(stream_.LaunchPacked(add, {.dynamic_shared_bytes = 47 * 1024 + 1}, parameters).ok());
 }
 
-TEST_F(StreamTest, KernelThatCannotRunIsRejectedWithTheReason) {
+TEST_F(StreamTest, RejectsUnsupportedKernelWithReason) {
   const Kernel missing = LoadKernel("missing");
   EXPECT_EQ(missing.unsupported(), "line 12: wgmma.mma_async");
   const Status status = stream_.Launch(missing, {});
@@ -177,7 +177,7 @@ TEST_F(StreamTest, KernelOfAnotherClientIsRejected) {
 
 class CopySizes : public StreamTest, public ::testing::WithParamInterface<std::size_t> {};
 
-TEST_P(CopySizes, OrdinaryMemoryComesBackAsItWentIn) {
+TEST_P(CopySizes, PageableMemoryReturnsUnchanged) {
   const std::vector<std::uint8_t> sent = Pattern(GetParam());
   const DeviceBuffer buffer = Buffer(sent.size());
   std::vector<std::uint8_t> scratch = sent;
@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(AroundThePieces, CopySizes,
                          ::testing::Values(1, 4095, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1,
                                            5 * 1024 * 1024 + 17, (16u << 20) + 17, 40u << 20));
 
-TEST_F(StreamTest, LargeCopiesStayInsideOneArena) {
+TEST_F(StreamTest, LargeCopiesStayInsideOneStagingBuffer) {
   const DeviceBuffer buffer = Buffer(48u << 20);
   std::vector<std::uint8_t> memory(48u << 20);
   ASSERT_TRUE(stream_.CopyToDevice(buffer, memory.data(), memory.size()).ok());
@@ -204,7 +204,7 @@ TEST_F(StreamTest, LargeCopiesStayInsideOneArena) {
 struct ShortOfStaging : StreamTest {
   ShortOfStaging() : StreamTest({.staging_bytes_total_max = 1'000'000}) {}
 };
-TEST_F(ShortOfStaging, CopiesGoThroughAsMuchAsThereIs) {
+TEST_F(ShortOfStaging, CopiesUseAvailableStagingBytes) {
   const DeviceBuffer buffer = Buffer(8u << 20);
   const std::vector<std::uint8_t> sent = Pattern(buffer.size());
   std::vector<std::uint8_t> received(sent.size());
@@ -262,7 +262,7 @@ TEST_F(StreamTest, RowsKeepTheirPitches) {
   }
 }
 
-TEST_F(StreamTest, RowsLargerThanAPieceAreCut) {
+TEST_F(StreamTest, SplitsRowsLargerThanPiece) {
   constexpr std::size_t kWidth = 700'000, kHeight = 3, kPitch = 800'000;
   const std::vector<std::uint8_t> sent = Pattern(kPitch * kHeight);
   const DeviceBuffer buffer = Buffer(kWidth * kHeight);
@@ -325,7 +325,7 @@ TEST_F(StreamTest, EmptyCopiesAndFillsSendNothing) {
 }
 
 // Each of these would end the session if it reached the ring.
-TEST_F(StreamTest, ShapesThatNoRecordCanSayAreRejectedHere) {
+TEST_F(StreamTest, RejectsShapesThatNoRecordCanExpress) {
   constexpr std::size_t kHuge = std::numeric_limits<std::size_t>::max();
   const DeviceBuffer buffer = Buffer(64);
   const HostBuffer host = std::move(*client_.AllocateHost(64));
@@ -376,7 +376,7 @@ TEST_F(StreamTest, AddressOutsideOfOurMemoryIsAnErrorOfTheStream) {
   EXPECT_EQ(stream_.Synchronize().code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(StreamTest, OtherStreamsDoNotNotice) {
+TEST_F(StreamTest, ErrorDoesNotAffectOtherStreams) {
   const Stream other = std::move(*client_.CreateStream());
   ASSERT_TRUE(stream_.Fill(12345, FillElement::U8(1), 1).ok());
   EXPECT_FALSE(stream_.Synchronize().ok());
@@ -418,7 +418,7 @@ TEST_F(StreamTest, StreamsHaveTheirOwnNumbersAndSequences) {
   EXPECT_EQ(taken[3].command.id, (ipc::CommandId{2, 2}));
 }
 
-TEST_F(StreamTest, NumbersOfDestroyedStreamsAreUsedAgainWithoutTheirErrors) {
+TEST_F(StreamTest, ReusesNumbersOfDestroyedStreamsWithoutTheirErrors) {
   for (int i = 0; i < 600; ++i) {
     const auto stream = client_.CreateStream();
     ASSERT_TRUE(stream.ok()) << i << " " << stream.status().ToString();
@@ -524,7 +524,7 @@ TEST_F(StreamTest, EventsOfAnotherClientAreRejected) {
 
 // ---- the ring
 
-TEST_F(StreamTest, FullRingBlocksUntilTheWorkerTakesAndLosesNothing) {
+TEST_F(StreamTest, FullRingBlocksUntilSpaceAndLosesNothing) {
   const DeviceBuffer buffer = Buffer(64);
   worker_.set_taking(false);
   std::thread opener = testing::OnceAsleep([&] { worker_.set_taking(true); });

@@ -69,7 +69,7 @@ FakeWorker::WhyAnswer Sends(std::vector<unsigned char> bytes) {
   };
 }
 
-TEST_F(WhyEnded, TheBrokersSentenceIsPassedOnAsItIs) {
+TEST_F(WhyEnded, PassesOnBrokersMessageUnchanged) {
   const Status status =
       BreakWhile(Says(ipc::Ended{Status(StatusCode::kProtocolViolation, "grid of 0 [client 7]")}));
   EXPECT_EQ(status.ToString(), "ProtocolViolation: grid of 0 [client 7]");
@@ -105,7 +105,7 @@ std::vector<NoReason> NoReasons() {
 
 class WhyEndedBy : public WhyEnded, public ::testing::WithParamInterface<NoReason> {};
 
-TEST_P(WhyEndedBy, IsNoReason) {
+TEST_P(WhyEndedBy, IgnoresInvalidAnswer) {
   const Status status = BreakWhile(GetParam().answer);
   EXPECT_EQ(status.code(), StatusCode::kDisconnected);
   EXPECT_THAT(status.message(),
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Answers, WhyEndedBy, ::testing::ValuesIn(NoReasons()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Every byte counts as progress, and yet the whole answer would take minutes.
-TEST_F(WhyEnded, ABrokerThatAnswersByteByByteIsWaitedForNotForEver) {
+TEST_F(WhyEnded, LimitsWaitForBrokerThatAnswersByteByByte) {
   std::atomic<int> asked{0};
   const Status status = BreakWhile([&](const ipc::UniqueFd& socket) {
     ++asked;
@@ -176,7 +176,7 @@ class WhyEndedByInterrupt : public WhyEnded {
   struct sigaction before_ {};
 };
 
-TEST_F(WhyEndedByInterrupt, WaitingCallReturnsWhereTheProgramAsks) {
+TEST_F(WhyEndedByInterrupt, WaitingCallReturnsIfRequested) {
   const Status status = InterruptWhile(true);
   EXPECT_EQ(status.code(), StatusCode::kDisconnected);
   EXPECT_THAT(status.message(), HasSubstr("SIGINT"));
@@ -185,7 +185,7 @@ TEST_F(WhyEndedByInterrupt, WaitingCallReturnsWhereTheProgramAsks) {
   EXPECT_EQ(interrupts, 2) << "and is there again";
 }
 
-TEST_F(WhyEndedByInterrupt, WaitingCallGoesOnWhereTheProgramDoesNotAsk) {
+TEST_F(WhyEndedByInterrupt, WaitingCallContinuesUnlessRequested) {
   EXPECT_EQ(InterruptWhile({}).message(), "it was cut");
   EXPECT_EQ(interrupts, 1);
 }
@@ -202,7 +202,7 @@ TEST_F(WhyEndedByInterrupt, IgnoresSignalBeforeWait) {
 struct WithoutABroker : WhyEnded {
   void OnceConnected() override { worker_.StopListening(); }
 };
-TEST_F(WithoutABroker, TheMessageNamesThePathThatNobodyAnswersAt) {
+TEST_F(WithoutABroker, MessageNamesUnansweredPath) {
   const Status status = Break();
   EXPECT_EQ(status.code(), StatusCode::kDisconnected);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("session 7"), HasSubstr(worker_.socket_path())));

@@ -41,7 +41,7 @@ TEST_P(DeviceConformance, NodesOfAGraphRunOneAfterTheOther) {
 }
 
 // A device may cache an instantiated graph, and must update it when nodes get other parameters.
-TEST_P(DeviceConformance, AGraphRunsWhatItHoldsAtEachLaunch) {
+TEST_P(DeviceConformance, GraphRunsItsNodesAsOfEachLaunch) {
   const TestClient client = NewClientWithKernels();
   constexpr std::uint32_t kNodes = 6;
   constexpr std::uint32_t kRounds = 60;
@@ -68,7 +68,7 @@ TEST_P(DeviceConformance, AGraphRunsWhatItHoldsAtEachLaunch) {
   EXPECT_EQ(ReadWords(client, kList, expected.size()), expected);
 }
 
-TEST_P(DeviceConformance, AGraphGoesOnWhereItIsResumed) {
+TEST_P(DeviceConformance, GraphResumesWhereItStopped) {
   const TestClient client = NewClientWithKernels();
   std::vector<device::GraphNode> nodes;
   for (std::uint32_t tag = 0; tag < 8; ++tag) {
@@ -149,7 +149,7 @@ TEST_P(DeviceConformance, AGraphEndsAtTheNodeThatFails) {
   EXPECT_EQ(ReadWords(client, kList, 2), (std::vector<std::uint32_t>{9, 0}));
 }
 
-TEST_P(DeviceConformance, AKilledGraphRunsNoFurtherNode) {
+TEST_P(DeviceConformance, KilledGraphRunsNoFurtherNode) {
   if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const std::vector<device::GraphNode> nodes = {

@@ -73,7 +73,7 @@ TEST_P(DeviceConformance, MemoryOfADepartedClientReadsAsZeroForTheNext) {
   }
 }
 
-TEST_P(DeviceConformance, MemoryGivenBackAndMappedAgainReadsAsZero) {
+TEST_P(DeviceConformance, ReturnedMemoryMappedAgainReadsAsZero) {
   const TestClient client = NewClient(8 * kMebibyte, 8 * kMebibyte);
   Write(client, 0, Garbage(8 * kMebibyte));
   ASSERT_TRUE(client.space->Resize(kStep).ok());
@@ -175,7 +175,7 @@ TEST_P(DeviceConformance, KernelsReachMappedChunksAndCopiesCrossTheirBorders) {
   for (std::uint32_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], Mixed(i + 1, 3)) << i;
 }
 
-TEST_P(DeviceConformance, NoWorkReachesAChunkThatIsHidden) {
+TEST_P(DeviceConformance, NoWorkAccessesHiddenChunk) {
   const TestClient client = NewClient(16 * kMebibyte, kStep);
   const device::MemoryPiece area = client.space->mapping_area();
   if (Skips(area.bytes != 0, "map chunks")) return;
@@ -193,7 +193,7 @@ TEST_P(DeviceConformance, NoWorkReachesAChunkThatIsHidden) {
   ASSERT_TRUE(client.space->Unmap(area.base, kStep).ok());
 }
 
-TEST_P(DeviceConformance, ChunksCountAgainstQuotaAndDeviceUntilTheyGo) {
+TEST_P(DeviceConformance, ChunksCountAgainstQuotaAndDeviceUntilFreed) {
   const TestClient client = NewClient(4 * kStep, kStep);
   const TestClient other = NewClient(kDeviceBytes, 0);
   if (Skips(client.space->mapping_area().bytes != 0, "map chunks")) return;
@@ -232,7 +232,7 @@ TEST_P(DeviceConformance, DestroyedSpaceReturnsAllItsMemory) {
   EXPECT_TRUE(AllZero(Read(last, 0, kStep)));
 }
 
-TEST_P(DeviceConformance, MemoryThatIsSwappedOutIsOthersToUseAndComesBackAsItWas) {
+TEST_P(DeviceConformance, OthersCanUseSwappedOutMemoryWhichReturnsUnchanged) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const auto store = device::SwapStore::Create({.bytes = kDeviceBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(8 * kMebibyte).ok());
@@ -283,7 +283,7 @@ class FileLimit {
   void (*handler_)(int) = nullptr;
 };
 
-TEST_P(DeviceConformance, AStoreThatFailsLeavesMemoryWhereItIs) {
+TEST_P(DeviceConformance, FailingStoreLeavesMemoryInPlace) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const ScratchDirectory directory;
   const auto store =

@@ -31,7 +31,7 @@ TEST_P(DeviceConformance, TextThatDoesNotParseIsRejectedWithLineAndColumn) {
   EXPECT_NE(module.status().message().find("column"), std::string::npos);
 }
 
-TEST_P(DeviceConformance, BytesThatAreNoModuleAreRejected) {
+TEST_P(DeviceConformance, RejectsBytesThatAreNoModule) {
   const TestClient client = NewClient();
   for (const std::string& image : {std::string(), std::string(1000, '\xff'), std::string(64, '\0'),
                                    std::string("\x50\xed\x55\xba\x01\x00\x10\x00", 8)}) {
@@ -77,7 +77,7 @@ TEST_P(DeviceConformance, KernelWithAMissingInstructionLoadsAndNamesIt) {
   EXPECT_NE(kernel->unsupported.find("mma.sync"), std::string::npos) << kernel->unsupported;
 }
 
-TEST_P(DeviceConformance, LaunchOfAKernelWithAMissingInstructionIsRejectedInItsCompletion) {
+TEST_P(DeviceConformance, CompletionRejectsKernelWithMissingInstruction) {
   if (SkipsUnlessItInterprets()) return;
   const TestClient client = NewClientWithKernels();
   const device::Completion completion =
@@ -121,7 +121,7 @@ const device::VariableInfo* FindVariable(const device::Module& module, std::stri
   return found == variables.end() ? nullptr : &*found;
 }
 
-TEST_P(DeviceConformance, VariablesAreToldAndCopiesAndFillsReachThem) {
+TEST_P(DeviceConformance, ReportsVariablesThatCopiesAndFillsReach) {
   if (Skips(gpu().info().kind != "fake", "load PTX")) return;
   const TestClient client = NewClientWithKernels();
   const device::VariableInfo* const variable = FindVariable(*client.module, "variable");
@@ -184,7 +184,7 @@ TEST_P(DeviceConformance, KernelsReachVariablesOfTheirClientsOtherModules) {
   EXPECT_EQ(ReadWords(client, 64, 1)[0], 42U);
 }
 
-TEST_P(DeviceConformance, VariablesOfAnotherClientAreOutOfReach) {
+TEST_P(DeviceConformance, OtherClientsVariablesAreInaccessible) {
   if (SkipsUnlessItIsolates() || Skips(gpu().info().kind != "fake", "load PTX")) return;
   const TestClient client = NewClientWithKernels();
   const TestClient other = NewClientWithKernels();
@@ -202,7 +202,7 @@ TEST_P(DeviceConformance, VariablesOfAnotherClientAreOutOfReach) {
   EXPECT_EQ(ReadWords(other, 0, 1)[0], 5U);
 }
 
-TEST_P(DeviceConformance, UnloadedVariablesAreOutOfReach) {
+TEST_P(DeviceConformance, UnloadedVariablesAreInaccessible) {
   if (SkipsUnlessItIsolates() || Skips(gpu().info().kind != "fake", "load PTX")) return;
   const TestClient client = NewClientWithKernels();
   auto other =
@@ -222,7 +222,7 @@ TEST_P(DeviceConformance, UnloadedVariablesAreOutOfReach) {
             FaultKind::kIllegalAddress);
 }
 
-TEST_P(DeviceConformance, KernelAttributesAreTold) {
+TEST_P(DeviceConformance, ReportsKernelAttributes) {
   if (Skips(gpu().info().kind != "fake", "load PTX")) return;
   const TestClient client = NewClientWithKernels();
   const device::KernelInfo* const mix = Find(*client.module, "mix");
@@ -290,7 +290,7 @@ TEST_P(DeviceConformance, ReloadedModuleStartsAnew) {
   EXPECT_EQ(ReadWords(client, 0, 1)[0], 5U);
 }
 
-TEST_P(DeviceConformance, VariablesCountAgainstTheQuotaUntilTheModuleGoes) {
+TEST_P(DeviceConformance, VariablesCountAgainstQuotaUntilModuleIsFreed) {
   const TestClient client = NewClient(8 * kMebibyte, 4 * kMebibyte);
   const std::string large =
       std::string(kHeader) + ".visible .global .align 4 .b8 large[3000000];\n";
@@ -318,7 +318,7 @@ TEST_P(DeviceConformance, FencedKernelReachesItsOwnMemoryInsteadOfForeignMemory)
   EXPECT_EQ(ReadWords(client, 64, 1)[0], 0U);
 }
 
-TEST_P(DeviceConformance, KernelThatCannotBeFencedLoadsAndSaysWhy) {
+TEST_P(DeviceConformance, UnfenceableKernelLoadsAndReportsWhy) {
   if (Skips(GetParam().isolation != device::Isolation::kOff, "fence kernels")) return;
   const TestClient client = NewClient();
   const auto module = Load(*client.space, std::string(kHeader) +
@@ -368,7 +368,7 @@ TEST_P(DeviceConformance, KernelReachesNeitherUnmappedNorForeignMemory) {
   AwaitOk(Launch(client, "write_at", {}, Arguments::Pack(client.At(8 * kMebibyte - 4), 1U)));
 }
 
-TEST_P(DeviceConformance, MemoryGivenBackIsOutOfReach) {
+TEST_P(DeviceConformance, ReturnedMemoryIsInaccessible) {
   if (SkipsUnlessItIsolates() || SkipsWhereNoAddressFaults()) return;
   const TestClient client = NewClientWithKernels();
   AwaitOk(Launch(client, "write_at", {}, Arguments::Pack(client.At(6 * kMebibyte), 1U)));
@@ -378,7 +378,7 @@ TEST_P(DeviceConformance, MemoryGivenBackIsOutOfReach) {
             StatusCode::kKernelFault);
 }
 
-TEST_P(DeviceConformance, SharedMemoryShowsNothingOfAnotherClient) {
+TEST_P(DeviceConformance, SharedMemoryRevealsNothingOfOtherClient) {
   if (SkipsUnlessItIsolates()) return;
   const TestClient a = NewClientWithKernels();
   const TestClient b = NewClientWithKernels();
@@ -403,7 +403,7 @@ TEST_P(DeviceConformance, PrintedTextArrivesWithItsWork) {
   EXPECT_EQ(Printed(second), "line 0 of block 0\n");
 }
 
-TEST_P(DeviceConformance, PrintedTextIsBoundedAndSaysWhenItWasCut) {
+TEST_P(DeviceConformance, LimitsPrintedTextAndMarksTruncation) {
   if (SkipsUnlessItInterprets()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId id =

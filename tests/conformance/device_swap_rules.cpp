@@ -161,7 +161,7 @@ void DeviceSwaps::CheckAccounts() {
   EXPECT_EQ(store_->used_bytes(), out * kMoveStep);
 }
 
-TEST_P(DeviceSwaps, NoByteIsLostAndNoneOfAnotherIsSeen) {
+TEST_P(DeviceSwaps, LosesNoByteAndRevealsNoneOfOtherClient) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
   Begin();
   for (std::uint64_t step = 0, steps = MoveStepsAsked(); step < steps && !HasFailure(); ++step) {
@@ -216,7 +216,7 @@ device::Completion DeviceSwaps::WriteTo(const TestClient& client, std::uint64_t 
   return Await(Launch(client, "write_at", {.reach = reach}, Arguments::Pack(address, value)));
 }
 
-TEST_P(DeviceSwaps, LaunchesTouchTheirReachWhileOtherMemoryIsAway) {
+TEST_P(DeviceSwaps, LaunchesRunWithOnlyTheirAccessSetResident) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const TestClient client = ComeWithSomeAway();
   const device::Reach there = GetSteps(client, {0, 2});
@@ -244,7 +244,7 @@ TEST_P(DeviceSwaps, LaunchesTouchTheirReachWhileOtherMemoryIsAway) {
   EXPECT_EQ(client.space->AwayBytes(client.space->base(), kFewSteps * kMoveStep), 2 * kMoveStep);
 }
 
-TEST_P(DeviceSwaps, LaunchesAreRejectedWhereTheirReachIsAway) {
+TEST_P(DeviceSwaps, RejectsLaunchWithNonResidentAccessSet) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const TestClient client = ComeWithSomeAway();
   const device::Reach partly = GetSteps(client, {0, 1});
@@ -257,7 +257,7 @@ TEST_P(DeviceSwaps, LaunchesAreRejectedWhereTheirReachIsAway) {
   EXPECT_EQ(ReadWords(client, kMoveStep + 8, 1).at(0), 72U);
 }
 
-TEST_P(DeviceSwaps, WhatIsAwayStaysAsItIsWhateverLaunchesTouch) {
+TEST_P(DeviceSwaps, LaunchesNeverChangeNonResidentMemory) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const TestClient client = ComeWithSomeAway();
   const device::Reach first = GetSteps(client, {0});
@@ -272,7 +272,7 @@ TEST_P(DeviceSwaps, WhatIsAwayStaysAsItIsWhateverLaunchesTouch) {
   EXPECT_EQ(ReadWords(client, 8, 1).at(0), 74U);
 }
 
-TEST_P(DeviceSwaps, LaunchesFaultBeyondTheirReach) {
+TEST_P(DeviceSwaps, LaunchesFaultBeyondTheirAccessSet) {
   if (Skips(gpu().info().checks_reach, "check what launches reach")) return;
   const TestClient client = ComeWithSomeAway();
   const device::Reach first = GetSteps(client, {0});

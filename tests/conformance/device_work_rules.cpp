@@ -145,7 +145,7 @@ TEST_P(DeviceConformance, StoppedLaunchHasRunExactlyAPrefixAndResumesToTheSameRe
   EXPECT_GT(partial, 0) << "no stop came while the launch ran: this test saw nothing";
 }
 
-TEST_P(DeviceConformance, WorkStoppedBeforeItsTurnRunsNothing) {
+TEST_P(DeviceConformance, WorkStoppedBeforeItStartsRunsNothing) {
   if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId plug = Plug(client, kGate);
@@ -166,7 +166,7 @@ TEST_P(DeviceConformance, WorkStoppedBeforeItsTurnRunsNothing) {
   Await(plug);
 }
 
-TEST_P(DeviceConformance, StreamGoesOnBehindStoppedWork) {
+TEST_P(DeviceConformance, StreamContinuesAfterStoppedWork) {
   if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId plug = Plug(client, kGate);
@@ -191,7 +191,7 @@ TEST_P(DeviceConformance, WorkThatResumesAtItsEndCompletesWithoutRunning) {
   EXPECT_EQ(ReadWords(client, kRuns, 10), std::vector<std::uint32_t>(10, 0));
 }
 
-TEST_P(DeviceConformance, EveryWorkCompletesExactlyOnceWhateverIsAskedOfIt) {
+TEST_P(DeviceConformance, WorkCompletesExactlyOnceWhateverIsRequested) {
   const TestClient client = NewClientWithKernels();
   std::mt19937 random(99);
   std::vector<device::WorkId> ids;
@@ -232,7 +232,7 @@ TEST_P(DeviceConformance, RequestsForUnknownWorkAreIgnored) {
   AwaitOk(Launch(client, "mix", {}, MixArguments(client, 1)));
 }
 
-TEST_P(DeviceConformance, HigherPriorityIsServedFirstWhereThereIsAChoice) {
+TEST_P(DeviceConformance, HigherPriorityRunsFirst) {
   if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId plug = Plug(client, kGate);
@@ -273,7 +273,7 @@ TEST_P(DeviceConformance, KillEndsAnEndlessKernel) {
   AwaitOk(Launch(client, "mix", {}, MixArguments(client, 1)));
 }
 
-TEST_P(DeviceConformance, TrapOfAContainedKernelFailsItsLaunchAloneAndSaysWhere) {
+TEST_P(DeviceConformance, TrapOfContainedKernelFailsOnlyItsLaunchAndNamesPlace) {
   if (Skips(GetParam().isolation == device::Isolation::kContain, "contain kernels")) return;
   const TestClient good = NewClientWithKernels();
   TestClient bad = NewClient();
@@ -301,7 +301,7 @@ TEST_P(DeviceConformance, TrapOfAContainedKernelFailsItsLaunchAloneAndSaysWhere)
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-TEST_P(DeviceConformance, WorkKilledBeforeItsTurnNeverRuns) {
+TEST_P(DeviceConformance, WorkKilledBeforeItStartsNeverRuns) {
   if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId plug = Plug(client, kGate);

@@ -459,7 +459,7 @@ TEST_P(PolicyConformance, EqualCallsGiveEqualDecisions) {
   }
 }
 
-TEST_P(PolicyConformance, ARemovedClientIsForgottenHoweverManyThereWere) {
+TEST_P(PolicyConformance, ForgetsRemovedClientsHoweverMany) {
   using enum Driver::Call;
   Driver driver(GetParam());
   // More clients than fit at the same time, each removed with work ready and on the device.
@@ -480,7 +480,7 @@ TEST_P(PolicyConformance, ARemovedClientIsForgottenHoweverManyThereWere) {
   driver.CheckLiveness();
 }
 
-TEST_P(PolicyConformance, AsManyClientsAsThereMayBeAllGetTheirTurn) {
+TEST_P(PolicyConformance, ServesMaximumNumberOfClients) {
   using enum Driver::Call;
   Driver driver(GetParam());
   for (std::uint64_t id = 1; id <= kClientsMax; ++id) {

@@ -30,7 +30,7 @@ Result<json> GetFile(const json& answer) {
   return CdiFile(*ways);
 }
 
-TEST(Cdi, EachEndpointOfTheConfigurationIsADevice) {
+TEST(Cdi, MakesDeviceOfEachConfiguredEndpoint) {
   json lease = Way("lease-1", "/run/gpushared/gpushared.sock.leases/1/gpushared.sock");
   lease["lessee"] = "uid 0";
   const Result<json> file = GetFile(Answer({Way("main", "/run/gpushared/gpushared.sock"),
@@ -49,7 +49,7 @@ TEST(Cdi, EachEndpointOfTheConfigurationIsADevice) {
             json({"GPUSHARED_SOCKET=/run/gpushared/own.sock"}));
 }
 
-TEST(Cdi, ADirectoryWithAnotherSocketIsRejected) {
+TEST(Cdi, RejectsDirectoryWithOtherSocket) {
   const Status beside = GetFile(Answer({Way("main", "/run/gpushared/gpushared.sock"),
                                         Way("batch", "/run/gpushared/batch.sock")}))
                             .status();
@@ -60,13 +60,13 @@ TEST(Cdi, ADirectoryWithAnotherSocketIsRejected) {
   EXPECT_FALSE(GetFile(Answer({Way("a", "/run/x/../a/s"), Way("b", "/run/a/b/s")})).ok());
 }
 
-TEST(Cdi, NamesAreThoseThatDevicesMayHave) {
+TEST(Cdi, AcceptsOnlyValidDeviceNames) {
   for (const std::string name : {"-a", "a_", ""}) {
     EXPECT_FALSE(GetFile(Answer({Way(name, "/run/x/s")})).ok()) << name;
   }
 }
 
-TEST(Cdi, AnEndpointThatIsClosedIsNone) {
+TEST(Cdi, OmitsClosedEndpoint) {
   json closed = Way("batch", "/run/gpushared/batch/gpushared.sock");
   closed["open"] = false;
   EXPECT_EQ(GetFile(Answer(json::array({closed}))).status().code(), StatusCode::kNotFound);
@@ -74,7 +74,7 @@ TEST(Cdi, AnEndpointThatIsClosedIsNone) {
   EXPECT_TRUE(GetFile(Answer(json::array({closed}))).ok());
 }
 
-TEST(Cdi, NonsenseAndNothingAreRejected) {
+TEST(Cdi, RejectsInvalidAndEmptyConfiguration) {
   for (const json& answer : {json::object(), Answer("x"), Answer({"x"}), Answer({json::object()}),
                              Answer(json::array()), Answer({Way("main", "/run/s")})}) {
     EXPECT_FALSE(GetFile(answer).ok()) << answer.dump();

@@ -88,7 +88,7 @@ TEST(DoctorMachineTest, GpusThatCannotBeSharedAreProblems) {
   EXPECT_THAT(Brief(CheckGpus(inventory)), ElementsAre("driver note"));
 }
 
-TEST(DoctorMachineTest, CompilerIsNeededByGpusAlone) {
+TEST(DoctorMachineTest, OnlyGpusNeedCompiler) {
   EXPECT_EQ(Brief(CheckCompiler("/nonexistent/ptxas", true))[0], "ptxas problem");
   EXPECT_EQ(Brief(CheckCompiler("/nonexistent/ptxas", false))[0], "ptxas note");
 }
@@ -100,7 +100,7 @@ TEST(DoctorMachineTest, LittleMemoryIsAProblem) {
   EXPECT_GT(AvailableMemory(), 0u);
 }
 
-TEST(DoctorMachineTest, DropInIsLookedAtWithItsParts) {
+TEST(DoctorMachineTest, ChecksAllPartsOfDropIn) {
   const ScratchDirectory directory;
   EXPECT_THAT(Brief(CheckDropIn("")), ElementsAre("drop-in problem"));
   EXPECT_THAT(Brief(CheckDropIn(directory.path())), ElementsAre("drop-in problem"));
@@ -115,7 +115,7 @@ TEST(DoctorMachineTest, DropInIsLookedAtWithItsParts) {
 
 // ---- contents of files
 
-TEST(DoctorFilesTest, RuntimeIsFoundWhereverItsNumberStands) {
+TEST(DoctorFilesTest, FindsRuntimeWhereverItsVersionNumberIs) {
   const ScratchDirectory directory;
   for (const std::size_t at : {std::size_t{0}, std::size_t{1} << 20, (std::size_t{1} << 20) + 7,
                                (std::size_t{2} << 20) + 15, (std::size_t{3} << 20) - 1}) {
@@ -232,7 +232,7 @@ TEST_F(DoctorPackagesTest, RuntimeInAnImportedPackageIsAProblem) {
   EXPECT_THAT(findings[2].what, HasSubstr("cupy_cuda13x has NVIDIA's CUDA runtime in it"));
 }
 
-TEST_F(DoctorPackagesTest, LibrariesThatOthersLoadAreNotBlamed) {
+TEST_F(DoctorPackagesTest, IgnoresLibrariesLoadedByOthers) {
   Install("nvidia_cuda_runtime", "nvidia/cu13/lib/libcudart.so.13", kRuntime);
   Install("cuda_bindings", "cuda/bindings/_internal/runtime.so", kRuntime);
   const Findings findings = LookAt("import nvidia, cuda\n");
@@ -244,7 +244,7 @@ TEST_F(DoctorPackagesTest, LibrariesThatOthersLoadAreNotBlamed) {
 }
 
 // JAX itself does not contain the runtime; its plugin loads cuDNN, which does.
-TEST_F(DoctorPackagesTest, PluginsThatLoadLibrariesOnTheRuntimeAreFound) {
+TEST_F(DoctorPackagesTest, FindsPluginsWhoseLibrariesUseRuntime) {
   Install("jax", "jax/core.so", "ELF");
   Install("jax_cuda12_plugin", "jax_plugins/xla_cuda12/plugin.so", "ELF");
   Write(directory_ / "lib/python3.11/site-packages/jax_cuda12_plugin-1.0.dist-info/METADATA",
@@ -261,7 +261,7 @@ TEST_F(DoctorPackagesTest, PluginsThatLoadLibrariesOnTheRuntimeAreFound) {
 }
 
 // OpenMM itself does not contain the runtime; its CUDA plugin loads cuFFT for some functions.
-TEST_F(DoctorPackagesTest, LibrariesThatAreNeededForAPartAreNoted) {
+TEST_F(DoctorPackagesTest, NotesOptionalLibraries) {
   Install("openmm_cuda_13", "OpenMM.libs/lib/plugins/libOpenMMCUDA.so", "ELF");
   const std::string metadata =
       directory_ / "lib/python3.11/site-packages/openmm_cuda_13-1.0.dist-info/METADATA";
@@ -307,14 +307,14 @@ TEST_F(DoctorPackagesTest, ScriptsLeadToTheirInterpreter) {
 
 // ---- the command
 
-TEST(DoctorReportTest, TerminalsObeyNoFileName) {
+TEST(DoctorReportTest, ReplacesControlCharactersInFileNames) {
   const Findings findings = {Problem("program", "\x1b[2J/x\n", "do\x07")};
   EXPECT_THAT(Report(findings), HasSubstr("PROBLEM program       ?[2J/x?\n"));
   EXPECT_EQ(AsJson(findings)["checks"][0]["advice"], "do?");
   EXPECT_EQ(AsJson(findings)["problems"], 1);
 }
 
-TEST(DoctorCommandTest, SaysByItsExitCodeWhetherAllIsWell) {
+TEST(DoctorCommandTest, ExitCodeTellsWhetherProblemsExist) {
   const ServerProcess server;
   const auto doctor = [&](std::vector<std::string> arguments) {
     std::vector<std::string> command = {GPUSHARED_CTL, "doctor", "--socket", server.socket()};

@@ -68,7 +68,7 @@ class Recorder : public ::testing::Test {
   ProfileRecorder recorder_{1, Moment(1ms)};
 };
 
-TEST_F(Recorder, StepsHaveTheirTimesAndWhatTheClientTookBetweenThem) {
+TEST_F(Recorder, RecordsTimesOfStepsAndPausesBetweenThem) {
   writer_->NameKernel(trace::KernelKey(1, 2), "gemm");
   trace::Slice first = Slice(7, 2000us, 2010us, 2400us), second = Slice(7, 2520us, 2530us, 2730us),
                third = Slice(7, 2520us, 2735us, 2800us);
@@ -112,14 +112,14 @@ TEST_F(Recorder, ExcludesInterruptionsFromCommandTime) {
   EXPECT_EQ(recorder_.costs().stops, 1U);
 }
 
-TEST_F(Recorder, WhatInterruptedAnInterruptionCountsOnce) {
+TEST_F(Recorder, NestedInterruptionCountsOnce) {
   Add(Slice(8, 2000us, 2010us, 3000us));
   Add(Slice(7, 2090us, 2100us, 2500us));
   Add(Slice(9, 2190us, 2200us, 2300us));
   EXPECT_EQ(Finish(8).requests.at(0).steps.at(0).us, 990 - 400);
 }
 
-TEST_F(Recorder, ForeignWorkBetweenTwoKernelsIsNoCostOfTheDevice) {
+TEST_F(Recorder, ExcludesOtherClientsWorkFromDeviceCosts) {
   trace::Slice second = Slice(8, 2000us, 3600us, 3700us), third = Slice(8, 2000us, 3705us, 3800us);
   second.submitted = third.submitted = Moment(2100us);
   Add(Slice(8, 2000us, 2010us, 2400us));
@@ -129,7 +129,7 @@ TEST_F(Recorder, ForeignWorkBetweenTwoKernelsIsNoCostOfTheDevice) {
   EXPECT_THAT(recorder_.costs().gaps_us, ElementsAre(5)) << "of the last two";
 }
 
-TEST_F(Recorder, WorkThatWasOvertakenOnTheDeviceSaysNothingAboutALaunch) {
+TEST_F(Recorder, IgnoresLaunchCostOfOvertakenWork) {
   trace::Slice overtaken = Slice(8, 2000us, 3100us, 3200us);
   overtaken.submitted = Moment(2000us);
   Add(overtaken);

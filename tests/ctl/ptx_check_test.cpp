@@ -102,7 +102,7 @@ TEST(PtxCheck, ReadsRelocatableDeviceCode) {
   EXPECT_EQ(checked["kernels"][0]["name"], "scale");
 }
 
-TEST(PtxCheck, FilesWithoutKernelsSayWhatTheyAre) {
+TEST(PtxCheck, ReportsTypeOfFilesWithoutKernels) {
   const auto why = [](const std::vector<std::byte>& file) {
     const json checked = Checked(file);
     EXPECT_EQ(checked["kernels"].size(), 0u);
@@ -167,7 +167,7 @@ TEST(PtxCheck, TheProgramReadsExecutablesAndNeedsNoServer) {
   EXPECT_EQ(checked["problems"], json::array());
 }
 
-TEST(PtxCheck, TheProgramFailsForFilesThatItCannotReadOrThatHaveNoKernels) {
+TEST(PtxCheck, ProgramFailsForUnreadableFilesAndFilesWithoutKernels) {
   const std::string path = ::testing::TempDir() + "two_kernels.ptx";
   std::ofstream(path) << kTwoKernels;
   EXPECT_EQ(Ctl("ptx check " + path).code, 0);

@@ -39,13 +39,13 @@ TEST(Table, AlignsNumbersToTheRightAndTextsToTheLeft) {
             "20  much longer       -\n");
 }
 
-TEST(Table, ShowsAllColumnsOrThoseAskedForInTheirOrder) {
+TEST(Table, ShowsAllOrRequestedColumnsInRequestedOrder) {
   EXPECT_THAT(Table(kRows, kColumns, {.wide = true}), HasSubstr("TIME s  STATE\n"));
   EXPECT_EQ(Table(kRows, kColumns, {.fields = {"state", "id"}}),
             "STATE  ID\nready   1\n-      20\n");
 }
 
-TEST(Table, NamesTheColumnsThatThereAre) {
+TEST(Table, RejectsUnknownColumnListingColumns) {
   EXPECT_TRUE(CheckFields({.fields = {"id", "state"}}, kColumns).ok());
   EXPECT_EQ(CheckFields({.fields = {"id", "colour\x1b"}}, kColumns).message(),
             "there is no column 'colour?'; available are id, name, time, state");
@@ -86,7 +86,7 @@ TEST(Table, ListsAndCountsAreWords) {
             "NAME\nPermissionDenied 9, Unavailable 2\ncpu:0, cpu:1\n-\n-\n");
 }
 
-TEST(Table, CutsTextsAndNoNumbersToFitTheTerminal) {
+TEST(Table, TruncatesTextsButNoNumbersToFitTerminal) {
   EXPECT_EQ(Table(kRows, kColumns, {.width = 21}),
             "ID  NAME       TIME s\n"
             " 1  a             1.5\n"
@@ -97,7 +97,7 @@ TEST(Table, CutsTextsAndNoNumbersToFitTheTerminal) {
   EXPECT_THAT(Table(umlauts, kColumns, {.width = 18}), HasSubstr(" 1  äöüäö…     0.0\n"));
 }
 
-TEST(Table, WhatClientsWriteIsMadePrintable) {
+TEST(Table, MakesClientsTextsPrintable) {
   const json row = json::parse(R"([{"id": 1, "name": "a\u001b[2Jb"}])");
   EXPECT_THAT(Table(row, kColumns, {}), HasSubstr("a?[2Jb"));
 }
@@ -133,7 +133,7 @@ TEST(Reports, UsersAreNamedWhereTheyAreKnown) {
             "USER               UID\nroot                 0\n3999999999  3999999999\n");
 }
 
-TEST(Reports, AShareIsOfTheTimeBetweenTwoAnswers) {
+TEST(Reports, ComputesSharesBetweenTwoAnswers) {
   const auto answer = [](double connected_s, double device_time_s) {
     return json{
         {"clients",
@@ -147,7 +147,7 @@ TEST(Reports, AShareIsOfTheTimeBetweenTwoAnswers) {
   EXPECT_FALSE(new_client["clients"][0].contains("device_share_percent"));
 }
 
-TEST(Reports, ExplainSaysWhereTimeOnTheDeviceWent) {
+TEST(Reports, ExplainShowsUseOfDeviceTime) {
   json reply = {{"client", 7},          {"request", 3},          {"latency_us", 368'000.0},
                 {"before_us", 305'000}, {"on_device_us", 63e3},  {"device_time_us", 15.9e3},
                 {"commands", 8},        {"host_steal_us", 40e3}, {"host_us", 0.0}};
@@ -174,7 +174,7 @@ TEST(Reports, ExplainSaysThatARequestHasNotEnded) {
   EXPECT_THAT(ExplainReport(reply), HasSubstr(" took 34.2 s, target 40.0 s: missed\n"));
 }
 
-TEST(Reports, AProcessThatTheServerCannotSeeHasNoNumber) {
+TEST(Reports, OmitsNumberOfInvisibleProcess) {
   json client = kBusyClient;
   client["pid"] = 0;
   const View pids{.fields = {"client", "pid"}};

@@ -86,7 +86,7 @@ std::vector<std::string> Shown(const json& events) {
   return shown;
 }
 
-TEST(TraceFile, ADeviceItsClientsAndTheirStreamsHaveALineEach) {
+TEST(TraceFile, DevicesClientsAndStreamsHaveOneLineEach) {
   Picture picture;
   const std::size_t device = picture.AddDevice("cpu:0", "some device");
   picture.writer().NameClient(7, 4121, "serve \"<b>\" \\");
@@ -194,7 +194,7 @@ TEST(TraceFile, TimesKeepNanoseconds) {
 }
 
 // The readings of several clocks at one moment let operators correlate a slice with other logs.
-TEST(TraceFile, SaysWhatOtherClocksShowed) {
+TEST(TraceFile, RecordsOtherClocks) {
   JsonTrace trace;
   trace.Finish();
   const json clocks = json::parse(trace.Take())["metadata"];

@@ -41,7 +41,7 @@ json Reply() {
          {"cut", "was not preempted: it is of the high class"}}}}};
 }
 
-TEST(Waterfall, ShowsWhoHadTheDeviceWhenAndWhyThatWasCut) {
+TEST(Waterfall, ShowsDeviceUseOverTimeAndWhyItIsTruncated) {
   EXPECT_EQ(WaterfallText(Reply()),
             "  since the server began it, 14.0 ms:\n"
             "    . waits   = has the device   # others have it   ! told to stop\n"
@@ -51,7 +51,7 @@ TEST(Waterfall, ShowsWhoHadTheDeviceWhenAndWhyThatWasCut) {
             "    serve        kernel 'attend'         |              ==============|   7.0 ms\n");
 }
 
-TEST(Waterfall, FitsATerminalWhateverClientsAreCalled) {
+TEST(Waterfall, FitsTerminalWhateverClientsNames) {
   json reply = Reply();
   reply["waterfall"][0]["name"] = std::string(60, 'n') + "ä\x1b[31m";
   reply["waterfall"][0]["what"] = "kernel '" + std::string(80, 'k') + "'";
@@ -71,7 +71,7 @@ TEST(Waterfall, FitsATerminalWhateverClientsAreCalled) {
   EXPECT_EQ(count, 8U);
 }
 
-TEST(Waterfall, SaysWhatItLeavesOut) {
+TEST(Waterfall, ReportsOmissions) {
   json reply = Reply();
   reply["waterfall_rest"] = {
       {"waits", 2}, {"waited_us", 30.0}, {"commands", 976}, {"on_device_us", 3200.0}};
@@ -79,7 +79,7 @@ TEST(Waterfall, SaysWhatItLeavesOut) {
                                               "    and 2 shorter waits, 30 us in all\n"));
 }
 
-TEST(Waterfall, OfAnOldServerIsNone) {
+TEST(Waterfall, IsAbsentForOldServer) {
   EXPECT_EQ(WaterfallText({{"latency_us", 10.0}}), "");
   EXPECT_EQ(WaterfallText({{"latency_us", 10.0}, {"waterfall", "nonsense"}}), "");
   EXPECT_EQ(WaterfallText({{"waterfall", {1, "two", nullptr}}}), "") << "and no time";

@@ -111,7 +111,7 @@ class GpuGraphs : public ::testing::Test {
   unsigned round_ = 0;
 };
 
-TEST_F(GpuGraphs, SpoiledOnesHarmTheirClientAlone) {
+TEST_F(GpuGraphs, CorruptedGraphsAffectOnlyTheirClient) {
   unsigned ended = 0, lived = 0;
   for (int round = 0; round < 24; ++round) {
     RawClient client = Join();

@@ -24,7 +24,7 @@ namespace {
 
 // Launches nodes in which random bytes were changed: the session ends, its stream fails, or it
 // computes garbage in its own memory.
-TEST_F(Hostile, MutatedNodesHarmTheirClientAlone) {
+TEST_F(Hostile, MutatedNodesAffectOnlyTheirClient) {
   std::mt19937_64 random(20261124);
   unsigned ended = 0, lived = 0;
   for (int round = 0; round < 24; ++round) {
@@ -78,7 +78,7 @@ TEST_F(Hostile, MoreRequestsThanMayBeOpen) {
 }
 
 // Requests chunks at invalid addresses, and changes to chunks that do not exist.
-TEST_F(Hostile, ChunksAreMappedWhereThereIsRoomOnly) {
+TEST_F(Hostile, MapsChunksOnlyAtFreeAddresses) {
   RawClient client = Join();
   using Action = ipc::ChunkAction;
   const auto ask = [&](const ipc::ChangeChunk& change) {
@@ -154,7 +154,7 @@ TEST_F(Hostile, UnmappingTakesMemoryFromWorkThatHasNotBegun) {
   NeighbourGoesOn();
 }
 
-TEST_F(Hostile, AClientThatLeavesItsChunksMappedGivesAllOfThemBack) {
+TEST_F(Hostile, FreesMappedChunksOfDepartedClient) {
   for (int round = 0; round < 3; ++round) {
     RawClient client = Join(false);
     const std::uint64_t area = client.welcome().mapping_base;
@@ -348,7 +348,7 @@ TEST_F(Hostile, FloodOfRequestsWithoutReadingAnswers) {
   }
 }
 
-TEST_F(Hostile, FloodOfCommandsLeavesTheNeighbourItsTurn) {
+TEST_F(Hostile, FloodOfCommandsDoesNotStarveNeighbour) {
   RawClient client = Join();
   std::jthread flood([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) {

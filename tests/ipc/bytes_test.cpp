@@ -17,7 +17,7 @@ TEST(FixedText, MustBeTerminatedAndFilledWithZeros) {
   EXPECT_FALSE(GetFixedText(dirty, text));
 }
 
-TEST(FixedText, CutsAtACharacterNotInsideOne) {
+TEST(FixedText, TruncatesAtCharacterBoundary) {
   char field[5];
   PutFixedText(field, "abc\xc3\xa9");  // Five bytes, with space for four.
   std::string text;

@@ -228,7 +228,7 @@ TEST(Handshake, UnsetHelloFieldsStayUnset) {
 }
 
 // A later version may have a different layout, so only its version number may be read.
-TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
+TEST(Handshake, ReportsOtherVersionWhateverItsLength) {
   for (const std::size_t bytes : {std::size_t{4}, std::size_t{40}, std::size_t{4096}}) {
     Bytes payload(bytes, std::byte{0xff});
     const std::uint32_t version = 11;
@@ -371,7 +371,7 @@ TEST(AdminMessage, OneRequestOfOneClientIsExplained) {
               HasSubstr("client is 0, allowed 1"));
 }
 
-TEST(AdminMessage, VerbsAreCalledAsTheyAreTyped) {
+TEST(AdminMessage, NamesVerbsAsTheyAreTyped) {
   EXPECT_EQ(AdminVerbName(AdminVerb::kStatus), "status");
   EXPECT_EQ(AdminVerbName(AdminVerb::kClients), "ps");
   EXPECT_EQ(AdminVerbName(AdminVerb::kTerminate), "client terminate");
@@ -381,7 +381,7 @@ TEST(AdminMessage, VerbsAreCalledAsTheyAreTyped) {
   EXPECT_EQ(AdminVerbName(static_cast<AdminVerb>(kAdminVerbMax + 1)), "unknown");
 }
 
-TEST(AdminMessage, ALeaseHasTermsOfBoundedLength) {
+TEST(AdminMessage, LimitsLengthOfLeaseTerms) {
   const Admin lease{.verb = AdminVerb::kLease, .terms = "class = \"low\""};
   EXPECT_EQ(Decode<Admin>(Encode(lease))->terms, lease.terms);
   ExpectExactLength<Admin>(Encode(lease));
@@ -503,7 +503,7 @@ TEST(ServerMessages, EveryFieldIsBounded) {
        {"text_bytes", 0xffffffff, "text_bytes is 4294967295, allowed 0 to 8192"}});
 }
 
-TEST(ServerMessages, PagesAreWholeCharactersAndTogetherTheText) {
+TEST(ServerMessages, SplitsTextIntoPagesAtCharacterBoundaries) {
   std::string text(kPageTextBytesMax - 1, 'a');
   text += "\xc3\xa4 and the rest";
   std::string_view rest = text;
@@ -578,7 +578,7 @@ TEST(ServerMessages, ModuleListComesBack) {
 
 // A program copies to [address, address + bytes), so an end that wraps around would be below the
 // beginning.
-TEST(ServerMessages, AVariableEndsBehindItsBeginning) {
+TEST(ServerMessages, VariableEndsAfterItsBeginning) {
   ModuleLoaded loaded = GoodModule();
   loaded.variables[0].address = ~std::uint64_t{0} - 3;
   EXPECT_THAT(Decode<ModuleLoaded>(*Encode(loaded)).status().message(),
@@ -653,7 +653,7 @@ TEST(ServerMessages, ModuleBeyondTheLimitsIsRejectedByTheEncoder) {
   EXPECT_EQ(Encode(large).status().code(), StatusCode::kLimitExceeded);
 }
 
-TEST(ServerMessages, LongSentencesAreCutNotRejected) {
+TEST(ServerMessages, TruncatesLongMessages) {
   const Status status(StatusCode::kKernelFault, std::string(100'000, 'x'));
   const Result<Ended> ended = Decode<Ended>(Encode(Ended{status}));
   ASSERT_TRUE(ended.ok());

@@ -114,7 +114,7 @@ TEST(Fields, AreListedWithOffsetsAndLimits) {
   EXPECT_EQ(layout.fds, 3u);
 }
 
-TEST(Fields, TheFirstThatIsWrongIsNamedWithItsPlace) {
+TEST(Fields, NamesFirstInvalidFieldWithItsPlace) {
   Library library = Good();
   library.shelves[1].books = 10;
   EXPECT_EQ(Rejection(library), "Library rejected: shelves[1].books is 10, allowed 1 to 9");
@@ -164,7 +164,7 @@ TEST(Fields, MemoryFollowsBytes) {
   EXPECT_LE(shelves.size(), 1u);
 }
 
-TEST(Fields, TextsAreCutOrRejectedWhereTheirMessageSaysSo) {
+TEST(Fields, TruncatesOrRejectsTextsAsMessageSpecifies) {
   Library library = Good();
   library.name = "a long name";
   library.motto.assign(30, 'm');

@@ -26,7 +26,7 @@ TEST(LaunchLimits, TheLargestLaunchFits) {
   EXPECT_EQ(FindExcess(kLargest, kLimits).of, Of::kNothing);
 }
 
-TEST(LaunchLimits, OneMoreAlongAnyAxisIsTooMuchAndZeroIsTooFew) {
+TEST(LaunchLimits, RejectsExcessAndZeroAlongAnyAxis) {
   for (std::uint8_t axis = 0; axis < 3; ++axis) {
     for (const bool is_grid : {true, false}) {
       const std::uint32_t most = (is_grid ? kLimits.grid_max : kLimits.block_max)[axis];
@@ -83,7 +83,7 @@ TEST(LaunchLimits, RequiredBlockAndClusterAreExactAlongEachAxis) {
   EXPECT_EQ(CheckLaunchLimits(launch, limits).axis, 2);
 }
 
-TEST(LaunchLimits, EachExcessIsASentenceWithWhatWasAskedAndWhatIsAllowed) {
+TEST(LaunchLimits, ReportsRequestedAndAllowedValueOfEachExcess) {
   const auto sentence = [](const LaunchExtents& launch) {
     return CheckLaunchLimits(launch, kLimits).Sentence("k", "cpu:0");
   };

@@ -55,7 +55,7 @@ TEST_F(ListeningSocketTest, FileHasItsModeFromTheFirstMoment) {
   EXPECT_EQ(facts.st_mode & 0777, 0600u);
 }
 
-TEST_F(ListeningSocketTest, SecondServerIsRejectedAndTheFirstLivesOn) {
+TEST_F(ListeningSocketTest, RejectsSecondServerAndKeepsFirst) {
   Result<ListeningSocket> first = ListeningSocket::Open({.path = path_});
   ASSERT_TRUE(first.ok());
   Result<ListeningSocket> second = ListeningSocket::Open({.path = path_});
@@ -93,7 +93,7 @@ TEST_F(ListeningSocketTest, SocketOfAKilledServerIsReplaced) {
   ::close(ready[1]);
 }
 
-TEST_F(ListeningSocketTest, WhatIsNotASocketIsLeftAlone) {
+TEST_F(ListeningSocketTest, DoesNotRemoveOtherFiles) {
   std::ofstream(path_) << "precious";
   Result<ListeningSocket> server = ListeningSocket::Open({.path = path_});
   ASSERT_FALSE(server.ok());
@@ -135,7 +135,7 @@ TEST_F(ListeningSocketTest, ConnectingToNothingNamesThePath) {
   EXPECT_THAT(status.message(), HasSubstr(path_));
 }
 
-TEST_F(ListeningSocketTest, PeerIsWhoTheKernelSays) {
+TEST_F(ListeningSocketTest, IdentifiesPeerByKernelsCredentials) {
   Result<ListeningSocket> server = ListeningSocket::Open({.path = path_});
   ASSERT_TRUE(server.ok());
   Result<UniqueFd> client = ConnectUnix(path_, Soon());

@@ -34,7 +34,7 @@ std::string Cache() {
   return cache + std::string("name\0/32\0/64\0/b\0rel\0", 20);
 }
 
-TEST(LoaderPathsTest, LibrariesOfThisMachinesKindAreFoundInOrder) {
+TEST(LoaderPathsTest, FindsLibrariesOfMachinesArchitectureInOrder) {
   const LoaderPaths paths(Cache());
   EXPECT_THAT(paths.PathsInCache("name"), ElementsAre("/64", "/b"));
   EXPECT_THAT(paths.PathsInCache("nam"), IsEmpty());

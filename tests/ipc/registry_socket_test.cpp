@@ -40,7 +40,7 @@ TEST(RegistrySocket, ABrokerFindsTheWorkerThatTheFileNames) {
   EXPECT_EQ((*message)->type, static_cast<std::uint16_t>(ChannelType::kTakeOver));
 }
 
-TEST(RegistrySocket, AFileOfADeadWorkerIsNotFoundAndOneIsRemovedAtTheEnd) {
+TEST(RegistrySocket, IgnoresFileOfDeadWorkerAndRemovesItsOwn) {
   const ScratchDirectory directory;
   std::string path;
   {
@@ -87,7 +87,7 @@ TEST(RegistrySocket, RejectsBrokerOfOtherUser) {
 
 // A broker that dies has often left data unread. The kernel then reports an error first, although
 // the clients that the broker handed over are still readable after it.
-TEST(Channel, LastMessagesOfAPeerThatDidNotReadOursArrive) {
+TEST(Channel, ReceivesLastMessagesOfPeerThatDidNotReadOurs) {
   auto pair = MakeChannelPair();
   ASSERT_TRUE(pair.ok());
   Outbox ours(Outbox::Kind::kSeqpacket), theirs(Outbox::Kind::kSeqpacket);

@@ -144,7 +144,7 @@ TEST(SharedSegment, HolePunchedByThePeerReadsAsZeroAndEmptiesTheRing) {
   for (const std::byte byte : command->bytes()) ASSERT_EQ(byte, std::byte{0});
 }
 
-TEST(SharedSegment, MissesTheBytesThatAPeerPunchedOutAndNoOthers) {
+TEST(SharedSegment, CountsOnlyBytesPunchedOutByPeer) {
   const Result<SharedSegment> ours = SharedSegment::Create({.bytes = kBytes});
   ASSERT_TRUE(ours.ok());
   EXPECT_EQ(ours->MissingBytes(), 0U);
@@ -156,7 +156,7 @@ TEST(SharedSegment, MissesTheBytesThatAPeerPunchedOutAndNoOthers) {
   EXPECT_EQ(ours->MissingBytes(), 0U);
 }
 
-TEST(SharedSegment, DiscardedMemoryIsGoneThoughThePeerHasItMapped) {
+TEST(SharedSegment, FreesDiscardedMemoryThoughPeerMapsIt) {
   Result<SharedSegment> ours = SharedSegment::Create({.bytes = kBytes});
   ASSERT_TRUE(ours.ok());
   Result<SharedSegment> theirs = SharedSegment::Map(
@@ -211,7 +211,7 @@ TEST(SharedSegment, DescriptorsThatAreNotMemoryAreRejected) {
   EXPECT_FALSE(MapStatus(UniqueFd()).ok());
 }
 
-TEST(SharedSegment, ACopyOfWritableMemoryHoldsItsBytesForEver) {
+TEST(SharedSegment, CopyOfWritableMemoryNeverChanges) {
   const std::vector<std::byte> image((1u << 20) + 100'001, std::byte{9});
   const Result<UniqueFd> writable = MakeFixedMemory("image", image.size());
   ASSERT_TRUE(writable.ok()) << writable.status().ToString();
@@ -229,7 +229,7 @@ TEST(SharedSegment, ACopyOfWritableMemoryHoldsItsBytesForEver) {
 
 // A peer that could seal its memory, or change its size, could make operations fail that we rely
 // on.
-TEST(SharedSegment, FixedMemoryCanBeWrittenAndNothingElse) {
+TEST(SharedSegment, FixedMemoryCanBeWrittenButNotResizedOrSealed) {
   const Result<UniqueFd> fd = MakeFixedMemory("image", kBytes);
   ASSERT_TRUE(fd.ok()) << fd.status().ToString();
   struct stat about {};
@@ -274,7 +274,7 @@ TEST(SharedSegment, MovedFromIsEmptyAndMappingSurvivesItsDescriptor) {
 
 // The kernel would reserve page after page until it kills other processes, so the limit is checked
 // first. (Do not try this without the limit on a machine that others use.)
-TEST(SharedSegment, SizesBeyondTheLimitAreRejectedBeforeTheKernelIsAsked) {
+TEST(SharedSegment, RejectsSizesBeyondLimitBeforeSystemCall) {
   EXPECT_FALSE(SharedSegment::Create({.name = "none", .bytes = 0}).ok());
   const Status status =
       SharedSegment::Create({.name = "huge", .bytes = SharedSegment::kBytesMax + 1}).status();

@@ -107,7 +107,7 @@ class SleepWake : public testing::Test {
   static constexpr std::uint64_t kRecords = 8'000;
 };
 
-TEST_F(SleepWake, NoWakeUpIsLostBetweenTwoProcesses) {
+TEST_F(SleepWake, LosesNoWakeUpBetweenTwoProcesses) {
   const Memory memory = MakeMemory();
   const pid_t worker = ::fork();
   ASSERT_GE(worker, 0);
@@ -158,7 +158,7 @@ TEST_F(SleepWake, AwakeWorkerIsNotRung) {
   EXPECT_FALSE(bell.Ring());
 }
 
-TEST_F(SleepWake, ASleepIsRungOnceAndTheNextOneAgain) {
+TEST_F(SleepWake, RingsOncePerSleep) {
   const Memory memory = MakeMemory();
   auto& page = memory.page.As<WorkerPage>();
   ClientDoorbell bell(page, memory.doorbell.get());
@@ -184,7 +184,7 @@ TEST_F(SleepWake, RingingAFullDoorbellDoesNotBlock) {
 
 // The worker publishes just after the waiter has checked and before it sleeps, so the count it
 // sleeps on must be older than its check.
-TEST_F(SleepWake, PublicationBetweenLookAndSleepIsNotMissed) {
+TEST_F(SleepWake, DetectsPublicationBetweenCheckAndSleep) {
   std::atomic<std::uint32_t> event{0}, waiting{0};
   std::atomic<std::uint64_t> timeline{0};
   CompletionDoorbell doorbell(event, waiting);
@@ -203,7 +203,7 @@ TEST_F(SleepWake, PublicationBetweenLookAndSleepIsNotMissed) {
 }
 
 // The number of a client's sleeping threads is its own choice, and must not delay other clients.
-TEST_F(SleepWake, OneRingWakesABoundedNumberAndSaysHowManyAreLeft) {
+TEST_F(SleepWake, RingWakesLimitedNumberAndReportsRest) {
   constexpr std::uint32_t kThreads = 20;
   std::atomic<std::uint32_t> event{0}, waiting{0}, awake{0};
   CompletionDoorbell doorbell(event, waiting);
@@ -230,7 +230,7 @@ TEST_F(SleepWake, OneRingWakesABoundedNumberAndSaysHowManyAreLeft) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(SleepWake, ALieAboutWaitingThreadsIsBelievedUpToABound) {
+TEST_F(SleepWake, LimitsWakesForFalseWaiterCount) {
   std::atomic<std::uint32_t> event{0}, waiting{0xffffffff};
   CompletionDoorbell doorbell(event, waiting);
   EXPECT_EQ(doorbell.Ring().left_asleep, 0U) << "fewer were woken than may be in one call";

@@ -44,7 +44,7 @@ struct Machine {
   }
 };
 
-TEST(SocketPath, OptionWinsOverVariableOverSystemOverUser) {
+TEST(SocketPath, PrefersOptionThenVariableThenSystemThenUser) {
   Machine machine{
       {{"GPUSHARED_SOCKET", "/a/env.sock"}, {"XDG_RUNTIME_DIR", "/run/user/7"}}, true, true};
   EXPECT_EQ(*ServerSocketPath("/x/asked.sock", machine.Surroundings()), "/x/asked.sock");
@@ -56,7 +56,7 @@ TEST(SocketPath, OptionWinsOverVariableOverSystemOverUser) {
   EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
 }
 
-TEST(SocketPath, AClientFindsAServerThatStandsInMpssPlace) {
+TEST(SocketPath, ClientFindsServerThatReplacesMps) {
   Machine machine{{{"CUDA_MPS_PIPE_DIRECTORY", "/mps"}}, true, true};
   EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
   machine.mps_socket_exists = true;
@@ -67,7 +67,7 @@ TEST(SocketPath, AClientFindsAServerThatStandsInMpssPlace) {
   EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/a/env.sock");
 }
 
-TEST(SocketPath, ServerAsksWhetherItMayWriteAndClientWhetherASocketIsThere) {
+TEST(SocketPath, ServerChecksWriteAccessAndClientChecksForSocket) {
   Machine machine{{{"XDG_RUNTIME_DIR", "/run/user/7"}}, true, false};
   EXPECT_EQ(*ServerSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
   EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/user/7/gpushared.sock");
@@ -77,7 +77,7 @@ TEST(SocketPath, ServerAsksWhetherItMayWriteAndClientWhetherASocketIsThere) {
   EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
 }
 
-TEST(SocketPath, OnlyAServerThatWasToldNoPlaceMakesTheSystemsDirectory) {
+TEST(SocketPath, CreatesSystemDirectoryOnlyForServerWithoutPath) {
   Machine machine{{{"GPUSHARED_SOCKET", "/a/env.sock"}}, true, false};
   EXPECT_TRUE(ServerSocketPath("/x/asked.sock", machine.Surroundings()).ok());
   EXPECT_TRUE(ServerSocketPath("", machine.Surroundings()).ok());
@@ -88,7 +88,7 @@ TEST(SocketPath, OnlyAServerThatWasToldNoPlaceMakesTheSystemsDirectory) {
   EXPECT_THAT(machine.directories_made, ::testing::ElementsAre("/run/gpushared"));
 }
 
-TEST(SocketPath, ADirectoryThatIsMadeLetsAllUsersThrough) {
+TEST(SocketPath, CreatedDirectoryIsAccessibleToAllUsers) {
   const std::string directory = ::testing::TempDir() + "made_" + std::to_string(::getpid());
   const mode_t before = ::umask(077);
   EXPECT_TRUE(SocketSurroundings::Real().make_directory(directory));
@@ -111,7 +111,7 @@ TEST(SocketPath, ReportsMissingDirectory) {
               ::testing::HasSubstr("GPUSHARED_SOCKET"));
 }
 
-TEST(SocketPath, PathThatNoSocketAddressHoldsIsRejected) {
+TEST(SocketPath, RejectsPathTooLongForSocketAddress) {
   const Machine machine;
   const std::string longest(107, 'a');
   EXPECT_TRUE(ServerSocketPath(longest, machine.Surroundings()).ok());
@@ -120,7 +120,7 @@ TEST(SocketPath, PathThatNoSocketAddressHoldsIsRejected) {
               ::testing::HasSubstr("has 108 bytes, a socket address holds 107"));
 }
 
-TEST(SocketAddress, HoldsThePathAndItsEndOrRejects) {
+TEST(SocketAddress, HoldsTerminatedPathOrRejects) {
   const std::string longest(sizeof(sockaddr_un::sun_path) - 1, 'p');
   const Result<sockaddr_un> address = SocketAddress(longest);
   ASSERT_TRUE(address.ok());

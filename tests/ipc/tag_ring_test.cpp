@@ -65,7 +65,7 @@ TEST(TagRing, LargestRecordPasses) {
 
 // A record that does not fit must leave no trace, because the reader would otherwise see half of
 // it.
-TEST(TagRing, FullRingRejectsWithoutATrace) {
+TEST(TagRing, FullRingRejectsRecordUnchanged) {
   Ring<8> ring;
   for (std::uint64_t i = 1; i <= 7; ++i) {
     ASSERT_EQ(ring.writer.TryWrite(Numbered(i)), WriteResult::kWritten);

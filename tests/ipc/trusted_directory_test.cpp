@@ -32,13 +32,13 @@ class TrustedDirectory : public ::testing::Test {
   const std::string inner_;
 };
 
-TEST_F(TrustedDirectory, OfThisUserBelowAStickyOneIsTrusted) {
+TEST_F(TrustedDirectory, TrustsOwnDirectoryBelowStickyOne) {
   EXPECT_EQ(Rejection(inner_), "(trusted)");
   EXPECT_EQ(Rejection("/"), "(trusted)");
   EXPECT_EQ(Rejection(inner_ + "/"), "(trusted)");
 }
 
-TEST_F(TrustedDirectory, OthersMayWriteToNoneAbove) {
+TEST_F(TrustedDirectory, RejectsParentsThatOthersMayWrite) {
   for (const mode_t mode : {0775, 0757, 0777}) {
     for (const std::string& each : {directory_ / "outer", inner_}) {
       ::chmod(each.c_str(), mode);
@@ -50,7 +50,7 @@ TEST_F(TrustedDirectory, OthersMayWriteToNoneAbove) {
   EXPECT_EQ(Rejection(inner_), "(trusted)") << "sticky: others cannot rename what is in it";
 }
 
-TEST_F(TrustedDirectory, EachBelongsToThisUserOrRoot) {
+TEST_F(TrustedDirectory, RequiresOwnerToBeUserOrRoot) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give a directory away";
   for (const std::string& each : {directory_ / "outer", inner_}) {
     ASSERT_EQ(::chown(each.c_str(), 65534, 65534), 0);
@@ -60,7 +60,7 @@ TEST_F(TrustedDirectory, EachBelongsToThisUserOrRoot) {
   EXPECT_EQ(Rejection(inner_), "(trusted)");
 }
 
-TEST_F(TrustedDirectory, WhatALinkLeadsToIsCheckedToo) {
+TEST_F(TrustedDirectory, ChecksTargetsOfLinks) {
   std::filesystem::create_directory(directory_ / "open");
   std::filesystem::create_directory(directory_ / "open/kept");
   ::chmod((directory_ / "open").c_str(), 0777);
@@ -72,7 +72,7 @@ TEST_F(TrustedDirectory, WhatALinkLeadsToIsCheckedToo) {
   EXPECT_EQ(Rejection(directory_ / "good"), "(trusted)");
 }
 
-TEST_F(TrustedDirectory, WhatIsNoDirectoryIsRejected) {
+TEST_F(TrustedDirectory, RejectsOtherFiles) {
   EXPECT_THAT(Rejection(directory_ / "none"), HasSubstr("cannot be read: No such file"));
   EXPECT_THAT(Rejection("relative"), HasSubstr("no absolute path"));
   EXPECT_THAT(Rejection("/etc/passwd"), HasSubstr("'/etc/passwd' is none"));

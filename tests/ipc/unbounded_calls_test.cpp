@@ -48,7 +48,7 @@ TEST(UnboundedCalls, HangingCallDelaysNoOther) {
   EXPECT_TRUE(Eventually([&] { return calls.pending() == 0; }));
 }
 
-TEST(UnboundedCalls, BeyondTheirLimitTheyWait) {
+TEST(UnboundedCalls, CallsBeyondLimitWait) {
   UnboundedCalls calls(2);
   const auto release = std::make_shared<std::latch>(1);
   const auto made = std::make_shared<std::atomic<int>>(0);
@@ -72,7 +72,7 @@ TEST(UnboundedCalls, OneUserDoesNotTakeAllThreads) {
   EXPECT_TRUE(Eventually([&] { return calls.pending() == 0; }));
 }
 
-TEST(UnboundedCalls, DestructionWaitsForNone) {
+TEST(UnboundedCalls, DestructionDoesNotWaitForCalls) {
   const auto release = std::make_shared<std::latch>(1);
   const auto made = std::make_shared<std::atomic<int>>(0);
   {

@@ -232,7 +232,7 @@ TEST(Descriptors, TrickledInWithSinglePayloadBytesAreBounded) {
   EXPECT_THAT(OpenFds(), IsSubsetOf(before));
 }
 
-TEST(Descriptors, OfAHalfReadFrameDieWithItsReader) {
+TEST(Descriptors, OfPartialFrameAreClosedWithReader) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
   const std::set<std::string> before = OpenFds();
   {
@@ -367,7 +367,7 @@ TEST(Outbox, KeepsOrderOverASocketThatTakesLittle) {
   EXPECT_TRUE(outbox.empty());
 }
 
-TEST(Outbox, PeerThatNeverReadsIsToldApart) {
+TEST(Outbox, ReportsPeerThatNeverReads) {
   Outbox outbox;
   AdminReply reply;
   reply.text.assign(kPageTextBytesMax, 'x');
@@ -409,7 +409,7 @@ TEST(Outbox, ClosedPeerIsDisconnected) {
 
 // ---- the channel between broker and worker
 
-TEST(Channel, MessagesKeepTheirBordersAndDescriptors) {
+TEST(Channel, MessagesKeepTheirBoundariesAndDescriptors) {
   Result<std::pair<UniqueFd, UniqueFd>> channel = MakeChannelPair();
   ASSERT_TRUE(channel.ok());
   auto& [broker, worker] = *channel;
@@ -486,7 +486,7 @@ TEST(Channel, WrongDirectionAndBrokenMessagesAreRejectedWithoutALeak) {
   EXPECT_THAT(OpenFds(), IsSubsetOf(before));
 }
 
-TEST(Channel, EndOfTheOtherProcessIsSeen) {
+TEST(Channel, DetectsEndOfPeer) {
   Result<std::pair<UniqueFd, UniqueFd>> channel = MakeChannelPair();
   ASSERT_TRUE(channel.ok());
   channel->second.Reset();

@@ -102,7 +102,7 @@ TEST(ValidateGraph, EveryFieldIsBounded) {
   }
 }
 
-TEST(ValidateGraph, ANodeIsBoundedAsTheCommandAlone) {
+TEST(ValidateGraph, BoundsNodeLikeSingleCommand) {
   const RecordCopy launch = Node(Launch(), kParameterBytes);
   ExpectRejections<GraphRecord>(
       launch, false,

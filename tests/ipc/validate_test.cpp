@@ -278,7 +278,7 @@ TEST(ValidateCommand, ClustersHaveUpToSixteenBlocks) {
   EXPECT_FALSE(std::get<LaunchCommand>(command.body).is_cooperative);
 }
 
-TEST(ValidateCommand, EveryFieldOfALaunchWithArenaParametersIsBounded) {
+TEST(ValidateCommand, EveryFieldOfALaunchWithStagedParametersIsBounded) {
   std::vector<FieldCase> cases = {
       {"continuations", 1, "launch continuations is 1, allowed 0"},
       {"parameter_bytes", 0, "launch parameter bytes is 0, allowed 1 to 32764"},
@@ -517,7 +517,7 @@ TEST(ValidateCommand, LaunchBecomesItsTypedValue) {
   EXPECT_FALSE(launch.parameters_in_staging_buffer);
 }
 
-TEST(ValidateCommand, ArenaParametersBecomeARange) {
+TEST(ValidateCommand, StagedParametersBecomeRange) {
   Command command;
   ASSERT_TRUE(ValidateCommand(GetCopy(GoodArenaLaunch()), command).ok());
   const auto& launch = std::get<LaunchCommand>(command.body);
@@ -528,7 +528,7 @@ TEST(ValidateCommand, ArenaParametersBecomeARange) {
   EXPECT_EQ(launch.staging_parameters.bytes, 8000u);
 }
 
-TEST(ValidateCommand, RectanglesKnowTheirExtent) {
+TEST(ValidateCommand, ComputesExtentOfRectangles) {
   Command command;
   ASSERT_TRUE(ValidateCommand(GetCopy(GoodCopy(Op::kCopyToHost)), command).ok());
   const auto& copy = std::get<CopyToHostCommand>(command.body);

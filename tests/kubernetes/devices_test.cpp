@@ -52,7 +52,7 @@ std::vector<std::string> Ids(const Offer& offer) {
   return ids;
 }
 
-TEST(Offers, EachEndpointHasSharesOfEachDeviceThatItGives) {
+TEST(Offers, EndpointHasSharesOfEachOfItsDevices) {
   json gpu = DeviceRow("cuda:1");
   gpu["uuid"] = "GPU-12345678-aaaa";
   const Offers found = Found(
@@ -66,7 +66,7 @@ TEST(Offers, EachEndpointHasSharesOfEachDeviceThatItGives) {
   EXPECT_THAT(found.offers[2].shares, SizeIs(0)) << "a device that the server does not have";
 }
 
-TEST(Offers, LeasesAndTheServersOwnSocketAreNone) {
+TEST(Offers, ExcludesLeasesAndServersOwnSocket) {
   json lease = EndpointRow("lease-1"), main = EndpointRow("main"), closed = EndpointRow("old");
   lease["lessee"] = "uid 0";
   main.erase("class");
@@ -74,7 +74,7 @@ TEST(Offers, LeasesAndTheServersOwnSocketAreNone) {
   EXPECT_THAT(Found({lease, main, closed}, Server({DeviceRow("cpu:0")})).offers, SizeIs(0));
 }
 
-TEST(Offers, AnEndpointThatNoContainerMayHaveHidesNoOther) {
+TEST(Offers, UnusableEndpointHidesNoOther) {
   json beside = EndpointRow("beside");
   beside["socket"] = "/run/gpushared/low.sock";
   const Offers found =
@@ -84,7 +84,7 @@ TEST(Offers, AnEndpointThatNoContainerMayHaveHidesNoOther) {
   EXPECT_THAT(found.rejections, ElementsAre(HasSubstr("holds the socket of 'low', too")));
 }
 
-TEST(Offers, SharesAreHealthyWhileTheServerTakesClientsForTheirDevice) {
+TEST(Offers, SharesAreHealthyWhileDeviceAcceptsClients) {
   for (const std::string state : {"starting", "restarting", "missing", "draining", "drained",
                                   "leaving", "gone", "silent", "unheard-of"}) {
     const Offers found =
@@ -99,7 +99,7 @@ TEST(Offers, SharesAreHealthyWhileTheServerTakesClientsForTheirDevice) {
   EXPECT_THAT(draining.offers[0].shares, Each(Field(&Share::is_healthy, false)));
 }
 
-TEST(Offers, NonsenseOfTheServerIsRejected) {
+TEST(Offers, RejectsInvalidAnswerOfServer) {
   const json fine = Server({DeviceRow("cpu:0")});
   json without_name = {{"device", 7}},
        no_list = {{"server", {{"state", "serving"}}}, {"devices", "x"}};

@@ -25,14 +25,14 @@ def pods():
 
 
 class Manifests(unittest.TestCase):
-    def test_every_release_that_is_known_takes_them(self):
+    def test_every_known_release_accepts_them(self):
         self.assertGreaterEqual(len(DOCUMENTS), 7)
         for version in all_versions():
             for name, document in DOCUMENTS:
                 with self.subTest(f"{name}, {document['kind']}, {version}"):
                     kubernetes_validate.validate(document, version, strict=True)
 
-    def test_a_word_that_is_misspelt_would_be_found(self):
+    def test_a_misspelt_field_is_rejected(self):
         for name, document in DOCUMENTS:
             if document["kind"] != "DaemonSet":
                 continue
@@ -41,7 +41,7 @@ class Manifests(unittest.TestCase):
             with self.assertRaises(kubernetes_validate.ValidationError, msg=name):
                 kubernetes_validate.validate(broken, all_versions()[-1], strict=True)
 
-    def test_nobody_shares_what_is_the_hosts_or_has_rights(self):
+    def test_no_pod_shares_host_namespaces_or_has_privileges(self):
         for name, spec in pods():
             self.assertFalse({"hostIPC", "hostPID", "hostNetwork"} & spec.keys(), name)
             self.assertIs(spec["automountServiceAccountToken"], False, name)
@@ -51,7 +51,7 @@ class Manifests(unittest.TestCase):
                 self.assertIs(rights["readOnlyRootFilesystem"], True, name)
                 self.assertEqual(rights["capabilities"]["drop"], ["ALL"], name)
 
-    def test_all_but_the_plugin_are_not_root(self):
+    def test_only_the_plugin_is_root(self):
         for name, spec in pods():
             is_plugin = "gpushared-plugin" in name
             self.assertEqual(spec.get("securityContext", {}).get("runAsNonRoot", False), not is_plugin, name)

@@ -165,7 +165,7 @@ TEST_F(PluginTest, EachEndpointIsRegisteredAndFollowed) {
   EXPECT_EQ(kubelet.versions().size(), 2U) << "who is registered registers no second time";
 }
 
-TEST_F(PluginTest, AServerThatStopsLeavesNoHealthyShareAndComesBack) {
+TEST_F(PluginTest, StoppedServerHasNoHealthyShareUntilItReturns) {
   PlayedKubelet kubelet(kubelet_directory_);
   const auto plugin = Start();
   plugin->Turn();
@@ -185,7 +185,7 @@ TEST_F(PluginTest, AServerThatStopsLeavesNoHealthyShareAndComesBack) {
   EXPECT_THAT(follower.Next(), IsEmpty()) << "the endpoint is gone";
 }
 
-TEST_F(PluginTest, AKubeletThatStartsAnewHearsOfAllResources) {
+TEST_F(PluginTest, RegistersAllResourcesWithRestartedKubelet) {
   auto kubelet = std::make_unique<PlayedKubelet>(kubelet_directory_);
   const auto plugin = Start();
   plugin->Turn();
@@ -199,14 +199,14 @@ TEST_F(PluginTest, AKubeletThatStartsAnewHearsOfAllResources) {
   EXPECT_THAT(follower.Next(), ElementsAre(Pair("cpu:0/0", "Healthy")));
 }
 
-TEST_F(PluginTest, AKubeletThatDoesNotFollowIsToldAgain) {
+TEST_F(PluginTest, RegistersAgainIfKubeletDoesNotConnect) {
   PlayedKubelet kubelet(kubelet_directory_);
   const auto plugin = Start();
   for (int turn = 0; turn < 11; ++turn) plugin->Turn();
   EXPECT_EQ(kubelet.versions().size(), 2U);
 }
 
-TEST_F(PluginTest, AKubeletOfAnotherVersionIsNamedOnceAndAskedAgain) {
+TEST_F(PluginTest, ReportsKubeletOfOtherVersionOnceAndRetries) {
   PlayedKubelet kubelet(kubelet_directory_);
   kubelet.Reject("requested API version \"v1beta1\" is not supported by kubelet");
   const auto plugin = Start();
@@ -286,7 +286,7 @@ TEST_F(PluginTest, TheCdiFileFollowsTheEndpointsAndEndsWithThePlugin) {
   EXPECT_THAT(left, ElementsAre("kubelet.sock"));
 }
 
-TEST_F(PluginTest, WithoutKubeletOrDirectoryItSaysSoOnce) {
+TEST_F(PluginTest, ReportsMissingKubeletOrDirectoryOnce) {
   std::filesystem::remove(cdi_directory_);
   const auto plugin = Start();
   plugin->Turn();

@@ -42,7 +42,7 @@ constexpr const char* kA100 = R"({"gpus": [{"board": "A100-40", "mig": true, "in
     {"profile": "1g.5gb", "start": 4}, {"profile": "2g.10gb", "start": 0}]}]})";
 const Layout kBalanced = {{14, 0, {2}}, {19, 2, {1}}, {19, 3, {1}}, {9, 4, {3}}};
 
-TEST_F(MigApply, MovesOnlyWhatMustMove) {
+TEST_F(MigApply, MovesOnlyNecessaryInstances) {
   Machine(kA100);
   const std::string kept = Gpu().instances.at(0).compute.at(0).uuid;
   ASSERT_TRUE(Apply({To(kBalanced)}).ok());
@@ -80,7 +80,7 @@ TEST_F(MigApply, RollsBackBlockedModeChange) {
 }
 
 // A process started between the plan and its execution.
-TEST_F(MigApply, InstanceThatIsUsedByNowStays) {
+TEST_F(MigApply, KeepsInstanceThatIsInUseByNow) {
   Machine(kA100);
   const Change change = To(kBalanced);
   json machine = json::parse(fake_nvml_get());
@@ -92,7 +92,7 @@ TEST_F(MigApply, InstanceThatIsUsedByNowStays) {
   EXPECT_EQ(Gpu().layout(), change.before.layout);
 }
 
-TEST_F(MigApply, TenantThatDoesNotLeaveIsNotPushed) {
+TEST_F(MigApply, DoesNotEvictTenantThatStays) {
   Machine(kA100);
   tenant_.rejection = {StatusCode::kTimedOut, "it has a session"};
   const Change change = To(kBalanced);
@@ -102,7 +102,7 @@ TEST_F(MigApply, TenantThatDoesNotLeaveIsNotPushed) {
   EXPECT_EQ(tenant_.came_back, 1);
 }
 
-TEST_F(MigApply, SecondGpuThatFailsTakesTheFirstBack) {
+TEST_F(MigApply, FailureOfSecondGpuRollsBackFirst) {
   Machine(
       R"({"gpus": [{"board": "A30", "mig": true, "instances": [{"profile": "4g.24gb", "start": 0}]},
       {"board": "A30", "mig": true}]})");
@@ -135,7 +135,7 @@ TEST_F(MigApply, RollsBackInterruptedChangeFirst) {
 }
 
 // After a reboot no instances exist, and on newer boards MIG mode is off, too.
-TEST_F(MigApply, BootRestoresWhatWasApplied) {
+TEST_F(MigApply, BootRestoresAppliedLayout) {
   Machine(kA100);
   ASSERT_TRUE(Apply({To(kBalanced)}).ok());
   for (const char* mig : {"true", "false"}) {
@@ -159,7 +159,7 @@ TEST_F(MigApply, LayoutOfTheNextBootChangesNothingNow) {
   EXPECT_EQ(Gpu().layout(), kBalanced);
 }
 
-TEST_F(MigApply, GpuThatIsGoneKeepsNoOtherFromItsLayout) {
+TEST_F(MigApply, MissingGpuDoesNotPreventLayoutsOfOthers) {
   Machine(kA100);
   ASSERT_TRUE(Apply({To(kBalanced)}).ok());
   SavedState saved = Saved();
@@ -305,7 +305,7 @@ class RandomPlans : public MigCase {
 // The stage `long` requests many.
 const char* PlansAsked() { return std::getenv("GPUSHARED_MIG_PLANS"); }
 
-TEST_F(RandomPlans, EndAtOneOfTheirTwoEnds) {
+TEST_F(RandomPlans, EndInOldOrNewLayout) {
   const int plans = PlansAsked() != nullptr ? std::atoi(PlansAsked()) : 100;
   Outcomes outcomes;
   while (outcomes.plans < plans && !HasFailure()) RunOnePlan(outcomes);

@@ -97,7 +97,7 @@ TEST_F(MigCommands, PlansWithoutAGpu) {
   EXPECT_EQ(Mig({"plan", "19", "--file", "x", "--config", "y"}).exit_code, 2);
 }
 
-TEST_F(MigCommands, PlacesAreTakenWhereTheyAreGiven) {
+TEST_F(MigCommands, UsesGivenPlacements) {
   Machine(kHalfWay);
   EXPECT_EQ(Mig({"assert", "14:0,19:4,19:6"}).exit_code, 0);
   EXPECT_EQ(Mig({"assert", "14:0,19:3,19:6"}).exit_code, 1);
@@ -106,7 +106,7 @@ TEST_F(MigCommands, PlacesAreTakenWhereTheyAreGiven) {
             (std::vector<std::pair<std::string, unsigned>>{{"1g.5gb", 0}, {"2g.10gb", 2}}));
 }
 
-TEST_F(MigCommands, ABoardIsPlannedByAFileOrWithoutMigMode) {
+TEST_F(MigCommands, PlansBoardFromFileOrWithoutMigMode) {
   const std::string file = File(
       "version: v1\nmig-configs:\n  seven:\n  - devices: all\n    mig-enabled: true\n"
       "    mig-devices:\n      1g.5gb: 7\n  other:\n  - devices: [3]\n    mig-enabled: false\n");
@@ -123,7 +123,7 @@ TEST_F(MigCommands, ABoardIsPlannedByAFileOrWithoutMigMode) {
       << "a file is about all GPUs";
 }
 
-TEST_F(MigCommands, TellWhatIsThere) {
+TEST_F(MigCommands, ListPresentInstances) {
   Machine(kHalfWay);
   EXPECT_THAT(Mig({"list"}).output, AllOf(HasSubstr("MIG mode on"), HasSubstr("1g.5gb at 4: MIG-"),
                                           HasSubstr("3g.20gb        9     2     0")));
@@ -162,7 +162,7 @@ TEST_F(MigCommands, NeverTakesUsedInstance) {
   EXPECT_FALSE(Now().contains("driver")) << "the fake writes when something changes";
 }
 
-TEST_F(MigCommands, RightsAreNamed) {
+TEST_F(MigCommands, NameMissingRights) {
   Machine(R"({"privileged": false, "gpus": [{"board": "A30", "mig": true}]})");
   EXPECT_THAT(Mig({"apply", "14"}).output,
               AllOf(HasSubstr("Insufficient Permissions"), HasSubstr("root")));
@@ -211,7 +211,7 @@ TEST_F(MigCommands, FilesThatDoNotFitAreRejectedBeforeAnythingChanges) {
 }
 
 // The process dies at that call, as in a power cut; a new one rolls back.
-TEST_F(MigCommands, KilledAtAnyCallThereIsAWayBack) {
+TEST_F(MigCommands, CanRecoverFromKillAtAnyCall) {
   Machine(kHalfWay);
   const auto before = Layout();
   const auto rules = [](unsigned at, bool kill) {
@@ -291,7 +291,7 @@ class MigServer : public MigCommands {
   std::unique_ptr<ServerProcess> server_;
 };
 
-TEST_F(MigServer, InstancesBecomeItsDevicesByThemselves) {
+TEST_F(MigServer, InstancesBecomeDevicesAutomatically) {
   ASSERT_TRUE(Becomes(Uuid(0, 4), "ready"));
   const std::string kept_worker = server_->Ctl({"devices", "--json"}).output;
   const ProgramOutcome applied = Mig({"apply", "19,19,14,9"});
@@ -305,7 +305,7 @@ TEST_F(MigServer, InstancesBecomeItsDevicesByThemselves) {
   EXPECT_THAT(server_->Log(), HasSubstr("device " + Uuid(0, 4) + " is drained"));
 }
 
-TEST_F(MigServer, DevicesOfAChangeThatFailsAreItsAgain) {
+TEST_F(MigServer, RestoresDevicesAfterFailedChange) {
   ASSERT_TRUE(Becomes(Uuid(0, 4), "ready"));
   json machine = json::parse(kHalfWay);
   machine["fail"] =

@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 using MigGpuTest = MigCase;
 
-TEST_F(MigGpuTest, BoardsAreReadAsTheirDocumentsHaveThem) {
+TEST_F(MigGpuTest, ReadsBoardsAsDocumented) {
   for (const KnownBoard& known : KnownBoards()) {
     const std::string name = known.board.name == "H100-80" ? "H100" : known.board.name;
     // Without MIG mode the driver reports no names, so they are composed like those of NVIDIA's
@@ -101,7 +101,7 @@ TEST_F(MigGpuTest, UsedInstancesAreNotDestroyed) {
   EXPECT_EQ(Gpu().layout(), gpu.layout());
 }
 
-TEST_F(MigGpuTest, RightsAreAskedFor) {
+TEST_F(MigGpuTest, ReportsMissingRights) {
   Machine(R"({"privileged": false, "gpus": [{"board": "A30", "mig": true}]})");
   EXPECT_THAT(Gpu().trouble, AllOf(HasSubstr("Insufficient Permissions (4)"), HasSubstr("root")));
   EXPECT_EQ(control().Find(Gpu().uuid).status().code(), StatusCode::kUnavailable);
@@ -123,7 +123,7 @@ TEST_F(MigGpuTest, ModesChangeOrSayWhyNot) {
 }
 
 // A partial list of instances would let a plan destroy the others.
-TEST_F(MigGpuTest, ContradictionsAreTrouble) {
+TEST_F(MigGpuTest, ReportsContradictions) {
   Machine(R"({"gpus": [{"board": "A30", "mig": true, "instances": [
       {"profile": "1g.6gb", "start": 0}]}],
       "fail": [{"call": "nvmlDeviceGetGpuInstanceProfileInfoV", "at": 1, "code": 3},
@@ -131,7 +131,7 @@ TEST_F(MigGpuTest, ContradictionsAreTrouble) {
   EXPECT_THAT(Gpu().trouble, HasSubstr("NVML contradicts itself: MIG-"));
 }
 
-TEST_F(MigGpuTest, EveryFailureOfACallThatTellsInstancesIsTrouble) {
+TEST_F(MigGpuTest, ReportsEveryFailureOfInstanceQueries) {
   for (const char* call :
        {"nvmlDeviceGetMigMode", "nvmlDeviceGetGpuInstancePossiblePlacements",
         "nvmlDeviceGetGpuInstances", "nvmlGpuInstanceGetInfo",
@@ -145,7 +145,7 @@ TEST_F(MigGpuTest, EveryFailureOfACallThatTellsInstancesIsTrouble) {
   }
 }
 
-TEST_F(MigGpuTest, GpusWithoutMigAreNone) {
+TEST_F(MigGpuTest, OmitsGpusWithoutMig) {
   Machine(R"({"gpus": [{}], "fail": [{"call": "nvmlDeviceGetMigMode", "code": 3}]})");
   EXPECT_FALSE(Gpu().has_mig);
   EXPECT_EQ(Gpu().trouble, "");

@@ -34,7 +34,7 @@ Board Without(Board board, std::initializer_list<std::uint32_t> profiles) {
 
 // NVIDIA lists 19 full layouts of an A100 (MIG User Guide, Supported MIG Profiles). They contain
 // neither +me nor the 1g of twice the memory.
-TEST(Boards, A100HasTheLayoutsThatNvidiaDraws) {
+TEST(Boards, A100HasDocumentedLayouts) {
   const Board board = Without(FindKnownBoard("A100-40")->board, {20, 15});
   const std::vector<Layout> all = AllLayouts(board);
   EXPECT_EQ(all.size(), 298U);
@@ -101,7 +101,7 @@ TEST(Layouts, SearchFindsAllOfEveryTable) {
 }
 
 // Every set that no layout has, up to one more of each profile than the board allows.
-TEST(Layouts, SearchFindsNoneWhereThereIsNone) {
+TEST(Layouts, SearchFindsNoImpossibleLayout) {
   for (const char* name : {"A30", "A100-40"}) {
     const Board board = FindKnownBoard(name)->board;
     std::map<Counts, bool> possible;
@@ -128,7 +128,7 @@ TEST(Layouts, SearchFindsNoneWhereThereIsNone) {
   }
 }
 
-TEST(Layouts, DivisionsAreKindsOfTheirOwn) {
+TEST(Layouts, DistinguishDivisions) {
   const Board board = FindKnownBoard("A100-40")->board;
   // The 1c instances may be in either of the two.
   EXPECT_EQ(
@@ -137,7 +137,7 @@ TEST(Layouts, DivisionsAreKindsOfTheirOwn) {
   EXPECT_EQ(Found(board, {{.profile = 9, .compute = {3}, .count = 2}}).size(), 1U);
 }
 
-TEST(Layouts, SearchEndsWhenNobodyWantsMore) {
+TEST(Layouts, SearchStopsOnRequest) {
   const Board board = FindKnownBoard("A100-40")->board;
   int shown = 0;
   ForEachLayout(board, {{.profile = 19, .compute = {1}, .count = 2}},
@@ -145,7 +145,7 @@ TEST(Layouts, SearchEndsWhenNobodyWantsMore) {
   EXPECT_EQ(shown, 3);
 }
 
-TEST(Layouts, CheckNamesWhatMayNotBe) {
+TEST(Layouts, CheckNamesViolation) {
   const Board board = FindKnownBoard("A100-40")->board;
   const auto rejection = [&](const Layout& layout) { return CheckLayout(board, layout).message(); };
   EXPECT_EQ(rejection({{9, 4, {3}}, {14, 2, {2}}, {19, 0, {1}}, {19, 1, {1}}}), "");

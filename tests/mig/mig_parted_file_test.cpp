@@ -26,7 +26,7 @@ std::string Rejection(const std::string& entry) {
   return parsed.status().message();
 }
 
-TEST(MigPartedFile, AllThatNvidiaPublishesIsRead) {
+TEST(MigPartedFile, ReadsAllPublishedFiles) {
   const auto file = ParseConfigFile(Published(), "published");
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->size(), 81U);
@@ -65,7 +65,7 @@ TEST(MigPartedFile, EveryBoardIsBalanced) {
   }
 }
 
-TEST(MigPartedFile, WhatIsWrittenIsReadAsTheSame) {
+TEST(MigPartedFile, ReadsBackWhatItWrites) {
   const auto file = ParseConfigFile(Published(), "published");
   ASSERT_TRUE(file.ok());
   const std::string text = WriteConfigFile(*file);
@@ -138,7 +138,7 @@ TEST(MigPartedFile, RejectionsNameLineAndValue) {
   EXPECT_THAT(Rejection("    word\n"), HasSubstr("'one' must be a list"));
 }
 
-TEST(MigPartedFile, WholeFilesThatMakeNoSense) {
+TEST(MigPartedFile, RejectsInvalidFiles) {
   const auto rejection = [](const std::string& text) {
     const auto parsed = ParseConfigFile(text, "f");
     EXPECT_FALSE(parsed.ok()) << text;

@@ -129,7 +129,7 @@ class A100 : public ::testing::Test {
 };
 
 // The driver's own order takes 1g at 6, 1g at 4 and 2g at 0, and then has no position for 3g.
-TEST_F(A100, FindsPlacesThatTheNaiveOrderMisses) {
+TEST_F(A100, FindsPlacementsThatNaiveOrderMisses) {
   const Result<Plan> plan = From("", "", "19,19,14,9");
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->create, At("14:0,19:2,19:3,9:4"));
@@ -137,13 +137,13 @@ TEST_F(A100, FindsPlacesThatTheNaiveOrderMisses) {
 }
 
 // Among positions of equal cost, the planner takes those that leave space for large instances.
-TEST_F(A100, LeavesRoomForMore) {
+TEST_F(A100, LeavesSpaceForFurtherInstances) {
   EXPECT_EQ(From("", "", "3g.20gb")->create, At("9:4"));
   EXPECT_EQ(From("9:4", "", "9,19")->create, At("19:0"));
   EXPECT_EQ(From("19:1", "", "19,19")->create, At("19:0"));
 }
 
-TEST_F(A100, RejectionsSayWhatWasAskedAndWhatThereIs) {
+TEST_F(A100, RejectionsNameRequestAndAvailableSpace) {
   const auto rejection = [&](const std::string& there, const std::string& used,
                              const std::string& wanted) {
     const Result<Plan> plan = From(there, used, wanted);
@@ -162,7 +162,7 @@ TEST_F(A100, RejectionsSayWhatWasAskedAndWhatThereIs) {
             "removes an instance that is in use: 3g.20gb at 0, used by process 4711 (python3)");
 }
 
-TEST_F(A100, ExactPlansGoWhereTheyAreTold) {
+TEST_F(A100, ExactPlansUseGivenPlacements) {
   const Result<Plan> plan = MakeExactPlan(board_, GetPresent(At("9:0,14:4")), At("9:4,14:0"));
   ASSERT_TRUE(plan.ok());
   EXPECT_THAT(plan->keep, IsEmpty());

@@ -18,7 +18,7 @@ class ProfileNames : public ::testing::Test {
   const Board board_ = FindKnownBoard("A100-40")->board;
 };
 
-TEST_F(ProfileNames, AreNvidias) {
+TEST_F(ProfileNames, MatchNvidias) {
   for (const char* name : {"1g.5gb", "1g.5gb+me", "1c.3g.20gb", "7g.141gb", "1g.24gb-me",
                            "1g.24gb+me.all", "4g.96gb+gfx"}) {
     EXPECT_TRUE(IsDeviceName(name)) << name;

@@ -26,7 +26,7 @@ class MigStateFile : public ::testing::Test {
   const std::string path_ = directory_ / "mig/state.json";
 };
 
-TEST_F(MigStateFile, KeepsWhatItIsGiven) {
+TEST_F(MigStateFile, RestoresSavedState) {
   const GpuLayout one{.gpu = "GPU-1", .is_enabled = true, .layout = {{9, 4, {2, 1}}}};
   const GpuLayout off{.gpu = "GPU-1"};
   {
@@ -59,7 +59,7 @@ TEST_F(MigStateFile, OneProgramAtATime) {
   EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
 }
 
-TEST_F(MigStateFile, NonsenseIsRejected) {
+TEST_F(MigStateFile, RejectsInvalidFile) {
   ASSERT_TRUE(StateFile::Open(path_).ok());
   EXPECT_THAT(Read("{").status().message(), HasSubstr("is invalid"));
   EXPECT_THAT(Read("{}").status().message(), HasSubstr("is invalid"));

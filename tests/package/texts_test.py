@@ -78,7 +78,7 @@ class Policies(unittest.TestCase):
     PLACES = ["packaging/gpushared.toml", "README.md", "scheduler/README.md"]
     ALIASES = ["equal_share", "fixed_share"]  # NVIDIA's names, which the README omits.
 
-    def test_every_policy_is_named_where_users_read_of_it(self):
+    def test_every_policy_is_documented(self):
         told = subprocess.run([BIN / "gpushared", "--policy", "none"], capture_output=True, text=True, check=False).stderr
         names = re.search(r"allowed is ([\w, ]+)", told).group(1).split(", ")
         self.assertIn("priority", names)

@@ -126,7 +126,7 @@ def test_the_server_answers_what_numpy_computes_beside_a_numba_job(server, sampl
         job.wait()
 
 
-def test_when_the_device_is_gone_who_asks_gets_the_sentence(server, sample):
+def test_askers_get_the_message_of_a_device_loss(server, sample):
     port, _ = sample
     session = of_ps(server, "python_server")["client"]
     subprocess.run([BIN / "gpusharedctl", "--socket", server.socket, "client", "terminate", str(session)], check=True)

@@ -36,7 +36,7 @@ def test_each_code_has_an_exception_of_its_name():
         assert type(error) is kind and error.code is code and str(error) == "sentence"
 
 
-def test_each_public_name_says_what_it_is():
+def test_each_public_name_has_a_docstring():
     for name in gpushared.__all__:
         item = getattr(gpushared, name)
         assert item.__doc__ and item.__module__ == "gpushared", name
@@ -52,7 +52,7 @@ def test_the_example_of_the_readme_runs(server, monkeypatch, capsys):
     assert "1998" in capsys.readouterr().out
 
 
-def test_no_server_is_said(tmp_path):
+def test_a_missing_server_is_reported(tmp_path):
     with pytest.raises(gpushared.Unavailable, match="none.sock") as caught:
         gpushared.connect(socket=tmp_path / "none.sock")
     assert isinstance(caught.value, ConnectionError)
@@ -62,13 +62,13 @@ def test_no_server_is_said(tmp_path):
                                     {"memory_bytes": -1}, {"memory_bytes": 2**64}, {"latency_target_s": -1.0},
                                     {"latency_target_s": float("nan")}, {"name": "x" * 64}, {"name": "a\nb"},
                                     {"control_timeout_s": float("inf")}, {"device": "cpu:7"}), ids=str)
-def test_an_option_that_makes_no_sense_is_rejected(server, option):
+def test_an_invalid_option_is_rejected(server, option):
     with pytest.raises(gpushared.Error) as caught:
         gpushared.connect(**option)
     assert isinstance(caught.value, (gpushared.InvalidArgument, gpushared.NotFound, gpushared.PermissionDenied))
 
 
-def test_the_environment_says_what_the_program_does_not(server, monkeypatch):
+def test_the_environment_supplies_unset_options(server, monkeypatch):
     monkeypatch.setenv("GPUSHARED_CLASS", "urgent")
     with pytest.raises(gpushared.InvalidArgument, match="GPUSHARED_CLASS"):
         gpushared.connect()
@@ -172,7 +172,7 @@ def test_objects_may_go_in_any_order(server):
         gc.collect()
 
 
-def test_a_forked_child_is_rejected_and_may_connect_anew(server):
+def test_a_forked_child_is_rejected_and_can_connect_again(server):
     with gpushared.connect() as client:
         stream, buffer = client.default_stream, client.allocate(4)
         child = os.fork()

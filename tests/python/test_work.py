@@ -62,7 +62,7 @@ def test_a_variable_of_a_module_is_copied(client, module):
     assert variable.nbytes == 4 and not variable.is_constant and value[0] == 41
 
 
-def test_what_a_module_lacks_is_named(module):
+def test_missing_names_of_a_module_are_reported(module):
     with pytest.raises(gpushared.NotFound, match="add_one"):
         module["subtract"]
     with pytest.raises(gpushared.NotFound, match="none_such"):
@@ -426,7 +426,7 @@ def test_more_requests_than_may_be_open_are_rejected(client):
         request.__exit__(None, None, None)
 
 
-def test_times_that_make_no_sense_are_rejected(client):
+def test_invalid_times_are_rejected(client):
     for age_s in (-1.0, float("nan"), float("inf"), 1e300, 7200.0):
         with pytest.raises(gpushared.InvalidArgument), client.default_stream.request(age_s):
             pass

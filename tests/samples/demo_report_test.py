@@ -149,7 +149,7 @@ class Report(unittest.TestCase):
         self.device_s = {"serve": 0.4, "train": 0.61}
         self.assertAlmostEqual(leaves(self.report()[2])["train.gap_used"], 1)
 
-    def test_time_that_the_machine_took_from_the_device_is_in_no_gap(self):
+    def test_host_steal_is_not_part_of_the_gap(self):
         self.device_s, self.host_steal_s = {"serve": 0.2, "train": 0.45}, 0.3
         self.assertAlmostEqual(leaves(self.report()[2])["train.gap_used"], 0.45 / 0.5)
 
@@ -192,13 +192,13 @@ class Report(unittest.TestCase):
         self.slow_ms["priority"] = 31
         self.assert_fails("p99 under priority is 1.55 [1.55, 1.55] of that alone, the target is at most 1.5")
 
-    def test_a_bound_within_the_interval_is_said_to_be_undecided(self):
+    def test_a_bound_within_the_interval_is_undecided(self):
         # Rounds that differ: in some resamples p99 is that of the slow ones, in others not.
         self.slow_in_round = {("priority", number): 40 for number in range(1, 7)}
         printed = self.assert_passes()
         self.assertIn("inconclusive, because the noise of this run is too large: p99 of at most 1.5 of that alone (2.00 [1.20, 2.00])", printed)
 
-    def test_a_machine_that_stands_still_in_a_few_rounds_decides_nothing(self):
+    def test_stalls_of_the_machine_in_few_rounds_decide_nothing(self):
         # If the rounds were pooled, four of ten would be beyond the 99th percentile.
         self.slow_in_round = {("priority", number): 900 for number in (2, 3, 5, 7)}
         self.assert_passes()

@@ -48,7 +48,7 @@ TEST_F(Samples, VectorAddInBothLanguages) {
   }
 }
 
-TEST_F(Samples, ExampleOfTheReadmesAddsAndTellsWhatIsWrong) {
+TEST_F(Samples, ReadmeExampleAddsAndReportsErrors) {
   std::ifstream file(GPUSHARED_KERNELS, std::ios::binary);
   const std::string image((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const std::vector<float> a(1000, 1.5f), b(1000, 2.25f);
@@ -73,7 +73,7 @@ TEST_F(Samples, TrainLearnsAndServeAnswersWithItsModel) {
   std::filesystem::remove(model);
 }
 
-TEST_F(Samples, BadOptionsAndFilesAreNamed) {
+TEST_F(Samples, NamesInvalidOptionsAndFiles) {
   EXPECT_NE(Run({"train", "--text", "/nowhere"}).output.find("/nowhere"), std::string::npos);
   EXPECT_NE(Run({"train", "--txt", "x"}).output.find("--txt"), std::string::npos);
   EXPECT_NE(Run({"serve", "--model", GPUSHARED_TEXT}).output.find("not a model file"),
@@ -103,7 +103,7 @@ double GetVariation(const std::vector<double>& arrivals) {
   return std::sqrt(squares / count - mean * mean) / mean;
 }
 
-TEST(Arrivals, HaveTheAskedMeanAndAreTheSameForTheSameSeed) {
+TEST(Arrivals, HaveRequestedMeanAndRepeatForSameSeed) {
   const std::vector<double> arrivals = samples::BurstyArrivals(5000, 0.01, 3);
   EXPECT_NEAR(arrivals.back(), 50.0, 1e-6);
   EXPECT_EQ(arrivals, samples::BurstyArrivals(5000, 0.01, 3));
@@ -115,7 +115,7 @@ TEST(Arrivals, VaryAsMuchAsAsked) {
   EXPECT_NEAR(GetVariation(samples::BurstyArrivals(20000, 0.01, 3, 1)), 1.0, 0.1);
 }
 
-TEST(Arrivals, OfATraceKeepItsProportions) {
+TEST(Arrivals, KeepProportionsOfTrace) {
   const std::string path = Scratch("trace");
   std::ofstream(path) << "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 "
                          "18:17:03.0,1,1\n2023-11-16 18:17:04.0,1,1\n"
@@ -163,7 +163,7 @@ TEST(LanguageModel, StepOverRepeatedRowsIsTheStepOverTheRows) {
             1e-3);
 }
 
-TEST(LanguageModel, ReferenceSeesAsManyRowsAsItsBudgetAndTheBatchAllow) {
+TEST(LanguageModel, ReferenceSeesRowsWithinBudgetAndBatch) {
   samples::Shape shape;
   shape.hidden = 100;
   const double row = 3.0 * 100 * (192 + 96);
@@ -174,7 +174,7 @@ TEST(LanguageModel, ReferenceSeesAsManyRowsAsItsBudgetAndTheBatchAllow) {
   EXPECT_EQ(samples::RowsForReferenceStep(shape, 128, 0), 1);
 }
 
-TEST(LanguageModel, RowsOfAnAnswerThatAreCheckedFitTheBudgetAndTheAnswer) {
+TEST(LanguageModel, ChecksRowsWithinBudgetAndAnswer) {
   samples::Shape shape;
   shape.hidden = 100;
   const double row = 100 * (192 + 96);

@@ -22,7 +22,7 @@ TimePoint Arrive(ArrivalPredictor& predictor, int count, Gap gap) {
   return at;
 }
 
-TEST(ArrivalPredictor, BeforeAnythingIsKnownARequestMayComeAtAnyTime) {
+TEST(ArrivalPredictor, WithoutHistoryRequestMayComeAtAnyTime) {
   ArrivalPredictor predictor;
   EXPECT_EQ(predictor.Predict(TimePoint(5ms)).earliest, TimePoint(5ms));
   const TimePoint last = Arrive(predictor, ArrivalPredictor::kGapsMin, [](int) { return 10ms; });
@@ -30,7 +30,7 @@ TEST(ArrivalPredictor, BeforeAnythingIsKnownARequestMayComeAtAnyTime) {
   EXPECT_FALSE(predictor.NextSpan(last));
 }
 
-TEST(ArrivalPredictor, APeriodicClientComesBackAfterItsPeriodLessTheJitter) {
+TEST(ArrivalPredictor, PredictsPeriodicClientAfterPeriodMinusJitter) {
   ArrivalPredictor predictor;
   const TimePoint last = Arrive(predictor, 20, [](int) { return 16ms; });
 
@@ -47,7 +47,7 @@ TEST(ArrivalPredictor, APeriodicClientComesBackAfterItsPeriodLessTheJitter) {
   EXPECT_FALSE(predictor.NextSpan(last + 17ms));
 }
 
-TEST(ArrivalPredictor, BetweenTwoBurstsThePauseIsPredictedOnceTheBurstIsOver) {
+TEST(ArrivalPredictor, PredictsPauseOnceBurstIsOver) {
   ArrivalPredictor predictor;
   // Bursts of four, 1 ms apart, every 103 ms.
   const TimePoint last =
@@ -63,7 +63,7 @@ TEST(ArrivalPredictor, BetweenTwoBurstsThePauseIsPredictedOnceTheBurstIsOver) {
 
 // Must be early rather than late, because a late prediction may cost a latency target: nearly all
 // requests of a client with memoryless arrivals come after it.
-TEST(ArrivalPredictor, OfAClientWithoutMemoryFewRequestsComeBeforeTheyArePredicted) {
+TEST(ArrivalPredictor, FewMemorylessArrivalsComeBeforePrediction) {
   ArrivalPredictor predictor;
   std::mt19937_64 random(7);
   std::exponential_distribution<double> gaps_ns(1.0 / 10e6);
@@ -78,7 +78,7 @@ TEST(ArrivalPredictor, OfAClientWithoutMemoryFewRequestsComeBeforeTheyArePredict
   EXPECT_LT(too_early, 800);
 }
 
-TEST(ArrivalPredictor, AHintTakesThePlaceOfThePredictionUntilItIsOverdueOrMet) {
+TEST(ArrivalPredictor, HintReplacesPredictionUntilOverdueOrMet) {
   ArrivalPredictor predictor;
   const TimePoint last = Arrive(predictor, 20, [](int) { return 16ms; });
   predictor.OnHint(last + 4ms, 1ms);
@@ -96,7 +96,7 @@ TEST(ArrivalPredictor, AHintTakesThePlaceOfThePredictionUntilItIsOverdueOrMet) {
   EXPECT_FALSE(predictor.HasHint(last + 19ms));
 }
 
-TEST(ArrivalPredictor, ArrivalsToldInAnotherOrderKeepTheirRhythm) {
+TEST(ArrivalPredictor, ArrivalsReportedOutOfOrderKeepTheirPeriod) {
   ArrivalPredictor predictor;
   const TimePoint first(1s);
   // Arrivals 1 0 3 2 5 4 ...
@@ -109,7 +109,7 @@ TEST(ArrivalPredictor, ArrivalsToldInAnotherOrderKeepTheirRhythm) {
   EXPECT_EQ(span->until, last + 17ms);
 }
 
-TEST(ArrivalPredictor, OneArrivalToldMuchTooLateChangesNothing) {
+TEST(ArrivalPredictor, SingleLateReportChangesNothing) {
   ArrivalPredictor predictor;
   const TimePoint last = Arrive(predictor, 20, [](int) { return 16ms; });
   predictor.OnArrival(last - 100ms);
@@ -118,7 +118,7 @@ TEST(ArrivalPredictor, OneArrivalToldMuchTooLateChangesNothing) {
   EXPECT_EQ(span->from, last + 15ms);
 }
 
-TEST(ArrivalPredictor, AFormerRhythmIsForgotten) {
+TEST(ArrivalPredictor, ForgetsFormerPeriod) {
   ArrivalPredictor predictor;
   Arrive(predictor, 20, [](int) { return 1ms; });
   TimePoint at = TimePoint(10s);

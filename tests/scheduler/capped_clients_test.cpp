@@ -49,7 +49,7 @@ class CappedClients : public ::testing::TestWithParam<PolicyEntry> {
   }
 };
 
-TEST_P(CappedClients, AStoppableOneKeepsItsShareAndTheOtherHasTheRest) {
+TEST_P(CappedClients, StoppableClientKeepsItsCapAndOtherGetsRest) {
   for (const std::uint32_t per_mille : {10u, 250u, 450u}) {
     const ClientId capped = timeline_.AddBusyClient({}, stoppable_);
     const ClientId free = timeline_.AddBusyClient({}, stoppable_);
@@ -65,13 +65,13 @@ TEST_P(CappedClients, AStoppableOneKeepsItsShareAndTheOtherHasTheRest) {
   }
 }
 
-TEST_P(CappedClients, WhatALoneOneDoesNotUseStaysIdle) {
+TEST_P(CappedClients, CappedClientAloneLeavesDeviceIdle) {
   const ClientId capped = timeline_.AddBusyClient({}, stoppable_);
   Cap(capped, 250);
   for (int second = 0; second < 5; ++second) EXPECT_NEAR(ShareOver(1s, {capped}), 25.0, 2.0);
 }
 
-TEST_P(CappedClients, AHeldOneHasNothingUntilItIsReleased) {
+TEST_P(CappedClients, SuspendedClientRunsNothingUntilReleased) {
   const ClientId held = timeline_.AddBusyClient({}, stoppable_);
   timeline_.AddBusyClient({}, stoppable_);
   timeline_.RunFor(100ms);
@@ -110,7 +110,7 @@ TEST_P(CappedClients, ClientsUnderOneCapShareIt) {
   EXPECT_GT(timeline_.Held(c), 3200ms);
 }
 
-TEST_P(CappedClients, TheLeastOfAClientsCapsHolds) {
+TEST_P(CappedClients, SmallestOfClientsCapsHolds) {
   const ClientId a = timeline_.AddBusyClient({}, stoppable_);
   const ClientId b = timeline_.AddBusyClient({}, stoppable_);
   const std::array caps{ShareCap{.number = 1, .per_mille = 100},
@@ -145,7 +145,7 @@ TEST_P(CappedClients, ALiveChangeTakesEffectWithin200Milliseconds) {
   EXPECT_EQ(timeline_.LastSubmit(changed), lifted) << "nobody stopped it again";
 }
 
-TEST_P(CappedClients, ADebtOfLongAgoDoesNotOutliveAChange) {
+TEST_P(CappedClients, OldDebtEndsWithCapChange) {
   const ClientId capped = timeline_.AddBusyClient({}, 3s);
   Cap(capped, 100);
   timeline_.RunFor(4s);  // The debt is 2.7 s, which takes 27 s at that share.
@@ -155,7 +155,7 @@ TEST_P(CappedClients, ADebtOfLongAgoDoesNotOutliveAChange) {
   EXPECT_GT(*timeline_.LastSubmit(capped), changed);
 }
 
-TEST_P(CappedClients, OneThatSleptIsNotFarAboveItsShare) {
+TEST_P(CappedClients, ClientThatSleptHardlyExceedsItsCap) {
   const ClientId capped = timeline_.AddBusyClient({}, stoppable_);
   Cap(capped, 500);
   for (int round = 0; round < 5; ++round) {
@@ -166,7 +166,7 @@ TEST_P(CappedClients, OneThatSleptIsNotFarAboveItsShare) {
   }
 }
 
-TEST_P(CappedClients, ARemovedClientsDebtStaysWithTheCapOfItsSuccessor) {
+TEST_P(CappedClients, SuccessorUnderSameCapInheritsDebt) {
   const ClientId first = timeline_.AddBusyClient({}, 2s);
   Cap(first, 77, 200);
   timeline_.RunFor(1s);
@@ -179,7 +179,7 @@ TEST_P(CappedClients, ARemovedClientsDebtStaysWithTheCapOfItsSuccessor) {
   EXPECT_NEAR(ShareOver(10s, {second}), 18.0, 2.0);
 }
 
-TEST_P(CappedClients, NobodyWaitsForAThrottledClientsRequest) {
+TEST_P(CappedClients, OthersDoNotWaitForThrottledClientsRequest) {
   const ClientSpec promised{.scheduling_class = SchedulingClass::kHigh, .latency_target = 50ms};
   const ClientId capped = timeline_.AddClient(promised);
   Cap(capped, 50);
@@ -198,7 +198,7 @@ TEST_P(CappedClients, NobodyWaitsForAThrottledClientsRequest) {
   EXPECT_GT(timeline_.Held(low), 5s * 88 / 100);
 }
 
-TEST_P(CappedClients, TimeInWhichItWasThrottledIsCounted) {
+TEST_P(CappedClients, CountsThrottledTime) {
   const ClientId capped = timeline_.AddBusyClient({}, stoppable_);
   timeline_.RunFor(100ms);
   EXPECT_EQ(timeline_.lane().ThrottledFor(capped, timeline_.now()), 0ms);
@@ -213,7 +213,7 @@ TEST_P(CappedClients, TimeInWhichItWasThrottledIsCounted) {
 }
 
 // Random changes, under the checks of the lane, of the policy's contract, and of the cap.
-TEST_P(CappedClients, AtRandom) {
+TEST_P(CappedClients, CapsHoldUnderRandomChanges) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);

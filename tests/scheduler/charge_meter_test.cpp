@@ -31,7 +31,7 @@ TEST(ChargeMeter, TimeTogetherIsSplitByPredictedTime) {
 }
 
 // Without the mark at the start, the second command would pay for time before it started.
-TEST(ChargeMeter, NobodyPaysForTimeBeforeTheirStart) {
+TEST(ChargeMeter, DoesNotChargeTimeBeforeStart) {
   ChargeMeter meter;
   const auto early = meter.Start(1ms, At(0ms));
   const auto late = meter.Start(1ms, At(10ms));
@@ -41,7 +41,7 @@ TEST(ChargeMeter, NobodyPaysForTimeBeforeTheirStart) {
   EXPECT_EQ(meter.End(early, At(12ms)), 11ms);
 }
 
-TEST(ChargeMeter, IdleTimeIsChargedToNobody) {
+TEST(ChargeMeter, DoesNotChargeIdleTime) {
   ChargeMeter meter;
   meter.End(meter.Start(1ms, At(0ms)), At(1ms));
   meter.End(meter.Start(1ms, At(1h)), At(1h + 1ms));
@@ -78,7 +78,7 @@ TEST(ChargeMeter, ChargesAddUpToTheBusyTimeExactly) {
   EXPECT_EQ(meter.charged_total(), meter.busy_total());
 }
 
-TEST(ChargeMeter, ExcludedTimeIsChargedToNobody) {
+TEST(ChargeMeter, DoesNotChargeExcludedTime) {
   ChargeMeter meter;
   const auto first = meter.Start(1ms, At(0ms));
   const auto second = meter.Start(3ms, At(0ms));
@@ -90,7 +90,7 @@ TEST(ChargeMeter, ExcludedTimeIsChargedToNobody) {
 }
 
 // Excluded time is reported occasionally, and therefore late.
-TEST(ChargeMeter, WhatIsExcludedLateComesOffTheTimeAfterIt) {
+TEST(ChargeMeter, SubtractsLateExclusionFromLaterTime) {
   ChargeMeter meter;
   const auto first = meter.Start(1ms, At(0ms));
   const auto second = meter.Start(1ms, At(0ms));
@@ -103,7 +103,7 @@ TEST(ChargeMeter, WhatIsExcludedLateComesOffTheTimeAfterIt) {
   EXPECT_EQ(meter.charged_total(), 8ms);
 }
 
-TEST(ChargeMeter, WhatIsExcludedWhileNothingIsInFlightComesOffNobodysTime) {
+TEST(ChargeMeter, ExclusionWhileIdleAffectsNoClient) {
   ChargeMeter meter;
   meter.End(meter.Start(1ms, At(0ms)), At(5ms));
   meter.Exclude(80ms);

@@ -10,7 +10,7 @@
 namespace gpushared::scheduler {
 namespace {
 
-TEST(ClientTable, BehavesAsAMapUnderRandomAddsAndRemoves) {
+TEST(ClientTable, MatchesMapUnderRandomChanges) {
   std::mt19937_64 random(3);
   ClientTable<std::uint64_t> table;
   std::map<ClientId, std::uint64_t> model;

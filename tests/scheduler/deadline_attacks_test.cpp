@@ -68,14 +68,14 @@ class DeadlineAttacks : public ::testing::Test {
   std::uint64_t last_request_ = 1'000'000;
 };
 
-TEST_F(DeadlineAttacks, WithoutOneEverybodyHasWhatIsDue) {
+TEST_F(DeadlineAttacks, WithoutAttackAllClientsGetTheirDue) {
   Suffer([] {});
   EXPECT_LE(worst_request_, 4ms);
   EXPECT_LE(worst_command_, 600us);
   EXPECT_GE(low_time_, 800ms);
 }
 
-TEST_F(DeadlineAttacks, RequestsThatBringNothingEmptyTheDeviceForNobody) {
+TEST_F(DeadlineAttacks, EmptyRequestsDoNotIdleDevice) {
   const ClientId liar = timeline_.AddClient(Promised(1h, SchedulingClass::kLow));
   Begin(liar);
   Suffer([] {});
@@ -84,7 +84,7 @@ TEST_F(DeadlineAttacks, RequestsThatBringNothingEmptyTheDeviceForNobody) {
   EXPECT_GE(low_time_, 750ms);
 }
 
-TEST_F(DeadlineAttacks, ARequestWithoutEndHoldsUpAHigherClassForNoLongerThanPatience) {
+TEST_F(DeadlineAttacks, EndlessRequestDelaysHigherClassAtMostByPatience) {
   const ClientId liar =
       timeline_.AddBusyClient(Promised(1h, SchedulingClass::kLow), {.time = 5ms, .unit = 20us});
   Begin(liar);
@@ -121,7 +121,7 @@ TEST_F(DeadlineAttacks, UnreachableTargetsDoNotCostOtherClientsTheirs) {
   EXPECT_LE(worst, 4ms);
 }
 
-TEST_F(DeadlineAttacks, RequestsThatArrivedLongAgoAreDueBeforeNobody) {
+TEST_F(DeadlineAttacks, BackdatedRequestsGainNoPrecedence) {
   const ClientId liar =
       timeline_.AddBusyClient(Promised(4ms, SchedulingClass::kLow), {.time = 5ms, .unit = 20us});
   std::optional<std::uint64_t> open;
@@ -142,7 +142,7 @@ TEST_F(DeadlineAttacks, AbandonsRequestsOfTheClientThatAsksForTooMuch) {
   EXPECT_LE(worst_request_, 4ms);
 }
 
-TEST_F(DeadlineAttacks, AClientWhoseStopsAreSlowTakesTheDeviceFromNobodyForGood) {
+TEST_F(DeadlineAttacks, ClientWithSlowStopsStarvesNoOther) {
   const ClientId liar = timeline_.AddBusyClient(kLow, {.time = 90ms, .unit = 30ms});
   Suffer([] {}, 300ms);
   timeline_.Remove(liar);
@@ -153,14 +153,14 @@ TEST_F(DeadlineAttacks, AClientWhoseStopsAreSlowTakesTheDeviceFromNobodyForGood)
   EXPECT_LE(worst_request_, 4ms);
 }
 
-TEST_F(DeadlineAttacks, AnnouncementsWithoutEndHoldUpNoHigherClass) {
+TEST_F(DeadlineAttacks, EndlessHintsDelayNoHigherClass) {
   const ClientId liar = timeline_.AddClient(Promised(1h, SchedulingClass::kLow));
   Suffer([&] { timeline_.lane().ExpectRequest(liar, timeline_.now(), timeline_.now()); });
   EXPECT_LE(worst_request_, 4ms);
   EXPECT_LE(worst_command_, 600us);
 }
 
-TEST_F(DeadlineAttacks, WorkThatCannotBeStoppedIsSummedUpBeforeMoreIsLetIn) {
+TEST_F(DeadlineAttacks, CountsAllUnstoppableWorkBeforeAdmittingMore) {
   std::vector<ClientId> liars;
   for (int i = 0; i < 8; ++i) liars.push_back(timeline_.AddBusyClient(kLow, 1400us));
   Suffer([] {});

@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::PolicyTimeline;
 
-TEST(DeadlinePolicy, TheRequestThatIsDueFirstRunsFirst) {
+TEST(DeadlinePolicy, RunsEarliestDeadlineFirst) {
   PolicyTimeline timeline(Deadline());
   const ClientId relaxed = timeline.AddClient(Promised(100ms));
   const ClientId hurried = timeline.AddClient(Promised(20ms));
@@ -28,7 +28,7 @@ TEST(DeadlinePolicy, TheRequestThatIsDueFirstRunsFirst) {
   EXPECT_EQ(timeline.lane().targets().met, 2u);
 }
 
-TEST(DeadlinePolicy, ARequestThatWaitedBeforeItWasMarkedIsDueSooner) {
+TEST(DeadlinePolicy, RequestThatWaitedBeforeItsMarkIsDueSooner) {
   PolicyTimeline timeline(Deadline());
   const ClientId fresh = timeline.AddClient(Promised(20ms));
   const ClientId late = timeline.AddClient(Promised(20ms));
@@ -54,7 +54,7 @@ TEST(DeadlinePolicy, SchedulesByClassAndWeightWithoutTargets) {
   EXPECT_NEAR(static_cast<double>(timeline.Held(heavy).count()), 75e6, 3e6);
 }
 
-TEST(DeadlinePolicy, APromisedRequestOfALowClientGoesBeforeTheHighClass) {
+TEST(DeadlinePolicy, LowRequestWithTargetPrecedesHighClass) {
   PolicyTimeline timeline(Deadline());
   timeline.AddBusyClient(kHigh, 1ms);
   const ClientId low = timeline.AddClient(Promised(10ms, SchedulingClass::kLow));
@@ -66,7 +66,7 @@ TEST(DeadlinePolicy, APromisedRequestOfALowClientGoesBeforeTheHighClass) {
   EXPECT_EQ(timeline.Latency(request), 3ms + 1ms);
 }
 
-TEST(DeadlinePolicy, WorkOutsideOfRequestsHasNoPromise) {
+TEST(DeadlinePolicy, WorkOutsideRequestsHasNoTarget) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddBusyClient(kHigh, 1ms);
   const ClientId low = timeline.AddBusyClient(Promised(10ms, SchedulingClass::kLow), {.time = 1ms});
@@ -94,7 +94,7 @@ TEST(DeadlinePolicy, MarkingRequestsShedsNoDebt) {
   EXPECT_GE(timeline.Held(heavy), 397ms);
 }
 
-TEST(DeadlinePolicy, WhatEndsInsideOfARequestThatBeganLaterIsChargedToTheShare) {
+TEST(DeadlinePolicy, ChargesEarlierWorkThatEndsInsideRequest) {
   PolicyTimeline timeline(Deadline());
   const ClientId marking = timeline.AddClient(Promised(10ms, SchedulingClass::kLow));
   timeline.AddBusyClient({.scheduling_class = SchedulingClass::kLow, .weight = 1000}, 1ms);
@@ -103,7 +103,7 @@ TEST(DeadlinePolicy, WhatEndsInsideOfARequestThatBeganLaterIsChargedToTheShare) 
   for (int i = 0; i < 400; ++i) {
     if (timeline.lane().queued_count(marking) == 0) timeline.Post(marking, {.time = 1ms});
     timeline.RunFor(500us);
-    // Only while its command runs, and never while it has one ready.
+    // A request is open only while its client's command runs, and never while a command is queued.
     const bool runs = timeline.Posted(marking) > timeline.Completed(marking);
     if (is_open) timeline.lane().EndRequest(marking, request, timeline.now());
     is_open = runs && timeline.lane().queued_count(marking) == 0;
@@ -147,7 +147,7 @@ TEST(DeadlinePolicy, AClientThatQueuesOneCommandAtATimeKeepsItsPlace) {
   EXPECT_GE(timeline.Held(heavy), 95ms);
 }
 
-TEST(DeadlinePolicy, WhatItsShareTookAloneIsNoDebtAfterARequest) {
+TEST(DeadlinePolicy, TimeUsedAloneIsNoDebtAfterRequest) {
   PolicyTimeline timeline(Deadline());
   const ClientId early = timeline.AddBusyClient(Promised(10s, SchedulingClass::kLow), 1ms);
   timeline.RunFor(100ms);
@@ -163,7 +163,7 @@ TEST(DeadlinePolicy, WhatItsShareTookAloneIsNoDebtAfterARequest) {
 
 // The level's clock must not include a sleeper's debt, because new clients would start with the
 // same lead.
-TEST(DeadlinePolicy, ARequestOfASleeperShedsNoDebtWhileNobodyElseIsThere) {
+TEST(DeadlinePolicy, RequestOfSleeperShedsNoDebtWhenAlone) {
   PolicyTimeline timeline(Deadline());
   const ClientId greedy = timeline.AddClient(Promised(10ms, SchedulingClass::kLow));
   const ClientId patient = timeline.AddBusyClient(kLow, 1ms);
@@ -187,7 +187,7 @@ TEST(DeadlinePolicy, ARequestOfASleeperShedsNoDebtWhileNobodyElseIsThere) {
 
 // ---- alongside requests with a target
 
-TEST(DeadlinePolicy, LowWorkRunsBesideARequestWithSlackAndThePromiseIsKept) {
+TEST(DeadlinePolicy, LowWorkRunsAlongsideRequestWithSlackThatMeetsTarget) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(10ms));
   timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
@@ -206,7 +206,7 @@ TEST(DeadlinePolicy, LowWorkRunsBesideARequestWithSlackAndThePromiseIsKept) {
   EXPECT_LE(longest, 10ms);
 }
 
-TEST(DeadlinePolicy, ATightPromiseStopsLowWorkAtOnce) {
+TEST(DeadlinePolicy, TightTargetPreemptsLowWorkAtOnce) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(1050us));
   const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
@@ -221,7 +221,7 @@ TEST(DeadlinePolicy, ATightPromiseStopsLowWorkAtOnce) {
 }
 
 // Slack of one request is also slack of the requests after it.
-TEST(DeadlinePolicy, SlackThatSlowRequestsNeedIsNotGivenAway) {
+TEST(DeadlinePolicy, ReservesSlackForSlowRequests) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(10ms));
   timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
@@ -251,7 +251,7 @@ TEST(DeadlinePolicy, WorkWithLongPreemptionLatencyWaitsForRequestsOfUncertainLen
 }
 
 // Each request spends most of its time on the host, and the next one arrives before it ends.
-TEST(DeadlinePolicy, BesideRequestsThatAlwaysOverlapOthersRunOnceTheyAreKnown) {
+TEST(DeadlinePolicy, OthersRunAlongsideOverlappingRequestsOnceKnown) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(100ms));
   const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
@@ -266,7 +266,7 @@ TEST(DeadlinePolicy, BesideRequestsThatAlwaysOverlapOthersRunOnceTheyAreKnown) {
   EXPECT_GE(timeline.Held(low), 400ms);
 }
 
-TEST(DeadlinePolicy, UntilARequestIsKnownNothingRunsBesideIt) {
+TEST(DeadlinePolicy, NothingRunsAlongsideUnknownRequest) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(100ms));
   timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
@@ -278,7 +278,7 @@ TEST(DeadlinePolicy, UntilARequestIsKnownNothingRunsBesideIt) {
   EXPECT_LE(timeline.Latency(request), 10ms + 20us);
 }
 
-TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingHoldsOthersNoLongerThanItsPromise) {
+TEST(DeadlinePolicy, EmptyRequestDelaysOthersAtMostByItsTarget) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(5ms));
   const ClientId low = timeline.AddClient(kLow);
@@ -291,7 +291,7 @@ TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingHoldsOthersNoLongerThanItsPro
   EXPECT_EQ(timeline.LastSubmit(low), TimePoint(5ms + 1ns));
 }
 
-TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingHoldsUpNoHigherClass) {
+TEST(DeadlinePolicy, EmptyRequestDelaysNoHigherClass) {
   PolicyTimeline timeline(Deadline());
   const ClientId low = timeline.AddClient(Promised(1h, SchedulingClass::kLow));
   const ClientId high = timeline.AddBusyClient(kHigh, {.time = 1ms, .unit = 20us});
@@ -305,7 +305,7 @@ TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingHoldsUpNoHigherClass) {
   EXPECT_EQ(timeline.CountStops(high), 0u);
 }
 
-TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingIsWaitedForAsLongAsPatienceLasts) {
+TEST(DeadlinePolicy, WaitsForEmptyRequestWhilePatienceLasts) {
   PolicyTimeline timeline(Deadline());
   const ClientId idle = timeline.AddClient(Promised(1h, SchedulingClass::kLow));
   const ClientId other = timeline.AddBusyClient(kLow, {.time = 5s, .unit = 20us});
@@ -325,7 +325,7 @@ TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingIsWaitedForAsLongAsPatienceLa
   EXPECT_EQ(timeline.LastSubmit(other), began + 101ms + 20ms);
 }
 
-TEST(DeadlinePolicy, AKnownRequestIsWaitedForAsLongAsItMayTake) {
+TEST(DeadlinePolicy, WaitsForKnownRequestForItsExpectedTime) {
   PolicyTimeline timeline(Deadline());
   const ClientId idle = timeline.AddClient(Promised(1s, SchedulingClass::kLow));
   const auto begin = [&](std::uint64_t number) {
@@ -349,7 +349,7 @@ TEST(DeadlinePolicy, AKnownRequestIsWaitedForAsLongAsItMayTake) {
   EXPECT_EQ(timeline.LastSubmit(other), began + 1ms + 60ms);
 }
 
-TEST(DeadlinePolicy, WhatIsNotKnownOfARequestHoldsUpAHigherClassForNoLongerThanPatience) {
+TEST(DeadlinePolicy, UnknownRequestDelaysHigherClassAtMostByPatience) {
   PolicyTimeline timeline(Deadline());
   const ClientId low = timeline.AddBusyClient(Promised(1h, SchedulingClass::kLow), 1ms);
   timeline.lane().BeginRequest(low, {1, timeline.now()}, timeline.now());
@@ -361,7 +361,7 @@ TEST(DeadlinePolicy, WhatIsNotKnownOfARequestHoldsUpAHigherClassForNoLongerThanP
   EXPECT_EQ(timeline.lane().targets().abandoned[2], 1u);
 }
 
-TEST(DeadlinePolicy, TheFirstRequestOfALowClientIsKeptBesideTheHighClassWhereItIsShort) {
+TEST(DeadlinePolicy, ShortFirstLowRequestMeetsTargetAlongsideHighClass) {
   PolicyTimeline timeline(Deadline());
   timeline.AddBusyClient(kHigh, 1ms);
   const ClientId low = timeline.AddClient(Promised(100ms, SchedulingClass::kLow));
@@ -374,7 +374,7 @@ TEST(DeadlinePolicy, TheFirstRequestOfALowClientIsKeptBesideTheHighClassWhereItI
 
 // ---- in pauses
 
-TEST(DeadlinePolicy, AKernelThatCannotBeStoppedDoesNotStartWhenTheNextRequestCouldNotWaitForIt) {
+TEST(DeadlinePolicy, UnstoppableKernelWaitsIfNextRequestCouldNotWait) {
   PolicyTimeline timeline(Deadline({.patience = 100ms}));
   const ClientId high = timeline.AddClient(Promised(4ms));
   const ClientId low = timeline.AddClient(kLow);
@@ -393,7 +393,7 @@ TEST(DeadlinePolicy, AKernelThatCannotBeStoppedDoesNotStartWhenTheNextRequestCou
   EXPECT_EQ(timeline.lane().targets().at_risk, 1u);
 }
 
-TEST(DeadlinePolicy, AShortKernelThatTheNextRequestCanWaitForStartsInAnyPause) {
+TEST(DeadlinePolicy, ShortKernelStartsInAnyPauseIfNextRequestCanWait) {
   PolicyTimeline timeline(Deadline({.patience = 100ms}));
   const ClientId high = timeline.AddClient(Promised(4ms));
   const ClientId low = timeline.AddClient(kLow);
@@ -406,7 +406,7 @@ TEST(DeadlinePolicy, AShortKernelThatTheNextRequestCanWaitForStartsInAnyPause) {
   EXPECT_EQ(timeline.lane().targets().at_risk, 0u);
 }
 
-TEST(DeadlinePolicy, WhereSlowRequestsLeaveNoRoomAPauseIsFilledByWhatTakesNoLongerThanAStop) {
+TEST(DeadlinePolicy, WithoutHeadroomOnlyKernelsShorterThanStopFillPauses) {
   PolicyTimeline timeline(Deadline({.patience = 100ms}));
   const ClientId high = timeline.AddClient(Promised(4ms));
   const ClientId low = timeline.AddClient(kLow);
@@ -431,7 +431,7 @@ TEST(DeadlinePolicy, WhereSlowRequestsLeaveNoRoomAPauseIsFilledByWhatTakesNoLong
   EXPECT_EQ(timeline.lane().targets().at_risk, 1u);
 }
 
-TEST(DeadlinePolicy, WhatTakesNoLongerThanAStopWaitsWhereTheNextRequestHasLessToSpare) {
+TEST(DeadlinePolicy, ShortKernelWaitsIfNextRequestHasLessSlack) {
   for (const bool beside_a_relaxed_one : {false, true}) {
     PolicyTimeline timeline(Deadline({.patience = 10s}));
     const ClientId tight = timeline.AddClient(Promised(1050us));
@@ -468,7 +468,7 @@ TEST(DeadlinePolicy, ALongKernelStartsEarlyInThePauseOfAPeriodicClient) {
   EXPECT_EQ(timeline.Completed(low), 2u);
 }
 
-TEST(DeadlinePolicy, LowWorkIsOffTheDeviceWhenARequestComesThatWasAnnounced) {
+TEST(DeadlinePolicy, LowWorkHasLeftDeviceWhenAnnouncedRequestArrives) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(1300us));
   timeline.AddBusyClient(kLow, {.time = 500ms, .unit = 20us});
@@ -483,7 +483,7 @@ TEST(DeadlinePolicy, LowWorkIsOffTheDeviceWhenARequestComesThatWasAnnounced) {
   EXPECT_EQ(timeline.Latency(request), 1ms);
 }
 
-TEST(DeadlinePolicy, AnAnnouncedRequestThatDoesNotComeHoldsNobodyForLong) {
+TEST(DeadlinePolicy, AbsentAnnouncedRequestDelaysOthersBriefly) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(4ms));
   const ClientId low = timeline.AddBusyClient(kLow, {.time = 500ms, .unit = 90us});
@@ -506,7 +506,7 @@ TEST(DeadlinePolicy, HintsFromBestEffortClientsAreIgnored) {
   EXPECT_EQ(timeline.CountStops(low), 0u);
 }
 
-TEST(DeadlinePolicy, AHighClientWithoutAPromiseAnnouncesToo) {
+TEST(DeadlinePolicy, HonoursHintsOfHighClientWithoutTarget) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(kHigh);
   const ClientId low = timeline.AddBusyClient(kLow, {.time = 500ms, .unit = 90us});
@@ -592,7 +592,7 @@ TEST(DeadlinePolicy, AbandonsRequestThatNeedsMostInsideAClass) {
   EXPECT_GT(timeline.Latency(late), 32ms);
 }
 
-TEST(DeadlinePolicy, WhatIsLostAnywayDoesNotTakeAnotherPromiseWithIt) {
+TEST(DeadlinePolicy, HopelessRequestCostsNoOtherTarget) {
   PolicyTimeline timeline(Deadline());
   const ClientId hopeless = timeline.AddClient(Promised(15ms));
   const ClientId other = timeline.AddClient(Promised(4ms, SchedulingClass::kNormal));
@@ -626,7 +626,7 @@ TEST(DeadlinePolicy, AbandonsNoRequestThatIsDueLaterInOverload) {
   EXPECT_EQ(timeline.lane().targets().abandoned[0], before[0] + 1);
 }
 
-TEST(DeadlinePolicy, APromisedCommandIsStoppedForWhatIsDueSoonerAndWouldBeLate) {
+TEST(DeadlinePolicy, PreemptsCommandWithTargetForEarlierDeadline) {
   PolicyTimeline timeline(Deadline());
   const ClientId hurried = timeline.AddClient(Promised(6ms));
   const ClientId relaxed = timeline.AddClient(Promised(500ms));
@@ -664,7 +664,7 @@ TEST(DeadlinePolicy, CountsTargetsMetAndMissed) {
   EXPECT_EQ(timeline.lane().targets().met, 1u);
 }
 
-TEST(DeadlinePolicy, APromiseThatIsTakenBackHoldsNoLonger) {
+TEST(DeadlinePolicy, WithdrawnTargetHasNoEffect) {
   PolicyTimeline timeline(Deadline());
   const ClientId a = timeline.AddClient(Promised(50ms, SchedulingClass::kLow));
   timeline.AddBusyClient(kHigh, 1ms);

@@ -36,7 +36,7 @@ class Overlapping : public ::testing::Test {
   const ClientId client_ = timeline_.AddClient(Promised(10ms, SchedulingClass::kNormal));
 };
 
-TEST_F(Overlapping, EachRequestIsDueByItself) {
+TEST_F(Overlapping, EachRequestHasItsOwnDeadline) {
   std::vector<std::uint64_t> requests;
   for (int i = 0; i < 3; ++i) {
     requests.push_back(Post());
@@ -67,7 +67,7 @@ TEST_F(Overlapping, AbandonsLastRequestOfAClientAndMeetsEarlierOnes) {
   EXPECT_FALSE(timeline_.lane().targets().is_overloaded);
 }
 
-TEST_F(Overlapping, WhatTheNextRequestHasBroughtIsNoNeedOfTheFirst) {
+TEST_F(Overlapping, WorkOfNextRequestIsNoNeedOfFirst) {
   const ClientId rival = timeline_.AddClient(Promised(9ms, SchedulingClass::kNormal));
   Teach(timeline_, rival, {.time = 4ms}, 50ms);
   const auto rivals = timeline_.PostRequest(rival, {.time = 4ms});
@@ -91,7 +91,7 @@ TEST_F(Overlapping, CountsEachAbandonedRequest) {
   EXPECT_EQ(Abandoned(), 5u);
 }
 
-TEST_F(Overlapping, OneThatNeverEndsLeavesTheNextOnesTheirPromise) {
+TEST_F(Overlapping, EndlessRequestLeavesLaterOnesTheirTargets) {
   AddHigh();
   timeline_.lane().BeginRequest(client_, {999, timeline_.now()}, timeline_.now());
   timeline_.Post(client_, {.time = 4ms});
@@ -119,7 +119,7 @@ TEST_F(Overlapping, NewTargetIsNotAbandoned) {
   EXPECT_LE(GetLatency(request), 50ms);
 }
 
-TEST_F(Overlapping, WhoIsGoneIsNoOverload) {
+TEST_F(Overlapping, DepartedClientCausesNoOverload) {
   timeline_.PostRequest(client_, {.time = 1ms}, 20);
   timeline_.RunFor(12ms);
   EXPECT_TRUE(timeline_.lane().targets().is_overloaded);
@@ -130,7 +130,7 @@ TEST_F(Overlapping, WhoIsGoneIsNoOverload) {
   EXPECT_FALSE(timeline_.lane().targets().is_overloaded);
 }
 
-TEST(DeadlinePolicy, BetweenTwoRequestsOfAClientARivalHasItsTurn) {
+TEST(DeadlinePolicy, RivalRunsBetweenTwoRequestsOfClient) {
   PolicyTimeline timeline(Deadline());
   const ClientId client = timeline.AddClient(Promised(20ms));
   const ClientId rival = timeline.AddClient(Promised(15ms));
@@ -163,7 +163,7 @@ TEST(DeadlinePolicy, RunsNothingAlongsideARequestThatDelaysAnAbandonedOne) {
   EXPECT_LE(timeline.Latency(second).value_or(1h), 8ms + 20us);
 }
 
-TEST(DeadlinePolicy, PartOfAPromiseIsKeptInHandForWhatPredictionsGetWrong) {
+TEST(DeadlinePolicy, ReservesPartOfTargetForWrongPredictions) {
   PolicyTimeline timeline(Deadline(), {.in_flight_max = 1, .high_in_flight_max = 2});
   const ClientId hurried = timeline.AddClient(Promised(6ms));
   const ClientId relaxed = timeline.AddClient(Promised(500ms));
@@ -178,7 +178,7 @@ TEST(DeadlinePolicy, PartOfAPromiseIsKeptInHandForWhatPredictionsGetWrong) {
   }
 }
 
-TEST(DeadlinePolicy, WhoIsGoneKeepsNobodyFromRunningBesideARequest) {
+TEST(DeadlinePolicy, DepartedClientDoesNotRestrictOthers) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(10ms));
   timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
@@ -192,7 +192,7 @@ TEST(DeadlinePolicy, WhoIsGoneKeepsNobodyFromRunningBesideARequest) {
   EXPECT_GT(timeline.Latency(request), 2ms) << "low work could have stayed for some of the slack";
 }
 
-TEST(DeadlinePolicy, OfTwoThatAreDueAtOneTimeTheFirstClientIsServedFirst) {
+TEST(DeadlinePolicy, ServesFirstClientFirstForEqualDeadlines) {
   PolicyTimeline timeline(Deadline());
   const ClientId first = timeline.AddClient(Promised(20ms));
   const ClientId second = timeline.AddClient(Promised(20ms));
@@ -231,19 +231,19 @@ class StopTimes : public ::testing::Test {
   const ClientId low_ = timeline_.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
 };
 
-TEST_F(StopTimes, OneSlowStopSaysNothingOfTheNext) {
+TEST_F(StopTimes, SingleSlowStopDoesNotPredictNext) {
   SeeSlowStops(1);
   EXPECT_GE(LowTime(40), 40 * 10ms);
 }
 
-TEST_F(StopTimes, WhoMadeSlowStopsIsForgotten) {
+TEST_F(StopTimes, ForgetsRemovedClientsSlowStops) {
   SeeSlowStops(60);
   EXPECT_LE(LowTime(20), 20 * 3ms) << "nobody knows that it has gone";
   LowTime(60);
   EXPECT_GE(LowTime(40), 40 * 10ms);
 }
 
-TEST_F(StopTimes, WhereStopsStaySlowTheyAreTriedEverMoreSeldom) {
+TEST_F(StopTimes, TriesSlowStopsIncreasinglyRarely) {
   const ClientId slow = timeline_.AddBusyClient(kLow, {.time = 75ms, .unit = 25ms});
   timeline_.Remove(low_);
   Teach(timeline_, high_, kRequest, 15ms, 60);
@@ -254,7 +254,7 @@ TEST_F(StopTimes, WhereStopsStaySlowTheyAreTriedEverMoreSeldom) {
   EXPECT_LE(timeline_.CountStops(slow), stops + 8);
 }
 
-TEST_F(StopTimes, WhereAStopWouldBeTooLongWhatCannotBeStoppedMayNotLastAsLong) {
+TEST_F(StopTimes, LimitsUnstoppableWorkIfStopsAreTooSlow) {
   const ClientId slow = timeline_.AddBusyClient(kLow, {.time = 75ms, .unit = 25ms});
   timeline_.Remove(low_);
   // Slow requests leave no slack.

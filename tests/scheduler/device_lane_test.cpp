@@ -121,7 +121,7 @@ TEST(DeviceLane, OneCommandLongerThanTheWindowMayStillRun) {
   EXPECT_EQ(SubmitAll(*lane, kStart + 20ms), 1u);
 }
 
-TEST(DeviceLane, ALoneClientHasOneLongCommandMoreBehindTheOneThatRuns) {
+TEST(DeviceLane, ClientAloneHasOneMoreLongCommandOnDevice) {
   const auto lane = FifoLane({.window = 500us});
   lane->RemoveClient(kB, kStart);
   for (std::uint64_t i = 1; i <= 4; ++i) lane->Enqueue(kA, {i, 20ms, false}, kStart);
@@ -132,14 +132,14 @@ TEST(DeviceLane, ALoneClientHasOneLongCommandMoreBehindTheOneThatRuns) {
   EXPECT_EQ(SubmitAll(*lane, kStart + 20ms), 0u);
 }
 
-TEST(DeviceLane, LongCommandsRunSideBySideWhereTheOptionsSaySo) {
+TEST(DeviceLane, LongCommandsRunConcurrentlyIfConfigured) {
   const auto lane = FifoLane({.window = 500us, .beyond_window_max = 2});
   for (std::uint64_t i = 1; i <= 3; ++i) lane->Enqueue(kA, {i, 20ms, false}, kStart);
 
   EXPECT_EQ(SubmitAll(*lane), 2u);
 }
 
-TEST(DeviceLane, OneThatCanBeStoppedFollowsAnotherOfItsStreamWhereStopsChain) {
+TEST(DeviceLane, StoppableCommandFollowsAnotherIfStopsChain) {
   for (const bool chains : {true, false}) {
     const auto lane = FifoLane({.window = 500us, .chains_stops = chains});
     for (std::uint64_t i = 1; i <= 3; ++i) lane->Enqueue(kA, {i, 400us, true, 7}, kStart);
@@ -177,7 +177,7 @@ TEST(DeviceLane, TheHighClassIsNotHeldBackByTheWindow) {
 }
 
 // Low work on the device must not use up the high class's limit.
-TEST(DeviceLane, TheHighClassHasItsOwnPlacesOnTheDevice) {
+TEST(DeviceLane, HighClassHasItsOwnInFlightLimit) {
   DeviceLane lane(std::make_unique<PriorityPolicy>(PolicyOptions{}),
                   {.in_flight_max = 2, .high_in_flight_max = 3});
   lane.AddClient(kA, {.scheduling_class = SchedulingClass::kLow}, kStart);
@@ -209,13 +209,13 @@ class Lookahead : public ::testing::Test {
   std::uint64_t last_command_ = 0;
 };
 
-TEST_F(Lookahead, BeforeALaunchBubbleIsKnownOnlyTheWindowBoundsWhatIsOnTheDevice) {
+TEST_F(Lookahead, OnlyWindowLimitsDeviceWorkUntilLaunchBubbleIsKnown) {
   Enqueue(60);
   EXPECT_EQ(SubmitAll(lane_), 50u);
   EXPECT_EQ(lane_.lookahead(), 500us);
 }
 
-TEST_F(Lookahead, BesideAHighClientNoMoreWaitsOnTheDeviceThanTwoLaunchBubblesTake) {
+TEST_F(Lookahead, QueuedWorkIsAtMostTwoLaunchBubblesNextToHighClient) {
   lane_.SetLaunchBubble(20us);
   Enqueue(60);
   EXPECT_EQ(lane_.lookahead(), 40us);
@@ -224,7 +224,7 @@ TEST_F(Lookahead, BesideAHighClientNoMoreWaitsOnTheDeviceThanTwoLaunchBubblesTak
   EXPECT_EQ(SubmitAll(lane_, kStart + 10us), 1u);
 }
 
-TEST_F(Lookahead, ALongCommandThatRunsDoesNotKeepTheNextOnesFromFollowingIt) {
+TEST_F(Lookahead, LongRunningCommandDoesNotDelaySubmissionOfNextOnes) {
   lane_.SetLaunchBubble(20us);
   Enqueue(1, 300us);
   Enqueue(1, 90us);
@@ -276,7 +276,7 @@ TEST_F(Lookahead, WhatIsAllowedLaterIsSubmittedAtOnce) {
   EXPECT_EQ(SubmitAll(lane_), 45u) << "nobody waits any more";
 }
 
-TEST_F(Lookahead, IsForThoseWhoAreOfTheHighClassOrHaveAPromise) {
+TEST_F(Lookahead, AppliesForHighClassAndClientsWithTarget) {
   lane_.SetLaunchBubble(20us);
   lane_.ChangeClient(kB, kLowSpec, kStart);
   EXPECT_EQ(lane_.lookahead(), 500us);
@@ -289,7 +289,7 @@ TEST_F(Lookahead, IsForThoseWhoAreOfTheHighClassOrHaveAPromise) {
   EXPECT_EQ(lane_.lookahead(), 500us);
 }
 
-TEST_F(Lookahead, TheHighClassItselfHasNone) {
+TEST_F(Lookahead, DoesNotLimitHighClass) {
   lane_.SetLaunchBubble(20us);
   for (std::uint64_t i = 101; i <= 160; ++i) lane_.Enqueue(kB, {i, 10us, false}, kStart);
   EXPECT_EQ(SubmitAll(lane_), 60u);
@@ -302,7 +302,7 @@ TEST_F(Lookahead, WhereClassesDoNotMatterOnlyTheWindowBounds) {
   EXPECT_EQ(lane->lookahead(), 500us);
 }
 
-TEST(DeviceLane, OneClientAtATimeMeansJustThat) {
+TEST(DeviceLane, RunsOneClientAtATimeIfConfigured) {
   ScriptedLane lane({}, {.one_client_at_a_time = true});
   lane.Enqueue(kA, 1);
   lane.Enqueue(kA, 2);
@@ -318,7 +318,7 @@ TEST(DeviceLane, OneClientAtATimeMeansJustThat) {
   EXPECT_THAT(lane.Actions(), ElementsAre(3));
 }
 
-TEST(DeviceLane, AStopIsHandedOutOncePerCommand) {
+TEST(DeviceLane, ReturnsStopOncePerCommand) {
   ScriptedLane lane;
   lane.Enqueue(kA, 1, 1us, true);
   lane.Enqueue(kA, 2, 1us, true);
@@ -335,7 +335,7 @@ TEST(DeviceLane, AStopIsHandedOutOncePerCommand) {
 }
 
 // If an earlier command is stopped first, the device begins a later one in its place.
-TEST(DeviceLane, TheLatestIsStoppedFirstAlsoAfterOthersEnded) {
+TEST(DeviceLane, StopsLatestCommandFirstEvenAfterOthersEnd) {
   ScriptedLane lane;
   for (const std::uint64_t command : {1, 2, 3, 4}) lane.Enqueue(kA, command, 1us, true);
   lane.policy->decisions = std::deque<Decision>(4, Decision::Run(kA));
@@ -347,7 +347,7 @@ TEST(DeviceLane, TheLatestIsStoppedFirstAlsoAfterOthersEnded) {
   EXPECT_THAT(lane.Actions(), ElementsAre(-4, -3, -2));
 }
 
-TEST(DeviceLane, AStopOfACommandThatEndedMeanwhileIsNotHandedOut) {
+TEST(DeviceLane, DropsStopOfEndedCommand) {
   ScriptedLane lane;
   lane.Enqueue(kA, 1, 1us, true);
   lane.Enqueue(kA, 2, 1us, true);
@@ -363,7 +363,7 @@ TEST(DeviceLane, AStopOfACommandThatEndedMeanwhileIsNotHandedOut) {
   EXPECT_TRUE(lane.policy->ended.back().second.stop_asked);
 }
 
-TEST(DeviceLane, WhatIsLeftOfAStoppedCommandGoesBeforeAllElseOfItsClient) {
+TEST(DeviceLane, RemainderOfStoppedCommandPrecedesOtherWorkOfItsClient) {
   const auto lane = FifoLane({.in_flight_max = 1});
   for (std::uint64_t i = 1; i <= 3; ++i) lane->Enqueue(kA, {i, 1us, true}, kStart);
   lane->Enqueue(kB, {9, 1us, true}, kStart);
@@ -375,7 +375,7 @@ TEST(DeviceLane, WhatIsLeftOfAStoppedCommandGoesBeforeAllElseOfItsClient) {
   EXPECT_EQ(lane->Next(kStart)->command, 1u);
 }
 
-TEST(DeviceLane, ThePolicyHearsOfEachHead) {
+TEST(DeviceLane, ReportsEachHeadToPolicy) {
   ScriptedLane lane;
   lane.Enqueue(kA, 1, 5us, true);
   lane.Enqueue(kA, 2, 7us, false);
@@ -408,7 +408,7 @@ TEST(DeviceLane, ARemovedClientIsNeverSubmittedAgainAndItsWorkIsReported) {
   EXPECT_FALSE(lane->Next(kStart + 5us));
 }
 
-TEST(DeviceLane, ThePolicyIsNotToldOfTheWorkOfARemovedClient) {
+TEST(DeviceLane, DoesNotReportRemovedClientsWorkToPolicy) {
   ScriptedLane lane;
   lane.Enqueue(kA, 1, 1us, true);
   lane.policy->decisions = {Decision::Run(kA), Decision::Stop(kA)};
@@ -422,7 +422,7 @@ TEST(DeviceLane, ThePolicyIsNotToldOfTheWorkOfARemovedClient) {
   EXPECT_THAT(lane.policy->ended, IsEmpty());
 }
 
-TEST(DeviceLane, AStopDecidedBeforeTheRemovalIsNotHandedOutAfterIt) {
+TEST(DeviceLane, DropsStopsOfRemovedClient) {
   ScriptedLane lane;
   lane.Enqueue(kA, 1, 1us, true);
   lane.Enqueue(kA, 2, 1us, true);
@@ -484,7 +484,7 @@ TEST(DeviceLane, ARejectedRunWakesWhenThePolicyWantsToReconsider) {
   EXPECT_THAT(lane.Actions(kStart + 2ms), ElementsAre(-1));
 }
 
-TEST(DeviceLane, TellsWhatIsHeldBeforeItHasEnded) {
+TEST(DeviceLane, ReportsDeviceTimeOfRunningCommands) {
   const auto lane = FifoLane({});
   lane->Enqueue(kA, {1, 100us, false}, kStart);
   lane->Enqueue(kB, {2, 300us, false}, kStart);
@@ -503,7 +503,7 @@ TEST(DeviceLane, TellsWhatIsHeldBeforeItHasEnded) {
   EXPECT_EQ(lane->BusyUntil(kStart + 900us), 450us);
 }
 
-TEST(DeviceLane, NobodyIsChargedForWhatTheHostDid) {
+TEST(DeviceLane, DoesNotChargeHostSteal) {
   const auto lane = FifoLane({});
   lane->Enqueue(kA, {1, 100us, false}, kStart);
   SubmitAll(*lane);
@@ -512,7 +512,7 @@ TEST(DeviceLane, NobodyIsChargedForWhatTheHostDid) {
   EXPECT_EQ(lane->OnCompleted(1, kStart + 80ms + 120us).held, 120us);
 }
 
-TEST(DeviceLaneDeathTest, OurOwnMistakesEndTheProcess) {
+TEST(DeviceLaneDeathTest, InvalidCallsEndProcess) {
   ScriptedLane lane;
   lane.policy->decisions = {Decision::Run(kA)};
   EXPECT_DEATH(lane.Actions(), "not ready");

@@ -31,7 +31,7 @@ TEST(FairPolicy, SharesFollowWeightsWhenBothAreBusy) {
 }
 
 // A user that opens more clients only divides the same share among more.
-TEST(FairPolicy, ClientsOfOneGroupShareWhatOneClientHas) {
+TEST(FairPolicy, GroupSharesTimeOfOneClient) {
   PolicyTimeline timeline(Fair());
   const ClientId alone = timeline.AddBusyClient({.group = 1000}, 1ms);
   std::vector<ClientId> crowd;
@@ -63,9 +63,9 @@ TEST(FairPolicy, AGroupHasTheWeightOfItsHeaviestClientAndSharesItByWeight) {
   EXPECT_NEAR(static_cast<double>((timeline.Held(light) - before).count()), 300e6, 2e6);
 }
 
-// Each of them is moved forward when it wakes, so without the group's account none would ever carry
-// debt.
-TEST(FairPolicy, ClientsOfAGroupThatTakeTurnsInSleepingGetNoMoreThanOne) {
+// Each client of the group is moved forward when it wakes, so without the group's account none
+// would ever carry debt.
+TEST(FairPolicy, AlternatelySleepingGroupGetsShareOfOneClient) {
   PolicyTimeline timeline(Fair());
   const ClientId honest = timeline.AddBusyClient({.group = 1000}, 1ms);
   std::vector<ClientId> crowd;
@@ -83,7 +83,7 @@ TEST(FairPolicy, ClientsOfAGroupThatTakeTurnsInSleepingGetNoMoreThanOne) {
   EXPECT_NEAR(static_cast<double>(timeline.Held(honest).count()), 1000e6, 10e6);
 }
 
-TEST(FairPolicy, AGroupThatComesAgainStillOwesWhatItOwed) {
+TEST(FairPolicy, ReturningGroupKeepsItsDebt) {
   PolicyTimeline timeline(Fair());
   const ClientId honest = timeline.AddBusyClient({.group = 1000}, 1ms);
   for (int i = 0; i < 100; ++i) {
@@ -123,7 +123,7 @@ TEST(FairPolicy, ShareIsByMeasuredNotByPredictedTime) {
 
 // A new client that started at virtual time zero would own the device until it had caught up with
 // its neighbour's earlier use.
-TEST(FairPolicy, LateJoinerIsNotPaidForTimeBeforeItJoined) {
+TEST(FairPolicy, DoesNotCompensateNewClientForEarlierTime) {
   PolicyTimeline timeline(Fair());
   const ClientId early = timeline.AddBusyClient({}, 1ms);
   timeline.RunFor(10s);
@@ -135,7 +135,7 @@ TEST(FairPolicy, LateJoinerIsNotPaidForTimeBeforeItJoined) {
   EXPECT_EQ(timeline.Held(early), 10s + 50ms);
 }
 
-TEST(FairPolicy, SleeperIsNotPaidForTimeItSlept) {
+TEST(FairPolicy, DoesNotCompensateSleeperForSleepTime) {
   PolicyTimeline timeline(Fair());
   const ClientId busy = timeline.AddBusyClient({}, 1ms);
   const ClientId sleeper = timeline.AddBusyClient({}, 1ms);
@@ -212,7 +212,7 @@ TEST(FairPolicy, AWeightChangedWhileRunningHoldsFromThenOn) {
   EXPECT_NEAR(static_cast<double>(timeline.Held(other).count()), 150e6, 2e6);
 }
 
-TEST(FairPolicy, AStoppableCommandIsStoppedAtTheEndOfItsSliceForOneThatIsBehind) {
+TEST(FairPolicy, PreemptsAtEndOfSliceForClientBelowItsShare) {
   PolicyTimeline timeline(Fair({.slice = 2ms}));
   const ClientId long_kernels = timeline.AddBusyClient({}, {.time = 20ms, .unit = 100us});
   timeline.RunFor(500us);
@@ -235,7 +235,7 @@ TEST(FairPolicy, AClientAloneIsNeverStopped) {
   EXPECT_EQ(timeline.Held(alone), 1s);
 }
 
-TEST(FairPolicy, NothingIsStoppedForAClientThatIsAhead) {
+TEST(FairPolicy, DoesNotPreemptForClientAboveItsShare) {
   PolicyTimeline timeline(Fair({.slice = 2ms}));
   const ClientId ahead = timeline.AddClient({});
   timeline.AddBusyClient({}, 1ms);
@@ -289,7 +289,7 @@ class OneAtATime : public ::testing::Test {
   TimePoint now_{1s};
 };
 
-TEST_F(OneAtATime, NobodyStartsAheadOfOneThatIsBehindAndRuns) {
+TEST_F(OneAtATime, DelaysOthersForRunningClientBelowItsShare) {
   RunBothOnce();
   EXPECT_EQ(policy_->Pick(now_).kind, Decision::Kind::kWait);
   End(heavy_);
@@ -297,7 +297,7 @@ TEST_F(OneAtATime, NobodyStartsAheadOfOneThatIsBehindAndRuns) {
   Start(heavy_);
 }
 
-TEST_F(OneAtATime, OneThatCameBackSoonIsWaitedForAMoment) {
+TEST_F(OneAtATime, WaitsBrieflyForClientThatReturnsSoon) {
   RunBothOnce();
   End(heavy_);
   const Decision decision = policy_->Pick(now_);
@@ -308,7 +308,7 @@ TEST_F(OneAtATime, OneThatCameBackSoonIsWaitedForAMoment) {
   Start(heavy_);
 }
 
-TEST_F(OneAtATime, OneThatStaysAwayIsNotWaitedForAgain) {
+TEST_F(OneAtATime, DoesNotWaitAgainForAbsentClient) {
   RunBothOnce();
   End(heavy_);
   policy_->Pick(now_);
@@ -323,7 +323,7 @@ TEST_F(OneAtATime, OneThatStaysAwayIsNotWaitedForAgain) {
   Start(light_);
 }
 
-TEST_F(OneAtATime, OneThatRunsForLongerThanItsLeadHoldsNobodyBack) {
+TEST_F(OneAtATime, ClientThatUsesUpItsCreditDelaysNoOther) {
   RunBothOnce();
   // 1 ms at weight 1 is 10 ms at weight 10, of which it had 1 ms.
   const Decision decision = policy_->Pick(now_);

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::PolicyTimeline;
 
-TEST(FifoPolicy, CommandsRunInOrderOfArrivalWhoeverTheyBelongTo) {
+TEST(FifoPolicy, RunsCommandsOfAllClientsInOrderOfArrival) {
   PolicyTimeline timeline(std::make_unique<FifoPolicy>());
   const ClientId a = timeline.AddClient({.scheduling_class = SchedulingClass::kLow});
   const ClientId b = timeline.AddClient({.scheduling_class = SchedulingClass::kHigh});

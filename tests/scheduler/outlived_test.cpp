@@ -50,7 +50,7 @@ TEST_P(Outlived, ClientOfTheSameClassWaitsAtMostTwoSlicesAndAUnit) {
   EXPECT_GT(timeline.CountStops(liar), 0u);
 }
 
-TEST_P(Outlived, CommandThatHeldTheDeviceBeforeTheOtherCameLeavesAfterASlice) {
+TEST_P(Outlived, EarlierCommandYieldsAfterSlice) {
   PolicyTimeline timeline(Policy(), {});
   const ClientId liar = timeline.AddClient({.group = 1});
   const ClientId honest = timeline.AddClient({.group = 2});
@@ -91,7 +91,7 @@ TEST_P(Outlived, SharesAreThoseOfHonestClients) {
 using OutlivedOfClass = Outlived;
 INSTANTIATE_TEST_SUITE_P(Policies, OutlivedOfClass, ::testing::Values("priority", "deadline"));
 
-TEST_P(OutlivedOfClass, WorkOfALowerClassLeavesForTheHighClass) {
+TEST_P(OutlivedOfClass, LowerClassYieldsToHighClass) {
   PolicyTimeline timeline(Policy(), {});
   const ClientId low = timeline.AddClient({.scheduling_class = scheduler::SchedulingClass::kLow});
   const ClientId high = timeline.AddClient({.scheduling_class = scheduler::SchedulingClass::kHigh});
@@ -126,7 +126,7 @@ std::vector<std::uint64_t> Take(scheduler::DeviceLane& lane, Action::Kind kind,
   return commands;
 }
 
-TEST(OutlivedLane, OneOfEachStreamIsNamedAndAllThatTheStreamHasThereIsStoppedLatestFirst) {
+TEST(OutlivedLane, StopsAllWorkOfNamedStreamsLatestFirst) {
   const auto lane = Lane();
   for (const std::uint64_t command : {1, 2, 3, 4}) {
     lane->Enqueue(kA,
@@ -143,7 +143,7 @@ TEST(OutlivedLane, OneOfEachStreamIsNamedAndAllThatTheStreamHasThereIsStoppedLat
   EXPECT_THAT(Take(*lane, Action::Kind::kStop, kStart + 5ms), ::testing::ElementsAre(4, 3, 2, 1));
 }
 
-TEST(OutlivedLane, NothingBecomesStoppableInFrontOfWhatCannotBeStopped) {
+TEST(OutlivedLane, WorkBeforeUnstoppableWorkStaysUnstoppable) {
   const auto lane = Lane();
   lane->Enqueue(kA, {.command = 1, .predicted = 50us, .stops_late = true}, kStart);
   lane->Enqueue(kA, {.command = 2, .predicted = 50us}, kStart);
@@ -167,7 +167,7 @@ TEST(OutlivedLane, ChargesAddUpToTheTimeOnTheDevice) {
   EXPECT_EQ(lane->window_used(), 0us);
 }
 
-TEST(OutlivedLane, OneThatLeftBeforeWakesNobody) {
+TEST(OutlivedLane, CommandThatEndsInTimeSetsNoWakeUp) {
   const auto lane = Lane();
   lane->Enqueue(kA, {.command = 1, .predicted = 50us, .stops_late = true}, kStart);
   EXPECT_EQ(Take(*lane, Action::Kind::kSubmit, kStart).size(), 1u);

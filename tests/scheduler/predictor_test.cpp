@@ -15,7 +15,7 @@ TEST(Predictor, GuessesAMillisecondBeforeTheFirstSample) {
   EXPECT_EQ(Predictor().Predict(42), 1ms);
 }
 
-TEST(Predictor, OfFewSamplesTheLargestIsExpected) {
+TEST(Predictor, PredictsLargestOfFewSamples) {
   Predictor predictor;
   predictor.AddSample(42, 30us);
   EXPECT_EQ(predictor.Predict(42), 30us);
@@ -25,7 +25,7 @@ TEST(Predictor, OfFewSamplesTheLargestIsExpected) {
   EXPECT_EQ(predictor.Predict(42), 50us);
 }
 
-TEST(Predictor, WhatIsKnownMakesAnotherOnePredictTheSame) {
+TEST(Predictor, ImportedCostsGiveSamePredictions) {
   Predictor predictor, other;
   EXPECT_TRUE(predictor.Known().empty());
   predictor.AddSample(7, 400us, {.kernel = 1, .blocks = 10});
@@ -50,20 +50,20 @@ TEST(Predictor, OneSlowRunAmongManyIsNotExpectedAgain) {
   EXPECT_EQ(predictor.Predict(42), 30us);
 }
 
-TEST(Predictor, WhatIsSlowOneTimeInFourIsExpectedToBeSlow) {
+TEST(Predictor, PredictsSlowIfOneInFourIsSlow) {
   Predictor predictor;
   for (int i = 0; i < 40; ++i) predictor.AddSample(42, i % 4 == 0 ? 90us : 30us);
   EXPECT_EQ(predictor.Predict(42), 90us);
 }
 
-TEST(Predictor, AKernelThatBecameFasterIsExpectedToBe) {
+TEST(Predictor, LearnsThatKernelBecameFaster) {
   Predictor predictor;
   for (int i = 0; i < 100; ++i) predictor.AddSample(42, 90us);
   for (int i = 0; i < 19; ++i) predictor.AddSample(42, 30us);
   EXPECT_EQ(predictor.Predict(42), 30us);
 }
 
-TEST(Predictor, AnotherGridOfTheSameKernelIsExpectedToTakeAWavePerGridThatIsKnown) {
+TEST(Predictor, PredictsOtherGridFromKnownGrids) {
   Predictor predictor;
   predictor.AddSample(1, 100us, {.kernel = 7, .blocks = 64});
 
@@ -77,7 +77,7 @@ TEST(Predictor, AnotherGridOfTheSameKernelIsExpectedToTakeAWavePerGridThatIsKnow
   EXPECT_EQ(predictor.Predict(2, {.kernel = 7, .blocks = 128}), 5us);
 }
 
-TEST(Predictor, KinOfTheLargestGridsStaysWithinBounds) {
+TEST(Predictor, PredictionForLargestGridsDoesNotOverflow) {
   Predictor predictor;
   predictor.AddSample(1, 1h, {.kernel = 7, .blocks = 1});
   const std::uint64_t blocks = std::uint64_t{0x7fffffff} * 65535 * 65535;
@@ -85,7 +85,7 @@ TEST(Predictor, KinOfTheLargestGridsStaysWithinBounds) {
 }
 
 // A key that replaces another one has none of its samples.
-TEST(Predictor, ANewKeyKnowsNothingOfTheOneItReplaced) {
+TEST(Predictor, NewKeyHasNoSamplesOfReplacedOne) {
   Predictor predictor;
   for (std::uint64_t key = 0; key < 8 * Predictor::kKeysMax; ++key) {
     predictor.AddSample(key, 1s);
@@ -114,7 +114,7 @@ TEST(Predictor, KeyZeroIsAKeyLikeOthers) {
 
 // A client may launch a new grid each time. Keys that are replaced must fall back to the first
 // guess, and the table must not grow.
-TEST(Predictor, AFloodOfNewKeysFallsBackToTheFirstGuessAndNoFurther) {
+TEST(Predictor, FloodOfNewKeysOnlyFallsBackToFirstGuess) {
   Predictor predictor;
   const std::uint64_t flood = 4 * Predictor::kKeysMax;
   for (std::uint64_t key = 0; key < flood; ++key) predictor.AddSample(key, 3us);

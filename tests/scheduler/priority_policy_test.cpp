@@ -48,7 +48,7 @@ TEST(PriorityPolicy, WeightsHoldInsideAClass) {
   EXPECT_EQ(timeline.Held(light), 100ms);
 }
 
-TEST(PriorityPolicy, LowerWorkIsOffTheDeviceWhenAnExpectedRequestComes) {
+TEST(PriorityPolicy, LowerWorkHasLeftDeviceWhenExpectedRequestArrives) {
   PolicyTimeline timeline(Priority());
   const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 90us});
   const ClientId high = timeline.AddClient(kHigh);
@@ -86,7 +86,7 @@ TEST(PriorityPolicy, AnExpectedRequestThatComesEarlyIsNotExpectedAgain) {
   }
 }
 
-TEST(PriorityPolicy, WhatWasQueuedBeforeTheHintIsNotWhatIsExpected) {
+TEST(PriorityPolicy, WorkQueuedBeforeHintDoesNotFulfilIt) {
   PolicyTimeline timeline(Priority());
   const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 90us});
   const ClientId high = timeline.AddClient(kHigh);
@@ -101,7 +101,7 @@ TEST(PriorityPolicy, WhatWasQueuedBeforeTheHintIsNotWhatIsExpected) {
 }
 
 // A wait of seconds for commands that cannot be stopped must not become seconds for the low class.
-TEST(PriorityPolicy, NoMoreIsOwedToTheFloorThanAFewSlices) {
+TEST(PriorityPolicy, FloorsCreditIsAtMostFewSlices) {
   PolicyTimeline timeline(Priority({.slice = 1ms, .low_floor = 0.25}));
   const ClientId high = timeline.AddClient(kHigh);
   const ClientId low = timeline.AddClient(kLow);
@@ -117,7 +117,7 @@ TEST(PriorityPolicy, NoMoreIsOwedToTheFloorThanAFewSlices) {
   EXPECT_LE(timeline.Held(low) - before, 20ms + 4ms + 2ms);
 }
 
-TEST(PriorityPolicy, AnExpectedRequestThatDoesNotComeIsSoonForgotten) {
+TEST(PriorityPolicy, SoonForgetsAbsentExpectedRequest) {
   PolicyTimeline timeline(Priority());
   const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 80us});
   const ClientId high = timeline.AddClient(kHigh);
@@ -129,7 +129,7 @@ TEST(PriorityPolicy, AnExpectedRequestThatDoesNotComeIsSoonForgotten) {
   EXPECT_GT(timeline.Held(low), 1800us);
 }
 
-TEST(PriorityPolicy, WhatCannotBeStoppedDoesNotStartWhereARequestIsExpectedMeanwhile) {
+TEST(PriorityPolicy, UnstoppableWorkWaitsIfRequestIsExpectedMeanwhile) {
   PolicyTimeline timeline(Priority());
   const ClientId high = timeline.AddClient(kHigh);
   const ClientId low = timeline.AddClient(kLow);
@@ -145,7 +145,7 @@ TEST(PriorityPolicy, WhatCannotBeStoppedDoesNotStartWhereARequestIsExpectedMeanw
   EXPECT_EQ(timeline.Latency(too_long), 800us) << "the hint is over after 2.5 ms";
 }
 
-TEST(PriorityPolicy, WhatWouldBeStoppedAtOnceForAnExpectedRequestDoesNotStart) {
+TEST(PriorityPolicy, DoesNotStartWorkThatExpectedRequestWouldStopAtOnce) {
   PolicyTimeline timeline(Priority());
   const ClientId high = timeline.AddClient(kHigh);
   const ClientId low = timeline.AddClient(kLow);
@@ -156,7 +156,7 @@ TEST(PriorityPolicy, WhatWouldBeStoppedAtOnceForAnExpectedRequestDoesNotStart) {
   EXPECT_EQ(timeline.CountStops(low), 0u);
 }
 
-TEST(PriorityPolicy, OnlyTheHighClassIsWaitedForByHint) {
+TEST(PriorityPolicy, HonoursOnlyHintsOfHighClass) {
   PolicyTimeline timeline(Priority());
   const ClientId normal = timeline.AddClient(kNormal);
   const ClientId changed = timeline.AddClient(kHigh);
@@ -297,7 +297,7 @@ TEST(PriorityPolicy, TheFloorIsKeptUnderAFullHighLoad) {
 
 // Low work left on the device among a full queue of high work would be charged for its wait, so
 // that it would have its floor according to its charges only.
-TEST(PriorityPolicy, TheFloorIsKeptInTruthWithDeepHighPipelines) {
+TEST(PriorityPolicy, KeepsFloorInActualTimeWithDeepHighPipelines) {
   PolicyTimeline timeline(Priority({.low_floor = 0.2}), {});
   timeline.AddBusyClient(kHigh, 100us);
   timeline.AddBusyClient(kNormal, 100us);
@@ -335,7 +335,7 @@ TEST(PriorityPolicy, GapsThatLowWorkUsedCountAgainstItsFloor) {
   EXPECT_GE(timeline.Held(low), 480ms);
 }
 
-TEST(PriorityPolicy, ATurnOfTheFloorLastsNoLongerThanASlice) {
+TEST(PriorityPolicy, FloorRunsAtMostOneSliceAtATime) {
   PolicyTimeline timeline(Priority({.slice = 2ms, .low_floor = 0.1}));
   const ClientId high = timeline.AddBusyClient(kHigh, 500us);
   timeline.AddBusyClient(kLow, {.time = 20ms, .unit = 50us});
@@ -349,7 +349,7 @@ TEST(PriorityPolicy, ATurnOfTheFloorLastsNoLongerThanASlice) {
   }
 }
 
-TEST(PriorityPolicy, TheDeviceIsToldTheClass) {
+TEST(PriorityPolicy, PassesClassToDevice) {
   PolicyTimeline timeline(Priority());
   for (const ClientSpec& spec : {kHigh, kNormal, kLow}) {
     timeline.Post(timeline.AddClient(spec), {.time = 1ms});

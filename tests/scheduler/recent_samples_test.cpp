@@ -11,14 +11,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(RecentSamples, NothingIsZero) {
+TEST(RecentSamples, IsZeroWithoutSamples) {
   const RecentSamples<19> samples;
   EXPECT_TRUE(samples.empty());
   EXPECT_EQ(samples.Quantile(90), 0ns);
   EXPECT_EQ(samples.Largest(), 0ns);
 }
 
-TEST(RecentSamples, OfFewTheHighQuantileIsTheLargest) {
+TEST(RecentSamples, HighQuantileOfFewSamplesIsLargest) {
   RecentSamples<19> samples;
   for (const Duration each : {3us, 9us, 1us, 7us}) samples.Add(each);
   EXPECT_EQ(samples.Quantile(90), 9us);
@@ -37,7 +37,7 @@ TEST(RecentSamples, OneOutlierOfAFullWindowDoesNotShowInItsNinetiethPercentile) 
   EXPECT_EQ(samples.Quantile(90), 1s);
 }
 
-TEST(RecentSamples, TheLargestButOneIgnoresOneOutlierFromTheFirstOn) {
+TEST(RecentSamples, SecondLargestIgnoresSingleOutlier) {
   RecentSamples<3> samples;
   EXPECT_EQ(samples.LargestButOne(), 0us);
   samples.Add(5us);
@@ -48,7 +48,7 @@ TEST(RecentSamples, TheLargestButOneIgnoresOneOutlierFromTheFirstOn) {
   EXPECT_EQ(samples.LargestButOne(), 1s);
 }
 
-TEST(RecentSamples, TheLastIsReplacedAlsoWhereItClosedTheWindow) {
+TEST(RecentSamples, ReplacesLastSampleEvenAtEndOfWindow) {
   RecentSamples<3> samples;
   for (const Duration each : {1us, 2us, 9us}) samples.Add(each);
   samples.ReplaceLast(3us);
@@ -59,7 +59,7 @@ TEST(RecentSamples, TheLastIsReplacedAlsoWhereItClosedTheWindow) {
   EXPECT_EQ(samples.Largest(), 4us);
 }
 
-TEST(RecentSamples, AQuantileThatIsSaidToStayStays) {
+TEST(RecentSamples, QuantileReportedAsStableDoesNotChange) {
   RecentSamples<19> samples;
   std::mt19937_64 random(5);
   int stayed = 0;
@@ -78,14 +78,14 @@ TEST(RecentSamples, AQuantileThatIsSaidToStayStays) {
   EXPECT_GT(stayed, 35'000);
 }
 
-TEST(RecentSamples, AWindowFullOfNewSamplesKnowsNothingOfTheOld) {
+TEST(RecentSamples, FullWindowOfNewSamplesForgetsOldOnes) {
   RecentSamples<19> samples;
   for (int i = 0; i < 50; ++i) samples.Add(1ms);
   for (int i = 0; i < 19; ++i) samples.Add(1us);
   EXPECT_EQ(samples.Largest(), 1us);
 }
 
-TEST(RecentSamples, ATenthOfWhatComesIsAboveTheNinetiethPercentile) {
+TEST(RecentSamples, TenthOfNextSamplesExceedsNinetiethPercentile) {
   RecentSamples<19> samples;
   std::mt19937_64 random(3);
   std::lognormal_distribution<double> times_ns(10.0, 1.0);

@@ -19,7 +19,7 @@ std::unique_ptr<Policy> RoundRobin(Duration slice = 2ms) {
   return std::make_unique<RoundRobinPolicy>(PolicyOptions{.slice = slice});
 }
 
-TEST(RoundRobinPolicy, EverybodyGetsTheSameTime) {
+TEST(RoundRobinPolicy, AllClientsGetEqualTime) {
   PolicyTimeline timeline(RoundRobin());
   const ClientId a = timeline.AddBusyClient({.weight = 7}, 500us);
   const ClientId b = timeline.AddBusyClient({.scheduling_class = SchedulingClass::kLow}, 100us);
@@ -57,7 +57,7 @@ TEST(RoundRobinPolicy, TheRunningCommandIsStoppedAtTheEndOfTheSlice) {
 }
 
 // All clients owe many slices, so the rounds that would pass over all of them are skipped.
-TEST(RoundRobinPolicy, DebtsOfAllAreSettledAgainstEachOther) {
+TEST(RoundRobinPolicy, DebtsOfAllClientsCancelOut) {
   PolicyTimeline timeline(RoundRobin());
   const ClientId a = timeline.AddBusyClient({}, 40ms);
   const ClientId b = timeline.AddBusyClient({}, 60ms);
@@ -70,7 +70,7 @@ TEST(RoundRobinPolicy, DebtsOfAllAreSettledAgainstEachOther) {
   }
 }
 
-TEST(RoundRobinPolicy, NothingIsOwedForTimeNobodyElseWanted) {
+TEST(RoundRobinPolicy, TimeUsedAloneIsNoDebt) {
   PolicyTimeline timeline(RoundRobin());
   const ClientId early = timeline.AddBusyClient({}, 1ms);
   timeline.RunFor(10s);
@@ -83,7 +83,7 @@ TEST(RoundRobinPolicy, NothingIsOwedForTimeNobodyElseWanted) {
   EXPECT_EQ(timeline.Held(early) - before, 50ms);
 }
 
-TEST(RoundRobinPolicy, AnIdleHolderGivesTheDeviceAwayAtOnce) {
+TEST(RoundRobinPolicy, IdleClientLosesDeviceAtOnce) {
   PolicyTimeline timeline(RoundRobin());
   const ClientId brief = timeline.AddClient({});
   const ClientId busy = timeline.AddBusyClient({}, 1ms);
@@ -94,7 +94,7 @@ TEST(RoundRobinPolicy, AnIdleHolderGivesTheDeviceAwayAtOnce) {
   EXPECT_EQ(timeline.Held(brief) + timeline.Held(busy), 1100us);
 }
 
-TEST(RoundRobinPolicy, TheNextClientWaitsForWhatARemovedOneLeftOnTheDevice) {
+TEST(RoundRobinPolicy, NextClientWaitsForRemovedClientsWork) {
   PolicyTimeline timeline(RoundRobin(), {.window = 1s});
   const ClientId gone = timeline.AddClient({});
   timeline.Post(gone, {.time = 10ms});

@@ -10,7 +10,7 @@
 namespace gpushared::scheduler {
 namespace {
 
-TEST(SmallestKey, FindsTheFirstOfTheSmallestAfterAnyChanges) {
+TEST(SmallestKey, FindsFirstOfSmallestAfterAnyChanges) {
   std::mt19937_64 random(11);
   for (const std::size_t places : {std::size_t{1}, std::size_t{9}, std::size_t{64}, kClientsMax}) {
     SmallestKey keys;

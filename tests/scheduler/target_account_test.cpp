@@ -45,7 +45,7 @@ TEST_F(Account, ARequestNeedsWhatItsCommandsTakeAndTheHostBetweenThem) {
   EXPECT_EQ(account_.Need(1, now_).safe, 7ms);
 }
 
-TEST_F(Account, WhatIsDoneIsNoLongerNeeded) {
+TEST_F(Account, FinishedWorkReducesNeed) {
   for (int i = 0; i < 5; ++i) Request(4ms);
   Begin(1);
   Run(1ms);
@@ -60,7 +60,7 @@ TEST_F(Account, WhatIsDoneIsNoLongerNeeded) {
 
 // Work done before must not count for later requests, because these would appear to have no need
 // left.
-TEST_F(Account, ALongRequestDoesNotMakeThoseBehindItShort) {
+TEST_F(Account, LongRequestDoesNotShortenNeedOfLaterOnes) {
   for (int i = 0; i < 5; ++i) Request(4ms);
   Begin(1);
   Begin(2);
@@ -71,7 +71,7 @@ TEST_F(Account, ALongRequestDoesNotMakeThoseBehindItShort) {
   EXPECT_EQ(account_.Need(2, now_).likely, 4ms);
 }
 
-TEST_F(Account, TheHostsTimeIsLearntFromThoseWhomNobodyDisturbed) {
+TEST_F(Account, LearnsHostTimeFromUndisturbedRequests) {
   for (int i = 0; i < 5; ++i) Request(4ms, 3ms);
   for (int i = 0; i < 9; ++i) Request(4ms, 50ms, Duration(i + 1));
   Begin(1);
@@ -79,7 +79,7 @@ TEST_F(Account, TheHostsTimeIsLearntFromThoseWhomNobodyDisturbed) {
 }
 
 // Two workers that alternate, so that one request is always open.
-TEST_F(Account, RequestsThatAlwaysOverlapAreKnownToo) {
+TEST_F(Account, LearnsRequestsThatAlwaysOverlap) {
   Begin(1);
   for (std::uint64_t next = 2; next < 40; ++next) {
     Run(2ms);
@@ -94,7 +94,7 @@ TEST_F(Account, RequestsThatAlwaysOverlapAreKnownToo) {
   EXPECT_EQ(account_.Need(2, now_).safe - account_.Need(1, now_).safe, 4ms + 2ms);
 }
 
-TEST_F(Account, WhatOverlapsDoesNotHideWhatWasAlone) {
+TEST_F(Account, OverlappingRequestsDoNotHideSeparateOnes) {
   for (int i = 0; i < 3; ++i) {
     Begin(1);
     Begin(2);
@@ -107,7 +107,7 @@ TEST_F(Account, WhatOverlapsDoesNotHideWhatWasAlone) {
   EXPECT_EQ(account_.Need(1, now_).likely, 4ms);
 }
 
-TEST_F(Account, WhatWasAloneIsNoneOfWhatOverlaps) {
+TEST_F(Account, SeparateRequestsDoNotCountAsOverlapping) {
   for (int i = 0; i < 3; ++i) Request(4ms);
   Begin(1);
   for (std::uint64_t next = 2; next <= 5; ++next) {
@@ -121,20 +121,20 @@ TEST_F(Account, WhatWasAloneIsNoneOfWhatOverlaps) {
   EXPECT_EQ(account_.Need(1, now_).safe, 4ms);
 }
 
-TEST_F(Account, TheHeadroomIsHalfOfWhatTheSlowestLeaves) {
+TEST_F(Account, HeadroomIsHalfOfSlackOfSlowestRequest) {
   for (int i = 0; i < 15; ++i) Request(10ms);
   EXPECT_FALSE(account_.Headroom());
   Request(18ms);
   EXPECT_EQ(account_.Headroom(), 41ms);
 }
 
-TEST_F(Account, WhatOthersAddedIsNoneOfItsOwnSlowness) {
+TEST_F(Account, DelayByOthersDoesNotCountAsSlowness) {
   for (int i = 0; i < 15; ++i) Request(10ms);
   Request(10ms, 8ms, 8ms);
   EXPECT_EQ(account_.Headroom(), 45ms);
 }
 
-TEST_F(Account, OneRequestUnlikeAllOthersLeavesTheHeadroomAsItIs) {
+TEST_F(Account, SingleOutlierDoesNotChangeHeadroom) {
   for (int i = 0; i < 20; ++i) Request(10ms);
   Request(10ms, 5s);
   EXPECT_EQ(account_.Headroom(), 45ms);

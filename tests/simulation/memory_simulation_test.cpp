@@ -20,7 +20,7 @@ std::uint64_t MemoryNumber(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
+TEST(MemorySimulation, LosesNoByteAndAllAccountsEndAtZero) {
   const std::uint64_t only = MemoryNumber("GPUSHARED_MEMORY_SEED", 0);
   const std::uint64_t seeds = MemoryNumber("GPUSHARED_MEMORY_STEPS", 100'000) / kStepsPerSeed;
   MemoryWorld::Outcome sum;

@@ -46,7 +46,7 @@ TEST(JobRules, DerivesUnsetValues) {
   EXPECT_EQ(rules.of_others->highest_class, SchedulingClass::kNormal);
 }
 
-TEST(JobRules, AWrongFileIsRejectedWithItsLine) {
+TEST(JobRules, RejectsInvalidFileWithItsLine) {
   EXPECT_THAT(Rejection("[qos.a]\nclas = 'low'"),
               AllOf(HasSubstr("rules line 2"), HasSubstr("'clas'"), HasSubstr("highest_memory")));
   EXPECT_THAT(Rejection("[qos.a]\nclass = 'urgent'"),
@@ -95,7 +95,7 @@ TEST(Allocation, IsReadFromSlurmsList) {
   EXPECT_EQ(Has("gpushared:cuda0(CNT:0),gpushared:cuda1(CNT:5)").device, "cuda:1");
 }
 
-TEST(Allocation, WhatCannotBeOneDevicesIsRejected) {
+TEST(Allocation, RejectsAllocationThatIsNotOneDevice) {
   const auto why = [](const std::string& gres) { return ParseAllocation(gres).status().message(); };
   EXPECT_THAT(why("gpushared:cuda0(CNT:20),gpushared:cuda1(CNT:5)"),
               HasSubstr("on cuda:0 and cuda:1, but a step uses one device"));
@@ -124,7 +124,7 @@ class StepTermsTest : public ::testing::Test {
   StepOptions options_;
 };
 
-TEST_F(StepTermsTest, AreWhatTheControllerGaveUnderTheQos) {
+TEST_F(StepTermsTest, AreControllersTermsUnderQos) {
   EXPECT_EQ(Terms(), R"(name = "slurm-7-0"
 budget = "slurm-7"
 class = "low"
@@ -152,7 +152,7 @@ TEST_F(StepTermsTest, OptionsMayOnlyReduceEachClient) {
   EXPECT_THAT(Terms(), HasSubstr("asked for 513 MiB, allowed is the job's on this node, 512 MiB"));
 }
 
-TEST_F(StepTermsTest, AGresAboveTheQosIsRejected) {
+TEST_F(StepTermsTest, RejectsGresAboveQos) {
   has_.share = 501;
   EXPECT_THAT(Terms(), HasSubstr("share rejected: asked for 50.1%, allowed is 50%"));
   has_.share = 500;
@@ -174,7 +174,7 @@ TEST_F(StepTermsTest, StepWithoutShareGetsNothingByDefault) {
                              HasSubstr("memory = \"1073741824B\""), Not(HasSubstr("devices"))));
 }
 
-TEST_F(StepTermsTest, AQosWithoutARuleIsRejectedOrHasThatOfOthers) {
+TEST_F(StepTermsTest, QosWithoutRuleIsRejectedOrGetsDefaultRule) {
   step_.qos = "na\nme";
   EXPECT_THAT(Terms(), HasSubstr("no rule for QOS 'na\\x0ame'"));
   rules_.of_others = QosRule();
@@ -189,7 +189,7 @@ TEST_F(StepTermsTest, NamesDifferForEachStartOfAStep) {
   EXPECT_THAT(Terms(), HasSubstr("clients_max = 8192"));
 }
 
-TEST(StepOptions, AreCheckedWhereTheyAreTyped) {
+TEST(StepOptions, AreValidatedWhenEntered) {
   EXPECT_TRUE(CheckOptions({}).ok());
   EXPECT_TRUE(CheckOptions({.scheduling_class = "low", .share = "0.5%", .memory = "1KiB"}).ok());
   EXPECT_THAT(CheckOptions({.scheduling_class = "0"}).message(), HasSubstr("class rejected"));

@@ -410,7 +410,7 @@ TEST_F(System, RejectsCallsInForkedChildWithReason) {
   EXPECT_TRUE(client.Synchronize().ok()) << "the parent's session must go on";
 }
 
-TEST_F(System, WorkerDeathIsDeviceLossAndNewWorkerTakesOver) {
+TEST_F(System, WorkerDeathIsReportedAndNewWorkerTakesOver) {
   const Client client = Connect();
   const Kernel work = Load(client, "work");
   const DeviceBuffer done = Allocate(client, 4);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if a program or a library of the portable preset needs more than another Linux has.
+"""Fails if a program or a library of the portable preset needs more than other Linux systems provide.
 
 Usage: portable_programs.py DIRECTORY...
 

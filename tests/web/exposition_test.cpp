@@ -78,7 +78,7 @@ TEST(Exposition, OpenMetricsNamesFamiliesAndUnitsAndItsEnd) {
             "# EOF\n");
 }
 
-TEST(Exposition, AHostileNameStaysInItsValue) {
+TEST(Exposition, EscapesHostileName) {
   for (const TextFormat format : {TextFormat::kPlain, TextFormat::kOpenMetrics}) {
     Exposition text(format);
     text.Begin("x", Type::kGauge, "");
@@ -89,7 +89,7 @@ TEST(Exposition, AHostileNameStaysInItsValue) {
   }
 }
 
-TEST(Exposition, NumbersAreReadAsTheSameOnes) {
+TEST(Exposition, NumbersRoundTrip) {
   Exposition text(TextFormat::kPlain);
   text.Begin("x", Type::kGauge, "");
   for (const double value :
@@ -102,7 +102,7 @@ TEST(Exposition, NumbersAreReadAsTheSameOnes) {
             "x -Inf\nx NaN\n");
 }
 
-TEST(Exposition, TheFormatThatTheClientPrefers) {
+TEST(Exposition, ChoosesClientsPreferredFormat) {
   const auto is_open = [](std::string_view accept) {
     return PreferredFormat(accept) == TextFormat::kOpenMetrics;
   };
@@ -125,7 +125,7 @@ TEST(Exposition, TheFormatThatTheClientPrefers) {
   EXPECT_FALSE(is_open(",;,;;q=,=;version="));
 }
 
-TEST(Metrics, WhatTheServerDoesNotSayIsLeftOut) {
+TEST(Metrics, OmitsMissingFigures) {
   const json status = {{"server", {{"version", "1"}}},
                        {"devices",
                         {{{"device", "cuda:1"},
@@ -149,7 +149,7 @@ TEST(Metrics, WhatTheServerDoesNotSayIsLeftOut) {
   EXPECT_THAT(text, Not(HasSubstr("\ngpushared_launches_total{")));
 }
 
-TEST(Metrics, MemoryThatMovesIsCountedWithTheWaitsForIt) {
+TEST(Metrics, CountsSwapsAndWaitsForThem) {
   json device = {{"device", "cpu:0"},
                  {"overcommit",
                   {{"bytes", 64},
@@ -191,7 +191,7 @@ TEST(Metrics, MemoryThatMovesIsCountedWithTheWaitsForIt) {
               Not(HasSubstr("\ngpushared_overcommit_bytes{")));
 }
 
-TEST(Metrics, ADrainedDeviceIsNotALostOne) {
+TEST(Metrics, DistinguishesDrainedFromLostDevice) {
   const auto states = [](const char* told) {
     const json status = {{"devices", {{{"device", "cpu:0"}, {"state", told}}}}};
     const std::string text = MetricsText(status, json(), "h", TextFormat::kPlain);

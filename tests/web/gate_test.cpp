@@ -34,7 +34,7 @@ TEST(Gate, HostNamesThisMachine) {
   }
 }
 
-TEST(Gate, WithATokenHostIsAnAddressOrANameThatIsKnown) {
+TEST(Gate, WithTokenHostMustBeAddressOrKnownName) {
   const Gate gate(kToken, {"gpu-server", "gpu.example"});
   for (const std::string host :
        {"localhost:1", "10.0.0.1:9464", "[2001:db8::1]:9464", "gpu-server", "GPU.example:80"}) {
@@ -47,7 +47,7 @@ TEST(Gate, WithATokenHostIsAnAddressOrANameThatIsKnown) {
   EXPECT_THAT(gate.HostsAllowed(), HasSubstr("gpu-server, gpu.example"));
 }
 
-TEST(Gate, ATokenIsTheWholeOne) {
+TEST(Gate, AcceptsOnlyCompleteToken) {
   EXPECT_TRUE(IsSameToken(kToken, kToken));
   for (const std::string other : {"", "0123456789abcdeF", "0123456789abcde", "0123456789abcdef0"}) {
     EXPECT_FALSE(IsSameToken(other, kToken)) << other;
@@ -99,7 +99,7 @@ HttpAnswer Ask(const Gate& gate, HttpServer::Request request) {
   return told;
 }
 
-TEST(Site, WithoutATokenAllIsShown) {
+TEST(Site, ShowsEverythingIfNoTokenIsRequired) {
   const Gate gate("", {});
   EXPECT_EQ(Ask(gate, {.path = "/"}).body, FindPageFile("index.html")->text);
   EXPECT_EQ(Ask(gate, {.path = "/style.css"}).content_type, "text/css; charset=utf-8");
@@ -110,7 +110,7 @@ TEST(Site, WithoutATokenAllIsShown) {
   EXPECT_EQ(Ask(gate, {.path = "/login"}).code, 303U);
 }
 
-TEST(Site, WithATokenOnlyTheFormIsShown) {
+TEST(Site, ShowsOnlyFormIfTokenIsRequired) {
   const Gate gate(kToken, {});
   const HttpAnswer away = Ask(gate, {.path = "/"});
   EXPECT_EQ(away.code, 303U);

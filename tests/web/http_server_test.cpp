@@ -117,7 +117,7 @@ TEST(HttpServer, AnswersGetAndHead) {
   EXPECT_THAT(head, ::testing::EndsWith("\r\n\r\n"));
 }
 
-TEST(HttpServer, ARequestComesWhole) {
+TEST(HttpServer, PassesWholeRequestToHandler) {
   const RunningServer server({});
   EXPECT_THAT(RawHttp::Get(server.port(), "/echo?a=1?b", "Host: one\r\nCookie: c=d\r\n"),
               HasSubstr("\r\n\r\na=1?b|one|c=d|"));
@@ -130,7 +130,7 @@ TEST(HttpServer, ARequestComesWhole) {
   EXPECT_THAT(form.ReadAll(), HasSubstr("|h||token=abc"));
 }
 
-TEST(HttpServer, BrowsersAreToldToRunNothingOfOthers) {
+TEST(HttpServer, ForbidsForeignContentInBrowsers) {
   const RunningServer server({});
   const std::string answer = RawHttp::Get(server.port(), "/");
   EXPECT_THAT(answer, HasSubstr("Content-Security-Policy: default-src 'none'; script-src 'self'"));
@@ -155,7 +155,7 @@ TEST(HttpServer, StreamsGetWhatIsPublished) {
   EXPECT_TRUE(server.AwaitStreams(1));
 }
 
-TEST(HttpServer, StreamsEndWithTheirReadersAndHaveABound) {
+TEST(HttpServer, StreamsEndWithTheirReadersAndAreLimited) {
   RunningServer server({.streams_max = 2});
   std::list<RawHttp> readers;
   for (std::size_t i = 1; i <= 2; ++i) {
@@ -188,7 +188,7 @@ TEST(HttpServer, AStreamThatDoesNotReadIsDropped) {
   EXPECT_TRUE(server.AwaitStreams(1));
 }
 
-TEST(HttpServer, NonsenseIsRejected) {
+TEST(HttpServer, RejectsInvalidRequests) {
   const RunningServer server({});
   RawHttp large(server.port());
   // The connection may be closed before everything has been sent.
@@ -206,7 +206,7 @@ TEST(HttpServer, NonsenseIsRejected) {
   EXPECT_THAT(RawHttp::Get(server.port(), "/"), StartsWith("HTTP/1.1 200 "));
 }
 
-TEST(HttpServer, SlowAskersAndReadersAreDropped) {
+TEST(HttpServer, DropsSlowSendersAndReaders) {
   const RunningServer server({.header_time_max = 200ms, .answer_time_max = 1s},
                              std::size_t{16} << 20);
   RawHttp asker(server.port());
@@ -221,7 +221,7 @@ TEST(HttpServer, SlowAskersAndReadersAreDropped) {
   EXPECT_GT(RawHttp::Get(server.port(), "/").size(), std::size_t{16} << 20);
 }
 
-TEST(HttpServer, SilentConnectionsGiveWay) {
+TEST(HttpServer, ClosesSilentConnectionsForNewOnes) {
   const RunningServer server({.connections_max = 8, .header_time_max = 60s});
   std::list<RawHttp> silent;
   for (int i = 0; i < 200; ++i) {
@@ -240,7 +240,7 @@ constexpr char kAsk[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 constexpr char kAskForStream[] = "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
 constexpr char kAskAndWait[] = "GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-TEST(HttpServer, AnsweredConnectionsThatStayGiveWay) {
+TEST(HttpServer, ClosesAnsweredConnectionsForNewOnes) {
   const RunningServer server({.connections_max = 8, .header_time_max = 60s});
   RawHttp slow(server.port());
   ASSERT_TRUE(slow.is_connected());
@@ -255,7 +255,7 @@ TEST(HttpServer, AnsweredConnectionsThatStayGiveWay) {
   EXPECT_THAT(slow.ReadAll(), StartsWith("HTTP/1.1 200 "));
 }
 
-TEST(HttpServer, ConnectionsThatDoNotReadTheirAnswersGiveWay) {
+TEST(HttpServer, ClosesNonReadingConnectionsForNewOnes) {
   const RunningServer server({.connections_max = 8, .answer_time_max = 60s}, std::size_t{16} << 20);
   std::list<RawHttp> hungry;
   for (int i = 0; i < 50; ++i) {
@@ -304,7 +304,7 @@ TEST(HttpServer, ClosesAStreamForAPeerWithFewer) {
   EXPECT_TRUE(server.AwaitStreams(4));
 }
 
-TEST(HttpServer, RequestsThatWaitHaveABoundForEachPeerAndAReserve) {
+TEST(HttpServer, LimitsWaitingRequestsPerPeerWithReserve) {
   RunningServer server({.requests_max = 3,
                         .requests_per_peer_max = 2,
                         .reserved_max = 1,

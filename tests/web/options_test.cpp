@@ -41,7 +41,7 @@ std::string GetRejection(std::vector<const char*> arguments) {
   return stop->text;
 }
 
-TEST(WebOptions, OthersReachItWithATokenOnly) {
+TEST(WebOptions, RequiresTokenForOtherUsers) {
   const testing::ScratchDirectory directory;
   const std::string token = directory / "token";
   std::ofstream(token) << "0123456789abcdef\n";

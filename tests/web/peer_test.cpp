@@ -49,16 +49,18 @@ const std::string& Me() {
   return name;
 }
 
-TEST(Peer, OfThisMachineIsItsUser) { EXPECT_EQ(GetPeer(Pair(AF_INET).server.get()), Me()); }
+TEST(Peer, OnThisMachineIsIdentifiedByUser) {
+  EXPECT_EQ(GetPeer(Pair(AF_INET).server.get()), Me());
+}
 
-TEST(Peer, OfThisMachineIsItsUserOverIpv6) {
+TEST(Peer, OnThisMachineIsIdentifiedByUserOverIpv6) {
   const Pair v6(AF_INET6), dual(AF_INET, true);
   if (!v6.server.valid()) GTEST_SKIP() << "there is no IPv6 on this machine";
   EXPECT_EQ(GetPeer(v6.server.get()), Me());
   EXPECT_EQ(GetPeer(dual.server.get()), Me());
 }
 
-TEST(Peer, ThatIsAtItsEndStillIsAUsersUntilItHasClosed) {
+TEST(Peer, HalfClosedConnectionKeepsItsUser) {
   Pair pair(AF_INET);
   ::shutdown(pair.client.get(), SHUT_WR);
   EXPECT_EQ(GetPeer(pair.server.get()), Me());
@@ -67,14 +69,14 @@ TEST(Peer, ThatIsAtItsEndStillIsAUsersUntilItHasClosed) {
   EXPECT_EQ(GetPeer(pair.server.get()), "127.0.0.1");
 }
 
-TEST(Peer, OfIpv6IsItsNetwork) {
+TEST(Peer, OverIpv6IsIdentifiedByNetwork) {
   Pair pair(AF_INET6);
   if (!pair.server.valid()) GTEST_SKIP() << "there is no IPv6 on this machine";
   pair.client = ipc::UniqueFd();
   EXPECT_EQ(GetPeer(pair.server.get()), "::/64");
 }
 
-TEST(Peer, OfASocketThatIsNotConnectedIsNobody) {
+TEST(Peer, OfUnconnectedSocketIsUnknown) {
   EXPECT_EQ(GetPeer(ipc::UniqueFd(::socket(AF_INET, SOCK_STREAM, 0)).get()), "");
 }
 

@@ -26,7 +26,7 @@ json Client(std::uint64_t id, const std::string& of_class, double device_time_s)
           {"device_time_s", device_time_s}};
 }
 
-TEST(Update, SaysWhatThePageShows) {
+TEST(Update, ContainsFiguresOfPage) {
   const json status = {
       {"server", {{"version", "1"}, {"policy", "fair"}, {"socket", "/s"}}},
       {"devices",
@@ -49,7 +49,7 @@ TEST(Update, SaysWhatThePageShows) {
   EXPECT_FALSE(update.contains("clients_left_out"));
 }
 
-TEST(Update, AnswersOfAnotherShapeAreNothing) {
+TEST(Update, IgnoresAnswersWithUnexpectedLayout) {
   for (const json& nonsense :
        {json(), json(5), json::array({1}), json{{"devices", 3}, {"clients", "x"}},
         json{{"devices", json::array({json()})}, {"clients", {{"a", 1}}}}}) {
@@ -59,7 +59,7 @@ TEST(Update, AnswersOfAnotherShapeAreNothing) {
   }
 }
 
-TEST(Update, NamesStayNamesWhateverTheyAre) {
+TEST(Update, HostileNamesStayNames) {
   json client = Client(1, "low", 0);
   client["name"] = "\n\ndata: {}\n\n</script>";
   const std::string text = UpdateText(json(), {{"clients", {client}}}, {}, "", kNow);
@@ -82,7 +82,7 @@ TEST(Update, OfManyClientsThoseOfHigherClassesAreShown) {
   EXPECT_EQ(update["clients_left_out"], 701 - kClientsShownMax);
 }
 
-TEST(GrowthTimelines, SayHowMuchEachClientsTimeGrew) {
+TEST(GrowthTimelines, ShowGrowthOfEachClientsTime) {
   GrowthTimelines growth;
   EXPECT_TRUE(
       growth.Take({{"clients", {Client(1, "low", 10), Client(2, "low", 5)}}}, kNow).empty());
@@ -109,7 +109,7 @@ trace::Slice GetSlice(std::uint64_t session, std::chrono::nanoseconds from,
   return slice;
 }
 
-TEST(SliceBins, SayHowLongEachClientRan) {
+TEST(SliceBins, ShowRunTimeOfEachClient) {
   SliceBins bins;
   EXPECT_TRUE(bins.Take().is_null());
   bins.Add(GetSlice(7, 1'004ms, 1'023ms));
@@ -124,7 +124,7 @@ TEST(SliceBins, SayHowLongEachClientRan) {
   EXPECT_TRUE(bins.Take().is_null());
 }
 
-TEST(SliceBins, AreBoundedWhateverAWorkerSays) {
+TEST(SliceBins, AreLimitedWhateverWorkerReports) {
   SliceBins bins;
   bins.Add(GetSlice(1, 0s, 1'000'000h));
   bins.Add(GetSlice(1, 5s, 6s));
@@ -139,7 +139,7 @@ TEST(SliceBins, AreBoundedWhateverAWorkerSays) {
   }
 }
 
-TEST(TraceTimelines, ADeviceWithoutATraceHasACoarseOneAndSaysWhy) {
+TEST(TraceTimelines, DeviceWithoutTraceHasCoarseTimelineWithReason) {
   int asked = 0;
   TraceTimelines traces([&](const std::string& device) -> Result<admin::TraceWatch> {
     ++asked;

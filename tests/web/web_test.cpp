@@ -155,7 +155,7 @@ TEST(Web, IsHealthyWhileTheServerIs) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-TEST(Web, HostileConnectionsDoNotKeepAGoodOneOut) {
+TEST(Web, HostileConnectionsDoNotLockOutOthers) {
   const ServerProcess server({"--device", "cpu:0", "--memory", "64MiB"});
   WebProcess web(server.socket());
   std::list<RawHttp> silent, hungry;
@@ -203,7 +203,7 @@ json GetBody(const std::string& answer) {
              : json::parse(answer.substr(at + 4), nullptr, /*allow_exceptions=*/false);
 }
 
-TEST(Web, TheApiSaysWhatGpusharedctlSays) {
+TEST(Web, ApiMatchesGpusharedctl) {
   const ServerProcess server({"--device", "cpu:0", "--memory", "64MiB"});
   WebProcess web(server.socket());
   Result<Client> client = Client::Connect({.name = "<b>\u65e5", .socket = server.socket()});
@@ -228,7 +228,7 @@ TEST(Web, TheApiSaysWhatGpusharedctlSays) {
   EXPECT_THAT(web.Get("/api/drain"), StartsWith("HTTP/1.1 404 "));
 }
 
-TEST(Web, EventsComeWhileTheServerComesAndGoes) {
+TEST(Web, EventsContinueWhileServerRestarts) {
   auto server = std::make_unique<ServerProcess>(std::vector<std::string>{"--device", "cpu:0"});
   WebProcess web(server->socket());
   RawHttp page(web.port());
@@ -244,7 +244,7 @@ TEST(Web, EventsComeWhileTheServerComesAndGoes) {
   }));
 }
 
-TEST(Web, EventsSayWhoRanWhen) {
+TEST(Web, EventsShowExecutionTimesOfClients) {
   const ServerProcess server({"--device", "cpu:0", "--memory", "64MiB"});
   WebProcess web(server.socket());
   RawHttp page(web.port());
@@ -259,7 +259,7 @@ TEST(Web, EventsSayWhoRanWhen) {
       [&] { return page.ReadUntil("\n\n").find("\"ran\":[{\"client\":") != std::string::npos; }));
 }
 
-TEST(Web, OptionsThatMakeNoSenseAreRejected) {
+TEST(Web, RejectsInvalidOptions) {
   const ProgramOutcome open =
       RunProgram({GPUSHARED_BIN_DIR "/gpushared-web", "--listen", "[::]:0"});
   EXPECT_EQ(open.exit_code, 2);

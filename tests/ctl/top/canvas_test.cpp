@@ -36,7 +36,7 @@ TEST(TopCanvas, BrokenUtf8BecomesOneQuestionMarkPerByte) {
   EXPECT_EQ(Shown("\xc3\xa4\xf0\x9f\x98\x80"), "\xc3\xa4\xf0\x9f\x98\x80");
 }
 
-TEST(TopCanvas, WhatTurnsTheDirectionOrIsInvisibleIsLeftOut) {
+TEST(TopCanvas, OmitsInvisibleAndBidirectionalCharacters) {
   const Utf8Locale locale;
   EXPECT_EQ(Shown("a\u202eb\u2066c\u200fd\u200be\ufefff"), "abcdef");
   EXPECT_EQ(Shown("\u05d0\u05d1"), "\u05d0\u05d1") << "letters from right to left stay";
@@ -55,7 +55,7 @@ TEST(TopCanvas, WideCharactersTakeTwoCells) {
     EXPECT_FALSE(column == 4 && narrow.Row(0)[column].text.empty());
 }
 
-TEST(TopCanvas, ACharacterCarriesTwoMarksAtMost) {
+TEST(TopCanvas, CharacterHasAtMostTwoCombiningMarks) {
   const Utf8Locale locale;
   EXPECT_EQ(GetWidth("e\u0301\u0301\u0301\u0301x", Charset::kUtf8), 2U);
   EXPECT_EQ(Shown("e\u0301\u0301\u0301\u0301x"), "e\u0301\u0301x");

@@ -58,7 +58,7 @@ TEST(TopFigures, TheFirstSampleHasNoRates) {
   EXPECT_EQ(Client(figures, 1).now.name, "a");
 }
 
-TEST(TopFigures, ACounterThatFellHasNoRate) {
+TEST(TopFigures, DecreasedCounterHasNoRate) {
   const Sample before = GetSample({DeviceRow("cpu:0", {.high = 9})}, {ClientRow(1, "a", 9)}, 100);
   const Figures figures =
       Between(&before, GetSample({DeviceRow("cpu:0", {.high = 1})}, {ClientRow(1, "a", 1)}, 101));
@@ -74,7 +74,7 @@ TEST(TopFigures, AnotherProcessWithTheSameNumberHasNoRateYet) {
             std::nullopt);
 }
 
-TEST(TopFigures, ABrokenPromiseIsSeenInTheIntervalInWhichItBroke) {
+TEST(TopFigures, ShowsMissedTargetInItsInterval) {
   const auto promised = [](int requests, int kept) {
     json client = ClientRow(1, "a", 1);
     client["latency_target_us"] = 25000;
@@ -121,7 +121,7 @@ TEST(TopSample, ValuesOfAnotherTypeAreAbsent) {
   EXPECT_EQ(sample.clients.at(0)["weight"], std::nullopt) << "no figure is below zero";
 }
 
-TEST(TopSample, RowsHaveABound) {
+TEST(TopSample, LimitsRows) {
   Sample sample;
   json devices = json::array(), clients = json::array();
   for (std::size_t i = 0; i < kDevicesMax + 3; ++i) devices.push_back(DeviceRow("d", {}));
@@ -132,7 +132,7 @@ TEST(TopSample, RowsHaveABound) {
   EXPECT_THAT(sample.clients, SizeIs(kClientsMax));
 }
 
-TEST(TopHistory, RemembersTheLastMomentsOfDevicesThatAreThere) {
+TEST(TopHistory, KeepsRecentHistoryOfPresentDevices) {
   History history;
   const Sample before = GetSample({DeviceRow("cpu:0", {.high = 1})}, {}, 1);
   for (std::size_t i = 0; i < History::kMomentsMax + 5; ++i) {

@@ -210,7 +210,7 @@ TEST_F(TopTerminal, ClassAndWeightAreChangedInPlace) {
   EXPECT_TRUE(top->Shows(" normal   25 ")) << top->Screen();
 }
 
-TEST_F(TopTerminal, WithoutTheRightToOperateTheRejectionIsShown) {
+TEST_F(TopTerminal, ShowsRejectionToNonOperators) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   // Other users may enter neither the build directory nor this test's directories.
   program_ = directory_ / "gpusharedctl";
@@ -237,7 +237,7 @@ TEST_F(TopTerminal, HelpAndExplainArePages) {
   EXPECT_TRUE(top->Shows("request")) << "it has none, and the server says so: " << top->Screen();
 }
 
-TEST_F(TopTerminal, AWindowThatChangesItsSizeIsDrawnAnew) {
+TEST_F(TopTerminal, RedrawsResizedWindow) {
   const Client client = Come("someone");
   const auto top = Top();
   ASSERT_TRUE(top->Shows(" someone\n"));
@@ -252,7 +252,7 @@ TEST_F(TopTerminal, AWindowThatChangesItsSizeIsDrawnAnew) {
   EXPECT_TRUE(top->Shows("A-Z sort")) << top->Screen();
 }
 
-TEST_F(TopTerminal, AHundredAndTwentyEightClientsAreWalkedThrough) {
+TEST_F(TopTerminal, SelectionWalksThrough128Clients) {
   std::vector<Client> clients;
   const std::filesystem::path main = server_->socket();
   const std::string second = main.parent_path() / "second" / main.filename();
@@ -270,7 +270,7 @@ TEST_F(TopTerminal, AHundredAndTwentyEightClientsAreWalkedThrough) {
   EXPECT_TRUE(top->ShowsNoMore(" client-127\n"));
 }
 
-TEST_F(TopTerminal, AServerThatGoesAndComesBackIsWaitedFor) {
+TEST_F(TopTerminal, WaitsForServerToReturn) {
   {
     const Client client = Come("someone");
     const auto top = Top();
@@ -302,7 +302,7 @@ TEST_F(TopTerminal, NamesStayInTheirPlace) {
   EXPECT_TRUE(top->Shows(" z\u0301\u0301z\n")) << top->Screen();
 }
 
-TEST_F(TopTerminal, ColoursAreLeftOutWhereTheyAreNotWanted) {
+TEST_F(TopTerminal, OmitsColoursIfUnwanted) {
   const Client client = Come("someone");
   const auto has_colours = [](const std::string& text) {
     for (const char digit : std::string("1234567")) {
@@ -327,7 +327,7 @@ TEST_F(TopTerminal, ColoursAreLeftOutWhereTheyAreNotWanted) {
   }
 }
 
-TEST_F(TopTerminal, WhatIsNoTerminalIsRejectedWithASentence) {
+TEST_F(TopTerminal, RejectsOutputThatIsNoTerminal) {
   const auto dumb = Top({}, "", "TERM=dumb");
   EXPECT_TRUE(dumb->Shows("ENDED WITH 2")) << dumb->Screen();
   EXPECT_THAT(dumb->Screen(), HasSubstr("needs a terminal that can move its cursor"));

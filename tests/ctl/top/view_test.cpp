@@ -59,7 +59,7 @@ class TopView : public ::testing::Test {
   History history_;
 };
 
-TEST_F(TopView, CapitalsSortAndTurnTheOrderAround) {
+TEST_F(TopView, CapitalsSortAndReverseOrder) {
   EXPECT_THAT(Names(view_), ElementsAre("b", "c", "a"));
   Type(view_, "D");
   EXPECT_THAT(Names(view_), ElementsAre("a", "c", "b"));
@@ -95,7 +95,7 @@ TEST_F(TopView, TheSelectionStaysWithItsClient) {
   EXPECT_EQ(view_.Selected(), nullptr);
 }
 
-TEST_F(TopView, AClassIsAskedForInPlace) {
+TEST_F(TopView, PromptsForClassInPlace) {
   Type(view_, "c");
   EXPECT_THAT(Screen(), HasSubstr("choose a client with the arrow keys first"));
   Screen();
@@ -114,7 +114,7 @@ TEST_F(TopView, AClassIsAskedForInPlace) {
   EXPECT_EQ(view_.On({Key::kEnter}).question.client_class, SchedulingClass::kNormal);
 }
 
-TEST_F(TopView, AWeightIsCheckedBeforeItIsAskedFor) {
+TEST_F(TopView, ValidatesWeightBeforeRequest) {
   view_.On({Key::kDown});
   Type(view_, "w12x5");
   view_.On({Key::kBackspace});
@@ -129,7 +129,7 @@ TEST_F(TopView, AWeightIsCheckedBeforeItIsAskedFor) {
   EXPECT_EQ(view_.typed().size(), 4U);
 }
 
-TEST_F(TopView, EscapeLeavesItAsItWas) {
+TEST_F(TopView, EscapeCancelsChange) {
   view_.On({Key::kDown});
   Type(view_, "ch");
   EXPECT_EQ(view_.On({Key::kEscape}).what, Wish::What::kNothing);
@@ -137,7 +137,7 @@ TEST_F(TopView, EscapeLeavesItAsItWas) {
   EXPECT_EQ(view_.On({Key::kEnter}).what, Wish::What::kNothing);
 }
 
-TEST_F(TopView, AClientThatLeavesWhileItIsChangedIsSaidToHaveLeft) {
+TEST_F(TopView, ReportsDepartureOfClientBeingChanged) {
   view_.On({Key::kDown});
   Type(view_, "cl");
   Take({{1, "a"}});
@@ -146,7 +146,7 @@ TEST_F(TopView, AClientThatLeavesWhileItIsChangedIsSaidToHaveLeft) {
   EXPECT_EQ(view_.On({Key::kEnter}).what, Wish::What::kNothing);
 }
 
-TEST_F(TopView, TheFilterLooksAtNamesAndNumbers) {
+TEST_F(TopView, FiltersByNamesAndNumbers) {
   Type(view_, "/b");
   EXPECT_THAT(Names(view_), ElementsAre("b"));
   EXPECT_THAT(Screen(), HasSubstr("1 of 3 clients: 'b'"));
@@ -217,7 +217,7 @@ TEST_F(TopView, AStarvingClientSaysForHowLong) {
   }
 }
 
-TEST_F(TopView, ADeviceThatTheMachineHeldUpSaysSo) {
+TEST_F(TopView, ShowsHostStealOfDevice) {
   json before = DeviceRow("cpu:0", {}), now = before;
   before["host_steal_s"] = 10;
   now["host_steal_s"] = 10.241;
@@ -229,7 +229,7 @@ TEST_F(TopView, ADeviceThatTheMachineHeldUpSaysSo) {
   EXPECT_THAT(Screen(), Not(HasSubstr("steal")));
 }
 
-TEST_F(TopView, NamesStandLastSoThatTheyMoveNoFigure) {
+TEST_F(TopView, NamesAreLastColumn) {
   const Utf8Locale locale;
   std::vector<json> clients;
   const std::vector<std::string> names = {"日本語の名前がとても長い", "\u05e9\u05dc\u05d5\u05dd 12",
@@ -314,7 +314,7 @@ TEST_F(TopView, ADrainedDeviceIsNoAlarm) {
   }
 }
 
-TEST_F(TopView, ALostServerIsSaidAboveTheLastFigures) {
+TEST_F(TopView, ReportsLostServerAboveLastFigures) {
   view_.SetLost("no figures for 3 s: nobody answers");
   const Canvas canvas = Draw(view_, {.history = history_, .every_s = 1}, {80, 24}, Charset::kAscii);
   EXPECT_THAT(canvas.Text(), HasSubstr("no figures for 3 s: nobody answers"));
@@ -323,7 +323,7 @@ TEST_F(TopView, ALostServerIsSaidAboveTheLastFigures) {
   EXPECT_EQ(canvas.Row(6)[6].style, Style::kFaint);
 }
 
-TEST_F(TopView, LongSentencesAndWordsAreBroken) {
+TEST_F(TopView, WrapsLongMessagesAndWords) {
   view_.ShowMessage("rejected: " + std::string(100, 'x') + " because the right is missing", true);
   EXPECT_THAT(Screen(), HasSubstr("\nrejected:\n" + std::string(80, 'x') + "\n" +
                                   std::string(20, 'x') + " because the right is missing\n"));

@@ -217,8 +217,8 @@ class Experiment {
     return span;
   }
 
-  // Returns whether a control is needed. Not if the attackers used little processor time, nor for
-  // the storm of busy processes, which would be its own control.
+  // Returns whether a control is needed. None is needed if the attackers used little processor
+  // time, or for the storm of busy processes, which would be its own control.
   bool HasControl() const {
     return plan_.compares_times && outcome_.attackers_cores >= kControlCoresMin &&
            storm_.attack != &TakeCores;

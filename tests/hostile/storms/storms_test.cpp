@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Short, Storms, ::testing::ValuesIn(kShort),
 
 class StormsOfMemory : public ::testing::TestWithParam<ShortStorm> {};
 
-TEST_P(StormsOfMemory, LeaveAWorkerAliveThatMayHaveOneAndAHalfGibibytes) {
+TEST_P(StormsOfMemory, LeaveWorkerWithOneAndAHalfGibibytesAlive) {
   const StormPlan plan = ShortPlan(GetParam());
   const MemoryCage cage(plan.memory_limit_bytes);
   if (!cage.rejection().empty()) GTEST_SKIP() << cage.rejection();
@@ -112,7 +112,7 @@ TEST(StormProcesses, EndWithTheirParentThatIsKilled) {
   EXPECT_EQ(ResidentBytes(*grandchild), 0u);
 }
 
-TEST(StormLatencies, AreNearestRanks) {
+TEST(StormLatencies, AreNearestRankQuantiles) {
   std::vector<double> values;
   for (int i = 1; i <= 1000; ++i) values.push_back(i);
   const Latencies latencies = GetLatencies(values);
@@ -123,7 +123,7 @@ TEST(StormLatencies, AreNearestRanks) {
   EXPECT_EQ(GetLatencies({}).worst, 0);
 }
 
-TEST(LogMinute, OfAShortStormIsItsBurstAndTheRateOfItsEnd) {
+TEST(LogMinute, ExtrapolatesShortStormAtRateOfItsEnd) {
   constexpr std::int64_t kSecondNs = 1'000'000'000;
   LogMinute log;
   EXPECT_EQ(log.Bytes(), 0);
@@ -136,7 +136,7 @@ TEST(LogMinute, OfAShortStormIsItsBurstAndTheRateOfItsEnd) {
   EXPECT_DOUBLE_EQ(log.Bytes(), 104'000 + 56 * 1000);
 }
 
-TEST(LogMinute, OfALongStormIsItsWorstMinute) {
+TEST(LogMinute, TakesWorstMinuteOfLongStorm) {
   constexpr std::int64_t kSecondNs = 1'000'000'000;
   LogMinute log;
   std::uint64_t bytes = 0;
@@ -180,7 +180,7 @@ TEST(StormOutcome, MissesGoalsByTimesAndLogBytes) {
   EXPECT_EQ(outcome.Missed(), "p99 welcome log");
 }
 
-TEST(StormOutcome, MissesInBracketsWhatItsControlMissesToo) {
+TEST(StormOutcome, PutsGoalsThatControlMissesInBrackets) {
   StormOutcome outcome = Sound();
   outcome.p99_ratio = 2.5;
   outcome.welcome.p99 = 60e6;
@@ -192,7 +192,7 @@ TEST(StormOutcome, MissesInBracketsWhatItsControlMissesToo) {
   EXPECT_EQ(outcome.Missed(), "p99 (welcome)");
 }
 
-TEST(StormControl, TakesItsPartOfACore) {
+TEST(StormControl, UsesRequestedPartOfCore) {
   const Shared<Board> board;
   Processes processes;
   const std::int64_t began_ns = NowNs();
@@ -205,7 +205,7 @@ TEST(StormControl, TakesItsPartOfACore) {
   EXPECT_LE(took, 0.25 * static_cast<double>(NowNs() - began_ns) / 1e9 + 0.02);
 }
 
-TEST(StormMedian, TakesEachFigureByItselfAndForgetsNothingThatBroke) {
+TEST(StormMedian, TakesMedianOfEachFigureAndKeepsAllFailures) {
   std::vector<StormOutcome> runs(5, Sound());
   const double ratios[] = {3, 1, 2.5, 1.5, 2}, welcomes[] = {10, 90, 30, 20, 80};
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -221,7 +221,7 @@ TEST(StormMedian, TakesEachFigureByItselfAndForgetsNothingThatBroke) {
   EXPECT_EQ(GetMedian(runs).p99_ratio, 1) << "the lower one of two";
 }
 
-TEST(StormTable, HasMissedFiguresInBold) {
+TEST(StormTable, ShowsMissedFiguresInBold) {
   StormOutcome outcome = Sound();
   outcome.name = "calm";
   outcome.p99_ratio = 1.25;

@@ -53,7 +53,7 @@ Node Device(const std::string& policy, std::vector<Profile> clients) {
 
 constexpr AdviceOptions kOnce{.seeds = 1};
 
-TEST(Advice, TrainingFitsBelowAServerAndNotBesideIt) {
+TEST(Advice, TrainingFitsInLowerClassButNotInSameClass) {
   const Node node = Device("priority", {Server("serve", 40, 8, 1000, 20ms)});
   const Advice below = Advise(node, Training(SchedulingClass::kLow, 5000), kOnce);
   EXPECT_TRUE(below.fits());
@@ -72,20 +72,20 @@ TEST(Advice, TrainingFitsBelowAServerAndNotBesideIt) {
   EXPECT_THAT(Advise(gpu, train, kOnce).reasons, ElementsAre(HasSubstr("serve would fall behind")));
 }
 
-TEST(Advice, LongKernelsWithoutClassesBreakThePromise) {
+TEST(Advice, LongKernelsWithoutClassesMissTarget) {
   const Profile train = Training(SchedulingClass::kLow, 30'000);
   EXPECT_FALSE(Advise(Device("fifo", {Server("serve", 40, 8, 1000, 25ms)}), train, kOnce).fits());
   EXPECT_TRUE(
       Advise(Device("priority", {Server("serve", 40, 8, 1000, 25ms)}), train, kOnce).fits());
 }
 
-TEST(Advice, ThatAPromiseIsBrokenAlreadyIsSaid) {
+TEST(Advice, ReportsTargetThatIsAlreadyMissed) {
   const Node node = Device("priority", {Server("serve", 40, 8, 1000, 5ms)});
   const Advice advice = Advise(node, Training(SchedulingClass::kLow, 100), kOnce);
   EXPECT_THAT(advice.reasons, ElementsAre(HasSubstr("it misses the target already now")));
 }
 
-TEST(Advice, AClientThatFallsBehindDoesNotFitWithoutAPromiseEither) {
+TEST(Advice, ClientThatFallsBehindDoesNotFitEvenWithoutTarget) {
   Profile server = Server("serve", 10, 8, 1000, 5ms);
   server.spec.latency_target.reset();
   Profile other = server;
@@ -105,7 +105,7 @@ TEST(Advice, AnIdleDeviceKeepsUpWithDrawnArrivals) {
   }
 }
 
-TEST(Advice, WhatClientsKeepOfTheirPaceIsAPromiseWhereOneAsksForIt) {
+TEST(Advice, MinimumPaceIsTargetIfRequested) {
   const Node node = Device("fair", {Training(SchedulingClass::kNormal, 3000)});
   const Profile job = Training(SchedulingClass::kNormal, 3000);
   EXPECT_TRUE(Advise(node, job, kOnce).fits());
@@ -114,7 +114,7 @@ TEST(Advice, WhatClientsKeepOfTheirPaceIsAPromiseWhereOneAsksForIt) {
   EXPECT_NEAR(advice.clients.at(0).pace_percent, 50, 3);
 }
 
-TEST(Advice, MemoryThatIsNotThereDoesNotFit) {
+TEST(Advice, InsufficientMemoryDoesNotFit) {
   Node node = Device("priority", {Server("serve", 40, 8, 1000, 20ms)});
   node.memory_mib = 100;
   node.clients[0].memory_mib = 60;
@@ -127,7 +127,7 @@ TEST(Advice, MemoryThatIsNotThereDoesNotFit) {
 }
 
 // The client waits for each kernel of a request, so each kernel costs a launch bubble.
-TEST(Advice, TheCostsOfTheDeviceCount) {
+TEST(Advice, IncludesCostsOfDevice) {
   Profile server = Server("serve", 40, 8, 1000, 100ms);
   for (Profile::Request& request : server.requests)
     for (Profile::Step& step : request.steps) step.after_us = 100;
@@ -137,7 +137,7 @@ TEST(Advice, TheCostsOfTheDeviceCount) {
   EXPECT_NEAR(Advise(node, server, kOnce).clients.at(0).p99_ms, 8 * (1 + 0.1 + 0.9), 0.2);
 }
 
-TEST(Advice, FewMeasurementsAreSaidInWords) {
+TEST(Advice, ReportsFewMeasurements) {
   Node node = Device("priority", {});
   Profile server = Server("serve", 40, 1, 1000, 20ms);
   server.requests.resize(5);
@@ -156,7 +156,7 @@ TEST(Advice, FewMeasurementsAreSaidInWords) {
                   "the costs of cpu:0 rest on 3 launches", "no stop was observed on cpu:0"));
 }
 
-TEST(Advice, APromiseWithinTheIntervalIsUnsure) {
+TEST(Advice, TargetWithinIntervalIsUncertain) {
   Advice advice;
   advice.clients = {
       {.name = "a", .latency_target_ms = 20, .p99_ms = 18, .p99_low_ms = 15, .p99_high_ms = 22}};
@@ -176,7 +176,7 @@ Profile ChangingServer(std::chrono::milliseconds target) {
 }
 
 // Kernel times differ between launches on a device of constant speed, too.
-TEST(Speeds, HaveChangedWhereKernelsTookLongerForAWhile) {
+TEST(Speeds, HaveChangedIfKernelsTookLongerForSomeTime) {
   Profile even = Server("serve", 40, 8, 1000, 30ms);
   for (Profile::Request& request : even.requests)
     for (std::size_t i = 0; i < 8; ++i) request.steps[i].us = i % 2 == 0 ? 500 : 1500;
@@ -195,7 +195,7 @@ TEST(Speeds, HaveChangedWhereKernelsTookLongerForAWhile) {
   EXPECT_FALSE(GetDeviceSpeed(changing).has_changed()) << "80 kernels say too little";
 }
 
-TEST(Advice, ADeviceThatChangedItsSpeedMayKeepEitherOne) {
+TEST(Advice, ConsidersBothSpeedsOfDeviceThatChanged) {
   const Profile train = Training(SchedulingClass::kLow, 5000);
   const Advice advice = Advise(Device("priority", {ChangingServer(20ms)}), train, kOnce);
   const ClientAdvice& client = advice.clients.at(0);
@@ -207,7 +207,7 @@ TEST(Advice, ADeviceThatChangedItsSpeedMayKeepEitherOne) {
                                 "took 0.67 to 1.33 times as long as on average"));
 }
 
-TEST(Advice, EqualSeedsSayTheSame) {
+TEST(Advice, EqualSeedsGiveSameAdvice) {
   Profile server = Server("serve", 20, 8, 1000, 20ms);
   server.pace = Profile::Pace::kPoisson;
   server.every_ms = 20;
@@ -239,7 +239,7 @@ TEST(Places, RanksNodeWithMostSlackFirst) {
   EXPECT_THAT(RankingText(placed[0]), HasSubstr("job does not fit on full"));
 }
 
-TEST(Places, AJobThatWasPlacedIsThereForTheNext) {
+TEST(Places, PlacedJobCountsForNextOne) {
   Node first = Device("priority", {}), second = first;
   first.name = "first";
   second.name = "second";
@@ -250,7 +250,7 @@ TEST(Places, AJobThatWasPlacedIsThereForTheNext) {
   EXPECT_FALSE(placed[2].front().fits());
 }
 
-TEST(Places, AShareIsAsSmallAsTheJobBears) {
+TEST(Places, ShareIsSmallestThatJobTolerates) {
   Profile job = Server("job", 40, 8, 1000, 30ms);
   const double share = SmallestShare(Device("priority", {}), job, kOnce);
   EXPECT_GT(share, 20) << "8 ms of 40 are 20%";
@@ -258,7 +258,7 @@ TEST(Places, AShareIsAsSmallAsTheJobBears) {
   EXPECT_THAT(HintText(job, share), HasSubstr("--gpushared-class=high"));
 }
 
-TEST(Plans, ARecordingIsTakenAsItWasAndThenFromOtherPlaces) {
+TEST(Plans, ReplaysRecordingFromItsStartThenFromOtherOffsets) {
   Profile server = Server("serve", 40, 1, 1000, 20ms);
   for (std::size_t i = 0; i < server.requests.size(); ++i)
     server.requests[i].steps[0].us = 1000 + static_cast<double>(i);

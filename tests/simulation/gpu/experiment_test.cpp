@@ -61,7 +61,7 @@ TEST(OrionProfile, LongerBlocksTakeTheSameTimeInAll) {
   EXPECT_EQ(job->kernels[1].block_time, 5us);
 }
 
-TEST(OrionProfile, WhatIsWrongIsRejectedWithItsLine) {
+TEST(OrionProfile, RejectsInvalidLineWithItsNumber) {
   for (const char* line : {"no figures", "k,1,0,80", "k,1,0,80,", "k,1,0,80,1e3", "k,1,0,80,0",
                            "k,1,0,99999999,5", "k,1,0,-1,5", "k,2,0,80,5"}) {
     const ProfileFile file(std::string(kHeader) + "fine,1,0,80,5\n" + line + "\n");
@@ -75,7 +75,7 @@ TEST(OrionProfile, WhatIsWrongIsRejectedWithItsLine) {
   EXPECT_THAT(ReadOrionProfile(empty.path(), {}).status().message(), HasSubstr("no kernels"));
 }
 
-TEST(Jobs, AnEvenOneIsWrittenOnTheCommandLine) {
+TEST(Jobs, ParsesUniformJobFromCommandLine) {
   const Result<Job> job = ReadJob("even:3:1000:50", {});
   ASSERT_TRUE(job.ok()) << job.status().ToString();
   EXPECT_EQ(job->kernels.size(), 3U);
@@ -90,7 +90,7 @@ TEST(Jobs, AnEvenOneIsWrittenOnTheCommandLine) {
               HasSubstr("nonpreemptible:KERNELS"));
 }
 
-TEST(Jobs, AGraphIsWrittenLikeItsKernels) {
+TEST(Jobs, ParsesGraphLikeItsKernels) {
   const Result<Job> job = ReadJob("graph:3:1000:50+even:1:10:10", {});
   ASSERT_TRUE(job.ok()) << job.status().ToString();
   ASSERT_EQ(job->kernels.size(), 4U);
@@ -270,7 +270,7 @@ TEST(Experiment, ClaimsKeepRequestsFromWaitingForWholeKernels) {
   EXPECT_GT(without.p99_added_ms, 1.5);
 }
 
-TEST(Experiment, WhatIsShortWaitsOnTheDeviceNoLongerThanKeepsItBusy) {
+TEST(Experiment, ShallowLookaheadReducesDelayAndFillsGapAlike) {
   CellOptions cell = Cell();
   cell.load = 0.3;
   cell.low.kernels.assign(100, Kernel{80, 30us});
@@ -302,7 +302,7 @@ TEST(Experiment, AClosedLoopNeverHasTwoRequestsOpen) {
   EXPECT_LT(row.p99_inflation, 0.2);
 }
 
-TEST(Experiment, OneByOneARequestIsTimedFromTheEndOfTheOneBefore) {
+TEST(Experiment, TimesSequentialRequestsFromEndOfPrevious) {
   CellOptions cell = Cell();
   cell.load = 0.9;
   EXPECT_GT(GetRow(cell, "priority").p99_alone_ms, 5);
@@ -335,7 +335,7 @@ TEST(Experiment, CopiesDelayOnlyCopiesOfTheirDirection) {
 
 // A copy is a command of its client, so lower work that would delay the kernels after it is stopped
 // for it.
-TEST(Experiment, BehindACopyKernelsFindTheDeviceFree) {
+TEST(Experiment, KernelsAfterCopyFindDeviceFree) {
   CellOptions cell = Cell();
   cell.load = 0.3;
   cell.low = *ReadJob("even:20:1000:200", {});
@@ -345,7 +345,7 @@ TEST(Experiment, BehindACopyKernelsFindTheDeviceFree) {
   EXPECT_LT(GetRow(cell, "priority").p99_added_ms, 0.01);
 }
 
-TEST(Experiment, APromiseIsKeptByThoseRequestsThatTakeNoLonger) {
+TEST(Experiment, CountsRequestsWithinTargetAsMet) {
   CellOptions cell = Cell();
   cell.target = 1s;
   EXPECT_EQ(GetRow(cell, "priority").target_met, 1);
@@ -364,7 +364,7 @@ TEST(Experiment, DeadlineMeetsTargetsAndFillsTheGap) {
   EXPECT_GT(row.gap_used, 0.9);
 }
 
-TEST(Experiment, MoreRequestsMayBeOpenThanThePolicyIsToldOf) {
+TEST(Experiment, MoreRequestsMayBeOpenThanReportedToPolicy) {
   const Scenario burst{
       .clients = {{.name = "high",
                    .spec = {.scheduling_class = SchedulingClass::kHigh, .latency_target = 2ms},
@@ -376,13 +376,13 @@ TEST(Experiment, MoreRequestsMayBeOpenThanThePolicyIsToldOf) {
   EXPECT_EQ(outcome.clients[0].request_times.size(), 2 * kOpenRequestsMax + 1);
 }
 
-TEST(Experiment, LongBlocksBreakThePromiseWhateverThePolicy) {
+TEST(Experiment, LongBlocksMissTargetUnderEveryPolicy) {
   CellOptions cell = Cell();
   cell.low.kernels.assign(20, Kernel{160, 4ms});
   EXPECT_GT(GetRow(cell, "priority").p99_added_ms, 3);
 }
 
-TEST(Experiment, PriorityBeatsWhatUsersWouldPickInstead) {
+TEST(Experiment, PriorityBeatsAlternatives) {
   const Row ours = GetRow(Cell(), "priority");
   for (const char* name : {"mps", "mps-priority", "time-slicing", "fifo"}) {
     EXPECT_LT(ours.p99_added_ms * 5, GetRow(Cell(), name).p99_added_ms) << name;
@@ -413,7 +413,7 @@ class HardCells : public ::testing::TestWithParam<std::tuple<const char*, HardCe
 };
 
 // `deadline` prefers to leave the gap unused, as far as it can.
-TEST_P(HardCells, WithoutClaimsThePromiseIsMissedOrTheGap) {
+TEST_P(HardCells, WithoutClaimsTargetIsMissedOrGapStaysUnused) {
   const Row row = Run(false);
   if (row.policy == "deadline" && row.p99_inflation <= 0.05) {
     EXPECT_LT(row.gap_used, 0.5);
@@ -422,7 +422,7 @@ TEST_P(HardCells, WithoutClaimsThePromiseIsMissedOrTheGap) {
   }
 }
 
-TEST_P(HardCells, WithClaimsBothAreKeptWhereBlocksAreShort) {
+TEST_P(HardCells, WithClaimsTargetIsMetAndGapIsUsedIfBlocksAreShort) {
   const Row row = Run(true);
   EXPECT_GT(row.gap_used, 0.8);
   if (std::get<HardCell>(GetParam()).low_block_us <= 50) {

@@ -117,7 +117,7 @@ TEST_F(Graphs, OfTheHighClassCostOneDecision) {
   EXPECT_EQ(submitted().back(), 1000U) << "the graph has ended";
 }
 
-TEST_F(Graphs, AreCutWhereSomebodyIsHereForWhomTheyGiveWay) {
+TEST_F(Graphs, AreSplitNextToMoreUrgentClient) {
   Start("priority");
   LaunchGraph(1);
   // The nodes of a part take 100 us together. Further parts fit into the window with it.
@@ -137,7 +137,7 @@ TEST_F(Graphs, AreCutWhereSomebodyIsHereForWhomTheyGiveWay) {
   for (const std::size_t part : parts_) EXPECT_LE(part, 16U);
 }
 
-TEST_F(Graphs, TakeASliceWhereNobodyIs) {
+TEST_F(Graphs, RunForSliceWithoutMoreUrgentClient) {
   Start("fifo");
   LaunchGraph(1);
   FinishAll();
@@ -168,20 +168,20 @@ TEST_F(Fronts, NothingFollowsAKernelThatCanBeStoppedBeforeItHasEnded) {
 }
 
 // 3 + 2.1 + 4 us of launch bubble: two of 9 us and one that runs.
-TEST_F(Fronts, TheLaneIsToldTheLaunchBubbleThatTheCostsSay) {
+TEST_F(Fronts, ReportsLaunchBubbleOfCostsToLane) {
   Start("priority");
   for (std::uint64_t id = 1; id <= 9; ++id) Launch(id, 1, {80, 9us});
   EXPECT_EQ(submitted(), Ids({1, 2, 3}));
 }
 
-TEST_F(Fronts, ALaunchBubbleThatIsGivenIsToldInstead) {
+TEST_F(Fronts, GivenLaunchBubbleOverridesComputedOne) {
   Start("priority", {.launch_bubble = 30us});
   for (std::uint64_t id = 1; id <= 9; ++id) Launch(id, 1, {80, 19us});
   EXPECT_EQ(submitted(), Ids({1, 2, 3, 4}));
 }
 
 // Device time is charged in proportion to predictions, so charges reveal the predictions.
-TEST_F(Fronts, APredictionHasTheClaimsOfWhatMayBeCutAndTheGapBetweenKernels) {
+TEST_F(Fronts, PredictionIncludesClaimsAndKernelGap) {
   Start("priority");
   Launch(1, 1, kLong);
   Launch(2, 0, {800, 10us});
@@ -194,7 +194,7 @@ TEST_F(Fronts, APredictionHasTheClaimsOfWhatMayBeCutAndTheGapBetweenKernels) {
 }
 
 // When a request ends, the next one can be forwarded to the lane.
-TEST_F(Fronts, TheLaneIsToldOfEveryRequestHoweverManyThereWere) {
+TEST_F(Fronts, ReportsEveryRequestToLane) {
   front_ = FindSetup("deadline")->make_front(gpu_, {});
   front_->AddClient({.scheduling_class = SchedulingClass::kLow, .latency_target = 50ms}, now_);
   front_->AddClient({.scheduling_class = SchedulingClass::kNormal}, now_);
@@ -211,7 +211,7 @@ TEST_F(Fronts, TheLaneIsToldOfEveryRequestHoweverManyThereWere) {
   EXPECT_EQ(submitted()[0], 2U) << "what is promised goes before what is not";
 }
 
-TEST_F(Fronts, ShortKernelsAndThoseOfTheHighClassAreNotCut) {
+TEST_F(Fronts, DoesNotSplitShortOrHighClassKernels) {
   Start("priority");
   Launch(1, 1, kShort);
   Finish(1, 80);
@@ -222,7 +222,7 @@ TEST_F(Fronts, ShortKernelsAndThoseOfTheHighClassAreNotCut) {
   for (const Work& work : gpu_.submitted) EXPECT_FALSE(work.stoppable) << work.id;
 }
 
-TEST_F(Fronts, WithoutClaimsNothingIsCut) {
+TEST_F(Fronts, SplitsNothingWithoutClaims) {
   Start("priority", {.claims = false});
   Launch(1, 1, kLong);
   EXPECT_FALSE(gpu_.submitted.at(0).stoppable);
@@ -231,7 +231,7 @@ TEST_F(Fronts, WithoutClaimsNothingIsCut) {
 constexpr Kernel kCopy{10, 40us, Kernel::Kind::kCopyToDevice};
 
 // As in the worker, copies are stopped without claims.
-TEST_F(Fronts, CopiesOfLowerClassesAreCutWithClaimsAndWithout) {
+TEST_F(Fronts, SplitsLowerClassCopiesWithAndWithoutClaims) {
   for (const bool claims : {true, false}) {
     gpu_ = {};
     Start("priority", {.claims = claims});
@@ -327,7 +327,7 @@ TEST_F(Fronts, TallyWaitsBeforeLowWorkGoesOn) {
 constexpr Kernel kCompute{10, 100us, Kernel::Kind::kCompute};
 constexpr Kernel kMemory{10, 100us, Kernel::Kind::kMemory};
 
-TEST_F(Fronts, OrionLetsComplementaryKernelsThroughBesideHighWork) {
+TEST_F(Fronts, OrionAdmitsComplementaryKernelsNextToHighWork) {
   Start("orion");
   Launch(1, 0, kCompute);
   Launch(2, 1, kCompute);
@@ -339,7 +339,7 @@ TEST_F(Fronts, OrionLetsComplementaryKernelsThroughBesideHighWork) {
   EXPECT_EQ(submitted(), Ids({1, 2}));
 }
 
-TEST_F(Fronts, OrionBoundsWhatIsBesideHighWork) {
+TEST_F(Fronts, OrionLimitsWorkNextToHighWork) {
   Start("orion");
   Launch(1, 0, kCompute);
   // Needs more blocks than all multiprocessors run.
@@ -394,7 +394,7 @@ TEST_F(TgsRates, NothingIsBoundWhileHighIsIdle) {
   EXPECT_EQ(RunFor(10, 0), 200U);
 }
 
-TEST_F(Fronts, MpsHoldsNothingBack) {
+TEST_F(Fronts, MpsDelaysNothing) {
   Start("mps-priority");
   Launch(1, 1, kLong);
   Launch(2, 0, kShort);

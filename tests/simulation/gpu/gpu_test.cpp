@@ -103,7 +103,7 @@ TEST(SharedGpu, FreeMultiprocessorsGoToTheNextStream) {
   EXPECT_EQ(ends.at(3).at, 60us);
 }
 
-TEST(SharedGpu, AmongEqualsTheOneThatCameFirstIsServedFirst) {
+TEST(SharedGpu, ServesEqualPrioritiesInOrderOfArrival) {
   SharedGpu gpu(10, kFree);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 100us}}, At(0us));
   gpu.Submit({.id = 2, .stream = 2, .kernel = {10, 10us}}, At(0us));
@@ -114,7 +114,7 @@ TEST(SharedGpu, AmongEqualsTheOneThatCameFirstIsServedFirst) {
 }
 
 // As on the cpu device, a burst of one client is not interrupted by another client's.
-TEST(SharedGpu, InOrderOfSubmissionAStreamGoesOnWithoutItsNeighbours) {
+TEST(SharedGpu, StreamAdvancesWithoutItsNeighbours) {
   GpuCosts costs = kFree;
   costs.kernel_gap = 1us;
   const auto run = [&](StreamOrder order) {
@@ -175,7 +175,7 @@ TEST(SharedGpu, ClaimsCostPerBlock) {
   EXPECT_EQ(Drain(gpu).at(1).at, 306us);
 }
 
-TEST(SharedGpu, AMultiprocessorHasRoomForSoManyBlocksOfAKernel) {
+TEST(SharedGpu, MultiprocessorHoldsLimitedNumberOfBlocks) {
   for (const std::uint32_t each : {1U, 2U, 3U, 7U, 32U}) {
     SharedGpu gpu(10, kFree);
     gpu.Submit({.id = 1, .kernel = {10 * each, 100us, {}, each}}, At(0us));
@@ -187,7 +187,7 @@ TEST(SharedGpu, AMultiprocessorHasRoomForSoManyBlocksOfAKernel) {
   }
 }
 
-TEST(SharedGpu, OthersGetTheRoomThatAKernelLeaves) {
+TEST(SharedGpu, OthersUseSpaceThatKernelLeaves) {
   SharedGpu gpu(10, kFree);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 100us, {}, 2}}, At(0us));  // Half of the space.
   gpu.Submit({.id = 2, .stream = 1, .kernel = {20, 50us, {}, 4}}, At(0us));   // The other half.
@@ -198,7 +198,7 @@ TEST(SharedGpu, OthersGetTheRoomThatAKernelLeaves) {
   EXPECT_EQ(ends.at(1).at, 100us);
 }
 
-TEST(SharedGpu, WhoIsFirstInLineWaitsForRoomAndOthersBehindIt) {
+TEST(SharedGpu, FirstKernelWaitsForSpaceAndDelaysLaterOnes) {
   SharedGpu gpu(10, kFree);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {15, 100us, {}, 2}}, At(0us));
   gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 50us}}, At(0us));  // Space for 2.

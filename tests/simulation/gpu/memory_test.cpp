@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(MemorySimulated, AGuaranteeWaitsForBytesAndNotForTurns) {
+TEST(MemorySimulated, GuaranteeWaitsForSwapsButNotForResidencyPeriods) {
   const MemoryScenario scenario{.length = 1h};
   const MemoryReport ours = SimulateResidency(scenario);
   ASSERT_GT(ours.waits.size(), 20u);
@@ -20,7 +20,7 @@ TEST(MemorySimulated, AGuaranteeWaitsForBytesAndNotForTurns) {
   EXPECT_GT(turns.waits.back(), 30s);
 }
 
-TEST(MemorySimulated, PageFaultsThrashWhereNotAllFits) {
+TEST(MemorySimulated, PageFaultsThrashIfMemoryIsOversubscribed) {
   MemoryScenario scenario{.length = 1h};
   const MemoryReport faults = SimulatePageFaults(scenario);
   EXPECT_LT(faults.low_runs, SimulateWholeDeviceTurns(scenario).low_runs);
@@ -50,7 +50,7 @@ TEST(MemorySimulated, LowClientsRunForNineTenthsOfTheTimeAndInTurn) {
 
 // With paging, the part that each client works on is resident, and no client waits for all of
 // another client's memory.
-TEST(MemorySimulated, ClientsThatWorkInPartsRunLongerAndMoveLess) {
+TEST(MemorySimulated, ClientsThatWorkInPartsRunLongerAndSwapLess) {
   MemoryScenario scenario{.low_clients = 3, .high_every = 1000h, .length = 1h};
   const MemoryReport whole = SimulateResidency(scenario);
   scenario.low_parts = 10;

@@ -63,7 +63,7 @@ TEST(Mixes, ContinuousLoadAboveTheLowClassIsAClosedLoop) {
   EXPECT_EQ(plan.pace, Pace::kClosed);
 }
 
-TEST(Mixes, WhatIsWrongIsRejectedWithItsTask) {
+TEST(Mixes, RejectsInvalidTaskByName) {
   const std::string good = Task(R"("type": "continuous")");
   for (const std::string& bad :
        {Task(R"("type": "often")"), Task(R"("frequency": 3)"), Task(R"("type": "periodic")"),

@@ -51,7 +51,7 @@ Profile Serve() {
   return profile;
 }
 
-TEST_F(ProfileFiles, WhatIsWrittenIsRead) {
+TEST_F(ProfileFiles, ReadsBackWhatItWrites) {
   const Result<Profile> read = ReadProfile(Write(ProfileText(Serve())));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(ProfileText(*read), ProfileText(Serve()));
@@ -97,7 +97,7 @@ TEST_F(ProfileFiles, ANodeIsReadWithItsClients) {
   EXPECT_EQ(read->clients.size(), 2U);
 }
 
-TEST_F(ProfileFiles, AProfileByHandNeedsLittle) {
+TEST_F(ProfileFiles, HandwrittenProfileNeedsFewFields) {
   const Result<Profile> read = ReadProfile(Write(R"({"gpushared_profile": 1, "name": "new",
     "class": "normal", "pace": "poisson", "every_ms": 20, "kernels": [{"name": "gemm"}],
     "requests": [{"steps": [[0, 400], [0, 400]]}]})"));

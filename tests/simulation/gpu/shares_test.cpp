@@ -17,7 +17,7 @@ ShareSample Sample(std::vector<Duration> held, std::vector<Duration> due) {
   return {std::move(held), std::move(due)};
 }
 
-TEST(ShareReports, WhatIsDueIsNoError) {
+TEST(ShareReports, ExactShareIsNoError) {
   const ShareReport report =
       ReportShares({Sample({250ms, 750ms}, {250ms, 750ms}), Sample({1s, 3s}, {1s, 3s})});
   EXPECT_NEAR(report.error_max, 0, 1e-9);
@@ -32,20 +32,20 @@ TEST(ShareReports, TheWorstWindowCounts) {
   EXPECT_NEAR(report.jain, 1, 1e-9);  // Even at the end of the run.
 }
 
-TEST(ShareReports, OneWhoGetsNothingOfTwoHalvesTheIndex) {
+TEST(ShareReports, StarvingOneOfTwoClientsHalvesIndex) {
   const ShareReport report = ReportShares({Sample({0s, 1s}, {500ms, 500ms})});
   EXPECT_NEAR(report.jain, 0.5, 1e-9);
   EXPECT_EQ(report.least_ratio, 0);
   EXPECT_NEAR(report.greatest_ratio, 2, 1e-9);
 }
 
-TEST(ShareReports, TimeInWhichTheDeviceIsIdleIsNobodysLoss) {
+TEST(ShareReports, IdleTimeIsNoClientsLoss) {
   const ShareReport report = ReportShares({Sample({400ms, 400ms}, {500ms, 500ms})});
   EXPECT_NEAR(report.error_max, 0, 1e-9);
   EXPECT_NEAR(report.least_ratio, 1, 1e-9);
 }
 
-TEST(ShareReports, ClientsToWhichNothingIsDueDoNotCount) {
+TEST(ShareReports, IgnoresClientsThatAreDueNothing) {
   const ShareReport report = ReportShares({Sample({1s, 0s}, {1s, 0s})});
   EXPECT_NEAR(report.jain, 1, 1e-9);
 }
@@ -75,7 +75,7 @@ TEST(FairShareRuns, WeightsInsideAClassUnderPriority) {
   ExpectFair({.weights = {1, 3, 10}, .length = 10s}, "priority");
 }
 
-TEST(FairShareRuns, WhatSleepersLeaveIsLentAndTakenBack) {
+TEST(FairShareRuns, LendsSleepersTimeUntilTheyWake) {
   ExpectFair({.weights = {1, 4, 2, 8}, .sleep_s = 0.7, .length = 20s});
 }
 
@@ -95,7 +95,7 @@ TEST(CappedRuns, EveryPolicyIsWithinTwoPointsOfACap) {
   }
 }
 
-TEST(FairShareRuns, WithoutAPolicyWeightsMeanNothing) {
+TEST(FairShareRuns, WeightsHaveNoEffectWithoutPolicy) {
   const FrontOptions front;
   const Outcome outcome =
       RunScenario(*FindSetup("mps"), front,

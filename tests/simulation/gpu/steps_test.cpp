@@ -37,7 +37,7 @@ ClientPlan PlanWith(std::vector<Job> jobs, Pace pace, std::vector<double> times_
 
 using Times = std::vector<scheduler::Duration>;
 
-TEST(Steps, AKernelThatIsWaitedForComesAfterTheOneBefore) {
+TEST(Steps, AwaitedKernelStartsAfterPreviousOne) {
   const Job job{
       "job",
       {{.block_time = 1ms, .after = 2ms}, {.block_time = 1ms, .after = 3ms}, {.block_time = 1ms}}};
@@ -50,7 +50,7 @@ TEST(Steps, RequestsRunTheirOwnJobsInTurn) {
   EXPECT_EQ(GetTimes(PlanWith({brief, slow}, Pace::kOpen, {0, 1, 2})), Times({1ms, 7ms, 1ms}));
 }
 
-TEST(Steps, RequestsInTurnWaitInTheClientAndAreTimedFromTheirArrival) {
+TEST(Steps, SequentialRequestsWaitInClientAndAreTimedFromArrival) {
   const Job job{"job", {{.block_time = 3ms, .after = 1ms}}};
   EXPECT_EQ(GetTimes(PlanWith({job}, Pace::kInTurn, {0, 0.001, 0.1})), Times({4ms, 7ms, 4ms}));
   EXPECT_EQ(GetTimes(PlanWith({job}, Pace::kOneByOne, {0, 0.001, 0.1})), Times({4ms, 4ms, 4ms}));

@@ -400,7 +400,7 @@ class TestHostileServer(Case):
                 finally:
                     fake.close()
 
-    def test_without_a_server_nothing_looks_alive(self):
+    def test_a_lost_server_is_visible_everywhere(self):
         fake = self.server(self.rows())
         self.browser.size(*SIZES[0])
         self.open(self.programs.web(self.socket))
@@ -449,7 +449,7 @@ class TestHostileServer(Case):
         self.assertIn("in the client’s own queue", self.browser.text(".parts"))
         self.assert_quiet()
 
-    def test_time_that_the_machine_took_is_not_idle(self):
+    def test_host_steal_is_not_idle_time(self):
         begun = time.monotonic()
         fake = self.server(self.rows())
         self.addCleanup(fake.close)
