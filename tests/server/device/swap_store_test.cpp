@@ -288,8 +288,8 @@ TEST(SwapStoreInMemory, DroppedSlotKeepsZeroedPagesUntilLastReservationEnds) {
   }
   ASSERT_TRUE(store->Read(slot, read).ok());
   EXPECT_EQ(read, std::vector<std::byte>(kMapPageBytes));
-  // A swap exchanges these pages with the client's, so the store no longer counts them as
-  // populated.
+  // A client's page that is moved into the slot replaces the slot's own memory, and leaves the slot
+  // empty when it is moved back.
   const Steps steps(1);
   steps.Fill(0, 7);
   const SwapStore::Slot taken = store->Take(steps.At(0)).value();
