@@ -14,10 +14,10 @@
 #   quick DIRECTORY[,DIRECTORY...] [CASE]  builds and runs the tests of these directories, or their cases that match CASE
 #   asan:DIRECTORY[,DIRECTORY...] and tsan:DIRECTORY[,...]  only this stage's tests of these directories
 #   lint and lint:REF       the checks of lint:all on files that differ from main, or from REF; the format on all
-#   dropin  real programs from PyPI and Debian, unmodified, with the drop-in libcuda, and two next to a client of high
-#           class, one of them killed 20 times; their packages are kept in .cache
+#   dropin  real programs from PyPI and Debian, unmodified, with the drop-in libcuda: alone, two next to a high-class
+#           client, and one that is killed 20 times next to others; their packages are kept in .cache
 #   python  the Python package, and its sample server next to a Numba job; their packages are kept in .cache
-#   storms  hostile clients in storms against an honest one, as a table; needs 15 minutes, and root
+#   storms  effect of storms of hostile clients on an honest one, as a table; needs 15 minutes, and root
 #           to run them as separate users
 #   metrics  a loaded server's metrics, the dashboard and the alerts in a real Prometheus, which is kept in .cache
 #   web     the page of gpushared-web in a headless Chromium, with a running pair and a hostile server; screenshots
@@ -55,16 +55,16 @@ run_ctest() {  # name, directory of the build, ctest arguments
   # few cores with other tests. A test that fails twice is red; one that needed its second try is
   # named at the end.
   local log="build/$1.ctest.log" status=0 again counts left_out
-  # In halves of cores, of which most entries take two. One core more than the machine has, because
-  # all tests wait at times.
+  # The unit is half a core, and most tests declare two. The limit is one core more than the machine
+  # has, because all tests wait at times.
   ctest --test-dir "$2" --output-on-failure -j "$((2 * jobs + 2))" --repeat until-pass:2 "${@:3}" | tee "$log" || status=$?
   again=$(grep -E '\*\*\*(Failed|Timeout|Exception)' "$log" | grep -oE 'Test +#[0-9]+: [^ ]+' | sort -u || true)
   [[ -z $again ]] || printf '%s: not passed at the first try: %s\n' "$1" "${again//$'\n'/, }"
-  # Before any other call of ctest, which would overwrite that file.
+  # Read before any other call of ctest, which would overwrite LastTest.log.
   counts=$(python3 tests/count_cases.py "$2/Testing/Temporary/LastTest.log")
   if [[ ${*:3} == "-LE long" ]]; then
     left_out=$(ctest --test-dir "$2" -N -L long | sed -nE 's/^ *Test +#[0-9]+: //p' | tr '\n' ' ')
-    [[ -z $left_out ]] || printf '%s: left to the stage long: %s\n' "$1" "$left_out"
+    [[ -z $left_out ]] || printf '%s: only in the stage long: %s\n' "$1" "$left_out"
   fi
   printf '%s: %s\n' "$1" "$counts"
   return "$status"
@@ -106,7 +106,7 @@ check_directories() {  # directory ...
   local directory
   for directory in "$@"; do
     [[ -f tests/$directory/CMakeLists.txt ]] ||
-      { echo "tests/run.sh: tests/$directory has no tests; there are: $(test_directories | tr '\n' ' ')" >&2; return 2; }
+      { echo "tests/run.sh: tests/$directory has no tests; directories with tests: $(test_directories | tr '\n' ' ')" >&2; return 2; }
   done
 }
 
@@ -252,7 +252,7 @@ run_quick() {  # directory,directory [case]
 import json, sys
 programs = {test["command"][0] for test in json.load(sys.stdin)["tests"] if "command" in test}
 print(*sorted(program for program in programs if program.endswith("_test")), sep="\n")'; done)
-  [[ -n $ran ]] || { echo "tests/run.sh: tests/$1 has no case that matches '$2'" >&2; return 2; }
+  [[ -n $ran ]] || { echo "tests/run.sh: tests/$1 has no case whose name contains '$2'" >&2; return 2; }
   return "$status"
 }
 
@@ -286,11 +286,11 @@ run_fuzz() {
   [[ $failed -eq 0 && $passed -gt 0 ]]
 }
 
-# Prints the product's sources that differ from this branch's origin in `base` or are not committed;
-# for a header, a source that includes it.
+# Prints the product's sources that differ from the merge base with `base` or are untracked; for a
+# header, a source that includes it.
 changed_sources() {  # base
   local from file name source
-  from=$(git merge-base "$1" HEAD 2>/dev/null) || { echo "tests/run.sh: lint: '$1' is no commit to start from; name one: lint:REF" >&2; return 2; }
+  from=$(git merge-base "$1" HEAD 2>/dev/null) || { echo "tests/run.sh: lint: invalid value '$1' for REF: expected a commit" >&2; return 2; }
   { git diff --name-only --diff-filter=d "$from" -- "${lint_directories[@]}" "$not_here"
     git ls-files --others --exclude-standard -- "${lint_directories[@]}" "$not_here"; } | while read -r file; do
     case $file in
@@ -298,7 +298,7 @@ changed_sources() {  # base
       *.h)
         name=${file#*/include/}
         source=$(git grep -lF "#include \"$name\"" -- "${lint_directories[@]/%//*.cpp}" | head -n 1) || true
-        if [[ -n $source ]]; then echo "$source"; else echo "lint: no source includes $file itself: lint:all sees it" >&2; fi ;;
+        if [[ -n $source ]]; then echo "$source"; else echo "lint: not checked: $file, because no source includes it directly; lint:all checks it" >&2; fi ;;
     esac
   done | sort -u
 }
@@ -322,7 +322,7 @@ run_lint() {  # base, or all; how to call these files
     <<<"$sources" || status=1
   # A finding in a header is in the output of every source that includes it.
   find build/lint/found -type f -exec sed -nE "s,^$PWD/(.*: (error|warning): ),\1,p" {} + | sort -u | tee build/lint/findings
-  echo "lint: clang-tidy looked at $(grep -c . <<<"$sources") sources ($2) and found $(wc -l <build/lint/findings); its words are in build/lint/found"
+  echo "lint: clang-tidy checked $(grep -c . <<<"$sources") sources ($2), $(wc -l <build/lint/findings) findings; its output is in build/lint/found"
   return "$status"
 }
 
@@ -333,7 +333,7 @@ stages=("$@")
 source packaging/setup_debian.sh tests
 mkdir -p build
 if [[ ${stages[0]} == quick ]]; then
-  [[ $# -ge 2 ]] || { echo "tests/run.sh quick DIRECTORY[,DIRECTORY...] [CASE]: there are $(test_directories | tr '\n' ' ')" >&2; exit 2; }
+  [[ $# -ge 2 ]] || { echo "tests/run.sh quick DIRECTORY[,DIRECTORY...] [CASE]: missing DIRECTORY: expected any of $(test_directories | tr '\n' ' ')" >&2; exit 2; }
   run_quick "${@:2}"
   exit
 fi

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures whether the advice is true, with ten mixes. The job is profiled alone and the present
-// clients together, as an operator would do. Then all of them run together, several times. The
-// answers of `gpusharedctl advise` about the profiles are compared with these runs. Each run is
-// also compared with the previous one, because no advice can be more accurate than that. Recordings
-// can be kept and evaluated again.
+// Compares the predictions of `gpusharedctl advise` with real runs of ten mixes. For each mix, the
+// job is profiled alone and the clients already on the device are profiled together, as an operator
+// would do. Then all of them run together, several times, and the predictions from the profiles are
+// compared with these runs. Each run is also compared with the previous one, because no prediction
+// can be more accurate than that. Recordings can be saved and evaluated again.
 
 #include <algorithm>
 #include <chrono>
@@ -37,7 +37,7 @@ constexpr std::size_t kWarmUp = 20;
 constexpr double kErrorMax = 0.25;
 
 struct Arguments {
-  std::vector<std::size_t> mixes;  // From 1; empty: all.
+  std::vector<std::size_t> mixes;  // Numbered from 1; all if empty.
   double seconds = 20;
   std::uint32_t seed = 1;
   int tries = 1, runs = 1;
@@ -60,13 +60,14 @@ struct Recording {
   std::vector<MixOutcome> together;  // At least one.
 };
 
-// A client with requests: one that first ran without the job, or the job, which first ran alone.
+// Results of a client with requests. `p99_now_ms` is from its run before all clients ran together:
+// without the job, or for the job, alone.
 struct ClientRow {
   std::string name;
   double p99_now_ms = 0;
   std::vector<double> p50s_ms, p99s_ms, kept_percents;  // By run.
   double advised_now_ms = 0, advised_ms = 0, low_ms = 0, high_ms = 0;
-  double hindsight_ms = 0;  // See Answers.
+  double hindsight_ms = 0;  // See Answers::hindsight.
   std::optional<double> latency_target_ms;
 
   double p99_ms() const { return Median(p99s_ms); }
@@ -121,7 +122,7 @@ Json Ask(const std::string& node, const std::string& job, const std::string& see
   if (told.exit_code != 0 && told.exit_code != 4) throw std::runtime_error(told.output);
   Json advice = Json::parse(told.output);
   if (advice.at("fits").get<bool>() != (told.exit_code == 0))
-    throw std::runtime_error("the exit code says something else than the answer: " + told.output);
+    throw std::runtime_error("the exit code contradicts the answer: " + told.output);
   return advice;
 }
 
@@ -153,7 +154,7 @@ struct MixFiles {
         all(directory + "/all" + std::to_string(number) + ".json"),
         ran(directory + "/ran" + std::to_string(number) + ".json") {}
   std::string job, node;
-  std::string all;  // A profile of the first real run.
+  std::string all;  // Profile of the first run of all clients together.
   std::string ran;
 };
 
@@ -193,7 +194,8 @@ Recording Load(const MixFiles& files) {
   Recording recording{
       .job = GetOutcome(kept.at("job")), .node = GetOutcome(kept.at("node")), .together = {}};
   for (const Json& run : kept.at("together")) recording.together.push_back(GetOutcome(run));
-  if (recording.together.empty()) throw std::runtime_error(files.ran + " has no run of all");
+  if (recording.together.empty())
+    throw std::runtime_error(files.ran + " contains no run of all clients together");
   return recording;
 }
 
@@ -209,8 +211,8 @@ struct Answers {
   Json same_arrivals;
   // The prediction for other arrivals of the same kind, which is what operators usually ask for.
   Json usual;
-  // The prediction from a profile of the first real run. The machine's noise is in both, so the
-  // difference is the model's error.
+  // The prediction from a profile of the first run of all clients together. Profile and run contain
+  // the same noise of the machine, so the difference is the model's error.
   Json hindsight;
 };
 
@@ -372,7 +374,7 @@ int RunAll(const Arguments& arguments) {
   }
   std::printf(
       "p99 of all clients within %.0f%%: %zu of %zu, from a profile of the run itself (MODEL): "
-      "%zu of %zu; from the p99 of the run before (REPEATED): %zu of %zu; fits or not: right in "
+      "%zu of %zu; from the p99 of the run before (REPEATED): %zu of %zu; verdict right in "
       "%zu "
       "of %zu\n",
       100 * kErrorMax, near, tried, near_model, tried, repeated, tried, right, tried);
@@ -386,30 +388,31 @@ int RunAll(const Arguments& arguments) {
 }
 
 int Run(int argc, char** argv) {
-  CLI::App app("what gpusharedctl advise says of ten mixes, and what they really do");
+  CLI::App app("compares the predictions of gpusharedctl advise with real runs of ten mixes");
   Arguments arguments;
-  app.add_option("--mix", arguments.mixes, "these mixes, from 1 (all)")
+  app.add_option("--mix", arguments.mixes, "numbers of the mixes to run, from 1 (all)")
       ->check(CLI::Range(std::size_t{1}, AdviseMixes().size()));
-  app.add_option("--seconds", arguments.seconds, "of each of a mix's runs (20)")
+  app.add_option("--seconds", arguments.seconds, "length of each run (20)")
       ->check(CLI::Range(3.0, 600.0));
-  app.add_option("--seed", arguments.seed, "of the arrivals (1)");
-  app.add_option("--tries", arguments.tries, "runs at most where the worker waited for a core (1)")
+  app.add_option("--seed", arguments.seed, "seed of the arrivals (1)");
+  app.add_option("--tries", arguments.tries, "maximum number of tries of a disturbed run (1)")
       ->check(CLI::Range(1, 100));
-  app.add_option("--runs", arguments.runs, "of all clients together; their median counts (1)")
+  app.add_option("--runs", arguments.runs, "runs of all clients together; the median counts (1)")
       ->check(CLI::Range(1, 100));
-  app.add_option("--waited-max", arguments.waited_max,
-                 "a run is made again above this part of its time (0.05)");
-  app.add_flag("--signs-only", arguments.signs_only, "fail for a wrong verdict alone");
+  app.add_option(
+      "--waited-max", arguments.waited_max,
+      "a run is disturbed if the worker waited for a core longer than this part of it (0.05)");
+  app.add_flag("--signs-only", arguments.signs_only, "fail only for a wrong verdict");
   app.add_option("--json", arguments.json, "write the rows to this file");
   CLI::Option* const keep =
-      app.add_option("--keep", arguments.keep, "leave the recordings in this directory")
+      app.add_option("--keep", arguments.keep, "save the recordings in this directory")
           ->check(CLI::ExistingDirectory);
   app.add_option("--from", arguments.from,
-                 "ask about the recordings in this directory; runs nothing")
+                 "evaluate the recordings in this directory instead of running the mixes")
       ->check(CLI::ExistingDirectory)
       ->excludes(keep);
   app.add_option("--before", arguments.before,
-                 "the recordings there have the same options; their runs count, too")
+                 "also count the runs recorded in this directory, with the same options")
       ->check(CLI::ExistingDirectory);
   CLI11_PARSE(app, argc, argv);
   for (const std::string& line : Environment()) std::printf("%s\n", line.c_str());

@@ -30,11 +30,11 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-// Occupies its executor thread until it has run for this long by the clock, like the kernels of
-// `replay_bench`. Each interval between two clock reads counts for at most 20 us, so that no
-// progress is made while the kernel is preempted or the machine takes its core. A kernel that
-// counts rounds would take up to twice as long while the core's hyper-thread sibling is busy, which
-// no advice can know.
+// Occupies its executor thread until it has run for the time in its parameter, like the kernels of
+// `replay_bench`. Each interval between two clock reads counts for at most 20 us, so that the
+// kernel makes no progress while it is preempted or the machine takes its core. A kernel that
+// counted rounds instead would take up to twice as long while the core's hyper-thread sibling is
+// busy, which no prediction can know.
 constexpr char kWorkPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64

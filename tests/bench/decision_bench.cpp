@@ -5,8 +5,9 @@
 // next one, a new one is queued. Each call is timed separately; the cost of reading the clock is a
 // separate row and is contained in all others. Allocations are counted by a replaced operator new.
 //
-// Policies with latency targets have a second load: all clients have a target of 20 ms and are in
-// the middle of a request of 16 commands, whose end and next beginning belong to the enqueue.
+// Policies with latency targets are also measured under a second load: all clients have a target of
+// 20 ms and are in the middle of a request of 16 commands. Ending a request and beginning the next
+// one is part of the enqueue.
 
 #include <array>
 #include <chrono>

@@ -81,7 +81,7 @@ class DriverProgram {
     Must(cuModuleGetFunction(&kernel_, module, "step"));
     Must(cuMemAlloc(&memory_, bytes));
   }
-  // The last context ends the session with everything in it.
+  // Releasing the last context ends the session and frees its resources.
   ~DriverProgram() { (void)cuDevicePrimaryCtxRelease(0); }
   DriverProgram(const DriverProgram&) = delete;
   DriverProgram& operator=(const DriverProgram&) = delete;
@@ -108,9 +108,9 @@ enum Order : std::uint8_t { kLibraryFirst, kDropInFirst };
 
 // Times of the same work through each interface, the client library's and the drop-in's.
 //
-// A round depends on whether client and worker meet awake or wake each other, in which case the
-// same work takes several times as long, for many rounds. Therefore the interfaces are compared
-// within each round, and all rounds of an order have the same weight, as do both orders.
+// The same work takes several times as long if client and worker have to wake each other, and this
+// can last for many rounds. Therefore the interfaces are compared within each round, and all rounds
+// of an order have the same weight, as do both orders.
 class Pair {
  public:
   void Add(int which, std::chrono::nanoseconds value) {
@@ -122,7 +122,7 @@ class Pair {
     for (Samples& samples : round_) samples = {};
   }
   const Samples& all(int which) const { return all_[which]; }
-  // Returns the median over an order's rounds of the client library's time divided by the
+  // Returns the median, over the rounds of an order, of the client library's time divided by the
   // drop-in's.
   double Ratio(Order order) const {
     std::vector<double> sorted = ratios_[order];
@@ -201,8 +201,10 @@ void CompareRates(Report& report, const std::string& what, const Pair& pair) {
   Compare(report, what, pair);
   const std::string rate = what + ", drop-in's rate";
   report.AddValue(rate, pair.Ratio(), "of the client library's");
-  report.AddValue(rate + ", library's session first", pair.Ratio(kLibraryFirst), "of it");
-  report.AddValue(rate + ", drop-in's session first", pair.Ratio(kDropInFirst), "of it");
+  report.AddValue(rate + ", library's session first", pair.Ratio(kLibraryFirst),
+                  "of the client library's");
+  report.AddValue(rate + ", drop-in's session first", pair.Ratio(kDropInFirst),
+                  "of the client library's");
 }
 
 }  // namespace
@@ -231,10 +233,11 @@ void MeasureDropIn(Report& report) {
       figures.EndRound(order);
     }
   }
-  CompareTimes(report, "launch with room in the ring, mean of 63", figures.launch);
+  CompareTimes(report, "launch with space in the ring, mean of 63", figures.launch);
   CompareTimes(report, "null launch and synchronise", figures.round_trip);
   for (const Copies& copies : figures.copies) {
-    CompareRates(report, std::string(copies.name) + " to the device and there", copies.to_device);
+    CompareRates(report, std::string(copies.name) + " to the device, until complete",
+                 copies.to_device);
     CompareRates(report, std::string(copies.name) + " to the host", copies.to_host);
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lane-instructions per second of the cpu device's executor on one thread, for kernels compiled by
-// nvcc, in both compilations of its operations, compared with the same computation as a g++ -O2
-// loop. The three alternate and CPU time is measured, so that a noisy machine affects all of them
-// alike.
+// nvcc, with its operations compiled for x86-64 and for x86-64-v3. The baseline is the same
+// computation as a g++ -O2 loop. The contenders alternate and CPU time is measured, so that a noisy
+// machine affects all of them alike.
 #include "tests/bench/executor_bench.h"
 
 #include <time.h>
@@ -55,11 +55,11 @@ struct Side {
     return at;
   }
   Launcher launcher;
-  device::Reach reach;  // All arrays.
+  device::Reach reach;  // Access set with all arrays.
   device::Reach steps;  // The same in whole mapping pages, as a server passes it to launches.
 };
 
-// Returns a computation on one side's arrays, ready to run: a kernel, or if `host`, the loop.
+// Prepares a computation on one side's arrays: the host loop if `host`, otherwise the kernel.
 using Prepare = std::function<std::function<void()>(Side& side, bool host)>;
 
 struct Workload {
@@ -165,9 +165,9 @@ void Measure(const Workload& workload, Report& report) {
   add("x86-64", Flavour::kBaseline, false);
   if (executor::BestFlavour() == Flavour::kV3) add("x86-64-v3", Flavour::kV3, false);
   // The kernel may access only its arrays, each of which is a separate range.
-  add("the last, with a reach", executor::BestFlavour(), false, &Side::reach);
-  // Rounded to whole mapping pages, neighbouring arrays merge into one range.
-  add("the same in whole steps", executor::BestFlavour(), false, &Side::steps);
+  add("the last, with an access set", executor::BestFlavour(), false, &Side::reach);
+  // Rounded to whole mapping pages, so that neighbouring arrays merge into one range.
+  add("the same, access set in whole pages", executor::BestFlavour(), false, &Side::steps);
 
   double lane_instructions = 0;
   for (Contender& contender : contenders) {
@@ -191,7 +191,7 @@ void Measure(const Workload& workload, Report& report) {
     if (&contender == &contenders.front()) continue;
     const double ns = contender.samples.Percentile(0.5);
     report.AddValue("    lane-instructions/s at p50", lane_instructions / ns, "G");
-    report.AddValue("    time of the g++ -O2 loop", ns / host_ns, "x");
+    report.AddValue("    time relative to the g++ -O2 loop", ns / host_ns, "x");
   }
 }
 

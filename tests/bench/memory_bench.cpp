@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that together hold more memory than their device has: the cost of turns to the low
+// Clients that together hold more memory than their device has: the cost of swapping to the low
 // clients, and the waiting time of a high one. All results are checked.
 //
-// The measure is the ideal round robin: each of three clients has the whole device for a third of
-// the time that remains after the minimum of swapping. The turns pause now and then so that another
-// client can run alone, and its rounds per second are counted. A pause begins after at least six
-// seconds, and after twelve turns or a further multiple of six. A round is a kernel that takes a
-// millisecond by the clock, because a machine has faster and slower seconds. Interference by a
-// virtual machine's host still shows in the rounds, but hardly in the time for which each client's
-// memory was resident, which is printed as well. The minimum of a turn is what a clairvoyant would
-// swap: of clients that use a part p of the device, each swaps in (3p - 1) / 2 of the device, and
-// as much is swapped out. A byte takes as long as in the same calls without a server: measured on
-// the cpu device, and the PCIe figure of the modelled GPU. Suspending, preempting, deciding and all
-// system calls except those for the bytes are not part of the ideal.
+// The baseline is an ideal round robin: each of three clients has the whole device for a third of
+// the time that remains after the minimum of swapping. The low clients run in turns and count
+// rounds. A round is a kernel that takes a millisecond by the clock, because a machine's speed
+// changes from second to second. Now and then the low clients pause, so that another client can run
+// alone and its rounds per second be counted. A pause begins after at least six seconds, and after
+// twelve turns or a further multiple of six. Interference by a virtual machine's host still affects
+// the rounds, but hardly the time for which each client's memory was resident, which is printed as
+// well.
+//
+// The minimum of swapping is that of a clairvoyant: if each client uses a part p of the device,
+// each turn swaps in (3p - 1) / 2 of the device and swaps out as much. The time for a byte is that
+// of the same calls without a server: measured on the cpu device, or the bandwidth of the modelled
+// GPU's PCIe link. The ideal contains no time for suspending, preempting and deciding, nor for
+// other system calls.
 
 #include <algorithm>
 #include <array>
@@ -98,7 +101,8 @@ double StoreBandwidth() {
   return 2.0 * kBytes / SecondsSince(began);
 }
 
-// The driver reserves an eighth of a GPU, at most 1 GiB.
+// Returns the size of a GPU that has this much memory for clients, because the driver reserves an
+// eighth of a GPU, at most 1 GiB.
 std::uint64_t GpuMib(std::uint64_t for_clients_mib) {
   return std::min((for_clients_mib * 8 + 6) / 7, for_clients_mib + 1024);
 }
@@ -108,9 +112,9 @@ double ModelledBandwidth() {
   return 1e6 * static_cast<double>(fake_cuda::Costs().host_bytes_per_us);
 }
 
-// out[i] = out[i] * 3 + 1. The first thread then occupies the device until it has run for this long
-// by the clock. Each interval between two clock reads counts for at most 20 us, because a preempted
-// kernel makes no progress. So a round takes a slow machine hardly longer than a fast one.
+// out[i] = out[i] * 3 + 1. The first thread then occupies the device for a given time by the clock.
+// Each interval between two clock reads counts for at most 20 us, because a preempted kernel makes
+// no progress. A round therefore takes hardly longer on a slow machine than on a fast one.
 constexpr char kStepPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -278,7 +282,7 @@ class MemoryMeasurement {
                                      "--memory", std::to_string(arguments.memory_mib) + "MiB"});
       cpu_.emplace(options);
     }
-    report_.AddValue("steps to host memory and back", bandwidth_ / 1e9, "GB/s");
+    report_.AddValue("pages to host memory and back", bandwidth_ / 1e9, "GB/s");
   }
 
   bool Run() {
@@ -291,12 +295,12 @@ class MemoryMeasurement {
       is_right &= low.End();
       const auto now = nlohmann::json::parse(
           server().Ctl({"status", "--json"}).output)["devices"][0]["overcommit"];
-      report_.AddValue("the server's moves out", now["swap_out_bytes_per_s"].get<double>() / 1e9,
+      report_.AddValue("swapped out by the server", now["swap_out_bytes_per_s"].get<double>() / 1e9,
                        "GB/s");
       report_.AddValue("requests for memory within a guarantee",
                        now["memory_requests"].get<double>(), "");
-      report_.AddValue("longest wait of these", 1e3 * now["memory_request_longest_s"].get<double>(),
-                       "ms");
+      report_.AddValue("longest wait of such a request",
+                       1e3 * now["memory_request_longest_s"].get<double>(), "ms");
     }
     report_.Print();
     return report_.WriteJson(arguments_.json) && is_right;
@@ -404,10 +408,11 @@ class MemoryMeasurement {
       alone.Add(1e9 / turns.alone);
     }
     report_.AddValue("alternations", turns.count, "");
-    report_.AddValue("pauses before each client had had as many", turns.cut, "");
-    report_.AddValue("time for one", 1e3 * turns.seconds / turns.count, "ms");
-    report_.AddValue("bytes moved in one, both ways", turns.bytes / turns.count / kMebi, "MiB");
-    report_.AddValue("part of the time for moves, in the ideal",
+    report_.AddValue("pauses before all clients had had equally many", turns.cut, "");
+    report_.AddValue("time of one alternation", 1e3 * turns.seconds / turns.count, "ms");
+    report_.AddValue("bytes swapped in one alternation, both ways",
+                     turns.bytes / turns.count / kMebi, "MiB");
+    report_.AddValue("part of the time spent swapping, in the ideal",
                      100 * turns.ideal_moves_s / turns.seconds, "%");
     report_.Add("round of a client alone, on average", alone);
     const double ideal_s = (turns.seconds - turns.ideal_moves_s) / kLowClients;
@@ -415,15 +420,15 @@ class MemoryMeasurement {
       const std::string low_client = "low client " + std::to_string(i);
       report_.AddValue(low_client + " against the ideal round robin",
                        turns.rounds.at(i) / turns.ideal_rounds, "");
-      report_.AddValue(low_client + ": its memory was there, against the ideal",
+      report_.AddValue(low_client + ": time with resident memory, against the ideal",
                        turns.there_s.at(i) / ideal_s, "");
     }
     const bool was_right = lone.End();
     return low.End() && was_right;
   }
 
-  // Waits until a low client is swapped out, because only then is the memory that the last high
-  // client released in use again.
+  // Waits until a low client is swapped out, because only then do low clients use the memory that
+  // the last high client released.
   void AwaitTurn() {
     constexpr std::chrono::seconds kTurnMax{5};
     const std::uint64_t turns = MovedSoFar().turns;
@@ -451,7 +456,7 @@ class MemoryMeasurement {
     }
     report_.Add(which + ": allocation", allocations);
     report_.Add(which + ": request", requests);
-    if (low != nullptr) report_.Add(which + ": request while they pause", beside_paused);
+    if (low != nullptr) report_.Add(which + ": request while the low clients pause", beside_paused);
   }
   static void MakeRequests(Numbers& numbers, Samples& requests) {
     for (std::size_t round = 0; round < kRequests; ++round) {
@@ -474,14 +479,16 @@ class MemoryMeasurement {
 int Run(int argc, char** argv) {
   CLI::App app("clients that hold more memory than their device has");
   Arguments arguments;
-  app.add_option("--memory-mib", arguments.memory_mib, "of the device (1024)")
+  app.add_option("--memory-mib", arguments.memory_mib, "memory of the device (1024)")
       ->check(CLI::Range(64, 65536));
-  app.add_option("--turns", arguments.turns, "alternations of three clients of 57 % (300)");
-  app.add_option("--visits", arguments.visits, "of a high client with 15 % (50)");
-  app.add_option("--cpu-threads", arguments.cpu_threads, "of the cpu device (1)")
+  app.add_option("--turns", arguments.turns,
+                 "turns of three clients that use 57 % of the memory each (300)");
+  app.add_option("--visits", arguments.visits,
+                 "visits of a high client that uses 15 % of the memory (50)");
+  app.add_option("--cpu-threads", arguments.cpu_threads, "threads of the cpu device (1)")
       ->check(CLI::Range(1, 64));
-  app.add_flag("--gpu", arguments.is_gpu, "a fake GPU that takes the time of a modelled one");
-  app.add_option("--json", arguments.json, "also write the report there");
+  app.add_flag("--gpu", arguments.is_gpu, "use a fake GPU with the timing of a modelled one");
+  app.add_option("--json", arguments.json, "also write the report to this file");
   CLI11_PARSE(app, argc, argv);
   return MemoryMeasurement(arguments).Run() ? 0 : 1;
 }

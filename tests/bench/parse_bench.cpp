@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speed of parsing and printing PTX, and of preparing it for a device like the loader's child
-// processes: the PTX of the corpus, or of the named files (PTX, fatbins, nvcc's output for a source
-// file). CPU time of one thread, medians of rounds in which all contenders alternate, compared with
-// a program that only counts the lines.
+// Speed of parsing and printing PTX, and of preparing it for a device as the loader's child
+// processes do. The PTX is the corpus's or that of the named files (PTX, fatbins, nvcc's output for
+// a source file). CPU time of one thread, medians of rounds in which all contenders alternate,
+// compared with a program that only counts the lines.
 #include <time.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ std::vector<std::string> Read(const std::vector<std::string>& files) {
       if (module.ptx && ptx::Parse(*module.ptx)) texts.push_back(*module.ptx);
     }
   }
-  if (texts.empty()) throw std::runtime_error("no file holds PTX that can be read");
+  if (texts.empty()) throw std::runtime_error("no file contains readable PTX");
   return texts;
 }
 
@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
   using namespace gpushared::testing;
   std::vector<std::string> files;
   return RunReport(
-      argc, argv, "parse_bench: reading PTX, the corpus where no FILE is named",
+      argc, argv, "parse_bench: reading the PTX of each FILE, or of the corpus without a FILE",
       [&](Report& report) {
         // From CMake: paths separated by ':'.
         std::istringstream corpus(GPUSHARED_PARSE_CORPUS);

@@ -278,22 +278,25 @@ class Comparison {
 };
 
 int Run(int argc, char** argv) {
-  CLI::App app("one pair of jobs with real processes on the cpu device, and in the simulator");
+  CLI::App app(
+      "compares real processes on the cpu device with the simulator, for one pair of jobs");
   Arguments arguments;
-  app.add_option("--high", arguments.high, "job of a request: as of gpushared-sim compare");
+  app.add_option("--high", arguments.high, "job of a request: as in gpushared-sim compare");
   app.add_option("--low", arguments.low, "job of a training step");
-  app.add_option("--policy", arguments.policies, "all of ours");
-  app.add_option("--scale", arguments.scale, "times as long as in the profile (10)")
+  app.add_option("--policy", arguments.policies, "policies to compare (all)");
+  app.add_option("--scale", arguments.scale,
+                 "kernels take this many times as long as in the profile (10)")
       ->check(CLI::Range(1, 10'000));
   app.add_option("--load", arguments.load, "arrival rate x time of a request alone (0.3)")
       ->check(CLI::Range(0.01, 0.95));
-  app.add_option("--requests", arguments.requests, "per policy, Poisson (400)")
+  app.add_option("--requests", arguments.requests, "Poisson arrivals for each policy (400)")
       ->check(CLI::Range(100, 50'000));
-  app.add_option("--seed", arguments.seed, "of the arrivals (1)");
-  app.add_option("--tries", arguments.tries, "runs at most where the worker waited for a core (1)")
+  app.add_option("--seed", arguments.seed, "seed of the arrivals (1)");
+  app.add_option("--tries", arguments.tries, "maximum number of tries of a disturbed run (1)")
       ->check(CLI::Range(1, 100));
-  app.add_option("--waited-max", arguments.waited_max,
-                 "a run is made again above this part of its time (0.1)");
+  app.add_option(
+      "--waited-max", arguments.waited_max,
+      "a run is disturbed if the worker waited for a core longer than this part of it (0.1)");
   app.add_option("--json", arguments.json, "write the rows to this file");
   CLI11_PARSE(app, argc, argv);
   for (const std::string& line : Environment()) std::printf("%s\n", line.c_str());

@@ -58,7 +58,8 @@ again:
 }
 )";
 
-// For the low client: launches between two checks of their progress, and checks ahead.
+// The low client records an event after each `kChunk` launches and submits up to `kChunksAhead`
+// chunks before it waits for the oldest event.
 constexpr std::size_t kChunk = 4, kChunksAhead = 64;
 constexpr std::size_t kRequestsMax = 1 << 16;
 

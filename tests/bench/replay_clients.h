@@ -34,8 +34,8 @@ enum class Hold {
            // milliseconds late.
 };
 
-// Launches kernels whose blocks occupy their executor thread for a given time: they poll the
-// device's clock until it has passed.
+// Launches kernels whose blocks occupy their executor thread for a given time, by polling the
+// device's clock until the time has passed.
 class HoldingClient {
  public:
   explicit HoldingClient(const ClientOptions& options, Hold hold = Hold::kAsleep);
@@ -52,7 +52,7 @@ class HoldingClient {
   const bool is_awake_;
 };
 
-// Processes forked from this one, which end with the object, and with this process however it ends.
+// Child processes that end when this object is destroyed, or when this process ends for any reason.
 // The thread that starts them must keep running.
 class ClientProcesses {
  public:

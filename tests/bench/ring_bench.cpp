@@ -106,7 +106,8 @@ class TagRingEnd : public End {
 
   void Send(const Message& message) override {
     SpinUntil([&] { return writer_.TryWrite(message) == ipc::WriteResult::kWritten; });
-    doorbell_.Ring();  // The full fence and the check of the sleeping word are part of the cost.
+    doorbell_.Ring();  // The full memory barrier and the check of the sleeping word are part of the
+                       // cost.
   }
   void Receive(Message& message) override {
     SpinUntil([&] { return reader_.TryRead(copy_) == ipc::ReadResult::kRecord; });
@@ -154,7 +155,8 @@ class IndexRingEnd : public End {
     });
     ring.slots[head % IndexRingMemory::kSlots] = message;
     ring.head.store(head + 1, std::memory_order_release);
-    // A real ring must check for a sleeping reader, too, so both rings do equal work.
+    // This barrier is part of a real ring's check for a sleeping reader, so that both rings do
+    // equal work.
     ipc::FullMemoryBarrier();
   }
   void Receive(Message& message) override {
@@ -351,7 +353,7 @@ Samples SubmitCost() {
     const auto start = Clock::now();
     for (int i = 0; i < kBatch; ++i) {
       ++record.header.sequence;
-      Check(writer.TryWrite(record, parameters) == ipc::WriteResult::kWritten, "room in the ring");
+      Check(writer.TryWrite(record, parameters) == ipc::WriteResult::kWritten, "space in the ring");
       doorbell.Ring();
     }
     samples.Add(std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kBatch);
@@ -435,5 +437,5 @@ void MeasureRings(Report& report) {
 
 int main(int argc, char** argv) {
   using namespace gpushared::testing;
-  return RunReport(argc, argv, "ring_bench: the ring beside others", MeasureRings);
+  return RunReport(argc, argv, "ring_bench: the ring compared with others", MeasureRings);
 }

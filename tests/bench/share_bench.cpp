@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device time of real processes on the cpu device compared with their weights, measured as
-// `gpushared-sim shares` measures its simulated ones.
+// `gpushared-sim shares` measures simulated ones.
 
 #include <algorithm>
 #include <chrono>
@@ -40,8 +40,8 @@ struct Arguments {
   bool sleeps = false;
 };
 
-// The guaranteed error bound, and the part of its time for which a window may be disturbed and
-// still count.
+// The guaranteed error bound, and the maximum part of a window during which the machine may keep
+// the worker off its cores without the window being ignored.
 constexpr double kErrorMax = 0.02, kDisturbedMax = 0.02;
 
 // Device time of one batch. Two batches are queued, so that a process that is kept off its core for
@@ -219,15 +219,15 @@ void Print(const Outcome& outcome) {
   const auto is_undisturbed = [](const Window& each) { return each.kept <= kDisturbedMax; };
   const auto unmade = [](const Window& each) { return each.unmade; };
   print_worst("error of 1 s", error, is_any);
-  print_worst("... that makes up for no earlier one", unmade, is_any);
-  print_worst("... where the machine took < 2 points", unmade, is_undisturbed);
+  print_worst("... without compensation of earlier ones", unmade, is_any);
+  print_worst("... with worker off its cores < 2 %", unmade, is_undisturbed);
   const auto is_beyond = [](const Window& each) { return each.error > kErrorMax; };
   std::printf("%-40s %3td of %zu windows\n", "more than 2 points",
               std::count_if(outcome.windows.begin(), outcome.windows.end(), is_beyond),
               outcome.windows.size());
   double kept = 0;
   for (const Window& window : outcome.windows) kept += window.kept;
-  std::printf("%-40s %6.2f points of a window\n", "the machine took",
+  std::printf("%-40s %6.2f points of a window\n", "worker kept off its cores",
               100 * kept / static_cast<double>(outcome.windows.size()));
   const simulation::ShareReport report = simulation::ReportShares(outcome.samples);
   std::printf("over all: Jain's index %.4f, received / due %.3f to %.3f\n", report.jain,
@@ -238,15 +238,15 @@ int Run(int argc, char** argv) {
   CLI::App app("device time of real processes against their weights");
   Arguments arguments;
   app.add_option("--clients", arguments.clients, "processes (2)")->check(CLI::Range(2, 64));
-  app.add_option("--spread", arguments.spread, "their weights go from 1 to this (1)")
+  app.add_option("--spread", arguments.spread, "weights range from 1 to this (1)")
       ->check(CLI::Range(1, 1000));
-  app.add_option("--scale", arguments.scale, "kernels take this times 50 us to 2 ms (4)")
+  app.add_option("--scale", arguments.scale, "kernels take this many times 50 us to 2 ms (4)")
       ->check(CLI::Range(1, 100));
-  app.add_option("--seconds", arguments.seconds, "of device time (20)")
+  app.add_option("--seconds", arguments.seconds, "device time to measure (20)")
       ->check(CLI::Range(1.0, 3600.0));
-  app.add_option("--seed", arguments.seed, "of the kernels (1)");
-  app.add_option("--policy", arguments.policy, "of the server (fair)");
-  app.add_flag("--sleep", arguments.sleeps, "kernels sleep, for machines with other work");
+  app.add_option("--seed", arguments.seed, "seed of the kernels (1)");
+  app.add_option("--policy", arguments.policy, "policy of the server (fair)");
+  app.add_flag("--sleep", arguments.sleeps, "kernels mostly sleep, for machines with other work");
   CLI11_PARSE(app, argc, argv);
   for (const std::string& line : Environment()) std::printf("%s\n", line.c_str());
   const Outcome outcome = Measurement(arguments).Run();

@@ -117,7 +117,7 @@ void SubmitCost(Report& report, const std::string& socket) {
     Must(client.stream.Synchronize());
   }
   report.Add("submit into a sleeping worker (wakes it)", first);
-  report.Add("submit with room in the ring, mean of 63", others);
+  report.Add("submit with space in the ring, mean of 63", others);
   report.Add("submit, mean of bursts of 64 with the wake-up", whole);
 
   constexpr int kSustained = 100'000;

@@ -106,7 +106,7 @@ class Bench:
             alone = [self.serve("--requests", 1)["service_ms"] for _ in range(3)]
             self.service_ms = statistics.median(alone)
             programs.append(self.start("train", "--text", "LICENSE", "--batch", TRAIN_BATCH, "--steps", 0, "--seconds", 3600))
-            until("train has come", lambda: '"train"' in self.run("gpusharedctl", "ps", "--json"))
+            until("train has connected", lambda: '"train"' in self.run("gpusharedctl", "ps", "--json"))
             yield
         finally:
             for program in reversed(programs):

@@ -188,7 +188,8 @@ class Bench {
     for (const auto& client : clients_) client->UseGraph(nodes, signal_->page());
   }
 
-  // A trace that TurnTrace turns on and off; this process reads it like gpusharedctl.
+  // Opens a trace that TurnTrace turns on and off, and reads it in this process as gpusharedctl
+  // would.
   void OpenTrace() {
     writer_ = Must(trace::Writer::Create());
     trace::Reader reader = Must(trace::Reader::Open(Must(writer_->ShareMemory())));
@@ -356,7 +357,7 @@ class Pairs {
   std::vector<double> values_;
 };
 
-// Reduction of the device thread's throughput while a client traces, in pairs as below.
+// Reports by how much a trace reduces the device thread's throughput, in pairs as in MeasureTrace.
 void ReportFewer(Bench& bench, const std::string& what, Report& report) {
   constexpr int kRates = 121;
   Pairs fewer;
@@ -369,11 +370,11 @@ void ReportFewer(Bench& bench, const std::string& what, Report& report) {
     const double one = rate(first), other = rate(!first);
     fewer.Add(100 * (1 - (first ? one / other : other / one)));
   }
-  fewer.Tell(what + "commands/s fewer by", "%", report);
+  fewer.Tell(what + "reduction of commands/s", "%", report);
 }
 
-// The same if each launch takes as long as an empty kernel, back to back, on an A100: 2.1 us
-// (github.com/AureliusJustin/lithos-reproduction).
+// Like ReportFewer, but each launch takes 2.1 us, as an empty kernel does on an A100 if launched
+// back to back (github.com/AureliusJustin/lithos-reproduction).
 void MeasureTraceOfShortest(std::size_t clients, Report& report) {
   Bench bench("priority", clients, 0, scheduler::SchedulingClass::kHigh, 2100ns);
   bench.OpenTrace();
@@ -384,8 +385,8 @@ void MeasureTraceOfShortest(std::size_t clients, Report& report) {
 }
 
 // The cost of a trace, in pairs without and with it, because the machine's speed changes from
-// second to second. Each pair measures its second setting
-// again; the difference of these two equal measurements shows the accuracy.
+// second to second. Each pair measures its second setting again; the difference of these two equal
+// measurements shows the accuracy.
 void MeasureTrace(std::size_t clients, Report& report) {
   Bench bench("priority", clients, 0);
   bench.OpenTrace();
@@ -406,9 +407,9 @@ void MeasureTrace(std::size_t clients, Report& report) {
     nothing.Add(100 * (again - other) / other);
   }
   const std::string what = "traced, " + std::to_string(clients) + " clients: ";
-  percent.Tell(what + "time per command more by", "%", report);
+  percent.Tell(what + "increase of time per command", "%", report);
   ns.Tell(what + "the same", "ns", report);
-  nothing.Tell(what + "the same without a difference", "%", report);
+  nothing.Tell(what + "the same between equal measurements", "%", report);
   ReportFewer(bench, what, report);
   bench.TurnTrace(true);
   bench.Throughput(1s);
