@@ -42,7 +42,7 @@ class CaptureTest : public DropInCase {
     EXPECT_EQ(StreamEndCapture(stream, &graph), Code::kSuccess);
     return graph;
   }
-  // Ends a capture that fails with `why` and yields no graph.
+  // Ends a capture that fails with `why` and creates no graph.
   void EndBadly(StreamHandle stream, Code why) {
     auto* graph = reinterpret_cast<GraphHandle>(7);
     EXPECT_EQ(StreamEndCapture(stream, &graph), why);
@@ -110,11 +110,11 @@ TEST_F(CaptureTest, CallsBecomeNodesInTheirOrder) {
   EXPECT_THAT(Edges(graph), ElementsAre(std::pair(0, 1), std::pair(1, 2), std::pair(2, 3),
                                         std::pair(3, 4), std::pair(4, 5)));
   EXPECT_EQ(StatusFor(a_), 0);
-  EXPECT_EQ(host[0], 0) << "nothing has run";
+  EXPECT_EQ(host[0], 0) << "capturing must not execute the function";
   EXPECT_EQ(Launches(), 0u);
 }
 
-TEST_F(CaptureTest, EventsTakeOtherStreamsInAndBackAgain) {
+TEST_F(CaptureTest, EventsForkAndJoinOtherStreams) {
   Begin(a_);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
@@ -128,10 +128,10 @@ TEST_F(CaptureTest, EventsTakeOtherStreamsInAndBackAgain) {
   const GraphHandle graph = End(a_);
   EXPECT_THAT(Edges(graph),
               ElementsAre(std::pair(0, 1), std::pair(0, 2), std::pair(2, 3), std::pair(1, 3)));
-  EXPECT_EQ(StatusFor(b_), 0) << "it leaves with the first stream";
+  EXPECT_EQ(StatusFor(b_), 0) << "the other stream's capture must end with the first stream's";
 }
 
-TEST_F(CaptureTest, WorkThatIsNotJoinedSpoilsTheGraph) {
+TEST_F(CaptureTest, UnjoinedWorkFailsTheCapture) {
   Begin(a_);
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
   EXPECT_EQ(StreamWaitEvent(b_, event_, 0), Code::kSuccess);
@@ -141,7 +141,7 @@ TEST_F(CaptureTest, WorkThatIsNotJoinedSpoilsTheGraph) {
   EXPECT_EQ(LaunchOn(b_), Code::kSuccess);
 }
 
-TEST_F(CaptureTest, CallsThatNoGraphCanHoldSpoilIt) {
+TEST_F(CaptureTest, UncapturableCallsInvalidateTheCapture) {
   Begin(a_, kRelaxed);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
   EXPECT_EQ(StreamSynchronize(a_), Code::kCaptureUnsupported);
@@ -156,22 +156,23 @@ TEST_F(CaptureTest, CallsThatNoGraphCanHoldSpoilIt) {
   EXPECT_EQ(Launches(), 1u);
 }
 
-TEST_F(CaptureTest, LegacyStreamWouldWaitForABlockingStream) {
+TEST_F(CaptureTest, LegacyStreamCallsInvalidateCapturesOfBlockingStreams) {
   const StreamHandle blocking = NewStream(0);
   Begin(a_, kRelaxed);
-  EXPECT_EQ(LaunchOn(nullptr), Code::kSuccess) << "it waits for no stream like this";
+  EXPECT_EQ(LaunchOn(nullptr), Code::kSuccess)
+      << "the legacy stream does not wait for non-blocking streams";
   End(a_);
   Begin(blocking, kRelaxed);
   int status = -1;
   EXPECT_EQ(StreamIsCapturing(nullptr, &status), Code::kCaptureImplicit);
-  EXPECT_EQ(StatusFor(blocking), 1) << "a question does not spoil it";
+  EXPECT_EQ(StatusFor(blocking), 1) << "a query must not invalidate the capture";
   EXPECT_EQ(MemcpyDtoDAsync(memory_, memory_ + 64, 64, LegacyStream()), Code::kCaptureImplicit);
   EXPECT_EQ(StatusFor(blocking), 2);
   EndBadly(blocking, Code::kCaptureInvalidated);
   EXPECT_EQ(StreamBeginCapture(nullptr, kGlobal), Code::kCaptureUnsupported);
 }
 
-TEST_F(CaptureTest, CapturesDoNotMix) {
+TEST_F(CaptureTest, RejectsWaitBetweenTwoCaptures) {
   Begin(a_);
   Begin(b_);
   EXPECT_EQ(StreamBeginCapture(b_, kGlobal), Code::kIllegalState);
@@ -181,7 +182,7 @@ TEST_F(CaptureTest, CapturesDoNotMix) {
   EndBadly(b_, Code::kCaptureInvalidated);
 }
 
-TEST_F(CaptureTest, EventsFromOutsideAreNotWaitedFor) {
+TEST_F(CaptureTest, RejectsWaitForEventRecordedOutside) {
   EXPECT_EQ(EventRecord(event_, b_), Code::kSuccess);
   Begin(a_);
   EXPECT_EQ(StreamWaitEvent(a_, event_, 0), Code::kCaptureIsolation);
@@ -189,12 +190,12 @@ TEST_F(CaptureTest, EventsFromOutsideAreNotWaitedFor) {
   EndBadly(a_, Code::kCaptureInvalidated);
 }
 
-TEST_F(CaptureTest, CapturedEventStandsInAGraph) {
+TEST_F(CaptureTest, RejectsWaitsForCapturedEventOutside) {
   Begin(a_, kRelaxed);
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
   EXPECT_EQ(EventQuery(event_), Code::kCapturedEvent);
   EXPECT_EQ(EventSynchronize(event_), Code::kCapturedEvent);
-  EXPECT_EQ(StatusFor(a_), 1) << "a question about the event does not spoil it";
+  EXPECT_EQ(StatusFor(a_), 1) << "a query of the event must not invalidate the capture";
   End(a_);
   EXPECT_EQ(EventQuery(event_), Code::kCapturedEvent);
   EXPECT_EQ(StreamWaitEvent(b_, event_, 0), Code::kCapturedEvent);
@@ -203,7 +204,7 @@ TEST_F(CaptureTest, CapturedEventStandsInAGraph) {
   EXPECT_EQ(EventSynchronize(event_), Code::kSuccess);
 }
 
-TEST_F(CaptureTest, EndsWhereItBegan) {
+TEST_F(CaptureTest, EndsOnlyOnItsStreamAndThread) {
   EndBadly(a_, Code::kIllegalState);
   Begin(a_);
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
@@ -235,7 +236,7 @@ TEST_F(CaptureTest, UnsafeCallsAreRejectedByTheModesOfBothThreads) {
     std::thread([&] {
       ASSERT_EQ(CtxSetCurrent(context_), Code::kSuccess);
       ASSERT_EQ(ThreadExchangeStreamCaptureMode(&mode), Code::kSuccess);
-      EXPECT_EQ(mode, kGlobal) << "each thread begins so";
+      EXPECT_EQ(mode, kGlobal) << "the default mode of each thread";
       code = allocate();
     }).join();
     return code;
@@ -258,7 +259,7 @@ TEST_F(CaptureTest, UnsafeCallsAreRejectedByTheModesOfBothThreads) {
   End(a_);
 }
 
-TEST_F(CaptureTest, StreamThatIsDestroyedTakesItsCaptureAlong) {
+TEST_F(CaptureTest, DestroyingTheStreamEndsItsCapture) {
   Begin(a_);
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
   EXPECT_EQ(StreamWaitEvent(b_, event_, 0), Code::kSuccess);
@@ -288,7 +289,7 @@ TEST_F(CaptureTest, StreamThatHasJoinedMayBeDestroyed) {
   }
 }
 
-TEST_F(CaptureTest, ProgramMayLookAndReachIn) {
+TEST_F(CaptureTest, ProgramQueriesAndChangesDependencies) {
   Begin(a_);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
   int status = -1;
@@ -303,7 +304,7 @@ TEST_F(CaptureTest, ProgramMayLookAndReachIn) {
   EXPECT_NE(id, 0u);
   ASSERT_EQ(count, 1u);
   EXPECT_EQ(needs[0], Nodes(graph)[0]);
-  ASSERT_NE(edges, nullptr) << "programs read as many";
+  ASSERT_NE(edges, nullptr) << "programs read one edge for each dependency";
   EXPECT_EQ(edges[0].type, 0);
   GraphNodeHandle added = nullptr;
   GraphHandle child = nullptr;
@@ -312,7 +313,7 @@ TEST_F(CaptureTest, ProgramMayLookAndReachIn) {
   EXPECT_EQ(GraphDestroy(child), Code::kSuccess);
   EXPECT_EQ(StreamUpdateCaptureDependencies(a_, &added, 1, 1), Code::kSuccess);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
-  EXPECT_EQ(GraphDestroy(graph), Code::kInvalidValue) << "it is being captured";
+  EXPECT_EQ(GraphDestroy(graph), Code::kInvalidValue) << "the graph is being captured";
   EXPECT_EQ(End(a_), graph);
   EXPECT_THAT(Edges(graph), ElementsAre(std::pair(0, 1), std::pair(1, 2)));
   EXPECT_EQ(StreamUpdateCaptureDependencies(a_, &added, 1, 1), Code::kIllegalState);

@@ -5,7 +5,7 @@ extern "C" {
 
 __global__ void digit(unsigned long long* value, int last) { *value = *value * 10 + last; }
 
-// Kernels that a kernel launches into its own stream run in order, each together with everything
+// Kernels that a kernel launches into its own stream run in order, each together with all kernels
 // that it launches. The tail launch runs last.
 __global__ void parent(unsigned long long* value, int depth) {
   digit<<<1, 1, 0, cudaStreamTailLaunch>>>(value, 9);

@@ -46,7 +46,7 @@ class ChildKernelsTest : public DropInServerCase {
   CUdeviceptr memory_ = 0;
 };
 
-TEST_F(ChildKernelsTest, RunInTheirOrderAndBeforeTheirParentEnds) {
+TEST_F(ChildKernelsTest, RunInOrderAndBeforeTheParentEnds) {
   int depth = 2;
   ASSERT_EQ(Launch("parent", 1, {&memory_, &depth}), CUDA_SUCCESS);
   std::uint64_t value = 0;
@@ -54,7 +54,7 @@ TEST_F(ChildKernelsTest, RunInTheirOrderAndBeforeTheirParentEnds) {
   EXPECT_EQ(value, 215969u) << "2, its child (1 5 9), 6, and the tail";
 }
 
-TEST_F(ChildKernelsTest, HaveTheShapeAndTheParametersOfTheirStart) {
+TEST_F(ChildKernelsTest, GetShapeAndParametersOfTheirLaunch) {
   ASSERT_EQ(Launch("start_many", 4, {&memory_}), CUDA_SUCCESS);
   const std::vector<std::uint32_t> sums = Read(memory_);
   EXPECT_EQ(std::vector(sums.begin(), sums.begin() + 128), std::vector<std::uint32_t>(128, 12));
@@ -76,7 +76,7 @@ TEST_F(ChildKernelsTest, StartInEachLaunchOfAGraph) {
   EXPECT_EQ(Read(memory_)[31], 36u);
 }
 
-TEST_F(ChildKernelsTest, MoreThanThereIsRoomForAreToldToTheirParent) {
+TEST_F(ChildKernelsTest, ReportFullQueueToTheParent) {
   ASSERT_EQ(Launch("flood", 64, {&memory_}), CUDA_SUCCESS);
   const std::vector<std::uint32_t> sums = Read(memory_);
   EXPECT_EQ(sums[0], 2048u);
@@ -87,16 +87,16 @@ TEST_F(ChildKernelsTest, MoreThanThereIsRoomForAreToldToTheirParent) {
 
 TEST_F(ChildKernelsTest, DepthHasALimit) {
   EXPECT_EQ(Launch("endless", 1, {}), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS) << "nothing stays";
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS) << "the error must not persist";
 }
 
-TEST_F(ChildKernelsTest, AStartThatCannotBeIsTheLaunchsError) {
+TEST_F(ChildKernelsTest, InvalidChildLaunchFailsTheParentsLaunch) {
   EXPECT_EQ(Launch("start_badly", 1, {}), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Launch("start_many", 1, {&memory_}), CUDA_SUCCESS);
 }
 
 // The queue is in the program's memory, so any garbage in it must result in an error code.
-TEST_F(ChildKernelsTest, NonsenseInTheQueueIsAnErrorCode) {
+TEST_F(ChildKernelsTest, RejectsGarbageInTheQueue) {
   CUdeviceptr queue = 0;
   std::size_t bytes = 0;
   ASSERT_EQ(cuModuleGetGlobal(&queue, &bytes, module_, "gpushared_child_queue"), CUDA_SUCCESS);

@@ -22,7 +22,7 @@ class ClearedMemoryTest : public testing::DropInServerCase {
   }
 };
 
-TEST_F(ClearedMemoryTest, LargeMemoryIsZeroWhoeverUsedItBefore) {
+TEST_F(ClearedMemoryTest, LargeMemoryIsZeroAfterReuse) {
   UsePrimary();
   const CUstream stream = NewStream();
   for (int round = 0; round < 4; ++round) {

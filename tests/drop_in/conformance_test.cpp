@@ -30,8 +30,8 @@ constexpr const char* kUuid = "uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; 
 // program are wrong on purpose.
 constexpr const char* kMistakes = "fake_cuda: ";
 
-// Attributes, by number, that the driver has and for which the drop-in reports 0, because of the
-// missing feature.
+// Attributes, by number, for which the drop-in reports 0 although the driver has the feature,
+// because the drop-in does not support it.
 const std::map<int, const char*> kNotHad = {
     {22, "no textures on a GPU"},           {23, "no textures on a GPU"},
     {60, "no surfaces on a GPU"},           {70, "no surfaces on a GPU"},
@@ -62,7 +62,7 @@ bool IsEndByFault(const std::string& native, const std::string& ours) {
   return code != std::string::npos && ours == native.substr(0, code) + " = 810";
 }
 
-// Removes lines about what the fake driver does not know: names of errors, and attributes that it
+// Removes lines that the fake driver cannot answer: names of errors, and attributes that it
 // rejects.
 void LeaveOutUnknown(Lines& native, Lines& ours) {
   std::erase_if(ours, [&](const std::string& line) {
@@ -100,7 +100,7 @@ bool IsTotalWithoutThePartLeft(const std::string& native, const std::string& our
   return std::stoull(ours.substr(total.size())) == std::stoull(native.substr(total.size())) / 8 * 7;
 }
 
-TEST_P(DriverConformance, LinesOfTheDropInAreThoseOfTheDriver) {
+TEST_P(DriverConformance, DropInPrintsTheSameLinesAsTheDriver) {
   const std::string leaks = "; leaks ignored";
   Lines native = Run(GPUSHARED_FAKE_DRIVER_DIR, std::string("FAKE_CUDA=") + kUuid + kGpu + leaks);
   const GpuServer server({.statements = kGpu + leaks});
@@ -119,7 +119,8 @@ TEST_P(DriverConformance, LinesOfTheDropInAreThoseOfTheDriver) {
     EXPECT_TRUE(not_had.erase(id) == 1 && ours[i].ends_with(" = 0: 0"))
         << "line " << i + 1 << ": the driver says " << native[i] << ", the drop-in " << ours[i];
   }
-  EXPECT_THAT(not_had, IsEmpty()) << "these agree by now";
+  EXPECT_THAT(not_had, IsEmpty())
+      << "remove these attributes from kNotHad, because drop-in and driver agree";
 }
 
 // The parameter is the failing kernel that the program launches at the end; empty for none.

@@ -94,7 +94,7 @@ class CopyShapesTest : public testing::DropInServerCase {
   CUdeviceptr memory_ = 0;
 };
 
-TEST_F(CopyShapesTest, PitchHoldsARowAndWhatIsInFrontOfIt) {
+TEST_F(CopyShapesTest, PitchCoversARowAndItsOffset) {
   const Planes cases[] = {
       {"to the end", kRight, [](auto& it) { it.srcXInBytes = it.dstXInBytes = 32; }},
       {"source x", kWrong, [](auto& it) { it.srcXInBytes = 33; }},
@@ -119,7 +119,7 @@ TEST_F(CopyShapesTest, PitchHoldsARowAndWhatIsInFrontOfIt) {
   ExpectAll(Plane(), cases);
 }
 
-TEST_F(CopyShapesTest, HeightHoldsTheRowsAndThoseInFrontOfThem) {
+TEST_F(CopyShapesTest, HeightCoversTheRowsAndTheirOffset) {
   const Boxes cases[] = {
       {"to the end", kRight, [](auto& it) { it.srcY = it.dstY = 4; }},
       {"source y", kWrong, [](auto& it) { it.srcY = 5; }},
@@ -141,7 +141,7 @@ TEST_F(CopyShapesTest, HeightHoldsTheRowsAndThoseInFrontOfThem) {
   EXPECT_EQ(cuMemcpy3D(&box), kWrong) << "beyond the allocation";
 }
 
-TEST_F(CopyShapesTest, BytesInFrontMayBeWholeRowsAndMore) {
+TEST_F(CopyShapesTest, AcceptsXOffsetOfSeveralRows) {
   CUDA_MEMCPY2D plane = Plane();
   for (std::size_t i = 0; i < kMemory; ++i) host_[i] = static_cast<unsigned char>(i * 7 + 3);
   plane.srcXInBytes = 2 * 64 + 8;
@@ -156,7 +156,7 @@ TEST_F(CopyShapesTest, BytesInFrontMayBeWholeRowsAndMore) {
   }
 }
 
-TEST_F(CopyShapesTest, FillsHavePitchesOfWholeRows) {
+TEST_F(CopyShapesTest, FillsNeedPitchesOfWholeRows) {
   EXPECT_EQ(cuMemsetD2D32(memory_, 64, 1, 16, 4), CUDA_SUCCESS);
   EXPECT_EQ(cuMemsetD2D32(memory_, 60, 1, 16, 4), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemsetD2D32(memory_, 66, 1, 16, 4), CUDA_ERROR_INVALID_VALUE);

@@ -39,7 +39,7 @@ class DropInFactsTest : public testing::DropInServerCase {
 
 // ---- devices
 
-TEST_F(DropInFactsTest, DeviceTellsOfItselfAndNothingThatTheLibraryHasNot) {
+TEST_F(DropInFactsTest, DeviceReportsOnlyFeaturesOfTheLibrary) {
   ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
   EXPECT_EQ(Attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR), 8);
   EXPECT_EQ(Attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE), 32);
@@ -75,7 +75,7 @@ TEST_F(DropInFactsTest, NamedDeviceIsTheOnlyOneAndAnUnknownOneIsRejected) {
 
 // ---- kernels
 
-TEST_F(DropInFactsTest, KernelTellsWhatItTakes) {
+TEST_F(DropInFactsTest, KernelReportsItsAttributesAndParameters) {
   UsePrimary();
   const CUfunction function = Load(R"(
 .version 7.0
@@ -137,7 +137,7 @@ TEST_F(DropInFactsTest, VariablesAreFoundByNameReadAndWritten) {
   EXPECT_EQ(cuMemcpyDtoH(&value, step, sizeof value), CUDA_SUCCESS);
   EXPECT_EQ(value, 5u);
   EXPECT_EQ(cuMemcpyDtoH(&value, step, sizeof value + 1), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuMemFree(step), CUDA_ERROR_INVALID_VALUE) << "it is the module's";
+  EXPECT_EQ(cuMemFree(step), CUDA_ERROR_INVALID_VALUE) << "the variable belongs to the module";
 
   // Kernels see the host's writes, even in constants, and the host sees a kernel's writes.
   const unsigned ten = 10;
@@ -199,24 +199,24 @@ TEST_F(DropInFactsTest, OccupancyFollowsFromTheDevicesLimits) {
   ASSERT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 1024, 0), CUDA_SUCCESS);
   EXPECT_EQ(blocks, threads / 1024);
   EXPECT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 1025, 0), CUDA_SUCCESS);
-  EXPECT_EQ(blocks, 0) << "no block has so many threads";
+  EXPECT_EQ(blocks, 0) << "more threads than the maximum of a block";
   EXPECT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 32, ~std::size_t{0}),
             CUDA_SUCCESS);
-  EXPECT_EQ(blocks, 0) << "no block has so much shared memory";
+  EXPECT_EQ(blocks, 0) << "more shared memory than the maximum of a block";
   ASSERT_EQ(cuOccupancyMaxPotentialBlockSize(&least, &blocks, function, nullptr, 0, 0),
             CUDA_SUCCESS);
   EXPECT_EQ(blocks, 1024);
   EXPECT_EQ(least, threads / 1024 * multiprocessors);
   std::size_t shared = 0;
   ASSERT_EQ(cuOccupancyAvailableDynamicSMemPerBlock(&shared, function, 1, 32), CUDA_SUCCESS);
-  EXPECT_EQ(shared, 48u << 10) << "more is given to kernels that ask for it";
+  EXPECT_EQ(shared, 48u << 10) << "only kernels that request it get more";
   ASSERT_EQ(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 64 << 10),
             CUDA_SUCCESS);
   ASSERT_EQ(cuOccupancyAvailableDynamicSMemPerBlock(&shared, function, 1, 32), CUDA_SUCCESS);
   EXPECT_EQ(shared, 64u << 10);
 }
 
-TEST_F(DropInFactsTest, DeviceWithoutClustersHasThoseOfOneBlock) {
+TEST_F(DropInFactsTest, DeviceWithoutClustersSupportsClustersOfOneBlock) {
   UsePrimary();
   const CUfunction function = Function("add_one");
   int blocks = 0, multiprocessors = 0, found = 0;
@@ -251,7 +251,7 @@ struct FaultCase {
 };
 class DropInFaultTest : public DropInFactsTest, public ::testing::WithParamInterface<FaultCase> {};
 
-TEST_P(DropInFaultTest, KernelsFaultHasTheDriversNumber) {
+TEST_P(DropInFaultTest, KernelFaultHasTheDriversErrorCode) {
   UsePrimary();
   const std::string text =
       ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry fails() {\n"
@@ -274,7 +274,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- printing
 
-TEST_F(DropInFactsTest, WhatKernelsPrintIsInTheProgramsOwnOutput) {
+TEST_F(DropInFactsTest, KernelsPrintToTheProgramsOutput) {
   UsePrimary();
   const CUfunction says = Load(R"(
 .version 7.0

@@ -42,7 +42,7 @@ GPUSHARED_SAME(drop_in::ArrayShape3d, CUDA_ARRAY3D_DESCRIPTOR);
 GPUSHARED_SAME(drop_in::TextureResource, CUDA_RESOURCE_DESC);
 GPUSHARED_SAME(drop_in::TextureMode, CUDA_TEXTURE_DESC);
 GPUSHARED_SAME(drop_in::TextureView, CUDA_RESOURCE_VIEW_DESC);
-// The driver calls these back with the same conventions.
+// Types of functions that the driver calls.
 GPUSHARED_SAME(std::size_t(int), std::remove_pointer_t<CUoccupancyB2DSize>);
 GPUSHARED_SAME(std::remove_pointer_t<drop_in::StreamCallback>,
                std::remove_pointer_t<CUstreamCallback>);
@@ -54,7 +54,7 @@ namespace {
 
 using testing::SameCall;
 
-// signatures.inc has one line for each symbol that has a handler and that this toolkit declares.
+// signatures.inc has one line for each symbol that has a handler and is declared by this toolkit.
 #define GPUSHARED_SIGNATURE(theirs, handler)                                                 \
   static_assert(SameCall<std::remove_pointer_t<decltype(&drop_in::handler)>, theirs>::value, \
                 #handler " is declared otherwise than " #theirs);
@@ -184,14 +184,14 @@ GPUSHARED_FIELD(LegacyDeviceProperties, pitch_bytes_max, CUdevprop, memPitch);
 GPUSHARED_FIELD(LegacyDeviceProperties, clock_kilohertz, CUdevprop, clockRate);
 GPUSHARED_FIELD(LegacyDeviceProperties, texture_alignment, CUdevprop, textureAlign);
 
-TEST(DropInAbi, HandlesAreTheDriversNumbers) {
+TEST(DropInAbi, SpecialHandlesEqualTheDrivers) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(LegacyStream()),
             reinterpret_cast<std::uintptr_t>(CU_STREAM_LEGACY));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(PerThreadStream()),
             reinterpret_cast<std::uintptr_t>(CU_STREAM_PER_THREAD));
 }
 
-TEST(DropInAbi, KindsOfNodesAreCudasInTheirOrder) {
+TEST(DropInAbi, NodeTypesHaveCudasOrder) {
   EXPECT_EQ(Work(KernelWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_KERNEL});
   EXPECT_EQ(Work(CopyWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_MEMCPY});
   EXPECT_EQ(Work(FillWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_MEMSET});

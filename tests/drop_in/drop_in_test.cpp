@@ -35,7 +35,7 @@ void* Wild(std::uint64_t value) { return reinterpret_cast<void*>(value); }
 
 // ---- initialisation
 
-TEST(DropInWithoutServerTest, InitSaysThatNoServerAnswers) {
+TEST(DropInWithoutServerTest, InitReportsThatNoServerAnswers) {
   ::setenv("GPUSHARED_SOCKET", "/nonexistent/gpushared.sock", 1);
   int count = 7;
   EXPECT_EQ(cuInit(0), CUDA_ERROR_MPS_CONNECTION_FAILED);
@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(DropInWithoutServerTest, WantedTable,
                                            std::array<unsigned char, 8>{0x21, 0x31, 0x8c, 0x60,
                                                                         0x97, 0x14, 0x32, 0x48}));
 
-TEST_P(WantedTable, OfALibraryThatWantsItsOwnDriverIsToldToTheUserOfRun) {
+TEST_P(WantedTable, RequestIsReportedOnceUnderRun) {
   CUuuid runtime = {};
   std::memcpy(runtime.bytes, GetParam().data(), GetParam().size());
   const CUuuid other = {{1}};
@@ -63,14 +63,14 @@ TEST_P(WantedTable, OfALibraryThatWantsItsOwnDriverIsToldToTheUserOfRun) {
     EXPECT_EQ(table, nullptr);
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_EQ(said(runtime), "") << "nobody asked for sentences";
+  EXPECT_EQ(said(runtime), "") << "only programs under `gpusharedctl run` get the message";
   ::setenv("GPUSHARED_RUN", "1", 1);
   EXPECT_EQ(said(other), "");
   EXPECT_THAT(said(runtime), HasSubstr("NVIDIA's"));
-  EXPECT_EQ(said(runtime), "") << "once is enough";
+  EXPECT_EQ(said(runtime), "") << "the message appears only once";
 }
 
-TEST_F(DropInTest, InitMayBeRepeatedOnceAServerIsThere) {
+TEST_F(DropInTest, InitSucceedsLaterOnceAServerRuns) {
   ::setenv("GPUSHARED_SOCKET", "/nonexistent/gpushared.sock", 1);
   EXPECT_EQ(cuInit(0), CUDA_ERROR_MPS_CONNECTION_FAILED);
   ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1);
@@ -87,7 +87,7 @@ TEST_F(DropInTest, DrainingServerIsNotReady) {
   EXPECT_THAT(program.output, HasSubstr("CUDA_ERROR_MPS_SERVER_NOT_READY (807)"));
 }
 
-TEST_F(DropInTest, ProbingHoldsNoSession) {
+TEST_F(DropInTest, InitBeginsNoSession) {
   ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
   int count = 0;
   EXPECT_EQ(cuDeviceGetCount(&count), CUDA_SUCCESS);
@@ -116,7 +116,7 @@ TEST_F(DropInTest, ThreadsContextsAndStreamsWorkAtOnce) {
   EXPECT_THAT(program.output, HasSubstr("32 streams agree"));
 }
 
-TEST_F(DropInTest, ForkedChildIsToldThatItHasNoDriver) {
+TEST_F(DropInTest, ForkedChildIsRejected) {
   UsePrimary();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -153,12 +153,12 @@ TEST_F(DropInTest, SessionHasTheClassOfTheEnvironment) {
   EXPECT_THAT(clients, HasSubstr("low"));
 }
 
-TEST_F(DropInTest, NonsenseInTheEnvironmentIsRejected) {
+TEST_F(DropInTest, RejectsInvalidEnvironment) {
   ::setenv("GPUSHARED_CLASS", "urgent", 1);
   EXPECT_EQ(cuInit(0), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(DropInTest, NoVisibleDeviceIsNoDevice) {
+TEST_F(DropInTest, InitFailsIfNoDeviceIsVisible) {
   ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
   EXPECT_EQ(cuInit(0), CUDA_ERROR_NO_DEVICE);
 }
@@ -167,7 +167,7 @@ TEST_F(DropInTest, NoVisibleDeviceIsNoDevice) {
 
 // cuMemcpy finds out from each address whether it is device memory, so it must not mistake a freed
 // device address for host memory.
-TEST_F(DropInTest, CopiesOfFreedMemoryAreRejectedWhateverTheirForm) {
+TEST_F(DropInTest, AllCopiesRejectFreedMemory) {
   UsePrimary();
   CUdeviceptr first = 0, freed = 0, last = 0;
   for (CUdeviceptr* memory : {&first, &freed, &last}) {
@@ -193,7 +193,7 @@ TEST_F(DropInTest, CopiesOfFreedMemoryAreRejectedWhateverTheirForm) {
 
 // ---- lookup of functions
 
-TEST_F(DropInTest, ProcAddressChoosesTheFormForVersionAndStream) {
+TEST_F(DropInTest, ProcAddressChoosesVariantByVersionAndStream) {
   void* function = nullptr;
   CUdriverProcAddressQueryResult found{};
   EXPECT_EQ(cuGetProcAddress("cuMemAlloc", &function, 12000, 0, &found), CUDA_SUCCESS);
@@ -216,8 +216,8 @@ TEST_F(DropInTest, ProcAddressChoosesTheFormForVersionAndStream) {
   EXPECT_EQ(cuGetProcAddress(nullptr, &function, 13000, 0, &found), CUDA_ERROR_INVALID_VALUE);
 }
 
-// numba-cuda-mlir makes this call, and then looks up the function with dlsym.
-TEST_F(DropInTest, ProcAddressThatIsNotThereIsNullAndNoError) {
+// numba-cuda-mlir makes this call, and then looks up the missing function with dlsym.
+TEST_F(DropInTest, ProcAddressOfUnknownFunctionIsNullWithoutError) {
   void* function = this;
   EXPECT_EQ(cuGetProcAddress("cuFuncSetAttribute", &function, 2000, 0, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(function, nullptr);
@@ -238,7 +238,7 @@ TEST_F(DropInTest, HasNoExportTables) {
   }
 }
 
-TEST_F(DropInTest, FunctionsThatAreNotThereSaySo) {
+TEST_F(DropInTest, MissingFunctionsReturnNotSupported) {
   CUmipmappedArray array = nullptr;
   const CUDA_ARRAY3D_DESCRIPTOR description{};
   EXPECT_EQ(cuMipmappedArrayCreate(&array, &description, 1), CUDA_ERROR_NOT_SUPPORTED);
@@ -283,7 +283,7 @@ TEST_F(DropInTest, ContextsAreMadeWithEmptyParameters) {
   EXPECT_EQ(cuCtxCreate_v4(&context, &parameters, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
 }
 
-TEST_F(DropInTest, WhatBelongsToAContextEndsWithIt) {
+TEST_F(DropInTest, DestroyingContextInvalidatesItsObjects) {
   UsePrimary();
   CUcontext made = nullptr;
   ASSERT_EQ(cuCtxCreate(&made, nullptr, 0, 0), CUDA_SUCCESS);
@@ -306,7 +306,7 @@ TEST_F(DropInTest, WhatBelongsToAContextEndsWithIt) {
             CUDA_ERROR_INVALID_HANDLE);
 }
 
-TEST_F(DropInTest, PrimaryContextIsOneAndCounted) {
+TEST_F(DropInTest, PrimaryContextIsReferenceCounted) {
   UsePrimary();
   CUcontext again = nullptr;
   unsigned flags = 0;
@@ -329,7 +329,7 @@ TEST_F(DropInTest, PrimaryContextIsOneAndCounted) {
 
 // ---- memory and copies
 
-TEST_F(DropInTest, CopiesGoBothWaysAndAWrongAddressIsItsOwnError) {
+TEST_F(DropInTest, InvalidCopyLeavesTheStreamUsable) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   std::vector<std::uint32_t> sent = All(5);
@@ -339,7 +339,7 @@ TEST_F(DropInTest, CopiesGoBothWaysAndAWrongAddressIsItsOwnError) {
   EXPECT_EQ(cuMemcpyDtoH(sent.data(), 4096, 16), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemsetD8(numbers, 0, std::numeric_limits<std::size_t>::max()),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(Read(numbers), All(5)) << "the stream must not be spoilt";
+  EXPECT_EQ(Read(numbers), All(5)) << "the stream must remain usable";
   const CUdeviceptr copy = Numbers();
   EXPECT_EQ(cuMemcpy(copy, numbers, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(Read(copy), All(5));
@@ -385,7 +385,7 @@ TEST_F(DropInTest, EventsOrderStreamsAndMeasure) {
   EXPECT_GT(milliseconds, 0);
 }
 
-TEST_F(DropInTest, ThreadsHaveDefaultStreamsOfTheirOwn) {
+TEST_F(DropInTest, EachThreadHasItsOwnDefaultStream) {
   UsePrimary();
   void* get_id = nullptr;
   CUdriverProcAddressQueryResult found{};
@@ -407,7 +407,7 @@ TEST_F(DropInTest, ThreadsHaveDefaultStreamsOfTheirOwn) {
 }
 
 // A thread must release its stream when it ends, because a session has only 255 of them.
-TEST_F(DropInTest, ManyThreadsOneAfterAnotherFindAStream) {
+TEST_F(DropInTest, EndedThreadsReleaseTheirStreams) {
   UsePrimary();
   for (int i = 0; i < 300; ++i) {
     std::thread([&] {
@@ -420,7 +420,7 @@ TEST_F(DropInTest, ManyThreadsOneAfterAnotherFindAStream) {
 
 // ---- modules and launches
 
-TEST_F(DropInTest, BrokenImagesAreRejectedWithTheirText) {
+TEST_F(DropInTest, BrokenImagesAreRejectedWithALog) {
   UsePrimary();
   char text[512] = "untouched";
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
@@ -436,7 +436,7 @@ TEST_F(DropInTest, BrokenImagesAreRejectedWithTheirText) {
   EXPECT_EQ(cuModuleLoad(&module, "/nonexistent"), CUDA_ERROR_FILE_NOT_FOUND);
 }
 
-TEST_F(DropInTest, ParametersArePackedAsTheProgramLikes) {
+TEST_F(DropInTest, AcceptsParametersAsArrayOrBuffer) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   struct {
@@ -492,7 +492,7 @@ TEST_F(DropInTest, FaultStaysWithTheContextUntilItIsReset) {
   EXPECT_EQ(Read(numbers), All(1));
 }
 
-TEST_F(DropInTest, TerminatedClientIsTold) {
+TEST_F(DropInTest, TerminatedClientGetsItsError) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   ASSERT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);

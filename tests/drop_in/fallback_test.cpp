@@ -39,12 +39,12 @@ TEST(FallbackTest, InstalledDriverServesWhereNoServerAnswers) {
               HasSubstr(kNative));
 }
 
-TEST(FallbackTest, NeverByItself) {
+TEST(FallbackTest, InstalledDriverIsNotUsedByDefault) {
   EXPECT_THAT(Says(kDropIn + ":" + kInstalled, "", "/nonexistent"),
               HasSubstr("init 805 805 count 3"));
 }
 
-TEST(FallbackTest, ServerThatAnswersServes) {
+TEST(FallbackTest, ServerIsPreferredToInstalledDriver) {
   const ServerProcess server;
   EXPECT_THAT(Says(kDropIn + ":" + kInstalled, "native", server.socket()),
               HasSubstr("init 0 0 count 0 1 version 13050"));
@@ -60,9 +60,9 @@ TEST(FallbackTest, OtherValuesAreRejectedByName) {
   EXPECT_THAT(log, HasSubstr("GPUSHARED_FALLBACK='cpu'"));
 }
 
-// A copy of the drop-in does not count as a driver in whatever directory it is, because the two
-// would search for each other endlessly.
-TEST(FallbackTest, NoDropInIsTakenForTheDriver) {
+// A copy of the drop-in does not count as a driver, whatever directory it is in, because otherwise
+// the two would search for each other endlessly.
+TEST(FallbackTest, CopyOfTheDropInIsNotTheDriver) {
   const testing::ScratchDirectory directory;
   std::filesystem::copy_file(kDropIn + "/libcuda.so.1", directory / "libcuda.so.1");
   EXPECT_THAT(Says(kDropIn + ":" + directory.path(), "native", "/nonexistent"),

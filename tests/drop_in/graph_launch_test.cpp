@@ -38,7 +38,7 @@ class GraphLaunchTest : public DropInServerCase {
 
 // The first launch submits each node as a command; from the second one on, a launch is a single
 // command of the server.
-TEST_F(GraphLaunchTest, LaunchesInARowCountTheSameHoweverTheyAreSubmitted) {
+TEST_F(GraphLaunchTest, RepeatedLaunchesHaveTheSameEffect) {
   constexpr std::uint32_t kNodes = 20, kLaunches = 5;
   ASSERT_EQ(cuMemcpyHtoD(numbers_, All(10).data(), kBytes), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
@@ -57,14 +57,14 @@ TEST_F(GraphLaunchTest, CapturedWorkRunsAsOftenAsItIsLaunched) {
   int calls = 0;
   ASSERT_EQ(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpyHtoDAsync(numbers_, from.data(), kBytes, stream_), CUDA_SUCCESS);
-  EXPECT_EQ(AddOne(numbers_, stream_), CUDA_SUCCESS) << "its parameters are copied";
+  EXPECT_EQ(AddOne(numbers_, stream_), CUDA_SUCCESS) << "the capture must copy the parameters";
   EXPECT_EQ(AddOne(numbers_, stream_), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpyDtoHAsync(back.data(), numbers_, kBytes, stream_), CUDA_SUCCESS);
   EXPECT_EQ(cuLaunchHostFunc(
                 stream_, [](void* count) { ++*static_cast<int*>(count); }, &calls),
             CUDA_SUCCESS);
   const CUgraphExec exec = EndCapture();
-  EXPECT_EQ(back, All(7)) << "nothing has run";
+  EXPECT_EQ(back, All(7)) << "capturing must not execute the work";
   for (const std::uint32_t value : {10u, 40u}) {
     std::ranges::fill(from, value);
     ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
@@ -75,7 +75,7 @@ TEST_F(GraphLaunchTest, CapturedWorkRunsAsOftenAsItIsLaunched) {
   EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
-TEST_F(GraphLaunchTest, CapturedMemoryIsThereBetweenItsNodes) {
+TEST_F(GraphLaunchTest, CapturedMemoryExistsBetweenItsNodes) {
   CUdeviceptr scratch = 0;
   ASSERT_EQ(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   ASSERT_EQ(cuMemAllocAsync(&scratch, kBytes, stream_), CUDA_SUCCESS);
@@ -92,7 +92,7 @@ TEST_F(GraphLaunchTest, CapturedMemoryIsThereBetweenItsNodes) {
   EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
-TEST_F(GraphLaunchTest, BranchesOfACaptureMeetAgain) {
+TEST_F(GraphLaunchTest, JoinedBranchesOfACaptureAreOrdered) {
   const CUdeviceptr more = Numbers();
   CUevent fork = nullptr, join = nullptr;
   for (CUevent* event : {&fork, &join}) {

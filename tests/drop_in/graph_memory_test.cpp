@@ -54,14 +54,15 @@ class GraphMemoryTest : public DropInCase {
 TEST_F(GraphMemoryTest, LaunchAllocatesAndTheProgramFrees) {
   DevicePointer address = 0;
   AddAllocation(address);
-  EXPECT_FALSE(IsAllocated(address)) << "nothing was launched";
+  EXPECT_FALSE(IsAllocated(address)) << "nothing allocates before a launch";
   GraphExecHandle const exec = Instantiate();
   ASSERT_EQ(GraphLaunch(exec, stream_), Code::kSuccess);
   EXPECT_TRUE(IsAllocated(address));
-  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidValue) << "it is still allocated";
+  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidValue) << "the memory is still allocated";
   EXPECT_EQ(MemFreeAsync(address, stream_), Code::kSuccess);
   EXPECT_FALSE(IsAllocated(address));
-  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kSuccess) << "at the same address";
+  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kSuccess)
+      << "must allocate at the same address again";
   EXPECT_EQ(MemFree(address), Code::kSuccess);
   EXPECT_EQ(MemFree(address), Code::kInvalidValue);
 }
@@ -99,7 +100,7 @@ TEST_F(GraphMemoryTest, NodeFreesWhatAnEarlierOneAllocates) {
   EXPECT_EQ(GraphMemFreeNodeGetParams(allocation, &freed), Code::kInvalidValue);
 }
 
-TEST_F(GraphMemoryTest, LaunchFreesWhatIsLeftIfItWasAskedTo) {
+TEST_F(GraphMemoryTest, LaunchFreesRemainingMemoryIfRequested) {
   DevicePointer address = 0;
   AddAllocation(address);
   GraphExecHandle const exec = Instantiate(kAutoFree);
@@ -109,7 +110,7 @@ TEST_F(GraphMemoryTest, LaunchFreesWhatIsLeftIfItWasAskedTo) {
   EXPECT_TRUE(IsAllocated(address));
 }
 
-TEST_F(GraphMemoryTest, MemoryStaysUntilGraphAndProgramHaveLetGoOfIt) {
+TEST_F(GraphMemoryTest, MemoryStaysUntilGraphAndProgramReleaseIt) {
   const std::uint64_t before = Held();
   DevicePointer address = 0;
   AddAllocation(address);
@@ -130,7 +131,7 @@ TEST_F(GraphMemoryTest, MemoryStaysUntilGraphAndProgramHaveLetGoOfIt) {
   EXPECT_EQ(DeviceGraphMemTrim(0), Code::kSuccess);
 }
 
-TEST_F(GraphMemoryTest, SuchAGraphHasNoCopies) {
+TEST_F(GraphMemoryTest, GraphWithMemoryNodesCannotBeCopied) {
   DevicePointer address = 0;
   GraphNodeHandle const node = AddAllocation(address);
   GraphExecHandle const exec = Instantiate();
@@ -146,13 +147,14 @@ TEST_F(GraphMemoryTest, SuchAGraphHasNoCopies) {
   EXPECT_EQ(GraphInstantiateWithFlags(&second, graph_, 0), Code::kSuccess);
 }
 
-TEST_F(GraphMemoryTest, CaptureMakesTheNodes) {
+TEST_F(GraphMemoryTest, CaptureCreatesMemoryNodes) {
   DevicePointer address = 0, other = 0;
   ASSERT_EQ(MemAlloc(&other, kBytes), Code::kSuccess);
   ASSERT_EQ(StreamBeginCapture(stream_, 0), Code::kSuccess);
   ASSERT_EQ(MemAllocAsync(&address, kBytes, stream_), Code::kSuccess);
   EXPECT_EQ(MemcpyAsync(other, address, kBytes, stream_), Code::kSuccess);
-  EXPECT_EQ(MemFreeAsync(other, stream_), Code::kInvalidValue) << "no graph has allocated it";
+  EXPECT_EQ(MemFreeAsync(other, stream_), Code::kInvalidValue)
+      << "memory that no graph has allocated";
   ASSERT_EQ(MemFreeAsync(address, stream_), Code::kSuccess);
   GraphHandle graph = nullptr;
   ASSERT_EQ(StreamEndCapture(stream_, &graph), Code::kSuccess);
@@ -189,7 +191,7 @@ TEST_F(GraphMemoryTest, WrongParametersAreRejected) {
   EXPECT_EQ(GraphAddMemAllocNode(&node, graph_, nullptr, 0, nullptr), Code::kInvalidValue);
 }
 
-TEST_F(GraphMemoryTest, GraphOutlivesTheSessionAndThenAllocatesNothing) {
+TEST_F(GraphMemoryTest, GraphOutlivesTheSessionWithoutAllocating) {
   DevicePointer address = 0;
   AddAllocation(address);
   GraphExecHandle const exec = Instantiate();

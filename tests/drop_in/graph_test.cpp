@@ -87,12 +87,13 @@ class GraphTest : public DropInCase {
   std::size_t looked_at_ = 0;
 };
 
-TEST_F(GraphTest, NodesRunAfterThoseThatTheyNeed) {
+TEST_F(GraphTest, NodesRunAfterTheirDependencies) {
   const GraphNodeHandle last = AddFill(3);
   const GraphNodeHandle first = AddFill(1);
   const GraphNodeHandle middle = AddFill(2, {first});
   EXPECT_EQ(GraphAddDependencies(graph_, &middle, &last, 1), Code::kSuccess);
-  EXPECT_EQ(GraphAddDependencies(graph_, &middle, &last, 1), Code::kInvalidValue) << "it is there";
+  EXPECT_EQ(GraphAddDependencies(graph_, &middle, &last, 1), Code::kInvalidValue)
+      << "the edge exists already";
   const GraphExecHandle exec = Instantiate();
   EXPECT_THAT(Launch(exec), ElementsAre(1, 2, 3));
   EXPECT_THAT(Launch(exec), ElementsAre(1, 2, 3));
@@ -107,10 +108,11 @@ TEST_F(GraphTest, NodesRunAfterThoseThatTheyNeed) {
   EXPECT_EQ(GraphInstantiateWithParams(&none, graph_, &parameters), Code::kSuccess);
   EXPECT_EQ(parameters.result, 0);
   EXPECT_EQ(GraphDestroy(graph_), Code::kSuccess);
-  EXPECT_THAT(Launch(exec), ElementsAre(1, 2, 3)) << "it is a copy";
+  EXPECT_THAT(Launch(exec), ElementsAre(1, 2, 3))
+      << "the executable graph must not change with the graph";
 }
 
-TEST_F(GraphTest, EdgesAreShownFromBothEnds) {
+TEST_F(GraphTest, EdgesAreReportedAtBothEnds) {
   const GraphNodeHandle first = AddFill(1), second = AddFill(2);
   const GraphNodeHandle third = AddFill(3, {second, first});
   GraphNodeHandle list[4] = {};
@@ -136,14 +138,14 @@ TEST_F(GraphTest, EdgesAreShownFromBothEnds) {
   EXPECT_EQ(GraphAddDependenciesV2(graph_, &third, &first, &early, 1), Code::kNotSupported);
 }
 
-TEST_F(GraphTest, ExecChangesByTheNodesOfItsOriginal) {
+TEST_F(GraphTest, ExecIsChangedThroughNodesOfItsGraph) {
   const GraphNodeHandle first = AddFill(1), second = AddFill(2, {first});
   const GraphExecHandle exec = Instantiate();
   FillNodeParameters fill = GetFill(9);
   EXPECT_EQ(GraphExecMemsetNodeSetParams(exec, second, &fill, context_), Code::kSuccess);
   EXPECT_THAT(Launch(exec), ElementsAre(1, 9));
   EXPECT_EQ(GraphMemsetNodeGetParams(second, &fill), Code::kSuccess);
-  EXPECT_EQ(fill.value, 2u) << "the graph is as it was";
+  EXPECT_EQ(fill.value, 2u) << "the graph must not change";
   EXPECT_EQ(GraphMemsetNodeSetParams(first, &fill), Code::kSuccess);
   EXPECT_THAT(Launch(exec), ElementsAre(1, 9));
   EXPECT_EQ(GraphNodeSetEnabled(exec, first, 0), Code::kSuccess);
@@ -157,7 +159,7 @@ TEST_F(GraphTest, ExecChangesByTheNodesOfItsOriginal) {
   EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidValue);
 }
 
-TEST_F(GraphTest, ExecTakesOverAGraphOfTheSameStructure) {
+TEST_F(GraphTest, UpdateAcceptsGraphOfTheSameStructure) {
   AddFill(2, {AddFill(1)});
   const GraphExecHandle exec = Instantiate();
   ASSERT_EQ(GraphCreate(&graph_, 0), Code::kSuccess);
@@ -165,7 +167,7 @@ TEST_F(GraphTest, ExecTakesOverAGraphOfTheSameStructure) {
   AddFill(6);
   UpdateResultInfo info{};
   EXPECT_EQ(GraphExecUpdate(exec, graph_, &info), Code::kGraphExecUpdateFailure);
-  EXPECT_EQ(info.result, 2) << "an edge is missing";
+  EXPECT_EQ(info.result, 2) << "CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED: an edge is missing";
   EXPECT_THAT(Launch(exec), ElementsAre(1, 2));
   ASSERT_EQ(GraphCreate(&graph_, 0), Code::kSuccess);
   AddFill(6, {AddFill(5)});
@@ -178,13 +180,13 @@ TEST_F(GraphTest, ExecTakesOverAGraphOfTheSameStructure) {
   EXPECT_EQ(GraphAddEmptyNode(&empty, graph_, &fill, 1), Code::kSuccess);
   int result = 0;
   EXPECT_EQ(GraphExecUpdateV1(exec, graph_, &found, &result), Code::kGraphExecUpdateFailure);
-  EXPECT_EQ(result, 3) << "another type of node";
+  EXPECT_EQ(result, 3) << "CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED";
   EXPECT_EQ(found, empty);
   EXPECT_THAT(Launch(exec), ElementsAre(5, 6));
   EXPECT_EQ(GraphDestroyNode(first), Code::kSuccess);
 }
 
-TEST_F(GraphTest, GraphsInsideAreCopies) {
+TEST_F(GraphTest, ChildGraphsAreCopies) {
   const GraphNodeHandle inner = AddFill(1);
   const GraphHandle child = graph_;
   ASSERT_EQ(GraphCreate(&graph_, 0), Code::kSuccess);
@@ -198,7 +200,7 @@ TEST_F(GraphTest, GraphsInsideAreCopies) {
   EXPECT_THAT(Launch(exec), ElementsAre(0, 1, 2));
   GraphHandle own = nullptr;
   EXPECT_EQ(GraphChildGraphNodeGetGraph(node, &own), Code::kSuccess);
-  EXPECT_EQ(GraphDestroy(own), Code::kInvalidValue) << "it is the node's";
+  EXPECT_EQ(GraphDestroy(own), Code::kInvalidValue) << "the child graph belongs to its node";
   EXPECT_EQ(GraphNodeFindInClone(&found, inner, own), Code::kSuccess);
   EXPECT_EQ(GraphExecMemsetNodeSetParams(exec, found, &fill, context_), Code::kSuccess);
   EXPECT_THAT(Launch(exec), ElementsAre(0, 8, 2));
@@ -207,10 +209,11 @@ TEST_F(GraphTest, GraphsInsideAreCopies) {
   EXPECT_EQ(GraphExecChildGraphNodeSetParams(exec, node, graph_), Code::kInvalidValue);
   EXPECT_EQ(GraphDestroy(graph_), Code::kSuccess);
   int type = 0;
-  EXPECT_EQ(GraphNodeGetType(found, &type), Code::kInvalidValue) << "it went with the graph";
+  EXPECT_EQ(GraphNodeGetType(found, &type), Code::kInvalidValue)
+      << "the child graph's nodes end with the graph";
 }
 
-TEST_F(GraphTest, GraphsLieOnlySoDeep) {
+TEST_F(GraphTest, RejectsChildGraphsBeyondMaximumDepth) {
   int depth = 1;
   for (; depth < 100; ++depth) {
     GraphHandle outer = nullptr;
@@ -225,7 +228,7 @@ TEST_F(GraphTest, GraphsLieOnlySoDeep) {
   EXPECT_EQ(GraphLaunch(Instantiate(), stream_), Code::kSuccess);
 }
 
-TEST_F(GraphTest, CloneKnowsItsOriginals) {
+TEST_F(GraphTest, FindsNodesInClone) {
   const GraphNodeHandle first = AddFill(1);
   GraphHandle clone = nullptr;
   GraphNodeHandle copy = nullptr;
@@ -235,7 +238,7 @@ TEST_F(GraphTest, CloneKnowsItsOriginals) {
   EXPECT_EQ(GraphNodeFindInClone(&copy, copy, clone), Code::kInvalidValue);
 }
 
-TEST_F(GraphTest, KernelsKeepWhatTheyWereGiven) {
+TEST_F(GraphTest, KernelNodesKeepParametersAndAttributes) {
   KernelNodeParameters launch = LaunchOfNothing();
   launch.launch.shared_bytes = 5;
   GraphNodeHandle node = nullptr;
@@ -265,11 +268,11 @@ TEST_F(GraphTest, KernelsKeepWhatTheyWereGiven) {
   const auto* const submitted = std::get_if<ipc::LaunchCommand>(&taken.back().command.body);
   ASSERT_NE(submitted, nullptr);
   EXPECT_EQ(ModuleUnload(module_), Code::kSuccess);
-  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidHandle) << "its module is gone";
+  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidHandle) << "the kernel's module is unloaded";
 }
 
 // From the second consecutive launch on, a launch is one command of the server.
-TEST_F(GraphTest, LaunchesInARowBecomeAGraphOfTheServer) {
+TEST_F(GraphTest, RepeatedLaunchesBecomeAGraphOfTheServer) {
   KernelNodeParameters launch = LaunchOfNothing();
   std::vector<GraphNodeHandle> nodes = {AddFill(1)};
   for (int i = 0; i < 10; ++i) {
@@ -295,16 +298,17 @@ TEST_F(GraphTest, LaunchesInARowBecomeAGraphOfTheServer) {
     return count;
   };
   const auto launch_it = [&] { EXPECT_EQ(GraphLaunch(exec, stream_), Code::kSuccess); };
-  EXPECT_THAT(counts(launch_it), ElementsAre(10, 0, 0, 2)) << "once gains nothing";
+  EXPECT_THAT(counts(launch_it), ElementsAre(10, 0, 0, 2))
+      << "the first launch submits single commands";
   EXPECT_THAT(counts(launch_it), ElementsAre(0, 10, 1, 2));
   EXPECT_THAT(counts(launch_it), ElementsAre(0, 0, 1, 2));
   launch.launch.grid_x = 7;
   EXPECT_EQ(GraphExecKernelNodeSetParams(exec, nodes[4], &launch), Code::kSuccess);
-  EXPECT_THAT(counts(launch_it), ElementsAre(0, 1, 1, 2)) << "what has changed is sent";
+  EXPECT_THAT(counts(launch_it), ElementsAre(0, 1, 1, 2)) << "only the changed node is sent";
   EXPECT_EQ(GraphNodeSetEnabled(exec, nodes[5], 0), Code::kSuccess);
   EXPECT_THAT(counts(launch_it), ElementsAre(0, 9, 1, 2)) << "one less: another graph";
   EXPECT_EQ(ModuleUnload(module_), Code::kSuccess);
-  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidHandle) << "its module is gone";
+  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidHandle) << "the kernel's module is unloaded";
 }
 
 // The commands of a launch run after those of the previous launch, even if that was in another
@@ -326,10 +330,10 @@ TEST_F(GraphTest, LaunchesOfOneExecDoNotOverlap) {
   EXPECT_LT(std::get<ipc::WaitForCommand>(wait->command.body).target.stream,
             wait->command.id.stream);
   ASSERT_EQ(StreamDestroy(other), Code::kSuccess);
-  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kSuccess) << "its last stream is gone";
+  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kSuccess) << "its last stream has been destroyed";
 }
 
-TEST_F(GraphTest, LaunchInACaptureIsAGraphInside) {
+TEST_F(GraphTest, CapturedGraphLaunchBecomesChildGraph) {
   AddFill(1);
   const GraphExecHandle exec = Instantiate();
   ASSERT_EQ(StreamBeginCapture(stream_, 0), Code::kSuccess);
@@ -344,7 +348,7 @@ TEST_F(GraphTest, LaunchInACaptureIsAGraphInside) {
   EXPECT_THAT(Launch(Instantiate()), ElementsAre(1));
 }
 
-TEST_F(GraphTest, AnyKindOfNodeIsMadeByOneCall) {
+TEST_F(GraphTest, OneCallCreatesNodesOfAnyType) {
   NodeParameters node{};
   node.type = 2;
   node.fill = GetFill(4);
@@ -376,24 +380,27 @@ TEST_F(GraphTest, UserObjectLivesAsLongAsItsGraphs) {
   const auto destroy = [](void* data) { static_cast<std::promise<void>*>(data)->set_value(); };
   EXPECT_EQ(UserObjectCreate(&object, &ended, destroy, 1, 0), Code::kInvalidValue) << "no flag";
   ASSERT_EQ(UserObjectCreate(&object, &ended, destroy, 2, 1), Code::kSuccess);
-  EXPECT_EQ(GraphRetainUserObject(graph_, object, 3, 1), Code::kInvalidValue) << "there are two";
+  EXPECT_EQ(GraphRetainUserObject(graph_, object, 3, 1), Code::kInvalidValue)
+      << "the program has two references";
   EXPECT_EQ(GraphRetainUserObject(graph_, object, 1, 1), Code::kSuccess);
   AddFill(1);
   const GraphExecHandle exec = Instantiate();
   EXPECT_EQ(UserObjectRelease(object, 1), Code::kSuccess);
-  EXPECT_EQ(UserObjectRelease(object, 1), Code::kInvalidValue) << "the program has none left";
-  EXPECT_EQ(GraphReleaseUserObject(graph_, object, 1), Code::kSuccess) << "the graph had one";
+  EXPECT_EQ(UserObjectRelease(object, 1), Code::kInvalidValue)
+      << "the program has no reference left";
+  EXPECT_EQ(GraphReleaseUserObject(graph_, object, 1), Code::kSuccess)
+      << "the graph has a reference";
   EXPECT_FALSE(has_ended());
   worker_.set_finishing(false);
   EXPECT_EQ(GraphLaunch(exec, stream_), Code::kSuccess);
   EXPECT_EQ(GraphExecDestroy(exec), Code::kSuccess);
-  EXPECT_FALSE(has_ended()) << "its launch has not ended";
+  EXPECT_FALSE(has_ended()) << "must live until the launch has ended";
   worker_.set_finishing(true);
   end.wait();
-  EXPECT_EQ(UserObjectRetain(object, 1), Code::kInvalidValue) << "it is gone";
+  EXPECT_EQ(UserObjectRetain(object, 1), Code::kInvalidValue) << "the object has been destroyed";
 }
 
-TEST_F(GraphTest, PictureNamesNodesAndEdges) {
+TEST_F(GraphTest, DotOutputNamesNodesAndEdges) {
   const testing::ScratchDirectory directory;
   ASSERT_EQ(StreamBeginCaptureToGraph(stream_, graph_, nullptr, nullptr, 0, 0), Code::kSuccess);
   EXPECT_EQ(LaunchOn(stream_), Code::kSuccess);
@@ -409,7 +416,7 @@ TEST_F(GraphTest, PictureNamesNodesAndEdges) {
   EXPECT_EQ(GraphDebugDotPrint(graph_, "/nonexistent/graph.dot", 0), Code::kOperatingSystem);
 }
 
-TEST_F(GraphTest, NodesSayWhatTheyAre) {
+TEST_F(GraphTest, NodesReturnTheirParameters) {
   const GraphNodeHandle fill = AddFill(5);
   NodeParameters parameters{};
   ASSERT_EQ(GraphNodeGetParams(fill, &parameters), Code::kSuccess);
@@ -417,7 +424,8 @@ TEST_F(GraphTest, NodesSayWhatTheyAre) {
   EXPECT_EQ(parameters.fill.value, 5u);
   EXPECT_EQ(parameters.fill.destination, memory_);
   parameters.fill.value = 6;
-  EXPECT_EQ(GraphNodeSetParams(fill, &parameters), Code::kSuccess) << "what was shown can be set";
+  EXPECT_EQ(GraphNodeSetParams(fill, &parameters), Code::kSuccess)
+      << "parameters as read must be accepted";
   EXPECT_THAT(Launch(Instantiate()), ElementsAre(6));
   parameters = {};
   parameters.kernel.launch = {.function = nothing_,
@@ -437,7 +445,7 @@ TEST_F(GraphTest, NodesSayWhatTheyAre) {
   EXPECT_EQ(GraphNodeGetParams(nullptr, &parameters), Code::kInvalidValue);
 }
 
-TEST_F(GraphTest, NumbersTellGraphsAndNodesApart) {
+TEST_F(GraphTest, IdsDistinguishGraphsAndNodes) {
   const GraphNodeHandle first = AddFill(1), second = AddFill(2);
   GraphHandle clone = nullptr, containing = nullptr;
   GraphNodeHandle copy = nullptr;

@@ -30,7 +30,7 @@ class HostCallsTest : public DropInCase {
     EXPECT_EQ(CtxSynchronize(), Code::kSuccess);
   }
 
-  // A host function that waits for Open, and records that it ran and how many launches had been
+  // A host function that waits for Open, then records that it ran and how many launches had been
   // submitted by then.
   static void Note(void* self) {
     auto& test = *static_cast<HostCallsTest*>(self);
@@ -70,11 +70,11 @@ class HostCallsTest : public DropInCase {
   std::vector<std::thread::id> threads_;
 };
 
-TEST_F(HostCallsTest, RunBesideTheCallerOneAfterAnother) {
+TEST_F(HostCallsTest, RunInOrderOnAnotherThread) {
   EXPECT_EQ(LaunchNote(a_), Code::kSuccess);
-  EXPECT_EQ(LaunchNote(a_), Code::kSuccess) << "the second one needs no end of the first";
+  EXPECT_EQ(LaunchNote(a_), Code::kSuccess) << "the call must not wait for the first function";
   EXPECT_EQ(StreamQuery(a_), Code::kNotReady);
-  EXPECT_EQ(LaunchOn(b_), Code::kSuccess) << "other streams go on";
+  EXPECT_EQ(LaunchOn(b_), Code::kSuccess) << "other streams must not wait";
   EXPECT_EQ(StreamSynchronize(b_), Code::kSuccess);
   EXPECT_THAT(LaunchesSeen(), ElementsAre());
   Open();
@@ -84,7 +84,7 @@ TEST_F(HostCallsTest, RunBesideTheCallerOneAfterAnother) {
   EXPECT_EQ(StreamQuery(a_), Code::kSuccess);
 }
 
-TEST_F(HostCallsTest, RunAfterTheWorkInFront) {
+TEST_F(HostCallsTest, RunAfterEarlierWorkOfTheStream) {
   worker_.set_finishing(false);
   std::atomic<bool> has_ended{false};
   bool has_seen_the_end = false;
@@ -108,16 +108,18 @@ TEST_F(HostCallsTest, RunAfterTheWorkInFront) {
   EXPECT_TRUE(has_seen_the_end);
 }
 
-TEST_F(HostCallsTest, LaterWorkWaitsForThem) {
+TEST_F(HostCallsTest, DelayLaterWorkOfTheStream) {
   EXPECT_EQ(LaunchNote(a_), Code::kSuccess);
   std::thread same = LaunchElsewhere(a_), legacy = LaunchElsewhere(LegacyStream());
   StreamHandle apart = nullptr;
   EXPECT_EQ(StreamCreate(&apart, 0), Code::kSuccess);
-  EXPECT_EQ(MemsetD8Async(memory_, 0, 1, apart), Code::kSuccess) << "whoever waits holds no lock";
+  EXPECT_EQ(MemsetD8Async(memory_, 0, 1, apart), Code::kSuccess)
+      << "a waiting caller must not hold a lock";
   Open();
   same.join();
   legacy.join();
-  EXPECT_THAT(LaunchesSeen(), ElementsAre(0)) << "nothing was submitted before it ended";
+  EXPECT_THAT(LaunchesSeen(), ElementsAre(0))
+      << "nothing must be submitted before the function ends";
   EXPECT_EQ(CtxSynchronize(), Code::kSuccess);
   EXPECT_EQ(Launches(), 2u);
 }
@@ -130,13 +132,13 @@ TEST_F(HostCallsTest, StreamsDoNotWaitForEachOthersFunctions) {
   EXPECT_EQ(StreamSynchronize(b_), Code::kSuccess);
   EXPECT_EQ(calls, 1);
   EXPECT_THAT(LaunchesSeen(), ElementsAre());
-  EXPECT_EQ(StreamDestroy(a_), Code::kSuccess) << "its function runs all the same";
+  EXPECT_EQ(StreamDestroy(a_), Code::kSuccess) << "its function must still run";
   Open();
   EXPECT_EQ(CtxSynchronize(), Code::kSuccess);
   EXPECT_THAT(LaunchesSeen(), ElementsAre(0));
 }
 
-TEST_F(HostCallsTest, MayNotCallTheDriver) {
+TEST_F(HostCallsTest, CannotCallTheDriver) {
   Code code = Code::kSuccess;
   EXPECT_EQ(
       LaunchHostFunc(
@@ -149,7 +151,7 @@ TEST_F(HostCallsTest, MayNotCallTheDriver) {
 // If a stream has failed, its callbacks are called with the error, but host functions are not
 // called.
 class FailedStreamTest : public DropInCase {};
-TEST_F(FailedStreamTest, CallbacksAreToldOfTheFailure) {
+TEST_F(FailedStreamTest, CallbacksGetTheError) {
   StreamHandle stream = nullptr;
   ASSERT_EQ(StreamCreate(&stream, 0), Code::kSuccess);
   worker_.set_finishing(false);

@@ -29,7 +29,7 @@ class HostMemoryTest : public testing::DropInServerCase {
   }
 };
 
-TEST_F(HostMemoryTest, PageLockedMemoryIsThereWhenASynchronousCopyReturns) {
+TEST_F(HostMemoryTest, PageLockedMemoryIsUpToDateAfterSynchronousCopy) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   void* host = nullptr;
@@ -39,12 +39,12 @@ TEST_F(HostMemoryTest, PageLockedMemoryIsThereWhenASynchronousCopyReturns) {
   EXPECT_EQ(std::memcmp(host, All(1).data(), kBytes), 0);
   EXPECT_EQ(GetType(numbers), CU_MEMORYTYPE_DEVICE);
   ASSERT_EQ(AddOne(reinterpret_cast<CUdeviceptr>(host), nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS) << "with work under way";
+  EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS) << "while work uses the memory";
   EXPECT_EQ(cuMemFreeHost(host), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
-TEST_F(HostMemoryTest, ManagedMemoryIsZeroAndFreedAsTheDevices) {
+TEST_F(HostMemoryTest, ManagedMemoryIsZeroAndFreedAsDeviceMemory) {
   UsePrimary();
   CUdeviceptr numbers = 0;
   EXPECT_EQ(cuMemAllocManaged(&numbers, kBytes, 7), CUDA_ERROR_INVALID_VALUE);
@@ -61,7 +61,7 @@ TEST_F(HostMemoryTest, ManagedMemoryIsZeroAndFreedAsTheDevices) {
 }
 
 // A program may poll for completion instead of waiting for it.
-TEST_F(HostMemoryTest, ManagedMemoryComesBackWithTheAnswerThatWorkIsDone) {
+TEST_F(HostMemoryTest, ManagedMemoryIsUpToDateAfterSuccessfulQuery) {
   UsePrimary();
   CUdeviceptr numbers = 0;
   ASSERT_EQ(cuMemAllocManaged(&numbers, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
@@ -77,7 +77,7 @@ TEST_F(HostMemoryTest, ManagedMemoryComesBackWithTheAnswerThatWorkIsDone) {
   EXPECT_EQ(seen[5], 2u);
 }
 
-TEST_F(HostMemoryTest, AllocatedMemoryTellsOfItself) {
+TEST_F(HostMemoryTest, AllocatedMemoryReportsItsAttributes) {
   UsePrimary();
   void* host = nullptr;
   CUdeviceptr address = 0;
@@ -95,7 +95,7 @@ TEST_F(HostMemoryTest, AllocatedMemoryTellsOfItself) {
 
 // According to CUDA, with unified addressing an address of such memory is valid in every call that
 // takes a device address.
-TEST_F(HostMemoryTest, CopiesAndFillsTakeAllOfItAsDeviceMemory) {
+TEST_F(HostMemoryTest, CopiesAndFillsAcceptAllKindsAsDeviceMemory) {
   UsePrimary();
   const CUdeviceptr device = Numbers();
   void* locked = nullptr;
@@ -149,7 +149,7 @@ TEST_F(HostMemoryTest, CopiesAndFillsTakeAllOfItAsDeviceMemory) {
   }
 }
 
-TEST_F(HostMemoryTest, RegisteredMemoryIsMappedAtAnyByte) {
+TEST_F(HostMemoryTest, RegisteredMemoryMayStartAtAnyByte) {
   UsePrimary();
   std::vector<std::uint32_t> own(2 * kCount, 20);
   std::uint32_t* const part = &own[4];  // Not at the start of a page.
@@ -171,7 +171,7 @@ TEST_F(HostMemoryTest, RegisteredMemoryIsMappedAtAnyByte) {
   const CUdeviceptr numbers = Numbers();
   EXPECT_EQ(cuMemcpyHtoDAsync(numbers, part, kBytes, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Read(numbers)[3], 11u);
-  EXPECT_EQ(own[3], 20u) << "what lies beside it stays";
+  EXPECT_EQ(own[3], 20u) << "neighbouring bytes must not change";
   EXPECT_EQ(own[4 + kCount], 20u);
   EXPECT_EQ(cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemHostUnregister(part), CUDA_SUCCESS);
@@ -181,7 +181,7 @@ TEST_F(HostMemoryTest, RegisteredMemoryIsMappedAtAnyByte) {
   EXPECT_EQ(cuMemHostGetDevicePointer(&address, part, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(HostMemoryTest, PoolsOfItAreReachedByTheProgramAndByKernels) {
+TEST_F(HostMemoryTest, ProgramAndKernelsAccessPools) {
   UsePrimary();
   CUmemPoolProps properties = {};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -194,7 +194,8 @@ TEST_F(HostMemoryTest, PoolsOfItAreReachedByTheProgramAndByKernels) {
   ASSERT_EQ(cuMemSetMemPool(&properties.location, properties.allocType, pool), CUDA_SUCCESS);
   ASSERT_EQ(cuMemGetMemPool(&found, &properties.location, properties.allocType), CUDA_SUCCESS);
   EXPECT_EQ(found, pool);
-  EXPECT_EQ(cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE) << "it is no device's";
+  EXPECT_EQ(cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE)
+      << "a host pool cannot be a device's pool";
 
   CUmemLocation device = {};
   device.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -225,7 +226,7 @@ TEST_F(HostMemoryTest, PoolsOfItAreReachedByTheProgramAndByKernels) {
   EXPECT_EQ(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used), CUDA_SUCCESS);
   EXPECT_EQ(used, 0u);
   ASSERT_EQ(cuMemAllocFromPoolAsync(&again, kBytes, pool, stream), CUDA_SUCCESS);
-  EXPECT_EQ(again, address) << "the stream has it back at once";
+  EXPECT_EQ(again, address) << "the same stream reuses the memory at once";
   ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
   CUgraph graph = nullptr;
   EXPECT_EQ(cuMemAllocFromPoolAsync(&address, kBytes, pool, stream), CUDA_ERROR_NOT_SUPPORTED);

@@ -54,7 +54,7 @@ class JitTest : public testing::DropInServerCase {
   std::vector<void*> values_;
 };
 
-TEST_F(JitTest, UnknownVersionHasItsOwnNumber) {
+TEST_F(JitTest, UnknownPtxVersionHasItsOwnErrorCode) {
   std::string text = kGood;
   text.replace(text.find("7.0"), 3, "99.9");
   EXPECT_EQ(LoadWith(text), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
@@ -81,7 +81,7 @@ TEST_F(JitTest, WhatPtxasRejectsIsInvalidPtx) {
   EXPECT_EQ(Log(), "");
 }
 
-TEST_F(JitTest, KernelsKeepToTheMemoryThatPtxasGives) {
+TEST_F(JitTest, RejectsMoreStaticMemoryThanPtxas) {
   const std::string header = ".version 7.0\n.target sm_75\n.address_size 64\n";
   const auto shared = [&](int bytes) {
     return header + ".shared .b8 s[" + std::to_string(bytes) +
@@ -94,7 +94,7 @@ TEST_F(JitTest, KernelsKeepToTheMemoryThatPtxasGives) {
             CUDA_ERROR_INVALID_PTX);
 }
 
-TEST_F(JitTest, OptionsAreThoseOfTheHeader) {
+TEST_F(JitTest, RejectsInvalidOptions) {
   constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
   EXPECT_EQ(LoadOption(999, 0), kWrong);
   EXPECT_EQ(LoadOption(-1, 0), kWrong);
@@ -117,7 +117,7 @@ TEST_F(JitTest, OptionsAreThoseOfTheHeader) {
   EXPECT_EQ(cuLinkCreate(1, &fallback, &value, &link), kWrong);
 }
 
-TEST_F(JitTest, WallTimeIsAFloatInThePlaceOfTheOption) {
+TEST_F(JitTest, WritesWallTimeAsFloatIntoOptionValue) {
   ASSERT_EQ(LoadWith(kGood, {CU_JIT_WALL_TIME}, {nullptr}), CUDA_SUCCESS);
   float milliseconds = -1;
   std::memcpy(&milliseconds, values_.data(), sizeof milliseconds);

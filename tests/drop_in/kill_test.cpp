@@ -26,7 +26,7 @@ class DropInKills : public DropInServerCase {
   }
 };
 
-TEST_F(DropInKills, AtRandomMomentsEndOneProgramAlone) {
+TEST_F(DropInKills, AffectOnlyTheKilledProgram) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   const std::vector<pid_t> workers = server_.workers();
@@ -44,7 +44,7 @@ TEST_F(DropInKills, AtRandomMomentsEndOneProgramAlone) {
     ::kill(pid, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "it ended before, at kill " << kill << ": " << status;
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the program ended before kill " << kill << ": " << status;
     ASSERT_EQ(Read(numbers), All(static_cast<std::uint32_t>(kill) + 1));
     ASSERT_EQ(server_.workers(), workers) << "a worker ended at kill " << kill;
     if (kill > 0) continue;

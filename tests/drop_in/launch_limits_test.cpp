@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that CUDA rejects must not run here, because a program that was tested here would
-// otherwise fail on a GPU. CUDA's header and the PTX manual define the errors.
+// Launches that CUDA rejects must be rejected here, too, because otherwise a program that was
+// tested here would fail on a GPU. CUDA's header and the PTX manual define the errors.
 #include <cstdint>
 #include <string>
 #include <vector>

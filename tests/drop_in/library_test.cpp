@@ -18,7 +18,7 @@ using testing::kKernels;
 
 class LibraryTest : public testing::DropInServerCase {};
 
-TEST_F(LibraryTest, LibrariesLoadWhereTheyAreUsed) {
+TEST_F(LibraryTest, LibrariesLoadInTheContextThatUsesThem) {
   UsePrimary();
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;

@@ -26,7 +26,7 @@ constexpr char kLimitKernels[] = R"(
 .global .align 1 .b8 message[6] = {110,61,61,53,0,0};
 .global .align 1 .b8 file[6] = {107,46,99,117,0,0};
 .global .align 1 .b8 function[6] = {102,40,105,41,0,0};
-// How many pieces of so many bytes there are.
+// Counts how many allocations of this size the heap can hold.
 .visible .entry take(.param .u64 out, .param .u64 bytes) {
   .reg .b64 %rd<5>; .reg .b32 %r<2>; .reg .pred %p<2>;
   ld.param.u64 %rd1, [out]; ld.param.u64 %rd2, [bytes]; mov.u32 %r1, 0;
@@ -115,7 +115,7 @@ class LimitsTest : public testing::DropInServerCase {
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
 
-TEST_F(LimitsTest, LessIsThereAndBeyondTheBoundIsRejected) {
+TEST_F(LimitsTest, LimitsAreOnlyRaisedAndOnlyUpToTheMaximum) {
   UsePrimary();
   struct Case {
     CUlimit which;
@@ -128,7 +128,7 @@ TEST_F(LimitsTest, LessIsThereAndBeyondTheBoundIsRejected) {
     const std::size_t before = Limit(each.which);
     for (const std::size_t less : {std::size_t{1}, before / 2, before}) {
       EXPECT_EQ(cuCtxSetLimit(each.which, less), CUDA_SUCCESS);
-      EXPECT_EQ(Limit(each.which), before) << "what kernels have";
+      EXPECT_EQ(Limit(each.which), before) << "reports what kernels really have";
     }
     EXPECT_EQ(cuCtxSetLimit(each.which, each.bound + 1), each.beyond);
     EXPECT_EQ(cuCtxSetLimit(each.which, ~std::size_t{0}), CUDA_ERROR_INVALID_VALUE);
@@ -138,7 +138,7 @@ TEST_F(LimitsTest, LessIsThereAndBeyondTheBoundIsRejected) {
   }
 }
 
-TEST_F(LimitsTest, TheHeapIsAsLargeAsSetUntilAKernelAllocates) {
+TEST_F(LimitsTest, HeapSizeIsFixedAfterFirstAllocation) {
   Load();
   std::uint64_t bytes = 64 * kKiB;
   void* parameters[] = {&out_, &bytes};
@@ -149,7 +149,7 @@ TEST_F(LimitsTest, TheHeapIsAsLargeAsSetUntilAKernelAllocates) {
   EXPECT_EQ(Limit(CU_LIMIT_MALLOC_HEAP_SIZE), 64 * kMiB);
 }
 
-TEST_F(LimitsTest, TheHeapIsAsLargeAsShown) {
+TEST_F(LimitsTest, KernelsGetTheReportedHeap) {
   Load();
   std::uint64_t bytes = 64 * kKiB;
   void* parameters[] = {&out_, &bytes};
@@ -157,7 +157,7 @@ TEST_F(LimitsTest, TheHeapIsAsLargeAsShown) {
   EXPECT_EQ(Out(), Limit(CU_LIMIT_MALLOC_HEAP_SIZE) / bytes);
 }
 
-TEST_F(LimitsTest, TheStackIsAsDeepAsShownAlsoWhereItWasSet) {
+TEST_F(LimitsTest, KernelsGetTheReportedStack) {
   Load();
   for (const std::size_t set : {std::size_t{1}, std::size_t{100'000}, 256 * kKiB}) {
     ASSERT_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, set), CUDA_SUCCESS);
@@ -171,7 +171,7 @@ TEST_F(LimitsTest, TheStackIsAsDeepAsShownAlsoWhereItWasSet) {
   EXPECT_EQ(Launch("recurse", parameters), CUDA_ERROR_HARDWARE_STACK_ERROR);
 }
 
-TEST_F(LimitsTest, ABlockHasNoMoreStackThanItsLimit) {
+TEST_F(LimitsTest, RejectsLaunchBeyondStackOfABlock) {
   Load();
   ASSERT_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 256 * kKiB), CUDA_SUCCESS);
   unsigned depth = 400;
@@ -180,7 +180,7 @@ TEST_F(LimitsTest, ABlockHasNoMoreStackThanItsLimit) {
   EXPECT_EQ(Launch("recurse", parameters, 1024), CUDA_ERROR_LAUNCH_FAILED);
 }
 
-TEST_F(LimitsTest, PrintedTextIsAllThereUpToWhatWasSet) {
+TEST_F(LimitsTest, PrintsAsMuchTextAsSet) {
   Load();
   constexpr std::size_t kLineBytes = 31;
   unsigned lines = 100'000;
@@ -191,7 +191,7 @@ TEST_F(LimitsTest, PrintedTextIsAllThereUpToWhatWasSet) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout().size(), lines * kLineBytes);
 }
 
-TEST_F(LimitsTest, PrintedTextIsAsLongAsShown) {
+TEST_F(LimitsTest, PrintsAsMuchTextAsReported) {
   Load();
   constexpr std::size_t kLineBytes = 31;
   auto lines = static_cast<unsigned>(Limit(CU_LIMIT_PRINTF_FIFO_SIZE) / kLineBytes);
@@ -200,22 +200,22 @@ TEST_F(LimitsTest, PrintedTextIsAsLongAsShown) {
   ASSERT_EQ(Launch("print", parameters), CUDA_SUCCESS);
   std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_EQ(text.size(), lines * kLineBytes);
-  EXPECT_EQ(text.find('['), std::string::npos) << "nothing was cut";
+  EXPECT_EQ(text.find('['), std::string::npos) << "the text must not be truncated";
   lines *= 2;
   ::testing::internal::CaptureStdout();
   ASSERT_EQ(Launch("print", parameters), CUDA_SUCCESS);
   text = ::testing::internal::GetCapturedStdout();
-  EXPECT_NE(text.find('['), std::string::npos) << "what was cut is said";
+  EXPECT_NE(text.find('['), std::string::npos) << "truncation must be reported";
 }
 
-TEST_F(LimitsTest, ANullStringIsPrinted) {
+TEST_F(LimitsTest, PrintsNullString) {
   Load();
   ::testing::internal::CaptureStdout();
   ASSERT_EQ(Launch("print_null", nullptr), CUDA_SUCCESS);
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "[(null)]\n");
 }
 
-TEST_F(LimitsTest, AFailedAssertionIsSaidOnStderrAsCudaSaysIt) {
+TEST_F(LimitsTest, PrintsFailedAssertionLikeCuda) {
   Load();
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(Launch("check", nullptr, 4), CUDA_ERROR_ASSERT);

@@ -114,7 +114,7 @@ class LinkTest : public testing::DropInServerCase {
   std::size_t bytes_ = 0;
 };
 
-TEST_F(LinkTest, OneInputIsItsOwnResult) {
+TEST_F(LinkTest, SingleInputIsReturnedUnchanged) {
   const std::string text = Text(kCallee);
   ASSERT_EQ(Add(CU_JIT_INPUT_PTX, text, "a"), CUDA_SUCCESS);
   ASSERT_EQ(Complete(), CUDA_SUCCESS);
@@ -148,7 +148,7 @@ int GetRegisters(CUmodule module, const char* name) {
   return registers;
 }
 
-TEST_F(LinkTest, RegistersAreLimitedWhereTheTextSaysNothing) {
+TEST_F(LinkTest, OptionLimitsRegistersOfKernelsWithoutDirective) {
   const std::string text = Text(
       (KernelOfManyRegisters("plain", "") + KernelOfManyRegisters("own", ".maxnreg 50 ")).c_str());
   CUmodule module = nullptr;
@@ -160,7 +160,7 @@ TEST_F(LinkTest, RegistersAreLimitedWhereTheTextSaysNothing) {
   void* most = reinterpret_cast<void*>(32);
   ASSERT_EQ(cuModuleLoadDataEx(&module, text.c_str(), 1, &option, &most), CUDA_SUCCESS);
   EXPECT_EQ(GetRegisters(module, "plain"), 32);
-  EXPECT_EQ(GetRegisters(module, "own"), 50) << "what a kernel says itself counts";
+  EXPECT_EQ(GetRegisters(module, "own"), 50) << "the kernel's own directive takes precedence";
 
   CUlinkState link = nullptr;
   ASSERT_EQ(cuLinkCreate(1, &option, &most, &link), CUDA_SUCCESS);
@@ -175,7 +175,7 @@ TEST_F(LinkTest, RegistersAreLimitedWhereTheTextSaysNothing) {
   EXPECT_EQ(cuModuleLoadDataEx(&module, "no PTX", 1, &option, &most), CUDA_ERROR_INVALID_PTX);
 }
 
-TEST_F(LinkTest, FunctionsAndVariablesOfOneTextServeAnother) {
+TEST_F(LinkTest, InputsUseFunctionsAndVariablesOfOtherInputs) {
   ASSERT_EQ(AddText(kCaller, "caller"), CUDA_SUCCESS);
   ASSERT_EQ(AddText(kCallee, nullptr), CUDA_SUCCESS);
   ASSERT_EQ(Complete(), CUDA_SUCCESS) << log_;
@@ -186,7 +186,7 @@ TEST_F(LinkTest, FunctionsAndVariablesOfOneTextServeAnother) {
   EXPECT_EQ(Run("fill", 32, /*is_cooperative=*/false), expected);
 }
 
-TEST_F(LinkTest, FilesAreInputsToo) {
+TEST_F(LinkTest, AcceptsFilesAsInputs) {
   const testing::ScratchDirectory directory;
   std::ofstream(directory / "callee.ptx") << Text(kCallee);
   ASSERT_EQ(AddText(kCaller, "caller"), CUDA_SUCCESS);
@@ -202,7 +202,7 @@ TEST_F(LinkTest, FilesAreInputsToo) {
   EXPECT_EQ(Complete(), CUDA_SUCCESS) << log_;
 }
 
-TEST_F(LinkTest, FatbinsGiveTheirPtx) {
+TEST_F(LinkTest, LinksPtxOfFatbins) {
   std::ifstream file(GPUSHARED_LINK_FATBIN, std::ios::binary);
   const std::string fatbin(std::istreambuf_iterator<char>(file), {});
   ASSERT_EQ(Add(CU_JIT_INPUT_FATBINARY, fatbin, "fatbin"), CUDA_SUCCESS);
@@ -211,7 +211,7 @@ TEST_F(LinkTest, FatbinsGiveTheirPtx) {
   EXPECT_EQ(Run("fill", 32, /*is_cooperative=*/false)[2], 13u);
 }
 
-TEST_F(LinkTest, ObjectsGiveThePtxInThem) {
+TEST_F(LinkTest, LinksPtxOfObjectFiles) {
   ASSERT_EQ(AddText(kCaller, "caller"), CUDA_SUCCESS);
   ASSERT_EQ(cuLinkAddFile(link_, CU_JIT_INPUT_OBJECT, GPUSHARED_LINK_OBJECT, 0, nullptr, nullptr),
             CUDA_SUCCESS)
@@ -229,7 +229,7 @@ TEST_F(LinkTest, BrokenFatbinIsRejectedByName) {
   EXPECT_THAT(log_, HasSubstr("broken"));
 }
 
-TEST_F(LinkTest, ASymbolThatNoInputDefinesIsNamed) {
+TEST_F(LinkTest, NamesUndefinedSymbol) {
   ASSERT_EQ(AddText(kCaller, "caller"), CUDA_SUCCESS);
   ASSERT_EQ(AddText(".visible .entry k() { ret; }", "other"), CUDA_SUCCESS);
   EXPECT_EQ(Complete(), CUDA_ERROR_INVALID_PTX);

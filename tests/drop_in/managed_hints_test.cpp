@@ -42,7 +42,7 @@ class ManagedHintsTest : public DropInCase {
   DevicePointer memory_ = 0;
 };
 
-TEST_F(ManagedHintsTest, AreRememberedAndTakenBack) {
+TEST_F(ManagedHintsTest, AreStoredAndRemoved) {
   EXPECT_EQ(Value(kIsReadMostly), 0);
   EXPECT_EQ(Value(kPreferred), kNoOrdinal);
   EXPECT_EQ(Value(kPreferredType), 0);
@@ -63,7 +63,7 @@ TEST_F(ManagedHintsTest, AreRememberedAndTakenBack) {
   EXPECT_THAT(AccessedBy(), ElementsAre(kHostOrdinal, kNoOrdinal, kNoOrdinal));
 }
 
-TEST_F(ManagedHintsTest, PrefetchesSayWhereTo) {
+TEST_F(ManagedHintsTest, PrefetchesAreStoredAsLastLocation) {
   EXPECT_EQ(Value(kPrefetched), kNoOrdinal);
   EXPECT_EQ(MemPrefetchAsyncV1(memory_, kManagedBytes, 0, nullptr), Code::kSuccess);
   EXPECT_EQ(Value(kPrefetched), 0);
@@ -73,7 +73,7 @@ TEST_F(ManagedHintsTest, PrefetchesSayWhereTo) {
             Code::kInvalidValue);
 }
 
-TEST_F(ManagedHintsTest, ABatchNamesAPlaceForEachRange) {
+TEST_F(ManagedHintsTest, BatchPrefetchesEachRangeToItsLocation) {
   DevicePointer other = 0;
   ASSERT_EQ(MemAllocManaged(&other, kManagedBytes, 1), Code::kSuccess);
   std::array<DevicePointer, 2> addresses = {other, memory_};
@@ -107,10 +107,10 @@ TEST_F(ManagedHintsTest, AboutOtherMemoryAreRejected) {
   EXPECT_EQ(Advise(0, 0), Code::kInvalidValue);
   EXPECT_EQ(Advise(7, 0), Code::kInvalidValue);
   EXPECT_EQ(Advise(kPrefer, 9), Code::kInvalidDevice);
-  EXPECT_EQ(Advise(kReadMostly, 9), Code::kSuccess) << "this advice names no place";
+  EXPECT_EQ(Advise(kReadMostly, 9), Code::kSuccess) << "this advice has no location";
 }
 
-TEST_F(ManagedHintsTest, AttributesWantTheirSize) {
+TEST_F(ManagedHintsTest, AttributesNeedTheirExactSize) {
   std::array<int, 2> value{};
   EXPECT_EQ(MemRangeGetAttribute(value.data(), 8, kPreferred, memory_, kManagedBytes),
             Code::kInvalidValue);

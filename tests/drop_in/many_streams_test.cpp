@@ -26,7 +26,7 @@ class ManyStreamsTest : public testing::DropInServerCase {
   }
 };
 
-TEST_F(ManyStreamsTest, DefaultStreamsExistWhereTheProgramHasAllOthers) {
+TEST_F(ManyStreamsTest, DefaultStreamsWorkWhenAllStreamsAreTaken) {
   UsePrimary();
   EXPECT_EQ(TakeAllStreams(), 255u);
   CUdeviceptr numbers = 0, pooled = 0;
@@ -42,7 +42,7 @@ TEST_F(ManyStreamsTest, DefaultStreamsExistWhereTheProgramHasAllOthers) {
   EXPECT_EQ(Read(numbers), All(3));
 }
 
-TEST_F(ManyStreamsTest, EachOfManyContextsAndThreadsHasItsOwn) {
+TEST_F(ManyStreamsTest, ManyContextsAndThreadsHaveDefaultStreams) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   for (int i = 0; i < 300; ++i) {

@@ -56,12 +56,12 @@ TEST_F(MemoryPoolTest, SameStreamUsesFreedMemoryAtOnce) {
   worker_.set_finishing(false);
   const DevicePointer first = Allocate(a_);
   ASSERT_EQ(LaunchOn(a_), Code::kSuccess);
-  ASSERT_EQ(MemFreeAsync(first, a_), Code::kSuccess) << "the host does not wait";
-  EXPECT_EQ(Allocate(a_, kPoolBytes - 1), first) << "sizes of one step are the same";
-  EXPECT_NE(Allocate(a_), first) << "it is in use";
+  ASSERT_EQ(MemFreeAsync(first, a_), Code::kSuccess) << "the host must not wait";
+  EXPECT_EQ(Allocate(a_, kPoolBytes - 1), first) << "sizes are rounded up, so these two are equal";
+  EXPECT_NE(Allocate(a_), first) << "the first memory is in use";
 }
 
-TEST_F(MemoryPoolTest, OtherStreamUsesItAfterTheWorkInFrontOfTheFree) {
+TEST_F(MemoryPoolTest, OtherStreamReusesMemoryAfterFreeHasExecuted) {
   worker_.set_finishing(false);
   const DevicePointer first = Allocate(a_);
   ASSERT_EQ(LaunchOn(a_), Code::kSuccess);
@@ -71,13 +71,13 @@ TEST_F(MemoryPoolTest, OtherStreamUsesItAfterTheWorkInFrontOfTheFree) {
   worker_.set_finishing(true);
   ASSERT_EQ(StreamSynchronize(a_), Code::kSuccess);
   Set(default_pool_, kOpportunistic, 0);
-  EXPECT_NE(Allocate(b_), first) << "the pool does not allow it";
+  EXPECT_NE(Allocate(b_), first) << "the pool does not allow reuse by other streams";
   Set(default_pool_, kOpportunistic, 1);
   EXPECT_EQ(Allocate(b_), first);
   Set(default_pool_, kThreshold, 0);
 }
 
-TEST_F(MemoryPoolTest, WaitingGivesBackWhatExceedsTheThreshold) {
+TEST_F(MemoryPoolTest, SynchronizingReleasesMemoryAboveThreshold) {
   const PoolHandle pool = NewPool(0);
   DevicePointer address = 0;
   ASSERT_EQ(MemAllocFromPoolAsync(&address, kPoolBytes, pool, a_), Code::kSuccess);
@@ -98,7 +98,7 @@ TEST_F(MemoryPoolTest, WaitingGivesBackWhatExceedsTheThreshold) {
   EXPECT_EQ(MemFreeAsync(address, a_), Code::kInvalidValue) << "twice";
 }
 
-TEST_F(MemoryPoolTest, NoBytesAreNoErrorAndNoMemory) {
+TEST_F(MemoryPoolTest, AllocatingZeroBytesReturnsNull) {
   for (const bool is_from_pool : {false, true}) {
     DevicePointer address = 1;
     EXPECT_EQ(is_from_pool ? MemAllocFromPoolAsync(&address, 0, default_pool_, a_)
@@ -109,7 +109,7 @@ TEST_F(MemoryPoolTest, NoBytesAreNoErrorAndNoMemory) {
   }
 }
 
-TEST_F(MemoryPoolTest, TrimGivesBackWhatNoWorkNeeds) {
+TEST_F(MemoryPoolTest, TrimReleasesUnusedMemory) {
   const PoolHandle pool = NewPool(0);
   Set(pool, kThreshold, ~std::uint64_t{0});
   for (const bool is_done : {false, true}) {
@@ -141,14 +141,14 @@ TEST_F(MemoryPoolTest, FreesRetainedMemoryBeforeAnAllocationFails) {
   Set(default_pool_, kThreshold, 0);
 }
 
-TEST_F(MemoryPoolTest, PoolHoldsNoMoreThanItsBound) {
+TEST_F(MemoryPoolTest, PoolObeysItsMaximumSize) {
   const PoolHandle pool = NewPool(2 * kPoolBytes);
   DevicePointer address = 0, more = 0;
   ASSERT_EQ(MemAllocFromPoolAsync(&address, kPoolBytes, pool, a_), Code::kSuccess);
   EXPECT_EQ(MemAllocFromPoolAsync(&more, kPoolBytes + 1, pool, a_), Code::kOutOfMemory);
   ASSERT_EQ(MemFreeAsync(address, a_), Code::kSuccess);
   EXPECT_EQ(MemAllocFromPoolAsync(&more, 2 * kPoolBytes, pool, a_), Code::kSuccess)
-      << "what is kept makes room";
+      << "the pool must release retained memory first";
 }
 
 TEST_F(MemoryPoolTest, DestroyedPoolLivesAsLongAsItsAllocations) {
@@ -170,7 +170,7 @@ TEST_F(MemoryPoolTest, DestroyedPoolLivesAsLongAsItsAllocations) {
   EXPECT_EQ(MemPoolDestroy(default_pool_), Code::kInvalidValue);
 }
 
-TEST_F(MemoryPoolTest, ContextThatEndsGivesItsMemoryBack) {
+TEST_F(MemoryPoolTest, DestroyingContextReleasesItsMemory) {
   ContextHandle other = nullptr;
   ASSERT_EQ(CtxCreate(&other, 0, 0), Code::kSuccess);
   const PoolHandle pool = NewPool(0);
@@ -190,7 +190,7 @@ TEST_F(MemoryPoolTest, MemoryOfOtherCallsMayBeFreedInStreamOrder) {
   EXPECT_EQ(Get(default_pool_, kUsed), 0u);
 }
 
-TEST_F(MemoryPoolTest, OnlyTheOwnDeviceReachesAPool) {
+TEST_F(MemoryPoolTest, OnlyItsDeviceAccessesAPool) {
   int access = -1;
   MemoryLocation own, other;
   other.id = 1;

@@ -97,7 +97,7 @@ class MirroredMemoryTest : public testing::DropInServerCase {
   CUfunction store_ = nullptr;
 };
 
-TEST_F(MirroredMemoryTest, ComesBackFromKernelsBehindFunctionsOfTheHost) {
+TEST_F(MirroredMemoryTest, IsUpToDateAfterKernelsBehindHostFunctions) {
   Load();
   const CUstream stream = NewStream();
   for (const auto& [kind, address] : OneOfEach()) {
@@ -105,7 +105,7 @@ TEST_F(MirroredMemoryTest, ComesBackFromKernelsBehindFunctionsOfTheHost) {
   }
 }
 
-TEST_F(MirroredMemoryTest, ComesBackWhileAnotherThreadWaits) {
+TEST_F(MirroredMemoryTest, IsUpToDateWhileAnotherThreadWaits) {
   Load();
   const CUstream stream = NewStream(), idle = NewStream();
   std::atomic<bool> stops{false};
@@ -120,9 +120,9 @@ TEST_F(MirroredMemoryTest, ComesBackWhileAnotherThreadWaits) {
   other.join();
 }
 
-// Neither a command nor a wait of one thread overwrites data that another thread writes at the same
+// Commands and waits of one thread must not overwrite data that another thread writes at the same
 // time.
-TEST_F(MirroredMemoryTest, KeepsWhatTheProgramWritesWhileOtherWorkRuns) {
+TEST_F(MirroredMemoryTest, KeepsProgramsWritesWhileOtherWorkRuns) {
   Load();
   void* memory = nullptr;
   ASSERT_EQ(cuMemHostAlloc(&memory, 4096, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
@@ -136,7 +136,7 @@ TEST_F(MirroredMemoryTest, KeepsWhatTheProgramWritesWhileOtherWorkRuns) {
   bytes[1] = 2;
   ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_EQ(bytes[0], 1u);
-  EXPECT_EQ(bytes[1], 2u) << "a wait wrote over it";
+  EXPECT_EQ(bytes[1], 2u) << "a wait overwrote the program's byte";
   // Two launches without a wait: the second one sees writes made between them.
   ASSERT_EQ(launch(0, 3), CUDA_SUCCESS);
   bytes[2] = 4;
@@ -149,7 +149,7 @@ TEST_F(MirroredMemoryTest, KeepsWhatTheProgramWritesWhileOtherWorkRuns) {
   EXPECT_EQ(read, 4u);
 }
 
-// A copy to page-locked memory has arrived before a later kernel reads that memory.
+// A copy to page-locked memory must have arrived before a later kernel reads that memory.
 TEST_F(MirroredMemoryTest, KernelsSeeCopiesBeforeThemInTheStream) {
   Load();
   const CUfunction mix = FunctionFor(module_, "mix");
@@ -186,7 +186,8 @@ struct Memory {
   CUdeviceptr device;
 };
 
-// A thread's program, and the expected state of a machine that executes it one step at a time.
+// A thread's program, together with the state that a machine would have that executes it one step
+// at a time.
 class RandomProgram {
  public:
   RandomProgram(std::uint64_t seed, unsigned thread, CUfunction mix, std::vector<Memory> memories)
@@ -380,7 +381,7 @@ class RandomMirrorTest : public MirroredMemoryTest {
   std::vector<std::uint8_t> own_;
 };
 
-TEST_F(RandomMirrorTest, EightThreadsSeeWhatOneMachineWouldHave) {
+TEST_F(RandomMirrorTest, EightThreadsSeeTheModelsState) {
   Load();
   const CUfunction mix = FunctionFor(module_, "mix");
   const std::uint64_t seed = GetNumber("GPUSHARED_MIRROR_SEED", 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs each case in a separate process, like ctest, because the driver in a process stays with the
-// first server that it found.
+// Runs each case in a separate process, like ctest, because a process stays connected to the first
+// server that its driver found.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -27,8 +27,7 @@ class OwnProcesses : public ::testing::EmptyTestEventListener {
         if (suite.GetTestInfo(j)->should_run() && !Passes(*suite.GetTestInfo(j))) ++failed;
       }
     }
-    std::printf("%d cases, each in a process of its own: %d failed\n", all.test_to_run_count(),
-                failed);
+    std::printf("%d cases, each in its own process: %d failed\n", all.test_to_run_count(), failed);
     std::exit(failed == 0 ? 0 : 1);
   }
 

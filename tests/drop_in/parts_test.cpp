@@ -37,7 +37,7 @@ TEST(MissingFunctionsTest, EachHasAReason) {
 
 using IntTable = HandleTable<int, StreamHandle, HandleKind::kStream>;
 
-TEST(HandleTableTest, StaleAndWildHandlesAreNothing) {
+TEST(HandleTableTest, RejectsStaleAndInvalidHandles) {
   IntTable table;
   const StreamHandle first = table.Insert(std::make_shared<int>(1));
   ASSERT_NE(table.Find(first), nullptr);
@@ -45,7 +45,7 @@ TEST(HandleTableTest, StaleAndWildHandlesAreNothing) {
   EXPECT_NE(table.Remove(first), nullptr);
   EXPECT_EQ(table.Find(first), nullptr);
   const StreamHandle second = table.Insert(std::make_shared<int>(2));
-  EXPECT_NE(first, second) << "the place is used again, the handle is not";
+  EXPECT_NE(first, second) << "the table reuses the slot but not the handle";
   EXPECT_EQ(table.Find(first), nullptr);
   EXPECT_EQ(table.Remove(first), nullptr);
   const auto number = reinterpret_cast<std::uint64_t>(second);
@@ -56,7 +56,7 @@ TEST(HandleTableTest, StaleAndWildHandlesAreNothing) {
   EXPECT_EQ(table.Find(nullptr), nullptr);
 }
 
-TEST(HandleTableTest, KindsDoNotMix) {
+TEST(HandleTableTest, RejectsHandlesOfOtherKinds) {
   IntTable streams;
   HandleTable<int, StreamHandle, HandleKind::kEvent> events;
   const StreamHandle stream = streams.Insert(std::make_shared<int>(1));
@@ -85,7 +85,7 @@ TEST(AddressBookTest, FindsByAnyAddressInsideAndRemovesByTheFirst) {
   EXPECT_TRUE(book.Remove(0xf00, BlockKind::kDevice));
 }
 
-TEST(ImageBytesTest, TextEndsAtItsNulAndContainersSayTheirSize) {
+TEST(ImageBytesTest, FindsEndOfTextAndSizeOfContainers) {
   EXPECT_EQ(ImageBytes(nullptr).size(), 0u);
   EXPECT_EQ(ImageBytes("").size(), 0u);
   EXPECT_EQ(ImageBytes("x").size(), 1u);
@@ -104,7 +104,7 @@ TEST(ImageBytesTest, TextEndsAtItsNulAndContainersSayTheirSize) {
   EXPECT_EQ(ImageBytes(&wrapper).data(), reinterpret_cast<const std::byte*>(&fatbin));
 }
 
-TEST(DeviceRuntimeArchiveTest, OnlyTheToolkitsOwnLibraryIsTakenForIt) {
+TEST(DeviceRuntimeArchiveTest, RecognizesOnlyTheToolkitsLibrary) {
   using testing::Archive;
   const std::string whole = testing::DeviceRuntimeArchive();
   EXPECT_TRUE(IsDeviceRuntimeArchive(whole));
@@ -160,7 +160,7 @@ TEST(ObjectFileTest, FatbinsOfAllSourcesAreFound) {
   EXPECT_THAT(GetFatbins(Object(".data", second)), IsEmpty());
 }
 
-TEST(ObjectFileTest, BrokenObjectsHaveNone) {
+TEST(ObjectFileTest, FindsNothingInBrokenObjects) {
   const std::string fatbin = SmallFatbin('a', 8);
   const std::string object = Object("__nv_relfatbin", fatbin);
   for (std::size_t bytes = 0; bytes < object.size(); ++bytes) {
@@ -178,7 +178,7 @@ TEST(ObjectFileTest, BrokenObjectsHaveNone) {
 
 // A GPU has many features that this library does not pass on, and a program that relied on them
 // would fail later.
-TEST(DeviceAttributesTest, HardwareIsToldAndWhatTheLibraryHasNotIsZero) {
+TEST(DeviceAttributesTest, ReportsHardwareButNotUnsupportedFeatures) {
   constexpr auto kConcurrentManagedAccess = static_cast<Attribute>(89);
   constexpr auto kMemoryPools = static_cast<Attribute>(115);
   DeviceProperties device;
@@ -197,7 +197,8 @@ TEST(DeviceAttributesTest, HardwareIsToldAndWhatTheLibraryHasNotIsZero) {
   EXPECT_EQ(AttributeFor(device, kMemoryPools), 1);
   EXPECT_EQ(AttributeFor(device, Attribute::kVirtualMemory), 1);
   EXPECT_EQ(AttributeFor(device, Attribute::kBlocksPerMultiprocessorMax), 0) << "never negative";
-  EXPECT_EQ(AttributeFor(device, Attribute::kWarpThreads), 32) << "also where nothing is told";
+  EXPECT_EQ(AttributeFor(device, Attribute::kWarpThreads), 32)
+      << "the default if the server sends no value";
 }
 
 }  // namespace

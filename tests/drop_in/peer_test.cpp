@@ -22,7 +22,7 @@ extern "C" CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP*, unsig
 namespace gpushared::testing {
 namespace {
 
-// A copy through the program's memory takes more than one piece for this many bytes.
+// A copy of this many bytes through the program's memory takes several pieces.
 constexpr std::size_t kLargeBytes = (std::size_t{16} << 20) + 4096;
 
 // Two contexts: of the same device, then of two devices.
@@ -77,7 +77,7 @@ TEST_P(PeerTest, BytesReachTheOtherContext) {
 }
 
 // Programs free memory when their objects end, whichever context is current then.
-TEST_P(PeerTest, MemoryIsKnownAndFreedInAnyContextAndInNone) {
+TEST_P(PeerTest, MemoryIsQueriedAndFreedInAnyOrNoContext) {
   std::array<char, 4096> own{};
   for (const CUcontext current : {first_, static_cast<CUcontext>(nullptr)}) {
     const CUdeviceptr memory = Allocate(second_, 4096);
@@ -107,8 +107,8 @@ TEST_P(PeerTest, MemoryIsKnownAndFreedInAnyContextAndInNone) {
   }
 }
 
-// A handle is memory of one device, and the other device's addresses cannot map it.
-TEST_P(PeerTest, HandlesOfMemoryAreMappedOnTheirOwnDevice) {
+// A handle denotes memory of one device, so it cannot be mapped at addresses of the other device.
+TEST_P(PeerTest, MemoryHandlesAreMappedOnlyOnTheirDevice) {
   constexpr std::size_t kAllocated = std::size_t{2} << 20;
   CUmemAllocationProp of{};
   of.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -123,7 +123,7 @@ TEST_P(PeerTest, HandlesOfMemoryAreMappedOnTheirOwnDevice) {
             GetParam() == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED);
 }
 
-TEST_P(PeerTest, ACopyInAStreamComesAfterWhatIsOnTheStream) {
+TEST_P(PeerTest, CopyRunsAfterEarlierWorkOfItsStream) {
   const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
   CUstream stream = nullptr;
   std::uint32_t found = 0;
@@ -138,7 +138,7 @@ TEST_P(PeerTest, ACopyInAStreamComesAfterWhatIsOnTheStream) {
 
 // Streams of different contexts do not wait for each other, but a copy between contexts waits for
 // earlier work of both, and later work of both waits for the copy.
-TEST_P(PeerTest, ComesAfterWorkOfBothContextsAndBeforeWhatFollows) {
+TEST_P(PeerTest, CopyWaitsForAndDelaysWorkOfBothContexts) {
   constexpr std::size_t kWords = 1 << 20;
   const CUdeviceptr from = Allocate(first_, 4 * kWords), to = Allocate(second_, 4 * kWords);
   std::vector<std::uint32_t> found(kWords);
@@ -153,7 +153,7 @@ TEST_P(PeerTest, ComesAfterWorkOfBothContextsAndBeforeWhatFollows) {
   }
 }
 
-TEST_P(PeerTest, BoxesKeepTheirPitches) {
+TEST_P(PeerTest, BoxesUseThePitchesOfBothSides) {
   // Two slices of three rows of eight bytes, out of rows of 16 and into rows of 32.
   const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
   std::array<unsigned char, 512> bytes{}, found{};
@@ -197,7 +197,7 @@ TEST_P(PeerTest, LargeBoxesArriveWhole) {
 
 // Each row is copied in several pieces, so rows that overlap must be rejected even though the
 // pieces would not.
-TEST_P(PeerTest, RowsOfSeveralPiecesArriveWholeAndMayNotOverlap) {
+TEST_P(PeerTest, RowsOfSeveralPiecesArriveWholeAndCannotOverlap) {
   constexpr std::size_t kPitch = kLargeBytes + 64;
   const CUdeviceptr from = Allocate(first_, 2 * kPitch), to = Allocate(second_, 2 * kPitch);
   std::vector<std::uint32_t> numbers(2 * kPitch / 4), found(numbers.size());
@@ -238,7 +238,7 @@ TEST_P(PeerTest, CapturedBoxOfOneContextIsAnOrdinaryCopy) {
   EXPECT_EQ(captured.reserved1, nullptr);
 }
 
-TEST_P(PeerTest, WhatMakesNoSenseIsRejected) {
+TEST_P(PeerTest, RejectsInvalidCopies) {
   const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
   EXPECT_EQ(cuMemcpyPeer(to, second_, from, nullptr, 4096), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(cuMemcpyPeer(to, second_, from, first_, ~std::size_t{0}), CUDA_ERROR_INVALID_VALUE);
@@ -264,7 +264,7 @@ INSTANTIATE_TEST_SUITE_P(Of, PeerTest, ::testing::Values(0, 1), [](const auto& t
 
 using BatchTest = PeerTest;
 
-TEST_P(BatchTest, EachCopyGoesWhereItsPointersLead) {
+TEST_P(BatchTest, EachCopyUsesItsOwnPointers) {
   const CUdeviceptr device = Allocate(first_, 64);
   const CUstream stream = NewStream();
   std::array<std::uint32_t, 4> host = {1, 2, 3, 4}, found{};
@@ -288,7 +288,7 @@ TEST_P(BatchTest, EachCopyGoesWhereItsPointersLead) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_P(BatchTest, OneCopyTakesHintsToo) {
+TEST_P(BatchTest, SingleCopyAcceptsAttributes) {
   const CUdeviceptr device = Allocate(first_, 64);
   CUmemcpyAttributes hints = {};
   hints.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
@@ -330,7 +330,7 @@ CUDA_MEMCPY3D_BATCH_OP BoxCopy(const CUmemcpy3DOperand& from, const CUmemcpy3DOp
 
 // Two layers of two rows of three bytes go into rows of 8 and layers of 3 rows, and come back
 // packed.
-TEST_P(BatchTest, BoxesHaveRowsAndLayersOfTheirOwn) {
+TEST_P(BatchTest, BoxesHaveTheirOwnPitchesAndLayerHeights) {
   const CUdeviceptr device = Allocate(first_, 64);
   ASSERT_EQ(cuMemsetD8(device, 0, 64), CUDA_SUCCESS);
   std::array<std::uint8_t, 12> host = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, found{};
@@ -381,7 +381,7 @@ TEST_P(BatchTest, BoxesOfArraysCountTexels) {
   EXPECT_EQ(cuMemcpy3DBatchAsync(1, &unlike, 0, stream), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_P(BatchTest, BoxesThatMakeNoSenseAreRejected) {
+TEST_P(BatchTest, RejectsInvalidBoxes) {
   constexpr std::size_t kHuge = ~std::size_t{0};
   const CUdeviceptr device = Allocate(first_, 64);
   std::array<std::uint8_t, 64> host{};

@@ -96,7 +96,7 @@ class RegistrationTest : public testing::DropInServerCase {
   const int file_;
 };
 
-TEST_F(RegistrationTest, ObeysFlagsAndRights) {
+TEST_F(RegistrationTest, ChecksFlagsAndPageProtection) {
   UsePrimary();
   char on_stack[2 * kPage] = {};
   for (const Mapping& it : AllKinds(on_stack)) {
@@ -121,7 +121,7 @@ TEST_F(RegistrationTest, ObeysFlagsAndRights) {
   }
 }
 
-TEST_F(RegistrationTest, NamesWhatIsRegisteredByItsBegin) {
+TEST_F(RegistrationTest, UnregisterNeedsTheBeginOfTheRange) {
   UsePrimary();
   auto* const memory =
       static_cast<std::byte*>(Map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS));
@@ -143,7 +143,7 @@ TEST_F(RegistrationTest, NamesWhatIsRegisteredByItsBegin) {
 }
 
 // With unified addressing, kernels can access registered memory without a flag.
-TEST_F(RegistrationTest, KernelsReachWhatIsRegisteredWithoutFlags) {
+TEST_F(RegistrationTest, KernelsAccessMemoryRegisteredWithoutFlags) {
   UsePrimary();
   auto* const memory =
       static_cast<unsigned*>(Map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS));
@@ -166,7 +166,7 @@ TEST_F(RegistrationTest, KernelsReachWhatIsRegisteredWithoutFlags) {
 
 // No matter which memory the program unmaps and when, kernels keep the device's copy, and calls
 // that need the program's memory return an error.
-TEST_F(RegistrationTest, MemoryThatIsTakenAwayIsAnErrorOfCalls) {
+TEST_F(RegistrationTest, CallsFailIfRegisteredMemoryIsUnmapped) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   for (const unsigned flags : {0u, unsigned{CU_MEMHOSTREGISTER_DEVICEMAP}}) {
@@ -217,7 +217,7 @@ TEST_F(RegistrationTest, MemoryThatBecomesReadOnlyKeepsItsBytes) {
 }
 
 // The program frees memory without telling the driver, and gets the same address again.
-TEST_F(RegistrationTest, LeavesMemoryAloneThatIsUsedAgain) {
+TEST_F(RegistrationTest, LeavesMemoryMappedAgainUnchanged) {
   UsePrimary();
   void* const memory = Map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   std::memset(memory, 1, kLength);

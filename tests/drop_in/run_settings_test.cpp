@@ -33,7 +33,7 @@ class RunSettingsTest : public ::testing::Test {
   std::map<std::string, bool> files_;
 };
 
-TEST_F(RunSettingsTest, DropInStandsInFrontOfTheUsersDirectories) {
+TEST_F(RunSettingsTest, DropInPrecedesTheUsersDirectories) {
   EXPECT_EQ(GetSettings({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d");
   environment_["LD_LIBRARY_PATH"] = "/u:/v";
   EXPECT_EQ(GetSettings({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u:/v");
@@ -41,15 +41,14 @@ TEST_F(RunSettingsTest, DropInStandsInFrontOfTheUsersDirectories) {
 
 // Some programs open "libnvrtc.so" with dlopen. The preloaded libraries have other names (with a
 // version), so the directory must be in LD_LIBRARY_PATH.
-TEST_F(RunSettingsTest, PtxToolsAreFoundByNameOnlyWhereTheDeviceWantsPtx) {
+TEST_F(RunSettingsTest, PtxToolsAreOnThePathOnlyIfTheDeviceNeedsPtx) {
   environment_["LD_LIBRARY_PATH"] = "/u";
   EXPECT_EQ(GetSettings({.drop_in = "/d", .wants_ptx = true})["LD_LIBRARY_PATH"], "/d:/d/ptx:/u");
   EXPECT_EQ(GetSettings({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u");
 }
 
-TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
-  EXPECT_EQ(GetSettings({.drop_in = "/d"}).size(), 2u)
-      << "the library's directory, and who started it";
+TEST_F(RunSettingsTest, SetsOnlyRequestedVariables) {
+  EXPECT_EQ(GetSettings({.drop_in = "/d"}).size(), 2u) << "LD_LIBRARY_PATH and GPUSHARED_RUN only";
   const auto all = GetSettings({.socket = "/s",
                                 .drop_in = "/d",
                                 .scheduling_class = "low",
@@ -67,7 +66,7 @@ TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
   EXPECT_EQ(all.at("GPUSHARED_INTERRUPT"), "1");
 }
 
-TEST_F(RunSettingsTest, ToolsAreAskedForPtxWhereTheUserHasNotChosen) {
+TEST_F(RunSettingsTest, ToolsProducePtxUnlessTheUserHasChosen) {
   files_["/d/ptx/ptxas"] = true;
   EXPECT_FALSE(GetSettings({.drop_in = "/d"}).contains("TRITON_PTXAS_PATH"));
   EXPECT_EQ(GetSettings({.drop_in = "/d", .wants_ptx = true})["TRITON_PTXAS_PATH"], "/d/ptx/ptxas");
@@ -81,7 +80,7 @@ TEST_F(RunSettingsTest, ToolsAreAskedForPtxWhereTheUserHasNotChosen) {
       << "a sanitizer's runtime that the user preloads has to be the first library";
 }
 
-TEST_F(RunSettingsTest, AsanIsToldThatLibrariesComeBeforeIt) {
+TEST_F(RunSettingsTest, AsanAcceptsLibrariesBeforeIt) {
   const RunWishes wishes{.drop_in = "/d", .wants_ptx = true, .needs_asan = true};
   EXPECT_FALSE(GetSettings(wishes).contains("ASAN_OPTIONS")) << "nothing is preloaded";
   files_["/d/ptx/libnvrtc.so.13"] = true;
@@ -93,7 +92,7 @@ TEST_F(RunSettingsTest, AsanIsToldThatLibrariesComeBeforeIt) {
   EXPECT_FALSE(GetSettings({.drop_in = "/d", .wants_ptx = true}).contains("ASAN_OPTIONS"));
 }
 
-TEST_F(RunSettingsTest, NvccIsStoodInForWhereThereIsOne) {
+TEST_F(RunSettingsTest, ReplacesNvccIfOneExists) {
   files_["/d/ptx/bin/nvcc"] = true;
   environment_["PATH"] = "/usr/bin:/cuda/bin";
   EXPECT_FALSE(GetSettings({.drop_in = "/d", .wants_ptx = true}).contains("PATH"));
@@ -106,9 +105,9 @@ TEST_F(RunSettingsTest, NvccIsStoodInForWhereThereIsOne) {
   EXPECT_FALSE(GetSettings({.drop_in = "/d"}).contains("PATH"));
 }
 
-// ---- programs that would not see them
+// ---- programs on which the settings have no effect
 
-TEST(ProgramFileTest, ProgramsThatLoadNoLibraryAreNamed) {
+TEST(ProgramFileTest, ReportsProgramsThatCannotLoadTheLibrary) {
   EXPECT_EQ(server::WhyNotSeen("/proc/self/exe"), "");
   EXPECT_EQ(server::WhyNotSeen("/nonexistent"), "");
   EXPECT_THAT(server::WhyNotSeen(GPUSHARED_STATIC_PROGRAM), HasSubstr("statically linked"));

@@ -57,7 +57,7 @@ TEST_F(NvccTest, MakesPtxUnderTheCubinsName) {
             "--ptx|-odir|/t|in/k.cu|-o|/t/k.cubin|");
 }
 
-TEST_F(NvccTest, HandsOnWhatIsNoCubin) {
+TEST_F(NvccTest, ForwardsCallsWithoutCubin) {
   EXPECT_EQ(CalledWith({"--fatbin", "-code", "sm_80", "a b.cu"}), "--fatbin|-code|sm_80|a b.cu|");
   EXPECT_EQ(CalledWith({"--version"}), "--version|gpushared: makes PTX in place of cubins\n");
   EXPECT_THAT(CalledWith({"--version"}, "/nothing"), HasSubstr("no other nvcc"));
@@ -77,7 +77,7 @@ class RunTest : public ::testing::Test {
   ServerProcess server_;
 };
 
-TEST_F(RunTest, UnmodifiedProgramRunsAsTheClientThatIsAskedFor) {
+TEST_F(RunTest, UnmodifiedProgramRunsWithRequestedClass) {
   const ProgramOutcome outcome =
       Run({"--class", "low", "--name", "guest", "--", GPUSHARED_VECTOR_ADD_PROGRAM});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
@@ -98,7 +98,8 @@ TEST_F(RunTest, SanitizedProgramsRun) {
 
 TEST_F(RunTest, SanitizersRuntimeThatTheUserPreloadsStaysFirst) {
   const std::string library = GPUSHARED_ASAN_LIBRARY;
-  if (!std::filesystem::exists(library)) GTEST_SKIP() << "this compiler's runtime is another one";
+  if (!std::filesystem::exists(library))
+    GTEST_SKIP() << "this compiler has no libasan of this name";
   // A preloaded library of the user's own works, and no message about the order of libraries
   // appears.
   const ProgramOutcome outcome = RunProgram(
@@ -110,7 +111,7 @@ TEST_F(RunTest, SanitizersRuntimeThatTheUserPreloadsStaysFirst) {
 }
 #endif
 
-TEST_F(RunTest, NamesProcWhereItIsMissing) {
+TEST_F(RunTest, NamesProcIfItIsMissing) {
   // Hides /proc behind an empty file system.
   const ProgramOutcome outcome = RunProgram({"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
                                              "mount -t tmpfs none /proc && exec \"$0\" \"$@\"",
@@ -120,17 +121,17 @@ TEST_F(RunTest, NamesProcWhereItIsMissing) {
   EXPECT_THAT(outcome.output, HasSubstr("/proc"));
 }
 
-TEST_F(RunTest, EndsAsTheProgramEnds) {
+TEST_F(RunTest, ReturnsTheProgramsExitStatus) {
   EXPECT_EQ(Run({"--", "sh", "-c", "exit 41"}).exit_code, 41);
   EXPECT_EQ(Run({"--", "sh", "-c", "kill -USR1 $$"}).exit_code, 128 + SIGUSR1);
 }
 
-TEST_F(RunTest, SaysWhatIsWrongByItsExitCode) {
+TEST_F(RunTest, ExitCodesDistinguishErrors) {
   EXPECT_EQ(Run({}).exit_code, 2);
   EXPECT_EQ(Run({"--class", "urgent", "--", "true"}).exit_code, 2);
   EXPECT_EQ(Run({"--latency-target", "-1", "--", "true"}).exit_code, 2);
   EXPECT_EQ(Run({"--latency-target", "0", "--", "true"}).exit_code, 2);
-  EXPECT_EQ(Run({"true"}).exit_code, 2) << "-- comes before the program";
+  EXPECT_EQ(Run({"true"}).exit_code, 2) << "the program must follow --";
   const ProgramOutcome text = Run({"--", "/etc/passwd"});
   EXPECT_EQ(text.exit_code, 126);
   EXPECT_THAT(text.output, HasSubstr("/etc/passwd"));
@@ -146,7 +147,7 @@ TEST_F(RunTest, SaysWhatIsWrongByItsExitCode) {
   EXPECT_THAT(rejected.output, HasSubstr("'cpu:7'"));
 }
 
-TEST_F(RunTest, EveryUserMayRunPrograms) {
+TEST_F(RunTest, AnyUserCanRunPrograms) {
   if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
   const std::vector<std::string> as_nobody = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534",
                                               "--clear-groups"};
@@ -167,7 +168,7 @@ TEST_F(RunTest, EveryUserMayRunPrograms) {
 
 // A program in a container finds the same socket at the usual path, because its directory is
 // mounted there.
-TEST_F(RunTest, ComesThroughTheEndpointThatIsNamed) {
+TEST_F(RunTest, ConnectsThroughTheNamedEndpoint) {
   const testing::ScratchDirectory directory;
   std::ofstream(directory / "rules.toml")
       << "[[endpoint]]\nname = \"batch\"\nclass = \"low\"\nclient_memory = \"64MiB\"\n";
@@ -217,11 +218,11 @@ TEST_F(RunTest, ExplainsWhatItSets) {
   EXPECT_THAT(outcome.output, HasSubstr("/libnvJitLink.so.13:"));
   EXPECT_THAT(outcome.output, HasSubstr("/libnvrtc.so.13"));
 #endif
-  EXPECT_EQ(Run({"--", "true"}).output, "") << "libraries that are preloaded say nothing";
+  EXPECT_EQ(Run({"--", "true"}).output, "") << "preloaded libraries must not print anything";
   EXPECT_THAT(Run({"--", "true"}).output, Not(HasSubstr("LD_LIBRARY_PATH")));
 }
 
-TEST_F(RunTest, WarnsOfAProgramThatWouldNotSeeIt) {
+TEST_F(RunTest, WarnsOfProgramThatCannotLoadTheDropIn) {
   const ProgramOutcome outcome = Run({"--", GPUSHARED_STATIC_PROGRAM});
   EXPECT_THAT(outcome.output, HasSubstr("statically linked"));
 }

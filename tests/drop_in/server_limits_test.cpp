@@ -33,7 +33,7 @@ class ServerLimitsTest : public testing::DropInServerCase {
                           "--load-limit", "128MiB", "--staging-memory", "64MiB"}) {}
 };
 
-TEST_F(ServerLimitsTest, AKernelBeyondItsTimeIsALaunchTimeoutForGood) {
+TEST_F(ServerLimitsTest, KernelBeyondItsTimeLimitIsAPermanentLaunchTimeout) {
   UsePrimary();
   CUmodule module = nullptr;
   CUfunction endless = nullptr;
@@ -45,7 +45,7 @@ TEST_F(ServerLimitsTest, AKernelBeyondItsTimeIsALaunchTimeoutForGood) {
   EXPECT_EQ(cuMemAlloc(&memory, 4), CUDA_ERROR_LAUNCH_TIMEOUT) << "as in CUDA, it stays";
 }
 
-TEST_F(ServerLimitsTest, AModuleBeyondWhatReadingMayTakeIsNoLackOfDeviceMemory) {
+TEST_F(ServerLimitsTest, ModuleBeyondTheLoadLimitIsInvalidPtx) {
   UsePrimary();
   std::string text = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k()\n{\n";
   text += ".reg .b32 %r<3>;\n";
@@ -58,11 +58,12 @@ TEST_F(ServerLimitsTest, AModuleBeyondWhatReadingMayTakeIsNoLackOfDeviceMemory) 
   EXPECT_EQ(cuModuleLoadDataEx(&module, text.c_str(), 2, options, values), CUDA_ERROR_INVALID_PTX);
   EXPECT_THAT(log, AllOf(HasSubstr("128 MiB"), HasSubstr("--load-limit")));
   CUdeviceptr memory = 0;
-  EXPECT_EQ(cuMemAlloc(&memory, 4), CUDA_SUCCESS) << "that call's own error";
+  EXPECT_EQ(cuMemAlloc(&memory, 4), CUDA_SUCCESS) << "the error must not affect later calls";
 }
 
-// Half of the staging memory is guaranteed in equal parts, so that no client can have all of it.
-TEST_F(ServerLimitsTest, PrintedTextIsKeptInStagingMemory) {
+// Half of the staging memory is guaranteed to clients in equal parts, so no client can have all of
+// it.
+TEST_F(ServerLimitsTest, PrintedTextNeedsStagingMemory) {
   UsePrimary();
   EXPECT_EQ(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 64 << 20), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 4 << 20), CUDA_SUCCESS);

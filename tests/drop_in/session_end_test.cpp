@@ -66,7 +66,7 @@ class SessionEnd : public ::testing::Test {
 };
 
 // Error 810 is CUDA_ERROR_MPS_CLIENT_TERMINATED.
-TEST_F(SessionEnd, NamesTheDeathOfTheWorker) {
+TEST_F(SessionEnd, MessageNamesDeathOfTheWorker) {
   Start({});
   ASSERT_EQ(server_.workers().size(), 1u);
   const pid_t worker = server_.workers()[0];
@@ -75,7 +75,7 @@ TEST_F(SessionEnd, NamesTheDeathOfTheWorker) {
                              HasSubstr("signal 9"), HasSubstr("error 810 after 0 interrupts")));
 }
 
-TEST_F(SessionEnd, NamesTheOperator) {
+TEST_F(SessionEnd, MessageNamesTheOperator) {
   Start({});
   EXPECT_EQ(server_.Ctl({"client", "terminate", "2"}).exit_code, 0);
   EXPECT_THAT(Await(), AllOf(HasSubstr("the operator"), HasSubstr("error 810 after 0 interrupts")));

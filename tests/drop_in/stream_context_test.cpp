@@ -56,7 +56,7 @@ class StreamContextTest : public testing::DropInServerCase,
   CUfunction add_one_ = nullptr;
 };
 
-TEST_P(StreamContextTest, CommandsTakeItFromTheStream) {
+TEST_P(StreamContextTest, CommandsRunInTheStreamsContext) {
   std::vector<std::uint32_t> host(kCount, 5), found(kCount);
   EXPECT_EQ(cuMemsetD32Async(numbers_, 3, kCount, stream_), CUDA_SUCCESS);
   EXPECT_EQ(LaunchAddOne(), CUDA_SUCCESS);
@@ -88,7 +88,7 @@ TEST_P(StreamContextTest, CommandsTakeItFromTheStream) {
   EXPECT_EQ(host, All(6));
 }
 
-TEST_P(StreamContextTest, EventsQuestionsAndFunctionsDo) {
+TEST_P(StreamContextTest, EventsQueriesAndHostFunctionsUseTheStreamsContext) {
   EXPECT_EQ(cuEventRecord(event_, stream_), CUDA_SUCCESS);
   EXPECT_EQ(cuStreamWaitEvent(stream_, event_, 0), CUDA_SUCCESS);
   EXPECT_EQ(cuEventSynchronize(event_), CUDA_SUCCESS);
@@ -111,7 +111,7 @@ TEST_P(StreamContextTest, EventsQuestionsAndFunctionsDo) {
   EXPECT_EQ(of_stream, context_);
 }
 
-TEST_P(StreamContextTest, MemoryAndGraphsDo) {
+TEST_P(StreamContextTest, MemoryAndGraphsUseTheStreamsContext) {
   CUdeviceptr pooled = 0;
   std::uint32_t found = 0;
   EXPECT_EQ(cuMemAllocAsync(&pooled, 64, stream_), CUDA_SUCCESS);
@@ -133,7 +133,7 @@ TEST_P(StreamContextTest, MemoryAndGraphsDo) {
   EXPECT_EQ(found, 4u);
 }
 
-TEST_P(StreamContextTest, DefaultStreamsAndWildHandlesDoNot) {
+TEST_P(StreamContextTest, DefaultStreamsAndInvalidHandlesNeedACurrentContext) {
   const bool has_none = GetParam() == Other::kNone;
   EXPECT_EQ(cuStreamSynchronize(nullptr), has_none ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS);
   EXPECT_EQ(cuStreamQuery(CU_STREAM_PER_THREAD),

@@ -44,7 +44,7 @@ class StreamOrderTest : public DropInCase {
 
 TEST_F(StreamOrderTest, LegacyStreamWaitsForBlockingStreamsThatHadWork) {
   const StreamHandle a = NewStream(0), b = NewStream(0);
-  static_cast<void>(NewStream(0));  // Has no work, so nothing waits for it.
+  static_cast<void>(NewStream(0));  // Has no work, so the legacy stream does not wait for it.
   ASSERT_EQ(LaunchOn(a), Code::kSuccess);
   ASSERT_EQ(LaunchOn(b), Code::kSuccess);
   ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
@@ -59,7 +59,7 @@ TEST_F(StreamOrderTest, BlockingStreamWaitsForTheLegacyStreamOnce) {
   EXPECT_THAT(Taken(4), ElementsAre("2", "1>2", "1", "1"));
 }
 
-TEST_F(StreamOrderTest, NonBlockingStreamGoesItsOwnWay) {
+TEST_F(StreamOrderTest, NonBlockingStreamDoesNotWaitForLegacyStream) {
   const StreamHandle a = NewStream();
   ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
   ASSERT_EQ(LaunchOn(a), Code::kSuccess);
@@ -67,7 +67,7 @@ TEST_F(StreamOrderTest, NonBlockingStreamGoesItsOwnWay) {
   EXPECT_THAT(Taken(3), ElementsAre("2", "1", "2"));
 }
 
-TEST_F(StreamOrderTest, ThreadsDefaultStreamIsABlockingOne) {
+TEST_F(StreamOrderTest, PerThreadDefaultStreamIsBlocking) {
   ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
   {
     const DefaultStreamScope scope(DefaultStream::kPerThread);
@@ -77,12 +77,13 @@ TEST_F(StreamOrderTest, ThreadsDefaultStreamIsABlockingOne) {
   EXPECT_THAT(Taken(5), ElementsAre("1", "2>1", "2", "1>2", "1"));
 }
 
-TEST_F(StreamOrderTest, AttributesAreKeptForWhoeverAsks) {
+TEST_F(StreamOrderTest, StoresAttributesPerStream) {
   const StreamHandle a = NewStream(0), b = NewStream(0);
   LaunchAttribute::Value value;
   value.priority = 7;
   EXPECT_EQ(StreamSetAttribute(a, 8, &value), Code::kSuccess);
-  EXPECT_EQ(StreamSetAttribute(a, 2, &value), Code::kInvalidValue) << "it is one of launches";
+  EXPECT_EQ(StreamSetAttribute(a, 2, &value), Code::kInvalidValue)
+      << "an attribute of launches only";
   EXPECT_EQ(StreamGetAttribute(b, 8, &value), Code::kSuccess);
   EXPECT_EQ(value.priority, 0);
   EXPECT_EQ(StreamCopyAttributes(b, a), Code::kSuccess);

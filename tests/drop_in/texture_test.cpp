@@ -67,7 +67,7 @@ class DropInTextureTest : public testing::DropInServerCase {
 
 // Based on the toolkit's sample simpleTextureDrv: a picture that repeats itself, rotated by half a
 // radian.
-TEST_F(DropInTextureTest, APictureIsTurnedAsTheHostTurnsIt) {
+TEST_F(DropInTextureTest, RotatedPictureEqualsHostReference) {
   constexpr int kWidth = 96, kHeight = 80;
   std::vector<float> picture(kWidth * kHeight);
   for (int i = 0; i < kWidth * kHeight; ++i) {
@@ -116,7 +116,7 @@ TEST_F(DropInTextureTest, APictureIsTurnedAsTheHostTurnsIt) {
   EXPECT_EQ(cuArrayDestroy(array), CUDA_SUCCESS);
 }
 
-TEST_F(DropInTextureTest, LinearMemoryIsFetchedByIndexAndZeroOutside) {
+TEST_F(DropInTextureTest, LinearMemoryIsFetchedByIndexAndIsZeroOutside) {
   std::vector<unsigned char> bytes(64);
   std::iota(bytes.begin(), bytes.end(), 1);
   CUdeviceptr memory = 0;
@@ -139,7 +139,7 @@ TEST_F(DropInTextureTest, LinearMemoryIsFetchedByIndexAndZeroOutside) {
   EXPECT_EQ(Run("fetch", {1, 1, 1}, {24, 1, 1}, out_, texture, 0), CUDA_SUCCESS);
 }
 
-TEST_F(DropInTextureTest, RowsWithGapsAreATexture) {
+TEST_F(DropInTextureTest, SamplesPitchedMemory) {
   constexpr std::size_t kPitch = 128;
   std::vector<float> rows(kPitch / 4 * 5);
   std::iota(rows.begin(), rows.end(), 0.5f);
@@ -274,7 +274,7 @@ TEST_F(DropInTextureTest, KernelsWriteToSurfaces) {
 }
 
 // Integers are not interpolated.
-TEST_F(DropInTextureTest, IntegersAreReadAtTheNearestTexelWhateverTheFilter) {
+TEST_F(DropInTextureTest, IntegersAreReadAtTheNearestTexelDespiteLinearFilter) {
   const CUarray array = Array(2, 2, 2, CU_AD_FORMAT_SIGNED_INT16, 1);
   const short numbers[] = {10, -20, 30, -40, 50, -60, 70, -80};
   CUDA_MEMCPY3D copy = {};
@@ -293,10 +293,10 @@ TEST_F(DropInTextureTest, IntegersAreReadAtTheNearestTexelWhateverTheFilter) {
   EXPECT_EQ(Out<short>(8), std::vector<short>(numbers, numbers + 8));
   CUDA_TEXTURE_DESC same = {};
   ASSERT_EQ(cuTexObjectGetTextureDesc(&same, texture), CUDA_SUCCESS);
-  EXPECT_EQ(same.filterMode, CU_TR_FILTER_MODE_LINEAR) << "as it was asked for";
+  EXPECT_EQ(same.filterMode, CU_TR_FILTER_MODE_LINEAR) << "must return the requested mode";
 }
 
-TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRejected) {
+TEST_F(DropInTextureTest, ReturnsDescriptorsAndRejectsInvalidOnes) {
   const CUarray array = Array(4, 4, 0, CU_AD_FORMAT_UNSIGNED_INT8, 2);
   CUDA_TEXTURE_DESC mode = {};
   mode.addressMode[1] = CU_TR_ADDRESS_MODE_MIRROR;
@@ -318,7 +318,8 @@ TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRejected) {
   view = {};
   view.format = CU_RES_VIEW_FORMAT_UINT_2X8;
   view.width = view.height = 4;
-  ASSERT_EQ(cuTexObjectCreate(&none, &resource, &mode, &view), CUDA_SUCCESS) << "as it is";
+  ASSERT_EQ(cuTexObjectCreate(&none, &resource, &mode, &view), CUDA_SUCCESS)
+      << "the view repeats the array's format";
   CUDA_RESOURCE_VIEW_DESC same_view = {};
   ASSERT_EQ(cuTexObjectGetResourceViewDesc(&same_view, none), CUDA_SUCCESS);
   EXPECT_EQ(std::memcmp(&same_view, &view, sizeof view), 0);
@@ -355,11 +356,12 @@ TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRejected) {
   EXPECT_EQ(rejected(other, mode), CUDA_ERROR_INVALID_VALUE) << "between two texels";
   other.resType = CU_RESOURCE_TYPE_PITCH2D;
   other.res.pitch2D = {out_, CU_AD_FORMAT_FLOAT, 1, 16, 1 << 14, 128};
-  EXPECT_EQ(rejected(other, mode), CUDA_ERROR_INVALID_VALUE) << "more rows than there is memory";
+  EXPECT_EQ(rejected(other, mode), CUDA_ERROR_INVALID_VALUE) << "more rows than the memory has";
   other.res.pitch2D = {out_, CU_AD_FORMAT_FLOAT, 1, 16, 4, 60};
   EXPECT_EQ(rejected(other, mode), CUDA_ERROR_INVALID_VALUE) << "rows that overlap";
   CUsurfObject surface = 0;
-  EXPECT_EQ(cuSurfObjectCreate(&surface, &resource), CUDA_ERROR_INVALID_VALUE) << "not made for it";
+  EXPECT_EQ(cuSurfObjectCreate(&surface, &resource), CUDA_ERROR_INVALID_VALUE)
+      << "the array was not created for surfaces";
 
   CUarray bad = nullptr;
   const auto array_rejected = [&](const CUDA_ARRAY3D_DESCRIPTOR& shape) {
@@ -374,8 +376,8 @@ TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRejected) {
             CUDA_ERROR_NOT_SUPPORTED);
 }
 
-// An invalid handle is this program's own fault, like a wild pointer.
-TEST_F(DropInTextureTest, AWildTextureIsAFaultOfItsKernel) {
+// An invalid handle fails only this program's kernel, as an invalid pointer does.
+TEST_F(DropInTextureTest, InvalidTextureFaultsItsKernel) {
   EXPECT_EQ(Run("fetch", {1, 1, 1}, {1, 1, 1}, out_, CUtexObject{12345}, 0),
             CUDA_ERROR_ILLEGAL_ADDRESS);
 }

@@ -85,7 +85,7 @@ TEST_F(ThreadsTest, ShareContextsAndStreams) {
   EXPECT_EQ(CtxSynchronize(), Code::kSuccess);
 }
 
-TEST_F(ThreadsTest, MakeAndEndContextsOfTheirOwn) {
+TEST_F(ThreadsTest, CreateAndDestroyTheirOwnContexts) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
@@ -103,7 +103,7 @@ TEST_F(ThreadsTest, MakeAndEndContextsOfTheirOwn) {
 }
 
 // Calls may lose the race and be rejected; they must not crash or hang.
-TEST_F(ThreadsTest, EndAContextThatOthersUse) {
+TEST_F(ThreadsTest, DestroyAContextInUse) {
   for (int round = 0; round < kRounds; ++round) {
     ContextHandle doomed = nullptr;
     ASSERT_EQ(CtxCreate(&doomed, 0, 0), Code::kSuccess);

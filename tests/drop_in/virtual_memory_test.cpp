@@ -41,7 +41,7 @@ class VirtualMemoryTest : public DropInServerCase {
   CUmemAllocationProp of_ = {};
 };
 
-TEST_F(VirtualMemoryTest, DeviceSaysThatItHasIt) {
+TEST_F(VirtualMemoryTest, DeviceReportsSupport) {
   int has = 0;
   EXPECT_EQ(cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 0),
             CUDA_SUCCESS);
@@ -55,13 +55,13 @@ TEST_F(VirtualMemoryTest, DeviceSaysThatItHasIt) {
 }
 
 // PyTorch's expandable segments do this: one array spans several pieces of memory.
-TEST_F(VirtualMemoryTest, AnArrayGrowsInPlace) {
+TEST_F(VirtualMemoryTest, ArrayGrowsInPlace) {
   const CUdeviceptr range = Reserve(64 * kStep);
   for (std::size_t i = 0; i < 3; ++i) {
     const CUmemGenericAllocationHandle handle = Create(kStep);
     ASSERT_EQ(cuMemMap(range + i * kStep, kStep, 0, handle, 0), CUDA_SUCCESS);
     ASSERT_EQ(SetAccess(range + i * kStep, kStep), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemRelease(handle), CUDA_SUCCESS) << "it stays where it is mapped";
+    ASSERT_EQ(cuMemRelease(handle), CUDA_SUCCESS) << "the mapping keeps the memory alive";
   }
   // Half of it in each of the two pieces of memory.
   const CUdeviceptr numbers = range + kStep - kBytes / 2;
@@ -71,7 +71,7 @@ TEST_F(VirtualMemoryTest, AnArrayGrowsInPlace) {
   EXPECT_EQ(cuMemsetD8(range, 1, 3 * kStep), CUDA_SUCCESS);
   EXPECT_EQ(cuMemsetD8(range, 1, 3 * kStep + 1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemUnmap(range + kStep, kStep), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemsetD8(range, 1, 2 * kStep), CUDA_ERROR_INVALID_VALUE) << "there is a gap now";
+  EXPECT_EQ(cuMemsetD8(range, 1, 2 * kStep), CUDA_ERROR_INVALID_VALUE) << "the range now has a gap";
   EXPECT_EQ(cuMemUnmap(range, kStep), CUDA_SUCCESS);
   EXPECT_EQ(cuMemUnmap(range + 2 * kStep, kStep), CUDA_SUCCESS);
   EXPECT_EQ(cuMemAddressFree(range, 64 * kStep), CUDA_SUCCESS);
@@ -93,7 +93,7 @@ TEST_F(VirtualMemoryTest, MemoryMovesToOtherAddressesWithItsContents) {
   EXPECT_EQ(Read(wider), All(10));
 }
 
-TEST_F(VirtualMemoryTest, NothingIsReachedWithoutAccess) {
+TEST_F(VirtualMemoryTest, RejectsUseWithoutAccessRights) {
   const CUdeviceptr range = Reserve(2 * kStep);
   const CUmemGenericAllocationHandle handle = Create(kStep);
   EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_ERROR_INVALID_VALUE) << "reserved only";
@@ -101,7 +101,8 @@ TEST_F(VirtualMemoryTest, NothingIsReachedWithoutAccess) {
   EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_ERROR_INVALID_VALUE) << "mapped only";
   std::uint32_t word = 0;
   const auto host = reinterpret_cast<CUdeviceptr>(&word);
-  EXPECT_EQ(cuMemcpy(host, range, 4), CUDA_ERROR_INVALID_VALUE) << "no host memory either";
+  EXPECT_EQ(cuMemcpy(host, range, 4), CUDA_ERROR_INVALID_VALUE)
+      << "must not be taken for host memory";
   EXPECT_EQ(cuMemcpy(range + kStep, host, 4), CUDA_ERROR_INVALID_VALUE);
   unsigned long long access = 9;
   EXPECT_EQ(cuMemGetAccess(&access, &of_.location, range), CUDA_SUCCESS);
@@ -114,16 +115,17 @@ TEST_F(VirtualMemoryTest, NothingIsReachedWithoutAccess) {
   CUmemAccessDesc of_another{.location = of_.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
   of_another.location.id = 7;
   EXPECT_EQ(cuMemSetAccess(range, kStep, &of_another, 1), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_SUCCESS) << "nobody spoke of this device";
+  EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_SUCCESS)
+      << "the call must not change this device's access";
   ASSERT_EQ(SetAccess(range, kStep, CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_SUCCESS);
   EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(SetAccess(range + kStep, kStep), CUDA_ERROR_INVALID_VALUE) << "nothing is there";
+  EXPECT_EQ(SetAccess(range + kStep, kStep), CUDA_ERROR_INVALID_VALUE) << "nothing is mapped there";
   // A kernel cannot access the old addresses either.
   ASSERT_EQ(AddOne(range, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-TEST_F(VirtualMemoryTest, WhatIsMappedTwiceIsOneMemory) {
+TEST_F(VirtualMemoryTest, TwoMappingsOfAHandleShareMemory) {
   const CUdeviceptr range = Reserve(4 * kStep);
   const CUmemGenericAllocationHandle handle = Create(2 * kStep);
   ASSERT_EQ(cuMemMap(range, 2 * kStep, 0, handle, 0), CUDA_SUCCESS);
@@ -134,10 +136,11 @@ TEST_F(VirtualMemoryTest, WhatIsMappedTwiceIsOneMemory) {
   ASSERT_EQ(cuMemsetD32(range, 6, kCount), CUDA_SUCCESS);
   EXPECT_EQ(Read(range + 2 * kStep), All(6));
   ASSERT_EQ(cuMemUnmap(range, 2 * kStep), CUDA_SUCCESS);
-  EXPECT_EQ(Read(range + 2 * kStep), All(6)) << "unmapped elsewhere";
+  EXPECT_EQ(Read(range + 2 * kStep), All(6))
+      << "unmapping the other address must not affect this one";
 }
 
-TEST_F(VirtualMemoryTest, SizesAndPlacesThatMakeNoSenseAreRejected) {
+TEST_F(VirtualMemoryTest, RejectsInvalidSizesAndAddresses) {
   const CUdeviceptr range = Reserve(4 * kStep);
   const CUmemGenericAllocationHandle two = Create(2 * kStep);
   CUmemGenericAllocationHandle none = 0;
@@ -151,7 +154,8 @@ TEST_F(VirtualMemoryTest, SizesAndPlacesThatMakeNoSenseAreRejected) {
   EXPECT_EQ(cuMemMap(range + 4096, 2 * kStep, 0, two, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemMap(range + 3 * kStep, 2 * kStep, 0, two, 0), CUDA_ERROR_INVALID_VALUE)
       << "half outside";
-  EXPECT_EQ(cuMemMap(range, kStep, 0, two, 0), CUDA_ERROR_NOT_SUPPORTED) << "half of it";
+  EXPECT_EQ(cuMemMap(range, kStep, 0, two, 0), CUDA_ERROR_NOT_SUPPORTED)
+      << "maps only half of the handle";
   EXPECT_EQ(cuMemMap(range, ~std::size_t{0}, 0, two, 0), CUDA_ERROR_INVALID_VALUE);
   ASSERT_EQ(cuMemMap(range, 2 * kStep, 0, two, 0), CUDA_SUCCESS);
   EXPECT_EQ(SetAccess(range, kStep), CUDA_ERROR_INVALID_VALUE);
@@ -162,7 +166,7 @@ TEST_F(VirtualMemoryTest, SizesAndPlacesThatMakeNoSenseAreRejected) {
   EXPECT_EQ(cuMemUnmap(range, 2 * kStep), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(VirtualMemoryTest, AWantedPlaceThatIsTakenIsAnotherPlace) {
+TEST_F(VirtualMemoryTest, ReservesElsewhereIfRequestedAddressIsTaken) {
   const CUdeviceptr range = Reserve(4 * kStep);
   for (const CUdeviceptr wanted : {range, range + kStep, range - kStep}) {
     CUdeviceptr got = 0;
@@ -172,7 +176,7 @@ TEST_F(VirtualMemoryTest, AWantedPlaceThatIsTakenIsAnotherPlace) {
 }
 
 // Mapping a handle of two chunks fails if only one slot is free, and must release that slot again.
-TEST_F(VirtualMemoryTest, AMappingThatFailsHalfWayLeavesNothing) {
+TEST_F(VirtualMemoryTest, FailedMappingReleasesItsSlots) {
   constexpr std::size_t kPlaces = 256, kGibibyte = std::size_t{1} << 30;
   CUmemGenericAllocationHandle large = 0;
   if (cuMemCreate(&large, kGibibyte + kStep, &of_, 0) != CUDA_SUCCESS) {
@@ -190,7 +194,7 @@ TEST_F(VirtualMemoryTest, AMappingThatFailsHalfWayLeavesNothing) {
   EXPECT_EQ(SetAccess(range + (kPlaces - 1) * kStep, kStep), CUDA_SUCCESS);
 }
 
-TEST_F(VirtualMemoryTest, ARangeIsFreedWholeAndEmpty) {
+TEST_F(VirtualMemoryTest, FreesOnlyWholeUnmappedRanges) {
   const CUdeviceptr range = Reserve(4 * kStep);
   ASSERT_EQ(cuMemMap(range + kStep, kStep, 0, Create(kStep), 0), CUDA_SUCCESS);
   EXPECT_EQ(cuMemAddressFree(range, 4 * kStep), CUDA_ERROR_INVALID_VALUE) << "something is mapped";
@@ -201,7 +205,7 @@ TEST_F(VirtualMemoryTest, ARangeIsFreedWholeAndEmpty) {
   EXPECT_EQ(cuMemMap(range, kStep, 0, Create(kStep), 0), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(VirtualMemoryTest, ReservedAddressesCostNothingAndHandlesTheirMemory) {
+TEST_F(VirtualMemoryTest, HandlesUseMemoryButReservationsDoNot) {
   const std::size_t before = Free();
   CUdeviceptr range = 0, more = 0;
   std::size_t total = 0;
@@ -218,15 +222,15 @@ TEST_F(VirtualMemoryTest, ReservedAddressesCostNothingAndHandlesTheirMemory) {
   ASSERT_EQ(cuMemMap(range, 8 * kStep, 0, handle, 0), CUDA_SUCCESS);
   ASSERT_EQ(cuMemRelease(handle), CUDA_SUCCESS);
   EXPECT_EQ(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(Free(), before - 8 * kStep) << "it is mapped";
+  EXPECT_EQ(Free(), before - 8 * kStep) << "the mapping keeps the memory";
   ASSERT_EQ(cuMemUnmap(range, 8 * kStep), CUDA_SUCCESS);
   EXPECT_EQ(Free(), before);
   CUmemGenericAllocationHandle huge = 0;
   EXPECT_EQ(cuMemCreate(&huge, large, &of_, 0), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(Free(), before) << "what was made of it went back";
+  EXPECT_EQ(Free(), before) << "partly allocated memory must be released";
 }
 
-TEST_F(VirtualMemoryTest, PropertiesAreWhatWasMade) {
+TEST_F(VirtualMemoryTest, ReturnsPropertiesOfHandle) {
   const CUmemGenericAllocationHandle handle = Create(kStep);
   CUmemAllocationProp told = {};
   ASSERT_EQ(cuMemGetAllocationPropertiesFromHandle(&told, handle), CUDA_SUCCESS);

@@ -27,7 +27,8 @@ struct Missing {};
 constexpr Missing kMissing;
 
 constexpr int kWildRounds = 20;
-constexpr int kFreshCalls = 25;  // Calls until objects that calls may have destroyed are recreated.
+constexpr int kFreshCalls =
+    25;  // After this many calls, objects that they may have destroyed are created anew.
 constexpr int kCountMax = 8;
 constexpr std::uint64_t kStep = kMapPageBytes;
 
@@ -35,7 +36,7 @@ class WildArgumentsTest : public DropInCase {
  protected:
   WildArgumentsTest() : room_(1 << 20), pointers_(4096, room_.data() + (1 << 19)) {}
 
-  // Restores the state that the last call may have ended or replaced, for the next call.
+  // Restores state that the last call may have destroyed or replaced.
   void Restore() {
     if (calls_ % kFreshCalls == 0 || CtxSetCurrent(context_) != Code::kSuccess) Renew();
   }
@@ -205,7 +206,8 @@ class WildArgumentsTest : public DropInCase {
     ++calls_;
     if (!(NamesContext<Arguments> || ...) &&
         !std::string_view(symbol).starts_with("cuDevicePrimaryCtxRelease")) {
-      EXPECT_NE(code, Code::kInvalidContext) << symbol << " did not get to its arguments";
+      EXPECT_NE(code, Code::kInvalidContext)
+          << symbol << " returned before it checked its arguments";
     }
   }
 
@@ -243,7 +245,7 @@ class WildArgumentsTest : public DropInCase {
 
   std::size_t Size() { return Among<std::size_t>({0, 1, 64, ~std::size_t{0}}); }
 
-  // A structure full of garbage; null now and then.
+  // Returns a structure of random bytes, or sometimes null.
   template <typename T>
   T* Structure() {
     if (random_() % 8 == 0) return nullptr;
@@ -379,7 +381,7 @@ class WildArgumentsTest : public DropInCase {
   std::vector<char> room_;
   std::vector<void*> pointers_;
   Handles real_;
-  std::vector<void*> handles_;  // Of all kinds; some of them are invalid.
+  std::vector<void*> handles_;  // Of all kinds; some are invalid.
   std::vector<StreamHandle> streams_;
   DevicePointer memory_ = 0;
   DevicePointer graph_memory_ = 0;
@@ -387,7 +389,7 @@ class WildArgumentsTest : public DropInCase {
   DevicePointer reserved_ = 0;
 };
 
-TEST_F(WildArgumentsTest, AreAnsweredWithACode) {
+TEST_F(WildArgumentsTest, ReturnErrorCodes) {
   // Keeps the files that calls write in this directory.
   const testing::ScratchDirectory directory;
   std::filesystem::current_path(directory.path());

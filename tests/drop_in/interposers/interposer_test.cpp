@@ -83,13 +83,13 @@ class NvrtcTest : public InterposerTest {
   const Library nvrtc_{GPUSHARED_DROP_IN "/libnvrtc.so.13"};
 };
 
-TEST_F(NvrtcTest, MachineCodeIsPtxOfTheSameArchitecture) {
+TEST_F(NvrtcTest, CubinsArePtxOfTheSameArchitecture) {
   EXPECT_EQ(MachineCode({"-std=c++17", "-arch=sm_80"}), "PTX -std=c++17 -arch=compute_80");
   EXPECT_EQ(MachineCode({"--gpu-architecture=sm_90a"}), "PTX --gpu-architecture=compute_90a");
   EXPECT_EQ(MachineCode({"-arch", "sm_80", "-G"}), "PTX -arch compute_80 -G");
 }
 
-TEST_F(NvrtcTest, ProgramsThatWantNoMachineCodeKeepTheirOptions) {
+TEST_F(NvrtcTest, ProgramsWithoutCubinsKeepTheirOptions) {
   EXPECT_EQ(MachineCode({"-arch=compute_80"}), "CUBIN -arch=compute_80");
   EXPECT_EQ(MachineCode({"-DNAME=sm_80", "sm_80"}), "CUBIN -DNAME=sm_80 sm_80");
   EXPECT_EQ(MachineCode({"-dlto", "-arch=sm_80"}), "CUBIN -dlto -arch=sm_80");
@@ -126,7 +126,7 @@ TEST_F(NvrtcTest, NullOptionsAreRejected) {
   EXPECT_EQ(nvrtc_.Call("nvrtcDestroyProgram", &program), 0);
 }
 
-TEST_F(NvrtcTest, ManyThreadsMakeTheFirstCall) {
+TEST_F(NvrtcTest, ManyThreadsMakeTheFirstCallAtOnce) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
@@ -139,7 +139,7 @@ TEST_F(NvrtcTest, ManyThreadsMakeTheFirstCall) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(NvrtcTest, AWheelOfAnotherMajorVersionServesItsPackages) {
+TEST_F(NvrtcTest, ServesPackagesWithWheelOfAnotherMajorVersion) {
   const gpushared::testing::ScratchDirectory scratch;
   const std::string packages = scratch / "site-packages/";
   std::filesystem::create_directories(packages + "nvidia/cu13/lib");
@@ -203,7 +203,7 @@ class NvJitLinkTest : public InterposerTest {
   void* link_ = nullptr;
 };
 
-TEST_F(NvJitLinkTest, LinksOfLtoIrGivePtxAsMachineCode) {
+TEST_F(NvJitLinkTest, LinksOfLtoIrReturnPtxAsCubin) {
   ASSERT_EQ(Create({"-arch=sm_80", "-lto"}), 0);
   ASSERT_EQ(AddText(kLtoIr, kCallee, nullptr), 0);
   ASSERT_EQ(Complete(), 0);
@@ -243,7 +243,7 @@ TEST_F(NvJitLinkTest, WithoutNvrtcTheErrorNamesTheFunction) {
   EXPECT_THAT(ErrorLog(), HasSubstr("'twice'"));
 }
 
-TEST(LtoAnchorTest, AsksForWhatPtxDeclaresAndDoesNotDefine) {
+TEST(LtoAnchorTest, RequestsFunctionsThatPtxOnlyDeclares) {
   LtoAnchor anchor;
   anchor.SeePtx(
       ".extern .func  (.param .b32 r) one\n(\n.param .b32 a\n)\n;\n"
@@ -266,7 +266,7 @@ TEST(LtoAnchorTest, OnlyWhatIsCalledBecomesVisible) {
   EXPECT_EQ(anchor.LinkablePtx(".func (one"), ".func (one");
 }
 
-TEST_F(NvJitLinkTest, WithoutLtoIrTheRealLibraryIsNotAsked) {
+TEST_F(NvJitLinkTest, WithoutLtoIrTheRealLibraryIsNotCalled) {
   ASSERT_EQ(Create({"-arch=sm_80"}), 0);
   ASSERT_EQ(AddText(kPtx, kCaller, "caller"), 0);
   ASSERT_EQ(AddText(kAny, kCallee, "callee"), 0);
@@ -275,7 +275,7 @@ TEST_F(NvJitLinkTest, WithoutLtoIrTheRealLibraryIsNotAsked) {
   EXPECT_EQ(ErrorLog(), "");
 }
 
-TEST_F(NvJitLinkTest, RejectionsStandInTheErrorLog) {
+TEST_F(NvJitLinkTest, RejectionsAreInTheErrorLog) {
   ASSERT_EQ(Create({"-arch=sm_80"}), 0);
   EXPECT_EQ(Add(kCubin, "ELF", "a.cubin"), 8);
   EXPECT_THAT(ErrorLog(), HasSubstr("'a.cubin'"));
@@ -294,7 +294,7 @@ TEST_F(NvJitLinkTest, RealLibrarysRejectionsAndLogArePassedOn) {
   EXPECT_EQ(Complete(), 9);
 }
 
-TEST_F(NvJitLinkTest, EveryReleasesNamesAreThere) {
+TEST_F(NvJitLinkTest, ExportsTheNamesOfEveryRelease) {
   for (const char* name : {"__nvJitLinkCreate_13_0", "__nvJitLinkCreate_13_5"}) {
     ASSERT_EQ(library_.Call(name, &link_, 0U, static_cast<const char**>(nullptr)), 0) << name;
     ASSERT_EQ(library_.Call("__nvJitLinkDestroy_13_1", &link_), 0);
@@ -325,7 +325,7 @@ TEST_F(NvJitLinkTest, NullPointersAreErrors) {
 
 constexpr const char* kNames[] = {"libnothing.so.13", "libnothing.so.12"};
 
-TEST(RealLibraryTest, DirectoriesOfTheUserAreLookedAtInTheirOrder) {
+TEST(RealLibraryTest, SearchesUserDirectoriesInOrder) {
   ::setenv("LD_LIBRARY_PATH", "/first:relative::/second", 1);
   const std::vector<std::string> places = GetPlaces(kNames);
   const auto place = [&](const std::string& path) {
@@ -337,7 +337,7 @@ TEST(RealLibraryTest, DirectoriesOfTheUserAreLookedAtInTheirOrder) {
   EXPECT_THAT(places, Each(::testing::StartsWith("/")));
 }
 
-TEST(RealLibraryTest, WheelsBesideAPythonPackageAreLookedAt) {
+TEST(RealLibraryTest, SearchesWheelsNextToPythonPackages) {
   const gpushared::testing::ScratchDirectory scratch;
   std::filesystem::create_directories(scratch / "site-packages/cuda");
   const std::string extension = scratch / "site-packages/cuda/extension.so";
@@ -351,7 +351,7 @@ TEST(RealLibraryTest, WheelsBesideAPythonPackageAreLookedAt) {
   EXPECT_THAT(places, Contains(scratch / "site-packages/nvidia/nvjitlink/lib/libnothing.so.12"));
 }
 
-TEST(RealLibraryTest, NoLibraryIsSaidByItsName) {
+TEST(RealLibraryTest, MissingLibraryIsNamed) {
   const RealLibrary none = LoadReal(kNames, &kNames);
   EXPECT_EQ(none.handle, nullptr);
   EXPECT_THAT(none.why_not, HasSubstr("libnothing.so.13"));

@@ -24,9 +24,9 @@ sys.path.insert(0, str(DIRECTORY))
 from priority import JOBS, asked  # noqa: E402
 from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surroundings_of  # noqa: E402
 
-LIFE_TO_START = 1.5  # Kills happen within this many times the time of the first program to its first launch.
+LIFE_TO_START = 1.5  # Maximum time of a kill, as a multiple of the time that the first program took until its first launch.
 SECONDS_MAX = 3600
-TOLD_EVERY = 10  # Number of kills between two reports of progress, because the kills take minutes.
+TOLD_EVERY = 10  # Kills between two progress reports, because all kills take minutes.
 
 
 def fail(why):
@@ -118,18 +118,18 @@ def main(bin_dir, cache, kills="200", seed="1"):
                       lambda before=before: client(bin_dir, server, steady_job.stem)["launches"] > before)
                 service.look()
                 if (number + 1) % TOLD_EVERY == 0:
-                    print(f"kills: {number + 1} of {kills}, {met} of them connected; {service.answered} right answers of serve",
+                    print(f"kills: {number + 1} of {kills}, {met} of them connected; {service.answered} correct answers of serve",
                           flush=True)
             if [it["generation"] for it in asked(bin_dir, server, "devices")["devices"]] != generation:
-                fail("the device has another worker")
+                fail("the device's worker was replaced")
             if service.answered == 0:
-                fail("serve has not answered once")
+                fail("serve never answered")
         finally:
             steady.kill()
             steady.wait()
             if service.process is not None:
                 service.end()
-    print(f"passed  kills: {kills}, {met} of them of a program that was connected; {service.answered} answers of serve are right")
+    print(f"passed  kills: {kills}, {met} of them of a program that was connected; {service.answered} answers of serve are correct")
     return 0
 
 

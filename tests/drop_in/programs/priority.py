@@ -30,7 +30,7 @@ from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surro
 JOBS = (ROOT / "samples/python_server/train_numba.py", DIRECTORY / "numba_heat.py")
 POLICIES = ("fifo", "priority")
 REQUESTS, LOAD, BATCH, LATENCY_TARGET_MS = 100, 0.3, 16, 25
-LEAD_S = 0.5  # From starting serve to its first request.
+LEAD_S = 0.5  # Time from starting serve to its first request.
 SECONDS_MAX = 600
 
 
