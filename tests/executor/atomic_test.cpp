@@ -131,7 +131,7 @@ TEST_P(Atomics, EveryOperationInEverySpace) {
 }
 
 // All threads increment one cell: every old value must differ, and no update may be lost.
-TEST_P(Atomics, ContendedCounters) {
+TEST_P(Atomics, ContendedCountersLoseNoUpdate) {
   for (const std::string space : {"global", "shared"}) {
     Launcher launcher(std::uint64_t{1} << 20, GetParam());
     const std::string cell = space == "global" ? "[%total]" : "[cell]";
@@ -173,7 +173,7 @@ TEST_P(Atomics, ContendedCounters) {
 }
 
 // Executors on several threads run blocks of one launch, and the sum of each type must be exact.
-TEST_P(Atomics, ExecutorsOnSeveralThreadsLoseNothing) {
+TEST_P(Atomics, ExecutorsOnSeveralThreadsLoseNoUpdate) {
   Launcher launcher(std::uint64_t{1} << 20, GetParam());
   launcher.Load(R"(
 .version 9.0

@@ -462,7 +462,7 @@ TEST_P(BitOps, MovesOfVectors) {
 }
 
 // szext, by the pseudo-code of the PTX ISA.
-TEST_P(BitOps, SignsOrZeroesExtendSoManyBits) {
+TEST_P(BitOps, SzextExtendsBySignOrZeros) {
   for (const bool is_signed : {false, true}) {
     for (const bool wraps : {false, true}) {
       const auto extend = [=](u32 a, u32 b) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random chains of all instructions that read or write the condition code, in any mixture of
-// additions, subtractions and products, against exact integers (PTX ISA, Extended-Precision Integer
-// Arithmetic Instructions). The carry of a subtraction is that of a + ~b + 1, because ptxas
-// compiles it to IADD3 with a negated operand, so it is 1 if no borrow occurs. The manual's
+// additions, subtractions and products, compared with exact integers (PTX ISA, Extended-Precision
+// Integer Arithmetic Instructions). A subtraction sets the carry of a + ~b + 1, which is 1 if no
+// borrow occurs, because ptxas compiles it to IADD3 with a negated operand. The manual's
 // "borrow-out" describes the same behaviour as long as additions and subtractions are not mixed.
 #include <random>
 #include <string>

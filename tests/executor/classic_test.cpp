@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole kernels against host code that computes the same in another way: exact for integers and
-// wherever the order of operations is the same, otherwise within a stated bound.
+// Whole kernels compared with host code that computes the same in another way: exactly for integers
+// and where the order of operations is the same, otherwise within a stated bound.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -230,7 +230,7 @@ TEST_P(Classic, SoftmaxAndLayersOfALanguageModel) {
 }
 
 // Running the blocks in any ranges must give the result of a single run.
-TEST_P(Classic, BlockRangesMakeUpTheWhole) {
+TEST_P(Classic, BlockRangesTogetherEqualTheWholeGrid) {
   constexpr int kN = 64;
   const float *a = Floats(kN * kN, 1), *b = Floats(kN * kN, 2);
   float *whole = launcher.Allocate<float>(kN * kN), *pieces = launcher.Allocate<float>(kN * kN);

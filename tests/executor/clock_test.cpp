@@ -41,16 +41,16 @@ class Clocks : public PerFlavour {
   }
 };
 
-TEST_P(Clocks, WordsOfTheClockArePartsOfTheWhole) {
+TEST_P(Clocks, ClockWordsAreHalvesOfTheClock) {
   ExpectParts(Read("%clock64", "%clock", "%clock_hi"));
 }
 
-TEST_P(Clocks, PerformanceMonitorsCountNothing) {
+TEST_P(Clocks, PerformanceMonitorsReadZero) {
   const Readings read = Read("%pm3_64", "%pm0", "%pm7");
   EXPECT_EQ(read.first + read.last + read.low + read.high, 0u);
 }
 
-TEST_P(Clocks, TheGlobalTimerIsTheHostsTime) {
+TEST_P(Clocks, GlobalTimerEqualsTheHostsTime) {
   const auto now = [] {
     const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count();

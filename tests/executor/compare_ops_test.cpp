@@ -158,7 +158,7 @@ TEST_P(CompareOps, ResultsAreCombinedWithAPredicate) {
 
 // An instruction may overwrite the predicate that guards it; the previous value decides whether it
 // runs.
-TEST_P(CompareOps, AGuardMayBeTheDestination) {
+TEST_P(CompareOps, GuardMayBeTheDestination) {
   for (const bool negated : {false, true}) {
     const auto runs = [negated](const Inputs& in) { return (in[2] != 0) != negated; };
     const auto less = [](const Inputs& in) { return FromWord<s32>(in[0]) < FromWord<s32>(in[1]); };

@@ -55,7 +55,7 @@ TEST_P(Divergence, NestedBranchesLoopsAndReturns) {
   for (unsigned i = 0; i < kCount; ++i) ASSERT_EQ(out[i], Walk(i)) << i;
 }
 
-TEST_P(Divergence, SwitchesOfEveryLane) {
+TEST_P(Divergence, EveryLaneTakesItsOwnSwitchCase) {
   auto* choice = launcher.Allocate<unsigned>(64);
   auto* out = launcher.Allocate<unsigned>(64);
   for (unsigned i = 0; i < 64; ++i) choice[i] = i * 7 % 64;
@@ -86,7 +86,7 @@ TEST_P(Divergence, SwitchesOfEveryLane) {
 
 // brx.idx, which nvcc rarely generates: every lane branches to its own target, and lanes whose
 // guard is false do not branch.
-TEST_P(Divergence, IndexedBranchesOfEveryLane) {
+TEST_P(Divergence, EveryLaneTakesItsOwnIndexedBranch) {
   launcher.Load(R"(
 .version 9.0
 .target sm_90
@@ -137,13 +137,13 @@ NEXT:
   }
 }
 
-TEST_P(Divergence, ReturnedThreadsDoNotHoldUpABarrier) {
+TEST_P(Divergence, BarrierDoesNotWaitForReturnedThreads) {
   auto* out = launcher.Allocate<unsigned>(64);
   Run("early_return", {1, 1, 1}, {64, 1, 1}, out);
   for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(out[i], i % 3 == 0 ? 0 : (i + 1) % 64 + 1);
 }
 
-TEST_P(Divergence, EveryLaneGetsTheLockOnce) {
+TEST_P(Divergence, EveryLaneAcquiresTheLockOnce) {
   auto* lock = launcher.Allocate<int>(1);
   auto* order = launcher.Allocate<unsigned>(96);
   auto* count = launcher.Allocate<unsigned>(1);
@@ -159,7 +159,7 @@ TEST_P(Divergence, EveryLaneGetsTheLockOnce) {
 
 // Spinning lanes must yield soon to the lanes that they wait for. The test counts operations
 // instead of measuring time.
-TEST_P(Divergence, SpinningIsCutShort) {
+TEST_P(Divergence, SpinningLanesYieldSoon) {
   auto* lock = launcher.Allocate<int>(1);
   auto* count = launcher.Allocate<unsigned>(1);
   launcher.count_instructions = true;
@@ -175,7 +175,7 @@ TEST_P(Divergence, LanesMayWaitForLanesOfTheirWarp) {
   for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(out[i], i % 2 == 1 ? i - 1 + 100 : i);
 }
 
-TEST_P(Divergence, LanesMeetAgainToExchange) {
+TEST_P(Divergence, DivergedLanesReconvergeForExchange) {
   auto* out = launcher.Allocate<unsigned>(64);
   Run("exchange_after_parting", {1, 1, 1}, {64, 1, 1}, out, 9u);
   unsigned value[64], next[64];
@@ -191,13 +191,13 @@ TEST_P(Divergence, LanesMeetAgainToExchange) {
   for (unsigned i = 0; i < 64; ++i) ASSERT_EQ(out[i], value[i]) << i;
 }
 
-TEST_P(Divergence, HalvesOfAWarpExchangeOnTheirOwn) {
+TEST_P(Divergence, HalvesOfAWarpExchangeSeparately) {
   auto* out = launcher.Allocate<unsigned>(32);
   Run("halves_apart", {1, 1, 1}, {32, 1, 1}, out);
   for (unsigned i = 0; i < 32; ++i) EXPECT_EQ(out[i], i < 16 ? 120u : 31u);
 }
 
-TEST_P(Functions, StructsGoInAndOut) {
+TEST_P(Functions, PassAndReturnStructs) {
   auto* out = launcher.Allocate<double>(64);
   Run("pass_structs", {1, 1, 1}, {64, 1, 1}, out);
   for (int i = 0; i < 64; ++i) {
@@ -214,7 +214,7 @@ TEST_P(Functions, StructsGoInAndOut) {
   }
 }
 
-TEST_P(Functions, RecursionOfDifferentDepths) {
+TEST_P(Functions, LanesRecurseToDifferentDepths) {
   auto* out = launcher.Allocate<unsigned>(64);
   Run("recurse", {1, 1, 1}, {64, 1, 1}, out);
   for (unsigned i = 0; i < 64; ++i) {
@@ -249,7 +249,7 @@ TEST_P(Functions, EndlessRecursionIsAFault) {
   EXPECT_NE(fault.message.find("call at depth"), std::string::npos) << fault.message;
 }
 
-TEST_P(Functions, ALockInsideAFunctionIsTakenByEveryLane) {
+TEST_P(Functions, EveryLaneAcquiresALockInsideAFunction) {
   auto* lock = launcher.Allocate<int>(1);
   auto* count = launcher.Allocate<unsigned>(1);
   Run("lock_in_function", {2, 1, 1}, {64, 1, 1}, lock, count);
@@ -275,7 +275,7 @@ TEST_P(Functions, PathsOfAWarpCallIndependently) {
   }
 }
 
-TEST_P(Functions, PathsComeBackThroughEveryCall) {
+TEST_P(Functions, PathsReturnThroughEveryCall) {
   auto* lock = launcher.Allocate<int>(1);
   auto* count = launcher.Allocate<unsigned>(1);
   auto* out = launcher.Allocate<unsigned>(64);
@@ -290,7 +290,7 @@ TEST_P(Functions, PathsComeBackThroughEveryCall) {
   EXPECT_EQ(*count, total);
 }
 
-TEST_P(Functions, LanesExchangeInAFunctionThatTheyReachedByDifferentCalls) {
+TEST_P(Functions, LanesExchangeInAFunctionReachedByDifferentCalls) {
   auto* out = launcher.Allocate<unsigned>(64);
   Run("exchange_in_function", {1, 1, 1}, {64, 1, 1}, out);
   for (unsigned i = 0; i < 64; ++i) {
@@ -299,7 +299,7 @@ TEST_P(Functions, LanesExchangeInAFunctionThatTheyReachedByDifferentCalls) {
   }
 }
 
-TEST_P(Functions, LanesMeetFromFramesOfTheirOwn) {
+TEST_P(Functions, LanesWithSeparateFramesReconverge) {
   auto* lock = launcher.Allocate<int>(1);
   auto* count = launcher.Allocate<unsigned>(1);
   auto* out = launcher.Allocate<unsigned>(64);
@@ -310,7 +310,7 @@ TEST_P(Functions, LanesMeetFromFramesOfTheirOwn) {
   }
 }
 
-TEST_P(Functions, ABarrierInAFunctionCountsThreadsNotCalls) {
+TEST_P(Functions, BarrierInAFunctionCountsThreadsNotCalls) {
   auto* out = launcher.Allocate<unsigned>(128);
   Run("barrier_in_function", {1, 1, 1}, {128, 1, 1}, out);
   for (unsigned i = 0; i < 128; ++i) {
@@ -346,20 +346,20 @@ TEST_P(Barriers, ReductionsOverTheBlock) {
 }
 
 // Barriers count in warps (PTX ISA, barrier: "a multiple of the warp size").
-TEST_P(Barriers, APartialWarpCountsAsAWholeOne) {
+TEST_P(Barriers, PartialWarpCountsAsAWholeWarp) {
   auto* out = launcher.Allocate<unsigned>(80);
   Run("counts_whole_warps", {1, 1, 1}, {80, 1, 1}, out);
   for (unsigned i = 0; i < 80; ++i) EXPECT_EQ(out[i], 79 - i + 5);
 }
 
-TEST_P(Barriers, EveryRoundSeesTheLast) {
+TEST_P(Barriers, EveryRoundSeesThePreviousOne) {
   auto* out = launcher.Allocate<unsigned>(3 * 1000);
   launcher.dynamic_shared_bytes = 4000;
   Run("many_rounds", {3, 1, 1}, {1000, 1, 1}, out, 17);
   for (unsigned i = 0; i < 3000; ++i) ASSERT_EQ(out[i], (i % 1000 + 17) % 1000 + 17);
 }
 
-TEST_P(Barriers, HalfAWarpMayWait) {
+TEST_P(Barriers, HalfAWarpWaitsAlone) {
   auto* out = launcher.Allocate<unsigned>(64);
   Run("parted_warp", {1, 1, 1}, {64, 1, 1}, out);
   for (unsigned i = 0; i < 64; ++i) {

@@ -99,7 +99,7 @@ TEST_P(ConvertOps, IntegersWrapOrSaturate) {
   }
 }
 
-TEST_P(ConvertOps, IntegersToFloatsRoundAsAsked) {
+TEST_P(ConvertOps, IntegersToFloatsRoundInTheGivenMode) {
   for (const IntegerType& from : kIntegers) {
     for (const ConversionRounding& rounding : kConversionRoundings) {
       Check({std::string("cvt.") + rounding.ptx + ".f32." + from.name,

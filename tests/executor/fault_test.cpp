@@ -158,7 +158,7 @@ TEST_P(Faults, TrapsAndOperandsOutOfRange) {
 
 // The fast paths check all lanes at once. They must find one bad lane among good ones before any of
 // the good ones has been served.
-TEST_P(Faults, NoLaneWritesWhenOneIsAtFault) {
+TEST_P(Faults, NoLaneWritesIfOneFaults) {
   const struct {
     const char* address;
     const char* kind;
@@ -182,7 +182,7 @@ TEST_P(Faults, NoLaneWritesWhenOneIsAtFault) {
 }
 
 // The next run on the same executor starts from a clean state.
-TEST_P(Faults, AFaultLeavesTheExecutorReady) {
+TEST_P(Faults, ExecutorRunsAgainAfterAFault) {
   const auto first = RunCode(
       "bar.sync 0; @%me trap; bar.sync 0; atom.shared.add.u32 %r4, [area], 1; @%me st.global.u64 "
       "[%a], 7;");
@@ -198,14 +198,14 @@ TEST_P(Faults, AFaultLeavesTheExecutorReady) {
   EXPECT_EQ(*cells_, 70u);
 }
 
-TEST_P(Faults, ABlockThatCannotGoOnIsADeadlock) {
+TEST_P(Faults, BlockThatCannotContinueIsADeadlock) {
   const auto outcome = RunCode("setp.lt.u32 %me, %r0, 4; @%me bar.sync 1, 128;");
   ASSERT_TRUE(outcome.fault);
   EXPECT_EQ(outcome.fault->kind, Kind::kDeadlock);
   EXPECT_THAT(outcome.fault->message, HasSubstr("every thread of the block waits"));
 }
 
-TEST_P(Faults, AnEndlessLoopIsKilled) {
+TEST_P(Faults, EndlessLoopIsKilled) {
   Launcher launcher(65536, GetParam());
   launcher.Load(
       ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry spin() {\nLOOP: bra "

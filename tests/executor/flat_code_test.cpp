@@ -76,7 +76,7 @@ class FlatCode : public ::testing::Test {
   const std::unique_ptr<ModuleImage> image_ = Decode(kManyForms);
 };
 
-TEST_F(FlatCode, CodeAsItWasDecodedIsTaken) {
+TEST_F(FlatCode, AcceptsUnchangedCode) {
   EXPECT_TRUE(After([](Code&) {}).ok()) << After([](Code&) {}).message();
   const std::vector<std::byte> bytes = Flatten(image_->program(0));
   device::FlatReader from(bytes);
@@ -86,7 +86,7 @@ TEST_F(FlatCode, CodeAsItWasDecodedIsTaken) {
   EXPECT_EQ(Flatten(**program), bytes);
 }
 
-TEST_F(FlatCode, EveryPlaceOfAnOpLiesInItsFrame) {
+TEST_F(FlatCode, RejectsOperandsOutsideTheFrame) {
   for (std::uint32_t MicroOp::*field :
        {&MicroOp::destination, &MicroOp::a, &MicroOp::b, &MicroOp::c, &MicroOp::guard}) {
     EXPECT_FALSE(After([&](Code& code) {
@@ -114,7 +114,7 @@ TEST_F(FlatCode, EveryPlaceOfAnOpLiesInItsFrame) {
   }
 }
 
-TEST_F(FlatCode, AFunctionIsNotLeftButByItsEnd) {
+TEST_F(FlatCode, RejectsJumpsOutOfAFunction) {
   EXPECT_FALSE(After([](Code& code) { code.ops.back().handler = code.ops[0].handler; }).ok());
   EXPECT_FALSE(After([](Code& code) {
                  code.ops[code.functions[1].entry - 1].handler = code.ops[0].handler;
@@ -133,7 +133,7 @@ TEST_F(FlatCode, AFunctionIsNotLeftButByItsEnd) {
                }).ok());
 }
 
-TEST_F(FlatCode, CallsCopyWithinTheAreasOfBoth) {
+TEST_F(FlatCode, RejectsCallCopiesOutsideTheParameterAreas) {
   EXPECT_FALSE(After([](Code& code) { Find(code, "call").immediate = 1; }).ok());
   EXPECT_FALSE(After([](Code& code) { code.call_sites[0].function = 0; }).ok());
   EXPECT_FALSE(After([](Code& code) { code.call_sites[0].function = 2; }).ok());
@@ -150,7 +150,7 @@ TEST_F(FlatCode, CallsCopyWithinTheAreasOfBoth) {
   EXPECT_FALSE(After([](Code& code) { Find(code, "ld.area").extra = 4 | 5 << 8; }).ok());
 }
 
-TEST_F(FlatCode, ParametersAndMatricesAreWhatTheirOpsTake) {
+TEST_F(FlatCode, RejectsInvalidParametersAndMatrices) {
   EXPECT_FALSE(After([](Code& code) { Find(code, "ld.param.u64").immediate = 8; }).ok());
   EXPECT_FALSE(After([](Code& code) { Find(code, "ld.param.u32").immediate = -4; }).ok());
   EXPECT_FALSE(After([](Code& code) { code.matrix_calls[1].m = 32; }).ok());
@@ -164,7 +164,7 @@ TEST_F(FlatCode, ParametersAndMatricesAreWhatTheirOpsTake) {
   }
 }
 
-TEST_F(FlatCode, FramesAndWhatBeginsThemFit) {
+TEST_F(FlatCode, RejectsInvalidFrameSizes) {
   EXPECT_FALSE(After([](Code& code) { code.functions[0].frame_bytes = 0x80000000; }).ok());
   EXPECT_FALSE(After([](Code& code) { code.functions[0].image.resize(1 << 20); }).ok());
   EXPECT_FALSE(After([](Code& code) { code.functions[0].area_bytes = 1 << 20; }).ok());
@@ -187,7 +187,7 @@ Code WithoutLooks(Code code) {
   return code;
 }
 
-TEST_F(FlatCode, WaysWithoutALookForAKillAreShort) {
+TEST_F(FlatCode, RejectsLongPathsWithoutPoll) {
   std::string adds;
   for (std::uint32_t i = 0; i < kOpsPerLook; ++i) adds += "add.u32 %r1, %r1, 1;\n";
   std::string straight, forward, past, ends;
@@ -213,7 +213,7 @@ TEST_F(FlatCode, WaysWithoutALookForAKillAreShort) {
 
 // A path without polls ends at operations that always poll: backward branches and tables, whatever
 // their targets.
-TEST_F(FlatCode, BranchesBackAndTablesLookThemselves) {
+TEST_F(FlatCode, BackwardBranchesAndTablesPoll) {
   std::string adds, body;
   for (std::uint32_t i = 0; i < kOpsPerLook; ++i) adds += "add.u32 %r1, %r1, 1;\n";
   for (int i = 0; i < 8; ++i) {
@@ -231,7 +231,7 @@ TEST_F(FlatCode, BranchesBackAndTablesLookThemselves) {
 }
 
 // Two tables whose lanes wait for each other in turn, which no PTX text decodes to.
-TEST_F(FlatCode, BranchesThatNestWithoutEndAreAFault) {
+TEST_F(FlatCode, EndlesslyNestedBranchesAreAFault) {
   const auto image = Decode(R"(
 .version 7.8
 .target sm_80
@@ -264,7 +264,7 @@ OUT:
   EXPECT_NE(outcome.fault->message.find(" exceed 65536"), std::string::npos);
 }
 
-TEST_F(FlatCode, BytesThatAreCutOffAreRejected) {
+TEST_F(FlatCode, RejectsTruncatedBytes) {
   const std::vector<std::byte> bytes = Flatten(image_->program(0));
   for (std::size_t size = 0; size < bytes.size(); size += 7) {
     device::FlatReader from(std::span<const std::byte>(bytes).first(size));
@@ -272,7 +272,7 @@ TEST_F(FlatCode, BytesThatAreCutOffAreRejected) {
   }
 }
 
-TEST(FlatKernelInfo, TheReachLiesInTheParameters) {
+TEST(FlatKernelInfo, AccessSetOffsetsMustFitTheParameters) {
   const auto is_taken = [](const std::vector<std::uint32_t>& offsets, const std::string& why) {
     device::KernelInfo info;
     info.name = "k";
@@ -310,7 +310,7 @@ TEST(FlatKernelInfo, TheReachLiesInTheParameters) {
 }
 
 // Accepted code may compute anything, but sanitizers would report an access outside its bounds.
-TEST_F(FlatCode, CodeWithBytesChangedIsRejectedOrStaysInItsBounds) {
+TEST_F(FlatCode, ChangedCodeIsRejectedOrStaysInBounds) {
   const std::vector<std::byte> good = Flatten(image_->program(0));
   std::mt19937 random(20261122);
   std::size_t taken = 0;
@@ -334,7 +334,7 @@ TEST_F(FlatCode, CodeWithBytesChangedIsRejectedOrStaysInItsBounds) {
   EXPECT_LT(taken, 2900u);
 }
 
-TEST(FrameLimit, DecodingStopsWhereTheFrameIsFull) {
+TEST(FrameLimit, DecodingStopsAtTheFrameLimit) {
   std::string text =
       ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n.reg .b64 %rd<2>;\n";
   for (int i = 0; i < 60'000; ++i)
@@ -351,7 +351,7 @@ TEST(FrameLimit, DecodingStopsWhereTheFrameIsFull) {
   EXPECT_LT(program.code().ops.size(), 20'000u);
 }
 
-TEST(BuiltinCalls, ParametersAreAsLargeAsWhatIsRead) {
+TEST(BuiltinCalls, RejectsParametersSmallerThanWhatIsRead) {
   const Result<ptx::Module> module = ptx::Parse(R"(
 .version 7.8
 .target sm_80

@@ -34,7 +34,7 @@ template <typename T>
 T Flush(T value) {
   return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(T{0}, value) : value;
 }
-// .sat: to [0, 1]; NaN becomes +0.
+// .sat clamps to [0, 1], and NaN to +0.
 template <typename T>
 T Clamp(T value) {
   return value > 0 ? (value < 1 ? value : T{1}) : T{0};
@@ -71,7 +71,7 @@ class FloatOps : public PerFlavour {
   }
 };
 
-TEST_P(FloatOps, ArithmeticRoundsAsAsked) {
+TEST_P(FloatOps, ArithmeticRoundsInTheGivenMode) {
   const auto check = [&]<typename T>(T) {
     AllModes<T>("add", 2, true, [](T a, T b, T) { return a + b; });
     AllModes<T>("sub", 2, true, [](T a, T b, T) { return a - b; });
@@ -83,7 +83,7 @@ TEST_P(FloatOps, ArithmeticRoundsAsAsked) {
   check(double{});
 }
 
-TEST_P(FloatOps, DivisionRootsAndReciprocalsRoundAsAsked) {
+TEST_P(FloatOps, DivisionRootsAndReciprocalsRoundInTheGivenMode) {
   const auto check = [&]<typename T>(T) {
     AllModes<T>("div", 2, false, [](T a, T b, T) { return a / b; });
     AllModes<T>("sqrt", 1, false, [](T a, T, T) { return std::sqrt(a); });
@@ -145,7 +145,7 @@ TEST_P(FloatOps, MinimumAndMaximumOfNanAndZeros) {
 }
 
 // ptxas accepts modifiers in any order, so each order must give the result of the usual one.
-TEST_P(FloatOps, ModifiersStandInAnyOrder) {
+TEST_P(FloatOps, AcceptsModifiersInAnyOrder) {
   struct Ordered {
     const char* opcode;
     std::vector<std::string> modifiers;
@@ -188,7 +188,7 @@ TEST_P(FloatOps, ModifiersStandInAnyOrder) {
             RunForm(GetParam(), {"add.ftz.sat.f32", "f32", {"f32", "f32"}, {}}, tuples));
 }
 
-TEST_P(FloatOps, SignsAreBits) {
+TEST_P(FloatOps, SignOperationsChangeOnlyTheSignBit) {
   const auto check = [&]<typename T, typename U>(T, U, const std::string& type) {
     constexpr U sign = U{1} << (sizeof(U) * 8 - 1);
     for (const bool ftz : {false, true}) {
@@ -234,7 +234,7 @@ TEST_P(FloatOps, ClassesOfNumbers) {
 
 // The PTX ISA allows 1 ulp for rcp and sqrt, 2 for div.full and div.approx, and 2 for rsqrt; here
 // all are within 1 ulp of the correctly rounded result.
-TEST_P(FloatOps, ApproximationsWithinTheirUlps) {
+TEST_P(FloatOps, ApproximationsStayWithinTheirUlps) {
   for (const bool ftz : {false, true}) {
     const std::string mode = ftz ? ".ftz.f32" : ".f32";
     const auto unary = [&](const char* opcode, double ulps, auto f) {
@@ -307,7 +307,7 @@ struct Transcendental {
   double absolute, relative;  // Error bounds, one of which must be met.
 };
 
-TEST_P(FloatOps, TranscendentalsWithinTheirErrors) {
+TEST_P(FloatOps, TranscendentalsStayWithinTheirErrorBounds) {
   const Transcendental kCases[] = {
       {"lg2.approx", 0.5f, 2.0f, std::log2, 0x1p-22, 0},
       {"lg2.approx", 2.0f, 3e38f, std::log2, 0, 0x1p-22},
@@ -388,7 +388,7 @@ TEST_P(FloatOps, TranscendentalsOfSpecialValues) {
 }
 
 // The digits of a literal may look like the prefix of another literal.
-TEST_P(FloatOps, LiteralsAreAsWideAsTheirPrefixSays) {
+TEST_P(FloatOps, LiteralsHaveTheWidthOfTheirPrefix) {
   struct Case {
     const char* literal;
     std::uint64_t bits;

@@ -107,7 +107,7 @@ TEST_P(HalfOps, ArithmeticRoundsOnce) {
 
 // A product exactly between two halves, and a much smaller addend: only a truly fused operation is
 // affected by the addend.
-TEST_P(HalfOps, FusedMultiplyAddSeesATinyAddend) {
+TEST_P(HalfOps, FusedMultiplyAddRoundsByATinyAddend) {
   const HalfType& bf16 = kHalfTypes[1];
   std::vector<Inputs> tuples;
   for (const Word a : {0x3f81, 0x3f83, 0x3ff1}) {
@@ -154,7 +154,7 @@ TEST_P(HalfOps, MinimumAndMaximumOfNanAndZeros) {
   }
 }
 
-TEST_P(HalfOps, SignsAreBits) {
+TEST_P(HalfOps, SignOperationsChangeOnlyTheSignBit) {
   for (const Mode& mode : Modes()) {
     Check(mode, "neg", 1, [](u16 a, u16, u16) { return static_cast<u16>(a ^ 0x8000); });
     Check(mode, "abs", 1, [](u16 a, u16, u16) { return static_cast<u16>(a & 0x7fff); });

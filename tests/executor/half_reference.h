@@ -76,7 +76,7 @@ struct HalfType {
   }
 };
 
-// .sat: to [0, 1]; NaN becomes 0.
+// .sat clamps to [0, 1], and NaN to 0.
 inline long double Clamp(long double value) { return value > 0 ? (value < 1 ? value : 1) : 0; }
 
 inline const HalfType kHalfTypes[] = {{"f16", 10, 5}, {"bf16", 7, 8}};

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr u64 kBase = u64{1} << 32;
 
 // Compares with a plain map of the live allocations.
-TEST(DeviceHeap, PiecesNeverMeetAndAllComesBack) {
+TEST(DeviceHeap, AllocationsNeverOverlapAndAllMemoryReturns) {
   constexpr u64 kBytes = u64{1} << 20;
   DeviceHeap heap(kBase, kBytes);
   std::mt19937 random(7);
@@ -59,7 +59,7 @@ TEST(DeviceHeap, PiecesNeverMeetAndAllComesBack) {
   EXPECT_EQ(heap.Allocate(kBytes), kBase);
 }
 
-TEST(DeviceHeap, GivesNothingWhenItIsFull) {
+TEST(DeviceHeap, ReturnsNullWhenFull) {
   DeviceHeap heap(kBase, 1024);
   EXPECT_FALSE(heap.Allocate(1025));
   EXPECT_FALSE(heap.Allocate(~u64{0}));
@@ -74,7 +74,7 @@ TEST(DeviceHeap, GivesNothingWhenItIsFull) {
   EXPECT_EQ(heap.Allocate(1), *given.begin());
 }
 
-TEST(DeviceHeap, FreesNothingButWhatItGave) {
+TEST(DeviceHeap, FreesOnlyItsAllocations) {
   DeviceHeap heap(kBase, 4096);
   const u64 first = heap.Allocate(64).value(), large = heap.Allocate(1024).value();
   for (const u64 wrong : {u64{0}, first + 1, large + 64, large + 960, first - 64, large + 1024,
@@ -87,7 +87,7 @@ TEST(DeviceHeap, FreesNothingButWhatItGave) {
   EXPECT_FALSE(heap.Free(first));
 }
 
-TEST(DeviceHeap, SeveralThreadsAtOnce) {
+TEST(DeviceHeap, ServesSeveralThreadsAtOnce) {
   DeviceHeap heap(kBase, u64{1} << 20);
   std::vector<std::thread> threads;
   std::vector<std::vector<u64>> given(4);
@@ -121,7 +121,7 @@ std::vector<u64> Allocate(Launcher& launcher, u64 bytes, u32 threads) {
   return {out, out + threads};
 }
 
-TEST_P(Heap, AListIsLeftToTheNextKernelAndFreedThere) {
+TEST_P(Heap, NextKernelFreesTheListOfThePrevious) {
   DeviceHeap& heap = launcher.MakeHeap(u64{1} << 20);
   auto* list = launcher.Allocate<u64>(1);
   auto* seen = launcher.Allocate<unsigned>(1000);
@@ -136,7 +136,7 @@ TEST_P(Heap, AListIsLeftToTheNextKernelAndFreedThere) {
   EXPECT_TRUE(heap.Allocate(heap.bytes()));
 }
 
-TEST_P(Heap, ThreadsThatComeTooLateGetNull) {
+TEST_P(Heap, LateThreadsGetNullFromAFullHeap) {
   launcher.MakeHeap(100 * DeviceHeap::kGranule);
   auto* list = launcher.Allocate<u64>(1);
   auto* failed = launcher.Allocate<unsigned>(1);
@@ -144,11 +144,11 @@ TEST_P(Heap, ThreadsThatComeTooLateGetNull) {
   EXPECT_EQ(*failed, 28u);
 }
 
-TEST_P(Heap, WithoutAHeapThereIsNothing) {
+TEST_P(Heap, MallocReturnsNullWithoutAHeap) {
   for (const u64 at : Allocate(launcher, 16, 32)) EXPECT_EQ(at, 0u);
 }
 
-TEST_P(Heap, PiecesKeepWhatIsWrittenToThem) {
+TEST_P(Heap, AllocationsKeepTheirContents) {
   DeviceHeap& heap = launcher.MakeHeap(u64{1} << 20);
   auto* wrong = launcher.Allocate<unsigned>(1);
   Run("churn", {4, 1, 1}, {64, 1, 1}, 60u, wrong);
@@ -166,7 +166,7 @@ TEST_P(Heap, ObjectsWithVirtualDestructors) {
   EXPECT_TRUE(heap.Allocate(heap.bytes()));
 }
 
-TEST_P(Heap, FreeOfWhatWasNotAllocatedIsAFault) {
+TEST_P(Heap, FreeOfUnallocatedMemoryIsAFault) {
   launcher.MakeHeap(u64{1} << 16);
   const std::vector<u64> given = Allocate(launcher, 256, 4);
   auto* what = launcher.Allocate<u64>(2);

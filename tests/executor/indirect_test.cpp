@@ -42,7 +42,7 @@ TEST_P(IndirectCalls, LanesOfAWarpCallDifferentFunctions) {
   }
 }
 
-TEST_P(IndirectCalls, AnAddressMeansTheSameToEveryKernelOfAModule) {
+TEST_P(IndirectCalls, FunctionAddressIsTheSameInAllKernelsOfAModule) {
   auto* handed = launcher.Allocate<u64>(2);
   auto* out = launcher.Allocate<unsigned>(64);
   Run("hand_over", {1, 1, 1}, {32, 1, 1}, handed);
@@ -63,7 +63,7 @@ TEST_P(IndirectCalls, VirtualFunctions) {
   }
 }
 
-TEST_P(IndirectCalls, FunctionsThatCallIndirectlyToDifferentDepths) {
+TEST_P(IndirectCalls, IndirectCallsNestToDifferentDepths) {
   auto* out = launcher.Allocate<unsigned>(96);
   Run("walk", {1, 1, 1}, {96, 1, 1}, out);
   for (unsigned i = 0; i < 96; ++i) {
@@ -73,7 +73,7 @@ TEST_P(IndirectCalls, FunctionsThatCallIndirectlyToDifferentDepths) {
   }
 }
 
-TEST_P(IndirectCalls, LanesMeetAtABarrierInsideWhatTheyCall) {
+TEST_P(IndirectCalls, LanesMeetAtABarrierInsideCalledFunctions) {
   auto* out = launcher.Allocate<unsigned>(64);
   Run("wait_in_both", {1, 1, 1}, {64, 1, 1}, out);
   const auto put = [](unsigned t) { return t * 3 + (t % 3 == 0 ? 1000 : 0); };
@@ -82,7 +82,7 @@ TEST_P(IndirectCalls, LanesMeetAtABarrierInsideWhatTheyCall) {
   }
 }
 
-TEST_P(IndirectCalls, LanesThatExitInsideAreGone) {
+TEST_P(IndirectCalls, LanesMayExitInsideACall) {
   auto* out = launcher.Allocate<unsigned>(64);
   Run("leave_inside", {1, 1, 1}, {64, 1, 1}, out);
   for (unsigned i = 0; i < 64; ++i) {
@@ -90,7 +90,7 @@ TEST_P(IndirectCalls, LanesThatExitInsideAreGone) {
   }
 }
 
-TEST_P(IndirectCalls, AnAddressThatNamesNoFunctionIsAFault) {
+TEST_P(IndirectCalls, AddressOfNoFunctionIsAFault) {
   auto* handed = launcher.Allocate<u64>(2);
   auto* out = launcher.Allocate<unsigned>(64);
   Run("hand_over", {1, 1, 1}, {32, 1, 1}, handed);
@@ -179,7 +179,7 @@ TEST_P(IndirectCalls, GuardedLanesDoNotCall) {
   for (unsigned i = 0; i < 32; ++i) EXPECT_EQ(test.out[i], i % 2 == 1 ? 2 * i : i);
 }
 
-TEST_P(IndirectCalls, AFunctionWithOtherParametersIsAFault) {
+TEST_P(IndirectCalls, FunctionWithOtherParametersIsAFault) {
   CallCase test(GetParam(), kPrototype, "call (b), %d1, (a), P;");
   ASSERT_FALSE(test.Run(test.addresses[1]).fault);
   EXPECT_EQ(test.out[5], 6u);
@@ -194,7 +194,7 @@ TEST_P(IndirectCalls, AFunctionWithOtherParametersIsAFault) {
   }
 }
 
-TEST_P(IndirectCalls, ALongNameIsCutInWhatIsSaidOfAFault) {
+TEST_P(IndirectCalls, FaultMessageTruncatesLongNames) {
   std::string text = CallText(kPrototype, "call (b), %d1, (a), P;");
   for (std::size_t at = 0; (at = text.find("wide(", at)) != std::string::npos;) {
     text.replace(at, 4, std::string(100'000, 'w'));
@@ -212,14 +212,14 @@ TEST_P(IndirectCalls, ALongNameIsCutInWhatIsSaidOfAFault) {
 
 // A program that invents an address can call only functions whose addresses are taken somewhere in
 // the text.
-TEST_P(IndirectCalls, AFunctionWhoseAddressNobodyTakesIsNotReached) {
+TEST_P(IndirectCalls, FunctionWhoseAddressIsNotTakenIsUnreachable) {
   CallCase test(GetParam(), kPrototype, "call (b), %d1, (a), P;");
   const executor::RunOutcome outcome = test.Run(test.addresses[3] + 16);
   ASSERT_TRUE(outcome.fault);
   EXPECT_EQ(outcome.fault->kind, Kind::kCallTarget);
 }
 
-TEST_P(IndirectCalls, AListOfTargetsBindsTheCall) {
+TEST_P(IndirectCalls, CallReachesOnlyItsListedTargets) {
   CallCase test(GetParam(), "T: .calltargets next, twice;", "call (b), %d1, (a), T;");
   ASSERT_FALSE(test.Run(test.addresses[0]).fault);
   EXPECT_EQ(test.out[5], 10u);
@@ -232,14 +232,14 @@ TEST_P(IndirectCalls, AListOfTargetsBindsTheCall) {
   EXPECT_EQ(outcome.fault->kind, Kind::kCallTarget);
 }
 
-TEST_P(IndirectCalls, NoMemoryLiesAtTheAddressOfAFunction) {
+TEST_P(IndirectCalls, AddressOfAFunctionIsNoMemory) {
   CallCase test(GetParam(), kPrototype, "ld.u32 %x, [%d1];");
   const executor::RunOutcome outcome = test.Run(test.addresses[0]);
   ASSERT_TRUE(outcome.fault);
   EXPECT_EQ(outcome.fault->kind, Kind::kGlobalAddress);
 }
 
-TEST_P(IndirectCalls, WhatCannotBeCheckedIsRejected) {
+TEST_P(IndirectCalls, RejectsCallsThatCannotBeChecked) {
   const auto unsupported = [&](const std::string& directive, const std::string& call) {
     Launcher other(std::uint64_t{1} << 20, GetParam());
     other.Load(CallText(directive, call));

@@ -209,7 +209,7 @@ TEST_P(IntegerOps, PackedHalfwords) {
   check(s16{}, "s16x2");
 }
 
-TEST_P(IntegerOps, ReluLeavesNothingNegative) {
+TEST_P(IntegerOps, ReluReplacesNegativeResultsByZero) {
   const auto lowest = [](s32 a, s32 b) { return std::max(std::min(a, b), 0); };
   const auto highest = [](s32 a, s32 b) { return std::max({a, b, 0}); };
   Check({"min.relu.s32", "s32", {"s32", "s32"}, Scalar<s32, s32>(lowest)});
@@ -248,7 +248,7 @@ TEST_P(IntegerOps, LiteralsFillTheTypesWidth) {
 
 // The parser evaluates constant expressions; this checks that the value reaches every kind of
 // operand.
-TEST_P(IntegerOps, OperandsAreConstantExpressions) {
+TEST_P(IntegerOps, AcceptsConstantExpressionsAsOperands) {
   const Reference sum = Scalar<u32, u32>([](u32 a, u32 b) { return (a + 5) * 20 + (b & ~2u); });
   Check({"constant expressions",
          "u32",

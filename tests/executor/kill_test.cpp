@@ -230,7 +230,7 @@ constexpr u32 kKernels = 1000;
 // Allowance for operations before the loop and for the parts of a compound operation.
 constexpr u64 kAround = 64;
 
-TEST_P(Killed, AnyKernelRunsFewMoreOperations) {
+TEST_P(Killed, AnyKernelRunsFewOperationsAfterTheKill) {
   std::mt19937 random(1);
   u64 most = 0;
   for (u32 i = 0; i < GetSweep(kKernels); ++i) {
@@ -244,7 +244,7 @@ TEST_P(Killed, AnyKernelRunsFewMoreOperations) {
 
 // The interval between polls depends on the operations' cost, because a matrix product takes about
 // a hundred times as long as an addition.
-TEST_P(Killed, MatrixInstructionsTakeTheirPartOfATurn) {
+TEST_P(Killed, MatrixInstructionsCountByTheirCost) {
   std::string rest = "LOOP:\n";
   for (u32 i = 0; i < 1000; ++i) {
     rest += kSnippets[39];
@@ -254,7 +254,7 @@ TEST_P(Killed, MatrixInstructionsTakeTheirPartOfATurn) {
 }
 
 // A forward branch that skips other paths' polls must poll itself.
-TEST_P(Killed, JumpsForwardLookToo) {
+TEST_P(Killed, ForwardJumpsPoll) {
   std::string rest = "LOOP:\n";
   for (u32 i = 0; i < 40; ++i) {
     const std::string number = std::to_string(i);
@@ -285,7 +285,7 @@ std::string LoopsThatLanesLeaveOneByOne(u32 depth) {
   return text + "ret;\n";
 }
 
-TEST_P(Killed, LoopsThatLanesLeaveOneByOneLookToo) {
+TEST_P(Killed, LoopsThatLanesLeaveOneByOnePoll) {
   EXPECT_LE(OperationsAfterKill(LoopsThatLanesLeaveOneByOne(8), 32),
             executor::kOpsPerLook + kAround);
 }
@@ -317,7 +317,7 @@ TEST_P(Killed, WhileItsLocalMemoryIsCleared) {
 }
 
 // Only what is printed of a string is read, so that the time of a print depends on its output.
-TEST_P(Killed, PrintingReadsWhatItPrints) {
+TEST_P(Killed, PrintingReadsOnlyWhatItPrints) {
   Launcher launcher(std::uint64_t{1} << 20, GetParam());
   std::string format;
   for (u32 i = 0; i < 1000; ++i) format += "%.0s";
@@ -353,7 +353,7 @@ TEST_P(Killed, PrintingReadsWhatItPrints) {
 }
 
 // Lanes print one after the other, so a kill between them must keep the rest from printing.
-TEST_P(Killed, NobodyPrintsAfterwards) {
+TEST_P(Killed, NoLanePrintsAfterTheKill) {
   Launcher launcher(std::uint64_t{1} << 20, GetParam());
   launcher.Load(R"(.version 9.0
 .target sm_90

@@ -53,7 +53,8 @@ HandlersRun& Noted() {
   return noted;
 }
 
-// Code decoded by another process arrives as bytes, so all code in these tests takes that path.
+// Passes all code of these tests through bytes, because code that another process decoded arrives
+// in this form.
 std::unique_ptr<executor::ModuleImage> ThroughBytes(const executor::ModuleImage& image,
                                                     executor::Flavour flavour) {
   std::vector<std::byte> bytes;

@@ -72,7 +72,7 @@ class Launcher {
   std::uint32_t dynamic_shared_bytes = 0;
   bool is_cooperative = false;
   std::uint64_t first_block = 0;
-  std::uint64_t block_count = 0;  // 0: all blocks to the end.
+  std::uint64_t block_count = 0;  // All blocks to the end if 0.
   std::function<std::optional<std::uint64_t>(bool beside_waiting)> more_blocks;
   std::function<void()> on_print;
   executor::LaunchState* state = nullptr;

@@ -340,7 +340,7 @@ TEST_P(MatrixOps, Tf32IgnoresTheLowerBits) {
 }
 
 // Lane l holds the two halves of matrix i at row l / 4, column 2 (l % 4).
-TEST_P(MatrixOps, LoadedMatricesLieInTheLanesThatMmaExpects) {
+TEST_P(MatrixOps, LoadedMatricesHaveTheLaneLayoutOfMma) {
   for (const u32 count : {1u, 2u, 4u}) {
     for (const bool transposed : {false, true}) {
       std::array<std::array<u32, 32>, 8> r;
@@ -362,7 +362,7 @@ TEST_P(MatrixOps, LoadedMatricesLieInTheLanesThatMmaExpects) {
   }
 }
 
-TEST_P(MatrixOps, StoredMatricesAreWhatWouldBeLoaded) {
+TEST_P(MatrixOps, StoresMatricesInTheLayoutOfLoads) {
   for (const bool transposed : {false, true}) {
     const std::string form =
         std::string("matrix.sync.aligned.m8n8.x4") + (transposed ? ".trans" : "") + ".shared.b16 ";
@@ -380,7 +380,7 @@ TEST_P(MatrixOps, StoredMatricesAreWhatWouldBeLoaded) {
 }
 
 // With 64-bit addresses: of shared memory, and generic ones.
-TEST_P(MatrixOps, MatricesMoveWithEveryAddress) {
+TEST_P(MatrixOps, MatricesMoveThroughEveryAddressForm) {
   std::array<std::array<u32, 32>, 8> narrow, wide;
   const std::string move = "matrix.sync.aligned.m8n8.x4";
   const std::string registers = "{%r0, %r1, %r2, %r3}";
@@ -411,7 +411,7 @@ TEST_P(MatrixOps, MovmatrixTransposes) {
   EXPECT_NE(r[2], r[0]);
 }
 
-TEST_P(MatrixOps, AsyncCopiesHaveHappenedAfterTheirWait) {
+TEST_P(MatrixOps, AsyncCopiesAreCompleteAfterTheirWait) {
   std::array<std::array<u32, 32>, 8> r;
   const auto memory = RunShared(
       "mad.wide.u32 %l, %t, 16, %g;\n shl.b32 %v, %t, 4; add.u32 %v, %v, %s;\n"
@@ -430,7 +430,7 @@ TEST_P(MatrixOps, AsyncCopiesHaveHappenedAfterTheirWait) {
   }
 }
 
-TEST_P(MatrixOps, AsyncCopiesFillWithZeroWhatTheyDoNotRead) {
+TEST_P(MatrixOps, AsyncCopiesFillUnreadBytesWithZeros) {
   std::array<std::array<u32, 32>, 8> r;
   const auto memory = RunShared(
       "mad.wide.u32 %l, %t, 16, %g;\n shl.b32 %v, %t, 4; add.u32 %v, %v, %s; mov.u32 %i, 6;\n"

@@ -42,7 +42,7 @@ struct Model {
   }
 };
 
-TEST_P(Mbarrier, CountsAndPhasesAreAsPtxHasThem) {
+TEST_P(Mbarrier, CountsAndPhasesFollowPtx) {
   std::mt19937 random(20261123);
   const auto below = [&](u32 limit) { return static_cast<u32>(random() % limit); };
   // Ways to address the barrier: both forms of shared memory, and generic addresses.
@@ -115,7 +115,7 @@ TEST_P(Mbarrier, ThreadsPassValuesOn) {
   }
 }
 
-TEST_P(Mbarrier, ThreadsThatLeaveAreNotWaitedFor) {
+TEST_P(Mbarrier, DoesNotWaitForThreadsThatLeft) {
   constexpr int kThreads = 70;
   int* const seen = launcher.Allocate<int>(kThreads);
   Run("leave_one_by_one", {2, 1, 1}, {kThreads, 1, 1}, seen);
@@ -141,7 +141,7 @@ TEST_P(Mbarrier, EndlessWaitFaults) {
   EXPECT_EQ(fault.kind, executor::Fault::Kind::kStalled);
 }
 
-TEST_P(Mbarrier, OneOutsideOfSharedMemoryIsAFault) {
+TEST_P(Mbarrier, BarrierOutsideSharedMemoryIsAFault) {
   for (const char* const place : {"[%out]", "[%any+128]", "[%any+4]", "[%state1]"}) {
     launcher.Load(Steps("mov.u64 %state1, 0;\nmbarrier.init.b64 " + std::string(place) + ", 1;\n"));
     const executor::Fault fault =

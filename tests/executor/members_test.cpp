@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lanes of one warp that name different members in one instruction act as separate groups, on
-// whichever path they arrive. Every form, with random partitions of a warp.
+// whichever path they arrive. Tests every form with random partitions of a warp.
 #include <array>
 #include <bit>
 #include <functional>
@@ -357,7 +357,7 @@ TEST_P(Members, HalvesOfAWarpInOneInstruction) {
 }
 
 // PTX waits for "non-exited threads"; lanes that never existed count as exited.
-TEST_P(Members, ThatHaveExitedAreNotWaitedFor) {
+TEST_P(Members, ExitedMembersAreNotWaitedFor) {
   std::array<u32, 32> counts;
   EXPECT_FALSE(RunOneWarp("setp.eq.u32 %p, %lane, 3;\n@%p exit;\nsetp.eq.u32 %p, %d, %d;\n"
                           "vote.sync.ballot.b32 %d, %p, 0xffffffff;",
@@ -372,7 +372,7 @@ TEST_P(Members, ThatHaveExitedAreNotWaitedFor) {
   for (u32 l = 0; l < 32; ++l) EXPECT_EQ(counts[l], l == 3 ? 0u : ~8u) << l;
 }
 
-TEST_P(Members, ALaneThatDoesNotNameItselfIsAFault) {
+TEST_P(Members, LaneThatDoesNotNameItselfIsAFault) {
   const auto outcome = RunOneWarp("vote.sync.ballot.b32 %d, %low, 0x0000ffff;", nullptr);
   ASSERT_TRUE(outcome.fault);
   EXPECT_EQ(outcome.fault->kind, executor::Fault::Kind::kNotAMember);
@@ -384,7 +384,7 @@ TEST_P(Members, ALaneThatDoesNotNameItselfIsAFault) {
 
 // Half of a warp waits for the other half, which waits at a barrier for all threads of the block,
 // so neither can continue.
-TEST_P(Members, ThatNeverComeAreAFault) {
+TEST_P(Members, MembersThatCannotArriveAreAFault) {
   for (const std::string waiting :
        {"shfl.sync.idx.b32 %d, %d, 0, 31, -1;", "vote.sync.any.pred %q, %p, -1;",
         "match.any.sync.b32 %d, %d, -1;", "redux.sync.or.b32 %d, %d, -1;", "bar.warp.sync -1;",
@@ -402,7 +402,7 @@ TEST_P(Members, ThatNeverComeAreAFault) {
 
 // Each half of a warp waits for the whole warp in a different kind of instruction, so neither can
 // continue.
-TEST_P(Members, ThatWaitElsewhereAreAFault) {
+TEST_P(Members, MembersThatWaitElsewhereAreAFault) {
   const auto outcome = RunOneWarp(
       "@%low bra WAIT;\nredux.sync.or.b32 %d, %d, -1;\nbra DONE;\nWAIT:\nbar.warp.sync -1;\nDONE:",
       nullptr);

@@ -586,9 +586,9 @@ TEST_P(Memory, ModuleVariables) {
   EXPECT_EQ(out[5], 2);
 }
 
-// Compilers read 16 bytes of 12 bytes of shared memory and ignore the last 4, so memory must exist
-// in whole steps.
-TEST(SharedMemory, IsThereInStepsAsOnAGpu) {
+// Compilers read 16 bytes of 12 bytes of shared memory and ignore the last 4, so the size of a
+// block's shared memory must be rounded up.
+TEST(SharedMemory, SizeIsRoundedUpAsOnAGpu) {
   Launcher launcher;
   launcher.Load(R"(.version 7.0
 .target sm_75
@@ -608,7 +608,7 @@ TEST(SharedMemory, IsThereInStepsAsOnAGpu) {
   for (const std::uint32_t at : {16u, 112u}) {
     const auto outcome = launcher.Run("wide", {1, 1, 1}, {1, 1, 1}, out, at);
     EXPECT_FALSE(outcome.fault) << outcome.fault->message;
-    EXPECT_EQ(*out, 28u) << "a kernel is told what the launch asked for";
+    EXPECT_EQ(*out, 28u) << "%dynamic_smem_size must be the requested size";
   }
   const auto outcome = launcher.Run("wide", {1, 1, 1}, {1, 1, 1}, out, 128u);
   ASSERT_TRUE(outcome.fault);
@@ -649,7 +649,7 @@ TEST_P(Memory, SharedAndLocalMemoryBeginZeroInEveryBlock) {
 
 // ptxas says: "Unresolved extern variable in whole program compilation, ignoring extern qualifier".
 // Taichi declares its arrays in shared memory this way.
-TEST_P(Memory, ExternalSharedMemoryOfAKnownSizeIsTheKernelsOwn) {
+TEST_P(Memory, ExternalSharedMemoryOfKnownSizeIsStatic) {
   Launcher launcher(65536, GetParam());
   launcher.Load(Header() + R"(
 .extern .shared .align 8 .b8 first[16];
@@ -674,7 +674,7 @@ TEST_P(Memory, ExternalSharedMemoryOfAKnownSizeIsTheKernelsOwn) {
   EXPECT_EQ(out[1], 9u);
 }
 
-TEST_P(Memory, WhatABlockTookIsGivenBackWhenAsked) {
+TEST_P(Memory, ReleasesMemoryOfEarlierBlocks) {
   Launcher launcher(65536, GetParam());
   launcher.Load(R"(
 .version 9.0
@@ -705,7 +705,7 @@ TEST_P(Memory, WhatABlockTookIsGivenBackWhenAsked) {
   }
 }
 
-TEST_P(Memory, AddressesKnowTheirSpace) {
+TEST_P(Memory, IsspacepRecognizesEverySpace) {
   Launcher launcher(65536, GetParam());
   launcher.Load(Header() + R"(
 .visible .entry check(.param .u64 a, .param .u64 out)

@@ -409,7 +409,7 @@ void PerFlavour::SetUp() {
     GTEST_SKIP() << "this machine lacks x86-64-v3";
   }
   if (!device::executor::HasFlavour(GetParam())) {
-    GTEST_SKIP() << "this build has the operations for this machine alone";
+    GTEST_SKIP() << "this build contains only the operations for this machine";
   }
 }
 

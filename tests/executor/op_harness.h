@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks one instruction form against a scalar reference. A generated kernel runs the
-// form on many operand tuples, one per thread, in five ways: on all lanes, guarded,
-// guarded by the negation, in a divergent branch, over its own first operand.
+// Checks one instruction form against a scalar reference. A generated kernel runs the form on many
+// operand tuples, one per thread, in five ways: on all lanes, guarded, guarded by the negation, in
+// a divergent branch, and with the result in the register of the first operand.
 
 #ifndef GPUSHARED_TESTS_EXECUTOR_OP_HARNESS_H_
 #define GPUSHARED_TESTS_EXECUTOR_OP_HARNESS_H_
@@ -38,8 +38,8 @@ using Inputs = std::array<Word, 4>;
 using Outputs = std::array<Word, 2>;
 using Reference = std::function<Outputs(const Inputs&)>;
 
-// One form. Empty `code` is "$g <spelling> $d, $a, $b...;". In other code $g is replaced by the
-// guard, $d and $e by the results, $a $b $c $f by the sources.
+// One form. The default of `code` is "$g <spelling> $d, $a, $b...;". In `code`, $g is replaced by
+// the guard, $d and $e by the results, $a $b $c $f by the sources.
 struct Form {
   std::string spelling;
   std::string result;                // Type of $d: "s32", "pred", ...
@@ -51,7 +51,7 @@ struct Form {
   // Tolerance of floating-point results in units in the last place. NaN equals any NaN, because PTX
   // leaves payloads open (PTX ISA, Floating Point Instructions).
   double ulps = 0;
-  u32 register_bits = 0;  // Width of $d; 0: that of its type.
+  u32 register_bits = 0;  // Width of $d; if 0, that of its type.
   // Declarations for `code`, outside and inside the kernel.
   std::string module_variables = {};
   std::string kernel_variables = {};

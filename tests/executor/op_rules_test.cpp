@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks each operation against its rule: a micro-op with a field beyond its bounds is rejected, or
-// is harmless. Unmapped memory follows registers and parameters, so that a violation crashes.
+// Checks each operation against its rule: a micro-op with a field beyond its bounds must be
+// rejected or be harmless. Unmapped memory follows registers and parameters, so that an access
+// beyond them crashes.
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -355,7 +356,7 @@ class OpRules : public ::testing::Test {
   std::size_t runs_ = 0;
 };
 
-TEST_F(OpRules, AMicroOpBeyondItsBoundsIsRejectedOrHarmless) {
+TEST_F(OpRules, MicroOpBeyondItsBoundsIsRejectedOrHarmless) {
   const std::vector<Harm> harms = EveryHarm();
   const std::int64_t surface = SurfaceAccess{.element_bytes = 4, .elements = 2}.Number();
   for (std::uint64_t number = 0; OpOfNumber(kFlavour, number) != nullptr; ++number) {
@@ -384,7 +385,7 @@ TEST_F(OpRules, AMicroOpBeyondItsBoundsIsRejectedOrHarmless) {
 }
 
 // Decoded code names handlers, and Verify uses the rule of any key that has the handler.
-TEST_F(OpRules, KeysOfOneHandlerHaveOneRule) {
+TEST_F(OpRules, KeysOfOneHandlerShareOneRule) {
   std::map<Handler, OpEntry> first;
   for (std::uint64_t number = 0; OpOfNumber(kFlavour, number) != nullptr; ++number) {
     const OpEntry& entry = *OpOfNumber(kFlavour, number);

@@ -48,7 +48,7 @@ TEST_P(Output, EachThreadPrintsItsOwnLine) {
 }
 
 // LLVM declares vprintf without a result if the result is unused.
-TEST_P(Output, ACallMayLeaveTheResultOut) {
+TEST_P(Output, CallMayOmitTheResult) {
   Launcher plain(1 << 20, GetParam());
   plain.Load(R"(.version 7.8
 .target sm_80
@@ -111,7 +111,7 @@ TEST_P(Output, ConversionsWithoutArgumentsPrintZeros) {
   EXPECT_EQ(plain.printed, "lane 0\n");
 }
 
-TEST_P(Output, AFailedAssertionNamesItself) {
+TEST_P(Output, FailedAssertionNamesItsPlace) {
   Run("assert_below", {1, 1, 1}, {40, 1, 1}, 40);
   const executor::Fault fault = Faulting("assert_below", {3, 1, 1}, {64, 1, 1}, 40);
   EXPECT_EQ(fault.kind, executor::Fault::Kind::kAssert);

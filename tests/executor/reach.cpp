@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the forms of the executor that no kernel in this directory's tests has run, because an
-// operation that is never run is correct only by luck.
+// Lists the forms of the executor that no kernel of this directory's tests has run, because only an
+// executed form is tested.
 //
 // Usage: executor_reach FILE ...: the forms that each test program has run, as it wrote them when
 // GPUSHARED_FORMS_RUN named the file.

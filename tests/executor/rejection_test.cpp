@@ -43,7 +43,7 @@ TEST(Rejections, EachMissingInstructionIsNamedWithItsLine) {
 }
 
 // CUDA's headers write the modifiers after the type.
-TEST(Rejections, FtzAndSatMayStandBehindTheType) {
+TEST(Rejections, FtzAndSatMayFollowTheType) {
   EXPECT_EQ(Unsupported("  lg2.approx.f32.ftz %r0, %r1;\n"
                         "  add.rn.f32.ftz.sat %r0, %r1, %r2;\n"
                         "  cvt.rni.s32.f32.ftz %r0, %r1;"),
@@ -143,7 +143,7 @@ TEST(Rejections, UnknownModifiersAreNotIgnored) {
 
 // The rejected forms: access by name, layers, cubes, samples, gradients, gathers, queries, separate
 // samplers, offsets and residency.
-TEST(Rejections, TexturesInOtherWaysThanByHandleInUpToThreeDimensions) {
+TEST(Rejections, UnsupportedFormsOfTextures) {
   const std::string four = "{%r0, %r1, %r2, %r3}";
   const std::pair<std::string, std::string> cases[] = {
       {"tex.a1d.v4.f32.f32", four + ", [%d0, {%r4, %r5}]"},
@@ -214,7 +214,7 @@ TEST(Rejections, FormsThatPtxLacks) {
   EXPECT_THAT(Unsupported(argument), HasSubstr("line 7: st.param.v4.b64"));
 }
 
-TEST(Rejections, OperandsThatMeanNothingHere) {
+TEST(Rejections, InvalidOperands) {
   EXPECT_THAT(Unsupported("mov.u32 %r0, %pm8;"), HasSubstr("special register %pm8"));
   EXPECT_THAT(Unsupported("mov.u32 %r0, nobody;"), HasSubstr("unknown name 'nobody'"));
   EXPECT_THAT(Unsupported("add.u32 %r0, %r1, %p0;"), HasSubstr("add.u32 with operand %p0"));
@@ -263,7 +263,7 @@ TEST(Rejections, TheListIsComplete) {
   EXPECT_THAT(text, Not(HasSubstr("line 66")));
 }
 
-TEST(Rejections, AFunctionsLackIsItsCallersToo) {
+TEST(Rejections, CallersInheritUnsupportedInstructions) {
   const std::string declarations =
       ".func helper(.param .b32 x) {\n  .reg .b32 %r<3>;\n  wild.u32 %r0, %r1;\n  ret;\n}\n";
   EXPECT_THAT(
@@ -272,9 +272,8 @@ TEST(Rejections, AFunctionsLackIsItsCallersToo) {
   EXPECT_EQ(Unsupported("add.u32 %r0, %r0, 1;", declarations), "");
 }
 
-// Otherwise the initialiser of the first variable would be written to the address of the second,
-// which is smaller.
-TEST(Rejections, TwoVariablesOfOneName) {
+// Otherwise the initialiser of the first variable would be written to the smaller second one.
+TEST(Rejections, TwoVariablesWithTheSameName) {
   const auto module =
       ptx::Parse(std::string(kHeader) + ".global .b8 x[100] = {1, 2, 3};\n.global .b8 x[1];\n");
   ASSERT_TRUE(module.ok()) << module.status().message();
@@ -299,16 +298,16 @@ TEST(Rejections, AddressesInInitialisersAreNotNested) {
   EXPECT_THAT(status.message(), HasSubstr("line 5"));
 }
 
-TEST(Rejections, VariablesThatNoDeviceHasRoomFor) {
+TEST(Rejections, VariablesBeyondTheSizeLimit) {
   EXPECT_TRUE(LayOut(".global .b8 x[1000];").ok());
   const Status status = LayOut(".global .b8 x[268435456];\n.global .b8 y;");
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("'y': variables of the module exceed 268435456 bytes"));
 }
 
-// Every kernel gets its own copy of all code that it calls, so without a limit a text would be
-// decoded once for each of its kernels.
-TEST(Rejections, WhatAllKernelsReachHasALimit) {
+// Every kernel gets its own copy of all code that it calls, so without a limit the same function
+// would be decoded once for each kernel of the text.
+TEST(Rejections, TotalDecodedStatementsAreLimited) {
   constexpr std::size_t kKernels = 64;
   std::string text = std::string(kHeader) + ".func f() { ret; }\n";
   for (std::size_t k = 0; k < kKernels; ++k) {

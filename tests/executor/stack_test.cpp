@@ -78,7 +78,7 @@ DONE:
 }
 )";
 
-TEST_P(Stack, EachThreadAllocatesWhatItWants) {
+TEST_P(Stack, EachThreadAllocatesItsOwnAmount) {
   const std::vector<u32> words = Run(
       std::string(kFillAndSum) + kStackBegin +
       "add.u32 i, word, 1;\nmul.wide.u32 size, i, 8;\nalloca.u64 pointer, size;\n"
@@ -119,7 +119,7 @@ TEST_P(Stack, AlignsAndDoesNotOverlap) {
   }
 }
 
-TEST_P(Stack, RestoreGivesBack) {
+TEST_P(Stack, RestoreFreesMemory) {
   const std::vector<u32> words =
       Run(std::string(kStackBegin) +
           "mov.u32 i, 0;\nAGAIN:\nstacksave.u64 saved;\nalloca.u64 pointer, 4000, 16;\n"
@@ -139,7 +139,7 @@ TEST_P(Stack, PointersMayHave32Bits) {
   EXPECT_EQ(words[69], 69u);
 }
 
-TEST_P(Stack, HasAnEnd) {
+TEST_P(Stack, RejectsMoreThanLocalMemory) {
   std::string fault;
   for (const char* size : {"8193", "0xffffffffffffffff", "0x8000000000000000"}) {
     Run(std::string(kStackBegin) + "alloca.u64 pointer, " + size + ";\n" + kStackEnd, &fault);
@@ -163,7 +163,7 @@ TEST_P(Stack, HasAnEnd) {
   EXPECT_NE(fault, "");
 }
 
-TEST_P(Stack, VectorsAreTheirComponents) {
+TEST_P(Stack, VectorsEqualTheirComponents) {
   const std::vector<u32> words = Run(
       ".func (.reg .v2 .b32 r) swap(.reg .v2 .b32 a) {\nmov.b32 r.x, a.y;\nmov.b32 r.y, a.x;\n}\n" +
       std::string(kStackBegin) +
@@ -176,7 +176,7 @@ TEST_P(Stack, VectorsAreTheirComponents) {
   for (u32 i = 0; i < kStackThreads; ++i) EXPECT_EQ(words[i], i * 10000 + 3000 + 400 + 10);
 }
 
-TEST_P(Stack, AliasesAreTheirFunctions) {
+TEST_P(Stack, AliasesCallTheirFunctions) {
   const std::vector<u32> words = Run(
       ".visible .func (.param .b32 r) twice(.param .b32 a) {\n.reg .b32 n;\nld.param.b32 n, [a];\n"
       "add.u32 n, n, n;\nst.param.b32 [r], n;\nret; }\n"

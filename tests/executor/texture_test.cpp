@@ -347,7 +347,7 @@ TEST_P(Textures, GatherReadsOneChannelOfTheFourTexelsAround) {
   }
 }
 
-TEST_P(Textures, EveryModeGivesWhatTheGuideSays) {
+TEST_P(Textures, EveryModeFollowsTheGuide) {
   launcher_->Load(AllSamples());
   for (u32 round = 0; round < 600; ++round) {
     const u32 dimensions = 1 + round % 3;
@@ -409,7 +409,7 @@ TEST_P(Textures, EveryModeGivesWhatTheGuideSays) {
 }
 
 // tex1Dfetch: no filter, no normalised coordinate, no wrapping.
-TEST_P(Textures, IntegerCoordinatesNameTexels) {
+TEST_P(Textures, IntegerCoordinatesAreTexelIndices) {
   launcher_->Load(AllSamples());
   for (u32 round = 0; round < 240; ++round) {
     const u32 dimensions = 1 + round % 3;
@@ -443,7 +443,7 @@ TEST_P(Textures, IntegerCoordinatesNameTexels) {
 
 // The example of the CUDA C++ Programming Guide: a table of four values, looked up and
 // interpolated.
-TEST_P(Textures, TableOfFourValues) {
+TEST_P(Textures, InterpolatesATableOfFourValues) {
   launcher_->Load(AllSamples());
   *record_ = {};
   const float table[4] = {10, 20, 40, 80};
@@ -482,7 +482,7 @@ TEST_P(Textures, TableOfFourValues) {
 }
 
 // An infinity next to the sampled texel must not affect it.
-TEST_P(Textures, TexelsOfNoWeightAreNotRead) {
+TEST_P(Textures, TexelsOfWeightZeroHaveNoEffect) {
   launcher_->Load(AllSamples());
   *record_ = {};
   const float table[2] = {3, std::numeric_limits<float>::infinity()};
@@ -498,7 +498,7 @@ TEST_P(Textures, TexelsOfNoWeightAreNotRead) {
 }
 
 // The handles of a warp may differ.
-TEST_P(Textures, ThreadsAndInstructionsUseTexturesOfTheirOwn) {
+TEST_P(Textures, ThreadsAndInstructionsUseDifferentTextures) {
   launcher_->Load(AllSamples());
   TextureRecord* const records = launcher_->Allocate<TextureRecord>(kSamplers);
   for (u32 t = 0; t < kSamplers; ++t) {
@@ -569,7 +569,7 @@ std::string AllSurfaces() {
   return text;
 }
 
-TEST_P(Textures, SurfacesOfEveryFormAreReadAndWrittenByBytes) {
+TEST_P(Textures, EverySurfaceFormAddressesBytes) {
   launcher_->Load(AllSurfaces());
   for (const SurfaceForm& form : SurfaceForms()) {
     for (const bool load : {true, false}) {
@@ -675,7 +675,8 @@ class WildTextures : public Textures {
       EXPECT_EQ(outcome.fault->kind, kind) << outcome.fault->message;
       EXPECT_EQ(outcome.fault->thread.x, 17u);
       EXPECT_THAT(outcome.fault->message, HasSubstr(says));
-      EXPECT_EQ(std::memcmp(texels_, before.data(), kTexelBytes), 0) << "the lanes before it wrote";
+      EXPECT_EQ(std::memcmp(texels_, before.data(), kTexelBytes), 0)
+          << "lanes before the faulting one wrote";
     }
   }
   // Expects a fault of thread 17, which uses this handle; the other threads use a valid one.
@@ -686,7 +687,7 @@ class WildTextures : public Textures {
   }
 };
 
-TEST_P(WildTextures, AWildHandleIsAFaultOfItsThreadAndLine) {
+TEST_P(WildTextures, InvalidHandleFaultsItsThreadAndLine) {
   const u64 base = launcher_->base();
   ExpectWild(0, Kind::kGlobalAddress, "64 bytes at 0x0 are outside the client's");
   ExpectWild(~u64{0}, Kind::kGlobalAddress, "outside the client's");
@@ -704,7 +705,7 @@ TEST_P(WildTextures, AWildHandleIsAFaultOfItsThreadAndLine) {
   EXPECT_EQ(outcome.fault->instruction, "tex.1d.v4.f32.f32");
 }
 
-TEST_P(WildTextures, ARecordWithAFieldThatMeansNothingIsNone) {
+TEST_P(WildTextures, RecordWithInvalidFieldIsAFault) {
   const auto expect_none = [&](auto change) {
     TextureRecord* const other = launcher_->Allocate<TextureRecord>(1);
     *other = *record_;
@@ -731,7 +732,7 @@ TEST_P(WildTextures, ARecordWithAFieldThatMeansNothingIsNone) {
   });
 }
 
-TEST_P(WildTextures, TexelsElsewhereAreAFault) {
+TEST_P(WildTextures, TexelsOutsideClientMemoryAreAFault) {
   const auto expect_outside = [&](auto change, Kind kind = Kind::kGlobalAddress) {
     TextureRecord* const other = launcher_->Allocate<TextureRecord>(1);
     *other = *record_;
@@ -749,7 +750,7 @@ TEST_P(WildTextures, TexelsElsewhereAreAFault) {
 
 // With extents and pitches of any size, an access is a fault exactly if its texel is outside the
 // client's memory.
-TEST_P(WildTextures, ExactlyTexelsOutsideOfTheMemoryAreFaults) {
+TEST_P(WildTextures, FaultsExactlyIfTheTexelIsOutside) {
   const u64 base = launcher_->base();
   u32 faults = 0, reads = 0;
   for (u32 round = 0; round < 4000; ++round) {
@@ -796,7 +797,7 @@ TEST_P(WildTextures, ExactlyTexelsOutsideOfTheMemoryAreFaults) {
 
 // If the record changes while the kernel samples, the kernel may use any mixture of the two
 // versions: it reads the resulting texel if that is in the client's memory, and otherwise faults.
-TEST_P(WildTextures, ARecordThatChangesLeadsNowhereElse) {
+TEST_P(WildTextures, ChangingRecordNeverReachesForeignMemory) {
   const std::string body =
       "  mov.u32 %m, 4000;\nAGAIN:\n"
       "  tex.3d.v4.u32.s32 {%v0, %v1, %v2, %v3}, [%h, {%x, %y, %z, %z}];\n"

@@ -37,7 +37,7 @@ TEST_P(Waiting, BlocksMayWaitForLaterOnesWithABarrierInEachRound) {
   for (unsigned i = 0; i + 1 < kBlocks; ++i) ASSERT_EQ(out[i * 64 + 63], i + 101) << i;
 }
 
-TEST_P(Waiting, BlocksMayCountTheRoundsForWhichTheyWait) {
+TEST_P(Waiting, BlocksMayCountTheirWaitingRounds) {
   auto *done = launcher.Allocate<unsigned>(3), *rounds = launcher.Allocate<unsigned>(3 * 64);
   Run("count_between_barriers", {3, 1, 1}, {64, 1, 1}, done, rounds);
   EXPECT_GT(rounds[0], 0u);
@@ -55,7 +55,7 @@ TEST_P(Waiting, NodesOfATreeWaitForTheirParents) {
 }
 
 // Only waiting blocks run alongside others, because they cannot be preempted then.
-TEST_P(Waiting, ABlockThatWorksInRoundsRunsAlone) {
+TEST_P(Waiting, BlockThatWorksInRoundsRunsAlone) {
   auto* sum = launcher.Allocate<unsigned>(1);
   unsigned asked = 0;
   launcher.more_blocks = [&](bool beside_waiting) {
@@ -67,7 +67,7 @@ TEST_P(Waiting, ABlockThatWorksInRoundsRunsAlone) {
   EXPECT_EQ(asked, 0u);
 }
 
-TEST_P(Waiting, AStuckLaunchWithBarriersFaults) {
+TEST_P(Waiting, StuckLaunchWithBarriersFaults) {
   auto* flag = launcher.Allocate<unsigned>(1);
   launcher.stall_limit = 30ms;
   const executor::Fault fault =
@@ -76,7 +76,7 @@ TEST_P(Waiting, AStuckLaunchWithBarriersFaults) {
   EXPECT_THAT(fault.message, HasSubstr("made no progress for 30 ms"));
 }
 
-TEST_P(Waiting, ABlockThatSleepsLeavesItsCoreToOthers) {
+TEST_P(Waiting, BlockThatSleepsYieldsItsCore) {
   auto* looks = launcher.Allocate<unsigned long long>(1);
   Run("sleep_for", {1, 1, 1}, {64, 1, 1}, 10'000'000ULL, looks);
   // The number of polls is limited by the sleeps of half a millisecond, because a turn without a
@@ -93,7 +93,7 @@ TEST_P(Waiting, BlocksMayWaitForLaterOnesAsleep) {
   EXPECT_LT(*looks, 60u);
 }
 
-TEST_P(Waiting, BlocksBehindTheRangeAreAskedFor) {
+TEST_P(Waiting, RequestsBlocksAfterTheRange) {
   auto *done = launcher.Allocate<unsigned>(10), *out = launcher.Allocate<unsigned>(10 * 32);
   launcher.block_count = 4;
   unsigned given = 0;
@@ -107,7 +107,7 @@ TEST_P(Waiting, BlocksBehindTheRangeAreAskedFor) {
   EXPECT_EQ(given, 6u);
 }
 
-TEST_P(Waiting, AStuckLaunchFaultsWithKernelAndLine) {
+TEST_P(Waiting, StuckLaunchFaultsWithKernelAndLine) {
   auto* flag = launcher.Allocate<unsigned>(1);
   launcher.stall_limit = 30ms;
   const executor::Fault fault = Faulting("wait_for_nobody", {3, 1, 1}, {64, 1, 1}, flag);
@@ -118,7 +118,7 @@ TEST_P(Waiting, AStuckLaunchFaultsWithKernelAndLine) {
   EXPECT_THAT(fault.message, HasSubstr("made no progress for 30 ms"));
 }
 
-TEST_P(Waiting, ALoopThatCountsIsNotStuck) {
+TEST_P(Waiting, LoopThatCountsIsNotStuck) {
   auto *flag = launcher.Allocate<unsigned>(1), *out = launcher.Allocate<unsigned>(1);
   launcher.stall_limit = 1ms;
   Run("wait_a_while", {1, 1, 1}, {1, 1, 1}, flag, 300000u, out);
@@ -126,7 +126,7 @@ TEST_P(Waiting, ALoopThatCountsIsNotStuck) {
 }
 
 // The launch is not stuck while another of its executors may still set the flag.
-TEST_P(Waiting, ALaunchThatGetsOnElsewhereIsNotStuck) {
+TEST_P(Waiting, LaunchWithProgressElsewhereIsNotStuck) {
   auto* flag = launcher.Allocate<unsigned>(1);
   launcher.stall_limit = 20ms;
   executor::LaunchState state;
@@ -163,7 +163,7 @@ GPUSHARED_INSTANTIATE_FLAVOURS(Waiting);
 
 // The grid barrier that the linker adds: each block adds to a count before it and reads the sum
 // after it. `%envreg1` and `%envreg2` name the launch's workspace.
-TEST(GridSynchronisation, LinkersGridBarrierHoldsAllBlocks) {
+TEST(GridSynchronisation, LinkersGridBarrierWaitsForAllBlocks) {
   constexpr std::string_view kKernel = R"(.version 7.0
 .target sm_75
 .address_size 64
@@ -207,7 +207,7 @@ TEST(GridSynchronisation, LinkersGridBarrierHoldsAllBlocks) {
   for (std::uint32_t block = 0; block < kBlocks; ++block) EXPECT_EQ(out[block], kBlocks) << block;
 }
 
-TEST(GridSynchronisation, HasAWorkspaceInCooperativeLaunchesOnly) {
+TEST(GridSynchronisation, OnlyCooperativeLaunchesHaveAWorkspace) {
   Launcher launcher;
   launcher.Load(R"(.version 7.0
 .target sm_75

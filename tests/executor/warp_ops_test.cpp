@@ -220,7 +220,7 @@ TEST_P(WarpOps, OneLaneIsElected) {
 }
 
 // A guard excludes lanes from the instruction, as a branch does.
-TEST_P(WarpOps, GuardsDecideWhoTakesPart) {
+TEST_P(WarpOps, GuardedLanesDoNotParticipate) {
   Row a;
   for (u32 l = 0; l < 32; ++l) a[l] = l;  // $p: odd lanes.
   const WarpResult ballot =

@@ -247,7 +247,7 @@ TEST_P(Wgmma, FactorsMayBeNegated) {
   Check({16, "f32", "tf32", "tf32", layout, layout, false, -1, -1});
 }
 
-TEST_P(Wgmma, IntegersSaturateWhenAsked) {
+TEST_P(Wgmma, IntegersSaturateIfRequested) {
   for (const char* types : {"s8.s8", "s8.u8", "u8.s8", "u8.u8"}) {
     for (const bool saturates : {false, true}) {
       const std::string form = "wgmma.mma_async.sync.aligned.m64n8k32" +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that may access only a part of their client's memory.
+// Launches that may access only a part of their client's memory, in pieces.
 #include <array>
 #include <memory>
 #include <string>
@@ -96,7 +96,7 @@ const std::array<std::string, 12> kWays = {
     // No access to an invalid address, because the guard is false in all lanes.
     "setp.eq.u32 %p1, %t, 99; @%p1 ld.global.u32 %r1, [%d8]; st.global.u32 [%a], %t;"};
 
-TEST_P(Window, WhatLiesInAnyPieceIsReachedInEveryWay) {
+TEST_P(Window, EveryAccessPatternReachesEveryPiece) {
   const std::vector<u32> before(words_, words_ + 2 * kPieces * kPieceWords);
   for (const std::string& way : kWays) {
     for (const bool pauses : {false, true}) {
@@ -116,7 +116,7 @@ TEST_P(Window, WhatLiesInAnyPieceIsReachedInEveryWay) {
   }
 }
 
-TEST_P(Window, WhatLiesBetweenThePiecesIsAFault) {
+TEST_P(Window, AccessBetweenPiecesIsAFault) {
   launcher_->reaches = {GetReach({0, 2})};
   const std::vector<u32> before(words_, words_ + 2 * kPieces * kPieceWords);
   const std::string says =
@@ -143,7 +143,7 @@ TEST_P(Window, WhatLiesBetweenThePiecesIsAFault) {
               "are outside the client's 65536 bytes of memory");
 }
 
-TEST_P(Window, AnAccessMustLieInOnePieceAndBeAligned) {
+TEST_P(Window, AccessMustBeAlignedAndInsideOnePiece) {
   launcher_->reaches = {GetReach({0, 1, 2})};
   launcher_->reaches[0].Add({.base = Piece(1) + kPieceSize, .bytes = 4});
   ExpectFault("ld.global.u32 %r1, [%a]; ld.global.u64 %d1, [%b0+2048];", Kind::kGlobalAddress,
@@ -156,7 +156,7 @@ TEST_P(Window, AnAccessMustLieInOnePieceAndBeAligned) {
               "not aligned");
 }
 
-TEST_P(Window, PiecesOutsideOfTheClientsMemoryGiveNothing) {
+TEST_P(Window, PiecesOutsideClientMemoryGrantNothing) {
   const u64 base = launcher_->base(), end = base + launcher_->mapped_bytes();
   device::Reach reach;
   reach.Add({.base = base - 64, .bytes = 128});
@@ -181,7 +181,7 @@ TEST_P(Window, PiecesOutsideOfTheClientsMemoryGiveNothing) {
   }
 }
 
-TEST_P(Window, WithoutAPieceThereAreVariablesAndTheHeapAlone) {
+TEST_P(Window, WithoutPiecesOnlyVariablesAndHeapAreAccessible) {
   launcher_->reaches = {device::Reach()};
   ExpectFault("ld.global.u32 %r1, [%a];", Kind::kGlobalAddress, Piece(0),
               "the launch may touch: no memory of its client");
@@ -198,7 +198,7 @@ constexpr const char* kTwoHalves =
     "again: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 100; @%p1 bra again;\n"
     "st.global.u32 [%b], %r1;";
 
-TEST_P(Window, ARunThatWasPausedMayTouchWhatItsNewSubmissionSays) {
+TEST_P(Window, ResumedRunUsesItsNewAccessSet) {
   launcher_->pause_always = true;
   launcher_->reaches = {GetReach({0}), GetReach({0, 1})};
   EXPECT_EQ(RunCode(kTwoHalves).end, executor::RunOutcome::End::kFinished);

@@ -141,7 +141,7 @@ class WmmaOps : public PerFlavour {
   }
 };
 
-TEST_P(WmmaOps, MultiplyWhatTheyLoad) {
+TEST_P(WmmaOps, ProductsEqualTheReference) {
   for (WmmaProduct product : kProducts) {
     for (const OperandPlace& place : kPlaces) {
       for (const bool flipped : {false, true}) {
@@ -154,7 +154,7 @@ TEST_P(WmmaOps, MultiplyWhatTheyLoad) {
 }
 
 // Uses matrices whose elements are all equal, so that the order within fragments does not matter.
-TEST_P(WmmaOps, IntegerSumsSaturateWhenAsked) {
+TEST_P(WmmaOps, IntegerSumsSaturateIfRequested) {
   for (const std::string type : {"s8", "u8"}) {
     for (const bool up : {true, false}) {
       if (!up && type == "u8") continue;
