@@ -21,7 +21,7 @@ std::optional<Stop> Parse(const Program& program, std::vector<const char*> argum
   return program.Parse(arguments);
 }
 
-TEST(CommandLine, AnOptionIsBareWhereItHasNoValue) {
+TEST(CommandLine, OptionIsBareOnlyWithoutValue) {
   const auto is_bare = [](std::vector<const char*> arguments) {
     const Program program("help");
     double seconds = 0;
@@ -34,7 +34,7 @@ TEST(CommandLine, AnOptionIsBareWhereItHasNoValue) {
   EXPECT_FALSE(is_bare({}));
 }
 
-TEST(CommandLine, ARejectionEndsTheParsingWithItsSentence) {
+TEST(CommandLine, RejectionEndsParsingWithItsMessage) {
   const Program program("help");
   const Command act = program.AddCommand("act", "acts");
   act.OnUse([] { Reject("act: not today"); });
@@ -47,7 +47,7 @@ TEST(CommandLine, ARejectionEndsTheParsingWithItsSentence) {
   EXPECT_EQ(stop->output, "");
 }
 
-TEST(CommandLine, NamesTheCommandThatThereIsNot) {
+TEST(CommandLine, NamesTheUnknownCommand) {
   const auto why = [](std::vector<const char*> arguments) {
     const Program program("help");
     program.RequireCommand();
@@ -117,7 +117,7 @@ TEST(CommandLine, OptionsThatNeedOrExcludeEachOther) {
   EXPECT_FALSE(is_right({"--in", "a", "--quiet", "b"}));
 }
 
-TEST(CommandLine, WhatIsNoNumberIsInNoRange) {
+TEST(CommandLine, RangeRejectsWhatIsNoNumber) {
   const auto is_right = [](const char* text) {
     const Program program("help");
     double share = 0;

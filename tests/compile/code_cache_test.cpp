@@ -38,15 +38,15 @@ class CodeCaches : public ::testing::Test {
   const fs::path directory_ = root_ / "deep" / "code";
 };
 
-TEST_F(CodeCaches, WhatIsStoredIsFoundByItsKeyAloneAlsoByAnotherProcess) {
+TEST_F(CodeCaches, StoredCodeIsFoundOnlyByItsKeyInAnyProcess) {
   ASSERT_TRUE(Open().Store(Key(1), Code(1000)).ok());
   CodeCache later = Open();
   EXPECT_EQ(later.Find(Key(1)), Code(1000));
   EXPECT_EQ(later.Find(Key(2)), std::nullopt);
-  EXPECT_EQ(Files().size(), 1U) << "nothing unfinished stays";
+  EXPECT_EQ(Files().size(), 1U) << "no temporary file must remain";
 }
 
-TEST_F(CodeCaches, EveryDamagedByteIsNoticedAndTheFileGoes) {
+TEST_F(CodeCaches, DetectsEveryDamagedByteAndDeletesTheFile) {
   CodeCache cache = Open();
   ASSERT_TRUE(cache.Store(Key(1), Code(20)).ok());
   const fs::path file = Files().at(0);
@@ -71,7 +71,7 @@ TEST_F(CodeCaches, EveryDamagedByteIsNoticedAndTheFileGoes) {
   EXPECT_EQ(cache.Find(Key(1)), Code(20));
 }
 
-TEST_F(CodeCaches, AFileUnderAnothersNameIsNotTakenForIt) {
+TEST_F(CodeCaches, RejectsFileUnderAnotherKeysName) {
   CodeCache cache = Open();
   ASSERT_TRUE(cache.Store(Key(1), Code(20)).ok());
   const fs::path mine = Files().at(0);
@@ -97,11 +97,11 @@ TEST_F(CodeCaches, EvictsLeastRecentlyUsed) {
   EXPECT_TRUE(cache.Find(Key(3)));
   EXPECT_TRUE(cache.Find(Key(4)));
   EXPECT_TRUE(cache.Store(Key(5), Code(4000)).ok());
-  EXPECT_FALSE(cache.Find(Key(5))) << "larger than all that may be there";
+  EXPECT_FALSE(cache.Find(Key(5))) << "larger than the whole cache";
   EXPECT_TRUE(cache.Find(Key(1)));
 }
 
-TEST_F(CodeCaches, ADirectoryThatOthersMayWriteToIsRejected) {
+TEST_F(CodeCaches, RejectsDirectoryWritableByOthers) {
   (void)Open();
   EXPECT_EQ(fs::status(directory_).permissions(), fs::perms::owner_all);
   fs::permissions(directory_, fs::perms::all);

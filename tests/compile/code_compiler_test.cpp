@@ -10,7 +10,7 @@
 namespace gpushared::server {
 namespace {
 
-TEST(CodeCompiler, ACompilerThatIsMissingIsToldToTheLogAndEndsNobody) {
+TEST(CodeCompiler, LogsMissingCompilerAndContinues) {
   Config config;
   config.ptx_compiler = "/nonexistent/ptxas";
   config.code_cache = Config::kNone;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plays a compiler that a client's text has taken over: attempts the act named by its argument and
-// reports how far it got. Exit code 0: the act succeeded.
+// Acts like a compiler that a client's text has compromised: attempts the act named by its
+// argument, and reports how far it got. Exit code 0 means that the act succeeded.
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sched.h>

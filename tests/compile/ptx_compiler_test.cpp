@@ -40,7 +40,7 @@ class PtxCompilers : public ::testing::Test {
   std::vector<std::string> warnings_;
 };
 
-TEST_F(PtxCompilers, MakeMachineCodeAndKeepItByTextArchitectureAndVersion) {
+TEST_F(PtxCompilers, CacheMachineCodeByTextArchitectureAndVersion) {
   const auto compiler = Create();
   ASSERT_NE(compiler, nullptr);
   EXPECT_THAT(compiler->version(), HasSubstr("release"));
@@ -59,7 +59,7 @@ TEST_F(PtxCompilers, MakeMachineCodeAndKeepItByTextArchitectureAndVersion) {
   EXPECT_TRUE(warnings_.empty()) << warnings_[0];
 }
 
-TEST_F(PtxCompilers, WhatIsKeptIsFoundWithoutCompiling) {
+TEST_F(PtxCompilers, FindCachedCodeWithoutCompiling) {
   const auto compiler = Create();
   ASSERT_NE(compiler, nullptr);
   EXPECT_FALSE(compiler->Find(kPtx, "sm_80"));
@@ -80,7 +80,7 @@ TEST_F(PtxCompilers, AbandonedCompilerServesOnlyCachedCode) {
   EXPECT_TRUE(compiler->Compile(kPtx, "sm_80").ok());
 }
 
-TEST_F(PtxCompilers, DamagedCodeIsMadeAnewAndSaid) {
+TEST_F(PtxCompilers, DamagedCodeIsRecompiledAndLogged) {
   const auto compiler = Create();
   ASSERT_NE(compiler, nullptr);
   const auto code = compiler->Compile(kPtx, "sm_80");
@@ -93,7 +93,7 @@ TEST_F(PtxCompilers, DamagedCodeIsMadeAnewAndSaid) {
   EXPECT_THAT(warnings_[0], HasSubstr("damaged"));
 }
 
-TEST_F(PtxCompilers, TextThatIsRejectedComesBackWithTheCompilersWords) {
+TEST_F(PtxCompilers, RejectTextWithTheCompilersMessage) {
   const auto compiler = Create();
   ASSERT_NE(compiler, nullptr);
   const auto code = compiler->Compile(std::string(kPtx) + "nonsense", "sm_80");
@@ -102,7 +102,7 @@ TEST_F(PtxCompilers, TextThatIsRejectedComesBackWithTheCompilersWords) {
   EXPECT_TRUE(Files().empty());
 }
 
-TEST(PtxCompiler, OneThatIsNotThereIsNotFound) {
+TEST(PtxCompiler, MissingCompilerIsNotFound) {
   EXPECT_EQ(PtxCompiler::Create({.program = "/nowhere/ptxas"}).status().code(),
             StatusCode::kNotFound);
 }

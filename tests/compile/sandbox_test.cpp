@@ -47,7 +47,7 @@ TEST(Sandbox, ProgramReadsItsInputAndWritesItsOutput) {
             text);
 }
 
-TEST(Sandbox, WhatRunsTooLongIsEnded) {
+TEST(Sandbox, EndsProgramThatRunsTooLong) {
   for (const char* deed : {"loop", "sleep"}) {
     const auto run = Perform({deed}, {.time = std::chrono::seconds(1)});
     EXPECT_EQ(run.status().code(), StatusCode::kLimitExceeded) << deed;
@@ -73,19 +73,19 @@ TEST(Sandbox, EndsProgramThatClosedItsOutput) {
   EXPECT_EQ(Perform({"close"}).status().code(), StatusCode::kInternal);
 }
 
-TEST(Sandbox, WhatTakesTooMuchMemoryIsEnded) {
+TEST(Sandbox, EndsProgramThatTakesTooMuchMemory) {
   const auto run = Perform({"grow"}, {.memory_bytes = std::uint64_t{256} << 20});
   EXPECT_EQ(run.status().code(), StatusCode::kInternal);
   EXPECT_THAT(std::string(run.status().message()), HasSubstr("268435456 bytes of memory"));
 }
 
-TEST(Sandbox, WhatWritesTooMuchIsEnded) {
+TEST(Sandbox, EndsProgramThatWritesTooMuch) {
   const auto run = Perform({"flood", kSandboxOutput}, {.output_bytes = 1 << 20});
   EXPECT_EQ(run.status().code(), StatusCode::kLimitExceeded);
   EXPECT_THAT(std::string(run.status().message()), HasSubstr("1048576 bytes"));
 }
 
-TEST(Sandbox, OnlyTheBeginningOfWhatIsPrintedIsKept) {
+TEST(Sandbox, KeepsOnlyTheBeginningOfTheOutput) {
   const auto run = Perform({"chatter"}, {.text_bytes = 1000});
   ASSERT_TRUE(run.ok()) << run.status().ToString();
   EXPECT_EQ(run->text.size(), 1000U);
@@ -99,7 +99,7 @@ void ExpectInVain(const std::vector<std::string>& deed) {
   EXPECT_EQ(run->exit_code, 3) << deed[0];
 }
 
-TEST(Sandbox, ReachesNothingBesideItsFiles) {
+TEST(Sandbox, AccessesOnlyItsFiles) {
   ::setenv("GPUSHARED_SECRET", "1", 1);
   const int open_fd = ::open("/dev/null", O_RDONLY);  // Without close-on-exec.
   for (const char* deed : {"socket", "sockets", "memory", "memory file", "messages", "semaphores",
@@ -156,8 +156,8 @@ TEST(Sandbox, CannotSignalOrControlOthers) {
   }
 }
 
-// Otherwise it would outlive its time limit.
-TEST(Sandbox, StartsNoProcessAndStaysWhereItIsEnded) {
+// A process outside the program's group would outlive its time limit.
+TEST(Sandbox, CannotStartProcessesOrLeaveItsGroup) {
   for (const char* deed : {"fork", "vfork", "clone", "clone3", "group", "orphan"}) {
     ExpectInVain({deed});
   }
@@ -184,14 +184,14 @@ bool MayHaveOwnUsers() {
   return status == 0;
 }
 
-TEST(Sandbox, HasUsersOfItsOwnWhereTheKernelAllows) {
-  if (!MayHaveOwnUsers()) GTEST_SKIP() << "this kernel lets nobody make a user namespace";
+TEST(Sandbox, HasItsOwnUserNamespaceIfTheKernelAllows) {
+  if (!MayHaveOwnUsers()) GTEST_SKIP() << "this kernel does not allow user namespaces";
   const auto run = Perform({"own users", GetLink("/proc/self/ns/user")});
   ASSERT_TRUE(run.ok()) << run.status().ToString();
   EXPECT_EQ(run->exit_code, 0) << run->text;
 }
 
-// A driver maps tens of GiB into the worker. Its documentation forbids using it between fork and
+// A driver maps tens of GiB into the worker, and its documentation forbids calls between fork and
 // exec, even from handlers that libraries registered for fork.
 std::atomic<int> prepared_to_fork = 0;
 TEST(Sandbox, StartsWithoutAForkOfThisProcess) {
@@ -201,8 +201,8 @@ TEST(Sandbox, StartsWithoutAForkOfThisProcess) {
   EXPECT_EQ(prepared_to_fork, before);
 }
 
-// The child sets them while it shares this process's memory.
-TEST(Sandbox, LeavesThisProcessItsRightsLimitsAndSignals) {
+// The child restricts itself while it still shares this process's memory.
+TEST(Sandbox, KeepsRightsLimitsAndSignalsOfThisProcess) {
   struct Facts {
     rlimit memory, descriptors;
     std::string users;
@@ -257,7 +257,7 @@ TEST(Sandbox, ReportsAbort) {
   EXPECT_THAT(std::string(run.status().message()), HasSubstr("signal 6"));
 }
 
-TEST(Sandbox, ProgramThatIsNotThereIsSaidToBe) {
+TEST(Sandbox, ReportsMissingProgram) {
   EXPECT_EQ(RunSandboxed({"/nowhere/ptxas"}, {}, {}).status().code(), StatusCode::kInternal);
 }
 

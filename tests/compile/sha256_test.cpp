@@ -18,7 +18,7 @@ std::string GetHash(std::string_view text, std::size_t step) {
 }
 
 // The examples of FIPS 180-4 and RFC 6234.
-TEST(Sha256, GivesThePublishedDigestsHoweverItsInputIsCut) {
+TEST(Sha256, GivesThePublishedDigestsForAnyChunks) {
   for (const std::size_t step :
        {std::size_t{1}, std::size_t{7}, std::size_t{64}, std::size_t{4096}}) {
     EXPECT_EQ(GetHash("", step),
@@ -32,7 +32,7 @@ TEST(Sha256, GivesThePublishedDigestsHoweverItsInputIsCut) {
   }
 }
 
-TEST(Sha256, FieldsAreNotOneText) {
+TEST(Sha256, FieldsAreSeparated) {
   const auto of = [](std::string_view a, std::string_view b) {
     Sha256 hash;
     hash.AddField(a);

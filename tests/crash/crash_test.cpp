@@ -88,8 +88,8 @@ Footprint Measure(const ServerProcess& server) {
   return footprint;
 }
 
-// Returns the device memory that one more client can have, in MiB, because memory that the budget
-// has leaked is missing here.
+// Returns the device memory that one more client can have, in MiB, which is less than before if the
+// budget has leaked memory.
 std::size_t FreeDeviceMiB(const ServerProcess& server) {
   Result<RawClient> client = RawClient::Connect(server.socket());
   if (!client || !client->Join(ipc::Hello{.name = "probe", .device = {}}).ok()) return 0;
@@ -98,7 +98,7 @@ std::size_t FreeDeviceMiB(const ServerProcess& server) {
   return mib;
 }
 
-TEST(Crash, KilledClientsLeaveNothingBehindAndDisturbNobody) {
+TEST(Crash, KilledClientsLeakNothingAndDisturbNoNeighbour) {
   // So little device and staging memory that either is exhausted after a few leaks.
   ServerProcess server({"--policy", "priority", "--log-level", "warn", "--memory", "64MiB",
                         "--staging-memory", "128MiB"});
@@ -106,7 +106,7 @@ TEST(Crash, KilledClientsLeaveNothingBehindAndDisturbNobody) {
   ASSERT_TRUE(Eventually([&] { return neighbour.ready(); })) << server.Log();
   const pid_t worker = server.workers().at(0);
   const std::size_t free_before = FreeDeviceMiB(server);
-  ASSERT_GE(free_before, 32u) << "the neighbour has a few MiB";
+  ASSERT_GE(free_before, 32u) << "at most a few MiB belong to the neighbour";
 
   std::vector<std::size_t> kills(kDeathSteps.size());
   std::size_t with_kernels = 0, not_killed = 0, total = 0;
@@ -157,7 +157,7 @@ TEST(Crash, KilledClientsLeaveNothingBehindAndDisturbNobody) {
       << " MiB of device memory are free, before the kills " << free_before;
   const std::size_t rounds = neighbour.rounds();
   EXPECT_TRUE(Eventually([&] { return neighbour.rounds() > rounds; }))
-      << "the neighbour stands still";
+      << "the neighbour makes no progress";
   EXPECT_EQ(neighbour.wrong(), 0u) << "of " << neighbour.rounds() << " results of the neighbour";
   EXPECT_EQ(not_killed, 0u);
   EXPECT_GE(with_kernels * 2, total) << "at least half of the kills happen with kernels running";

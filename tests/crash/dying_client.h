@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that dies on purpose: it performs the protocol and kills itself at one step.
+// A client that performs the protocol and kills itself at one step.
 
 #ifndef GPUSHARED_TESTS_CRASH_DYING_CLIENT_H_
 #define GPUSHARED_TESTS_CRASH_DYING_CLIENT_H_

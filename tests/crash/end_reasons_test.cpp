@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real server, sessions that end in every way except by their clients' choice, and the reasons
-// that the clients get.
+// A real server, sessions that end for every reason other than their clients' request, and the
+// reasons that the clients get.
 #include <signal.h>
 
 #include <string>
@@ -40,7 +40,7 @@ class EndReasons : public ::testing::Test {
   std::vector<DeviceBuffer> flags_;
 };
 
-TEST_F(EndReasons, AKilledWorkerIsDeviceLostAndNamesWhatKilledItAndWhoWasThere) {
+TEST_F(EndReasons, KilledWorkerIsDeviceLostWithSignalAndSessions) {
   const Client first = Busy("first"), second = Busy("second");
   ::kill(worker(), SIGKILL);
   for (const Client* client : {&first, &second}) {
@@ -51,7 +51,7 @@ TEST_F(EndReasons, AKilledWorkerIsDeviceLostAndNamesWhatKilledItAndWhoWasThere) 
   }
 }
 
-TEST_F(EndReasons, TheOperatorIsNamed) {
+TEST_F(EndReasons, MessageNamesTheOperator) {
   const Client client = Busy("unwanted");
   const ProgramOutcome ended = server_.Ctl({"client", "terminate", "1"});
   ASSERT_EQ(ended.exit_code, 0) << ended.output;
@@ -60,8 +60,8 @@ TEST_F(EndReasons, TheOperatorIsNamed) {
   EXPECT_THAT(status.message(), HasSubstr("operator"));
 }
 
-// The message was on the socket, and the client died or closed it before reading the message.
-TEST_F(EndReasons, TheBrokerStillKnowsAProtocolViolation) {
+// The client may have died or closed the socket before it read the message with the reason.
+TEST_F(EndReasons, BrokerRemembersAProtocolViolation) {
   Result<RawClient> client = RawClient::Connect(server_.socket());
   ASSERT_TRUE(client.ok());
   ASSERT_TRUE(client->Join({}).ok());
@@ -77,7 +77,7 @@ TEST_F(EndReasons, TheBrokerStillKnowsAProtocolViolation) {
   EXPECT_THAT(ended->status.message(), HasSubstr("grid"));
 }
 
-TEST_F(EndReasons, WithoutABrokerTheClientIsToldThatNobodyAnswers) {
+TEST_F(EndReasons, ReportsThatNoServerAnswersWithoutABroker) {
   const Client client = Busy("orphan");
   const pid_t orphan = worker();
   server_.Signal(SIGKILL);
@@ -89,7 +89,7 @@ TEST_F(EndReasons, WithoutABrokerTheClientIsToldThatNobodyAnswers) {
                                       HasSubstr(server_.socket())));
 }
 
-TEST_F(EndReasons, ABrokerThatStandsStillIsNotWaitedForForEver) {
+TEST_F(EndReasons, DoesNotWaitForeverForAStoppedBroker) {
   const Client client = Busy("patient");
   server_.Signal(SIGSTOP);
   ::kill(worker(), SIGKILL);

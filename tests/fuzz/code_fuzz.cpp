@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoded code from another process, with bytes changed: each change takes three bytes of input,
-// for position and value. tests/executor/flat_code_test.cpp runs the accepted code, for which it
-// needs the operations.
+// Fuzzes decoded code as it arrives from another process: every three bytes of input change one
+// byte, by position and value. tests/executor/flat_code_test.cpp also runs accepted code, which
+// needs the real operations.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -32,7 +32,7 @@ std::vector<std::byte> GoodCode() {
   PutProgram((*image)->program(0), kFlavour, to);
   to.Flush();
   device::FlatReader from(bytes);
-  // The fuzzer would never get beyond the fault.
+  // Aborts at once, because otherwise no input would get beyond this error.
   if (!TakeProgram(from, kFlavour).ok()) std::abort();
   return bytes;
 }

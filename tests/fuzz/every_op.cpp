@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces the executor's operations where only its decoder runs, because they are gcc's C++
-// (_Float16) and a fuzzer needs clang. Every operation exists, so that the decoder never rejects an
-// instruction for lack of one.
+// Replaces the executor's operations in programs that only decode, because the operations are gcc's
+// C++ (_Float16) and a fuzzer needs clang. Every operation exists, so that the decoder never
+// rejects an instruction for lack of one.
 #include <string_view>
 
 #include "server/device/cpu/executor/op_table.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces the executor's operations where code is decoded and verified but never run, because they
-// are gcc's C++ (_Float16) and a fuzzer needs clang. Every requested operation exists, with its
-// rule if it is one of those of kManyForms (tests/executor/brief_run.h).
+// Replaces the executor's operations in programs that decode and verify code but never run it,
+// because the operations are gcc's C++ (_Float16) and a fuzzer needs clang. Every requested
+// operation exists; those of kManyForms (tests/executor/brief_run.h) also have their rules.
 #include <cstdint>
 #include <deque>
 #include <map>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Module images are hostile until parsed. Any bytes are a module or an error. A parsed module
-// prints to a text that parses to the same module. Every pass that a server runs on a client's
-// module, and the executor's decoder, return a result or a reason. The result of a pass is again a
-// valid module.
+// Module images are hostile until parsed. Any bytes must give a module or an error, and a parsed
+// module must print to a text that parses to the same module. Every pass that a server runs on a
+// client's module, and the executor's decoder, must return a result or a reason. The result of a
+// pass must again be a valid module.
 
 #include <cstddef>
 #include <cstdint>
@@ -75,8 +75,8 @@ void FuzzDecoder(const ptx::Module& module) {
   if (!image) CheckReason(image.status());
 }
 
-// A client may have 4 GiB of variables, whose layout takes as much memory, which is too much for a
-// fuzzer's input.
+// Limits the variables, because a client may have 4 GiB of them, and their layout takes as much
+// memory.
 bool HasSmallVariables(const ptx::Module& module) {
   std::uint64_t left = kVariableBytesMax;
   for (const auto& item : module.items) {

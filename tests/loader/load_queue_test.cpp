@@ -34,7 +34,7 @@ class LoadQueueTest : public ::testing::Test {
   std::uint64_t number_ = 0;
 };
 
-TEST_F(LoadQueueTest, EqualsAreServedInTheirOrder) {
+TEST_F(LoadQueueTest, ServesSameClassInOrder) {
   Add(1, 7);
   Add(2, 7);
   Add(3, 8);
@@ -49,7 +49,7 @@ TEST_F(LoadQueueTest, TheMostUrgentClassIsServedFirst) {
   EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{2, 3, 1}));
 }
 
-TEST_F(LoadQueueTest, AUserWhoHadNothingGoesBeforeOneWhoHadMuch) {
+TEST_F(LoadQueueTest, ServesUserWithLessUsageFirst) {
   Charge(1, 7, seconds(3));
   Charge(9, 8, milliseconds(10));
   Add(1, 7);
@@ -68,25 +68,25 @@ TEST_F(LoadQueueTest, ForgetsUsageOverTime) {
   EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{1, 2}));
 }
 
-TEST_F(LoadQueueTest, SmallImagesGoBeforeLargeOnesOfTheSame) {
+TEST_F(LoadQueueTest, ServesSmallImagesOfAUserFirst) {
   Add(1, 7, 1, 5'000'000);
   Add(2, 7, 1, 300);
   EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{2, 1}));
 }
 
-TEST_F(LoadQueueTest, LanesAreTakenApart) {
+TEST_F(LoadQueueTest, ServesLanesSeparately) {
   Add(1, 7, 1, 100, Lane::kLong);
   Add(2, 7);
   EXPECT_EQ(TakeAll(Lane::kQuick), (std::vector<std::uint64_t>{2}));
   EXPECT_EQ(TakeAll(Lane::kLong), (std::vector<std::uint64_t>{1}));
 }
 
-TEST_F(LoadQueueTest, TheLastReaderIsForAUserWhoHasNoOther) {
+TEST_F(LoadQueueTest, ReservesTheLastReaderForUserWithoutReader) {
   const auto take = [&] { return queue_.Take(Lane::kMedium, now_, 3); };
   for (std::uint64_t session = 1; session <= 4; ++session) Add(session, 7, 1, 100, Lane::kMedium);
   EXPECT_EQ(take()->session, 1u);
   EXPECT_EQ(take()->session, 2u);
-  EXPECT_FALSE(take()) << "it would keep the next user waiting";
+  EXPECT_FALSE(take()) << "the next user would have to wait for this load";
   Charge(9, 8, seconds(5));
   Add(5, 8, 1, 100, Lane::kMedium);
   EXPECT_EQ(take()->session, 5u);
@@ -96,20 +96,20 @@ TEST_F(LoadQueueTest, TheLastReaderIsForAUserWhoHasNoOther) {
   EXPECT_EQ(take()->session, 3u);
 }
 
-TEST_F(LoadQueueTest, WhereALaneHasOneReaderEachUserMayHaveIt) {
+TEST_F(LoadQueueTest, AnyUserMayHaveTheOnlyReaderOfALane) {
   Add(1, 7);
   Add(2, 7);
   EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{1, 2}));
 }
 
-TEST_F(LoadQueueTest, ASessionThatEndsLeavesNothing) {
+TEST_F(LoadQueueTest, RemovesLoadsOfEndedSession) {
   Add(1, 7);
   Add(2, 7);
   EXPECT_EQ(queue_.Remove(1), (std::vector<std::uint64_t>{1}));
   EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{2}));
 }
 
-TEST_F(LoadQueueTest, AChangedClassCountsForWhatWaits) {
+TEST_F(LoadQueueTest, AppliesChangedClassToWaitingLoads) {
   Add(1, 7);
   Add(2, 7);
   queue_.SetRank(2, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Without an argument: the loader. With one: a loader whose children perform that act.
+// Without an argument, the loader; with one, a loader whose children perform the named act.
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>

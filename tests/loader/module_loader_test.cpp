@@ -101,7 +101,7 @@ class ModuleLoaderTest : public ::testing::Test {
   std::unique_ptr<ModuleLoader> loader_;
 };
 
-TEST_F(ModuleLoaderTest, WhatAChildReadCanBePlacedInASpace) {
+TEST_F(ModuleLoaderTest, ModuleOfChildCanBePlacedInASpace) {
   Start();
   Loaded loaded = Load(kSmall).get();
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
@@ -144,7 +144,7 @@ TEST_F(ModuleLoaderTest, SlowCompilationsWaitForPermittedThread) {
 }
 
 // Small modules never wait for large ones, however many a client loads.
-TEST_F(ModuleLoaderTest, SmallModulesWaitForNoLargerOnes) {
+TEST_F(ModuleLoaderTest, SmallModulesDoNotWaitForLargerOnes) {
   std::latch go(1);
   const auto never_yet = [&](auto module, bool) {
     go.wait();
@@ -170,7 +170,7 @@ TEST_F(ModuleLoaderTest, SmallModulesWaitForNoLargerOnes) {
 }
 
 // A small image may need much work, so it gets another try with higher limits.
-TEST_F(ModuleLoaderTest, ASmallImageBeyondTheLimitsOfItsLaneGoesToTheNext) {
+TEST_F(ModuleLoaderTest, SmallImageBeyondTheLimitsOfItsLaneMovesToTheNext) {
   const std::string text = Costly(300);
   ASSERT_LE(text.size(), options_.small_image_bytes_max);
   for (auto* const lane : {&options_.small, &options_.quick, &options_.medium})
@@ -183,7 +183,7 @@ TEST_F(ModuleLoaderTest, ASmallImageBeyondTheLimitsOfItsLaneGoesToTheNext) {
 }
 
 // Otherwise a client that loads much while nothing can be placed would take all memory.
-TEST_F(ModuleLoaderTest, NothingIsReadWhileTooMuchWaitsToBePlaced) {
+TEST_F(ModuleLoaderTest, ReadsNothingWhileTooMuchAwaitsPlacement) {
   options_.unplaced_bytes_max = 0;
   Start();
   std::optional<Loaded> first = Load(kSmall, 1).get();
@@ -191,13 +191,13 @@ TEST_F(ModuleLoaderTest, NothingIsReadWhileTooMuchWaitsToBePlaced) {
   EXPECT_EQ(loader_->Facts().unplaced_bytes, (*first)->module->bytes());
   std::future<Loaded> second = Load(kSmall, 2);
   EXPECT_EQ(second.wait_for(milliseconds(200)), std::future_status::timeout);
-  // After placing a module, a session does the same: keeps the module and releases `place`.
+  // Like a session that has placed a module, keeps the module and releases `place`.
   (*first)->place.reset();
   EXPECT_TRUE(second.get().ok());
   EXPECT_EQ(loader_->Facts().unplaced_bytes, 0u);
 }
 
-TEST_F(ModuleLoaderTest, WhatCannotBeCompiledIsRejectedWithTheCompilersWords) {
+TEST_F(ModuleLoaderTest, RejectsUncompilableModuleWithCompilersMessage) {
   compile_ = [](auto, bool) -> Result<std::shared_ptr<const device::PreparedModule>> {
     return Status(StatusCode::kInvalidArgument, "module rejected: no");
   };
@@ -206,7 +206,7 @@ TEST_F(ModuleLoaderTest, WhatCannotBeCompiledIsRejectedWithTheCompilersWords) {
   EXPECT_EQ(loader_->Facts().crashed, 0u);
 }
 
-TEST_F(ModuleLoaderTest, WhatDoesNotParseIsRejectedWithItsLine) {
+TEST_F(ModuleLoaderTest, RejectsInvalidModuleWithItsLine) {
   Start();
   const Loaded loaded = Load(".version 7.8\n.target sm_80\nnonsense\n").get();
   EXPECT_EQ(loaded.status().code(), StatusCode::kInvalidArgument);
@@ -214,7 +214,7 @@ TEST_F(ModuleLoaderTest, WhatDoesNotParseIsRejectedWithItsLine) {
   EXPECT_EQ(loader_->Facts().crashed, 0u);
 }
 
-TEST_F(ModuleLoaderTest, WhatTakesTooLongIsRejected) {
+TEST_F(ModuleLoaderTest, RejectsModuleThatTakesTooLong) {
   options_.quick.time = options_.medium.time = milliseconds(10);
   options_.costly.time = milliseconds(100);
   Start();
@@ -223,7 +223,7 @@ TEST_F(ModuleLoaderTest, WhatTakesTooLongIsRejected) {
   EXPECT_THAT(loaded.status().message(), HasSubstr("took more than"));
 }
 
-TEST_F(ModuleLoaderTest, WhatTakesTooMuchMemoryIsRejected) {
+TEST_F(ModuleLoaderTest, RejectsModuleThatTakesTooMuchMemory) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's shadow has no limit";
 #endif
@@ -235,7 +235,7 @@ TEST_F(ModuleLoaderTest, WhatTakesTooMuchMemoryIsRejected) {
   EXPECT_TRUE(Load(kSmall).get().ok());
 }
 
-TEST_F(ModuleLoaderTest, WhatIsTooLargeDecodedIsRejected) {
+TEST_F(ModuleLoaderTest, RejectsModuleThatIsTooLargeDecoded) {
   options_.quick.output_bytes = options_.medium.output_bytes = 16 << 10;
   options_.costly.output_bytes = 1 << 20;
   Start();
@@ -244,7 +244,7 @@ TEST_F(ModuleLoaderTest, WhatIsTooLargeDecodedIsRejected) {
   EXPECT_THAT(loaded.status().message(), HasSubstr("its decoded form has more than 1 MiB"));
 }
 
-TEST_F(ModuleLoaderTest, AChildThatCrashesIsItsClientsErrorAndALine) {
+TEST_F(ModuleLoaderTest, CrashedChildIsAnErrorOfItsClientOnly) {
   std::promise<std::string> warned;
   options_.warn = [&](const std::string& text) { warned.set_value(text); };
   Start("crash");
@@ -254,7 +254,7 @@ TEST_F(ModuleLoaderTest, AChildThatCrashesIsItsClientsErrorAndALine) {
   EXPECT_EQ(loader_->Facts().crashed, 1u);
 }
 
-TEST_F(ModuleLoaderTest, ResultsThatAreNoneAreRejected) {
+TEST_F(ModuleLoaderTest, RejectsInvalidResultsOfAChild) {
   for (const char* how : {"garbage", "nothing", "long"}) {
     Start(how);
     for (int i = 0; i < 10; ++i) EXPECT_FALSE(Load(kSmall).get().ok()) << how;
@@ -262,12 +262,12 @@ TEST_F(ModuleLoaderTest, ResultsThatAreNoneAreRejected) {
   }
 }
 
-TEST_F(ModuleLoaderTest, ARejectionOfAChildHasNoControlCharacters) {
+TEST_F(ModuleLoaderTest, RejectionOfAChildHasNoControlCharacters) {
   Start("text");
   EXPECT_EQ(Load(kSmall).get().status().message(), "evil?line?[2J");
 }
 
-TEST_F(ModuleLoaderTest, AJobEndsWithItsSession) {
+TEST_F(ModuleLoaderTest, JobEndsWithItsSession) {
   options_.small.wall = std::chrono::minutes(10);  // So that only the cancel can end it.
   Start("silent");
   std::future<Loaded> running = Load(kSmall, 1), other = Load(kSmall, 2);
@@ -285,19 +285,19 @@ TEST_F(ModuleLoaderTest, AJobEndsWithItsSession) {
   EXPECT_EQ(ChildrenOfThisProcess(), std::set<int>{});
 }
 
-TEST_F(ModuleLoaderTest, ALoaderThatDiedIsStartedAgain) {
+TEST_F(ModuleLoaderTest, RestartsLoaderThatDied) {
   Start();
   ASSERT_TRUE(Load(kSmall).get().ok());
   for (const int pid : ChildrenOfThisProcess()) ::kill(pid, SIGKILL);
   EXPECT_TRUE(Load(kSmall + "// other\n").get().ok());
 }
 
-TEST_F(ModuleLoaderTest, ALoaderThatAlwaysDiesIsAnErrorOfItsJobs) {
+TEST_F(ModuleLoaderTest, LoaderThatAlwaysDiesFailsItsJobs) {
   Start("mortal");
   EXPECT_EQ(Load(kSmall).get().status().code(), StatusCode::kInternal);
 }
 
-TEST_F(ModuleLoaderTest, TheSameModuleOfOneUserIsReadOnce) {
+TEST_F(ModuleLoaderTest, ReadsTheSameModuleOfOneUserOnce) {
   Start();
   const Loaded first = Load(kSmall, 1, 1).get(), second = Load(kSmall, 2, 1).get();
   ASSERT_TRUE(first.ok() && second.ok());
@@ -310,7 +310,7 @@ TEST_F(ModuleLoaderTest, TheSameModuleOfOneUserIsReadOnce) {
   EXPECT_EQ(loader_->Facts().cache_hits, 1u);
 }
 
-TEST_F(ModuleLoaderTest, ASmallModuleDoesNotWaitForCostlyOnes) {
+TEST_F(ModuleLoaderTest, SmallModuleDoesNotWaitForCostlyOnes) {
   Start();
   std::vector<std::future<Loaded>> costly;
   for (int i = 0; i < 8; ++i) {
@@ -323,7 +323,7 @@ TEST_F(ModuleLoaderTest, ASmallModuleDoesNotWaitForCostlyOnes) {
 
 // Holds within one scheduling class, too, because slow modules are moved to the lane kLong, where
 // only other slow modules wait.
-TEST_F(ModuleLoaderTest, AModuleOfUsualSizeWaitsForNoCostlyOnesOfOtherUsers) {
+TEST_F(ModuleLoaderTest, OrdinaryModuleDoesNotWaitForCostlyOnesOfOtherUsers) {
   options_.quick_image_bytes_max = std::uint64_t{64} << 10;
   options_.medium_image_bytes_max = std::uint64_t{64} << 20;
   options_.medium.time = milliseconds(300);
@@ -339,10 +339,10 @@ TEST_F(ModuleLoaderTest, AModuleOfUsualSizeWaitsForNoCostlyOnesOfOtherUsers) {
     ASSERT_GT(usual.size(), options_.quick_image_bytes_max);
     EXPECT_TRUE(Load(usual, 1, 1).get().ok());
   }
-  EXPECT_LT(std::ranges::count_if(costly, IsOver), 3) << "each of them waited for one";
+  EXPECT_LT(std::ranges::count_if(costly, IsOver), 3) << "each of them waited for a costly module";
 }
 
-TEST_F(ModuleLoaderTest, ACostlyModuleOfAnUrgentClassDoesNotWaitForOthers) {
+TEST_F(ModuleLoaderTest, CostlyModuleOfUrgentClassDoesNotWaitForOthers) {
   Start();
   std::vector<std::future<Loaded>> low;
   for (int i = 0; i < 4; ++i) {

@@ -46,7 +46,7 @@ TEST(PreparedCacheTest, EvictsLeastRecentlyUsed) {
   for (unsigned char i = 2; i < 4; ++i) EXPECT_NE(cache.Find(GetKey(i)), nullptr);
   EXPECT_NE(cache.Find(GetKey(0)), nullptr);
   const auto gone = cache.Keep(GetKey(9), std::make_shared<FakePrepared>(20));
-  ASSERT_EQ(gone.size(), 1u) << "handed to the caller, who frees it where nobody waits";
+  ASSERT_EQ(gone.size(), 1u) << "the caller frees the evicted module";
   EXPECT_EQ(gone.front(), oldest);
   EXPECT_EQ(cache.Find(GetKey(1)), nullptr);
   EXPECT_NE(cache.Find(GetKey(0)), nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ptxas takes the result of each pass for every kernel of the tree.
+// ptxas must accept the result of each pass for every kernel of the tree.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -53,7 +53,7 @@ class Assembly : public ::testing::TestWithParam<std::string> {
   ptx::Module module_;
 };
 
-TEST_P(Assembly, ClaimedModulesAssembleAndLeaveTheOriginalsAsTheyWere) {
+TEST_P(Assembly, ClaimedModulesAssembleWithUnchangedOriginals) {
   const ptx::Claims claims = ptx::Claim(module_);
   const std::string text = ptx::Print(claims.module);
   const Result<ptx::Module> again = ptx::Parse(text);
@@ -110,8 +110,9 @@ TEST_P(Assembly, ContainedModulesAssembleAloneAndClaimed) {
   AssembleFenced(module_, ptx::Contain(module_, ptx::kFenceRangeBytesMin));
 }
 
-// The kernels by which gpu_claims measures what forms cost. If the form's loop had other
-// instructions than the original's, the figure would mostly show the difference of the two loops.
+// The kernels with which gpu_claims measures the costs of forms. If the form's loop had other
+// instructions than the original's, the figure would mostly show the difference between the two
+// loops.
 class MeasuredKernels : public ::testing::Test {
  protected:
   using Code = std::map<std::string, MachineCode>;
@@ -137,7 +138,7 @@ class MeasuredKernels : public ::testing::Test {
     EXPECT_TRUE(fenced) << fenced.status().message();
     return fenced ? Compile(fenced->module) : Code();
   }
-  // By the names of the originals.
+  // Indexed by the names of the originals.
   Code Claimed() const {
     const ptx::Claims claims = ptx::Claim(module_);
     const Code all = Compile(claims.module);
@@ -157,7 +158,7 @@ class MeasuredKernels : public ::testing::Test {
 TEST_F(MeasuredKernels, RepeatTheSameInstructionsInEachForm) {
   constexpr std::size_t kSteps = 32;
   ASSERT_GT(LoopOf("busy"), kSteps);
-  EXPECT_LE(LoopOf("busy"), kSteps + 3) << "the counter weighs more than it need";
+  EXPECT_LE(LoopOf("busy"), kSteps + 3) << "the loop counter takes too many instructions";
   EXPECT_EQ(Claimed().at("busy").loop, original_.at("busy").loop);
   const Code fenced = Compile(ptx::Fence(module_, ptx::kFenceRangeBytesMin));
   EXPECT_EQ(fenced.at("busy").loop, original_.at("busy").loop);
@@ -173,9 +174,9 @@ TEST_F(MeasuredKernels, RepeatNoMoreInstructionsThanTheOriginals) {
   }
 }
 
-TEST_F(MeasuredKernels, LookAtAWordInTheirLoopsWhereTheyAreContained) {
+TEST_F(MeasuredKernels, PollAWordInTheirLoopsIfContained) {
   const Code contained = Compile(ptx::Contain(module_, ptx::kFenceRangeBytesMin));
-  // Three in each turn, and six in the turns that look.
+  // Three instructions in each iteration, and six more in iterations that poll.
   EXPECT_EQ(contained.at("busy").loop.size(), LoopOf("busy") + 9);
 }
 

@@ -30,7 +30,7 @@ namespace gpushared::testing {
 
 namespace executor = device::executor;
 
-// A module after the claim pass, converted through its text, decoded together with its original.
+// A module after the claim pass, printed and parsed again, and decoded together with its original.
 class ClaimedModule {
  public:
   // `variables_base` as for DecodeModule: both forms use the same variables.
@@ -57,7 +57,8 @@ struct PreemptibleLaunch {
   device::Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
   std::vector<std::byte> parameters;  // Those that the client passes.
-  // The part for module variables is unused, so that it can expose the claim words to the kernel.
+  // The range for module variables is not used for them, so that it can expose the claim words to
+  // the kernel.
   executor::MemoryWindow memory;
   std::span<std::byte> bytes;  // The compared memory: all that the kernel may write.
 };
@@ -89,9 +90,9 @@ class Crew {
   std::vector<std::thread> threads_;
 };
 
-// Returns how many random schedules each kernel is run under: 250, or the value of
-// GPUSHARED_SCHEDULES, which is 1,000 in the stage `long`. Under the address sanitizer 100, because
-// they take ten times as long.
+// Returns the number of random schedules for each kernel: 250, or the value of GPUSHARED_SCHEDULES,
+// which is 1,000 in the stage `long`. Under the address sanitizer it is 100, because schedules take
+// ten times as long.
 std::uint32_t Schedules();
 
 class ScheduleRunner {

@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(All, ClaimedKernels, ::testing::Range<std::size_t>(0, C
                          });
 
 // Memory that the original does not change is compared once, after all schedules.
-TEST(Schedules, WhatIsWrittenOtherwiseOrElsewhereIsNoticed) {
+TEST(Schedules, DetectDifferentAndStrayWrites) {
   const auto made = [](const std::string& body) {
     const Result<ptx::Module> module = ptx::Parse(
         ".version 8.0\n.target sm_75\n.address_size 64\n.entry k(.param .u64 out) {\n"
@@ -134,7 +134,7 @@ TEST(Schedules, WhatIsWrittenOtherwiseOrElsewhereIsNoticed) {
             "one of 10 schedules: byte 8192 is 9 instead of 0");
 }
 
-TEST(Claimed, KernelsThatWaitForAllBlocksAreNotAndTheReasonSaysSo) {
+TEST(Claimed, RejectsKernelsThatWaitForAllBlocksWithReason) {
   Bench bench("claims");
   const auto& kernels = bench.module().kernels();
   const auto found =

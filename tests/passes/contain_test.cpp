@@ -53,7 +53,7 @@ std::uint32_t Out(FenceBench& bench, std::size_t word = 0) {
   return value;
 }
 
-// Accesses that fault without containment, either in the fence, which does not know the mapped
+// Accesses that fault without containment: either in the fence, which does not know the mapped
 // part, or on a device.
 struct Stray {
   const char* name;
@@ -120,7 +120,7 @@ constexpr Stray kStrays[] = {
      "{%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd1+2], %r9;",
      "", 32},
     {"strided_matrix_from_memory_to_variables",
-     // The second row is between them, the last one in the variable.
+     // The second row is between the others, and the last one is in the variable.
      "sub.s64 %rd4, %rd2, 0x100000; mov.u64 %rd5, g; cvta.global.u64 %rd6, %rd5;\n"
      "sub.s64 %rd7, %rd5, %rd4; div.u64 %rd7, %rd7, 30; cvt.u32.u64 %r9, %rd7;\n"
      "add.u32 %r9, %r9, 8; and.b32 %r9, %r9, -8;\n"
@@ -195,8 +195,9 @@ TEST(Contained, AtomicOperationsLeaveOtherMemoryAlone) {
   EXPECT_THAT(ptx::Print(contained->module), Not(HasSubstr("isspacep")));
 }
 
-// Hardware may have private memory below. The executor's begins at address 0, so this is visible
-// only in the text. A .func cannot know where its kernel's shared memory begins.
+// Hardware may have private memory below a kernel's shared memory. The executor's shared memory
+// begins at address 0, so only the text shows the protection. A .func cannot know where its
+// kernel's shared memory begins.
 TEST(Contained, SharedAccessesOfKernelsStayAboveTheirFirstVariable) {
   const auto module =
       ptx::Parse(KernelText("mov.u32 %r1, 0; st.shared.u32 [%r1], 6; ld.shared.u32 %r2, "
@@ -220,11 +221,11 @@ TEST(Contained, SharedAccessesOfKernelsStayAboveTheirFirstVariable) {
     EXPECT_EQ(operands[2].text, begin);
     ++clamped;
   }
-  EXPECT_EQ(clamped, 2) << "the third is where it may be";
+  EXPECT_EQ(clamped, 2) << "the third access is inside a variable";
 }
 
 // The bytes directly at the ends of memory belong to the client and remain accessible.
-TEST(Contained, ReachWhatIsTheirsToTheLastByte) {
+TEST(Contained, AccessTheirOwnMemoryToTheLastByte) {
   FenceBench bench(KernelText(
       "mov.u32 %r1, 0x11223344; st.global.u8 [%rd2+-1], %r1; ld.global.u32 %r2, [%rd2+-4];\n"
       "st.global.u32 [%rd1], %r2; mov.u32 %r3, d; st.shared.u8 [%r3+20], %r1;\n"
@@ -255,7 +256,7 @@ constexpr const char* kAssertion =
     ".extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, "
     ".param .b64 e);";
 
-TEST(Contained, TrapsAreWrittenDownAndEndTheirThread) {
+TEST(Contained, TrapsAreRecordedAndEndTheirThread) {
   const std::array<std::array<const char*, 3>, 3> kinds = {{
       {"trap;", "", "trap at line 15 of 'k'"},
       {"brkpt;", "", "breakpoint at line 15 of 'k'"},
@@ -287,7 +288,7 @@ TEST(Contained, TrapsAreWrittenDownAndEndTheirThread) {
   }
 }
 
-TEST(Contained, GuardedTrapsEndOnlyThreadsThatMeanIt) {
+TEST(Contained, GuardedTrapsEndOnlyTheirThreads) {
   FenceBench bench(
       KernelText("setp.eq.u32 %p1, %r30, 7; @%p1 trap; setp.eq.u32 %p2, %r30, 9;\n"
                  "@!%p2 bra ON; trap; ON: st.global.u32 [%rd1], 1;"));
@@ -299,17 +300,17 @@ TEST(Contained, GuardedTrapsEndOnlyThreadsThatMeanIt) {
   EXPECT_EQ(Out(bench), 1u);
 }
 
-TEST(Contained, TheFirstFaultIsKept) {
+TEST(Contained, KeepsTheFirstFault) {
   FenceBench bench(KernelText("setp.eq.u32 %p1, %r30, 40; @%p1 trap;\nbar.sync 0;\ntrap;"));
   FenceLaunch launch = Prepare(bench);
   launch.block = {64, 1, 1};
   EXPECT_THAT(GetFault(bench, launch), HasSubstr("line 14 of 'k' [block (0,0,0) thread (40,0,0)]"));
   const std::uint32_t other = bench.fault().other_place;
-  ASSERT_NE(other, 0u) << "that it was not the only one is told, too";
+  ASSERT_NE(other, 0u) << "the record must also name another fault";
   EXPECT_EQ(bench.contained().places.at(other - 1).line, 16u);
 }
 
-TEST(Contained, ManyThreadsAtOnePlaceAreOneFault) {
+TEST(Contained, ManyThreadsAtOneInstructionAreOneFault) {
   FenceBench bench(KernelText("trap;"));
   FenceLaunch launch = Prepare(bench);
   launch.grid = launch.block = {4, 1, 1};
@@ -317,7 +318,7 @@ TEST(Contained, ManyThreadsAtOnePlaceAreOneFault) {
   EXPECT_EQ(bench.fault().other_place, 0u);
 }
 
-TEST(Contained, FunctionsEndTheThreadToo) {
+TEST(Contained, TrapsInFunctionsEndTheThread) {
   FenceBench bench(KernelText("call f; st.global.u32 [%rd1], 1;", ".func f() { trap; ret; }"));
   FenceLaunch launch = Prepare(bench);
   EXPECT_THAT(GetFault(bench, launch), StartsWith("trap at line 4 of 'f' [thread (0,0,0)]"));
@@ -344,7 +345,7 @@ constexpr Stray kLoops[] = {
 
 class Loops : public ::testing::TestWithParam<std::size_t> {};
 
-TEST_P(Loops, EndWhenTheServerSaysSo) {
+TEST_P(Loops, EndOnceTheServerStopsThem) {
   const Stray& loop = kLoops[GetParam()];
   FenceBench bench(KernelText(loop.body, loop.module));
   ASSERT_EQ(bench.ReasonOfContained("k"), "");
@@ -358,7 +359,7 @@ TEST_P(Loops, EndWhenTheServerSaysSo) {
 INSTANTIATE_TEST_SUITE_P(All, Loops, ::testing::Range<std::size_t>(0, std::size(kLoops)),
                          [](const auto& any) { return std::string(kLoops[any.param].name); });
 
-// Counts the iterations that a thread still makes after the stop, in whatever it repeats.
+// Counts the iterations that a thread executes after the stop, in any loop.
 constexpr const char* kCount =
     "ld.volatile.global.u32 %r1, [%rd1]; add.u32 %r1, %r1, 1; "
     "st.volatile.global.u32 [%rd1], %r1;\n";
@@ -366,7 +367,7 @@ constexpr const char* kCount =
 struct Turns {
   const char* name;
   std::string body, module;
-  std::uint32_t turns_max;  // Iterations after the stop.
+  std::uint32_t turns_max;  // Maximum number of iterations after the stop.
 };
 
 std::string Repeat(int count, const std::string& text) {
@@ -435,7 +436,7 @@ std::vector<Turns> AllTurns() {
 
 class TurnsOfLoops : public ::testing::TestWithParam<std::size_t> {};
 
-TEST_P(TurnsOfLoops, AreFewOnceTheyAreToStop) {
+TEST_P(TurnsOfLoops, AreFewAfterTheStop) {
   const Turns turns = AllTurns()[GetParam()];
   FenceBench bench(KernelText(turns.body, turns.module));
   ASSERT_EQ(bench.ReasonOfContained("k"), "");
@@ -457,7 +458,7 @@ INSTANTIATE_TEST_SUITE_P(All, TurnsOfLoops, ::testing::Range<std::size_t>(0, All
                          [](const auto& any) { return std::string(AllTurns()[any.param].name); });
 
 // Threads poll between two sleeps, never during one.
-TEST(Contained, NoSleepIsLongWhoeverSaysHowLong) {
+TEST(Contained, BoundsEverySleep) {
   FenceBench bench(
       KernelText("mov.u32 %r4, -1; nanosleep.u32 %r4; nanosleep.u32 1000000; nanosleep.u32 20;"));
   const ptx::Function* kernel = bench.contained().module.FindFunction("k");
@@ -478,7 +479,7 @@ TEST(Contained, NoSleepIsLongWhoeverSaysHowLong) {
 }
 
 // The kernels' poll word is never set, because the driver accepts no call.
-TEST(Contained, BlocksThatHaveNotBegunEndWithTheFirstThatLooks) {
+TEST(Contained, BlocksNotYetBegunEndOnceOneHasStopped) {
   FenceBench bench(KernelText("red.global.add.u32 [%rd1], 1; L: bra L;"));
   FenceLaunch launch = Prepare(bench);
   launch.grid = {1000, 1, 1};
@@ -490,7 +491,7 @@ TEST(Contained, BlocksThatHaveNotBegunEndWithTheFirstThatLooks) {
   EXPECT_EQ(Out(bench), 1u);
 }
 
-TEST(Contained, KernelsThatAreToStopDoNotBegin) {
+TEST(Contained, StoppedKernelsDoNotBegin) {
   FenceBench bench(KernelText("st.global.u32 [%rd1], 1;"));
   const FenceLaunch launch = Prepare(bench);
   bench.SetStopAtEntry(1);
@@ -501,16 +502,16 @@ TEST(Contained, KernelsThatAreToStopDoNotBegin) {
   EXPECT_EQ(Out(bench), 1u);
 }
 
-TEST(Contained, ARecordOfNoPlaceIsSaidToBeThat) {
+TEST(Contained, ReportsRecordOfUnknownPlace) {
   EXPECT_THAT(ptx::DescribeFault({}, {.place = 7}).sentence, HasSubstr("does not have: 7"));
 }
 
-TEST(Contained, ALongNameIsCutInWhatIsSaidOfAFault) {
+TEST(Contained, FaultMessageTruncatesLongNames) {
   const std::array<ptx::FaultPlace, 1> places = {{{.function = std::string(100'000, 'f')}}};
   EXPECT_LT(ptx::DescribeFault(places, {.place = 1}).sentence.size(), 1000u);
 }
 
-TEST(NotContained, WhatCouldHangOrFaultOtherwiseIsNamed) {
+TEST(NotContained, NamesWhatCouldHangOrFault) {
   const std::array<std::array<const char*, 2>, 11> cases = {{
       {"call f, ();", "recursion"},
       {"bar.sync 0; bar.sync 1;", "line 16: a second barrier"},

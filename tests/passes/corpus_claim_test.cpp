@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of the corpus, with each kernel that has a preemptible form under random schedules:
-// every schedule leaves the same memory as the original.
+// Runs the programs of the corpus, with each kernel that has a preemptible form under random
+// schedules, each of which must leave the same memory as the original.
 #include <algorithm>
 #include <atomic>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of the corpus, with each launch run unmodified, fenced and contained: all must leave
-// the same memory.
+// Runs each launch of the corpus's programs unmodified, fenced and contained; all must leave the
+// same memory.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>

@@ -168,7 +168,7 @@ void Hostile::TryIn(std::uint64_t range_bytes) const {
   FenceLaunch launch = Prepare(bench);
   if (std::string(attack.name) == "strided_matrix") launch.block = {32, 1, 1};
   ASSERT_EQ(bench.Run(Form::kPlain, launch), "");
-  EXPECT_TRUE(Got(bench)) << "it never did any harm";
+  EXPECT_TRUE(Got(bench)) << "the attack must succeed without the fence";
   for (const Form form :
        {Form::kFenced, Form::kFencedAndClaimed, Form::kContained, Form::kContainedAndClaimed}) {
     if (!bench.Has(form, "k")) continue;
@@ -181,8 +181,8 @@ void Hostile::TryIn(std::uint64_t range_bytes) const {
   }
 }
 
-TEST_P(Hostile, GetsAtItsNeighboursOnlyUnfenced) { TryIn(kRangeBytes); }
-TEST_P(Hostile, GetsAtItsNeighboursOnlyUnfencedInALargeRange) { TryIn(16 * kRangeBytes); }
+TEST_P(Hostile, ReachesItsNeighboursOnlyUnfenced) { TryIn(kRangeBytes); }
+TEST_P(Hostile, ReachesItsNeighboursOnlyUnfencedInALargeRange) { TryIn(16 * kRangeBytes); }
 
 // Gives the same kernels their own memory: their results must not change.
 void Hostile::CompareIn(std::uint64_t range_bytes, std::uint64_t apart) const {
@@ -230,7 +230,7 @@ class Bounded : public Hostile {
   }
 };
 
-TEST_F(Bounded, BranchesBeyondTheirListGoToItsEnd) {
+TEST_F(Bounded, BranchesBeyondTheirListTakeItsLastEntry) {
   const char* body =
       "mov.u32 %r1, INDEX;\nbrx.idx %r1, TO;\nTO: .branchtargets A, B;\n"
       "A: mov.u32 %r2, 1; bra END;\nB: mov.u32 %r2, 2;\nEND: st.global.u32 [%rd1], %r2;";
@@ -245,7 +245,7 @@ TEST_F(Bounded, BranchesBeyondTheirListGoToItsEnd) {
   EXPECT_EQ(with("0xfffffff0"), 2u);
 }
 
-TEST_F(Bounded, LocalAccessesBeyondTheArrayEndInIt) {
+TEST_F(Bounded, LocalAccessesBeyondTheArrayStayInside) {
   const char* header =
       ".local .align 8 .b8 a[16]; .local .align 8 .b8 b[32];\n"
       "mov.u64 %rd4, a; mov.u64 %rd5, b;\n";
@@ -271,7 +271,7 @@ TEST_F(Bounded, LocalAccessesBeyondTheArrayEndInIt) {
             7u);
 }
 
-TEST_F(Bounded, ParametersBeyondTheLastEndInIt) {
+TEST_F(Bounded, ParameterAccessesBeyondTheLastStayInside) {
   const auto with = [](const std::string& offset) {
     return Run({.name = "",
                 .body = ("mov.b64 %rd4, out; add.s64 %rd4, %rd4, " + offset +
@@ -286,8 +286,9 @@ TEST_F(Bounded, ParametersBeyondTheLastEndInIt) {
   }
 }
 
-// cp.async zero-fills the missing part of the source; a longer source is unspecified.
-TEST_F(Bounded, CopiesTakeNoMoreOfTheSourceThanTheyHaveRoomFor) {
+// cp.async zero-fills the missing part of a short source; the behaviour for a longer source is
+// unspecified.
+TEST_F(Bounded, CopiesReadOnlyAsMuchAsTheyWrite) {
   FenceBench bench(KernelText(
       {.name = "",
        .body = "mov.u32 %r1, s; mov.u32 %r3, 99; cp.async.ca.shared.global [%r1], [%rd1], 4, %r3;",
@@ -325,7 +326,7 @@ void LeaveResidue(ptx::Module& module) {
   }
 }
 
-TEST_F(Bounded, NothingThatOthersLeftInSharedOrLocalMemoryCanBeRead) {
+TEST_F(Bounded, SharedAndLocalMemoryOfOthersCannotBeRead) {
   std::string body = ".local .align 4 .b8 l[300]; mov.u32 %r2, 0;\n";
   for (const Residue& residue : kResidues) {
     for (int i = 0; i < residue.bytes; ++i) {
@@ -352,7 +353,7 @@ TEST_F(Bounded, NothingThatOthersLeftInSharedOrLocalMemoryCanBeRead) {
 }
 
 // The fence rejects whatever it cannot bound, and names line and reason.
-TEST(Rejected, WhatCannotBeFencedIsNamed) {
+TEST(Rejected, NamesWhatCannotBeFenced) {
   constexpr std::array<std::array<const char*, 3>, 23> kCases = {{
       {"call through an argument", "call %rd2, P;\nP: .callprototype _ ();", "indirect calls"},
       {"overwritten function pointer",

@@ -63,21 +63,20 @@ bool IsSame(const Before& one, const Before& other) {
   });
 }
 
-// Returns the result of ptxas for the module as we print it; it must equal that for the original
-// text.
+// Returns the result of ptxas for the printed module, which must equal that for the original text.
 Result<Before> AssemblePrinted(const std::string& text, const ptx::Module& module,
                                const std::string& architecture) {
   const std::string printed = ptx::Print(module);
   const Result<ptx::Module> again = ptx::Parse(printed);
   if (!again || ptx::Print(*again) != printed) {
-    return Status(StatusCode::kInternal, "what is printed is read as something else");
+    return Status(StatusCode::kInternal, "the printed text parses to another module");
   }
   // Fatbins pad text with zeros.
   const auto source = Assemble(text.substr(0, text.find('\0')), architecture);
   if (!source) return source.status();
   auto before = Assemble(printed, architecture);
   if (before && !IsSame(*before, *source)) {
-    return Status(StatusCode::kInternal, "ptxas makes something else of what is printed");
+    return Status(StatusCode::kInternal, "ptxas generates other code for the printed text");
   }
   return before;
 }
@@ -90,7 +89,8 @@ Status MeasureClaim(const ptx::Module& module, const Before& before,
   for (const auto& [kernel, own] : before) {
     const MachineCode& beside = code->at(kernel);
     if (beside.registers != own.registers || beside.instructions != own.instructions) {
-      return {StatusCode::kInternal, "kernel '" + kernel + "' is another one beside claimed ones"};
+      return {StatusCode::kInternal,
+              "kernel '" + kernel + "' changes if preemptible forms are added to its module"};
     }
   }
   for (const ptx::PreemptibleKernel& kernel : claims.kernels) {
@@ -160,8 +160,8 @@ bool HoldsBounds(const Measured& added) {
   }
   const bool claims = registers <= kClaimRegistersMax * static_cast<double>(added.claim.size());
   const bool fences = instructions <= kFenceInstructionsMax * before;
-  if (!claims) std::fprintf(stderr, "claimed kernels have more registers than promised\n");
-  if (!fences) std::fprintf(stderr, "fenced kernels have more instructions than promised\n");
+  if (!claims) std::fprintf(stderr, "claimed kernels exceed the bound on registers\n");
+  if (!fences) std::fprintf(stderr, "fenced kernels exceed the bound on instructions\n");
   return claims && fences && !added.claim.empty() && !added.fence.empty();
 }
 

@@ -17,8 +17,8 @@ struct MachineCode {
   std::uint32_t registers = 0;     // Registers per thread.
   std::uint32_t instructions = 0;  // Without the padding at the end of the section.
   std::uint32_t spilled_bytes = 0;
-  // The opcodes of its longest loop, in their order; empty when it has none, and before sm_90,
-  // which encodes branches in another way.
+  // The opcodes of its longest loop, in order. Empty if there is none, and before sm_90, which
+  // encodes branches differently.
   std::vector<std::uint32_t> loop;
 };
 

@@ -28,7 +28,7 @@ std::string GetText(const std::string& body, const std::string& module) {
          body + "\nret;\n}\n";
 }
 
-// Writes to a declared variable as if another client had left the value there.
+// Returns writes to a declared variable, as if another client had left the value there.
 std::vector<ptx::Instruction> WritesOfOthers(const ptx::Variable& variable) {
   std::vector<ptx::Instruction> writes;
   const std::uint32_t bytes = ptx::TypeBytes(variable.type);
@@ -181,15 +181,16 @@ TEST_P(Unwritten, IsZeroInFencedKernels) {
   FenceBench bench(GetText(reading.body, reading.module), LeaveInEveryVariable);
   ASSERT_EQ(bench.Reason("k"), "");
   ASSERT_EQ(bench.ReasonOfContained("k"), "");
-  EXPECT_NE(Seen(bench, Form::kPlain), 0u) << "it never saw anything";
+  EXPECT_NE(Seen(bench, Form::kPlain), 0u)
+      << "the kernel must see another client's data without the fence";
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 0u) << static_cast<int>(form);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Unwritten, ::testing::Range<std::size_t>(0, std::size(kReadings)),
                          [](const auto& any) { return std::string(kReadings[any.param].name); });
 
-// Zeroing precedes every possible write and never overwrites one.
-TEST(Written, IsAsItWasWritten) {
+// Zeros are written before every possible write, so that they never overwrite one.
+TEST(Written, KeepsItsValue) {
   FenceBench bench(
       GetText("mov.u32 %r5, 1; @%p2 mov.u32 %r5, 7; setp.ne.u64 %p1, %rd1, 0;\n"
               "{ .param .align 4 .b8 a[8]; .param .align 4 .b8 r[8];\n"
@@ -207,8 +208,8 @@ TEST(Written, IsAsItWasWritten) {
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 10204u) << static_cast<int>(form);
 }
 
-// Only a read of an unwritten value needs a zero that no branch bypasses.
-TEST(Written, MayBeDeclaredLate) {
+// A branch may bypass the zero unless an unwritten value can be read.
+TEST(Written, RegisterMayBeDeclaredLate) {
   FenceBench bench(GetText("bra L; .reg .b32 late;\n"
                            "L: mov.u32 late, 7; st.global.u32 [%rd1], late;",
                            ""),
@@ -217,7 +218,7 @@ TEST(Written, MayBeDeclaredLate) {
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 7u) << static_cast<int>(form);
 }
 
-TEST(UnwrittenRejected, WhatCannotBeZeroedIsNamed) {
+TEST(UnwrittenRejected, NamesWhatCannotBeZeroed) {
   constexpr const char* kFunction =
       ".func (.param .b32 r) f(.param .b32 p) { .reg .b32 %u; st.param.b32 [r], 0; ret; }\n";
   const std::vector<Reading> cases = {

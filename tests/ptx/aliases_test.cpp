@@ -27,7 +27,7 @@ std::string WhyNoAlias(const std::string& text) {
 constexpr const char* kFunctions =
     ".func (.param .b32 r) g(.param .b32 a) { ret; }\n.func (.param .b32 r) f(.param .b32 a);\n";
 
-TEST(Aliases, AreTheFunctionWhereverTheyAreNamed) {
+TEST(Aliases, AreReplacedByTheirFunctionEverywhere) {
   const std::string text =
       Resolved(std::string(kFunctions) +
                ".alias f, g;\n.global .u64 t[2] = {f, ff};\n.func ff() { ret; }\n"
@@ -46,14 +46,14 @@ TEST(Aliases, MayStandInAFunction) {
               HasSubstr("call (p), g, (p);"));
 }
 
-TEST(Aliases, AreNotWhatAFunctionDeclaresItself) {
+TEST(Aliases, DoNotReplaceLocalDeclarations) {
   const std::string text =
       Resolved(std::string(kFunctions) +
                ".alias f, g;\n.entry k() {\n.reg .b32 f;\nmov.b32 f, 1;\nret; }\n");
   EXPECT_THAT(text, HasSubstr("mov.b32 f, 1;"));
 }
 
-TEST(Aliases, AreFunctionsForOtherModules) {
+TEST(Aliases, BecomeFunctionsIfVisible) {
   const std::string text = Resolved(
       ".visible .func g(.param .b32 a) { .reg .b32 r; mov.b32 r, 3; ret; }\n"
       ".visible .func f(.param .b32 b);\n.alias f, g;\n");
@@ -78,8 +78,8 @@ TEST(Aliases, AreRejectedAsPtxasRejectsThem) {
   EXPECT_THAT(WhyNoAlias(".alias f g;\n"), HasSubstr("expected ','"));
 }
 
-// Each name would get a copy of the body.
-TEST(Aliases, BodiesHaveALimitTogether) {
+// Each alias is exported as a copy of the body.
+TEST(Aliases, TotalSizeOfBodiesIsLimited) {
   std::string text = ".visible .func g() {\n";
   for (int i = 0; i < 20'000; ++i) text += "f;\n";
   text += "}\n";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels get a preemptible form, why others do not, and the resulting text. Tests in
-// tests/passes verify that the result computes the same.
+// Which kernels get a preemptible form, the reasons why others do not, and the resulting text.
+// Tests in tests/passes verify that the form computes the same results.
 #include "server/ptx/passes/claim.h"
 
 #include <string>
@@ -23,7 +23,7 @@ Claims ClaimText(const std::string& text, const std::string& target = "sm_75") {
   return Claim(Parsed(text, target));
 }
 
-// Claims one kernel with these lines as its body; the first of them is line 6.
+// Claims one kernel whose body has these lines, beginning at line 6.
 PreemptibleKernel ClaimBody(const std::string& body) {
   const Claims claims = ClaimText(
       ".entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;\n" + body + "\nret;\n}");
@@ -69,7 +69,7 @@ TEST(Claim, ItsSharedSymbolCannotMoveTheClientsOwn) {
   EXPECT_THAT(text, HasSubstr(".extern .shared .align 1 .b8 __gs0_shared[];"));
 }
 
-TEST(Claim, AModuleOfWhichNothingIsClaimedStaysAsItIs) {
+TEST(Claim, ModuleWithoutClaimedKernelsIsUnchanged) {
   const Claims claims = ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %envreg1;\nret;\n}");
   EXPECT_EQ(claims.module.items.size(), 1u);
 }
@@ -98,7 +98,7 @@ TEST(Claim, AllThreadsWaitUntilTheFirstHasPublished) {
   EXPECT_EQ(text.find(label + ":\n\tbar.sync 0;") + label.size() + 3, barrier);
 }
 
-TEST(Claim, TheStopWordIsReadStronglyWhereTheTargetCan) {
+TEST(Claim, StopWordIsReadStronglyIfTheTargetSupportsIt) {
   EXPECT_THAT(PreemptibleText(ClaimText(".entry k() {\nret;\n}")),
               HasSubstr("ld.relaxed.sys.global.u32"));
   EXPECT_THAT(PreemptibleText(ClaimText(".entry k() {\nret;\n}", "sm_61")),
@@ -130,7 +130,7 @@ TEST(Claim, RejectionsNameLineAndReason) {
   }
 }
 
-TEST(Claim, WhatDoesNotChangeItsPlaceIsClaimed) {
+TEST(Claim, ClaimsKernelsWhoseReadsStayValid) {
   for (const char* body : {"cvt.u64.u32 %rd0, %ctaid.x;", "mul.wide.u32 %rd0, %ctaid.x, 4;",
                            "trap;", "mov.b64 %rd0, {%ctaid.x, %nctaid.z};",
                            "setp.eq.u32 %p0, %ctaid.x, 3;", "mov.u32 %r0, %smid;", "bar.sync 0;"}) {
@@ -138,8 +138,9 @@ TEST(Claim, WhatDoesNotChangeItsPlaceIsClaimed) {
   }
 }
 
-// Their loops poll whether the server wants them to end, which is not a wait for other blocks.
-TEST(Claim, LoopsOfContainedKernelsAreNoWaitsAndTheClientsOwnStillAre) {
+// The poll loops of contained kernels check whether the server wants them to end; they do not wait
+// for other blocks.
+TEST(Claim, PollingLoopsOfContainedKernelsAreNoWaits) {
   const Module module = Parsed(
       ".func (.param .b32 q) f() { .reg .b32 %r; .reg .pred %p; A: setp.ne.u32 %p, %r, 0;\n"
       "@%p bra A; st.param.b32 [q], %r; ret; }\n"
@@ -168,18 +169,18 @@ TEST(Claim, FunctionsThatReadTheLaunchKeepTheirKernelsFromBeingClaimed) {
   EXPECT_EQ(reason("mov.u32 %r, %tid.x;"), "");
 }
 
-TEST(Claim, AKernelThatCallsAnotherModulesFunctionIsNotClaimed) {
+TEST(Claim, KernelThatCallsAnotherModulesFunctionIsNotClaimed) {
   const Claims claims = ClaimText(".extern .func far();\n.entry k() {\ncall far;\nret;\n}\n");
   EXPECT_THAT(claims.kernels.at(0).reason, HasSubstr("'far'"));
 }
 
-TEST(Claim, AFunctionNobodyCallsMayReadTheLaunch) {
+TEST(Claim, UncalledFunctionMayReadTheLaunch) {
   const Claims claims = ClaimText(
       ".func f() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.x;\nret;\n}\n.entry k() {\nret;\n}\n");
   EXPECT_EQ(claims.kernels.at(0).reason, "");
 }
 
-TEST(Claim, AKernelWithoutRoomForTheParameterIsNamed) {
+TEST(Claim, KernelWithoutSpaceForTheParameterIsNamed) {
   const Claims claims = ClaimText(".entry k(.param .align 4 .b8 a[32764]) {\nret;\n}\n");
   EXPECT_THAT(claims.kernels.at(0).reason, AllOf(HasSubstr("'k'"), HasSubstr("32808")));
   EXPECT_EQ(claims.kernels.at(0).claimed, "");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constant expressions and initial values, as ptxas of CUDA 13.0 writes them into a cubin: it
-// produced the tables' values, and random ones are compared with the available ptxas.
+// Constant expressions and initial values, compared with the values that ptxas of CUDA 13.0 writes
+// into a cubin: the tables contain its values, and random ones are compared with the available
+// ptxas.
 #include "common/ptx/text/constant.h"
 
 #include <elf.h>
@@ -59,7 +60,7 @@ struct Example {
 };
 constexpr std::uint64_t kAllOnes = ~std::uint64_t{0};
 
-// Cases that random expressions do not contain; those are compared with ptxas below.
+// Cases that the random expressions below do not contain.
 constexpr Example kExamples[] = {
     {"u64", "0x8000000000000000/-1", 0},
     {"u64", "(-9223372036854775807-1)/-1", std::uint64_t{1} << 63},
@@ -97,7 +98,7 @@ TEST(Constants, HaveTheValuesThatPtxasGivesThem) {
   }
 }
 
-TEST(Constants, AreRejectedWherePtxasRejectsThem) {
+TEST(Constants, AreRejectedIfPtxasRejectsThem) {
   const std::map<std::string, std::vector<const char*>> rejected = {
       {"u64",
        {"1/0",  "1 % 0", "0&&1/0",       "1?2:1/0",   "7%4",     "1+1.5",   "1.5&1",  "1.5 % 2.0",
@@ -123,7 +124,7 @@ TEST(Constants, AreRejectedWherePtxasRejectsThem) {
   }
 }
 
-TEST(Constants, NestOnlySoDeep) {
+TEST(Constants, NestOnlyToMaximumDepth) {
   const auto repeat = [](const std::string& part, std::size_t times) {
     std::string all;
     for (std::size_t i = 0; i < times; ++i) all += part;
@@ -140,13 +141,13 @@ TEST(Constants, NestOnlySoDeep) {
   }
 }
 
-// Bytes of `v`, each as two hexadecimal digits; words of 32 bits unless the type says otherwise.
+// Bytes of `v`, two hexadecimal digits each, in words of 32 bits unless the type says otherwise.
 struct Shape {
   const char* declarations;
   std::vector<std::uint8_t> bytes;
 };
 
-TEST(InitialValues, FillTheElementsThatTheirBracesName) {
+TEST(InitialValues, FillTheElementsOfTheirBraces) {
   const Shape shapes[] = {
       {".u8 v[4] = {2-1,5}", {1, 5, 0, 0}},
       {".u8 v[2] = {}", {0, 0}},
@@ -220,8 +221,8 @@ constexpr std::size_t kRejectedOnes = 20;  // ptxas reads a separate file for ea
 
 class RandomConstants {
  public:
-  // An expression of an integer, or of a double. Both may be rejected, because of a division by
-  // zero.
+  // Returns an expression of an integer, or of a double. Either may be rejected because of a
+  // division by zero.
   std::string Integer(int depth) {
     if (depth == 0 || Pick(6) == 0) return Literal();
     switch (Pick(9)) {
@@ -356,7 +357,7 @@ TEST(Constants, AgreeWithPtxasOnTenThousandRandomExpressions) {
     declarations += "};\n";
   }
   const auto cubin = Assembled(declarations);
-  ASSERT_TRUE(cubin) << "ptxas rejects what is taken here";
+  ASSERT_TRUE(cubin) << "ptxas rejects expressions that the parser accepts";
   const Result<Module> module = Parse(kConstantHeader + declarations);
   ASSERT_TRUE(module) << module.status().message();
   const Result<ModuleLayout> layout = LayOutModule(*module);

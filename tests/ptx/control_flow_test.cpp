@@ -26,12 +26,12 @@ std::vector<std::uint32_t> PostDominators(const ControlFlow& flow) {
   return result;
 }
 
-TEST(ControlFlow, AnEmptyBodyHasNoBlocks) {
+TEST(ControlFlow, EmptyBodyHasNoBlocks) {
   EXPECT_THAT(GetFlow("").blocks, IsEmpty());
   EXPECT_THAT(GetFlow("L: { }").blocks, IsEmpty());
 }
 
-TEST(ControlFlow, BothWaysOfABranchMeetBehindIt) {
+TEST(ControlFlow, BothPathsOfABranchMeetAfterIt) {
   const ControlFlow flow =
       GetFlow("@%p1 bra ELSE; mov.b32 %r1, 1; bra.uni DONE; ELSE: mov.b32 %r1, 2; DONE: ret;");
   ASSERT_EQ(flow.blocks.size(), 4u);
@@ -45,13 +45,13 @@ TEST(ControlFlow, BothWaysOfABranchMeetBehindIt) {
   EXPECT_THAT(flow.block_of, ElementsAre(0, 1, 1, 2, 3));
 }
 
-TEST(ControlFlow, ABranchToTheNextInstructionKeepsBothSuccessors) {
+TEST(ControlFlow, BranchToTheNextInstructionKeepsBothSuccessors) {
   const ControlFlow flow = GetFlow("@%p1 bra L; L: ret;");
   EXPECT_THAT(flow.blocks[0].successors, ElementsAre(1, 1));
   EXPECT_EQ(flow.blocks[0].immediate_post_dominator, 1u);
 }
 
-TEST(ControlFlow, ThreadsThatLeaveOnTheWayMeetTheOthersOnlyAtTheEnd) {
+TEST(ControlFlow, ThreadsThatExitMeetTheOthersOnlyAtTheEnd) {
   const ControlFlow flow = GetFlow("@%p1 ret; add.s32 %r1, %r1, 1; @!%p2 exit; ret;");
   ASSERT_EQ(flow.blocks.size(), 3u);
   EXPECT_EQ(flow.blocks[0].end, End::kConditionalLeave);
@@ -59,7 +59,7 @@ TEST(ControlFlow, ThreadsThatLeaveOnTheWayMeetTheOthersOnlyAtTheEnd) {
   EXPECT_THAT(PostDominators(flow), ElementsAre(kNoBlock, kNoBlock, kNoBlock));
 }
 
-TEST(ControlFlow, RunningOffTheEndLeaves) {
+TEST(ControlFlow, RunningOffTheEndExits) {
   const ControlFlow flow = GetFlow("@%p1 bra END; add.s32 %r1, %r1, 1; END:");
   ASSERT_EQ(flow.blocks.size(), 2u);
   EXPECT_THAT(flow.blocks[0].successors, ElementsAre(kNoBlock, 1));
@@ -78,7 +78,7 @@ TEST(ControlFlow, EndlessLoopsStillHaveMeetingPoints) {
   EXPECT_EQ(mixed.blocks[0].immediate_post_dominator, kNoBlock);
 }
 
-TEST(ControlFlow, CodeThatNothingReachesIsAnalysedToo) {
+TEST(ControlFlow, UnreachableCodeIsAnalysed) {
   const ControlFlow flow = GetFlow("ret; add.s32 %r1, %r1, 1; bra L; L: ret;");
   EXPECT_THAT(PostDominators(flow), ElementsAre(kNoBlock, 2, kNoBlock));
 }
@@ -94,7 +94,7 @@ TEST(ControlFlow, IndexedBranchesKeepTheirTable) {
   EXPECT_THAT(PostDominators(flow), ElementsAre(3, 3, 3, kNoBlock));
 }
 
-TEST(ControlFlow, AGuardedIndexedBranchMayGoOn) {
+TEST(ControlFlow, GuardedIndexedBranchMayFallThrough) {
   const ControlFlow flow = GetFlow("list: .branchtargets A; @%p1 brx.idx %r1, list; ret; A: ret;");
   EXPECT_THAT(flow.blocks[0].successors, ElementsAre(1, 2));
 }
@@ -136,7 +136,7 @@ TEST(ControlFlow, DirectivesBehindLabelsAreKept) {
   EXPECT_EQ(flow.instructions[0].operands[3].text, "proto@1");
 }
 
-TEST(ControlFlow, SelectorsAndSignsLeaveTheRegisterItself) {
+TEST(ControlFlow, SelectorsAndSignsDoNotHideTheRegister) {
   const ControlFlow flow = GetFlow(
       ".reg .b32 %a; vmad.s32.s32.s32 %a, -%a.h1, %a.b2, -%a; { .reg .b32 %a; "
       "vadd.s32.s32.s32 %a.b3, %a.b1, %a, %a; }");
@@ -146,7 +146,7 @@ TEST(ControlFlow, SelectorsAndSignsLeaveTheRegisterItself) {
   EXPECT_EQ(flow.FindRegister("%a@1.b3"), flow.FindRegister("%a@1"));
 }
 
-TEST(ControlFlow, WhatPtxasWouldRejectIsRejectedWithItsLine) {
+TEST(ControlFlow, RejectsWhatPtxasRejectsWithItsLine) {
   const auto message = [](const std::string& body) { return Analyse(body).status().message(); };
   EXPECT_EQ(message("ret;\nbra NOWHERE;"),
             "ptx: line 7: branch to label 'NOWHERE', which does not exist");
@@ -168,7 +168,7 @@ TEST(ControlFlow, ModulesMadeByHandMayHaveUnmatchedScopes) {
   EXPECT_FALSE(AnalyseControlFlow(function));
 }
 
-TEST(ControlFlow, GraphsMadeToBeSlowAreCutOff) {
+TEST(ControlFlow, RejectsGraphsThatWouldTakeTooLong) {
   // A long chain, and many branches that each meet only at its far end.
   std::string body;
   constexpr int kChain = 30000;
@@ -187,7 +187,7 @@ TEST(ControlFlow, GraphsMadeToBeSlowAreCutOff) {
   EXPECT_THAT(flow.status().message(), HasSubstr("entangled"));
 }
 
-TEST(ControlFlow, ManyUsesOfALongBranchListAreCutOff) {
+TEST(ControlFlow, RejectsTooManyUsesOfALongBranchList) {
   std::string body = "list: .branchtargets ";
   for (int i = 0; i < 20000; ++i) body += "L,";
   body += "L;\nL:\n";
@@ -195,13 +195,13 @@ TEST(ControlFlow, ManyUsesOfALongBranchListAreCutOff) {
   EXPECT_THAT(Analyse(body).status().message(), HasSubstr("1048576"));
 }
 
-TEST(DirectiveTargets, AreTheNamesBehindTheDirective) {
+TEST(DirectiveTargets, AreTheNamesAfterTheDirective) {
   EXPECT_THAT(DirectiveTargets(".branchtargets a, b,c ;"), ElementsAre("a", "b", "c"));
   EXPECT_THAT(DirectiveTargets(".branchtargets;"), IsEmpty());
   EXPECT_THAT(DirectiveTargets(""), IsEmpty());
 }
 
-// By definition: p post-dominates b if every path from b to the end contains p.
+// The definition: p post-dominates b if every path from b to the end contains p.
 std::vector<std::uint32_t> PostDominatorsByDefinition(const std::vector<BasicBlock>& blocks) {
   const auto size = static_cast<std::uint32_t>(blocks.size());
   const auto reaches_end_without = [&](std::uint32_t from, std::uint32_t avoided) {
@@ -230,8 +230,8 @@ std::vector<std::uint32_t> PostDominatorsByDefinition(const std::vector<BasicBlo
   return nearest;
 }
 
-// Some of them are irreducible, for which one pass over the blocks is not enough.
-TEST(PostDominators, AreThoseOfTheDefinitionOnRandomGraphs) {
+// Some of the graphs are irreducible, for which one pass over the blocks is not enough.
+TEST(PostDominators, AgreeWithTheDefinitionOnRandomGraphs) {
   std::mt19937 random(11);
   int compared = 0;
   for (int round = 0; round < 5'000; ++round) {

@@ -37,7 +37,7 @@ TEST(Editor, NamesOccurNowhereInTheModule) {
   EXPECT_EQ(editor.HiddenName("word"), "__gs4_word");
 }
 
-TEST(Editor, NamesOfASecondPassAreNotThoseOfTheFirst) {
+TEST(Editor, SecondPassUsesOtherNamesThanTheFirst) {
   Module module = Parsed(".entry k() {\nret;\n}\n");
   ModuleEditor first(module);
   FunctionEditor function(first, FirstFunction(module));
@@ -48,14 +48,14 @@ TEST(Editor, NamesOfASecondPassAreNotThoseOfTheFirst) {
   EXPECT_NE(second.HiddenName("x"), first.HiddenName("x"));
 }
 
-TEST(Editor, UniqueNamesDifferAndHiddenOnesDoNot) {
+TEST(Editor, UniqueNamesDifferButHiddenNamesAreStable) {
   Module module = Parsed(".entry k() {\nret;\n}\n");
   ModuleEditor editor(module);
   EXPECT_NE(editor.UniqueName("x"), editor.UniqueName("x"));
   EXPECT_EQ(editor.HiddenName("x"), editor.HiddenName("x"));
 }
 
-TEST(Editor, AUniqueNameOfANameWithItsPercentSignIsAName) {
+TEST(Editor, UniqueNameOfNameWithPercentSignIsValid) {
   Module module = Parsed(".entry %k() {\nret;\n}\n");
   Function& kernel = FirstFunction(module);
   ModuleEditor editor(module);
@@ -65,7 +65,7 @@ TEST(Editor, AUniqueNameOfANameWithItsPercentSignIsAName) {
   EXPECT_EQ(Print(*again), Print(module));
 }
 
-TEST(Editor, InsertsStandInOrderBehindLabelsAndAroundTheirInstruction) {
+TEST(Editor, InsertionsKeepOrderAfterLabelsAndAroundInstruction) {
   Module module = Parsed(".entry k() {\n.reg .b32 %r<2>;\nL:\nadd.u32 %r0, %r0, 1;\nret;\n}\n");
   ModuleEditor names(module);
   FunctionEditor editor(names, FirstFunction(module));
@@ -81,7 +81,7 @@ TEST(Editor, InsertsStandInOrderBehindLabelsAndAroundTheirInstruction) {
             "\tadd.u32 %r0, %r0, 1;\n\tmov.b32 %r1, 3;\n\tret;\n\tmov.b32 %r1, 4;\n}\n");
 }
 
-TEST(Editor, EntryIsBehindDirectivesThatComeFirstAlsoOfAnEmptyBody) {
+TEST(Editor, EntryFollowsLeadingDirectives) {
   Module module = Parsed(".entry k() {\n.pragma \"nounroll\";\nret;\n}\n.entry e() {\n}\n");
   ModuleEditor names(module);
   for (Item& item : module.items) {
@@ -119,7 +119,7 @@ TEST(Editor, ApplyingTwiceInsertsOnce) {
   EXPECT_EQ(editor.size(), 2u);
 }
 
-TEST(Editor, ParametersAreAppendedAndLeaveTheOthersWhereTheyWere) {
+TEST(Editor, AppendedParametersKeepTheOffsetsOfOthers) {
   Module module = Parsed(".entry k(.param .u32 a, .param .align 8 .b8 b[12]) {\nret;\n}\n");
   ModuleEditor editor(module);
   Function& kernel = FirstFunction(module);
@@ -134,7 +134,7 @@ TEST(Editor, ParametersAreAppendedAndLeaveTheOthersWhereTheyWere) {
   EXPECT_THAT(Print(module), HasSubstr(".param .align 8 .b8 " + added->name + "[40]"));
 }
 
-TEST(Editor, AKernelWithoutParametersGetsItsFirst) {
+TEST(Editor, KernelWithoutParametersGetsItsFirst) {
   Module module = Parsed(".entry k\n{\nret;\n}\n");
   ModuleEditor editor(module);
   const auto added = editor.AppendParameter(FirstFunction(module), 40, 8);
@@ -142,7 +142,7 @@ TEST(Editor, AKernelWithoutParametersGetsItsFirst) {
   EXPECT_EQ(added->offset, 0u);
 }
 
-TEST(Editor, ParametersBeyondWhatTheTargetTakesAreRejectedWithBothNumbers) {
+TEST(Editor, RejectsParametersBeyondTheTargetsLimit) {
   Module module = Parsed(".entry k(.param .align 4 .b8 a[32728]) {\nret;\n}\n");
   Function& kernel = FirstFunction(module);
   ModuleEditor editor(module);
@@ -174,7 +174,7 @@ TEST(Editor, ReadsVersionAndTarget) {
   EXPECT_EQ(TargetArchitecture(module), 0u);
 }
 
-TEST(Editor, VariablesStandAheadOfTheFirstFunction) {
+TEST(Editor, VariablesPrecedeTheFirstFunction) {
   Module module = Parsed(".global .b32 g;\n.entry k() {\nret;\n}\n");
   ModuleEditor editor(module);
   Variable variable;
@@ -186,7 +186,7 @@ TEST(Editor, VariablesStandAheadOfTheFirstFunction) {
   EXPECT_EQ(std::get<Variable>(module.items[1]).name, "__gs0_base");
 }
 
-TEST(Editor, WhatItMakesPrintsAndParsesToTheSameText) {
+TEST(Editor, ResultPrintsAndParsesToTheSameText) {
   Module module = Parsed(".entry k() {\n.reg .b64 %rd<2>;\nret;\n}\n");
   ModuleEditor names(module);
   FunctionEditor editor(names, FirstFunction(module));

@@ -123,7 +123,7 @@ TEST(Fatbin, PtxOfTheNewestArchitectureWins) {
   EXPECT_EQ(*Extract(ToFatbin(entries)), "the newest");
 }
 
-TEST(Fatbin, NewerMachineCodeThanThePtxIsSeen) {
+TEST(Fatbin, DetectsMachineCodeNewerThanThePtx) {
   const auto has_newer = [](std::string_view image) {
     return HasNewerMachineCode(std::as_bytes(std::span(image)));
   };
@@ -135,7 +135,7 @@ TEST(Fatbin, NewerMachineCodeThanThePtxIsSeen) {
   EXPECT_FALSE(has_newer(ToFatbin(ptx)));
   EXPECT_FALSE(has_newer(ToFatbin(code(75) + ptx + code(80))));
   EXPECT_TRUE(has_newer(ToFatbin(code(75) + code(90) + ptx)));
-  EXPECT_FALSE(has_newer(ToFatbin(code(90) + ptx).substr(0, 100))) << "it is broken";
+  EXPECT_FALSE(has_newer(ToFatbin(code(90) + ptx).substr(0, 100))) << "a truncated fatbin";
 }
 
 TEST(Fatbin, MachineCodeOnlyIsRejectedWithItsArchitectures) {
@@ -151,7 +151,7 @@ TEST(Fatbin, MachineCodeOnlyIsRejectedWithItsArchitectures) {
             StatusCode::kUnsupported);
 }
 
-TEST(Fatbin, WhatIsNeitherTextNorFatbinIsRejected) {
+TEST(Fatbin, RejectsWhatIsNeitherTextNorFatbin) {
   for (const std::string& image :
        {std::string(), std::string("\0\1\2", 3), std::string(100, '\xff'),
         std::string("\xb1\x43\x62\x46 wrapper")}) {
@@ -159,7 +159,7 @@ TEST(Fatbin, WhatIsNeitherTextNorFatbinIsRejected) {
   }
 }
 
-TEST(Fatbin, SizesAreBoundedBeforeMemoryIsTaken) {
+TEST(Fatbin, ChecksSizesBeforeAllocating) {
   EntrySpec bomb = ZstdSpec(kText);
   bomb.raw_bytes = UINT64_MAX;
   EXPECT_FALSE(Extract(ToFatbin(GetEntry(bomb))));
@@ -181,7 +181,7 @@ TEST(Fatbin, SizesAreBoundedBeforeMemoryIsTaken) {
   EXPECT_FALSE(Extract(ToFatbin(GetEntry(liar))));
   for (EntrySpec reader : {Lz4Spec(kText), ZstdSpec(kText)}) {
     reader.compressed_bytes += 1;
-    // The bytes after it do not belong to it.
+    // The payload's size ends before the next entry, whose bytes must not be read.
     const auto text = Extract(ToFatbin(GetEntry(reader) + GetEntry({.kind = 2, .payload = "a"})));
     EXPECT_THAT(text.status().message(), HasSubstr("compressed bytes"));
   }
@@ -190,13 +190,13 @@ TEST(Fatbin, SizesAreBoundedBeforeMemoryIsTaken) {
   EXPECT_THAT(Extract(ToFatbin(many)).status().message(), HasSubstr("more than 256 entries"));
 }
 
-TEST(Fatbin, AHeaderIsAtLeastAHeader) {
+TEST(Fatbin, RejectsTooSmallHeader) {
   std::string image = ToFatbin(GetEntry({.payload = kText}));
   Store(image, 6, std::uint16_t{15});
   EXPECT_THAT(Extract(image).status().message(), HasSubstr("header size 15"));
 }
 
-TEST(Fatbin, AnEntryIsAtLeastItsHeader) {
+TEST(Fatbin, RejectsTooSmallEntryHeader) {
   for (const std::uint32_t bytes : {0u, 1u, 63u}) {
     std::string entry = GetEntry({.payload = kText});
     Store(entry, 4, bytes);
@@ -208,13 +208,13 @@ TEST(Fatbin, AnEntryIsAtLeastItsHeader) {
 TEST(Fatbin, EveryTruncationIsRejected) {
   const std::string image = ToFatbin(GetEntry(ZstdSpec(kText)));
   EXPECT_FALSE(Extract(""));
-  // The first byte alone is a letter, so it might be text.
+  // A text of one byte is accepted, because it is a letter and might be PTX.
   for (std::size_t size = 2; size < image.size(); ++size) {
     EXPECT_FALSE(Extract(image.substr(0, size))) << size;
   }
 }
 
-TEST(Fatbin, NoDamagedByteOfAHeaderIsReadBeyondTheImage) {
+TEST(Fatbin, DamagedHeadersCauseNoReadBeyondTheImage) {
   for (const std::string& good : {ToFatbin(GetEntry(ZstdSpec(kText)) + GetEntry(Lz4Spec(kText))),
                                   ToFatbin(GetEntry({.payload = kText})), NvccFatbin()}) {
     for (std::size_t at = 0; at < std::min<std::size_t>(good.size(), kHeaderBytes + kEntryBytes);

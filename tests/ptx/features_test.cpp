@@ -32,7 +32,7 @@ std::set<Feature> GetFeatures(const std::string& file, const std::string& kernel
   return features;
 }
 
-TEST(Features, AreFoundInWhatNvccMakesOfThem) {
+TEST(Features, AreFoundInPtxOfNvcc) {
   EXPECT_THAT(GetFeatures("vectors", "pack"), IsEmpty());
   EXPECT_THAT(
       GetFeatures("print_assert", "report"),

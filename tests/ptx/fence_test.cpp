@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Not the smallest range, for which a mask is a separate instruction.
+// Not the smallest range, so that the mask is a separate instruction.
 constexpr std::uint64_t kRangeBytes = std::uint64_t{16} << 30;
 
 Fenced FenceText(const std::string& text) {
@@ -50,10 +50,10 @@ std::size_t Count(const std::string& text, const std::string& what) {
   return count;
 }
 
-// Each masked address takes one "lop3".
+// Counts the masked addresses, each of which takes one "lop3".
 std::size_t Masks(const std::string& body) { return Count(FenceBody(body), "lop3.b32"); }
 
-TEST(Fence, OneMaskServesAllAccessesToABaseThatStaysTheSame) {
+TEST(Fence, OneMaskServesAllAccessesToAnUnchangedBase) {
   EXPECT_EQ(Masks("ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd1+4], %r1;"), 1u);
   EXPECT_EQ(Masks("mov.u64 %rd1, 0; ld.global.u32 %r1, [%rd1]; @%p1 bra L; st.global.u32 "
                   "[%rd1+4], %r1;\nL: st.global.u32 [%rd1+8], %r1;"),
@@ -73,7 +73,7 @@ TEST(Fence, OneMaskServesSumsOfItsRegister) {
   EXPECT_EQ(Masks(text), 1u);
   EXPECT_THAT(FenceBody(text), HasSubstr("+2048]"));
   EXPECT_THAT(FenceBody(text), HasSubstr("+4100]"));
-  // The register has, or may have, changed by then.
+  // The register has, or may have, changed between the two uses.
   EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 8; mov.u64 %rd1, 0; ld.global.u32 %r1, [%rd1];\n"
                   "ld.global.u32 %r1, [%rd2];"),
             2u);
@@ -89,7 +89,7 @@ TEST(Fence, OneMaskServesSumsOfItsRegister) {
   EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 40000; ld.global.u32 %r1, [%rd1]; ld.global.u32 %r1, "
                   "[%rd2+40000];"),
             2u);
-  // A different register has its name there.
+  // The name denotes a different register in the second scope.
   EXPECT_EQ(Masks("{ .reg .b64 x; mov.u64 x, %rd1; ld.global.u32 %r1, [x]; add.s64 %rd2, x, 8; }\n"
                   "{ .reg .b64 x; mov.u64 x, 0; ld.global.u32 %r1, [%rd2]; }"),
             2u);
@@ -98,7 +98,7 @@ TEST(Fence, OneMaskServesSumsOfItsRegister) {
             2u);
 }
 
-TEST(Fence, OnlyWhatMayBeReadUnwrittenIsZeroed) {
+TEST(Fence, ZeroesOnlyWhatMayBeReadUnwritten) {
   EXPECT_THAT(FenceBody("mov.b32 %r1, 1; add.u32 %r2, %r1, %r1; setp.eq.u32 %p1, %r2, 7;\n"
                         "@%p1 bra L; mov.b32 %r3, %r2;\nL:"),
               Not(HasSubstr(", 0;")));
@@ -118,8 +118,9 @@ TEST(Fence, OnlyWhatMayBeReadUnwrittenIsZeroed) {
               HasSubstr("mov.b32 %v$gpushared_y, 0;"));
 }
 
-// A masked address is not valid in the constant window.
-TEST(Fence, ConstantsThatAreReadByAddressMove) {
+// Constants read at a masked address must be in the range, because the address is not valid in the
+// constant window.
+TEST(Fence, MovesConstantsReadByAddress) {
   const std::string text =
       FenceBody("mov.u64 %rd1, c; ld.const.u32 %r1, [%rd1+4];", ".const .align 4 .b8 c[16];\n");
   EXPECT_THAT(text, Not(HasSubstr("ld.const.u32 %r1")));
@@ -135,7 +136,7 @@ TEST(Contain, LocalArraysAreAlignedForEveryAccess) {
   EXPECT_THAT(Print(contained->module), HasSubstr(".local .align 32 "));
 }
 
-TEST(Contain, WhatRunsOffItsEndDoesNotRunIntoTheExit) {
+TEST(Contain, CodeThatRunsOffTheEndDoesNotEnterTheExit) {
   const Result<Fenced> contained =
       Contain(Parsed(".entry k() { .reg .pred %p; @%p trap; }"), kRangeBytes);
   ASSERT_TRUE(contained) << contained.status().message();
@@ -143,7 +144,7 @@ TEST(Contain, WhatRunsOffItsEndDoesNotRunIntoTheExit) {
   EXPECT_LT(text.find("ret;"), text.find("atom.global.cas"));
 }
 
-TEST(Fence, ImmediatesUpToTheMarginStayWhereTheyAre) {
+TEST(Fence, KeepsImmediatesUpToTheMargin) {
   EXPECT_THAT(FenceBody("ld.global.u32 %r1, [%rd1+4096];"), HasSubstr("+4096]"));
   EXPECT_THAT(FenceBody("ld.global.u32 %r1, [%rd1+-4096];"), HasSubstr("+-4096]"));
   for (const char* far : {"65536", "-65536", "1000000000"}) {
@@ -187,12 +188,12 @@ TEST(Fence, VariablesLieInTheRangeAndConstantsStay) {
   EXPECT_THAT(text, Not(HasSubstr("lop3.b32")));
 }
 
-TEST(Fence, AnAccessBesideItsVariableIsMasked) {
+TEST(Fence, AccessOutsideItsVariableIsMasked) {
   EXPECT_THAT(FenceBody("ld.global.b32 %r1, [g+4];", ".global .b32 g;\n"), HasSubstr("lop3.b32"));
   EXPECT_THAT(FenceBody("ld.global.b32 %r1, [g+-1];", ".global .b32 g;\n"), HasSubstr("lop3.b32"));
 }
 
-TEST(Fence, ConstantsThatHaveGenericAddressesMove) {
+TEST(Fence, MovesConstantsWithGenericAddresses) {
   const std::string text = FenceBody(
       "cvta.const.u64 %rd1, c; ld.u32 %r1, [%rd1]; ld.const.u32 %r2, [c];", ".const .b32 c = 5;\n");
   EXPECT_THAT(text, Not(HasSubstr("cvta")));
@@ -204,9 +205,9 @@ TEST(Fence, ConstantsThatHaveGenericAddressesMove) {
       HasSubstr("ld.global.u64 %rd1"));
 }
 
-// A short text must not become gigabytes of reasons. Only parameters of the kernel that loads them,
-// and never for stores.
-TEST(Fence, LoadsThroughGenericAddressesOfParametersStayInThem) {
+// The selection is generated only for loads of the kernel that has the parameters, and never for
+// stores.
+TEST(Fence, LoadsThroughGenericParameterAddressesStayInside) {
   const auto selects = [](const std::string& body) {
     const Fenced fenced = FenceText(
         ".entry k(.param .u64 p) {\n.reg .b32 %r<9>; .reg .b64 %rd<9>;\n" + body + "\nret;\n}");
@@ -235,8 +236,8 @@ TEST(Fence, ReasonsOfAllKernelsTogetherAreBounded) {
   EXPECT_LE(bytes, kReasonBytesMax + 40 * 100);
 }
 
-// Data from before the zeroing could reappear.
-TEST(Fence, NothingIsDiscarded) {
+// Discarding memory could make data reappear that was there before the zeroing.
+TEST(Fence, RemovesDiscards) {
   const std::string text = FenceBody(
       "discard.global.L2 [%rd1], 128; @%p1 discard.L2 [%rd1+128], 128; ld.global.u32 %r1, [%rd1];");
   EXPECT_THAT(text, Not(HasSubstr("discard")));
@@ -252,8 +253,8 @@ TEST(Fence, SharedMemoryIsZeroedByKernelsThatReachIt) {
   EXPECT_THAT(FenceBody("ld.u32 %r1, [%rd1];", shared), Not(HasSubstr("st.shared")));
 }
 
-// A compiler ignores the keyword, and gives the variable memory that others have written.
-TEST(Fence, ExternalSharedMemoryOfAKnownSizeIsTheModulesOwn) {
+// ptxas ignores the keyword `extern`, and gives the variable memory that others have written.
+TEST(Fence, ExternalSharedMemoryOfKnownSizeLosesExtern) {
   const std::string text = FenceBody("ld.shared.u32 %r1, [s];", ".extern .shared .b8 s[64];\n");
   EXPECT_EQ(text, FenceBody("ld.shared.u32 %r1, [s];", ".shared .b8 s[64];\n"));
   EXPECT_THAT(FenceBody("ld.shared.u32 %r1, [s];", ".extern .shared .b8 s[];\n"),
@@ -275,7 +276,7 @@ TEST(Fence, AssertionsBecomeTraps) {
   EXPECT_THAT(text, Not(HasSubstr("__assertfail")));
 }
 
-TEST(Fence, TheServersNamesAreNotTheClients) {
+TEST(Fence, ServersNamesDifferFromTheClients) {
   const Fenced fenced = FenceText(".entry k() {\nret;\n}\n");
   EXPECT_EQ(fenced.constant, "__gs0_fence");
   EXPECT_FALSE(Fence(fenced.module, kRangeBytes));
@@ -290,7 +291,7 @@ TEST(Fence, ModulesThatCannotBeFencedAtAllAreRejected) {
   EXPECT_FALSE(Fence(Parsed(".global .u32 g = nowhere;\n"), kRangeBytes));
 }
 
-TEST(Fence, KernelsThatCannotBeFencedLeaveTheOthersAlone) {
+TEST(Fence, UnfenceableKernelsDoNotAffectOthers) {
   const Fenced fenced = FenceText(
       ".func f() {\n.reg .b64 %rd;\nst.local.u32 [%rd], 1;\nret;\n}\n"
       ".entry bad() {\ncall f;\nret;\n}\n.entry good() {\nret;\n}\n");
@@ -302,8 +303,8 @@ TEST(Fence, KernelsThatCannotBeFencedLeaveTheOthersAlone) {
   EXPECT_NE(fenced.module.FindFunction("good"), nullptr);
 }
 
-// One component is written once, another one is used.
-TEST(Fence, ComponentsOfVectorsAreNotTakenForEachOther) {
+// The pointer is written to one component, and another component is used as an address.
+TEST(Fence, DistinguishesComponentsOfVectors) {
   const std::string local = ".local .b32 l; .reg .v2 .b64 %v; mov.u64 %v.x, l; ";
   EXPECT_THAT(FenceBody(local + "ld.local.u32 %r1, [%v.y];"), Not(HasSubstr("[%v$gpushared_y]")));
   EXPECT_EQ(Masks(".reg .v2 .b64 %v; mov.u64 %v.x, 1; ld.global.u32 %r1, [%v.x];\n"
@@ -352,7 +353,7 @@ TEST(Fence, ManyMasksShareARegister) {
   EXPECT_THAT(body(32), HasSubstr("selp.b32"));
 }
 
-TEST(Dominators, OfALoopWithTwoWaysThroughIt) {
+TEST(Dominators, OfALoopWithTwoPaths) {
   const Module module = Parsed(
       ".entry k() {\n.reg .pred %p<3>;\nTOP: @%p0 bra LEFT;\nbar.sync 0; bra JOIN;\n"
       "LEFT: bar.sync 1;\nJOIN: @%p1 bra TOP;\nret;\nbar.sync 2;\nret;\n}\n");
@@ -361,8 +362,8 @@ TEST(Dominators, OfALoopWithTwoWaysThroughIt) {
   EXPECT_THAT(FindDominators(flow->blocks), ElementsAre(kNoBlock, 0, 0, 0, 3, kNoBlock));
 }
 
-// In both orders of the two paths: the taken one first in the text, and last.
-TEST(Dominators, WhereTwoLongWaysMeetIsDominatedByWhereTheyPart) {
+// Tests both orders of the paths in the text: the taken path first, and last.
+TEST(Dominators, JoinOfTwoLongPathsIsDominatedByTheirFork) {
   const std::string one =
       "ONE: bar.sync 2; @%p1 bra TWO;\nbar.sync 1;\nTWO: bar.sync 3; bra JOIN;\n";
   const std::string other =
@@ -378,8 +379,9 @@ TEST(Dominators, WhereTwoLongWaysMeetIsDominatedByWhereTheyPart) {
   }
 }
 
-// Sorted instead of searched one by one, because an instruction may write millions.
-TEST(ValueFlow, WhatAnInstructionWritesIsThereOnceAscending) {
+// The writes of an instruction are sorted instead of searched one by one, because it may have
+// millions.
+TEST(ValueFlow, WrittenRegistersAreUniqueAndAscending) {
   const Module module = Parsed(
       ".entry k() {\n.reg .b32 %r<4>; .reg .b64 %d;\n"
       "mov.b32 %r1, 0;\nmov.b64 {%r3, %r1, %r3}, %d;\nret;\n}\n");

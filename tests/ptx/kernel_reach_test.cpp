@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Through which parameters kernels access memory, and which kernels use addresses of other origin.
+// The parameters through which kernels access memory, and the kernels that use addresses of other
+// origin.
 #include "server/ptx/analysis/kernel_reach.h"
 
 #include <string>
@@ -24,9 +25,9 @@ KernelReach ReachOfModule(const std::string& text) {
   return ReachFinder(*module, calls).Find(*module->FindFunction("kernel"));
 }
 
-// `code` is placed in line 11. %p and %q are pointers at 0 and 8. %gp and %gq are the same as
-// addresses of global memory. %n is a number of 64 bits at 16, and %i one of 32 bits at 24. `all`
-// is a struct at 32. %x was loaded from memory, and so was %k, with 32 bits.
+// `code` is placed in line 11. %p and %q are pointers at offsets 0 and 8; %gp and %gq are the same,
+// converted to global addresses. %n is a number of 64 bits at 16, and %i one of 32 bits at 24.
+// `all` is a struct at 32. %x and the 32-bit %k were loaded from memory.
 KernelReach ReachOfCode(const std::string& code, const std::string& before = {}) {
   return ReachOfModule(
       ".global .align 8 .u64 variable[4]; .const .align 8 .u64 table[4];"
@@ -100,7 +101,7 @@ TEST(KernelReach, AddressesAreComputedFromPointers) {
   reached("or.b64 %d1, %gp, 4;", {0});
   reached("shr.u64 %d2, %p, 4; shl.b64 %d1, %d2, 4;", {0});
   reached("add.u64 %d1, %gp, %n;", {0});
-  // Which of the two is the number is unknown.
+  // It is unknown which of the two is the pointer.
   reached("add.u64 %d1, %p, %n;", {0, 16});
   // An index from memory is added to a pointer that the program declares as one.
   reached("add.u64 %d1, %gp, %x;", {0});
@@ -118,7 +119,7 @@ TEST(KernelReach, AddressesAreComputedFromPointers) {
 TEST(KernelReach, WordsOfStructs) {
   ExpectKnown("ld.param.u64 %d1, [all+8]; ld.global.u32 %r1, [%d1];", {40});
   ExpectKnown("ld.param.v2.u64 {%d1, %d2}, [all+16]; st.global.u32 [%d2], %i;", {56});
-  // An index into an array of pointers: any of them.
+  // An index into an array of pointers may select any of them.
   ExpectKnown(
       "mov.b64 %d1, all; mul.wide.u32 %d2, %i, 8; add.s64 %d1, %d1, %d2;"
       "ld.param.u64 %d3, [%d1]; ld.global.u32 %r1, [%d3];",
@@ -129,7 +130,7 @@ TEST(KernelReach, WordsOfStructs) {
   ExpectUnknown("ld.param.u64 %d1, [all+32]; ld.global.u32 %r1, [%d1];", "not followed");
 }
 
-TEST(KernelReach, AnAddressFromElsewhereIsUnknown) {
+TEST(KernelReach, AddressOfOtherOriginIsUnknown) {
   const auto unknown = [](const std::string& code, const std::string& why) {
     ExpectUnknown(code + "ld.global.u32 %r1, [%d1];", why);
   };
@@ -146,7 +147,7 @@ TEST(KernelReach, AnAddressFromElsewhereIsUnknown) {
   unknown("ld.global.u64 %d1, [variable];", kFromMemory);
   unknown("mov.u64 %d1, %p; @%t ld.global.u64 %d1, [%q];", kFromMemory);
   unknown("selp.b64 %d1, %x, %p, %t;", kFromMemory);
-  // Adding a number does not turn it into a pointer of ours.
+  // Adding a number does not turn an unknown address into a pointer.
   unknown("add.u64 %d1, %x, %n;", kFromMemory);
   unknown("ld.global.u64 %d2, [%p]; mad.lo.s64 %d1, %n, 4, %d2;", kFromMemory);
   unknown("shl.b64 %d2, %x, 16; shr.s64 %d2, %d2, 16; add.u64 %d1, %d2, %n;", kFromMemory);
@@ -168,7 +169,7 @@ TEST(KernelReach, AnAddressFromElsewhereIsUnknown) {
   unknown("cvt.u64.u32 %d2, %k; mul.lo.u64 %d2, %d2, 4294967296; add.u64 %d1, %d2, %n;",
           "put together");
   unknown("bfi.b64 %d1, %p, %n, 3, 5;", "not followed in line 11");
-  // Not derived from a parameter of 8 bytes.
+  // An address that is not derived from a parameter of 8 bytes.
   unknown("cvt.u64.u32 %d1, %i;", kNoPointer);
   unknown("mov.u64 %d1, 4096;", kNoPointer);
   unknown("mov.u64 %d1, %clock64;", kNoPointer);
@@ -242,12 +243,12 @@ TEST(KernelReach, FunctionsAreFollowed) {
       "{ .param .align 8 .b8 a0[16]; .param .align 8 .b8 r0[16]; st.param.b32 [a0+0], %k;"
       "st.param.b32 [a0+4], %i; call.uni (r0), moved, (a0); ld.param.b64 %d1, [r0+0]; }";
   ExpectUnknown(call_halves + "ld.global.u32 %r1, [%d1];", "put together", moved);
-  // One that is never passed.
+  // A value that is never passed.
   const std::string call_without =
       "{ .param .align 8 .b8 a0[16]; .param .align 8 .b8 r0[16]; call.uni (r0), moved, (a0);"
       "ld.param.b64 %d1, [r0+0]; }";
   ExpectUnknown(call_without + "@%t mov.u64 %d1, %p; ld.global.u32 %r1, [%d1];", "", moved);
-  // One that is overwritten through its address.
+  // A value that is overwritten through its address.
   const std::string changed =
       ".func (.param .b64 r) changed (.param .b64 a, .param .b64 x) { .reg .b64 %d<4>;"
       "mov.u64 %d1, a; cvta.local.u64 %d1, %d1; ld.param.u64 %d2, [x]; st.u64 [%d1], %d2;"
@@ -267,7 +268,7 @@ TEST(KernelReach, FunctionsAreFollowed) {
               deep);
 }
 
-TEST(KernelReach, WhatCannotBeFollowedIsUnknown) {
+TEST(KernelReach, UntraceableAddressIsUnknown) {
   ExpectUnknown("tex.1d.v4.f32.s32 {%r1, %r2, %r3, %r4}, [%p, {%i}];",
                 "line 11: it is not known what memory 'tex.1d.v4.f32.s32' touches");
   ExpectUnknown(
@@ -297,7 +298,7 @@ TEST(KernelReach, AssertionsReadTextsOfTheModule) {
   ExpectUnknown(variable + fails("%x"), "an assertion at an address that is loaded from memory");
 }
 
-TEST(KernelReach, ManyWords) {
+TEST(KernelReach, TracesManyWords) {
   const auto with = [](std::uint32_t bytes) {
     return ReachOfModule(".visible .entry kernel(.param .align 8 .b8 all[" + std::to_string(bytes) +
                          "], .param .u32 i) { .reg .b64 %d<9>; .reg .b32 %r<9>; mov.b64 %d1, all;"
@@ -306,7 +307,7 @@ TEST(KernelReach, ManyWords) {
   };
   EXPECT_EQ(with(8 * kReachOffsetsMax).offsets.size(), kReachOffsetsMax);
   EXPECT_THAT(with(8 * kReachOffsetsMax + 8).why_unknown, HasSubstr("512"));
-  // Each separately.
+  // Each parameter is accessed separately.
   std::string loads;
   for (int i = 0; i < 200; ++i) {
     loads += "ld.param.u64 %d1, [all+" + std::to_string(8 * i) + "]; st.global.u32 [%d1], 1;";
@@ -318,7 +319,7 @@ TEST(KernelReach, ManyWords) {
               HasSubstr("128"));
 }
 
-TEST(KernelReach, PointersThatAreDeclaredSo) {
+TEST(KernelReach, UsesPointerDeclarations) {
   const auto with = [](const std::string& attributes) {
     return ReachOfModule(".visible .entry kernel(.param .u64 " + attributes +
                          " a) { .reg .b64 %d<9>; .reg .b32 %r<9>; .shared .b64 s;"

@@ -53,7 +53,7 @@ bool LooksBack(const std::string& body) {
          !found.contains(Feature::kWaitsForBlocks);
 }
 
-TEST(CallGraph, ReachesEachFunctionOnceAlsoAroundACircle) {
+TEST(CallGraph, ReachesEachFunctionOnceEvenInCycles) {
   const Result<Module> module = Parse(
       ".version 8.1\n.target sm_75\n.func b();\n.func a() { call b; ret; }\n"
       ".func b() { call a; call (), b, (); ret; }\n.func c() { ret; }\n"
@@ -85,7 +85,7 @@ TEST(CallGraph, AnIndirectCallReachesEveryFunctionWhoseAddressIsTaken) {
   EXPECT_EQ(graph.GetCalls(*module->FindFunction("k"))[0].kind, Call::Kind::kIndirect);
 }
 
-TEST(KernelScan, NamesLineAndFunctionOfWhatACalleeUses) {
+TEST(KernelScan, NamesLineAndFunctionOfFeaturesInCallees) {
   const auto found = ScanText(
       ".func f() {\n.reg .b32 %r<2>;\nmov.u32 %r0, %ctaid.x;\ntrap;\nret;\n}\n"
       ".entry k() {\ncall f;\nret;\n}\n");
@@ -94,7 +94,7 @@ TEST(KernelScan, NamesLineAndFunctionOfWhatACalleeUses) {
               AllOf(HasSubstr("line 6:"), HasSubstr("%ctaid.x"), HasSubstr("'f'")));
 }
 
-TEST(KernelScan, AKernelMayReadItsBlockIndex) {
+TEST(KernelScan, KernelMayReadItsBlockIndex) {
   EXPECT_THAT(ScanBody("mov.u32 %r0, %ctaid.x;"), IsEmpty());
 }
 
@@ -123,7 +123,7 @@ TEST(KernelScan, MalformedCodeIsAnError) {
 
 // --- waits -------------------------------------------------------------------------------------
 
-TEST(BlockWaits, ALoopUntilAnotherBlockHasWrittenIsOne) {
+TEST(BlockWaits, LoopUntilAnotherBlockWritesIsAWait) {
   for (const char* load :
        {"ld.volatile.global.u32 %r0, [%rd0];", "ld.acquire.gpu.u32 %r0, [%rd0];",
         "ld.relaxed.sys.global.u32 %r0, [%rd0];", "ld.global.cv.u32 %r0, [%rd0];",
@@ -135,7 +135,7 @@ TEST(BlockWaits, ALoopUntilAnotherBlockHasWrittenIsOne) {
   }
 }
 
-TEST(BlockWaits, WhatOnlyTheBlockItselfSeesIsNone) {
+TEST(BlockWaits, LoopOnTheBlocksOwnMemoryIsNoWait) {
   for (const char* load :
        {"ld.volatile.shared.u32 %r0, [%r9];", "ld.acquire.cta.global.u32 %r0, [%rd0];",
         "ld.global.u32 %r0, [%rd0];", "ld.volatile.local.u32 %r0, [%rd0];",
@@ -145,32 +145,32 @@ TEST(BlockWaits, WhatOnlyTheBlockItselfSeesIsNone) {
   }
 }
 
-TEST(BlockWaits, ALoopThatEndsBySomethingElseIsNone) {
+TEST(BlockWaits, LoopThatEndsForOtherReasonsIsNoWait) {
   EXPECT_FALSE(
       Waits("L: ld.volatile.global.u32 %r0, [%rd0]; add.u32 %r1, %r1, %r0; add.u32 %r2, %r2, 1;"
             "setp.lt.u32 %p0, %r2, 9; @%p0 bra L; st.global.u32 [%rd0], %r1;"));
 }
 
-TEST(BlockWaits, AValueThatIsUsedBehindTheLoopDoesNotComeBackIntoIt) {
+TEST(BlockWaits, ValueUsedAfterTheLoopIsNoWait) {
   EXPECT_FALSE(
       Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r5, 0; @%p0 bra L;"
             "mov.u32 %r5, %r0;"));
 }
 
-TEST(BlockWaits, TakingWorkFromACounterIsNone) {
+TEST(BlockWaits, TakingWorkFromACounterIsNoWait) {
   EXPECT_FALSE(
       Waits("L: atom.global.add.u32 %r0, [%rd0], 1; setp.lt.u32 %p0, %r0, 99; @%p0 bra L;"));
   EXPECT_FALSE(
       Waits("L: atom.global.add.u32 %r0, [%rd0], %r7; setp.lt.u32 %p0, %r0, 99; @%p0 bra L;"));
 }
 
-TEST(BlockWaits, AnAdditionOfARegisterThatIsAlwaysZeroIsOne) {
+TEST(BlockWaits, AddingARegisterThatIsAlwaysZeroIsAWait) {
   EXPECT_TRUE(
       Waits("mov.u32 %r7, 0; L: atom.global.add.u32 %r0, [%rd0], %r7; setp.lt.u32 %p0, %r0, 9;"
             "@%p0 bra L;"));
 }
 
-TEST(BlockWaits, AnAdditionOfARegisterThatIsSometimesZeroIsNone) {
+TEST(BlockWaits, AddingARegisterThatIsSometimesZeroIsNoWait) {
   const std::string loop =
       "L: atom.global.add.u32 %r0, [%rd0], %r7; setp.lt.u32 %p0, %r0, 9; @%p0 bra L;";
   EXPECT_FALSE(Waits("mov.u32 %r7, 0; mov.u32 %r7, 1;" + loop));
@@ -179,13 +179,13 @@ TEST(BlockWaits, AnAdditionOfARegisterThatIsSometimesZeroIsNone) {
 }
 
 // If every addition searched the register's writes, this would take a minute.
-TEST(BlockWaits, ManyAdditionsOfARegisterTakeOneLook) {
+TEST(BlockWaits, ManyAdditionsSearchTheRegisterOnce) {
   std::string additions = "mov.u32 %r7, 0;\n";
   for (int i = 0; i < 20'000; ++i) additions += "atom.global.add.u32 %r0, [%rd0], %r7;\n";
   EXPECT_FALSE(Waits(additions));
 }
 
-TEST(BlockWaits, ARetriedCompareAndSwapIsNone) {
+TEST(BlockWaits, RetriedCompareAndSwapIsNoWait) {
   EXPECT_FALSE(
       Waits("ld.global.u32 %r1, [%rd0]; L: mov.u32 %r2, %r1; add.u32 %r3, %r2, 5;"
             "atom.global.cas.b32 %r1, [%rd0], %r2, %r3; setp.ne.u32 %p0, %r1, %r2; @%p0 bra L;"));
@@ -205,20 +205,20 @@ TEST(BlockWaits, TheValueIsFollowedThroughVotesSelectionsAndMemory) {
             "@%p0 bra E; mov.u32 %r1, 0; E: setp.ne.u32 %p1, %r1, 0; @%p1 bra L;"));
 }
 
-TEST(BlockWaits, ALoopLeftByAConditionalReturnOrAnIndexedBranchIsOne) {
+TEST(BlockWaits, LoopLeftByReturnOrIndexedBranchIsAWait) {
   EXPECT_TRUE(
       Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.ne.u32 %p0, %r0, 0; @%p0 ret; bra L;"));
   EXPECT_TRUE(
       Waits("T: .branchtargets L, D;\nL: ld.volatile.global.u32 %r0, [%rd0]; brx.idx %r0, T; D:"));
 }
 
-TEST(BlockWaits, ALoopInsideALoopWithTheSameHeadIsOne) {
+TEST(BlockWaits, InnerLoopWithTheSameHeadIsAWait) {
   EXPECT_TRUE(
       Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0; @%p0 bra L;"
             "add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 9; @%p1 bra L;"));
 }
 
-TEST(BlockWaits, AFunctionThatReturnsWhatOthersWriteIsFollowed) {
+TEST(BlockWaits, FollowsFunctionThatReturnsWhatOthersWrite) {
   const std::string function =
       ".func (.reg .b32 %v) f(.reg .b64 %a) {\nld.volatile.global.u32 %v, [%a];\nret;\n}\n"
       ".func (.reg .b32 %v) g(.reg .b64 %a) {\ncall (%v), f, (%a);\nret;\n}\n";
@@ -231,14 +231,14 @@ TEST(BlockWaits, AFunctionThatReturnsWhatOthersWriteIsFollowed) {
   EXPECT_FALSE(waiting("call (%r0), g, (%rd0); setp.eq.u32 %p, %r0, 0; @%p bra L; L:"));
 }
 
-TEST(BlockWaits, AWaitInsideAFunctionCountsForItsKernels) {
+TEST(BlockWaits, WaitInsideAFunctionCountsForItsKernels) {
   EXPECT_TRUE(ScanText(".func f(.reg .b64 %a) {\n.reg .b32 %r; .reg .pred %p;\n"
                        "L: ld.volatile.global.u32 %r, [%a]; setp.eq.u32 %p, %r, 0; @%p bra L;\n"
                        "ret;\n}\n.entry k() {\n.reg .b64 %rd;\ncall f, (%rd);\nret;\n}\n")
                   .contains(Feature::kWaitsForBlocks));
 }
 
-TEST(BlockWaits, SaysWhichLoopWaitsForWhat) {
+TEST(BlockWaits, MessageNamesLoopAndAwaitedMemory) {
   const auto said = [](const std::string& body) {
     return ScanText(
                ".global .u32 flag;\n.func (.reg .b32 %v) f(.reg .b64 %a) {\n"
@@ -275,8 +275,8 @@ TEST(BlockWaits, SaysWhichLoopWaitsForWhat) {
             "'flag')");
 }
 
-// Names and paths of any length: the message remains short, and is produced quickly.
-TEST(BlockWaits, WhatIsSaidOfAWaitIsBounded) {
+// With names and paths of any length, the message must remain short and be produced quickly.
+TEST(BlockWaits, MessageHasBoundedLength) {
   const std::string name(1'000'000, 'x');
   const auto found =
       ScanText(".global .u32 " + name + ";\n.entry k() {\n.reg .b32 %r0; .reg .pred %p0;\nL: " +
@@ -313,7 +313,8 @@ std::vector<std::uint32_t> WaitLines(const std::string& body, WaitSteps* steps) 
   return lines;
 }
 
-// Each of the loads repeats the whole block, so a text's cost would be quadratic in its length.
+// Each load's value is followed through the whole block, so a text's cost would be quadratic in its
+// length.
 TEST(BlockWaits, EachInstructionThatABranchRepeatsIsAStep) {
   constexpr std::size_t kLoads = 1000;
   std::string body = "L:\n";
@@ -323,7 +324,7 @@ TEST(BlockWaits, EachInstructionThatABranchRepeatsIsAStep) {
   EXPECT_GE(steps.followed, kLoads * kLoads);
 }
 
-TEST(BlockWaits, StepsAreThoseOfTheModule) {
+TEST(BlockWaits, StepsAddUpOverTheModule) {
   const std::string body =
       "L: ld.volatile.global.u32 %r0, [%rd0]; setp.lt.u32 %p0, %r2, 9; @%p0 bra L;";
   WaitSteps steps;
@@ -349,13 +350,13 @@ std::string StoresAndWaits(const std::string& address) {
          "L: ld.acquire.gpu.global.u32 %r9, [%rd9+256]; setp.eq.u32 %p0, %r9, 0; @%p0 bra L;";
 }
 
-TEST(LookBack, WaitingForTheBlockBeforeIsRecognised) {
+TEST(LookBack, RecognisesWaitForThePreviousBlock) {
   EXPECT_TRUE(LooksBack(StoresAndWaits(
       "add.s32 %r3, %r1, -1; mul.wide.s32 %rd8, %r3, 8; add.s64 %rd9, %rd0, %rd8;")));
   EXPECT_TRUE(LooksBack(StoresAndWaits("add.s64 %rd9, %rd2, -8;")));
 }
 
-TEST(LookBack, EachThreadMayLookAtABlockOfItsOwn) {
+TEST(LookBack, EachThreadMayPollADifferentBlock) {
   EXPECT_TRUE(
       LooksBack(StoresAndWaits("not.b32 %r3, %r2; add.s32 %r4, %r1, %r3;"
                                "mul.wide.s32 %rd8, %r4, 8; add.s64 %rd9, %rd0, %rd8;")));
@@ -364,14 +365,14 @@ TEST(LookBack, EachThreadMayLookAtABlockOfItsOwn) {
                                "shl.b64 %rd8, %rd7, 3; add.s64 %rd9, %rd8, %rd0;")));
 }
 
-TEST(LookBack, TheAddressMayGoDownRoundByRound) {
+TEST(LookBack, AddressMayDecreaseEachRound) {
   EXPECT_TRUE(LooksBack(
       StoresAndWaits("not.b32 %r3, %r2; add.s32 %r4, %r1, %r3; B: mul.wide.s32 %rd8, %r4, 8;"
                      "add.s64 %rd9, %rd0, %rd8;") +
       "add.s32 %r4, %r4, -32; setp.gt.s32 %p1, %r9, 7; @%p1 bra B;"));
 }
 
-TEST(LookBack, LookingAtOneselfAtLaterBlocksOrUpwardsIsNot) {
+TEST(LookBack, PollingItselfOrLaterBlocksIsNoLookBack) {
   for (const char* address :
        {"add.s32 %r3, %r1, %r2; add.s32 %r4, %r3, -1; mul.wide.s32 %rd8, %r4, 8;"
         "add.s64 %rd9, %rd0, %rd8;",
@@ -389,26 +390,26 @@ TEST(LookBack, LookingAtOneselfAtLaterBlocksOrUpwardsIsNot) {
   EXPECT_FALSE(LooksBack(StoresAndWaits("add.s32 %r4, %r1, -9; B: mul.wide.s32 %rd8, %r4, 8;"
                                         "add.s64 %rd9, %rd0, %rd8;") +
                          "add.s32 %r4, %r4, 1; setp.gt.s32 %p1, %r9, 7; @%p1 bra B;"));
-  // A stride of another size means another array.
+  // A stride of another size indicates another array.
   EXPECT_FALSE(LooksBack(StoresAndWaits(
       "add.s32 %r3, %r1, -1; mul.wide.s32 %rd8, %r3, 4; add.s64 %rd9, %rd0, %rd8;")));
 }
 
-TEST(LookBack, AWordThatNobodyStoresPerBlockIsNot) {
+TEST(LookBack, WordNotStoredPerBlockIsNoLookBack) {
   EXPECT_TRUE(
       Waits("ld.param.u64 %rd0, [a]; mov.u32 %r1, %ctaid.x; mul.wide.u32 %rd1, %r1, 8;"
             "add.s64 %rd2, %rd0, %rd1;"
             "L: ld.acquire.gpu.u32 %r9, [%rd2+-8]; setp.eq.u32 %p0, %r9, 0; @%p0 bra L;"));
 }
 
-TEST(LookBack, AnExchangeIsNotALook) {
+TEST(LookBack, ExchangeIsNoLookBack) {
   EXPECT_TRUE(Waits(StoresAndWaits("add.s64 %rd9, %rd2, -8;") +
                     "M: atom.global.exch.b32 %r9, [%rd9], 0; setp.eq.u32 %p0, %r9, 0;"
                     "@%p0 bra M;"));
 }
 
 // A sum of 2^16 terms in 16 lines.
-TEST(LookBack, StepsAreThoseOfTheModule) {
+TEST(LookBack, StepsAddUpOverTheModule) {
   std::string body = "ld.param.u64 %rd0, [a];\n";
   for (int i = 1; i <= 16; ++i) {
     const std::string before = ", %rd" + std::to_string(i - 1);
@@ -426,7 +427,7 @@ TEST(LookBack, StepsAreThoseOfTheModule) {
   EXPECT_LT(steps.look_back, kLookBackStepsMax + 64);
 }
 
-TEST(LookBack, EachTermThatIsComparedIsAStep) {
+TEST(LookBack, EachComparedTermIsAStep) {
   constexpr std::size_t kTerms = 60, kLoads = 500;
   std::string body = "mov.u32 %r1, %ctaid.x; mul.wide.u32 %rd0, %r1, 8;\n";
   for (std::size_t i = 0; i < kTerms; ++i) {
@@ -440,7 +441,7 @@ TEST(LookBack, EachTermThatIsComparedIsAStep) {
   EXPECT_GE(steps.look_back, kLoads * kTerms);
 }
 
-// Only the length of the names differs.
+// The two texts differ only in the length of their names.
 TEST(LookBack, LongNamesAreManySteps) {
   const auto steps_with = [](const std::string& name) {
     WaitSteps steps;
@@ -455,7 +456,7 @@ TEST(LookBack, LongNamesAreManySteps) {
 
 // The function's waits take many steps. If each kernel searched for them again, the module's steps
 // would not suffice.
-TEST(KernelScan, AFunctionIsScannedOnceForAllKernels) {
+TEST(KernelScan, FunctionIsScannedOnceForAllKernels) {
   constexpr std::size_t kKernels = 1000, kLoads = 300;
   std::string text =
       ".version 8.1\n.target sm_75\n.address_size 64\n.func f() {\n"
@@ -478,9 +479,9 @@ TEST(KernelScan, AFunctionIsScannedOnceForAllKernels) {
   }
 }
 
-// Each kernel is scanned with the functions it calls, so a text would be scanned as often as it has
-// kernels.
-TEST(KernelScan, WhatAllKernelsReachHasALimit) {
+// Each kernel is scanned together with the functions that it calls, so without a limit a function
+// would be scanned once for each kernel of the text.
+TEST(KernelScan, TotalScannedStatementsAreLimited) {
   constexpr std::size_t kKernels = 1024, kStatements = kScannedStatementsMax / kKernels;
   Result<Module> module = Parse(
       ".version 8.1\n.target sm_75\n.address_size 64\n.func f() { ret; }\n"

@@ -37,7 +37,7 @@ TEST(Lexer, KeepsQualifiersWithColonsInOneToken) {
   EXPECT_THAT(Cut("x.a:"), ElementsAre("x", ".a", ":"));
 }
 
-TEST(Lexer, ADotWithoutANameIsPunctuation) {
+TEST(Lexer, DotWithoutNameIsPunctuation) {
   Lexer lexer(". a");
   EXPECT_EQ(lexer.Next().kind, Token::Kind::kPunctuation);
 }
@@ -58,7 +58,7 @@ TEST(Lexer, KeepsFractionsAndOperatorsInOneToken) {
   EXPECT_THAT(Cut("<>=|&!~"), ElementsAre("<", ">=", "|", "&", "!", "~"));
 }
 
-TEST(Lexer, SkipsCommentsAndRemembersThatSomethingStoodThere) {
+TEST(Lexer, SkipsCommentsAndTreatsThemAsSpace) {
   Lexer lexer("a/* x\n */b // rest");
   EXPECT_EQ(lexer.Next().text, "a");
   const Token second = lexer.Next();
@@ -70,7 +70,7 @@ TEST(Lexer, SkipsCommentsAndRemembersThatSomethingStoodThere) {
   EXPECT_EQ(lexer.Next().kind, Token::Kind::kEnd);
 }
 
-TEST(Lexer, ReportsCommentsAndStringsWithoutAnEnd) {
+TEST(Lexer, ReportsUnterminatedCommentsAndStrings) {
   EXPECT_THAT(Cut("a /* b"), ElementsAre("a", "broken"));
   EXPECT_THAT(Cut("/*/ a"), ElementsAre("broken"));
   EXPECT_THAT(Cut("/**/a"), ElementsAre("a"));
@@ -101,7 +101,7 @@ class TextAtAnEdge {
   std::string_view text_;
 };
 
-TEST(Lexer, ReadsNothingBehindTheText) {
+TEST(Lexer, ReadsNothingBeyondTheText) {
   for (const std::string_view text :
        {"0",  "1.",   "1.5e", "1e+",   "0x1e+", ".", ".a", ".a:", ".a::", ".a::b", "/", "//",
         "/*", "/* *", "\"",   "\"a\\", "%",     "a", "1",  "1_",  "a.b",  "<",     " ", "\n"}) {
@@ -110,7 +110,7 @@ TEST(Lexer, ReadsNothingBehindTheText) {
   }
 }
 
-TEST(Lexer, TheEndHasItsPlaceAlsoBehindAComment) {
+TEST(Lexer, EndTokenHasItsPositionAfterAComment) {
   Lexer lexer("\na // b");
   EXPECT_EQ(lexer.Next().text, "a");
   const Token end = lexer.Next();
@@ -119,7 +119,7 @@ TEST(Lexer, TheEndHasItsPlaceAlsoBehindAComment) {
   EXPECT_EQ(end.position.column, 7u);
 }
 
-TEST(Lexer, EveryByteIsSomeToken) {
+TEST(Lexer, EveryByteBelongsToAToken) {
   std::string all;
   for (int c = 1; c < 256; ++c) {
     // An unterminated string remains broken whatever follows.
@@ -152,13 +152,14 @@ TEST(Literal, ReadsEverySpelling) {
   EXPECT_EQ(bits("0.0e-999"), 0u);
   EXPECT_TRUE(ParseLiteral("0x7U")->has_u);
   EXPECT_FALSE(ParseLiteral("7")->has_u);
-  // ptxas keeps the low 64 bits, except of binary digits.
+  // Like ptxas, keeps the low 64 bits of decimal and hexadecimal numbers, but rejects binary
+  // numbers of more than 64 digits.
   EXPECT_EQ(bits("18446744073709551617"), 1u);
   EXPECT_EQ(bits("0x1FFFFFFFFFFFFFFFF"), UINT64_MAX);
   EXPECT_FALSE(ParseLiteral("0b1" + std::string(64, '0')));
 }
 
-TEST(Literal, RejectsWhatIsNoNumberOrTooLarge) {
+TEST(Literal, RejectsInvalidAndTooLargeNumbers) {
   for (const char* text :
        {"",         "-1",    "x",          "12abc",      "08",    "0x",    "0b",
         "0b2",      "0f123", "0f3F80000G", "0d3F800000", "1.5.5", "1e999", "1e-999",

@@ -61,7 +61,7 @@ constexpr std::string_view kCallee =
     ".visible .func (.param .b32 r) twice(.param .b32 x)\n{\n.reg .b32 %r<3>;\n"
     "ld.param.b32 %r1, [x];\nadd.u32 %r2, %r1, %r1;\nst.param.b32 [r], %r2;\nret;\n}\n";
 
-TEST(Linker, AnExternFunctionIsTheOneThatAnotherInputDefines) {
+TEST(Linker, ResolvesExternFunctionFromAnotherInput) {
   for (const bool callee_first : {false, true}) {
     const Module module = callee_first ? Linked({Text(kCallee), Text(kCaller)})
                                        : Linked({Text(kCaller), Text(kCallee)});
@@ -75,11 +75,11 @@ TEST(Linker, AnExternFunctionIsTheOneThatAnotherInputDefines) {
       EXPECT_NE(function->linkage, ".extern");
       declared += function->name == "twice" ? 1 : 0;
     }
-    EXPECT_EQ(declared, 2u) << "a prototype and a definition";
+    EXPECT_EQ(declared, 2u) << "expected a prototype and a definition";
   }
 }
 
-TEST(Linker, AnExternVariableIsTheOneThatAnotherInputDefines) {
+TEST(Linker, ResolvesExternVariableFromAnotherInput) {
   const Module module = Linked({Text(".extern .global .align 4 .u32 count;\n"
                                      ".visible .global .align 8 .u64 where = generic(count);\n"),
                                 Text(".visible .global .align 4 .u32 count = 7;\n")});
@@ -97,7 +97,7 @@ TEST(Linker, UndefinedReferencesAreRejectedByName) {
               HasSubstr("b.ptx: undefined reference to 'lost'"));
 }
 
-TEST(Linker, WhatTheDeviceDefinesStaysExtern) {
+TEST(Linker, SymbolsOfTheDeviceStayExtern) {
   const Module module =
       Linked({Text(".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n"
                    ".extern .shared .align 4 .b8 room[];\n"),
@@ -106,7 +106,7 @@ TEST(Linker, WhatTheDeviceDefinesStaysExtern) {
   const Variable* const room = FindVariable(module, "room");
   ASSERT_NE(room, nullptr);
   EXPECT_EQ(room->linkage, ".extern");
-  EXPECT_EQ(room->alignment, 16u) << "that of the input that asks for most";
+  EXPECT_EQ(room->alignment, 16u) << "the largest alignment of all inputs";
   EXPECT_EQ(module.items.size(), 2u);
 }
 
@@ -131,7 +131,7 @@ TEST(Linker, StrongSymbolReplacesWeakAndFirstWeakWins) {
   EXPECT_EQ(FindVariable(module, "w")->initializer, "3");
 }
 
-TEST(Linker, OfCommonVariablesTheLargestCounts) {
+TEST(Linker, LargestCommonVariableWins) {
   const Module module = Linked({Text(".common .global .align 4 .b8 c[8];\n"),
                                 Text(".common .global .align 16 .b8 c[32];\n"),
                                 Text(".common .global .align 4 .b8 c[16];\n")});
@@ -140,7 +140,7 @@ TEST(Linker, OfCommonVariablesTheLargestCounts) {
 }
 
 // Each of the two has its own `limit` and `clamp`, and a kernel whose parameter hides `limit`.
-TEST(Linker, NamesWithoutLinkageAreTheirInputsOwn) {
+TEST(Linker, NamesWithoutLinkageStaySeparate) {
   const auto input = [](std::string_view kernel, std::string_view value) {
     return Text(".global .align 4 .u32 limit = " + std::string(value) +
                 ";\n.global .align 8 .u64 at = generic(limit);\n"
@@ -175,7 +175,7 @@ TEST(Linker, VersionAndTargetAreTheNewest) {
   EXPECT_EQ(module.target, "sm_86");
 }
 
-TEST(Linker, KernelsWithoutALimitOfRegistersGetTheLinks) {
+TEST(Linker, KernelsWithoutRegisterLimitGetTheLinksLimit) {
   const std::string text = Text(
       ".visible .entry plain()\n{\nret;\n}\n"
       ".visible .entry own()\n.maxntid 64, 1, 1\n.maxnreg 40\n{\nret;\n}\n"
@@ -204,15 +204,15 @@ TEST(Linker, BadInputsAreNamed) {
   EXPECT_EQ(Link({}).status().code(), StatusCode::kLimitExceeded);
 }
 
-// The variables of a cycle name each other; no text may hang the linker.
-TEST(Linker, InitialisersInACircleEnd) {
+// The variables of a cycle name each other, and must not hang the linker.
+TEST(Linker, CyclicInitialisersTerminate) {
   const Module module =
       Linked({Text(".visible .global .align 8 .u64 a = generic(b);\n"
                    ".visible .global .align 8 .u64 b = generic(a);\n")});
   EXPECT_EQ(module.items.size(), 2u);
 }
 
-TEST(Linker, TheSynchronisationOfAGridIsDefinedWhereItIsAskedFor) {
+TEST(Linker, DefinesGridSynchronisationOnDemand) {
   const std::string asks = Text(
       ".extern .func (.param .b64 r) cudaCGGetIntrinsicHandle(.param .b32 s);\n"
       ".extern .func (.param .b32 r) cudaCGSynchronize(.param .b64 h, .param .b32 f);\n"

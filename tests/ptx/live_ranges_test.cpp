@@ -45,7 +45,7 @@ TEST(LiveRanges, ValuesCarriedAroundALoopAreLiveInAllOfIt) {
   EXPECT_EQ(GetRange(flow, "%r1"), Range(0, 4));
 }
 
-TEST(LiveRanges, AGuardedWriteKeepsTheOldValueAlive) {
+TEST(LiveRanges, GuardedWriteKeepsTheOldValueAlive) {
   const ControlFlow flow =
       GetFlow("mov.b32 %r1, 1;\nmov.b32 %r9, 1;\n@%p1 mov.b32 %r1, 2;\nmov.b32 %r2, %r1;\nret;");
   EXPECT_EQ(GetRange(flow, "%r1"), Range(0, 3));
@@ -60,14 +60,14 @@ TEST(LiveRanges, AGuardedWriteKeepsTheOldValueAlive) {
   EXPECT_EQ(GetRange(partial, "%r1").first, 1u);
 }
 
-TEST(LiveRanges, AValueReadBeforeAnyWriteIsNeededFromTheStart) {
+TEST(LiveRanges, ValueReadBeforeAnyWriteIsLiveFromTheStart) {
   const ControlFlow flow =
       GetFlow("mov.b32 %r2, 1;\n@%p1 bra L;\nmov.b32 %r1, 1;\nL: mov.b32 %r3, %r1;\nret;");
   EXPECT_EQ(GetRange(flow, "%r1"), Range(0, 3));
   EXPECT_EQ(GetRange(flow, "%p1"), Range(0, 1));
 }
 
-TEST(LiveRanges, RegistersThatMayBeReadUnwrittenAreTold) {
+TEST(LiveRanges, ReportsRegistersThatMayBeReadUnwritten) {
   const auto unwritten = [](const std::string& body, const std::string& name) {
     const ControlFlow flow = GetFlow(body);
     return flow.registers[flow.FindRegister(name)].is_read_unwritten;
@@ -86,7 +86,7 @@ TEST(LiveRanges, RegistersThatMayBeReadUnwrittenAreTold) {
   EXPECT_FALSE(unwritten("ret; mov.b32 %r2, %r1;", "%r1"));
 }
 
-TEST(LiveRanges, AnUnusedResultOccupiesItsInstruction) {
+TEST(LiveRanges, UnusedResultIsLiveAtItsInstruction) {
   const ControlFlow flow = GetFlow("mov.b32 %r2, 1;\nmov.b32 %r1, 1;\nret;");
   EXPECT_EQ(GetRange(flow, "%r1"), Range(1, 1));
 }
@@ -101,7 +101,7 @@ TEST(LiveRanges, VectorsPairsAndListsAreWrittenElementByElement) {
   EXPECT_EQ(GetRange(flow, "%r3"), Range(3, 4));
 }
 
-TEST(LiveRanges, ARegisterThatIsOnlyDeclaredIsNotListed) {
+TEST(LiveRanges, UnusedRegisterIsNotListed) {
   const ControlFlow flow = GetFlow("mov.b32 %r1, 1;");
   EXPECT_EQ(flow.registers.size(), 1u);
 }

@@ -267,7 +267,7 @@ TEST(Parser, QuotesTokensSoThatALogStaysALog) {
   EXPECT_LT(GetError(std::string(5000, 'x')).size(), 200u);
 }
 
-TEST(Parser, RejectsWhatMakesNoSense) {
+TEST(Parser, RejectsInvalidText) {
   for (const char* items : {".version 8.0\n",
                             ".target sm_80\n",
                             ".address_size 63\n",
@@ -344,7 +344,7 @@ TEST(Parser, ComputesTheAddressOfAnElement) {
 }
 
 // ptxas rejects a target that announces debug information and does not have it.
-TEST(Parser, DebugInformationIsDroppedAndNoLongerPromised) {
+TEST(Parser, DropsDebugInformationAndItsTargetOption) {
   const Result<Module> module = Parse(
       ".version 9.0\n.target sm_75, texmode_independent, debug, map_f64_to_f32\n"
       ".file 1 \"a.cu\", 1, 2\n.entry k()\n{\n.loc 1 2 3\nret;\n}\n"

@@ -27,7 +27,7 @@ std::string WhyNot(const std::string& body, const std::string& module_text = "")
   return kernel == nullptr ? "no kernel" : names.WhyNot(*kernel);
 }
 
-TEST(PlainNames, WhatHidesAnotherDeclarationIsRejected) {
+TEST(PlainNames, RejectsDeclarationThatHidesAnother) {
   constexpr const char* kHides = "hides";
   EXPECT_THAT(WhyNot("{ .shared .b64 %rd1; }"), HasSubstr("'%rd1' " + std::string(kHides)));
   EXPECT_THAT(WhyNot("{ .reg .b64 %rd<3>; }"), HasSubstr(kHides));
@@ -50,7 +50,7 @@ TEST(PlainNames, WhatHidesAnotherDeclarationIsRejected) {
 }
 
 // Inline assembly does this.
-TEST(PlainNames, ARegisterHidesAnotherOnlyAtTheBeginningOfItsScope) {
+TEST(PlainNames, RegisterHidesAnotherOnlyAtTheBeginningOfItsScope) {
   EXPECT_EQ(WhyNot("{ .reg .b64 %rd1; mov.u64 %rd1, 1; } mov.u64 %rd1, 2;"), "");
   EXPECT_EQ(WhyNot(".reg .b64 x; { .reg .b32 y; { .reg .pred y, x; @x mov.u64 %rd1, 1; } }"), "");
   constexpr const char* kHides = "hides";
@@ -60,7 +60,7 @@ TEST(PlainNames, ARegisterHidesAnotherOnlyAtTheBeginningOfItsScope) {
               HasSubstr(kHides));
 }
 
-TEST(PlainNames, WhatTheHardwareNamesIsNotDeclared) {
+TEST(PlainNames, RejectsDeclarationOfSpecialNames) {
   constexpr const char* kHides = "hides";
   for (const char* name : {"%tid", "%dynamic_smem_size", "WARP_SZ", "_", "%envreg7", "%pm3",
                            "%pm3_64", "%clock64", "%reserved_smem_offset_1"}) {
@@ -72,14 +72,14 @@ TEST(PlainNames, WhatTheHardwareNamesIsNotDeclared) {
   EXPECT_THAT(WhyNot(".reg .b32 x1<4>;"), HasSubstr("too"));
 }
 
-TEST(PlainNames, LabelsMeanOnePlace) {
+TEST(PlainNames, LabelsAreUnique) {
   EXPECT_THAT(WhyNot("x: { bra x; x: }"), HasSubstr("'x' is a label"));
   EXPECT_THAT(WhyNot("{ { x: bra x; } } x:"), HasSubstr("a label"));
   EXPECT_THAT(WhyNot("g:", ".global .b32 g;\n"), HasSubstr("a label"));
   EXPECT_EQ(WhyNot("bra y; { x: bra x; } { bra x; x: } y:"), "");
 }
 
-TEST(PlainNames, WhatIsNotDeclaredBeforeIsRejected) {
+TEST(PlainNames, RejectsUseBeforeDeclaration) {
   EXPECT_THAT(WhyNot("mov.u64 %rd1, x; .reg .b64 x;"), HasSubstr("not declared here"));
   EXPECT_THAT(WhyNot("{ mov.u64 %rd1, x; .reg .b64 x; }"), HasSubstr("not declared here"));
   EXPECT_THAT(WhyNot("{ .reg .b64 x; } mov.u64 %rd1, x;"), HasSubstr("not declared here"));
@@ -112,7 +112,7 @@ TEST(PlainNames, OnlyRegistersAreWritten) {
             "");
 }
 
-TEST(PlainNames, CallsNameAFunctionAndNothingBehindItsArguments) {
+TEST(PlainNames, CallsNameAFunctionAndEndAfterTheArguments) {
   constexpr const char* kFunction = ".func f(.param .b64 a) { ret; }\n";
   constexpr const char* kNoFunction = "does not consist of a function's name and its arguments";
   EXPECT_THAT(
@@ -124,7 +124,7 @@ TEST(PlainNames, CallsNameAFunctionAndNothingBehindItsArguments) {
   EXPECT_EQ(WhyNot("{ .param .b64 a; call.uni f, (a); }", kFunction), "");
 }
 
-TEST(PlainNames, OfAModuleAreDeclaredOnceButFunctionsAheadOfTheirBodies) {
+TEST(PlainNames, ModuleNamesAreDeclaredOnceExceptFunctionPrototypes) {
   EXPECT_THAT(WhyNot("", ".func g(); .global .b32 g;\n"), HasSubstr("'g' is declared twice"));
   EXPECT_THAT(WhyNot("", ".global .b32 g; .func g();\n"), HasSubstr("'g' is declared twice"));
   EXPECT_THAT(WhyNot("", ".func g() { ret; } .func g() { ret; }\n"),
@@ -143,7 +143,7 @@ std::string FencedText(const std::string& text) {
   return Print(fenced->module);
 }
 
-TEST(FenceDirectives, HintsThatCompilersMayDoWithoutDoNotReachThem) {
+TEST(FenceDirectives, RemovesHintsForCompilers) {
   const std::string text = FencedText(
       ".pragma \"enable_smem_spilling\";\n.pragma \"nounroll\";\n"
       ".func f() .noreturn { .pragma \"frequency 9\"; ret; }\n"
@@ -157,7 +157,7 @@ TEST(FenceDirectives, HintsThatCompilersMayDoWithoutDoNotReachThem) {
   }
 }
 
-TEST(FenceDirectives, UnknownOnesAndStringsAreRejected) {
+TEST(FenceDirectives, RejectsUnknownDirectivesAndStrings) {
   EXPECT_THAT(FencedText(".entry k() .frobnicate 3 { ret; }\n"),
               HasSubstr("'.frobnicate' is not known"));
   EXPECT_THAT(FencedText(".func f();\n.other f, k;\n.entry k() { ret; }\n"),

@@ -52,7 +52,7 @@ TEST(RegisterParameters, LeaveCallsWithParametersAlone) {
   EXPECT_THAT(text, HasSubstr("call (b), f, (a);"));
 }
 
-TEST(RegisterParameters, AreThoseOfThePrototypeToo) {
+TEST(RegisterParameters, AreChangedInPrototypes) {
   const std::string text = PrintedTwice(
       ".entry k()\n{\n.reg .b64 %rd<3>; .reg .b32 %r<3>;\n"
       "P: .callprototype (.reg .u32 _) _ (.reg .u64 _, .param .align 8 .b8 in[16]);\n"
@@ -61,7 +61,7 @@ TEST(RegisterParameters, AreThoseOfThePrototypeToo) {
   EXPECT_THAT(text, HasSubstr("call (%gpushared_returned0), %rd1, (%gpushared_argument0, in), P;"));
 }
 
-TEST(RegisterParameters, StayWherePtxasTakesNone) {
+TEST(RegisterParameters, StayIfPtxasRejectsThem) {
   for (const char* function :
        {".func f(.reg .pred p) { ret; }\n", ".func f(.reg .b16 p) { ret; }\n",
         ".func (.reg .b32 p) f() { { .reg .b64 p; ret; } }\n"}) {
@@ -69,7 +69,7 @@ TEST(RegisterParameters, StayWherePtxasTakesNone) {
   }
 }
 
-TEST(RegisterParameters, AddNoMoreThanABound) {
+TEST(RegisterParameters, AddOnlyABoundedNumber) {
   std::string parameters, arguments;
   for (int i = 0; i < 10'000; ++i) {
     parameters += (i == 0 ? ".reg .b32 a" : ", .reg .b32 a") + std::to_string(i);

@@ -94,18 +94,18 @@ class RoundTrip : public ::testing::TestWithParam<std::string> {
   Module module_;
 };
 
-TEST_P(RoundTrip, PrintingWhatWasParsedFromPrintedTextGivesTheSameText) {
+TEST_P(RoundTrip, PrintedTextParsesAndPrintsUnchanged) {
   const std::string once = Print(module_);
   const Result<Module> again = Parse(once);
   ASSERT_TRUE(again) << again.status().message();
   EXPECT_EQ(Print(*again), once);
 }
 
-TEST_P(RoundTrip, PtxasMakesTheSameMachineCodeOfPrintedText) {
+TEST_P(RoundTrip, PrintedTextAssemblesToTheSameMachineCode) {
   const auto of_source = Assemble(source_, architecture());
-  ASSERT_TRUE(of_source) << "ptxas rejects what nvcc wrote";
+  ASSERT_TRUE(of_source) << "ptxas rejects nvcc's text";
   const auto of_printed = Assemble(Print(module_), architecture());
-  ASSERT_TRUE(of_printed) << "ptxas rejects what we print";
+  ASSERT_TRUE(of_printed) << "ptxas rejects the printed text";
   EXPECT_TRUE(*of_printed == *of_source) << "the machine code differs";
 }
 
@@ -140,13 +140,13 @@ INSTANTIATE_TEST_SUITE_P(Kernels, RoundTrip, ::testing::ValuesIn(Files()),
                            return std::filesystem::path(parameter.param).stem().string();
                          });
 
-// The comparison above would be worthless if ptxas accepted everything, or gave the same output for
-// it.
-TEST(Ptxas, NoticesWhatIsLost) {
+// The comparison above would prove nothing if ptxas accepted everything, or returned the same code
+// for every text.
+TEST(Ptxas, DetectsLostText) {
   const std::string text = ReadFile(GPUSHARED_TEST_PTX_DIR "/switches.ptx");
   const auto code = Assemble(text, "sm_75");
   ASSERT_TRUE(code);
-  EXPECT_TRUE(*Assemble(text, "sm_75") == *code) << "it differs from run to run";
+  EXPECT_TRUE(*Assemble(text, "sm_75") == *code) << "ptxas must be deterministic";
 
   std::string without_label = text;
   const std::size_t label = text.find("\n$L__BB0_");

@@ -32,14 +32,14 @@ TEST(PtxTarget, KnowsTheVersionsOfCuda) {
   EXPECT_TRUE(IsKnownVersion(kNewestVersion));
 }
 
-TEST(PtxTarget, FindsTheVersionBehindComments) {
+TEST(PtxTarget, FindsTheVersionAfterComments) {
   EXPECT_EQ(GetVersion("// by hand\n/* more */ .version 99.9\n.target"), "99.9");
   EXPECT_EQ(GetVersion(".target sm_80\n.version 7.0"), "");
   EXPECT_EQ(GetVersion(".version next"), "");
   EXPECT_EQ(GetVersion(""), "");
 }
 
-TEST(PtxTarget, TakesTargetsUpToTheNewest) {
+TEST(PtxTarget, AcceptsTargetsUpToTheNewest) {
   for (const char* target :
        {"sm_10", "sm_30", "sm_52", "sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "compute_80",
         "sm_80, debug", "sm_80, texmode_independent", "sm_75, sm_80"}) {
@@ -52,14 +52,14 @@ TEST(PtxTarget, TakesTargetsUpToTheNewest) {
   EXPECT_THAT(GetCheck("9.0", "sm_90", 80).message(), HasSubstr("up to sm_80"));
 }
 
-TEST(PtxTarget, RejectsTargetsThatNobodyKnows) {
+TEST(PtxTarget, RejectsUnknownTargets) {
   for (const char* target :
        {"sm_7", "sm_63", "sm_76", "sm_80a", "sm_90f", "sm_130", "sm_80, fast", "volta"}) {
     EXPECT_THAT(GetCheck("9.0", target).message(), HasSubstr("Unsupported .target")) << target;
   }
 }
 
-TEST(PtxTarget, VersionHasTheTarget) {
+TEST(PtxTarget, RejectsVersionsWithoutTheTarget) {
   EXPECT_TRUE(GetCheck("6.3", "sm_75").ok());
   EXPECT_TRUE(GetCheck("7.8", "sm_90").ok());
   EXPECT_TRUE(GetCheck("8.10", "sm_90a").ok());

@@ -54,8 +54,9 @@ std::string ReportOn(const std::string& text) {
   return code == 0 ? "" : "rejected\n" + testing::ReadFile(report);
 }
 
-// Returns which of these codes ptxas accepts, as kernels of four lines each. It names the lines of
-// nearly all errors of a text; if it names none, each remaining code is submitted alone.
+// Returns which of these codes ptxas accepts, as kernels of four lines each. ptxas reports the
+// lines of nearly all errors of a text. If it rejects a text without naming a line, each remaining
+// code is tested alone.
 std::vector<bool> TakenByPtxas(const std::vector<std::string>& codes) {
   std::vector<bool> is_taken(codes.size(), true);
   for (bool names_lines = true; names_lines;) {
@@ -286,7 +287,7 @@ constexpr Example kRejected[] = {
     {"", ".global .u32 f; .func f() { ret; }"},
 };
 
-TEST(TypeCheck, TakesWhatPtxasTakes) {
+TEST(TypeCheck, AcceptsWhatPtxasAccepts) {
   for (const Example& example : kTaken) {
     const Status status = GetCheck(GetText(example.code, example.module_scope));
     EXPECT_TRUE(status.ok()) << example.module_scope << example.code << ": " << status.message();
@@ -306,7 +307,7 @@ TEST(TypeCheck, NamesLineAndInstruction) {
             "line 8: operand 2 of add.u32 has the wrong type, or is no register");
 }
 
-TEST(TypeCheck, TableIsThatOfPtxas) {
+TEST(TypeCheck, TableAgreesWithPtxas) {
   if (!HasAssembler()) GTEST_SKIP() << "no ptxas in " << GPUSHARED_TEST_CUDA_BIN;
   const auto compare = [](std::span<const Example> examples, bool is_taken) {
     std::vector<std::string> codes;
@@ -324,8 +325,9 @@ TEST(TypeCheck, TableIsThatOfPtxas) {
   compare(kRejected, false);
 }
 
-// The forms whose results tests/executor compares: ptxas accepts all of them.
-TEST(TypeCheck, TakesRandomVideoInstructionsThatPtxasTakes) {
+// Random forms of the instructions whose results tests/executor compares; ptxas accepts all of
+// them.
+TEST(TypeCheck, AcceptsRandomVideoInstructionsLikePtxas) {
   std::mt19937 random(34);
   std::string code;
   for (std::size_t i = 0; i < 300; ++i) {
@@ -340,7 +342,8 @@ TEST(TypeCheck, TakesRandomVideoInstructionsThatPtxasTakes) {
   EXPECT_EQ(ReportOn(text), "");
 }
 
-// A dollar sign is replaced by an operand of any type; the letters after it are one that fits.
+// `$` and a letter stand for an operand: either the operand of this name, whose type fits, or a
+// random one.
 constexpr auto kForms = std::to_array<std::string_view>({"add.u32 $r, $r, $i",
                                                          "add.f32 $f, $f, $w",
                                                          "and.b32 $w, $r, $i",
@@ -385,7 +388,7 @@ std::string Vary(std::string_view form, std::mt19937& random) {
   return code + ";";
 }
 
-TEST(TypeCheck, NeverRejectsRandomTypesThatPtxasTakes) {
+TEST(TypeCheck, NeverRejectsRandomTypesThatPtxasAccepts) {
   if (!HasAssembler()) GTEST_SKIP() << "no ptxas in " << GPUSHARED_TEST_CUDA_BIN;
   std::mt19937 random(20);
   std::vector<std::string> codes(150);
@@ -404,7 +407,7 @@ TEST(TypeCheck, NeverRejectsRandomTypesThatPtxasTakes) {
   }
   EXPECT_GT(taken, 20);
   EXPECT_GT(rejected, 20);
-  EXPECT_LE(missed * 10, rejected) << "nine of ten wrong types are found";
+  EXPECT_LE(missed * 10, rejected) << "must find nine of ten wrong types";
 }
 
 }  // namespace

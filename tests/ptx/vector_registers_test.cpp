@@ -68,7 +68,7 @@ TEST(VectorRegisters, LeaveOtherNamesAlone) {
   EXPECT_THAT(text, HasSubstr("vadd.s32.s32.s32 r, r.b1, r;"));
 }
 
-TEST(VectorRegisters, HaveALimitTogether) {
+TEST(VectorRegisters, TotalNumberIsLimited) {
   std::string body = ".reg .v4 .f32 v;\n";
   for (int i = 0; i < 33'000; ++i) body += "f v, v, v, v, v, v, v, v;\n";
   const Result<Module> module =

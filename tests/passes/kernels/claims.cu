@@ -107,7 +107,7 @@ extern "C" __global__ void grid_stride(const unsigned* in, unsigned* out, unsign
   }
 }
 
-// Status in the high word, a sum in the low one, so that both arrive at once.
+// Packs the status into the high word and a sum into the low one, so that both arrive at once.
 __device__ void Tell(unsigned long long* at, unsigned status, unsigned sum) {
   *static_cast<volatile unsigned long long*>(at) = static_cast<unsigned long long>(status) << 32 | sum;
 }

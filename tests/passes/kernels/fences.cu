@@ -62,7 +62,7 @@ extern "C" __global__ void walking_pointers(const unsigned* in, unsigned* out, u
   }
 }
 
-// One offset beyond the range that remains for immediates.
+// Uses an offset just beyond the maximum for immediates.
 extern "C" __global__ void far_offsets(unsigned* out) {
   unsigned* at = out + threadIdx.x;
   at[0] = 1;
@@ -92,7 +92,7 @@ struct Table {
   unsigned values[7];
 };
 
-// The address of a parameter among others: which one it is, is known only at run time.
+// Passes the address of one of several parameters, chosen at run time.
 extern "C" __global__ void constant_parameter(unsigned* out, const __grid_constant__ Table table,
                                               unsigned choice) {
   const unsigned* from = (threadIdx.x & 1) == choice ? table.values : out + 512 + threadIdx.x;
