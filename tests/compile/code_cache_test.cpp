@@ -112,7 +112,7 @@ TEST_F(CodeCaches, RejectsDirectoryWritableByOthers) {
   // A user who can rename the directory can put another one in its place.
   fs::permissions(directory_.parent_path(), fs::perms::all);
   EXPECT_THAT(std::string(CodeCache::Open(directory_, 1000).status().message()),
-              HasSubstr("may be written to by others"));
+              HasSubstr("writable by users other than its owner"));
   fs::permissions(directory_.parent_path(), fs::perms::owner_all);
   EXPECT_TRUE(CodeCache::Open(directory_, 1000).ok());
   std::ofstream(root_ / "file") << "";

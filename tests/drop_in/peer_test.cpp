@@ -366,6 +366,9 @@ TEST_P(BatchTest, BoxesOfArraysCountTexels) {
   ASSERT_EQ(cuArrayCreate(&narrow, &bytes), CUDA_SUCCESS);
   std::array<std::uint32_t, 4> host = {1, 2, 3, 4}, found{};
   ASSERT_EQ(cuMemcpyHtoD(device, host.data(), sizeof host), CUDA_SUCCESS);
+  // The copy from pageable memory may still be in progress, and a non-blocking stream would not
+  // wait for it.
+  ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
   const auto to = reinterpret_cast<CUdeviceptr>(found.data());
   CUDA_MEMCPY3D_BATCH_OP boxes[] = {
       BoxCopy(PointerOperand(device, 2, 0), ArrayOperand(array, 2, 0), {2, 2, 1}),

@@ -42,7 +42,7 @@ TEST_F(TrustedDirectory, RejectsParentsThatOthersMayWrite) {
   for (const mode_t mode : {0775, 0757, 0777}) {
     for (const std::string& each : {directory_ / "outer", inner_}) {
       ::chmod(each.c_str(), mode);
-      EXPECT_THAT(Rejection(inner_), HasSubstr("'" + each + "' may be written to by others"));
+      EXPECT_THAT(Rejection(inner_), HasSubstr("'" + each + "' writable by users other than its owner"));
       ::chmod(each.c_str(), 0755);
     }
   }

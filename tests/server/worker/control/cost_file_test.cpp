@@ -178,7 +178,7 @@ TEST_F(CostFile, RejectsFileOfOtherUser) {
   }
   ::chmod(path_.c_str(), 0600);
   ::chmod(directory_.path().c_str(), 0777);
-  EXPECT_THAT(Rejection(), HasSubstr("may be written to by others"));
+  EXPECT_THAT(Rejection(), HasSubstr("writable by users other than its owner"));
   EXPECT_FALSE(Keep("a device", Some()));
   ::chmod(directory_.path().c_str(), 0700);
   EXPECT_EQ(Rejection(), "");
