@@ -99,7 +99,7 @@ Result<Fallback> FallbackFromEnvironment() {
   if (wanted.empty()) return Fallback::kNone;
   if (wanted == "native") return Fallback::kNative;
   return Status(StatusCode::kInvalidArgument, "GPUSHARED_FALLBACK='" + std::string(wanted) +
-                                                  "' makes no sense: it takes native, or nothing");
+                                                  "' is invalid: expected native, or nothing");
 }
 
 Result<NativeDriver> LoadNativeDriver() {

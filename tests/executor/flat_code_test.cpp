@@ -207,7 +207,7 @@ TEST_F(FlatCode, RejectsLongPathsWithoutPoll) {
     const Status as_decoded = Check(program.info(), program.code());
     EXPECT_TRUE(as_decoded.ok()) << as_decoded.message();
     const Status without = Check(program.info(), WithoutLooks(program.code()));
-    EXPECT_NE(without.message().find("without a look"), std::string::npos) << without.message();
+    EXPECT_NE(without.message().find("without a check"), std::string::npos) << without.message();
   }
 }
 
