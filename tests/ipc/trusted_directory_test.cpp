@@ -42,7 +42,8 @@ TEST_F(TrustedDirectory, RejectsParentsThatOthersMayWrite) {
   for (const mode_t mode : {0775, 0757, 0777}) {
     for (const std::string& each : {directory_ / "outer", inner_}) {
       ::chmod(each.c_str(), mode);
-      EXPECT_THAT(Rejection(inner_), HasSubstr("'" + each + "' writable by users other than its owner"));
+      EXPECT_THAT(Rejection(inner_),
+                  HasSubstr("'" + each + "' is writable by users other than its owner"));
       ::chmod(each.c_str(), 0755);
     }
   }
@@ -65,16 +66,16 @@ TEST_F(TrustedDirectory, ChecksTargetsOfLinks) {
   std::filesystem::create_directory(directory_ / "open/kept");
   ::chmod((directory_ / "open").c_str(), 0777);
   std::filesystem::create_symlink(directory_ / "open/kept", directory_ / "link");
-  EXPECT_THAT(Rejection(directory_ / "link"), HasSubstr("open' may be written to"));
+  EXPECT_THAT(Rejection(directory_ / "link"), HasSubstr("open' is writable by"));
   std::filesystem::create_symlink(inner_, directory_ / "open/back");
-  EXPECT_THAT(Rejection(directory_ / "open/back"), HasSubstr("open' may be written to"));
+  EXPECT_THAT(Rejection(directory_ / "open/back"), HasSubstr("open' is writable by"));
   std::filesystem::create_symlink(inner_, directory_ / "good");
   EXPECT_EQ(Rejection(directory_ / "good"), "(trusted)");
 }
 
 TEST_F(TrustedDirectory, RejectsOtherFiles) {
   EXPECT_THAT(Rejection(directory_ / "none"), HasSubstr("cannot be read: No such file"));
-  EXPECT_THAT(Rejection("relative"), HasSubstr("no absolute path"));
+  EXPECT_THAT(Rejection("relative"), HasSubstr("not an absolute path"));
   EXPECT_THAT(Rejection("/etc/passwd"), HasSubstr("'/etc/passwd' is none"));
 }
 

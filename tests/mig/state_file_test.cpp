@@ -64,7 +64,7 @@ TEST_F(MigStateFile, RejectsInvalidFile) {
   EXPECT_THAT(Read("{").status().message(), HasSubstr("is invalid"));
   EXPECT_THAT(Read("{}").status().message(), HasSubstr("is invalid"));
   EXPECT_THAT(Read(R"({"version": 2, "at_boot": [], "under_way": []})").status().message(),
-              HasSubstr("another version"));
+              HasSubstr("a version other than 1"));
   EXPECT_THAT(Read(std::string(2 << 20, ' ')).status().message(), HasSubstr("longer than 1 MiB"));
   const auto nowhere = StateFile::Open(directory_ / "no/such/directory/state.json");
   EXPECT_EQ(nowhere.status().code(), StatusCode::kInternal);

@@ -503,7 +503,7 @@ TEST(Contained, StoppedKernelsDoNotBegin) {
 }
 
 TEST(Contained, ReportsRecordOfUnknownPlace) {
-  EXPECT_THAT(ptx::DescribeFault({}, {.place = 7}).sentence, HasSubstr("does not have: 7"));
+  EXPECT_THAT(ptx::DescribeFault({}, {.place = 7}).sentence, HasSubstr("not in the module: 7"));
 }
 
 TEST(Contained, FaultMessageTruncatesLongNames) {

@@ -126,8 +126,10 @@ TEST(KernelReach, WordsOfStructs) {
       {32, 40, 48, 56});
   ExpectKnown("cvta.param.u64 %d1, all; ld.u64 %d3, [%d1+8]; ld.global.u32 %r1, [%d3];",
               {32, 40, 48, 56});
-  ExpectUnknown("ld.param.u64 %d1, [all+4]; ld.global.u32 %r1, [%d1];", "not followed");
-  ExpectUnknown("ld.param.u64 %d1, [all+32]; ld.global.u32 %r1, [%d1];", "not followed");
+  ExpectUnknown("ld.param.u64 %d1, [all+4]; ld.global.u32 %r1, [%d1];",
+                "computed in an unsupported way");
+  ExpectUnknown("ld.param.u64 %d1, [all+32]; ld.global.u32 %r1, [%d1];",
+                "computed in an unsupported way");
 }
 
 TEST(KernelReach, AddressOfOtherOriginIsUnknown) {
@@ -165,10 +167,10 @@ TEST(KernelReach, AddressOfOtherOriginIsUnknown) {
   unknown(
       "cvt.u64.u32 %d2, %k; shl.b64 %d2, %d2, 32; cvt.u64.u32 %d3, %i; or.b64 %d2, %d2, %d3;"
       "add.u64 %d1, %d2, %n;",
-      "put together");
+      "combined from parts");
   unknown("cvt.u64.u32 %d2, %k; mul.lo.u64 %d2, %d2, 4294967296; add.u64 %d1, %d2, %n;",
-          "put together");
-  unknown("bfi.b64 %d1, %p, %n, 3, 5;", "not followed in line 11");
+          "combined from parts");
+  unknown("bfi.b64 %d1, %p, %n, 3, 5;", "computed in an unsupported way in line 11");
   // An address that is not derived from a parameter of 8 bytes.
   unknown("cvt.u64.u32 %d1, %i;", kNoPointer);
   unknown("mov.u64 %d1, 4096;", kNoPointer);
@@ -237,12 +239,12 @@ TEST(KernelReach, FunctionsAreFollowed) {
       "st.param.b32 [a0+8], %i; call.uni (r0), moved, (a0); ld.param.b64 %d1, [r0+0];"
       "ld.param.b64 %d2, [r0+8]; }";
   ExpectKnown(call_moved + "ld.global.u32 %r1, [%d1];", {0}, false, moved);
-  ExpectUnknown(call_moved + "ld.global.u32 %r1, [%d2];", "put together", moved);
+  ExpectUnknown(call_moved + "ld.global.u32 %r1, [%d2];", "combined from parts", moved);
   // Halves of a pointer.
   const std::string call_halves =
       "{ .param .align 8 .b8 a0[16]; .param .align 8 .b8 r0[16]; st.param.b32 [a0+0], %k;"
       "st.param.b32 [a0+4], %i; call.uni (r0), moved, (a0); ld.param.b64 %d1, [r0+0]; }";
-  ExpectUnknown(call_halves + "ld.global.u32 %r1, [%d1];", "put together", moved);
+  ExpectUnknown(call_halves + "ld.global.u32 %r1, [%d1];", "combined from parts", moved);
   // A value that is never passed.
   const std::string call_without =
       "{ .param .align 8 .b8 a0[16]; .param .align 8 .b8 r0[16]; call.uni (r0), moved, (a0);"

@@ -69,7 +69,7 @@ TEST(PlainNames, RejectsDeclarationOfSpecialNames) {
   EXPECT_THAT(WhyNot(".reg .b32 %envreg<2>;"), HasSubstr(kHides));
   EXPECT_THAT(WhyNot(".reg .b32 %clock<65>;"), HasSubstr(kHides));
   EXPECT_THAT(WhyNot("", ".global .b32 WARP_SZ;\n"), HasSubstr("'WARP_SZ' is declared twice"));
-  EXPECT_THAT(WhyNot(".reg .b32 x1<4>;"), HasSubstr("too"));
+  EXPECT_THAT(WhyNot(".reg .b32 x1<4>;"), HasSubstr("are ambiguous"));
 }
 
 TEST(PlainNames, LabelsAreUnique) {

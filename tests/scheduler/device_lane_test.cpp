@@ -517,14 +517,14 @@ TEST(DeviceLaneDeathTest, InvalidCallsEndProcess) {
   lane.policy->decisions = {Decision::Run(kA)};
   EXPECT_DEATH(lane.Actions(), "not ready");
   lane.policy->decisions = {Decision::Run(ClientId{77})};
-  EXPECT_DEATH(lane.Actions(), "not here");
+  EXPECT_DEATH(lane.Actions(), "unknown client");
   lane.policy->decisions = {Decision::Stop(kA)};
   EXPECT_DEATH(lane.Actions(), "nothing to stop");
   lane.policy->decisions = {Decision::Wait(kStart)};
   EXPECT_DEATH(lane.Actions(), "again at once");
   EXPECT_DEATH(lane.lane->OnCompleted(5, kStart), "not in flight");
   EXPECT_DEATH(lane.lane->AddClient(ClientId{3}, {.weight = 0}, kStart), "weight");
-  EXPECT_DEATH(lane.lane->Enqueue(ClientId{77}, {}, kStart), "not here");
+  EXPECT_DEATH(lane.lane->Enqueue(ClientId{77}, {}, kStart), "unknown client");
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST(Config, RejectsFloorForPolicyWithoutFloors) {
     const char* const policy = name.c_str();
     EXPECT_THAT(GetRejection({"--low-floor", "10%", "--policy", policy}),
                 AllOf(HasSubstr("low-floor rejected: asked for 10% under"), HasSubstr(policy),
-                      HasSubstr("more under 'priority'")));
+                      HasSubstr("expected 0%, or policy 'priority'")));
     EXPECT_EQ(Accepted({"--low-floor", "0", "--policy", policy}).policy, policy);
   }
 }

@@ -223,7 +223,7 @@ void Dispatcher::RejectBeyondDevice(ClientState& client, std::uint32_t stream,
 }
 
 void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
-  while (!client.streams.is_settled() || client.streams.MarkNonpreemptible()) {
+  while (!client.streams.is_settled() || client.streams.MarkOneAwaitingSlot()) {
     const std::uint32_t stream = client.streams.TakeToSettle();
     while (client.streams[stream].front != kNoSlot &&
            SettleFront(client, stream, now) == FrontOutcome::kRetired) {

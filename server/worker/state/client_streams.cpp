@@ -27,9 +27,9 @@ std::uint32_t ClientStreams::PopFront(std::uint32_t stream) {
 bool ClientStreams::Cut(std::uint32_t slot) {
   CommandSlot& whole = slab_[slot];
   if (!slab_.has_free()) {
-    std::uint32_t& nonpreemptible = streams_[whole.stream].nonpreemptible;
-    if (nonpreemptible == kNoSlot) ++nonpreemptible_;
-    nonpreemptible = slot;
+    std::uint32_t& command_awaiting_slot = streams_[whole.stream].command_awaiting_slot;
+    if (command_awaiting_slot == kNoSlot) ++streams_awaiting_slot_;
+    command_awaiting_slot = slot;
     return false;
   }
   const std::uint32_t behind = slab_.Cut(slot);
@@ -50,13 +50,13 @@ bool ClientStreams::Cut(std::uint32_t slot) {
   return true;
 }
 
-bool ClientStreams::MarkNextNonpreemptible() {
+bool ClientStreams::MarkNextAwaitingSlot() {
   do {
-    nonpreemptible_marked_ = (nonpreemptible_marked_ + 1) % ipc::kStreamsMax;
-  } while (streams_[nonpreemptible_marked_].nonpreemptible == kNoSlot);
-  streams_[nonpreemptible_marked_].nonpreemptible = kNoSlot;
-  --nonpreemptible_;
-  MarkToSettle(nonpreemptible_marked_);
+    last_marked_ = (last_marked_ + 1) % ipc::kStreamsMax;
+  } while (streams_[last_marked_].command_awaiting_slot == kNoSlot);
+  streams_[last_marked_].command_awaiting_slot = kNoSlot;
+  --streams_awaiting_slot_;
+  MarkToSettle(last_marked_);
   return true;
 }
 

@@ -67,8 +67,8 @@ struct StreamState {
   // Streams whose next command waits for a command of this stream, linked by next_waiter.
   std::uint32_t first_waiter = kNoStream;
   std::uint32_t next_waiter = kNoStream;
-  std::uint32_t waits_on = kNoStream;      // The stream whose list contains this one.
-  std::uint32_t nonpreemptible = kNoSlot;  // Command that is waiting for a slot for its rest.
+  std::uint32_t waits_on = kNoStream;             // The stream whose list contains this one.
+  std::uint32_t command_awaiting_slot = kNoSlot;  // Command that needs a slot for its rest.
 };
 
 // One client's streams, their commands, and the set of streams to be settled, that is, which may be
@@ -94,12 +94,12 @@ class ClientStreams {
   bool Cut(std::uint32_t slot);
   // True if Cut found no free slot for the command and none has become free.
   bool AwaitsSlot(std::uint32_t slot) const {
-    return streams_[slab_[slot].stream].nonpreemptible == slot && !slab_.has_free();
+    return streams_[slab_[slot].stream].command_awaiting_slot == slot && !slab_.has_free();
   }
   // If a slot is free, marks one stream whose command is waiting for a slot. Marks only one,
   // because each of them would examine all nodes of a graph before it takes the slot.
-  bool MarkNonpreemptible() {
-    return nonpreemptible_ > 0 && slab_.has_free() && MarkNextNonpreemptible();
+  bool MarkOneAwaitingSlot() {
+    return streams_awaiting_slot_ > 0 && slab_.has_free() && MarkNextAwaitingSlot();
   }
   // Called when the next command was submitted to the lane, or needs no submission.
   void PassNext(std::uint32_t stream) {
@@ -129,11 +129,11 @@ class ClientStreams {
 
  private:
   void WakeThem(std::uint32_t target);
-  [[gnu::cold]] bool MarkNextNonpreemptible();
+  [[gnu::cold]] bool MarkNextAwaitingSlot();
 
   CommandSlab slab_;
-  std::uint32_t nonpreemptible_ = 0;         // Streams with a command that is waiting for a slot.
-  std::uint32_t nonpreemptible_marked_ = 0;  // The stream marked last, so that they take turns.
+  std::uint32_t streams_awaiting_slot_ = 0;  // Streams with a command that is waiting for a slot.
+  std::uint32_t last_marked_ = 0;            // The stream marked last, so that they take turns.
   std::vector<StreamState> streams_;
   std::bitset<ipc::kStreamsMax> is_to_settle_;
   std::array<std::uint8_t, ipc::kStreamsMax> to_settle_;

@@ -220,7 +220,7 @@ TEST(Obstacles, ExclusiveModeMattersOnlyWithAnotherProcess) {
   EXPECT_EQ(Obstacle(inventory, inventory.gpus[1]), std::nullopt);
   inventory.gpus[1].processes = {11, 12, 13, 14, 15};
   EXPECT_THAT(Obstacle(inventory, inventory.gpus[1]).value_or(""),
-              AllOf(HasSubstr("EXCLUSIVE_PROCESS and process 11, 12, 13, 14, ... has it"),
+              AllOf(HasSubstr("EXCLUSIVE_PROCESS and process 11, 12, 13, 14, ... uses it"),
                     HasSubstr("'nvidia-smi -i 1 -c DEFAULT'")));
   // In shared mode other processes are allowed.
   inventory.gpus[0].processes = {11};

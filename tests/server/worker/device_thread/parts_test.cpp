@@ -439,11 +439,11 @@ TEST(ClientStreams, OffersFreeSlotToWaitingStreamsInOrder) {
     waiting.push_back(stream);
   }
   EXPECT_EQ(waiting.size(), kStreams - CommandSlab::kPartsMax);
-  EXPECT_FALSE(streams.MarkNonpreemptible()) << "there is no slot";
+  EXPECT_FALSE(streams.MarkOneAwaitingSlot()) << "there is no slot";
 
   streams.slab().Free(streams.PopFront(0));
   std::vector<std::uint32_t> woken;
-  while (streams.MarkNonpreemptible()) {
+  while (streams.MarkOneAwaitingSlot()) {
     woken.push_back(streams.TakeToSettle());
     EXPECT_TRUE(streams.is_settled()) << "one at a time";
     EXPECT_FALSE(streams.AwaitsSlot(commands[woken.back()]));
@@ -454,10 +454,10 @@ TEST(ClientStreams, OffersFreeSlotToWaitingStreamsInOrder) {
   for (const std::uint32_t stream : {40u, 50u, 60u})
     EXPECT_EQ(streams.Cut(commands[stream]), stream == 40);
   streams.slab().Free(streams.PopFront(1));
-  ASSERT_TRUE(streams.MarkNonpreemptible());
+  ASSERT_TRUE(streams.MarkOneAwaitingSlot());
   EXPECT_EQ(streams.TakeToSettle(), 50u);
   EXPECT_TRUE(streams.Cut(commands[50]));
-  EXPECT_FALSE(streams.MarkNonpreemptible());
+  EXPECT_FALSE(streams.MarkOneAwaitingSlot());
   EXPECT_TRUE(streams.AwaitsSlot(commands[60]));
 }
 
