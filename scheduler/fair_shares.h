@@ -19,11 +19,11 @@ namespace gpushared::scheduler {
 //
 // Each client has a virtual time: the device time charged to it, divided by its weight. In each
 // level the ready client with the smallest virtual time runs next; its work on the device counts
-// with its predicted time until it is charged. A client is behind another one if its virtual time
-// is smaller, and ahead of it if larger. A client that was asleep is moved forward to the virtual
-// time of its level, which never decreases, because it must not be paid for time that it did not
-// request. A client that is ahead stays ahead, so that sleeping sheds no debt. A client is asleep
-// in a level that it left for another one, and finds its debt there when it returns.
+// with its predicted time until it is charged. A client that was asleep is moved forward to the
+// virtual time of its level, which never decreases, because it must not be paid for time that it
+// did not request. A client whose virtual time is larger than that of its level keeps it, so that
+// sleeping sheds no debt. A client is asleep in a level that it left for another one, and finds its
+// debt there when it returns.
 //
 // Clients of one group share in two steps. The group has its own virtual time, charged for all its
 // clients, and the weight of the heaviest of them. It competes with the other groups of the level
@@ -33,10 +33,10 @@ namespace gpushared::scheduler {
 //
 // A client that queues one command at a time is not ready while that command runs, nor for a moment
 // of up to `hold_off` before the next one. It keeps its place meanwhile, and from level
-// `suspended_from` on no client that is ahead of it starts, because these would otherwise take the
-// time due to it, regardless of its weight. The level waits for the client after a command only if
-// the client returned in time after the previous command, and if its commands take at least as long
-// as the wait.
+// `suspended_from` on no client with a larger virtual time starts, because these would otherwise
+// take the time due to it, regardless of its weight. The level waits for the client after a command
+// only if the client returned in time after the previous command, and if its commands take at least
+// as long as the wait.
 //
 // Thread-compatible.
 class FairShares {
@@ -69,7 +69,7 @@ class FairShares {
   bool HasStoppable(ClientId client) { return accounts_.At(client).stoppable > 0; }
 
   // Returns the decision if the level had the device to itself: stops a client whose slice is over
-  // while another client is behind it, otherwise runs the one furthest behind.
+  // while another client has a smaller virtual time, otherwise runs the client with the smallest.
   Decision Pick(Level level, TimePoint now);
   // Returns the decision of levels `highest` to `lowest`, in ascending order, if they had the
   // device to themselves. A lower level starts work only while no higher one has anything ready or
@@ -126,7 +126,7 @@ class FairShares {
     std::uint32_t ready = 0, active = 0;  // Numbers of clients.
     Charged charged;
     std::int64_t pending_ns = 0;
-    std::int64_t clock = 0;  // Virtual time inside the group: that of its client furthest behind.
+    std::int64_t clock = 0;  // Virtual time inside the group: the smallest of its clients.
 
     std::int64_t key() const { return charged.used + Weighed(pending_ns * kVirtualScale, weight); }
   };
@@ -141,7 +141,7 @@ class FairShares {
     // Numbers of ready clients, running commands and stoppable commands.
     std::size_t ready = 0, running = 0, stoppable = 0;
     std::size_t paused = 0;  // Number of pausing clients.
-    std::int64_t clock = 0;  // Virtual time of the level: that of its group furthest behind.
+    std::int64_t clock = 0;  // Virtual time of the level: the smallest of its groups.
     std::optional<TimePoint> inactive_since;  // Time since which nothing is ready or running.
     // Keys of its groups, by place.
     SmallestKey ready_keys;  // Virtual time used plus work on the device, if a client is ready.
@@ -175,12 +175,12 @@ class FairShares {
   void RefreshAll();
   static void Charge(Charged& charged, std::uint32_t weight, Duration held);
   std::int64_t GetPending(Duration predicted, bool stoppable) const;
-  // Moves the level's clock to its active group furthest behind, and returns it.
+  // Moves the level's clock to its active group with the smallest virtual time, and returns it.
   static std::int64_t GetClock(LevelState& level);
   // Does the same inside the group of the account.
   std::int64_t ClockInside(const Account& account);
-  // Returns the ready client of the group that is furthest behind, other than the one at place
-  // `except`.
+  // Returns the ready client of the group with the smallest virtual time, other than the one at
+  // place `except`.
   const Item* GetBest(const Group& group, Level level, std::size_t except = kNoPlace) const;
   static std::int64_t SmallestBut(std::size_t place, const SmallestKey& keys, std::size_t places);
   // Returns when the stoppable command of `account` is to be stopped; empty if no client waits.

@@ -189,7 +189,7 @@ Code Set(GraphNodeHandle handle, const Given& given) {
   return node == nullptr ? Code::kInvalidValue : Change(*node, std::move(work));
 }
 
-// As Change, for an executable graph, in which the original node identifies its copy.
+// Changes a node of an executable graph: the copy of `original`.
 template <typename Given>
 Code SetInExec(GraphExecHandle handle, GraphNodeHandle original, const Given& given) {
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;

@@ -274,8 +274,9 @@ Code MemHostGetFlags(unsigned* flags, void* address) {
 
 namespace {
 
-// The device attribute READ_ONLY_HOST_REGISTER_SUPPORTED is 0, and without that flag CUDA does not
-// register memory that cannot be written. I/O memory is rejected as well, because no device can
+// The flag for read-only memory is rejected, because the device attribute
+// READ_ONLY_HOST_REGISTER_SUPPORTED is 0. Without the flag, CUDA registers only memory that can be
+// written. I/O memory is rejected as well, because no device can
 // access the memory of another device.
 Code CheckRegistration(std::uint64_t address, std::size_t bytes, unsigned flags) {
   if ((flags & kHostRegisterReadOnly) != 0) {

@@ -23,7 +23,8 @@ using scheduler::Duration;
 constexpr double kSecondsLeast = 10, kSecondsMost = 300;
 constexpr double kDrawnRequests = 1000;
 constexpr std::size_t kArrivalsMost = 1'000'000;
-// Warm-up requests, because the predictor has no samples at first, unlike a real one.
+// Warm-up requests, because a simulated predictor starts without the samples that the predictor of
+// a running server has.
 constexpr std::size_t kWarmUp = 20;
 // Interval at which a preemptible kernel checks for a stop.
 constexpr Duration kPiece = std::chrono::microseconds(50);
@@ -155,9 +156,9 @@ double P99(const Tally& tally) {
   return tally.times.empty() ? 0 : Milliseconds(Percentile(tally.times, 0.99));
 }
 
-// The interval of the p99 spans the differences between seeds, and the order statistics that bound
-// the p99 of this number of requests with 95 % confidence. Source: David and Nagaraja, Order
-// Statistics, 2003, 7.1.
+// Sets the interval of the p99 to the smallest one that contains two others: the range of the
+// seeds' p99, and the order statistics between which the p99 of this number of requests lies with
+// 95 % confidence. Source: David and Nagaraja, Order Statistics, 2003, 7.1.
 void SetInterval(const Tally& tally, ClientAdvice& advice) {
   if (tally.times.empty()) return;
   const double half =
@@ -343,8 +344,8 @@ FrontOptions GetFrontOptions(const Node& node) {
                    .kernel_gap = Microseconds(costs.gap_us),
                    .notice = Microseconds(costs.notice_us),
                    .stop_flag = {},
-                   // `stop_us` includes the wait for a running piece, half a piece on average,
-                   // which the simulation adds itself.
+                   // `stop_us` includes the wait for a running piece, half a piece on average. The
+                   // simulation adds this wait itself, so it is subtracted here.
                    .drain = std::max(Microseconds(costs.stop_us) - kPiece / 2, Duration()),
                    .claim = {}};
   options.costs.launch_delays = GetDurations(costs.launches_us);

@@ -28,8 +28,8 @@ inline const MemoryPiece* PieceAt(std::span<const MemoryPiece> pieces, std::uint
 std::vector<MemoryPiece> GetPieces(std::span<const VariableInfo> variables,
                                    std::uint64_t gap_bytes_max);
 
-// Memory of a client apart from the part that it maps from the bottom: blocks of its modules and
-// mapped chunks. Readers get an immutable snapshot and may keep it.
+// Memory of a client other than the mapped part at the start of its range (Space::Resize): blocks
+// of its modules, and mapped chunks. Readers get an immutable snapshot and may keep it.
 //
 // Thread-safe.
 class MemoryPieces {

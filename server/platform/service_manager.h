@@ -41,9 +41,9 @@ class ServiceManager {
   std::vector<ipc::InheritedSocket> TakeSockets() { return std::move(sockets_); }
 
   // Executes a program in place of this process, which keeps its process id and its children. The
-  // program gets the same manager and the sockets, which are borrowed. Returns only on failure,
-  // with everything unchanged. The signals that a server handles are blocked until the successor
-  // can handle them.
+  // program inherits the connection to the service manager and `sockets`, which the caller
+  // continues to own if the call fails. Returns only on failure, with everything unchanged. The
+  // signals that a server handles are blocked until the successor can handle them.
   Status Execute(const std::string& program, const std::vector<std::string>& arguments,
                  const std::vector<ipc::BorrowedSocket>& sockets) const;
   // Must be called after the signal handlers are installed.

@@ -47,7 +47,7 @@ struct Pair {
 
 using Left = std::pair<ExecutionRecord, Departure>;
 
-// Returns the slices that a reader reports for these departures if it began before them.
+// Writes these executions to a trace and returns the slices that its reader reports.
 std::vector<Slice> GetSlices(const std::vector<Left>& departures) {
   Pair trace;
   for (const auto& [record, departure] : departures) trace.writer->Write(record, departure);
@@ -152,7 +152,7 @@ TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
                             .stop_asked = At(24h + 5s),
                             .cut = Cut::kStopped},
                            {.queued = At(21h), .ended = At(25h), .uncharged = 1ns});
-  constexpr std::chrono::nanoseconds kCoarse = 8us;  // 4 h in 2^31 parts, to a power of two.
+  constexpr std::chrono::nanoseconds kCoarse = 8us;  // 4 h / 2^31, rounded up to a power of two.
   EXPECT_LE(std::chrono::abs(close.waited - 3h), kCoarse);
   EXPECT_LE(std::chrono::abs(close.submitted - At(24h)), kCoarse);
   EXPECT_LE(std::chrono::abs(close.started - At(24h + 1s)), kCoarse);

@@ -88,8 +88,8 @@ TEST_F(MemoryBeyondTheDevice, CopyOfSwappedOutClientNeedsOnlyItsPages) {
   Numbers others(second, kMostOfAThird);
   ASSERT_TRUE(others.Step(0).ok());
   ASSERT_GE(Figure("first", "swapped_out_bytes"), 4 * kMebi);
-  // Reads a part of each page, from the last one on; the first page that was swapped out is swapped
-  // in alone.
+  // Reads a part of each page, backwards from the last page. The first read of a page that is
+  // swapped out must swap in that page alone.
   bool has_come_in = false;
   for (std::size_t at = kMostOfAThird; at >= 2 * kMebi; at -= 2 * kMebi) {
     std::vector<std::byte> read(kPart);
@@ -300,7 +300,7 @@ class StoreThatFails : public MemoryInADirectory {
     const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
     ASSERT_EQ(prlimit(worker(), RLIMIT_FSIZE, &limit, nullptr), 0);
   }
-  // Empties its pages, like a disk that cannot be read.
+  // Truncates the swap store, so that its pages cannot be read, as after a disk failure.
   void EmptyStore() const {
     const std::string descriptors = "/proc/" + std::to_string(worker()) + "/fd";
     for (const auto& entry : std::filesystem::directory_iterator(descriptors)) {

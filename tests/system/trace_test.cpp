@@ -151,7 +151,7 @@ TEST(TraceWatch, LastsAsLongAsItsConnectionAndItsWorker) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   Filler filler = ComeToFill(server, "filler", SchedulingClass::kNormal);
   for (int round = 0; round < 3; ++round) {
-    // Accepts only a trace that was requested after the previous one had ended, because that one
+    // Each round requests its trace after the previous trace has ended, because only a new trace
     // starts from the beginning.
     Result<admin::TraceWatch> watch = Watch(server);
     ASSERT_TRUE(watch.ok()) << watch.status().ToString();
@@ -248,7 +248,8 @@ TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
   Fill(before, 3);
   const std::uint64_t first = GetTrace(recording);
   ASSERT_EQ(::kill(server.workers().at(0), SIGKILL), 0);
-  // The next trace may begin before the recording was ever observed without a trace.
+  // Names the trace that must be followed by another one, because the next trace may begin before
+  // this test observes that the first has ended.
   ASSERT_TRUE(AwaitTraceBehind(first, recording));
   Filler after = ComeToFill(server, "after", SchedulingClass::kHigh);
   Fill(after, 4);

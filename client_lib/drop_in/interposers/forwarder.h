@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Common part of all interposers: exports all functions of a library of NVIDIA under its name. A
-// function without a handler jumps to the real library, which the first call loads.
+// Common part of all interposers. An interposer has the file name of one of NVIDIA's libraries and
+// exports all functions of that library. A function without a handler jumps to the real library,
+// which the first call loads.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_FORWARDER_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_FORWARDER_H_
@@ -16,8 +17,8 @@ void* RealFunction(const char* symbol);
 // Returns why there is no real library; empty if there is one.
 const std::string& WhyNoRealLibrary();
 
-// Calls a function of the real library, or returns kNoRealLibrary of the rules. The arguments must
-// have the exact types of the function.
+// Calls a function of the real library, or returns the interposer's kNoRealLibrary. The arguments
+// must have the exact types of the function.
 int NoRealLibraryCode();
 template <typename... Arguments>
 int CallReal(const char* symbol, Arguments... arguments) {

@@ -23,7 +23,7 @@
 //   handle *object* may also be used from several threads, except while it is moved from, assigned
 //   to or destroyed.
 // - Fork. A forked child must not use the handles of its parent: calls return kWrongProcess, and
-//   destructors do nothing. The child may open a session of its own.
+//   destructors do nothing. The child may open its own session.
 
 #ifndef GPUSHARED_CLIENT_H_
 #define GPUSHARED_CLIENT_H_
@@ -235,7 +235,7 @@ struct ModuleVariable {
   bool is_constant = false;  // .const if true, .global otherwise.
 };
 
-// One argument of a launch: `bytes` bytes at `data`, which the call copies before it returns.
+// Argument of a launch: `bytes` bytes at `data`, which the call copies before it returns.
 struct LaunchArgument {
   const void* data = nullptr;
   std::size_t bytes = 0;

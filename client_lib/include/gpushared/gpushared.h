@@ -21,7 +21,7 @@
  *   handle is being destroyed.
  * - Fork. A forked child must not use the handles of its parent: calls return
  *   GPUSHARED_WRONG_PROCESS, and destroy functions release only memory of the child. The child
- *   may open a session of its own.
+ *   may open its own session.
  */
 #ifndef GPUSHARED_GPUSHARED_H_
 #define GPUSHARED_GPUSHARED_H_

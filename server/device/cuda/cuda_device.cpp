@@ -114,9 +114,11 @@ bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expect
   return block >= options_.limits.claim_time * kClaimWorth;
 }
 
-// Whether the driver can run the node as part of a graph. Excludes contained launches, which access
-// words around them, copies of unregistered memory, which use bounce buffers in groups, and large
-// copies and fills, which are issued in groups as well.
+// Whether the driver can run the node as part of a graph. Three kinds of work are submitted alone:
+//   * contained launches, because their module's stop word and fault record are handled before and
+//     after each;
+//   * copies of unregistered memory, because they pass through bounce buffers in groups;
+//   * large copies and fills, because they are issued in groups as well.
 bool CudaDevice::TakesNode(const GraphNode& node) const {
   if (const auto* const launch = std::get_if<LaunchWork>(&node)) {
     return static_cast<const CudaModule*>(launch->module)->contained() == nullptr;
@@ -194,7 +196,8 @@ void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, S
     item->claim_ahead_blocks = std::min(limits.claim_group_blocks, wave * limits.claim_ahead_waves);
   }
   if (!is_bound) {
-    // No further work can run, so the item ends like the work in flight.
+    // No further work can run, so the item ends with the reason why the context
+    // died, like all work in flight.
     item->status = context_->death();
     Complete(*item);
     return Recycle(std::move(item));

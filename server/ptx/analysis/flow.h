@@ -49,13 +49,14 @@ struct Register {
   std::string name;  // Unique in the function; see ControlFlow.
   std::string type;  // "pred", "b32", ...
   // Positions (instruction indices, both inclusive) outside of which the value is not needed. Two
-  // registers with disjoint ranges may share storage, provided that an instruction writes only the
-  // lanes of its active threads. If begin > end, the value is never needed.
+  // registers with disjoint ranges may share storage if every instruction writes only the lanes of
+  // its active threads, because the other threads may be where the other register is needed. If
+  // begin > end, the value is never needed.
   std::uint32_t live_begin = 0;
   std::uint32_t live_end = 0;
   std::uint32_t variable = 0;  // Index of its declaration in ControlFlow::variables.
-  // Whether some path from the start of the function to a read of the register contains no complete
-  // write.
+  // Whether some path from the start of the function reads the register before it is completely
+  // written.
   bool is_read_unwritten = false;
 };
 
@@ -80,7 +81,8 @@ struct ControlFlow {
   // Returns the index of the register that this operand text names ("%r1", "-%r1.b2" in a video
   // instruction); kNoRegister for special registers, symbols and literals.
   std::uint32_t FindRegister(std::string_view text) const;
-  // As above for an operand of this flow, in which the result is stored.
+  // As above, but uses the register number that the operand stores, if it has one. The operand must
+  // belong to this flow.
   std::uint32_t FindRegister(const Operand& operand) const {
     return operand.register_number != 0 ? operand.register_number - 1 : FindRegister(operand.text);
   }

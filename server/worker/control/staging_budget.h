@@ -11,8 +11,8 @@ namespace gpushared::server {
 // because a machine without free memory does not fail the allocation but kills processes.
 //
 // Half of the budget is divided evenly among the sessions, so that every session can stage data no
-// matter how much others use. The other half is first come, first served, except that ordinary
-// sessions must leave a part of it to those that may use the reserve.
+// matter how much others use. The other half is first come, first served, except for a reserve:
+// a part of it that only sessions with `may_use_reserve` get.
 //
 // Confined to the control thread.
 class StagingBudget {

@@ -128,7 +128,8 @@ TEST_F(CudaDriver, RequestsCallsInDeclaredForm) {
   EXPECT_STREQ(fake_cuda_take_mistakes(), "");
 }
 
-// Two older lookup mechanisms: one without a result word, and none at all.
+// The cuGetProcAddress of CUDA 11.3 returns no symbol status, and CUDA 11.2 has no
+// cuGetProcAddress.
 TEST_F(CudaDriver, SupportsOlderLookupMechanisms) {
   const auto by_older = Driver::Load(GPUSHARED_FAKE_CUDA_11_3);
   ASSERT_TRUE(by_older.ok()) << by_older.status().ToString();

@@ -12,10 +12,10 @@
 
 namespace gpushared::device::executor {
 
-// Executes blocks one after the other. A run that has to leave a block is paused: the object keeps
-// its state, and any thread may resume it. Blocks that wait for later ones, at a grid barrier or by
-// polling memory, are interleaved with the later ones. Keeps its buffers (registers, shared and
-// local memory) for the next run.
+// Executes blocks one after the other. A run that is interrupted inside a block is paused: the
+// object keeps its state, and any thread may resume it. Blocks that wait for later ones, at a grid
+// barrier or by polling memory, are interleaved with the later ones. Keeps its buffers (registers,
+// shared and local memory) for the next run.
 //
 // Shared and local memory read as zero when a block starts, registers when a run starts, so data of
 // other clients cannot be observed. Used by one thread at a time. Objects are independent, and
@@ -34,8 +34,8 @@ class BlockExecutor {
   RunOutcome Run(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
                  const std::atomic<bool>& stop, const std::atomic<bool>& kill);
 
-  // Continues the paused run. The objects that `launch` points to may have moved since, except
-  // `state`. blocks_done counts from the call of Run.
+  // Continues the paused run. Except for `state`, the objects that `launch` points to may have
+  // moved since. blocks_done counts from the call of Run.
   RunOutcome Resume(const Launch& launch, const std::atomic<bool>& kill);
 
   // Like Run, and counts executed instructions (about 1.3 times slower).

@@ -33,7 +33,7 @@ struct KeyPress {
   char character = 0;  // Printable ASCII; used for kCharacter only.
 };
 
-// Sort orders: largest figure first, or lowest number or name first.
+// Sort orders. Figures are sorted in descending order, ids and names in ascending order.
 enum class SortBy : std::uint8_t {
   kBusy,
   kWaits,
