@@ -36,19 +36,19 @@ class Corpus(unittest.TestCase):
         self.assertEqual(rows[RIGHT][0], SMALL, rows)
         self.assertEqual((rows[DIFFERENT][0], rows[LOST][0]), (0, 0), rows)
 
-    def test_barriers_of_the_grid_are_launched_cooperatively(self):
+    def test_launches_grid_barriers_cooperatively(self):
         rows = self.run_programs(MANY)
         self.assertEqual(rows[LOST][0], 0, rows)
         self.assertNotIn("GridBarrier", rows[RIGHT][1])
 
-    def test_a_launch_that_is_rejected_is_no_error_of_the_next_program(self):
+    def test_a_rejected_launch_does_not_fail_the_next_program(self):
         # Not all are right, because the fake driver's stack is too small for recursion, and CUB checks for earlier
         # errors.
         right = self.run_programs(MANY)[RIGHT][1]
         self.assertIn("RecursiveCalls: kernel '", right)
         self.assertNotIn("CubDeviceScan", right)
 
-    def test_a_dead_context_costs_the_program_that_ended_it(self):
+    def test_a_dead_context_fails_only_the_program_that_ended_it(self):
         # Each process loses its context at the twelfth kernel that it starts.
         rows = self.run_programs(SMALL, "fault 12 719")
         lost, names = rows[LOST]
@@ -60,7 +60,7 @@ class Corpus(unittest.TestCase):
         # A program may be right without stops, and be lost when it is stopped.
         self.assertGreaterEqual(rows[RIGHT][0], SMALL - lost, rows)
 
-    def test_a_driver_that_loses_every_context_is_abandoned(self):
+    def test_stops_after_eight_lost_contexts(self):
         lost = self.run_programs(MANY, "fault 1 719")[LOST][0]
         self.assertEqual(lost, 8)
 

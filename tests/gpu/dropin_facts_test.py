@@ -80,13 +80,13 @@ class DropInFacts(unittest.TestCase):
         self.assertEqual((value, note), ("0", f"its driver was {self.directory}/system/libcuda.so.1"))
         self.assertNotIn("numba_heat: through the drop-in", rows)
 
-    def test_a_native_figure_is_of_the_native_driver(self):
+    def test_native_figure_requires_the_native_driver(self):
         self.write("programs/numba_heat.py", f"import os\nos.environ['DRIVER'] = '{self.directory}/lib/drop_in/libcuda.so.1'\n{HEAT}")
         rows = self.facts()
         self.assertEqual(rows["numba_heat: native"], ("none", "fact", f"its driver was {self.directory}/lib/drop_in/libcuda.so.1"))
         self.assertNotIn("numba_heat: through the drop-in / native", rows)
 
-    def test_failures_and_crashes_are_told_and_the_others_go_on(self):
+    def test_reports_failures_and_crashes_and_runs_the_others(self):
         self.write("programs/numba_add.py", LOADS + "assert 1 == 2, 'the sum is wrong'\n")
         self.write("programs/numba_streams.py", LOADS + f"os.kill(os.getpid(), {int(signal.SIGSEGV)})\n")
         self.write("programs/cuda_core_add.py", "")
@@ -98,19 +98,19 @@ class DropInFacts(unittest.TestCase):
             self.assertEqual(rows[f"cuda_core_add {label}"], ("0", "rule", "it loaded no driver"))
             self.assertEqual(rows[f"numba_heat {label}"][0], "1")
 
-    def test_what_hangs_is_killed_with_its_children(self):
+    def test_kills_a_hanging_program_with_its_children(self):
         self.write("programs/numba_add.py", LOADS + "import subprocess\nprint(subprocess.run(['sleep', '1000']))\n")
         rows = self.facts("--limit-each", "2")
         self.assertEqual(rows["numba_add computes right through the drop-in"], ("0", "rule", "still running after 2 s"))
         self.assertEqual(rows["numba_streams computes right through the drop-in"][0], "1")
 
-    def test_all_together_have_a_limit(self):
+    def test_limits_the_total_time(self):
         self.write("programs/numba_add.py", LOADS + "import time\ntime.sleep(1000)\n")
         rows = self.facts("--limit-each", "1000", "--limit", "4")
         self.assertRegex(rows["numba_add computes right through the drop-in"][2], "still running after [1-4] s")
         self.assertEqual(rows["cuda_core_add computes right through the drop-in"], ("0", "rule", "no time was left"))
 
-    def test_what_is_not_installed_is_said_and_not_judged(self):
+    def test_missing_packages_are_facts(self):
         for module in ("numba", "cuda/__init__", "cuda/core/__init__"):
             (self.directory / f"modules/{module}.py").unlink()
         (self.directory / "modules/cuda/core").rmdir()
@@ -131,7 +131,7 @@ class DropInFacts(unittest.TestCase):
             self.assertEqual(rows[f"{name} is rejected with one sentence and does not crash"],
                              ("1", "rule", "gpushared: works with no driver but its own"))
 
-    def test_other_ends_of_programs_with_the_runtime_are_wrong(self):
+    def test_fails_runtime_programs_that_end_otherwise(self):
         crash = f"import os\nos.kill(os.getpid(), {int(signal.SIGABRT)})\n"
         for text, note in ((REJECTED.replace("raise RuntimeError('no GPU')", crash), "1 messages; ended by signal 6: "),
                            ("raise RuntimeError('no GPU')", "0 messages; exit status 1: RuntimeError: no GPU"),
@@ -143,7 +143,7 @@ class DropInFacts(unittest.TestCase):
             self.assertEqual((value, kind), ("0", "rule"), note)
             self.assertTrue(said.startswith(note), said)
 
-    def test_what_it_cannot_work_with_is_rejected(self):
+    def test_rejects_unusable_arguments(self):
         self.assertIn("'/nowhere' is no program", self.facts("--gpusharedctl", "/nowhere", status=2))
         self.assertIn("no numba_add.py in '/nowhere'", self.facts("--programs", "/nowhere", status=2))
         self.assertIn("/bin/false does not run: exit status 1", self.facts("--python", "/bin/false", status=1))

@@ -57,7 +57,7 @@ class Facts(unittest.TestCase):
             found[parts[1]] = int(parts[2])
         return found
 
-    def test_costs_that_were_put_in_are_found(self):
+    def test_measures_the_configured_costs(self):
         script = "sms 8; attribute 39 256; costs on" + "".join(f"; cost {name} {ns}" for name, ns in PUT_IN.items())
         for only in ("chains of kernels", "costs of calls", "a graph", "mapping memory", "sealed shared memory"):
             run = self.ask(only, script, is_virtual=True)
@@ -77,13 +77,13 @@ class Facts(unittest.TestCase):
         self.assertEqual((run.returncode, run.stderr),
                          (1, "gpu_modelled: fake_cuda: not understood:  cost nonsense 1\n"))
 
-    def test_costs_that_only_real_time_has_are_named(self):
+    def test_measures_costs_that_need_real_time(self):
         for only in ("end of work", "calls beside a kernel, lazy"):
             run = self.ask(only, "sms 2")
             self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual(self.costs().keys(), {"wake", "kernel_load", "compile_text"})
 
-    def test_calls_that_hold_up_another_thread_are_named(self):
+    def test_names_calls_that_block_another_thread(self):
         """This driver blocks all other calls while it gets a function or instantiates a graph."""
         for mode in ("LAZY", "EAGER"):
             with self.subTest(mode):
@@ -104,7 +104,7 @@ class Facts(unittest.TestCase):
                 self.assertRegex(names, r"cuGraphInstantiate of 50 kernels \(\d+\.\d ms\)")
                 self.value(f"calls beside a 20 ms kernel, {mode}, that waited for it")
 
-    def test_calls_that_wait_for_the_kernel_are_named(self):
+    def test_names_calls_that_wait_for_the_kernel(self):
         """This driver waits with the context's lock held (`lock on`). A block takes its time in few instructions,
         because the fake GPU blocks all calls while it executes them."""
         script = "sms 1; attribute 39 256; costs on; cost instruction 2000; lock on"
@@ -125,7 +125,7 @@ class Facts(unittest.TestCase):
                     if what == "waited for it":
                         self.assertEqual(found - unclear, expected)
 
-    def test_a_call_that_fails_costs_itself(self):
+    def test_a_failed_call_affects_only_rows_that_need_it(self):
         run = self.ask("calls beside a kernel, lazy", "sms 2; fail cuMemCreate * 2; missing cuFuncLoad")
         self.assertEqual(run.returncode, 0, run.stderr)
         takes = " beside a 20 ms kernel, LAZY: takes"
@@ -136,7 +136,7 @@ class Facts(unittest.TestCase):
         for call in ("no call", "cuModuleUnload", "cuMemAlloc of 16 MiB", "cuCtxSetLimit of the stack"):
             self.assertGreaterEqual(float(self.value(call + takes)[0]), 0)
 
-    def test_where_shared_memory_lies_is_told(self):
+    def test_reports_the_address_range_of_shared_memory(self):
         run = self.ask("shared", "sms 2")
         self.assertEqual(run.returncode, 0, run.stderr)
         for static, begin in ((" after 1,000 static bytes", 1008), ("", 0)):
@@ -150,7 +150,7 @@ class Facts(unittest.TestCase):
             self.assertEqual(self.value(f"a store to shared address {address}")[0], "0")
             self.assertEqual(self.value(f"a store to shared address {address}: kernels that follow it")[0], "0")
 
-    def test_a_store_that_faults_is_told_by_its_code(self):
+    def test_reports_the_error_code_of_a_faulting_store(self):
         run = self.ask("a store to shared address 0x3fc", "sms 2; fault 1 719")
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual(self.value("a store to shared address 0x3fc")[0], "719")
@@ -164,14 +164,14 @@ class Facts(unittest.TestCase):
         self.assertEqual(self.value("the last byte of dynamic shared memory: answered"),
                          ("0", "the context is dead: further sizes were not asked for"))
 
-    def test_a_word_beside_busy_streams_is_seen(self):
+    def test_measures_how_soon_a_word_is_seen_beside_busy_streams(self):
         run = self.ask("busy streams", "sms 2")
         self.assertEqual(run.returncode, 0, run.stderr)
         value, note = self.value("31 busy streams: a word of another one is seen after")
         self.assertGreater(float(value), 0)
         self.assertRegex(note, r"^\d+ of 31 kernels had begun, [1-9]\d* streams were still busy then$")
 
-    def test_green_contexts_are_asked_for_events_and_kernels(self):
+    def test_reports_events_and_kernels_on_green_contexts(self):
         stream = "a green context's stream"
         run = self.ask("events on green", "sms 16; missing cuLibraryGetKernel; fail cuEventRecord 1 400")
         self.assertEqual(run.returncode, 0, run.stderr)
@@ -191,7 +191,7 @@ class Facts(unittest.TestCase):
         self.assertEqual(self.value(stream + ": the time between two such events")[0], "0")
         self.assertEqual(self.value(stream + ": a kernel of a library: its end")[0], "0")
 
-    def test_an_attribute_with_an_odd_error_is_named(self):
+    def test_names_attributes_with_an_unexpected_error(self):
         run = self.ask("attributes", "sms 2; fail cuDeviceGetAttribute 150 801")
         self.assertEqual(run.returncode, 0, run.stderr)
         count, values = self.value("attributes 1 to 159 that the driver answers")
@@ -199,7 +199,7 @@ class Facts(unittest.TestCase):
         self.assertIn("16=2", values.split())
         self.assertRegex(self.value("attributes that fail otherwise than by code 1")[1], r"^\d+: 801$")
 
-    def test_local_memory_is_asked_as_the_server_sets_it(self):
+    def test_reports_local_memory_with_the_servers_limit(self):
         run = self.ask("local memory", "sms 2; memory 2G")
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual(self.value("local memory of a thread, as the server sets it"),
@@ -215,7 +215,7 @@ class Facts(unittest.TestCase):
         self.assertEqual(self.value("calls beside a kernel, lazy loading: answered"), ("0", "none after 1 s"))
         self.assertEqual(self.value("stream priority: answered"), ("0", "not asked: the GPU no longer answers"))
 
-    def test_what_is_not_understood_is_rejected(self):
+    def test_rejects_invalid_arguments(self):
         for arguments in (["--only"], ["--onyl", "a graph"], ["--ms", "0"]):
             run = subprocess.run([f"{BIN}/gpu_facts", *arguments], capture_output=True, text=True, check=False)
             self.assertEqual(run.returncode, 2, arguments)

@@ -190,7 +190,7 @@ class Bench(Case):
         self.assertEqual((value, kind), ("0", "rule"))
         self.assertIn("libcuda.so.1", note)
 
-    def test_what_is_not_understood_is_rejected(self):
+    def test_rejects_invalid_arguments(self):
         for arguments in ([], ["--pair", "--drop-in", DROP_IN], ["--ms", "0", "--pair"], ["--pair", "--under"]):
             self.assertEqual(self.ended(BENCH, *arguments), 2, arguments)
 

@@ -68,7 +68,7 @@ class Hog(Programs):
             most = max(most, in_flight)
         self.assertEqual((in_flight, most), (0, 2))
 
-    def test_finds_out_the_sizes_that_it_was_not_given(self):
+    def test_measures_sizes_that_are_not_given(self):
         found = self.outcome("gpu_hog_native", "--load", "calibrate")
         self.assertEqual((found["wave_blocks"], found["multiprocessors"]), (WAVE_BLOCKS, 2))
         self.assertGreater(found["iterations_per_us"], 0)
@@ -91,12 +91,12 @@ class Hog(Programs):
             ran = self.run_program("gpu_hog_native", *loads, script="copies wrong 1K")
             self.assertEqual(ran.returncode, 1, ran.stdout)
 
-    def test_sees_that_blocks_were_not_counted_right(self):
+    def test_detects_wrong_block_counts(self):
         for load in (HOG, NULL):
             outcome = self.outcome("gpu_hog_native", *load, script="copies wrong 1K", status=1)
             self.assertFalse(outcome["results_checked"])
 
-    def test_begins_when_it_is_told_to(self):
+    def test_starts_at_the_given_time(self):
         for load in (HOG, NULL):
             at = time.time() + 1
             outcome = self.outcome("gpu_hog_native", *load, "--start-at", str(at))
@@ -118,7 +118,7 @@ class Hog(Programs):
             # More than twice the mean number of exponential pauses is practically impossible.
             self.assertLess(trips["count"], 2 * 300 / pause_ms)
 
-    def test_what_makes_no_sense_is_rejected(self):
+    def test_rejects_invalid_arguments(self):
         for wrong in ((), ("--load", "pig"), (*NULL, "--iterations-per-us", "0"), (*HOG, "--waves", "0"),
                       (*HOG, "--waves", "65536", "--wave-blocks", "1000000"), (*NULL, "--json", "/nowhere/file")):
             ran = self.run_program("gpu_hog_native", *wrong)
@@ -130,18 +130,18 @@ class NativePriority(Programs):
     def device(self, **variables):
         return self.outcome("gpu_hog_native", *NULL, **variables)["device"]
 
-    def test_is_clamped_to_what_the_context_has(self):
+    def test_is_clamped_to_the_range_of_the_context(self):
         self.assertEqual(self.device(), "native cuda:0")
         for wanted, given in (("-3", -3), ("-99", -5), ("0", 0), ("7", 0)):
             self.assertEqual(self.device(NATIVE_PRIORITY=wanted), f"native cuda:0 at stream priority {given}")
 
-    def test_that_is_no_whole_number_is_an_error(self):
+    def test_rejects_a_value_that_is_not_a_whole_number(self):
         for wrong in ("", "high", "-5x", "1.5", "99999999999999"):
             ran = self.run_program("gpu_hog_native", *NULL, NATIVE_PRIORITY=wrong)
             self.assertEqual(ran.returncode, 1, wrong)
             self.assertIn(f"NATIVE_PRIORITY is '{wrong}', allowed is a whole number", ran.stderr)
 
-    def test_and_what_mps_was_asked_for_are_said(self):
+    def test_is_reported_with_the_mps_settings(self):
         self.assertEqual(
             self.device(script="attribute 133 1", NATIVE_PRIORITY="-5", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50",
                         CUDA_MPS_CLIENT_PRIORITY="1"),
@@ -172,7 +172,7 @@ class BothNative(Programs):
         self.assertEqual(len(launching), 2)
         self.assertEqual(self.calls(log).count("cuDevicePrimaryCtxRetain"), 2)
 
-    def test_run_the_samples(self):
+    def test_runs_the_samples(self):
         model = self.directory / "model"
         text = self.directory / "text"
         text.write_text("to be or not to be, that is the question\n" * 50, encoding="utf-8")
@@ -185,14 +185,14 @@ class BothNative(Programs):
                          ("native cuda:0 at stream priority 0", "native cuda:0 at stream priority -5"))
         self.assertTrue(low["results_checked"] and high["results_checked"])
 
-    def test_fail_when_one_of_them_does(self):
+    def test_fails_if_either_program_fails(self):
         nowhere = ("serve", "--model", "/nowhere/model")
         for low, high in ((nowhere, ("gpu_hog", *NULL)), (("gpu_hog", *NULL), nowhere)):
             ran, *outcomes = self.both(low, high)
             self.assertEqual(ran.returncode, 1, ran.stderr)
             self.assertEqual([outcome is None for outcome in outcomes], [low is nowhere, high is nowhere])
 
-    def test_are_two_known_programs(self):
+    def test_rejects_anything_but_two_known_programs(self):
         for words in ((), ("gpu_hog", *NULL), ("--", "gpu_hog"), ("gpu_hog", "--"), ("gpu_hog", "--", "vi")):
             ran = self.run_program("both_native", *words)
             self.assertEqual(ran.returncode, 2, words)

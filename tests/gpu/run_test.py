@@ -77,18 +77,18 @@ class Report(unittest.TestCase):
                                      ("-1", "== 1", "FAILED"), ("10", ">= 9", "ok"), ("1e+01", ">= 9", "ok")):
             self.assertEqual(self.verdict(value, must=must), verdict, f"{value} {must}")
 
-    def test_what_is_no_number_never_holds_a_bound(self):
+    def test_a_value_that_is_not_a_number_fails_its_bound(self):
         for value in ("", "failed", "nan", "-", "inf", "1.5x"):
             self.assertEqual(self.verdict(value), "FAILED", value)
         self.assertEqual(self.verdict("1", must="~ 1"), "FAILED")
 
-    def test_a_row_has_a_value_or_a_reason(self):
+    def test_a_row_with_an_empty_value_fails(self):
         for kind, must in (("fact", "-"), ("figure", ">= 1"), ("rule", "== 1")):
             for short in (0, 1):
                 self.assertEqual(self.verdict("", kind, must, short=short), "FAILED", kind)
         self.assertEqual(self.verdict("none", "fact", "-"), "-")
 
-    def test_what_has_no_bound_is_not_judged(self):
+    def test_a_row_without_a_bound_is_not_judged(self):
         self.assertEqual(self.verdict("anything", kind="fact", must="-"), "-")
 
     def test_a_short_run_judges_rules_and_no_figures(self):
@@ -101,7 +101,7 @@ class Report(unittest.TestCase):
         result = self.judge(row("1") * 3 + row("0") + row("1"))
         self.assertEqual((result["ok"], result["held"], result["failed"]), (False, 4, 1))
 
-    def test_a_run_that_judged_nothing_is_no_success(self):
+    def test_a_run_without_judged_rows_fails(self):
         self.assertFalse(self.judge("")["ok"])
         self.assertFalse(self.judge(row("1", kind="figure"), short=1)["ok"])
 
@@ -130,7 +130,7 @@ class Report(unittest.TestCase):
         self.assertIn(["a", "2"], lines)
         self.assertIn(["b", "0!", "3"], lines)
 
-    def test_half_a_row_of_a_run_that_was_killed_is_left_out(self):
+    def test_an_incomplete_last_row_is_ignored(self):
         result = self.judge(row("1") + "facts\ta fig")
         self.assertEqual((result["ok"], len(result["rows"])), (True, 1))
 
@@ -347,7 +347,7 @@ class Run(unittest.TestCase):
         self.assertEqual(self.value(result, "pair", "sizes"), "not measured")
         self.assertGreater(self.value(result, "pair", "time slicing, seed 1 | p99 / alone"), 0)
 
-    def test_a_part_that_is_cut_short_tells_what_it_had(self):
+    def test_a_part_that_is_cut_short_keeps_its_rows(self):
         control = self.directory / "control"
         control.touch()
         process = self.start("cut", "--only", "conformance", script=f"control {control}")
@@ -367,7 +367,7 @@ class Run(unittest.TestCase):
         self.assertGreater(self.value(result, "conformance", "rules passed"), 0)
         self.assertGreater(self.value(result, "conformance", "rules without an answer"), 0)
 
-    def test_a_rule_that_hangs_costs_itself(self):
+    def test_a_hanging_rule_affects_no_other(self):
         control = self.directory / "control"
         control.touch()
         process = self.start("hung", "--only", "conformance", script=f"control {control}")
@@ -380,7 +380,7 @@ class Run(unittest.TestCase):
         self.assertGreater(self.value(result, "conformance", "rules passed"), 50)
         self.assertEqual(self.ended(result, "conformance"), 1)
 
-    def test_a_dead_context_costs_the_rule_that_made_it(self):
+    def test_a_dead_context_affects_only_its_rule(self):
         """After a wild address, for example, every later call of that process fails, so the other rules run in another
         process."""
         result = self.finish("dead", self.start("dead", "--only", "conformance", script="fault 20 700"))
@@ -433,7 +433,7 @@ class Run(unittest.TestCase):
         kernels = [row_ for row_ in result["rows"] if row_["what"].startswith("kernel '")]
         self.assertEqual(len(kernels), self.value(result, "hostile", "kernels that mean harm"))
 
-    def test_who_ends_the_script_early_finds_what_there_was(self):
+    def test_an_early_end_leaves_the_results_so_far(self):
         process = self.start("early", "--only", "environment", "--only", "facts")
         results = self.directory / "early" / "results.json"
         result = None
@@ -622,7 +622,7 @@ class Run(unittest.TestCase):
                 if f"GPUSHARED_GPU_RUN={scratch}\0".encode() in environment.read_bytes():
                     os.kill(int(environment.parent.name), signal.SIGKILL)
 
-    def test_a_figure_that_there_is_not_has_a_reason(self):
+    def test_a_share_of_no_time_is_none_with_a_reason(self):
         """On a machine that is too slow for its requests, `serve` leaves no time of which a part could be used."""
         programs = self.programs_under_mps()
         self.program(programs / "serve", f"""#!/bin/bash
@@ -654,7 +654,7 @@ class Run(unittest.TestCase):
         self.assertEqual(process.returncode, 2, text)
         self.assertIn("broken/gpushared does not run on this machine: libc.so.6: version `GLIBC_9.9 not found", text)
 
-    def test_what_is_not_understood_is_rejected(self):
+    def test_rejects_invalid_arguments(self):
         for arguments in (["--frobnicate"], ["--bin", "/nowhere"], ["--only", "nonsense"]):
             run = subprocess.run([HERE / "run.sh", "--out", self.directory / "rejected", "--bin", BIN, *arguments],
                                  capture_output=True, text=True, check=False)

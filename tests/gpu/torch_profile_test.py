@@ -37,7 +37,7 @@ class Shares(unittest.TestCase):
         found = self.shares(*events)["shares"]
         return next(found[each] for each in found if each.startswith(what))
 
-    def test_time_is_that_of_kernels_alone(self):
+    def test_counts_only_the_time_of_kernels(self):
         found = self.shares(kernel(1, 30), kernel(2, 50.5, name="the long one"), call(1, "cudaLaunchKernel"))
         self.assertEqual((found["kernels"], found["total_us"]), (2, 80.5))
         self.assertEqual((found["longest_us"], found["longest"]), (50.5, "the long one"))
@@ -46,12 +46,12 @@ class Shares(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "no kernel"):
             self.shares()
 
-    def test_lengths_count_by_time_and_not_by_number(self):
+    def test_weights_kernel_lengths_by_time(self):
         events = [kernel(1, 100), kernel(2, 300), kernel(3, 1600)]
         self.assertEqual(self.share("kernels over 100 us", *events), 0.95)
         self.assertEqual(self.share("kernels over 1 ms", *events), 0.8)
 
-    def test_waves_follow_from_what_limits_the_blocks_at_once(self):
+    def test_computes_waves_from_the_occupancy_limit(self):
         for limited_by, wave in ((dict(), 2 * 32),                        # Limited by blocks per multiprocessor.
                                  (dict(block=1024), 2 * 2),               # By threads.
                                  (dict(block=1000), 2 * 2),               # In whole warps.
@@ -67,7 +67,7 @@ class Shares(unittest.TestCase):
         flat["args"].update(grid=[2, 4, 2], block=[16, 8, 8])
         self.assertEqual(self.share("grids below 2 waves", flat), 0)
 
-    def test_what_could_be_preempted_has_waves_length_and_long_blocks(self):
+    def test_preemptible_kernels_have_enough_waves_time_and_block_length(self):
         preempted = "kernels that could be preempted"
         for events, share in (([kernel(1, 100, grid=128)], 1), ([kernel(1, 99, grid=128)], 0), ([kernel(1, 5000, grid=127)], 0),
                               ([kernel(1, 100, grid=640)], 1), ([kernel(1, 100, grid=704)], 0),
@@ -97,15 +97,15 @@ class Script(unittest.TestCase):
                            env=dict(os.environ, PYTHONPATH=scratch), check=True)
             return [line.split("\t") for line in (directory / "rows").read_text(encoding="utf-8").splitlines()]
 
-    def test_without_pytorch_it_says_so(self):
+    def test_reports_missing_pytorch(self):
         self.assertEqual(self.rows("raise ImportError('libtorch is lost')"),
                          [["torch", "PyTorch", "not installed", "-", "fact", "-", "libtorch is lost"]])
 
-    def test_what_goes_wrong_is_the_reason_of_a_row(self):
+    def test_reports_an_error_as_the_reason_of_a_row(self):
         self.assertEqual(self.rows("class nn:\n    def __getattr__(self, name): raise RuntimeError('no GPU\\tat all')\nnn = nn()\n"),
                          [["torch", "a training step", "none", "-", "fact", "-", "RuntimeError: no GPU at all"]])
 
-    def test_what_takes_too_long_is_ended(self):
+    def test_ends_a_step_that_exceeds_its_limit(self):
         self.assertEqual(self.rows("import time\ntime.sleep(1000)\n", "--seconds", "1"),
                          [["torch", "a training step", "none", "-", "fact", "-", "TimeoutError: not done within its limit"]])
 
