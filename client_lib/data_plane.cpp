@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/data_plane.h"
 
-#include <string>
-
 #include "client_lib/interrupt_watch.h"
 #include "ipc/wire/validate.h"
 
@@ -12,11 +10,7 @@ Result<std::unique_ptr<DataPlane>> DataPlane::Make(std::vector<ipc::UniqueFd> fd
                                                    std::chrono::nanoseconds spin,
                                                    Connection& connection) {
   using ipc::SharedSegment;
-  if (fds.size() != ipc::kWelcomeFds) {
-    return Status(StatusCode::kProtocolViolation,
-                  "connect failed: the server sent " + std::to_string(fds.size()) +
-                      " descriptors, expected " + std::to_string(ipc::kWelcomeFds));
-  }
+  // Frames with another number of descriptors were rejected when they were received.
   Result<SharedSegment> commands =
       SharedSegment::Map(std::move(fds[0]), {.bytes = ipc::kCommandSegmentBytes,
                                              .access = SharedSegment::Access::kReadWrite,
