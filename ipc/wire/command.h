@@ -36,8 +36,9 @@ enum class Op : std::uint8_t {
   kDestroyGraph = 16,
   kNameBuffer = 17,
   kForgetBuffer = 18,
+  kTurn = 19,
 };
-inline constexpr std::uint8_t kOpMax = 18;
+inline constexpr std::uint8_t kOpMax = 19;
 
 // Bits of RecordHeader::flags in a launch. With kFlagParametersInStagingBuffer, the parameters are
 // in a staging buffer instead of continuation granules.
@@ -165,7 +166,7 @@ struct BufferRecord {
 
 // kMark requests a completion record with device times. kCreateStream and kDestroyStream name a
 // stream other than 0. kEndRequest ends the stream's request once everything before it has ended,
-// as does destroying the stream.
+// as does destroying the stream. kTurn, on stream 0, asks for a turn of a gated client.
 struct PlainRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -307,13 +308,16 @@ struct ForgetBufferCommand {
   std::uint64_t address = 0;
 };
 
+// A turn of a gated client: it lasts while the client has work on the device.
+struct TurnCommand {};
+
 struct Command {
   CommandId id;
   std::variant<MarkCommand, LaunchCommand, CopyToDeviceCommand, CopyToHostCommand,
                CopyOnDeviceCommand, FillCommand, WaitForCommand, CreateStreamCommand,
                DestroyStreamCommand, BeginRequestCommand, EndRequestCommand, ExpectRequestCommand,
                MakeGraphCommand, SetGraphNodeCommand, LaunchGraphCommand, DestroyGraphCommand,
-               NameBufferCommand, ForgetBufferCommand>
+               NameBufferCommand, ForgetBufferCommand, TurnCommand>
       body;
 };
 

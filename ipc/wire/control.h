@@ -101,12 +101,15 @@ struct Hello {
   // If true, the text that the client's kernels print is kept for kTakePrinted, and not written to
   // the server's log.
   bool takes_printed = false;
+  // If true, the client submits its work to the driver itself, and asks for turns.
+  bool gated = false;
 
   void Visit(Fields& f) {
     f.Version();
     f.Optional("client_class", client_class, kNoClass, kClassMax);
     f.Flag("takes_printed", takes_printed);
-    f.Reserved<std::uint8_t, 2>();
+    f.Flag("gated", gated);
+    f.Reserved<std::uint8_t>();
     f.Optional("weight", weight, 0u, kWeightMax);
     f.Optional("max_share", max_share, 0u, kSharePerMilleMax);
     f.Number("latency_target_ns", latency_target_ns, 0, kLatencyTargetNsMax);

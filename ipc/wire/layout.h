@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes, limits and memory shared by two processes. Every number here is part of protocol version
-// 10. docs/protocol.md lists each shared byte with its single writer and its check.
+// 11. docs/protocol.md lists each shared byte with its single writer and its check.
 
 #ifndef GPUSHARED_IPC_WIRE_LAYOUT_H_
 #define GPUSHARED_IPC_WIRE_LAYOUT_H_
@@ -15,7 +15,7 @@
 
 namespace gpushared::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 10;
+inline constexpr std::uint32_t kProtocolVersion = 11;
 
 // Rings.
 inline constexpr std::size_t kGranuleBytes = 64;
@@ -64,6 +64,7 @@ inline constexpr std::uint32_t kDynamicSharedBytesMax = 1u << 20;
 // Largest age of a request and largest time until an expected one: one hour.
 inline constexpr std::uint64_t kRequestTimeNsMax = 3'600'000'000'000;
 
+inline constexpr std::size_t kPageBytes = 4096;
 // Distance between words with different writers; two cache lines, because prefetchers fetch pairs.
 inline constexpr std::size_t kWriterSeparationBytes = 128;
 
@@ -79,6 +80,33 @@ struct alignas(kGranuleBytes) Granule {
 };
 static_assert(sizeof(Granule) == kGranuleBytes && std::is_standard_layout_v<Granule>);
 
+// The gate of a gated client, which submits its work to the driver itself: which of its turns may
+// submit, and how much. The worker writes every byte.
+struct GateState {
+  // Turn that may submit; 0: none. Turns are numbered by the sequence of their kTurn.
+  std::atomic<std::uint64_t> open;
+  std::atomic<std::uint64_t> last_opened;  // Largest turn that has ever been open.
+  // Predicted device time that the client may have in flight; 0: no limit, so that no marks are
+  // needed.
+  std::atomic<std::uint32_t> window_ns;
+  std::atomic<std::uint32_t> waits;  // 0: the client submits without waiting for the gate.
+};
+
+// What a gated client has submitted. The client writes every byte, except for `passed`, which the
+// client's GPU writes.
+struct GateUse {
+  std::atomic<std::uint64_t> submitted;   // Launches so far.
+  std::atomic<std::uint64_t> tail_ns;     // Predicted device time of the launches behind all marks.
+  std::atomic<std::uint64_t> held_bytes;  // Device memory that the client holds.
+  std::atomic<std::uint64_t> passes;      // Launches so far that did not wait long enough.
+  std::atomic<std::uint32_t> slots;       // Used entries of `marked` and `passed`.
+  // Per slot: number of the last mark that was placed on the slot's stream.
+  alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> marked[kStreamsMax];
+  // Per slot: the last mark that the GPU has passed. Its own page, which the client registers with
+  // its driver.
+  alignas(kPageBytes) std::atomic<std::uint32_t> passed[kStreamsMax];
+};
+
 // Client to worker. Mapped read-write by the client and read-only by the worker. The client writes
 // every byte.
 struct CommandSegment {
@@ -87,6 +115,7 @@ struct CommandSegment {
   // Number of client threads that sleep, or are about to, on CompletionSegment::event.
   alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> waiting;
   alignas(kWriterSeparationBytes) Granule granules[kCommandGranules];
+  GateUse gate;
 };
 
 // Worker to client. The worker maps it read-write before sealing it against further writable
@@ -104,6 +133,7 @@ struct CompletionSegment {
   std::atomic<std::uint64_t> guaranteed;
   std::atomic<std::uint64_t> resident;
   std::atomic<std::uint64_t> wanted;
+  alignas(kWriterSeparationBytes) GateState gate;
   // Per stream: sequence of the last command that has ended, with or without success.
   alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> timeline[kStreamsMax];
   alignas(kWriterSeparationBytes) Granule granules[kCompletionGranules];
@@ -118,20 +148,26 @@ struct WorkerPage {
 
 static_assert(offsetof(CommandSegment, waiting) == 128);
 static_assert(offsetof(CommandSegment, granules) == 256);
-static_assert(sizeof(CommandSegment) == 256 + 64 * std::size_t{kCommandGranules});
+static_assert(offsetof(CommandSegment, gate) == 266240);
+static_assert(offsetof(GateUse, marked) == 128 && offsetof(GateUse, passed) == 4096);
+static_assert(sizeof(GateUse) == 8192);
+static_assert(sizeof(CommandSegment) == offsetof(CommandSegment, gate) + sizeof(GateUse));
 static_assert(offsetof(CompletionSegment, event) == 128);
 static_assert(offsetof(CompletionSegment, printed) == 136);
 static_assert(offsetof(CompletionSegment, guaranteed) == 144);
 static_assert(offsetof(CompletionSegment, resident) == 152);
 static_assert(offsetof(CompletionSegment, wanted) == 160);
-static_assert(offsetof(CompletionSegment, timeline) == 256);
-static_assert(offsetof(CompletionSegment, granules) == 256 + 8 * std::size_t{kStreamsMax});
+static_assert(offsetof(CompletionSegment, gate) == 256);
+static_assert(offsetof(CompletionSegment, timeline) == 384);
+static_assert(offsetof(CompletionSegment, granules) == 384 + 8 * std::size_t{kStreamsMax});
 static_assert(sizeof(CompletionSegment) ==
               offsetof(CompletionSegment, granules) + 64 * std::size_t{kCompletionGranules});
 static_assert(sizeof(WorkerPage) == 128);
 
 // Sizes of the memfds, in whole pages.
-constexpr std::size_t WholePages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+constexpr std::size_t WholePages(std::size_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
 inline constexpr std::size_t kCommandSegmentBytes = WholePages(sizeof(CommandSegment));
 inline constexpr std::size_t kCompletionSegmentBytes = WholePages(sizeof(CompletionSegment));
 inline constexpr std::size_t kWorkerPageBytes = WholePages(sizeof(WorkerPage));

@@ -371,6 +371,11 @@ Violation ValidateCommand(const RecordCopy& copy, Command& command) {
     case Op::kForgetBuffer:
       CheckForgotten(checks, record, command.body.emplace<ForgetBufferCommand>());
       break;
+    case Op::kTurn:
+      CheckPlain(checks, record, 0);
+      checks.Range("stream", record.As<PlainRecord>().stream, 0, 0);
+      command.body.emplace<TurnCommand>();
+      break;
     default:
       checks.Range("op", plain.header.op, 1, kOpMax);
   }

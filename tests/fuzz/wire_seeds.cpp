@@ -179,6 +179,7 @@ Bytes CommandRing() {
   AppendRecord(bytes, buffer, ipc::Op::kNameBuffer, 16);
   const ipc::BufferRecord forgotten{.address = 1 << 20};
   AppendRecord(bytes, forgotten, ipc::Op::kForgetBuffer, 17);
+  AppendRecord(bytes, ipc::PlainRecord{}, ipc::Op::kTurn, 18);
   return bytes;
 }
 

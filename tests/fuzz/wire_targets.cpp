@@ -81,6 +81,7 @@ struct CheckBody {
     Check(begin.age_ns <= ipc::kRequestTimeNsMax, "a request is no older than it may be");
   }
   void operator()(const ipc::EndRequestCommand&) const {}
+  void operator()(const ipc::TurnCommand&) const {}
   void operator()(const ipc::MakeGraphCommand& make) const { CheckGraph(make.graph); }
   void operator()(const ipc::LaunchGraphCommand& launch) const { CheckGraph(launch.graph); }
   void operator()(const ipc::DestroyGraphCommand& destroy) const { CheckGraph(destroy.graph); }

@@ -161,6 +161,7 @@ const Lies kHelloLies = {
     {"version", kVersionLies},
     {"client_class", {Rejected(3), Rejected(0xfe)}},
     {"takes_printed", {Rejected(2), Rejected(kAllBits)}},
+    {"gated", {Rejected(2), Rejected(kAllBits)}},
     {"reserved", {Rejected(1)}},
     {"weight", {Rejected(kWeightMax + 1), Rejected(kAllBits)}},
     {"max_share", {Rejected(kSharePerMilleMax + 1), Rejected(kAllBits)}},

@@ -177,15 +177,16 @@ void ExpectExactLength(const Bytes& good) {
 }
 
 // A different version is reported in a separate message.
-std::vector<FieldCase> HelloCases(const std::string& older = "version is 9, allowed 10",
-                                  const std::string& newer = "version is 11, allowed 10") {
+std::vector<FieldCase> HelloCases(const std::string& older = "version is 10, allowed 11",
+                                  const std::string& newer = "version is 12, allowed 11") {
   return {
-      {"version", 9, older},
-      {"version", 11, newer},
+      {"version", 10, older},
+      {"version", 12, newer},
       {"client_class", 3, "class is 3, allowed 0 to 2"},
       {"client_class", 255, ""},
       {"client_class", 254, "class is 254, allowed 0 to 2"},
       {"takes_printed", 2, "takes_printed is 2, allowed 0 to 1"},
+      {"gated", 2, "gated is 2, allowed 0 to 1"},
       {"weight", 0, ""},
       {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
       {"max_share", 0, ""},
@@ -203,8 +204,8 @@ std::vector<FieldCase> HelloCases(const std::string& older = "version is 9, allo
 
 TEST(Handshake, EveryFieldOfHelloIsBounded) {
   ExpectCases<Hello>(Encode(GoodHello()),
-                     HelloCases("protocol version 9, this side speaks version 10",
-                                "protocol version 11, this side speaks version 10"));
+                     HelloCases("protocol version 10, this side speaks version 11",
+                                "protocol version 12, this side speaks version 11"));
   ExpectExactLength<Hello>(Encode(GoodHello()));
 }
 
@@ -231,11 +232,11 @@ TEST(Handshake, UnsetHelloFieldsStayUnset) {
 TEST(Handshake, ReportsOtherVersionWhateverItsLength) {
   for (const std::size_t bytes : {std::size_t{4}, std::size_t{40}, std::size_t{4096}}) {
     Bytes payload(bytes, std::byte{0xff});
-    const std::uint32_t version = 11;
+    const std::uint32_t version = 12;
     std::memcpy(payload.data(), &version, sizeof version);
     const Status status = Decode<Hello>(payload).status();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("protocol version 11, this side speaks version 10"));
+    EXPECT_THAT(status.message(), HasSubstr("protocol version 12, this side speaks version 11"));
   }
 }
 
@@ -276,7 +277,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
   ExpectCases<Welcome>(
       good,
       {
-          {"version", 11, "protocol version 11"},
+          {"version", 12, "protocol version 12"},
           AnyValue("generation"),
           {"session", 0, "session is 0, allowed 1 to"},
           {"spin_ns", 1'000'000'001, "spin_ns is 1000000001, allowed 0 to 1000000000"},
@@ -319,7 +320,7 @@ TEST(Handshake, WelcomeComesBack) {
 
 TEST(DeviceListMessage, EveryFieldIsBounded) {
   ExpectCases<ListDevices>(Encode(ListDevices{}),
-                           {{"version", 5, "protocol version 5, this side speaks version 10"}});
+                           {{"version", 5, "protocol version 5, this side speaks version 11"}});
   const Bytes good = Encode(DeviceList{{GoodDevice(), GoodDevice()}});
   ExpectExactLength<DeviceList>(good);
   ExpectCases<DeviceList>(good, {{"devices", 65, "devices is 65, allowed 0 to 64"},
@@ -347,7 +348,7 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   set.client_class = SchedulingClass::kLow;
   set.weight = 2;
   ExpectCases<Admin>(Encode(set), {
-                                      {"version", 11, "protocol version 11"},
+                                      {"version", 12, "protocol version 12"},
                                       {"verb", 0, "verb is 0, allowed 1 to 13"},
                                       {"verb", 14, "verb is 14, allowed 1 to 13"},
                                       {"verb", 1, "class is given with a verb that takes none"},
@@ -424,7 +425,7 @@ TEST(AdminMessage, BoundsOfNewClientsAreTermsAlone) {
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {
-  ExpectCases<Why>(Encode(Why{3}), {{"version", 11, "protocol version 11"},
+  ExpectCases<Why>(Encode(Why{3}), {{"version", 12, "protocol version 12"},
                                     {"session", 0, "session is 0, allowed 1 to"}});
   ExpectCases<MakeImage>(Encode(MakeImage{100}),
                          {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
@@ -673,7 +674,7 @@ TEST(ServerMessages, RejectionBecomesTheStatusOfTheReply) {
 
 TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<Ready>(Encode(Ready{1, GoodDevice()}),
-                     {{"version", 11, "protocol version 11"}, AnyValue("generation")}, {"device"});
+                     {{"version", 12, "protocol version 12"}, AnyValue("generation")}, {"device"});
   ExpectInnerCases<Ready, DeviceDescription>(Encode(Ready{1, GoodDevice()}), "device",
                                              DeviceCases());
   ExpectCases<Attach>(Encode(GoodAttach()),

@@ -158,9 +158,9 @@ Status JudgeCompletion(const RecordCopy& copy) {
 // Cases for the header of every record. `tag` has none, because the ring checks it.
 std::vector<FieldCase> HeaderCases() {
   return {
-      {"op", 0, "op is 0, allowed 1 to 18"},
-      {"op", 19, "op is 19, allowed 1 to 18"},
-      {"op", 255, "op is 255, allowed 1 to 18"},
+      {"op", 0, "op is 0, allowed 1 to 19"},
+      {"op", 20, "op is 20, allowed 1 to 19"},
+      {"op", 255, "op is 255, allowed 1 to 19"},
       {"flags", 1, "flags is 1, allowed 0"},
       {"flags", 0x80, "flags is 128, allowed 0"},
       {"continuations", 1, "continuations is 1, allowed 0"},
@@ -215,8 +215,8 @@ std::vector<FieldCase> With(std::vector<FieldCase> base, const std::vector<Field
 TEST(ValidateCommand, EveryFieldOfALaunchIsBounded) {
   ExpectCases(GoodLaunch(),
               {
-                  {"op", 0, "op is 0, allowed 1 to 18"},
-                  {"op", 19, "op is 19, allowed 1 to 18"},
+                  {"op", 0, "op is 0, allowed 1 to 19"},
+                  {"op", 20, "op is 20, allowed 1 to 19"},
                   {"flags", 4, "launch flags is 4, allowed 0 to 3"},
                   {"flags", 255, "launch flags is 255, allowed 0 to 3"},
                   {"cluster", 1, "launch cluster y is 0, allowed 1 to 16", 0},
@@ -458,6 +458,15 @@ TEST(ValidateCommand, DefaultStreamIsNeitherCreatedNorDestroyed) {
     ExpectCases(GoodPlain(op),
                 With(HeaderCases(), {{"stream", 0, "stream is 0, allowed 1 to 255"}}));
   }
+}
+
+TEST(ValidateCommand, ATurnIsOnTheDefaultStream) {
+  PlainRecord turn = GoodPlain(Op::kTurn);
+  turn.stream = 0;
+  ExpectCases(turn, With(HeaderCases(), {{"stream", 1, "stream is 1, allowed 0"}}));
+  Command command;
+  ASSERT_TRUE(ValidateCommand(GetCopy(turn), command).ok());
+  EXPECT_TRUE(std::holds_alternative<TurnCommand>(command.body));
 }
 
 TEST(ValidateCompletion, EveryFieldIsBounded) {
