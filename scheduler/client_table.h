@@ -14,7 +14,7 @@
 
 namespace gpushared::scheduler {
 
-// // Up to kClientsMax values by client number, stored contiguously for fast scans. Allocates on
+// Up to kClientsMax values by client number, stored contiguously for fast scans. Allocates on
 // construction only (Value may allocate separately).
 //
 // Scans are in order of client numbers, so that a search for the first smallest value breaks ties

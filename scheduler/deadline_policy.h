@@ -158,7 +158,7 @@ class DeadlinePolicy final : public Policy {
   std::optional<Decision> HoldBackInPause(const Head& head, Duration hold, TimePoint now);
   void LearnStopTime(Duration took);
   void BeginStopTrial();
-  // // Schedules a probe of the preemption latency when stoppable work waits, because it may wait
+  // Schedules a probe of the preemption latency when stoppable work waits, because it may wait
   // only because that latency is overestimated.
   void WantStopTrial(TimePoint now);
   std::optional<TimePoint> NextChange(TimePoint now) const;
@@ -174,7 +174,7 @@ class DeadlinePolicy final : public Policy {
   // Running commands without a target.
   std::uint32_t others_running_ = 0;
   Duration others_unstoppable_{};
-  // // Time that commands without a target ran alongside requests with one: in total, and before
+  // Time that commands without a target ran alongside requests with one: in total, and before
   // this busy period.
   Duration disturbed_{}, disturbed_before_{};
   TimePoint counted_until_{};
@@ -204,7 +204,7 @@ class DeadlinePolicy final : public Policy {
 
   RecentSamples<19> stop_times_;  // Holds one guess at first.
   Duration stop_time_;            // Preemption latency: from the stop to the end, seldom longer.
-  // // While the estimate is too long, no work starts that would have to be stopped, so no stop
+  // While the estimate is too long, no work starts that would have to be stopped, so no stop
   // would be observed that could improve the estimate. Therefore work that has waited for a while
   // is admitted until one stop is observed.
   std::optional<TimePoint> stop_trial_at_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// // The mechanism for one device: queues, bounds, charges. Calls the policy and checks its
+// The mechanism for one device: queues, bounds, charges. Calls the policy and checks its
 // decisions.
 
 #ifndef GPUSHARED_SCHEDULER_DEVICE_LANE_H_
@@ -37,7 +37,7 @@ struct LaneOptions {
   // A stoppable command may have one more stoppable command of its stream after it on the device,
   // which is stopped with it.
   bool chains_stops = false;
-  // // Minimum time on the device after which a command that stops late (LaneCommand::stops_late)
+  // Minimum time on the device after which a command that stops late (LaneCommand::stops_late)
   // outlives its prediction. It must also have been charged twice the prediction.
   Duration outlived_after = std::chrono::milliseconds(1);
 };
@@ -218,7 +218,7 @@ class DeviceLane {
   void OnQueueChanged(ClientId client, TimePoint now);
   void ReportHead(ClientId client, Client& state, TimePoint now);
   bool Admits(ClientId client, const Client& state) const;
-  // // Returns false if a capped client that the window does not bound has too much work on the
+  // Returns false if a capped client that the window does not bound has too much work on the
   // device, which would become debt when its cap closes.
   bool IsWithinOwnWindow(ClientId client, const Client& state) const;
   // Whether the client's next command can be stopped together with the only windowed command in
@@ -236,9 +236,9 @@ class DeviceLane {
   }
   bool HasOutlived(const InFlight& command, TimePoint now) const;
   TimePoint NextLookAt(const InFlight& command, TimePoint now) const;
-  // // Returns whether commands of other clients of the same or a higher class are on the device.
+  // Returns whether commands of other clients of the same or a higher class are on the device.
   bool IsBesideOthers(const InFlight& command);
-  // // Makes the next stream with a command that outlived its prediction stoppable, and stops it if
+  // Makes the next stream with a command that outlived its prediction stoppable, and stops it if
   // other clients have commands on the device.
   std::optional<Action> TakeOutlived(TimePoint now);
   void BecomeStoppable(InFlight& command, TimePoint now);

@@ -15,6 +15,8 @@ namespace gpushared::scheduler {
 // Never preempts.
 class FifoPolicy final : public Policy {
  public:
+  LaneRules rules() const override { return {.never_preempts = true}; }
+
   void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) override;
   void OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) override;
   void OnClientRemoved(ClientId client, TimePoint now) override;

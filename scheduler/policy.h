@@ -15,6 +15,8 @@ struct LaneRules {
   // High-class commands are exempt from the window, and each command's class is passed to the
   // device as its priority.
   bool classes_matter = false;
+  // The policy never stops a command.
+  bool never_preempts = false;
 
   // Returns whether other clients' work is kept short for the sake of this client's latency.
   bool IsUrgent(const ClientSpec& spec) const {
@@ -23,7 +25,7 @@ struct LaneRules {
   }
 };
 
-// // Decides which client's command a device lane submits next, and which client's commands it
+// Decides which client's command a device lane submits next, and which client's commands it
 // stops.
 //
 // A policy is a deterministic state machine: equal calls in equal order give equal decisions. It
@@ -77,7 +79,7 @@ class Policy {
   virtual void OnStarted(ClientId client, const Head& head, TimePoint now) = 0;
   virtual void OnEnded(ClientId client, const Ended& ended, TimePoint now) = 0;
 
-  // // A throttled client has used up its cap or is suspended, so the policy must not delay other
+  // A throttled client has used up its cap or is suspended, so the policy must not delay other
   // clients for it, whatever its latency target or hint.
   virtual void OnThrottled(ClientId, bool /*is_throttled*/, TimePoint) {}
 

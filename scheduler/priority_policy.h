@@ -62,14 +62,14 @@ class PriorityPolicy final : public Policy {
     if (floor_ppm_ > 0) Earn(now);
   }
   void Earn(TimePoint now);
-  // // Returns a decision only if the low class has the device now although higher work exists.
+  // Returns a decision only if the low class has the device now although higher work exists.
   std::optional<Decision> PickFloorTurn(TimePoint now);
   // Restricts the decision while a high-class request is expected.
   Decision KeepFree(Decision decision, TimePoint now);
-  // // Drops the client's announcement, because the request has come or will not come.
+  // Drops the client's announcement, because the request has come or will not come.
   void ForgetExpected(ClientId client);
   void ReviewExpected(TimePoint now);
-  // // Returns when the low class will be owed a slice if it keeps waiting.
+  // Returns when the low class will be owed a slice if it keeps waiting.
   std::optional<TimePoint> FloorTurnDue(TimePoint now) const;
   bool IsHigherActive() const;
 

@@ -49,7 +49,7 @@ struct ResidencyOptions {
   // Unit in which a swap can be preempted: a client with a guarantee waits for at most one such
   // unit.
   std::uint64_t step_bytes = kMapPageBytes;
-  // // Minimum interval at which the caller checks which clients are busy; not used here. Commands
+  // Minimum interval at which the caller checks which clients are busy; not used here. Commands
   // start and end within microseconds, whereas swaps take milliseconds.
   Duration busy_check_interval = std::chrono::microseconds(100);
 };
@@ -157,7 +157,7 @@ class Residency {
                    TimePoint now);
   // Reports whether the client has commands.
   void SetBusy(ClientId client, bool is_busy, TimePoint now);
-  // // Requests `bytes` of memory for the client, of which fewer are free. A client has at most one
+  // Requests `bytes` of memory for the client, of which fewer are free. A client has at most one
   // pending request. Answered by kMemoryRequest or kNoMemory.
   void RequestMemory(ClientId client, std::uint64_t bytes, TimePoint now);
 

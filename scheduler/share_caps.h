@@ -64,7 +64,7 @@ class ShareCaps {
   // debt.
   void Leave(const Set& caps);
 
-  // // Report that a command under these caps begins or ends. The caps of a running command are not
+  // Report that a command under these caps begins or ends. The caps of a running command are not
   // dropped.
   void OnStarted(const Set& caps, TimePoint now);
   void OnEnded(const Set& caps);

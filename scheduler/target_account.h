@@ -110,7 +110,7 @@ class TargetAccount {
     std::optional<TimePoint> abandoned_at;
   };
 
-  // // Returns the predicted time, but at least one unit, so that even the shortest command counts.
+  // Returns the predicted time, but at least one unit, so that even the shortest command counts.
   static Duration Counted(Duration predicted) { return std::max(predicted, Duration(1)); }
   // Assumes that work on the device proceeds as predicted.
   Duration Progress(TimePoint now) const {

@@ -86,7 +86,7 @@ struct TargetReport {
   bool is_overloaded = false;
 };
 
-// // The properties of a client's next command that a policy may use.
+// The properties of a client's next command that a policy may use.
 struct Head {
   Duration predicted{};       // Expected device time.
   std::uint64_t arrival = 0;  // Order of arrival over all clients of the lane.

@@ -17,6 +17,8 @@ std::string_view WorkText(Work work) {
       return "fill";
     case Work::kGraph:
       return "graph";
+    case Work::kTurn:
+      return "turn";
   }
   return "";
 }

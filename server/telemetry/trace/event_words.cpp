@@ -58,7 +58,7 @@ std::optional<Event> GetEvent(const EventWords& words, scheduler::SchedulingClas
   const Word head = words[0];
   const std::uint8_t work = Get(head, Bits::kWork) & 0xf, cut = Get(head, Bits::kCut) & 0xf;
   const unsigned shift = Get(head, Bits::kShift);
-  const bool is_known = work <= static_cast<std::uint8_t>(Work::kGraph) &&
+  const bool is_known = work <= static_cast<std::uint8_t>(Work::kTurn) &&
                         cut <= static_cast<std::uint8_t>(Cut::kSlowForm) &&
                         shift <= Bits::kShiftMax && AreTimes(words, 5, 7);
   if (!is_known) return {};

@@ -14,7 +14,8 @@ enum class Work : std::uint8_t {
   kCopyToHost,
   kCopyOnDevice,
   kFill,
-  kGraph
+  kGraph,
+  kTurn,  // Of a gated client; its units are launches.
 };
 
 // Why running work was or was not preempted.

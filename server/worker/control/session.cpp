@@ -238,7 +238,8 @@ void Session::Attach() {
                          .printed = printed_,
                          .endpoint = attach_.endpoint_name,
                          .name = attach_.hello.name,
-                         .pid = attach_.peer.pid});
+                         .pid = attach_.peer.pid,
+                         .is_gated = attach_.hello.gated});
   // The client learns with the handshake whether its memory may be swapped.
   if (memory_swaps()) client->output.ShowMemory(attach_.guaranteed_bytes, 0, 0);
   attached_ = client.get();

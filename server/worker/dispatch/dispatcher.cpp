@@ -46,6 +46,8 @@ void CountWork(ClientState& client, const Work& work) {
     case CommandKind::kCopyOnDevice:
       return add(count.copies, total.copies, count.bytes_on_device,
                  &ClientTotals::AddBytesOnDevice);
+    case CommandKind::kTurn:
+      break;  // Its launches were counted as they were submitted.
     default:
       return add(count.fills, total.fills, count.bytes_on_device, &ClientTotals::AddBytesOnDevice);
   }
@@ -75,6 +77,7 @@ Dispatcher::Dispatcher(const Parts& parts, scheduler::Duration kill_after)
       limiter_(parts.limiter),
       staging_watch_(parts.staging_watch),
       submitter_(parts.offers),
+      turns_(parts.turns),
       publisher_(parts.publisher),
       completions_(kCompletionsPerCall) {
   unsettled_.reserve(kSessionsLimit);
@@ -112,14 +115,17 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
                               const ClientCaps& caps, scheduler::TimePoint now) {
   if (client.life.is_leaving()) return;
   const bool is_limited_anew = caps != client.caps();
+  const bool is_class_new = spec.scheduling_class != client.spec().scheduling_class;
   client.Change(spec, caps);
   client.totals = totals_.For(spec.scheduling_class, totals_rows_[client]);
   lane_.ChangeClient(client.id(), spec, now);
   if (is_limited_anew) LimitClient(client, now);
   requests_.OnClientChanged(client, now);
   submitter_.ReviewGivingWay(now);
-  // Commands of a client that leaves the high class become preemptible.
+  // Commands of a client that leaves the high class become preemptible. A turn on the device does
+  // not, so it ends.
   submitter_.Review(client, now);
+  if (is_class_new) turns_.End(client);
   SettleAll(now);
 }
 
@@ -129,7 +135,7 @@ void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
   requests_.OnClientLeaving(client, now);
   client.scope.DropBarrier();
   for (const std::uint64_t command : lane_.RemoveClient(client.id(), now)) {
-    device_.RequestStop(command);
+    submitter_.RequestStop(command);
   }
   submitter_.ReviewGivingWay(now);
   SettleAll(now);
@@ -448,12 +454,16 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::Ti
 // ---- completions
 
 std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
-  std::size_t taken = 0;
+  turns_.TakeCompletions(turns_over_, now);
+  std::size_t taken = turns_over_.size();
+  for (const device::Completion& completion : turns_over_) OnCompleted(completion, now);
+  turns_over_.clear();
   for (;;) {
     const std::size_t count = device_.TakeCompletions(completions_);
     if (const device::DeviceLoss* const loss = device_.loss(); loss != nullptr && !loss_)
         [[unlikely]] {
       DescribeLoss(*loss);
+      turns_.KillAll();
     }
     submitter_.RecordHostSteal(now);
     for (std::size_t i = 0; i < count; ++i) {
@@ -557,7 +567,9 @@ void Dispatcher::KillOverdue(scheduler::TimePoint now) {
       client->life.RecordKilled();
       const CommandSlab& slab = client->streams.slab();
       for (std::uint32_t slot = 0; slot < slab.size(); ++slot) {
-        if (slab[slot].state() == CommandState::kOnDevice) device_.RequestKill(slab[slot].name());
+        if (slab[slot].state() != CommandState::kOnDevice) continue;
+        device_.RequestKill(slab[slot].name());
+        turns_.RequestKill(slab[slot].name());
       }
     }
   }

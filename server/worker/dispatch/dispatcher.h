@@ -18,6 +18,7 @@
 #include "server/worker/dispatch/kernel_limiter.h"
 #include "server/worker/dispatch/staging_watch.h"
 #include "server/worker/dispatch/submitter.h"
+#include "server/worker/dispatch/turns.h"
 #include "server/worker/output/publisher.h"
 #include "server/worker/output/requests.h"
 #include "server/worker/state/client_registry.h"
@@ -50,6 +51,7 @@ class Dispatcher {
     KernelLimiter& limiter;
     StagingWatch& staging_watch;
     Submitter& offers;
+    Turns& turns;
     Publisher& publisher;
   };
   Dispatcher(const Parts& parts, scheduler::Duration kill_after);
@@ -159,11 +161,13 @@ class Dispatcher {
   KernelLimiter& limiter_;
   StagingWatch& staging_watch_;
   Submitter& submitter_;
+  Turns& turns_;
   Publisher& publisher_;
   std::vector<std::unique_ptr<ClientState>> departed_;
   std::vector<Broken> broken_;
   std::vector<Released> released_;
   std::vector<device::Completion> completions_;
+  std::vector<device::Completion> turns_over_;  // Empty between two calls.
   // Clients with streams to settle; used within TakeCompletions.
   std::vector<ClientState*> unsettled_;
   std::optional<Status> loss_;

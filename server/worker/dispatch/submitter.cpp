@@ -27,17 +27,24 @@ std::uint64_t ToNs(device::DeviceClock::time_point time) {
 
 Submitter::Submitter(device::Device& device, scheduler::DeviceLane& lane,
                      const ClientRegistry& registry, Requests& requests, KernelLimiter& limiter,
-                     Tracer& tracer, scheduler::Duration slice, const HashSeed& secret)
+                     Tracer& tracer, Turns& turns, scheduler::Duration slice,
+                     const HashSeed& secret)
     : device_(device),
       lane_(lane),
       registry_(registry),
       requests_(requests),
       limiter_(limiter),
       tracer_(tracer),
+      turns_(turns),
       slice_(slice),
       can_stop_launches_(device.info().preemption == device::Preemption::kWithinCommand),
       has_forms_(device.info().stopping_costs),
       costs_(secret) {}
+
+// A turn lasts as long as the policy lets it.
+scheduler::Duration Submitter::Predict(const CommandSlot& command) const {
+  return command.kind == CommandKind::kTurn ? slice_ : costs_.Predict(command);
+}
 
 // ---- in the lane
 
@@ -48,7 +55,7 @@ void Submitter::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePo
   // A command that has begun keeps its form.
   const bool has_begun = command.past() == CommandSlot::Past::kStopped;
   if (!has_begun) command.runs_stoppable_form = false;
-  scheduler::Duration predicted = costs_.Predict(command);
+  scheduler::Duration predicted = Predict(command);
   const bool is_stoppable = IsWorthStopping(client, command, predicted);
   if (has_forms_ && command.kind == CommandKind::kLaunch && !has_begun) {
     command.has_slow_form = !is_stoppable && IsToGiveWay(client, command, predicted) &&
@@ -57,7 +64,7 @@ void Submitter::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePo
       RecordSlowForm(client, command);
     if (is_stoppable) {
       command.runs_stoppable_form = true;
-      predicted = costs_.Predict(command);
+      predicted = Predict(command);
     }
   }
   if (auto* const launch = std::get_if<device::LaunchWork>(&command.work)) {
@@ -88,8 +95,7 @@ void Submitter::OfferRest(ClientState& client, std::uint32_t slot, scheduler::Ti
   client.load.Queue();
   requests_.OnOffersChanged(client, now);
   lane_.EnqueueFront(
-      client.id(),
-      {command.name(), costs_.Predict(command), command.is_stoppable(), command.stream}, now);
+      client.id(), {command.name(), Predict(command), command.is_stoppable(), command.stream}, now);
 }
 
 void Submitter::QueueRest(ClientState& client, std::uint32_t slot) {
@@ -116,6 +122,7 @@ bool Submitter::CanStopLate(const ClientState& client, const CommandSlot& comman
 
 bool Submitter::IsToGiveWay(const ClientState& client, const CommandSlot& command,
                             scheduler::Duration predicted) const {
+  if (command.kind == CommandKind::kTurn) return client.gate.waits();
   if (client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) return false;
   if (command.kind == CommandKind::kGraph) return false;
   if (predicted < kWorthStopping && of_client_[client].distrusted_launches == 0) return false;
@@ -182,7 +189,7 @@ bool Submitter::MayFollow(const ClientState& client, const StreamState& state) {
   const CommandSlot& next = slab[state.next];
   if (ahead.kind != CommandKind::kLaunch || next.kind != CommandKind::kLaunch) return false;
   if (ahead.state() == CommandState::kOnDevice && ahead.submission().stop_asked) return false;
-  return next.failure == nullptr && IsWorthStopping(client, next, costs_.Predict(next));
+  return next.failure == nullptr && IsWorthStopping(client, next, Predict(next));
 }
 
 bool Submitter::MustGiveWay(const ClientState& client) const {
@@ -199,7 +206,24 @@ void Submitter::ReviewGivingWay(scheduler::TimePoint now) {
     bool& must_give_way = of_client_[*client].must_give_way;
     const bool gave_way = std::exchange(must_give_way, MustGiveWay(*client));
     if (must_give_way && !gave_way) Review(*client, now);
+    if (client->setup.is_gated) SetGate(*client);
   }
+}
+
+void Submitter::SetGate(ClientState& client) const {
+  const scheduler::LaneRules& rules = lane_.rules();
+  bool is_alone = true, is_beside_urgent = false;
+  for (const ClientState* const other : registry_.present()) {
+    if (other == &client || other->life.is_leaving()) continue;
+    is_alone = false;
+    is_beside_urgent |= rules.IsUrgent(other->spec());
+  }
+  const scheduler::Duration window = lane_.options().window;
+  client.gate.SetTerms(
+      is_alone           ? scheduler::Duration::zero()
+      : is_beside_urgent ? std::min(window, kUrgentWindow)
+                         : window,
+      !rules.classes_matter || client.spec().scheduling_class != scheduler::SchedulingClass::kHigh);
 }
 
 void Submitter::Review(ClientState& client, scheduler::TimePoint now) {
@@ -254,7 +278,7 @@ void Submitter::Withdraw(ClientState& client, std::uint32_t stream, scheduler::T
   bool has_offered = false;
   for (std::uint32_t slot = state.front; slot != state.next; slot = slab[slot].next) {
     has_offered |= slab[slot].state() == CommandState::kOffered;
-    if (slab[slot].state() == CommandState::kOnDevice) device_.RequestStop(slab[slot].name());
+    if (slab[slot].state() == CommandState::kOnDevice) RequestStop(slab[slot].name());
   }
   // Drop is called only if needed, because it examines the client's queued commands on all of its
   // streams.
@@ -334,7 +358,7 @@ void Submitter::AskToStop(device::WorkId name, scheduler::TimePoint now) {
     CommandSlot& command = client->streams.slab()[WorkName::Slot(name)];
     command.AskToStop(IsAlone(command.submission()), now);
   }
-  device_.RequestStop(name);
+  RequestStop(name);
 }
 
 void Submitter::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
@@ -345,6 +369,7 @@ void Submitter::Submit(const scheduler::Action& action, scheduler::TimePoint now
   CountSubmission(*client, command, now);
   // No access set is passed if all of the client's memory is resident, because the command cannot
   // access memory that is swapped out.
+  if (command.kind == CommandKind::kTurn) return turns_.Begin(*client, command, now);
   const device::Reach* const reach = client->memory.is_by_page() ? command.reach() : nullptr;
   std::visit(
       [&](auto& work) {
@@ -454,7 +479,13 @@ bool Submitter::TakeOff(ClientState& client, CommandSlot& command,
   command.counted = {};
   command.charged += record.charged;
   ClientCounters& count = client.counters;
-  if (record.charged > slice_ && registry_.present().size() > 1) ++count.event_overruns;
+  if (command.kind == CommandKind::kTurn) {
+    const std::uint64_t launches = completion.units_done - command.units_done;
+    count.launches += launches;
+    client.totals.of_class().launches.Add(launches);
+  } else if (record.charged > slice_ && registry_.present().size() > 1) {
+    ++count.event_overruns;
+  }
   if (record.cut == trace::Cut::kStopped) {
     const scheduler::Duration took = record.ended - record.stop_asked;
     count.stop_time += took;

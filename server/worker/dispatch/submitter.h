@@ -14,6 +14,7 @@
 #include "server/device/device.h"
 #include "server/telemetry/trace/execution_record.h"
 #include "server/worker/dispatch/kernel_limiter.h"
+#include "server/worker/dispatch/turns.h"
 #include "server/worker/output/requests.h"
 #include "server/worker/output/tracer.h"
 #include "server/worker/state/client_graphs.h"
@@ -32,8 +33,8 @@ class Submitter {
  public:
   // All references must outlive this. `secret` is passed to CostModel.
   Submitter(device::Device& device, scheduler::DeviceLane& lane, const ClientRegistry& registry,
-            Requests& requests, KernelLimiter& limiter, Tracer& tracer, scheduler::Duration slice,
-            const HashSeed& secret);
+            Requests& requests, KernelLimiter& limiter, Tracer& tracer, Turns& turns,
+            scheduler::Duration slice, const HashSeed& secret);
 
   void OnClientAdded(const ClientState& client) { of_client_.Begin(client); }
 
@@ -54,6 +55,11 @@ class Submitter {
   // preemptible now and did not have to be before.
   void ReviewGivingWay(scheduler::TimePoint now);
 
+  // Requests preemption of a command on the device.
+  void RequestStop(device::WorkId name) {
+    device_.RequestStop(name);
+    turns_.RequestStop(name);
+  }
   // Carries out the lane's decisions.
   void Dispatch(scheduler::TimePoint now);
   // Charges and measures a command that has left the device. Returns true if it has units left.
@@ -102,10 +108,15 @@ class Submitter {
   // Shorter commands are submitted to the device back to back even if they are preemptible, because
   // waiting for each to end would cost more than preemption could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
+  // Window of a gated client beside one whose latency matters, which waits for what is in flight.
+  static constexpr scheduler::Duration kUrgentWindow = std::chrono::microseconds(200);
   // A launch that takes at least a time slice and kFarLonger times its prediction is no outlier
   // that predicting a quantile would explain: its prediction is wrong.
   static constexpr int kFarLonger = 4;
 
+  scheduler::Duration Predict(const CommandSlot& command) const;
+  // Tells a gated client how much it may have in flight, given the connected clients.
+  void SetGate(ClientState& client) const;
   // Whether the device can preempt the command in its current form if it takes longer than
   // predicted.
   bool CanStopLate(const ClientState& client, const CommandSlot& command) const;
@@ -162,6 +173,7 @@ class Submitter {
   Requests& requests_;
   KernelLimiter& limiter_;
   Tracer& tracer_;
+  Turns& turns_;
   const scheduler::Duration slice_;
   const bool can_stop_launches_;
   const bool has_forms_;  // Preemptible launches run a different form of the kernel.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -212,6 +213,23 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::ForgetBufferC
   slot.kind = CommandKind::kChangeBuffers;
   const Rejection why = client.buffers.Remove(forget.address);
   return why.ok() ? MaybeRejected() : Reject(why);
+}
+
+// ---- turns
+
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::TurnCommand& /*turn*/,
+                                   CommandSlot& slot) {
+  slot.kind = CommandKind::kTurn;
+  slot.units = std::numeric_limits<std::uint64_t>::max();  // As many launches as it likes.
+  slot.work.emplace<device::FillWork>();  // Accesses none of the memory that the worker manages.
+  if (!client.setup.is_gated) {
+    dispatcher_.Break(client,
+                      Status(StatusCode::kProtocolViolation,
+                             fmt::format("session ended: a turn was asked for by a client whose "
+                                         "hello is not that of a gated one [{}]",
+                                         client.setup.who)));
+  }
+  return {};
 }
 
 // ---- copies and fills

@@ -80,6 +80,8 @@ class CommandPump {
   MaybeRejected Prepare(ClientState& client, const ipc::ForgetBufferCommand& forget,
                         CommandSlot& slot);
 
+  MaybeRejected Prepare(ClientState& client, const ipc::TurnCommand& turn, CommandSlot& slot);
+
   [[gnu::cold]] MaybeRejected RejectExcess(const ipc::LaunchCommand& launch,
                                            const ModuleEntry& module,
                                            const device::KernelInfo& kernel) const;

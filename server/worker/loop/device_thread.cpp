@@ -41,6 +41,8 @@ constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
 constexpr int kNapDivisor = 128;
 constexpr nanoseconds kNapMin = std::chrono::microseconds(5);
 constexpr nanoseconds kNapMax = std::chrono::microseconds(50);
+// Longest sleep while the turn of a gated client is on the device and nobody waits for its end.
+constexpr nanoseconds kTurnPoll = std::chrono::microseconds(500);
 
 // Minimum interval between two log lines about an ongoing overload, and between two about ended
 // kernels.
@@ -95,7 +97,8 @@ DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Po
       tracer_(registry_),
       requests_(registry_, lane_, tracer_),
       limiter_(device, registry_, options.kernels),
-      submitter_(device, lane_, registry_, requests_, limiter_, tracer_, options.slice,
+      turns_(lane_.rules().never_preempts ? std::optional(options.slice) : std::nullopt),
+      submitter_(device, lane_, registry_, requests_, limiter_, tracer_, turns_, options.slice,
                  options.secret),
       dispatcher_({.device = device,
                    .totals = *totals_,
@@ -105,6 +108,7 @@ DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Po
                    .limiter = limiter_,
                    .staging_watch = staging_watch_,
                    .offers = submitter_,
+                   .turns = turns_,
                    .publisher = publisher_},
                   options.kill_after),
       pump_(device.info(), dispatcher_, requests_, publisher_) {
@@ -152,7 +156,7 @@ void DeviceThread::Run() {
   dispatcher_.TakeCompletions(Now());
   while (!is_stopping_) {
     if (is_realtime_) KeepWithinBudget();
-    if (Turn()) {
+    if (Iterate()) {
       ++counters_.turns;
       quiet_since_.reset();
       if (LeavesItsCore()) Rest();
@@ -162,7 +166,7 @@ void DeviceThread::Run() {
     } else {
       Sleep();
       // A nap does not end the quiet time.
-      if (!device_.must_be_polled()) quiet_since_.reset();
+      if (!MustPoll()) quiet_since_.reset();
     }
   }
   if (limiter_.has_ended()) control_.Post(limiter_.TakeEnded());
@@ -185,7 +189,7 @@ void DeviceThread::KeepWithinBudget() {
 }
 
 bool DeviceThread::SpinsOn() {
-  const bool polls = device_.must_be_polled();
+  const bool polls = MustPoll();
   if (options_.spin.budget.count() == 0 && !polls) return false;
   const auto now = std::chrono::steady_clock::now();
   if (!quiet_since_) quiet_since_ = now;
@@ -213,10 +217,17 @@ void DeviceThread::Rest() {
 }
 
 bool DeviceThread::MayHaveEnded() {
-  return signal_.TakeCompletionsNote() || device_.must_be_polled();
+  return signal_.TakeCompletionsNote() || device_.must_be_polled() || !turns_.empty();
 }
 
-bool DeviceThread::Turn() {
+bool DeviceThread::MustPoll() const {
+  if (device_.must_be_polled() || turns_.has_closed()) return true;
+  return !turns_.empty() && std::ranges::any_of(registry_.present(), [](const ClientState* client) {
+    return client->load.queued() > 0;
+  });
+}
+
+bool DeviceThread::Iterate() {
   CountTurnStep();
   scheduler::TimePoint now = Now();
   submitter_.RecordHostSteal(now);
@@ -637,7 +648,8 @@ void DeviceThread::Sleep() {
   }
   if (!sleep_.Announce([&] { return HasWork(); })) return;
   if (waits_for_credit_) timeout = std::min(timeout.value_or(kCreditPoll), kCreditPoll);
-  if (device_.must_be_polled()) {
+  if (!turns_.empty()) timeout = std::min(timeout.value_or(kTurnPoll), kTurnPoll);
+  if (MustPoll()) {
     const nanoseconds nap = std::clamp(quiet_for_ / kNapDivisor, kNapMin, kNapMax);
     timeout = std::min(timeout.value_or(nap), nap);
   }

@@ -108,7 +108,9 @@ class DeviceThread {
   void KeepWithinBudget();
   // A load and a store instead of an atomic addition, because only this thread writes it.
   void CountTurnStep() { turn_steps_.store(turn_steps() + 1, std::memory_order_relaxed); }
-  bool Turn();
+  bool Iterate();
+  // Whether completions must be noticed soon although nobody reports them.
+  bool MustPoll() const;
   bool TakeMail(scheduler::TimePoint now);
   // Whether commands may have ended: the device must be polled, or has reported completions since
   // the last call.
@@ -185,6 +187,7 @@ class DeviceThread {
   Requests requests_;
   KernelLimiter limiter_;
   StagingWatch staging_watch_;
+  Turns turns_;
   Submitter submitter_;
   Publisher publisher_;
   Dispatcher dispatcher_;

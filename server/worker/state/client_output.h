@@ -78,6 +78,8 @@ class ClientOutput {
     stream_count_ = 0;
     return doorbell_.Ring();
   }
+  // Wakes threads that wait for the gate. If it leaves some asleep, those that it woke wake them.
+  void WakeThreads() { doorbell_.Ring(); }
   // Futex on which the client's threads sleep.
   const std::atomic<std::uint32_t>* futex() const { return doorbell_.futex(); }
 

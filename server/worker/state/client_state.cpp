@@ -12,6 +12,7 @@ ClientState::ClientState(const Setup& of)
       buffers(of.space),
       streams(of.limits.commands_taken_max),
       output(*of.completions, *of.commands, of.printed),
+      gate(*of.completions, *of.commands),
       spec_(of.spec),
       caps_(of.caps) {}
 

@@ -18,6 +18,7 @@
 #include "server/telemetry/totals/device_totals.h"
 #include "server/worker/state/client_buffers.h"
 #include "server/worker/state/client_caps.h"
+#include "server/worker/state/client_gate.h"
 #include "server/worker/state/client_graphs.h"
 #include "server/worker/state/client_output.h"
 #include "server/worker/state/client_streams.h"
@@ -163,6 +164,8 @@ class ClientState {
     // The name that the client gave itself, and its process.
     std::string name;
     std::int32_t pid = 0;
+    // The client submits its work to the driver itself; its only commands are turns.
+    bool is_gated = false;
   };
   explicit ClientState(const Setup& setup);
   ClientState(const ClientState&) = delete;
@@ -198,6 +201,7 @@ class ClientState {
   ClientBuffers buffers;
   ClientStreams streams;
   ClientOutput output;
+  ClientGate gate;
   ClientLoad load;
   RunningWork running;
   ClientMemory memory;

@@ -15,7 +15,8 @@ enum class CommandKind : std::uint8_t {
   kCopyOnDevice,
   kFill,
   kGraph,  // Several nodes of a graph; a single node has the kind of its work.
-  // The device never sees the kinds below.
+  kTurn,   // A turn of a gated client, whose work goes to the driver without the worker.
+  // The kinds below take no device time.
   kWaitFor,
   kMark,
   kCreateStream,
@@ -35,7 +36,8 @@ static_assert(ToWork(CommandKind::kLaunch) == trace::Work::kLaunch &&
               ToWork(CommandKind::kCopyToHost) == trace::Work::kCopyToHost &&
               ToWork(CommandKind::kCopyOnDevice) == trace::Work::kCopyOnDevice &&
               ToWork(CommandKind::kFill) == trace::Work::kFill &&
-              ToWork(CommandKind::kGraph) == trace::Work::kGraph);
+              ToWork(CommandKind::kGraph) == trace::Work::kGraph &&
+              ToWork(CommandKind::kTurn) == trace::Work::kTurn);
 
 }  // namespace gpushared::server
 

@@ -192,7 +192,7 @@ class CommandSlot {
   // kOnDevice -> kEnded.
   void End() { Move(CommandState::kOnDevice, CommandState::kEnded); }
 
-  bool is_device_work() const { return kind <= CommandKind::kGraph; }
+  bool is_device_work() const { return kind <= CommandKind::kTurn; }
   // True if other slots run the rest of the graph.
   bool is_part_of_graph() const { return end_node - first_node != graph->size(); }
   bool destroys_stream() const {

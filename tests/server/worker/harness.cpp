@@ -129,6 +129,7 @@ RawClient WorkerHarness::Connect(const ClientOptions& options) {
   attach.hello.latency_target_ns = options.latency_target_ns;
   attach.weight = options.weight;
   attach.hello.name = options.name;
+  attach.hello.gated = options.is_gated;
   Send(attach, 0, std::move(fds));
   return RawClient(ipc::UniqueFd(pair[0]));
 }

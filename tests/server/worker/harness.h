@@ -45,6 +45,7 @@ class WorkerHarness {
     std::uint32_t uid = ::geteuid();
     std::uint8_t isolation = 0;
     SchedulingClass allowed_class = SchedulingClass::kHigh;
+    bool is_gated = false;
     int process = -1;  // Process whose death ends the session; negative: this process.
   };
 

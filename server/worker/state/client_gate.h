@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_STATE_CLIENT_GATE_H_
+#define GPUSHARED_SERVER_WORKER_STATE_CLIENT_GATE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "ipc/wire/layout.h"
+#include "scheduler/types.h"
+
+namespace gpushared::server {
+
+// The gate of a gated client (docs/protocol.md): opens it for a turn, and reads what the client has
+// submitted. Every figure of the client is a claim, which costs only the client if it is false.
+//
+// Confined to the device thread.
+class ClientGate {
+ public:
+  // What the client has submitted so far.
+  struct Use {
+    std::uint64_t launches = 0;
+    std::uint64_t passed = 0;    // Grows whenever the client's GPU passes a mark.
+    bool has_passed_all = true;  // The GPU has passed every mark.
+    scheduler::Duration tail{};  // Predicted time of the launches behind the marks.
+  };
+
+  // Both segments must outlive this.
+  ClientGate(ipc::CompletionSegment& completions, const ipc::CommandSegment& commands)
+      : state_(completions.gate), use_(commands.gate) {}
+
+  // `window`: predicted time that the client may have in flight; zero for no limit, if no other
+  // client is connected. A client that does not wait may submit while the gate is closed.
+  void SetTerms(scheduler::Duration window, bool waits) {
+    // Relaxed: the client may act on the old values a moment longer.
+    state_.window_ns.store(static_cast<std::uint32_t>(window.count()), std::memory_order_relaxed);
+    state_.waits.store(waits ? 1 : 0, std::memory_order_relaxed);
+  }
+  // Whether the last terms said so: the client waits for the gate; no other client is connected.
+  bool waits() const { return state_.waits.load(std::memory_order_relaxed) != 0; }
+  bool is_alone() const { return state_.window_ns.load(std::memory_order_relaxed) == 0; }
+
+  // The caller wakes the client's threads afterwards.
+  void Open(std::uint64_t turn) {
+    const std::uint64_t last = state_.last_opened.load(std::memory_order_relaxed);
+    state_.last_opened.store(std::max(last, turn), std::memory_order_seq_cst);
+    state_.open.store(turn, std::memory_order_seq_cst);
+  }
+  // A launch that the client counts after this has been submitted without an open gate.
+  // Sequentially consistent, like the client's count followed by its look at the gate, so that a
+  // Read after this either sees the launch, or the launch sees the closed gate.
+  void Close(std::uint64_t turn) {
+    if (state_.open.load(std::memory_order_relaxed) != turn) return;
+    state_.open.store(0, std::memory_order_seq_cst);
+  }
+
+  Use Read() const {
+    Use use;
+    use.launches = use_.submitted.load(std::memory_order_seq_cst);
+    const std::uint32_t slots =
+        std::min(use_.slots.load(std::memory_order_acquire), ipc::kStreamsMax);
+    for (std::uint32_t i = 0; i < slots; ++i) {
+      const std::uint32_t marked = use_.marked[i].load(std::memory_order_acquire);
+      const std::uint32_t passed = use_.passed[i].load(std::memory_order_relaxed);
+      use.passed += passed;
+      use.has_passed_all = use.has_passed_all && marked == passed;
+    }
+    // Clamped before the conversion, because a duration is signed.
+    use.tail =
+        scheduler::Duration(std::min(use_.tail_ns.load(std::memory_order_relaxed), kTailNsMax));
+    return use;
+  }
+  std::uint64_t held_bytes() const { return use_.held_bytes.load(std::memory_order_relaxed); }
+  std::uint64_t passes() const { return use_.passes.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr std::uint64_t kTailNsMax = 20'000'000;
+
+  ipc::GateState& state_;
+  const ipc::GateUse& use_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_STATE_CLIENT_GATE_H_
