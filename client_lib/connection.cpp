@@ -108,15 +108,15 @@ Result<ClientOptions> Connection::WithEnvironment(const ClientOptions& options) 
   return whole;
 }
 
-Result<Connection::Opened> Connection::Open(const ClientOptions& asked) {
-  Result<Opened> opened = TryOpen(asked);
+Result<Connection::Opened> Connection::Open(const ClientOptions& asked, Kind kind) {
+  Result<Opened> opened = TryOpen(asked, kind);
   // The connection was cut before the answer. If the server died, it may have been restarted, so a
   // second attempt is worthwhile.
   const bool was_cut = !opened.ok() && opened.status().code() == StatusCode::kDisconnected;
-  return was_cut ? TryOpen(asked) : std::move(opened);
+  return was_cut ? TryOpen(asked, kind) : std::move(opened);
 }
 
-Result<Connection::Opened> Connection::TryOpen(const ClientOptions& asked) {
+Result<Connection::Opened> Connection::TryOpen(const ClientOptions& asked, Kind kind) {
   if (Status status = CheckOptions(asked); !status.ok()) return status;
   const Result<ClientOptions> whole = WithEnvironment(asked);
   if (!whole.ok()) return whole.status();
@@ -138,6 +138,7 @@ Result<Connection::Opened> Connection::TryOpen(const ClientOptions& asked) {
 
   const int fd = connection.socket_.get();
   ipc::Hello hello = GetHello(options);
+  hello.gated = kind == Kind::kGated;
   if (!ipc::IsPrintableText(hello.name)) hello.name = "unnamed";
   // A server that rejects the connection may close it before the hello is sent. Its message takes
   // precedence.

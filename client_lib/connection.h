@@ -33,9 +33,11 @@ class Connection {
     ipc::Welcome welcome;
     std::vector<ipc::UniqueFd> fds;  // Descriptors, in the order of ipc::MessageType::kWelcome.
   };
+  // Whether the client submits its work to the server, or to the driver itself.
+  enum class Kind : std::uint8_t { kSubmitting, kGated };
   // Performs the handshake; retries once if the server closed the connection before it answered.
-  static Result<Opened> Open(const ClientOptions& asked);
-  static Result<Opened> TryOpen(const ClientOptions& asked);
+  static Result<Opened> Open(const ClientOptions& asked, Kind kind = Kind::kSubmitting);
+  static Result<Opened> TryOpen(const ClientOptions& asked, Kind kind = Kind::kSubmitting);
   // Lists the devices over a separate, short connection.
   static Result<ipc::DeviceList> ListDevices(const ClientOptions& options);
   // Returns `options` completed from the environment. Asks the server for its devices if a variable

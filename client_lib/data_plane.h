@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_CLIENT_LIB_DATA_PLANE_H_
 #define GPUSHARED_CLIENT_LIB_DATA_PLANE_H_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -165,6 +166,29 @@ class DataPlane {
     return completions_.resident.load(std::memory_order_relaxed);
   }
   std::uint64_t wanted_bytes() const { return completions_.wanted.load(std::memory_order_relaxed); }
+
+  // The gate of a gated session, and what its client has submitted.
+  const ipc::GateState& gate() const { return completions_.gate; }
+  ipc::GateUse& gate_use() { return commands_.gate; }
+  // Waits until `done()` is true or `limit` has passed, and returns done(). Returns at the end of
+  // the session as well. A thread that was woken wakes all others.
+  template <typename Done>
+  bool AwaitGate(Done done, std::chrono::nanoseconds limit) {
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + limit;
+    const auto done_or_ended = [&] { return done() || connection_.ended(); };
+    std::chrono::nanoseconds spin = std::min(spin_, limit);
+    for (std::chrono::nanoseconds left = limit; left.count() > 0; left = end - Clock::now()) {
+      if (waiter_.Wait(done_or_ended, spin, std::min<std::chrono::nanoseconds>(left, kSlice)) ==
+          ipc::WaitOutcome::kDone) {
+        break;
+      }
+      spin = std::chrono::nanoseconds(0);
+      connection_.CheckAlive();
+    }
+    WakeWaiters();
+    return done();
+  }
 
   // Returns the kind of the first kernel fault that a completion record reported; kNone if there
   // was none.

@@ -24,7 +24,7 @@ Code Driver::Init(TakeOver take_over) {
                   "GPUSHARED_MODE=gate has no effect: it was set after this library was loaded, or "
                   "the table of calls cannot be written");
   }
-  const Result<Fallback> fallback = FallbackFromEnvironment();
+  const Result<std::optional<Fallback>> fallback = FallbackFromEnvironment();
   if (!fallback.ok()) return Reject(Code::kInvalidValue, fallback.status().message());
   Result<std::vector<DeviceProperties>> list = ListDevices();
   if (!list.ok()) {

@@ -11,7 +11,7 @@
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/driver.h"
 #include "client_lib/drop_in/entry_points.h"
-#include "client_lib/drop_in/gate.h"
+#include "client_lib/drop_in/gate/gate.h"
 #include "client_lib/drop_in/log.h"
 #include "common/cuda_driver/error_text.h"
 

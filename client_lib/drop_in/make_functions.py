@@ -97,7 +97,7 @@ def complaints(include):
     for symbol in sorted(declared - symbols):
         yield f"functions.inc lacks {symbol}, which cuda.h declares"
     for row in sorted(row for row, decisions in table.items() if decisions.gate == UNDECIDED):
-        yield f"{row.symbol} has no decision for gate mode: {FORWARDED}, or a hook of gate_hooks.h"
+        yield f"{row.symbol} has no decision for gate mode: {FORWARDED}, or a hook of gate/hooks.h"
     by_name = collections.defaultdict(set)
     for row, decisions in table.items():
         by_name[row.name, row.symbol.removesuffix("_ptsz").removesuffix("_ptds")].add(decisions)

@@ -93,13 +93,14 @@ Result<Mode> ModeFromEnvironment() {
                                                   "' for GPUSHARED_MODE: expected submit or gate");
 }
 
-Result<Fallback> FallbackFromEnvironment() {
+Result<std::optional<Fallback>> FallbackFromEnvironment() {
   const char* const value = ::getenv("GPUSHARED_FALLBACK");
   const std::string_view wanted = value == nullptr ? "" : value;
-  if (wanted.empty()) return Fallback::kNone;
-  if (wanted == "native") return Fallback::kNative;
+  if (wanted.empty()) return std::optional<Fallback>();
+  if (wanted == "none") return std::optional(Fallback::kNone);
+  if (wanted == "native") return std::optional(Fallback::kNative);
   return Status(StatusCode::kInvalidArgument, "GPUSHARED_FALLBACK='" + std::string(wanted) +
-                                                  "' is invalid: expected native, or nothing");
+                                                  "' is invalid: expected native or none");
 }
 
 Result<NativeDriver> LoadNativeDriver() {

@@ -6,6 +6,7 @@
 #define GPUSHARED_CLIENT_LIB_DROP_IN_NATIVE_DRIVER_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "gpushared/result.h"
@@ -24,9 +25,9 @@ Result<Mode> ModeFromEnvironment();
 
 enum class Fallback { kNone, kNative };
 
-// Returns the value of GPUSHARED_FALLBACK. kInvalidArgument names any value other than empty and
-// "native".
-Result<Fallback> FallbackFromEnvironment();
+// Returns the value of GPUSHARED_FALLBACK; nothing if it is not set or empty. kInvalidArgument
+// names any value other than "native" and "none".
+Result<std::optional<Fallback>> FallbackFromEnvironment();
 
 // The installed driver, which remains loaded until the process ends.
 struct NativeDriver {

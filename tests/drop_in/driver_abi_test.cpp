@@ -12,7 +12,7 @@
 #include "gpushared/texture_record.h"
 
 #include "client_lib/drop_in/calls.h"
-#include "client_lib/drop_in/gate_hooks.h"
+#include "client_lib/drop_in/gate/hooks.h"
 #include "client_lib/drop_in/graph.h"
 #include "tests/support/driver_abi.h"
 

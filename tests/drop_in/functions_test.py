@@ -3,7 +3,7 @@
 
 Usage: functions_test.py COMPILER SOURCE TOOLKIT_INCLUDE
 
-COMPILER compiles gate.cpp of the checkout SOURCE with tables that lack a decision.
+COMPILER compiles gate/gate.cpp of the checkout SOURCE with tables that lack a decision.
 """
 import pathlib
 import re
@@ -38,7 +38,7 @@ class Decisions(unittest.TestCase):
 
     def compile(self):
         includes = [f"-I{path}" for path in (self.root, SOURCE, SOURCE / "client_lib/include", SOURCE / "ipc/include")]
-        return subprocess.run([COMPILER, "-std=c++20", "-fsyntax-only", *includes, SOURCE / DROP_IN / "gate.cpp"],
+        return subprocess.run([COMPILER, "-std=c++20", "-fsyntax-only", *includes, SOURCE / DROP_IN / "gate/gate.cpp"],
                               capture_output=True, text=True, check=False)
 
     def test_the_table_as_it_is_is_whole(self):

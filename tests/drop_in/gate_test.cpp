@@ -211,9 +211,10 @@ TEST(GateTest, WithoutAnInstalledDriverEveryCallSaysStub) {
   EXPECT_THAT(told.output, HasSubstr("no libcuda.so.1"));
 }
 
-TEST(GateTest, LogSaysOnceThatNoServerIsAsked) {
+TEST(GateTest, LogNamesTheDriverAndThatItIsTooOldForTurns) {
   const auto log = Gated(kFewFunctions, {"GPUSHARED_LOG=1"}, {GPUSHARED_WHO_SERVES});
-  EXPECT_EQ(GetLines(log.output).size(), 2U) << log.output;
+  EXPECT_EQ(GetLines(log.output).size(), 3U) << log.output;
+  EXPECT_THAT(log.output, HasSubstr("the installed driver is too old to be gated"));
   EXPECT_THAT(log.output, HasSubstr("gate mode: " + kFewFunctions + "/libcuda.so.1"));
 }
 

@@ -109,7 +109,7 @@ class Submitter {
   // waiting for each to end would cost more than preemption could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
   // Window of a gated client beside one whose latency matters, which waits for what is in flight.
-  static constexpr scheduler::Duration kUrgentWindow = std::chrono::microseconds(200);
+  static constexpr scheduler::Duration kUrgentWindow = std::chrono::microseconds(250);
   // A launch that takes at least a time slice and kFarLonger times its prediction is no outlier
   // that predicting a quantile would explain: its prediction is wrong.
   static constexpr int kFarLonger = 4;

@@ -11,7 +11,6 @@ void Turns::Begin(ClientState& client, const CommandSlot& command, scheduler::Ti
   turns_.push_back({.id = command.name(),
                     .client = &client,
                     .number = command.sequence,
-                    .launches_before = use.launches,
                     .units_before = command.units_done,
                     .last = use,
                     .began = now,
@@ -67,7 +66,7 @@ bool Turns::Review(Turn& turn, scheduler::TimePoint now) {
     if (!turn.closed_at) turn.closed_at = now;
     return HasDrained(turn, now) || now - *turn.closed_at >= kDrainMax;
   }
-  const bool is_used = use.launches != turn.launches_before;
+  const bool is_used = use.launches != gate.counted();
   if (!HasDrained(turn, now) || now - turn.changed_at < use.tail + (is_used ? kIdle : kUnused)) {
     return false;
   }
@@ -92,7 +91,7 @@ void Turns::TakeCompletions(std::vector<device::Completion>& out, scheduler::Tim
       completion.status = Status(StatusCode::kCancelled, "the turn was ended");
     }
     completion.stopped = turn.ending == Ending::kStop;
-    completion.units_done = turn.units_before + (turn.last.launches - turn.launches_before);
+    completion.units_done = turn.units_before + turn.client->gate.CountLaunches(turn.last.launches);
     completion.started = at(turn.began);
     completion.ended = at(now);
     completion.times_are_exact = false;

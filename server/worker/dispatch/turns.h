@@ -55,7 +55,6 @@ class Turns {
     device::WorkId id = 0;
     ClientState* client = nullptr;
     std::uint64_t number = 0;
-    std::uint64_t launches_before = 0;  // The client's launches when its gate opened.
     std::uint64_t units_before = 0;     // Launches of earlier parts of this turn.
     ClientGate::Use last;               // The last state that differed from the one before.
     scheduler::TimePoint began{}, changed_at{};

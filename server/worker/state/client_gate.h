@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "ipc/wire/layout.h"
 #include "scheduler/types.h"
@@ -71,14 +72,25 @@ class ClientGate {
         scheduler::Duration(std::min(use_.tail_ns.load(std::memory_order_relaxed), kTailNsMax));
     return use;
   }
+  // Returns how many of these launches no turn has counted yet, and counts them. A client that does
+  // not wait may submit launches before its turn begins, so they belong to the next one.
+  std::uint64_t CountLaunches(std::uint64_t launches) {
+    const auto more = static_cast<std::int64_t>(launches - std::exchange(counted_, launches));
+    // The client may claim anything, and takes back the count of a launch that has to wait.
+    return static_cast<std::uint64_t>(std::clamp<std::int64_t>(more, 0, kLaunchesMax));
+  }
+  std::uint64_t counted() const { return counted_; }
+
   std::uint64_t held_bytes() const { return use_.held_bytes.load(std::memory_order_relaxed); }
   std::uint64_t passes() const { return use_.passes.load(std::memory_order_relaxed); }
 
  private:
   static constexpr std::uint64_t kTailNsMax = 20'000'000;
+  static constexpr std::int64_t kLaunchesMax = 1 << 30;  // Of one turn.
 
   ipc::GateState& state_;
   const ipc::GateUse& use_;
+  std::uint64_t counted_ = 0;
 };
 
 }  // namespace gpushared::server

@@ -146,7 +146,7 @@ TEST(Turns, WindowAndWaitingFollowTheOtherClients) {
   EXPECT_TRUE(Eventually([&] { return low.window_ns() == 500'000; }));
   {
     RawClient high = worker.Client({.name = "high", .client_class = SchedulingClass::kHigh});
-    EXPECT_TRUE(Eventually([&] { return low.window_ns() == 200'000; }));
+    EXPECT_TRUE(Eventually([&] { return low.window_ns() == 250'000; }));
   }
   EXPECT_TRUE(Eventually([&] { return low.window_ns() == 500'000; }));
   worker.Send(ipc::SetSession{.session = 1, .client_class = SchedulingClass::kHigh});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client_lib/drop_in/gate.h"
+#include "client_lib/drop_in/gate/gate.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -14,10 +14,12 @@
 #include <tuple>
 #include <type_traits>
 
+#include "client_lib/drop_in/default_stream.h"
 #include "client_lib/drop_in/entry_points.h"
 #include "client_lib/drop_in/function_index.h"
-#include "client_lib/drop_in/gate_hooks.h"
-#include "client_lib/drop_in/gate_trace.h"
+#include "client_lib/drop_in/gate/driver_functions.h"
+#include "client_lib/drop_in/gate/hooks.h"
+#include "client_lib/drop_in/gate/trace.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -26,7 +28,7 @@ namespace {
 #define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook)              \
   static_assert(!std::is_same_v<decltype(gate::hook), const gate::Undecided>, #symbol \
                 " has no decision for gate mode in functions.inc: kForwarded, or "    \
-                "a hook of gate_hooks.h");
+                "a hook of gate/hooks.h");
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
 
@@ -35,17 +37,26 @@ namespace {
 // call.
 std::array<void*, kFunctionCount> native_functions;
 
+struct PerThreadScope : DefaultStreamScope {
+  PerThreadScope() : DefaultStreamScope(DefaultStream::kPerThread) {}
+};
+struct NoScope {
+  NoScope() {}
+};
+
 // Wraps a hook, whose first argument is the driver's function, in a function with the signature
 // that the caller expects.
-template <auto kHook, FunctionIndex kIndex>
+template <auto kHook, FunctionIndex kIndex, DefaultStream kForm>
 struct Hooked {
   static_assert(std::is_same_v<std::remove_const_t<decltype(kHook)>, gate::Forwarded>);
   static const void* Target() { return nullptr; }
 };
 template <typename... Arguments, Code (*kHook)(Code (*)(Arguments...), Arguments...),
-          FunctionIndex kIndex>
-struct Hooked<kHook, kIndex> {
+          FunctionIndex kIndex, DefaultStream kForm>
+struct Hooked<kHook, kIndex, kForm> {
   static Code Run(Arguments... arguments) noexcept {
+    // The other form is the initial one of every thread.
+    std::conditional_t<kForm == DefaultStream::kPerThread, PerThreadScope, NoScope> scope;
     return kHook(reinterpret_cast<Code (*)(Arguments...)>(native_functions[kIndex]), arguments...);
   }
   static const void* Target() { return reinterpret_cast<const void*>(&Run); }
@@ -55,7 +66,7 @@ struct Hooked<kHook, kIndex> {
 const void* GetHook(std::size_t index) {
   static const void* const kHooks[] = {
 #define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) \
-  Hooked<gate::hook, kIndexOf_##symbol>::Target(),
+  Hooked<gate::hook, kIndexOf_##symbol, DefaultStream::stream>::Target(),
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
   };
@@ -77,6 +88,28 @@ std::array<Export, kFunctionCount> exports;
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): as native_functions.
 std::size_t export_count = 0;
 
+template <typename Function>
+void SetNative(Function& function, FunctionIndex index) {
+  function = reinterpret_cast<Function>(native_functions[index]);
+}
+
+// The newest form of each function, whose parameters driver_functions.h names.
+void SetNatives() {
+  SetNative(gate::driver_functions.ctx_get_current, kIndexOf_cuCtxGetCurrent);
+  SetNative(gate::driver_functions.ctx_get_device, kIndexOf_cuCtxGetDevice);
+  SetNative(gate::driver_functions.primary_get_state, kIndexOf_cuDevicePrimaryCtxGetState);
+  SetNative(gate::driver_functions.host_register, kIndexOf_cuMemHostRegister_v2);
+  SetNative(gate::driver_functions.host_get_device_pointer, kIndexOf_cuMemHostGetDevicePointer_v2);
+  SetNative(gate::driver_functions.write_value, kIndexOf_cuStreamWriteValue32_v2);
+  SetNative(gate::driver_functions.launch_host_function, kIndexOf_cuLaunchHostFunc);
+  SetNative(gate::driver_functions.stream_is_capturing, kIndexOf_cuStreamIsCapturing);
+  SetNative(gate::driver_functions.event_create, kIndexOf_cuEventCreate);
+  SetNative(gate::driver_functions.event_record, kIndexOf_cuEventRecord);
+  SetNative(gate::driver_functions.event_query, kIndexOf_cuEventQuery);
+  SetNative(gate::driver_functions.event_elapsed, kIndexOf_cuEventElapsedTime);
+  SetNative(gate::driver_functions.event_destroy, kIndexOf_cuEventDestroy_v2);
+}
+
 void SetTargets(void* library) {
   for (std::size_t i = 0; i < kFunctionCount; ++i) {
     // Symbols are literals, so they are null-terminated.
@@ -90,6 +123,7 @@ void SetTargets(void* library) {
     const void* const hook = GetHook(i);
     gpushared_gate_targets[i] = hook == nullptr ? native : hook;
   }
+  SetNatives();
   // Among functions with the same address, a hooked one comes first.
   std::ranges::sort(std::span(exports.data(), export_count), {}, [](const Export& one) {
     return std::tuple(one.address, GetHook(one.index) == nullptr, one.index);
@@ -106,8 +140,7 @@ bool OpenGate() {
   const Result<NativeDriver> driver = ForwardToNativeDriver();
   if (driver.ok()) {
     if (IsLogging()) {
-      LogLine("gate mode: " + driver->path +
-              " serves this program; this version asks no server for a turn");
+      LogLine("gate mode: " + driver->path + " serves this program");
     }
     return true;
   }

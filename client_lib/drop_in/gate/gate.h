@@ -3,8 +3,8 @@
 // of its calls passes through this library, either directly to the driver or through the hook that
 // functions.inc names for it.
 
-#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GATE_H_
-#define GPUSHARED_CLIENT_LIB_DROP_IN_GATE_H_
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GATE_GATE_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_GATE_GATE_H_
 
 #include "gpushared/result.h"
 
@@ -20,4 +20,4 @@ Result<NativeDriver> ForwardToNativeDriver();
 
 }  // namespace gpushared::drop_in
 
-#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_GATE_H_
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_GATE_GATE_H_

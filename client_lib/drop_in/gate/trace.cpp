@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client_lib/drop_in/gate_trace.h"
+#include "client_lib/drop_in/gate/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/gate/admission.h"
+
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "client_lib/drop_in/gate/driver_functions.h"
+#include "client_lib/drop_in/log.h"
+#include "client_lib/drop_in/native_driver.h"
+#include "client_lib/drop_in/session.h"
+
+namespace gpushared::drop_in::gate {
+
+DriverFunctions driver_functions;
+std::atomic<int> open_captures{0};
+
+namespace {
+
+using std::chrono::nanoseconds;
+
+// Predicted time behind the last mark at which the next one is placed: while a window counts, and
+// otherwise.
+constexpr std::uint64_t kMarkInWindowNs = 50'000, kMarkNs = 200'000;
+constexpr std::uint32_t kMarksPerCheck = 64;
+// A thread that waits for marks spins this long, and sleeps afterwards.
+constexpr nanoseconds kSpin = std::chrono::microseconds(20);
+constexpr nanoseconds kReconnectEvery = std::chrono::seconds(1);
+constexpr nanoseconds kConnectTimeout = std::chrono::seconds(2);
+
+std::int64_t SteadyNs() {
+  return nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Lets the kernel wake this thread without the delay by which it prolongs sleeps, usually 50 µs,
+// in which the GPU would run out of work.
+class ExactSleeps {
+ public:
+  ExactSleeps() : before_(::prctl(PR_GET_TIMERSLACK)) { ::prctl(PR_SET_TIMERSLACK, 1UL); }
+  ~ExactSleeps() { ::prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(before_)); }
+  ExactSleeps(const ExactSleeps&) = delete;
+  ExactSleeps& operator=(const ExactSleeps&) = delete;
+
+ private:
+  const int before_;
+};
+
+void Sleep(nanoseconds time) {
+  const timespec request{.tv_sec = 0, .tv_nsec = time.count()};
+  (void)::clock_nanosleep(CLOCK_MONOTONIC, 0, &request, nullptr);
+}
+
+}  // namespace
+
+Admission& Admission::Get() {
+  static Admission& admission = *new Admission;
+  return admission;
+}
+
+// ---- the session
+
+Status Admission::TryConnect() {
+  next_attempt_ns_.store(SteadyNs() + kReconnectEvery.count(), std::memory_order_relaxed);
+  auto client = client::GatedSession::Connect({.control_timeout = kConnectTimeout});
+  if (!client.ok()) return client.status();
+  const auto ordinal = static_cast<std::uint16_t>(sessions_.size() + 1);
+  sessions_.push_back(std::make_unique<Session>(*std::move(client), ordinal));
+  Session& session = *sessions_.back();
+  if (IsLogging()) {
+    LogLine("gate mode: client " + std::to_string(session.client->id()) + " on device " +
+            session.client->device());
+  }
+  session_.store(&session, std::memory_order_release);
+  return {};
+}
+
+Code Admission::Connect() {
+  if (is_begun_.exchange(true)) return Code::kSuccess;
+  const Result<std::optional<Fallback>> fallback = FallbackFromEnvironment();
+  if (!fallback.ok()) return Reject(Code::kInvalidValue, fallback.status().message());
+  must_have_server_ = fallback->value_or(Fallback::kNative) == Fallback::kNone;
+  if (!driver_functions.is_complete()) {
+    LogLine("gate mode: the installed driver is too old to be gated");
+    return Code::kSuccess;
+  }
+  const MutexLock lock(connecting_);
+  const Status status = TryConnect();
+  if (status.ok()) return Code::kSuccess;
+  if (must_have_server_) {
+    is_begun_ = false;
+    return ConnectCode(status);
+  }
+  const std::string sentence = "gate mode: this program runs without a server until one answers: " +
+                               std::string(status.message());
+  LogLine(sentence);
+  static std::atomic<bool> has_told{false};
+  ReportUser(sentence, has_told);
+  return Code::kSuccess;
+}
+
+Admission::Session* Admission::GetSession(Code& code) {
+  Session* const session = session_.load(std::memory_order_acquire);
+  if (session == nullptr) [[unlikely]]
+    return Reconnect(code);
+  return session->client->InOwner() ? session : nullptr;
+}
+
+Admission::Session* Admission::Reconnect(Code& code) {
+  if (!is_begun_.load(std::memory_order_relaxed) || !driver_functions.is_complete()) return nullptr;
+  if (SteadyNs() >= next_attempt_ns_.load(std::memory_order_relaxed) && connecting_.TryLock()) {
+    const MutexLock lock(connecting_, std::adopt_lock);
+    if (session_.load(std::memory_order_acquire) == nullptr) (void)TryConnect();
+  }
+  Session* const session = session_.load(std::memory_order_acquire);
+  if (session == nullptr && must_have_server_) code = Code::kMpsClientTerminated;
+  return session;
+}
+
+void Admission::OnLost(Session& session) {
+  Session* expected = &session;
+  if (!session_.compare_exchange_strong(expected, nullptr)) return;
+  const std::string sentence =
+      "gate mode: " + std::string(session.client->end_status().message()) +
+      (must_have_server_ ? "; launches fail from now on"
+                         : "; this program goes on without a server until one answers");
+  LogLine(sentence);
+  static std::atomic<bool> has_told{false};
+  ReportUser(sentence, has_told);
+}
+
+// ---- turns
+
+bool Admission::Ask(Session& session) {
+  client::GatedSession& client = *session.client;
+  const std::uint64_t turn = client.turn();
+  const bool is_over = turn == 0 || client.HasEnded(turn) ||
+                       // It was open, so it is over as soon as nothing is in flight.
+                       (client.gate().waits.load(std::memory_order_relaxed) == 0 &&
+                        client.gate().last_opened.load(std::memory_order_acquire) >= turn);
+  if (!is_over) return true;
+  if (client.CheckAlive() && client.Ask(turn)) return true;
+  OnLost(session);
+  return false;
+}
+
+bool Admission::HasRoom(Session& session, Clock::time_point& launched_at) {
+  const std::uint64_t window = session.client->gate().window_ns.load(std::memory_order_relaxed);
+  if (window == 0) return true;
+  const Marks::InFlight in_flight = session.marks.GetInFlight();
+  launched_at = in_flight.at;
+  // The new launch comes on top, so that the GPU does not run dry between two long ones.
+  return in_flight.ns <= window;
+}
+
+bool Admission::AwaitRoom(Session& session, Clock::time_point deadline) {
+  session.marks.PlaceAll();
+  const ExactSleeps exact;
+  const Clock::time_point since = Clock::now();
+  Clock::time_point progressed_at = since, ignored;
+  std::uint64_t passed = session.marks.GetInFlight().passed;
+  while (session.client->IsOpen() && !HasRoom(session, ignored)) {
+    const Marks::InFlight in_flight = session.marks.GetInFlight();
+    if (in_flight.passed != passed) progressed_at = in_flight.at;
+    passed = in_flight.passed;
+    const nanoseconds stalled = in_flight.at - progressed_at;
+    if (stalled >= kStallMax + nanoseconds(in_flight.ns) || in_flight.at >= deadline) return false;
+    if (in_flight.at - since < kSpin) {
+      for (int i = 0; i < 8; ++i) ipc::SpinPause();
+    } else {
+      Sleep(kSpin);
+    }
+  }
+  return true;
+}
+
+bool Admission::AwaitTurn(Session& session, Clock::time_point deadline) {
+  session.marks.PlaceAll();
+  client::GatedSession& client = *session.client;
+  if (!Ask(session)) return false;
+  const std::uint64_t turn = client.turn();
+  return client.Await(
+      [&] {
+        return client.IsOpen() || client.HasEnded(turn) ||
+               client.gate().waits.load(std::memory_order_relaxed) == 0;
+      },
+      deadline - Clock::now());
+}
+
+bool Admission::Admit(Session& session, Clock::time_point& launched_at) {
+  client::GatedSession& client = *session.client;
+  std::atomic<std::uint64_t>& submitted = client.use().submitted;
+  std::optional<Clock::time_point> deadline;
+  for (;;) {
+    // Counted before the gate is read: a worker that closes the gate of an idle client afterwards
+    // sees the launch, and opens the gate again.
+    submitted.fetch_add(1, std::memory_order_seq_cst);
+    const bool is_open = client.IsOpen();
+    if (client.gate().waits.load(std::memory_order_relaxed) == 0) {
+      if (!is_open) Ask(session);
+      return true;
+    }
+    if (is_open && HasRoom(session, launched_at)) [[likely]]
+      return true;
+    submitted.fetch_sub(1, std::memory_order_seq_cst);
+    if (!deadline) deadline = Clock::now() + kWaitMax;
+    if (is_open ? AwaitRoom(session, *deadline) : AwaitTurn(session, *deadline)) {
+      continue;
+    }
+    submitted.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+}
+
+// ---- launches
+
+Code Admission::Enter(LaunchKey key, StreamHandle stream, Launch& launch) {
+  Code code = Code::kSuccess;
+  Session* const session = GetSession(code);
+  if (session == nullptr || open_captures.load(std::memory_order_acquire) > 0) return code;
+  const LaunchCosts::Prediction predicted = costs_.Predict(key);
+  Clock::time_point launched_at{};
+  if (!Admit(*session, launched_at)) [[unlikely]] {
+    if (!session->client->CheckAlive()) {
+      OnLost(*session);
+      return must_have_server_ ? Code::kMpsClientTerminated : Code::kSuccess;
+    }
+    session->client->use().passes.fetch_add(1, std::memory_order_relaxed);
+  }
+  launch.session = session;
+  launch.stream = stream;
+  const ipc::GateState& gate = session->client->gate();
+  launch.mark_above_ns = gate.window_ns.load(std::memory_order_relaxed) != 0 &&
+                                 gate.waits.load(std::memory_order_relaxed) != 0
+                             ? kMarkInWindowNs
+                             : kMarkNs;
+  launch.slot = session->marks.Find(stream);
+  if (launch.slot != nullptr) session->marks.Count(*launch.slot, predicted.ns, launched_at);
+  thread_local std::uint32_t launches = 0;
+  if (predicted.samples < LaunchCosts::kSamplesMin || ++launches % LaunchCosts::kSampleEvery == 0) {
+    launch.timing = timings_.Begin(key, stream);
+  }
+  return Code::kSuccess;
+}
+
+void Admission::Leave(const Launch& launch, Code code) {
+  if (launch.timing != nullptr) timings_.End(launch.timing, launch.stream, code);
+  if (launch.slot == nullptr || launch.slot->unmarked_ns() < launch.mark_above_ns) return;
+  Session& session = *launch.session;
+  session.marks.Place(*launch.slot);
+  // A gate that is open, or that is not waited for, does not tell that the server is gone.
+  if (session.placed.fetch_add(1, std::memory_order_relaxed) % kMarksPerCheck == 0 &&
+      !session.client->CheckAlive()) [[unlikely]] {
+    OnLost(session);
+  }
+}
+
+// ---- ends
+
+void Admission::ForgetStream(StreamHandle stream) {
+  if (Session* const session = session_.load(std::memory_order_acquire)) {
+    session->marks.Forget(stream);
+  }
+}
+
+void Admission::ForgetContext(ContextHandle context) {
+  if (Session* const session = session_.load(std::memory_order_acquire)) {
+    session->marks.ForgetContext(context);
+  }
+}
+
+void Admission::ForgetDevice(int device) {
+  if (Session* const session = session_.load(std::memory_order_acquire)) {
+    session->marks.ForgetDevice(device);
+  }
+}
+
+}  // namespace gpushared::drop_in::gate

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GATE_ADMISSION_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_GATE_ADMISSION_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gpushared/mutex.h"
+#include "gpushared/status.h"
+
+#include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/gate/costs.h"
+#include "client_lib/drop_in/gate/marks.h"
+#include "client_lib/drop_in/gate/timings.h"
+#include "client_lib/gated_session.h"
+
+namespace gpushared::drop_in::gate {
+
+// Decides when a launch of this process goes to the driver. A client that waits (GateState::waits)
+// submits while its turn is open, and keeps no more than the server's window in flight; any other
+// client submits at once, and its turn follows. Without a server everything goes to the driver at
+// once, unless the program was started to fail then.
+//
+// Thread-safe. No lock is held during a call of the driver.
+class Admission {
+  struct Session;
+
+ public:
+  // Limits of a wait, because a launch that waits may hold locks of its program, such as Python's.
+  static constexpr std::chrono::nanoseconds kWaitMax = std::chrono::seconds(1);
+  // Limit of a wait for launches that are in flight but do not end: they may wait for this one.
+  static constexpr std::chrono::nanoseconds kStallMax = std::chrono::milliseconds(20);
+
+  // A process has one. Never destroyed, because threads may launch until the process ends.
+  static Admission& Get();
+
+  // Connects to the server; called when the driver has been initialized. kSuccess, unless no server
+  // answers and the program must not run without one.
+  Code Connect();
+
+  // A launch between Enter and Leave. Without a slot it is neither counted nor marked.
+  struct Launch {
+    Session* session = nullptr;
+    Marks::Slot* slot = nullptr;
+    Timings::Pair* timing = nullptr;
+    StreamHandle stream = nullptr;
+    std::uint64_t mark_above_ns = 0;
+  };
+  // Called before the driver is; may wait. The launch must not be submitted unless the code is
+  // kSuccess. A null `stream` means the legacy default stream.
+  Code Enter(LaunchKey key, StreamHandle stream, Launch& launch);
+  // Called after the driver was.
+  void Leave(const Launch& launch, Code code);
+
+  // Called before and after a stream or contexts end.
+  void ForgetStream(StreamHandle stream);
+  void DestroyEvents() { timings_.DestroyEvents(); }
+  void ForgetContext(ContextHandle context);
+  void ForgetDevice(int device);
+
+ private:
+  struct Session {
+    Session(std::unique_ptr<client::GatedSession> connected, std::uint16_t ordinal)
+        : client(std::move(connected)), marks(client->use(), ordinal) {}
+    const std::unique_ptr<client::GatedSession> client;
+    Marks marks;
+    std::atomic<std::uint32_t> placed{0};  // Marks that were asked for.
+  };
+  using Clock = std::chrono::steady_clock;
+
+  // Returns the session, or null: then `code` says what a launch gets.
+  Session* GetSession(Code& code);
+  [[gnu::cold]] Session* Reconnect(Code& code);
+  [[gnu::cold]] void OnLost(Session& session);
+  Status TryConnect() GPUSHARED_REQUIRES(connecting_);
+
+  // Waits for the turn and for room in its window. Returns false if the wait was given up.
+  bool Admit(Session& session, Clock::time_point& launched_at);
+  bool HasRoom(Session& session, Clock::time_point& launched_at);
+  [[gnu::cold]] bool AwaitRoom(Session& session, Clock::time_point deadline);
+  [[gnu::cold]] bool AwaitTurn(Session& session, Clock::time_point deadline);
+  // Asks for the next turn if the latest one is over.
+  [[gnu::cold]] bool Ask(Session& session);
+
+  std::atomic<Session*> session_{nullptr};
+  // Whether cuInit has been called, so that launches may connect again.
+  std::atomic<bool> is_begun_{false};
+  std::atomic<std::int64_t> next_attempt_ns_{0};  // On the steady clock.
+  std::atomic<bool> must_have_server_{false};
+  Mutex connecting_;
+  // Sessions of the past are kept, because threads may still use them; there is one per start of
+  // the server.
+  std::vector<std::unique_ptr<Session>> sessions_ GPUSHARED_GUARDED_BY(connecting_);
+  LaunchCosts costs_;
+  Timings timings_{costs_};
+};
+
+}  // namespace gpushared::drop_in::gate
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_GATE_ADMISSION_H_

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GATE_DRIVER_FUNCTIONS_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_GATE_DRIVER_FUNCTIONS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "client_lib/drop_in/driver_types.h"
+
+namespace gpushared::drop_in::gate {
+
+// The installed driver's functions that the gate itself calls. Null where the driver lacks one.
+// Constant once the gate is open.
+struct DriverFunctions {
+  Code (*ctx_get_current)(ContextHandle*) = nullptr;
+  Code (*ctx_get_device)(int*) = nullptr;
+  Code (*primary_get_state)(int device, unsigned* flags, int* is_active) = nullptr;
+  Code (*host_register)(void*, std::size_t, unsigned flags) = nullptr;
+  Code (*host_get_device_pointer)(std::uint64_t*, void*, unsigned flags) = nullptr;
+  Code (*write_value)(StreamHandle, std::uint64_t address, std::uint32_t value,
+                      unsigned flags) = nullptr;
+  Code (*launch_host_function)(StreamHandle, void (*)(void*), void*) = nullptr;
+  Code (*stream_is_capturing)(StreamHandle, int* status) = nullptr;
+  Code (*event_create)(EventHandle*, unsigned flags) = nullptr;
+  Code (*event_record)(EventHandle, StreamHandle) = nullptr;
+  Code (*event_query)(EventHandle) = nullptr;
+  Code (*event_elapsed)(float* milliseconds, EventHandle, EventHandle) = nullptr;
+  Code (*event_destroy)(EventHandle) = nullptr;
+
+  // Whether launches can be marked and measured.
+  bool is_complete() const {
+    return ctx_get_current != nullptr && ctx_get_device != nullptr &&
+           launch_host_function != nullptr && event_create != nullptr && event_record != nullptr &&
+           event_query != nullptr && event_elapsed != nullptr && event_destroy != nullptr;
+  }
+};
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a process has one driver.
+extern DriverFunctions driver_functions;
+
+// Streams of the process that are being captured. Meanwhile nothing is marked, measured or delayed,
+// because many calls would end a capture, and the launches may be part of one.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see above.
+extern std::atomic<int> open_captures;
+
+// Handle that means the calling thread's default stream in every form of a function.
+inline const StreamHandle kPerThreadStream = reinterpret_cast<StreamHandle>(2);
+
+}  // namespace gpushared::drop_in::gate
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_GATE_DRIVER_FUNCTIONS_H_

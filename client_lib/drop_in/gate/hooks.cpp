@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/gate/hooks.h"
+
+#include "client_lib/drop_in/default_stream.h"
+#include "client_lib/drop_in/gate/admission.h"
+#include "client_lib/drop_in/gate/driver_functions.h"
+
+namespace gpushared::drop_in::gate {
+namespace {
+
+// Returns a handle that means the same stream in every form of a function.
+StreamHandle WithoutForm(StreamHandle stream) {
+  const bool is_per_thread =
+      stream == nullptr && DefaultStreamScope::current() == DefaultStream::kPerThread;
+  return is_per_thread ? kPerThreadStream : stream;
+}
+
+template <typename Call>
+Code Admitted(LaunchKey key, StreamHandle stream, Call call) {
+  Admission& admission = Admission::Get();
+  Admission::Launch launch;
+  if (const Code code = admission.Enter(key, WithoutForm(stream), launch); code != Code::kSuccess)
+    return code;
+  const Code code = call();
+  admission.Leave(launch, code);
+  return code;
+}
+
+LaunchKey KeyOf(const void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                unsigned block_x, unsigned block_y, unsigned block_z) {
+  LaunchKey key = Mix(0, reinterpret_cast<std::uintptr_t>(function));
+  key = Mix(key, std::uint64_t{grid_x} << 32 | grid_y);
+  return Mix(key, std::uint64_t{grid_z} << 32 | std::uint64_t{block_x} << 20 |
+                      std::uint64_t{block_y} << 10 | block_z);
+}
+// Distinguishes graphs from kernels, whose handles may be equal.
+constexpr LaunchKey kGraphs = 1;
+
+bool IsCapturing(StreamHandle stream) {
+  int status = 0;
+  return driver_functions.stream_is_capturing != nullptr &&
+         driver_functions.stream_is_capturing(WithoutForm(stream), &status) == Code::kSuccess &&
+         status != 0;
+}
+
+template <typename Call>
+Code BeginCapture(Call call) {
+  // Counted before the call, so that no mark comes in between.
+  open_captures.fetch_add(1, std::memory_order_seq_cst);
+  const Code code = call();
+  if (code != Code::kSuccess) open_captures.fetch_sub(1, std::memory_order_seq_cst);
+  return code;
+}
+
+// A capture may end with an error, because it was invalid, or because its stream is destroyed.
+template <typename Call>
+Code EndCapture(StreamHandle stream, Call call) {
+  const bool was_capturing = open_captures.load() > 0 && IsCapturing(stream);
+  const Code code = call();
+  if (was_capturing && !IsCapturing(stream)) open_captures.fetch_sub(1, std::memory_order_seq_cst);
+  return code;
+}
+
+}  // namespace
+
+Code Init(Code (*native_init)(unsigned), unsigned flags) {
+  const Code code = native_init(flags);
+  return code == Code::kSuccess ? Admission::Get().Connect() : code;
+}
+
+// ---- launches
+
+Code LaunchKernel(Code (*launch)(FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                 unsigned, unsigned, StreamHandle, void**, void**),
+                  FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                  unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                  StreamHandle stream, void** parameters, void** extra) {
+  return Admitted(KeyOf(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream, [&] {
+    return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+                  parameters, extra);
+  });
+}
+
+Code LaunchKernelEx(Code (*launch)(const LaunchConfig*, FunctionHandle, void**, void**),
+                    const LaunchConfig* config, FunctionHandle function, void** parameters,
+                    void** extra) {
+  const auto call = [&] { return launch(config, function, parameters, extra); };
+  if (config == nullptr) return call();
+  return Admitted(KeyOf(function, config->grid_x, config->grid_y, config->grid_z, config->block_x,
+                        config->block_y, config->block_z),
+                  config->stream, call);
+}
+
+Code LaunchCooperativeKernel(Code (*launch)(FunctionHandle, unsigned, unsigned, unsigned, unsigned,
+                                            unsigned, unsigned, unsigned, StreamHandle, void**),
+                             FunctionHandle function, unsigned grid_x, unsigned grid_y,
+                             unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                             unsigned shared_bytes, StreamHandle stream, void** parameters) {
+  return Admitted(KeyOf(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream, [&] {
+    return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+                  parameters);
+  });
+}
+
+Code LaunchCooperativeKernelMultiDevice(Code (*launch)(void*, unsigned, unsigned), void* launches,
+                                        unsigned count, unsigned flags) {
+  return Admitted(KeyOf(launches, count, 1, 1, 1, 1, 1), nullptr,
+                  [&] { return launch(launches, count, flags); });
+}
+
+Code Launch(Code (*launch)(FunctionHandle), FunctionHandle function) {
+  return Admitted(KeyOf(function, 1, 1, 1, 1, 1, 1), nullptr, [&] { return launch(function); });
+}
+Code LaunchGrid(Code (*launch)(FunctionHandle, int, int), FunctionHandle function, int width,
+                int height) {
+  return Admitted(
+      KeyOf(function, static_cast<unsigned>(width), static_cast<unsigned>(height), 1, 1, 1, 1),
+      nullptr, [&] { return launch(function, width, height); });
+}
+Code LaunchGridAsync(Code (*launch)(FunctionHandle, int, int, StreamHandle),
+                     FunctionHandle function, int width, int height, StreamHandle stream) {
+  return Admitted(
+      KeyOf(function, static_cast<unsigned>(width), static_cast<unsigned>(height), 1, 1, 1, 1),
+      stream, [&] { return launch(function, width, height, stream); });
+}
+
+Code GraphLaunch(Code (*launch)(GraphExecHandle, StreamHandle), GraphExecHandle graph,
+                 StreamHandle stream) {
+  return Admitted(Mix(kGraphs, reinterpret_cast<std::uintptr_t>(graph)), stream,
+                  [&] { return launch(graph, stream); });
+}
+
+// ---- captures
+
+Code StreamBeginCapture(Code (*begin)(StreamHandle, int), StreamHandle stream, int mode) {
+  return BeginCapture([&] { return begin(stream, mode); });
+}
+Code StreamBeginCaptureV1(Code (*begin)(StreamHandle), StreamHandle stream) {
+  return BeginCapture([&] { return begin(stream); });
+}
+Code StreamBeginCaptureToGraph(Code (*begin)(StreamHandle, GraphHandle, const GraphNodeHandle*,
+                                             const EdgeData*, std::size_t, int),
+                               StreamHandle stream, GraphHandle graph, const GraphNodeHandle* needs,
+                               const EdgeData* edges, std::size_t count, int mode) {
+  return BeginCapture([&] { return begin(stream, graph, needs, edges, count, mode); });
+}
+Code StreamEndCapture(Code (*end)(StreamHandle, GraphHandle*), StreamHandle stream,
+                      GraphHandle* graph) {
+  return EndCapture(stream, [&] { return end(stream, graph); });
+}
+
+// ---- streams and contexts that end
+
+Code StreamDestroy(Code (*destroy)(StreamHandle), StreamHandle stream) {
+  Admission::Get().ForgetStream(stream);
+  const bool was_capturing = open_captures.load() > 0 && IsCapturing(stream);
+  const Code code = destroy(stream);
+  if (was_capturing && code == Code::kSuccess) open_captures.fetch_sub(1);
+  return code;
+}
+
+Code CtxDestroy(Code (*destroy)(ContextHandle), ContextHandle context) {
+  Admission::Get().DestroyEvents();
+  const Code code = destroy(context);
+  if (code == Code::kSuccess) Admission::Get().ForgetContext(context);
+  return code;
+}
+
+Code DevicePrimaryCtxEnd(Code (*end)(int), int device) {
+  Admission::Get().DestroyEvents();
+  const Code code = end(device);
+  unsigned flags = 0;
+  int is_active = 1;
+  if (code == Code::kSuccess && driver_functions.primary_get_state != nullptr &&
+      driver_functions.primary_get_state(device, &flags, &is_active) == Code::kSuccess &&
+      is_active == 0) {
+    Admission::Get().ForgetDevice(device);
+  }
+  return code;
+}
+
+}  // namespace gpushared::drop_in::gate

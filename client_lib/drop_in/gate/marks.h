@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GATE_MARKS_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_GATE_MARKS_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "gpushared/mutex.h"
+
+#include "client_lib/drop_in/driver_types.h"
+#include "ipc/wire/layout.h"
+
+namespace gpushared::drop_in::gate {
+
+// Marks in the program's streams, from which the process and the server know how much of its work
+// is in flight. A mark is a write to shared memory that the GPU performs when the launches before
+// it have ended.
+//
+// Thread-safe. No lock is held during a call of the driver.
+class Marks {
+ public:
+  struct Stream {
+    StreamHandle handle = nullptr;
+    ContextHandle context = nullptr;
+    int device = 0;
+    std::uint64_t thread = 0;  // Of a per-thread default stream; otherwise 0.
+    friend bool operator==(const Stream&, const Stream&) = default;
+  };
+  // Launches of one stream. Times are sums of predictions, in ns.
+  struct Slot {
+    Stream stream;  // Constant while the slot is used.
+    std::atomic<bool> is_used{false};
+    std::atomic<bool> is_marking{false};  // A thread is placing a mark.
+    std::atomic<std::uint64_t> launched_ns{0};
+    std::atomic<std::uint64_t> marked_ns{0};
+    std::atomic<std::chrono::steady_clock::time_point> launched_at{};  // The last launch.
+    static constexpr std::uint32_t kHistory = 64;
+    // Per mark, in a ring: launched_ns when it was placed.
+    std::array<std::atomic<std::uint64_t>, kHistory> history{};
+
+    std::uint64_t unmarked_ns() const {
+      return launched_ns.load(std::memory_order_relaxed) -
+             marked_ns.load(std::memory_order_relaxed);
+    }
+  };
+
+  // `use` must outlive this. `ordinal` differs from those of other sessions of the process.
+  Marks(ipc::GateUse& use, std::uint16_t ordinal) : use_(use), ordinal_(ordinal) {}
+
+  // Returns the slot of a stream of the calling thread's context, whose default stream is
+  // kPerThreadStream if the call means that of the thread. Null if all slots are used.
+  Slot* Find(StreamHandle stream);
+  using Clock = std::chrono::steady_clock;
+  // Counts a launch that is about to be submitted. `at` is the time if GetInFlight matters.
+  void Count(Slot& slot, std::uint32_t predicted_ns, Clock::time_point at) {
+    slot.launched_at.store(at, std::memory_order_relaxed);
+    slot.launched_ns.fetch_add(predicted_ns, std::memory_order_relaxed);
+    use_.tail_ns.fetch_add(predicted_ns, std::memory_order_relaxed);
+  }
+  // Places a mark behind the launches of the slot, unless another thread is doing so or the stream
+  // is being captured.
+  void Place(Slot& slot);
+  // Places marks behind all launches that the calling thread can mark.
+  void PlaceAll();
+
+  struct InFlight {
+    std::uint64_t ns = 0;
+    std::uint64_t passed = 0;  // Grows whenever a mark has passed.
+    Clock::time_point at;
+  };
+  // Returns the predicted time of the launches that may still be running.
+  InFlight GetInFlight() const;
+
+  // The stream is about to be destroyed, or a context or those of a device have been. Their slots
+  // become free once their marks have passed, as those of a destroyed context have.
+  void Forget(StreamHandle stream);
+  void ForgetContext(ContextHandle context);
+  void ForgetDevice(int device);
+
+ private:
+  bool Write(const Slot& slot, std::uint32_t index, std::uint32_t number);
+  bool Register(const Slot& slot);
+  bool IsMarkable(const Slot& slot) const;
+  std::uint32_t IndexOf(const Slot& slot) const {
+    return static_cast<std::uint32_t>(&slot - slots_.data());
+  }
+  bool HasPassed(std::uint32_t index) const {
+    return use_.passed[index].load(std::memory_order_acquire) ==
+           use_.marked[index].load(std::memory_order_relaxed);
+  }
+  Slot* Take(const Stream& wanted) GPUSHARED_REQUIRES(mutex_);
+  template <typename Predicate>
+  void ForgetContexts(Predicate is_destroyed);
+  // Counts the slot's launches as ended, and frees the slot.
+  void Release(Slot& slot, bool has_passed);
+
+  ipc::GateUse& use_;
+  const std::uint16_t ordinal_;
+  std::array<Slot, ipc::kStreamsMax> slots_;
+  std::atomic<std::uint32_t> slot_count_{0};
+  // Changes when slots are forgotten, so that threads look theirs up again.
+  std::atomic<std::uint32_t> generation_{1};
+  mutable Mutex mutex_;  // Guards the assignment of slots.
+  // Device address of `passed` and the context in which it is registered; null if none.
+  std::atomic<ContextHandle> registered_in_{nullptr};
+  std::atomic<std::uint64_t> passed_address_{0};
+  std::atomic<bool> cannot_register_{false}, is_registering_{false};
+};
+
+}  // namespace gpushared::drop_in::gate
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_GATE_MARKS_H_

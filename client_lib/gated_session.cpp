@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/gated_session.h"
+
+#include <utility>
+
+#include "ipc/wire/command.h"
+
+namespace gpushared::client {
+
+Result<std::unique_ptr<GatedSession>> GatedSession::Connect(const ClientOptions& options) {
+  Result<Connection::Opened> opened = Connection::Open(options, Connection::Kind::kGated);
+  if (!opened.ok()) return opened.status();
+  // No spinning: the thread waits for others' work, which takes longer than a spin.
+  Result<std::unique_ptr<DataPlane>> plane =
+      DataPlane::Make(std::move(opened->fds), std::chrono::nanoseconds(0), *opened->connection);
+  if (!plane.ok()) return plane.status();
+  // Not make_unique, because the constructor is private.
+  return std::unique_ptr<GatedSession>(
+      new GatedSession(std::move(opened->connection), *std::move(plane), opened->welcome));
+}
+
+GatedSession::GatedSession(std::unique_ptr<Connection> connection, std::unique_ptr<DataPlane> plane,
+                           const ipc::Welcome& welcome)
+    : connection_(std::move(connection)),
+      plane_(std::move(plane)),
+      id_(welcome.session),
+      device_(welcome.device.id) {}
+
+bool GatedSession::Ask(std::uint64_t last) {
+  const MutexLock lock(ask_);
+  if (turn() != last) return true;
+  const ipc::PlainRecord record{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kTurn)}};
+  const Result<std::uint64_t> asked = plane_->Submit(stream_, record);
+  if (!asked.ok()) return false;
+  turn_.store(*asked, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace gpushared::client

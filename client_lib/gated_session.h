@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_GATED_SESSION_H_
+#define GPUSHARED_CLIENT_LIB_GATED_SESSION_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gpushared/client.h"
+#include "gpushared/mutex.h"
+#include "gpushared/result.h"
+
+#include "client_lib/connection.h"
+#include "client_lib/data_plane.h"
+#include "client_lib/fork_guard.h"
+#include "ipc/wire/layout.h"
+
+namespace gpushared::client {
+
+// Session of a client that submits its work to the driver itself. It asks the server for turns, and
+// submits while its gate is open (docs/protocol.md).
+//
+// Thread-safe.
+class GatedSession {
+ public:
+  // Connects as ClientOptions and the environment say.
+  static Result<std::unique_ptr<GatedSession>> Connect(const ClientOptions& options);
+
+  std::uint64_t id() const { return id_; }
+  const std::string& device() const { return device_; }
+  const ipc::GateState& gate() const { return plane_->gate(); }
+  ipc::GateUse& use() { return plane_->gate_use(); }
+  // False in a forked child, whose memory does not contain the session.
+  bool InOwner() const { return fork_guard_.InOwner(); }
+
+  // Number of the client's latest turn; 0 before the first.
+  std::uint64_t turn() const { return turn_.load(std::memory_order_relaxed); }
+  // Returns whether that turn is open. Sequentially consistent with the worker's closing.
+  bool IsOpen() const {
+    const std::uint64_t turn = turn_.load(std::memory_order_relaxed);
+    return turn != 0 && gate().open.load(std::memory_order_seq_cst) == turn;
+  }
+  bool HasEnded(std::uint64_t turn) const {
+    return plane_->progress().HasEnded({.stream = 0, .sequence = turn});
+  }
+  // Asks for the turn after `last`, unless another thread has done so. Returns false if the session
+  // has ended.
+  bool Ask(std::uint64_t last) GPUSHARED_EXCLUDES(ask_);
+  // As DataPlane::AwaitGate.
+  template <typename Done>
+  bool Await(Done done, std::chrono::nanoseconds limit) {
+    return plane_->AwaitGate(done, limit);
+  }
+
+  // Returns false once the session has ended. CheckAlive also polls the socket.
+  bool is_alive() const { return !connection_->ended(); }
+  bool CheckAlive() { return connection_->CheckAlive(); }
+  Status end_status() const { return connection_->end_status(); }
+
+ private:
+  GatedSession(std::unique_ptr<Connection> connection, std::unique_ptr<DataPlane> plane,
+               const ipc::Welcome& welcome);
+
+  const std::unique_ptr<Connection> connection_;
+  const std::unique_ptr<DataPlane> plane_;
+  const std::uint64_t id_;
+  const std::string device_;
+  const StreamRecord stream_{0, 0};
+  const ForkGuard fork_guard_;
+  Mutex ask_;
+  std::atomic<std::uint64_t> turn_{0};  // Written under ask_.
+};
+
+}  // namespace gpushared::client
+
+#endif  // GPUSHARED_CLIENT_LIB_GATED_SESSION_H_

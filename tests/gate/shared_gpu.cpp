@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for the installed driver: libcuda.so.1 with one modelled GPU that all processes share,
+// as they share a real one without MPS or a server: kernels of every process run one after another
+// in the order of their submission. A kernel takes as many microseconds as its grid has blocks.
+//
+// $SHARED_GPU names the file with the state of the GPU. Without it every kernel takes no time, and
+// calls cost nothing, for measurements of the gate itself. Exit code 86: the program made a call
+// that the driver would not forgive, named on stderr.
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <cuda.h>
+
+// The gate calls the form that every driver has.
+#undef cuEventElapsedTime
+
+namespace {
+
+// Costs of an H100 (tests/gpu/results): a call, the way to the GPU, and the time between kernels.
+constexpr std::int64_t kCallNs = 2'000, kWayNs = 4'000, kGapNs = 1'000;
+
+std::int64_t Now() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+[[noreturn]] void Mistake(const char* what) {
+  std::fprintf(stderr, "shared_gpu: %s\n", what);
+  std::_Exit(86);
+}
+
+struct SharedState {
+  std::atomic<std::int64_t> free_at{0};
+};
+
+// Null without $SHARED_GPU.
+SharedState* OpenState() {
+  const char* const path = std::getenv("SHARED_GPU");
+  if (path == nullptr) return nullptr;
+  const int fd = ::open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0 || ::ftruncate(fd, sizeof(SharedState)) != 0) Mistake("cannot open $SHARED_GPU");
+  void* const memory =
+      ::mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ::close(fd);
+  return memory == MAP_FAILED ? nullptr : static_cast<SharedState*>(memory);
+}
+SharedState* const gpu = OpenState();
+
+struct Stream {
+  std::atomic<std::int64_t> end{0};
+  std::atomic<bool> is_capturing{false};
+};
+struct Event {
+  std::atomic<std::int64_t> at{0};
+};
+struct Graph {
+  std::atomic<std::int64_t> kernel_ns{0};
+};
+
+Stream default_stream;
+Graph captured;
+std::atomic<int> captures{0};
+std::atomic<int> contexts{0}, events_alive{0};
+thread_local CUcontext current = nullptr;
+
+Stream& Of(CUstream stream) {
+  const bool is_default = reinterpret_cast<std::uintptr_t>(stream) <= 2;
+  return is_default ? default_stream : *reinterpret_cast<Stream*>(stream);
+}
+
+// Performs writes and host functions when the GPU gets there.
+class Later {
+ public:
+  void Do(std::int64_t at, std::function<void()> action) {
+    if (gpu == nullptr) return action();
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(has_thread_, true)) std::thread([this] { Run(); }).detach();
+    actions_.emplace(at, std::move(action));
+    changed_.notify_one();
+  }
+
+ private:
+  void Run() {
+    ::prctl(PR_SET_TIMERSLACK, 1UL);
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      if (actions_.empty()) {
+        changed_.wait(lock);
+        continue;
+      }
+      const auto first = actions_.begin();
+      const std::int64_t left = first->first - Now();
+      if (left > 0) {
+        changed_.wait_for(lock, std::chrono::nanoseconds(left));
+        continue;
+      }
+      const std::function<void()> action = std::move(first->second);
+      actions_.erase(first);
+      lock.unlock();
+      action();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::multimap<std::int64_t, std::function<void()>> actions_;
+  bool has_thread_ = false;
+};
+Later& GetLater() {
+  static Later& later = *new Later;
+  return later;
+}
+
+void SpendCall() {
+  if (gpu == nullptr) return;
+  const std::int64_t end = Now() + kCallNs;
+  while (Now() < end) {
+  }
+}
+
+void Await(std::int64_t at) {
+  for (;;) {
+    const std::int64_t left = at - Now();
+    if (left <= 0) return;
+    if (left > 100'000) std::this_thread::sleep_for(std::chrono::nanoseconds(left - 80'000));
+  }
+}
+
+// Ends of the last launches of the process: a launch waits until the one 1024 before has ended.
+std::array<std::atomic<std::int64_t>, 1024> ends;
+std::atomic<std::size_t> launches{0};
+
+// Puts work at the end of the GPU's queue.
+void Queue(Stream& stream, std::int64_t length) {
+  if (gpu == nullptr) return;
+  SpendCall();
+  std::atomic<std::int64_t>& place = ends[launches++ % ends.size()];
+  Await(place);
+  std::int64_t free_at = gpu->free_at.load();
+  std::int64_t end = 0;
+  do {
+    end = std::max({Now() + kWayNs, free_at + kGapNs, stream.end.load()}) + length;
+  } while (!gpu->free_at.compare_exchange_weak(free_at, end));
+  stream.end = place = end;
+}
+
+CUresult LaunchFor(CUstream handle, std::int64_t length) {
+  Stream& stream = Of(handle);
+  if (stream.is_capturing) {
+    captured.kernel_ns += length;
+    return CUDA_SUCCESS;
+  }
+  Queue(stream, length);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int* count) {
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGet(CUdevice* device, int) {
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice) {
+  current = *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(++contexts) << 12);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxDestroy_v2(CUcontext) {
+  if (events_alive > 0) Mistake("a context ends with events in it");
+  current = nullptr;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxSetCurrent(CUcontext context) {
+  current = context;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = current;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetDevice(CUdevice* device) {
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxSynchronize() {
+  if (gpu != nullptr) Await(gpu->free_at.load());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  *module = static_cast<CUmodule>(const_cast<void*>(image));
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char*) {
+  *function = reinterpret_cast<CUfunction>(module);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction, unsigned grid_x, unsigned, unsigned, unsigned, unsigned,
+                        unsigned, unsigned, CUstream stream, void**, void**) {
+  return LaunchFor(stream, std::int64_t{grid_x} * 1000);
+}
+CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned a,
+                             unsigned b, unsigned c, unsigned shared, CUstream stream,
+                             void** parameters, void** extra) {
+  return cuLaunchKernel(function, x, y, z, a, b, c, shared, stream, parameters, extra);
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**, void**) {
+  return LaunchFor(config->hStream, std::int64_t{config->gridDimX} * 1000);
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  *stream = reinterpret_cast<CUstream>(new Stream);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }  // Work may still refer to it.
+CUresult cuStreamSynchronize(CUstream stream) {
+  Await(Of(stream).end);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  *status =
+      Of(stream).is_capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode) {
+  Of(stream).is_capturing = true;
+  ++captures;
+  captured.kernel_ns = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  Of(stream).is_capturing = false;
+  --captures;
+  *graph = reinterpret_cast<CUgraph>(&captured);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long) {
+  auto* const made = new Graph;
+  made->kernel_ns = reinterpret_cast<Graph*>(graph)->kernel_ns.load();
+  *exec = reinterpret_cast<CUgraphExec>(made);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  return LaunchFor(stream, reinterpret_cast<Graph*>(exec)->kernel_ns);
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  ++events_alive;
+  *event = reinterpret_cast<CUevent>(new Event);
+  return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+  --events_alive;
+  delete reinterpret_cast<Event*>(event);
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  if (captures > 0) Mistake("an event is recorded during a capture");
+  reinterpret_cast<Event*>(event)->at = std::max(Of(stream).end.load(), Now());
+  return CUDA_SUCCESS;
+}
+CUresult cuEventQuery(CUevent event) {
+  if (captures > 0) Mistake("an event is queried during a capture");
+  return reinterpret_cast<Event*>(event)->at <= Now() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  *milliseconds = static_cast<float>(
+      static_cast<double>(reinterpret_cast<Event*>(end)->at - reinterpret_cast<Event*>(start)->at) /
+      1e6);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister_v2(void*, std::size_t, unsigned) { return CUDA_SUCCESS; }
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned) {
+  *device = reinterpret_cast<CUdeviceptr>(host);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
+  if (captures > 0) Mistake("a word is written during a capture");
+  if (current == nullptr) Mistake("a word is written without a context");
+  SpendCall();
+  auto* const word = reinterpret_cast<std::atomic<std::uint32_t>*>(address);
+  GetLater().Do(Of(stream).end, [word, value] { word->store(value, std::memory_order_release); });
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
+  if (captures > 0) Mistake("a host function is launched during a capture");
+  GetLater().Do(Of(stream).end, [function, data] { function(data); });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetProcAddress_v2(const char* name, void** function, int, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult* result) {
+  static void* const self = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  *function = nullptr;
+  const bool is_per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+  for (const char* const suffix : {is_per_thread ? "_ptsz" : "", "_v2", ""}) {
+    *function = ::dlsym(self, (std::string(name) + suffix).c_str());
+    if (*function != nullptr) break;
+  }
+  if (result != nullptr) {
+    *result =
+        *function == nullptr ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_SUCCESS;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
