@@ -96,14 +96,16 @@ struct GateState {
 // client's GPU writes.
 struct GateUse {
   std::atomic<std::uint64_t> submitted;   // Launches so far.
-  std::atomic<std::uint64_t> tail_ns;     // Predicted device time of the launches behind all marks.
   std::atomic<std::uint64_t> held_bytes;  // Device memory that the client holds.
   std::atomic<std::uint64_t> passes;      // Launches so far that did not wait long enough.
-  std::atomic<std::uint32_t> slots;       // Used entries of `marked` and `passed`.
-  // Per slot: number of the last mark that was placed on the slot's stream.
+  std::atomic<std::uint32_t> slots;       // Used entries of the arrays; each belongs to a stream.
+  // Number of the last mark that was placed on the slot's stream.
   alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> marked[kStreamsMax];
-  // Per slot: the last mark that the GPU has passed. Its own page, which the client registers with
-  // its driver.
+  // Predicted device time of all launches of the stream so far, and of those before the last mark.
+  std::atomic<std::uint64_t> launched_ns[kStreamsMax];
+  std::atomic<std::uint64_t> marked_ns[kStreamsMax];
+  // The last mark that the GPU has passed. Its own page, which the client registers with its
+  // driver.
   alignas(kPageBytes) std::atomic<std::uint32_t> passed[kStreamsMax];
 };
 
@@ -149,8 +151,9 @@ struct WorkerPage {
 static_assert(offsetof(CommandSegment, waiting) == 128);
 static_assert(offsetof(CommandSegment, granules) == 256);
 static_assert(offsetof(CommandSegment, gate) == 266240);
-static_assert(offsetof(GateUse, marked) == 128 && offsetof(GateUse, passed) == 4096);
-static_assert(sizeof(GateUse) == 8192);
+static_assert(offsetof(GateUse, marked) == 128 && offsetof(GateUse, launched_ns) == 1152 &&
+              offsetof(GateUse, marked_ns) == 3200 && offsetof(GateUse, passed) == 8192);
+static_assert(sizeof(GateUse) == 12288);
 static_assert(sizeof(CommandSegment) == offsetof(CommandSegment, gate) + sizeof(GateUse));
 static_assert(offsetof(CompletionSegment, event) == 128);
 static_assert(offsetof(CompletionSegment, printed) == 136);

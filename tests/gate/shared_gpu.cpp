@@ -3,9 +3,9 @@
 // as they share a real one without MPS or a server: kernels of every process run one after another
 // in the order of their submission. A kernel takes as many microseconds as its grid has blocks.
 //
-// $SHARED_GPU names the file with the state of the GPU. Without it every kernel takes no time, and
-// calls cost nothing, for measurements of the gate itself. Exit code 86: the program made a call
-// that the driver would not forgive, named on stderr.
+// $SHARED_GPU names the file with the state of the GPU. Without it no call takes time, and kernels
+// end at once although events report their time, for measurements of the gate itself. Exit code 86:
+// the program made a call that the driver would not forgive, named on stderr.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -140,6 +140,7 @@ void SpendCall() {
 }
 
 void Await(std::int64_t at) {
+  if (gpu == nullptr) return;
   for (;;) {
     const std::int64_t left = at - Now();
     if (left <= 0) return;
@@ -153,7 +154,10 @@ std::atomic<std::size_t> launches{0};
 
 // Puts work at the end of the GPU's queue.
 void Queue(Stream& stream, std::int64_t length) {
-  if (gpu == nullptr) return;
+  if (gpu == nullptr) {
+    stream.end += length;  // For events; nothing waits for it.
+    return;
+  }
   SpendCall();
   std::atomic<std::int64_t>& place = ends[launches++ % ends.size()];
   Await(place);
@@ -289,12 +293,14 @@ CUresult cuEventDestroy_v2(CUevent event) {
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   if (captures > 0) Mistake("an event is recorded during a capture");
-  reinterpret_cast<Event*>(event)->at = std::max(Of(stream).end.load(), Now());
+  const std::int64_t end = Of(stream).end;
+  reinterpret_cast<Event*>(event)->at = gpu == nullptr ? end : std::max(end, Now());
   return CUDA_SUCCESS;
 }
 CUresult cuEventQuery(CUevent event) {
   if (captures > 0) Mistake("an event is queried during a capture");
-  return reinterpret_cast<Event*>(event)->at <= Now() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  const bool is_over = gpu == nullptr || reinterpret_cast<Event*>(event)->at <= Now();
+  return is_over ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   *milliseconds = static_cast<float>(

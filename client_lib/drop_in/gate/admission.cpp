@@ -22,9 +22,8 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// Predicted time behind the last mark at which the next one is placed: while a window counts, and
-// otherwise.
-constexpr std::uint64_t kMarkInWindowNs = 50'000, kMarkNs = 200'000;
+// Predicted time behind the last mark at which the next one is placed while a window counts.
+constexpr std::uint64_t kMarkInWindowNs = 50'000;
 constexpr std::uint32_t kMarksPerCheck = 64;
 // A thread that waits for marks spins this long, and sleeps afterwards.
 constexpr nanoseconds kSpin = std::chrono::microseconds(20);
@@ -146,11 +145,12 @@ bool Admission::Ask(Session& session) {
   return false;
 }
 
-bool Admission::HasRoom(Session& session, Clock::time_point& launched_at) {
+bool Admission::HasRoom(Session& session, Admitted& admitted) {
   const std::uint64_t window = session.client->gate().window_ns.load(std::memory_order_relaxed);
   if (window == 0) return true;
   const Marks::InFlight in_flight = session.marks.GetInFlight();
-  launched_at = in_flight.at;
+  admitted.at = in_flight.at;
+  admitted.mark_above_ns = kMarkInWindowNs;
   // The new launch comes on top, so that the GPU does not run dry between two long ones.
   return in_flight.ns <= window;
 }
@@ -159,7 +159,8 @@ bool Admission::AwaitRoom(Session& session, Clock::time_point deadline) {
   session.marks.PlaceAll();
   const ExactSleeps exact;
   const Clock::time_point since = Clock::now();
-  Clock::time_point progressed_at = since, ignored;
+  Clock::time_point progressed_at = since;
+  Admitted ignored;
   std::uint64_t passed = session.marks.GetInFlight().passed;
   while (session.client->IsOpen() && !HasRoom(session, ignored)) {
     const Marks::InFlight in_flight = session.marks.GetInFlight();
@@ -189,28 +190,34 @@ bool Admission::AwaitTurn(Session& session, Clock::time_point deadline) {
       deadline - Clock::now());
 }
 
-bool Admission::Admit(Session& session, Clock::time_point& launched_at) {
+Admission::Admitted Admission::Admit(Session& session) {
   client::GatedSession& client = *session.client;
   std::atomic<std::uint64_t>& submitted = client.use().submitted;
+  const ipc::GateState& gate = client.gate();
+  Admitted admitted;
   std::optional<Clock::time_point> deadline;
   for (;;) {
     // Counted before the gate is read: a worker that closes the gate of an idle client afterwards
     // sees the launch, and opens the gate again.
-    submitted.fetch_add(1, std::memory_order_seq_cst);
+    admitted.number = submitted.fetch_add(1, std::memory_order_seq_cst);
     const bool is_open = client.IsOpen();
-    if (client.gate().waits.load(std::memory_order_relaxed) == 0) {
-      if (!is_open) Ask(session);
-      return true;
+    if (gate.waits.load(std::memory_order_relaxed) == 0) {
+      if (!is_open) [[unlikely]]
+        Ask(session);
+      return admitted;
     }
-    if (is_open && HasRoom(session, launched_at)) [[likely]]
-      return true;
+    if (is_open && HasRoom(session, admitted)) return admitted;
     submitted.fetch_sub(1, std::memory_order_seq_cst);
     if (!deadline) deadline = Clock::now() + kWaitMax;
-    if (is_open ? AwaitRoom(session, *deadline) : AwaitTurn(session, *deadline)) {
-      continue;
-    }
+    if (is_open ? AwaitRoom(session, *deadline) : AwaitTurn(session, *deadline)) continue;
     submitted.fetch_add(1, std::memory_order_relaxed);
-    return false;
+    if (client.CheckAlive()) {
+      client.use().passes.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      OnLost(session);
+      admitted.has_server = false;
+    }
+    return admitted;
   }
 }
 
@@ -221,25 +228,15 @@ Code Admission::Enter(LaunchKey key, StreamHandle stream, Launch& launch) {
   Session* const session = GetSession(code);
   if (session == nullptr || open_captures.load(std::memory_order_acquire) > 0) return code;
   const LaunchCosts::Prediction predicted = costs_.Predict(key);
-  Clock::time_point launched_at{};
-  if (!Admit(*session, launched_at)) [[unlikely]] {
-    if (!session->client->CheckAlive()) {
-      OnLost(*session);
-      return must_have_server_ ? Code::kMpsClientTerminated : Code::kSuccess;
-    }
-    session->client->use().passes.fetch_add(1, std::memory_order_relaxed);
-  }
+  const Admitted admitted = Admit(*session);
+  if (!admitted.has_server && must_have_server_) return Code::kMpsClientTerminated;
   launch.session = session;
   launch.stream = stream;
-  const ipc::GateState& gate = session->client->gate();
-  launch.mark_above_ns = gate.window_ns.load(std::memory_order_relaxed) != 0 &&
-                                 gate.waits.load(std::memory_order_relaxed) != 0
-                             ? kMarkInWindowNs
-                             : kMarkNs;
+  launch.mark_above_ns = admitted.mark_above_ns;
   launch.slot = session->marks.Find(stream);
-  if (launch.slot != nullptr) session->marks.Count(*launch.slot, predicted.ns, launched_at);
-  thread_local std::uint32_t launches = 0;
-  if (predicted.samples < LaunchCosts::kSamplesMin || ++launches % LaunchCosts::kSampleEvery == 0) {
+  if (launch.slot != nullptr) session->marks.Count(*launch.slot, predicted.ns, admitted.at);
+  if (predicted.samples < LaunchCosts::kSamplesMin ||
+      admitted.number % LaunchCosts::kSampleEvery == 0) [[unlikely]] {
     launch.timing = timings_.Begin(key, stream);
   }
   return Code::kSuccess;
@@ -247,7 +244,9 @@ Code Admission::Enter(LaunchKey key, StreamHandle stream, Launch& launch) {
 
 void Admission::Leave(const Launch& launch, Code code) {
   if (launch.timing != nullptr) timings_.End(launch.timing, launch.stream, code);
-  if (launch.slot == nullptr || launch.slot->unmarked_ns() < launch.mark_above_ns) return;
+  if (launch.slot == nullptr ||
+      launch.session->marks.UnmarkedNs(*launch.slot) < launch.mark_above_ns)
+    return;
   Session& session = *launch.session;
   session.marks.Place(*launch.slot);
   // A gate that is open, or that is not waited for, does not tell that the server is gone.

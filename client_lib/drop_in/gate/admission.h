@@ -77,9 +77,17 @@ class Admission {
   [[gnu::cold]] void OnLost(Session& session);
   Status TryConnect() GPUSHARED_REQUIRES(connecting_);
 
-  // Waits for the turn and for room in its window. Returns false if the wait was given up.
-  bool Admit(Session& session, Clock::time_point& launched_at);
-  bool HasRoom(Session& session, Clock::time_point& launched_at);
+  // Predicted time behind the last mark at which the next one is placed if no window counts.
+  static constexpr std::uint64_t kMarkNs = 200'000;
+  struct Admitted {
+    std::uint64_t number = 0;  // How many launches came before.
+    std::uint64_t mark_above_ns = kMarkNs;
+    Clock::time_point at{};  // Set if a window counts.
+    bool has_server = true;
+  };
+  // Waits for the turn and for room in its window, unless the client does not wait.
+  Admitted Admit(Session& session);
+  bool HasRoom(Session& session, Admitted& admitted);
   [[gnu::cold]] bool AwaitRoom(Session& session, Clock::time_point deadline);
   [[gnu::cold]] bool AwaitTurn(Session& session, Clock::time_point deadline);
   // Asks for the next turn if the latest one is over.

@@ -145,18 +145,17 @@ bool Marks::IsMarkable(const Slot& slot) const {
 void Marks::Place(Slot& slot) {
   if (open_captures.load(std::memory_order_acquire) > 0) return;
   if (slot.is_marking.exchange(true, std::memory_order_acquire)) return;
-  const std::uint64_t launched = slot.launched_ns.load(std::memory_order_relaxed);
-  const std::uint64_t marked = slot.marked_ns.load(std::memory_order_relaxed);
-  if (launched != marked && slot.is_used.load(std::memory_order_relaxed) && IsMarkable(slot)) {
-    const std::uint32_t index = IndexOf(slot);
+  const std::uint32_t index = IndexOf(slot);
+  const std::uint64_t launched = use_.launched_ns[index].load(std::memory_order_relaxed);
+  const bool is_marked = launched == use_.marked_ns[index].load(std::memory_order_relaxed);
+  if (!is_marked && slot.is_used.load(std::memory_order_relaxed) && IsMarkable(slot)) {
     const std::uint32_t number = use_.marked[index].load(std::memory_order_relaxed) + 1;
     slot.history[number % Slot::kHistory].store(launched, std::memory_order_relaxed);
     if (Write(slot, index, number)) {
-      // Release: whoever reads the number also finds its history, and the launches are in a mark or
-      // in the tail at any time.
+      // In this order, so that a launch is always behind the marks, or before one that has not
+      // passed.
       use_.marked[index].store(number, std::memory_order_release);
-      slot.marked_ns.store(launched, std::memory_order_relaxed);
-      use_.tail_ns.fetch_sub(launched - marked, std::memory_order_release);
+      use_.marked_ns[index].store(launched, std::memory_order_release);
     }
   }
   slot.is_marking.store(false, std::memory_order_release);
@@ -165,7 +164,7 @@ void Marks::Place(Slot& slot) {
 void Marks::PlaceAll() {
   const std::uint32_t count = slot_count_.load(std::memory_order_acquire);
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (slots_[i].unmarked_ns() > 0) Place(slots_[i]);
+    if (UnmarkedNs(slots_[i]) > 0) Place(slots_[i]);
   }
 }
 
@@ -179,14 +178,14 @@ Marks::InFlight Marks::GetInFlight() const {
     const std::uint32_t marked = use_.marked[i].load(std::memory_order_acquire);
     all.passed += passed;
     // What is not marked has no end that could be seen, so it counts for as long as it should take.
-    const std::uint64_t unmarked = slot.unmarked_ns();
+    const std::uint64_t unmarked = UnmarkedNs(slot);
     const std::chrono::nanoseconds age = all.at - slot.launched_at.load(std::memory_order_relaxed);
     if (age < std::chrono::nanoseconds(unmarked)) all.ns += unmarked;
     // A mark may pass before its number is stored.
     if (static_cast<std::int32_t>(marked - passed) <= 0) continue;
     // The sums of the oldest marks are no longer known; those that are exceed every window.
     const std::uint32_t last = marked - passed < Slot::kHistory ? passed : marked + 1;
-    all.ns += slot.marked_ns.load(std::memory_order_relaxed) -
+    all.ns += use_.marked_ns[i].load(std::memory_order_relaxed) -
               slot.history[last % Slot::kHistory].load(std::memory_order_relaxed);
   }
   return all;
@@ -197,10 +196,9 @@ void Marks::Release(Slot& slot, bool has_passed) {
   while (slot.is_marking.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
   const std::uint32_t index = IndexOf(slot);
   const std::uint32_t number = use_.marked[index].load(std::memory_order_relaxed);
-  const std::uint64_t launched = slot.launched_ns.load(std::memory_order_relaxed);
-  const std::uint64_t marked = slot.marked_ns.exchange(launched, std::memory_order_relaxed);
+  const std::uint64_t launched = use_.launched_ns[index].load(std::memory_order_relaxed);
+  use_.marked_ns[index].store(launched, std::memory_order_relaxed);
   slot.history[number % Slot::kHistory].store(launched, std::memory_order_relaxed);
-  use_.tail_ns.fetch_sub(launched - marked, std::memory_order_relaxed);
   if (has_passed) use_.passed[index].store(number, std::memory_order_release);
   slot.is_used.store(false, std::memory_order_release);
   slot.is_marking.store(false, std::memory_order_release);

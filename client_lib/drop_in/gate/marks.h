@@ -29,22 +29,15 @@ class Marks {
     std::uint64_t thread = 0;  // Of a per-thread default stream; otherwise 0.
     friend bool operator==(const Stream&, const Stream&) = default;
   };
-  // Launches of one stream. Times are sums of predictions, in ns.
+  // A stream with launches; the sums of their predictions are in GateUse.
   struct Slot {
     Stream stream;  // Constant while the slot is used.
     std::atomic<bool> is_used{false};
     std::atomic<bool> is_marking{false};  // A thread is placing a mark.
-    std::atomic<std::uint64_t> launched_ns{0};
-    std::atomic<std::uint64_t> marked_ns{0};
     std::atomic<std::chrono::steady_clock::time_point> launched_at{};  // The last launch.
     static constexpr std::uint32_t kHistory = 64;
-    // Per mark, in a ring: launched_ns when it was placed.
+    // Per mark, in a ring: GateUse::launched_ns when it was placed.
     std::array<std::atomic<std::uint64_t>, kHistory> history{};
-
-    std::uint64_t unmarked_ns() const {
-      return launched_ns.load(std::memory_order_relaxed) -
-             marked_ns.load(std::memory_order_relaxed);
-    }
   };
 
   // `use` must outlive this. `ordinal` differs from those of other sessions of the process.
@@ -54,11 +47,20 @@ class Marks {
   // kPerThreadStream if the call means that of the thread. Null if all slots are used.
   Slot* Find(StreamHandle stream);
   using Clock = std::chrono::steady_clock;
-  // Counts a launch that is about to be submitted. `at` is the time if GetInFlight matters.
+  // Counts a launch that is about to be submitted.
+  void Count(const Slot& slot, std::uint32_t predicted_ns) {
+    use_.launched_ns[IndexOf(slot)].fetch_add(predicted_ns, std::memory_order_relaxed);
+  }
+  // The same, at a time from which GetInFlight can tell whether an unmarked launch is over.
   void Count(Slot& slot, std::uint32_t predicted_ns, Clock::time_point at) {
     slot.launched_at.store(at, std::memory_order_relaxed);
-    slot.launched_ns.fetch_add(predicted_ns, std::memory_order_relaxed);
-    use_.tail_ns.fetch_add(predicted_ns, std::memory_order_relaxed);
+    Count(slot, predicted_ns);
+  }
+  // Returns the predicted time of the launches behind the slot's last mark.
+  std::uint64_t UnmarkedNs(const Slot& slot) const {
+    const std::uint32_t index = IndexOf(slot);
+    const std::uint64_t marked = use_.marked_ns[index].load(std::memory_order_relaxed);
+    return use_.launched_ns[index].load(std::memory_order_relaxed) - marked;
   }
   // Places a mark behind the launches of the slot, unless another thread is doing so or the stream
   // is being captured.

@@ -453,6 +453,7 @@ SessionFacts Session::Facts() const {
   facts.spec = spec_;
   facts.caps = caps_;
   facts.quota_bytes = quota_bytes();
+  facts.is_gated = attach_.hello.gated;
   facts.guaranteed_bytes = attach_.guaranteed_bytes;
   facts.modules = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->modules.size());
   facts.staging_buffers =

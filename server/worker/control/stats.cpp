@@ -36,6 +36,7 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   ordered_json row;
   row["client"] = facts.session;
   row["name"] = facts.name;
+  row["mode"] = facts.is_gated ? "gate" : "submit";
   row["state"] = facts.state;
   row["age_s"] = facts.age_s;
   row["quota_bytes"] = facts.quota_bytes;

@@ -32,6 +32,7 @@ struct SessionFacts {
   std::uint64_t staging_bytes = 0;
   // Chunks, in addition to the memory mapped from the bottom of the space.
   std::uint64_t chunk_bytes = 0;
+  bool is_gated = false;  // It submits its work to the driver itself.
   double age_s = 0;
   std::string state;  // "starting", "running", "ending"
 };

@@ -562,6 +562,10 @@ trace::ExecutionRecord Submitter::GetRecord(const ClientState& client, const Com
     record.module_serial = client.scope.module(command.modules[0]).serial;
     record.kernel = std::get<device::LaunchWork>(command.work).kernel;
   }
+  if (command.kind == CommandKind::kTurn) {
+    record.kernel = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(completion.units_done - command.units_done, UINT32_MAX));
+  }
   if (submission.stop_asked) {
     record.cut = Cut::kStopped;
     record.stop_asked = *submission.stop_asked;

@@ -518,6 +518,12 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
   control_.Post(RequestTold{message.token, std::move(told)});
 }
 
+std::uint64_t DeviceThread::GetMemory(const ClientState& client) const {
+  // A gated client's memory is the driver's; what it says is bounded by what exists.
+  return client.setup.is_gated ? std::min(client.gate.held_bytes(), device_.info().memory_bytes)
+                               : client.scope.mapped_bytes();
+}
+
 ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
   submitter_.CountRunning(now);
   ThreadSnapshot snapshot;
@@ -539,11 +545,12 @@ ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
                                 .counters = client->counters,
                                 .commands_pending = client->streams.slab().used(),
                                 .commands_in_flight = client->load.on_device(),
-                                .mapped_bytes = client->scope.mapped_bytes(),
+                                .mapped_bytes = GetMemory(*client),
                                 .is_ending = client->life.is_leaving(),
                                 .activity = activity,
                                 .waited = activity.WaitedUntil(now),
                                 .starved_for = activity.StarvedFor(now)});
+    snapshot.clients.back().counters.passes = client->gate.passes();
     if (memory_ && !client->life.is_leaving()) {
       snapshot.clients.back().memory = memory_->GetSnapshot(*client, now);
     }

@@ -111,6 +111,7 @@ class DeviceThread {
   bool Iterate();
   // Whether completions must be noticed soon although nobody reports them.
   bool MustPoll() const;
+  std::uint64_t GetMemory(const ClientState& client) const;
   bool TakeMail(scheduler::TimePoint now);
   // Whether commands may have ended: the device must be polled, or has reported completions since
   // the last call.

@@ -88,6 +88,11 @@ void Requests::NameExecution(const trace::ExecutionRecord& record, ShortText& na
     name = std::string_view(text.data(), size);
     return;
   }
+  if (record.work == trace::Work::kTurn) {
+    add("turn of {} launches", record.kernel);
+    name = std::string_view(text.data(), size);
+    return;
+  }
   const bool is_node = record.end_node > record.first_node;
   if (record.work == trace::Work::kLaunch) {
     // The session may have ended and the module may have been unloaded since.

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <utility>
 
 #include "ipc/wire/layout.h"
 #include "scheduler/types.h"
@@ -58,6 +57,7 @@ class ClientGate {
 
   Use Read() const {
     Use use;
+    std::uint64_t tail_ns = 0;
     use.launches = use_.submitted.load(std::memory_order_seq_cst);
     const std::uint32_t slots =
         std::min(use_.slots.load(std::memory_order_acquire), ipc::kStreamsMax);
@@ -66,18 +66,23 @@ class ClientGate {
       const std::uint32_t passed = use_.passed[i].load(std::memory_order_relaxed);
       use.passed += passed;
       use.has_passed_all = use.has_passed_all && marked == passed;
+      // Read in this order, because a mark moves up to what was launched.
+      const std::uint64_t marked_ns = use_.marked_ns[i].load(std::memory_order_acquire);
+      const std::uint64_t launched_ns = use_.launched_ns[i].load(std::memory_order_relaxed);
+      tail_ns += std::min(launched_ns - marked_ns, kTailNsMax);
     }
     // Clamped before the conversion, because a duration is signed.
-    use.tail =
-        scheduler::Duration(std::min(use_.tail_ns.load(std::memory_order_relaxed), kTailNsMax));
+    use.tail = scheduler::Duration(std::min(tail_ns, kTailNsMax));
     return use;
   }
   // Returns how many of these launches no turn has counted yet, and counts them. A client that does
   // not wait may submit launches before its turn begins, so they belong to the next one.
   std::uint64_t CountLaunches(std::uint64_t launches) {
-    const auto more = static_cast<std::int64_t>(launches - std::exchange(counted_, launches));
-    // The client may claim anything, and takes back the count of a launch that has to wait.
-    return static_cast<std::uint64_t>(std::clamp<std::int64_t>(more, 0, kLaunchesMax));
+    const auto more = static_cast<std::int64_t>(launches - counted_);
+    // The client takes back the count of a launch that has to wait, and may claim anything.
+    if (more <= 0) return 0;
+    counted_ = launches;
+    return std::min(static_cast<std::uint64_t>(more), kLaunchesMax);
   }
   std::uint64_t counted() const { return counted_; }
 
@@ -86,7 +91,7 @@ class ClientGate {
 
  private:
   static constexpr std::uint64_t kTailNsMax = 20'000'000;
-  static constexpr std::int64_t kLaunchesMax = 1 << 30;  // Of one turn.
+  static constexpr std::uint64_t kLaunchesMax = 1u << 30;  // Of one turn.
 
   ipc::GateState& state_;
   const ipc::GateUse& use_;

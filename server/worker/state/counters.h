@@ -34,6 +34,7 @@ struct ClientCounters {
   std::uint64_t commands_failed = 0;    // Ended by the device with an error.
   std::uint64_t commands_skipped = 0;   // Because of an earlier error of their stream.
   std::uint64_t stops = 0;              // Times a command was preempted.
+  std::uint64_t passes = 0;             // Launches of a gated client that waited too long.
   scheduler::Duration stop_time{};      // From the stop request until the command left the device.
   // Charged for commands without a result: preempted before any unit was done, or failed.
   scheduler::Duration wasted{};
@@ -65,6 +66,7 @@ inline constexpr Figure<ClientCounters> kClientFigures[] = {
     {&ClientCounters::commands_failed, "commands_failed"},
     {&ClientCounters::commands_skipped, "commands_skipped"},
     {&ClientCounters::stops, "stops"},
+    {&ClientCounters::passes, "passes"},
     {&ClientCounters::stop_time, "stop_time_s"},
     {&ClientCounters::wasted, "wasted_s"},
     {&ClientCounters::nonpreemptible, "nonpreemptible_s"},

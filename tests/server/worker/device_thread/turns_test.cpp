@@ -83,7 +83,7 @@ TEST(Turns, TailBehindTheMarksCountsAsWork) {
   const std::uint64_t turn = client.Ask();
   ASSERT_TRUE(client.AwaitOpen(turn));
   const auto since = std::chrono::steady_clock::now();
-  client.use().tail_ns = 15'000'000;
+  client.use().launched_ns[0] = 15'000'000;
   client.Launch();
   client.Pass();
   ASSERT_TRUE(client.AwaitEnd(turn));
@@ -119,6 +119,24 @@ TEST(Turns, HighLaunchOfLibraryClientClosesLowGate) {
   const auto clients = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
   EXPECT_EQ(clients["clients"][0]["launches"], 5);
   EXPECT_EQ(clients["clients"][0]["stops"], 1);
+}
+
+TEST(Turns, ExplanationNamesTheTurnThatARequestWaitedFor) {
+  WorkerHarness worker({}, Policy("round_robin"));
+  GatedClient low(worker, SchedulingClass::kLow);
+  RawClient other = worker.Client({.name = "other"});
+  ASSERT_TRUE(low.AwaitOpen(low.Ask()));
+  low.Launch(5);
+  other.BeginRequest(0);
+  const Sequence request = other.Launch(0, 0, 0);
+  other.EndRequest(0);
+  ASSERT_TRUE(low.AwaitClosed());
+  low.Pass();
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(other.AwaitFinished(0, request));
+  EXPECT_THAT(worker.AskAdmin({.verb = ipc::AdminVerb::kExplain, .client = 2}),
+              HasSubstr("turn of 5 launches"));
 }
 
 TEST(Turns, HighGatedClientPreemptsLowLaunchOfLibraryClient) {
@@ -247,7 +265,7 @@ TEST(Turns, WordsOutOfRangeAreBounded) {
   WorkerHarness worker(kAtOnce, Policy("priority"));
   GatedClient low(worker, SchedulingClass::kLow);
   low.use().slots = 0xffffffff;
-  low.use().tail_ns = ~std::uint64_t{0};
+  low.use().launched_ns[7] = ~std::uint64_t{0};
   const std::uint64_t turn = low.Ask();
   ASSERT_TRUE(low.AwaitOpen(turn));
   ASSERT_TRUE(low.AwaitEnd(turn));
