@@ -229,16 +229,19 @@ TEST(GateTest, RunStartsTheProgramBehindTheGate) {
   const auto run = [](Words arguments) {
     Words command = {GPUSHARED_BIN_DIR "/gpusharedctl", "run"};
     command.insert(command.end(), arguments.begin(), arguments.end());
-    return Start({"LD_LIBRARY_PATH=" + kFewFunctions}, command);
+    return Start({"LD_LIBRARY_PATH=" + kFewFunctions, "GPUSHARED_SOCKET=/nonexistent/socket"},
+                 command);
   };
   const auto gated = run({"--mode", "gate", "--", GPUSHARED_WHO_SERVES});
   EXPECT_EQ(gated.exit_code, 0);
-  EXPECT_EQ(gated.output, "init 0 0 count 0 21 version 4321 synchronize 801\n");
+  EXPECT_THAT(gated.output, HasSubstr("the program runs without one until one answers"));
+  EXPECT_THAT(gated.output, HasSubstr("init 0 0 count 0 21 version 4321 synchronize 801\n"));
   EXPECT_THAT(run({"--mode", "gate", "--explain"}).output, HasSubstr("GPUSHARED_MODE=gate"));
-  const auto rejected =
-      run({"--mode", "gate", "--class", "low", "--name", "a", "--", GPUSHARED_WHO_SERVES});
+  const auto rejected = run({"--mode", "gate", "--interruptible", "--", GPUSHARED_WHO_SERVES});
   EXPECT_EQ(rejected.exit_code, 2);
-  EXPECT_THAT(rejected.output, HasSubstr("--class, --name"));
+  EXPECT_THAT(rejected.output, HasSubstr("--interruptible has no effect in mode gate"));
+  const auto needs = run({"--mode", "gate", "--fallback", "none", "--", GPUSHARED_WHO_SERVES});
+  EXPECT_EQ(needs.exit_code, 3) << needs.output;
   EXPECT_EQ(run({"--mode", "both", "--", GPUSHARED_WHO_SERVES}).exit_code, 2);
 }
 

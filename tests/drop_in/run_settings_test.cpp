@@ -33,6 +33,15 @@ class RunSettingsTest : public ::testing::Test {
   std::map<std::string, bool> files_;
 };
 
+TEST(RunMode, IsGateWhereProgramsCanOpenAGpu) {
+  const auto choose = [](const std::string& there) {
+    return server::ChooseMode([&](const std::string& path) { return path == there; });
+  };
+  EXPECT_EQ(choose("/dev/nvidiactl"), "gate");
+  EXPECT_EQ(choose("/dev/dxg"), "gate");
+  EXPECT_EQ(choose("/dev/null"), "submit");
+}
+
 TEST_F(RunSettingsTest, DropInPrecedesTheUsersDirectories) {
   EXPECT_EQ(GetSettings({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d");
   environment_["LD_LIBRARY_PATH"] = "/u:/v";

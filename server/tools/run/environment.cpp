@@ -44,6 +44,11 @@ std::string CompilerDirectory(const std::string& search_path,
 
 }  // namespace
 
+std::string ChooseMode(const std::function<bool(const std::string&)>& exists) {
+  // The driver's control device on Linux, and the GPU of Windows in WSL.
+  return exists("/dev/nvidiactl") || exists("/dev/dxg") ? "gate" : "submit";
+}
+
 std::vector<Setting> Settings(const RunWishes& wishes,
                               const std::function<std::string(const char*)>& environment,
                               const std::function<bool(const std::string&)>& exists) {
@@ -66,10 +71,10 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   set("GPUSHARED_DEVICE", wishes.device, "--device");
   set("GPUSHARED_INTERRUPT", wishes.is_interruptible ? "1" : "", "--interruptible");
   set("GPUSHARED_MODE", wishes.mode,
-      wishes.mode == "gate" ? "the installed driver serves the program without a server"
-                            : "the program submits to the server");
-  set("GPUSHARED_FALLBACK", wishes.fallback,
-      "the installed driver serves the program if no server is running");
+      wishes.mode == "gate"
+          ? "the installed driver executes the program's work, when the server says so"
+          : "the server executes the program's work");
+  set("GPUSHARED_FALLBACK", wishes.fallback, "--fallback");
   if (!wishes.wants_ptx) return settings;
   for (const PtxTool& tool : kPtxTools) {
     if (!environment(tool.variable).empty()) continue;

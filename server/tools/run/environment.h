@@ -16,7 +16,7 @@ struct RunWishes {
   unsigned weight = 0;
   std::string max_share;  // A share such as "25%".
   std::string target;     // Milliseconds.
-  std::string fallback;   // Fallback if no server answers: "native".
+  std::string fallback;   // What happens if no server answers: "native" or "none".
   std::string mode;       // Mode: "submit" or "gate".
   // Whether the device accepts only PTX, so tools that emit machine code are configured to emit
   // PTX.
@@ -30,6 +30,10 @@ struct Setting {
   std::string variable, value;
   std::string why;
 };
+
+// Returns the mode of a program for which none was chosen: "gate" if this machine has an NVIDIA GPU
+// that programs can open, otherwise "submit". `exists` returns whether a file exists.
+std::string ChooseMode(const std::function<bool(const std::string&)>& exists);
 
 // Returns the settings for the program's environment. `environment` returns the current value of a
 // variable, empty if unset; `exists` returns whether a file exists. A tool's variable that the user

@@ -102,11 +102,12 @@ void Declare(const command_line::Command& app, RunOptions& options) {
   app.AddOption("--drop-in", wishes.drop_in, "directory of the drop-in libcuda.so.1")
       .TypeName("DIRECTORY");
   app.AddOption("--fallback", wishes.fallback,
-                "fallback native: the installed driver serves the program if no server is running")
-      .OneOf({"native"});
+                "what happens if no server is running: native: the installed driver serves the "
+                "program (default in mode gate); none: the program fails (default in mode submit)")
+      .OneOf({"native", "none"});
   app.AddOption("--mode", wishes.mode,
-                "mode submit: a server executes the program's work (default); gate: the installed "
-                "driver does, called through this library, which does not use a server yet")
+                "mode gate: the installed driver executes the program's work, when the server says "
+                "so (default if this machine has an NVIDIA GPU); submit: the server executes it")
       .OneOf({"submit", "gate"});
   app.AddFlag("--interruptible", wishes.is_interruptible,
               "end of the session, with its kernels, on Ctrl-C during a blocking call: for "
@@ -119,26 +120,15 @@ void Declare(const command_line::Command& app, RunOptions& options) {
       "the server; 2 usage error; 3 no server is running; 126 and 127 as in shells.");
 }
 
-// Returns the server options that are set but that gate mode does not support; empty if none is
-// set.
-std::string SetForAServer(const RunOptions& options) {
-  const RunWishes& wishes = options.wishes;
-  const std::pair<const char*, bool> all[] = {{"--class", !wishes.scheduling_class.empty()},
-                                              {"--weight", wishes.weight != 0},
-                                              {"--max-share", !wishes.max_share.empty()},
-                                              {"--latency-target", !wishes.target.empty()},
-                                              {"--name", !wishes.name.empty()},
-                                              {"--device", !wishes.device.empty()},
-                                              {"--socket", !wishes.socket.empty()},
-                                              {"--endpoint", !options.endpoint.empty()},
-                                              {"--fallback", !wishes.fallback.empty()},
-                                              {"--interruptible", wishes.is_interruptible},
-                                              {"--ptx", options.asks_for_ptx}};
-  std::string set;
-  for (const auto& [name, is_set] : all) {
-    if (is_set) set += (set.empty() ? "" : ", ") + std::string(name);
-  }
-  return set;
+// Returns the options that are set but that gate mode does not support; empty if none is set.
+std::string SetForSubmitting(const RunOptions& options) {
+  if (options.wishes.is_interruptible) return "--interruptible";
+  return options.asks_for_ptx ? "--ptx" : "";
+}
+
+// Whether the program fails if no server is running.
+bool NeedsServer(const RunWishes& wishes) {
+  return wishes.fallback == "none" || (wishes.fallback.empty() && wishes.mode != "gate");
 }
 
 // Returns the default socket of an endpoint, next to the server's own socket.
@@ -201,8 +191,8 @@ Status AskServer(RunOptions& options) {
   const Result<std::string> path = ipc::ClientSocketPath(wishes.socket);
   if (!path.ok()) return path.status();
   wishes.socket = options.endpoint.empty() ? *path : EndpointBeside(*path, options.endpoint);
-  // Does not wait if the program can fall back to another driver.
-  if (wishes.fallback.empty()) AwaitStart(*path, wishes.socket);
+  // Does not wait if the program can run without a server.
+  if (NeedsServer(wishes)) AwaitStart(*path, wishes.socket);
   ClientOptions asked;
   asked.name = wishes.name.empty() ? "gpusharedctl run" : wishes.name;
   asked.scheduling_class = GetClass(wishes.scheduling_class);
@@ -215,7 +205,8 @@ Status AskServer(RunOptions& options) {
   }
   Result<Client> client = Client::Connect(asked);
   if (!client.ok()) return client.status();
-  wishes.wants_ptx = options.asks_for_ptx || client->device().kind == "cpu";
+  wishes.wants_ptx =
+      options.asks_for_ptx || (wishes.mode != "gate" && client->device().kind == "cpu");
   // The session is closed before the program starts, because an endpoint for a single client would
   // reject the program while this session exists. If the server does not answer now, the program
   // will report that itself.
@@ -275,9 +266,11 @@ int RunCommand(std::span<char* const> arguments) {
   if (!has_program && !options.explains) {
     return Complain(kUsage, "no program given: run [options] -- PROGRAM [arguments]");
   }
-  const bool is_gated = options.wishes.mode == "gate";
-  if (const std::string unused = SetForAServer(options); is_gated && !unused.empty()) {
-    return Complain(kUsage, "--mode gate takes no " + unused + ": it does not use a server yet");
+  if (options.wishes.mode.empty()) options.wishes.mode = ChooseMode(&Exists);
+  if (const std::string unused = SetForSubmitting(options);
+      options.wishes.mode == "gate" && !unused.empty()) {
+    return Complain(kUsage, unused + " has no effect in mode gate, in which the installed driver "
+                                     "executes the program's work; use it with --mode submit");
   }
   if (options.wishes.drop_in.empty()) options.wishes.drop_in = FindDropIn();
   if (!Exists(options.wishes.drop_in + "/libcuda.so.1")) {
@@ -288,13 +281,15 @@ int RunCommand(std::span<char* const> arguments) {
             : "the location of this program, and the drop-in libcuda.so.1 next to it, cannot be "
               "determined without /proc: mount it, or use --drop-in DIRECTORY");
   }
-  if (const Status status = is_gated ? Status::Ok() : AskServer(options); !status.ok()) {
+  if (const Status status = AskServer(options); !status.ok()) {
     const bool is_silent =
         status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kTimedOut;
     const bool falls_back =
-        status.code() == StatusCode::kUnavailable && !options.wishes.fallback.empty();
+        status.code() == StatusCode::kUnavailable && !NeedsServer(options.wishes);
     if (!falls_back) return Complain(is_silent ? kNoServer : kFailed, status.message());
-    Complain(kDone, status.message() + "; the installed driver serves the program");
+    Complain(kDone, status.message() + (options.wishes.mode == "gate"
+                                            ? "; the program runs without one until one answers"
+                                            : "; the installed driver serves the program"));
   }
   if (has_program) {
     options.wishes.needs_asan = NeedsAsan(FindProgram(arguments[own + 1], Variable("PATH")));
