@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The cost and the effect of gate mode, on a modelled GPU that all processes share (tests/gate/shared_gpu.cpp).
+
+Usage: gate_sharing.py BUILD_DIR [--rounds N] [--json FILE]
+
+Three tables: nanoseconds that the gate adds to a launch over a driver whose kernels take no time; request times of a
+program that serves beside one that trains, for the training's kernels of three lengths, alone, ungated and gated; and
+the parts of the GPU of two training programs under policies with shares. Each row is the median of its rounds, which
+alternate with those of its baseline, and in brackets the best and the worst round. A machine with two cores gives the
+programs, the modelled GPU and the server too little time in some rounds; the best round shows what the gate does.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+KERNELS_US = (20, 50, 200)
+TRAIN_MS = 2200
+REQUESTS = 300
+
+
+class Bench:
+    def __init__(self, build, directory):
+        self.program = build / "bin/gated_program"
+        self.binaries = build / "bin"
+        self.driver = build / "tests/gate/shared_gpu"
+        self.drop_in = build / "lib/drop_in"
+        self.directory = pathlib.Path(directory)
+        self.socket = self.directory / "socket"
+
+    def environment(self, client_class=None, shares_gpu=True):
+        """Without a class the program calls the driver directly; "none" is the gate without a server."""
+        folders = [str(self.driver)]
+        variables = dict(os.environ)
+        if shares_gpu:
+            variables["SHARED_GPU"] = str(self.directory / "gpu")
+        if client_class is not None:
+            folders.insert(0, str(self.drop_in))
+            socket = self.socket if client_class != "none" else self.directory / "no-server"
+            variables |= {"GPUSHARED_MODE": "gate", "GPUSHARED_SOCKET": str(socket)}
+            if client_class != "none":
+                variables["GPUSHARED_CLASS"] = client_class
+        return variables | {"LD_LIBRARY_PATH": ":".join(folders)}
+
+    def start(self, client_class, *arguments, shares_gpu=True):
+        return subprocess.Popen([self.program, *map(str, arguments)], stdout=subprocess.PIPE, text=True,
+                                env=self.environment(client_class, shares_gpu))
+
+    @staticmethod
+    def result(process):
+        text, _ = process.communicate(timeout=60)
+        if process.returncode != 0:
+            raise SystemExit(f"gated_program failed: {text}")
+        return json.loads(text)
+
+    @contextlib.contextmanager
+    def server(self, policy):
+        command = [self.binaries / "gpushared", "--device", "cpu:0", "--policy", policy, "--socket", self.socket]
+        with open(self.directory / "log", "w", encoding="utf-8") as log:
+            server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            deadline = time.monotonic() + 20
+            while subprocess.run([self.binaries / "gpusharedctl", "--socket", self.socket, "status"],
+                                 capture_output=True, check=False).returncode != 0:
+                if time.monotonic() > deadline:
+                    raise SystemExit("the server does not answer")
+                time.sleep(0.05)
+            yield
+        finally:
+            server.terminate()
+            server.wait(20)
+
+    def totals(self, client_class):
+        text = subprocess.run([self.binaries / "gpusharedctl", "--socket", self.socket, "status", "--json"],
+                              capture_output=True, text=True, check=True).stdout
+        totals = json.loads(text)["devices"][0]["totals"]
+        return totals["classes"][client_class]
+
+    def overhead(self, client_class):
+        return self.result(self.start(client_class, "overhead", shares_gpu=False))["ns"]
+
+    def serve(self, client_class):
+        return self.result(self.start(client_class, "serve", "--requests", REQUESTS))
+
+    def pair(self, low, high, kernel_us):
+        """Returns the request times of a serving program beside a training one, and the latter's part of the GPU."""
+        train = self.start(low, "train", "--ms", TRAIN_MS, "--kernel", kernel_us, "--batch", 2000)
+        time.sleep(0.3)
+        served = self.serve(high)
+        return served, self.result(train)["part"]
+
+    def shares(self, client_class):
+        programs = [self.start(client_class, "train", "--ms", TRAIN_MS, "--kernel", us) for us in (20, 200)]
+        return [self.result(program)["part"] for program in programs]
+
+
+def spread(values, digits=0):
+    return f"{statistics.median(values):.{digits}f} [{min(values):.{digits}f}, {max(values):.{digits}f}]"
+
+
+def measure_overhead(bench, rounds):
+    ways = {"the driver alone": None, "gate, no server": "none", "class high": "high", "class low": "low"}
+    found = {way: [] for way in ways}
+    added = {way: [] for way in ways}
+    with bench.server("priority"):
+        # Somebody else is connected, so that the window counts and launches are marked.
+        beside = bench.start("high", "serve", "--requests", 100_000, "--every", 1_000_000, shares_gpu=False)
+        try:
+            for _ in range(rounds):
+                for way, client_class in ways.items():
+                    found[way].append(bench.overhead(client_class))
+                    added[way].append(found[way][-1] - found["the driver alone"][-1])
+        finally:
+            beside.kill()
+            beside.wait()
+    print(f"\n{'ns per launch':34} {'in all':>22} {'added':>22}")
+    for way in ways:
+        print(f"{way:34} {spread(found[way], 1):>22} {spread(added[way], 1):>22}")
+    return {way: {"ns": found[way], "added": added[way]} for way in ways}
+
+
+def measure_pairs(bench, rounds):
+    print(f"\n{'kernels of the low program':34} {'p50, us':>20} {'p99, us':>24} {'low, % of the GPU':>20} {'stop, us':>9}")
+    rows = {}
+    for kernel_us in KERNELS_US:
+        found = {way: {"p50": [], "p99": [], "part": [], "stop": []} for way in ("alone", "ungated", "gated")}
+        for _ in range(rounds):
+            with bench.server("priority"):
+                for way, (low, high) in {"ungated": (None, None), "gated": ("low", "high")}.items():
+                    served, part = bench.pair(low, high, kernel_us)
+                    for each in ("p50", "p99"):
+                        found[way][each].append(served[each])
+                    found[way]["part"].append(100 * part)
+                low = bench.totals("low")
+                found["gated"]["stop"].append(1e6 * low["stop_time"]["sum_s"] / max(low["stops"], 1))
+                served = bench.serve("high")
+                for each in ("p50", "p99"):
+                    found["alone"][each].append(served[each])
+        for way, row in found.items():
+            print(f"{f'{kernel_us} us, {way}':34} {spread(row['p50']):>20} {spread(row['p99']):>24} "
+                  f"{spread(row['part'], 1) if row['part'] else '':>20} {spread(row['stop']) if row['stop'] else '':>9}")
+        rows[kernel_us] = found
+    return rows
+
+
+def measure_shares(bench, rounds):
+    print(f"\n{'two training programs':34} {'kernels of 20 us, %':>22} {'kernels of 200 us, %':>22}")
+    rows = {}
+    for policy in ("round_robin", "fair", "fifo", "priority"):
+        found = {"ungated": ([], []), "gated": ([], [])}
+        for _ in range(rounds):
+            with bench.server(policy):
+                for way, client_class in {"ungated": None, "gated": "low"}.items():
+                    for parts, part in zip(found[way], bench.shares(client_class)):
+                        parts.append(100 * part)
+        for way, parts in found.items():
+            if way == "ungated" and policy != "round_robin":
+                continue
+            print(f"{f'{policy}' if way == 'gated' else way:34} {spread(parts[0], 1):>22} {spread(parts[1], 1):>22}")
+        rows[policy] = found
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    print(f"{platform.platform()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {options.rounds} rounds")
+    with tempfile.TemporaryDirectory() as directory:
+        bench = Bench(options.build.resolve(), directory)
+        rows = {"overhead": measure_overhead(bench, options.rounds), "pairs": measure_pairs(bench, options.rounds),
+                "shares": measure_shares(bench, options.rounds)}
+    if options.json is not None:
+        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
