@@ -28,11 +28,12 @@ GatedSession::GatedSession(std::unique_ptr<Connection> connection, std::unique_p
 
 bool GatedSession::Ask(std::uint64_t last) {
   const MutexLock lock(ask_);
-  if (turn() != last) return true;
+  if (asked_ != last) return true;
   const ipc::PlainRecord record{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kTurn)}};
   const Result<std::uint64_t> asked = plane_->Submit(stream_, record);
   if (!asked.ok()) return false;
-  turn_.store(*asked, std::memory_order_relaxed);
+  asked_ = *asked;
+  turn_.store(asked_, std::memory_order_relaxed);
   return true;
 }
 

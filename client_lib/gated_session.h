@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_CLIENT_LIB_GATED_SESSION_H_
 #define GPUSHARED_CLIENT_LIB_GATED_SESSION_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -69,7 +70,8 @@ class GatedSession {
   const StreamRecord stream_{0, 0};
   const ForkGuard fork_guard_;
   Mutex ask_;
-  std::atomic<std::uint64_t> turn_{0};  // Written under ask_.
+  std::uint64_t asked_ GPUSHARED_GUARDED_BY(ask_) = 0;  // The latest turn.
+  std::atomic<std::uint64_t> turn_{0};                  // asked_, for reading without the lock.
 };
 
 }  // namespace gpushared::client

@@ -39,17 +39,17 @@ class Bench:
 
     def environment(self, client_class=None, shares_gpu=True):
         """Without a class the program calls the driver directly; "none" is the gate without a server."""
-        folders = [str(self.driver)]
+        directories = [str(self.driver)]
         variables = dict(os.environ)
         if shares_gpu:
             variables["SHARED_GPU"] = str(self.directory / "gpu")
         if client_class is not None:
-            folders.insert(0, str(self.drop_in))
+            directories.insert(0, str(self.drop_in))
             socket = self.socket if client_class != "none" else self.directory / "no-server"
             variables |= {"GPUSHARED_MODE": "gate", "GPUSHARED_SOCKET": str(socket)}
             if client_class != "none":
                 variables["GPUSHARED_CLASS"] = client_class
-        return variables | {"LD_LIBRARY_PATH": ":".join(folders)}
+        return variables | {"LD_LIBRARY_PATH": ":".join(directories)}
 
     def start(self, client_class, *arguments, shares_gpu=True):
         return subprocess.Popen([self.program, *map(str, arguments)], stdout=subprocess.PIPE, text=True,

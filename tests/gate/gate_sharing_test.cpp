@@ -164,6 +164,17 @@ TEST(GateSharing, TrapsAreAvoided) {
   }
 }
 
+TEST(GateSharing, EveryFormOfALaunchIsCounted) {
+  for (const char* client_class : {"low", "high"}) {
+    Gpu gpu;
+    const ServerProcess server({"--device", "cpu:0", "--policy", "priority"});
+    Background forms(gpu, server, client_class, {"traps", "forms"});
+    EXPECT_EQ(forms.Await(), 0) << forms.Log();
+    ASSERT_TRUE(Eventually([&] { return CountClients(server) == 0; }));
+    EXPECT_EQ(Totals(server, client_class)["launches"], 80);
+  }
+}
+
 // ---- death, hang, loss
 
 TEST(GateSharing, KilledClientsLeaveNothingBehind) {

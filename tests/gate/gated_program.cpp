@@ -9,7 +9,8 @@
 // gated_program overhead --launches N
 //   ns per launch over a driver whose kernels take no time: the median of 15 rounds.
 // gated_program traps NAME
-//   One of: capture, context, fork, stall, streams, threads. Exit code 0 if it saw what it should.
+//   One of: capture, context, fork, forms, stall, streams, threads. Exit code 0 if it saw what it
+//   should. `forms` launches ten times by each of eight functions.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -30,8 +31,16 @@
 
 #include <cuda.h>
 
-// CUDA 13's header no longer declares it, and every driver exports it.
-extern "C" CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device);
+// Not declared by CUDA 13's header in this form, and exported by every driver.
+extern "C" {
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device);
+CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                             unsigned, CUstream, void**, void**);
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig*, CUfunction, void**, void**);
+CUresult cuLaunchCooperativeKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned,
+                                        unsigned, unsigned, unsigned, CUstream, void**);
+CUresult cuGraphLaunch_ptsz(CUgraphExec, CUstream);
+}
 
 namespace {
 
@@ -195,6 +204,37 @@ int Capture() {
   return 0;
 }
 
+int Forms() {
+  Program program;
+  const CUfunction function = program.function();
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  Check(cuStreamCreate(&stream, 1), "cuStreamCreate");
+  Check(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "begin capture");
+  program.Launch(20, stream);
+  Check(cuStreamEndCapture(stream, &graph), "end capture");
+  Check(cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiateWithFlags");
+  CUlaunchConfig config = {};
+  config.gridDimX = 20;
+  config.gridDimY = config.gridDimZ = config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  for (int i = 0; i < 10; ++i) {
+    program.Launch(20);
+    Check(cuLaunchKernel_ptsz(function, 20, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr), "ptsz");
+    Check(cuLaunchKernelEx(&config, function, nullptr, nullptr), "Ex");
+    Check(cuLaunchKernelEx_ptsz(&config, function, nullptr, nullptr), "Ex_ptsz");
+    Check(cuLaunchCooperativeKernel(function, 20, 1, 1, 1, 1, 1, 0, nullptr, nullptr), "coop");
+    Check(cuLaunchCooperativeKernel_ptsz(function, 20, 1, 1, 1, 1, 1, 0, nullptr, nullptr),
+          "coop_ptsz");
+    Check(cuGraphLaunch(exec, stream), "cuGraphLaunch");
+    Check(cuGraphLaunch_ptsz(exec, stream), "cuGraphLaunch_ptsz");
+  }
+  Check(cuCtxSynchronize(), "cuCtxSynchronize");
+  // The last launches are counted when their turn ends.
+  std::this_thread::sleep_for(milliseconds(50));
+  return 0;
+}
+
 int Contexts() {
   for (int round = 0; round < 5; ++round) {
     Program program;
@@ -271,9 +311,9 @@ int main(int count, char** arguments) {
   });
   const std::string what = count > 1 ? arguments[1] : "";
   if (what == "traps" && count == 3) {
-    const std::map<std::string, int (*)()> traps = {{"capture", Capture}, {"context", Contexts},
-                                                    {"fork", Fork},       {"stall", Stall},
-                                                    {"streams", Streams}, {"threads", Threads}};
+    const std::map<std::string, int (*)()> traps = {
+        {"capture", Capture}, {"context", Contexts}, {"fork", Fork},      {"forms", Forms},
+        {"stall", Stall},     {"streams", Streams},  {"threads", Threads}};
     const auto trap = traps.find(arguments[2]);
     return trap == traps.end() ? 2 : trap->second();
   }

@@ -81,6 +81,7 @@ Stream default_stream;
 Graph captured;
 std::atomic<int> captures{0};
 std::atomic<int> contexts{0}, events_alive{0};
+std::atomic<CUcontext> registered_in{nullptr};
 thread_local CUcontext current = nullptr;
 
 Stream& Of(CUstream stream) {
@@ -201,8 +202,10 @@ CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice) {
   current = *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(++contexts) << 12);
   return CUDA_SUCCESS;
 }
-CUresult cuCtxDestroy_v2(CUcontext) {
+CUresult cuCtxDestroy_v2(CUcontext context) {
   if (events_alive > 0) Mistake("a context ends with events in it");
+  CUcontext expected = context;
+  registered_in.compare_exchange_strong(expected, nullptr);
   current = nullptr;
   return CUDA_SUCCESS;
 }
@@ -236,13 +239,24 @@ CUresult cuLaunchKernel(CUfunction, unsigned grid_x, unsigned, unsigned, unsigne
                         unsigned, unsigned, CUstream stream, void**, void**) {
   return LaunchFor(stream, std::int64_t{grid_x} * 1000);
 }
-CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned a,
-                             unsigned b, unsigned c, unsigned shared, CUstream stream,
-                             void** parameters, void** extra) {
-  return cuLaunchKernel(function, x, y, z, a, b, c, shared, stream, parameters, extra);
+// The forms call no exported function, because that would be the gate's.
+CUresult cuLaunchKernel_ptsz(CUfunction, unsigned grid_x, unsigned, unsigned, unsigned, unsigned,
+                             unsigned, unsigned, CUstream stream, void**, void**) {
+  return LaunchFor(stream, std::int64_t{grid_x} * 1000);
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**, void**) {
   return LaunchFor(config->hStream, std::int64_t{config->gridDimX} * 1000);
+}
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction, void**, void**) {
+  return LaunchFor(config->hStream, std::int64_t{config->gridDimX} * 1000);
+}
+CUresult cuLaunchCooperativeKernel(CUfunction, unsigned grid_x, unsigned, unsigned, unsigned,
+                                   unsigned, unsigned, unsigned, CUstream stream, void**) {
+  return LaunchFor(stream, std::int64_t{grid_x} * 1000);
+}
+CUresult cuLaunchCooperativeKernel_ptsz(CUfunction, unsigned grid_x, unsigned, unsigned, unsigned,
+                                        unsigned, unsigned, unsigned, CUstream stream, void**) {
+  return LaunchFor(stream, std::int64_t{grid_x} * 1000);
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
@@ -280,6 +294,9 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   return LaunchFor(stream, reinterpret_cast<Graph*>(exec)->kernel_ns);
 }
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
+  return LaunchFor(stream, reinterpret_cast<Graph*>(exec)->kernel_ns);
+}
 
 CUresult cuEventCreate(CUevent* event, unsigned) {
   ++events_alive;
@@ -309,14 +326,21 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostRegister_v2(void*, std::size_t, unsigned) { return CUDA_SUCCESS; }
+CUresult cuMemHostRegister_v2(void*, std::size_t, unsigned) {
+  CUcontext expected = nullptr;
+  return registered_in.compare_exchange_strong(expected, current)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned) {
   *device = reinterpret_cast<CUdeviceptr>(host);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
   if (captures > 0) Mistake("a word is written during a capture");
-  if (current == nullptr) Mistake("a word is written without a context");
+  if (current == nullptr || registered_in != current) {
+    Mistake("a word is written in a context in which its memory is not registered");
+  }
   SpendCall();
   auto* const word = reinterpret_cast<std::atomic<std::uint32_t>*>(address);
   GetLater().Do(Of(stream).end, [word, value] { word->store(value, std::memory_order_release); });

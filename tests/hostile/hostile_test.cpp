@@ -193,6 +193,28 @@ TEST_F(Hostile, ScribblingOverTheWholeCommandSegment) {
   }
 }
 
+// A gated client's words say how much of its work is in flight. It claims anything, asks for turns
+// without using them, and leaves in the middle of one.
+TEST_F(Hostile, ScribblingOverTheWordsOfAGatedClient) {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 10; ++round) {
+    Result<RawClient> client = RawClient::Connect(server_->socket());
+    ASSERT_TRUE(client.ok());
+    ipc::Hello hello;
+    hello.name = "gated";
+    hello.gated = true;
+    ASSERT_TRUE(client->Join(hello).ok());
+    auto* words = reinterpret_cast<std::atomic<std::uint64_t>*>(&client->commands().gate);
+    for (int i = 0; i < 20'000; ++i) {
+      words[random() % (sizeof(ipc::GateUse) / 8)].store(random());
+      if (i % 500 == 0) client->Plain(ipc::Op::kTurn, 0);
+      // Other commands are allowed, and compete with its turns.
+      if (i % 700 == 0) client->Mark(0);
+    }
+    NeighbourGoesOn();
+  }
+}
+
 TEST_F(Hostile, RecordsThatChangeWhileTheyAreRead) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the client races with itself, which is the point";

@@ -48,7 +48,7 @@ struct ExecutionRecord {
   scheduler::TimePoint stop_asked{};  // Set with Cut::kStopped.
   std::uint64_t module_serial = 0;    // Launches only, like `module`.
   std::uint64_t graph_serial = 0;     // Changes whenever the graph changes.
-  std::uint32_t kernel = 0;  // Of a launch; of a turn, the number of its launches.
+  std::uint32_t kernel = 0;           // Of a launch; of a turn, the number of its launches.
   // Nodes [first_node, end_node) of that graph. An empty range if the command was not part of one.
   std::uint32_t graph = 0, first_node = 0, end_node = 0;
   std::uint16_t module = 0;

@@ -269,8 +269,9 @@ int RunCommand(std::span<char* const> arguments) {
   if (options.wishes.mode.empty()) options.wishes.mode = ChooseMode(&Exists);
   if (const std::string unused = SetForSubmitting(options);
       options.wishes.mode == "gate" && !unused.empty()) {
-    return Complain(kUsage, unused + " has no effect in mode gate, in which the installed driver "
-                                     "executes the program's work; use it with --mode submit");
+    return Complain(kUsage, unused +
+                                " has no effect in mode gate, in which the installed driver "
+                                "executes the program's work; use it with --mode submit");
   }
   if (options.wishes.drop_in.empty()) options.wishes.drop_in = FindDropIn();
   if (!Exists(options.wishes.drop_in + "/libcuda.so.1")) {

@@ -55,8 +55,8 @@ class Turns {
     device::WorkId id = 0;
     ClientState* client = nullptr;
     std::uint64_t number = 0;
-    std::uint64_t units_before = 0;     // Launches of earlier parts of this turn.
-    ClientGate::Use last;               // The last state that differed from the one before.
+    std::uint64_t units_before = 0;  // Launches of earlier parts of this turn.
+    ClientGate::Use last;            // The last state that differed from the one before.
     scheduler::TimePoint began{}, changed_at{};
     Ending ending = Ending::kNone;
     std::optional<scheduler::TimePoint> closed_at;
