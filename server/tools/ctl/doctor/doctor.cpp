@@ -2,6 +2,7 @@
 #include "server/tools/ctl/doctor/doctor.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +16,7 @@
 #include "server/tools/ctl/doctor/machine.h"
 #include "server/tools/ctl/doctor/program.h"
 #include "server/tools/run/drop_in_directory.h"
+#include "server/tools/run/environment.h"
 
 #include <nlohmann/json.hpp>
 
@@ -26,7 +28,7 @@ using doctor::Findings;
 enum ExitCode : int { kAllWell = 0, kWillNotWork = 1, kUsage = 2 };
 
 struct DoctorOptions {
-  std::string socket, scheduling_class = "normal", drop_in, ptxas;
+  std::string socket, scheduling_class = "normal", drop_in, ptxas, mode;
   bool as_json = false;
 };
 
@@ -45,6 +47,9 @@ void Declare(const command_line::Command& app, DoctorOptions& options) {
       .TypeName("DIRECTORY");
   app.AddOption("--ptxas", options.ptxas, "path of ptxas (default: CUDA's standard locations)")
       .TypeName("PATH");
+  app.AddOption("--mode", options.mode,
+                "mode of `run` to check for: gate or submit (default: that of `run`)")
+      .OneOf({"gate", "submit"});
   app.AddFlag("--json", options.as_json, "output as JSON");
   app.SetFooter(
       "A program after -- is inspected statically, with its libraries and Python packages; it is "
@@ -62,6 +67,20 @@ ClientOptions GetAsked(const DoctorOptions& options) {
   return asked;
 }
 
+bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+doctor::Finding CheckMode(const std::string& mode, bool is_chosen) {
+  const std::string why = is_chosen        ? "it was chosen"
+                          : mode == "gate" ? "this machine has an NVIDIA GPU"
+                                           : "this machine has no NVIDIA GPU";
+  return doctor::Ok(
+      "mode", mode == "gate" ? "`run` uses gate mode, because " + why +
+                                   ": the installed driver executes the program's work, when the "
+                                   "server says so"
+                             : "`run` uses submit mode, because " + why +
+                                   ": the server executes the program's work");
+}
+
 Findings Look(const DoctorOptions& options, std::span<char* const> program) {
   Findings findings;
   const auto add = [&](const Findings& more) {
@@ -75,12 +94,15 @@ Findings Look(const DoctorOptions& options, std::span<char* const> program) {
   add(server.findings);
   const std::string drop_in = options.drop_in.empty() ? FindDropIn() : options.drop_in;
   add(doctor::CheckDropIn(drop_in));
+  const std::string mode = options.mode.empty() ? ChooseMode(Exists) : options.mode;
+  findings.push_back(CheckMode(mode, !options.mode.empty()));
   if (program.empty()) return findings;
   const std::string library_path = Variable("LD_LIBRARY_PATH");
   add(doctor::CheckProgram(
       program, {.search_path = Variable("PATH"),
                 .library_path = library_path.empty() ? drop_in : drop_in + ":" + library_path,
-                .takes_ptx_only = server.takes_ptx_only}));
+                .takes_ptx_only = server.takes_ptx_only,
+                .is_gated = mode == "gate"}));
   return findings;
 }
 

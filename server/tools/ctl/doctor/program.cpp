@@ -124,6 +124,12 @@ Findings CheckProgram(std::span<char* const> command, const ProgramLook& look) {
     findings.push_back(Note("program", found + " is a script of " + binary,
                             "ask about the program that it starts"));
   }
+  if (look.is_gated) {
+    findings.push_back(Ok("runtime",
+                          "the installed driver executes the program's work, so that it may use "
+                          "NVIDIA's runtime and machine code"));
+    return findings;
+  }
   Append(findings, CheckLinked(binary, look));
   if (IsPython(binary)) Append(findings, CheckPython(binary, script));
   return findings;

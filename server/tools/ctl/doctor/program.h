@@ -14,6 +14,8 @@ struct ProgramLook {
   std::string search_path;   // Value of $PATH.
   std::string library_path;  // Value of LD_LIBRARY_PATH, with the drop-in first.
   bool takes_ptx_only = true;
+  // The installed driver executes the program's work, so that NVIDIA's runtime may be in it.
+  bool is_gated = false;
 };
 
 // Checks from its files whether a program, with its arguments, would run with the drop-in. Does not
