@@ -21,6 +21,8 @@
 #include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
+#include <nlohmann/json.hpp>
+
 namespace gpushared {
 namespace {
 
@@ -72,12 +74,15 @@ void ExpectSameLines(const std::string& native, const std::string& gated) {
   }
 }
 
-// A copy of the drop-in that the gate uses as a driver, and that never acts as a gate itself.
+// A copy of the drop-in that the gate uses as a driver, and that never acts as a gate itself. It
+// submits to the server at $-PUSHARED_SOCKET, because it does what a GPU does: if the gate's server
+// executed its work as well, that would wait for the turn that waits for the work.
 class DropInAsDriver {
  public:
   DropInAsDriver() {
     std::string bytes = ReadFile(kGate + "/libcuda.so.1");
-    for (const std::string_view word : {"gpushared: a drop-in", "GPUSHARED_MODE"}) {
+    for (const std::string_view word :
+         {"gpushared: a drop-in", "GPUSHARED_MODE", "GPUSHARED_SOCKET", "GPUSHARED_CLASS"}) {
       std::size_t count = 0;
       for (std::size_t at = 0; (at = bytes.find(word, at)) != std::string::npos; ++count) {
         bytes[at] = '-';
@@ -162,18 +167,24 @@ TEST(GateTest, ProgramOfTheDriversInterfaceSaysTheSameOverTheFakeDriver) {
 
 TEST(GateTest, ProgramsRunOverAnotherDropInAndItsServer) {
   const DropInAsDriver installed;
-  const ServerProcess server;
-  const Words variables = {"GPUSHARED_SOCKET=" + server.socket()};
-  const auto add = Gated(installed.directory(), variables, {GPUSHARED_VECTOR_ADD_PROGRAM});
-  EXPECT_EQ(add.exit_code, 0) << add.output;
-  EXPECT_THAT(add.output, HasSubstr("added"));
-  // Launches from threads, captures and graphs: calls inside captures are forwarded like all
-  // others.
-  const auto threads = Gated(installed.directory(), variables, {GPUSHARED_THREADS_PROGRAM});
-  EXPECT_EQ(threads.exit_code, 0) << threads.output;
-  const auto native = Start({"LD_LIBRARY_PATH=" + installed.directory(), variables[0]},
+  const ServerProcess executes, gives_turns({"--policy", "priority"});
+  const std::string driver_socket = "-PUSHARED_SOCKET=" + executes.socket();
+  const auto native = Start({"LD_LIBRARY_PATH=" + installed.directory(), driver_socket},
                             {GPUSHARED_THREADS_PROGRAM});
-  EXPECT_EQ(threads.output, native.output);
+  for (const char* client_class : {"low", "high"}) {
+    const Words variables = {"GPUSHARED_SOCKET=" + gives_turns.socket(),
+                             "GPUSHARED_CLASS=" + std::string(client_class), driver_socket};
+    const auto add = Gated(installed.directory(), variables, {GPUSHARED_VECTOR_ADD_PROGRAM});
+    EXPECT_EQ(add.exit_code, 0) << add.output;
+    EXPECT_THAT(add.output, HasSubstr("added"));
+    // Launches from threads, captures and graphs: calls inside captures are forwarded like all
+    // others.
+    const auto threads = Gated(installed.directory(), variables, {GPUSHARED_THREADS_PROGRAM});
+    EXPECT_EQ(threads.exit_code, 0) << threads.output;
+    EXPECT_EQ(threads.output, native.output);
+    const auto totals = nlohmann::json::parse(gives_turns.Ctl({"status", "--json"}).output);
+    EXPECT_GT(totals["devices"][0]["totals"]["classes"][client_class]["launches"], 100);
+  }
 }
 
 TEST(GateTest, DriverWithFewFunctionsServesThese) {
