@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ipc/gpu_nodes.h"
 #include "ipc/loader_paths.h"
 #include "ipc/unique_fd.h"
 
@@ -87,8 +88,13 @@ std::string FindNativeDriver() {
 Result<Mode> ModeFromEnvironment() {
   const char* const value = ::getenv("GPUSHARED_MODE");
   const std::string_view wanted = value == nullptr ? "" : value;
-  if (wanted.empty() || wanted == "submit") return Mode::kSubmit;
+  if (wanted == "submit") return Mode::kSubmit;
   if (wanted == "gate") return Mode::kGate;
+  if (wanted.empty()) {
+    const bool has_gpu = std::ranges::any_of(
+        ipc::kGpuNodes, [](const char* path) { return ::access(path, F_OK) == 0; });
+    return has_gpu ? Mode::kGate : Mode::kSubmit;
+  }
   return Status(StatusCode::kInvalidArgument, "invalid value '" + std::string(wanted) +
                                                   "' for GPUSHARED_MODE: expected submit or gate");
 }

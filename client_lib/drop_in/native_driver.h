@@ -19,8 +19,8 @@ namespace gpushared::drop_in {
 // machine.
 enum class Mode : std::uint8_t { kSubmit, kGate };
 
-// Returns the value of GPUSHARED_MODE; kSubmit if it is not set. kInvalidArgument names any value
-// other than "submit" and "gate".
+// Returns the value of GPUSHARED_MODE; if it is not set, kGate where the program can open an NVIDIA
+// GPU, and kSubmit elsewhere. kInvalidArgument names any value other than "submit" and "gate".
 Result<Mode> ModeFromEnvironment();
 
 enum class Fallback { kNone, kNative };

@@ -105,7 +105,7 @@ class Facts:
             return Ran(None, "", f"still running after {limit:.0f} s")
 
     def shared(self, command, *options):
-        return self.run([self.options.gpusharedctl, "run", *options, "--", *command])
+        return self.run([self.options.gpusharedctl, "run", "--mode", "submit", *options, "--", *command])
 
     def program(self, name, *arguments):
         return [self.options.python, "-c", RUN, str(self.options.programs / f"{name}.py"), *arguments]

@@ -72,7 +72,7 @@ class DropInFacts(unittest.TestCase):
         self.assertEqual(rows["numba_heat: through the drop-in"][0], "200")
         self.assertEqual(rows["numba_heat: through the drop-in, --ptx / native"][0], "0.5")
         calls = (self.directory / "calls").read_text(encoding="utf-8").splitlines()
-        self.assertEqual(calls, ["run", "run --ptx"] * 4)
+        self.assertEqual(calls, ["run --mode submit", "run --mode submit --ptx"] * 4)
 
     def test_what_ran_on_another_driver_has_not_run_through_the_drop_in(self):
         rows = self.facts(DROP_IN=str(self.directory / "system/libcuda.so.1"))

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/tools/run/environment.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string_view>
 
+#include "ipc/gpu_nodes.h"
 #include "server/tools/run/program_file.h"
 
 namespace gpushared::server {
@@ -45,8 +47,7 @@ std::string CompilerDirectory(const std::string& search_path,
 }  // namespace
 
 std::string ChooseMode(const std::function<bool(const std::string&)>& exists) {
-  // The driver's control device on Linux, and the GPU of Windows in WSL.
-  return exists("/dev/nvidiactl") || exists("/dev/dxg") ? "gate" : "submit";
+  return std::ranges::any_of(ipc::kGpuNodes, exists) ? "gate" : "submit";
 }
 
 std::vector<Setting> Settings(const RunWishes& wishes,

@@ -266,10 +266,12 @@ int RunCommand(std::span<char* const> arguments) {
   if (!has_program && !options.explains) {
     return Complain(kUsage, "no program given: run [options] -- PROGRAM [arguments]");
   }
-  if (options.wishes.mode.empty()) options.wishes.mode = ChooseMode(&Exists);
-  if (const std::string unused = SetForSubmitting(options);
-      options.wishes.mode == "gate" && !unused.empty()) {
-    return Complain(kUsage, unused +
+  const std::string for_submitting = SetForSubmitting(options);
+  if (options.wishes.mode.empty()) {
+    options.wishes.mode = for_submitting.empty() ? ChooseMode(&Exists) : "submit";
+  }
+  if (options.wishes.mode == "gate" && !for_submitting.empty()) {
+    return Complain(kUsage, for_submitting +
                                 " has no effect in mode gate, in which the installed driver "
                                 "executes the program's work; use it with --mode submit");
   }

@@ -12,8 +12,8 @@ part_drop_in() {
     fail "dropin_facts.py could not do its work"
   "$python" -c 'import numba.cuda' 2>/dev/null || { row "serve beside numba_heat" skipped - fact - "Numba is not installed"; return 0; }
   local heat=("$python" "$root/tests/drop_in/programs/numba_heat.py" "$(either 2 6)")
-  serve_beside "policy priority, low" "" "$bin/gpusharedctl" run --class low -- "${heat[@]}"
-  serve_beside "policy priority, low with --ptx" "" "$bin/gpusharedctl" run --class low --ptx -- "${heat[@]}"
+  serve_beside "policy priority, low" "" "$bin/gpusharedctl" run --mode submit --class low -- "${heat[@]}"
+  serve_beside "policy priority, low with --ptx" "" "$bin/gpusharedctl" run --mode submit --class low --ptx -- "${heat[@]}"
   stop_server
   serve_beside "time slicing" _native "${heat[@]}"
 }

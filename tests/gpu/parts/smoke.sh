@@ -30,6 +30,6 @@ smoke_numba() {
   local program=$root/tests/drop_in/programs/numba_add.py
   [[ -n $python && -r $program && -x $bin/gpusharedctl ]] && "$python" -c 'import numba.cuda' 2>/dev/null ||
     { row "a Numba program" skipped - fact - "Numba is not installed for ${python:-any Python}"; return 0; }
-  timeout --foreground 15 "$bin/gpusharedctl" run -- "$python" "$program"
+  timeout --foreground 15 "$bin/gpusharedctl" run --mode submit -- "$python" "$program"
   row "a Numba program" $((! $?)) - rule "== 1"
 }
