@@ -152,8 +152,8 @@ class Facts(Case):
 
     def test_the_programs_are_python_and_say_what_is_missing(self):
         for program in (HERE / "gate_programs").glob("*.py"):
-            if program.name == "results.py":
-                continue
+            if program.name in ("results.py", "phases.py", "launches.py"):
+                continue  # Two modules, and a program without packages.
             # Runs without the machine's packages, so that each program misses those that it needs.
             said = subprocess.run([sys.executable, "-S", "-B", program], capture_output=True, text=True, check=False)
             self.assertEqual(said.returncode, 0, said.stderr)

@@ -106,6 +106,14 @@ without_costs() {
   [[ $modelled -eq 0 ]] || export FAKE_CUDA=${given//costs on/}
 }
 
+# Prints the directory of our libcuda.so.1.
+drop_in_directory() {
+  local prefix
+  prefix=$(dirname "$(dirname "$(readlink -f "$bin/gpushared")")")
+  [[ -e $prefix/lib/gpushared/drop_in/libcuda.so.1 ]] && { echo "$prefix/lib/gpushared/drop_in"; return; }
+  echo "$prefix/lib/drop_in"  # Of a build that is not installed.
+}
+
 # ---- samples
 
 find_text() {

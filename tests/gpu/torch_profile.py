@@ -84,8 +84,8 @@ def shares(trace):
         }}
 
 
-def make_step(torch, layers, width, tokens, batch, words, device):
-    """Returns a function that trains a GPT-like model for one step."""
+def make_step(torch, layers, width, tokens, batch, words, device, **options):
+    """Returns a function that trains a GPT-like model for one step. `options`: of the optimizer."""
     functional = torch.nn.functional
 
     class Block(torch.nn.Module):
@@ -104,7 +104,7 @@ def make_step(torch, layers, width, tokens, batch, words, device):
 
     model = torch.nn.Sequential(torch.nn.Embedding(words, width), *(Block() for _ in range(layers)),
                                 torch.nn.LayerNorm(width), torch.nn.Linear(width, words)).to(device)
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), **options)
     text = torch.randint(words, (batch, tokens + 1), device=device)
 
     def step():

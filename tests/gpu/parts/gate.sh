@@ -3,10 +3,8 @@
 # Triton and Numba compute the same results, through which entry points do they launch, and what
 # does a forwarded call cost?
 part_gate() {
-  local prefix drop_in
-  prefix=$(dirname "$(dirname "$(readlink -f "$bin/gpushared")")")
-  drop_in=$prefix/lib/gpushared/drop_in
-  [[ -e $drop_in/libcuda.so.1 ]] || drop_in=$prefix/lib/drop_in  # Of a build that is not installed.
+  local drop_in
+  drop_in=$(drop_in_directory)
   gate_bench --drop-in "$drop_in"
   gate_bench --pair --under "time slicing"
   if start_mps; then

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch: training steps of a small language model, whole steps as CUDA graphs, or long kernels, back to back.
+
+Answers the commands of phases.py with the modes `step`, `graph` and `kernel`: when each step has ended on the GPU.
+"""
+import pathlib
+import sys
+import time
+
+import phases
+from results import need
+
+(torch,) = need("torch")
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from torch_profile import make_step  # noqa: E402  pylint: disable=wrong-import-position
+
+WARM_UP = 3
+KERNEL_MS = 20
+SIZE_OF_FIRST, SIZE_STEP, SIZE_MAX = 8192, 256, 32768  # Rows and columns of a matrix.
+
+
+def make_training_step(**options):
+    step = make_step(torch, layers=12, width=768, tokens=1024, batch=8, words=50304, device="cuda", **options)
+    for _ in range(WARM_UP):
+        step()
+    torch.cuda.synchronize()
+    return step
+
+
+def make_graph():
+    """Returns a function that launches a whole training step as one graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step = make_training_step(capturable=True)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    graph.replay()
+    torch.cuda.synchronize()
+    return graph.replay
+
+
+def make_product(size):
+    factor = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
+    product = torch.empty_like(factor)
+    return lambda: torch.mm(factor, factor, out=product)
+
+
+def milliseconds(action):
+    """Returns the best of three times."""
+    times = []
+    for _ in range(3):
+        torch.cuda.synchronize()
+        begin = time.monotonic()
+        action()
+        torch.cuda.synchronize()
+        times.append(1000 * (time.monotonic() - begin))
+    return min(times)
+
+
+def make_kernel():
+    """Returns a function that multiplies matrices in one kernel of about KERNEL_MS."""
+    size = SIZE_OF_FIRST * (KERNEL_MS / milliseconds(make_product(SIZE_OF_FIRST))) ** (1 / 3)
+    return make_product(min(SIZE_MAX, max(SIZE_STEP, round(size / SIZE_STEP) * SIZE_STEP)))
+
+
+MAKE = {"step": make_training_step, "graph": make_graph, "kernel": make_kernel}
+
+
+class Trainer:
+    def __init__(self, modes):
+        self.modes = modes
+        self.steps, self.errors = {}, {}
+
+    def prepare(self):
+        """A mode that cannot be prepared affects no other."""
+        torch.manual_seed(1)
+        for mode in self.modes:
+            try:
+                self.steps[mode] = MAKE[mode]()
+            except Exception as error:  # pylint: disable=broad-exception-caught
+                self.errors[mode] = f"{type(error).__name__}: {error}"
+        return {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "mps": phases.mps_clients(),
+                "step_ms": {mode: milliseconds(step) for mode, step in self.steps.items()}, "errors": self.errors}
+
+    def run(self, phase, mode):
+        if mode not in self.steps:
+            raise RuntimeError(self.errors.get(mode, "was not prepared"))
+        # The processor is one step ahead, as in a loop that reads the loss of the step before.
+        events = [torch.cuda.Event(), torch.cuda.Event()]
+        ends, launched = [], 0
+        while phase.goes_on():
+            self.steps[mode]()
+            events[launched % 2].record()
+            launched += 1
+            if launched > 1:
+                events[launched % 2].synchronize()
+                ends.append(time.monotonic())
+        torch.cuda.synchronize()
+        if launched:
+            ends.append(time.monotonic())
+        return {"ends": ends}
+
+
+def add_options(parser):
+    parser.add_argument("--modes", default="step", help=f"modes to prepare: {', '.join(MAKE)}")
+
+
+def main():
+    trainer = Trainer(phases.parse_arguments(__doc__, add_options).modes.split(","))
+    phases.answer_commands(trainer.prepare, {mode: lambda phase, mode=mode: trainer.run(phase, mode) for mode in MAKE})
+
+
+if __name__ == "__main__":
+    main()
