@@ -96,7 +96,7 @@ class Admission {
   std::atomic<Session*> session_{nullptr};
   // Whether cuInit has been called, so that launches may connect again.
   std::atomic<bool> is_begun_{false};
-  std::atomic<std::int64_t> next_attempt_ns_{0};  // On the steady clock.
+  std::atomic<std::int64_t> next_attempt_ns_{0};  // On the coarse steady clock.
   std::atomic<bool> must_have_server_{false};
   Mutex connecting_;
   // Sessions of the past are kept, because threads may still use them; there is one per start of
