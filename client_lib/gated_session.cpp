@@ -24,7 +24,8 @@ GatedSession::GatedSession(std::unique_ptr<Connection> connection, std::unique_p
     : connection_(std::move(connection)),
       plane_(std::move(plane)),
       id_(welcome.session),
-      device_(welcome.device.id) {}
+      device_(welcome.device.id),
+      quota_bytes_(welcome.quota_bytes) {}
 
 bool GatedSession::Ask(std::uint64_t last) {
   const MutexLock lock(ask_);

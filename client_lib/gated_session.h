@@ -30,6 +30,8 @@ class GatedSession {
 
   std::uint64_t id() const { return id_; }
   const std::string& device() const { return device_; }
+  // Upper limit on the device memory of the client.
+  std::uint64_t quota_bytes() const { return quota_bytes_; }
   const ipc::GateState& gate() const { return plane_->gate(); }
   ipc::GateUse& use() { return plane_->gate_use(); }
   // False in a forked child, whose memory does not contain the session.
@@ -67,6 +69,7 @@ class GatedSession {
   const std::unique_ptr<DataPlane> plane_;
   const std::uint64_t id_;
   const std::string device_;
+  const std::uint64_t quota_bytes_;
   const StreamRecord stream_{0, 0};
   const ForkGuard fork_guard_;
   Mutex ask_;

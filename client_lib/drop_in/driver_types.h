@@ -47,6 +47,7 @@ using GraphExecHandle = device::cuda::DriverExec;
 using LibraryHandle = struct LibraryTarget*;
 using LinkHandle = struct LinkTarget*;
 using PoolHandle = struct PoolTarget*;
+using MipmappedArrayHandle = struct MipmappedArrayTarget*;
 using UserObjectHandle = struct UserObjectTarget*;
 using AllocationHandle = struct AllocationTarget*;  // Programs see it as a 64-bit number.
 
@@ -125,6 +126,9 @@ struct ArrayShape3d {
 };
 static_assert(sizeof(ArrayShape3d) == 40);
 inline constexpr unsigned kArrayForSurfaces = 0x02;
+inline constexpr unsigned kArrayLayered = 0x01, kArrayCubemap = 0x04;
+// The program maps physical memory into the array.
+inline constexpr unsigned kArraySparse = 0x40, kArrayDeferredMapping = 0x80;
 inline constexpr unsigned kArrayFlags = 0x1ff;  // All flags that exist.
 
 // CUDA_RESOURCE_DESC: location of the texels of a texture or surface.

@@ -31,6 +31,7 @@ GPUSHARED_SAME(drop_in::UpdateResultInfo, CUgraphExecUpdateResultInfo);
 GPUSHARED_SAME(device::cuda::LaunchAttribute::Value, CUkernelNodeAttrValue);
 GPUSHARED_SAME(drop_in::LinkTarget, CUlinkState_st);
 GPUSHARED_SAME(drop_in::PoolTarget, CUmemPoolHandle_st);
+GPUSHARED_SAME(drop_in::MipmappedArrayTarget, CUmipmappedArray_st);
 GPUSHARED_SAME(device::cuda::MemoryLocation, CUmemLocation);
 GPUSHARED_SAME(drop_in::PoolProperties, CUmemPoolProps);
 GPUSHARED_SAME(drop_in::PeerCopy3d, CUDA_MEMCPY3D_PEER);
@@ -122,6 +123,9 @@ static_assert(kNoTrilinearShortcut == CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION);
 static_assert(kTextureFlags == (kReadAsInteger | kNormalisedCoordinates | kNoTrilinearShortcut |
                                 CU_TRSF_SRGB | CU_TRSF_SEAMLESS_CUBEMAP));
 static_assert(kArrayForSurfaces == CUDA_ARRAY3D_SURFACE_LDST);
+static_assert(kArrayLayered == CUDA_ARRAY3D_LAYERED && kArrayCubemap == CUDA_ARRAY3D_CUBEMAP);
+static_assert(kArraySparse == CUDA_ARRAY3D_SPARSE &&
+              kArrayDeferredMapping == CUDA_ARRAY3D_DEFERRED_MAPPING);
 static_assert(static_cast<int>(TextureAddressMode::kWrap) == CU_TR_ADDRESS_MODE_WRAP);
 static_assert(static_cast<int>(TextureAddressMode::kClamp) == CU_TR_ADDRESS_MODE_CLAMP);
 static_assert(static_cast<int>(TextureAddressMode::kMirror) == CU_TR_ADDRESS_MODE_MIRROR);

@@ -11,6 +11,8 @@
 // gated_program traps NAME
 //   One of: capture, context, fork, forms, stall, streams, threads. Exit code 0 if it saw what it
 //   should. `forms` launches ten times by each of eight functions.
+// gated_program memory NAME MIB
+//   A case of gated_memory.cpp under a memory limit of so many MiB. Exit code as for traps.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -30,6 +32,8 @@
 #include <vector>
 
 #include <cuda.h>
+
+#include "tests/gate/gated_memory.h"
 
 // Not declared by CUDA 13's header in this form, and exported by every driver.
 extern "C" {
@@ -317,11 +321,14 @@ int main(int count, char** arguments) {
     const auto trap = traps.find(arguments[2]);
     return trap == traps.end() ? 2 : trap->second();
   }
+  if (what == "memory" && count == 4) {
+    return RunMemoryCase(arguments[2], static_cast<std::size_t>(std::atol(arguments[3])));
+  }
   Options options;
   for (int i = 2; i + 1 < count; i += 2) options[arguments[i] + 2] = std::atol(arguments[i + 1]);
   if (what == "serve") return Serve(options);
   if (what == "train") return Train(options);
   if (what == "overhead") return Overhead(options);
-  std::fprintf(stderr, "gated_program: serve, train, overhead or traps\n");
+  std::fprintf(stderr, "gated_program: serve, train, overhead, traps or memory\n");
   return 2;
 }

@@ -3,9 +3,15 @@
 // as they share a real one without MPS or a server: kernels of every process run one after another
 // in the order of their submission. A kernel takes as many microseconds as its grid has blocks.
 //
+// Its 8 GiB of memory are counted for each process by itself, and contain nothing. An allocation
+// whose size is kFailing modulo 512 fails without a reason. cuDeviceGetAttribute answers two
+// questions that no driver does: see Attribute.
+//
 // $SHARED_GPU names the file with the state of the GPU. Without it no call takes time, and kernels
 // end at once although events report their time, for measurements of the gate itself. Exit code 86:
 // the program made a call that the driver would not forgive, named on stderr.
+
+#include "tests/gate/shared_gpu.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -180,6 +186,174 @@ CUresult LaunchFor(CUstream handle, std::int64_t length) {
   return CUDA_SUCCESS;
 }
 
+// ---- memory
+
+using shared_gpu::kMemoryBytes, shared_gpu::kFailing;
+
+struct Physical {
+  std::size_t bytes = 0;
+  int uses = 0;  // References and mappings.
+};
+struct Pool {
+  // The driver's pools grow in steps as well.
+  static constexpr std::size_t kStep = std::size_t{2} << 20;
+  bool is_host = false;
+  std::size_t reserved = 0, used = 0;
+};
+struct Block {
+  std::size_t bytes = 0;
+  Pool* pool = nullptr;
+};
+
+class Memory {
+ public:
+  // Allocates from the device or a pool.
+  CUresult Allocate(std::uint64_t* address, std::size_t bytes, Pool* pool = nullptr) {
+    const std::lock_guard lock(mutex_);
+    ++calls_;
+    if (bytes % 512 == kFailing) return CUDA_ERROR_NOT_PERMITTED;
+    if (pool == nullptr) {
+      if (!Grow(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (!pool->is_host) {
+      const std::size_t needed = (pool->used + bytes + Pool::kStep - 1) / Pool::kStep * Pool::kStep;
+      if (needed > pool->reserved) {
+        if (!Grow(needed - pool->reserved)) return CUDA_ERROR_OUT_OF_MEMORY;
+        pool->reserved = needed;
+      }
+      pool->used += bytes;
+    }
+    *address = NewAddress(bytes);
+    blocks_[*address] = {bytes, pool};
+    return CUDA_SUCCESS;
+  }
+  CUresult Free(std::uint64_t address) {
+    const std::lock_guard lock(mutex_);
+    const auto block = blocks_.find(address);
+    if (block == blocks_.end()) return CUDA_ERROR_INVALID_VALUE;
+    const auto [bytes, pool] = block->second;
+    if (pool == nullptr) {
+      used_ -= bytes;
+    } else if (!pool->is_host) {
+      pool->used -= bytes;
+    }
+    freed_.emplace(bytes, address);
+    blocks_.erase(block);
+    return CUDA_SUCCESS;
+  }
+  CUresult Trim(Pool& pool, std::size_t bytes_kept) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t used = (pool.used + Pool::kStep - 1) / Pool::kStep * Pool::kStep;
+    const std::size_t kept = std::max(used, std::min(bytes_kept, pool.reserved));
+    used_ -= pool.reserved - kept;
+    pool.reserved = kept;
+    return CUDA_SUCCESS;
+  }
+  // What the program still has from it remains allocated.
+  CUresult Destroy(Pool& pool) {
+    Trim(pool, 0);
+    const std::lock_guard lock(mutex_);
+    used_ -= pool.reserved - pool.used;
+    for (auto& [address, block] : blocks_) {
+      if (block.pool == &pool) block.pool = nullptr;
+    }
+    return CUDA_SUCCESS;
+  }
+  std::size_t Get(const Pool& pool, std::size_t Pool::*bytes) {
+    const std::lock_guard lock(mutex_);
+    return pool.*bytes;
+  }
+
+  CUresult CreatePhysical(CUmemGenericAllocationHandle* handle, std::size_t bytes, bool is_host) {
+    const std::lock_guard lock(mutex_);
+    ++calls_;
+    if (bytes % 512 == kFailing) return CUDA_ERROR_NOT_PERMITTED;
+    if (!is_host && !Grow(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    *handle = ++last_handle_;
+    physical_[*handle] = {is_host ? 0 : bytes, 1};
+    return CUDA_SUCCESS;
+  }
+  CUresult Use(CUmemGenericAllocationHandle handle, int change) {
+    const std::lock_guard lock(mutex_);
+    const auto found = physical_.find(handle);
+    if (found == physical_.end()) return CUDA_ERROR_INVALID_VALUE;
+    found->second.uses += change;
+    if (found->second.uses > 0) return CUDA_SUCCESS;
+    used_ -= found->second.bytes;
+    physical_.erase(found);
+    return CUDA_SUCCESS;
+  }
+  CUresult Map(std::uint64_t address, CUmemGenericAllocationHandle handle) {
+    if (const CUresult code = Use(handle, 1); code != CUDA_SUCCESS) return code;
+    const std::lock_guard lock(mutex_);
+    mapped_[address] = handle;
+    return CUDA_SUCCESS;
+  }
+  CUresult Unmap(std::uint64_t address) {
+    const CUmemGenericAllocationHandle handle = MappedAt(address);
+    if (handle == 0) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult code = Use(handle, -1);
+    const std::lock_guard lock(mutex_);
+    mapped_.erase(address);
+    return code;
+  }
+  CUmemGenericAllocationHandle MappedAt(std::uint64_t address) {
+    const std::lock_guard lock(mutex_);
+    const auto found = mapped_.find(address);
+    return found == mapped_.end() ? 0 : found->second;
+  }
+
+  std::size_t used() {
+    const std::lock_guard lock(mutex_);
+    return used_;
+  }
+  int Answer(shared_gpu::Attribute attribute) {
+    const std::lock_guard lock(mutex_);
+    return attribute == shared_gpu::kAllocationCalls ? calls_ : static_cast<int>(peak_ >> 10);
+  }
+
+ private:
+  bool Grow(std::size_t bytes) {
+    if (bytes > kMemoryBytes - used_) return false;
+    used_ += bytes;
+    peak_ = std::max(peak_, used_);
+    return true;
+  }
+  // Gives out an address again as soon as it is free, as a driver does.
+  std::uint64_t NewAddress(std::size_t bytes) {
+    const auto freed = freed_.find(bytes);
+    if (freed != freed_.end()) {
+      const std::uint64_t address = freed->second;
+      freed_.erase(freed);
+      return address;
+    }
+    const std::uint64_t address = next_;
+    next_ += (bytes + 511) / 512 * 512;
+    return address;
+  }
+
+  std::mutex mutex_;
+  std::size_t used_ = 0, peak_ = 0;
+  int calls_ = 0;
+  std::uint64_t next_ = std::uint64_t{7} << 44;
+  std::map<std::uint64_t, Block> blocks_;
+  std::multimap<std::size_t, std::uint64_t> freed_;
+  CUmemGenericAllocationHandle last_handle_ = 0x1000;
+  std::map<CUmemGenericAllocationHandle, Physical> physical_;
+  std::map<std::uint64_t, CUmemGenericAllocationHandle> mapped_;
+};
+Memory& GetMemory() {
+  static Memory& memory = *new Memory;
+  return memory;
+}
+Pool default_pool;
+Pool& Of(CUmemoryPool pool) { return *reinterpret_cast<Pool*>(pool); }
+
+std::size_t BytesOf(const CUDA_ARRAY3D_DESCRIPTOR& shape) {
+  if (shape.Format != CU_AD_FORMAT_FLOAT) Mistake("an array of another format than floats");
+  return shape.Width * std::max<std::size_t>(shape.Height, 1) *
+         std::max<std::size_t>(shape.Depth, 1) * shape.NumChannels * sizeof(float);
+}
+
 }  // namespace
 
 extern "C" {
@@ -324,6 +498,116 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
       static_cast<double>(reinterpret_cast<Event*>(end)->at - reinterpret_cast<Event*>(start)->at) /
       1e6);
   return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  *value = GetMemory().Answer(static_cast<shared_gpu::Attribute>(attribute));
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) {
+  *bytes = kMemoryBytes;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total_bytes) {
+  *free_bytes = kMemoryBytes - GetMemory().used();
+  *total_bytes = kMemoryBytes;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
+  std::uint64_t made = 0;
+  const CUresult code = GetMemory().Allocate(&made, bytes);
+  if (code == CUDA_SUCCESS) *address = made;
+  return code;
+}
+CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width_bytes,
+                            std::size_t height, unsigned) {
+  *pitch = (width_bytes + 511) / 512 * 512;
+  return cuMemAlloc_v2(address, width_bytes % 512 == kFailing ? kFailing : *pitch * height);
+}
+CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned) {
+  return cuMemAlloc_v2(address, bytes);
+}
+CUresult cuMemFree_v2(CUdeviceptr address) { return GetMemory().Free(address); }
+
+CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* shape) {
+  std::uint64_t address = 0;
+  const CUresult code = GetMemory().Allocate(&address, BytesOf(*shape));
+  if (code == CUDA_SUCCESS) *array = reinterpret_cast<CUarray>(address);
+  return code;
+}
+CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* shape) {
+  CUDA_ARRAY3D_DESCRIPTOR same = {};
+  same.Width = shape->Width;
+  same.Height = shape->Height;
+  same.Format = shape->Format;
+  same.NumChannels = shape->NumChannels;
+  return cuArray3DCreate_v2(array, &same);
+}
+CUresult cuArrayDestroy(CUarray array) {
+  return GetMemory().Free(reinterpret_cast<std::uint64_t>(array));
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                     const CUmemAllocationProp* properties, unsigned long long) {
+  return GetMemory().CreatePhysical(handle, bytes,
+                                    properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE);
+}
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) { return GetMemory().Use(handle, -1); }
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  *handle = GetMemory().MappedAt(reinterpret_cast<std::uint64_t>(address));
+  return GetMemory().Use(*handle, 1);
+}
+CUresult cuMemMap(CUdeviceptr address, std::size_t, std::size_t,
+                  CUmemGenericAllocationHandle handle, unsigned long long) {
+  return GetMemory().Map(address, handle);
+}
+CUresult cuMemUnmap(CUdeviceptr address, std::size_t) { return GetMemory().Unmap(address); }
+
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice) {
+  *pool = reinterpret_cast<CUmemoryPool>(&default_pool);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  auto* const made = new Pool;
+  made->is_host = properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+  *pool = reinterpret_cast<CUmemoryPool>(made);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  if (&Of(pool) == &default_pool) return CUDA_ERROR_INVALID_VALUE;
+  return GetMemory().Destroy(Of(pool));
+}
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  if (captures > 0) Mistake("a pool is looked at during a capture");
+  if (attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT &&
+      attribute != CU_MEMPOOL_ATTR_USED_MEM_CURRENT) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *static_cast<cuuint64_t*>(value) = GetMemory().Get(
+      Of(pool), attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? &Pool::used : &Pool::reserved);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t bytes_kept) {
+  if (captures > 0) Mistake("a pool is trimmed during a capture");
+  return GetMemory().Trim(Of(pool), bytes_kept);
+}
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
+  std::uint64_t made = 0;
+  // A captured allocation is a node of the graph.
+  const CUresult code = GetMemory().Allocate(&made, Of(stream).is_capturing ? 0 : bytes, &Of(pool));
+  if (code == CUDA_SUCCESS) *address = made;
+  return code;
+}
+CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream stream) {
+  return cuMemAllocFromPoolAsync(address, bytes, reinterpret_cast<CUmemoryPool>(&default_pool),
+                                 stream);
+}
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address, std::size_t bytes, CUstream stream) {
+  return cuMemAllocAsync(address, bytes, stream);
+}
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  return Of(stream).is_capturing ? CUDA_SUCCESS : GetMemory().Free(address);
 }
 
 CUresult cuMemHostRegister_v2(void*, std::size_t, unsigned) {

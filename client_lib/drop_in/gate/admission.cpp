@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "client_lib/drop_in/gate/driver_functions.h"
+#include "client_lib/drop_in/gate/memory.h"
 #include "client_lib/drop_in/log.h"
 #include "client_lib/drop_in/native_driver.h"
 #include "client_lib/drop_in/session.h"
@@ -76,6 +77,7 @@ Status Admission::TryConnect() {
     LogLine("gate mode: client " + std::to_string(session.client->id()) + " on device " +
             session.client->device());
   }
+  MemoryQuota::Get().SetLimit(session.client->quota_bytes(), session.client->use());
   session_.store(&session, std::memory_order_release);
   return {};
 }
@@ -125,6 +127,7 @@ Admission::Session* Admission::Reconnect(Code& code) {
 void Admission::OnLost(Session& session) {
   Session* expected = &session;
   if (!session_.compare_exchange_strong(expected, nullptr)) return;
+  MemoryQuota::Get().LiftLimit(session.client->use());
   const std::string sentence =
       "gate mode: " + std::string(session.client->end_status().message()) +
       (must_have_server_ ? "; launches fail from now on"

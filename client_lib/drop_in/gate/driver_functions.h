@@ -27,6 +27,10 @@ struct DriverFunctions {
   Code (*event_query)(EventHandle) = nullptr;
   Code (*event_elapsed)(float* milliseconds, EventHandle, EventHandle) = nullptr;
   Code (*event_destroy)(EventHandle) = nullptr;
+  Code (*stream_get_device)(StreamHandle, int* device) = nullptr;
+  Code (*device_get_pool)(PoolHandle*, int device) = nullptr;
+  Code (*pool_get_attribute)(PoolHandle, int attribute, void* value) = nullptr;
+  Code (*pool_trim)(PoolHandle, std::size_t bytes_kept) = nullptr;
 
   // Whether launches can be marked and measured.
   bool is_complete() const {

@@ -108,6 +108,10 @@ void SetNatives() {
   SetNative(gate::driver_functions.event_query, kIndexOf_cuEventQuery);
   SetNative(gate::driver_functions.event_elapsed, kIndexOf_cuEventElapsedTime);
   SetNative(gate::driver_functions.event_destroy, kIndexOf_cuEventDestroy_v2);
+  SetNative(gate::driver_functions.stream_get_device, kIndexOf_cuStreamGetDevice);
+  SetNative(gate::driver_functions.device_get_pool, kIndexOf_cuDeviceGetMemPool);
+  SetNative(gate::driver_functions.pool_get_attribute, kIndexOf_cuMemPoolGetAttribute);
+  SetNative(gate::driver_functions.pool_trim, kIndexOf_cuMemPoolTrimTo);
 }
 
 void SetTargets(void* library) {

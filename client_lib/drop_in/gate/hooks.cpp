@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/drop_in/gate/hooks.h"
 
-#include "client_lib/drop_in/default_stream.h"
 #include "client_lib/drop_in/gate/admission.h"
 #include "client_lib/drop_in/gate/driver_functions.h"
+#include "client_lib/drop_in/gate/memory.h"
+#include "client_lib/drop_in/gate/streams.h"
 
 namespace gpushared::drop_in::gate {
 namespace {
-
-// Returns a handle that means the same stream in every form of a function.
-StreamHandle WithoutForm(StreamHandle stream) {
-  const bool is_per_thread =
-      stream == nullptr && DefaultStreamScope::current() == DefaultStream::kPerThread;
-  return is_per_thread ? kPerThreadStream : stream;
-}
 
 template <typename Call>
 Code Admitted(LaunchKey key, StreamHandle stream, Call call) {
@@ -35,13 +29,6 @@ LaunchKey KeyOf(const void* function, unsigned grid_x, unsigned grid_y, unsigned
 }
 // Distinguishes graphs from kernels, whose handles may be equal.
 constexpr LaunchKey kGraphs = 1;
-
-bool IsCapturing(StreamHandle stream) {
-  int status = 0;
-  return driver_functions.stream_is_capturing != nullptr &&
-         driver_functions.stream_is_capturing(WithoutForm(stream), &status) == Code::kSuccess &&
-         status != 0;
-}
 
 template <typename Call>
 Code BeginCapture(Call call) {
@@ -162,7 +149,19 @@ Code StreamDestroy(Code (*destroy)(StreamHandle), StreamHandle stream) {
 Code CtxDestroy(Code (*destroy)(ContextHandle), ContextHandle context) {
   Admission::Get().DestroyEvents();
   const Code code = destroy(context);
-  if (code == Code::kSuccess) Admission::Get().ForgetContext(context);
+  if (code == Code::kSuccess) {
+    Admission::Get().ForgetContext(context);
+    if (MemoryQuota::Get().InOwner()) MemoryQuota::Get().ForgetContext(context);
+  }
+  return code;
+}
+
+Code DevicePrimaryCtxRetain(Code (*retain)(ContextHandle*, int), ContextHandle* context,
+                            int device) {
+  const Code code = retain(context, device);
+  if (code == Code::kSuccess && MemoryQuota::Get().InOwner()) {
+    MemoryQuota::Get().SetPrimary(device, *context);
+  }
   return code;
 }
 
@@ -175,6 +174,7 @@ Code DevicePrimaryCtxEnd(Code (*end)(int), int device) {
       driver_functions.primary_get_state(device, &flags, &is_active) == Code::kSuccess &&
       is_active == 0) {
     Admission::Get().ForgetDevice(device);
+    if (MemoryQuota::Get().InOwner()) MemoryQuota::Get().ForgetPrimary(device);
   }
   return code;
 }

@@ -69,9 +69,88 @@ Code StreamBeginCaptureToGraph(Code (*native)(StreamHandle, GraphHandle, const G
 Code StreamEndCapture(Code (*native)(StreamHandle, GraphHandle*), StreamHandle stream,
                       GraphHandle* graph);
 
+// ---- memory_hooks.cpp: allocations are counted and limited (memory.h)
+//
+// The oldest forms, which have 32-bit sizes and which no header declares any more, are forwarded.
+
+Code MemAlloc(Code (*native)(DevicePointer*, std::size_t), DevicePointer* address,
+              std::size_t bytes);
+Code MemAllocPitch(Code (*native)(DevicePointer*, std::size_t*, std::size_t, std::size_t, unsigned),
+                   DevicePointer* address, std::size_t* pitch, std::size_t width_bytes,
+                   std::size_t height, unsigned element_bytes);
+Code MemAllocManaged(Code (*native)(DevicePointer*, std::size_t, unsigned), DevicePointer* address,
+                     std::size_t bytes, unsigned flags);
+Code MemFree(Code (*native)(DevicePointer), DevicePointer address);
+
+Code ArrayCreate(Code (*native)(ArrayHandle*, const ArrayShape*), ArrayHandle* array,
+                 const ArrayShape* shape);
+Code Array3dCreate(Code (*native)(ArrayHandle*, const ArrayShape3d*), ArrayHandle* array,
+                   const ArrayShape3d* shape);
+Code ArrayDestroy(Code (*native)(ArrayHandle), ArrayHandle array);
+Code MipmappedArrayCreate(Code (*native)(MipmappedArrayHandle*, const ArrayShape3d*, unsigned),
+                          MipmappedArrayHandle* array, const ArrayShape3d* shape, unsigned levels);
+Code MipmappedArrayDestroy(Code (*native)(MipmappedArrayHandle), MipmappedArrayHandle array);
+
+// Physical memory outlives its handle while it is mapped.
+Code MemCreate(Code (*native)(std::uint64_t*, std::size_t, const AllocationProperties*,
+                              std::uint64_t),
+               std::uint64_t* handle, std::size_t bytes, const AllocationProperties* properties,
+               std::uint64_t flags);
+Code MemRetainAllocationHandle(Code (*native)(std::uint64_t*, void*), std::uint64_t* handle,
+                               void* address);
+// A program may import its own memory.
+Code MemImportFromShareableHandle(Code (*native)(std::uint64_t*, void*, int), std::uint64_t* handle,
+                                  void* shareable, int type);
+Code MemRelease(Code (*native)(std::uint64_t), std::uint64_t handle);
+Code MemMap(Code (*native)(DevicePointer, std::size_t, std::size_t, std::uint64_t, std::uint64_t),
+            DevicePointer address, std::size_t bytes, std::size_t offset, std::uint64_t handle,
+            std::uint64_t flags);
+Code MemUnmap(Code (*native)(DevicePointer, std::size_t), DevicePointer address, std::size_t bytes);
+
+Code MemAllocAsync(Code (*native)(DevicePointer*, std::size_t, StreamHandle),
+                   DevicePointer* address, std::size_t bytes, StreamHandle stream);
+Code MemAllocFromPoolAsync(Code (*native)(DevicePointer*, std::size_t, PoolHandle, StreamHandle),
+                           DevicePointer* address, std::size_t bytes, PoolHandle pool,
+                           StreamHandle stream);
+Code MemFreeAsync(Code (*native)(DevicePointer, StreamHandle), DevicePointer address,
+                  StreamHandle stream);
+// Pools of host memory are told apart where the program gets them.
+Code MemPoolCreate(Code (*native)(PoolHandle*, const PoolProperties*), PoolHandle* pool,
+                   const PoolProperties* properties);
+Code MemGetPool(Code (*native)(PoolHandle*, MemoryLocation*, AllocationType), PoolHandle* pool,
+                MemoryLocation* location, AllocationType type);
+Code MemPoolTrimTo(Code (*native)(PoolHandle, std::size_t), PoolHandle pool,
+                   std::size_t bytes_kept);
+Code MemPoolDestroy(Code (*native)(PoolHandle), PoolHandle pool);
+
+// Reject an allocation node that can never run. The memory itself is not counted, because it exists
+// only while the graph runs, or is kept by the driver for the next run.
+Code GraphAddMemAllocNode(Code (*native)(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*,
+                                         std::size_t, MemoryNodeParameters*),
+                          GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                          std::size_t count, MemoryNodeParameters* parameters);
+Code GraphAddNode(Code (*native)(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*, std::size_t,
+                                 NodeParameters*),
+                  GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                  std::size_t count, NodeParameters* parameters);
+Code GraphAddNodeV2(Code (*native)(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*,
+                                   const EdgeData*, std::size_t, NodeParameters*),
+                    GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                    const EdgeData* edges, std::size_t count, NodeParameters* parameters);
+
+// Show the limit as the device's size, and what is left of it as free.
+Code MemGetInfo(Code (*native)(std::size_t*, std::size_t*), std::size_t* free_bytes,
+                std::size_t* total_bytes);
+Code DeviceTotalMem(Code (*native)(std::size_t*, int), std::size_t* bytes, int device);
+
+// ---- hooks.cpp
+
 // Nothing of the gate outlives the stream or the context.
 Code StreamDestroy(Code (*native)(StreamHandle), StreamHandle stream);
 Code CtxDestroy(Code (*native)(ContextHandle), ContextHandle context);
+// Tells which context ends with the next call.
+Code DevicePrimaryCtxRetain(Code (*native)(ContextHandle*, int), ContextHandle* context,
+                            int device);
 // Releases or resets a primary context.
 Code DevicePrimaryCtxEnd(Code (*native)(int), int device);
 

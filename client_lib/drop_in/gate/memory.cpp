@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/gate/memory.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "client_lib/drop_in/gate/driver_functions.h"
+#include "client_lib/drop_in/gate/up_to_max.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in::gate {
+namespace {
+
+// CUmemPool_attribute.
+constexpr int kPoolReserved = 5, kPoolUsed = 7;
+// Limit of a wait for other threads' allocations in a pool, before one is rejected that may not fit
+// beside them.
+constexpr std::chrono::milliseconds kPendingMax{100};
+
+}  // namespace
+
+MemoryQuota& MemoryQuota::Get() {
+  static MemoryQuota& quota = *new MemoryQuota;
+  return quota;
+}
+
+// ---- the limit
+
+void MemoryQuota::SetLimit(std::uint64_t bytes, ipc::GateUse& use) {
+  const MutexLock lock(mutex_);
+  limit_ = bytes;
+  use_ = &use;
+  Hold(held_);
+}
+
+void MemoryQuota::LiftLimit(const ipc::GateUse& use) {
+  const MutexLock lock(mutex_);
+  // Another thread may already have connected again.
+  if (use_ != &use) return;
+  limit_ = kNoLimit;
+  use_ = nullptr;
+}
+
+std::uint64_t MemoryQuota::limit() {
+  const MutexLock lock(mutex_);
+  return limit_;
+}
+
+std::uint64_t MemoryQuota::Left() {
+  const MutexLock lock(mutex_);
+  return limit_ == kNoLimit ? kNoLimit : room();
+}
+
+void MemoryQuota::Hold(std::uint64_t bytes) {
+  held_ = bytes;
+  if (use_ != nullptr) use_->held_bytes.store(bytes, std::memory_order_relaxed);
+}
+
+bool MemoryQuota::TryReserve(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  if (limit_ != kNoLimit && bytes > room()) return false;
+  Hold(held_ + bytes);
+  return true;
+}
+
+bool MemoryQuota::Reserve(std::uint64_t bytes) {
+  if (TryReserve(bytes)) [[likely]]
+    return true;
+  TrimPools();
+  if (TryReserve(bytes)) return true;
+  LogRejection(bytes);
+  return false;
+}
+
+void MemoryQuota::GiveBack(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  Hold(held_ - bytes);
+}
+
+bool MemoryQuota::Fits(std::uint64_t bytes) {
+  if (bytes <= Left()) return true;
+  TrimPools();
+  if (bytes <= Left()) return true;
+  LogRejection(bytes);
+  return false;
+}
+
+void MemoryQuota::LogRejection(std::uint64_t bytes) {
+  if (!IsLogging()) return;
+  std::uint64_t held = 0, limit = 0;
+  {
+    const MutexLock lock(mutex_);
+    held = held_;
+    limit = limit_;
+  }
+  LogLine("gate mode: allocation of " + std::to_string(bytes) +
+          " bytes rejected: the program holds " + std::to_string(held) + " bytes of its limit of " +
+          std::to_string(limit));
+}
+
+// ---- memory that belongs to a context
+
+void MemoryQuota::Record(Kind kind, std::uint64_t key, std::uint64_t reserved_bytes,
+                         const Allocation& allocation) {
+  const MutexLock lock(mutex_);
+  std::uint64_t held = held_ - reserved_bytes + allocation.own_bytes();
+  const auto [record, is_new] =
+      records_[static_cast<std::size_t>(kind)].try_emplace(key, allocation);
+  if (!is_new) {
+    // The driver has freed it in a way that is not seen here.
+    held -= record->second.own_bytes();
+    record->second = allocation;
+  }
+  Hold(held);
+}
+
+std::optional<MemoryQuota::Allocation> MemoryQuota::Take(Kind kind, std::uint64_t key) {
+  const MutexLock lock(mutex_);
+  const auto taken = records_[static_cast<std::size_t>(kind)].extract(key);
+  if (taken.empty()) return std::nullopt;
+  return taken.mapped();
+}
+
+void MemoryQuota::PutBack(Kind kind, std::uint64_t key, const Allocation& allocation) {
+  const MutexLock lock(mutex_);
+  records_[static_cast<std::size_t>(kind)].insert_or_assign(key, allocation);
+}
+
+void MemoryQuota::Discount(const Allocation& allocation) { GiveBack(allocation.own_bytes()); }
+
+void MemoryQuota::ForgetContext(ContextHandle context) {
+  const MutexLock lock(mutex_);
+  std::uint64_t held = held_;
+  for (Records& records : records_) {
+    std::erase_if(records, [&](const auto& record) {
+      const Allocation& allocation = record.second;
+      // Pools belong to no context.
+      if (allocation.pool != nullptr || allocation.context != context) return false;
+      held -= allocation.bytes;
+      return true;
+    });
+  }
+  Hold(held);
+}
+
+void MemoryQuota::SetPrimary(int device, ContextHandle context) {
+  const MutexLock lock(mutex_);
+  primaries_[device] = context;
+}
+
+void MemoryQuota::ForgetPrimary(int device) {
+  ContextHandle context = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = primaries_.find(device);
+    if (found == primaries_.end()) return;
+    context = found->second;
+    primaries_.erase(found);
+  }
+  ForgetContext(context);
+}
+
+// ---- physical memory
+
+void MemoryQuota::RecordPhysical(std::uint64_t handle, std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  const auto [found, is_new] = physical_.try_emplace(handle);
+  if (!is_new) Hold(held_ - found->second.bytes);
+  found->second = {.bytes = bytes, .references = 1};
+}
+
+void MemoryQuota::AddReference(std::uint64_t handle) {
+  const MutexLock lock(mutex_);
+  const auto found = physical_.find(handle);
+  if (found != physical_.end()) ++found->second.references;
+}
+
+void MemoryQuota::AddMapping(DevicePointer address, std::uint64_t handle) {
+  const MutexLock lock(mutex_);
+  const auto found = physical_.find(handle);
+  if (found == physical_.end() || !mappings_.try_emplace(address, handle).second) return;
+  ++found->second.mappings;
+}
+
+MemoryQuota::Drop MemoryQuota::DropOne(std::uint64_t handle, DevicePointer address,
+                                       std::uint32_t Physical::*count) {
+  Physical& physical = physical_[handle];
+  --(physical.*count);
+  const bool is_last = physical.references == 0 && physical.mappings == 0;
+  const Drop drop = {
+      .handle = handle, .bytes = physical.bytes, .address = address, .is_last = is_last};
+  if (is_last) physical_.erase(handle);
+  return drop;
+}
+
+std::vector<MemoryQuota::Drop> MemoryQuota::DropReference(std::uint64_t handle) {
+  const MutexLock lock(mutex_);
+  const auto found = physical_.find(handle);
+  if (found == physical_.end() || found->second.references == 0) return {};
+  return {DropOne(handle, 0, &Physical::references)};
+}
+
+std::vector<MemoryQuota::Drop> MemoryQuota::DropMappings(DevicePointer address,
+                                                         std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  std::vector<Drop> drops;
+  // One call may remove several mappings, but no part of one.
+  auto mapping = mappings_.lower_bound(address);
+  while (mapping != mappings_.end() && mapping->first - address < bytes) {
+    drops.push_back(DropOne(mapping->second, mapping->first, &Physical::mappings));
+    mapping = mappings_.erase(mapping);
+  }
+  return drops;
+}
+
+void MemoryQuota::Finish(const std::vector<Drop>& drops, bool is_done) {
+  const MutexLock lock(mutex_);
+  for (const Drop& drop : drops) {
+    if (is_done) {
+      if (drop.is_last) Hold(held_ - drop.bytes);
+      continue;
+    }
+    Physical& physical = physical_[drop.handle];
+    physical.bytes = drop.bytes;
+    if (drop.address == 0) {
+      ++physical.references;
+    } else if (mappings_.try_emplace(drop.address, drop.handle).second) {
+      ++physical.mappings;
+    }
+  }
+}
+
+// ---- pools
+
+std::optional<MemoryQuota::PoolUse> MemoryQuota::Ask(PoolHandle pool) {
+  PoolUse use;
+  const auto ask = driver_functions.pool_get_attribute;
+  if (ask == nullptr || ask(pool, kPoolReserved, &use.reserved) != Code::kSuccess ||
+      ask(pool, kPoolUsed, &use.used) != Code::kSuccess) {
+    return std::nullopt;
+  }
+  return use;
+}
+
+MemoryQuota::Pool MemoryQuota::GetPool(PoolHandle pool) {
+  const MutexLock lock(mutex_);
+  const auto found = pools_.find(pool);
+  return found == pools_.end() ? Pool{} : found->second;
+}
+
+std::vector<PoolHandle> MemoryQuota::GetPools() {
+  const MutexLock lock(mutex_);
+  std::vector<PoolHandle> pools;
+  for (const auto& [handle, pool] : pools_) {
+    if (!pool.is_host) pools.push_back(handle);
+  }
+  return pools;
+}
+
+void MemoryQuota::Charge(Pool& pool, std::uint64_t bytes) {
+  Hold(held_ - pool.charged + bytes);
+  pool.charged = bytes;
+}
+
+void MemoryQuota::ChargeTold(Pool& pool, const Pool& before, std::uint64_t reserved) {
+  // Otherwise the pool may have grown since the driver answered, or may be about to.
+  const bool is_current = before.pending == 0 && pool.pending == 0 && pool.begun == before.begun;
+  Charge(pool, is_current ? reserved : std::max(pool.charged, reserved));
+}
+
+MemoryQuota::PoolAnswer MemoryQuota::ReserveInPool(PoolHandle handle, std::uint64_t bytes) {
+  const auto deadline = std::chrono::steady_clock::now() + kPendingMax;
+  for (bool has_trimmed = false;;) {
+    const Pool before = GetPool(handle);
+    const std::optional<PoolUse> told = Ask(handle);
+    if (!told) return PoolAnswer::kUnknown;
+    bool is_certain = false;
+    {
+      const MutexLock lock(mutex_);
+      Pool& pool = pools_[handle];
+      // Allocations that the driver's answer may lack, and may contain as well.
+      const std::uint64_t uncertain = before.pending + (pool.begun - before.begun);
+      const std::uint64_t size =
+          std::max(told->reserved, AddUpToMax(told->used + uncertain, bytes));
+      const std::uint64_t others = held_ - pool.charged;
+      if (limit_ == kNoLimit || (others <= limit_ && size <= limit_ - others)) {
+        Charge(pool, size);
+        pool.begun += bytes;
+        pool.pending += bytes;
+        return PoolAnswer::kReserved;
+      }
+      is_certain = uncertain == 0;
+    }
+    if (!is_certain && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    } else if (!has_trimmed) {
+      TrimPools();
+      has_trimmed = true;
+    } else {
+      LogRejection(bytes);
+      return PoolAnswer::kRejected;
+    }
+  }
+}
+
+void MemoryQuota::SettleInPool(PoolHandle handle, std::uint64_t bytes,
+                               std::optional<DevicePointer> address) {
+  if (address) Record(Kind::kAddress, *address, 0, {.bytes = bytes, .pool = handle});
+  Pool before = GetPool(handle);
+  before.pending -= bytes;
+  const std::optional<PoolUse> told = Ask(handle);
+  const MutexLock lock(mutex_);
+  const auto found = pools_.find(handle);
+  if (found == pools_.end()) return;
+  found->second.pending -= bytes;
+  // The driver reserves in large steps, so the pool may have grown by more than was asked for.
+  if (told) ChargeTold(found->second, before, told->reserved);
+}
+
+void MemoryQuota::Refresh(PoolHandle handle) {
+  if (open_captures.load(std::memory_order_acquire) > 0) return;
+  const Pool before = GetPool(handle);
+  const std::optional<PoolUse> told = Ask(handle);
+  if (!told) return;
+  const MutexLock lock(mutex_);
+  const auto found = pools_.find(handle);
+  if (found != pools_.end()) ChargeTold(found->second, before, told->reserved);
+}
+
+void MemoryQuota::RefreshPools() {
+  for (const PoolHandle pool : GetPools()) Refresh(pool);
+}
+
+void MemoryQuota::TrimPools() {
+  if (driver_functions.pool_trim == nullptr || open_captures.load(std::memory_order_acquire) > 0) {
+    return;
+  }
+  for (const PoolHandle pool : GetPools()) {
+    (void)driver_functions.pool_trim(pool, 0);
+    Refresh(pool);
+  }
+}
+
+void MemoryQuota::AddHostPool(PoolHandle pool) {
+  const MutexLock lock(mutex_);
+  pools_[pool].is_host = true;
+}
+
+bool MemoryQuota::IsHostPool(PoolHandle pool) { return GetPool(pool).is_host; }
+
+std::optional<MemoryQuota::Pool> MemoryQuota::TakePool(PoolHandle pool) {
+  const MutexLock lock(mutex_);
+  const auto taken = pools_.extract(pool);
+  if (taken.empty()) return std::nullopt;
+  return taken.mapped();
+}
+
+void MemoryQuota::PutBackPool(PoolHandle pool, const Pool& taken) {
+  const MutexLock lock(mutex_);
+  pools_.insert_or_assign(pool, taken);
+}
+
+void MemoryQuota::DiscountPool(PoolHandle pool, const Pool& taken) {
+  const MutexLock lock(mutex_);
+  std::uint64_t held = held_ - taken.charged;
+  for (auto& [address, allocation] : records_[static_cast<std::size_t>(Kind::kAddress)]) {
+    if (allocation.pool != pool) continue;
+    allocation.pool = nullptr;
+    held += allocation.bytes;
+  }
+  Hold(held);
+}
+
+}  // namespace gpushared::drop_in::gate

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GATE_MEMORY_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_GATE_MEMORY_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "gpushared/mutex.h"
+
+#include "client_lib/drop_in/driver_types.h"
+#include "client_lib/fork_guard.h"
+#include "ipc/wire/layout.h"
+
+namespace gpushared::drop_in::gate {
+
+// Device memory that this process has allocated on any device, and the limit that its session sets.
+//
+// A hook reserves memory before it calls the driver, so that concurrent allocations cannot exceed
+// the limit together, and records what it belongs to after the driver's success. What a call frees
+// leaves the tables before the call, because another thread may be given the same address as soon
+// as the driver has freed it; its bytes count until the call has succeeded.
+//
+// Not counted: host memory, imported memory, which is its exporter's, and the memory of contexts,
+// modules and graphs.
+//
+// Thread-safe. No lock is held during a call of the driver.
+class MemoryQuota {
+ public:
+  static constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
+
+  // A process has one. Never destroyed, because threads may allocate until the process ends.
+  static MemoryQuota& Get();
+
+  // False in a forked child, where another thread's lock may be held for ever. CUDA does not work
+  // in a child whose parent has used it, so nothing needs to be counted there.
+  bool InOwner() const { return fork_guard_.InOwner(); }
+
+  // Called when a session begins, and when it is lost. Without one there is no limit. `use` is
+  // where the server sees the memory that is held; it must outlive this object.
+  void SetLimit(std::uint64_t bytes, ipc::GateUse& use) GPUSHARED_EXCLUDES(mutex_);
+  void LiftLimit(const ipc::GateUse& use) GPUSHARED_EXCLUDES(mutex_);
+
+  // Returns the bytes up to the limit, or kNoLimit.
+  std::uint64_t Left() GPUSHARED_EXCLUDES(mutex_);
+  std::uint64_t limit() GPUSHARED_EXCLUDES(mutex_);
+
+  // Reserves memory. Releases unused memory of pools if there is not enough otherwise.
+  bool Reserve(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  void GiveBack(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  // Whether Reserve would succeed.
+  bool Fits(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+
+  // ---- memory that belongs to a context
+
+  enum class Kind { kAddress, kArray, kMipmappedArray, kCount };
+  struct Allocation {
+    std::uint64_t bytes = 0;
+    ContextHandle context = nullptr;  // The memory ends with it.
+    // If set, the memory is part of what its pool is charged with.
+    PoolHandle pool = nullptr;
+
+    std::uint64_t own_bytes() const { return pool == nullptr ? bytes : 0; }
+  };
+  // Records memory of which `reserved_bytes` have been reserved.
+  void Record(Kind kind, std::uint64_t key, std::uint64_t reserved_bytes,
+              const Allocation& allocation) GPUSHARED_EXCLUDES(mutex_);
+  // Removes a record before the driver frees its memory. No value if there is none.
+  std::optional<Allocation> Take(Kind kind, std::uint64_t key) GPUSHARED_EXCLUDES(mutex_);
+  // Called after the driver's call for what was taken.
+  void PutBack(Kind kind, std::uint64_t key, const Allocation& allocation)
+      GPUSHARED_EXCLUDES(mutex_);
+  void Discount(const Allocation& allocation) GPUSHARED_EXCLUDES(mutex_);
+
+  // Called when the context has ended, or the device's primary one.
+  void ForgetContext(ContextHandle context) GPUSHARED_EXCLUDES(mutex_);
+  void ForgetPrimary(int device) GPUSHARED_EXCLUDES(mutex_);
+  void SetPrimary(int device, ContextHandle context) GPUSHARED_EXCLUDES(mutex_);
+
+  // ---- physical memory: it exists until it has neither references nor mappings
+
+  void RecordPhysical(std::uint64_t handle, std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  // The next two do nothing for memory that is not counted, such as imported memory.
+  void AddReference(std::uint64_t handle) GPUSHARED_EXCLUDES(mutex_);
+  void AddMapping(DevicePointer address, std::uint64_t handle) GPUSHARED_EXCLUDES(mutex_);
+  struct Drop {
+    std::uint64_t handle = 0, bytes = 0;
+    DevicePointer address = 0;  // Of a mapping; 0: of a reference.
+    bool is_last = false;
+  };
+  // Remove references and mappings before the driver does. Empty if none is known.
+  std::vector<Drop> DropReference(std::uint64_t handle) GPUSHARED_EXCLUDES(mutex_);
+  std::vector<Drop> DropMappings(DevicePointer address, std::uint64_t bytes)
+      GPUSHARED_EXCLUDES(mutex_);
+  // Called after the driver's call.
+  void Finish(const std::vector<Drop>& drops, bool is_done) GPUSHARED_EXCLUDES(mutex_);
+
+  // ---- pools: charged with what the driver has reserved for them, used or not
+
+  enum class PoolAnswer { kReserved, kRejected, kUnknown };
+  // Reserves what the pool has to grow by. kUnknown: the driver does not tell how large it is.
+  PoolAnswer ReserveInPool(PoolHandle pool, std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  // Called after the driver's call. No address: the call has failed.
+  void SettleInPool(PoolHandle pool, std::uint64_t bytes, std::optional<DevicePointer> address)
+      GPUSHARED_EXCLUDES(mutex_);
+  // Charge a pool, or all, with their present sizes. They do nothing during a capture.
+  void Refresh(PoolHandle pool) GPUSHARED_EXCLUDES(mutex_);
+  void RefreshPools() GPUSHARED_EXCLUDES(mutex_);
+
+  // Pools of host memory are not counted.
+  void AddHostPool(PoolHandle pool) GPUSHARED_EXCLUDES(mutex_);
+  bool IsHostPool(PoolHandle pool) GPUSHARED_EXCLUDES(mutex_);
+
+  struct Pool {
+    std::uint64_t charged = 0;  // Part of held_.
+    // Bytes of all allocations so far, and of those that the driver is making.
+    std::uint64_t begun = 0, pending = 0;
+    bool is_host = false;
+  };
+  // As Take, PutBack and Discount. What a destroyed pool has handed out is counted by itself.
+  std::optional<Pool> TakePool(PoolHandle pool) GPUSHARED_EXCLUDES(mutex_);
+  void PutBackPool(PoolHandle pool, const Pool& taken) GPUSHARED_EXCLUDES(mutex_);
+  void DiscountPool(PoolHandle pool, const Pool& taken) GPUSHARED_EXCLUDES(mutex_);
+
+ private:
+  struct Physical {
+    std::uint64_t bytes = 0;
+    std::uint32_t references = 0, mappings = 0;
+  };
+  struct PoolUse {
+    std::uint64_t reserved = 0, used = 0;
+  };
+  using Records = std::unordered_map<std::uint64_t, Allocation>;
+
+  // No value if the driver does not tell.
+  static std::optional<PoolUse> Ask(PoolHandle pool);
+  std::vector<PoolHandle> GetPools() GPUSHARED_EXCLUDES(mutex_);
+  Pool GetPool(PoolHandle pool) GPUSHARED_EXCLUDES(mutex_);
+  // Releases the unused memory of all pools. Does nothing during a capture.
+  void TrimPools() GPUSHARED_EXCLUDES(mutex_);
+  void LogRejection(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+
+  std::uint64_t room() const GPUSHARED_REQUIRES(mutex_) {
+    return limit_ > held_ ? limit_ - held_ : 0;
+  }
+  bool TryReserve(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  // Sets the memory that is held.
+  void Hold(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
+  void Charge(Pool& pool, std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
+  // Charges a pool with the size that the driver told after `before` was read.
+  void ChargeTold(Pool& pool, const Pool& before, std::uint64_t reserved)
+      GPUSHARED_REQUIRES(mutex_);
+  Drop DropOne(std::uint64_t handle, DevicePointer address, std::uint32_t Physical::*count)
+      GPUSHARED_REQUIRES(mutex_);
+
+  const client::ForkGuard fork_guard_;
+  Mutex mutex_;
+  std::uint64_t limit_ GPUSHARED_GUARDED_BY(mutex_) = kNoLimit;
+  std::uint64_t held_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  ipc::GateUse* use_ GPUSHARED_GUARDED_BY(mutex_) = nullptr;
+  std::array<Records, static_cast<std::size_t>(Kind::kCount)> records_ GPUSHARED_GUARDED_BY(mutex_);
+  std::unordered_map<int, ContextHandle> primaries_ GPUSHARED_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, Physical> physical_ GPUSHARED_GUARDED_BY(mutex_);
+  std::map<DevicePointer, std::uint64_t> mappings_ GPUSHARED_GUARDED_BY(mutex_);
+  std::unordered_map<PoolHandle, Pool> pools_ GPUSHARED_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpushared::drop_in::gate
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_GATE_MEMORY_H_

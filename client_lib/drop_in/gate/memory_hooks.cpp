@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hooks of the calls that allocate, free and measure memory.
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "client_lib/drop_in/gate/driver_functions.h"
+#include "client_lib/drop_in/gate/hooks.h"
+#include "client_lib/drop_in/gate/memory.h"
+#include "client_lib/drop_in/gate/streams.h"
+#include "client_lib/drop_in/gate/up_to_max.h"
+
+namespace gpushared::drop_in::gate {
+namespace {
+
+using Kind = MemoryQuota::Kind;
+
+MemoryQuota::Allocation InCurrentContext(std::uint64_t bytes) {
+  MemoryQuota::Allocation allocation{.bytes = bytes};
+  if (driver_functions.ctx_get_current != nullptr) {
+    (void)driver_functions.ctx_get_current(&allocation.context);
+  }
+  return allocation;
+}
+
+std::uint64_t KeyOf(DevicePointer address) { return address; }
+template <typename Target>
+std::uint64_t KeyOf(Target* handle) {
+  return reinterpret_cast<std::uintptr_t>(handle);
+}
+
+// `get_bytes` returns the size after success, when the driver has stored `made`.
+template <typename Made, typename Call, typename GetBytes>
+Code Allocate(Kind kind, std::uint64_t bytes, const Made* made, Call call, GetBytes get_bytes) {
+  MemoryQuota& quota = MemoryQuota::Get();
+  if (!quota.InOwner()) return call();
+  if (!quota.Reserve(bytes)) return Code::kOutOfMemory;
+  const Code code = call();
+  if (code == Code::kSuccess) {
+    quota.Record(kind, KeyOf(*made), bytes, InCurrentContext(get_bytes()));
+  } else {
+    quota.GiveBack(bytes);
+  }
+  return code;
+}
+template <typename Made, typename Call>
+Code Allocate(Kind kind, std::uint64_t bytes, const Made* made, Call call) {
+  return Allocate(kind, bytes, made, call, [=] { return bytes; });
+}
+
+template <typename Made, typename Call>
+Code Free(Kind kind, Made made, Call call) {
+  MemoryQuota& quota = MemoryQuota::Get();
+  if (!quota.InOwner()) return call();
+  const auto taken = quota.Take(kind, KeyOf(made));
+  const Code code = call();
+  if (!taken) return code;
+  if (code == Code::kSuccess) {
+    quota.Discount(*taken);
+  } else {
+    quota.PutBack(kind, KeyOf(made), *taken);
+  }
+  return code;
+}
+
+// ---- arrays
+
+// Returns the bits of a texel, whose format is a CUarray_format. Formats with several channels in
+// one name have their sizes here, all others one size for each channel.
+std::uint64_t BitsOfTexel(int format, unsigned channels) {
+  switch (format) {
+    case 0x01:  // UNSIGNED_INT8
+    case 0x08:  // SIGNED_INT8
+      return 8 * std::uint64_t{channels};
+    case 0x02:  // UNSIGNED_INT16
+    case 0x09:  // SIGNED_INT16
+    case 0x10:  // HALF
+      return 16 * std::uint64_t{channels};
+    case 0x03:  // UNSIGNED_INT32
+    case 0x0a:  // SIGNED_INT32
+    case 0x20:  // FLOAT
+      return 32 * std::uint64_t{channels};
+    case 0x91:  // BC1_UNORM
+    case 0x92:  // BC1_UNORM_SRGB
+    case 0x97:  // BC4_UNORM
+    case 0x98:  // BC4_SNORM
+      return 4;
+    case 0xc0:  // UNORM_INT8X1
+    case 0xc6:  // SNORM_INT8X1
+      return 8;
+    case 0xb0:  // NV12
+      return 12;
+    case 0xa2:  // NV16
+    case 0xa5:  // YUY2
+    case 0xc1:  // UNORM_INT8X2
+    case 0xc3:  // UNORM_INT16X1
+    case 0xc7:  // SNORM_INT8X2
+    case 0xc9:  // SNORM_INT16X1
+      return 16;
+    case 0x9f:  // P010
+    case 0xa1:  // P016
+    case 0xb2:  // Y444_PLANAR8
+      return 24;
+    case 0xb3:  // Y444_PLANAR10
+      return 48;
+    case 0xb1:  // Y416
+    case 0xc5:  // UNORM_INT16X4
+    case 0xcb:  // SNORM_INT16X4
+      return 64;
+    default:
+      // BC2, BC3 and BC5 to BC7.
+      if (format >= 0x93 && format <= 0x9e) return 8;
+      // All other formats of CUDA 13, and perhaps later ones.
+      return 32;
+  }
+}
+
+// Whether the depth is a number of layers or faces.
+bool HasLayers(const ArrayShape3d& shape) {
+  return (shape.flags & (kArrayLayered | kArrayCubemap)) != 0;
+}
+
+std::uint64_t BytesOfLevel(const ArrayShape3d& shape, unsigned level) {
+  const auto extent = [level](std::size_t texels) {
+    return std::max<std::uint64_t>(std::uint64_t{texels} >> level, 1);
+  };
+  const std::uint64_t depth =
+      HasLayers(shape) ? std::max<std::uint64_t>(shape.depth, 1) : extent(shape.depth);
+  const std::uint64_t texels =
+      MultiplyUpToMax(MultiplyUpToMax(extent(shape.width), extent(shape.height)), depth);
+  const std::uint64_t bits = BitsOfTexel(shape.format, shape.channels);
+  return AddUpToMax(MultiplyUpToMax(texels / 8, bits), (texels % 8 * bits + 7) / 8);
+}
+
+std::uint64_t BytesOfArray(const ArrayShape3d& shape, unsigned levels) {
+  // Its memory is allocated by cuMemCreate.
+  if ((shape.flags & (kArraySparse | kArrayDeferredMapping)) != 0) return 0;
+  std::uint64_t bytes = 0;
+  // The driver adjusts the number of levels likewise: the last one may be a single texel.
+  const std::uint64_t longest =
+      std::max<std::uint64_t>({shape.width, shape.height, HasLayers(shape) ? 1 : shape.depth, 1});
+  levels = std::clamp(levels, 1U, static_cast<unsigned>(std::bit_width(longest)));
+  for (unsigned level = 0; level < levels; ++level) {
+    bytes = AddUpToMax(bytes, BytesOfLevel(shape, level));
+  }
+  return bytes;
+}
+
+// ---- pools
+
+bool IsHost(const MemoryLocation& location) {
+  // Further types are nodes of the host's memory.
+  return location.type >= LocationType::kHost;
+}
+
+// Returns the pool that cuMemAllocAsync allocates from; null if the driver does not tell.
+PoolHandle CurrentPool(StreamHandle stream) {
+  int device = -1;
+  const bool is_default = reinterpret_cast<std::uintptr_t>(stream) <= 2;
+  // The stream's device need not be the current one. Drivers before 12.8 cannot tell.
+  const bool has_device = (!is_default && driver_functions.stream_get_device != nullptr &&
+                           driver_functions.stream_get_device(stream, &device) == Code::kSuccess) ||
+                          (driver_functions.ctx_get_device != nullptr &&
+                           driver_functions.ctx_get_device(&device) == Code::kSuccess);
+  PoolHandle pool = nullptr;
+  return has_device && driver_functions.device_get_pool != nullptr &&
+                 driver_functions.device_get_pool(&pool, device) == Code::kSuccess
+             ? pool
+             : nullptr;
+}
+
+template <typename GetPool, typename Call>
+Code AllocateInPool(const DevicePointer* address, std::size_t bytes, GetPool get_pool, Call call) {
+  MemoryQuota& quota = MemoryQuota::Get();
+  // A captured call adds a node to a graph. Any other one is counted when the pool is next looked
+  // at, because nothing may be asked of the driver during a capture.
+  if (!quota.InOwner() || open_captures.load(std::memory_order_acquire) > 0) return call();
+  const PoolHandle pool = get_pool();
+  if (pool != nullptr && quota.IsHostPool(pool)) return call();
+  const auto answer =
+      pool == nullptr ? MemoryQuota::PoolAnswer::kUnknown : quota.ReserveInPool(pool, bytes);
+  if (answer == MemoryQuota::PoolAnswer::kRejected) return Code::kOutOfMemory;
+  if (answer == MemoryQuota::PoolAnswer::kUnknown) {
+    return Allocate(Kind::kAddress, bytes, address, call);
+  }
+  const Code code = call();
+  quota.SettleInPool(pool, bytes, code == Code::kSuccess ? std::optional(*address) : std::nullopt);
+  return code;
+}
+
+template <typename Call>
+Code GetPool(PoolHandle* pool, const MemoryLocation* location, Call call) {
+  const Code code = call();
+  if (code == Code::kSuccess && IsHost(*location) && MemoryQuota::Get().InOwner()) {
+    MemoryQuota::Get().AddHostPool(*pool);
+  }
+  return code;
+}
+
+// Whether a node of a graph may be added, as far as its memory is concerned.
+bool MayAdd(const MemoryNodeParameters& parameters) {
+  MemoryQuota& quota = MemoryQuota::Get();
+  return IsHost(parameters.pool.location) || !quota.InOwner() || quota.Fits(parameters.bytes);
+}
+bool MayAdd(const NodeParameters* parameters) {
+  constexpr int kAllocation = 10;  // CU_GRAPH_NODE_TYPE_MEM_ALLOC.
+  return parameters == nullptr || parameters->type != kAllocation || MayAdd(parameters->allocation);
+}
+
+}  // namespace
+
+Code MemAlloc(Code (*allocate)(DevicePointer*, std::size_t), DevicePointer* address,
+              std::size_t bytes) {
+  return Allocate(Kind::kAddress, bytes, address, [&] { return allocate(address, bytes); });
+}
+
+Code MemAllocPitch(Code (*allocate)(DevicePointer*, std::size_t*, std::size_t, std::size_t,
+                                    unsigned),
+                   DevicePointer* address, std::size_t* pitch, std::size_t width_bytes,
+                   std::size_t height, unsigned element_bytes) {
+  // Pitch of all GPUs so far. If the driver chooses another one, it is counted after the call.
+  constexpr std::uint64_t kAlignment = 512;
+  const std::uint64_t rows = width_bytes / kAlignment + (width_bytes % kAlignment != 0 ? 1 : 0);
+  return Allocate(
+      Kind::kAddress, MultiplyUpToMax(MultiplyUpToMax(rows, kAlignment), height), address,
+      [&] { return allocate(address, pitch, width_bytes, height, element_bytes); },
+      [&] { return MultiplyUpToMax(*pitch, height); });
+}
+
+Code MemAllocManaged(Code (*allocate)(DevicePointer*, std::size_t, unsigned),
+                     DevicePointer* address, std::size_t bytes, unsigned flags) {
+  return Allocate(Kind::kAddress, bytes, address, [&] { return allocate(address, bytes, flags); });
+}
+
+Code MemFree(Code (*free)(DevicePointer), DevicePointer address) {
+  return Free(Kind::kAddress, address, [&] { return free(address); });
+}
+
+// ---- arrays
+
+Code ArrayCreate(Code (*create)(ArrayHandle*, const ArrayShape*), ArrayHandle* array,
+                 const ArrayShape* shape) {
+  const auto call = [&] { return create(array, shape); };
+  if (shape == nullptr) return call();
+  const ArrayShape3d same = {.width = shape->width,
+                             .height = shape->height,
+                             .depth = 0,
+                             .format = shape->format,
+                             .channels = shape->channels,
+                             .flags = 0};
+  return Allocate(Kind::kArray, BytesOfArray(same, 1), array, call);
+}
+
+Code Array3dCreate(Code (*create)(ArrayHandle*, const ArrayShape3d*), ArrayHandle* array,
+                   const ArrayShape3d* shape) {
+  const auto call = [&] { return create(array, shape); };
+  if (shape == nullptr) return call();
+  return Allocate(Kind::kArray, BytesOfArray(*shape, 1), array, call);
+}
+
+Code ArrayDestroy(Code (*destroy)(ArrayHandle), ArrayHandle array) {
+  return Free(Kind::kArray, array, [&] { return destroy(array); });
+}
+
+Code MipmappedArrayCreate(Code (*create)(MipmappedArrayHandle*, const ArrayShape3d*, unsigned),
+                          MipmappedArrayHandle* array, const ArrayShape3d* shape, unsigned levels) {
+  const auto call = [&] { return create(array, shape, levels); };
+  if (shape == nullptr) return call();
+  return Allocate(Kind::kMipmappedArray, BytesOfArray(*shape, levels), array, call);
+}
+
+Code MipmappedArrayDestroy(Code (*destroy)(MipmappedArrayHandle), MipmappedArrayHandle array) {
+  return Free(Kind::kMipmappedArray, array, [&] { return destroy(array); });
+}
+
+// ---- physical memory
+
+Code MemCreate(Code (*create)(std::uint64_t*, std::size_t, const AllocationProperties*,
+                              std::uint64_t),
+               std::uint64_t* handle, std::size_t bytes, const AllocationProperties* properties,
+               std::uint64_t flags) {
+  MemoryQuota& quota = MemoryQuota::Get();
+  const auto call = [&] { return create(handle, bytes, properties, flags); };
+  const bool is_counted = properties != nullptr &&
+                          properties->location.type == LocationType::kDevice && quota.InOwner();
+  if (!is_counted) return call();
+  if (!quota.Reserve(bytes)) return Code::kOutOfMemory;
+  const Code code = call();
+  if (code == Code::kSuccess) {
+    quota.RecordPhysical(*handle, bytes);
+  } else {
+    quota.GiveBack(bytes);
+  }
+  return code;
+}
+
+Code MemRetainAllocationHandle(Code (*retain)(std::uint64_t*, void*), std::uint64_t* handle,
+                               void* address) {
+  const Code code = retain(handle, address);
+  if (code == Code::kSuccess && MemoryQuota::Get().InOwner()) {
+    MemoryQuota::Get().AddReference(*handle);
+  }
+  return code;
+}
+
+Code MemImportFromShareableHandle(Code (*import)(std::uint64_t*, void*, int), std::uint64_t* handle,
+                                  void* shareable, int type) {
+  const Code code = import(handle, shareable, type);
+  if (code == Code::kSuccess && MemoryQuota::Get().InOwner()) {
+    MemoryQuota::Get().AddReference(*handle);
+  }
+  return code;
+}
+
+Code MemRelease(Code (*release)(std::uint64_t), std::uint64_t handle) {
+  MemoryQuota& quota = MemoryQuota::Get();
+  if (!quota.InOwner()) return release(handle);
+  const auto drops = quota.DropReference(handle);
+  const Code code = release(handle);
+  quota.Finish(drops, code == Code::kSuccess);
+  return code;
+}
+
+Code MemMap(Code (*map)(DevicePointer, std::size_t, std::size_t, std::uint64_t, std::uint64_t),
+            DevicePointer address, std::size_t bytes, std::size_t offset, std::uint64_t handle,
+            std::uint64_t flags) {
+  const Code code = map(address, bytes, offset, handle, flags);
+  if (code == Code::kSuccess && MemoryQuota::Get().InOwner()) {
+    MemoryQuota::Get().AddMapping(address, handle);
+  }
+  return code;
+}
+
+Code MemUnmap(Code (*unmap)(DevicePointer, std::size_t), DevicePointer address, std::size_t bytes) {
+  MemoryQuota& quota = MemoryQuota::Get();
+  if (!quota.InOwner()) return unmap(address, bytes);
+  const auto drops = quota.DropMappings(address, bytes);
+  const Code code = unmap(address, bytes);
+  quota.Finish(drops, code == Code::kSuccess);
+  return code;
+}
+
+// ---- stream-ordered memory
+
+Code MemAllocAsync(Code (*allocate)(DevicePointer*, std::size_t, StreamHandle),
+                   DevicePointer* address, std::size_t bytes, StreamHandle stream) {
+  return AllocateInPool(
+      address, bytes, [&] { return CurrentPool(WithoutForm(stream)); },
+      [&] { return allocate(address, bytes, stream); });
+}
+
+Code MemAllocFromPoolAsync(Code (*allocate)(DevicePointer*, std::size_t, PoolHandle, StreamHandle),
+                           DevicePointer* address, std::size_t bytes, PoolHandle pool,
+                           StreamHandle stream) {
+  return AllocateInPool(
+      address, bytes, [&] { return pool; }, [&] { return allocate(address, bytes, pool, stream); });
+}
+
+Code MemFreeAsync(Code (*free)(DevicePointer, StreamHandle), DevicePointer address,
+                  StreamHandle stream) {
+  const auto call = [&] { return free(address, stream); };
+  // A captured call frees nothing; it adds a node to a graph.
+  if (open_captures.load(std::memory_order_acquire) > 0 && IsCapturing(stream)) return call();
+  // The memory may also come from cuMemAlloc.
+  return Free(Kind::kAddress, address, call);
+}
+
+Code MemPoolCreate(Code (*create)(PoolHandle*, const PoolProperties*), PoolHandle* pool,
+                   const PoolProperties* properties) {
+  return GetPool(pool, properties == nullptr ? nullptr : &properties->location,
+                 [&] { return create(pool, properties); });
+}
+
+Code MemGetPool(Code (*get)(PoolHandle*, MemoryLocation*, AllocationType), PoolHandle* pool,
+                MemoryLocation* location, AllocationType type) {
+  return GetPool(pool, location, [&] { return get(pool, location, type); });
+}
+
+Code MemPoolTrimTo(Code (*trim)(PoolHandle, std::size_t), PoolHandle pool, std::size_t bytes_kept) {
+  const Code code = trim(pool, bytes_kept);
+  if (code == Code::kSuccess && MemoryQuota::Get().InOwner()) MemoryQuota::Get().Refresh(pool);
+  return code;
+}
+
+Code MemPoolDestroy(Code (*destroy)(PoolHandle), PoolHandle pool) {
+  MemoryQuota& quota = MemoryQuota::Get();
+  if (!quota.InOwner()) return destroy(pool);
+  const auto taken = quota.TakePool(pool);
+  const Code code = destroy(pool);
+  if (!taken) return code;
+  if (code == Code::kSuccess) {
+    quota.DiscountPool(pool, *taken);
+  } else {
+    quota.PutBackPool(pool, *taken);
+  }
+  return code;
+}
+
+// ---- graphs
+
+Code GraphAddMemAllocNode(Code (*add)(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*,
+                                      std::size_t, MemoryNodeParameters*),
+                          GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                          std::size_t count, MemoryNodeParameters* parameters) {
+  if (parameters != nullptr && !MayAdd(*parameters)) return Code::kOutOfMemory;
+  return add(node, graph, needs, count, parameters);
+}
+
+Code GraphAddNode(Code (*add)(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*, std::size_t,
+                              NodeParameters*),
+                  GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                  std::size_t count, NodeParameters* parameters) {
+  if (!MayAdd(parameters)) return Code::kOutOfMemory;
+  return add(node, graph, needs, count, parameters);
+}
+
+Code GraphAddNodeV2(Code (*add)(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*,
+                                const EdgeData*, std::size_t, NodeParameters*),
+                    GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                    const EdgeData* edges, std::size_t count, NodeParameters* parameters) {
+  if (!MayAdd(parameters)) return Code::kOutOfMemory;
+  return add(node, graph, needs, edges, count, parameters);
+}
+
+// ---- sizes
+
+Code MemGetInfo(Code (*get)(std::size_t*, std::size_t*), std::size_t* free_bytes,
+                std::size_t* total_bytes) {
+  const Code code = get(free_bytes, total_bytes);
+  MemoryQuota& quota = MemoryQuota::Get();
+  if (code != Code::kSuccess || !quota.InOwner()) return code;
+  quota.RefreshPools();
+  if (free_bytes != nullptr) *free_bytes = std::min<std::uint64_t>(*free_bytes, quota.Left());
+  if (total_bytes != nullptr) *total_bytes = std::min<std::uint64_t>(*total_bytes, quota.limit());
+  return code;
+}
+
+Code DeviceTotalMem(Code (*get)(std::size_t*, int), std::size_t* bytes, int device) {
+  const Code code = get(bytes, device);
+  MemoryQuota& quota = MemoryQuota::Get();
+  if (code == Code::kSuccess && quota.InOwner()) {
+    *bytes = std::min<std::uint64_t>(*bytes, quota.limit());
+  }
+  return code;
+}
+
+}  // namespace gpushared::drop_in::gate
