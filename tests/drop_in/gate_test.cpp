@@ -293,12 +293,13 @@ TEST(GateTest, TraceCountsLookUps) {
 
 TEST(GateTest, TraceChangesNothingForAProgramOfManyThreads) {
   const DropInAsDriver installed;
-  const ServerProcess server;
+  const ServerProcess executes, gives_turns;
   const ScratchDirectory directory;
-  const auto run = Gated(
-      installed.directory(),
-      {"GPUSHARED_SOCKET=" + server.socket(), "GPUSHARED_GATE_TRACE=" + (directory / "trace")},
-      {GPUSHARED_THREADS_PROGRAM});
+  const auto run =
+      Gated(installed.directory(),
+            {"GPUSHARED_SOCKET=" + gives_turns.socket(), "-PUSHARED_SOCKET=" + executes.socket(),
+             "GPUSHARED_GATE_TRACE=" + (directory / "trace")},
+            {GPUSHARED_THREADS_PROGRAM});
   EXPECT_EQ(run.exit_code, 0) << run.output;
   const auto counts = GetTrace(directory);
   // 8 threads with 4 streams, 5 rounds of two launches each, one of which is captured.

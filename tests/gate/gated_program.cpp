@@ -205,6 +205,22 @@ int Capture() {
     for (int i = 0; i < 200; ++i) program.Launch(10, other);
     Check(cuStreamSynchronize(other), "cuStreamSynchronize");
   }
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  // Captures begin and end while another thread is about to mark its launches.
+  std::atomic<bool> is_over{false};
+  std::thread launches([&] {
+    Check(cuCtxSetCurrent(program.context()), "cuCtxSetCurrent");
+    while (!is_over) program.Launch(60, other);
+  });
+  for (int i = 0; i < 2000; ++i) {
+    CUgraph graph = nullptr;
+    Check(cuStreamBeginCapture_v2(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL), "begin capture");
+    for (int k = 0; k < 200; ++k) program.Launch(10, capturing);
+    Check(cuStreamEndCapture(capturing, &graph), "end capture");
+    for (int k = 0; k < 200; ++k) cuStreamIsCapturing(capturing, &status);
+  }
+  is_over = true;
+  launches.join();
   return 0;
 }
 

@@ -18,6 +18,7 @@ namespace gpushared::drop_in::gate {
 
 DriverFunctions driver_functions;
 std::atomic<int> open_captures{0};
+std::atomic<int> calls_outside_captures{0};
 
 namespace {
 
@@ -31,8 +32,8 @@ constexpr nanoseconds kSpin = std::chrono::microseconds(20);
 constexpr nanoseconds kReconnectEvery = std::chrono::seconds(1);
 constexpr nanoseconds kConnectTimeout = std::chrono::seconds(2);
 
-// The steady clock in steps of a few milliseconds, which costs a fifth of the exact one. Each launch
-// of a program without a server reads it.
+// The steady clock in steps of a few milliseconds, which costs a fifth of the exact one. Each
+// launch of a program without a server reads it.
 std::int64_t CoarseNs() {
   timespec now{};
   (void)::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);

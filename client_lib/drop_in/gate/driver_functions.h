@@ -43,9 +43,31 @@ struct DriverFunctions {
 extern DriverFunctions driver_functions;
 
 // Streams of the process that are being captured. Meanwhile nothing is marked, measured or delayed,
-// because many calls would end a capture, and the launches may be part of one.
+// because many calls of the driver, by any thread, would end a capture with an error, and the
+// launches may be part of one.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see above.
 extern std::atomic<int> open_captures;
+// Threads that are within such a call of the gate. A capture begins when there is none.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see above.
+extern std::atomic<int> calls_outside_captures;
+
+// Keeps captures from beginning while it exists. False if one is open: then the call must not be
+// made.
+class OutsideCaptures {
+ public:
+  OutsideCaptures() {
+    // Sequentially consistent: either this sees the capture, or the capture sees this.
+    calls_outside_captures.fetch_add(1, std::memory_order_seq_cst);
+    is_true_ = open_captures.load(std::memory_order_seq_cst) == 0;
+  }
+  ~OutsideCaptures() { calls_outside_captures.fetch_sub(1, std::memory_order_release); }
+  OutsideCaptures(const OutsideCaptures&) = delete;
+  OutsideCaptures& operator=(const OutsideCaptures&) = delete;
+  explicit operator bool() const { return is_true_; }
+
+ private:
+  bool is_true_;
+};
 
 // Handle that means the calling thread's default stream in every form of a function.
 inline const StreamHandle kPerThreadStream = reinterpret_cast<StreamHandle>(2);

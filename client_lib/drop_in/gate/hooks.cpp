@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/drop_in/gate/hooks.h"
 
+#include <chrono>
+#include <thread>
+
 #include "client_lib/drop_in/gate/admission.h"
 #include "client_lib/drop_in/gate/driver_functions.h"
 #include "client_lib/drop_in/gate/memory.h"
@@ -30,10 +33,21 @@ LaunchKey KeyOf(const void* function, unsigned grid_x, unsigned grid_y, unsigned
 // Distinguishes graphs from kernels, whose handles may be equal.
 constexpr LaunchKey kGraphs = 1;
 
+// Waits for calls that would end the capture. They are short; a call that another thread made when
+// this process was forked is never over.
+void AwaitCallsOutside() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  while (calls_outside_captures.load(std::memory_order_seq_cst) > 0 &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+}
+
 template <typename Call>
 Code BeginCapture(Call call) {
   // Counted before the call, so that no mark comes in between.
   open_captures.fetch_add(1, std::memory_order_seq_cst);
+  AwaitCallsOutside();
   const Code code = call();
   if (code != Code::kSuccess) open_captures.fetch_sub(1, std::memory_order_seq_cst);
   return code;

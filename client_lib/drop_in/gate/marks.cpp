@@ -143,7 +143,8 @@ bool Marks::IsMarkable(const Slot& slot) const {
 }
 
 void Marks::Place(Slot& slot) {
-  if (open_captures.load(std::memory_order_acquire) > 0) return;
+  const OutsideCaptures outside;
+  if (!outside) return;
   if (slot.is_marking.exchange(true, std::memory_order_acquire)) return;
   const std::uint32_t index = IndexOf(slot);
   const std::uint64_t launched = use_.launched_ns[index].load(std::memory_order_relaxed);

@@ -321,7 +321,8 @@ void MemoryQuota::SettleInPool(PoolHandle handle, std::uint64_t bytes,
 }
 
 void MemoryQuota::Refresh(PoolHandle handle) {
-  if (open_captures.load(std::memory_order_acquire) > 0) return;
+  const OutsideCaptures outside;
+  if (!outside) return;
   const Pool before = GetPool(handle);
   const std::optional<PoolUse> told = Ask(handle);
   if (!told) return;
@@ -335,9 +336,8 @@ void MemoryQuota::RefreshPools() {
 }
 
 void MemoryQuota::TrimPools() {
-  if (driver_functions.pool_trim == nullptr || open_captures.load(std::memory_order_acquire) > 0) {
-    return;
-  }
+  const OutsideCaptures outside;
+  if (!outside || driver_functions.pool_trim == nullptr) return;
   for (const PoolHandle pool : GetPools()) {
     (void)driver_functions.pool_trim(pool, 0);
     Refresh(pool);

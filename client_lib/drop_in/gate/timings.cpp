@@ -34,6 +34,8 @@ bool HasEvents(Timings::Pair& pair, ContextHandle context) {
 }  // namespace
 
 Timings::Pair* Timings::Begin(LaunchKey key, StreamHandle stream) {
+  const OutsideCaptures outside;
+  if (!outside) return nullptr;
   Collect();
   ContextHandle context = nullptr;
   if (driver_functions.ctx_get_current(&context) != Code::kSuccess || context == nullptr)
@@ -52,7 +54,8 @@ Timings::Pair* Timings::Begin(LaunchKey key, StreamHandle stream) {
 
 void Timings::End(Pair* pair, StreamHandle stream, Code code) {
   if (pair == nullptr) return;
-  const bool is_measured = code == Code::kSuccess &&
+  const OutsideCaptures outside;
+  const bool is_measured = outside && code == Code::kSuccess &&
                            driver_functions.event_record(pair->after, stream) == Code::kSuccess;
   pair->state.store(is_measured ? State::kRecorded : State::kFree, std::memory_order_release);
 }
