@@ -183,7 +183,8 @@ TEST(GateTest, ProgramsRunOverAnotherDropInAndItsServer) {
     EXPECT_EQ(threads.exit_code, 0) << threads.output;
     EXPECT_EQ(threads.output, native.output);
     const auto totals = nlohmann::json::parse(gives_turns.Ctl({"status", "--json"}).output);
-    EXPECT_GT(totals["devices"][0]["totals"]["classes"][client_class]["launches"], 100);
+    EXPECT_GT(totals["devices"][0]["totals"]["classes"][client_class]["launches"], 10)
+        << "those beside captures are not counted";
   }
 }
 

@@ -75,7 +75,10 @@ std::vector<Setting> Settings(const RunWishes& wishes,
       wishes.mode == "gate"
           ? "the installed driver executes the program's work, when the server says so"
           : "the server executes the program's work");
-  set("GPUSHARED_FALLBACK", wishes.fallback, "--fallback");
+  set("GPUSHARED_FALLBACK", wishes.fallback,
+      wishes.fallback == "none"
+          ? "the program fails if no server is running"
+          : "the installed driver serves the program if no server is running");
   if (!wishes.wants_ptx) return settings;
   for (const PtxTool& tool : kPtxTools) {
     if (!environment(tool.variable).empty()) continue;

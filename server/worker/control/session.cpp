@@ -168,7 +168,9 @@ void Session::Start() {
 }
 
 std::uint64_t Session::quota_bytes() const {
-  return memory_swaps() ? attach_.quota_bytes : attach_.guaranteed_bytes;
+  // The memory of a gated client is the driver's, which does not swap it.
+  const bool can_swap = memory_swaps() && !attach_.hello.gated;
+  return can_swap ? attach_.quota_bytes : attach_.guaranteed_bytes;
 }
 
 std::uint64_t Session::LeftFree() const {
@@ -261,13 +263,10 @@ void Session::Welcome() {
   const device::MemoryPiece area = memory_->space->mapping_area();
   const std::chrono::nanoseconds spin = environment_.spin.OfClient(spec_.scheduling_class);
   environment_.on_started(id());
-  // The memory of a gated client is the driver's, which does not swap it.
-  const bool is_fixed = attach_.hello.gated && memory_swaps();
-  const std::uint64_t quota = is_fixed ? attach_.guaranteed_bytes : quota_bytes();
   Reply(ipc::Welcome{.generation = environment_.generation,
                      .session = id(),
                      .spin_ns = static_cast<std::uint64_t>(spin.count()),
-                     .quota_bytes = quota,
+                     .quota_bytes = quota_bytes(),
                      .space_base = memory_->space->base(),
                      .space_bytes = memory_->space->range_bytes(),
                      .staging_bytes_total_max =
