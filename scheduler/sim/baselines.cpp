@@ -30,18 +30,18 @@ void NativeFront::Enqueue(const Launch& launch, TimePoint now) {
                  client.thread_free);
 }
 
-void GateFront::AddClient(const scheduler::ClientSpec& spec, TimePoint) {
+void GapFront::AddClient(const scheduler::ClientSpec& spec, TimePoint) {
   Client client;
   client.is_high = spec.scheduling_class == SchedulingClass::kHigh;
   clients_.push_back(std::move(client));
 }
 
-void GateFront::Enqueue(const Launch& launch, TimePoint) {
+void GapFront::Enqueue(const Launch& launch, TimePoint) {
   client_of_[launch.id] = launch.client;
   clients_[launch.client].waiting.push_back({.launch = launch});
 }
 
-bool GateFront::OnFinished(const Finished& finished, TimePoint) {
+bool GapFront::OnFinished(const Finished& finished, TimePoint) {
   const auto found = client_of_.find(finished.id);
   Client& client = clients_[found->second];
   Item item = client.in_flight.front();
@@ -56,13 +56,13 @@ bool GateFront::OnFinished(const Finished& finished, TimePoint) {
   return true;
 }
 
-bool GateFront::IsHighBusy() const {
+bool GapFront::IsHighBusy() const {
   return std::any_of(clients_.begin(), clients_.end(), [](const Client& client) {
     return client.is_high && !(client.waiting.empty() && client.in_flight.empty());
   });
 }
 
-void GateFront::Act(TimePoint now) {
+void GapFront::Act(TimePoint now) {
   for (std::size_t number = 0; number < clients_.size(); ++number) {
     while (clients_[number].is_high && !clients_[number].waiting.empty()) Submit(number, now);
   }
@@ -89,7 +89,7 @@ void GateFront::Act(TimePoint now) {
   }
 }
 
-void GateFront::Submit(std::size_t number, TimePoint now) {
+void GapFront::Submit(std::size_t number, TimePoint now) {
   Client& client = clients_[number];
   const Item& item = client.waiting.front();
   client.thread_free = std::max(client.thread_free, now) + options_.costs.launch_call;

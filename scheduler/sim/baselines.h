@@ -38,7 +38,7 @@ class NativeFront final : public Front {
   std::vector<Client> clients_;
 };
 
-struct GateRules {
+struct GapRules {
   std::size_t low_in_flight_max = 1;  // Per low client.
   bool stops_blocks = false;          // Kernels in flight end at their next block.
   double low_cost = 1;                // Factor on the time of low blocks.
@@ -47,9 +47,9 @@ struct GateRules {
 
 // Tally and XSched: low work starts only while the high class is idle. They differ in how much low
 // work may be in flight and in how it is stopped.
-class GateFront final : public Front {
+class GapFront final : public Front {
  public:
-  GateFront(GpuDevice& device, const FrontOptions& options, const GateRules& rules)
+  GapFront(GpuDevice& device, const FrontOptions& options, const GapRules& rules)
       : device_(device), options_(options), rules_(rules) {}
 
   void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
@@ -76,7 +76,7 @@ class GateFront final : public Front {
 
   GpuDevice& device_;
   const FrontOptions options_;
-  const GateRules rules_;
+  const GapRules rules_;
   std::vector<Client> clients_;
   std::unordered_map<std::uint64_t, std::size_t> client_of_;
   // Time at which the high class became idle; empty while it is busy.

@@ -22,7 +22,7 @@ LaneFront::LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> polic
 
 void LaneFront::AddClient(const scheduler::ClientSpec& spec, TimePoint now) {
   lane_.AddClient(GetId(clients_.size()), spec, now);
-  clients_.push_back({.spec = spec, .waiting = {}, .unmarked = {}});
+  clients_.push_back({.spec = spec, .waiting = {}, .requests = {}});
 }
 
 void LaneFront::LimitClient(std::size_t number, std::uint32_t per_mille, TimePoint now) {
@@ -111,22 +111,12 @@ void LaneFront::Feed(std::size_t number, TimePoint now) {
 
 void LaneFront::OnRequestBegan(std::size_t number, std::uint64_t request, TimePoint arrived,
                                TimePoint now) {
-  clients_[number].unmarked.push_back({.number = request, .arrived = arrived});
-  Mark(number, now);
+  clients_[number].requests.Begin(lane_, GetId(number), {.number = request, .arrived = arrived},
+                                  now);
 }
 
 void LaneFront::OnRequestEnded(std::size_t number, std::uint64_t request, TimePoint now) {
-  lane_.EndRequest(GetId(number), request, now);
-  --clients_[number].marked;
-  Mark(number, now);
-}
-
-void LaneFront::Mark(std::size_t number, TimePoint now) {
-  Client& client = clients_[number];
-  for (; !client.unmarked.empty() && client.marked < kOpenRequestsMax; ++client.marked) {
-    lane_.BeginRequest(GetId(number), client.unmarked.front(), now);
-    client.unmarked.pop_front();
-  }
+  clients_[number].requests.End(lane_, GetId(number), request, now);
 }
 
 bool LaneFront::OnFinished(const Finished& finished, TimePoint now) {

@@ -11,6 +11,7 @@
 #include "scheduler/device_lane.h"
 #include "scheduler/predictor.h"
 #include "scheduler/sim/front.h"
+#include "scheduler/sim/request_marks.h"
 
 namespace gpushared::simulation {
 
@@ -26,8 +27,6 @@ class LaneFront final : public Front {
   void LimitClient(std::size_t number, std::uint32_t per_mille, TimePoint now) override;
   void Enqueue(const Launch& launch, TimePoint now) override;
   bool OnFinished(const Finished& finished, TimePoint now) override;
-  // Forwards at most kOpenRequestsMax requests to the lane; later ones follow when these have
-  // ended.
   void OnRequestBegan(std::size_t number, std::uint64_t request, TimePoint arrived,
                       TimePoint now) override;
   void OnRequestEnded(std::size_t number, std::uint64_t request, TimePoint now) override;
@@ -45,8 +44,7 @@ class LaneFront final : public Front {
     std::uint32_t nodes_to_come = 0;  // Remaining nodes of the graph that is being launched.
     // Whether a stoppable launch is in the lane, so that no other launch may follow it.
     bool is_blocked = false;
-    std::deque<scheduler::RequestMark> unmarked;  // Requests not forwarded to the lane yet.
-    std::size_t marked = 0;
+    RequestMarks requests;
     scheduler::Duration charged{};
   };
   struct Known {
@@ -67,7 +65,6 @@ class LaneFront final : public Front {
   std::size_t NextPart(std::size_t number) const;
   bool MustGiveWay(std::size_t number) const;
   void Feed(std::size_t number, TimePoint now);
-  void Mark(std::size_t number, TimePoint now);
 
   GpuDevice& device_;
   const FrontOptions options_;

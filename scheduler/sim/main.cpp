@@ -43,7 +43,7 @@ struct Arguments {
   std::vector<std::string> arrivals = {"poisson"};
   std::vector<double> loads = {0.5};
   std::size_t requests = 10'000, high_clients = 1, low_clients = 1;
-  double latency_target_ms = 0, window_us = 0, launch_bubble_us = 0;
+  double latency_target_ms = 0, window_us = 0, launch_bubble_us = 0, context_switch_us = 0;
 
   std::string mix;
   std::vector<std::string> profiles;
@@ -118,7 +118,7 @@ Document ToJson(const Row& row) {
 
 void Print(const Row& row) {
   const std::string arrivals = row.arrivals.substr(row.arrivals.find_last_of('/') + 1);
-  std::printf("%-13s %-18s %-20s %5.2f %-9.9s %10.2f %+8.1f%% %9.3f %6.1f%% %6.2f %6.2f\n",
+  std::printf("%-18s %-18s %-20s %5.2f %-9.9s %10.2f %+8.1f%% %9.3f %6.1f%% %6.2f %6.2f\n",
               row.policy.c_str(), row.high.c_str(), row.low.c_str(), row.load, arrivals.c_str(),
               row.p99_alone_ms, 100 * row.p99_inflation, row.p99_added_ms, 100 * row.target_met,
               row.gap_used, row.low_throughput);
@@ -142,6 +142,9 @@ CellOptions GetCell(const Arguments& arguments, const Job& high, const Job& low,
   if (arguments.launch_bubble_us > 0) {
     cell.front.launch_bubble = Nanoseconds(1e3 * arguments.launch_bubble_us);
   }
+  if (arguments.context_switch_us > 0) {
+    cell.front.costs.context_switch = Nanoseconds(1e3 * arguments.context_switch_us);
+  }
   if (arguments.latency_target_ms > 0) cell.target = Nanoseconds(1e6 * arguments.latency_target_ms);
   return cell;
 }
@@ -162,7 +165,7 @@ Status Compare(const Arguments& arguments) {
   auto document = Document::array();
   std::uint64_t launches = 0;
   const std::clock_t begun = std::clock();
-  std::printf("%-13s %-18s %-20s %5s %-9s %10s %9s %9s %7s %6s %6s\n", "POLICY", "HIGH", "LOW",
+  std::printf("%-18s %-18s %-20s %5s %-9s %10s %9s %9s %7s %6s %6s\n", "POLICY", "HIGH", "LOW",
               "LOAD", "ARRIVALS", "ALONE ms", "p99", "ADDED ms", "MET", "GAP", "LOW");
   for (const Job& high_job : *high) {
     for (const Job& low_job : *low) {
@@ -206,10 +209,10 @@ Status Mix(const Arguments& arguments) {
   FrontOptions front;
   front.claims = !arguments.no_claims;
   auto document = Document::array();
-  std::printf("%-13s %-20s %-6s %9s %9s %9s %10s %7s %10s\n", "POLICY", "CLIENT", "CLASS",
+  std::printf("%-18s %-20s %-6s %9s %9s %9s %10s %7s %10s\n", "POLICY", "CLIENT", "CLASS",
               "REQUESTS", "p50 ms", "p99 ms", "ALONE ms", "MET", "THROUGHPUT");
   for (const ClientRow& row : RunMix(*scenario, front, *contestants)) {
-    std::printf("%-13s %-20s %-6s %9zu %9.3f %9.3f %10.3f %6.1f%% %10.3f\n", row.policy.c_str(),
+    std::printf("%-18s %-20s %-6s %9zu %9.3f %9.3f %10.3f %6.1f%% %10.3f\n", row.policy.c_str(),
                 row.client.c_str(), row.scheduling_class.c_str(), row.requests, row.p50_ms,
                 row.p99_ms, row.p99_alone_ms, 100 * row.target_met, row.throughput);
     document.push_back({{"policy", row.policy},
@@ -280,18 +283,18 @@ Status Shares(Arguments arguments) {
   const Scenario scenario = MakeShareScenario(options, front.policy.slice);
 
   auto document = Document::array();
-  std::printf("%-13s %8s %10s %12s %8s %8s %8s\n", "POLICY", "CLIENTS", "SECONDS", "ERROR of 1 s",
+  std::printf("%-18s %8s %10s %12s %8s %8s %8s\n", "POLICY", "CLIENTS", "SECONDS", "ERROR of 1 s",
               "JAIN", "LEAST", "MOST");
   for (const SetupEntry& contestant : *contestants) {
     const Outcome outcome = RunScenario(contestant, front, scenario);
     const ShareReport report = ReportShares(outcome.samples);
-    std::printf("%-13.*s %8zu %10.0f %9.2f pp %8.4f %8.3f %8.3f\n",
+    std::printf("%-18.*s %8zu %10.0f %9.2f pp %8.4f %8.3f %8.3f\n",
                 static_cast<int>(contestant.name.size()), contestant.name.data(),
                 scenario.clients.size(), outcome.seconds, 100 * report.error_max, report.jain,
                 report.least_ratio, report.greatest_ratio);
     const double cap_error = CapErrorMax(outcome.samples, options.max_shares);
     if (!options.max_shares.empty()) {
-      std::printf("%-13s largest difference of 1 s from a cap: %.2f pp\n", "", 100 * cap_error);
+      std::printf("%-18s largest difference of 1 s from a cap: %.2f pp\n", "", 100 * cap_error);
     }
     document.push_back({{"policy", contestant.name},
                         {"weights", options.weights},
@@ -309,7 +312,7 @@ Status Shares(Arguments arguments) {
 
 int ListPolicies() {
   for (const SetupEntry& entry : SetupCatalog()) {
-    std::printf("%-13.*s %.*s\n", static_cast<int>(entry.name.size()), entry.name.data(),
+    std::printf("%-18.*s %.*s\n", static_cast<int>(entry.name.size()), entry.name.data(),
                 static_cast<int>(entry.description.size()), entry.description.data());
   }
   return 0;
@@ -379,6 +382,10 @@ void AddCompare(const command_line::Command& app, Arguments& arguments) {
       .AddOption(
           "--launch-bubble", arguments.launch_bubble_us,
           "launch bubble of the device as known to the lane, us (default 9.1, as in the costs)")
+      .Within(0.001, 1e6);
+  command
+      .AddOption("--context-switch", arguments.context_switch_us,
+                 "time in which a time-sliced GPU changes to another process, us (default 50)")
       .Within(0.001, 1e6);
   AddKernelOptions(command, arguments, "low");
   AddCommon(command, arguments, "all");

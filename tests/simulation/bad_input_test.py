@@ -32,7 +32,8 @@ class BadInput(unittest.TestCase):
             self.assertNotIn("invariant", ran.stderr)
 
     def test_numbers_out_of_range(self):
-        for option in ("--load", "--latency-target", "--window", "--launch-bubble"):
+        for option in ("--load", "--latency-target", "--window", "--launch-bubble",
+                       "--context-switch"):
             for value in ("-1", "nan", "inf", "1e300", "x", "1x", ""):
                 self.rejected(["compare", *JOBS, option, value], option)
         for option, value in (("--requests", "99"), ("--requests", "99999999999999999999"),
