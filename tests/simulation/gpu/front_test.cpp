@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/simulation/gpu/recording_gpu.h"
+
 namespace gpushared::simulation {
 namespace {
 
@@ -16,18 +18,6 @@ using namespace std::chrono_literals;
 using scheduler::Duration;
 using scheduler::SchedulingClass;
 using scheduler::TimePoint;
-
-// A GPU that records submitted work, which the test ends.
-class RecordingGpu final : public GpuDevice {
- public:
-  void Submit(const Work& work, TimePoint) override { submitted.push_back(work); }
-  void RequestStop(std::uint64_t id, TimePoint) override { stopped.push_back(id); }
-  std::optional<TimePoint> next_event() const override { return {}; }
-  void Advance(TimePoint, std::vector<Finished>&) override {}
-
-  std::vector<Work> submitted;
-  std::vector<std::uint64_t> stopped;
-};
 
 class Fronts : public ::testing::Test {
  protected:
