@@ -29,6 +29,8 @@ constexpr ClientSpec kHigh{.scheduling_class = SchedulingClass::kHigh};
 constexpr ClientSpec kLow{.scheduling_class = SchedulingClass::kLow};
 constexpr Duration kRelay = 10us;
 
+double ToUs(Duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
+
 // The clock runs only in RunFor; a launch call takes no time unless the options say so.
 class Gated : public ::testing::Test {
  protected:
@@ -165,7 +167,10 @@ TEST_F(Gated, StoppedTurnResumesAfterHighWork) {
   Launch(0, 100us);
   RunFor(100us);
   FinishOne(1);
+  EXPECT_EQ(front_->charged(1), 0us) << "a launch is in flight";
   FinishOne(1);
+  // Alone for the relay's time, then beside the high turn.
+  EXPECT_NEAR(ToUs(*front_->charged(1)), 10 + 100 / 2, 0.01);
   FinishOne(0);
   EXPECT_EQ(front_->decisions(), 2U);
   // The high turn is idle for 50 us, and the policy holds off for 20 us.
@@ -267,6 +272,9 @@ TEST(GatedTimelines, SideBySide) {
   EXPECT_EQ(outcome.clients[0].request_times, std::vector<Duration>{712us - 300us});
   EXPECT_EQ(outcome.clients[1].request_times, std::vector<Duration>{994us});
   EXPECT_EQ(outcome.decisions, 3U);
+  // Both turns were on the device from 300 until 662, and each is charged half of that time.
+  EXPECT_NEAR(ToUs(*outcome.clients[0].charged), 181 + 100, 0.01);
+  EXPECT_NEAR(ToUs(*outcome.clients[1].charged), 300 + 181, 0.01);
 }
 
 // The first switch ends at 22 us, so the low context runs three kernels until 622; its slice lasts
@@ -290,10 +298,9 @@ TEST(GatedRuns, TurnsAreChargedToTheirClients) {
                     .length = 50ms};
   for (const std::string_view name : {"gated-priority-mps", "gated-deadline-mps"}) {
     const Outcome outcome = RunScenario(*FindSetup(name), Exact(), scenario);
-    EXPECT_NEAR(static_cast<double>(outcome.clients[0].charged->count()), 10e6, 0.3e6) << name;
+    EXPECT_NEAR(ToUs(*outcome.clients[0].charged), 10e3, 300) << name;
     // The low client's last turn has not ended yet.
-    const Duration low = *outcome.clients[1].charged;
-    EXPECT_NEAR(static_cast<double>(low.count()), 20e6, 0.4e6) << name;
+    EXPECT_NEAR(ToUs(*outcome.clients[1].charged), 20e3, 400) << name;
   }
 }
 
