@@ -23,11 +23,13 @@ import matplotlib.pyplot as plt
 plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "gpushared", "font.size": 9})
 
 PAIR = ["--high", "mobilenetv2_4_fwd.csv", "--low", "mobilenetv2_32_fb1.csv"]
-OURS = ("fifo", "round_robin", "fair", "priority", "deadline")
+OURS = ("fifo", "round_robin", "fair", "priority", "deadline", "gated-priority", "gated-deadline",
+        "gated-priority-mps", "gated-deadline-mps")
 RUNS = {
     "inflation": ["compare", *PAIR, "--load", "0.5", "--seed", "1", "--policy", "priority",
-                  "deadline", "fair", "fifo", "mps", "mps-priority", "time-slicing", "vgpu-fixed",
-                  "orion", "tally", "tgs", "xsched-1"],
+                  "deadline", "fair", "fifo", "gated-priority", "gated-priority-mps", "mps",
+                  "mps-priority", "time-slicing", "vgpu-fixed", "orion", "tally", "tgs",
+                  "xsched-1"],
     "attainment": ["compare", *PAIR, "--load", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7",
                    "0.8", "0.9", "--requests", "3000", "--latency-target", "20", "--seed", "1", "--policy",
                    "priority", "deadline", "tally", "mps-priority", "mps", "time-slicing"],
