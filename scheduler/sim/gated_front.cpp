@@ -53,46 +53,58 @@ bool GatedFront::OnFinished(const Finished& finished, TimePoint now) {
   const auto found = client_of_.find(finished.id);
   Client& client = clients_[found->second];
   client_of_.erase(found);
-  client.in_flight_time -= client.in_flight.front();
-  client.in_flight.pop_front();
+  const std::optional<Duration> launch = client.submitted.front();
+  client.submitted.pop_front();
+  if (!launch) return true;
+  --client.in_flight;
+  client.in_flight_time -= *launch;
   client.changed_at = now;
   return true;
 }
 
 bool GatedFront::MayLaunch(const Client& client, TimePoint now) const {
   if (!client.waits) return true;
+  if (now < client.thread_free) return false;
+  if (IsCopy(client.waiting.front().kernel)) return true;
   const bool is_open =
       (client.turn == Turn::kOpen && now >= client.opens_at) ||
       (client.turn == Turn::kStopped && now >= client.opens_at && now < client.closes_at);
   // The new launch comes on top of the window, as in the client library.
   const bool has_room = !client.window || client.in_flight_time <= *client.window;
-  return is_open && has_room && now >= client.thread_free;
+  return is_open && has_room;
 }
 
 void GatedFront::Flow(std::size_t number, TimePoint now) {
   Client& client = clients_[number];
   while (!client.waiting.empty() && MayLaunch(client, now)) {
     // A client that does not wait submits first, and its turn follows.
+    const bool is_launch = !IsCopy(client.waiting.front().kernel);
     SubmitNext(number, now);
-    if (client.turn == Turn::kNone) AskForTurn(number, now);
+    if (is_launch && client.turn == Turn::kNone) AskForTurn(number, now);
   }
-  if (!client.waiting.empty() && client.turn == Turn::kNone) AskForTurn(number, now);
+  if (client.turn == Turn::kNone && !client.waiting.empty() &&
+      !IsCopy(client.waiting.front().kernel)) {
+    AskForTurn(number, now);
+  }
 }
 
 void GatedFront::SubmitNext(std::size_t number, TimePoint now) {
   Client& client = clients_[number];
-  const GpuCosts& costs = options_.costs;
-  client.thread_free =
-      std::max(client.thread_free, now) + CallFor(client.waiting.front().kernel, costs);
+  const Kernel first = client.waiting.front().kernel;
+  client.thread_free = std::max(client.thread_free, now) + CallFor(first, options_.costs);
   do {
     const Launch launch = client.waiting.front();
     client.waiting.pop_front();
     device_.Submit({.id = launch.id, .stream = number, .kernel = launch.kernel},
                    client.thread_free);
     client_of_.emplace(launch.id, number);
-    client.in_flight.push_back(SoloTime(launch.kernel, options_.multiprocessors));
-    client.in_flight_time += client.in_flight.back();
+    client.submitted.emplace_back();
+    if (IsCopy(launch.kernel)) continue;
+    client.submitted.back() = SoloTime(launch.kernel, options_.multiprocessors);
+    ++client.in_flight;
+    client.in_flight_time += *client.submitted.back();
   } while (!client.waiting.empty() && client.waiting.front().kernel.follows_in_graph);
+  if (IsCopy(first)) return;
   client.changed_at = now;
   client.is_turn_used = true;
 }
@@ -111,7 +123,7 @@ scheduler::LaneCommand GatedFront::TurnCommand(std::size_t number) const {
 
 void GatedFront::Review(std::size_t number, TimePoint now) {
   Client& client = clients_[number];
-  const bool is_drained = client.in_flight.empty();
+  const bool is_drained = client.in_flight == 0;
   bool is_over = false;
   if (client.turn == Turn::kOpen) {
     is_over = is_drained && now - client.changed_at >= (client.is_turn_used ? kIdle : kUnused);
@@ -155,17 +167,20 @@ void GatedFront::Act(TimePoint now) {
 std::optional<GatedFront::TimePoint> GatedFront::NextChange(const Client& client,
                                                             TimePoint now) const {
   const bool is_open = client.turn == Turn::kOpen;
-  if (!is_open && client.turn != Turn::kStopped) return {};
+  const bool is_on_device = is_open || client.turn == Turn::kStopped;
   std::optional<TimePoint> next;
   if (!client.waiting.empty()) {
-    const TimePoint launches_at = std::max(client.opens_at, client.thread_free);
+    TimePoint launches_at = client.thread_free;
+    if (!IsCopy(client.waiting.front().kernel))
+      launches_at = std::max(launches_at, client.opens_at);
     if (launches_at > now) next = launches_at;
   }
+  if (!is_on_device) return next;
   if (!is_open) {
-    const TimePoint drained_at = client.in_flight.empty() ? client.closes_at : TimePoint::max();
+    const TimePoint drained_at = client.in_flight == 0 ? client.closes_at : TimePoint::max();
     return scheduler::Earlier(next, std::min(drained_at, client.stopped_at + kDrainMax));
   }
-  if (!client.in_flight.empty()) return next;
+  if (client.in_flight > 0) return next;
   return scheduler::Earlier(next, client.changed_at + (client.is_turn_used ? kIdle : kUnused));
 }
 

@@ -21,7 +21,8 @@ namespace gpushared::simulation {
 // production lane and policy schedule its *turns* as commands. A client of class high never waits
 // for its turn where classes matter. Any other launches while its gate is open, and keeps at most
 // the window plus one launch in flight. Closing the gate stops a turn, which has left the device
-// when the launches in flight have ended. Graphs are one launch.
+// when the launches in flight have ended. A graph is one launch. Copies neither wait for the gate
+// nor count, but follow the launches before them.
 //
 // The limits equal those of the worker (server/worker/dispatch: turns.h, submitter.h), which this
 // library cannot include. Predictions are exact, and each end of a launch is noticed by itself,
@@ -61,7 +62,9 @@ class GatedFront final : public Front {
     bool waits = true;                    // Whether the client launches only in its turn.
     std::optional<Duration> window = {};  // Empty while no other client is connected.
     std::deque<Launch> waiting = {};
-    std::deque<Duration> in_flight = {};  // Predicted times, in order of submission and of ends.
+    // On the GPU in order of submission, which is also the order of ends; empty for a copy.
+    std::deque<std::optional<Duration>> submitted = {};
+    std::size_t in_flight = 0;  // Launches among these, and their predicted time.
     Duration in_flight_time{};
     TimePoint thread_free{};
     Turn turn = Turn::kNone;
@@ -90,7 +93,7 @@ class GatedFront final : public Front {
   const FrontOptions options_;
   scheduler::DeviceLane lane_;
   std::vector<Client> clients_;
-  std::unordered_map<std::uint64_t, std::size_t> client_of_;  // Of each launch in flight.
+  std::unordered_map<std::uint64_t, std::size_t> client_of_;  // Of all work on the GPU.
   std::uint64_t decisions_ = 0;
   std::optional<TimePoint> wake_at_;
 };

@@ -231,6 +231,20 @@ TEST_F(Gated, GraphIsOneLaunch) {
   EXPECT_EQ(submitted(1), 50U);
 }
 
+TEST_F(Gated, CopyPassesClosedGateButNoLaunch) {
+  Start("priority", {kHigh, kLow});
+  Launch(0, 100us);
+  const Kernel copy{.blocks = 1, .block_time = 40us, .kind = Kernel::Kind::kCopyToDevice};
+  front_->Enqueue({.id = ++launches_, .client = 1, .kernel = copy}, now_);
+  front_->Act(now_);
+  EXPECT_EQ(submitted(1), 1U);
+  Launch(1, 100us);
+  front_->Enqueue({.id = ++launches_, .client = 1, .kernel = copy}, now_);
+  RunFor(1ms);
+  EXPECT_EQ(submitted(1), 1U);
+  EXPECT_EQ(front_->decisions(), 1U) << "the high client's turn";
+}
+
 // ---- whole runs
 
 // A GPU of one multiprocessor, on which only the costs below take time.
@@ -314,10 +328,12 @@ class WatchedGpu final : public GpuDevice {
   void Submit(const Work& work, TimePoint called) override {
     const bool is_low =
         scenario_.clients[work.stream].spec.scheduling_class == SchedulingClass::kLow;
-    if (is_low) {
+    if (is_low && !IsCopy(work.kernel)) {
       EXPECT_LE(in_flight_[work.stream], GatedFront::kUrgentWindow);
     }
-    of_[work.id] = {work.stream, SoloTime(work.kernel, multiprocessors_)};
+    const Duration time =
+        IsCopy(work.kernel) ? Duration() : SoloTime(work.kernel, multiprocessors_);
+    of_[work.id] = {work.stream, time};
     in_flight_[work.stream] += of_[work.id].second;
     gpu_->Submit(work, called);
   }
