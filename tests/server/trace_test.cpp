@@ -273,7 +273,7 @@ TEST(Trace, IgnoresInvalidWords) {
   EXPECT_TRUE(with(departure, 0, 1));
   EXPECT_FALSE(with(departure, 0, 0)) << "a kind that there is not";
   EXPECT_FALSE(with(departure, 0, 1 | 3 << HeadBits::kClass)) << "a class";
-  EXPECT_FALSE(with(departure, 0, 1 | 6 << HeadBits::kWork)) << "a work";
+  EXPECT_FALSE(with(departure, 0, 1 | 7 << HeadBits::kWork)) << "a work";
   EXPECT_FALSE(with(departure, 0, 1 | 7 << HeadBits::kCut)) << "a cut";
   EXPECT_FALSE(with(departure, 0, 1 | Word{HeadBits::kShiftMax + 1} << HeadBits::kShift));
   EXPECT_FALSE(with(departure, 6, Word{1} << 29)) << "left at 2^61 ns";
