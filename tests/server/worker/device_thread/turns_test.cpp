@@ -64,8 +64,11 @@ TEST(Turns, GateOpensWhileTheClientHasWork) {
   WorkerHarness worker(kAtOnce, Policy("priority"));
   GatedClient client(worker, SchedulingClass::kLow);
   EXPECT_TRUE(client.IsOpen(0));
+  const std::atomic<std::uint32_t>& event = client.raw().completions().event;
+  const std::uint32_t before = event;
   const std::uint64_t turn = client.Ask();
   ASSERT_TRUE(client.AwaitOpen(turn));
+  EXPECT_TRUE(Eventually([&] { return event != before; })) << "its threads are woken";
   EXPECT_EQ(client.gate().last_opened.load(), turn);
   client.Launch(3);
   std::this_thread::sleep_for(4 * Turns::kUnused);
