@@ -181,6 +181,11 @@ void Submitter::RecordSlowForm(const ClientState& client, const CommandSlot& com
 }
 
 bool Submitter::MayFollow(const ClientState& client, const StreamState& state) {
+  // One turn of a client at a time is on the device, however many it asks for, because the device
+  // thread looks at each of them again and again.
+  if (client.streams.slab()[state.next].kind == CommandKind::kTurn) {
+    return state.next == state.front;
+  }
   if (state.outlived > 0) return false;
   if (state.holding == kNoSlot) return true;
   if (!has_forms_ || state.chained != kNoSlot) return false;

@@ -174,6 +174,22 @@ TEST(Turns, WindowAndWaitingFollowTheOtherClients) {
   EXPECT_TRUE(Eventually([&] { return !low.waits(); }));
 }
 
+// The class that never waits is not stopped, so that its turns would pile up on the device.
+TEST(Turns, TurnsOfAClientFollowOneAnother) {
+  WorkerHarness worker(kAtOnce, Policy("priority"));
+  GatedClient client(worker, SchedulingClass::kHigh);
+  const std::uint64_t first = client.Ask();
+  ASSERT_TRUE(client.AwaitOpen(first));
+  client.Launch();
+  for (int i = 0; i < 50; ++i) client.Ask();
+  std::this_thread::sleep_for(milliseconds(20));
+  const auto clients = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+  EXPECT_EQ(clients["clients"][0]["commands_in_flight"], 1);
+  EXPECT_TRUE(client.IsOpen(first));
+  client.Pass();
+  ASSERT_TRUE(client.AwaitEnd(first + 50));
+}
+
 TEST(Turns, EverybodyWaitsWhereClassesDoNotMatter) {
   for (const char* policy : {"fifo", "round_robin", "fair"}) {
     WorkerHarness worker(kAtOnce, Policy(policy));
