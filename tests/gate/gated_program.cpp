@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of the driver API, linked to libcuda.so.1 as any other, that launches kernels of known
-// length (shared_gpu.cpp) and says what it saw, as one line of JSON.
+// A program that uses the driver API and is linked against libcuda.so.1. It launches kernels of
+// known length (shared_gpu.cpp) and prints its measurements as one line of JSON.
 //
 // gated_program serve --requests N --every US --kernels N --kernel US
 //   A request of N kernels every US, each awaited. p50, p99, worst: time of a request in us.
@@ -9,8 +9,8 @@
 // gated_program overhead --launches N
 //   ns per launch over a driver whose kernels take no time: the median of 15 rounds.
 // gated_program traps NAME
-//   One of: capture, context, fork, forms, stall, streams, threads. Exit code 0 if it saw what it
-//   should. `forms` launches ten times by each of eight functions.
+//   One of: capture, context, fork, forms, stall, streams, threads. Exit code 0 if every call
+//   returned what it should. `forms` launches ten times by each of eight functions.
 // gated_program memory NAME MIB
 //   A case of gated_memory.cpp under a memory limit of so many MiB. Exit code as for traps.
 

@@ -20,10 +20,10 @@ namespace gpushared::drop_in::gate {
 
 // Device memory that this process has allocated on any device, and the limit that its session sets.
 //
-// A hook reserves memory before it calls the driver, so that concurrent allocations cannot exceed
-// the limit together, and records what it belongs to after the driver's success. What a call frees
-// leaves the tables before the call, because another thread may be given the same address as soon
-// as the driver has freed it; its bytes count until the call has succeeded.
+// A hook reserves the bytes before it calls the driver, because concurrent allocations could
+// otherwise exceed the limit together. It records the allocation after the call has succeeded. A
+// hook that frees memory removes its record before the call, because the driver may give the same
+// address to another thread as soon as it is free. The bytes count until the call has succeeded.
 //
 // Not counted: host memory, imported memory, which is its exporter's, and the memory of contexts,
 // modules and graphs.
@@ -36,8 +36,9 @@ class MemoryQuota {
   // A process has one. Never destroyed, because threads may allocate until the process ends.
   static MemoryQuota& Get();
 
-  // False in a forked child, where another thread's lock may be held for ever. CUDA does not work
-  // in a child whose parent has used it, so nothing needs to be counted there.
+  // False in a forked child, where no call may be made because the lock may have been held by a
+  // thread of the parent. CUDA does not work in the child of a process that has used it, so nothing
+  // needs to be counted there.
   bool InOwner() const { return fork_guard_.InOwner(); }
 
   // Called when a session begins, and when it is lost. Without one there is no limit. `use` is
