@@ -93,18 +93,24 @@ ipc::Deadline Connection::AnswerDeadline(std::uint16_t type) const {
   return is_load ? std::chrono::steady_clock::now() + kForEver : NewDeadline();
 }
 
-Result<ClientOptions> Connection::WithEnvironment(const ClientOptions& options) {
-  const Environment environment;
-  ClientOptions whole = options;
-  if (Status status = environment.Apply(whole); !status.ok()) return status;
-  if (!environment.NamesDevices(whole)) return whole;
+Result<std::vector<KnownDevice>> Connection::ListKnownDevices(const ClientOptions& options) {
   const Result<ipc::DeviceList> list = ListDevices(options);
   if (!list.ok()) return list.status();
   std::vector<KnownDevice> known;
   for (const ipc::DeviceDescription& device : list->devices) {
     known.push_back({.id = device.id, .kind = device.kind, .uuid = device.uuid});
   }
-  if (Status status = environment.ApplyDevices(known, whole); !status.ok()) return status;
+  return known;
+}
+
+Result<ClientOptions> Connection::WithEnvironment(const ClientOptions& options) {
+  const Environment environment;
+  ClientOptions whole = options;
+  if (Status status = environment.Apply(whole); !status.ok()) return status;
+  if (!environment.NamesDevices(whole)) return whole;
+  const Result<std::vector<KnownDevice>> devices = ListKnownDevices(options);
+  if (!devices.ok()) return devices.status();
+  if (Status status = environment.ApplyDevices(*devices, whole); !status.ok()) return status;
   return whole;
 }
 

@@ -16,6 +16,7 @@
 #include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
+#include "client_lib/visible_devices.h"
 #include "ipc/unique_fd.h"
 #include "ipc/unix_socket.h"
 #include "ipc/wire/control.h"
@@ -40,6 +41,8 @@ class Connection {
   static Result<Opened> TryOpen(const ClientOptions& asked, Kind kind = Kind::kSubmitting);
   // Lists the devices over a separate, short connection.
   static Result<ipc::DeviceList> ListDevices(const ClientOptions& options);
+  // The same, as environment variables refer to them.
+  static Result<std::vector<KnownDevice>> ListKnownDevices(const ClientOptions& options);
   // Returns `options` completed from the environment. Asks the server for its devices if a variable
   // refers to devices.
   static Result<ClientOptions> WithEnvironment(const ClientOptions& options);

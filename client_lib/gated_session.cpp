@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/gated_session.h"
 
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "ipc/wire/command.h"
 
 namespace gpushared::client {
 
-Result<std::unique_ptr<GatedSession>> GatedSession::Connect(const ClientOptions& options) {
+Result<std::unique_ptr<GatedSession>> GatedSession::Connect(ClientOptions options, const Gpu& gpu) {
+  const Result<std::vector<KnownDevice>> devices = Connection::ListKnownDevices(options);
+  if (!devices.ok()) return devices.status();
+  const std::optional<std::size_t> device = DeviceOfGpu(gpu.uuid, gpu.number, *devices);
+  if (!device) {
+    const KnownDevice wanted{.uuid = gpu.uuid};
+    return Status(StatusCode::kNotFound,
+                  "the server does not serve GPU " + std::to_string(gpu.number) + " (" +
+                      wanted.VisibleName() + "); `gpusharedctl status` lists its devices");
+  }
+  options.device = (*devices)[*device].id;
   Result<Connection::Opened> opened = Connection::Open(options, Connection::Kind::kGated);
   if (!opened.ok()) return opened.status();
   // No spinning: the thread waits for others' work, which takes longer than a spin.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "client_lib/connection.h"
 #include "client_lib/data_plane.h"
 #include "client_lib/fork_guard.h"
+#include "client_lib/visible_devices.h"
 #include "ipc/wire/layout.h"
 
 namespace gpushared::client {
@@ -25,8 +27,14 @@ namespace gpushared::client {
 // Thread-safe.
 class GatedSession {
  public:
-  // Connects as ClientOptions and the environment say.
-  static Result<std::unique_ptr<GatedSession>> Connect(const ClientOptions& options);
+  // A GPU as the program's driver describes it.
+  struct Gpu {
+    std::size_t number = 0;
+    DeviceUuid uuid = {};
+  };
+  // Connects to the server's device that is this GPU, as `options` and the environment say
+  // otherwise. kNotFound: the server has no such device.
+  static Result<std::unique_ptr<GatedSession>> Connect(ClientOptions options, const Gpu& gpu);
 
   std::uint64_t id() const { return id_; }
   const std::string& device() const { return device_; }

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <optional>
 
+#include "ipc/gpu_uuid.h"
+
 namespace gpushared::client {
 namespace {
 
@@ -53,15 +55,7 @@ DeviceUuid KnownDevice::ShownUuid() const {
 
 std::string KnownDevice::VisibleName() const {
   if (id.starts_with("MIG-")) return id;
-  constexpr char kDigits[] = "0123456789abcdef";
-  const DeviceUuid shown = ShownUuid();
-  std::string text = "GPU-";
-  for (std::size_t i = 0; i < shown.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += kDigits[shown[i] >> 4];
-    text += kDigits[shown[i] & 15];
-  }
-  return text;
+  return ipc::GpuName(ShownUuid());
 }
 
 std::vector<std::size_t> VisibleDevices(std::string_view value,
@@ -76,6 +70,15 @@ std::vector<std::size_t> VisibleDevices(std::string_view value,
     value.remove_prefix(std::min(comma + 1, value.size()));
   }
   return shown;
+}
+
+std::optional<std::size_t> DeviceOfGpu(const DeviceUuid& uuid, std::size_t number,
+                                       std::span<const KnownDevice> devices) {
+  const auto found = std::ranges::find(devices, uuid, &KnownDevice::ShownUuid);
+  if (found != devices.end()) return static_cast<std::size_t>(found - devices.begin());
+  const bool has_gpus =
+      std::ranges::any_of(devices, [](const KnownDevice& device) { return device.kind != "cpu"; });
+  return !has_gpus && number < devices.size() ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace gpushared::client

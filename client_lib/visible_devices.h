@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,11 @@ struct KnownDevice {
 // device ends the list, and a device that is named twice leaves the list empty.
 std::vector<std::size_t> VisibleDevices(std::string_view value,
                                         std::span<const KnownDevice> devices);
+
+// Returns the index of the server's device that is the GPU with this UUID. If the server has cpu
+// devices only, which stand in for GPUs in tests, the GPU's `number` selects one.
+std::optional<std::size_t> DeviceOfGpu(const DeviceUuid& uuid, std::size_t number,
+                                       std::span<const KnownDevice> devices);
 
 }  // namespace gpushared::client
 

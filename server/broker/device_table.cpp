@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/broker/device_table.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <tuple>
 
+#include "ipc/gpu_uuid.h"
 #include "server/config/config_values.h"
 
 namespace gpushared::server {
@@ -96,14 +95,10 @@ DeviceEntry* DeviceTable::Find(std::string_view id) {
 }
 
 DeviceEntry* DeviceTable::FindOf(const ipc::DeviceDescription& description) {
-  std::string uuid = "GPU-";
-  for (std::size_t i = 0; i < description.uuid.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
-    uuid += fmt::format("{:02x}", description.uuid[i]);
-  }
+  const std::string name = ipc::GpuName(description.uuid);
   for (DeviceEntry& entry : entries_) {
     const bool has_uuid = entry.selected.uuid.starts_with("GPU-");
-    if (has_uuid ? entry.selected.uuid == uuid : entry.id == description.id) return &entry;
+    if (has_uuid ? entry.selected.uuid == name : entry.id == description.id) return &entry;
   }
   return nullptr;
 }

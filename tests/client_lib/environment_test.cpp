@@ -208,5 +208,15 @@ TEST(VisibleDevices, FollowsCudasRules) {
   EXPECT_THAT(VisibleDevices("GPU-", instance), IsEmpty());
 }
 
+TEST(DeviceOfGpu, IsTheDeviceWithItsUuid) {
+  EXPECT_EQ(DeviceOfGpu(kDevices[2].uuid, 0, kDevices), 2U);
+  EXPECT_EQ(DeviceOfGpu({0x99}, 0, kDevices), std::nullopt) << "the server does not serve it";
+  const std::vector<KnownDevice> stand_ins = {{.id = "cpu:0", .kind = "cpu"},
+                                              {.id = "cpu:1", .kind = "cpu", .uuid = {0x31}}};
+  EXPECT_EQ(DeviceOfGpu(stand_ins[1].ShownUuid(), 0, stand_ins), 1U);
+  EXPECT_EQ(DeviceOfGpu({}, 1, stand_ins), 1U);
+  EXPECT_EQ(DeviceOfGpu({}, 2, stand_ins), std::nullopt);
+}
+
 }  // namespace
 }  // namespace gpushared::client

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accounting of gate mode, hook by hook, with functions of this file as the driver.
+#include <stdlib.h>
+
+#include <algorithm>
 #include <memory>
 
 #include <gtest/gtest.h>
@@ -81,9 +84,35 @@ Code AddNode(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*, std::size_t,
   return answer;
 }
 
+// Initializes the gate for one GPU, without a server.
+void InitializeOnce() {
+  [[maybe_unused]] static const bool kIsDone = [] {
+    const auto any = [](auto...) { return Code::kSuccess; };
+    driver_functions = {.device_get_count =
+                            [](int* count) {
+                              *count = 1;
+                              return Code::kSuccess;
+                            },
+                        .ctx_get_current = any,
+                        .ctx_get_device = any,
+                        .launch_host_function = any,
+                        .event_create = any,
+                        .event_record = any,
+                        .event_query = any,
+                        .event_elapsed = any,
+                        .event_destroy = any};
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread runs.
+    ::setenv("GPUSHARED_SOCKET", "/nonexistent/gpushared.sock", 1);
+    EXPECT_EQ(Init([](unsigned) { return Code::kSuccess; }, 0), Code::kSuccess);
+    driver_functions = {};
+    return true;
+  }();
+}
+
 class MemoryQuotaTest : public ::testing::Test {
  protected:
   MemoryQuotaTest() {
+    InitializeOnce();
     answer = pool_answer = Code::kSuccess;
     reserved = used = 0;
     driver_functions.ctx_get_current = [](ContextHandle* context) {
@@ -98,12 +127,12 @@ class MemoryQuotaTest : public ::testing::Test {
       reserved = used;
       return Code::kSuccess;
     };
-    quota_.SetLimit(kLimit, *use_);
+    quota_.SetLimit(0, kLimit, *use_);
     EXPECT_EQ(held(), 0U);
   }
   ~MemoryQuotaTest() override {
     EXPECT_EQ(held(), 0U) << "each test frees what it allocates";
-    quota_.LiftLimit(*use_);
+    quota_.LiftLimit(0, *use_);
     driver_functions = before_;
   }
 
@@ -132,21 +161,21 @@ class MemoryQuotaTest : public ::testing::Test {
 TEST_F(MemoryQuotaTest, ServerSeesWhatIsHeld) {
   const DevicePointer one = New(1000), two = New(24);
   EXPECT_EQ(held(), 1024U);
-  EXPECT_EQ(quota_.Left(), kLimit - 1024);
+  EXPECT_EQ(quota_.Left(0), kLimit - 1024);
   EXPECT_EQ(MemFree(Free, one), Code::kSuccess);
   EXPECT_EQ(held(), 24U);
   // The next session is told at once.
   const auto next_use = std::make_unique<ipc::GateUse>();
   ipc::GateUse& later = *next_use;
-  quota_.SetLimit(10, later);
+  quota_.SetLimit(0, 10, later);
   EXPECT_EQ(later.held_bytes, 24U);
-  EXPECT_EQ(quota_.Left(), 0U) << "more is held than allowed";
-  quota_.LiftLimit(*use_);
-  EXPECT_EQ(quota_.limit(), 10U) << "the loss of an earlier session changes nothing";
-  quota_.LiftLimit(later);
-  EXPECT_EQ(quota_.Left(), MemoryQuota::kNoLimit);
+  EXPECT_EQ(quota_.Left(0), 0U) << "more is held than allowed";
+  quota_.LiftLimit(0, *use_);
+  EXPECT_EQ(quota_.GetLimit(0), 10U) << "the loss of an earlier session changes nothing";
+  quota_.LiftLimit(0, later);
+  EXPECT_EQ(quota_.Left(0), MemoryQuota::kNoLimit);
   EXPECT_EQ(MemFree(Free, two), Code::kSuccess);
-  quota_.SetLimit(kLimit, *use_);
+  quota_.SetLimit(0, kLimit, *use_);
 }
 
 TEST_F(MemoryQuotaTest, FailedCallsChangeNothing) {
@@ -226,9 +255,14 @@ TEST_F(MemoryQuotaTest, MemoryEndsWithItsContext) {
   New(100);
   current_context = other;
   New(20);
-  quota_.ForgetPrimary(2);
+  driver_functions.primary_get_state = [](int, unsigned*, int* is_active) {
+    *is_active = 0;
+    return Code::kSuccess;
+  };
+  const auto end = [](int) { return Code::kSuccess; };
+  EXPECT_EQ(DevicePrimaryCtxEnd(end, 2), Code::kSuccess);
   EXPECT_EQ(held(), 120U) << "another device";
-  quota_.ForgetPrimary(3);
+  EXPECT_EQ(DevicePrimaryCtxEnd(end, 3), Code::kSuccess);
   EXPECT_EQ(held(), 20U);
   EXPECT_EQ(CtxDestroy([](ContextHandle) { return Code::kSuccess; }, other), Code::kSuccess);
   EXPECT_EQ(held(), 0U);

@@ -75,6 +75,13 @@ TEST_F(RunSettingsTest, SetsOnlyRequestedVariables) {
   EXPECT_EQ(all.at("GPUSHARED_INTERRUPT"), "1");
 }
 
+TEST_F(RunSettingsTest, InGateModeTheDriverChoosesTheDevice) {
+  const auto all =
+      GetSettings({.drop_in = "/d", .device = "cuda:1", .gpu = "GPU-12ab", .mode = "gate"});
+  EXPECT_EQ(all.at("CUDA_VISIBLE_DEVICES"), "GPU-12ab");
+  EXPECT_FALSE(all.contains("GPUSHARED_DEVICE"));
+}
+
 TEST_F(RunSettingsTest, ToolsProducePtxUnlessTheUserHasChosen) {
   files_["/d/ptx/ptxas"] = true;
   EXPECT_FALSE(GetSettings({.drop_in = "/d"}).contains("TRITON_PTXAS_PATH"));

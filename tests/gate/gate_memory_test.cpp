@@ -61,6 +61,14 @@ TEST(GateMemoryLimit, EnvironmentSetsIt) {
   }
 }
 
+TEST(GateMemoryLimit, EachGpuHasItsOwn) {
+  const ServerProcess server({"--device", "cpu:0,cpu:1"});
+  const ProgramOutcome outcome =
+      RunCase(server.socket(), "gpus", kLimitMib,
+              {"GPUSHARED_MEMORY=" + std::to_string(kLimitMib) + "MiB", "SHARED_GPU_COUNT=2"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+}
+
 TEST(GateMemoryLimit, RejectionIsLogged) {
   const ServerProcess server({"--device", "cpu:0"});
   const ProgramOutcome outcome = RunCase(server.socket(), "limit");

@@ -99,9 +99,9 @@ Words Serve(int requests) {
   return {"serve", "--requests", std::to_string(requests), "--every", "4000"};
 }
 
-json Totals(const ServerProcess& server, const std::string& client_class) {
+json Totals(const ServerProcess& server, const std::string& client_class, int device = 0) {
   const json status = json::parse(server.Ctl({"status", "--json"}).output);
-  return status["devices"][0]["totals"]["classes"][client_class];
+  return status["devices"][device]["totals"]["classes"][client_class];
 }
 std::size_t CountClients(const ServerProcess& server) {
   const json clients = json::parse(server.Ctl({"ps", "--json"}).output, nullptr, false);
@@ -173,6 +173,38 @@ TEST(GateSharing, EveryFormOfALaunchIsCounted) {
     ASSERT_TRUE(Eventually([&] { return CountClients(server) == 0; }));
     EXPECT_EQ(Totals(server, client_class)["launches"], 80);
   }
+}
+
+TEST(GateSharing, EachGpuOfAProgramHasItsOwnTurns) {
+  Gpu gpu;
+  const ServerProcess server({"--device", "cpu:0,cpu:1", "--policy", "priority"});
+  const Words two_gpus = {"SHARED_GPU_COUNT=2"};
+  Background high(gpu, server, "high", Serve(5000), two_gpus);
+  ASSERT_TRUE(Eventually([&] { return CountClients(server) == 1; }));
+  Background low(gpu, server, "low", {"traps", "gpus"}, two_gpus);
+  EXPECT_EQ(low.Await(), 0) << low.Log();
+  ASSERT_TRUE(Eventually([&] { return CountClients(server) == 1; }));
+  EXPECT_EQ(Totals(server, "low", 0)["launches"], 300);
+  EXPECT_EQ(Totals(server, "low", 1)["launches"], 600);
+  // The high client is on the other GPU.
+  EXPECT_GT(Totals(server, "low", 0)["stops"], 0);
+  EXPECT_EQ(Totals(server, "low", 1)["stops"], 0);
+}
+
+TEST(GateSharing, GpuThatTheServerDoesNotServeIsNotGated) {
+  Gpu gpu;
+  const ServerProcess server({"--device", "cpu:0", "--policy", "priority"});
+  const Words two_gpus = {"SHARED_GPU_COUNT=2"};
+  Background program(gpu, server, "low", {"traps", "gpus"}, two_gpus);
+  EXPECT_EQ(program.Await(), 0) << program.Log();
+  EXPECT_THAT(program.Log(), HasSubstr("runs on GPU 1 without a server until one answers: the "
+                                       "server does not serve GPU 1 (GPU-"));
+  EXPECT_EQ(Totals(server, "low")["launches"], 300);
+  Background needy(gpu, server, "low", {"traps", "gpus"},
+                   {"SHARED_GPU_COUNT=2", "GPUSHARED_FALLBACK=none"});
+  EXPECT_EQ(needy.Await(), 1);
+  EXPECT_EQ(needy.Result()["failed"], "cuLaunchKernel") << needy.Log();
+  EXPECT_EQ(needy.Result()["code"], 101);
 }
 
 // ---- death, hang, loss

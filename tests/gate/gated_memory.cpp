@@ -336,6 +336,34 @@ void Contexts(const Case& the) {
   Expect(FreeBytes(), the.limit - the.limit / 4, "free memory");
 }
 
+// Each GPU has its own limit, whichever is the current one when memory is freed.
+void Gpus(const Case& the) {
+  CUcontext second = nullptr;
+  CUdeviceptr on_first = 0, on_second = 0, pooled = 0;
+  EXPECT_OK(cuCtxCreate_v2(&second, 0, 1));
+  EXPECT_OK(cuMemAlloc(&on_second, the.limit / 2));
+  CUmemAllocationProp properties = PhysicalAt(CU_MEM_LOCATION_TYPE_DEVICE);
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_OK(cuMemCreate(&handle, the.limit / 2, &properties, 0));
+  properties.location.id = 1;
+  CUmemGenericAllocationHandle other = 0;
+  EXPECT_OK(cuMemCreate(&other, the.limit / 4, &properties, 0));
+  Expect(FreeBytes(), the.limit / 4, "free memory of GPU 1");
+  EXPECT_OK(cuCtxSetCurrent(the.context));
+  EXPECT_OK(cuMemAlloc(&on_first, the.limit / 2));
+  Expect(FreeBytes(), 0, "free memory of GPU 0");
+  EXPECT_OK(cuMemFree(on_second));
+  Expect(FreeBytes(), 0, "free memory of GPU 0 still");
+  CUmemPoolProps pool_properties = {};
+  pool_properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  pool_properties.location = properties.location;
+  CUmemoryPool pool = nullptr;
+  EXPECT_OK(cuMemPoolCreate(&pool, &pool_properties));
+  EXPECT_OK(cuMemAllocFromPoolAsync(&pooled, kStep, pool, nullptr));
+  EXPECT_OK(cuCtxSetCurrent(second));
+  Expect(FreeBytes(), the.limit - the.limit / 4 - kStep, "free memory of GPU 1 at last");
+}
+
 void Fork(const Case& the) {
   CUdeviceptr made = 0;
   EXPECT_OK(cuMemAlloc(&made, the.limit));
@@ -399,10 +427,11 @@ void Threads(const Case& the) {
 
 int RunMemoryCase(const std::string& name, std::size_t limit_mib) {
   const std::map<std::string, void (*)(const Case&)> cases = {
-      {"capture", Capture}, {"contexts", Contexts}, {"failures", Failures},
-      {"fork", Fork},       {"frees", WrongFrees},  {"host", HostMemory},
-      {"limit", Limit},     {"mappings", Mappings}, {"pools", Pools},
-      {"sizes", Sizes},     {"threads", Threads},   {"unlimited", Unlimited},
+      {"capture", Capture},     {"contexts", Contexts}, {"failures", Failures},
+      {"fork", Fork},           {"frees", WrongFrees},  {"gpus", Gpus},
+      {"host", HostMemory},     {"limit", Limit},       {"mappings", Mappings},
+      {"pools", Pools},         {"sizes", Sizes},       {"threads", Threads},
+      {"unlimited", Unlimited},
   };
   const auto found = cases.find(name);
   if (found == cases.end()) return 2;

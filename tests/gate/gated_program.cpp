@@ -9,8 +9,9 @@
 // gated_program overhead --launches N
 //   ns per launch over a driver whose kernels take no time: the median of 15 rounds.
 // gated_program traps NAME
-//   One of: capture, context, fork, forms, stall, streams, threads. Exit code 0 if every call
-//   returned what it should. `forms` launches ten times by each of eight functions.
+//   One of: capture, context, fork, forms, gpus, stall, streams, threads. Exit code 0 if every call
+//   returned what it should. `forms` launches ten times by each of eight functions, and `gpus` 300
+//   times on GPU 0 and 600 times on GPU 1.
 // gated_program memory NAME MIB
 //   A case of gated_memory.cpp under a memory limit of so many MiB. Exit code as for traps.
 
@@ -60,9 +61,9 @@ void Check(CUresult code, const char* what) {
 
 class Program {
  public:
-  Program() {
+  explicit Program(int gpu = 0) {
     Check(cuInit(0), "cuInit");
-    Check(cuCtxCreate_v2(&context_, 0, 0), "cuCtxCreate");
+    Check(cuCtxCreate_v2(&context_, 0, gpu), "cuCtxCreate");
     CUmodule module = nullptr;
     Check(cuModuleLoadData(&module, "image"), "cuModuleLoadData");
     Check(cuModuleGetFunction(&function_, module, "kernel"), "cuModuleGetFunction");
@@ -255,6 +256,24 @@ int Forms() {
   return 0;
 }
 
+int Gpus() {
+  Program programs[] = {Program(0), Program(1)};
+  for (unsigned i = 0; i < 900; ++i) {
+    Program& program = programs[i % 3 == 0 ? 0 : 1];
+    Check(cuCtxSetCurrent(program.context()), "cuCtxSetCurrent");
+    program.Launch(20);
+    if (i % 100 == 99) Check(cuCtxSynchronize(), "cuCtxSynchronize");
+  }
+  for (Program& program : programs) {
+    Check(cuCtxSetCurrent(program.context()), "cuCtxSetCurrent");
+    Check(cuCtxSynchronize(), "cuCtxSynchronize");
+  }
+  // The last launches are counted when their turns end.
+  std::this_thread::sleep_for(milliseconds(50));
+  for (Program& program : programs) Check(cuCtxDestroy_v2(program.context()), "cuCtxDestroy");
+  return 0;
+}
+
 int Contexts() {
   for (int round = 0; round < 5; ++round) {
     Program program;
@@ -332,8 +351,8 @@ int main(int count, char** arguments) {
   const std::string what = count > 1 ? arguments[1] : "";
   if (what == "traps" && count == 3) {
     const std::map<std::string, int (*)()> traps = {
-        {"capture", Capture}, {"context", Contexts}, {"fork", Fork},      {"forms", Forms},
-        {"stall", Stall},     {"streams", Streams},  {"threads", Threads}};
+        {"capture", Capture}, {"context", Contexts}, {"fork", Fork},       {"forms", Forms},
+        {"gpus", Gpus},       {"stall", Stall},      {"streams", Streams}, {"threads", Threads}};
     const auto trap = traps.find(arguments[2]);
     return trap == traps.end() ? 2 : trap->second();
   }

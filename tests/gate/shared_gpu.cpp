@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for the installed driver: libcuda.so.1 with one modelled GPU that all processes share,
+// A stand-in for the installed driver: libcuda.so.1 with a modelled GPU that all processes share,
 // as they share a real one without MPS or a server: kernels of every process run one after another
 // in the order of their submission. A kernel takes as many microseconds as its grid has blocks.
+// $SHARED_GPU_COUNT is the number of such GPUs (1).
 //
-// Its 8 GiB of memory are counted for each process by itself, and contain nothing. An allocation
+// Their 8 GiB of memory are counted for each process by itself, and contain nothing. An allocation
 // whose size is kFailing modulo 512 fails without a reason. cuDeviceGetAttribute answers two
 // questions that no driver does: see Attribute.
 //
@@ -55,8 +56,14 @@ std::int64_t Now() {
   std::_Exit(86);
 }
 
+constexpr int kGpusMax = 4;
+int GetGpuCount() {
+  const char* const count = std::getenv("SHARED_GPU_COUNT");
+  return count == nullptr ? 1 : std::clamp(std::atoi(count), 1, kGpusMax);
+}
+
 struct SharedState {
-  std::atomic<std::int64_t> free_at{0};
+  std::array<std::atomic<std::int64_t>, kGpusMax> free_at{};
 };
 
 // Null without $SHARED_GPU.
@@ -73,6 +80,7 @@ SharedState* OpenState() {
 SharedState* const gpu = OpenState();
 
 struct Stream {
+  std::size_t gpu = 0;
   std::atomic<std::int64_t> end{0};
   std::atomic<bool> is_capturing{false};
 };
@@ -83,16 +91,48 @@ struct Graph {
   std::atomic<std::int64_t> kernel_ns{0};
 };
 
-Stream default_stream;
+std::array<Stream, kGpusMax> default_streams;
 Graph captured;
 std::atomic<int> captures{0};
 std::atomic<int> contexts{0}, events_alive{0};
-std::atomic<CUcontext> registered_in{nullptr};
 thread_local CUcontext current = nullptr;
 
+// A context's handle has the number of its GPU in the low bits.
+std::size_t GpuOf(CUcontext context) {
+  return reinterpret_cast<std::uintptr_t>(context) % kGpusMax;
+}
 Stream& Of(CUstream stream) {
   const bool is_default = reinterpret_cast<std::uintptr_t>(stream) <= 2;
-  return is_default ? default_stream : *reinterpret_cast<Stream*>(stream);
+  if (!is_default) return *reinterpret_cast<Stream*>(stream);
+  Stream& found = default_streams[GpuOf(current)];
+  found.gpu = GpuOf(current);
+  return found;
+}
+
+// Host memory by its page, and the context in which it is registered.
+class Registered {
+ public:
+  bool Add(const void* page, CUcontext context) {
+    const std::lock_guard lock(mutex_);
+    return pages_.try_emplace(reinterpret_cast<std::uintptr_t>(page), context).second;
+  }
+  void Remove(CUcontext context) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(pages_, [=](const auto& page) { return page.second == context; });
+  }
+  bool Contains(CUdeviceptr address, CUcontext context) {
+    const std::lock_guard lock(mutex_);
+    const auto page = pages_.find(address / 4096 * 4096);
+    return page != pages_.end() && page->second == context;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::uintptr_t, CUcontext> pages_;
+};
+Registered& GetRegistered() {
+  static Registered& registered = *new Registered;
+  return registered;
 }
 
 // Performs writes and host functions when the GPU gets there.
@@ -168,11 +208,12 @@ void Queue(Stream& stream, std::int64_t length) {
   SpendCall();
   std::atomic<std::int64_t>& place = ends[launches++ % ends.size()];
   Await(place);
-  std::int64_t free_at = gpu->free_at.load();
+  std::atomic<std::int64_t>& gpu_free_at = gpu->free_at[stream.gpu];
+  std::int64_t free_at = gpu_free_at.load();
   std::int64_t end = 0;
   do {
     end = std::max({Now() + kWayNs, free_at + kGapNs, stream.end.load()}) + length;
-  } while (!gpu->free_at.compare_exchange_weak(free_at, end));
+  } while (!gpu_free_at.compare_exchange_weak(free_at, end));
   stream.end = place = end;
 }
 
@@ -364,22 +405,22 @@ CUresult cuDriverGetVersion(int* version) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = GetGpuCount();
   return CUDA_SUCCESS;
 }
-CUresult cuDeviceGet(CUdevice* device, int) {
-  *device = 0;
+CUresult cuDeviceGet(CUdevice* device, int number) {
+  *device = number;
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice) {
-  current = *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(++contexts) << 12);
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice device) {
+  const auto number = static_cast<std::uintptr_t>(++contexts);
+  current = *context = reinterpret_cast<CUcontext>(number << 12 | static_cast<unsigned>(device));
   return CUDA_SUCCESS;
 }
 CUresult cuCtxDestroy_v2(CUcontext context) {
   if (events_alive > 0) Mistake("a context ends with events in it");
-  CUcontext expected = context;
-  registered_in.compare_exchange_strong(expected, nullptr);
+  GetRegistered().Remove(context);
   current = nullptr;
   return CUDA_SUCCESS;
 }
@@ -392,11 +433,12 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 CUresult cuCtxGetDevice(CUdevice* device) {
-  *device = 0;
+  if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = static_cast<CUdevice>(GpuOf(current));
   return CUDA_SUCCESS;
 }
 CUresult cuCtxSynchronize() {
-  if (gpu != nullptr) Await(gpu->free_at.load());
+  if (gpu != nullptr) Await(gpu->free_at[GpuOf(current)].load());
   return CUDA_SUCCESS;
 }
 
@@ -434,7 +476,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction, unsigned grid_x, unsigned, u
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
-  *stream = reinterpret_cast<CUstream>(new Stream);
+  *stream = reinterpret_cast<CUstream>(new Stream{.gpu = GpuOf(current)});
   return CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }  // Work may still refer to it.
@@ -610,11 +652,9 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   return Of(stream).is_capturing ? CUDA_SUCCESS : GetMemory().Free(address);
 }
 
-CUresult cuMemHostRegister_v2(void*, std::size_t, unsigned) {
-  CUcontext expected = nullptr;
-  return registered_in.compare_exchange_strong(expected, current)
-             ? CUDA_SUCCESS
-             : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+CUresult cuMemHostRegister_v2(void* page, std::size_t, unsigned) {
+  return GetRegistered().Add(page, current) ? CUDA_SUCCESS
+                                            : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned) {
   *device = reinterpret_cast<CUdeviceptr>(host);
@@ -622,7 +662,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned)
 }
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
   if (captures > 0) Mistake("a word is written during a capture");
-  if (current == nullptr || registered_in != current) {
+  if (current == nullptr || !GetRegistered().Contains(address, current)) {
     Mistake("a word is written in a context in which its memory is not registered");
   }
   SpendCall();

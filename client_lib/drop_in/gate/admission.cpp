@@ -60,31 +60,30 @@ void Sleep(nanoseconds time) {
 
 }  // namespace
 
-Admission& Admission::Get() {
-  static Admission& admission = *new Admission;
-  return admission;
+std::array<std::atomic<Admission*>, kGpusMax> Admission::all_;
+std::atomic<int> Admission::gpu_count_{0};
+std::atomic<bool> Admission::must_have_server_{false};
+
+Admission& Admission::Of(int gpu) {
+  std::atomic<Admission*>& place = all_.at(static_cast<std::size_t>(gpu));
+  Admission* found = place.load(std::memory_order_acquire);
+  if (found != nullptr) [[likely]]
+    return *found;
+  auto made = std::unique_ptr<Admission>(new Admission(gpu));  // The constructor is private.
+  if (place.compare_exchange_strong(found, made.get())) found = made.release();
+  return *found;
 }
 
-// ---- the session
-
-Status Admission::TryConnect() {
-  next_attempt_ns_.store(CoarseNs() + kReconnectEvery.count(), std::memory_order_relaxed);
-  auto client = client::GatedSession::Connect({.control_timeout = kConnectTimeout});
-  if (!client.ok()) return client.status();
-  const auto ordinal = static_cast<std::uint16_t>(sessions_.size() + 1);
-  sessions_.push_back(std::make_unique<Session>(*std::move(client), ordinal));
-  Session& session = *sessions_.back();
-  if (IsLogging()) {
-    LogLine("gate mode: client " + std::to_string(session.client->id()) + " on device " +
-            session.client->device());
-  }
-  MemoryQuota::Get().SetLimit(session.client->quota_bytes(), session.client->use());
-  session_.store(&session, std::memory_order_release);
-  return {};
+std::optional<int> Admission::CurrentGpu() {
+  const int count = gpu_count_.load(std::memory_order_relaxed);
+  int gpu = 0;
+  if (count == 1) [[likely]]
+    return gpu;
+  const bool is_known = count > 1 && driver_functions.ctx_get_device(&gpu) == Code::kSuccess;
+  return is_known && IsGpu(gpu) ? std::optional(gpu) : std::nullopt;
 }
 
-Code Admission::Connect() {
-  if (is_begun_.exchange(true)) return Code::kSuccess;
+Code Admission::Begin() {
   const Result<std::optional<Fallback>> fallback = FallbackFromEnvironment();
   if (!fallback.ok()) return Reject(Code::kInvalidValue, fallback.status().message());
   must_have_server_ = fallback->value_or(Fallback::kNative) == Fallback::kNone;
@@ -92,15 +91,48 @@ Code Admission::Connect() {
     LogLine("gate mode: the installed driver is too old to be gated");
     return Code::kSuccess;
   }
-  const MutexLock lock(connecting_);
-  const Status status = TryConnect();
-  if (status.ok()) return Code::kSuccess;
-  if (must_have_server_) {
-    is_begun_ = false;
-    return ConnectCode(status);
+  int count = 0;
+  if (driver_functions.device_get_count(&count) != Code::kSuccess || count < 1) {
+    return Code::kSuccess;
   }
-  const std::string sentence = "gate mode: this program runs without a server until one answers: " +
-                               std::string(status.message());
+  gpu_count_ = count;
+  return count == 1 ? Of(0).Connect() : Code::kSuccess;
+}
+
+// ---- the session
+
+Status Admission::TryConnect() {
+  next_attempt_ns_.store(CoarseNs() + kReconnectEvery.count(), std::memory_order_relaxed);
+  client::GatedSession::Gpu gpu{.number = static_cast<std::size_t>(gpu_)};
+  if (driver_functions.device_get_uuid != nullptr) {
+    (void)driver_functions.device_get_uuid(gpu.uuid.data(), gpu_);
+  }
+  auto client = client::GatedSession::Connect({.control_timeout = kConnectTimeout}, gpu);
+  if (!client.ok()) return client.status();
+  sessions_.push_back(std::make_unique<Session>(*std::move(client), gpu_, sessions_.size() + 1));
+  Session& session = *sessions_.back();
+  if (IsLogging()) {
+    LogLine("gate mode: client " + std::to_string(session.client->id()) + " on device " +
+            session.client->device());
+  }
+  MemoryQuota::Get().SetLimit(gpu_, session.client->quota_bytes(), session.client->use());
+  session_.store(&session, std::memory_order_release);
+  return {};
+}
+
+Code Admission::Connect() {
+  if (has_connected_.load(std::memory_order_acquire)) [[likely]]
+    return Code::kSuccess;
+  const MutexLock lock(connecting_);
+  if (has_connected_) return Code::kSuccess;
+  const Status status = TryConnect();
+  if (!status.ok() && must_have_server_) return ConnectCode(status);
+  has_connected_.store(true, std::memory_order_release);
+  if (status.ok()) return Code::kSuccess;
+  const std::string where = gpu_count_ == 1 ? "" : " on GPU " + std::to_string(gpu_);
+  const std::string sentence =
+      "gate mode: this program runs" + where +
+      " without a server until one answers: " + std::string(status.message());
   LogLine(sentence);
   static std::atomic<bool> has_told{false};
   ReportUser(sentence, has_told);
@@ -115,7 +147,9 @@ Admission::Session* Admission::GetSession(Code& code) {
 }
 
 Admission::Session* Admission::Reconnect(Code& code) {
-  if (!is_begun_.load(std::memory_order_relaxed) || !driver_functions.is_complete()) return nullptr;
+  if (!has_connected_.load(std::memory_order_acquire)) [[unlikely]]
+    code = Connect();
+  if (code != Code::kSuccess) return nullptr;
   if (CoarseNs() >= next_attempt_ns_.load(std::memory_order_relaxed) && connecting_.TryLock()) {
     const MutexLock lock(connecting_, std::adopt_lock);
     if (session_.load(std::memory_order_acquire) == nullptr) (void)TryConnect();
@@ -128,7 +162,7 @@ Admission::Session* Admission::Reconnect(Code& code) {
 void Admission::OnLost(Session& session) {
   Session* expected = &session;
   if (!session_.compare_exchange_strong(expected, nullptr)) return;
-  MemoryQuota::Get().LiftLimit(session.client->use());
+  MemoryQuota::Get().LiftLimit(gpu_, session.client->use());
   const std::string sentence =
       "gate mode: " + std::string(session.client->end_status().message()) +
       (must_have_server_ ? "; launches fail from now on"
@@ -275,12 +309,6 @@ void Admission::ForgetStream(StreamHandle stream) {
 void Admission::ForgetContext(ContextHandle context) {
   if (Session* const session = session_.load(std::memory_order_acquire)) {
     session->marks.ForgetContext(context);
-  }
-}
-
-void Admission::ForgetDevice(int device) {
-  if (Session* const session = session_.load(std::memory_order_acquire)) {
-    session->marks.ForgetDevice(device);
   }
 }
 

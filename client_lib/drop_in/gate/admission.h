@@ -2,10 +2,12 @@
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GATE_ADMISSION_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GATE_ADMISSION_H_
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gpushared/mutex.h"
@@ -13,16 +15,17 @@
 
 #include "client_lib/drop_in/driver_types.h"
 #include "client_lib/drop_in/gate/costs.h"
+#include "client_lib/drop_in/gate/driver_functions.h"
 #include "client_lib/drop_in/gate/marks.h"
 #include "client_lib/drop_in/gate/timings.h"
 #include "client_lib/gated_session.h"
 
 namespace gpushared::drop_in::gate {
 
-// Decides when a launch of this process goes to the driver. A client that waits (GateState::waits)
-// submits while its turn is open, and keeps no more than the server's window in flight; any other
-// client submits at once, and its turn follows. Without a server everything goes to the driver at
-// once, unless the program was started to fail then.
+// Decides when a launch of this process on one GPU goes to the driver. A client that waits
+// (GateState::waits) submits while its turn is open, and keeps no more than the server's window in
+// flight; any other client submits at once, and its turn follows. Without a server everything goes
+// to the driver at once, unless the program was started to fail then.
 //
 // Thread-safe. No lock is held during a call of the driver.
 class Admission {
@@ -34,11 +37,25 @@ class Admission {
   // Limit of a wait for launches that are in flight but do not end: they may wait for this one.
   static constexpr std::chrono::nanoseconds kStallMax = std::chrono::milliseconds(20);
 
-  // A process has one. Never destroyed, because threads may launch until the process ends.
-  static Admission& Get();
+  // Called when the driver has been initialized. Connects to the server, unless the program sees
+  // several GPUs: then a GPU is connected when it is first used. kSuccess, unless no server answers
+  // and the program must not run without one.
+  static Code Begin();
+  // Returns the number of the GPU of the calling thread's context. No value without a context, and
+  // if the process has more GPUs than can be gated.
+  static std::optional<int> CurrentGpu();
+  // Returns the admission to a GPU. Never destroyed, because threads may launch until the process
+  // ends.
+  static Admission& Of(int gpu);
+  template <typename Function>
+  static void ForEach(Function function) {
+    for (auto& one : all_) {
+      if (Admission* const admission = one.load(std::memory_order_acquire)) function(*admission);
+    }
+  }
 
-  // Connects to the server; called when the driver has been initialized. kSuccess, unless no server
-  // answers and the program must not run without one.
+  // Connects if no connection has been attempted yet. kSuccess, unless the program must not run
+  // without a server.
   Code Connect();
 
   // A launch between Enter and Leave. Without a slot it is neither counted nor marked.
@@ -59,12 +76,13 @@ class Admission {
   void ForgetStream(StreamHandle stream);
   void DestroyEvents() { timings_.DestroyEvents(); }
   void ForgetContext(ContextHandle context);
-  void ForgetDevice(int device);
 
  private:
+  explicit Admission(int gpu) : gpu_(gpu) {}
+
   struct Session {
-    Session(std::unique_ptr<client::GatedSession> connected, std::uint16_t ordinal)
-        : client(std::move(connected)), marks(client->use(), ordinal) {}
+    Session(std::unique_ptr<client::GatedSession> connected, int gpu, std::size_t ordinal)
+        : client(std::move(connected)), marks(client->use(), gpu, ordinal) {}
     const std::unique_ptr<client::GatedSession> client;
     Marks marks;
     std::atomic<std::uint32_t> placed{0};  // Marks that were asked for.
@@ -93,11 +111,15 @@ class Admission {
   // Asks for the next turn if the latest one is over.
   [[gnu::cold]] bool Ask(Session& session);
 
+  // Of the process, by the number of the GPU. Null for those that have not been used.
+  static std::array<std::atomic<Admission*>, kGpusMax> all_;
+  static std::atomic<int> gpu_count_;  // 0 before Begin.
+  static std::atomic<bool> must_have_server_;
+
+  const int gpu_;
   std::atomic<Session*> session_{nullptr};
-  // Whether cuInit has been called, so that launches may connect again.
-  std::atomic<bool> is_begun_{false};
+  std::atomic<bool> has_connected_{false};        // Whether that was attempted.
   std::atomic<std::int64_t> next_attempt_ns_{0};  // On the coarse steady clock.
-  std::atomic<bool> must_have_server_{false};
   Mutex connecting_;
   // Sessions of the past are kept, because threads may still use them; there is one per start of
   // the server.

@@ -10,9 +10,17 @@
 
 namespace gpushared::drop_in::gate {
 
+// Number of GPUs of one program that can be gated; launches on others pass.
+constexpr std::size_t kGpusMax = 32;
+constexpr bool IsGpu(int number) {
+  return number >= 0 && static_cast<std::size_t>(number) < kGpusMax;
+}
+
 // The installed driver's functions that the gate itself calls. Null where the driver lacks one.
 // Constant once the gate is open.
 struct DriverFunctions {
+  Code (*device_get_count)(int*) = nullptr;
+  Code (*device_get_uuid)(std::uint8_t* uuid, int device) = nullptr;
   Code (*ctx_get_current)(ContextHandle*) = nullptr;
   Code (*ctx_get_device)(int*) = nullptr;
   Code (*primary_get_state)(int device, unsigned* flags, int* is_active) = nullptr;
@@ -34,7 +42,7 @@ struct DriverFunctions {
 
   // Whether launches can be marked and measured.
   bool is_complete() const {
-    return ctx_get_current != nullptr && ctx_get_device != nullptr &&
+    return device_get_count != nullptr && ctx_get_current != nullptr && ctx_get_device != nullptr &&
            launch_host_function != nullptr && event_create != nullptr && event_record != nullptr &&
            event_query != nullptr && event_elapsed != nullptr && event_destroy != nullptr;
   }

@@ -95,6 +95,8 @@ void SetNative(Function& function, FunctionIndex index) {
 
 // The newest form of each function, whose parameters driver_functions.h names.
 void SetNatives() {
+  SetNative(gate::driver_functions.device_get_count, kIndexOf_cuDeviceGetCount);
+  SetNative(gate::driver_functions.device_get_uuid, kIndexOf_cuDeviceGetUuid_v2);
   SetNative(gate::driver_functions.ctx_get_current, kIndexOf_cuCtxGetCurrent);
   SetNative(gate::driver_functions.ctx_get_device, kIndexOf_cuCtxGetDevice);
   SetNative(gate::driver_functions.primary_get_state, kIndexOf_cuDevicePrimaryCtxGetState);

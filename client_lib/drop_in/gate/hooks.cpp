@@ -2,6 +2,7 @@
 #include "client_lib/drop_in/gate/hooks.h"
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "client_lib/drop_in/gate/admission.h"
@@ -14,7 +15,10 @@ namespace {
 
 template <typename Call>
 Code Admitted(LaunchKey key, StreamHandle stream, Call call) {
-  Admission& admission = Admission::Get();
+  const std::optional<int> gpu = Admission::CurrentGpu();
+  if (!gpu) [[unlikely]]
+    return call();
+  Admission& admission = Admission::Of(*gpu);
   Admission::Launch launch;
   if (const Code code = admission.Enter(key, WithoutForm(stream), launch); code != Code::kSuccess)
     return code;
@@ -62,11 +66,19 @@ Code EndCapture(StreamHandle stream, Call call) {
   return code;
 }
 
+void DestroyEvents() {
+  Admission::ForEach([](Admission& gpu) { gpu.DestroyEvents(); });
+}
+void ForgetContext(ContextHandle context) {
+  Admission::ForEach([=](Admission& gpu) { gpu.ForgetContext(context); });
+  if (MemoryQuota::Get().InOwner()) MemoryQuota::Get().ForgetContext(context);
+}
+
 }  // namespace
 
 Code Init(Code (*native_init)(unsigned), unsigned flags) {
   const Code code = native_init(flags);
-  return code == Code::kSuccess ? Admission::Get().Connect() : code;
+  return code == Code::kSuccess ? Admission::Begin() : code;
 }
 
 // ---- launches
@@ -153,7 +165,7 @@ Code StreamEndCapture(Code (*end)(StreamHandle, GraphHandle*), StreamHandle stre
 // ---- streams and contexts that end
 
 Code StreamDestroy(Code (*destroy)(StreamHandle), StreamHandle stream) {
-  Admission::Get().ForgetStream(stream);
+  Admission::ForEach([=](Admission& gpu) { gpu.ForgetStream(stream); });
   const bool was_capturing = open_captures.load() > 0 && IsCapturing(stream);
   const Code code = destroy(stream);
   if (was_capturing && code == Code::kSuccess) open_captures.fetch_sub(1);
@@ -161,12 +173,9 @@ Code StreamDestroy(Code (*destroy)(StreamHandle), StreamHandle stream) {
 }
 
 Code CtxDestroy(Code (*destroy)(ContextHandle), ContextHandle context) {
-  Admission::Get().DestroyEvents();
+  DestroyEvents();
   const Code code = destroy(context);
-  if (code == Code::kSuccess) {
-    Admission::Get().ForgetContext(context);
-    if (MemoryQuota::Get().InOwner()) MemoryQuota::Get().ForgetContext(context);
-  }
+  if (code == Code::kSuccess) ForgetContext(context);
   return code;
 }
 
@@ -180,15 +189,16 @@ Code DevicePrimaryCtxRetain(Code (*retain)(ContextHandle*, int), ContextHandle* 
 }
 
 Code DevicePrimaryCtxEnd(Code (*end)(int), int device) {
-  Admission::Get().DestroyEvents();
+  DestroyEvents();
   const Code code = end(device);
   unsigned flags = 0;
   int is_active = 1;
   if (code == Code::kSuccess && driver_functions.primary_get_state != nullptr &&
       driver_functions.primary_get_state(device, &flags, &is_active) == Code::kSuccess &&
-      is_active == 0) {
-    Admission::Get().ForgetDevice(device);
-    if (MemoryQuota::Get().InOwner()) MemoryQuota::Get().ForgetPrimary(device);
+      is_active == 0 && MemoryQuota::Get().InOwner()) {
+    if (const ContextHandle context = MemoryQuota::Get().TakePrimary(device)) {
+      ForgetContext(context);
+    }
   }
   return code;
 }

@@ -19,22 +19,25 @@ std::uint64_t ThisThread() {
   return mine;
 }
 
-// Words for the host functions of the current session, which may run after that session.
+// Words for the host functions of a GPU's current session, which may run after that session.
 struct HostMarks {
   std::atomic<std::atomic<std::uint32_t>*> passed{nullptr};
   std::atomic<std::uint16_t> ordinal{0};
 };
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see above.
-HostMarks host_marks;
+std::array<HostMarks, kGpusMax> host_marks;
 
 // The argument of the host function that takes the place of a written word.
-constexpr std::uint64_t Pack(std::uint16_t ordinal, std::uint32_t index, std::uint32_t number) {
-  return std::uint64_t{ordinal} << 48 | std::uint64_t{index} << 32 | number;
+constexpr std::uint64_t Pack(std::uint16_t ordinal, int gpu, std::uint32_t index,
+                             std::uint32_t number) {
+  return std::uint64_t{ordinal} << 48 | static_cast<std::uint64_t>(gpu) << 40 |
+         std::uint64_t{index} << 32 | number;
 }
 void PassOnHost(void* argument) {
   const auto packed = reinterpret_cast<std::uintptr_t>(argument);
-  if (host_marks.ordinal.load(std::memory_order_acquire) != packed >> 48) return;
-  host_marks.passed.load(std::memory_order_relaxed)[packed >> 32 & 0xff].store(
+  const HostMarks& marks = host_marks.at(packed >> 40 & 0xff);
+  if (marks.ordinal.load(std::memory_order_acquire) != packed >> 48) return;
+  marks.passed.load(std::memory_order_relaxed)[packed >> 32 & 0xff].store(
       static_cast<std::uint32_t>(packed), std::memory_order_release);
 }
 
@@ -61,7 +64,6 @@ Marks::Slot* Marks::Find(StreamHandle stream) {
   Stream wanted{.handle = stream};
   if (wanted.handle == kPerThreadStream) wanted.thread = ThisThread();
   (void)driver_functions.ctx_get_current(&wanted.context);
-  (void)driver_functions.ctx_get_device(&wanted.device);
   const MutexLock lock(mutex_);
   Slot* const slot = Take(wanted);
   last = {this, stream, context, generation, slot};
@@ -127,11 +129,12 @@ bool Marks::Write(const Slot& slot, std::uint32_t index, std::uint32_t number) {
     cannot_register_ = true;
   }
   // The driver cannot write words, or another context has the registration of the page.
-  host_marks.passed.store(use_.passed, std::memory_order_relaxed);
-  host_marks.ordinal.store(ordinal_, std::memory_order_release);
+  HostMarks& marks = host_marks.at(static_cast<std::size_t>(gpu_));
+  marks.passed.store(use_.passed, std::memory_order_relaxed);
+  marks.ordinal.store(ordinal_, std::memory_order_release);
   return driver_functions.launch_host_function(
              slot.stream.handle, PassOnHost,
-             reinterpret_cast<void*>(Pack(ordinal_, index, number))) == Code::kSuccess;
+             reinterpret_cast<void*>(Pack(ordinal_, gpu_, index, number))) == Code::kSuccess;
 }
 
 bool Marks::IsMarkable(const Slot& slot) const {
@@ -216,25 +219,16 @@ void Marks::Forget(StreamHandle stream) {
   }
 }
 
-template <typename Predicate>
-void Marks::ForgetContexts(Predicate is_destroyed) {
+void Marks::ForgetContext(ContextHandle context) {
   const std::uint32_t count = slot_count_.load(std::memory_order_acquire);
   for (std::uint32_t i = 0; i < count; ++i) {
     Slot& slot = slots_[i];
-    if (!slot.is_used || !is_destroyed(slot.stream)) continue;
-    ContextHandle in = slot.stream.context;
+    if (!slot.is_used || slot.stream.context != context) continue;
+    ContextHandle in = context;
     registered_in_.compare_exchange_strong(in, nullptr);
     Release(slot, true);
     generation_.fetch_add(1, std::memory_order_release);
   }
-}
-
-void Marks::ForgetContext(ContextHandle context) {
-  ForgetContexts([=](const Stream& stream) { return stream.context == context; });
-}
-
-void Marks::ForgetDevice(int device) {
-  ForgetContexts([=](const Stream& stream) { return stream.device == device; });
 }
 
 }  // namespace gpushared::drop_in::gate

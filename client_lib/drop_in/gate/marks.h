@@ -25,7 +25,6 @@ class Marks {
   struct Stream {
     StreamHandle handle = nullptr;
     ContextHandle context = nullptr;
-    int device = 0;
     std::uint64_t thread = 0;  // Of a per-thread default stream; otherwise 0.
     friend bool operator==(const Stream&, const Stream&) = default;
   };
@@ -40,8 +39,9 @@ class Marks {
     std::array<std::atomic<std::uint64_t>, kHistory> history{};
   };
 
-  // `use` must outlive this. `ordinal` differs from those of other sessions of the process.
-  Marks(ipc::GateUse& use, std::uint16_t ordinal) : use_(use), ordinal_(ordinal) {}
+  // `use` must outlive this. `ordinal` differs from those of other sessions on this GPU.
+  Marks(ipc::GateUse& use, int gpu, std::size_t ordinal)
+      : use_(use), gpu_(gpu), ordinal_(static_cast<std::uint16_t>(ordinal)) {}
 
   // Returns the slot of a stream of the calling thread's context, whose default stream is
   // kPerThreadStream if the call means that of the thread. Null if all slots are used.
@@ -76,11 +76,10 @@ class Marks {
   // Returns the predicted time of the launches that may still be running.
   InFlight GetInFlight() const;
 
-  // The stream is about to be destroyed, or a context or those of a device have been. Their slots
-  // become free once their marks have passed, as those of a destroyed context have.
+  // The stream is about to be destroyed, or a context has been. The slots become free once their
+  // marks have passed, as those of a destroyed context have.
   void Forget(StreamHandle stream);
   void ForgetContext(ContextHandle context);
-  void ForgetDevice(int device);
 
  private:
   bool Write(const Slot& slot, std::uint32_t index, std::uint32_t number);
@@ -94,12 +93,11 @@ class Marks {
            use_.marked[index].load(std::memory_order_relaxed);
   }
   Slot* Take(const Stream& wanted) GPUSHARED_REQUIRES(mutex_);
-  template <typename Predicate>
-  void ForgetContexts(Predicate is_destroyed);
   // Counts the slot's launches as ended, and frees the slot.
   void Release(Slot& slot, bool has_passed);
 
   ipc::GateUse& use_;
+  const int gpu_;
   const std::uint16_t ordinal_;
   std::array<Slot, ipc::kStreamsMax> slots_;
   std::atomic<std::uint32_t> slot_count_{0};

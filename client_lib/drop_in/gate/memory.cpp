@@ -29,76 +29,81 @@ MemoryQuota& MemoryQuota::Get() {
 
 // ---- the limit
 
-void MemoryQuota::SetLimit(std::uint64_t bytes, ipc::GateUse& use) {
+void MemoryQuota::SetLimit(int gpu, std::uint64_t bytes, ipc::GateUse& use) {
   const MutexLock lock(mutex_);
-  limit_ = bytes;
-  use_ = &use;
-  Hold(held_);
+  Account& of = account(gpu);
+  of.limit = bytes;
+  of.use = &use;
+  of.Hold(of.held);
 }
 
-void MemoryQuota::LiftLimit(const ipc::GateUse& use) {
+void MemoryQuota::LiftLimit(int gpu, const ipc::GateUse& use) {
   const MutexLock lock(mutex_);
+  Account& of = account(gpu);
   // Another thread may already have connected again.
-  if (use_ != &use) return;
-  limit_ = kNoLimit;
-  use_ = nullptr;
+  if (of.use != &use) return;
+  of.limit = kNoLimit;
+  of.use = nullptr;
 }
 
-std::uint64_t MemoryQuota::limit() {
+std::uint64_t MemoryQuota::GetLimit(int gpu) {
   const MutexLock lock(mutex_);
-  return limit_;
+  return account(gpu).limit;
 }
 
-std::uint64_t MemoryQuota::Left() {
+std::uint64_t MemoryQuota::Left(int gpu) {
   const MutexLock lock(mutex_);
-  return limit_ == kNoLimit ? kNoLimit : room();
+  const Account& of = account(gpu);
+  return of.limit == kNoLimit ? kNoLimit : of.room();
 }
 
-void MemoryQuota::Hold(std::uint64_t bytes) {
-  held_ = bytes;
-  if (use_ != nullptr) use_->held_bytes.store(bytes, std::memory_order_relaxed);
+void MemoryQuota::Account::Hold(std::uint64_t bytes) {
+  held = bytes;
+  if (use != nullptr) use->held_bytes.store(bytes, std::memory_order_relaxed);
 }
 
-bool MemoryQuota::TryReserve(std::uint64_t bytes) {
+bool MemoryQuota::TryReserve(int gpu, std::uint64_t bytes) {
   const MutexLock lock(mutex_);
-  if (limit_ != kNoLimit && bytes > room()) return false;
-  Hold(held_ + bytes);
+  Account& of = account(gpu);
+  if (of.limit != kNoLimit && bytes > of.room()) return false;
+  of.Hold(of.held + bytes);
   return true;
 }
 
-bool MemoryQuota::Reserve(std::uint64_t bytes) {
-  if (TryReserve(bytes)) [[likely]]
+bool MemoryQuota::Reserve(int gpu, std::uint64_t bytes) {
+  if (TryReserve(gpu, bytes)) [[likely]]
     return true;
-  TrimPools();
-  if (TryReserve(bytes)) return true;
-  LogRejection(bytes);
+  TrimPools(gpu);
+  if (TryReserve(gpu, bytes)) return true;
+  LogRejection(gpu, bytes);
   return false;
 }
 
-void MemoryQuota::GiveBack(std::uint64_t bytes) {
+void MemoryQuota::GiveBack(int gpu, std::uint64_t bytes) {
   const MutexLock lock(mutex_);
-  Hold(held_ - bytes);
+  Account& of = account(gpu);
+  of.Hold(of.held - bytes);
 }
 
-bool MemoryQuota::Fits(std::uint64_t bytes) {
-  if (bytes <= Left()) return true;
-  TrimPools();
-  if (bytes <= Left()) return true;
-  LogRejection(bytes);
+bool MemoryQuota::Fits(int gpu, std::uint64_t bytes) {
+  if (bytes <= Left(gpu)) return true;
+  TrimPools(gpu);
+  if (bytes <= Left(gpu)) return true;
+  LogRejection(gpu, bytes);
   return false;
 }
 
-void MemoryQuota::LogRejection(std::uint64_t bytes) {
+void MemoryQuota::LogRejection(int gpu, std::uint64_t bytes) {
   if (!IsLogging()) return;
   std::uint64_t held = 0, limit = 0;
   {
     const MutexLock lock(mutex_);
-    held = held_;
-    limit = limit_;
+    held = account(gpu).held;
+    limit = account(gpu).limit;
   }
   LogLine("gate mode: allocation of " + std::to_string(bytes) +
           " bytes rejected: the program holds " + std::to_string(held) + " bytes of its limit of " +
-          std::to_string(limit));
+          std::to_string(limit) + " on GPU " + std::to_string(gpu));
 }
 
 // ---- memory that belongs to a context
@@ -106,15 +111,16 @@ void MemoryQuota::LogRejection(std::uint64_t bytes) {
 void MemoryQuota::Record(Kind kind, std::uint64_t key, std::uint64_t reserved_bytes,
                          const Allocation& allocation) {
   const MutexLock lock(mutex_);
-  std::uint64_t held = held_ - reserved_bytes + allocation.own_bytes();
+  Account& of = account(allocation.gpu);
+  of.Hold(of.held - reserved_bytes + allocation.own_bytes());
   const auto [record, is_new] =
       records_[static_cast<std::size_t>(kind)].try_emplace(key, allocation);
   if (!is_new) {
     // The driver has freed it in a way that is not seen here.
-    held -= record->second.own_bytes();
+    Account& before = account(record->second.gpu);
+    before.Hold(before.held - record->second.own_bytes());
     record->second = allocation;
   }
-  Hold(held);
 }
 
 std::optional<MemoryQuota::Allocation> MemoryQuota::Take(Kind kind, std::uint64_t key) {
@@ -129,47 +135,45 @@ void MemoryQuota::PutBack(Kind kind, std::uint64_t key, const Allocation& alloca
   records_[static_cast<std::size_t>(kind)].insert_or_assign(key, allocation);
 }
 
-void MemoryQuota::Discount(const Allocation& allocation) { GiveBack(allocation.own_bytes()); }
+void MemoryQuota::Discount(const Allocation& allocation) {
+  GiveBack(allocation.gpu, allocation.own_bytes());
+}
 
 void MemoryQuota::ForgetContext(ContextHandle context) {
   const MutexLock lock(mutex_);
-  std::uint64_t held = held_;
   for (Records& records : records_) {
-    std::erase_if(records, [&](const auto& record) {
+    std::erase_if(records, [&](const auto& record) GPUSHARED_REQUIRES(mutex_) {
       const Allocation& allocation = record.second;
       // Pools belong to no context.
       if (allocation.pool != nullptr || allocation.context != context) return false;
-      held -= allocation.bytes;
+      Account& of = account(allocation.gpu);
+      of.Hold(of.held - allocation.bytes);
       return true;
     });
   }
-  Hold(held);
 }
 
-void MemoryQuota::SetPrimary(int device, ContextHandle context) {
+void MemoryQuota::SetPrimary(int gpu, ContextHandle context) {
   const MutexLock lock(mutex_);
-  primaries_[device] = context;
+  primaries_[gpu] = context;
 }
 
-void MemoryQuota::ForgetPrimary(int device) {
-  ContextHandle context = nullptr;
-  {
-    const MutexLock lock(mutex_);
-    const auto found = primaries_.find(device);
-    if (found == primaries_.end()) return;
-    context = found->second;
-    primaries_.erase(found);
-  }
-  ForgetContext(context);
+ContextHandle MemoryQuota::TakePrimary(int gpu) {
+  const MutexLock lock(mutex_);
+  const auto taken = primaries_.extract(gpu);
+  return taken.empty() ? nullptr : taken.mapped();
 }
 
 // ---- physical memory
 
-void MemoryQuota::RecordPhysical(std::uint64_t handle, std::uint64_t bytes) {
+void MemoryQuota::RecordPhysical(std::uint64_t handle, int gpu, std::uint64_t bytes) {
   const MutexLock lock(mutex_);
   const auto [found, is_new] = physical_.try_emplace(handle);
-  if (!is_new) Hold(held_ - found->second.bytes);
-  found->second = {.bytes = bytes, .references = 1};
+  if (!is_new) {
+    Account& before = account(found->second.gpu);
+    before.Hold(before.held - found->second.bytes);
+  }
+  found->second = {.gpu = gpu, .bytes = bytes, .references = 1};
 }
 
 void MemoryQuota::AddReference(std::uint64_t handle) {
@@ -190,8 +194,11 @@ MemoryQuota::Drop MemoryQuota::DropOne(std::uint64_t handle, DevicePointer addre
   Physical& physical = physical_[handle];
   --(physical.*count);
   const bool is_last = physical.references == 0 && physical.mappings == 0;
-  const Drop drop = {
-      .handle = handle, .bytes = physical.bytes, .address = address, .is_last = is_last};
+  const Drop drop = {.handle = handle,
+                     .gpu = physical.gpu,
+                     .bytes = physical.bytes,
+                     .address = address,
+                     .is_last = is_last};
   if (is_last) physical_.erase(handle);
   return drop;
 }
@@ -220,10 +227,12 @@ void MemoryQuota::Finish(const std::vector<Drop>& drops, bool is_done) {
   const MutexLock lock(mutex_);
   for (const Drop& drop : drops) {
     if (is_done) {
-      if (drop.is_last) Hold(held_ - drop.bytes);
+      Account& of = account(drop.gpu);
+      if (drop.is_last) of.Hold(of.held - drop.bytes);
       continue;
     }
     Physical& physical = physical_[drop.handle];
+    physical.gpu = drop.gpu;
     physical.bytes = drop.bytes;
     if (drop.address == 0) {
       ++physical.references;
@@ -251,17 +260,18 @@ MemoryQuota::Pool MemoryQuota::GetPool(PoolHandle pool) {
   return found == pools_.end() ? Pool{} : found->second;
 }
 
-std::vector<PoolHandle> MemoryQuota::GetPools() {
+std::vector<PoolHandle> MemoryQuota::GetPools(int gpu) {
   const MutexLock lock(mutex_);
   std::vector<PoolHandle> pools;
   for (const auto& [handle, pool] : pools_) {
-    if (!pool.is_host) pools.push_back(handle);
+    if (!pool.is_host && pool.gpu == gpu) pools.push_back(handle);
   }
   return pools;
 }
 
 void MemoryQuota::Charge(Pool& pool, std::uint64_t bytes) {
-  Hold(held_ - pool.charged + bytes);
+  Account& of = account(pool.gpu);
+  of.Hold(of.held - pool.charged + bytes);
   pool.charged = bytes;
 }
 
@@ -271,7 +281,8 @@ void MemoryQuota::ChargeTold(Pool& pool, const Pool& before, std::uint64_t reser
   Charge(pool, is_current ? reserved : std::max(pool.charged, reserved));
 }
 
-MemoryQuota::PoolAnswer MemoryQuota::ReserveInPool(PoolHandle handle, std::uint64_t bytes) {
+MemoryQuota::PoolAnswer MemoryQuota::ReserveInPool(PoolHandle handle, int gpu,
+                                                   std::uint64_t bytes) {
   const auto deadline = std::chrono::steady_clock::now() + kPendingMax;
   for (bool has_trimmed = false;;) {
     const Pool before = GetPool(handle);
@@ -280,13 +291,15 @@ MemoryQuota::PoolAnswer MemoryQuota::ReserveInPool(PoolHandle handle, std::uint6
     bool is_certain = false;
     {
       const MutexLock lock(mutex_);
-      Pool& pool = pools_[handle];
+      Pool& pool = pools_.try_emplace(handle, Pool{.gpu = gpu}).first->second;
+      gpu = pool.gpu;
       // Allocations that the driver's answer may lack, and may contain as well.
       const std::uint64_t uncertain = before.pending + (pool.begun - before.begun);
       const std::uint64_t size =
           std::max(told->reserved, AddUpToMax(told->used + uncertain, bytes));
-      const std::uint64_t others = held_ - pool.charged;
-      if (limit_ == kNoLimit || (others <= limit_ && size <= limit_ - others)) {
+      const Account& of = account(gpu);
+      const std::uint64_t others = of.held - pool.charged;
+      if (of.limit == kNoLimit || (others <= of.limit && size <= of.limit - others)) {
         Charge(pool, size);
         pool.begun += bytes;
         pool.pending += bytes;
@@ -297,10 +310,10 @@ MemoryQuota::PoolAnswer MemoryQuota::ReserveInPool(PoolHandle handle, std::uint6
     if (!is_certain && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::yield();
     } else if (!has_trimmed) {
-      TrimPools();
+      TrimPools(gpu);
       has_trimmed = true;
     } else {
-      LogRejection(bytes);
+      LogRejection(gpu, bytes);
       return PoolAnswer::kRejected;
     }
   }
@@ -308,8 +321,10 @@ MemoryQuota::PoolAnswer MemoryQuota::ReserveInPool(PoolHandle handle, std::uint6
 
 void MemoryQuota::SettleInPool(PoolHandle handle, std::uint64_t bytes,
                                std::optional<DevicePointer> address) {
-  if (address) Record(Kind::kAddress, *address, 0, {.bytes = bytes, .pool = handle});
   Pool before = GetPool(handle);
+  if (address) {
+    Record(Kind::kAddress, *address, 0, {.gpu = before.gpu, .bytes = bytes, .pool = handle});
+  }
   before.pending -= bytes;
   const std::optional<PoolUse> told = Ask(handle);
   const MutexLock lock(mutex_);
@@ -331,17 +346,22 @@ void MemoryQuota::Refresh(PoolHandle handle) {
   if (found != pools_.end()) ChargeTold(found->second, before, told->reserved);
 }
 
-void MemoryQuota::RefreshPools() {
-  for (const PoolHandle pool : GetPools()) Refresh(pool);
+void MemoryQuota::RefreshPools(int gpu) {
+  for (const PoolHandle pool : GetPools(gpu)) Refresh(pool);
 }
 
-void MemoryQuota::TrimPools() {
+void MemoryQuota::TrimPools(int gpu) {
   const OutsideCaptures outside;
   if (!outside || driver_functions.pool_trim == nullptr) return;
-  for (const PoolHandle pool : GetPools()) {
+  for (const PoolHandle pool : GetPools(gpu)) {
     (void)driver_functions.pool_trim(pool, 0);
     Refresh(pool);
   }
+}
+
+void MemoryQuota::AddPool(PoolHandle pool, int gpu) {
+  const MutexLock lock(mutex_);
+  pools_.try_emplace(pool, Pool{.gpu = gpu});
 }
 
 void MemoryQuota::AddHostPool(PoolHandle pool) {
@@ -365,13 +385,14 @@ void MemoryQuota::PutBackPool(PoolHandle pool, const Pool& taken) {
 
 void MemoryQuota::DiscountPool(PoolHandle pool, const Pool& taken) {
   const MutexLock lock(mutex_);
-  std::uint64_t held = held_ - taken.charged;
+  Account& of = account(taken.gpu);
+  std::uint64_t held = of.held - taken.charged;
   for (auto& [address, allocation] : records_[static_cast<std::size_t>(Kind::kAddress)]) {
     if (allocation.pool != pool) continue;
     allocation.pool = nullptr;
     held += allocation.bytes;
   }
-  Hold(held);
+  of.Hold(held);
 }
 
 }  // namespace gpushared::drop_in::gate

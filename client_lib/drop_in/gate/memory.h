@@ -13,12 +13,14 @@
 #include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/gate/driver_functions.h"
 #include "client_lib/fork_guard.h"
 #include "ipc/wire/layout.h"
 
 namespace gpushared::drop_in::gate {
 
-// Device memory that this process has allocated on any device, and the limit that its session sets.
+// Device memory that this process has allocated on each of its GPUs, and the limits that its
+// sessions set. GPUs have the numbers that they have in the driver, below kGpusMax.
 //
 // A hook reserves the bytes before it calls the driver, because concurrent allocations could
 // otherwise exceed the limit together. It records the allocation after the call has succeeded. A
@@ -43,23 +45,24 @@ class MemoryQuota {
 
   // Called when a session begins, and when it is lost. Without one there is no limit. `use` is
   // where the server sees the memory that is held; it must outlive this object.
-  void SetLimit(std::uint64_t bytes, ipc::GateUse& use) GPUSHARED_EXCLUDES(mutex_);
-  void LiftLimit(const ipc::GateUse& use) GPUSHARED_EXCLUDES(mutex_);
+  void SetLimit(int gpu, std::uint64_t bytes, ipc::GateUse& use) GPUSHARED_EXCLUDES(mutex_);
+  void LiftLimit(int gpu, const ipc::GateUse& use) GPUSHARED_EXCLUDES(mutex_);
 
   // Returns the bytes up to the limit, or kNoLimit.
-  std::uint64_t Left() GPUSHARED_EXCLUDES(mutex_);
-  std::uint64_t limit() GPUSHARED_EXCLUDES(mutex_);
+  std::uint64_t Left(int gpu) GPUSHARED_EXCLUDES(mutex_);
+  std::uint64_t GetLimit(int gpu) GPUSHARED_EXCLUDES(mutex_);
 
   // Reserves memory. Releases unused memory of pools if there is not enough otherwise.
-  bool Reserve(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
-  void GiveBack(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  bool Reserve(int gpu, std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  void GiveBack(int gpu, std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
   // Whether Reserve would succeed.
-  bool Fits(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  bool Fits(int gpu, std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
 
   // ---- memory that belongs to a context
 
   enum class Kind { kAddress, kArray, kMipmappedArray, kCount };
   struct Allocation {
+    int gpu = 0;
     std::uint64_t bytes = 0;
     ContextHandle context = nullptr;  // The memory ends with it.
     // If set, the memory is part of what its pool is charged with.
@@ -77,19 +80,23 @@ class MemoryQuota {
       GPUSHARED_EXCLUDES(mutex_);
   void Discount(const Allocation& allocation) GPUSHARED_EXCLUDES(mutex_);
 
-  // Called when the context has ended, or the device's primary one.
+  // Called when the context has ended.
   void ForgetContext(ContextHandle context) GPUSHARED_EXCLUDES(mutex_);
-  void ForgetPrimary(int device) GPUSHARED_EXCLUDES(mutex_);
-  void SetPrimary(int device, ContextHandle context) GPUSHARED_EXCLUDES(mutex_);
+  // The primary context of a GPU. TakePrimary removes the record; null if there is none.
+  void SetPrimary(int gpu, ContextHandle context) GPUSHARED_EXCLUDES(mutex_);
+  ContextHandle TakePrimary(int gpu) GPUSHARED_EXCLUDES(mutex_);
 
   // ---- physical memory: it exists until it has neither references nor mappings
 
-  void RecordPhysical(std::uint64_t handle, std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  void RecordPhysical(std::uint64_t handle, int gpu, std::uint64_t bytes)
+      GPUSHARED_EXCLUDES(mutex_);
   // The next two do nothing for memory that is not counted, such as imported memory.
   void AddReference(std::uint64_t handle) GPUSHARED_EXCLUDES(mutex_);
   void AddMapping(DevicePointer address, std::uint64_t handle) GPUSHARED_EXCLUDES(mutex_);
   struct Drop {
-    std::uint64_t handle = 0, bytes = 0;
+    std::uint64_t handle = 0;
+    int gpu = 0;
+    std::uint64_t bytes = 0;
     DevicePointer address = 0;  // Of a mapping; 0: of a reference.
     bool is_last = false;
   };
@@ -103,21 +110,25 @@ class MemoryQuota {
   // ---- pools: charged with what the driver has reserved for them, used or not
 
   enum class PoolAnswer { kReserved, kRejected, kUnknown };
-  // Reserves what the pool has to grow by. kUnknown: the driver does not tell how large it is.
-  PoolAnswer ReserveInPool(PoolHandle pool, std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  // Reserves what the pool has to grow by. kUnknown: the driver does not tell how large it is. A
+  // pool that is not known yet is one of this GPU.
+  PoolAnswer ReserveInPool(PoolHandle pool, int gpu, std::uint64_t bytes)
+      GPUSHARED_EXCLUDES(mutex_);
   // Called after the driver's call. No address: the call has failed.
   void SettleInPool(PoolHandle pool, std::uint64_t bytes, std::optional<DevicePointer> address)
       GPUSHARED_EXCLUDES(mutex_);
-  // Charge a pool, or all, with their present sizes. They do nothing during a capture.
+  // Charge a pool, or all of a GPU, with their present sizes. They do nothing during a capture.
   void Refresh(PoolHandle pool) GPUSHARED_EXCLUDES(mutex_);
-  void RefreshPools() GPUSHARED_EXCLUDES(mutex_);
+  void RefreshPools(int gpu) GPUSHARED_EXCLUDES(mutex_);
 
+  void AddPool(PoolHandle pool, int gpu) GPUSHARED_EXCLUDES(mutex_);
   // Pools of host memory are not counted.
   void AddHostPool(PoolHandle pool) GPUSHARED_EXCLUDES(mutex_);
   bool IsHostPool(PoolHandle pool) GPUSHARED_EXCLUDES(mutex_);
 
   struct Pool {
-    std::uint64_t charged = 0;  // Part of held_.
+    int gpu = 0;
+    std::uint64_t charged = 0;  // Part of Account::held.
     // Bytes of all allocations so far, and of those that the driver is making.
     std::uint64_t begun = 0, pending = 0;
     bool is_host = false;
@@ -128,7 +139,16 @@ class MemoryQuota {
   void DiscountPool(PoolHandle pool, const Pool& taken) GPUSHARED_EXCLUDES(mutex_);
 
  private:
+  struct Account {
+    std::uint64_t limit = kNoLimit, held = 0;
+    ipc::GateUse* use = nullptr;
+
+    std::uint64_t room() const { return limit > held ? limit - held : 0; }
+    // Sets the memory that is held.
+    void Hold(std::uint64_t bytes);
+  };
   struct Physical {
+    int gpu = 0;
     std::uint64_t bytes = 0;
     std::uint32_t references = 0, mappings = 0;
   };
@@ -139,18 +159,16 @@ class MemoryQuota {
 
   // No value if the driver does not tell.
   static std::optional<PoolUse> Ask(PoolHandle pool);
-  std::vector<PoolHandle> GetPools() GPUSHARED_EXCLUDES(mutex_);
+  std::vector<PoolHandle> GetPools(int gpu) GPUSHARED_EXCLUDES(mutex_);
   Pool GetPool(PoolHandle pool) GPUSHARED_EXCLUDES(mutex_);
-  // Releases the unused memory of all pools. Does nothing during a capture.
-  void TrimPools() GPUSHARED_EXCLUDES(mutex_);
-  void LogRejection(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  // Releases the unused memory of a GPU's pools. Does nothing during a capture.
+  void TrimPools(int gpu) GPUSHARED_EXCLUDES(mutex_);
+  void LogRejection(int gpu, std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
 
-  std::uint64_t room() const GPUSHARED_REQUIRES(mutex_) {
-    return limit_ > held_ ? limit_ - held_ : 0;
+  Account& account(int gpu) GPUSHARED_REQUIRES(mutex_) {
+    return accounts_.at(static_cast<std::size_t>(gpu));
   }
-  bool TryReserve(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
-  // Sets the memory that is held.
-  void Hold(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
+  bool TryReserve(int gpu, std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
   void Charge(Pool& pool, std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
   // Charges a pool with the size that the driver told after `before` was read.
   void ChargeTold(Pool& pool, const Pool& before, std::uint64_t reserved)
@@ -160,9 +178,7 @@ class MemoryQuota {
 
   const client::ForkGuard fork_guard_;
   Mutex mutex_;
-  std::uint64_t limit_ GPUSHARED_GUARDED_BY(mutex_) = kNoLimit;
-  std::uint64_t held_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  ipc::GateUse* use_ GPUSHARED_GUARDED_BY(mutex_) = nullptr;
+  std::array<Account, kGpusMax> accounts_ GPUSHARED_GUARDED_BY(mutex_);
   std::array<Records, static_cast<std::size_t>(Kind::kCount)> records_ GPUSHARED_GUARDED_BY(mutex_);
   std::unordered_map<int, ContextHandle> primaries_ GPUSHARED_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, Physical> physical_ GPUSHARED_GUARDED_BY(mutex_);

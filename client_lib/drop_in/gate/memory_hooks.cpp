@@ -5,6 +5,7 @@
 #include <bit>
 #include <optional>
 
+#include "client_lib/drop_in/gate/admission.h"
 #include "client_lib/drop_in/gate/driver_functions.h"
 #include "client_lib/drop_in/gate/hooks.h"
 #include "client_lib/drop_in/gate/memory.h"
@@ -16,8 +17,8 @@ namespace {
 
 using Kind = MemoryQuota::Kind;
 
-MemoryQuota::Allocation InCurrentContext(std::uint64_t bytes) {
-  MemoryQuota::Allocation allocation{.bytes = bytes};
+MemoryQuota::Allocation InCurrentContext(int gpu, std::uint64_t bytes) {
+  MemoryQuota::Allocation allocation{.gpu = gpu, .bytes = bytes};
   if (driver_functions.ctx_get_current != nullptr) {
     (void)driver_functions.ctx_get_current(&allocation.context);
   }
@@ -30,19 +31,30 @@ std::uint64_t KeyOf(Target* handle) {
   return reinterpret_cast<std::uintptr_t>(handle);
 }
 
+// Calls `counted` if the memory that the calling thread allocates on the GPU is counted, and `call`
+// otherwise. From the first call on, the GPU's session gives the limit.
+template <typename Counted, typename Call>
+Code Count(std::optional<int> gpu, Counted counted, Call call) {
+  if (!gpu || !IsGpu(*gpu) || !MemoryQuota::Get().InOwner()) return call();
+  const Code code = Admission::Of(*gpu).Connect();
+  return code == Code::kSuccess ? counted(*gpu) : code;
+}
+
 // `get_bytes` returns the size after success, when the driver has stored `made`.
 template <typename Made, typename Call, typename GetBytes>
 Code Allocate(Kind kind, std::uint64_t bytes, const Made* made, Call call, GetBytes get_bytes) {
-  MemoryQuota& quota = MemoryQuota::Get();
-  if (!quota.InOwner()) return call();
-  if (!quota.Reserve(bytes)) return Code::kOutOfMemory;
-  const Code code = call();
-  if (code == Code::kSuccess) {
-    quota.Record(kind, KeyOf(*made), bytes, InCurrentContext(get_bytes()));
-  } else {
-    quota.GiveBack(bytes);
-  }
-  return code;
+  const auto counted = [&](int gpu) {
+    MemoryQuota& quota = MemoryQuota::Get();
+    if (!quota.Reserve(gpu, bytes)) return Code::kOutOfMemory;
+    const Code code = call();
+    if (code == Code::kSuccess) {
+      quota.Record(kind, KeyOf(*made), bytes, InCurrentContext(gpu, get_bytes()));
+    } else {
+      quota.GiveBack(gpu, bytes);
+    }
+    return code;
+  };
+  return Count(Admission::CurrentGpu(), counted, call);
 }
 template <typename Made, typename Call>
 Code Allocate(Kind kind, std::uint64_t bytes, const Made* made, Call call) {
@@ -154,58 +166,77 @@ bool IsHost(const MemoryLocation& location) {
   return location.type >= LocationType::kHost;
 }
 
-// Returns the pool that cuMemAllocAsync allocates from; null if the driver does not tell.
-PoolHandle CurrentPool(StreamHandle stream) {
-  int device = -1;
+// Returns the GPU of a stream, which need not be the current one. Drivers before 12.8 cannot tell.
+std::optional<int> GpuOf(StreamHandle stream) {
+  int gpu = -1;
   const bool is_default = reinterpret_cast<std::uintptr_t>(stream) <= 2;
-  // The stream's device need not be the current one. Drivers before 12.8 cannot tell.
-  const bool has_device = (!is_default && driver_functions.stream_get_device != nullptr &&
-                           driver_functions.stream_get_device(stream, &device) == Code::kSuccess) ||
-                          (driver_functions.ctx_get_device != nullptr &&
-                           driver_functions.ctx_get_device(&device) == Code::kSuccess);
+  const bool is_told = !is_default && driver_functions.stream_get_device != nullptr &&
+                       driver_functions.stream_get_device(stream, &gpu) == Code::kSuccess;
+  return is_told ? std::optional(gpu) : Admission::CurrentGpu();
+}
+
+// Returns the pool that cuMemAllocAsync allocates from; null if the driver does not tell.
+PoolHandle PoolOf(int gpu) {
   PoolHandle pool = nullptr;
-  return has_device && driver_functions.device_get_pool != nullptr &&
-                 driver_functions.device_get_pool(&pool, device) == Code::kSuccess
+  return driver_functions.device_get_pool != nullptr &&
+                 driver_functions.device_get_pool(&pool, gpu) == Code::kSuccess
              ? pool
              : nullptr;
 }
 
+// `get_pool` returns the pool on a GPU.
 template <typename GetPool, typename Call>
-Code AllocateInPool(const DevicePointer* address, std::size_t bytes, GetPool get_pool, Call call) {
-  MemoryQuota& quota = MemoryQuota::Get();
+Code AllocateInPool(const DevicePointer* address, std::size_t bytes, StreamHandle stream,
+                    GetPool get_pool, Call call) {
   // A captured call adds a node to a graph. Any other one is counted when the pool is next looked
   // at, because nothing may be asked of the driver during a capture.
-  if (!quota.InOwner() || open_captures.load(std::memory_order_acquire) > 0) return call();
-  const PoolHandle pool = get_pool();
-  if (pool != nullptr && quota.IsHostPool(pool)) return call();
-  const auto answer =
-      pool == nullptr ? MemoryQuota::PoolAnswer::kUnknown : quota.ReserveInPool(pool, bytes);
-  if (answer == MemoryQuota::PoolAnswer::kRejected) return Code::kOutOfMemory;
-  if (answer == MemoryQuota::PoolAnswer::kUnknown) {
-    return Allocate(Kind::kAddress, bytes, address, call);
-  }
-  const Code code = call();
-  quota.SettleInPool(pool, bytes, code == Code::kSuccess ? std::optional(*address) : std::nullopt);
-  return code;
+  if (open_captures.load(std::memory_order_acquire) > 0) return call();
+  const auto counted = [&](int gpu) {
+    MemoryQuota& quota = MemoryQuota::Get();
+    const PoolHandle pool = get_pool(gpu);
+    if (pool != nullptr && quota.IsHostPool(pool)) return call();
+    const auto answer =
+        pool == nullptr ? MemoryQuota::PoolAnswer::kUnknown : quota.ReserveInPool(pool, gpu, bytes);
+    if (answer == MemoryQuota::PoolAnswer::kRejected) return Code::kOutOfMemory;
+    if (answer == MemoryQuota::PoolAnswer::kUnknown) {
+      return Allocate(Kind::kAddress, bytes, address, call);
+    }
+    const Code code = call();
+    quota.SettleInPool(pool, bytes,
+                       code == Code::kSuccess ? std::optional(*address) : std::nullopt);
+    return code;
+  };
+  return Count(GpuOf(WithoutForm(stream)), counted, call);
 }
 
 template <typename Call>
 Code GetPool(PoolHandle* pool, const MemoryLocation* location, Call call) {
   const Code code = call();
-  if (code == Code::kSuccess && IsHost(*location) && MemoryQuota::Get().InOwner()) {
+  if (code != Code::kSuccess || !MemoryQuota::Get().InOwner()) return code;
+  if (IsHost(*location)) {
     MemoryQuota::Get().AddHostPool(*pool);
+  } else if (location->type == LocationType::kDevice && IsGpu(location->id)) {
+    MemoryQuota::Get().AddPool(*pool, location->id);
   }
   return code;
 }
 
-// Whether a node of a graph may be added, as far as its memory is concerned.
-bool MayAdd(const MemoryNodeParameters& parameters) {
-  MemoryQuota& quota = MemoryQuota::Get();
-  return IsHost(parameters.pool.location) || !quota.InOwner() || quota.Fits(parameters.bytes);
+// Adds a node to a graph, unless it is one that allocates more memory than the limit leaves.
+template <typename Call>
+Code AddMemoryNode(const MemoryNodeParameters& parameters, Call call) {
+  const MemoryLocation& location = parameters.pool.location;
+  if (IsHost(location)) return call();
+  const auto counted = [&](int gpu) {
+    return MemoryQuota::Get().Fits(gpu, parameters.bytes) ? call() : Code::kOutOfMemory;
+  };
+  return Count(location.id, counted, call);
 }
-bool MayAdd(const NodeParameters* parameters) {
+template <typename Call>
+Code AddNode(const NodeParameters* parameters, Call call) {
   constexpr int kAllocation = 10;  // CU_GRAPH_NODE_TYPE_MEM_ALLOC.
-  return parameters == nullptr || parameters->type != kAllocation || MayAdd(parameters->allocation);
+  return parameters == nullptr || parameters->type != kAllocation
+             ? call()
+             : AddMemoryNode(parameters->allocation, call);
 }
 
 }  // namespace
@@ -280,19 +311,20 @@ Code MemCreate(Code (*create)(std::uint64_t*, std::size_t, const AllocationPrope
                               std::uint64_t),
                std::uint64_t* handle, std::size_t bytes, const AllocationProperties* properties,
                std::uint64_t flags) {
-  MemoryQuota& quota = MemoryQuota::Get();
   const auto call = [&] { return create(handle, bytes, properties, flags); };
-  const bool is_counted = properties != nullptr &&
-                          properties->location.type == LocationType::kDevice && quota.InOwner();
-  if (!is_counted) return call();
-  if (!quota.Reserve(bytes)) return Code::kOutOfMemory;
-  const Code code = call();
-  if (code == Code::kSuccess) {
-    quota.RecordPhysical(*handle, bytes);
-  } else {
-    quota.GiveBack(bytes);
-  }
-  return code;
+  if (properties == nullptr || properties->location.type != LocationType::kDevice) return call();
+  const auto counted = [&](int gpu) {
+    MemoryQuota& quota = MemoryQuota::Get();
+    if (!quota.Reserve(gpu, bytes)) return Code::kOutOfMemory;
+    const Code code = call();
+    if (code == Code::kSuccess) {
+      quota.RecordPhysical(*handle, gpu, bytes);
+    } else {
+      quota.GiveBack(gpu, bytes);
+    }
+    return code;
+  };
+  return Count(properties->location.id, counted, call);
 }
 
 Code MemRetainAllocationHandle(Code (*retain)(std::uint64_t*, void*), std::uint64_t* handle,
@@ -345,16 +377,16 @@ Code MemUnmap(Code (*unmap)(DevicePointer, std::size_t), DevicePointer address, 
 
 Code MemAllocAsync(Code (*allocate)(DevicePointer*, std::size_t, StreamHandle),
                    DevicePointer* address, std::size_t bytes, StreamHandle stream) {
-  return AllocateInPool(
-      address, bytes, [&] { return CurrentPool(WithoutForm(stream)); },
-      [&] { return allocate(address, bytes, stream); });
+  return AllocateInPool(address, bytes, stream, PoolOf,
+                        [&] { return allocate(address, bytes, stream); });
 }
 
 Code MemAllocFromPoolAsync(Code (*allocate)(DevicePointer*, std::size_t, PoolHandle, StreamHandle),
                            DevicePointer* address, std::size_t bytes, PoolHandle pool,
                            StreamHandle stream) {
   return AllocateInPool(
-      address, bytes, [&] { return pool; }, [&] { return allocate(address, bytes, pool, stream); });
+      address, bytes, stream, [&](int) { return pool; },
+      [&] { return allocate(address, bytes, pool, stream); });
 }
 
 Code MemFreeAsync(Code (*free)(DevicePointer, StreamHandle), DevicePointer address,
@@ -403,44 +435,49 @@ Code GraphAddMemAllocNode(Code (*add)(GraphNodeHandle*, GraphHandle, const Graph
                                       std::size_t, MemoryNodeParameters*),
                           GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                           std::size_t count, MemoryNodeParameters* parameters) {
-  if (parameters != nullptr && !MayAdd(*parameters)) return Code::kOutOfMemory;
-  return add(node, graph, needs, count, parameters);
+  const auto call = [&] { return add(node, graph, needs, count, parameters); };
+  return parameters == nullptr ? call() : AddMemoryNode(*parameters, call);
 }
 
 Code GraphAddNode(Code (*add)(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*, std::size_t,
                               NodeParameters*),
                   GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                   std::size_t count, NodeParameters* parameters) {
-  if (!MayAdd(parameters)) return Code::kOutOfMemory;
-  return add(node, graph, needs, count, parameters);
+  return AddNode(parameters, [&] { return add(node, graph, needs, count, parameters); });
 }
 
 Code GraphAddNodeV2(Code (*add)(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*,
                                 const EdgeData*, std::size_t, NodeParameters*),
                     GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                     const EdgeData* edges, std::size_t count, NodeParameters* parameters) {
-  if (!MayAdd(parameters)) return Code::kOutOfMemory;
-  return add(node, graph, needs, edges, count, parameters);
+  return AddNode(parameters, [&] { return add(node, graph, needs, edges, count, parameters); });
 }
 
 // ---- sizes
 
 Code MemGetInfo(Code (*get)(std::size_t*, std::size_t*), std::size_t* free_bytes,
                 std::size_t* total_bytes) {
-  const Code code = get(free_bytes, total_bytes);
-  MemoryQuota& quota = MemoryQuota::Get();
-  if (code != Code::kSuccess || !quota.InOwner()) return code;
-  quota.RefreshPools();
-  if (free_bytes != nullptr) *free_bytes = std::min<std::uint64_t>(*free_bytes, quota.Left());
-  if (total_bytes != nullptr) *total_bytes = std::min<std::uint64_t>(*total_bytes, quota.limit());
-  return code;
+  const auto call = [&] { return get(free_bytes, total_bytes); };
+  const auto counted = [&](int gpu) {
+    const Code code = call();
+    if (code != Code::kSuccess) return code;
+    MemoryQuota& quota = MemoryQuota::Get();
+    quota.RefreshPools(gpu);
+    if (free_bytes != nullptr) *free_bytes = std::min<std::uint64_t>(*free_bytes, quota.Left(gpu));
+    if (total_bytes != nullptr) {
+      *total_bytes = std::min<std::uint64_t>(*total_bytes, quota.GetLimit(gpu));
+    }
+    return code;
+  };
+  return Count(Admission::CurrentGpu(), counted, call);
 }
 
 Code DeviceTotalMem(Code (*get)(std::size_t*, int), std::size_t* bytes, int device) {
   const Code code = get(bytes, device);
   MemoryQuota& quota = MemoryQuota::Get();
-  if (code == Code::kSuccess && quota.InOwner()) {
-    *bytes = std::min<std::uint64_t>(*bytes, quota.limit());
+  // Programs ask about GPUs that they do not use, so this does not connect.
+  if (code == Code::kSuccess && IsGpu(device) && quota.InOwner()) {
+    *bytes = std::min<std::uint64_t>(*bytes, quota.GetLimit(device));
   }
   return code;
 }

@@ -69,12 +69,14 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   set("GPUSHARED_MAX_SHARE", wishes.max_share, "--max-share");
   set("GPUSHARED_LATENCY_TARGET", wishes.target, "--latency-target");
   set("GPUSHARED_NAME", wishes.name, "--name");
-  set("GPUSHARED_DEVICE", wishes.device, "--device");
+  // In gate mode the installed driver chooses the GPU.
+  const bool is_gated = wishes.mode == "gate";
+  set(is_gated ? "CUDA_VISIBLE_DEVICES" : "GPUSHARED_DEVICE", is_gated ? wishes.gpu : wishes.device,
+      "--device");
   set("GPUSHARED_INTERRUPT", wishes.is_interruptible ? "1" : "", "--interruptible");
   set("GPUSHARED_MODE", wishes.mode,
-      wishes.mode == "gate"
-          ? "the installed driver executes the program's work, when the server says so"
-          : "the server executes the program's work");
+      is_gated ? "the installed driver executes the program's work, when the server says so"
+               : "the server executes the program's work");
   set("GPUSHARED_FALLBACK", wishes.fallback,
       wishes.fallback == "none"
           ? "the program fails if no server is running"

@@ -13,6 +13,7 @@ struct RunWishes {
   std::string socket;
   std::string drop_in;  // Directory of libcuda.so.1.
   std::string scheduling_class, name, device;
+  std::string gpu;  // The device as CUDA_VISIBLE_DEVICES names it, for a program in gate mode.
   unsigned weight = 0;
   std::string max_share;  // A share such as "25%".
   std::string target;     // Milliseconds.

@@ -25,6 +25,7 @@
 
 #include "common/command_line/command_line.h"
 #include "common/command_line/nearest.h"
+#include "ipc/gpu_uuid.h"
 #include "ipc/share.h"
 #include "ipc/socket_path.h"
 #include "ipc/unix_socket.h"
@@ -86,7 +87,10 @@ void Declare(const command_line::Command& app, RunOptions& options) {
       .TypeName("MILLISECONDS");
   app.AddOption("--name", wishes.name,
                 "name in gpusharedctl and logs (default: the program's name)");
-  app.AddOption("--device", wishes.device, "device, such as cpu:0 (default: the least loaded one)");
+  app.AddOption(
+      "--device", wishes.device,
+      "device, such as cuda:0 (default: the least loaded one; in mode gate all GPUs that CUDA "
+      "shows the program)");
   app.AddOption("--socket", wishes.socket,
                 "path of the server's socket (default: the standard locations)")
       .TypeName("PATH");
@@ -205,8 +209,11 @@ Status AskServer(RunOptions& options) {
   }
   Result<Client> client = Client::Connect(asked);
   if (!client.ok()) return client.status();
-  wishes.wants_ptx =
-      options.asks_for_ptx || (wishes.mode != "gate" && client->device().kind == "cpu");
+  const DeviceProperties& device = client->device();
+  if (!wishes.device.empty()) {
+    wishes.gpu = device.id.starts_with("MIG-") ? device.id : ipc::GpuName(device.uuid);
+  }
+  wishes.wants_ptx = options.asks_for_ptx || (wishes.mode != "gate" && device.kind == "cpu");
   // The session is closed before the program starts, because an endpoint for a single client would
   // reject the program while this session exists. If the server does not answer now, the program
   // will report that itself.

@@ -149,9 +149,10 @@ TEST(Turns, HighGatedClientPreemptsLowLaunchOfLibraryClient) {
   EXPECT_FALSE(high.waits());
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  // It does not wait for its gate. A turn without launches would end.
+  high.Launch();
   const std::uint64_t turn = high.Ask();
   ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() == 1; }));
-  high.Launch();
   ASSERT_TRUE(high.AwaitOpen(turn));
   high.Pass();
   ASSERT_TRUE(high.AwaitEnd(turn));
