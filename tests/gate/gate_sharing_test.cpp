@@ -175,6 +175,15 @@ TEST(GateSharing, EveryFormOfALaunchIsCounted) {
   }
 }
 
+TEST(GateSharing, LargeCopiesAreCounted) {
+  Gpu gpu;
+  const ServerProcess server({"--device", "cpu:0", "--policy", "priority"});
+  Background copies(gpu, server, "low", {"traps", "copies"});
+  EXPECT_EQ(copies.Await(), 0) << copies.Log();
+  ASSERT_TRUE(Eventually([&] { return CountClients(server) == 0; }));
+  EXPECT_EQ(Totals(server, "low")["launches"], 30);
+}
+
 TEST(GateSharing, EachGpuOfAProgramHasItsOwnTurns) {
   Gpu gpu;
   const ServerProcess server({"--device", "cpu:0,cpu:1", "--policy", "priority"});

@@ -9,9 +9,9 @@
 // gated_program overhead --launches N
 //   ns per launch over a driver whose kernels take no time: the median of 15 rounds.
 // gated_program traps NAME
-//   One of: capture, context, fork, forms, gpus, stall, streams, threads. Exit code 0 if every call
-//   returned what it should. `forms` launches ten times by each of eight functions, and `gpus` 300
-//   times on GPU 0 and 600 times on GPU 1.
+//   One of: capture, context, copies, fork, forms, gpus, stall, streams, threads. Exit code 0 if
+//   every call returned what it should. `forms` launches ten times by each of eight functions,
+//   `copies` makes thirty large copies, and `gpus` launches 300 times on GPU 0 and 600 on GPU 1.
 // gated_program memory NAME MIB
 //   A case of gated_memory.cpp under a memory limit of so many MiB. Exit code as for traps.
 
@@ -256,6 +256,23 @@ int Forms() {
   return 0;
 }
 
+int Copies() {
+  Program program;
+  constexpr std::size_t kLarge = std::size_t{1} << 20;
+  for (int i = 0; i < 10; ++i) {
+    Check(cuMemcpyHtoDAsync(0, nullptr, kLarge, nullptr), "cuMemcpyHtoDAsync");
+    Check(cuMemcpyHtoDAsync(0, nullptr, kLarge - 1, nullptr), "cuMemcpyHtoDAsync");
+    Check(cuMemcpyHtoD(0, nullptr, 3 * kLarge), "cuMemcpyHtoD");
+    Check(cuMemcpyHtoD(0, nullptr, 4), "cuMemcpyHtoD");
+    Check(cuMemsetD32Async(0, 0, kLarge / 4, nullptr), "cuMemsetD32Async");
+    Check(cuMemsetD32Async(0, 0, kLarge / 4 - 1, nullptr), "cuMemsetD32Async");
+  }
+  Check(cuCtxSynchronize(), "cuCtxSynchronize");
+  // The last copies are counted when their turn ends.
+  std::this_thread::sleep_for(milliseconds(50));
+  return 0;
+}
+
 int Gpus() {
   Program programs[] = {Program(0), Program(1)};
   for (unsigned i = 0; i < 900; ++i) {
@@ -351,8 +368,9 @@ int main(int count, char** arguments) {
   const std::string what = count > 1 ? arguments[1] : "";
   if (what == "traps" && count == 3) {
     const std::map<std::string, int (*)()> traps = {
-        {"capture", Capture}, {"context", Contexts}, {"fork", Fork},       {"forms", Forms},
-        {"gpus", Gpus},       {"stall", Stall},      {"streams", Streams}, {"threads", Threads}};
+        {"capture", Capture}, {"context", Contexts}, {"copies", Copies},
+        {"fork", Fork},       {"forms", Forms},      {"gpus", Gpus},
+        {"stall", Stall},     {"streams", Streams},  {"threads", Threads}};
     const auto trap = traps.find(arguments[2]);
     return trap == traps.end() ? 2 : trap->second();
   }

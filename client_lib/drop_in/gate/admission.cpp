@@ -61,6 +61,7 @@ void Sleep(nanoseconds time) {
 }  // namespace
 
 std::array<std::atomic<Admission*>, kGpusMax> Admission::all_;
+std::atomic<bool> Admission::has_begun_{false};
 std::atomic<int> Admission::gpu_count_{0};
 std::atomic<bool> Admission::must_have_server_{false};
 
@@ -84,6 +85,8 @@ std::optional<int> Admission::CurrentGpu() {
 }
 
 Code Admission::Begin() {
+  // Programs may call cuInit many times.
+  if (has_begun_.exchange(true)) return gpu_count_ == 1 ? Of(0).Connect() : Code::kSuccess;
   const Result<std::optional<Fallback>> fallback = FallbackFromEnvironment();
   if (!fallback.ok()) return Reject(Code::kInvalidValue, fallback.status().message());
   must_have_server_ = fallback->value_or(Fallback::kNative) == Fallback::kNone;

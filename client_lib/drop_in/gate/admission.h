@@ -113,7 +113,8 @@ class Admission {
 
   // Of the process, by the number of the GPU. Null for those that have not been used.
   static std::array<std::atomic<Admission*>, kGpusMax> all_;
-  static std::atomic<int> gpu_count_;  // 0 before Begin.
+  static std::atomic<bool> has_begun_;
+  static std::atomic<int> gpu_count_;  // 0 if nothing can be gated.
   static std::atomic<bool> must_have_server_;
 
   const int gpu_;

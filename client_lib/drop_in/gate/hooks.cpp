@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/drop_in/gate/hooks.h"
 
+#include <bit>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -9,6 +10,7 @@
 #include "client_lib/drop_in/gate/driver_functions.h"
 #include "client_lib/drop_in/gate/memory.h"
 #include "client_lib/drop_in/gate/streams.h"
+#include "client_lib/drop_in/gate/up_to_max.h"
 
 namespace gpushared::drop_in::gate {
 namespace {
@@ -34,8 +36,26 @@ LaunchKey KeyOf(const void* function, unsigned grid_x, unsigned grid_y, unsigned
   return Mix(key, std::uint64_t{grid_z} << 32 | std::uint64_t{block_x} << 20 |
                       std::uint64_t{block_y} << 10 | block_z);
 }
-// Distinguishes graphs from kernels, whose handles may be equal.
-constexpr LaunchKey kGraphs = 1;
+// Distinguish graphs and copies from kernels, whose handles may be equal to these keys.
+constexpr LaunchKey kGraphs = 1, kCopies = 2;
+
+enum class Copy : std::uint8_t {
+  kDeviceToDevice,
+  kHostToDevice,
+  kDeviceToHost,
+  kPeerToPeer,
+  kFill
+};
+constexpr std::uint64_t kLargeCopy = std::uint64_t{1} << 20;
+
+template <typename Call>
+Code AdmittedCopy(Copy copy, std::uint64_t bytes, StreamHandle stream, Call call) {
+  if (bytes < kLargeCopy) return call();
+  // Sizes that differ by less than an eighth have one prediction.
+  const auto width = static_cast<unsigned>(std::bit_width(bytes));
+  const LaunchKey size = std::uint64_t{width} << 8 | bytes >> (width - 4);
+  return Admitted(Mix(Mix(kCopies, static_cast<std::uint64_t>(copy)), size), stream, call);
+}
 
 // Waits for calls that would end the capture. They are short; a call that another thread made when
 // this process was forked is never over.
@@ -141,6 +161,58 @@ Code GraphLaunch(Code (*launch)(GraphExecHandle, StreamHandle), GraphExecHandle 
                  StreamHandle stream) {
   return Admitted(Mix(kGraphs, reinterpret_cast<std::uintptr_t>(graph)), stream,
                   [&] { return launch(graph, stream); });
+}
+
+// ---- copies
+
+Code Memcpy(Code (*copy)(DevicePointer, DevicePointer, std::size_t), DevicePointer to,
+            DevicePointer from, std::size_t bytes) {
+  return AdmittedCopy(Copy::kDeviceToDevice, bytes, nullptr, [&] { return copy(to, from, bytes); });
+}
+Code MemcpyAsync(Code (*copy)(DevicePointer, DevicePointer, std::size_t, StreamHandle),
+                 DevicePointer to, DevicePointer from, std::size_t bytes, StreamHandle stream) {
+  return AdmittedCopy(Copy::kDeviceToDevice, bytes, stream,
+                      [&] { return copy(to, from, bytes, stream); });
+}
+Code MemcpyHtoD(Code (*copy)(DevicePointer, const void*, std::size_t), DevicePointer to,
+                const void* from, std::size_t bytes) {
+  return AdmittedCopy(Copy::kHostToDevice, bytes, nullptr, [&] { return copy(to, from, bytes); });
+}
+Code MemcpyHtoDAsync(Code (*copy)(DevicePointer, const void*, std::size_t, StreamHandle),
+                     DevicePointer to, const void* from, std::size_t bytes, StreamHandle stream) {
+  return AdmittedCopy(Copy::kHostToDevice, bytes, stream,
+                      [&] { return copy(to, from, bytes, stream); });
+}
+Code MemcpyDtoH(Code (*copy)(void*, DevicePointer, std::size_t), void* to, DevicePointer from,
+                std::size_t bytes) {
+  return AdmittedCopy(Copy::kDeviceToHost, bytes, nullptr, [&] { return copy(to, from, bytes); });
+}
+Code MemcpyDtoHAsync(Code (*copy)(void*, DevicePointer, std::size_t, StreamHandle), void* to,
+                     DevicePointer from, std::size_t bytes, StreamHandle stream) {
+  return AdmittedCopy(Copy::kDeviceToHost, bytes, stream,
+                      [&] { return copy(to, from, bytes, stream); });
+}
+Code MemcpyPeerAsync(Code (*copy)(DevicePointer, ContextHandle, DevicePointer, ContextHandle,
+                                  std::size_t, StreamHandle),
+                     DevicePointer to, ContextHandle to_context, DevicePointer from,
+                     ContextHandle from_context, std::size_t bytes, StreamHandle stream) {
+  return AdmittedCopy(Copy::kPeerToPeer, bytes, stream,
+                      [&] { return copy(to, to_context, from, from_context, bytes, stream); });
+}
+Code MemsetD8Async(Code (*fill)(DevicePointer, unsigned char, std::size_t, StreamHandle),
+                   DevicePointer to, unsigned char value, std::size_t count, StreamHandle stream) {
+  return AdmittedCopy(Copy::kFill, count, stream, [&] { return fill(to, value, count, stream); });
+}
+Code MemsetD16Async(Code (*fill)(DevicePointer, unsigned short, std::size_t, StreamHandle),
+                    DevicePointer to, unsigned short value, std::size_t count,
+                    StreamHandle stream) {
+  return AdmittedCopy(Copy::kFill, MultiplyUpToMax(count, 2), stream,
+                      [&] { return fill(to, value, count, stream); });
+}
+Code MemsetD32Async(Code (*fill)(DevicePointer, unsigned, std::size_t, StreamHandle),
+                    DevicePointer to, unsigned value, std::size_t count, StreamHandle stream) {
+  return AdmittedCopy(Copy::kFill, MultiplyUpToMax(count, 4), stream,
+                      [&] { return fill(to, value, count, stream); });
 }
 
 // ---- captures

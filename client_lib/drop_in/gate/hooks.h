@@ -59,6 +59,31 @@ Code LaunchGridAsync(Code (*native)(FunctionHandle, int, int, StreamHandle),
 Code GraphLaunch(Code (*native)(GraphExecHandle, StreamHandle), GraphExecHandle graph,
                  StreamHandle stream);
 
+// Copies and fills of at least 1 MiB are admitted as launches are, because they occupy the device's
+// memory and copy engines; smaller ones pass.
+Code Memcpy(Code (*native)(DevicePointer, DevicePointer, std::size_t), DevicePointer to,
+            DevicePointer from, std::size_t bytes);
+Code MemcpyAsync(Code (*native)(DevicePointer, DevicePointer, std::size_t, StreamHandle),
+                 DevicePointer to, DevicePointer from, std::size_t bytes, StreamHandle stream);
+Code MemcpyHtoD(Code (*native)(DevicePointer, const void*, std::size_t), DevicePointer to,
+                const void* from, std::size_t bytes);
+Code MemcpyHtoDAsync(Code (*native)(DevicePointer, const void*, std::size_t, StreamHandle),
+                     DevicePointer to, const void* from, std::size_t bytes, StreamHandle stream);
+Code MemcpyDtoH(Code (*native)(void*, DevicePointer, std::size_t), void* to, DevicePointer from,
+                std::size_t bytes);
+Code MemcpyDtoHAsync(Code (*native)(void*, DevicePointer, std::size_t, StreamHandle), void* to,
+                     DevicePointer from, std::size_t bytes, StreamHandle stream);
+Code MemcpyPeerAsync(Code (*native)(DevicePointer, ContextHandle, DevicePointer, ContextHandle,
+                                    std::size_t, StreamHandle),
+                     DevicePointer to, ContextHandle to_context, DevicePointer from,
+                     ContextHandle from_context, std::size_t bytes, StreamHandle stream);
+Code MemsetD8Async(Code (*native)(DevicePointer, unsigned char, std::size_t, StreamHandle),
+                   DevicePointer to, unsigned char value, std::size_t count, StreamHandle stream);
+Code MemsetD16Async(Code (*native)(DevicePointer, unsigned short, std::size_t, StreamHandle),
+                    DevicePointer to, unsigned short value, std::size_t count, StreamHandle stream);
+Code MemsetD32Async(Code (*native)(DevicePointer, unsigned, std::size_t, StreamHandle),
+                    DevicePointer to, unsigned value, std::size_t count, StreamHandle stream);
+
 // Count the streams that are being captured (driver_functions.h).
 Code StreamBeginCapture(Code (*native)(StreamHandle, int), StreamHandle stream, int mode);
 Code StreamBeginCaptureV1(Code (*native)(StreamHandle), StreamHandle stream);
