@@ -94,11 +94,16 @@ struct GateState {
 
 // What a gated client has submitted. The client writes every byte, except for `passed`, which the
 // client's GPU writes.
+constexpr std::uint32_t kLongestNameBytes = 64;
 struct GateUse {
   std::atomic<std::uint64_t> submitted;   // Launches so far.
   std::atomic<std::uint64_t> held_bytes;  // Device memory that the client holds.
   std::atomic<std::uint64_t> passes;      // Launches so far that did not wait long enough.
   std::atomic<std::uint32_t> slots;       // Used entries of the arrays; each belongs to a stream.
+  // The longest launch of the turn by its prediction, and what it is: UTF-8, zero-terminated unless
+  // it fills the array. Written in words, so that a reader never sees a torn one.
+  std::atomic<std::uint32_t> longest_ns;
+  std::atomic<std::uint64_t> longest_name[kLongestNameBytes / sizeof(std::uint64_t)];
   // Number of the last mark that was placed on the slot's stream.
   alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> marked[kStreamsMax];
   // Predicted device time of all launches of the stream so far, and of those before the last mark.
@@ -153,7 +158,7 @@ static_assert(offsetof(CommandSegment, granules) == 256);
 static_assert(offsetof(CommandSegment, gate) == 266240);
 static_assert(offsetof(GateUse, marked) == 128 && offsetof(GateUse, launched_ns) == 1152 &&
               offsetof(GateUse, marked_ns) == 3200 && offsetof(GateUse, passed) == 8192);
-static_assert(sizeof(GateUse) == 12288);
+static_assert(offsetof(GateUse, longest_name) == 32 && sizeof(GateUse) == 12288);
 static_assert(sizeof(CommandSegment) == offsetof(CommandSegment, gate) + sizeof(GateUse));
 static_assert(offsetof(CompletionSegment, event) == 128);
 static_assert(offsetof(CompletionSegment, printed) == 136);

@@ -175,6 +175,18 @@ TEST(GateSharing, EveryFormOfALaunchIsCounted) {
   }
 }
 
+TEST(GateSharing, ExplanationNamesTheLongestKernelOfATurn) {
+  Gpu gpu;
+  const ServerProcess server({"--device", "cpu:0", "--policy", "priority"});
+  Background low(gpu, server, "low", Train(20'000, 3000));
+  ASSERT_TRUE(Eventually([&] { return CountClients(server) == 1; }));
+  Background high(gpu, server, "high", Serve(5000));
+  ASSERT_TRUE(Eventually([&] {
+    const std::string output = server.Ctl({"explain", "2"}).output;
+    return output.find(", longest 'kernel' 3") != std::string::npos;
+  })) << server.Ctl({"explain", "2"}).output;
+}
+
 TEST(GateSharing, LargeCopiesAreCounted) {
   Gpu gpu;
   const ServerProcess server({"--device", "cpu:0", "--policy", "priority"});

@@ -5,10 +5,14 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "client_lib/drop_in/gate/driver_functions.h"
+#include "client_lib/drop_in/gate/function_names.h"
 #include "client_lib/drop_in/gate/memory.h"
 #include "client_lib/drop_in/log.h"
 #include "client_lib/drop_in/native_driver.h"
@@ -185,7 +189,10 @@ bool Admission::Ask(Session& session) {
                        (client.gate().waits.load(std::memory_order_relaxed) == 0 &&
                         client.gate().last_opened.load(std::memory_order_acquire) >= turn);
   if (!is_over) return true;
-  if (client.CheckAlive() && client.Ask(turn)) return true;
+  if (client.CheckAlive() && client.Ask(turn)) {
+    client.use().longest_ns.store(0, std::memory_order_relaxed);
+    return true;
+  }
   OnLost(session);
   return false;
 }
@@ -268,11 +275,24 @@ Admission::Admitted Admission::Admit(Session& session) {
 
 // ---- launches
 
-Code Admission::Enter(LaunchKey key, StreamHandle stream, Launch& launch) {
+void Admission::SetLongest(ipc::GateUse& use, const Work& work, std::uint32_t predicted_ns) {
+  using Kind = Work::Kind;
+  const std::string name = work.kind == Kind::kKernel  ? FunctionNames::Get().Find(work.function)
+                           : work.kind == Kind::kGraph ? "graph"
+                                                       : "copy";
+  std::array<std::uint64_t, std::size(decltype(use.longest_name){})> words{};
+  std::memcpy(words.data(), name.data(), std::min(name.size(), sizeof words));
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    use.longest_name[i].store(words[i], std::memory_order_relaxed);
+  }
+  use.longest_ns.store(predicted_ns, std::memory_order_relaxed);
+}
+
+Code Admission::Enter(const Work& work, StreamHandle stream, Launch& launch) {
   Code code = Code::kSuccess;
   Session* const session = GetSession(code);
   if (session == nullptr || open_captures.load(std::memory_order_acquire) > 0) return code;
-  const LaunchCosts::Prediction predicted = costs_.Predict(key);
+  const LaunchCosts::Prediction predicted = costs_.Predict(work.key);
   const Admitted admitted = Admit(*session);
   if (!admitted.has_server && must_have_server_) return Code::kMpsClientTerminated;
   launch.session = session;
@@ -282,7 +302,12 @@ Code Admission::Enter(LaunchKey key, StreamHandle stream, Launch& launch) {
   if (launch.slot != nullptr) session->marks.Count(*launch.slot, predicted.ns, admitted.at);
   if (predicted.samples < LaunchCosts::kSamplesMin ||
       admitted.number % LaunchCosts::kSampleEvery == 0) [[unlikely]] {
-    launch.timing = timings_.Begin(key, stream);
+    launch.timing = timings_.Begin(work.key, stream);
+  }
+  ipc::GateUse& use = session->client->use();
+  if (predicted.samples > 0 && predicted.ns > use.longest_ns.load(std::memory_order_relaxed))
+      [[unlikely]] {
+    SetLongest(use, work, predicted.ns);
   }
   return Code::kSuccess;
 }

@@ -58,6 +58,13 @@ class Admission {
   // without a server.
   Code Connect();
 
+  // What is launched.
+  struct Work {
+    enum class Kind : std::uint8_t { kKernel, kGraph, kCopy };
+    LaunchKey key = 0;
+    Kind kind = Kind::kKernel;
+    const void* function = nullptr;  // Of a kernel.
+  };
   // A launch between Enter and Leave. Without a slot it is neither counted nor marked.
   struct Launch {
     Session* session = nullptr;
@@ -68,7 +75,7 @@ class Admission {
   };
   // Called before the driver is; may wait. The launch must not be submitted unless the code is
   // kSuccess. A null `stream` means the legacy default stream.
-  Code Enter(LaunchKey key, StreamHandle stream, Launch& launch);
+  Code Enter(const Work& work, StreamHandle stream, Launch& launch);
   // Called after the driver was.
   void Leave(const Launch& launch, Code code);
 
@@ -108,6 +115,9 @@ class Admission {
   bool HasRoom(Session& session, Admitted& admitted);
   [[gnu::cold]] bool AwaitRoom(Session& session, Clock::time_point deadline);
   [[gnu::cold]] bool AwaitTurn(Session& session, Clock::time_point deadline);
+  // Publishes the launch as the longest of the turn.
+  [[gnu::cold]] static void SetLongest(ipc::GateUse& use, const Work& work,
+                                       std::uint32_t predicted_ns);
   // Asks for the next turn if the latest one is over.
   [[gnu::cold]] bool Ask(Session& session);
 

@@ -8,6 +8,7 @@
 
 #include "client_lib/drop_in/gate/admission.h"
 #include "client_lib/drop_in/gate/driver_functions.h"
+#include "client_lib/drop_in/gate/function_names.h"
 #include "client_lib/drop_in/gate/memory.h"
 #include "client_lib/drop_in/gate/streams.h"
 #include "client_lib/drop_in/gate/up_to_max.h"
@@ -15,26 +16,29 @@
 namespace gpushared::drop_in::gate {
 namespace {
 
+using Work = Admission::Work;
+
 template <typename Call>
-Code Admitted(LaunchKey key, StreamHandle stream, Call call) {
+Code Admitted(const Work& work, StreamHandle stream, Call call) {
   const std::optional<int> gpu = Admission::CurrentGpu();
   if (!gpu) [[unlikely]]
     return call();
   Admission& admission = Admission::Of(*gpu);
   Admission::Launch launch;
-  if (const Code code = admission.Enter(key, WithoutForm(stream), launch); code != Code::kSuccess)
+  if (const Code code = admission.Enter(work, WithoutForm(stream), launch); code != Code::kSuccess)
     return code;
   const Code code = call();
   admission.Leave(launch, code);
   return code;
 }
 
-LaunchKey KeyOf(const void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                unsigned block_x, unsigned block_y, unsigned block_z) {
+Work KernelOf(const void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+              unsigned block_x, unsigned block_y, unsigned block_z) {
   LaunchKey key = Mix(0, reinterpret_cast<std::uintptr_t>(function));
   key = Mix(key, std::uint64_t{grid_x} << 32 | grid_y);
-  return Mix(key, std::uint64_t{grid_z} << 32 | std::uint64_t{block_x} << 20 |
-                      std::uint64_t{block_y} << 10 | block_z);
+  key = Mix(key, std::uint64_t{grid_z} << 32 | std::uint64_t{block_x} << 20 |
+                     std::uint64_t{block_y} << 10 | block_z);
+  return {.key = key, .function = function};
 }
 // Distinguish graphs and copies from kernels, whose handles may be equal to these keys.
 constexpr LaunchKey kGraphs = 1, kCopies = 2;
@@ -54,7 +58,8 @@ Code AdmittedCopy(Copy copy, std::uint64_t bytes, StreamHandle stream, Call call
   // Sizes that differ by less than an eighth have one prediction.
   const auto width = static_cast<unsigned>(std::bit_width(bytes));
   const LaunchKey size = std::uint64_t{width} << 8 | bytes >> (width - 4);
-  return Admitted(Mix(Mix(kCopies, static_cast<std::uint64_t>(copy)), size), stream, call);
+  const LaunchKey key = Mix(Mix(kCopies, static_cast<std::uint64_t>(copy)), size);
+  return Admitted({.key = key, .kind = Work::Kind::kCopy}, stream, call);
 }
 
 // Waits for calls that would end the capture. They are short; a call that another thread made when
@@ -101,6 +106,27 @@ Code Init(Code (*native_init)(unsigned), unsigned flags) {
   return code == Code::kSuccess ? Admission::Begin() : code;
 }
 
+// ---- names of kernels
+
+Code ModuleGetFunction(Code (*get)(FunctionHandle*, ModuleHandle, const char*),
+                       FunctionHandle* function, ModuleHandle module, const char* name) {
+  const Code code = get(function, module, name);
+  if (code == Code::kSuccess) FunctionNames::Get().Add(*function, name);
+  return code;
+}
+Code LibraryGetKernel(Code (*get)(KernelHandle*, LibraryHandle, const char*), KernelHandle* kernel,
+                      LibraryHandle library, const char* name) {
+  const Code code = get(kernel, library, name);
+  if (code == Code::kSuccess) FunctionNames::Get().Add(*kernel, name);
+  return code;
+}
+Code KernelGetFunction(Code (*get)(FunctionHandle*, KernelHandle), FunctionHandle* function,
+                       KernelHandle kernel) {
+  const Code code = get(function, kernel);
+  if (code == Code::kSuccess) FunctionNames::Get().AddAlias(*function, kernel);
+  return code;
+}
+
 // ---- launches
 
 Code LaunchKernel(Code (*launch)(FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -108,10 +134,11 @@ Code LaunchKernel(Code (*launch)(FunctionHandle, unsigned, unsigned, unsigned, u
                   FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                   StreamHandle stream, void** parameters, void** extra) {
-  return Admitted(KeyOf(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream, [&] {
-    return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
-                  parameters, extra);
-  });
+  return Admitted(KernelOf(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream,
+                  [&] {
+                    return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                  shared_bytes, stream, parameters, extra);
+                  });
 }
 
 Code LaunchKernelEx(Code (*launch)(const LaunchConfig*, FunctionHandle, void**, void**),
@@ -119,8 +146,8 @@ Code LaunchKernelEx(Code (*launch)(const LaunchConfig*, FunctionHandle, void**, 
                     void** extra) {
   const auto call = [&] { return launch(config, function, parameters, extra); };
   if (config == nullptr) return call();
-  return Admitted(KeyOf(function, config->grid_x, config->grid_y, config->grid_z, config->block_x,
-                        config->block_y, config->block_z),
+  return Admitted(KernelOf(function, config->grid_x, config->grid_y, config->grid_z,
+                           config->block_x, config->block_y, config->block_z),
                   config->stream, call);
 }
 
@@ -129,38 +156,40 @@ Code LaunchCooperativeKernel(Code (*launch)(FunctionHandle, unsigned, unsigned, 
                              FunctionHandle function, unsigned grid_x, unsigned grid_y,
                              unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                              unsigned shared_bytes, StreamHandle stream, void** parameters) {
-  return Admitted(KeyOf(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream, [&] {
-    return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
-                  parameters);
-  });
+  return Admitted(KernelOf(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream,
+                  [&] {
+                    return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                  shared_bytes, stream, parameters);
+                  });
 }
 
 Code LaunchCooperativeKernelMultiDevice(Code (*launch)(void*, unsigned, unsigned), void* launches,
                                         unsigned count, unsigned flags) {
-  return Admitted(KeyOf(launches, count, 1, 1, 1, 1, 1), nullptr,
+  return Admitted(KernelOf(launches, count, 1, 1, 1, 1, 1), nullptr,
                   [&] { return launch(launches, count, flags); });
 }
 
 Code Launch(Code (*launch)(FunctionHandle), FunctionHandle function) {
-  return Admitted(KeyOf(function, 1, 1, 1, 1, 1, 1), nullptr, [&] { return launch(function); });
+  return Admitted(KernelOf(function, 1, 1, 1, 1, 1, 1), nullptr, [&] { return launch(function); });
 }
 Code LaunchGrid(Code (*launch)(FunctionHandle, int, int), FunctionHandle function, int width,
                 int height) {
   return Admitted(
-      KeyOf(function, static_cast<unsigned>(width), static_cast<unsigned>(height), 1, 1, 1, 1),
+      KernelOf(function, static_cast<unsigned>(width), static_cast<unsigned>(height), 1, 1, 1, 1),
       nullptr, [&] { return launch(function, width, height); });
 }
 Code LaunchGridAsync(Code (*launch)(FunctionHandle, int, int, StreamHandle),
                      FunctionHandle function, int width, int height, StreamHandle stream) {
   return Admitted(
-      KeyOf(function, static_cast<unsigned>(width), static_cast<unsigned>(height), 1, 1, 1, 1),
+      KernelOf(function, static_cast<unsigned>(width), static_cast<unsigned>(height), 1, 1, 1, 1),
       stream, [&] { return launch(function, width, height, stream); });
 }
 
 Code GraphLaunch(Code (*launch)(GraphExecHandle, StreamHandle), GraphExecHandle graph,
                  StreamHandle stream) {
-  return Admitted(Mix(kGraphs, reinterpret_cast<std::uintptr_t>(graph)), stream,
-                  [&] { return launch(graph, stream); });
+  return Admitted(
+      {.key = Mix(kGraphs, reinterpret_cast<std::uintptr_t>(graph)), .kind = Work::Kind::kGraph},
+      stream, [&] { return launch(graph, stream); });
 }
 
 // ---- copies

@@ -35,6 +35,14 @@ Code GetProcAddressV2(Code (*native)(const char*, void**, int, std::uint64_t, Pr
 // Connects to the server once the driver is initialized.
 Code Init(Code (*native)(unsigned), unsigned flags);
 
+// Record the names of kernels, for messages about their launches.
+Code ModuleGetFunction(Code (*native)(FunctionHandle*, ModuleHandle, const char*),
+                       FunctionHandle* function, ModuleHandle module, const char* name);
+Code LibraryGetKernel(Code (*native)(KernelHandle*, LibraryHandle, const char*),
+                      KernelHandle* kernel, LibraryHandle library, const char* name);
+Code KernelGetFunction(Code (*native)(FunctionHandle*, KernelHandle), FunctionHandle* function,
+                       KernelHandle kernel);
+
 // A launch waits until it is admitted (admission.h).
 Code LaunchKernel(Code (*native)(FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned,
                                  unsigned, unsigned, StreamHandle, void**, void**),

@@ -74,6 +74,20 @@ void Requests::FindBlocker(std::uint64_t session, const Wait& wait, Blocker& blo
   NameExecution(*record, blocker.what);
 }
 
+template <typename Add>
+void Requests::NameLongest(const trace::ExecutionRecord& turn, Add add) const {
+  // The client asks for its next turn after this, so what it publishes is about this one, or about
+  // a turn that it has got meanwhile.
+  const ClientState* const client = registry_.Find(turn.session);
+  if (client == nullptr || client->gate.longest() == std::chrono::nanoseconds::zero()) return;
+  constexpr std::size_t kNameBytes = 40;
+  const std::string longest = client->gate.LongestName();
+  if (longest.empty()) return;
+  add(", longest '{}{}' {:.3g} ms", std::string_view(longest).substr(0, kNameBytes),
+      longest.size() > kNameBytes ? "..." : "",
+      std::chrono::duration<double, std::milli>(client->gate.longest()).count());
+}
+
 void Requests::NameExecution(const trace::ExecutionRecord& record, ShortText& name) const {
   constexpr std::size_t kKernelBytes = 80;
   std::array<char, kKernelBytes + 16> text;
@@ -90,6 +104,7 @@ void Requests::NameExecution(const trace::ExecutionRecord& record, ShortText& na
   }
   if (record.work == trace::Work::kTurn) {
     add("turn of {} launches", record.kernel);
+    NameLongest(record, add);
     name = std::string_view(text.data(), size);
     return;
   }

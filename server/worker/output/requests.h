@@ -110,6 +110,9 @@ class Requests {
     return waits ? Phase::kWaiting : Phase::kAway;
   }
   void ChangePhase(ClientState& client, scheduler::TimePoint now);
+  // Appends the longest launch of a turn to its name.
+  template <typename Add>
+  void NameLongest(const trace::ExecutionRecord& turn, Add add) const;
   // Total time for which the client's memory was not resident.
   scheduler::Duration SuspendedFor(const ClientState& client, scheduler::TimePoint now) const;
   OpenRequest OpenNow(const ClientState& client, std::uint32_t stream, scheduler::TimePoint arrived,

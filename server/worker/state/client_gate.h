@@ -5,8 +5,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <string>
 
+#include "ipc/wire/bytes.h"
 #include "ipc/wire/layout.h"
 #include "scheduler/types.h"
 
@@ -85,6 +90,21 @@ class ClientGate {
     return std::min(static_cast<std::uint64_t>(more), kLaunchesMax);
   }
   std::uint64_t counted() const { return counted_; }
+
+  // The present turn's longest launch by its prediction; zero if no launch has been measured.
+  std::chrono::nanoseconds longest() const {
+    return std::chrono::nanoseconds(use_.longest_ns.load(std::memory_order_relaxed));
+  }
+  // What that launches, as far as it is printable; may be empty.
+  std::string LongestName() const {
+    std::string name(ipc::kLongestNameBytes, '\0');
+    for (std::size_t i = 0; i < std::size(use_.longest_name); ++i) {
+      const std::uint64_t word = use_.longest_name[i].load(std::memory_order_relaxed);
+      std::memcpy(name.data() + i * sizeof word, &word, sizeof word);
+    }
+    name.resize(std::min(name.find('\0'), name.size()));
+    return ipc::PrintableText(name);
+  }
 
   std::uint64_t held_bytes() const { return use_.held_bytes.load(std::memory_order_relaxed); }
   std::uint64_t passes() const { return use_.passes.load(std::memory_order_relaxed); }

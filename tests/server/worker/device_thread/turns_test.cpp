@@ -130,6 +130,8 @@ TEST(Turns, ExplanationNamesTheTurnThatARequestWaitedFor) {
   RawClient other = worker.Client({.name = "other"});
   ASSERT_TRUE(low.AwaitOpen(low.Ask()));
   low.Launch(5);
+  low.use().longest_ns = 812'345;
+  low.use().longest_name[0] = 0x1b'6d'6d'65'67'73;  // "sgemm" and a control character.
   other.BeginRequest(0);
   const Sequence request = other.Launch(0, 0, 0);
   other.EndRequest(0);
@@ -139,7 +141,7 @@ TEST(Turns, ExplanationNamesTheTurnThatARequestWaitedFor) {
   worker.device().FinishOldest();
   ASSERT_TRUE(other.AwaitFinished(0, request));
   EXPECT_THAT(worker.AskAdmin({.verb = ipc::AdminVerb::kExplain, .client = 2}),
-              HasSubstr("turn of 5 launches"));
+              HasSubstr("turn of 5 launches, longest 'sgemm?' 0.812 ms"));
 }
 
 TEST(Turns, HighGatedClientPreemptsLowLaunchOfLibraryClient) {
