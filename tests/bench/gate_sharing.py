@@ -4,9 +4,10 @@
 
 Usage: gate_sharing.py BUILD_DIR [--rounds N] [--json FILE]
 
-Three tables: nanoseconds that the gate adds to a launch over a driver whose kernels take no time; request times of a
-program that serves beside one that trains, for the training's kernels of three lengths, alone, ungated and gated; and
-the parts of the GPU of two training programs under policies with shares. Each row is the median of its rounds, which
+Four tables: nanoseconds that the gate adds to a launch over a driver whose kernels take no time; request times of a
+program that serves beside one that trains, for the training's kernels of three lengths, alone, ungated and gated;
+the parts of the GPU of two training programs under policies with shares; and how long a program that waits for its turn
+goes on waiting when the program that has the GPU, or the server, ends or hangs. Each row is the median of its rounds, which
 alternate with those of its baseline, and in brackets the best and the worst round. The serving program runs with
 real-time priority, alone and beside the other, because two programs, the modelled GPU of each and the server compete
 for the cores of a small machine, which is not what is measured. Without the right to it a line says so.
@@ -19,6 +20,7 @@ import os
 import pathlib
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -84,7 +86,7 @@ class Bench:
                 if time.monotonic() > deadline:
                     raise SystemExit("the server does not answer")
                 time.sleep(0.05)
-            yield
+            yield server
         finally:
             server.terminate()
             server.wait(20)
@@ -180,6 +182,33 @@ def measure_shares(bench, rounds):
     return rows
 
 
+def measure_ends(bench, rounds):
+    """A launch of class low waits, because a client of class high has the GPU, until something happens."""
+    print(f"\n{'a launch that waits returns after':34} {'ms':>22}")
+    rows = {}
+    for what in ("the high client is killed", "the worker is killed", "the worker hangs"):
+        rows[what] = []
+        for _ in range(3 * rounds):
+            with bench.server("priority") as server:
+                low = bench.start("low", "train", "--ms", 2500, "--kernel", 50)
+                time.sleep(0.2)
+                high = bench.start("high", "train", "--ms", 60_000, "--kernel", 50)
+                time.sleep(0.5)
+                children = subprocess.run(["pgrep", "-P", str(server.pid)], capture_output=True, text=True, check=True)
+                victim = high.pid if what == "the high client is killed" else int(children.stdout.split()[0])
+                at = time.monotonic_ns()
+                os.kill(victim, signal.SIGSTOP if what == "the worker hangs" else signal.SIGKILL)
+                waits = bench.result(low)["waits"]
+                high.kill()
+                high.wait()
+                if what == "the worker hangs":
+                    os.kill(victim, signal.SIGCONT)
+                # Without a wait at that time nothing can be said.
+                rows[what] += [(end - at) / 1e6 for end in waits if end > at][:1]
+        print(f"{what:34} {spread(rows[what], 1) if rows[what] else 'not seen':>22}")
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -192,7 +221,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(options.build.resolve(), directory)
         rows = {"overhead": measure_overhead(bench, options.rounds), "pairs": measure_pairs(bench, options.rounds),
-                "shares": measure_shares(bench, options.rounds)}
+                "shares": measure_shares(bench, options.rounds), "ends": measure_ends(bench, options.rounds)}
     if options.json is not None:
         options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return 0

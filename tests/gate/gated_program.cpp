@@ -6,6 +6,7 @@
 //   A request of N kernels every US, each awaited. p50, p99, worst: time of a request in us.
 // gated_program train --ms N --kernel US [--threads N] [--graph N] [--batch N]
 //   Kernels back to back, with --graph as graphs of N kernels. Awaits all after each --batch (100).
+//   `waits`: when launches returned that took more than 5 ms, in ns of the monotonic clock.
 // gated_program overhead --launches N
 //   ns per launch over a driver whose kernels take no time: the median of 15 rounds.
 // gated_program traps NAME
@@ -28,6 +29,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -132,6 +134,8 @@ int Train(const Options& options) {
   const milliseconds time(Get(options, "ms", 1000));
   std::atomic<std::uint64_t> launches{0};
   std::atomic<double> longest{0};
+  std::mutex waits_mutex;
+  std::string waits;
   const auto begin = Clock::now();
   const auto run = [&] {
     Check(cuCtxSetCurrent(program.context()), "cuCtxSetCurrent");
@@ -153,7 +157,13 @@ int Train(const Options& options) {
         } else {
           program.Launch(kernel, stream);
         }
-        longest = std::max(longest.load(), Us(Clock::now() - launched));
+        const auto returned = Clock::now();
+        longest = std::max(longest.load(), Us(returned - launched));
+        if (returned - launched > milliseconds(5)) {
+          const std::lock_guard lock(waits_mutex);
+          waits +=
+              (waits.empty() ? "" : ", ") + std::to_string(returned.time_since_epoch().count());
+        }
         ++launches;
       }
       Check(cuStreamSynchronize(stream), "cuStreamSynchronize");
@@ -165,9 +175,11 @@ int Train(const Options& options) {
   const double seconds = Us(Clock::now() - begin) / 1e6;
   const double device_s =
       static_cast<double>(launches) * kernel * (graph_kernels > 0 ? graph_kernels : 1) / 1e6;
-  std::printf("{\"launches\": %llu, \"seconds\": %.3f, \"part\": %.4f, \"longest_launch\": %.1f}\n",
-              static_cast<unsigned long long>(launches), seconds, device_s / seconds,
-              longest.load());
+  std::printf(
+      "{\"launches\": %llu, \"seconds\": %.3f, \"part\": %.4f, \"longest_launch\": %.1f, "
+      "\"waits\": [%s]}\n",
+      static_cast<unsigned long long>(launches), seconds, device_s / seconds, longest.load(),
+      waits.c_str());
   return 0;
 }
 
