@@ -23,6 +23,7 @@
 namespace gpushared::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 using nlohmann::json;
@@ -175,7 +176,7 @@ TEST(GateSharing, EveryFormOfALaunchIsCounted) {
   }
 }
 
-TEST(GateSharing, ExplanationNamesTheLongestKernelOfATurn) {
+TEST(GateSharing, ExplanationsAndTracesNameTheLongestKernelOfATurn) {
   Gpu gpu;
   const ServerProcess server({"--device", "cpu:0", "--policy", "priority"});
   Background low(gpu, server, "low", Train(20'000, 3000));
@@ -185,6 +186,11 @@ TEST(GateSharing, ExplanationNamesTheLongestKernelOfATurn) {
     const std::string output = server.Ctl({"explain", "2"}).output;
     return output.find(", longest 'kernel' 3") != std::string::npos;
   })) << server.Ctl({"explain", "2"}).output;
+  const ScratchDirectory directory;
+  const std::string trace = directory / "trace.json";
+  const ProgramOutcome recorded = server.Ctl({"trace", "--out", trace, "--seconds", "0.5"});
+  EXPECT_EQ(recorded.exit_code, 0) << recorded.output;
+  EXPECT_THAT(ReadFile(trace), ContainsRegex("turn of [0-9]+ launches, longest 'kernel'"));
 }
 
 TEST(GateSharing, LargeCopiesAreCounted) {

@@ -28,7 +28,7 @@ struct Depths {
 // Departure.
 struct Slice {
   std::uint64_t session = 0;
-  std::uint64_t kernel = 0;  // See KernelKey; 0 unless the work is a launch.
+  std::uint64_t kernel = 0;  // See KernelKey, GraphKey, TurnKey; 0 for other work.
   // Lower 32 bits of the number of the client's request; 0 if no request is open.
   std::uint32_t request = 0;
   // Hash of kShapeBits. Launches of one kernel with the same grid, block and shared memory have the
@@ -87,7 +87,7 @@ using Event = std::variant<Slice, Request, Depth>;
 struct Name {
   enum class Of : std::uint8_t { kClient, kKernel };
   Of of = Of::kClient;
-  std::uint64_t key = 0;  // Session id or KernelKey.
+  std::uint64_t key = 0;  // Session id, or a key of what a slice launched.
   std::int32_t pid = 0;   // Clients only.
   std::string text;       // At most kNameBytesMax bytes of UTF-8 without control characters.
 };
@@ -107,6 +107,14 @@ constexpr std::uint64_t GraphKey(std::uint64_t session, std::uint64_t graph, std
     key ^= key >> 33;
   }
   return key | std::uint64_t{1} << 63;
+}
+
+// Key of a turn of a gated client with this number of launches. The name of its longest launch has
+// the key for no launches.
+constexpr std::uint64_t TurnKey(std::string_view longest, std::uint32_t launches) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a.
+  for (const char c : longest) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash << 32 | std::uint64_t{1} << 63 | launches;
 }
 
 // Returns for example "copy to device"; "kernel" for launches, "graph" for several nodes of a

@@ -91,6 +91,12 @@ std::string Reader::GetWhat(const Slice& slice) const {
   if (slice.work == Work::kLaunch || slice.work == Work::kGraph) {
     if (const Name* const kernel = KernelFor(slice.kernel)) return kernel->text;
   }
+  if (slice.work == Work::kTurn) {
+    constexpr std::uint64_t kLaunches = 0xffff'ffff;
+    const Name* const longest = KernelFor(slice.kernel & ~kLaunches);
+    return "turn of " + std::to_string(slice.kernel & kLaunches) + " launches" +
+           (longest == nullptr ? "" : ", longest '" + longest->text + "'");
+  }
   return std::string(WorkText(slice.work));
 }
 

@@ -50,7 +50,17 @@ void Tracer::Name(const ClientState& client) {
   writer_->NameClient(client.setup.session, client.setup.pid, client.setup.name);
 }
 
+std::uint64_t Tracer::GetTurn(const ClientState& client, const trace::ExecutionRecord& record) {
+  const std::string longest = client.gate.longest() > std::chrono::nanoseconds::zero()
+                                  ? client.gate.LongestName()
+                                  : std::string();
+  const std::uint64_t name = trace::TurnKey(longest, 0);
+  if (!longest.empty() && !writer_->KnowsKernel(name)) writer_->NameKernel(name, longest);
+  return trace::TurnKey(longest, record.kernel);
+}
+
 std::uint64_t Tracer::GetNodes(const ClientState& client, const trace::ExecutionRecord& record) {
+  if (record.work == trace::Work::kTurn) return GetTurn(client, record);
   if (record.work != trace::Work::kLaunch && record.work != trace::Work::kGraph) return 0;
   const std::uint64_t key =
       trace::GraphKey(record.session, record.graph_serial, record.first_node, record.end_node);

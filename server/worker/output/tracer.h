@@ -69,9 +69,10 @@ class Tracer {
   }
   [[gnu::noinline]] void NameKernel(const ClientState& client, const trace::ExecutionRecord& record,
                                     std::uint64_t key);
-  // As above, for graph nodes and for work other than launches.
+  // As above, for graph nodes, turns and other work.
   [[gnu::noinline]] std::uint64_t GetNodes(const ClientState& client,
                                            const trace::ExecutionRecord& record);
+  std::uint64_t GetTurn(const ClientState& client, const trace::ExecutionRecord& record);
   void WriteDepths(scheduler::TimePoint now);
 
   const ClientRegistry& registry_;
