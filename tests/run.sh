@@ -17,6 +17,7 @@
 #   dropin  real programs from PyPI and Debian, unmodified, with the drop-in libcuda: alone, two next to a high-class
 #           client, and one that is killed 20 times next to others; their packages are kept in .cache
 #   python  the Python package, and its sample server next to a Numba job; their packages are kept in .cache
+#   wheel   the wheel that contains the server: made, installed, used, within its size and time
 #   storms  effect of storms of hostile clients on an honest one, as a table; needs 15 minutes, and root
 #           to run them as separate users
 #   metrics  a loaded server's metrics, the dashboard and the alerts in a real Prometheus, which is kept in .cache
@@ -151,6 +152,13 @@ run_python() {
   configure dev
   build dev gpushared gpusharedctl gpushared_drop_in
   python3 tests/python/run_python.py build/dev/bin .cache/python
+}
+
+run_wheel() {
+  gpushared_install python3-venv python3-dev
+  configure portable
+  build portable gpushared gpusharedctl gpushared-web gpushared-mps-control gpushared-sim client_lib/all
+  python3 tests/python/run_wheel.py build/portable .cache/python
 }
 
 run_package() {
@@ -353,6 +361,7 @@ for stage in "${stages[@]}"; do
     demo) cmake --preset demo >build/demo.configure.log; cmake --build --preset demo -j "$jobs" ;;
     dropin) run_dropin ;;
     python) run_python ;;
+    wheel) run_wheel ;;
     storms) run_storms ;;
     service) run_service ;;
     metrics) run_metrics ;;
@@ -363,7 +372,7 @@ for stage in "${stages[@]}"; do
     kubernetes) run_kubernetes ;;
     gpu) run_gpu ;;
     portable) run_portable ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:DIRECTORY, tsan, tsan:DIRECTORY, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, slurm, kubernetes, gpu, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:DIRECTORY, tsan, tsan:DIRECTORY, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, wheel, storms, metrics, web, service, package, containers, slurm, kubernetes, gpu, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done
