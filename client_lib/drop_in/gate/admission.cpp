@@ -65,6 +65,7 @@ void Sleep(nanoseconds time) {
 }  // namespace
 
 std::array<std::atomic<Admission*>, kGpusMax> Admission::all_;
+std::atomic<Admission*> Admission::only_{nullptr};
 std::atomic<bool> Admission::has_begun_{false};
 std::atomic<int> Admission::gpu_count_{0};
 std::atomic<bool> Admission::must_have_server_{false};
@@ -88,6 +89,11 @@ std::optional<int> Admission::CurrentGpu() {
   return is_known && IsGpu(gpu) ? std::optional(gpu) : std::nullopt;
 }
 
+Admission* Admission::FindCurrent() {
+  const std::optional<int> gpu = CurrentGpu();
+  return gpu ? &Of(*gpu) : nullptr;
+}
+
 Code Admission::Begin() {
   // Programs may call cuInit many times.
   if (has_begun_.exchange(true)) return gpu_count_ == 1 ? Of(0).Connect() : Code::kSuccess;
@@ -103,7 +109,9 @@ Code Admission::Begin() {
     return Code::kSuccess;
   }
   gpu_count_ = count;
-  return count == 1 ? Of(0).Connect() : Code::kSuccess;
+  if (count > 1) return Code::kSuccess;
+  only_ = &Of(0);
+  return Of(0).Connect();
 }
 
 // ---- the session

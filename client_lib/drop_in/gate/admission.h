@@ -47,6 +47,11 @@ class Admission {
   // Returns the admission to a GPU. Never destroyed, because threads may launch until the process
   // ends.
   static Admission& Of(int gpu);
+  // As Of(*CurrentGpu()); null if that has no value.
+  static Admission* OfCurrent() {
+    Admission* const only = only_.load(std::memory_order_acquire);
+    return only != nullptr ? only : FindCurrent();
+  }
   template <typename Function>
   static void ForEach(Function function) {
     for (auto& one : all_) {
@@ -86,6 +91,7 @@ class Admission {
 
  private:
   explicit Admission(int gpu) : gpu_(gpu) {}
+  static Admission* FindCurrent();
 
   struct Session {
     Session(std::unique_ptr<client::GatedSession> connected, int gpu, std::size_t ordinal)
@@ -123,6 +129,7 @@ class Admission {
 
   // Of the process, by the number of the GPU. Null for those that have not been used.
   static std::array<std::atomic<Admission*>, kGpusMax> all_;
+  static std::atomic<Admission*> only_;  // If the program sees one GPU.
   static std::atomic<bool> has_begun_;
   static std::atomic<int> gpu_count_;  // 0 if nothing can be gated.
   static std::atomic<bool> must_have_server_;

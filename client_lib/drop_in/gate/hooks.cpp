@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <chrono>
-#include <optional>
 #include <thread>
 
 #include "client_lib/drop_in/gate/admission.h"
@@ -20,15 +19,14 @@ using Work = Admission::Work;
 
 template <typename Call>
 Code Admitted(const Work& work, StreamHandle stream, Call call) {
-  const std::optional<int> gpu = Admission::CurrentGpu();
-  if (!gpu) [[unlikely]]
+  Admission* const admission = Admission::OfCurrent();
+  if (admission == nullptr) [[unlikely]]
     return call();
-  Admission& admission = Admission::Of(*gpu);
   Admission::Launch launch;
-  if (const Code code = admission.Enter(work, WithoutForm(stream), launch); code != Code::kSuccess)
+  if (const Code code = admission->Enter(work, WithoutForm(stream), launch); code != Code::kSuccess)
     return code;
   const Code code = call();
-  admission.Leave(launch, code);
+  admission->Leave(launch, code);
   return code;
 }
 
