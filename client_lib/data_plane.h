@@ -179,7 +179,7 @@ class DataPlane {
     const auto done_or_ended = [&] { return done() || connection_.ended(); };
     std::chrono::nanoseconds spin = std::min(spin_, limit);
     for (std::chrono::nanoseconds left = limit; left.count() > 0; left = end - Clock::now()) {
-      if (waiter_.Wait(done_or_ended, spin, std::min<std::chrono::nanoseconds>(left, kSlice)) ==
+      if (waiter_.Wait(done_or_ended, spin, std::min<std::chrono::nanoseconds>(left, kGateSlice)) ==
           ipc::WaitOutcome::kDone) {
         break;
       }
@@ -208,6 +208,8 @@ class DataPlane {
   };
   // How long a waiting thread sleeps before it polls the socket.
   static constexpr auto kSlice = std::chrono::milliseconds(50);
+  // The same at a gate. Shorter, because the program can go on without the server.
+  static constexpr auto kGateSlice = std::chrono::milliseconds(20);
   // Above this number of open marks, waiting threads process completions while they wait, so that
   // the completion ring does not fill up.
   static constexpr std::uint32_t kOpenMarksRelaxed = 128;
