@@ -217,7 +217,7 @@ run_kubernetes() {
   configure dev
   build dev gpushared gpusharedctl gpushared-kubernetes serve train vector_add_cpp tests/kubernetes/all
   run_ctest kubernetes build/dev/tests/kubernetes
-  tests/kubernetes/validate.sh .cache/kubernetes
+  tests/kubernetes/validate.sh .cache/kubernetes build/dev/bin
   [[ $EUID -eq 0 ]] || { echo "kubernetes: skipped: needs root"; return; }
   tests/kubernetes/build_kubernetes.sh .cache/kubernetes
   local status=0
