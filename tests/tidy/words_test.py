@@ -6,6 +6,7 @@ Usage: words_test.py ROOT
 Looks at names in sources, scripts and configuration, not at prose. CONTRIBUTING.md has the words that are this
 project's own.
 """
+import functools
 import pathlib
 import re
 import subprocess
@@ -44,6 +45,7 @@ def words(name):
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
+@functools.cache  # Most names occur many times.
 def instead(name):
     """What this name should say; None where it is fine."""
     parts = words(name)
