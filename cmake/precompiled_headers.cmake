@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Headers of others that many files include, parsed once per kind of target. GPUSHARED_PRECOMPILE turns it on:
-# where it is off (asan, tsan, fuzz, release), a file that forgot an include does not compile.
+# where it and GPUSHARED_JOIN_SOURCES are off (release, lint), a file that forgot an include does not compile.
 option(GPUSHARED_PRECOMPILE "Precompile headers of the standard library, Asio, spdlog, nlohmann-json and gtest" OFF)
 
 set(GPUSHARED_STD_HEADERS <algorithm> <array> <atomic> <bit> <chrono> <compare> <concepts> <condition_variable>

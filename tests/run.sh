@@ -267,7 +267,7 @@ print(*sorted(program for program in programs if program.endswith("_test")), sep
 run_fuzz() {
   gpushared_setup fuzz
   cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGPUSHARED_FUZZ=ON \
-    -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang -DGPUSHARED_NVCC="$CUDA_HOME/bin/nvcc" \
+    -DGPUSHARED_JOIN_SOURCES=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang -DGPUSHARED_NVCC="$CUDA_HOME/bin/nvcc" \
     >build/fuzz.configure.log 2>&1 || { cat build/fuzz.configure.log; return 1; }
   cmake --build build/fuzz -j "$jobs" --target fuzzers
   local target name seconds=${GPUSHARED_FUZZ_SECONDS:-60} passed=0 failed=0 running=()
