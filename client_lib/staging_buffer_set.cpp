@@ -10,11 +10,11 @@
 namespace gpushared::client {
 namespace {
 
-// For requests below kLittleBytes, the first staging buffer has kFirstArenaBytes, and each further
+// For requests below kLittleBytes, the first staging buffer has kFirstBufferBytes, and each further
 // one is as large as all before it together. Pieces of large copies are exactly kLittleBytes, so
 // this does not apply to them.
 constexpr std::size_t kLittleBytes = std::size_t{256} << 10;
-constexpr std::uint64_t kFirstArenaBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kFirstBufferBytes = std::uint64_t{1} << 20;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ Result<std::optional<StagingBlock>> StagingBufferSet::TryAllocateStaging(std::si
   const MutexLock lock(mutex_);
   Reap();
   if (auto block = AllocateFromExisting(bytes)) return block;
-  if (!retired_.empty() && total_bytes_ >= ipc::kArenaBytesDefault) {
+  if (!retired_.empty() && total_bytes_ >= ipc::kStagingBufferBytesDefault) {
     return std::optional<StagingBlock>();
   }
   Result<StagingBlock> block = AllocateFromNew(bytes);
@@ -113,7 +113,7 @@ std::optional<StagingBlock> StagingBufferSet::AllocateFromExisting(std::size_t b
 }
 
 Result<StagingBlock> StagingBufferSet::AllocateFromNew(std::size_t bytes) {
-  constexpr std::size_t kBytesMax = ipc::kArenaBytesMax;
+  constexpr std::size_t kBytesMax = ipc::kStagingBufferBytesMax;
   static_assert(ipc::kStagingBytesStep % StagingBuffer::kAlignmentBytes == 0);
   if (bytes > kBytesMax) {
     return Status(StatusCode::kOutOfMemory, "host allocation rejected: " + std::to_string(bytes) +
@@ -124,9 +124,10 @@ Result<StagingBlock> StagingBufferSet::AllocateFromNew(std::size_t bytes) {
   const std::uint64_t rounded = (bytes + kStep - 1) / kStep * kStep;
   // Small requests start with small buffers, because acquiring memory takes the server 0.4 ms per
   // MiB, during which other clients wait. If memory is short, takes what is available.
-  std::uint64_t asked = std::max<std::uint64_t>(rounded, ipc::kArenaBytesDefault);
+  std::uint64_t asked = std::max<std::uint64_t>(rounded, ipc::kStagingBufferBytesDefault);
   if (bytes < kLittleBytes) {
-    asked = std::clamp(total_bytes_, kFirstArenaBytes, std::uint64_t{ipc::kArenaBytesDefault});
+    asked =
+        std::clamp(total_bytes_, kFirstBufferBytes, std::uint64_t{ipc::kStagingBufferBytesDefault});
   }
   Result<std::unique_ptr<StagingBuffer>> added = surroundings_.add(asked);
   while (!added.ok() && added.status().code() == StatusCode::kOutOfMemory && asked > rounded) {

@@ -50,7 +50,7 @@ class StagingBufferSet {
   // Allocates short-lived memory for a staged copy. Returns no value if no memory is free now, but
   // retired blocks will become free; the caller then calls WaitForOldest. Adds a staging buffer
   // only if no retired block can become free, or while all buffers together are smaller than
-  // ipc::kArenaBytesDefault.
+  // ipc::kStagingBufferBytesDefault.
   Result<std::optional<StagingBlock>> TryAllocateStaging(std::size_t bytes);
   Status WaitForOldest();
 

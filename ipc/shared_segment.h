@@ -29,7 +29,8 @@ namespace gpushared::ipc {
 class SharedSegment {
  public:
   enum class Access { kReadOnly, kReadWrite };
-  static constexpr std::size_t kBytesMax = kArenaBytesMax;  // Largest segment that Create accepts.
+  static constexpr std::size_t kBytesMax =
+      kStagingBufferBytesMax;  // Largest segment that Create accepts.
 
   struct CreateOptions {
     const char* name = "gpushared";      // Shown only in /proc/<pid>/maps.

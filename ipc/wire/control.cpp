@@ -117,7 +117,7 @@ void Welcome::Visit(Fields& f) {
   f.Constant("streams_max", kStreamsMax);
   f.Constant("modules_max", kModulesMax);
   f.Constant("staging_buffers_max", kStagingBuffersMax);
-  f.Constant("staging_bytes_default", kArenaBytesDefault);
+  f.Constant("staging_bytes_default", kStagingBufferBytesDefault);
   f.Number("staging_bytes_total_max", staging_bytes_total_max);
   f.Number("mapping_base", mapping_base);
   f.Number("mapping_bytes", mapping_bytes);

@@ -44,8 +44,8 @@ enum class MessageType : std::uint16_t {
   kDone = 35,
   kResizeMemory = 36,
   kMemoryResized = 37,
-  kAddArena = 38,
-  kArenaAdded = 39,  // Carries the memfd of the staging buffer.
+  kAddStagingBuffer = 38,
+  kStagingBufferAdded = 39,  // Carries the memfd of the staging buffer.
   kDescribeError = 40,
   kErrorText = 41,
   kMakeImage = 42,
@@ -468,18 +468,18 @@ struct SetKernelMemory {
 };
 
 struct AddStagingBuffer {
-  static constexpr MessageType kType = MessageType::kAddArena;
+  static constexpr MessageType kType = MessageType::kAddStagingBuffer;
   static constexpr char kName[] = "AddStagingBuffer";
   std::uint64_t bytes = 0;  // A multiple of kStagingBytesStep.
 
   void Visit(Fields& f) {
-    f.Number("bytes", bytes, kStagingBytesStep, kArenaBytesMax);
+    f.Number("bytes", bytes, kStagingBytesStep, kStagingBufferBytesMax);
     f.Multiple("bytes", bytes, kStagingBytesStep);
   }
 };
 
 struct StagingBufferAdded {
-  static constexpr MessageType kType = MessageType::kArenaAdded;
+  static constexpr MessageType kType = MessageType::kStagingBufferAdded;
   static constexpr char kName[] = "StagingBufferAdded";
   std::uint32_t staging_buffer = 0;
   std::uint64_t bytes = 0;
@@ -488,7 +488,7 @@ struct StagingBufferAdded {
     f.Descriptors(1);
     f.Number("staging_buffer", staging_buffer, 0, kStagingBuffersMax - 1);
     f.Reserved<std::uint32_t>();
-    f.Number("bytes", bytes, kStagingBytesStep, kArenaBytesMax);
+    f.Number("bytes", bytes, kStagingBytesStep, kStagingBufferBytesMax);
     f.Multiple("bytes", bytes, kStagingBytesStep);
   }
 };

@@ -33,8 +33,8 @@ inline constexpr std::uint32_t kModulesMax = 8192;
 inline constexpr std::uint32_t kKernelsPerModuleMax = 4096;
 inline constexpr std::uint32_t kParametersPerKernelMax = 4096;
 inline constexpr std::uint32_t kStagingBuffersMax = 64;
-inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
-inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;  // Largest staging buffer.
+inline constexpr std::uint32_t kStagingBufferBytesDefault = 16u << 20;
+inline constexpr std::uint32_t kStagingBufferBytesMax = 1u << 30;  // Largest staging buffer.
 // Staging buffer sizes are multiples of this.
 inline constexpr std::uint32_t kStagingBytesStep = 64u << 10;
 inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;

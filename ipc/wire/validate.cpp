@@ -109,7 +109,8 @@ void CheckLaunch(Checks& checks, const RecordView& copy, LaunchCommand& out) {
   if (out.parameters_in_staging_buffer) {
     checks.Range("launch parameter bytes", bytes, 1, kParameterBytesMax);
     checks.Range("launch staging buffer", record.staging_buffer, 0, kStagingBuffersMax - 1);
-    checks.Range("launch staging buffer offset", record.staging_offset, 0, kArenaBytesMax - bytes);
+    checks.Range("launch staging buffer offset", record.staging_offset, 0,
+                 kStagingBufferBytesMax - bytes);
     checks.Equal("launch continuations", record.header.continuations, 0);
     out.staging_parameters = {record.staging_buffer, record.staging_offset, bytes};
     out.inline_parameters = {};
@@ -140,13 +141,13 @@ void CheckCopy(Checks& checks, const RecordView& copy, CopyCommand& out) {
   const auto record = copy.As<CopyRecord>();
   CheckSingleGranule(checks, record.header);
   checks.Range("copy staging buffer", record.staging_buffer, 0, kStagingBuffersMax - 1);
-  checks.Range("copy width", record.width_bytes, 1, kArenaBytesMax);
-  checks.Range("copy height", record.height, 1, kArenaBytesMax);
+  checks.Range("copy width", record.width_bytes, 1, kStagingBufferBytesMax);
+  checks.Range("copy height", record.height, 1, kStagingBufferBytesMax);
   out.staging_buffer.staging_buffer = record.staging_buffer;
   out.staging_buffer.offset = record.staging_offset;
   out.staging_buffer.bytes = Rectangle(
       checks, {"copy staging buffer offset", "copy staging buffer pitch"}, record.staging_offset,
-      record.staging_pitch_bytes, record.width_bytes, record.height, kArenaBytesMax);
+      record.staging_pitch_bytes, record.width_bytes, record.height, kStagingBufferBytesMax);
   out.device_bytes =
       Rectangle(checks, {"copy device address", "copy device pitch"}, record.device_address,
                 record.device_pitch_bytes, record.width_bytes, record.height, kAddressEnd);

@@ -84,7 +84,7 @@ TEST_F(StagingBufferSetTest, DoesNotFindRangesBeyondStagingBuffer) {
   ASSERT_TRUE(block.ok());
   int local = 0;
   EXPECT_FALSE(staging_buffers.Find(&local, sizeof local));
-  EXPECT_FALSE(staging_buffers.Find(block->data, ipc::kArenaBytesDefault + 1));
+  EXPECT_FALSE(staging_buffers.Find(block->data, ipc::kStagingBufferBytesDefault + 1));
   EXPECT_FALSE(staging_buffers.Find(block->data, ~std::size_t{0}));
 }
 
@@ -115,7 +115,7 @@ TEST_F(StagingBufferSetTest, SmallNeedsStartWithSmallStagingBuffer) {
   StagingBufferSet staging_buffers = Make(6);
   while (added_.size() < 6) ASSERT_TRUE(staging_buffers.Allocate(200'000).ok());
   EXPECT_EQ(added_, (std::vector<std::uint64_t>{kMiB, kMiB, 2 * kMiB, 4 * kMiB, 8 * kMiB,
-                                                ipc::kArenaBytesDefault}));
+                                                ipc::kStagingBufferBytesDefault}));
 }
 
 // Later copies do not wait because the first staging buffer is small.
@@ -127,7 +127,7 @@ TEST_F(StagingBufferSetTest, StagingGrowsToDefaultSizeBeforeWaiting) {
   staging_buffers.Retire((*small)->data, {{1, 1}});
   const auto large = staging_buffers.TryAllocateStaging(4u << 20);
   ASSERT_TRUE(large.ok() && *large);
-  EXPECT_EQ(added_, (std::vector<std::uint64_t>{1u << 20, ipc::kArenaBytesDefault}));
+  EXPECT_EQ(added_, (std::vector<std::uint64_t>{1u << 20, ipc::kStagingBufferBytesDefault}));
 }
 
 TEST_F(StagingBufferSetTest, StagingThatCannotGrowWaitsForRetiredBytes) {
@@ -190,10 +190,10 @@ TEST_F(StagingBufferSetTest, BytesInUseAreNeverGivenOutAgain) {
 
 TEST_F(StagingBufferSetTest, MakesSmallerStagingBuffersWhenMemoryIsShort) {
   StagingBufferSet staging_buffers = Make(64);
-  bytes_left_ = ipc::kArenaBytesDefault / 3;
+  bytes_left_ = ipc::kStagingBufferBytesDefault / 3;
   ASSERT_TRUE(staging_buffers.Allocate(1'000'000).ok());
   ASSERT_TRUE(staging_buffers.Allocate(4u << 20).status().code() == StatusCode::kOutOfMemory);
-  EXPECT_EQ(added_, std::vector<std::uint64_t>{ipc::kArenaBytesDefault / 4});
+  EXPECT_EQ(added_, std::vector<std::uint64_t>{ipc::kStagingBufferBytesDefault / 4});
   EXPECT_TRUE(staging_buffers.Allocate(3u << 20).ok()) << "from the staging buffer that is there";
 }
 

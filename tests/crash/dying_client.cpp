@@ -49,8 +49,10 @@ class DyingClient {
     Must(client_.Resize(kMemoryBytes).status(), "map memory");
     DieAt("memory mapped");
     if (with_kernels_) StartKernels();
-    DieAwaitingAnswer("staging buffer asked for", ipc::AddStagingBuffer{ipc::kArenaBytesDefault});
-    const Result<std::uint32_t> staging_buffer = client_.AddStagingBuffer(ipc::kArenaBytesDefault);
+    DieAwaitingAnswer("staging buffer asked for",
+                      ipc::AddStagingBuffer{ipc::kStagingBufferBytesDefault});
+    const Result<std::uint32_t> staging_buffer =
+        client_.AddStagingBuffer(ipc::kStagingBufferBytesDefault);
     Must(staging_buffer.status(), "add staging buffer");
     DieAt("staging buffer mapped");
     Commands(*staging_buffer);

@@ -25,7 +25,7 @@ constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 63;
 
 void CheckRange(const ipc::StagingRange& range) {
   Check(range.staging_buffer < ipc::kStagingBuffersMax, "staging buffer number is bounded");
-  Check(ipc::RangeInside(range.offset, range.bytes, ipc::kArenaBytesMax),
+  Check(ipc::RangeInside(range.offset, range.bytes, ipc::kStagingBufferBytesMax),
         "staging buffer range is bounded");
 }
 

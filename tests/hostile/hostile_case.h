@@ -67,7 +67,7 @@ class Hostile : public ::testing::Test {
       step_kernel_ = KernelNumber(*module, "step");
     }
     must(client->Resize(kMemoryBytes).status());
-    must(client->AddStagingBuffer(ipc::kArenaBytesDefault).status());
+    must(client->AddStagingBuffer(ipc::kStagingBufferBytesDefault).status());
     return *std::move(client);
   }
 

@@ -276,7 +276,7 @@ TEST_F(Hostile, EndsClientThatKeepsPunchingStagingBuffer) {
   const std::jthread puncher([staging_buffer = client.staging_fd(0)](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       (void)::fallocate(staging_buffer, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                        ipc::kArenaBytesDefault);
+                        ipc::kStagingBufferBytesDefault);
     }
   });
   std::string ending;
@@ -288,8 +288,9 @@ TEST_F(Hostile, EndsClientThatKeepsPunchingStagingBuffer) {
     ending = Ending(client, 10ms);
   }
   EXPECT_THAT(ending, ::testing::HasSubstr("session ended: staging buffer 0 has holes: "));
-  EXPECT_THAT(ending, ::testing::HasSubstr(" of " + std::to_string(ipc::kArenaBytesDefault >> 10) +
-                                           " KiB are missing"));
+  EXPECT_THAT(ending,
+              ::testing::HasSubstr(" of " + std::to_string(ipc::kStagingBufferBytesDefault >> 10) +
+                                   " KiB are missing"));
 }
 
 // A worker that is stopped for a while mistakes its copies for slow ones and inspects the staging

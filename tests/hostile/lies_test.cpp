@@ -135,12 +135,13 @@ const Lies kSetKernelMemoryLies = {
     {"stack_bytes", {{ipc::kStackBytesMax + 1}, {kAllBits}}},
     {"printed_bytes", {{ipc::kPrintedBytesMax + 1}, {kAllBits}}},
     {"heap_bytes", {{ipc::kResizeBytesMax + 1}, {kAllBits}, {1 << 20, Verdict::kHarmless}}}};
-const Lies kAddStagingBufferLies = {{"bytes",
-                                     {{0},
-                                      {ipc::kStagingBytesStep - 1},
-                                      {ipc::kStagingBytesStep + 1},
-                                      {std::uint64_t{ipc::kArenaBytesMax} + ipc::kStagingBytesStep},
-                                      {kAllBits}}}};
+const Lies kAddStagingBufferLies = {
+    {"bytes",
+     {{0},
+      {ipc::kStagingBytesStep - 1},
+      {ipc::kStagingBytesStep + 1},
+      {std::uint64_t{ipc::kStagingBufferBytesMax} + ipc::kStagingBytesStep},
+      {kAllBits}}}};
 const Lies kDescribeErrorLies = {{"stream", {{ipc::kStreamsMax}, {kAllBits}}},
                                  {"reserved", {kNotZero[0], kNotZero[1]}}};
 // Invalid values in the frame around a DescribeError.

@@ -461,7 +461,7 @@ TEST(ClientMessages, EveryFieldIsBounded) {
       {{"stack_bytes", kStackBytesMax + 1, "stack_bytes is 262145, allowed 0 to 262144"},
        {"printed_bytes", kPrintedBytesMax + 1, "printed_bytes is 67108865, allowed 0 to 67108864"},
        {"heap_bytes", kResizeBytesMax + 1, "heap_bytes is 281474976710657"}});
-  ExpectCases<AddStagingBuffer>(Encode(AddStagingBuffer{kArenaBytesDefault}),
+  ExpectCases<AddStagingBuffer>(Encode(AddStagingBuffer{kStagingBufferBytesDefault}),
                                 {{"bytes", 0, "bytes is 0, allowed 65536 to 1073741824"},
                                  {"bytes", 65537, "bytes is 65537, allowed are multiples of 65536"},
                                  {"bytes", ~std::uint64_t{0}, "bytes is 18446744073709551615"}});
@@ -488,7 +488,7 @@ TEST(ServerMessages, EveryFieldIsBounded) {
                              {{"mapped_bytes", ~std::uint64_t{0}, "mapped_bytes is"}});
   ExpectCases<TraceOpened>(Encode(TraceOpened{7, 2}), {AnyValue("layout"), AnyValue("generation")});
   ExpectCases<StagingBufferAdded>(
-      Encode(StagingBufferAdded{3, kArenaBytesDefault}),
+      Encode(StagingBufferAdded{3, kStagingBufferBytesDefault}),
       {{"staging_buffer", 64, "staging_buffer is 64, allowed 0 to 63"},
        {"bytes", 0, "bytes is 0"},
        {"bytes", 65537, "bytes is 65537, allowed are multiples of 65536"}});

@@ -293,9 +293,9 @@ TEST(BlockingFrames, RequestAndReplyWithDescriptors) {
   const Pair pair = MakePair();
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
   const int fd = event.get();
-  ASSERT_TRUE(
-      SendMessage(pair.ours.get(), 4, StagingBufferAdded{2, kArenaBytesDefault}, Soon(), {&fd, 1})
-          .ok());
+  ASSERT_TRUE(SendMessage(pair.ours.get(), 4, StagingBufferAdded{2, kStagingBufferBytesDefault},
+                          Soon(), {&fd, 1})
+                  .ok());
   Result<Frame> frame = ReceiveFrame(pair.theirs.get(), ServerFrameRules, Soon());
   ASSERT_TRUE(frame.ok()) << frame.status().ToString();
   EXPECT_EQ(frame->request, 4u);
@@ -324,8 +324,9 @@ TEST(BlockingFrames, PeerThatDoesNotReadTimesOutTheSender) {
 TEST(BlockingFrames, ClosedPeerIsDisconnectedNotASignal) {
   Pair pair = MakePair();
   pair.theirs.Reset();
-  EXPECT_EQ(SendMessage(pair.ours.get(), 1, AddStagingBuffer{kArenaBytesDefault}, Soon()).code(),
-            StatusCode::kDisconnected);
+  EXPECT_EQ(
+      SendMessage(pair.ours.get(), 1, AddStagingBuffer{kStagingBufferBytesDefault}, Soon()).code(),
+      StatusCode::kDisconnected);
   EXPECT_EQ(ReceiveFrame(pair.ours.get(), ServerFrameRules, Soon()).status().code(),
             StatusCode::kDisconnected);
 }
@@ -388,7 +389,8 @@ TEST(Outbox, SendsDescriptorsOnceAndClosesThem) {
     Outbox outbox;
     std::vector<UniqueFd> fds;
     fds.emplace_back(::eventfd(0, EFD_CLOEXEC));
-    ASSERT_TRUE(outbox.Add(1, StagingBufferAdded{2, kArenaBytesDefault}, std::move(fds)).ok());
+    ASSERT_TRUE(
+        outbox.Add(1, StagingBufferAdded{2, kStagingBufferBytesDefault}, std::move(fds)).ok());
     ASSERT_TRUE(*outbox.Flush(pair.ours.get()));
     EXPECT_EQ(OpenFds().size(), before.size() + 2)
         << "the socket pair only: the descriptor is under way";

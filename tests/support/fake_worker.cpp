@@ -168,7 +168,7 @@ class FakeWorker::Session {
       case ipc::MessageType::kChangeChunk:
       case ipc::MessageType::kSetKernelMemory:
         return Reply(*frame, ipc::Done{});
-      case ipc::MessageType::kAddArena:
+      case ipc::MessageType::kAddStagingBuffer:
         return AddStagingBuffer(*frame);
       case ipc::MessageType::kDescribeError: {
         const auto describe = ipc::Decode<ipc::DescribeError>(frame->payload);

@@ -36,12 +36,12 @@ std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
 // Size up to which a slow call counts as short, that is, takes at most about a millisecond.
 inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
 // The same for creating a staging buffer. Smaller, because creation clears the pages.
-inline constexpr std::uint64_t kShortArenaBytes = std::uint64_t{2} << 20;
+inline constexpr std::uint64_t kShortStagingBufferBytes = std::uint64_t{2} << 20;
 // Part of a staging buffer that is created in one slow call. The call takes some milliseconds,
 // during which new clients wait. A part is larger if the whole buffer would otherwise take more
-// than kArenaPartsMax calls.
-inline constexpr std::uint64_t kArenaPartBytes = std::uint64_t{8} << 20;
-inline constexpr std::uint64_t kArenaPartsMax = 64;
+// than kStagingPartsMax calls.
+inline constexpr std::uint64_t kStagingPartBytes = std::uint64_t{8} << 20;
+inline constexpr std::uint64_t kStagingPartsMax = 64;
 
 // Returns the Result of `work`; exceptions of libraries are converted to a Status.
 template <typename Work>

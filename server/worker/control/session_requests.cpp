@@ -445,7 +445,7 @@ void Session::Handle(const ipc::AddStagingBuffer& request) {
   }
   staging_bytes_ += request.bytes;
   MakeSlowSteps(
-      GetCaller(request.bytes <= kShortArenaBytes),
+      GetCaller(request.bytes <= kShortStagingBufferBytes),
       [making =
            StagingBufferInMaking{.device = environment_.device, .bytes = request.bytes}]() mutable {
         return making.MakePart();
@@ -465,8 +465,9 @@ std::optional<Result<Session::StagingBuffer>> Session::StagingBufferInMaking::Ma
     if (!made.ok()) return made.status();
     memory = *std::move(made);
   }
-  const std::uint64_t whole_pages = ipc::WholePages((bytes + kArenaPartsMax - 1) / kArenaPartsMax);
-  const std::uint64_t part = std::min(std::max(kArenaPartBytes, whole_pages), bytes - done);
+  const std::uint64_t whole_pages =
+      ipc::WholePages((bytes + kStagingPartsMax - 1) / kStagingPartsMax);
+  const std::uint64_t part = std::min(std::max(kStagingPartBytes, whole_pages), bytes - done);
   if (const Status taken = memory.Reserve(done, part); !taken.ok()) return taken;
   done += part;
   if (done < bytes) return std::nullopt;
