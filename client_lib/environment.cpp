@@ -30,7 +30,7 @@ constexpr const char* kMpsLimit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 constexpr double kPromiseMsMost = 3.6e6;
 
-Status Nonsense(const char* variable, std::string_view value, const std::string& allowed) {
+Status InvalidValue(const char* variable, std::string_view value, const std::string& allowed) {
   return Status(StatusCode::kInvalidArgument, std::string(variable) + "='" + std::string(value) +
                                                   "' is invalid: expected " + allowed);
 }
@@ -111,7 +111,8 @@ Status Environment::Apply(ClientOptions& options) const {
 Status Environment::ApplyInterrupt(ClientOptions& options) const {
   if (options.ends_on_interrupt) return Status::Ok();
   const std::string_view value = Text(kInterrupt);
-  if (!value.empty() && value != "0" && value != "1") return Nonsense(kInterrupt, value, "0 or 1");
+  if (!value.empty() && value != "0" && value != "1")
+    return InvalidValue(kInterrupt, value, "0 or 1");
   options.ends_on_interrupt = value == "1";
   return Status::Ok();
 }
@@ -122,14 +123,15 @@ Status Environment::ApplyClass(ClientOptions& options) const {
     if (name == "high") options.scheduling_class = SchedulingClass::kHigh;
     if (name == "normal") options.scheduling_class = SchedulingClass::kNormal;
     if (name == "low") options.scheduling_class = SchedulingClass::kLow;
-    return options.scheduling_class ? Status::Ok() : Nonsense(kClass, name, "high, normal or low");
+    return options.scheduling_class ? Status::Ok()
+                                    : InvalidValue(kClass, name, "high, normal or low");
   }
   if (const std::string_view priority = Text(kMpsPriority); !priority.empty()) {
     if (priority == "0") options.scheduling_class = SchedulingClass::kNormal;
     if (priority == "1") options.scheduling_class = SchedulingClass::kLow;
     return options.scheduling_class
                ? Status::Ok()
-               : Nonsense(kMpsPriority, priority, "0 (class normal) or 1 (class low)");
+               : InvalidValue(kMpsPriority, priority, "0 (class normal) or 1 (class low)");
   }
   return Status::Ok();
 }
@@ -139,7 +141,7 @@ Status Environment::ApplyWeight(ClientOptions& options) const {
   if (options.weight || text.empty()) return Status::Ok();
   std::uint32_t weight = 0;
   if (!Parse(text, weight) || weight == 0 || weight > kWeightMax) {
-    return Nonsense(kWeight, text, "1 to " + std::to_string(kWeightMax));
+    return InvalidValue(kWeight, text, "1 to " + std::to_string(kWeightMax));
   }
   options.weight = weight;
   return Status::Ok();
@@ -154,7 +156,7 @@ Status Environment::ApplyMaxShare(ClientOptions& options) const {
     const bool is_ours = variable == kMaxShare;
     const Result<std::uint32_t> share = ipc::ParseShare(std::string(text) + (is_ours ? "" : "%"));
     if (!share.ok()) {
-      return Nonsense(
+      return InvalidValue(
           variable, text,
           is_ours ? "0.1% to 100% of device time" : "0.1 to 100, percent of device time");
     }
@@ -169,7 +171,7 @@ Status Environment::ApplyLatencyTarget(ClientOptions& options) const {
   if (options.latency_target || text.empty()) return Status::Ok();
   double milliseconds = 0;
   if (!Parse(text, milliseconds) || !(milliseconds > 0) || milliseconds > kPromiseMsMost) {
-    return Nonsense(kPromise, text, "milliseconds, at most one hour");
+    return InvalidValue(kPromise, text, "milliseconds, at most one hour");
   }
   options.latency_target = std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6));
   return Status::Ok();
@@ -180,7 +182,7 @@ Status Environment::ApplyMemory(ClientOptions& options) const {
   if (options.memory_bytes || text.empty()) return Status::Ok();
   options.memory_bytes = ParseBytes(text);
   return options.memory_bytes ? Status::Ok()
-                              : Nonsense(kMemory, text, "a size such as 4GiB or 512MiB");
+                              : InvalidValue(kMemory, text, "a size such as 4GiB or 512MiB");
 }
 
 bool Environment::NamesDevices(const ClientOptions& options) const {
@@ -236,9 +238,9 @@ Result<std::optional<std::uint64_t>> Environment::PinnedLimit(std::span<const Kn
         equals < entry.size() ? ParseBytes(WithoutBlanks(entry.substr(equals + 1))) : std::nullopt;
     if (!place && bytes && IsDeviceName(name)) continue;
     if (!place || !bytes) {
-      return Nonsense(kMpsLimit, text,
-                      "devices and sizes such as 0=1G,1=512MB; the server has " +
-                          std::to_string(devices.size()) + " devices");
+      return InvalidValue(kMpsLimit, text,
+                          "devices and sizes such as 0=1G,1=512MB; the server has " +
+                              std::to_string(devices.size()) + " devices");
     }
     limits[*place] = bytes;
   }
@@ -248,9 +250,9 @@ Result<std::optional<std::uint64_t>> Environment::PinnedLimit(std::span<const Kn
   const bool is_one =
       std::ranges::all_of(limits, [&](const auto& each) { return each == limits[0]; });
   if (device.empty() && !limits.empty() && is_one) return limits[0];
-  return Nonsense(kMpsLimit, text,
-                  "a limit for a known device: name it with GPUSHARED_DEVICE or "
-                  "CUDA_VISIBLE_DEVICES");
+  return InvalidValue(kMpsLimit, text,
+                      "a limit for a known device: name it with GPUSHARED_DEVICE or "
+                      "CUDA_VISIBLE_DEVICES");
 }
 
 Result<std::vector<std::size_t>> Environment::Shown(std::span<const KnownDevice> devices) const {

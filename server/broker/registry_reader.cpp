@@ -27,9 +27,9 @@ constexpr std::size_t kSurvivorsMax = 256;
 constexpr mode_t kRegistryDirectoryMode = 0700;
 
 // Receives one worker's registry message by message.
-class Telling {
+class RegistryReceiver {
  public:
-  explicit Telling(ipc::FoundWorker found) { survivor_.worker = std::move(found); }
+  explicit RegistryReceiver(ipc::FoundWorker found) { survivor_.worker = std::move(found); }
 
   int channel() const { return survivor_.worker.channel.get(); }
   bool is_complete() const { return is_complete_; }
@@ -149,8 +149,9 @@ void SendNow(int channel, const T& message) {
 // The worker exits after its last session, even if it does not understand the message.
 void LetGo(ipc::FoundWorker worker) { SendNow(worker.channel.get(), ipc::Drain{}); }
 
-std::vector<Telling> AskAll(const std::string& directory, std::vector<std::string>& remarks) {
-  std::vector<Telling> asked;
+std::vector<RegistryReceiver> AskAll(const std::string& directory,
+                                     std::vector<std::string>& remarks) {
+  std::vector<RegistryReceiver> asked;
   for (const pid_t pid : FilesIn(directory)) {
     Result<ipc::FoundWorker> found = ipc::FindWorker(directory, pid);
     if (!found.ok()) {
@@ -221,18 +222,18 @@ Status PrepareRegistryDirectory(const std::string& directory) {
 
 Survivors TakeOverWorkers(const std::string& directory, milliseconds patience) {
   Survivors all;
-  std::vector<Telling> asked = AskAll(directory, all.remarks);
+  std::vector<RegistryReceiver> asked = AskAll(directory, all.remarks);
   const auto deadline = steady_clock::now() + patience;
   while (!asked.empty()) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
     std::vector<pollfd> polled;
     polled.reserve(asked.size());
-    for (const Telling& each : asked) polled.push_back({each.channel(), POLLIN, 0});
+    for (const RegistryReceiver& each : asked) polled.push_back({each.channel(), POLLIN, 0});
     const int ready =
         ::poll(polled.data(), polled.size(), static_cast<int>(std::max<long>(0, left.count())));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) break;
-    std::vector<Telling> silent;
+    std::vector<RegistryReceiver> silent;
     for (std::size_t i = 0; i < asked.size(); ++i) {
       Status status;
       if (polled[i].revents != 0) status = asked[i].ReadOn();
@@ -247,7 +248,7 @@ Survivors TakeOverWorkers(const std::string& directory, milliseconds patience) {
     }
     asked = std::move(silent);
   }
-  for (Telling& each : asked) {
+  for (RegistryReceiver& each : asked) {
     all.remarks.push_back(each.Who() +
                           " is not taken over: it did not report its sessions within " +
                           FormatDuration(patience) + "; it ends with its last session");

@@ -80,13 +80,13 @@ json GetDevice(const ContainerWay& way) {
 }  // namespace
 
 Result<std::vector<ContainerWay>> ContainerWays(const json& answer) {
-  const Status nonsense(StatusCode::kProtocolViolation, "the server's answer has no endpoints");
+  const Status invalid(StatusCode::kProtocolViolation, "the server's answer has no endpoints");
   const auto told = answer.find("endpoints");
-  if (told == answer.end() || !told->is_array()) return nonsense;
+  if (told == answer.end() || !told->is_array()) return invalid;
   std::vector<EndpointRow> rows;
   for (const json& each : *told) {
     std::optional<EndpointRow> row = GetRow(each);
-    if (!row) return nonsense;
+    if (!row) return invalid;
     rows.push_back(*std::move(row));
   }
   std::vector<ContainerWay> ways;

@@ -36,7 +36,7 @@ class WaiterWakes {
   void Wake(const std::atomic<std::uint32_t>* futex, std::uint32_t count);
 
  private:
-  struct Crowd {
+  struct Sleepers {
     const std::atomic<std::uint32_t>* futex = nullptr;
     std::uint32_t left = 0;
     bool asked_again = false;  // Wake was called again after the last batch began.
@@ -46,7 +46,7 @@ class WaiterWakes {
   Mutex mutex_;  // Not held during wake calls.
   std::condition_variable changed_;
   // Served round-robin; at most one entry per futex.
-  std::deque<Crowd> crowds_ GPUSHARED_GUARDED_BY(mutex_);
+  std::deque<Sleepers> sleepers_ GPUSHARED_GUARDED_BY(mutex_);
   bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

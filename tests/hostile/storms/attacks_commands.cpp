@@ -114,13 +114,13 @@ void PunchUntilEnd(const Attacker& attacker, RawClient& client, std::uint64_t by
 constexpr int kWaiterThreads = 1000;
 constexpr int kWaitsPerThread = 100;  // At most FUTEX_WAITV_MAX, 128.
 
-struct Crowd {
+struct Sleepers {
   const std::atomic<std::uint32_t>* event;
 };
 
 // Thread that waits on one word a hundred times at once.
 void* WaitOften(void* argument) {
-  const Crowd& crowd = *static_cast<const Crowd*>(argument);
+  const Sleepers& crowd = *static_cast<const Sleepers*>(argument);
   for (;;) {
     const std::uint32_t seen = crowd.event->load(std::memory_order_relaxed);
     std::array<futex_waitv, kWaitsPerThread> waits{};
@@ -139,7 +139,7 @@ void* WaitOften(void* argument) {
 
 // Starts up to kWaiterThreads threads, as far as the machine allows. `crowd` must outlive the
 // process's threads.
-int StartCrowd(Crowd* crowd) {
+int StartCrowd(Sleepers* crowd) {
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setstacksize(&attributes, 64 << 10);
@@ -238,7 +238,7 @@ void WaitInCrowds(const Attacker& attacker) {
     // Claims that a thread waits, because the server wakes waiters only if the client says that it
     // has some.
     client->commands().waiting = 1;
-    static Crowd crowd;
+    static Sleepers crowd;
     if (crowd.event == nullptr) {
       crowd.event = &client->completions().event;
       const int threads = StartCrowd(&crowd);

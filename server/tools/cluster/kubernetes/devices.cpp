@@ -24,7 +24,7 @@ struct DeviceFacts {
   bool takes_clients = false;
 };
 
-Status Nonsense() {
+Status InvalidReply() {
   return {StatusCode::kProtocolViolation,
           "the server's answer to status has no state or no devices"};
 }
@@ -39,12 +39,12 @@ Result<std::vector<DeviceFacts>> GetDevices(const json& status) {
   const auto rows = status.find("devices"), server = status.find("server");
   const bool are_there = rows != status.end() && rows->is_array() && server != status.end();
   const std::optional<std::string> phase = are_there ? GetText(*server, "state") : std::nullopt;
-  if (!phase) return Nonsense();
+  if (!phase) return InvalidReply();
   std::vector<DeviceFacts> devices;
   for (const json& row : *rows) {
-    if (!row.is_object()) return Nonsense();
+    if (!row.is_object()) return InvalidReply();
     std::optional<std::string> name = GetText(row, "device"), state = GetText(row, "state");
-    if (!name || name->empty() || !state) return Nonsense();
+    if (!name || name->empty() || !state) return InvalidReply();
     devices.push_back({.name = *std::move(name),
                        .uuid = GetText(row, "uuid").value_or(""),
                        .takes_clients = *phase == "serving" && *state == "ready"});
