@@ -202,9 +202,9 @@ Result<std::uint64_t> Session::TrimDevice() {
 }
 
 void Session::ReportWantedNow() {
-  if (is_telling_.exchange(true)) return;
+  if (is_reporting_.exchange(true)) return;
   const std::uint64_t wanted = data_->plane->wanted_bytes();
-  const bool is_news = wanted_told_.exchange(wanted) != wanted && wanted != 0;
+  const bool is_news = wanted_reported_.exchange(wanted) != wanted && wanted != 0;
   if (is_news) on_memory_wanted_(wanted);
   // Freed memory helps other clients only once it has been returned to the device, hence the trim.
   // Memory that cannot be returned is swapped out instead.
@@ -212,7 +212,7 @@ void Session::ReportWantedNow() {
     (void)TrimDevice();
     trim_is_due_ = wanted != 0 && memory_->HasRetired();
   }
-  is_telling_.store(false);
+  is_reporting_.store(false);
 }
 
 Result<StagingBlock> Session::AllocateStaging(std::size_t bytes) {

@@ -72,7 +72,7 @@ class Session : public std::enable_shared_from_this<Session> {
       return;
     // Relaxed: if the value is outdated, the callback is only made later, or once too often.
     const bool is_news =
-        data_->plane->wanted_bytes() != wanted_told_.load(std::memory_order_relaxed);
+        data_->plane->wanted_bytes() != wanted_reported_.load(std::memory_order_relaxed);
     if (is_news || trim_is_due_.load(std::memory_order_relaxed)) ReportWantedNow();
   }
   StagingBufferSet& staging_buffers() { return *staging_buffers_; }
@@ -186,9 +186,9 @@ class Session : public std::enable_shared_from_this<Session> {
   const AddressArea mapping_area_;
   const bool takes_printed_;
   const std::function<void(std::uint64_t bytes)> on_memory_wanted_;
-  std::atomic<std::uint64_t> wanted_told_{0};
+  std::atomic<std::uint64_t> wanted_reported_{0};
   // Set during the callback, so that it is not called recursively.
-  std::atomic<bool> is_telling_{false};
+  std::atomic<bool> is_reporting_{false};
   // Set if memory that the program freed in the callback could not be trimmed yet, because commands
   // still used it.
   std::atomic<bool> trim_is_due_{false};

@@ -269,7 +269,7 @@ void OfferUpgrades(BrokerOptions& options, std::span<const char* const> argument
 // Periodically tells the service manager that this thread is not stuck.
 void FeedWatchdog(boost::asio::steady_timer& timer, const ServiceManager& manager) {
   if (!manager.watchdog_interval()) return;
-  manager.Tell("WATCHDOG=1");
+  manager.Notify("WATCHDOG=1");
   timer.expires_after(*manager.watchdog_interval());
   timer.async_wait([&](const boost::system::error_code& error) {
     if (!error) FeedWatchdog(timer, manager);
@@ -299,7 +299,7 @@ int Serve(const Config& config, std::span<const char* const> arguments,
   boost::asio::io_context context(1);
   BrokerOptions options = MakeBrokerOptions(config, std::move(*socket_path), std::move(*selection));
   if (!config.config_file.empty()) options.read_rules = GetReader(config, arguments);
-  options.tell_status = [&](const std::string& line) { manager.Tell("STATUS=" + line); };
+  options.tell_status = [&](const std::string& line) { manager.Notify("STATUS=" + line); };
   options.prefers_thread = true;
   OfferUpgrades(options, arguments, manager);
   Broker broker(context, std::move(options), log);
@@ -321,7 +321,7 @@ int Serve(const Config& config, std::span<const char* const> arguments,
     log->critical("{}", status.message());
     return 1;
   }
-  manager.Tell("READY=1\nSTATUS=serving");
+  manager.Notify("READY=1\nSTATUS=serving");
   boost::asio::steady_timer watchdog(context);
   FeedWatchdog(watchdog, manager);
   context.run();

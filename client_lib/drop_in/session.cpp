@@ -161,7 +161,7 @@ Code Session::GetCode(const Status& status) {
     case StatusCode::kDisconnected:
       // The driver's error code does not express the reason, so the message is reported to the
       // user.
-      ReportUser(status.message(), has_told_end_);
+      ReportUser(status.message(), has_reported_end_);
       return Reject(Stick(Code::kMpsClientTerminated), status.message());
     case StatusCode::kTimedOut:
     case StatusCode::kProtocolViolation:

@@ -74,7 +74,7 @@ class Session {
   std::array<std::size_t, kKernelLimits> kernel_limits_ GPUSHARED_GUARDED_BY(limits_mutex_);
   std::atomic<Code> sticky_{Code::kSuccess};
   std::atomic<bool> has_said_assertion_{false};
-  std::atomic<bool> has_told_end_{false};
+  std::atomic<bool> has_reported_end_{false};
 };
 
 }  // namespace gpushared::drop_in

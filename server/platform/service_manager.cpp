@@ -123,7 +123,7 @@ void ServiceManager::Adopt(int fd, bool is_own, std::vector<std::string>& warnin
   sockets_.push_back(*std::move(socket));
 }
 
-void ServiceManager::Tell(std::string_view lines) const {
+void ServiceManager::Notify(std::string_view lines) const {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (notify_socket_.empty() || notify_socket_.size() >= sizeof address.sun_path) return;

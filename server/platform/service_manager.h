@@ -31,7 +31,7 @@ class ServiceManager {
   }
 
   // Sends one or more lines such as "READY=1". Never blocks.
-  void Tell(std::string_view lines) const;
+  void Notify(std::string_view lines) const;
 
   // Returns the interval for sending "WATCHDOG=1", half of the manager's timeout; unset if the
   // manager has no timeout.

@@ -43,7 +43,7 @@ ProgramOutcome RunMps(const std::string& socket, const std::string& line) {
   return RunProgram(command);
 }
 
-json Told(const ServerProcess& server, const std::string& verb) {
+json Query(const ServerProcess& server, const std::string& verb) {
   return json::parse(server.Ctl({verb, "--json"}).output);
 }
 
@@ -59,7 +59,7 @@ class MpsControl : public ::testing::Test {
         std::filesystem::path(server_->socket()).parent_path() / "batch/gpushared.sock";
     first_ = Join(server_->socket(), "first", "cpu:0");
     second_ = Join(batch, "second", "cpu:1");
-    EXPECT_TRUE(Eventually([&] { return Told(*server_, "ps").at("clients").size() == 2; }));
+    EXPECT_TRUE(Eventually([&] { return Query(*server_, "ps").at("clients").size() == 2; }));
   }
 
   static std::unique_ptr<Client> Join(const std::string& socket, const std::string& name,
@@ -88,8 +88,8 @@ class MpsControl : public ::testing::Test {
                        GPUSHARED_BIN_DIR "/gpushared-mps-control --socket " + server_->socket() +
                            " < " + (directory_ / "lines")});
   }
-  json Devices() const { return Told(*server_, "devices").at("devices"); }
-  json Clients() const { return Told(*server_, "ps").at("clients"); }
+  json Devices() const { return Query(*server_, "devices").at("devices"); }
+  json Clients() const { return Query(*server_, "ps").at("clients"); }
   std::string WorkerPid(std::size_t device) const {
     return std::to_string(Devices().at(device).at("worker_pid").get<int>());
   }
@@ -284,7 +284,7 @@ TEST_F(MpsControl, QuitDrainsAndReadsNoFurther) {
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("ends with the last of 2 sessions"),
                                     ::testing::Not(HasSubstr(WorkerPid(0) + "\n"))));
-  EXPECT_EQ(Told(*server_, "status").at("server").at("state"), "draining");
+  EXPECT_EQ(Query(*server_, "status").at("server").at("state"), "draining");
   EXPECT_FALSE(Client::Connect({.socket = server_->socket()}).ok());
   first_.reset();
   second_.reset();
@@ -310,8 +310,8 @@ TEST_F(MpsControl, ShutDownServerIsForAllOrForNone) {
 TEST(MpsControlOfGpus, PartitionsAreWhatClassesWereGiven) {
   GpuServer gpu({.statements = "", .arguments = {"--sm-limit", "low=50%", "--policy", "fair"}});
   ASSERT_TRUE(Eventually(
-      [&] { return Told(gpu.server(), "devices").at("devices").at(0).contains("sm_limits"); }));
-  const json device = Told(gpu.server(), "devices").at("devices").at(0);
+      [&] { return Query(gpu.server(), "devices").at("devices").at(0).contains("sm_limits"); }));
+  const json device = Query(gpu.server(), "devices").at("devices").at(0);
   const json limit = device.at("sm_limits").at(0);
   const std::vector<std::string> words = GetWords(RunMps(gpu.socket(), "lspart").output);
   EXPECT_THAT(words, ElementsAre("GPU", "CLASS", "ASKED", "SMS", device.at("uuid"), "low",

@@ -46,14 +46,14 @@ class FakeWorker {
     ready.device.block_max = {1024, 1024, 64};
     ready.device.grid_max = {1, 1, 1};
     ready.device.shared_bytes_per_block_max = 48 << 10;
-    if (behaviour_ != "slow") Tell(0, ready);
+    if (behaviour_ != "slow") SendToBroker(0, ready);
     while (!(is_draining_ && sessions_.empty())) Turn();
     return 0;
   }
 
  private:
   template <typename T>
-  void Tell(std::uint32_t request, const T& message) {
+  void SendToBroker(std::uint32_t request, const T& message) {
     if (!outbox_.Add(request, message).ok() || !outbox_.Flush(kChannel).ok()) is_draining_ = true;
   }
 
@@ -105,7 +105,7 @@ class FakeWorker {
         const auto session = ipc::Decode<ipc::TerminateSession>(frame.payload);
         if (is_stubborn || !session.ok()) return;
         End(session->session, {StatusCode::kDisconnected, "session ended: " + session->why});
-        return Tell(frame.request, ipc::ChannelReply{});
+        return SendToBroker(frame.request, ipc::ChannelReply{});
       }
       case ipc::ChannelType::kSetSession:
       case ipc::ChannelType::kAdminRequest: {
@@ -113,7 +113,7 @@ class FakeWorker {
         if (behaviour_ == "verbose" || behaviour_ == "endless") return ReportPages(frame.request);
         ipc::ChannelReply reply;
         reply.text = R"({"clients":[{"client":1,"launches":77}]})";
-        return Tell(frame.request, reply);
+        return SendToBroker(frame.request, reply);
       }
       default:
         return;
@@ -132,7 +132,7 @@ class FakeWorker {
     text += "]}";
     for (std::string_view rest = text; !rest.empty();) {
       const std::string page(ipc::TakePage(rest));
-      Tell(request, ipc::ChannelReply{.text = page, .is_last = rest.empty()});
+      SendToBroker(request, ipc::ChannelReply{.text = page, .is_last = rest.empty()});
       FlushAll();
     }
   }
@@ -150,18 +150,18 @@ class FakeWorker {
     if (!welcome.Add(attach->request, ipc::Done{}).ok()) std::abort();
     if (!welcome.Flush(frame.fds[0].get()).ok()) return;
     sessions_.emplace(attach->session, std::move(frame.fds[0]));
-    Tell(0, ipc::SessionStarted{attach->session});
+    SendToBroker(0, ipc::SessionStarted{attach->session});
     if (behaviour_ != "losing") return;
     // Imitates a worker whose device has died: a last message, the ends of its sessions, and some
     // time later the exit of the process.
-    Tell(0, ipc::ChannelReply{.code = StatusCode::kDeviceLost, .text = "the device died"});
+    SendToBroker(0, ipc::ChannelReply{.code = StatusCode::kDeviceLost, .text = "the device died"});
     End(attach->session, {StatusCode::kDeviceLost, "killed by session 1"});
     ::usleep(300'000);
     ::_exit(3);
   }
 
   void End(std::uint64_t id, const Status& why) {
-    if (sessions_.erase(id) > 0) Tell(0, ipc::SessionEnded{id, why});
+    if (sessions_.erase(id) > 0) SendToBroker(0, ipc::SessionEnded{id, why});
   }
 
   std::uint32_t generation_;

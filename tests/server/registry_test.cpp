@@ -50,8 +50,8 @@ ipc::RegistrySession Row(std::uint64_t session) {
 // This process in the role of a worker that outlived its broker.
 class OldWorker {
  public:
-  using Tell = std::function<void(OldWorker&)>;
-  OldWorker(const std::string& directory, Tell tell) : tell_(std::move(tell)) {
+  using Script = std::function<void(OldWorker&)>;
+  OldWorker(const std::string& directory, Script script) : script_(std::move(script)) {
     ::mkdir(directory.c_str(), 0700);
     Result<ipc::RegistrySocket> socket = ipc::RegistrySocket::Open(directory);
     EXPECT_TRUE(socket.ok()) << socket.status().ToString();
@@ -98,14 +98,14 @@ class OldWorker {
   }
 
   void Handle(const ipc::Frame& frame) {
-    if (frame.type == static_cast<std::uint16_t>(ipc::ChannelType::kTakeOver)) tell_(*this);
+    if (frame.type == static_cast<std::uint16_t>(ipc::ChannelType::kTakeOver)) script_(*this);
     if (frame.type == static_cast<std::uint16_t>(ipc::ChannelType::kDrain)) was_let_go_ = true;
     if (frame.type == static_cast<std::uint16_t>(ipc::ChannelType::kAttach)) {
       attached_ = ipc::Decode<ipc::Attach>(frame.payload)->session;
     }
   }
 
-  Tell tell_;
+  Script script_;
   ipc::UniqueFd channel_;
   std::atomic<bool> is_over_ = false, was_let_go_ = false;
   std::atomic<std::uint64_t> attached_ = 0;
@@ -121,8 +121,8 @@ class RegistryTest : public BrokerTest {
   }
 
   // Expects that the old worker is rejected with this message and that a new one serves its device.
-  void ExpectRejected(const OldWorker::Tell& tell, const std::string& why) {
-    OldWorker old(options_.registry_directory, tell);
+  void ExpectRejected(const OldWorker::Script& script, const std::string& why) {
+    OldWorker old(options_.registry_directory, script);
     StartBroker();
     EXPECT_TRUE(testing::Eventually([&] { return Device(0).at("state") == "ready"; }));
     EXPECT_NE(WorkerPid(), ::getpid());

@@ -48,7 +48,7 @@ int Listening(int type, const std::string& path, bool listens = true) {
 TEST(ServiceManager, WorksWithoutServiceManager) {
   EXPECT_EQ(InAProcess([] {
               ServiceManager manager = Read();
-              manager.Tell("READY=1");
+              manager.Notify("READY=1");
               GPUSHARED_MUST(warnings.empty() && manager.TakeSockets().empty());
               GPUSHARED_MUST(!manager.watchdog_interval() && manager.executions() == 0);
               return 0;
@@ -68,7 +68,7 @@ TEST(ServiceManager, IsNotifiedAndItsVariablesAreNotInherited) {
               GPUSHARED_MUST(::getenv("NOTIFY_SOCKET") == nullptr);
               GPUSHARED_MUST(::getenv("WATCHDOG_USEC") == nullptr);
               GPUSHARED_MUST(manager.watchdog_interval() == std::chrono::microseconds(1'500'000));
-              manager.Tell("READY=1");
+              manager.Notify("READY=1");
               char text[32] = {};
               GPUSHARED_MUST(::recv(fd, text, sizeof text, MSG_DONTWAIT) == 7);
               GPUSHARED_MUST(std::string(text) == "READY=1");

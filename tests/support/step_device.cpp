@@ -415,7 +415,7 @@ void StepDevice::RequestStop(device::WorkId id) {
 bool StepDevice::ReportKernelsToEnd() {
   const std::lock_guard lock(mutex_);
   if (!options_.may_be_killed) return false;
-  ++times_told_to_end_;
+  ++times_end_requested_;
   if (options_.told_kernels_leave) launches_stand_ = false;
   changed_.notify_all();
   return true;
@@ -530,7 +530,7 @@ std::size_t StepDevice::kills_asked() const {
 
 std::size_t StepDevice::times_told_to_end() const {
   const std::lock_guard lock(mutex_);
-  return times_told_to_end_;
+  return times_end_requested_;
 }
 
 std::size_t StepDevice::times_asked() const {

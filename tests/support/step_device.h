@@ -181,7 +181,7 @@ class StepDevice : public device::Device {
   std::vector<Submission> submissions_;
   std::size_t stops_asked_ = 0;
   std::size_t kills_asked_ = 0;
-  std::size_t times_told_to_end_ = 0;
+  std::size_t times_end_requested_ = 0;
   std::size_t times_asked_ = 0;
   int spaces_alive_ = 0;
   device::Isolation isolation_ = device::Isolation::kOff;

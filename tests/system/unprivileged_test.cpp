@@ -57,7 +57,7 @@ class Unprivileged : public ::testing::Test {
     place_ = std::filesystem::path(server_->socket()).parent_path();
     // Waits for an answer, because the server creates its own socket first and answers only once
     // all endpoints exist.
-    (void)Told(ipc::AdminVerb::kStatus);
+    (void)Query(ipc::AdminVerb::kStatus);
     ::chmod(place_.c_str(), 0755);
     ::chmod((place_ + "/closed").c_str(), 0700);
   }
@@ -83,9 +83,9 @@ class Unprivileged : public ::testing::Test {
     return status;
   }
 
-  json Told(ipc::AdminVerb verb) { return *admin::Ask(server_->socket(), {.verb = verb}); }
+  json Query(ipc::AdminVerb verb) { return *admin::Ask(server_->socket(), {.verb = verb}); }
   json EndpointRow(const std::string& name) {
-    const json told = Told(ipc::AdminVerb::kEndpoints);
+    const json told = Query(ipc::AdminVerb::kEndpoints);
     for (const json& row : told.at("endpoints")) {
       if (row.at("endpoint") == name) return row;
     }
@@ -121,7 +121,7 @@ TEST_F(Unprivileged, RequestsOfOperatorsAreRejectedByNameAndCounted) {
               return wrong;
             }),
             0);
-  const json server = Told(ipc::AdminVerb::kStatus).at("server");
+  const json server = Query(ipc::AdminVerb::kStatus).at("server");
   EXPECT_EQ(server.at("state"), "serving");
   EXPECT_EQ(server.at("rejected_requests").size(), ipc::kAdminVerbMax);
   for (const auto& [verb, count] : server.at("rejected_requests").items()) EXPECT_EQ(count, 2);
@@ -151,7 +151,7 @@ TEST_F(Unprivileged, ClaimsInTheEnvironmentAreRejectedByNameAndCounted) {
       0);
   EXPECT_EQ(EndpointRow("main").at("rejected").dump(), R"({"PermissionDenied":4})");
   EXPECT_EQ(EndpointRow("batch").at("rejected").dump(), R"({"PermissionDenied":3})");
-  EXPECT_EQ(Told(ipc::AdminVerb::kClients).at("clients").size(), 0U);
+  EXPECT_EQ(Query(ipc::AdminVerb::kClients).at("clients").size(), 0U);
 }
 
 TEST_F(Unprivileged, OtherPeoplesEndpointsAreClosedAndHisOwnIsOpen) {

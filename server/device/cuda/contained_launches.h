@@ -51,7 +51,7 @@ class ContainedLaunches {
   // caller then tries again.
   Result<bool> Enter();
   struct Left {
-    ptx::ToldFault fault;  // Of kind kNone if the launch ran to its end.
+    ptx::FaultDescription fault;  // Of kind kNone if the launch ran to its end.
     // Whether the launch ended without a fault of its own, because all kernels were told to end.
     bool was_told = false;
   };

@@ -30,7 +30,7 @@ std::string Describe(const std::array<std::uint32_t, 3>& index) {
 
 }  // namespace
 
-ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record) {
+FaultDescription DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record) {
   if (record.place == 0 || record.place > places.size()) {
     return {FaultKind::kLaunchFailure,
             "fault at a place that is not in the module: " + std::to_string(record.place)};

@@ -20,14 +20,14 @@ struct FaultPlace {
   std::uint32_t line = 0;
 };
 
-struct ToldFault {
+struct FaultDescription {
   FaultKind kind = FaultKind::kNone;
   std::string sentence;  // "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]"
   bool is_stop = false;  // The server stopped the kernel.
 };
 // Returns the message for a record. A record with an invalid place, which no kernel of the module
 // can write, is reported as such. `places`: Fenced::places.
-ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record);
+FaultDescription DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record);
 
 }  // namespace gpushared::ptx
 

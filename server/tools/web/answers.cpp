@@ -123,24 +123,26 @@ void Answers::Run() {
   }
 }
 
-const Answers::Told& Answers::AskedFor(const ipc::Admin& question) {
+const Answers::CachedAnswer& Answers::AskedFor(const ipc::Admin& question) {
   if (question.verb == ipc::AdminVerb::kExplain) {
-    return explained_.emplace(Told{std::chrono::steady_clock::now(), ask_(question)});
+    return explained_.emplace(CachedAnswer{std::chrono::steady_clock::now(), ask_(question)});
   }
-  const auto found = told_.find(question.verb);
-  if (found != told_.end() && std::chrono::steady_clock::now() - found->second.at <= kSharedFor) {
+  const auto found = answers_.find(question.verb);
+  if (found != answers_.end() &&
+      std::chrono::steady_clock::now() - found->second.at <= kSharedFor) {
     return found->second;
   }
   Result<json> answer = ask_(question);
   // The time is measured from the end of the request, so that a slow server is not queried
   // continuously.
   const Time now = std::chrono::steady_clock::now();
-  return told_.insert_or_assign(question.verb, Told{now, std::move(answer)}).first->second;
+  return answers_.insert_or_assign(question.verb, CachedAnswer{now, std::move(answer)})
+      .first->second;
 }
 
 HttpAnswer Answers::AnswerTo(const Waiting& asked) {
   if (asked.what == Waiting::What::kMetrics) return Metrics(asked.format);
-  const Told& told = AskedFor(asked.question);
+  const CachedAnswer& told = AskedFor(asked.question);
   if (!told.answer.ok()) return Rejection(told.answer.status());
   if (asked.what == Waiting::What::kHealth) return {.body = "ok\n"};
   // Invalid UTF-8 is replaced, because names come from clients.
@@ -149,9 +151,9 @@ HttpAnswer Answers::AnswerTo(const Waiting& asked) {
 }
 
 HttpAnswer Answers::Metrics(TextFormat format) {
-  const Told& status = AskedFor({.verb = ipc::AdminVerb::kStatus});
+  const CachedAnswer& status = AskedFor({.verb = ipc::AdminVerb::kStatus});
   if (!status.answer.ok()) return Rejection(status.answer.status());
-  const Told& endpoints = AskedFor({.verb = ipc::AdminVerb::kEndpoints});
+  const CachedAnswer& endpoints = AskedFor({.verb = ipc::AdminVerb::kEndpoints});
   if (!endpoints.answer.ok()) return Rejection(endpoints.answer.status());
   if (texts_at_ != status.at) texts_ = {};
   texts_at_ = status.at;

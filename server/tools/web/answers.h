@@ -54,7 +54,7 @@ class Answers {
     ipc::Admin question;                     // For kJson.
     HttpServer::Reply reply;
   };
-  struct Told {
+  struct CachedAnswer {
     Time at;
     Result<nlohmann::json> answer;
   };
@@ -63,14 +63,14 @@ class Answers {
   HttpAnswer AnswerTo(const Waiting& asked);
   HttpAnswer Metrics(TextFormat format);
   // Returns the server's answer, cached for up to kSharedFor.
-  const Told& AskedFor(const ipc::Admin& question);
+  const CachedAnswer& AskedFor(const ipc::Admin& question);
 
   const Ask ask_;
   const std::string host_;
   // Used only by the thread of this object.
-  std::map<ipc::AdminVerb, Told> told_;
+  std::map<ipc::AdminVerb, CachedAnswer> answers_;
   // Only the latest is kept, because each answer is about a different request.
-  std::optional<Told> explained_;
+  std::optional<CachedAnswer> explained_;
   Time texts_at_;
   // Texts by format, made at texts_at_.
   std::array<std::optional<std::string>, 2> texts_;

@@ -37,10 +37,10 @@ void Worker::Impl::Handle(const StatsTaken& message) {
   Answer(*asked, text);
 }
 
-void Worker::Impl::Handle(const RequestTold& message) {
+void Worker::Impl::Handle(const RequestAnswer& message) {
   const std::optional<Question> asked = TakeQuestion(message.token);
   if (!asked) return;
-  const RequestsTold& told = *message.told;
+  const RequestReports& told = *message.told;
   const std::uint64_t client = asked->admin.client;
   if (told.report.number != 0) {
     return Answer(*asked, ExplainJson(client, told, SessionRows(), DeviceThread::Now()));
@@ -51,16 +51,16 @@ void Worker::Impl::Handle(const RequestTold& message) {
           : fmt::format("request {} of client {} is not known: it keeps the last {}, from {} to {}",
                         asked->admin.request, client, RequestHistory::kReportsMax, told.first,
                         told.last);
-  Tell(asked->request, ipc::ChannelReply{.code = StatusCode::kNotFound, .text = why});
+  SendToBroker(asked->request, ipc::ChannelReply{.code = StatusCode::kNotFound, .text = why});
 }
 
 void Worker::Impl::Answer(const Question& question, const std::string& text) {
   std::string_view rest = text;
   do {
     const std::string_view page = ipc::TakePage(rest);
-    Tell(question.request,
-         ipc::ChannelReply{
-             .code = StatusCode::kOk, .text = std::string(page), .is_last = rest.empty()});
+    SendToBroker(question.request,
+                 ipc::ChannelReply{
+                     .code = StatusCode::kOk, .text = std::string(page), .is_last = rest.empty()});
   } while (!rest.empty());
 }
 
@@ -94,13 +94,15 @@ std::vector<SessionFacts> Worker::Impl::SessionRows() const {
 void Worker::Impl::Handle(const ipc::AdminRequest& request, ipc::Frame& frame) {
   const ipc::AdminVerb verb = request.admin.verb;
   if (verb == ipc::AdminVerb::kDevices) {
-    return Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk,
-                                                 .text = DeviceJson(device_->info(), Facts())});
+    return SendToBroker(
+        frame.request,
+        ipc::ChannelReply{.code = StatusCode::kOk, .text = DeviceJson(device_->info(), Facts())});
   }
   const bool explains = verb == ipc::AdminVerb::kExplain;
   if (!explains && verb != ipc::AdminVerb::kStatus && verb != ipc::AdminVerb::kClients) {
-    return Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kUnsupported,
-                                                 .text = "workers do not answer this request"});
+    return SendToBroker(frame.request,
+                        ipc::ChannelReply{.code = StatusCode::kUnsupported,
+                                          .text = "workers do not answer this request"});
   }
   const std::uint64_t token = next_token_++;
   auto timer = std::make_unique<boost::asio::steady_timer>(context_, kStatsWaitMax);
@@ -109,7 +111,8 @@ void Worker::Impl::Handle(const ipc::AdminRequest& request, ipc::Frame& frame) {
     if (error || found == questions_.end()) return;
     const std::uint32_t number = found->second.request;
     questions_.erase(found);
-    Tell(number, ipc::ChannelReply{.code = StatusCode::kTimedOut,
+    SendToBroker(number,
+                 ipc::ChannelReply{.code = StatusCode::kTimedOut,
                                    .text = "the device thread did not answer within 500 ms"});
   });
   questions_[token] = {frame.request, request.admin, std::move(timer)};

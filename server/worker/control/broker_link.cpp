@@ -101,7 +101,8 @@ void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
         take.version, ipc::kChannelVersion);
     spdlog::error("{}", why);
     has_broker_ = true;
-    Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kVersionMismatch, .text = why});
+    SendToBroker(frame.request,
+                 ipc::ChannelReply{.code = StatusCode::kVersionMismatch, .text = why});
     // The worker does not wait for another broker.
     boost::system::error_code ignored;
     door_.close(ignored);
@@ -117,23 +118,25 @@ void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
 }
 
 void Worker::Impl::ReportRegistry() {
-  Tell(0, ipc::Registry{.generation = options_.generation,
-                        .made_by = options_.made_by,
-                        .last_session = last_session_,
-                        .sessions = static_cast<std::uint32_t>(sessions_.size() + leaving_.size()),
-                        .ends = static_cast<std::uint32_t>(ends_.size()),
-                        .keeps = static_cast<std::uint32_t>(kept_.size())});
-  for (const auto& [id, session] : sessions_) Tell(0, session->Row());
-  for (const auto& [id, row] : leaving_) Tell(0, row);
-  for (const ipc::RegistryEnd& end : ends_) Tell(0, end);
+  SendToBroker(
+      0, ipc::Registry{.generation = options_.generation,
+                       .made_by = options_.made_by,
+                       .last_session = last_session_,
+                       .sessions = static_cast<std::uint32_t>(sessions_.size() + leaving_.size()),
+                       .ends = static_cast<std::uint32_t>(ends_.size()),
+                       .keeps = static_cast<std::uint32_t>(kept_.size())});
+  for (const auto& [id, session] : sessions_) SendToBroker(0, session->Row());
+  for (const auto& [id, row] : leaving_) SendToBroker(0, row);
+  for (const ipc::RegistryEnd& end : ends_) SendToBroker(0, end);
   for (const auto& [endpoint, kept] : kept_) {
     Result<ipc::UniqueFd> copy = ipc::DuplicateFd(kept.connection.get());
     if (!copy.ok()) return LoseBroker(copy.status().message());
     std::vector<ipc::UniqueFd> fds;
     fds.push_back(*std::move(copy));
-    Tell(0, ipc::Kept{kept.lease}, std::move(fds));
+    SendToBroker(0, ipc::Kept{kept.lease}, std::move(fds));
   }
-  Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
+  SendToBroker(
+      0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
 }
 
 void Worker::Impl::HandleFrame(ipc::Frame frame) {
@@ -208,30 +211,32 @@ Status Worker::Impl::CheckPlace(const Session& new_client) const {
 void Worker::Impl::Handle(const ipc::TerminateSession& session, ipc::Frame& frame) {
   Session* const found = Find(session.session);
   if (found == nullptr) {
-    return Tell(frame.request,
-                ipc::ChannelReply{.code = StatusCode::kNotFound,
-                                  .text = fmt::format("client {} has no session on this device",
-                                                      session.session)});
+    return SendToBroker(
+        frame.request,
+        ipc::ChannelReply{
+            .code = StatusCode::kNotFound,
+            .text = fmt::format("client {} has no session on this device", session.session)});
   }
   found->End({StatusCode::kDisconnected,
               fmt::format("session ended: {} [{}]", session.why, found->who())});
-  Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
+  SendToBroker(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
 }
 
 void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
   Session* const found = Find(change.session);
   if (found == nullptr) {
-    return Tell(frame.request,
-                ipc::ChannelReply{.code = StatusCode::kNotFound,
-                                  .text = fmt::format("client {} has no session on this device",
-                                                      change.session)});
+    return SendToBroker(
+        frame.request,
+        ipc::ChannelReply{
+            .code = StatusCode::kNotFound,
+            .text = fmt::format("client {} has no session on this device", change.session)});
   }
   scheduler::ClientSpec spec = found->spec();
   if (change.client_class) spec.scheduling_class = *change.client_class;
   if (change.weight) spec.weight = *change.weight;
   ClientCaps caps = found->caps();
   if (change.max_share && *change.max_share > caps.rule) {
-    return Tell(
+    return SendToBroker(
         frame.request,
         ipc::ChannelReply{
             .code = StatusCode::kLimitExceeded,
@@ -244,7 +249,7 @@ void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
   }
   caps.own = change.max_share.value_or(caps.own);
   found->Change(spec, caps);
-  Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
+  SendToBroker(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
 }
 
 void Worker::Impl::Handle(const ipc::Drain&, ipc::Frame&) { BeginDrain(); }

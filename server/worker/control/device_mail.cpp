@@ -176,7 +176,7 @@ void Worker::Impl::WatchDevice() {
     switch (device_watch_.Look(device_thread_->turn_steps())) {
       case DeviceWatch::Verdict::kFine:
         break;
-      case DeviceWatch::Verdict::kTellKernels:
+      case DeviceWatch::Verdict::kEndKernels:
         ReportKernelsToEnd();
         break;
       case DeviceWatch::Verdict::kLost:
@@ -219,11 +219,12 @@ void Worker::Impl::Handle(const DeviceLost& message) {
   // remaining resources end with this process.
   spdlog::critical("{}", message.status.message());
   exit_code_ = kWorkerLostDevice;
-  Tell(0, ipc::ChannelReply{.code = StatusCode::kDeviceLost, .text = message.status.message()});
+  SendToBroker(
+      0, ipc::ChannelReply{.code = StatusCode::kDeviceLost, .text = message.status.message()});
   for (const auto& [id, session] : sessions_) {
     const std::string text = message.status.message() + " [" + session->who() + "]";
     session->End({StatusCode::kDeviceLost, text});
-    Tell(0, ipc::SessionEnded{.session = id, .status = {StatusCode::kDeviceLost, text}});
+    SendToBroker(0, ipc::SessionEnded{.session = id, .status = {StatusCode::kDeviceLost, text}});
   }
   CheckDone();
 }

@@ -22,11 +22,12 @@ DeviceWatch::Verdict DeviceWatch::Look(std::uint64_t turn_steps) {
   const bool is_in_turn = turn_steps % 2 != 0;
   if (std::exchange(turn_steps_, turn_steps) != turn_steps || !is_in_turn) {
     stood_ = nanoseconds(0);
-    has_told_ = is_lost_ = false;
+    has_ended_kernels_ = is_lost_ = false;
     return Verdict::kFine;
   }
   stood_ += limits_.interval;
-  if (stood_ >= limits_.turn_max && !std::exchange(has_told_, true)) return Verdict::kTellKernels;
+  if (stood_ >= limits_.turn_max && !std::exchange(has_ended_kernels_, true))
+    return Verdict::kEndKernels;
   const bool is_over = stood_ >= limits_.turn_max + limits_.leaves_within;
   return is_over && !std::exchange(is_lost_, true) ? Verdict::kLost : Verdict::kFine;
 }

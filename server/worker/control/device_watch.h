@@ -26,7 +26,7 @@ class DeviceWatch {
     std::chrono::nanoseconds turn_max;
     std::chrono::nanoseconds leaves_within;  // Time that these kernels then have to end.
   };
-  enum class Verdict : std::uint8_t { kFine, kTellKernels, kLost };
+  enum class Verdict : std::uint8_t { kFine, kEndKernels, kLost };
 
   // `turn_max` must exceed the time of calls that may legitimately wait for a kernel. The interval
   // is a tenth of it.
@@ -35,7 +35,7 @@ class DeviceWatch {
 
   explicit DeviceWatch(const Limits& limits) : limits_(limits) {}
 
-  // Called once per interval, with DeviceThread::turn_steps. Returns kTellKernels and kLost at most
+  // Called once per interval, with DeviceThread::turn_steps. Returns kEndKernels and kLost at most
   // once per blocked iteration.
   Verdict Look(std::uint64_t turn_steps);
   // Lower bound of the current iteration's duration at the last poll.
@@ -46,7 +46,7 @@ class DeviceWatch {
   const Limits limits_;
   std::uint64_t turn_steps_ = 0;  // Value at the last poll.
   std::chrono::nanoseconds stood_{0};
-  bool has_told_ = false;
+  bool has_ended_kernels_ = false;
   bool is_lost_ = false;
 };
 

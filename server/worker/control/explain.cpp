@@ -51,7 +51,7 @@ ordered_json BehindJson(const Blocker& blocker, const std::vector<SessionFacts>&
 
 // Times of a waterfall are in microseconds since the request began, so earlier events have negative
 // times.
-ordered_json WaterfallJson(std::uint64_t session, const RequestsTold& told,
+ordered_json WaterfallJson(std::uint64_t session, const RequestReports& told,
                            const std::vector<SessionFacts>& sessions) {
   const RequestReport& report = told.report;
   const auto since = [&](scheduler::TimePoint at) { return Us(at - report.begun); };
@@ -86,7 +86,7 @@ ordered_json WaterfallJson(std::uint64_t session, const RequestsTold& told,
 
 }  // namespace
 
-std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
+std::string ExplainJson(std::uint64_t session, const RequestReports& told,
                         const std::vector<SessionFacts>& sessions, scheduler::TimePoint now) {
   const RequestReport& report = told.report;
   ordered_json row = Who(session, sessions);

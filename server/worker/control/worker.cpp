@@ -165,7 +165,9 @@ Status Worker::Impl::Open() {
       .cost_seed = cost_seed_,
       .driver_compiles_for_all = options_.driver_compiles_for_all,
       .on_started =
-          [this](std::uint64_t session) { Tell(0, ipc::SessionStarted{.session = session}); },
+          [this](std::uint64_t session) {
+            SendToBroker(0, ipc::SessionStarted{.session = session});
+          },
       .on_over =
           [this](std::uint64_t session) {
             if (const Session* const found = Find(session)) {
@@ -181,7 +183,7 @@ Status Worker::Impl::Open() {
             if (environment_->store != nullptr) device_thread_->mailbox().Post(MemoryFreed{});
             if (ends_.size() == ipc::kRegistryEndsMax) ends_.pop_front();
             ends_.push_back({session, left.peer.pid, left.peer.uid, why});
-            Tell(0, ipc::SessionEnded{.session = session, .status = why});
+            SendToBroker(0, ipc::SessionEnded{.session = session, .status = why});
             CheckDone();
           }});
   trace_request_handler_ = std::make_unique<TraceRequestHandler>(
@@ -204,7 +206,8 @@ int Worker::Impl::Run() {
   WatchMail();
   OpenDoor();
   WatchChannel();
-  Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
+  SendToBroker(
+      0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
   const device::DeviceInfo& info = device_->info();
   spdlog::info("{}: {}, policy {}", info.id, info.name, options_.settings.policy);
   if (options_.prefers_threads) {
@@ -255,7 +258,7 @@ void Worker::Impl::WatchDrain(bool was_deserted) {
         device_->info().id, sessions_.size() + leaving_.size());
     spdlog::error("{}", why);
     exit_code_ = kWorkerStuck;
-    Tell(0, ipc::ChannelReply{.code = StatusCode::kTimedOut, .text = why});
+    SendToBroker(0, ipc::ChannelReply{.code = StatusCode::kTimedOut, .text = why});
     CheckDone();
   });
 }

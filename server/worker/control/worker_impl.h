@@ -95,7 +95,7 @@ class Worker::Impl {
   void Handle(const ModuleReleased& message);
   void Handle(const StreamError& message);
   void Handle(const StatsTaken& message);
-  void Handle(const RequestTold& message);
+  void Handle(const RequestAnswer& message);
   void Handle(CostsTaken message);
   void Handle(TraceOver message);
   void Handle(const Overloaded& message);
@@ -126,7 +126,7 @@ class Worker::Impl {
   void Handle(const ipc::Watch& watch, ipc::Frame& frame);
   void Handle(const ipc::TakeOver& take, ipc::Frame& frame);
   template <typename T>
-  void Tell(std::uint32_t request, const T& message, std::vector<ipc::UniqueFd> fds = {});
+  void SendToBroker(std::uint32_t request, const T& message, std::vector<ipc::UniqueFd> fds = {});
   void FlushChannel();
   void LoseBroker(const std::string& why);
 
@@ -223,7 +223,8 @@ class Worker::Impl {
 };
 
 template <typename T>
-void Worker::Impl::Tell(std::uint32_t request, const T& message, std::vector<ipc::UniqueFd> fds) {
+void Worker::Impl::SendToBroker(std::uint32_t request, const T& message,
+                                std::vector<ipc::UniqueFd> fds) {
   if (!has_broker_) return;
   const Status queued = channel_outbox_.Add(request, message, std::move(fds));
   if (!queued.ok()) return LoseBroker(queued.message());

@@ -54,15 +54,17 @@ void KernelLimiter::OnLeft(const ClientState& client, CommandSlot& command,
   if (command.submission().stop_asked) RecordSlowStop(client, command, now);
   if (!has_limits_) return;
   command.ran = watch_.OnCompleted(command.name(), now);
-  std::erase_if(told_, [&](const Told& told) { return told.id == command.name(); });
+  std::erase_if(pending_ends_,
+                [&](const PendingEnd& pending) { return pending.id == command.name(); });
 }
 
 std::optional<device::DeviceLoss> KernelLimiter::Enforce(scheduler::TimePoint now) {
   if (!has_limits_) return std::nullopt;
-  if (!told_.empty() && now >= told_.front().until) {
-    return EndWithDevice(told_.front().id,
-                         fmt::format("{}, and it has not left within {} of being told to",
-                                     told_.front().sentence, Seconds(options_.leaves_within)));
+  if (!pending_ends_.empty() && now >= pending_ends_.front().until) {
+    return EndWithDevice(
+        pending_ends_.front().id,
+        fmt::format("{}, and it has not left within {} of being told to",
+                    pending_ends_.front().sentence, Seconds(options_.leaves_within)));
   }
   while (const std::optional<KernelWatch::Overdue> overdue = watch_.TakeOverdue(now)) {
     if (auto loss = End(*overdue, now)) return loss;
@@ -72,7 +74,7 @@ std::optional<device::DeviceLoss> KernelLimiter::Enforce(scheduler::TimePoint no
 
 std::optional<scheduler::TimePoint> KernelLimiter::wake_at() const {
   const std::optional<scheduler::TimePoint> at = watch_.wake_at();
-  return told_.empty() ? at : scheduler::Earlier(at, told_.front().until);
+  return pending_ends_.empty() ? at : scheduler::Earlier(at, pending_ends_.front().until);
 }
 
 std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue& overdue,
@@ -101,7 +103,7 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
   ++ended_.count;
   ended_.latest = fmt::format("{} {}", sentence, client->Who(command.stream, command.sequence));
   if (!device_.info().can_kill) {
-    told_.push_back(
+    pending_ends_.push_back(
         {.id = overdue.id, .until = now + options_.leaves_within, .sentence = sentence});
   }
   device_.RequestKill(overdue.id);

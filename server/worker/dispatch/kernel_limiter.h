@@ -74,7 +74,7 @@ class KernelLimiter {
   static constexpr std::size_t kKernelsNotedMax = 1024;
 
   // A kernel that was asked to end.
-  struct Told {
+  struct PendingEnd {
     device::WorkId id = 0;
     scheduler::TimePoint until;
     std::string sentence;  // Names the limit that the kernel exceeded.
@@ -93,7 +93,7 @@ class KernelLimiter {
   const KernelLimiterOptions options_;
   const bool has_limits_;
   KernelWatch watch_;
-  std::vector<Told> told_;  // Oldest first.
+  std::vector<PendingEnd> pending_ends_;  // Oldest first.
   KernelsEnded ended_;
   std::vector<KernelNoted> noted_;
   // Keys of the reports made: CommandSlot::cost_kernel for slow stops and exceeded limits, its

@@ -114,7 +114,7 @@ DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Po
       pump_(device.info(), dispatcher_, requests_, publisher_) {
   hot_.reserve(kSessionsLimit);
   submitter_.costs().Learn(options_.known_costs);
-  samples_told_ = submitter_.costs().launch_samples();
+  samples_reported_ = submitter_.costs().launch_samples();
   if (options.residency) {
     memory_.emplace(
         MemoryManager::Parts{device, lane_, registry_, requests_, publisher_, dispatcher_}, control,
@@ -204,7 +204,7 @@ bool DeviceThread::SpinsOn() {
 // takes tens of milliseconds.
 bool DeviceThread::LeavesItsCore() const {
   if (device_.info().spinning_pays) return false;
-  if (visits_.was_cut() && urgent_requests_told_) return true;
+  if (visits_.was_cut() && urgent_requests_reported_) return true;
   return is_realtime_ && Now() - waited_at_ >= kBusyMax;
 }
 
@@ -261,7 +261,7 @@ bool DeviceThread::Iterate() {
   std::vector<KernelNoted>& noted = limiter_.noted();
   for (KernelNoted& note : noted) control_.Post(std::move(note));
   noted.clear();
-  if (costs_told_) {
+  if (costs_reported_) {
     ReportCosts();
     was_busy = true;
   }
@@ -272,7 +272,7 @@ bool DeviceThread::Iterate() {
     ReportOverload(now);
   }
   const bool is_urgent = requests_.has_urgent();
-  if (std::exchange(urgent_requests_told_, is_urgent) != is_urgent) {
+  if (std::exchange(urgent_requests_reported_, is_urgent) != is_urgent) {
     options_.on_urgent_requests(is_urgent);
   }
   if (limiter_.has_ended()) ReportKernelsEnded(now);
@@ -468,15 +468,15 @@ void DeviceThread::Handle(AskStats message, scheduler::TimePoint now) {
 
 std::vector<scheduler::KnownCost> DeviceThread::TakeCosts() {
   const std::uint64_t samples = submitter_.costs().launch_samples();
-  if (std::exchange(samples_told_, samples) == samples) return {};
+  if (std::exchange(samples_reported_, samples) == samples) return {};
   return submitter_.costs().Known();
 }
 
 void DeviceThread::Handle(AskCosts, scheduler::TimePoint) {
   const std::uint64_t samples = submitter_.costs().launch_samples();
-  if (costs_told_ || samples == samples_told_) return;
-  costs_told_ = 0;
-  samples_telling_ = samples;
+  if (costs_reported_ || samples == samples_reported_) return;
+  costs_reported_ = 0;
+  samples_in_report_ = samples;
 }
 
 void DeviceThread::Handle(SetTrace message, scheduler::TimePoint now) {
@@ -487,17 +487,17 @@ void DeviceThread::Handle(SetTrace message, scheduler::TimePoint now) {
 // Reports one part at a time, because sorting thousands of costs would delay a request for longer
 // than a preemption does.
 void DeviceThread::ReportCosts() {
-  CostsTaken part{.costs = submitter_.costs().KnownPart((*costs_told_)++),
-                  .is_last = *costs_told_ == scheduler::Predictor::kKnownParts};
+  CostsTaken part{.costs = submitter_.costs().KnownPart((*costs_reported_)++),
+                  .is_last = *costs_reported_ == scheduler::Predictor::kKnownParts};
   if (part.is_last) {
-    costs_told_.reset();
-    samples_told_ = samples_telling_;
+    costs_reported_.reset();
+    samples_reported_ = samples_in_report_;
   }
   control_.Post(std::move(part));
 }
 
 void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
-  auto told = std::make_unique<RequestsTold>();
+  auto told = std::make_unique<RequestReports>();
   if (const ClientState* const client = registry_.Find(message.session)) {
     const RequestHistory& history = requests_.GetHistory(*client);
     told->first = history.first_number();
@@ -515,7 +515,7 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
       requests_.NameExecution(executions[i], told->execution_names[i]);
     }
   }
-  control_.Post(RequestTold{message.token, std::move(told)});
+  control_.Post(RequestAnswer{message.token, std::move(told)});
 }
 
 std::uint64_t DeviceThread::GetMemory(const ClientState& client) const {
@@ -606,16 +606,16 @@ void DeviceThread::Report() {
 void DeviceThread::ReportOverload(scheduler::TimePoint now) {
   const scheduler::TargetReport targets = lane_.targets();
   if (targets.abandoned == abandoned_reported_) return;
-  if (overload_told_ && now - *overload_told_ < kOverloadTellEvery) return;
-  overload_told_ = now;
+  if (overload_reported_ && now - *overload_reported_ < kOverloadTellEvery) return;
+  overload_reported_ = now;
   abandoned_reported_ = targets.abandoned;
   control_.Post(Overloaded{targets.abandoned});
 }
 
 // Rate-limited, because otherwise clients' kernels could fill the log.
 void DeviceThread::ReportKernelsEnded(scheduler::TimePoint now) {
-  if (kernels_ended_told_ && now - *kernels_ended_told_ < kEndedTellEvery) return;
-  kernels_ended_told_ = now;
+  if (kernels_ended_reported_ && now - *kernels_ended_reported_ < kEndedTellEvery) return;
+  kernels_ended_reported_ = now;
   control_.Post(limiter_.TakeEnded());
 }
 
@@ -646,8 +646,8 @@ void DeviceThread::Sleep() {
       scheduler::Earlier(dispatcher_.wake_at(), doorbells_.Choose(registry_.present(), Now()));
   if (memory_) at = scheduler::Earlier(at, memory_->wake_at());
   if (limiter_.has_ended()) {
-    const scheduler::TimePoint tells = *kernels_ended_told_ + kEndedTellEvery;
-    at = std::min(at.value_or(tells), tells);
+    const scheduler::TimePoint due = *kernels_ended_reported_ + kEndedTellEvery;
+    at = std::min(at.value_or(due), due);
   }
   if (at) {
     timeout = *at - Now();

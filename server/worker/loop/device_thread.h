@@ -206,17 +206,17 @@ class DeviceThread {
   // Set by HasWork: all work found is waiting for credit.
   bool waits_for_credit_ = false;
   std::uint64_t next_module_serial_ = 1;
-  std::uint64_t samples_told_ = 0;         // The cost model's sample count at the last report.
-  std::optional<std::size_t> costs_told_;  // Next part to report, during a report.
+  std::uint64_t samples_reported_ = 0;         // The cost model's sample count at the last report.
+  std::optional<std::size_t> costs_reported_;  // Next part to report, during a report.
   // The cost model's sample count at the beginning of the report.
-  std::uint64_t samples_telling_ = 0;
+  std::uint64_t samples_in_report_ = 0;
   std::optional<std::chrono::steady_clock::time_point> quiet_since_;
   std::chrono::nanoseconds quiet_for_{0};  // Set by SpinsOn.
   bool has_reported_loss_ = false;
   bool ended_late_ = false;  // Commands ended after memory was last reviewed.
-  bool urgent_requests_told_ = false;
+  bool urgent_requests_reported_ = false;
   std::array<std::uint64_t, scheduler::kSchedulingClasses> abandoned_reported_{};
-  std::optional<scheduler::TimePoint> overload_told_, kernels_ended_told_;
+  std::optional<scheduler::TimePoint> overload_reported_, kernels_ended_reported_;
   bool is_stopping_ = false;
   bool is_realtime_ = false;
   scheduler::TimePoint waited_at_;  // End of the last sleep or rest.

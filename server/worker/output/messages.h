@@ -108,7 +108,7 @@ struct AskStreamError {
 struct AskStats {
   std::uint64_t token = 0;
 };
-// Answered by RequestTold.
+// Answered by RequestAnswer.
 struct AskRequest {
   std::uint64_t token = 0;
   std::uint64_t session = 0;
@@ -180,9 +180,9 @@ struct StatsTaken {
   ThreadSnapshot snapshot;
 };
 
-struct RequestTold {
+struct RequestAnswer {
   std::uint64_t token = 0;
-  std::unique_ptr<const RequestsTold> told;  // Allocated separately because it is large.
+  std::unique_ptr<const RequestReports> told;  // Allocated separately because it is large.
 };
 // Sent in parts, in no particular order.
 struct CostsTaken {
@@ -207,7 +207,7 @@ struct DeviceLost {
 
 using ControlMessage =
     std::variant<ClientDetached, ClientBroke, Applied, CheckStagingBuffers, SwapMemory, PreemptSwap,
-                 MemoryAnswer, ModuleReleased, StreamError, StatsTaken, RequestTold, CostsTaken,
+                 MemoryAnswer, ModuleReleased, StreamError, StatsTaken, RequestAnswer, CostsTaken,
                  TraceOver, Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
 
 }  // namespace gpushared::server

@@ -97,7 +97,7 @@ struct RequestReport {
 };
 
 // Reply about a client's requests.
-struct RequestsTold {
+struct RequestReports {
   // Report on the request that was asked for; its number is 0 if it is unknown.
   RequestReport report;
   // Names of the report's execution records; empty if no longer known.

@@ -27,12 +27,12 @@ class SessionTally {
     (sum.session == session ? sum : Find(session)).time += time;
   }
 
-  // Calls `tell(session, time)` for each session, in the order in which they were first added, and
-  // clears the sums.
-  template <typename Tell>
-  void TakeAll(Tell tell) {
+  // Calls `report(session, time)` for each session, in the order in which they were first added,
+  // and clears the sums.
+  template <typename Report>
+  void TakeAll(Report report) {
     for (const std::size_t place : used_) {
-      tell(sums_[place].session, sums_[place].time);
+      report(sums_[place].session, sums_[place].time);
       sums_[place] = {};
     }
     used_.clear();

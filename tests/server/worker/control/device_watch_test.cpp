@@ -35,7 +35,7 @@ DeviceWatch FiveLooks() {
 TEST(DeviceWatch, StopsKernelsOnceThenReportsLossOnce) {
   DeviceWatch watch = FiveLooks();
   for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Look(7), kFine);
-  EXPECT_EQ(watch.Look(7), kTellKernels);
+  EXPECT_EQ(watch.Look(7), kEndKernels);
   EXPECT_EQ(watch.stood(), milliseconds(500));
   EXPECT_EQ(watch.Look(7), kFine);
   EXPECT_EQ(watch.Look(7), kLost);
@@ -54,10 +54,10 @@ TEST(DeviceWatch, CountsEachIterationSeparately) {
   for (const std::uint64_t turn : {1, 3, 5}) {
     for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Look(turn), kFine);
   }
-  EXPECT_EQ(watch.Look(5), kTellKernels);
+  EXPECT_EQ(watch.Look(5), kEndKernels);
   EXPECT_EQ(watch.Look(7), kFine) << "it came back";
   for (int look = 0; look < 4; ++look) EXPECT_EQ(watch.Look(7), kFine);
-  EXPECT_EQ(watch.Look(7), kTellKernels);
+  EXPECT_EQ(watch.Look(7), kEndKernels);
 }
 
 TEST(DeviceWatch, ChecksAtMostOncePerSecond) {
