@@ -69,7 +69,7 @@ Status CheckShape(const DeviceProperties& device, const KernelState& kernel,
                          .required_block = kernel.required_block,
                          .required_cluster = kernel.required_cluster});
   if (!excess.ok()) [[unlikely]]
-    return Invalid(excess.Sentence(kernel.name, device.id));
+    return Invalid(excess.Message(kernel.name, device.id));
   return CheckCluster(kernel, shape.cluster);
 }
 

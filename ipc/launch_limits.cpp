@@ -38,7 +38,7 @@ LaunchExcess FindExcess(const LaunchExtents& asked, const LaunchLimits& limits) 
   return {};
 }
 
-std::string LaunchExcess::Sentence(std::string_view kernel, std::string_view device) const {
+std::string LaunchExcess::Message(std::string_view kernel, std::string_view device) const {
   const std::string number = std::to_string(asked);
   const std::string most = std::to_string(allowed);
   const std::string on = std::string(device);

@@ -47,7 +47,7 @@ Code SayMissing(FunctionIndex index) {
 
 // Not ready is not a failure: waiting programs query repeatedly.
 void SayFailed(FunctionIndex index, Code code) {
-  const std::string sentence = TakeSentence();
+  const std::string sentence = TakeMessage();
   if (code == Code::kNotReady) return;
   LogLine(std::string(kSymbols[index]) + ": error " + std::to_string(static_cast<int>(code)) +
           (sentence.empty() ? "" : ": ") + sentence);

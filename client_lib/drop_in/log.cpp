@@ -58,7 +58,7 @@ Code Reject(Code code, std::string_view sentence) {
   return code;
 }
 
-std::string TakeSentence() {
+std::string TakeMessage() {
   std::string sentence = last_sentence;
   last_sentence[0] = '\0';
   return sentence;

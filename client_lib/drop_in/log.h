@@ -25,7 +25,7 @@ void ReportUser(std::string_view line, std::atomic<bool>& has_told);
 // Returns `code` and stores `sentence`, which the log shows with it when the call ends.
 Code Reject(Code code, std::string_view sentence);
 // Returns and clears the message of the calling thread's last rejection.
-std::string TakeSentence();
+std::string TakeMessage();
 
 }  // namespace gpushared::drop_in
 

@@ -103,9 +103,9 @@ Code Session::Stick(Code code) {
 }
 
 // The call that observes an assertion prints it, as in NVIDIA's driver.
-void Session::SayAssertion(const std::string& sentence) {
+void Session::PrintAssertion(const std::string& sentence) {
   const std::string line(AssertionIn(sentence));
-  if (line.empty() || has_said_assertion_.exchange(true, std::memory_order_relaxed)) return;
+  if (line.empty() || has_printed_assertion_.exchange(true, std::memory_order_relaxed)) return;
   std::fprintf(stderr, "%s\n", line.c_str());
 }
 
@@ -153,7 +153,7 @@ Code Session::GetCode(const Status& status) {
     case StatusCode::kWrongProcess:
       return Reject(Code::kNotInitialized, status.message());
     case StatusCode::kKernelFault:
-      SayAssertion(status.message());
+      PrintAssertion(status.message());
       return Reject(StickFault(), status.message());
     case StatusCode::kCancelled:  // Earlier work of another stream failed.
       return Reject(StickFault(), status.message());

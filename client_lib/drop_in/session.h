@@ -59,7 +59,7 @@ class Session {
  private:
   explicit Session(Client client);
   Code Stick(Code code);
-  void SayAssertion(const std::string& sentence);
+  void PrintAssertion(const std::string& sentence);
   // Records the fault of a kernel; its kind is the driver's code.
   Code StickFault();
 
@@ -73,7 +73,7 @@ class Session {
   mutable Mutex limits_mutex_;
   std::array<std::size_t, kKernelLimits> kernel_limits_ GPUSHARED_GUARDED_BY(limits_mutex_);
   std::atomic<Code> sticky_{Code::kSuccess};
-  std::atomic<bool> has_said_assertion_{false};
+  std::atomic<bool> has_printed_assertion_{false};
   std::atomic<bool> has_reported_end_{false};
 };
 

@@ -100,7 +100,7 @@ Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
                          .dynamic_shared_bytes = work.dynamic_shared_bytes},
                         GetLimits(kernel, device));
   if (!excess.ok()) {
-    return {StatusCode::kInvalidArgument, excess.Sentence(ShownName(kernel.name), device.id)};
+    return {StatusCode::kInvalidArgument, excess.Message(ShownName(kernel.name), device.id)};
   }
   if (work.parameters.size() != kernel.parameter_bytes) {
     return Rejected(kernel, "takes " + std::to_string(kernel.parameter_bytes) +

@@ -262,7 +262,7 @@ TEST(Session, WrongAnswerEndsSession) {
 TEST(Session, UnrequestedMessageEndsSession) {
   FakeWorker worker;
   const Client client = Connected(worker);
-  worker.SayUnasked();
+  worker.SendUnrequested();
   AwaitTrue([&] { return !client.status().ok(); });
   EXPECT_EQ(client.status().code(), StatusCode::kProtocolViolation);
 }

@@ -75,7 +75,7 @@ TEST(LaunchLimits, RequiredBlockAndClusterAreExactAlongEachAxis) {
   const LaunchExcess excess = CheckLaunchLimits(launch, limits);
   EXPECT_EQ(excess.of, Of::kExactBlock);
   EXPECT_EQ(
-      excess.Sentence("k", "cpu:0"),
+      excess.Message("k", "cpu:0"),
       "launch rejected: kernel 'k' asks for 64 threads per block along x, it was compiled for "
       "exactly 32 (.reqntid)");
   launch.cluster = {};
@@ -85,7 +85,7 @@ TEST(LaunchLimits, RequiredBlockAndClusterAreExactAlongEachAxis) {
 
 TEST(LaunchLimits, ReportsRequestedAndAllowedValueOfEachExcess) {
   const auto sentence = [](const LaunchExtents& launch) {
-    return CheckLaunchLimits(launch, kLimits).Sentence("k", "cpu:0");
+    return CheckLaunchLimits(launch, kLimits).Message("k", "cpu:0");
   };
   EXPECT_EQ(sentence({.grid = {1, 21, 1}, .block = {1, 1, 1}}),
             "launch rejected: kernel 'k' asks for 21 blocks along y, device cpu:0 allows 1 to 20");

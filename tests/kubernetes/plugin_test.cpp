@@ -131,7 +131,7 @@ class PluginTest : public ::testing::Test {
           if (question.verb == ipc::AdminVerb::kStatus) return status_;
           return json{{"endpoints", endpoints_}};
         },
-        [this](const std::string& sentence) { said_.push_back(sentence); });
+        [this](const std::string& sentence) { logged_.push_back(sentence); });
   }
   static json Way(const std::string& name) {
     return {{"endpoint", name},
@@ -148,7 +148,7 @@ class PluginTest : public ::testing::Test {
   json endpoints_ = json::array({Way("low")});
   json status_ = {{"server", {{"state", "serving"}}},
                   {"devices", json::array({{{"device", "cpu:0"}, {"state", "ready"}}})}};
-  std::vector<std::string> said_;
+  std::vector<std::string> logged_;
 };
 
 TEST_F(PluginTest, EachEndpointIsRegisteredAndFollowed) {
@@ -212,7 +212,7 @@ TEST_F(PluginTest, ReportsKubeletOfOtherVersionOnceAndRetries) {
   const auto plugin = Start();
   for (int turn = 0; turn < 3; ++turn) plugin->Turn();
   int times = 0;
-  for (const std::string& sentence : said_) {
+  for (const std::string& sentence : logged_) {
     if (sentence.find("is not supported by kubelet; this plugin speaks v1beta1") !=
         std::string::npos) {
       ++times;
@@ -291,9 +291,9 @@ TEST_F(PluginTest, ReportsMissingKubeletOrDirectoryOnce) {
   const auto plugin = Start();
   plugin->Turn();
   plugin->Turn();
-  EXPECT_THAT(said_,
+  EXPECT_THAT(logged_,
               Contains(HasSubstr("there is no kubelet yet: " + kubelet_directory_)).Times(1));
-  EXPECT_THAT(said_, Contains(HasSubstr("cannot write " + cdi_file_)).Times(1));
+  EXPECT_THAT(logged_, Contains(HasSubstr("cannot write " + cdi_file_)).Times(1));
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ class FakeWorker::Session {
         static_cast<void>(!::read(eventfd_.get(), &count, sizeof count));
       }
       if (fds[0].revents != 0 && worker_.answering_ && !Control()) return;
-      if (worker_.says_unasked_.exchange(false))
+      if (worker_.sends_unrequested_.exchange(false))
         static_cast<void>(ipc::SendMessage(socket_.get(), 99, ipc::Done{}, Soon()));
       Work();
     }

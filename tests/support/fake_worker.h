@@ -81,7 +81,7 @@ class FakeWorker {
   enum class Lie : std::uint8_t { kNone, kOtherRequest, kOtherKind };
   void set_lie(Lie lie) { lie_ = lie; }
   // Sends every session a message that its client did not request.
-  void SayUnasked() { says_unasked_ = true; }
+  void SendUnrequested() { sends_unrequested_ = true; }
   // Makes the command fail with `status` instead of being executed; kKernelFault is reported with
   // FaultKind::kMisalignedAddress.
   void FailAt(std::uint32_t stream, std::uint64_t sequence, Status status);
@@ -121,7 +121,7 @@ class FakeWorker {
 
   std::atomic<std::chrono::milliseconds> load_takes_{};
   std::atomic<bool> taking_{true}, finishing_{true}, answering_{true};
-  std::atomic<bool> kill_{false}, stopping_{false}, says_unasked_{false};
+  std::atomic<bool> kill_{false}, stopping_{false}, sends_unrequested_{false};
   std::atomic<Lie> lie_{Lie::kNone};
   std::atomic<std::size_t> taken_count_{0}, staging_buffers_added_{0}, sessions_ended_{0};
 

@@ -60,7 +60,7 @@ struct LaunchExcess {
   bool ok() const { return of == Of::kNothing; }
   // Returns a message such as "launch rejected: kernel 'k' asks for 201 blocks along y, device
   // cpu:0 allows 1 to 200". The names are inserted verbatim. Requires !ok().
-  std::string Sentence(std::string_view kernel, std::string_view device) const;
+  std::string Message(std::string_view kernel, std::string_view device) const;
 };
 
 // Returns whether the launch is within all limits.

@@ -61,7 +61,7 @@ class Interrupts {
   sigset_t signals_{}, before_{};
 };
 
-std::string Sentence(const nlohmann::json& summary) {
+std::string SummaryText(const nlohmann::json& summary) {
   const auto number = [&](const char* of) {
     return std::to_string(summary.value(of, std::uint64_t{0}));
   };
@@ -103,7 +103,7 @@ int Record(const CommandLine& line, const TraceArguments& asked) {
     return Complain(asked.file, finished);
   }
   const nlohmann::json summary = (*recording)->Summary();
-  return Print(line.as_json ? summary.dump(2) + "\n" : Sentence(summary));
+  return Print(line.as_json ? summary.dump(2) + "\n" : SummaryText(summary));
 }
 
 }  // namespace

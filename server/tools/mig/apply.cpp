@@ -108,7 +108,7 @@ Status Mover::SaveForBoot(const std::vector<Change>& changes) {
 }
 
 Status Mover::GoBack(const std::vector<Change>& changes) {
-  say_("rolling back");
+  log_("rolling back");
   Status first;
   for (const Change& change : changes | std::views::reverse) {
     const Status moved = MoveTo(change.before);
@@ -126,7 +126,7 @@ Status Mover::Restore() {
     if (first.ok()) {
       first = moved;
     } else {
-      say_(moved.message());
+      log_(moved.message());
     }
   };
   std::vector<std::string> taken_back;
@@ -181,7 +181,7 @@ Status Mover::MoveMode(const MigGpu& gpu, const GpuLayout& target) {
     if (Status left = tenant_.Leave(target.gpu); !left.ok()) return left;
   }
   if (changes_now) {
-    say_(gpu.Named() + ": turning MIG mode " + (target.is_enabled ? "on" : "off"));
+    log_(gpu.Named() + ": turning MIG mode " + (target.is_enabled ? "on" : "off"));
   }
   const Status set = control_.SetMode(gpu, target.is_enabled);
   return set.ok() ? set : ModeRejection(gpu, set);
@@ -209,7 +209,7 @@ Status Mover::DestroyOthers(const std::string& uuid, const Layout& target) {
   }
   for (const LiveInstance& live : gpu->instances) {
     if (Has(target, live.instance)) continue;
-    say_(gpu->Named() + ": destroying " + InstanceName(gpu->board, live.instance));
+    log_(gpu->Named() + ": destroying " + InstanceName(gpu->board, live.instance));
     if (Status destroyed = control_.Destroy(*gpu, live); !destroyed.ok()) return destroyed;
   }
   return Status::Ok();
@@ -222,7 +222,7 @@ Status Mover::CreateMissing(const std::string& uuid, const Layout& target) {
   const Layout there = gpu->layout();
   for (const Instance& instance : target) {
     if (Has(there, instance)) continue;
-    say_(gpu->Named() + ": creating " + InstanceName(gpu->board, instance));
+    log_(gpu->Named() + ": creating " + InstanceName(gpu->board, instance));
     if (Status created = control_.Create(*gpu, instance); !created.ok()) return created;
   }
   // Reads the GPU again, because the driver may have created something else than requested.

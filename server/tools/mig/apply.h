@@ -36,10 +36,10 @@ class Tenant {
 // Thread-compatible; borrows its arguments.
 class Mover {
  public:
-  using Say = std::function<void(const std::string& sentence)>;
+  using Log = std::function<void(const std::string& sentence)>;
 
-  Mover(const GpuControl& control, const StateFile& state, Tenant& tenant, Say say)
-      : control_(control), state_(state), tenant_(tenant), say_(std::move(say)) {}
+  Mover(const GpuControl& control, const StateFile& state, Tenant& tenant, Log log)
+      : control_(control), state_(state), tenant_(tenant), log_(std::move(log)) {}
 
   // Either makes all changes and saves them for the next boot, or restores all GPUs and returns the
   // reason. If the rollback fails as well, the state file records it so that Restore can complete
@@ -65,7 +65,7 @@ class Mover {
   const GpuControl& control_;
   const StateFile& state_;
   Tenant& tenant_;
-  const Say say_;
+  const Log log_;
 };
 
 // Describes the processes that use an instance or a GPU, except `not_counted`: "process 4711

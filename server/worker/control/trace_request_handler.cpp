@@ -95,10 +95,10 @@ void TraceRequestHandler::AwaitEnd(std::uint64_t number) {
         if (found == watchers_.end()) return;
         char byte = 0;
         const int fd = found->second.connection.native_handle();
-        const bool says_nothing =
+        const bool is_empty =
             ::recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
         // Asio may wake a new descriptor with the events of one that was closed.
-        if (says_nothing) return AwaitEnd(number);
+        if (is_empty) return AwaitEnd(number);
         Remove(number);
       });
 }

@@ -17,22 +17,22 @@ using Reason = Rejection::Reason;
 constexpr std::size_t kSaidReasonBytesMax = std::size_t{7} * 1024;
 
 // Describes a rejected launch whose module is still loaded.
-std::string SayOfKernel(const Rejection& why, const device::KernelInfo& kernel,
-                        const device::DeviceInfo& info) {
+std::string DescribeForKernel(const Rejection& why, const device::KernelInfo& kernel,
+                              const device::DeviceInfo& info) {
   const std::string name = device::ShownName(kernel.name);
   switch (why.reason) {
     case Reason::kUnsupported:
       return fmt::format("launch rejected: device {} can't run kernel '{}': {}", info.id, name,
                          device::ShownName(kernel.unsupported, kSaidReasonBytesMax));
     case Reason::kBeyondLimits:
-      return why.excess.Sentence(name, info.id);
+      return why.excess.Message(name, info.id);
     default:
       return fmt::format("launch rejected: kernel '{}' takes {} bytes of parameters, got {}", name,
                          why.allowed, why.asked);
   }
 }
 
-std::string SayBeyondDevice(const Rejection& why, const ClientState& client) {
+std::string DescribeBeyondDevice(const Rejection& why, const ClientState& client) {
   std::string sentence = fmt::format(
       "{} rejected: it may touch {} bytes of the client's memory, and the device has {} for it",
       why.what, why.asked, why.allowed);
@@ -98,7 +98,7 @@ std::string Describe(const Rejection& why, const ClientState& client,
     case Reason::kNoBuffer:
       return fmt::format("buffer rejected: none begins at {:#x}", why.at);
     case Reason::kBeyondDevice:
-      return SayBeyondDevice(why, client);
+      return DescribeBeyondDevice(why, client);
     case Reason::kWaitFailed:
       return fmt::format("not run: it waits for command {} of stream {}, which failed", why.at,
                          why.number);
@@ -110,7 +110,7 @@ std::string Describe(const Rejection& why, const ClientState& client,
     return fmt::format("launch rejected: kernel {} of module {}, which is unloaded by now",
                        why.kernel, why.number);
   }
-  return SayOfKernel(why, entry.module->kernels()[why.kernel], info);
+  return DescribeForKernel(why, entry.module->kernels()[why.kernel], info);
 }
 
 }  // namespace

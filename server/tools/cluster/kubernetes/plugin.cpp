@@ -28,8 +28,8 @@ std::string InWords(const Offer& offer) {
 
 }  // namespace
 
-Plugin::Plugin(PluginSettings settings, Ask ask, Say say)
-    : settings_(std::move(settings)), ask_(std::move(ask)), say_(std::move(say)) {}
+Plugin::Plugin(PluginSettings settings, Ask ask, Log log)
+    : settings_(std::move(settings)), ask_(std::move(ask)), log_(std::move(log)) {}
 
 Plugin::~Plugin() {
   if (!cdi_text_.empty()) std::remove((settings_.cdi_directory + "/" + kCdiFile).c_str());
@@ -52,10 +52,10 @@ Result<Offers> Plugin::CurrentOffers() const {
 void Plugin::AskServer() {
   Result<Offers> found = CurrentOffers();
   if (found.ok()) {
-    SayOnce("server", "the server answers");
+    LogOnce("server", "the server answers");
     return Take(*std::move(found));
   }
-  SayOnce("server", "the server does not answer: " + found.status().ToString());
+  LogOnce("server", "the server does not answer: " + found.status().ToString());
   // If the server does not answer, the last known resources are kept as unhealthy, because they
   // will return with the server.
   Offers last;
@@ -70,7 +70,7 @@ void Plugin::Take(Offers found) {
   std::string rejections;
   for (const std::string& why : found.rejections)
     rejections += (rejections.empty() ? "" : "; ") + why;
-  if (!rejections.empty()) SayOnce("rejections", rejections);
+  if (!rejections.empty()) LogOnce("rejections", rejections);
   // Resources whose endpoint no longer exists are kept, without shares.
   for (const auto& [name, resource] : resources_) {
     if (std::ranges::find(found.offers, name, &Offer::resource) != found.offers.end()) continue;
@@ -84,7 +84,7 @@ void Plugin::Take(Offers found) {
     } else {
       resource.endpoint->Publish(offer);
     }
-    SayOnce(offer.resource, InWords(offer));
+    LogOnce(offer.resource, InWords(offer));
     resource.offer = std::move(offer);
   }
 }
@@ -104,9 +104,9 @@ void Plugin::WriteCdi() {
   std::string text = devices->dump(2) + "\n";
   if (text == cdi_text_) return;
   if (const Status written = admin::ReplaceFile(file, text); !written.ok()) {
-    return SayOnce("cdi", written.message());
+    return LogOnce("cdi", written.message());
   }
-  SayOnce("cdi", "CDI devices are in " + file);
+  LogOnce("cdi", "CDI devices are in " + file);
   cdi_text_ = std::move(text);
 }
 
@@ -114,7 +114,7 @@ void Plugin::AttendKubelet() {
   const std::string path = settings_.kubelet_directory + "/" + kKubeletSocket;
   struct stat facts {};
   if (::stat(path.c_str(), &facts) != 0) {
-    return SayOnce("kubelet", "there is no kubelet yet: " + path + " is missing");
+    return LogOnce("kubelet", "there is no kubelet yet: " + path + " is missing");
   }
   const bool is_new = !IsSameFile(facts, kubelet_);
   kubelet_ = facts;
@@ -131,18 +131,18 @@ void Plugin::Attend(Resource& resource, bool is_new_kubelet) {
   if (!registered.ok()) {
     // The next turn retries.
     resource.turns_unfollowed = kTurnsToFollow;
-    return SayOnce(about, registered.ToString());
+    return LogOnce(about, registered.ToString());
   }
   resource.turns_unfollowed = 0;
-  said_.erase(about);
-  say_("the kubelet has registered " + resource.offer.resource);
+  logged_.erase(about);
+  log_("the kubelet has registered " + resource.offer.resource);
 }
 
-void Plugin::SayOnce(const std::string& about, const std::string& sentence) {
-  std::string& last = said_[about];
+void Plugin::LogOnce(const std::string& about, const std::string& sentence) {
+  std::string& last = logged_[about];
   if (last == sentence) return;
   last = sentence;
-  say_(sentence);
+  log_(sentence);
 }
 
 }  // namespace gpushared::kubernetes

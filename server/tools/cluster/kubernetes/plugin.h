@@ -35,9 +35,9 @@ class Plugin {
   // Queries the server; may block.
   using Ask = std::function<Result<nlohmann::json>(const ipc::Admin& question)>;
   // Called when there is a new message to log.
-  using Say = std::function<void(const std::string& sentence)>;
+  using Log = std::function<void(const std::string& sentence)>;
 
-  Plugin(PluginSettings settings, Ask ask, Say say);
+  Plugin(PluginSettings settings, Ask ask, Log log);
   ~Plugin();
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
@@ -63,15 +63,15 @@ class Plugin {
   void AttendKubelet();
   void Attend(Resource& resource, bool is_new_kubelet);
   // Logs a message once, until there is a different message about the same subject.
-  void SayOnce(const std::string& about, const std::string& sentence);
+  void LogOnce(const std::string& about, const std::string& sentence);
 
   const PluginSettings settings_;
   const Ask ask_;
-  const Say say_;
+  const Log log_;
   std::map<std::string, Resource> resources_;  // By name.
   std::string cdi_text_;                       // Contents of the CDI file; empty if there is none.
   struct stat kubelet_ {};                     // Identity of the kubelet's socket, as last seen.
-  std::map<std::string, std::string> said_;    // By subject.
+  std::map<std::string, std::string> logged_;  // By subject.
 };
 
 }  // namespace gpushared::kubernetes

@@ -134,13 +134,13 @@ bool Watch::GoKeys(Clock::time_point now) {
   } else if (!answer.ok()) {
     view_.ShowMessage(std::string(answer.status().message()), true);
   } else {
-    SayDone(key_->question, **answer);
+    ShowDone(key_->question, **answer);
   }
   key_.reset();
   return true;
 }
 
-void Watch::SayDone(const ipc::Admin& question, const nlohmann::json& answer) {
+void Watch::ShowDone(const ipc::Admin& question, const nlohmann::json& answer) {
   const std::string who = "client " + std::to_string(question.client);
   if (question.verb == ipc::AdminVerb::kExplain) {
     view_.ShowText("why the slowest request of " + who + " took so long", ExplainReport(answer));

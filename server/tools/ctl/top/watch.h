@@ -59,7 +59,7 @@ class Watch {
   void TakeFigures(const nlohmann::json& answer, Clock::time_point now);
   void Lose(const Status& why, Clock::time_point now);
   void ShowLost(Clock::time_point now);
-  void SayDone(const ipc::Admin& question, const nlohmann::json& answer);
+  void ShowDone(const ipc::Admin& question, const nlohmann::json& answer);
 
   const std::string socket_;
   const Clock::duration every_;
