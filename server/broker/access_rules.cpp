@@ -64,11 +64,11 @@ const AccessRule& AccessRules::RuleFor(const Peer& peer) const {
 device::Isolation AccessRules::GetIsolation(const Peer& peer) const {
   if (const AccessRule& rule = RuleFor(peer); rule.isolation) return *rule.isolation;
   if (defaults_.isolation) return *defaults_.isolation;
-  return peer.uid == own_uid_ ? device::Isolation::kOff : device::kIsolationOfStrangers;
+  return peer.uid == own_uid_ ? device::Isolation::kOff : device::kIsolationOfOtherUsers;
 }
 
 device::Isolation AccessRules::IsolationUnder(const Allowance& allowance) const {
-  return allowance.isolation.value_or(defaults_.isolation.value_or(device::kIsolationOfStrangers));
+  return allowance.isolation.value_or(defaults_.isolation.value_or(device::kIsolationOfOtherUsers));
 }
 
 Status AccessRules::CheckShare(const Allowance& rule, const AccessRequest& request,

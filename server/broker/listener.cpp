@@ -150,7 +150,7 @@ void Listener::Admit(ipc::ClientSocket socket) {
                .gid = identity->gid,
                .groups = GetGroups(socket.get()),
                .pid = identity->pid};
-  MakeRoomFor(peer.uid);
+  EnforceLimits(peer.uid);
   const std::uint64_t number = ++last_number_;
   auto waiting = std::make_unique<Waiting>(context_, closing_, std::move(socket));
   waiting->pidfd = std::move(*pidfd);
@@ -166,35 +166,35 @@ void Listener::Admit(ipc::ClientSocket socket) {
   ReadFrame(number);
 }
 
-void Listener::MakeRoomFor(std::uint32_t uid) {
+void Listener::EnforceLimits(std::uint32_t uid) {
   const auto of_uid = waiting_of_uid_.find(uid);
   if (of_uid != waiting_of_uid_.end() && of_uid->second >= limits_.waiting_per_uid_max) {
-    return GiveWay(uid);
+    return DropOldest(uid);
   }
-  if (IsTrusted(uid, own_uid_) || WaitingStrangers() < limits_.waiting_max) return;
+  if (IsTrusted(uid, own_uid_) || WaitingOfOtherUsers() < limits_.waiting_max) return;
   std::optional<std::pair<std::uint32_t, std::size_t>> most;
   for (const auto& each : waiting_of_uid_) {
     if (!IsTrusted(each.first, own_uid_) && (!most || each.second > most->second)) most = each;
   }
-  if (most) GiveWay(most->first);
+  if (most) DropOldest(most->first);
 }
 
-std::size_t Listener::WaitingStrangers() const {
-  std::size_t strangers = 0;
+std::size_t Listener::WaitingOfOtherUsers() const {
+  std::size_t total = 0;
   for (const auto& [uid, count] : waiting_of_uid_) {
-    if (!IsTrusted(uid, own_uid_)) strangers += count;
+    if (!IsTrusted(uid, own_uid_)) total += count;
   }
-  return strangers;
+  return total;
 }
 
-void Listener::GiveWay(std::uint32_t uid) {
+void Listener::DropOldest(std::uint32_t uid) {
   const auto oldest = std::ranges::find_if(
       waiting_, [uid](const auto& entry) { return entry.second->peer.uid == uid; });
   GiveUp(oldest->first,
          {StatusCode::kLimitExceeded,
           "connection rejected: dropped for a newer one; too many unauthenticated connections: " +
               std::to_string(waiting_of_uid_.at(uid)) + " of this uid and " +
-              std::to_string(WaitingStrangers()) + " of all ordinary users, allowed are " +
+              std::to_string(WaitingOfOtherUsers()) + " of all ordinary users, allowed are " +
               std::to_string(limits_.waiting_per_uid_max) + " and " +
               std::to_string(limits_.waiting_max)});
 }

@@ -87,9 +87,9 @@ class Listener {
   void WaitForConnection();
   void AcceptSome();
   void Admit(ipc::ClientSocket socket);
-  void MakeRoomFor(std::uint32_t uid);
-  void GiveWay(std::uint32_t uid);
-  std::size_t WaitingStrangers() const;
+  void EnforceLimits(std::uint32_t uid);
+  void DropOldest(std::uint32_t uid);
+  std::size_t WaitingOfOtherUsers() const;
   void WaitForFrame(std::uint64_t number);
   void ReadFrame(std::uint64_t number);
   void GiveUp(std::uint64_t number, const Status& why);

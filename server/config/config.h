@@ -85,8 +85,8 @@ struct Allowance {
 
 // Defaults for clients without a rule.
 struct AccessDefaults {
-  // Memory isolation of kernels. If unset: none for the server's own uid, kIsolationOfStrangers for
-  // others.
+  // Memory isolation of kernels. If unset: none for the server's own uid, kIsolationOfOtherUsers
+  // for others.
   std::optional<device::Isolation> isolation;
   // Fraction of each device's memory, and of the shared half of its staging memory, that ordinary
   // users must leave to clients that may be of class high.

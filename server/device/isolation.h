@@ -23,7 +23,7 @@ enum class Isolation : std::uint8_t {
 inline constexpr std::array<std::string_view, 3> kIsolationNames = {"off", "fence", "contain"};
 inline constexpr std::size_t kIsolations = kIsolationNames.size();
 // Default for users other than the server's own.
-inline constexpr Isolation kIsolationOfStrangers = Isolation::kFence;
+inline constexpr Isolation kIsolationOfOtherUsers = Isolation::kFence;
 
 constexpr std::string_view IsolationName(Isolation isolation) {
   return kIsolationNames.at(static_cast<std::size_t>(isolation));

@@ -96,7 +96,7 @@ InstantiatedGraph* GraphStore::Take(const GraphWork& work) {
     if ((change == kTooMany && !is_again) || entry.launches > 0) return nullptr;
     Drop(key, entry);
   }
-  if (MakeRoom(key, work.nodes.size(), used_before)) Want(key, entry, work);
+  if (MakeSpace(key, work.nodes.size(), used_before)) Want(key, entry, work);
   return nullptr;
 }
 
@@ -172,7 +172,7 @@ const Space* GraphStore::LargestByNodes(const Space* asking, std::size_t more) {
   return largest;
 }
 
-bool GraphStore::MakeRoom(const Key& key, std::size_t nodes, std::uint64_t used_before) {
+bool GraphStore::MakeSpace(const Key& key, std::size_t nodes, std::uint64_t used_before) {
   while (nodes_ + nodes > limits_.nodes) {
     const Space* const largest = LargestByNodes(key.first, nodes);
     if (!(largest == key.first ? DropOwn(key, used_before) : DropOf(largest))) return false;

@@ -114,7 +114,7 @@ class GraphStore : public KernelManager {
   const Space* LargestByGraphs(const Space* asking) GPUSHARED_REQUIRES(mutex_);
   const Space* LargestByNodes(const Space* asking, std::size_t more) GPUSHARED_REQUIRES(mutex_);
   // `used_before`: time of the launch before the current one.
-  bool MakeRoom(const Key& key, std::size_t nodes, std::uint64_t used_before)
+  bool MakeSpace(const Key& key, std::size_t nodes, std::uint64_t used_before)
       GPUSHARED_REQUIRES(mutex_);
   bool DropOwn(const Key& key, std::uint64_t used_before) GPUSHARED_REQUIRES(mutex_);
   bool DropOf(const Space* client) GPUSHARED_REQUIRES(mutex_);

@@ -119,11 +119,11 @@ Status CodeCache::Store(const Digest& key, std::span<const std::byte> code) {
     fs::remove(unfinished, error);
     return {StatusCode::kInternal, "code cache: '" + path.string() + "' not written: " + why};
   }
-  MakeRoom();
+  EvictOldest();
   return {};
 }
 
-void CodeCache::MakeRoom() {
+void CodeCache::EvictOldest() {
   struct File {
     fs::file_time_type used;
     std::uint64_t bytes;

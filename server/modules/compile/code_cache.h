@@ -36,7 +36,7 @@ class CodeCache {
   CodeCache(std::filesystem::path directory, std::uint64_t bytes_max)
       : directory_(std::move(directory)), bytes_max_(bytes_max) {}
   std::filesystem::path GetPath(const Digest& key) const;
-  void MakeRoom();
+  void EvictOldest();
 
   std::filesystem::path directory_;
   std::uint64_t bytes_max_;

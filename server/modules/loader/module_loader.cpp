@@ -149,12 +149,12 @@ void ModuleLoader::Load(Owner owner, const device::ModuleRecipe& recipe, ipc::Un
                 .bytes = bytes,
                 .lane = GetLane(bytes)};
   queue_.Add(job->entry);
-  MakeWayFor(*job);
+  PreemptLessUrgentThan(*job);
   waiting_.emplace(job->entry.number, std::move(job));
   changed_.notify_all();
 }
 
-void ModuleLoader::MakeWayFor(const Job& job) {
+void ModuleLoader::PreemptLessUrgentThan(const Job& job) {
   if (job.entry.lane < Lane::kMedium) return;
   Job* least_urgent = nullptr;
   std::uint32_t at_work = 0;
@@ -269,7 +269,7 @@ void ModuleLoader::Settle(std::unique_ptr<Job> job, JobOutcome outcome) {
     const bool gave_way = std::exchange(job->yields, false) && outcome.end == End::kAbandoned;
     if (!gave_way) job->entry.lane = NextLane(*job);
     queue_.Add(job->entry);
-    MakeWayFor(*job);
+    PreemptLessUrgentThan(*job);
     waiting_.emplace(job->entry.number, std::move(job));
     changed_.notify_all();
     return;

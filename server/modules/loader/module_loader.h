@@ -121,7 +121,7 @@ class ModuleLoader : public ModuleReader {
   static PreparedCache::Key GetKey(const Job& job);
   std::shared_ptr<void> TakePlace(std::uint64_t bytes);
   // If all readers of the job's lane are busy, ends a job of a less urgent class.
-  void MakeWayFor(const Job& job) GPUSHARED_REQUIRES(mutex_);
+  void PreemptLessUrgentThan(const Job& job) GPUSHARED_REQUIRES(mutex_);
   static void Abandon(const Job& job);
   // Returns an empty string if a warning was issued recently.
   std::string GetWarning(const Job& job, const Status& why) GPUSHARED_REQUIRES(mutex_);

@@ -454,10 +454,10 @@ class ModuleFence {
   Variable SharedRoom() const {
     Variable variable;
     variable.space = StateSpace::kShared;
-    variable.alignment = kSharedRoomBytes;
+    variable.alignment = kSharedReserveBytes;
     variable.type = "b8";
     variable.name = names_.HiddenName("room");
-    variable.extents = {kSharedRoomBytes};
+    variable.extents = {kSharedReserveBytes};
     return variable;
   }
 

@@ -52,7 +52,7 @@ struct FenceFacts {
 };
 
 // Upper limit for the shared memory that contained code accesses at once.
-inline constexpr std::uint32_t kSharedRoomBytes = 128;
+inline constexpr std::uint32_t kSharedReserveBytes = 128;
 
 // Local variables of a fenced function, merged to one array so that a single bound applies to all
 // pointers to them.
@@ -129,7 +129,7 @@ class FenceCode {
   // address in it. The array has at least that size.
   std::string ClampLocal(std::size_t at, const std::string& word, std::int64_t immediate,
                          std::uint32_t bytes, std::uint32_t alignment);
-  // As ClampLocal for the block's shared memory; `bytes` is at most kSharedRoomBytes. In a .func
+  // As ClampLocal for the block's shared memory; `bytes` is at most kSharedReserveBytes. In a .func
   // the result may be below the block's memory, where newer hardware has reserved memory.
   std::string ClampShared(std::size_t at, const std::string& word, std::int64_t immediate,
                           std::uint32_t bytes, std::uint32_t alignment);

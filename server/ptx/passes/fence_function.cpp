@@ -340,7 +340,7 @@ class FunctionFence {
       return Reject(At(k).position, "strided access to a generic address");
     }
     const bool clamps = facts_.contains && facts_.has_generic_shared && HasWindows(access);
-    if (clamps && access.bytes > kSharedRoomBytes) {
+    if (clamps && access.bytes > kSharedReserveBytes) {
       return Reject(At(k).position, "'" + At(k).Spelling() + "' is not known");
     }
     const std::uint32_t r =
@@ -519,7 +519,7 @@ class FunctionFence {
     Operand& operand = At(k).operands[access.operand];
     const std::string& name = flow_->flow.instructions[k].operands[access.operand].text;
     const std::uint32_t r = flow_->flow.FindRegister(name);
-    if (access.bytes > kSharedRoomBytes) {
+    if (access.bytes > kSharedReserveBytes) {
       return Reject(At(k).position, "'" + At(k).Spelling() + "' is not known");
     }
     if (const auto found = FindShared(name);

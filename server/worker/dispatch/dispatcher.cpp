@@ -94,7 +94,7 @@ ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, schedule
   submitter_.OnClientAdded(added);
   if (added.caps() != ClientCaps{}) LimitClient(added, now);
   requests_.OnClientAdded(added, now);
-  submitter_.ReviewGivingWay(now);
+  submitter_.ReviewPreemptibility(now);
   SettleAll(now);
   return added;
 }
@@ -121,7 +121,7 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
   lane_.ChangeClient(client.id(), spec, now);
   if (is_limited_anew) LimitClient(client, now);
   requests_.OnClientChanged(client, now);
-  submitter_.ReviewGivingWay(now);
+  submitter_.ReviewPreemptibility(now);
   // Commands of a client that leaves the high class become preemptible. A turn on the device does
   // not, so it ends.
   submitter_.Review(client, now);
@@ -137,7 +137,7 @@ void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
   for (const std::uint64_t command : lane_.RemoveClient(client.id(), now)) {
     submitter_.RequestStop(command);
   }
-  submitter_.ReviewGivingWay(now);
+  submitter_.ReviewPreemptibility(now);
   SettleAll(now);
   if (client.load.on_device() == 0) Depart(client);
 }

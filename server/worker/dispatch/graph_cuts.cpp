@@ -72,7 +72,7 @@ void Submitter::Refresh(const ClientState& client, Graph& graph) const {
 
 bool Submitter::IsWorthCutting(const ClientState& client, const CommandSlot& command) const {
   return command.kind == CommandKind::kGraph && !IsOfHighClass(client) &&
-         of_client_[client].must_give_way && command.end_node - command.first_node > 1 &&
+         of_client_[client].must_be_preemptible && command.end_node - command.first_node > 1 &&
          command.past() == CommandSlot::Past::kNew && command.predicted() > kWorthStopping;
 }
 
@@ -86,7 +86,8 @@ std::uint32_t Submitter::EndOfPart(const ClientState& client, const CommandSlot&
     return end;
   }
   if (command.goes_singly) return end;
-  const scheduler::Duration limit = of_client_[client].must_give_way ? kWorthStopping : slice_;
+  const scheduler::Duration limit =
+      of_client_[client].must_be_preemptible ? kWorthStopping : slice_;
   const auto is_on_its_own = [&](std::uint32_t number) {
     return graph.predicted[number] >= limit || graph.alone[number] ||
            (!graph.knows_all && !costs_.Knows(graph.node(number)));

@@ -58,7 +58,7 @@ void Submitter::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePo
   scheduler::Duration predicted = Predict(command);
   const bool is_stoppable = IsWorthStopping(client, command, predicted);
   if (has_forms_ && command.kind == CommandKind::kLaunch && !has_begun) {
-    command.has_slow_form = !is_stoppable && IsToGiveWay(client, command, predicted) &&
+    command.has_slow_form = !is_stoppable && ShouldBePreemptible(client, command, predicted) &&
                             costs_.GetForms(command).is_stoppable_slow();
     if (command.has_slow_form && !limiter_.HasRecordedNonpreemptible(command)) [[unlikely]]
       RecordSlowForm(client, command);
@@ -120,19 +120,19 @@ bool Submitter::CanStopLate(const ClientState& client, const CommandSlot& comman
          device_.CanStop(std::get<device::LaunchWork>(command.work), kWorthStopping);
 }
 
-bool Submitter::IsToGiveWay(const ClientState& client, const CommandSlot& command,
-                            scheduler::Duration predicted) const {
+bool Submitter::ShouldBePreemptible(const ClientState& client, const CommandSlot& command,
+                                    scheduler::Duration predicted) const {
   if (command.kind == CommandKind::kTurn) return client.gate.waits();
   if (client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) return false;
   if (command.kind == CommandKind::kGraph) return false;
   if (predicted < kWorthStopping && of_client_[client].distrusted_launches == 0) return false;
   if (command.kind != CommandKind::kLaunch) return true;
-  return can_stop_launches_ && of_client_[client].must_give_way;
+  return can_stop_launches_ && of_client_[client].must_be_preemptible;
 }
 
 bool Submitter::IsWorthStopping(const ClientState& client, const CommandSlot& command,
                                 scheduler::Duration predicted) {
-  if (!IsToGiveWay(client, command, predicted)) return false;
+  if (!ShouldBePreemptible(client, command, predicted)) return false;
   if (command.kind != CommandKind::kLaunch) return true;
   const bool is_trusted = of_client_[client].distrusted_launches == 0;
   if (has_forms_ && is_trusted && command.past() != CommandSlot::Past::kStopped) {
@@ -197,7 +197,7 @@ bool Submitter::MayFollow(const ClientState& client, const StreamState& state) {
   return next.failure == nullptr && IsWorthStopping(client, next, Predict(next));
 }
 
-bool Submitter::MustGiveWay(const ClientState& client) const {
+bool Submitter::MustBePreemptible(const ClientState& client) const {
   if (!has_forms_ || lane_.IsCapped(client.id())) return true;
   return std::ranges::any_of(registry_.present(), [&](const ClientState* other) {
     return other != &client && !other->life.is_leaving() &&
@@ -205,12 +205,12 @@ bool Submitter::MustGiveWay(const ClientState& client) const {
   });
 }
 
-void Submitter::ReviewGivingWay(scheduler::TimePoint now) {
+void Submitter::ReviewPreemptibility(scheduler::TimePoint now) {
   for (ClientState* const client : registry_.present()) {
     if (client->life.is_leaving()) continue;
-    bool& must_give_way = of_client_[*client].must_give_way;
-    const bool gave_way = std::exchange(must_give_way, MustGiveWay(*client));
-    if (must_give_way && !gave_way) Review(*client, now);
+    bool& must_be_preemptible = of_client_[*client].must_be_preemptible;
+    const bool was_preemptible = std::exchange(must_be_preemptible, MustBePreemptible(*client));
+    if (must_be_preemptible && !was_preemptible) Review(*client, now);
     if (client->setup.is_gated) SetGate(*client);
   }
 }

@@ -53,7 +53,7 @@ class Submitter {
   void TakeAllBack(ClientState& client, scheduler::TimePoint now);
   // Called when a client has connected, left or changed. Calls Review for each client that must be
   // preemptible now and did not have to be before.
-  void ReviewGivingWay(scheduler::TimePoint now);
+  void ReviewPreemptibility(scheduler::TimePoint now);
 
   // Requests preemption of a command on the device.
   void RequestStop(device::WorkId name) {
@@ -95,7 +95,7 @@ class Submitter {
   struct OfClient {
     // The client's launches should be preemptible, because another client is connected for which
     // the policy would preempt them.
-    bool must_give_way = false;
+    bool must_be_preemptible = false;
     // Number of further launches that are considered worth preempting even if they are predicted to
     // be short, and the number that applies after the next launch that takes far longer than
     // predicted.
@@ -122,8 +122,8 @@ class Submitter {
   bool CanStopLate(const ClientState& client, const CommandSlot& command) const;
   // Whether another client may need the command preempted, and the command is long enough to be
   // worth preempting.
-  bool IsToGiveWay(const ClientState& client, const CommandSlot& command,
-                   scheduler::Duration predicted) const;
+  bool ShouldBePreemptible(const ClientState& client, const CommandSlot& command,
+                           scheduler::Duration predicted) const;
   // Whether the command should run in a preemptible way.
   bool IsWorthStopping(const ClientState& client, const CommandSlot& command,
                        scheduler::Duration predicted);
@@ -131,7 +131,7 @@ class Submitter {
                      scheduler::Duration predicted) const;
   [[gnu::cold]] void RecordSlowForm(const ClientState& client, const CommandSlot& command);
   // Whether the client's commands must be preemptible, given the connected clients.
-  bool MustGiveWay(const ClientState& client) const;
+  bool MustBePreemptible(const ClientState& client) const;
   // Whether the command's part of a graph should be split further.
   bool IsWorthCutting(const ClientState& client, const CommandSlot& command) const;
   // Returns the end of the node range of the part to be submitted next.
