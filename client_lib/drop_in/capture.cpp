@@ -142,7 +142,7 @@ std::vector<CaptureSequence*> Captures::Matching(const Condition& condition) {
   return found;
 }
 
-bool Captures::Spoil(const Condition& condition) {
+bool Captures::Invalidate(const Condition& condition) {
   const std::vector<CaptureSequence*> found = Matching(condition);
   for (CaptureSequence* sequence : found) sequence->is_valid = false;
   return !found.empty();
@@ -168,13 +168,13 @@ Code Captures::RejectCommand(const CudaStream& stream) {
     if (!std::exchange(point->sequence->is_valid, false)) return Code::kCaptureInvalidated;
     return Reject(Code::kCaptureUnsupported, "a graph cannot contain this call");
   }
-  if (!Spoil(BlockedBy(stream))) return Code::kSuccess;
+  if (!Invalidate(BlockedBy(stream))) return Code::kSuccess;
   return Reject(Code::kCaptureImplicit,
                 "the legacy stream would wait for a stream that is captured");
 }
 
 Code Captures::RejectInContext(const Context& context) {
-  const bool has_capture = Spoil([&](const CudaStream& stream, const CaptureSequence&) {
+  const bool has_capture = Invalidate([&](const CudaStream& stream, const CaptureSequence&) {
     return &stream.context() == &context;
   });
   if (!has_capture) return Code::kSuccess;
@@ -185,7 +185,7 @@ Code Captures::RejectUnsafe() {
   const CaptureMode mine = ModeOfThisThread();
   if (mine == CaptureMode::kRelaxed) return Code::kSuccess;
   const std::thread::id thread = std::this_thread::get_id();
-  const bool is_unsafe = Spoil([&](const CudaStream&, const CaptureSequence& sequence) {
+  const bool is_unsafe = Invalidate([&](const CudaStream&, const CaptureSequence& sequence) {
     if (sequence.thread == thread) return sequence.mode != CaptureMode::kRelaxed;
     return mine == CaptureMode::kGlobal && sequence.mode == CaptureMode::kGlobal;
   });

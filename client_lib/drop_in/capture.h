@@ -101,7 +101,7 @@ class Captures {
   std::vector<CaptureSequence*> Matching(const Condition& condition)
       GPUSHARED_REQUIRES(GraphsMutex());
   // Invalidates these captures. Returns whether there were any.
-  bool Spoil(const Condition& condition) GPUSHARED_REQUIRES(GraphsMutex());
+  bool Invalidate(const Condition& condition) GPUSHARED_REQUIRES(GraphsMutex());
 
   std::unordered_map<std::uint64_t, Line> lines_ GPUSHARED_GUARDED_BY(GraphsMutex());  // By stream.
   std::uint64_t last_id_ GPUSHARED_GUARDED_BY(GraphsMutex()) = 0;

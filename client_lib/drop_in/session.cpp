@@ -95,7 +95,7 @@ std::string_view AssertionIn(std::string_view sentence) {
 
 }  // namespace
 
-Code Session::Stick(Code code) {
+Code Session::MakeSticky(Code code) {
   Code expected = Code::kSuccess;
   // Relaxed: only the value itself is read. The first code is kept.
   sticky_.compare_exchange_strong(expected, code, std::memory_order_relaxed);
@@ -111,7 +111,7 @@ void Session::PrintAssertion(const std::string& sentence) {
 
 Code Session::StickFault() {
   const FaultKind kind = client_.fault();
-  return Stick(kind == FaultKind::kNone ? Code::kLaunchFailed : static_cast<Code>(kind));
+  return MakeSticky(kind == FaultKind::kNone ? Code::kLaunchFailed : static_cast<Code>(kind));
 }
 
 Code Session::AfterWork(const Status& status) {
@@ -162,10 +162,10 @@ Code Session::GetCode(const Status& status) {
       // The driver's error code does not express the reason, so the message is reported to the
       // user.
       ReportUser(status.message(), has_reported_end_);
-      return Reject(Stick(Code::kMpsClientTerminated), status.message());
+      return Reject(MakeSticky(Code::kMpsClientTerminated), status.message());
     case StatusCode::kTimedOut:
     case StatusCode::kProtocolViolation:
-      return Reject(Stick(Code::kMpsRpcFailure), status.message());
+      return Reject(MakeSticky(Code::kMpsRpcFailure), status.message());
     default:
       return Reject(Code::kUnknown, status.message());
   }

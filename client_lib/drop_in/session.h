@@ -58,7 +58,7 @@ class Session {
 
  private:
   explicit Session(Client client);
-  Code Stick(Code code);
+  Code MakeSticky(Code code);
   void PrintAssertion(const std::string& sentence);
   // Records the fault of a kernel; its kind is the driver's code.
   Code StickFault();

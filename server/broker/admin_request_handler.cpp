@@ -138,7 +138,7 @@ void AdminRequestHandler::Serve(Arrival arrival, const ipc::Admin& asked, bool i
 
 void AdminRequestHandler::AskAll(Round& round) {
   for (DeviceEntry& device : around_.devices.entries()) {
-    if (!device.HasVoice()) continue;
+    if (!device.CanBeQueried()) continue;
     if (device.worker->Send(round.number, ipc::AdminRequest{round.asked}).ok()) {
       round.missing.insert(device.id);
     }

@@ -63,13 +63,13 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
           .keep =
               [this](const ipc::Keep& lease, int connection) {
                 for (DeviceEntry& device : devices_.entries()) {
-                  if (device.HasVoice()) KeepAt(device, lease, connection);
+                  if (device.CanBeQueried()) KeepAt(device, lease, connection);
                 }
               },
           .forget =
               [this](std::uint32_t endpoint) {
                 for (DeviceEntry& device : devices_.entries()) {
-                  if (device.HasVoice()) (void)device.worker->Send(0, ipc::Forget{endpoint});
+                  if (device.CanBeQueried()) (void)device.worker->Send(0, ipc::Forget{endpoint});
                 }
               }});
   // All users may connect, because the access rules decide by the uid that the kernel reports. An

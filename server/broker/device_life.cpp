@@ -165,7 +165,7 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
     return;
   }
   if (expected) return StartWorker(device);
-  if (watch_ && !device.selected.uuid.empty()) watch_->LookNow();
+  if (watch_ && !device.selected.uuid.empty()) watch_->CheckNow();
   if (!device.missing.empty()) return GoMissing(device, std::string(device.missing));
   if (was_opening) {
     device.comes_back = false;  // Otherwise it would be restarted forever.
@@ -230,14 +230,14 @@ void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
       device.worker->Kill();
       return;
     case DeviceEntry::State::kRestarting:
-      if (presence.kind != kThere && !device.worker) GoMissing(device, presence.why);
+      if (presence.kind != kPresent && !device.worker) GoMissing(device, presence.why);
       return;
     case DeviceEntry::State::kMissing:
       if (is_gone) {
         device.missing = presence.why;
         device.comes_back = true;
       }
-      if (presence.kind == kThere && device.comes_back) {
+      if (presence.kind == kPresent && device.comes_back) {
         log_->info("device {} is back", device.id);
         StartWorker(device);
       }

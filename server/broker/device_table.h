@@ -52,7 +52,7 @@ struct DeviceEntry {
   bool IsAway() const { return state == State::kMissing || IsDrained(); }
 
   // Returns true if the worker can be queried.
-  bool HasVoice() const {
+  bool CanBeQueried() const {
     const bool serves =
         state == State::kReady || state == State::kDraining || state == State::kLeaving;
     return serves && worker != nullptr && worker->usable() && !is_silent;

@@ -19,10 +19,10 @@ struct InventoryWatch::Shared {
 };
 
 InventoryWatch::InventoryWatch(boost::asio::io_context& context, Read read,
-                               std::chrono::milliseconds interval, News news)
+                               std::chrono::milliseconds interval, OnInventory on_inventory)
     : read_(std::move(read)),
       interval_(interval),
-      news_(std::move(news)),
+      on_inventory_(std::move(on_inventory)),
       timer_(context),
       shared_(std::make_shared<Shared>()) {
   shared_->context = &context;
@@ -39,11 +39,11 @@ InventoryWatch::~InventoryWatch() {
 void InventoryWatch::Wait() {
   timer_.expires_after(interval_);
   timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) LookNow();
+    if (!error) CheckNow();
   });
 }
 
-void InventoryWatch::LookNow() {
+void InventoryWatch::CheckNow() {
   looks_again_ = is_looking_;
   if (is_looking_) return;
   is_looking_ = true;
@@ -61,11 +61,11 @@ void InventoryWatch::LookNow() {
 void InventoryWatch::OnRead(const device::Inventory& inventory) {
   is_looking_ = false;
   if (std::exchange(looks_again_, false)) {
-    LookNow();
+    CheckNow();
   } else {
     Wait();
   }
-  news_(inventory);
+  on_inventory_(inventory);
 }
 
 }  // namespace gpushared::server

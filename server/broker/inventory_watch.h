@@ -17,23 +17,24 @@ namespace gpushared::server {
 // time, because the driver's library is slow and may never return after a GPU fell off the bus. In
 // that case there are no further reports, and the broker is not affected.
 //
-// Confined to the thread that runs `context`, on which `news` is called, too; only `read` is called
-// elsewhere. Must be destroyed while `context` is not running; a check in progress is abandoned.
+// Confined to the thread that runs `context`, on which `on_inventory` is called, too; only `read`
+// is called elsewhere. Must be destroyed while `context` is not running; a check in progress is
+// abandoned.
 class InventoryWatch {
  public:
   using Read = std::function<device::Inventory()>;
-  using News = std::function<void(const device::Inventory& inventory)>;
+  using OnInventory = std::function<void(const device::Inventory& inventory)>;
 
   // The first check runs after one interval.
   InventoryWatch(boost::asio::io_context& context, Read read, std::chrono::milliseconds interval,
-                 News news);
+                 OnInventory on_inventory);
   ~InventoryWatch();
   InventoryWatch(const InventoryWatch&) = delete;
   InventoryWatch& operator=(const InventoryWatch&) = delete;
 
   // Starts another check even if one is in progress, because the latter may have begun before the
   // event of interest.
-  void LookNow();
+  void CheckNow();
 
  private:
   struct Shared;
@@ -43,7 +44,7 @@ class InventoryWatch {
 
   const Read read_;
   const std::chrono::milliseconds interval_;
-  const News news_;
+  const OnInventory on_inventory_;
   boost::asio::steady_timer timer_;
   bool is_looking_ = false;
   bool looks_again_ = false;

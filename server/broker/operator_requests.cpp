@@ -101,7 +101,7 @@ void Broker::OnTrace(Arrival arrival, const std::string& name, bool is_operator)
   const Result<DeviceEntry*> named = devices_.Named(name);
   if (!named.ok()) return RejectArrival(std::move(arrival), named.status());
   DeviceEntry& device = **named;
-  if (!device.HasVoice()) {
+  if (!device.CanBeQueried()) {
     return RejectArrival(
         std::move(arrival),
         {StatusCode::kNotReady, "trace rejected: device " + device.id + " is " +

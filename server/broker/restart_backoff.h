@@ -15,13 +15,13 @@ namespace gpushared::server {
 class RestartBackoff {
  public:
   using Duration = std::chrono::steady_clock::duration;
-  static constexpr std::chrono::seconds kSoundLife{10};
+  static constexpr std::chrono::seconds kHealthyLife{10};
   static constexpr std::chrono::milliseconds kFirst{100};
   static constexpr std::chrono::milliseconds kMax{5000};
 
   // Returns the delay after the death of a worker that lived this long.
   std::chrono::milliseconds OnDeath(Duration life) {
-    quick_deaths_ = life >= kSoundLife ? 0 : quick_deaths_ + 1;
+    quick_deaths_ = life >= kHealthyLife ? 0 : quick_deaths_ + 1;
     if (quick_deaths_ <= 1) return std::chrono::milliseconds(0);
     const std::uint32_t doublings = std::min(quick_deaths_ - 2, 6U);
     return std::min(kFirst * (1U << doublings), kMax);

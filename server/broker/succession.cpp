@@ -224,7 +224,7 @@ std::string Broker::Occupation() const {
   if (!request_handler_->IsIdle()) return "an answer to an operator";
   bool is_retained = endpoints_->leases() == 0;
   for (const DeviceEntry& device : devices_.entries()) {
-    is_retained = is_retained || device.HasVoice();
+    is_retained = is_retained || device.CanBeQueried();
     if (device.IsDrained()) return WhyNotWhileDrained(device);
     // The successor could not find a worker that is still starting.
     if (device.state == DeviceEntry::State::kStarting) return "the start of device " + device.id;

@@ -47,7 +47,7 @@ std::uint64_t NonResidentPages::BytesIn(const MappedRange& mapped, std::uint64_t
   return away * kMapPageBytes;
 }
 
-bool NonResidentPages::IsThere(const MappedRange& mapped, const Reach& reach) const {
+bool NonResidentPages::IsResident(const MappedRange& mapped, const Reach& reach) const {
   if (bytes() == 0) return true;
   if (reach.is_everything()) return false;
   return std::ranges::all_of(reach.pieces(), [&](const MemoryPiece& piece) {

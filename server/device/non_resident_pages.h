@@ -30,7 +30,7 @@ class NonResidentPages {
   std::uint64_t BytesIn(const MappedRange& mapped, std::uint64_t address,
                         std::uint64_t bytes) const;
   // Returns whether everything in a command's access set is resident.
-  bool IsThere(const MappedRange& mapped, const Reach& reach) const;
+  bool IsResident(const MappedRange& mapped, const Reach& reach) const;
 
  private:
   using Word = std::atomic<std::uint64_t>;

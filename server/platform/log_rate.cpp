@@ -45,9 +45,9 @@ LogRate::Bucket* LogRate::OfProcess(Cause cause, TimePoint now) {
   return &processes_.emplace(key, Bucket{limits_.process.burst_bytes, now}).first->second;
 }
 
-LogRate::OfUid& LogRate::OfUidOf(std::uint32_t uid, TimePoint now) {
+LogRate::PerUser& LogRate::GetUser(std::uint32_t uid, TimePoint now) {
   if (const auto found = uids_.find(uid); found != uids_.end()) return found->second;
-  const OfUid fresh{.bucket = {limits_.uid.burst_bytes, now}};
+  const PerUser fresh{.bucket = {limits_.uid.burst_bytes, now}};
   if (uids_.size() >= kUidsMax) {
     std::erase_if(uids_, [&](const auto& entry) {
       return entry.second.held_back == 0 && IsFull(entry.second.bucket, limits_.uid, now);
@@ -60,7 +60,7 @@ LogRate::OfUid& LogRate::OfUidOf(std::uint32_t uid, TimePoint now) {
 bool LogRate::Allow(Cause cause, std::size_t bytes, TimePoint now) {
   const bool is_trusted = cause.uid == kRoot || cause.uid == own_uid_;
   if (!all_) all_ = Bucket{limits_.all.burst_bytes, now};
-  OfUid& of_uid = OfUidOf(cause.uid, now);
+  PerUser& of_uid = GetUser(cause.uid, now);
   Bucket* const process = OfProcess(cause, now);
   Fill(*all_, limits_.all, now);
   Fill(of_uid.bucket, limits_.uid, now);

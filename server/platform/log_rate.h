@@ -66,7 +66,7 @@ class LogRate {
     std::int64_t left_bytes = 0;
     TimePoint filled_at{};
   };
-  struct OfUid {
+  struct PerUser {
     Bucket bucket;
     std::uint64_t held_back = 0;  // Lines suppressed since the last report.
   };
@@ -74,13 +74,13 @@ class LogRate {
   static void Fill(Bucket& bucket, const Bound& bound, TimePoint now);
   static bool IsFull(Bucket bucket, const Bound& bound, TimePoint now);
   Bucket* OfProcess(Cause cause, TimePoint now);
-  OfUid& OfUidOf(std::uint32_t uid, TimePoint now);
+  PerUser& GetUser(std::uint32_t uid, TimePoint now);
 
   std::uint32_t own_uid_;
   Limits limits_;
   std::map<std::uint64_t, Bucket> processes_;  // Keyed by uid and pid.
-  std::map<std::uint32_t, OfUid> uids_;
-  std::optional<OfUid> other_uids_;  // Shared by all uids beyond kUidsMax.
+  std::map<std::uint32_t, PerUser> uids_;
+  std::optional<PerUser> other_uids_;  // Shared by all uids beyond kUidsMax.
   std::optional<Bucket> all_;
   std::optional<TimePoint> held_back_since_;
 };

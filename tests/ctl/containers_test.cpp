@@ -25,7 +25,7 @@ json Answer(const json& ways) { return {{"endpoints", ways}}; }
 
 // Returns the file that `gpusharedctl cdi` generates from an answer.
 Result<json> GetFile(const json& answer) {
-  const Result<std::vector<ContainerWay>> ways = ContainerWays(answer);
+  const Result<std::vector<ContainerEndpoint>> ways = ReadContainerEndpoints(answer);
   if (!ways.ok()) return ways.status();
   return CdiFile(*ways);
 }

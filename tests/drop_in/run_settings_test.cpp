@@ -12,7 +12,7 @@
 namespace gpushared {
 namespace {
 
-using server::RunWishes;
+using server::RunRequest;
 using server::Settings;
 using ::testing::HasSubstr;
 
@@ -20,10 +20,10 @@ using ::testing::HasSubstr;
 
 class RunSettingsTest : public ::testing::Test {
  protected:
-  std::map<std::string, std::string> GetSettings(const RunWishes& wishes) {
+  std::map<std::string, std::string> GetSettings(const RunRequest& request) {
     std::map<std::string, std::string> found;
     for (const server::Setting& setting : Settings(
-             wishes, [&](const char* name) { return environment_[name]; },
+             request, [&](const char* name) { return environment_[name]; },
              [&](const std::string& path) { return files_.contains(path); })) {
       found[setting.variable] = setting.value;
     }
@@ -97,14 +97,14 @@ TEST_F(RunSettingsTest, ToolsProducePtxUnlessTheUserHasChosen) {
 }
 
 TEST_F(RunSettingsTest, AsanAcceptsLibrariesBeforeIt) {
-  const RunWishes wishes{.drop_in = "/d", .wants_ptx = true, .needs_asan = true};
-  EXPECT_FALSE(GetSettings(wishes).contains("ASAN_OPTIONS")) << "nothing is preloaded";
+  const RunRequest request{.drop_in = "/d", .wants_ptx = true, .needs_asan = true};
+  EXPECT_FALSE(GetSettings(request).contains("ASAN_OPTIONS")) << "nothing is preloaded";
   files_["/d/ptx/libnvrtc.so.13"] = true;
-  EXPECT_EQ(GetSettings(wishes)["ASAN_OPTIONS"], "verify_asan_link_order=0");
+  EXPECT_EQ(GetSettings(request)["ASAN_OPTIONS"], "verify_asan_link_order=0");
   environment_["ASAN_OPTIONS"] = "detect_leaks=0";
-  EXPECT_EQ(GetSettings(wishes)["ASAN_OPTIONS"], "detect_leaks=0:verify_asan_link_order=0");
+  EXPECT_EQ(GetSettings(request)["ASAN_OPTIONS"], "detect_leaks=0:verify_asan_link_order=0");
   environment_["ASAN_OPTIONS"] = "verify_asan_link_order=1";
-  EXPECT_FALSE(GetSettings(wishes).contains("ASAN_OPTIONS")) << "the user has chosen";
+  EXPECT_FALSE(GetSettings(request).contains("ASAN_OPTIONS")) << "the user has chosen";
   EXPECT_FALSE(GetSettings({.drop_in = "/d", .wants_ptx = true}).contains("ASAN_OPTIONS"));
 }
 

@@ -54,14 +54,14 @@ TEST(Gate, AcceptsOnlyCompleteToken) {
   }
   EXPECT_FALSE(IsSameToken(std::string(600, 'x'), std::string(512, 'x')));
   const Gate gate(kToken, {});
-  EXPECT_TRUE(gate.LetsIn({.authorization = "Bearer " + kToken}));
-  EXPECT_TRUE(gate.LetsIn({.authorization = "bearer " + kToken}));
+  EXPECT_TRUE(gate.IsAuthorized({.authorization = "Bearer " + kToken}));
+  EXPECT_TRUE(gate.IsAuthorized({.authorization = "bearer " + kToken}));
   for (const std::string& other :
        std::vector<std::string>{"", "Basic " + kToken, kToken, "Bearer", "Bearer " + kToken + "x",
                                 "Bearer  " + kToken}) {
-    EXPECT_FALSE(gate.LetsIn({.authorization = other})) << other;
+    EXPECT_FALSE(gate.IsAuthorized({.authorization = other})) << other;
   }
-  EXPECT_TRUE(Gate("", {}).LetsIn({}));
+  EXPECT_TRUE(Gate("", {}).IsAuthorized({}));
 }
 
 TEST(Gate, ACookieHoldsForTheGateThatGaveIt) {
@@ -70,13 +70,13 @@ TEST(Gate, ACookieHoldsForTheGateThatGaveIt) {
   EXPECT_THAT(given, HasSubstr("; HttpOnly; SameSite=Strict"));
   EXPECT_THAT(given, Not(HasSubstr(kToken)));
   const std::string cookie = given.substr(0, given.find(';'));
-  EXPECT_TRUE(gate.LetsIn({.cookie = cookie}));
-  EXPECT_TRUE(gate.LetsIn({.cookie = "other=1; " + cookie + "; more"}));
-  EXPECT_FALSE(next.LetsIn({.cookie = cookie}));
+  EXPECT_TRUE(gate.IsAuthorized({.cookie = cookie}));
+  EXPECT_TRUE(gate.IsAuthorized({.cookie = "other=1; " + cookie + "; more"}));
+  EXPECT_FALSE(next.IsAuthorized({.cookie = cookie}));
   for (const std::string& other : std::vector<std::string>{
            "", "gpushared", "gpushared=", "gpushared=" + kToken, "x" + cookie, cookie + "0",
            "gpushared=;;==;", cookie.substr(0, cookie.size() - 1)}) {
-    EXPECT_FALSE(gate.LetsIn({.cookie = other})) << other;
+    EXPECT_FALSE(gate.IsAuthorized({.cookie = other})) << other;
   }
 }
 

@@ -70,7 +70,7 @@ class AddressRange {
   // Returns whether all mapped memory is resident.
   bool is_whole() const { return away_.bytes() == 0; }
   // Returns whether the access set of a command is resident.
-  bool IsThere(const Reach& reach) const { return away_.IsThere(mapped(), reach); }
+  bool IsResident(const Reach& reach) const { return away_.IsResident(mapped(), reach); }
   // Returns a zeroed, page-aligned block. `bytes` may be 0. The block and `code_bytes` of host
   // memory that the module uses count against the quota.
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);

@@ -168,9 +168,9 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
 
 // Returns whether the access set is resident.
 template <typename Work>
-bool IsThere(const Work& work) {
+bool IsResident(const Work& work) {
   const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
-  return range.is_whole() || range.IsThere(GetReach(work));
+  return range.is_whole() || range.IsResident(GetReach(work));
 }
 
 class CpuDevice : public Device, private NodeMaker {
@@ -296,7 +296,7 @@ std::shared_ptr<QueuedWork> CpuDevice::Checked(const GraphNode& work, std::uint6
                                                Status rejected) {
   const WorkHeader& header =
       std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
-  if (rejected.ok() && !std::visit([](const auto& any) { return IsThere(any); }, work)) {
+  if (rejected.ok() && !std::visit([](const auto& any) { return IsResident(any); }, work)) {
     rejected = Status(StatusCode::kInternal, "work rejected: its client's memory is swapped out");
   }
   if (rejected.ok() && header.first_unit > units) {
@@ -339,7 +339,7 @@ std::shared_ptr<QueuedWork> CpuDevice::MakeNode(const GraphWork& graph, std::siz
 
 void CpuDevice::Submit(const LaunchWork& work) {
   if (work.paused != nullptr) {
-    Check(IsThere(work), "a launch resumes only while its client's memory is resident");
+    Check(IsResident(work), "a launch resumes only while its client's memory is resident");
     auto rest = std::static_pointer_cast<QueuedWork>(work.paused);
     rest->SubmitAgain(work);
     return queue_.Submit(std::move(rest));

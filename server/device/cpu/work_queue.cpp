@@ -35,7 +35,7 @@ void QueuedWork::SubmitAgain(const GraphWork& rest) {
   has_started = false;
 }
 
-std::optional<std::uint64_t> QueuedWork::Deal() {
+std::optional<std::uint64_t> QueuedWork::TakeUnit() {
   const std::uint64_t unit = next_unit.fetch_add(1, std::memory_order_relaxed);
   return unit < units_total ? std::optional(unit) : std::nullopt;
 }
@@ -276,7 +276,7 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* st
       claim.paused = std::move(work.paused.front());
       work.paused.pop_front();
       work.RecordPaused();
-    } else if (const std::optional<std::uint64_t> unit = work.Deal()) {
+    } else if (const std::optional<std::uint64_t> unit = work.TakeUnit()) {
       claim.unit = *unit;
     } else {  // The last units of the work are running; Continue dealt them.
       MakeUnclaimable(work);
@@ -335,7 +335,7 @@ std::optional<std::uint64_t> WorkQueue::Continue(const Claim& claim) const {
                         work.abandon.load(std::memory_order_relaxed) ||
                         work.is_killed.load(std::memory_order_relaxed);
   if (must_end || first_rank_.load(std::memory_order_relaxed) < work.rank) return std::nullopt;
-  return work.Deal();
+  return work.TakeUnit();
 }
 
 std::optional<std::uint64_t> WorkQueue::Extend(const Claim& claim) {
@@ -344,7 +344,7 @@ std::optional<std::uint64_t> WorkQueue::Extend(const Claim& claim) {
   // An idle thread that can take the next unit would run it sooner and in parallel.
   const bool is_for_others = work.is_claimable && (threads_idle_ != 0 || !work.paused.empty());
   if (is_for_others || work.is_killed || !work.status.ok()) return std::nullopt;
-  return work.Deal();
+  return work.TakeUnit();
 }
 
 void WorkQueue::Finish(const Claim& claim, Status status, FaultKind fault) {

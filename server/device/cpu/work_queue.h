@@ -90,7 +90,7 @@ struct QueuedWork : PausedBlocks {
  private:
   friend class WorkQueue;
   // Returns the next unit, which the caller then runs; no value if all are dealt. Thread-safe.
-  std::optional<std::uint64_t> Deal();
+  std::optional<std::uint64_t> TakeUnit();
   void RecordPaused() {
     paused_runs.store(static_cast<std::uint32_t>(paused.size()), std::memory_order_relaxed);
   }

@@ -22,15 +22,15 @@ namespace {
 // A stop only prevents blocks from starting, so it is useless if most have started.
 constexpr std::uint64_t kWavesWorthStopping = 2;
 
-struct TouchesWhatIsThere {
+struct AccessesResidentMemory {
   const CudaSpace& space;
 
   bool operator()(const GraphWork& graph) const {
-    if (graph.reach != nullptr) return space.IsThere(*graph.reach);
+    if (graph.reach != nullptr) return space.IsResident(*graph.reach);
     return std::ranges::all_of(graph.nodes,
                                [this](const GraphNode* node) { return std::visit(*this, *node); });
   }
-  bool operator()(const auto& work) const { return space.IsThere(GetReach(work)); }
+  bool operator()(const auto& work) const { return space.IsResident(GetReach(work)); }
 };
 
 }  // namespace
@@ -175,8 +175,8 @@ void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, S
   }
   const WorkHeader& header = item->header();
   const CudaSpace& space = GetSpace(header);
-  const bool is_whole = space.IsThere(Reach::Everything());
-  if (rejected.ok() && !is_whole && !std::visit(TouchesWhatIsThere{space}, item->work)) {
+  const bool is_whole = space.IsResident(Reach::Everything());
+  if (rejected.ok() && !is_whole && !std::visit(AccessesResidentMemory{space}, item->work)) {
     rejected = Status(StatusCode::kInternal, "work rejected: its client's memory is swapped out");
   }
   if (rejected.ok() && header.first_unit > units) {

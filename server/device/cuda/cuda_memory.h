@@ -169,7 +169,7 @@ class CudaRange {
   }
   SpaceUse use() const;
   // Whether the access set of a command is resident. Any thread.
-  bool IsThere(const Reach& reach) const { return away_.IsThere(mapped(), reach); }
+  bool IsResident(const Reach& reach) const { return away_.IsResident(mapped(), reach); }
   // Part of the module area, in pages of kPageBytes. Its memory is mapped in larger pages that the
   // client's modules share and that count against the quota.
   struct Block {

@@ -226,7 +226,7 @@ class CudaSpace : public Space {
     return range_->AwayBytes(address, bytes);
   }
   SpaceUse use() override { return range_->use(); }
-  bool IsThere(const Reach& reach) const { return range_->IsThere(reach); }
+  bool IsResident(const Reach& reach) const { return range_->IsResident(reach); }
   Result<std::unique_ptr<Chunk>> MakeChunk(std::uint64_t bytes) override;
   Status MapChunk(Chunk& chunk, std::uint64_t address) override;
   void HideMapping(std::uint64_t address) override { range_->HideMapping(address); }

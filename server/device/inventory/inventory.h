@@ -82,11 +82,11 @@ struct SelectedDevice {
 // Whether a known GPU or instance still exists.
 struct Presence {
   enum class Kind : std::uint8_t {
-    kThere,
+    kPresent,
     kGone,     // The driver no longer reports the device, or its GPU is now in MIG mode.
     kUnclear,  // The driver does not provide the information.
   };
-  Kind kind = Kind::kThere;
+  Kind kind = Kind::kPresent;
   std::string why;  // Reason, unless the device is present.
 };
 Presence GetPresence(std::string_view uuid, const Inventory& inventory);

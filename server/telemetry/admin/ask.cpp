@@ -111,7 +111,7 @@ void Lease::AwaitEnd() const {
   }
 }
 
-bool NobodyAnswers(const Status& why) {
+bool IsUnreachable(const Status& why) {
   return why.code() == StatusCode::kUnavailable || why.code() == StatusCode::kDisconnected ||
          why.code() == StatusCode::kTimedOut;
 }

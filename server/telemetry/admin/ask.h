@@ -93,7 +93,7 @@ class Lease {
 };
 
 // Returns true if `why`, returned by Ask or Take, means that no server is running.
-bool NobodyAnswers(const Status& why);
+bool IsUnreachable(const Status& why);
 
 }  // namespace gpushared::admin
 

@@ -67,19 +67,19 @@ Status Fits(const EndpointRow& row, const std::vector<EndpointRow>& rows) {
   return Status::Ok();
 }
 
-json GetDevice(const ContainerWay& way) {
-  return {{"name", way.endpoint},
+json GetDevice(const ContainerEndpoint& endpoint) {
+  return {{"name", endpoint.name},
           {"containerEdits",
-           {{"env", {"GPUSHARED_SOCKET=" + way.socket_inside}},
+           {{"env", {"GPUSHARED_SOCKET=" + endpoint.socket_inside}},
             {"mounts",
-             {{{"hostPath", way.directory},
+             {{{"hostPath", endpoint.directory},
                {"containerPath", kContainerDirectory},
                {"options", {"ro", "nosuid", "nodev", "noexec", "bind"}}}}}}}};
 }
 
 }  // namespace
 
-Result<std::vector<ContainerWay>> ContainerWays(const json& answer) {
+Result<std::vector<ContainerEndpoint>> ReadContainerEndpoints(const json& answer) {
   const Status invalid(StatusCode::kProtocolViolation, "the server's answer has no endpoints");
   const auto told = answer.find("endpoints");
   if (told == answer.end() || !told->is_array()) return invalid;
@@ -89,24 +89,24 @@ Result<std::vector<ContainerWay>> ContainerWays(const json& answer) {
     if (!row) return invalid;
     rows.push_back(*std::move(row));
   }
-  std::vector<ContainerWay> ways;
+  std::vector<ContainerEndpoint> endpoints;
   for (const EndpointRow& row : rows) {
     if (!row.is_lasting) continue;
-    ways.push_back(
+    endpoints.push_back(
         {.endpoint = row.name,
          .directory = row.socket.parent_path().string(),
          .socket_inside = std::string(kContainerDirectory) + "/" + row.socket.filename().string(),
          .devices = row.devices,
          .fits = Fits(row, rows)});
   }
-  return ways;
+  return endpoints;
 }
 
-Result<json> CdiFile(std::span<const ContainerWay> ways) {
+Result<json> CdiFile(std::span<const ContainerEndpoint> endpoints) {
   json devices = json::array();
-  for (const ContainerWay& way : ways) {
-    if (!way.fits.ok()) return way.fits;
-    devices.push_back(GetDevice(way));
+  for (const ContainerEndpoint& endpoint : endpoints) {
+    if (!endpoint.fits.ok()) return endpoint.fits;
+    devices.push_back(GetDevice(endpoint));
   }
   if (devices.empty()) {
     return Status(StatusCode::kNotFound,

@@ -28,8 +28,8 @@ inline constexpr const char* kCdiKind = "gpushared.io/endpoint";
 // the directory of the former gives access to everything and the latter are temporary.
 //
 // Thread-compatible value.
-struct ContainerWay {
-  std::string endpoint;
+struct ContainerEndpoint {
+  std::string name;
   std::string directory;             // Directory of the socket on the machine.
   std::string socket_inside;         // Path of the socket within the container.
   std::vector<std::string> devices;  // Usable devices, by name or UUID; empty: all.
@@ -39,11 +39,11 @@ struct ContainerWay {
 };
 
 // `answer` is the server's answer to `endpoints`.
-Result<std::vector<ContainerWay>> ContainerWays(const nlohmann::json& answer);
+Result<std::vector<ContainerEndpoint>> ReadContainerEndpoints(const nlohmann::json& answer);
 
 // Describes a device gpushared.io/endpoint=NAME for each endpoint. Fails if an endpoint is
 // unsuitable or if there is none.
-Result<nlohmann::json> CdiFile(std::span<const ContainerWay> ways);
+Result<nlohmann::json> CdiFile(std::span<const ContainerEndpoint> endpoints);
 
 // Replaces a file atomically, because a container may start at any moment.
 Status ReplaceFile(const std::string& file, const std::string& text);

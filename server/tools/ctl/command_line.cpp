@@ -35,7 +35,7 @@ std::optional<std::string> GetSocket(const CommandLine& line) {
 }
 
 int Complain(const std::string& path, const Status& why) {
-  const bool nobody = admin::NobodyAnswers(why);
+  const bool nobody = admin::IsUnreachable(why);
   std::fprintf(
       stderr,
       nobody ? "gpusharedctl: no gpushared server answers at %s: %s\n" : "gpusharedctl: %s: %s\n",

@@ -68,7 +68,7 @@ int WriteCdi(const CommandLine& line, const std::string& file) {
   if (!path) return kNoServer;
   const Result<nlohmann::json> answer = admin::Ask(*path, {.verb = ipc::AdminVerb::kEndpoints});
   if (!answer.ok()) return Complain(*path, answer.status());
-  const Result<std::vector<admin::ContainerWay>> ways = admin::ContainerWays(*answer);
+  const Result<std::vector<admin::ContainerEndpoint>> ways = admin::ReadContainerEndpoints(*answer);
   if (!ways.ok()) return Complain(*path, ways.status());
   const Result<nlohmann::json> cdi = admin::CdiFile(*ways);
   if (!cdi.ok()) return Complain(*path, cdi.status());

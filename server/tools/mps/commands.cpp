@@ -203,7 +203,7 @@ Result<Answer> EndClients(Call call, std::uint64_t seconds) {
     std::this_thread::sleep_for(kLookAgain);
   }
   // No server answers, so it has exited.
-  if (admin::NobodyAnswers(status)) return Answer{.is_end = true};
+  if (admin::IsUnreachable(status)) return Answer{.is_end = true};
   return status;
 }
 

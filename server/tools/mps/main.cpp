@@ -30,7 +30,7 @@ enum ExitCode : int { kDone = 0, kRejected = 1, kUsage = 2, kNoServer = 3 };
 void PrintError(const std::string& what) { std::fprintf(stderr, "%s: %s\n", kName, what.c_str()); }
 
 int Complain(const Status& why) {
-  const bool nobody = admin::NobodyAnswers(why);
+  const bool nobody = admin::IsUnreachable(why);
   // The server's message may quote a client's text, so it is made printable.
   PrintError((nobody ? "no gpushared server answers: " : "") + ipc::PrintableText(why.message()));
   return nobody ? kNoServer : kRejected;

@@ -50,38 +50,38 @@ std::string ChooseMode(const std::function<bool(const std::string&)>& exists) {
   return std::ranges::any_of(ipc::kGpuNodes, exists) ? "gate" : "submit";
 }
 
-std::vector<Setting> Settings(const RunWishes& wishes,
+std::vector<Setting> Settings(const RunRequest& request,
                               const std::function<std::string(const char*)>& environment,
                               const std::function<bool(const std::string&)>& exists) {
   std::vector<Setting> settings;
   const auto set = [&](const char* variable, const std::string& value, const char* why) {
     if (!value.empty()) settings.push_back({variable, value, why});
   };
-  const std::string ptx_directory = wishes.drop_in + kPtxDirectory;
+  const std::string ptx_directory = request.drop_in + kPtxDirectory;
   const std::string first =
-      wishes.wants_ptx ? InFront(wishes.drop_in, ptx_directory) : wishes.drop_in;
+      request.wants_ptx ? InFront(request.drop_in, ptx_directory) : request.drop_in;
   set("LD_LIBRARY_PATH", InFront(first, environment("LD_LIBRARY_PATH")),
       "libcuda.so.1 is found there first");
   set("GPUSHARED_RUN", "1", "calls that cannot work with the drop-in are reported on stderr");
-  set("GPUSHARED_SOCKET", wishes.socket, "the server");
-  set("GPUSHARED_CLASS", wishes.scheduling_class, "--class");
-  set("GPUSHARED_WEIGHT", wishes.weight == 0 ? "" : std::to_string(wishes.weight), "--weight");
-  set("GPUSHARED_MAX_SHARE", wishes.max_share, "--max-share");
-  set("GPUSHARED_LATENCY_TARGET", wishes.target, "--latency-target");
-  set("GPUSHARED_NAME", wishes.name, "--name");
+  set("GPUSHARED_SOCKET", request.socket, "the server");
+  set("GPUSHARED_CLASS", request.scheduling_class, "--class");
+  set("GPUSHARED_WEIGHT", request.weight == 0 ? "" : std::to_string(request.weight), "--weight");
+  set("GPUSHARED_MAX_SHARE", request.max_share, "--max-share");
+  set("GPUSHARED_LATENCY_TARGET", request.target, "--latency-target");
+  set("GPUSHARED_NAME", request.name, "--name");
   // In gate mode the installed driver chooses the GPU.
-  const bool is_gated = wishes.mode == "gate";
-  set(is_gated ? "CUDA_VISIBLE_DEVICES" : "GPUSHARED_DEVICE", is_gated ? wishes.gpu : wishes.device,
-      "--device");
-  set("GPUSHARED_INTERRUPT", wishes.is_interruptible ? "1" : "", "--interruptible");
-  set("GPUSHARED_MODE", wishes.mode,
+  const bool is_gated = request.mode == "gate";
+  set(is_gated ? "CUDA_VISIBLE_DEVICES" : "GPUSHARED_DEVICE",
+      is_gated ? request.gpu : request.device, "--device");
+  set("GPUSHARED_INTERRUPT", request.is_interruptible ? "1" : "", "--interruptible");
+  set("GPUSHARED_MODE", request.mode,
       is_gated ? "the installed driver executes the program's work, when the server says so"
                : "the server executes the program's work");
-  set("GPUSHARED_FALLBACK", wishes.fallback,
-      wishes.fallback == "none"
+  set("GPUSHARED_FALLBACK", request.fallback,
+      request.fallback == "none"
           ? "the program fails if no server is running"
           : "the installed driver serves the program if no server is running");
-  if (!wishes.wants_ptx) return settings;
+  if (!request.wants_ptx) return settings;
   for (const PtxTool& tool : kPtxTools) {
     if (!environment(tool.variable).empty()) continue;
     const bool is_file = tool.value[0] == '/';
@@ -114,7 +114,7 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   set("LD_PRELOAD", users.empty() ? preloaded : users + ":" + preloaded,
       "NVIDIA's linker and compiler libraries are asked for PTX");
   const std::string options = environment("ASAN_OPTIONS");
-  if (wishes.needs_asan && options.find(kAsanOrder) == std::string::npos) {
+  if (request.needs_asan && options.find(kAsanOrder) == std::string::npos) {
     const std::string own = std::string(kAsanOrder) + "=0";
     set("ASAN_OPTIONS", options.empty() ? own : options + ":" + own,
         "the program's libasan is loaded after these libraries, which intercept none of its "

@@ -9,7 +9,7 @@
 namespace gpushared::server {
 
 // Options of `run`; empty or zero if not given.
-struct RunWishes {
+struct RunRequest {
   std::string socket;
   std::string drop_in;  // Directory of libcuda.so.1.
   std::string scheduling_class, name, device;
@@ -39,7 +39,7 @@ std::string ChooseMode(const std::function<bool(const std::string&)>& exists);
 // Returns the settings for the program's environment. `environment` returns the current value of a
 // variable, empty if unset; `exists` returns whether a file exists. A tool's variable that the user
 // has set is not changed.
-std::vector<Setting> Settings(const RunWishes& wishes,
+std::vector<Setting> Settings(const RunRequest& request,
                               const std::function<std::string(const char*)>& environment,
                               const std::function<bool(const std::string&)>& exists);
 

@@ -46,7 +46,7 @@ enum ExitCode : int {
 };
 
 struct RunOptions {
-  RunWishes wishes;
+  RunRequest request;
   std::string endpoint;
   bool asks_for_ptx = false;
   bool explains = false;
@@ -67,16 +67,16 @@ std::optional<SchedulingClass> GetClass(std::string_view name) {
 bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 void Declare(const command_line::Command& app, RunOptions& options) {
-  RunWishes& wishes = options.wishes;
-  app.AddOption("--class", wishes.scheduling_class, "class: high, normal or low")
+  RunRequest& request = options.request;
+  app.AddOption("--class", request.scheduling_class, "class: high, normal or low")
       .OneOf({"high", "normal", "low"});
-  app.AddOption("--weight", wishes.weight, "weight within the class").Range(1U, 1000U);
-  app.AddOption("--max-share", wishes.max_share, "maximum device time, \"25%\"")
+  app.AddOption("--weight", request.weight, "weight within the class").Range(1U, 1000U);
+  app.AddOption("--max-share", request.max_share, "maximum device time, \"25%\"")
       .Check([](const std::string& text) {
         const Result<std::uint32_t> share = ipc::ParseShare(text);
         return share.ok() ? std::string() : std::string(share.status().message());
       });
-  app.AddOption("--latency-target", wishes.target, "latency target of requests")
+  app.AddOption("--latency-target", request.target, "latency target of requests")
       .Check([](const std::string& text) {
         char* end = nullptr;
         const double milliseconds = std::strtod(text.c_str(), &end);
@@ -85,13 +85,13 @@ void Declare(const command_line::Command& app, RunOptions& options) {
                                              : "'" + text + "' is no number above 0";
       })
       .TypeName("MILLISECONDS");
-  app.AddOption("--name", wishes.name,
+  app.AddOption("--name", request.name,
                 "name in gpusharedctl and logs (default: the program's name)");
   app.AddOption(
-      "--device", wishes.device,
+      "--device", request.device,
       "device, such as cuda:0 (default: the least loaded one; in mode gate all GPUs that CUDA "
       "shows the program)");
-  app.AddOption("--socket", wishes.socket,
+  app.AddOption("--socket", request.socket,
                 "path of the server's socket (default: the standard locations)")
       .TypeName("PATH");
   app.AddOption("--endpoint", options.endpoint,
@@ -103,17 +103,17 @@ void Declare(const command_line::Command& app, RunOptions& options) {
                                 : "'" + name + "' is no endpoint's name; --socket takes a path";
       })
       .TypeName("NAME");
-  app.AddOption("--drop-in", wishes.drop_in, "directory of the drop-in libcuda.so.1")
+  app.AddOption("--drop-in", request.drop_in, "directory of the drop-in libcuda.so.1")
       .TypeName("DIRECTORY");
-  app.AddOption("--fallback", wishes.fallback,
+  app.AddOption("--fallback", request.fallback,
                 "what happens if no server is running: native: the installed driver serves the "
                 "program (default in mode gate); none: the program fails (default in mode submit)")
       .OneOf({"native", "none"});
-  app.AddOption("--mode", wishes.mode,
+  app.AddOption("--mode", request.mode,
                 "mode gate: the installed driver executes the program's work, when the server says "
                 "so (default if this machine has an NVIDIA GPU); submit: the server executes it")
       .OneOf({"submit", "gate"});
-  app.AddFlag("--interruptible", wishes.is_interruptible,
+  app.AddFlag("--interruptible", request.is_interruptible,
               "end of the session, with its kernels, on Ctrl-C during a blocking call: for "
               "programs that handle Ctrl-C themselves, such as Python");
   app.AddFlag("--ptx", options.asks_for_ptx,
@@ -126,13 +126,13 @@ void Declare(const command_line::Command& app, RunOptions& options) {
 
 // Returns the options that are set but that gate mode does not support; empty if none is set.
 std::string SetForSubmitting(const RunOptions& options) {
-  if (options.wishes.is_interruptible) return "--interruptible";
+  if (options.request.is_interruptible) return "--interruptible";
   return options.asks_for_ptx ? "--ptx" : "";
 }
 
 // Whether the program fails if no server is running.
-bool NeedsServer(const RunWishes& wishes) {
-  return wishes.fallback == "none" || (wishes.fallback.empty() && wishes.mode != "gate");
+bool NeedsServer(const RunRequest& request) {
+  return request.fallback == "none" || (request.fallback.empty() && request.mode != "gate");
 }
 
 // Returns the default socket of an endpoint, next to the server's own socket.
@@ -191,29 +191,29 @@ void AwaitStart(const std::string& server, const std::string& socket) {
 // program starts. Sets the socket, and whether PTX is required, because machine code for GPUs runs
 // on GPUs only.
 Status AskServer(RunOptions& options) {
-  RunWishes& wishes = options.wishes;
-  const Result<std::string> path = ipc::ClientSocketPath(wishes.socket);
+  RunRequest& request = options.request;
+  const Result<std::string> path = ipc::ClientSocketPath(request.socket);
   if (!path.ok()) return path.status();
-  wishes.socket = options.endpoint.empty() ? *path : EndpointBeside(*path, options.endpoint);
+  request.socket = options.endpoint.empty() ? *path : EndpointBeside(*path, options.endpoint);
   // Does not wait if the program can run without a server.
-  if (NeedsServer(wishes)) AwaitStart(*path, wishes.socket);
+  if (NeedsServer(request)) AwaitStart(*path, request.socket);
   ClientOptions asked;
-  asked.name = wishes.name.empty() ? "gpusharedctl run" : wishes.name;
-  asked.scheduling_class = GetClass(wishes.scheduling_class);
-  if (wishes.weight != 0) asked.weight = wishes.weight;
-  if (!wishes.max_share.empty()) asked.max_share = *ipc::ParseShare(wishes.max_share) / 10.0;
-  asked.device = wishes.device;
-  asked.socket = wishes.socket;
+  asked.name = request.name.empty() ? "gpusharedctl run" : request.name;
+  asked.scheduling_class = GetClass(request.scheduling_class);
+  if (request.weight != 0) asked.weight = request.weight;
+  if (!request.max_share.empty()) asked.max_share = *ipc::ParseShare(request.max_share) / 10.0;
+  asked.device = request.device;
+  asked.socket = request.socket;
   if (const std::string why = WhyNoEndpoint(*path, options.endpoint); !why.empty()) {
     return {StatusCode::kUnavailable, why};
   }
   Result<Client> client = Client::Connect(asked);
   if (!client.ok()) return client.status();
   const DeviceProperties& device = client->device();
-  if (!wishes.device.empty()) {
-    wishes.gpu = device.id.starts_with("MIG-") ? device.id : ipc::GpuName(device.uuid);
+  if (!request.device.empty()) {
+    request.gpu = device.id.starts_with("MIG-") ? device.id : ipc::GpuName(device.uuid);
   }
-  wishes.wants_ptx = options.asks_for_ptx || (wishes.mode != "gate" && device.kind == "cpu");
+  request.wants_ptx = options.asks_for_ptx || (request.mode != "gate" && device.kind == "cpu");
   // The session is closed before the program starts, because an endpoint for a single client would
   // reject the program while this session exists. If the server does not answer now, the program
   // will report that itself.
@@ -274,16 +274,16 @@ int RunCommand(std::span<char* const> arguments) {
     return Complain(kUsage, "no program given: run [options] -- PROGRAM [arguments]");
   }
   const std::string for_submitting = SetForSubmitting(options);
-  if (options.wishes.mode.empty()) {
-    options.wishes.mode = for_submitting.empty() ? ChooseMode(&Exists) : "submit";
+  if (options.request.mode.empty()) {
+    options.request.mode = for_submitting.empty() ? ChooseMode(&Exists) : "submit";
   }
-  if (options.wishes.mode == "gate" && !for_submitting.empty()) {
+  if (options.request.mode == "gate" && !for_submitting.empty()) {
     return Complain(kUsage, for_submitting +
                                 " has no effect in mode gate, in which the installed driver "
                                 "executes the program's work; use it with --mode submit");
   }
-  if (options.wishes.drop_in.empty()) options.wishes.drop_in = FindDropIn();
-  if (!Exists(options.wishes.drop_in + "/libcuda.so.1")) {
+  if (options.request.drop_in.empty()) options.request.drop_in = FindDropIn();
+  if (!Exists(options.request.drop_in + "/libcuda.so.1")) {
     return Complain(
         kFailed,
         Exists("/proc/self/exe")
@@ -295,16 +295,16 @@ int RunCommand(std::span<char* const> arguments) {
     const bool is_silent =
         status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kTimedOut;
     const bool falls_back =
-        status.code() == StatusCode::kUnavailable && !NeedsServer(options.wishes);
+        status.code() == StatusCode::kUnavailable && !NeedsServer(options.request);
     if (!falls_back) return Complain(is_silent ? kNoServer : kFailed, status.message());
-    Complain(kDone, status.message() + (options.wishes.mode == "gate"
+    Complain(kDone, status.message() + (options.request.mode == "gate"
                                             ? "; the program runs without one until one answers"
                                             : "; the installed driver serves the program"));
   }
   if (has_program) {
-    options.wishes.needs_asan = NeedsAsan(FindProgram(arguments[own + 1], Variable("PATH")));
+    options.request.needs_asan = NeedsAsan(FindProgram(arguments[own + 1], Variable("PATH")));
   }
-  const std::vector<Setting> settings = Settings(options.wishes, &Variable, &Exists);
+  const std::vector<Setting> settings = Settings(options.request, &Variable, &Exists);
   if (options.explains) Explain(settings);
   for (const Setting& setting : settings) {
     ::setenv(setting.variable.c_str(), setting.value.c_str(), 1);

@@ -120,7 +120,7 @@ std::string Gate::HostsAllowed() const {
   return allowed + "; --host NAME adds a name";
 }
 
-bool Gate::LetsIn(const HttpServer::Request& request) const {
+bool Gate::IsAuthorized(const HttpServer::Request& request) const {
   if (token_.empty()) return true;
   const std::string_view given = request.authorization;
   if (IsSameWord(given.substr(0, kBearer.size()), kBearer) &&

@@ -32,7 +32,7 @@ class Gate {
   bool KnowsHost(std::string_view host) const;
   std::string HostsAllowed() const;
   // Checks the bearer token or the cookie; admits every request if there is no token.
-  bool LetsIn(const HttpServer::Request& request) const;
+  bool IsAuthorized(const HttpServer::Request& request) const;
   // Returns true if a form, "token=...", contains the token.
   bool HasToken(std::string_view form) const;
   // Returns the value of Set-Cookie for a client that has presented the token.

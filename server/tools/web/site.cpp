@@ -37,7 +37,7 @@ void Site::Handle(const HttpServer::Request& request, HttpServer::Reply reply) c
     return reply(
         {.code = 405, .body = "allowed are GET and HEAD\n", .headers = {{"Allow", "GET, HEAD"}}});
   }
-  const bool is_in = gate_.LetsIn(request);
+  const bool is_in = gate_.IsAuthorized(request);
   const bool is_page = request.path == "/";
   if (!is_in && is_page) return reply(GoTo("/login"));
   const std::string_view name =
@@ -52,7 +52,7 @@ void Site::Handle(const HttpServer::Request& request, HttpServer::Reply reply) c
 }
 
 HttpAnswer Site::LogIn(const HttpServer::Request& request) const {
-  if (gate_.LetsIn(request)) return GoTo("/");
+  if (gate_.IsAuthorized(request)) return GoTo("/");
   HttpAnswer form = Show(*FindPageFile("login.html"));
   if (!request.is_post) return form;
   if (gate_.HasToken(request.body)) {

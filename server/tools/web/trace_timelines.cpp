@@ -72,7 +72,7 @@ void TraceTimelines::Follow(const json& status, MonotonicTime now) {
       device.tried_at = {};
     }
     if (device.watch ||
-        (device.tried_at != MonotonicTime{} && now - device.tried_at < kAgainAfter)) {
+        (device.tried_at != MonotonicTime{} && now - device.tried_at < kRetryAfter)) {
       continue;
     }
     device.tried_at = now;

@@ -49,7 +49,7 @@ class SliceBins {
 class TraceTimelines {
  public:
   // Delay before a device that could not be followed is tried again.
-  static constexpr std::chrono::seconds kAgainAfter{5};
+  static constexpr std::chrono::seconds kRetryAfter{5};
   using Begin = std::function<Result<admin::TraceWatch>(const std::string& device)>;
 
   explicit TraceTimelines(Begin begin) : begin_(std::move(begin)) {}

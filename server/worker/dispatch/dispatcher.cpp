@@ -187,7 +187,7 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
       // device yet.
       if (command.state() == CommandState::kOnDevice && command.submission().has_outlived) return;
       if (command.state() == CommandState::kQueued) {
-        if (client.memory.is_by_page() && !IsThere(*client.setup.space, command)) [[unlikely]]
+        if (client.memory.is_by_page() && !IsResident(*client.setup.space, command)) [[unlikely]]
           return RejectBeyondDevice(client, stream, command);
         if (!submitter_.Cut(client, state.next)) return;
         submitter_.Offer(client, state.next, now);

@@ -100,12 +100,12 @@ void MemoryManager::Review(bool was_busy, scheduler::TimePoint now) {
   if (was_busy && !look_at_) look_at_ = std::max(now, looked_ + look_pause_);
   const std::optional<scheduler::TimePoint> at = wake_at();
   const bool looks = is_due_ || (at && now >= *at);
-  if (!ReportWhoHasDrained() && !looks) return;
+  if (!ReportDrainedClients() && !looks) return;
   if (looks) {
     is_due_ = false;
     look_at_.reset();
     looked_ = now;
-    ReportWhoIsBusy(now);
+    ReportBusyClients(now);
   }
   while (const auto action = residency_.Next(device_.free_memory_bytes(), now)) {
     CarryOut(*action, now);
@@ -145,7 +145,7 @@ bool MemoryManager::HadWork(ClientState& client, scheduler::TimePoint now) {
   return true;
 }
 
-void MemoryManager::ReportWhoIsBusy(scheduler::TimePoint now) {
+void MemoryManager::ReportBusyClients(scheduler::TimePoint now) {
   std::uint64_t looked_at = 0;
   for (ClientState* const client : registry_.present()) {
     if (client->life.is_leaving()) continue;
@@ -157,7 +157,7 @@ void MemoryManager::ReportWhoIsBusy(scheduler::TimePoint now) {
   look_pause_ = std::max(look_every_, kPausePerItem * static_cast<std::int64_t>(looked_at));
 }
 
-bool MemoryManager::ReportWhoHasDrained() {
+bool MemoryManager::ReportDrainedClients() {
   bool has_drained = false;
   std::erase_if(draining_, [&](scheduler::ClientId id) {
     const ClientState* const client = registry_.Find(id.value);
@@ -211,7 +211,7 @@ void MemoryManager::CarryOut(const scheduler::MemoryAction& action, scheduler::T
       if (std::ranges::find(draining_, action.client) == draining_.end()) {
         draining_.push_back(action.client);
       }
-      ReportWhoHasDrained();
+      ReportDrainedClients();
       return;
     case Kind::kRelease:
       if (client->memory.is_by_page()) dispatcher_.OfferAgain(*client, now);

@@ -87,13 +87,13 @@ class MemoryManager {
   void Count(ClientState& client, scheduler::TimePoint now);
   // Publishes to the client its resident memory and how much of it others want.
   void Show(ClientState& client);
-  void ReportWhoIsBusy(scheduler::TimePoint now);
+  void ReportBusyClients(scheduler::TimePoint now);
   // Whether work of the client has ended since the last check or shortly before it. Needed because
   // short commands may begin and end between two checks.
   bool HadWork(ClientState& client, scheduler::TimePoint now);
   // Reports clients being drained that no longer have work on the device, and returns whether it
   // reported any. Needs no pause, because it costs nothing while no client is being drained.
-  bool ReportWhoHasDrained();
+  bool ReportDrainedClients();
   void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
   void Move(ClientState& client, const scheduler::MemoryAction& action);
   bool IsUrgent(scheduler::ClientId client) const;

@@ -66,7 +66,7 @@ std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes)
   return steps * kUsePageBytes;
 }
 
-bool IsThere(const device::Space& space, const CommandSlot& command) {
+bool IsResident(const device::Space& space, const CommandSlot& command) {
   const device::Reach reach = GetReach(command);
   if (reach.is_everything()) return false;
   return std::ranges::all_of(reach.pieces(), [&](const device::MemoryPiece& piece) {
@@ -110,13 +110,13 @@ void PageUse::Look(const ClientStreams& streams, const device::Space& space,
   }
   looked_at_ += ipc::kStreamsMax;
   if (!has_any) return;
-  AddWhatFits(space, mapped_bytes, requested_bytes);
+  AddFitting(space, mapped_bytes, requested_bytes);
   looked_at_ += needed_.size();
   Merge(needed_);
 }
 
-void PageUse::AddWhatFits(const device::Space& space, std::uint64_t mapped_bytes,
-                          std::uint64_t requested_bytes) {
+void PageUse::AddFitting(const device::Space& space, std::uint64_t mapped_bytes,
+                         std::uint64_t requested_bytes) {
   if (mapped_bytes <= requested_bytes) {
     for (const CommandSlot* const command : next_) Add(GetReach(*command));
     return;

@@ -20,7 +20,7 @@ device::Reach GetReach(const CommandSlot& command);
 std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes);
 
 // Whether the whole access set is resident, given that a part of the client's memory is not.
-bool IsThere(const device::Space& space, const CommandSlot& command);
+bool IsResident(const device::Space& space, const CommandSlot& command);
 
 // Tracks which pages of a client's memory its next commands touch, and which of its other pages
 // were touched longest ago. Both are based on samples, because the commands are examined only from
@@ -60,8 +60,8 @@ class PageUse {
  private:
   void Add(const device::Reach& reach);
   // Adds those commands of `next_` that fit.
-  void AddWhatFits(const device::Space& space, std::uint64_t mapped_bytes,
-                   std::uint64_t requested_bytes);
+  void AddFitting(const device::Space& space, std::uint64_t mapped_bytes,
+                  std::uint64_t requested_bytes);
   Need Touch(const device::Space& space, std::uint64_t begin, std::uint64_t end);
 
   bool needs_everything_ = true;

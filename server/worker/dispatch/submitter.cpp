@@ -399,7 +399,7 @@ void Submitter::Submit(const scheduler::Action& action, scheduler::TimePoint now
 
 void Submitter::CountSubmission(ClientState& client, CommandSlot& command,
                                 scheduler::TimePoint now) {
-  using Company = Submission::Company;
+  using OtherWork = Submission::OtherWork;
   if (command.past() == CommandSlot::Past::kNew) {
     const auto waited =
         static_cast<std::uint64_t>(std::max<std::int64_t>(0, (now - command.taken).count()));
@@ -415,9 +415,9 @@ void Submitter::CountSubmission(ClientState& client, CommandSlot& command,
   if (streams_on_device_ > 1) ++overlaps_;
   command.Submit(
       {.at = now,
-       .company = found_idle                ? Company::kNobody
-                  : streams_on_device_ == 1 ? Company::kOwnStream
-                                            : Company::kOtherStreams,
+       .other_work = found_idle                ? OtherWork::kNone
+                     : streams_on_device_ == 1 ? OtherWork::kOwnStream
+                                               : OtherWork::kOtherStreams,
        .is_beside_clients = clients_on_device_ > 1,
        .counts_as_high = client.spec().scheduling_class == scheduler::SchedulingClass::kHigh,
        .overlaps = overlaps_,
@@ -616,7 +616,7 @@ void Submitter::Learn(const CommandSlot& command, scheduler::TimePoint now) {
   }
   costs_.AddSample(command, command.measured);
   const Submission& submission = command.submission();
-  if (submission.company != Submission::Company::kNobody ||
+  if (submission.other_work != Submission::OtherWork::kNone ||
       command.past() == CommandSlot::Past::kStopped || command.kind != CommandKind::kLaunch) {
     return;
   }

@@ -139,7 +139,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::MakeGraphComm
                                    CommandSlot& slot) {
   slot.kind = CommandKind::kChangeGraph;
   if (client.graphs.Find(make.graph) != nullptr) {
-    return Reject({.reason = Reason::kGraphThere, .number = make.graph});
+    return Reject({.reason = Reason::kGraphExists, .number = make.graph});
   }
   if (Rejection why = CheckBytes(client, "graph", Graph::kFootprint); !why.ok()) return Reject(why);
   client.graphs.Make(make.graph);

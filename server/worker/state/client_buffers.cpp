@@ -37,7 +37,7 @@ Rejection ClientBuffers::Add(std::uint64_t address, std::uint64_t bytes,
   const bool meets_last =
       behind != bytes_at_.begin() && std::prev(behind)->first + std::prev(behind)->second > address;
   if (meets_next || meets_last) {
-    return {.reason = Reason::kBufferThere,
+    return {.reason = Reason::kBufferExists,
             .asked = bytes,
             .at = address,
             .base = meets_next ? behind->first : std::prev(behind)->first};

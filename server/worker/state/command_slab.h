@@ -65,12 +65,12 @@ inline scheduler::TimePoint ToTimePoint(device::DeviceClock::time_point at) {
 // Current execution of a command, from its submission until it leaves the device. An
 // ExecutionRecord describes it afterwards.
 struct Submission {
-  enum class Company : std::uint8_t { kNobody, kOwnStream, kOtherStreams };
+  enum class OtherWork : std::uint8_t { kNone, kOwnStream, kOtherStreams };
 
   scheduler::TimePoint at{};
-  Company company = Company::kNobody;  // Other work on the device at submission.
-  bool is_beside_clients = false;      // Other clients had work on the device at submission.
-  bool counts_as_high = false;         // Counted among the high-class work on the device.
+  OtherWork other_work = OtherWork::kNone;  // Other work on the device at submission.
+  bool is_beside_clients = false;           // Other clients had work on the device at submission.
+  bool counts_as_high = false;              // Counted among the high-class work on the device.
   // No other stream had work on the device when the stop was requested.
   bool was_alone_at_stop = false;
   // The device's overlap counts of streams and of clients at submission.
@@ -81,7 +81,7 @@ struct Submission {
   bool has_outlived = false;
   std::optional<scheduler::TimePoint> stop_asked;  // When the policy requested preemption.
 
-  bool was_alone() const { return company != Company::kOtherStreams; }
+  bool was_alone() const { return other_work != OtherWork::kOtherStreams; }
 };
 
 // Usefulness of a command's time to the cost model. A later submission of the command can only

@@ -66,7 +66,7 @@ std::string Describe(const Rejection& why, const ClientState& client,
       return fmt::format(
           "{} rejected: {} bytes at {:#x} are not inside the {} mapped bytes at {:#x}", why.what,
           why.asked, why.at, why.allowed, why.base);
-    case Reason::kGraphThere:
+    case Reason::kGraphExists:
       return fmt::format("graph rejected: there is a graph {} already; destroy it first",
                          why.number);
     case Reason::kNoGraph:
@@ -89,7 +89,7 @@ std::string Describe(const Rejection& why, const ClientState& client,
           "{} of the {} for graphs on this device; destroy graphs that are not needed, or ask "
           "again when others have left",
           why.what, why.asked, why.allowed, why.at);
-    case Reason::kBufferThere:
+    case Reason::kBufferExists:
       return fmt::format("buffer rejected: {} bytes at {:#x} overlap the buffer at {:#x}",
                          why.asked, why.at, why.base);
     case Reason::kBuffersFull:

@@ -103,12 +103,12 @@ TEST_F(TopView, PromptsForClassInPlace) {
   Type(view_, "ch");
   EXPECT_THAT(Screen(), HasSubstr("2 high  "));
   EXPECT_THAT(Screen(), HasSubstr("Enter sets it"));
-  const Wish wish = view_.On({Key::kEnter});
-  ASSERT_EQ(wish.what, Wish::What::kAsk);
-  EXPECT_EQ(wish.question.verb, ipc::AdminVerb::kSet);
-  EXPECT_EQ(wish.question.client, 2U);
-  EXPECT_EQ(wish.question.client_class, SchedulingClass::kHigh);
-  EXPECT_EQ(wish.question.weight, std::nullopt);
+  const ViewAction action = view_.On({Key::kEnter});
+  ASSERT_EQ(action.what, ViewAction::What::kAsk);
+  EXPECT_EQ(action.question.verb, ipc::AdminVerb::kSet);
+  EXPECT_EQ(action.question.client, 2U);
+  EXPECT_EQ(action.question.client_class, SchedulingClass::kHigh);
+  EXPECT_EQ(action.question.weight, std::nullopt);
   Type(view_, "c");
   view_.On({Key::kUp});
   EXPECT_EQ(view_.On({Key::kEnter}).question.client_class, SchedulingClass::kNormal);
@@ -121,10 +121,10 @@ TEST_F(TopView, ValidatesWeightBeforeRequest) {
   EXPECT_EQ(view_.typed(), "12");
   EXPECT_EQ(view_.On({Key::kEnter}).question.weight, 12U);
   Type(view_, "w1001");
-  EXPECT_EQ(view_.On({Key::kEnter}).what, Wish::What::kNothing);
+  EXPECT_EQ(view_.On({Key::kEnter}).what, ViewAction::What::kNothing);
   EXPECT_EQ(view_.sentence(), "weight rejected: asked for 1001, allowed is 1 to 1000");
   Type(view_, "w0");
-  EXPECT_EQ(view_.On({Key::kEnter}).what, Wish::What::kNothing);
+  EXPECT_EQ(view_.On({Key::kEnter}).what, ViewAction::What::kNothing);
   Type(view_, "w99999999");
   EXPECT_EQ(view_.typed().size(), 4U);
 }
@@ -132,9 +132,9 @@ TEST_F(TopView, ValidatesWeightBeforeRequest) {
 TEST_F(TopView, EscapeCancelsChange) {
   view_.On({Key::kDown});
   Type(view_, "ch");
-  EXPECT_EQ(view_.On({Key::kEscape}).what, Wish::What::kNothing);
+  EXPECT_EQ(view_.On({Key::kEscape}).what, ViewAction::What::kNothing);
   EXPECT_EQ(view_.edit(), View::Edit::kNothing);
-  EXPECT_EQ(view_.On({Key::kEnter}).what, Wish::What::kNothing);
+  EXPECT_EQ(view_.On({Key::kEnter}).what, ViewAction::What::kNothing);
 }
 
 TEST_F(TopView, ReportsDepartureOfClientBeingChanged) {
@@ -143,7 +143,7 @@ TEST_F(TopView, ReportsDepartureOfClientBeingChanged) {
   Take({{1, "a"}});
   EXPECT_EQ(view_.edit(), View::Edit::kNothing);
   EXPECT_THAT(view_.sentence(), HasSubstr("client 2 'b' has left; nothing was changed"));
-  EXPECT_EQ(view_.On({Key::kEnter}).what, Wish::What::kNothing);
+  EXPECT_EQ(view_.On({Key::kEnter}).what, ViewAction::What::kNothing);
 }
 
 TEST_F(TopView, FiltersByNamesAndNumbers) {
@@ -161,9 +161,9 @@ TEST_F(TopView, FiltersByNamesAndNumbers) {
 
 TEST_F(TopView, ExplainAsksForTheSelectedClientAndShowsItsText) {
   view_.On({Key::kDown});
-  const Wish wish = view_.On(Letter('e'));
-  EXPECT_EQ(wish.question.verb, ipc::AdminVerb::kExplain);
-  EXPECT_EQ(wish.question.client, 2U);
+  const ViewAction action = view_.On(Letter('e'));
+  EXPECT_EQ(action.question.verb, ipc::AdminVerb::kExplain);
+  EXPECT_EQ(action.question.client, 2U);
   view_.ShowText("why", "request 7 took long\n  because\n");
   EXPECT_THAT(Screen(), HasSubstr("request 7 took long\n  because"));
   view_.On({Key::kEnter});
@@ -173,7 +173,7 @@ TEST_F(TopView, ExplainAsksForTheSelectedClientAndShowsItsText) {
 TEST_F(TopView, QuitIsTheOnlyKeyThatQuits) {
   for (char c = 0x20; c < 0x7f; ++c) {
     View view;
-    EXPECT_EQ(view.On(Letter(c)).what == Wish::What::kQuit, c == 'q') << c;
+    EXPECT_EQ(view.On(Letter(c)).what == ViewAction::What::kQuit, c == 'q') << c;
   }
 }
 
@@ -320,7 +320,7 @@ TEST_F(TopView, ReportsLostServerAboveLastFigures) {
   EXPECT_THAT(canvas.Text(), HasSubstr("no figures for 3 s: nobody answers"));
   EXPECT_THAT(canvas.Text(), HasSubstr(" b\n"));
   EXPECT_EQ(canvas.Row(0)[0].style, Style::kAlarm);
-  EXPECT_EQ(canvas.Row(6)[6].style, Style::kFaint);
+  EXPECT_EQ(canvas.Row(6)[6].style, Style::kDim);
 }
 
 TEST_F(TopView, WrapsLongMessagesAndWords) {

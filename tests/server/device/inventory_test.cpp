@@ -242,7 +242,7 @@ Presence::Kind GetKind(std::string_view uuid, const Inventory& inventory) {
 TEST(Presence, CoversGpusAndInstancesThatDriverLists) {
   const Inventory inventory = ThreeGpus();
   for (const char* uuid : {"GPU-aaaa1111-0", "GPU-aaaa2222-0", "MIG-cc01", "MIG-cc02"}) {
-    EXPECT_EQ(GetKind(uuid, inventory), Presence::Kind::kThere) << uuid;
+    EXPECT_EQ(GetKind(uuid, inventory), Presence::Kind::kPresent) << uuid;
     EXPECT_EQ(GetPresence(uuid, inventory).why, "");
   }
   for (const char* uuid : {"GPU-aaaa1111", "GPU-dddd0000-0", "MIG-cc03"}) {
@@ -266,7 +266,7 @@ TEST(Presence, PresenceIsUnknownUnlessDriverReportsLoss) {
   Inventory troubled = ThreeGpus();
   troubled.gpus[0].trouble = "code 999";
   EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
-  EXPECT_EQ(GetKind("GPU-aaaa2222-0", troubled), Presence::Kind::kThere);
+  EXPECT_EQ(GetKind("GPU-aaaa2222-0", troubled), Presence::Kind::kPresent);
   troubled.gpus[0].is_lost = true;
   EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kGone);
   EXPECT_THAT(GetPresence("GPU-aaaa1111-0", troubled).why,

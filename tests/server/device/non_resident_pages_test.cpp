@@ -53,16 +53,16 @@ TEST(NonResidentPages, UnmappedMemoryIsNeverNonResident) {
 
 TEST(NonResidentPages, AccessSetIsResidentWhenAllItsPagesAre) {
   NonResidentPages away(kAwayMapped);
-  EXPECT_TRUE(away.IsThere(kAwayRange, Reach::Everything()));
+  EXPECT_TRUE(away.IsResident(kAwayRange, Reach::Everything()));
   away.Set(64, true);
-  EXPECT_FALSE(away.IsThere(kAwayRange, Reach::Everything()));
+  EXPECT_FALSE(away.IsResident(kAwayRange, Reach::Everything()));
   Reach reach;
   reach.Add({.base = kAwayBase, .bytes = 64 * kMapPageBytes});
-  EXPECT_TRUE(away.IsThere(kAwayRange, reach));
+  EXPECT_TRUE(away.IsResident(kAwayRange, reach));
   reach.Add({.base = kAwayBase + 65 * kMapPageBytes - 1, .bytes = 1});
-  EXPECT_FALSE(away.IsThere(kAwayRange, reach));
+  EXPECT_FALSE(away.IsResident(kAwayRange, reach));
   away.Set(64, false);
-  EXPECT_TRUE(away.IsThere(kAwayRange, reach));
+  EXPECT_TRUE(away.IsResident(kAwayRange, reach));
 }
 
 }  // namespace

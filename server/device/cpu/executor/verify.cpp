@@ -98,7 +98,7 @@ class Verifier {
   std::uint32_t index_ = 0, begin_ = 0, end_ = 0;
   // The function that first used a table, a call or the rows of a matrix, so that these are
   // validated once instead of for each op.
-  static constexpr std::uint32_t kNobody = 0xffffffff;
+  static constexpr std::uint32_t kUnused = 0xffffffff;
   std::vector<std::uint32_t> table_users_, call_users_, matrix_users_;
   std::vector<bool> site_kinds_;  // Parallel to call_users_: whether the call is indirect.
   // Ops since the last check for a kill on the longest path to each op of the function.
@@ -162,7 +162,7 @@ bool Verifier::HasPlaces(const MicroOp& op, const OpRule& rule) const {
 bool Verifier::IsTable(std::int64_t number) {
   if (!IsInside(static_cast<std::uint64_t>(number), 1, code_.branch_tables.size())) return false;
   const auto table = static_cast<std::size_t>(number);
-  if (table_users_[table] != kNobody) return table_users_[table] == index_;
+  if (table_users_[table] != kUnused) return table_users_[table] == index_;
   table_users_[table] = index_;
   return std::ranges::all_of(code_.branch_tables[table],
                              [&](std::uint32_t op) { return IsOp(op); });
@@ -172,7 +172,7 @@ bool Verifier::IsCall(std::int64_t number, bool is_indirect) {
   if (!IsInside(static_cast<std::uint64_t>(number), 1, code_.call_sites.size())) return false;
   const auto index = static_cast<std::size_t>(number);
   const CallSite& site = code_.call_sites[index];
-  if (call_users_[index] == kNobody) {
+  if (call_users_[index] == kUnused) {
     call_users_[index] = index_;
     const auto fits = [&](const AreaSlot& slot) { return InArea(slot.offset, slot.bytes); };
     if (!std::ranges::all_of(site.arguments, fits) || !std::ranges::all_of(site.results, fits) ||
@@ -212,7 +212,7 @@ bool Verifier::IsMatrix(const MicroOp& op, const OpEntry& entry) {
   }
   const auto index = static_cast<std::size_t>(op.immediate);
   const MatrixCall& call = code_.matrix_calls[index];
-  if (matrix_users_[index] == kNobody) {
+  if (matrix_users_[index] == kUnused) {
     if (!HasRows(call)) return false;
     matrix_users_[index] = index_;
   }
@@ -336,9 +336,9 @@ bool Verifier::LooksOften() {
 
 Status Verifier::Verify() {
   if (!IsProgram()) return WrongCode("information about its kernel");
-  table_users_.assign(code_.branch_tables.size(), kNobody);
-  matrix_users_.assign(code_.matrix_calls.size(), kNobody);
-  call_users_.assign(code_.call_sites.size(), kNobody);
+  table_users_.assign(code_.branch_tables.size(), kUnused);
+  matrix_users_.assign(code_.matrix_calls.size(), kUnused);
+  call_users_.assign(code_.call_sites.size(), kUnused);
   site_kinds_.assign(code_.call_sites.size(), false);
   for (std::size_t i = 0; i < code_.ops.size(); ++i) {
     if (code_.sources[i].spelling >= code_.spellings.size()) return WrongCode("a spelling");

@@ -61,8 +61,8 @@ bool IsOneOf(const DeviceFacts& device, const std::vector<std::string>& names) {
          });
 }
 
-std::vector<Share> GetShares(const admin::ContainerWay& way, std::span<const DeviceFacts> devices,
-                             std::size_t count) {
+std::vector<Share> GetShares(const admin::ContainerEndpoint& way,
+                             std::span<const DeviceFacts> devices, std::size_t count) {
   std::vector<Share> shares;
   for (const DeviceFacts& device : devices) {
     if (!IsOneOf(device, way.devices)) continue;
@@ -108,12 +108,13 @@ Result<ShareCounts> ParseShareCounts(std::span<const std::string> words) {
 }
 
 Result<Offers> GetOffers(const json& endpoints, const json& status, const ShareCounts& counts) {
-  const Result<std::vector<admin::ContainerWay>> ways = admin::ContainerWays(endpoints);
+  const Result<std::vector<admin::ContainerEndpoint>> ways =
+      admin::ReadContainerEndpoints(endpoints);
   if (!ways.ok()) return ways.status();
   const Result<std::vector<DeviceFacts>> devices = GetDevices(status);
   if (!devices.ok()) return devices.status();
   Offers found;
-  for (const admin::ContainerWay& way : *ways) {
+  for (const admin::ContainerEndpoint& way : *ways) {
     if (!way.fits.ok()) {
       found.rejections.push_back(way.fits.message());
       continue;

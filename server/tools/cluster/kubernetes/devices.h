@@ -49,7 +49,7 @@ struct Share {
 // Thread-compatible value.
 struct Offer {
   std::string resource;  // "gpushared.io/batch"
-  admin::ContainerWay way;
+  admin::ContainerEndpoint way;
   std::vector<Share> shares;
 };
 

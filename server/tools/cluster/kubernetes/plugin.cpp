@@ -90,7 +90,7 @@ void Plugin::Take(Offers found) {
 }
 
 void Plugin::WriteCdi() {
-  std::vector<admin::ContainerWay> ways;
+  std::vector<admin::ContainerEndpoint> ways;
   for (const auto& [name, resource] : resources_) {
     if (!resource.offer.shares.empty()) ways.push_back(resource.offer.way);
   }

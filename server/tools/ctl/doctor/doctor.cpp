@@ -90,7 +90,7 @@ Findings Look(const DoctorOptions& options, std::span<char* const> program) {
   add(doctor::CheckGpus(inventory));
   add(doctor::CheckCompiler(options.ptxas, !inventory.gpus.empty()));
   findings.push_back(doctor::CheckMemory(doctor::AvailableMemory()));
-  const doctor::ServerLook server = doctor::CheckServer(GetAsked(options));
+  const doctor::ServerState server = doctor::CheckServer(GetAsked(options));
   add(server.findings);
   const std::string drop_in = options.drop_in.empty() ? FindDropIn() : options.drop_in;
   add(doctor::CheckDropIn(drop_in));

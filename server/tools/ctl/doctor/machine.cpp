@@ -136,8 +136,8 @@ Finding CheckMemory(std::uint64_t available_bytes) {
                           "/dev/shm does not matter");
 }
 
-ServerLook CheckServer(const ClientOptions& asked) {
-  ServerLook look;
+ServerState CheckServer(const ClientOptions& asked) {
+  ServerState look;
   const Result<std::vector<DeviceProperties>> devices = Client::ListDevices(asked);
   if (!devices.ok()) {
     look.findings.push_back(Problem("server", devices.status().message(),

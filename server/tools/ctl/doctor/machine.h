@@ -28,13 +28,13 @@ std::uint64_t AvailableMemory();
 
 // Result of checking the server at the socket of `asked`, and whether it admits this user as a
 // client of that class.
-struct ServerLook {
+struct ServerState {
   Findings findings;
   bool answers = false;
   // Whether all devices of the server accept only PTX.
   bool takes_ptx_only = true;
 };
-ServerLook CheckServer(const ClientOptions& asked);
+ServerState CheckServer(const ClientOptions& asked);
 
 // Checks the drop-in in this directory, which is empty if none was found.
 Findings CheckDropIn(const std::string& directory);

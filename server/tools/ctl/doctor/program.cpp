@@ -65,7 +65,7 @@ Findings CheckPython(const std::string& python, const std::string& script) {
   return findings;
 }
 
-Findings CheckLinked(const std::string& program, const ProgramLook& look) {
+Findings CheckLinked(const std::string& program, const ProgramEnvironment& look) {
   Findings findings;
   const LinkedFiles linked = FindLinkedFiles(program, look.library_path);
   bool has_runtime = false;
@@ -93,7 +93,7 @@ Findings CheckLinked(const std::string& program, const ProgramLook& look) {
 
 }  // namespace
 
-Findings CheckProgram(std::span<char* const> command, const ProgramLook& look) {
+Findings CheckProgram(std::span<char* const> command, const ProgramEnvironment& look) {
   const std::string found = FindProgram(command[0], look.search_path);
   if (found.empty()) {
     return {Problem("program", "there is no program '" + std::string(command[0]) + "'",

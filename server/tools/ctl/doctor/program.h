@@ -10,7 +10,7 @@
 namespace gpushared::server::doctor {
 
 // Environment in which the program would be started.
-struct ProgramLook {
+struct ProgramEnvironment {
   std::string search_path;   // Value of $PATH.
   std::string library_path;  // Value of LD_LIBRARY_PATH, with the drop-in first.
   bool takes_ptx_only = true;
@@ -20,7 +20,7 @@ struct ProgramLook {
 
 // Checks from its files whether a program, with its arguments, would run with the drop-in. Does not
 // run the program.
-Findings CheckProgram(std::span<char* const> command, const ProgramLook& look);
+Findings CheckProgram(std::span<char* const> command, const ProgramEnvironment& look);
 
 }  // namespace gpushared::server::doctor
 

@@ -23,7 +23,7 @@ Result<std::map<std::string, ServerTenant::Device>> ServerTenant::Devices() cons
   std::map<std::string, Device> devices;
   if (socket_.empty()) return devices;
   const Result<nlohmann::json> answer = admin::Ask(socket_, {.verb = ipc::AdminVerb::kDevices});
-  if (!answer.ok() && admin::NobodyAnswers(answer.status())) return devices;
+  if (!answer.ok() && admin::IsUnreachable(answer.status())) return devices;
   if (!answer.ok()) return answer.status();
   for (const nlohmann::json& row : answer->value("devices", nlohmann::json::array())) {
     const std::string uuid = row.value("uuid", "");

@@ -16,7 +16,7 @@ namespace gpushared::server::top {
 enum class Style : std::uint8_t {
   kPlain,
   kStrong,
-  kFaint,
+  kDim,
   kHeading,   // First row of the table.
   kSelected,  // The selected row.
   kEdited,    // A cell being edited.

@@ -186,7 +186,7 @@ void DrawClients(Canvas& canvas, std::size_t row, std::size_t rows, View& view) 
   canvas.Put(row + 1, 1,
              view.figures().clients.empty() ? "no client is connected"
                                             : "no client matches the filter; Esc shows all",
-             Style::kFaint);
+             Style::kDim);
 }
 
 std::string ClientColumnsHelp() {

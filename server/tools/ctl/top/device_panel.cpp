@@ -102,7 +102,7 @@ void DrawTitle(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
   column = canvas.Put(row, column + 2, CountText(device.launches_per_s) + " launches/s");
   column = canvas.Put(row, column + 2, CountText(device.stops_per_s) + " stops/s");
   column = canvas.Put(row, column + 2, "gap used " + PercentText(device.gap_used) + " %");
-  canvas.Put(row, column + 2, now.missing.empty() ? now.name : now.missing, Style::kFaint);
+  canvas.Put(row, column + 2, now.missing.empty() ? now.name : now.missing, Style::kDim);
 }
 
 void DrawStrip(Canvas& canvas, std::size_t row, const std::string& device, const Scene& scene) {
@@ -121,7 +121,7 @@ void DrawStrip(Canvas& canvas, std::size_t row, const std::string& device, const
       if (busy[each].value_or(0) > busy[most].value_or(0)) most = each;
     }
     canvas.Put(row, kLabelColumns + 1 + width - shown + i, Level(*sum, canvas.charset()),
-               *sum > 0 ? kClassStyles.at(most) : Style::kFaint);
+               *sum > 0 ? kClassStyles.at(most) : Style::kDim);
   }
 }
 
@@ -164,7 +164,7 @@ void DrawShort(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
              is_overloaded ? Style::kAlarm : StateStyle(now), kStateColumns - 1);
   std::size_t column = kIdColumns + kStateColumns;
   if (!now.missing.empty()) {
-    canvas.Put(row, column, now.missing, Style::kFaint);
+    canvas.Put(row, column, now.missing, Style::kDim);
     return;
   }
   canvas.PutRight(row, column + kPercentColumns - 1, PercentText(Sum(device.busy)) + " %",
@@ -194,7 +194,7 @@ std::size_t DrawDevices(Canvas& canvas, std::size_t row, std::size_t rows_max,
   if (shown == devices.size()) return row;
   canvas.Put(row, 0,
              std::to_string(devices.size() - shown) + " more devices: a taller terminal shows them",
-             Style::kFaint);
+             Style::kDim);
   return row + 1;
 }
 

@@ -148,7 +148,7 @@ void DrawTable(Canvas& canvas, View& view, const Scene& scene) {
     canvas.Put(bottom + i, 0, sentence[i], view.is_bad() ? Style::kWarning : Style::kStrong);
   }
   if (view.lost()) {
-    for (std::size_t row = 1; row < bottom; ++row) canvas.Paint(row, Style::kFaint);
+    for (std::size_t row = 1; row < bottom; ++row) canvas.Paint(row, Style::kDim);
   }
   canvas.Put(size.rows - 1, 0, Prompt(view), Style::kStrong);
 }

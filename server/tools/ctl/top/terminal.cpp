@@ -30,7 +30,7 @@ struct Look {
 constexpr std::array kLooks = {
     Look{Style::kPlain, -1, -1, A_NORMAL, A_NORMAL},
     Look{Style::kStrong, -1, -1, A_BOLD, A_BOLD},
-    Look{Style::kFaint, -1, -1, A_DIM, A_NORMAL},
+    Look{Style::kDim, -1, -1, A_DIM, A_NORMAL},
     Look{Style::kHeading, COLOR_GREEN, COLOR_GREEN, A_REVERSE, A_REVERSE},
     Look{Style::kSelected, COLOR_CYAN, COLOR_CYAN, A_REVERSE, A_REVERSE},
     Look{Style::kEdited, COLOR_YELLOW, COLOR_YELLOW, A_REVERSE | A_BOLD, A_UNDERLINE | A_BOLD},

@@ -38,9 +38,9 @@ void Await(const Watch& watch, bool with_keys) {
 // Processes all pressed keys. Returns false if the operator quits.
 bool TakeKeys(Terminal& terminal, View& view, Watch& watch) {
   while (const std::optional<KeyPress> press = terminal.ReadKey()) {
-    const Wish wish = view.On(*press);
-    if (wish.what == Wish::What::kQuit) return false;
-    if (wish.what == Wish::What::kAsk) watch.AskFor(wish.question);
+    const ViewAction action = view.On(*press);
+    if (action.what == ViewAction::What::kQuit) return false;
+    if (action.what == ViewAction::What::kAsk) watch.AskFor(action.question);
   }
   return !terminal.has_gone();
 }

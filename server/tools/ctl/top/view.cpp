@@ -132,7 +132,7 @@ std::size_t View::FirstLine(std::size_t rows, std::size_t lines) {
   return line_;
 }
 
-Wish View::On(KeyPress press) {
+ViewAction View::On(KeyPress press) {
   sentence_.clear();
   if (edit_ != Edit::kNothing) return OnEdit(press);
   if (page_ == Page::kTable) return OnTable(press);
@@ -150,7 +150,7 @@ Wish View::On(KeyPress press) {
   return {};
 }
 
-Wish View::OnTable(KeyPress press) {
+ViewAction View::OnTable(KeyPress press) {
   const auto page = static_cast<std::ptrdiff_t>(rows_);
   switch (press.key) {
     case Key::kUp:
@@ -184,13 +184,13 @@ Wish View::OnTable(KeyPress press) {
   return {};
 }
 
-Wish View::OnLetter(char letter) {
+ViewAction View::OnLetter(char letter) {
   for (const SortKey& key : kSortKeys) {
     if (key.letter == letter) Sort(key.by);
   }
   switch (letter) {
     case 'q':
-      return {.what = Wish::What::kQuit, .question = {}};
+      return {.what = ViewAction::What::kQuit, .question = {}};
     case 'h':
     case '?':
       page_ = Page::kHelp;
@@ -208,7 +208,7 @@ Wish View::OnLetter(char letter) {
       if (Selected() == nullptr) {
         ShowMessage("choose a client with the arrow keys first", true);
       } else if (letter == 'e') {
-        return {.what = Wish::What::kAsk,
+        return {.what = ViewAction::What::kAsk,
                 .question = {.verb = ipc::AdminVerb::kExplain, .client = *selected_}};
       } else {
         Begin(letter == 'c' ? Edit::kClass : Edit::kWeight);
@@ -249,7 +249,7 @@ void View::Move(std::ptrdiff_t by) {
   selected_ = clients[static_cast<std::size_t>(std::clamp(row, std::ptrdiff_t{0}, last))]->now.id;
 }
 
-Wish View::OnEdit(KeyPress press) {
+ViewAction View::OnEdit(KeyPress press) {
   if (press.key == Key::kEscape) {
     if (edit_ == Edit::kFilter) filter_.clear();
     edit_ = Edit::kNothing;
@@ -275,7 +275,7 @@ Wish View::OnEdit(KeyPress press) {
 }
 
 // Applies the input, as Enter does.
-Wish View::Finish() {
+ViewAction View::Finish() {
   const Edit edit = std::exchange(edit_, Edit::kNothing);
   const ClientFigures* const client = Selected();
   if (edit == Edit::kFilter || client == nullptr) return {};
@@ -297,7 +297,7 @@ Wish View::Finish() {
     question.weight = weight;
   }
   ShowMessage("asking the server ...", false);
-  return {.what = Wish::What::kAsk, .question = question};
+  return {.what = ViewAction::What::kAsk, .question = question};
 }
 
 }  // namespace gpushared::server::top

@@ -59,7 +59,7 @@ inline constexpr SortKey kSortKeys[] = {
 };
 
 // Action requested by a key.
-struct Wish {
+struct ViewAction {
   enum class What : std::uint8_t { kNothing, kQuit, kAsk };
   What what = What::kNothing;
   ipc::Admin question;  // For kAsk: kSet or kExplain.
@@ -73,7 +73,7 @@ class View {
   enum class Page : std::uint8_t { kTable, kHelp, kText };
   enum class Edit : std::uint8_t { kNothing, kClass, kWeight, kFilter };
 
-  Wish On(KeyPress press);
+  ViewAction On(KeyPress press);
 
   // Takes new figures. If a client that is being edited has left, the view says so.
   void Take(Figures figures);
@@ -108,10 +108,10 @@ class View {
   std::size_t FirstLine(std::size_t rows, std::size_t lines);
 
  private:
-  Wish OnTable(KeyPress press);
-  Wish OnLetter(char letter);
-  Wish OnEdit(KeyPress press);
-  Wish Finish();
+  ViewAction OnTable(KeyPress press);
+  ViewAction OnLetter(char letter);
+  ViewAction OnEdit(KeyPress press);
+  ViewAction Finish();
   void Begin(Edit edit);
   void Move(std::ptrdiff_t by);
   void Sort(SortBy by);

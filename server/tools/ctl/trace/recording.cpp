@@ -67,7 +67,7 @@ Status Recording::Watch(Device& device) {
     return Status::Ok();
   }
   const bool may_come =
-      watch.status().code() == StatusCode::kNotReady || admin::NobodyAnswers(watch.status());
+      watch.status().code() == StatusCode::kNotReady || admin::IsUnreachable(watch.status());
   return may_come ? Status::Ok() : watch.status();
 }
 

@@ -112,9 +112,9 @@ TEST_F(ClientBuffersTest, ChangeCountInvalidatesCachedAccessSets) {
 
 TEST_F(ClientBuffersTest, RejectsInvalidBuffers) {
   ASSERT_TRUE(Add(4 * kBufferStep, 4096).ok());
-  EXPECT_EQ(Add(4 * kBufferStep, 4096).reason, Reason::kBufferThere);
-  EXPECT_EQ(Add(4 * kBufferStep + 4095, 1).reason, Reason::kBufferThere);
-  EXPECT_EQ(Add(3 * kBufferStep, 2 * kBufferStep).reason, Reason::kBufferThere);
+  EXPECT_EQ(Add(4 * kBufferStep, 4096).reason, Reason::kBufferExists);
+  EXPECT_EQ(Add(4 * kBufferStep + 4095, 1).reason, Reason::kBufferExists);
+  EXPECT_EQ(Add(3 * kBufferStep, 2 * kBufferStep).reason, Reason::kBufferExists);
   EXPECT_TRUE(Add(4 * kBufferStep + 4096, 1).ok());
   EXPECT_EQ(Add(kBuffersMapped - 1, 2).reason, Reason::kNotMapped);
   EXPECT_EQ(Add(std::uint64_t{0} - 4096, 4096).reason, Reason::kNotMapped);

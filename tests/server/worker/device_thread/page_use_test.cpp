@@ -137,21 +137,21 @@ TEST(PageUse, LaunchNeedsItsAccessSet) {
   command.SetReach(reach);
   streams.Append(slot);
   EXPECT_EQ(CountOnce(use, streams, space), 2 * kStep);
-  EXPECT_FALSE(IsThere(space, command));
+  EXPECT_FALSE(IsResident(space, command));
   EXPECT_EQ(ReachBytes(command, kSteps * kStep), 3 * kStep);
   space.away = {1, 3};
-  EXPECT_TRUE(IsThere(space, command));
+  EXPECT_TRUE(IsResident(space, command));
   command.graph = std::make_shared<Graph>(
       1, std::make_shared<GraphBytes>(std::make_shared<GraphBudget>(4096, 1)));
   command.work = device::GraphWork();
-  EXPECT_TRUE(IsThere(space, command)) << "and so does a graph";
+  EXPECT_TRUE(IsResident(space, command)) << "and so does a graph";
   command.work = device::CopyWork{.destination = kBase + kStep, .width_bytes = 16};
-  EXPECT_TRUE(IsThere(space, command)) << "each part of it as the whole";
+  EXPECT_TRUE(IsResident(space, command)) << "each part of it as the whole";
   command.graph.reset();
-  EXPECT_FALSE(IsThere(space, command)) << "a copy alone needs what it touches";
+  EXPECT_FALSE(IsResident(space, command)) << "a copy alone needs what it touches";
   command.work = device::LaunchWork();
   command.SetReach(device::Reach::Everything());
-  EXPECT_FALSE(IsThere(space, command));
+  EXPECT_FALSE(IsResident(space, command));
   EXPECT_EQ(ReachBytes(command, kSteps * kStep), kSteps * kStep);
 }
 
