@@ -140,8 +140,10 @@ int ServeDevice(const Config& config) {
       .executor_threads = config.cpu_threads,
       .memory_bytes = config.memory_bytes,
       .output = {},
-      .stand = [](pid_t thread,
-                  bool ahead) { ahead ? (void)PreferThread(thread) : MakeThreadNormal(thread); },
+      .prioritize =
+          [](pid_t thread, bool ahead) {
+            ahead ? (void)PreferThread(thread) : MakeThreadNormal(thread);
+          },
       .cuda_completion = config.cuda_completion,
       .sm_limits = config.sm_limits,
       .make_compiler = GetCompiler(config, warn),

@@ -32,7 +32,7 @@ Result<std::unique_ptr<Device>> CreateCpu(std::string_view /*id*/, std::uint32_t
   }
   return CreateCpuDevice({.number = number,
                           .executor_threads = options.executor_threads,
-                          .stand = options.stand,
+                          .prioritize = options.prioritize,
                           .memory_bytes = options.memory_bytes,
                           .output = options.output},
                          std::move(wake));

@@ -14,7 +14,7 @@
 #include "gpushared/result.h"
 
 #include "server/device/code_compiler.h"
-#include "server/device/cpu/standing.h"
+#include "server/device/cpu/executor_priority.h"
 #include "server/device/cuda/completion_kind.h"
 #include "server/device/device.h"
 #include "server/device/isolation.h"
@@ -27,8 +27,8 @@ struct DeviceOptions {
   std::uint32_t executor_threads = 0;
   // For cpu: memory shared by all clients; 0 means half of the usable memory.
   std::uint64_t memory_bytes = 0;
-  OutputFunction output = {};  // If empty, the output of kernels is dropped.
-  StandFunction stand = {};    // For cpu: prioritizes the executor threads; may be empty.
+  OutputFunction output = {};          // If empty, the output of kernels is dropped.
+  PrioritizeFunction prioritize = {};  // For cpu: prioritizes the executor threads; may be empty.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
   SmLimits sm_limits = {};                 // For cuda; a cpu device rejects them.
   MakeCodeCompiler make_compiler = {};     // For cuda; required for preemptible launches.

@@ -29,8 +29,8 @@
 #include "server/device/cpu/copy_units.h"
 #include "server/device/cpu/cpu_space.h"
 #include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor_priority.h"
 #include "server/device/cpu/host_steal.h"
-#include "server/device/cpu/standing.h"
 #include "server/device/cpu/work_queue.h"
 #include "server/device/work_checks.h"
 #include "server/platform/usable_memory.h"
@@ -177,13 +177,14 @@ class CpuDevice : public Device, private NodeMaker {
  public:
   CpuDevice(CpuDeviceOptions options, WakeFunction wake)
       : info_(MakeInfo(options)),
-        stand_(std::move(options.stand)),
+        prioritize_(std::move(options.prioritize)),
         output_(std::move(options.output)),
         budget_(std::make_shared<MemoryBudget>(options.memory_bytes)),
         clocks_(options.executor_threads),
         executor_bytes_(options.executor_threads + 1),
         queue_(options.executor_threads, std::move(wake)) {
-    for (std::uint32_t i = 0; i <= options.executor_threads; ++i) standings_.emplace_back(stand_);
+    for (std::uint32_t i = 0; i <= options.executor_threads; ++i)
+      executors_.emplace_back(prioritize_);
   }
   CpuDevice(const CpuDevice&) = delete;
   CpuDevice& operator=(const CpuDevice&) = delete;
@@ -239,12 +240,12 @@ class CpuDevice : public Device, private NodeMaker {
   void Print(QueuedWork& work, std::string_view text) const;
 
   const DeviceInfo info_;
-  const StandFunction stand_;
+  const PrioritizeFunction prioritize_;
   const OutputFunction output_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::vector<ExecutorClock> clocks_;
   ExecutorClock spare_clock_;
-  std::deque<Standing> standings_;  // One per thread, the spare thread's last.
+  std::deque<ExecutorPriority> executors_;  // One per thread, the spare thread's last.
   // Bytes of each thread's executor, the spare thread's last. Written by that thread. Relaxed,
   // because no other data depends on it.
   std::vector<std::atomic<std::uint64_t>> executor_bytes_;
@@ -355,21 +356,21 @@ void CpuDevice::Execute(std::uint32_t multiprocessor) {
   std::unique_ptr<executor::BlockExecutor> blocks = store_->Take();
   ExecutorClock& clock = clocks_[multiprocessor];
   clock.Begin();
-  Standing& standing = standings_[multiprocessor];
-  standing.Begin();
-  queue_.Enlist(standing);
+  ExecutorPriority& executor = executors_[multiprocessor];
+  executor.Begin();
+  queue_.Enlist(executor);
   const std::function<void()> rest = [&] {
     if (blocks != nullptr) blocks->ReleaseMemory();
     store_->Clear();
     CountMemory(multiprocessor, blocks.get());
   };
-  RunClaims(multiprocessor, blocks, [&] { return queue_.Next(&clock, &rest, &standing); });
+  RunClaims(multiprocessor, blocks, [&] { return queue_.Next(&clock, &rest, &executor); });
 }
 
 void CpuDevice::ExecuteAsSpare() {
   std::unique_ptr<executor::BlockExecutor> blocks;
   spare_clock_.Begin();
-  standings_.back().Begin();  // The spare thread only runs urgent work.
+  executors_.back().Begin();  // The spare thread only runs urgent work.
   RunClaims(info_.multiprocessors, blocks, [&] {
     // The spare thread is hardly ever needed, so it keeps no executor.
     if (blocks != nullptr) store_->Drop(std::move(blocks));

@@ -8,7 +8,7 @@
 
 #include "gpushared/result.h"
 
-#include "server/device/cpu/standing.h"
+#include "server/device/cpu/executor_priority.h"
 #include "server/device/device.h"
 
 namespace gpushared::device {
@@ -17,7 +17,7 @@ struct CpuDeviceOptions {
   std::uint32_t number = 0;  // The N in "cpu:N".
   // 0 means one less than the cores, but at least 1. At most kExecutorThreadsMax.
   std::uint32_t executor_threads = 0;
-  StandFunction stand = {};  // Called by each executor thread; may be empty.
+  PrioritizeFunction prioritize = {};  // Called by each executor thread; may be empty.
   // Memory of the device, shared by all clients; 0 means half of the usable memory.
   std::uint64_t memory_bytes = 0;
   OutputFunction output = {};  // May be empty.

@@ -110,7 +110,7 @@ void WorkQueue::RequestStop(WorkId id) {
   if (work.graph != nullptr) work.graph->is_stopping = true;
   const bool may_stop = work.graph == nullptr || work.graph->work.may_be_paused;
   if (may_stop || !work.has_started) work.stop = true;
-  CallForwardFrom(work);
+  PromoteThreadsOf(work);
   EndIfDone(work, threads_);
   WakeIfAsked(lock);
 }
@@ -122,7 +122,7 @@ void WorkQueue::RequestKill(WorkId id) {
   QueuedWork& work = *found->second;
   work.is_killed = true;
   work.abandon.store(true, std::memory_order_relaxed);
-  CallForwardFrom(work);
+  PromoteThreadsOf(work);
   EndIfDone(work, threads_);
   WakeIfAsked(lock);
 }
@@ -166,69 +166,69 @@ void WorkQueue::WaitForWork(MutexLock& lock, const std::function<void()>** rest)
   *rest = nullptr;
 }
 
-void WorkQueue::Enlist(Standing& standing) {
+void WorkQueue::Enlist(ExecutorPriority& executor) {
   const MutexLock lock(mutex_);
-  standings_.push_back(&standing);
+  executors_.push_back(&executor);
 }
 
 void WorkQueue::RecordAsked(std::uint8_t priority) {
   if (priority == 0 && asked_priority_ == 0) return;
   const DeviceClock::time_point now = DeviceClock::now();
-  if (priority < asked_priority_ && now - asked_at_ < kStandBackFor) return;
+  if (priority < asked_priority_ && now - asked_at_ < kDemotedFor) return;
   asked_priority_ = priority;
   asked_at_ = now;
 }
 
 bool WorkQueue::IsBelowOthers(std::uint8_t priority) const {
-  return priority < asked_priority_ && DeviceClock::now() - asked_at_ < kStandBackFor;
+  return priority < asked_priority_ && DeviceClock::now() - asked_at_ < kDemotedFor;
 }
 
-void WorkQueue::Stand(const Claim& claim, bool is_below_others) const {
-  if (claim.standing == nullptr) return;
-  if (!is_below_others) return claim.standing->StepForward();
-  claim.standing->StepBack();
+void WorkQueue::Apply(const Claim& claim, bool is_below_others) const {
+  if (claim.executor == nullptr) return;
+  if (!is_below_others) return claim.executor->Promote();
+  claim.executor->Demote();
   // More urgent work, a stop or a kill may have arrived after the claim. Either the thread that
   // brought it sees that this thread is demoted, or this thread sees the arrival here, because both
   // store before they load, with sequential consistency.
   const QueuedWork& work = *claim.work;
   if (first_rank_.load() < GetRank(work.header().priority, 0) || work.stop || work.is_killed) {
-    claim.standing->StepForward();
+    claim.executor->Promote();
   }
 }
 
-void WorkQueue::CallForwardFor(const QueuedWork& work, std::uint64_t units) {
-  for (Standing* const each : standings_) {
+void WorkQueue::PromoteFor(const QueuedWork& work, std::uint64_t units) {
+  for (ExecutorPriority* const each : executors_) {
     if (units == 0) return;
-    if (each->running_ == nullptr || !each->is_back() ||
+    if (each->running_ == nullptr || !each->is_demoted() ||
         each->running_->header().priority >= work.header().priority) {
       continue;
     }
-    each->StepForward();
+    each->Promote();
     --units;
   }
 }
 
-void WorkQueue::CallForwardFrom(const QueuedWork& work) {
-  for (Standing* const each : standings_) {
-    if (each->running_ == &work) each->StepForward();
+void WorkQueue::PromoteThreadsOf(const QueuedWork& work) {
+  for (ExecutorPriority* const each : executors_) {
+    if (each->running_ == &work) each->Promote();
   }
 }
 
 std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<void()>* rest,
-                                     Standing* standing) {
+                                     ExecutorPriority* executor) {
   MutexLock lock(mutex_);
   Claim claim;
-  while (!is_closed_ && (claim = TakeFirst(clock, false, standing)).work == nullptr) {
+  while (!is_closed_ && (claim = TakeFirst(clock, false, executor)).work == nullptr) {
     if (clock != nullptr) clock->Idle();
     // The thread is promoted before it sleeps, because it may be woken for urgent work.
-    if (standing != nullptr) standing->StepForward();
+    if (executor != nullptr) executor->Promote();
     WaitForWork(lock, &rest);
   }
   if (is_closed_) return std::nullopt;
   const bool is_below_others = IsBelowOthers(claim.work->header().priority);
   lock.Unlock();
   if (clock != nullptr) clock->Run();
-  Stand(claim, is_below_others);
+  Apply(claim, is_below_others);
   return claim;
 }
 
@@ -263,14 +263,14 @@ bool WorkQueue::IsHeldUp() const {
   return claimable_.begin()->first < GetRank(claims_by_priority_.begin()->first, 0);
 }
 
-Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* standing) {
+Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, ExecutorPriority* executor) {
   while (!claimable_.empty()) {
     QueuedWork& work = *claimable_.begin()->second;
     Claim claim{.work = &work,
                 .unit = 0,
                 .paused = {},
                 .clock = clock,
-                .standing = standing,
+                .executor = executor,
                 .is_of_spare = is_for_spare};
     if (!work.paused.empty()) {
       claim.paused = std::move(work.paused.front());
@@ -289,7 +289,7 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* st
     ++work.claims_running;
     ++claims_running_;
     ++claims_by_priority_[work.header().priority];
-    if (standing != nullptr) standing->running_ = &work;
+    if (executor != nullptr) executor->running_ = &work;
     if (IsDone(work)) MakeUnclaimable(work);
     return claim;
   }
@@ -298,7 +298,7 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* st
 
 void WorkQueue::EndClaim(const Claim& claim) {
   --claim.work->claims_running;
-  if (claim.standing != nullptr) claim.standing->running_ = nullptr;
+  if (claim.executor != nullptr) claim.executor->running_ = nullptr;
   if (--claims_running_ == 0) free_since_ = DeviceClock::now();
   const auto same = claims_by_priority_.find(claim.work->header().priority);
   if (--same->second == 0) claims_by_priority_.erase(same);
@@ -369,7 +369,7 @@ void WorkQueue::Close() {
   for (const auto& [id, work] : works_) {
     work->is_killed = true;
     work->abandon.store(true, std::memory_order_relaxed);
-    CallForwardFrom(*work);
+    PromoteThreadsOf(*work);
   }
   work_arrived_.notify_all();
   spare_wanted_.notify_all();
@@ -399,7 +399,7 @@ void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
   QueuedWork& head = *stream.front();
   MakeClaimable(head);
   const std::uint64_t units = head.units_total - head.units_dealt() + head.paused.size();
-  CallForwardFor(head, units);
+  PromoteFor(head, units);
   const auto wake = std::min<std::uint64_t>({units, threads_wanted, threads_idle_});
   for (std::uint64_t woken = 0; woken < wake; ++woken) work_arrived_.notify_one();
 }

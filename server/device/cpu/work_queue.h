@@ -22,9 +22,9 @@
 #include "gpushared/status.h"
 
 #include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor_priority.h"
 #include "server/device/cpu/host_steal.h"
 #include "server/device/cpu/run_store.h"
-#include "server/device/cpu/standing.h"
 #include "server/device/device.h"
 
 namespace gpushared::device {
@@ -72,7 +72,7 @@ struct QueuedWork : PausedBlocks {
   // failed. Relaxed, because it is advice and no other data depends on it.
   std::atomic<bool> abandon{false};
   // Set when the work should end before its next unit. Running threads read it relaxed for the same
-  // reason; WorkQueue::Stand needs sequential consistency.
+  // reason; WorkQueue::Apply needs sequential consistency.
   std::atomic<bool> stop{false};
   // Bytes printed so far by its kernels; see kOutputBytesMax. Relaxed, because no other data
   // depends on the counter.
@@ -118,8 +118,9 @@ struct Claim {
   PausedRun paused;        // Empty if the claim has none.
   // Clock of the claiming thread; null if its time is not measured.
   ExecutorClock* clock = nullptr;
-  Standing* standing = nullptr;  // Standing of the claiming thread; null if it is always raised.
-  bool is_of_spare = false;      // Whether the spare thread claimed it.
+  ExecutorPriority* executor =
+      nullptr;  // ExecutorPriority of the claiming thread; null if it is always raised.
+  bool is_of_spare = false;  // Whether the spare thread claimed it.
 };
 
 // An executor thread without work for this long frees its memory. The time is short compared with
@@ -133,7 +134,7 @@ inline constexpr std::chrono::microseconds kSparePatience{250};
 
 // After work of a priority has arrived, threads that take work of a lower priority within this time
 // are demoted.
-inline constexpr std::chrono::seconds kStandBackFor{1};
+inline constexpr std::chrono::seconds kDemotedFor{1};
 
 // Orders submitted work, deals its units to the executor threads, and collects completions.
 //
@@ -172,15 +173,15 @@ class WorkQueue {
     return std::chrono::nanoseconds(stood_still_ns_.load(std::memory_order_relaxed));
   }
 
-  // Registers a thread that will call Next. `standing` must outlive the last call of the queue.
-  void Enlist(Standing& standing);
+  // Registers a thread that will call Next. `executor` must outlive the last call of the queue.
+  void Enlist(ExecutorPriority& executor);
 
-  // Sleeps until there is something to run. Returns no value after Close(). `clock` and `standing`
+  // Sleeps until there is something to run. Returns no value after Close(). `clock` and `executor`
   // are those of the calling thread. `rest` is called without a lock when no work arrived for
   // kRestAfter; may be null.
   std::optional<Claim> Next(ExecutorClock* clock = nullptr,
                             const std::function<void()>* rest = nullptr,
-                            Standing* standing = nullptr);
+                            ExecutorPriority* executor = nullptr);
   // Like Next, for the spare thread: sleeps until work has waited too long for a thread that does
   // not leave its own work.
   std::optional<Claim> NextOfSpare(ExecutorClock* clock = nullptr);
@@ -226,18 +227,18 @@ class WorkQueue {
   void RecordFirstRank() GPUSHARED_REQUIRES(mutex_);
   // Takes a paused run or a unit from the first work that has one; the claim's work is null if none
   // has.
-  Claim TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* standing)
+  Claim TakeFirst(ExecutorClock* clock, bool is_for_spare, ExecutorPriority* executor)
       GPUSHARED_REQUIRES(mutex_);
   // Records that work of this priority has arrived.
   void RecordAsked(std::uint8_t priority) GPUSHARED_REQUIRES(mutex_);
   // Returns whether more urgent work has arrived recently.
   bool IsBelowOthers(std::uint8_t priority) const GPUSHARED_REQUIRES(mutex_);
   // Promotes or demotes the claim's thread according to its work.
-  void Stand(const Claim& claim, bool is_below_others) const GPUSHARED_EXCLUDES(mutex_);
+  void Apply(const Claim& claim, bool is_below_others) const GPUSHARED_EXCLUDES(mutex_);
   // Promotes as many demoted threads with less urgent work as `work` can use.
-  void CallForwardFor(const QueuedWork& work, std::uint64_t units) GPUSHARED_REQUIRES(mutex_);
+  void PromoteFor(const QueuedWork& work, std::uint64_t units) GPUSHARED_REQUIRES(mutex_);
   // Promotes the threads that run the work, because it is to end.
-  void CallForwardFrom(const QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
+  void PromoteThreadsOf(const QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   // Records that the claim's thread has returned.
   void EndClaim(const Claim& claim) GPUSHARED_REQUIRES(mutex_);
   // Returns whether no thread is idle and the first work waits for a thread that runs
@@ -264,7 +265,7 @@ class WorkQueue {
   std::uint32_t threads_idle_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::uint32_t claims_running_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Running claims of all work.
   std::map<std::uint8_t, std::uint32_t> claims_by_priority_ GPUSHARED_GUARDED_BY(mutex_);
-  std::vector<Standing*> standings_ GPUSHARED_GUARDED_BY(mutex_);
+  std::vector<ExecutorPriority*> executors_ GPUSHARED_GUARDED_BY(mutex_);
   // The highest priority of recent work, and when such work last arrived.
   std::uint8_t asked_priority_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   DeviceClock::time_point asked_at_ GPUSHARED_GUARDED_BY(mutex_);

@@ -132,10 +132,11 @@ class CudaMemory {
 // and there are no chunks. A launch may run while pages of its client outside of its access set are
 // swapped out. Nothing prevents it from accessing these pages, and an access to an address without
 // memory would end the context for all clients. Therefore one page of the client's own memory, the
-// stand-in, is mapped in the place of every swapped-out page. The stand-in uses the memory of the
-// first page that was swapped out and is kept until no page is swapped out. Like the tail, it is
-// not part of the budget, so it is always available. No work of the client may run while a page is
-// exchanged with the stand-in, because between the two driver calls no memory is mapped.
+// stand-in, is mapped in the place of every swapped-out page. The stand-in uses the
+// memory of the first page that was swapped out and is kept until no page is swapped out. Like the
+// tail, it is not part of the budget, so it is always available. No work of the client may run
+// while a page is exchanged with the stand-in, because between the two driver calls no memory
+// is mapped.
 //
 // Memory is zeroed when it is mapped (a chunk when it is first mapped), not when it is freed. Thus
 // data of other processes and of dead workers are erased as well. They cannot be read before that,
@@ -255,7 +256,8 @@ class CudaRange {
   Status PutStandIn(Piece& piece);
   // Maps other memory in the place of a piece. After a failure the former memory is mapped again.
   Status Exchange(const Piece& piece, MemoryHandle former, MemoryHandle other);
-  // Replaces the stand-in in a piece's place. After a failure the stand-in is mapped again.
+  // Replaces the stand-in in a piece's place. After a failure the stand-in is mapped
+  // again.
   Status FillPiece(Piece& piece, MemoryHandle handle, SwapStore::Slot slot);
   // Called once the page's slot is empty. The last call frees the stand-in.
   Status ForgetSlot(std::uint32_t step);

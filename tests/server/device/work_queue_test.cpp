@@ -521,41 +521,41 @@ TEST(WorkQueue, CountsIdleTimeOfWorkStoppedBeforeItStarts) {
 // Records the value to which the calling thread's boost was last set.
 struct Stood {
   Stood() {
-    standing.Begin();
+    executor.Begin();
     EXPECT_TRUE(is_ahead);
   }
   std::atomic<bool> is_ahead = false;
   std::atomic<int> changes = 0;
-  StandFunction stand = [this](pid_t thread, bool ahead) {
+  PrioritizeFunction prioritize = [this](pid_t thread, bool ahead) {
     EXPECT_EQ(thread, ::gettid());
     is_ahead = ahead;
     ++changes;
   };
-  Standing standing{stand};
+  ExecutorPriority executor{prioritize};
 };
 
 // The thread that promotes another may be faster than the promoted thread itself.
-TEST(Standing, LastChangeWins) {
+TEST(ExecutorPriority, LastChangeWins) {
   bool is_ahead = false, is_overtaken = true;
-  Standing* called = nullptr;
-  const StandFunction stand = [&](pid_t, bool ahead) {
-    if (!ahead && std::exchange(is_overtaken, false)) called->StepForward();
+  ExecutorPriority* called = nullptr;
+  const PrioritizeFunction prioritize = [&](pid_t, bool ahead) {
+    if (!ahead && std::exchange(is_overtaken, false)) called->Promote();
     is_ahead = ahead;
   };
-  Standing standing(stand);
-  called = &standing;
-  standing.Begin();
-  standing.StepBack();
+  ExecutorPriority executor(prioritize);
+  called = &executor;
+  executor.Begin();
+  executor.Demote();
   EXPECT_TRUE(is_ahead);
-  EXPECT_FALSE(standing.is_back());
-  standing.StepBack();
+  EXPECT_FALSE(executor.is_demoted());
+  executor.Demote();
   EXPECT_FALSE(is_ahead);
 }
 
-class StandingQueue : public ::testing::Test {
+class QueueOfPriorities : public ::testing::Test {
  protected:
-  StandingQueue() { queue_.Enlist(stood_.standing); }
-  Claim Next() { return *queue_.Next(nullptr, nullptr, &stood_.standing); }
+  QueueOfPriorities() { queue_.Enlist(executor_.executor); }
+  Claim Next() { return *queue_.Next(nullptr, nullptr, &executor_.executor); }
   // Submits work of one unit, takes it and runs it.
   void Run(WorkId id, std::uint8_t priority) {
     queue_.Submit(Work({.id = id, .stream = id, .priority = priority}));
@@ -569,73 +569,73 @@ class StandingQueue : public ::testing::Test {
     queue_.Submit(Work({.id = 2, .stream = 2, .priority = 1, .units = 10}));
     Claim low = Next();
     EXPECT_EQ(low.work->header().id, 2U);
-    EXPECT_FALSE(stood_.is_ahead);
+    EXPECT_FALSE(executor_.is_ahead);
     return low;
   }
 
-  Stood stood_;
+  Stood executor_;
   WorkQueue queue_{1, {}};
 };
 
-TEST_F(StandingQueue, IsBoostedUntilMoreUrgentWorkArrives) {
+TEST_F(QueueOfPriorities, IsBoostedUntilMoreUrgentWorkArrives) {
   Run(1, 0);
   Run(2, 1);
   Run(3, 1);
-  EXPECT_TRUE(stood_.is_ahead);
-  EXPECT_EQ(stood_.changes, 1) << "at its beginning";
+  EXPECT_TRUE(executor_.is_ahead);
+  EXPECT_EQ(executor_.changes, 1) << "at its beginning";
 }
 
-TEST_F(StandingQueue, IsDemotedForWorkLessUrgentThanRecent) {
+TEST_F(QueueOfPriorities, IsDemotedForWorkLessUrgentThanRecent) {
   const Claim low = TakeLow();
   Finish(queue_, low);
-  const int before = stood_.changes;
+  const int before = executor_.changes;
   const Claim still_low = Next();
-  EXPECT_EQ(stood_.changes, before) << "told once";
+  EXPECT_EQ(executor_.changes, before) << "told once";
   Finish(queue_, still_low);
   Run(3, 2);
-  EXPECT_TRUE(stood_.is_ahead);
+  EXPECT_TRUE(executor_.is_ahead);
 }
 
 // The submitter promotes it, because a thread without a core cannot see that urgent work has
 // arrived.
-TEST_F(StandingQueue, UrgentWorkPromotesThreadsOfLessUrgentWork) {
+TEST_F(QueueOfPriorities, UrgentWorkPromotesThreadsOfLessUrgentWork) {
   const Claim low = TakeLow();
   queue_.Submit(Work({.id = 3, .stream = 3, .priority = 1}));
-  EXPECT_FALSE(stood_.is_ahead) << "it waits as well";
+  EXPECT_FALSE(executor_.is_ahead) << "it waits as well";
   queue_.Submit(Work({.id = 4, .stream = 4, .priority = 2}));
-  EXPECT_TRUE(stood_.is_ahead);
+  EXPECT_TRUE(executor_.is_ahead);
   Finish(queue_, low);
 }
 
-TEST_F(StandingQueue, EndingWorkIsPromoted) {
+TEST_F(QueueOfPriorities, EndingWorkIsPromoted) {
   Claim low = TakeLow();
   queue_.RequestStop(7);
-  EXPECT_FALSE(stood_.is_ahead) << "that is other work";
+  EXPECT_FALSE(executor_.is_ahead) << "that is other work";
   queue_.RequestStop(2);
-  EXPECT_TRUE(stood_.is_ahead);
+  EXPECT_TRUE(executor_.is_ahead);
   Finish(queue_, low);
   EXPECT_EQ(TakeOne(queue_).id, 1U);
 
   queue_.Submit(Work({.id = 5, .stream = 5, .priority = 1, .units = 10}));
   low = Next();
-  EXPECT_FALSE(stood_.is_ahead);
+  EXPECT_FALSE(executor_.is_ahead);
   queue_.RequestKill(5);
-  EXPECT_TRUE(stood_.is_ahead);
+  EXPECT_TRUE(executor_.is_ahead);
   Finish(queue_, low);
 }
 
-TEST_F(StandingQueue, BoostsThreadWithoutWork) {
+TEST_F(QueueOfPriorities, BoostsThreadWithoutWork) {
   const Claim low = TakeLow();
   queue_.RequestKill(2);
   Finish(queue_, low);
   queue_.Submit(Work({.id = 5, .stream = 5, .priority = 1}));
   Finish(queue_, Next());
-  EXPECT_FALSE(stood_.is_ahead);
+  EXPECT_FALSE(executor_.is_ahead);
   std::thread closer([&] {
-    while (!stood_.is_ahead) std::this_thread::yield();
+    while (!executor_.is_ahead) std::this_thread::yield();
     queue_.Close();
   });
-  EXPECT_FALSE(queue_.Next(nullptr, nullptr, &stood_.standing));
+  EXPECT_FALSE(queue_.Next(nullptr, nullptr, &executor_.executor));
   closer.join();
 }
 
