@@ -21,13 +21,13 @@ json Way(const std::string& name, const std::string& socket) {
   return row;
 }
 
-json Answer(const json& ways) { return {{"endpoints", ways}}; }
+json Answer(const json& endpoints) { return {{"endpoints", endpoints}}; }
 
 // Returns the file that `gpusharedctl cdi` generates from an answer.
 Result<json> GetFile(const json& answer) {
-  const Result<std::vector<ContainerEndpoint>> ways = ReadContainerEndpoints(answer);
-  if (!ways.ok()) return ways.status();
-  return CdiFile(*ways);
+  const Result<std::vector<ContainerEndpoint>> endpoints = ReadContainerEndpoints(answer);
+  if (!endpoints.ok()) return endpoints.status();
+  return CdiFile(*endpoints);
 }
 
 TEST(Cdi, MakesDeviceOfEachConfiguredEndpoint) {

@@ -93,7 +93,7 @@ Result<std::vector<ContainerEndpoint>> ReadContainerEndpoints(const json& answer
   for (const EndpointRow& row : rows) {
     if (!row.is_lasting) continue;
     endpoints.push_back(
-        {.endpoint = row.name,
+        {.name = row.name,
          .directory = row.socket.parent_path().string(),
          .socket_inside = std::string(kContainerDirectory) + "/" + row.socket.filename().string(),
          .devices = row.devices,

@@ -68,9 +68,10 @@ int WriteCdi(const CommandLine& line, const std::string& file) {
   if (!path) return kNoServer;
   const Result<nlohmann::json> answer = admin::Ask(*path, {.verb = ipc::AdminVerb::kEndpoints});
   if (!answer.ok()) return Complain(*path, answer.status());
-  const Result<std::vector<admin::ContainerEndpoint>> ways = admin::ReadContainerEndpoints(*answer);
-  if (!ways.ok()) return Complain(*path, ways.status());
-  const Result<nlohmann::json> cdi = admin::CdiFile(*ways);
+  const Result<std::vector<admin::ContainerEndpoint>> endpoints =
+      admin::ReadContainerEndpoints(*answer);
+  if (!endpoints.ok()) return Complain(*path, endpoints.status());
+  const Result<nlohmann::json> cdi = admin::CdiFile(*endpoints);
   if (!cdi.ok()) return Complain(*path, cdi.status());
   const std::string text = cdi->dump(2) + "\n";
   if (file.empty()) return Print(text);

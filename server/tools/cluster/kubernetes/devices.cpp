@@ -61,11 +61,11 @@ bool IsOneOf(const DeviceFacts& device, const std::vector<std::string>& names) {
          });
 }
 
-std::vector<Share> GetShares(const admin::ContainerEndpoint& way,
+std::vector<Share> GetShares(const admin::ContainerEndpoint& endpoint,
                              std::span<const DeviceFacts> devices, std::size_t count) {
   std::vector<Share> shares;
   for (const DeviceFacts& device : devices) {
-    if (!IsOneOf(device, way.devices)) continue;
+    if (!IsOneOf(device, endpoint.devices)) continue;
     for (std::size_t number = 0; number < count; ++number) {
       std::string id = device.name + "/" + std::to_string(number);
       if (id.size() > kShareIdBytesMax) continue;
@@ -108,22 +108,22 @@ Result<ShareCounts> ParseShareCounts(std::span<const std::string> words) {
 }
 
 Result<Offers> GetOffers(const json& endpoints, const json& status, const ShareCounts& counts) {
-  const Result<std::vector<admin::ContainerEndpoint>> ways =
+  const Result<std::vector<admin::ContainerEndpoint>> parsed =
       admin::ReadContainerEndpoints(endpoints);
-  if (!ways.ok()) return ways.status();
+  if (!parsed.ok()) return parsed.status();
   const Result<std::vector<DeviceFacts>> devices = GetDevices(status);
   if (!devices.ok()) return devices.status();
   Offers found;
-  for (const admin::ContainerEndpoint& way : *ways) {
-    if (!way.fits.ok()) {
-      found.rejections.push_back(way.fits.message());
+  for (const admin::ContainerEndpoint& endpoint : *parsed) {
+    if (!endpoint.fits.ok()) {
+      found.rejections.push_back(endpoint.fits.message());
       continue;
     }
-    const auto count = counts.of_endpoint.find(way.endpoint);
+    const auto count = counts.of_endpoint.find(endpoint.name);
     found.offers.push_back(
-        {.resource = kResourceDomain + way.endpoint,
-         .way = way,
-         .shares = GetShares(way, *devices,
+        {.resource = kResourceDomain + endpoint.name,
+         .endpoint = endpoint,
+         .shares = GetShares(endpoint, *devices,
                              count == counts.of_endpoint.end() ? counts.usual : count->second)});
   }
   return found;
@@ -144,11 +144,11 @@ Result<Grant> GetGrant(const Offer& offer, std::span<const std::string> ids) {
                                              std::to_string(offer.shares.size()) + " shares of " +
                                              offer.resource + " on this node");
   }
-  return Grant{
-      .variables = {{kSocketVariable, offer.way.socket_inside}, {kDeviceVariable, share->device}},
-      .directory = offer.way.directory,
-      .directory_inside = admin::kContainerDirectory,
-      .cdi_device = std::string(admin::kCdiKind) + "=" + offer.way.endpoint};
+  return Grant{.variables = {{kSocketVariable, offer.endpoint.socket_inside},
+                             {kDeviceVariable, share->device}},
+               .directory = offer.endpoint.directory,
+               .directory_inside = admin::kContainerDirectory,
+               .cdi_device = std::string(admin::kCdiKind) + "=" + offer.endpoint.name};
 }
 
 std::vector<std::string> GetPreferred(const Offer& offer, std::span<const std::string> available,

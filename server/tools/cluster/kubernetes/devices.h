@@ -49,7 +49,7 @@ struct Share {
 // Thread-compatible value.
 struct Offer {
   std::string resource;  // "gpushared.io/batch"
-  admin::ContainerEndpoint way;
+  admin::ContainerEndpoint endpoint;
   std::vector<Share> shares;
 };
 

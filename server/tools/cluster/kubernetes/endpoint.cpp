@@ -181,7 +181,7 @@ class Endpoint::Listener {
 
 Endpoint::Endpoint(std::string kubelet_directory, Offer offer, bool names_cdi)
     : kubelet_directory_(std::move(kubelet_directory)),
-      name_("gpushared-" + offer.way.endpoint + ".sock"),
+      name_("gpushared-" + offer.endpoint.name + ".sock"),
       service_(std::make_unique<Service>(std::move(offer), names_cdi)) {}
 
 Endpoint::~Endpoint() {

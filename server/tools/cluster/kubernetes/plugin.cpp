@@ -74,7 +74,7 @@ void Plugin::Take(Offers found) {
   // Resources whose endpoint no longer exists are kept, without shares.
   for (const auto& [name, resource] : resources_) {
     if (std::ranges::find(found.offers, name, &Offer::resource) != found.offers.end()) continue;
-    found.offers.push_back({.resource = name, .way = resource.offer.way, .shares = {}});
+    found.offers.push_back({.resource = name, .endpoint = resource.offer.endpoint, .shares = {}});
   }
   for (Offer& offer : found.offers) {
     Resource& resource = resources_[offer.resource];
@@ -90,12 +90,12 @@ void Plugin::Take(Offers found) {
 }
 
 void Plugin::WriteCdi() {
-  std::vector<admin::ContainerEndpoint> ways;
+  std::vector<admin::ContainerEndpoint> endpoints;
   for (const auto& [name, resource] : resources_) {
-    if (!resource.offer.shares.empty()) ways.push_back(resource.offer.way);
+    if (!resource.offer.shares.empty()) endpoints.push_back(resource.offer.endpoint);
   }
   const std::string file = settings_.cdi_directory + "/" + kCdiFile;
-  const Result<nlohmann::json> devices = admin::CdiFile(ways);
+  const Result<nlohmann::json> devices = admin::CdiFile(endpoints);
   if (!devices.ok()) {  // No device to describe.
     if (!cdi_text_.empty()) std::remove(file.c_str());
     cdi_text_.clear();
