@@ -48,12 +48,12 @@ void Worker::Impl::LoseBroker(const std::string& why) {
   }
   spdlog::warn("the broker has exited ({}): {} sessions continue, waiting for another broker", why,
                sessions_.size());
-  WatchDoor();
+  AwaitBroker();
   WatchAlone(false);
   CheckDone();
 }
 
-void Worker::Impl::OpenDoor() {
+void Worker::Impl::WatchRegistrySocket() {
   if (options_.registry_directory.empty()) return;
   Result<ipc::RegistrySocket> socket = ipc::RegistrySocket::Open(options_.registry_directory);
   Result<ipc::UniqueFd> watched =
@@ -63,19 +63,20 @@ void Worker::Impl::OpenDoor() {
                         watched.status().message());
   }
   registry_socket_.emplace(*std::move(socket));
-  door_.assign(watched->Release());
+  registry_descriptor_.assign(watched->Release());
 }
 
-void Worker::Impl::WatchDoor() {
-  door_.async_wait(Descriptor::wait_read, [this](const boost::system::error_code& error) {
-    if (error || has_channel_) return;
-    Result<std::optional<ipc::UniqueFd>> channel = registry_socket_->Accept();
-    if (!channel.ok()) spdlog::warn("{}", channel.status().message());
-    if (!channel.ok() || !channel->has_value()) return WatchDoor();
-    channel_.assign((*channel)->Release());
-    has_channel_ = true;
-    WatchChannel();
-  });
+void Worker::Impl::AwaitBroker() {
+  registry_descriptor_.async_wait(
+      Descriptor::wait_read, [this](const boost::system::error_code& error) {
+        if (error || has_channel_) return;
+        Result<std::optional<ipc::UniqueFd>> channel = registry_socket_->Accept();
+        if (!channel.ok()) spdlog::warn("{}", channel.status().message());
+        if (!channel.ok() || !channel->has_value()) return AwaitBroker();
+        channel_.assign((*channel)->Release());
+        has_channel_ = true;
+        WatchChannel();
+      });
 }
 
 bool Worker::Impl::IsDeserted() const {
@@ -105,7 +106,7 @@ void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
                  ipc::ChannelReply{.code = StatusCode::kVersionMismatch, .text = why});
     // The worker does not wait for another broker.
     boost::system::error_code ignored;
-    door_.close(ignored);
+    registry_descriptor_.close(ignored);
     registry_socket_.reset();
     return LoseBroker(why);
   }

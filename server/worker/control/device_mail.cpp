@@ -180,7 +180,7 @@ void Worker::Impl::WatchDevice() {
         ReportKernelsToEnd();
         break;
       case DeviceWatch::Verdict::kLost:
-        LoseStandingDevice(" and did not come back when kernels were told to end");
+        LoseBlockedDevice(" and did not come back when kernels were told to end");
         break;
     }
     if (!is_lost()) WatchDevice();
@@ -191,14 +191,14 @@ void Worker::Impl::WatchDevice() {
 // for. Each of them has exceeded its limit, because the device thread has been blocked for longer
 // than any kernel may run.
 void Worker::Impl::ReportKernelsToEnd() {
-  if (!device_->ReportKernelsToEnd()) return LoseStandingDevice("");
+  if (!device_->ReportKernelsToEnd()) return LoseBlockedDevice("");
   spdlog::error(
       "{}: the device thread has been inside of one call of the driver for {}: kernels that can be "
       "ended without the driver are told to end",
-      device_->info().id, Seconds(device_watch_.stood()));
+      device_->info().id, Seconds(device_watch_.blocked_for()));
 }
 
-void Worker::Impl::LoseStandingDevice(const std::string& in_vain) {
+void Worker::Impl::LoseBlockedDevice(const std::string& in_vain) {
   std::vector<std::string> suspects;
   for (const auto& [id, session] : sessions_) {
     if (std::optional<std::string> running = session->ShownRunning()) {
@@ -208,7 +208,7 @@ void Worker::Impl::LoseStandingDevice(const std::string& in_vain) {
   Handle(DeviceLost{DescribeDeviceLoss(
       device_->info().id,
       fmt::format("the device thread has been inside of one call of the driver for {}{}",
-                  Seconds(device_watch_.stood()), in_vain),
+                  Seconds(device_watch_.blocked_for()), in_vain),
       suspects)});
 }
 

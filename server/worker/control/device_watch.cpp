@@ -21,14 +21,14 @@ DeviceWatch::Limits DeviceWatch::LimitsFor(nanoseconds turn_max, nanoseconds lea
 DeviceWatch::Verdict DeviceWatch::Look(std::uint64_t turn_steps) {
   const bool is_in_turn = turn_steps % 2 != 0;
   if (std::exchange(turn_steps_, turn_steps) != turn_steps || !is_in_turn) {
-    stood_ = nanoseconds(0);
+    blocked_for_ = nanoseconds(0);
     has_ended_kernels_ = is_lost_ = false;
     return Verdict::kFine;
   }
-  stood_ += limits_.interval;
-  if (stood_ >= limits_.turn_max && !std::exchange(has_ended_kernels_, true))
+  blocked_for_ += limits_.interval;
+  if (blocked_for_ >= limits_.turn_max && !std::exchange(has_ended_kernels_, true))
     return Verdict::kEndKernels;
-  const bool is_over = stood_ >= limits_.turn_max + limits_.leaves_within;
+  const bool is_over = blocked_for_ >= limits_.turn_max + limits_.leaves_within;
   return is_over && !std::exchange(is_lost_, true) ? Verdict::kLost : Verdict::kFine;
 }
 

@@ -39,13 +39,13 @@ class DeviceWatch {
   // once per blocked iteration.
   Verdict Look(std::uint64_t turn_steps);
   // Lower bound of the current iteration's duration at the last poll.
-  std::chrono::nanoseconds stood() const { return stood_; }
+  std::chrono::nanoseconds blocked_for() const { return blocked_for_; }
   const Limits& limits() const { return limits_; }
 
  private:
   const Limits limits_;
   std::uint64_t turn_steps_ = 0;  // Value at the last poll.
-  std::chrono::nanoseconds stood_{0};
+  std::chrono::nanoseconds blocked_for_{0};
   bool has_ended_kernels_ = false;
   bool is_lost_ = false;
 };

@@ -204,7 +204,7 @@ int Worker::Impl::Run() {
   if (options_.prefers_threads) control_priority_ = PreferThisThread();
   device_priority_ = device_thread_->Start();
   WatchMail();
-  OpenDoor();
+  WatchRegistrySocket();
   WatchChannel();
   SendToBroker(
       0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});

@@ -59,7 +59,7 @@ class Worker::Impl {
         device_watch_(WatchLimits(options_)),
         watch_timer_(context_),
         cost_timer_(context_),
-        door_(context_),
+        registry_descriptor_(context_),
         alone_timer_(context_),
         drain_timer_(context_),
         report_timer_(context_) {}
@@ -108,7 +108,7 @@ class Worker::Impl {
   static DeviceWatch::Limits WatchLimits(const WorkerOptions& options);
   void WatchDevice();
   void ReportKernelsToEnd();
-  void LoseStandingDevice(const std::string& in_vain);
+  void LoseBlockedDevice(const std::string& in_vain);
 
   // Broker.
   void WatchChannel();
@@ -131,8 +131,8 @@ class Worker::Impl {
   void LoseBroker(const std::string& why);
 
   // Operation without a broker.
-  void OpenDoor();
-  void WatchDoor();
+  void WatchRegistrySocket();
+  void AwaitBroker();
   void WatchAlone(bool was_deserted);
   void ReportRegistry();
   bool IsDeserted() const;
@@ -210,7 +210,7 @@ class Worker::Impl {
   boost::asio::steady_timer watch_timer_;
   boost::asio::steady_timer cost_timer_;
   std::optional<ipc::RegistrySocket> registry_socket_;
-  Descriptor door_;  // Duplicate of the registry socket's descriptor.
+  Descriptor registry_descriptor_;  // Duplicate of the registry socket's descriptor.
   boost::asio::steady_timer alone_timer_;
   boost::asio::steady_timer drain_timer_;
   boost::asio::steady_timer report_timer_;  // Writes the reports of client_log_.

@@ -51,7 +51,7 @@ Status Doorbells::Watch(int fd, ClientState* client) {
 }
 
 Status Doorbells::Add(ClientState& client) {
-  doors_.Begin(client);
+  states_.Begin(client);
   return Watch(client.setup.doorbell, &client);
 }
 
@@ -64,13 +64,13 @@ std::optional<scheduler::TimePoint> Doorbells::Choose(std::span<ClientState* con
   std::optional<scheduler::TimePoint> first;
   for (ClientState* const client : clients) {
     if (client->life.is_leaving()) continue;  // Already removed.
-    Door& door = doors_[*client];
-    const bool may_take = client->MayTake(), is_heard = may_take && now >= door.heard_from;
-    if (may_take && !is_heard) first = scheduler::Earlier(first, door.heard_from);
-    if (door.is_heard == is_heard) continue;
+    State& state = states_[*client];
+    const bool may_take = client->MayTake(), is_heard = may_take && now >= state.heard_from;
+    if (may_take && !is_heard) first = scheduler::Earlier(first, state.heard_from);
+    if (state.is_heard == is_heard) continue;
     // If the kernel rejects the change, the doorbell keeps its state and the change is tried again.
     if (Set(EPOLL_CTL_MOD, client->setup.doorbell, client, is_heard)) {
-      door.is_heard = door.may_tell_old_ring = is_heard;
+      state.is_heard = state.may_report_old_ring = is_heard;
     }
   }
   return first;
@@ -95,20 +95,20 @@ void Doorbells::Wait(std::optional<nanoseconds> timeout) {
 void Doorbells::CountRings(scheduler::TimePoint now) {
   for (const epoll_event& event : std::span(events_).first(std::exchange(count_, 0))) {
     if (event.data.ptr == nullptr) continue;
-    Door& door = doors_[*static_cast<const ClientState*>(event.data.ptr)];
-    if (std::exchange(door.may_tell_old_ring, false)) continue;
-    if (door.rings_left > 0) {
-      --door.rings_left;
+    State& state = states_[*static_cast<const ClientState*>(event.data.ptr)];
+    if (std::exchange(state.may_report_old_ring, false)) continue;
+    if (state.rings_left > 0) {
+      --state.rings_left;
       continue;
     }
-    const bool is_forgotten = now - door.heard_from > kForgottenAfter;
-    door.pause = is_forgotten ? kPauseMin : std::min(2 * door.pause, kPauseMax);
-    door.heard_from = now + door.pause;
+    const bool is_forgotten = now - state.heard_from > kForgottenAfter;
+    state.pause = is_forgotten ? kPauseMin : std::min(2 * state.pause, kPauseMax);
+    state.heard_from = now + state.pause;
   }
 }
 
 void Doorbells::OnTaken(const ClientState& client, std::size_t commands) {
-  std::uint32_t& left = doors_[client].rings_left;
+  std::uint32_t& left = states_[client].rings_left;
   left = static_cast<std::uint32_t>(
       std::min<std::size_t>(left + kRingsPerCommand * commands, kRingsMax));
 }

@@ -53,9 +53,9 @@ class Doorbells {
 
  private:
   // State of one doorbell.
-  struct Door {
+  struct State {
     bool is_heard = true;
-    bool may_tell_old_ring = false;     // Was unmuted, and has not rung since.
+    bool may_report_old_ring = false;   // Was unmuted, and has not rung since.
     std::uint32_t rings_left = 16;      // Rings until it is muted; commands add to them.
     scheduler::Duration pause{};        // Duration of the last mute.
     scheduler::TimePoint heard_from{};  // End of the last mute.
@@ -71,7 +71,7 @@ class Doorbells {
   // Events of the last wait; the next wait reports further ones.
   std::array<epoll_event, 64> events_{};
   std::size_t count_ = 0;
-  PerClient<Door> doors_;
+  PerClient<State> states_;
 };
 
 }  // namespace gpushared::server

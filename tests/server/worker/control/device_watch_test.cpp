@@ -36,10 +36,10 @@ TEST(DeviceWatch, StopsKernelsOnceThenReportsLossOnce) {
   DeviceWatch watch = FiveLooks();
   for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Look(7), kFine);
   EXPECT_EQ(watch.Look(7), kEndKernels);
-  EXPECT_EQ(watch.stood(), milliseconds(500));
+  EXPECT_EQ(watch.blocked_for(), milliseconds(500));
   EXPECT_EQ(watch.Look(7), kFine);
   EXPECT_EQ(watch.Look(7), kLost);
-  EXPECT_EQ(watch.stood(), milliseconds(700));
+  EXPECT_EQ(watch.blocked_for(), milliseconds(700));
   for (int look = 0; look < 20; ++look) EXPECT_EQ(watch.Look(7), kFine);
 }
 
