@@ -303,7 +303,7 @@ Status Connection::AskWhy() const {
 
 Result<ipc::Ended> Connection::AskBroker() const {
   // The client can observe the end of a worker before the broker does; the broker answers once it
-  // knows.
+  // has detected the end.
   const ipc::Deadline deadline = std::chrono::steady_clock::now() + kWhyTimeout;
   const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(path_, deadline);
   if (!socket.ok()) return socket.status();

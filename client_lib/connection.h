@@ -112,7 +112,7 @@ class Connection {
   // Ends the session after a failed send or receive; returns the reason why it ended.
   Status EndAfter(const Status& failure);
   // Returns why the session ended, as the broker recorded it. If the broker gives no reason within
-  // kWhyTimeout, the Status says so.
+  // kWhyTimeout, the Status states that.
   Status AskWhy() const;
   Result<ipc::Ended> AskBroker() const;
   ipc::Deadline NewDeadline() const;

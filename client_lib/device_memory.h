@@ -34,9 +34,9 @@ class DeviceMemory {
     std::function<Result<std::uint64_t>(std::uint64_t bytes)> resize;
     // Blocks until the commands of `fence` have ended or the session has ended.
     std::function<Status(const Fence& fence)> wait;
-    // Announce a buffer to the server, and withdraw it. Both are empty if the server does not need
-    // to know about buffers. The announcements are submitted to the same ring as commands, so they
-    // keep their order.
+    // Announce a buffer to the server, and withdraw it. Both are empty if the server does not track
+    // buffers. The announcements are submitted to the same ring as commands, so they keep their
+    // order.
     std::function<void(std::uint64_t address, std::uint64_t bytes)> name_buffer = {};
     std::function<void(std::uint64_t address)> forget_buffer = {};
   };

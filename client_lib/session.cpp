@@ -131,7 +131,7 @@ Session::~Session() {
 
 Status Session::Usable() const {
   if (!InOwner()) return WrongProcess();
-  // Lock-free while the session is alive, because most calls come here.
+  // Lock-free while the session is alive, because most calls use it.
   return data_->connection->ended() ? data_->connection->end_status() : Status::Ok();
 }
 

@@ -163,7 +163,7 @@ class Session : public std::enable_shared_from_this<Session> {
           const ClientOptions& options);
 
   void ReportWantedNow();
-  // Returns an empty function if the server does not need to know about buffers.
+  // Returns an empty function if the server does not track buffers.
   std::function<void(std::uint64_t, std::uint64_t)> GetNamer(const ipc::Welcome& welcome);
   void ReportBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes);
   Status WhyRejected(StreamRecord& stream);

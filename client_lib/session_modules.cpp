@@ -94,7 +94,8 @@ Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const s
                   "module load rejected: the image has " + std::to_string(image.size()) +
                       " bytes, allowed 1 to " + std::to_string(ipc::kModuleImageBytesMax));
   }
-  // Unloads are awaited first, because the server still counts modules that have not been unloaded.
+  // Unloads are awaited first, because modules that have not been unloaded count against the limit
+  // of the server.
   while (!ReapModules()) {
     if (Status status = data_->connection->AwaitPosted(); !status.ok()) return status;
   }

@@ -122,8 +122,8 @@ Result<StagingBlock> StagingBufferSet::AllocateFromNew(std::size_t bytes) {
   }
   constexpr std::uint64_t kStep = ipc::kStagingBytesStep;
   const std::uint64_t rounded = (bytes + kStep - 1) / kStep * kStep;
-  // Small requests start with small buffers, because acquiring memory takes the server 0.4 ms per
-  // MiB, during which other clients wait. If memory is short, takes what is available.
+  // Small requests start with small buffers, because the server needs 0.4 ms per MiB to allocate
+  // memory, during which other clients wait. If memory is short, uses what is available.
   std::uint64_t asked = std::max<std::uint64_t>(rounded, ipc::kStagingBufferBytesDefault);
   if (bytes < kLittleBytes) {
     asked =

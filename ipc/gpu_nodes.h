@@ -4,8 +4,8 @@
 
 namespace gpushared::ipc {
 
-// Files of which one exists where programs can open an NVIDIA GPU: the driver's control device on
-// Linux, and the GPU of Windows in WSL. Where none exists, gate mode is not chosen by default.
+// Device files: one of them exists on a machine where programs can open an NVIDIA GPU, the driver's
+// control device on Linux or the Windows GPU in WSL. If none exists, gate mode is not the default.
 inline constexpr const char* kGpuNodes[] = {"/dev/nvidiactl", "/dev/dxg"};
 
 }  // namespace gpushared::ipc

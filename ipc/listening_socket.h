@@ -21,7 +21,8 @@ struct InheritedSocket {
   // Whether this process removes the socket file; if not, the process that passed the socket does.
   bool is_own = false;
 
-  // Takes the socket over. kInvalidArgument unless it is a Unix stream socket listening at a path.
+  // Takes ownership of the socket. kInvalidArgument unless it is a Unix stream socket listening at
+  // a path.
   static Result<InheritedSocket> Examine(UniqueFd fd);
 };
 struct BorrowedSocket {

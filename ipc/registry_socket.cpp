@@ -14,7 +14,7 @@ namespace gpushared::ipc {
 namespace {
 
 // Small, because only one live broker connects at a time; connections of dead brokers may be queued
-// before the connection of that broker.
+// before its connection.
 constexpr int kBacklog = 4;
 
 std::string PathIn(const std::string& directory, pid_t pid) {

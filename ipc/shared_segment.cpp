@@ -123,8 +123,8 @@ Status SharedSegment::MapWith(Access access, bool populate, const char* what) {
 }
 
 Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
-  // Checked before the kernel is asked, because fallocate of a memfd takes pages until the machine
-  // has none left, at which point the kernel kills other processes.
+  // Checked before the call, because fallocate of a memfd takes pages until the machine has none
+  // left, at which point the kernel kills other processes.
   if (options.bytes == 0 || options.bytes > kBytesMax) {
     return Status(StatusCode::kOutOfMemory, std::string("shared memory rejected: ") + options.name +
                                                 " asks for " + std::to_string(options.bytes) +

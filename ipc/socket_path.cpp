@@ -65,7 +65,7 @@ Result<std::string> ClientSocketPath(const std::string& asked, const SocketSurro
   const auto system_wide = [&] {
     return around.exists(std::string(kSystemSocketDirectory) + "/" + kSocketFile);
   };
-  // A job that is configured for the MPS daemon thereby finds our server.
+  // Lets a job that is configured for the MPS daemon find this server.
   std::string of_mps = around.environment(kMpsVariable);
   if (!of_mps.empty()) of_mps += std::string("/") + kSocketFile;
   const bool is_for_mps = asked.empty() && around.environment(kSocketVariable).empty() &&

@@ -64,7 +64,7 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
   void MakeNext() GPUSHARED_REQUIRES(mutex) {
     const auto next =
         std::ranges::find_if(users, [this](const auto& each) { return MayBegin(each.second); });
-    User& user = next->second;  // Valid while the user has a call.
+    User& user = next->second;  // Valid while the user has queued or running calls.
     std::function<void()> call = std::move(user.waiting.front());
     user.waiting.pop_front();
     ++user.running;
@@ -92,7 +92,8 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
   const std::size_t threads_max, threads_of_user_max;
   Mutex mutex;
   std::condition_variable changed;
-  std::map<std::uint32_t, User> users GPUSHARED_GUARDED_BY(mutex);  // Users with a call, by uid.
+  std::map<std::uint32_t, User> users
+      GPUSHARED_GUARDED_BY(mutex);  // Users with queued or running calls, by uid.
   std::size_t threads GPUSHARED_GUARDED_BY(mutex) = 0;
   std::size_t idle GPUSHARED_GUARDED_BY(mutex) = 0;     // Threads waiting for a call.
   std::size_t pending GPUSHARED_GUARDED_BY(mutex) = 0;  // Calls that have not returned.

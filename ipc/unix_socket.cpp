@@ -140,7 +140,7 @@ Status WaitFor(int socket, short events, Deadline deadline) {
     pollfd entry{socket, events, 0};
     const auto timeout = std::clamp<std::int64_t>(left.count(), 0, INT_MAX);
     const int ready = ::poll(&entry, 1, static_cast<int>(timeout));
-    // Errors and hang-ups count as ready: they are reported by the next call.
+    // Errors and hang-ups are treated as ready, because the next call reports them.
     if (ready > 0) return Status::Ok();
     if (ready == 0) {
       return Status(StatusCode::kTimedOut, "the other end did not answer in time");
@@ -229,7 +229,7 @@ Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline) {
     return Status(StatusCode::kInternal, "no socket: " + MachineSays(errno));
   }
   for (;;) {
-    // If the queue of the server is full, connect blocks, and poll cannot replace it. The send
+    // If the server's accept queue is full, connect blocks, and poll cannot wait for it. The send
     // timeout of the socket therefore limits the wait. Zero would mean no timeout.
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
         deadline - std::chrono::steady_clock::now());

@@ -16,7 +16,7 @@ namespace gpushared::scheduler {
 // Predicts the earliest next arrival: the last arrival plus the shortest recent gap that has not
 // passed yet. For a periodic client the gap is its period. For a bursty client it is the short gap
 // inside a burst, and after that the pause between bursts. For a client with memoryless arrivals
-// the earliest arrival is always about `now`, which says nothing.
+// the earliest arrival is always about `now`, which carries no information.
 //
 // A hint from the client replaces the prediction until it is overdue.
 //

@@ -31,7 +31,7 @@ class ChargeMeter {
   };
 
   // Sets the total time to exclude, which never decreases, up to the next start or end. Time that
-  // is noticed late may exceed the interval since the last start or end. The remainder is deducted
+  // is detected late may exceed the interval since the last start or end. The remainder is deducted
   // from later intervals, until nothing is in flight.
   void Exclude(Duration total) { excluded_ = total; }
 

@@ -206,7 +206,7 @@ class DeviceLane {
     // Whether a stop was decided whose action has not been returned yet.
     bool stop_pending = false;
     bool windowed = false;
-    // Whether the client was removed, so that the policy no longer knows the command.
+    // Whether the client was removed, so that the policy has dropped the command.
     bool orphan = false;
     ShareCaps::Set caps;
     Duration billed{};  // Time billed to the client's caps so far.

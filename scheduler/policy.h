@@ -45,8 +45,8 @@ struct LaneRules {
 //   * A command that becomes stoppable because it outlived its prediction is reported as two
 //     commands: first the OnStarted of the stoppable rest, without a Decision before it and without
 //     an OnReady or OnIdle after it, then the OnEnded for the time so far.
-//   * A client is throttled from OnThrottled(true) to OnThrottled(false), and is not ready
-//     meanwhile.
+//   * A client is throttled from OnThrottled(true) to OnThrottled(false), and is not ready in the
+//     meantime.
 //   * OnRequestEnded is called once per OnRequestBegan, unless the client was removed before. At
 //     most kOpenRequestsMax requests of a client are open, with distinct numbers, and none arrived
 //     later than `now`.
@@ -60,7 +60,7 @@ struct LaneRules {
 //   * kRun names a ready client. kStop names a client with a stoppable command on the device that
 //     has not been stopped yet. The lane terminates the process otherwise.
 //   * A decision changes only by an event or by reaching its reconsider_at. If the lane's bounds do
-//     not admit the command that kRun names, the lane asks again after the next event or at
+//     not admit the command that kRun names, the lane calls Pick again after the next event or at
 //     reconsider_at.
 // Thread-compatible: the device lane that owns the policy makes all calls.
 class Policy {

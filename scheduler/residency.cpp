@@ -105,7 +105,8 @@ void Residency::OnDrained(ClientId client) {
 
 Duration Residency::SwapInCostFor(const SwapWork& work, bool is_continuation) {
   const auto mebibytes = static_cast<Duration::rep>(work.bytes / kMebibyte);
-  // Short swap-ins do not count: they take longer per byte, so all residency periods would grow.
+  // Short swap-ins are excluded, because they take longer per byte and would lengthen all residency
+  // periods.
   const bool is_representative = work.bytes >= options_.swap_bytes_max;
   if (is_representative && (!is_continuation || swap_in_times_.empty()))
     swap_in_times_.Add(work.took / mebibytes);
@@ -293,7 +294,7 @@ bool Residency::IsDraining(const Client& client, std::uint64_t free_bytes) const
 bool Residency::CanEventuallyServe(const Item& candidate, std::uint64_t free_bytes,
                                    TimePoint now) const {
   if (!IsFeasible(candidate.client, candidate.value)) return false;
-  // The candidate's own running commands may take long, so others are served meanwhile.
+  // The candidate's own running commands may take long, so others are served in the meantime.
   if (IsDraining(candidate.value, free_bytes)) return false;
   std::uint64_t bytes =
       AvailableTo(candidate.value, free_bytes) + candidate.value.own_evictable_bytes();

@@ -25,8 +25,8 @@ struct ResidencyOptions {
   // Residency period of a client, as a multiple of its swap-in cost: 9 spends a tenth of the time
   // on swaps. The cost is the number of bytes times the usual time per byte, which is the median of
   // the last 15 swap-ins of at least swap_bytes_max, because a client whose swaps happened to be
-  // slow must not get a longer period than clients of the same class. A period counts the mean of
-  // the last two costs, so that alternating cheap and expensive swap-ins get equal periods while
+  // slow must not get a longer period than clients of the same class. A period is based on the mean
+  // of the last two costs, so that alternating cheap and expensive swap-ins get equal periods while
   // the total stays the same.
   int residency_factor = 9;
   Duration residency_min = std::chrono::milliseconds(20);
@@ -38,8 +38,8 @@ struct ResidencyOptions {
   // it can free memory that it does not need. The notice overlaps the residency period, so it
   // delays the other client only if that period has already ended.
   Duration notice = std::chrono::milliseconds(2);
-  // Delay until the next swap-out after a swap has failed. Meanwhile, a client that was terminated
-  // because of the failure returns its memory.
+  // Delay until the next swap-out after a swap has failed. During the delay, a client that was
+  // terminated because of the failure returns its memory.
   Duration retry_after = std::chrono::seconds(1);
   // Delay before repeating a swap-in for which the device had no memory, because other programs on
   // this machine may hold it.

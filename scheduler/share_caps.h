@@ -24,7 +24,7 @@ inline constexpr Duration kCapWindow = std::chrono::milliseconds(100);
 // of the whole device throttles no client.
 struct ShareCap {
   std::uint64_t number = 0;
-  // 1..kSharePerMilleMax. If clients set different values, the latest one counts.
+  // 1..kSharePerMilleMax. If clients set different values, the latest one applies.
   std::uint32_t per_mille = kSharePerMilleMax;
 };
 

@@ -268,7 +268,7 @@ void OfferUpgrades(BrokerOptions& options, std::span<const char* const> argument
   };
 }
 
-// Periodically tells the service manager that this thread is not stuck.
+// Periodically reports to the service manager that this thread is not stuck.
 void FeedWatchdog(boost::asio::steady_timer& timer, const ServiceManager& manager) {
   if (!manager.watchdog_interval()) return;
   manager.Notify("WATCHDOG=1");

@@ -160,7 +160,8 @@ CudaKernel::CudaKernel(std::shared_ptr<CudaModule> of, std::string with_name, Ke
 }
 
 Result<Kernel> CudaKernel::In(const Context& context) const {
-  // Compares owners without touching the reference counts, because every launch comes here.
+  // Compares owners without touching the reference counts, because every launch calls this
+  // function.
   const std::shared_ptr<Session>& session = context.shared_session();
   if (!first_session_.owner_before(session) && !session.owner_before(first_session_)) return first_;
   const Result<Module> there = module->In(session);

@@ -6,8 +6,8 @@
 
 namespace gpushared::drop_in {
 
-// Stream of a null handle and of calls without a handle. Each function that submits work is
-// exported in both forms.
+// Default stream: the stream of a null handle and of calls without a handle. Each function that
+// submits work is exported in both forms.
 enum class DefaultStream : std::uint8_t { kLegacy, kPerThread };
 
 // Sets the form for the calling thread for the duration of one call.

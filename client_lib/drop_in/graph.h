@@ -115,7 +115,7 @@ struct GraphNode : std::enable_shared_from_this<GraphNode> {
   std::shared_ptr<const Work> work;
   std::vector<GraphNode*> needs;     // Dependencies in the same graph; they run first.
   bool is_enabled = true;            // Whether an executable graph runs it.
-  GraphNodeHandle handle = nullptr;  // Created when a program asks for it.
+  GraphNodeHandle handle = nullptr;  // Created when the program first requests it.
   std::vector<void*> shown;          // Parameters last returned to the program.
 };
 

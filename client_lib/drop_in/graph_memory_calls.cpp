@@ -167,7 +167,7 @@ Code DeviceSetGraphMemAttribute(int device, int attribute, void* value) {
   });
 }
 
-// Nothing to trim, because only memory of existing graphs is kept.
+// A no-op, because only memory of existing graphs is kept.
 Code DeviceGraphMemTrim(int device) {
   return WithGraphMemories(device, [](const std::shared_ptr<Session>&) { return Code::kSuccess; });
 }

@@ -40,7 +40,7 @@ Code GetBuffer(void** extra, std::span<const std::byte>& packed) {
 }
 
 // Parameters of a launch in the kernel's layout. Small ones are stored on the stack, because every
-// launch comes here.
+// launch needs them.
 class PackedParameters {
  public:
   // Zero-initialized, so that padding does not leak memory of the program.
@@ -142,8 +142,8 @@ Code CheckCooperative(const DeviceProperties& device, const Kernel& kernel,
 }
 
 // Checks the rules that the driver enforces but the server does not, because it does not have the
-// function attributes. Clusters of one block count as none, since devices without clusters accept
-// them.
+// function attributes. Clusters of one block are treated as none, because devices without clusters
+// accept them.
 Code CheckLaunchShape(const DeviceProperties& device, const CudaKernel& kernel,
                       const Kernel& loaded, LaunchShape& shape) {
   if (shape.dynamic_shared_bytes != 0) {

@@ -19,7 +19,7 @@ bool IsLogging();
 void LogLine(std::string_view line);
 
 // Writes the line to stderr if `gpusharedctl run` started the program. Does so once per `has_told`,
-// which it sets.
+// which it sets to true.
 void ReportUser(std::string_view line, std::atomic<bool>& has_told);
 
 // Returns `code` and stores `sentence`, which the log shows with it when the call ends.

@@ -117,8 +117,8 @@ Code MemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 
 namespace {
 
-// CUDA does not guarantee it, but drivers provide large allocations on cleared pages, and programs
-// rely on that.
+// CUDA does not guarantee zeros, but drivers provide large allocations on cleared pages, and
+// programs rely on that.
 Status Clear(const Client& client, const DeviceBuffer& buffer) {
   if (buffer.size() < kLargeBytes || buffer.used_bytes() == 0) return Status::Ok();
   const Stream stream = client.default_stream();

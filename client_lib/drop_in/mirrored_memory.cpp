@@ -90,8 +90,8 @@ bool MirroredMemory::Reaches(const MirrorUse& use, const Entry& entry, const Mir
   return is_named || is_written;
 }
 
-// kInTurns: the thread that compared last has not written if there was no wait since, and any other
-// thread must have waited before it writes.
+// kInTurns: without a wait since the last comparison, the thread that compared has not written, and
+// any other thread must wait before it writes.
 bool MirroredMemory::MayDiffer(const Entry& entry) const {
   return entry.sharing != Sharing::kInTurns || entry.compared_at != waits_ ||
          entry.compared_by != std::this_thread::get_id();

@@ -23,7 +23,7 @@ enum class Sharing : std::uint8_t {
   kAtAnyTime,  // Even while kernels run, unless they access the same bytes.
   // Only after the program has seen all work end (concurrentManagedAccess is 0 in CUDA).
   kInTurns,
-  kOnDemand,  // At any time; only kernels that get the memory's address access it.
+  kOnDemand,  // At any time; only kernels that receive the memory's address access it.
 };
 
 // Device allocation mirrored at a host address.

@@ -26,7 +26,7 @@ struct Reason {
   std::string_view begin;  // Prefix of the symbols.
   std::string_view why;
 };
-// The first match counts.
+// The first match applies.
 constexpr Reason kReasons[] = {
     {"cuIpc", kSharing},
     {"cuMemPoolExport", kSharing},

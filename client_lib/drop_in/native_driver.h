@@ -15,12 +15,12 @@
 
 namespace gpushared::drop_in {
 
-// Whose driver runs the program's work: the server's, to which the program submits, or that of the
-// machine.
+// Driver that executes the program's work: that of the server, to which the program submits, or the
+// one installed on the machine.
 enum class Mode : std::uint8_t { kSubmit, kGate };
 
-// Returns the value of GPUSHARED_MODE; if it is not set, kGate where the program can open an NVIDIA
-// GPU, and kSubmit elsewhere. kInvalidArgument names any value other than "submit" and "gate".
+// Returns the value of GPUSHARED_MODE; if it is not set, kGate if the program can open an NVIDIA
+// GPU, otherwise kSubmit. kInvalidArgument names any value other than "submit" and "gate".
 Result<Mode> ModeFromEnvironment();
 
 enum class Fallback { kNone, kNative };

@@ -13,10 +13,10 @@
 
 namespace gpushared::drop_in {
 
-// Returns whether the whole range is mapped, or the kernel does not tell.
+// Returns true if the whole range is mapped or if the kernel does not report its mappings.
 bool IsMapped(std::uint64_t address, std::size_t bytes);
 
-// Returns whether the whole range is readable and writable, as far as the kernel tells.
+// Returns whether the whole range is readable and writable, as far as the kernel reports.
 bool IsReadableAndWritable(std::uint64_t address, std::size_t bytes);
 
 // Returns false if some of the program's bytes cannot be read.

@@ -115,7 +115,7 @@ void ServerGraphs::Make(const Works& plan, const Context& context) {
     runs_.push_back(std::move(run));
     at += length;
   }
-  // There is nothing to create until the plan changes.
+  // A no-op until the plan changes.
   if (runs_.empty()) is_rejected_ = true;
 }
 

@@ -17,9 +17,9 @@ namespace gpushared::drop_in {
 
 // Sequences of launches in the plan of an executable graph that the server holds as a graph, so
 // that one command replaces one command per launch. They are created at the second launch, because
-// a graph that runs once gains nothing. Other work is submitted individually: copies, fills, host
-// functions, kernels that launch kernels, and all launches of a session with page-locked memory,
-// whose parameters may have to be replaced each time.
+// a graph that runs once would not gain from it. Other work is submitted individually: copies,
+// fills, host functions, kernels that launch kernels, and all launches of a session with
+// page-locked memory, whose parameters may have to be replaced each time.
 //
 // Thread-safe.
 class ServerGraphs {

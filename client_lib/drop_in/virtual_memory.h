@@ -51,8 +51,8 @@ class Allocation {
   std::uint64_t references_ GPUSHARED_GUARDED_BY(mutex_) = 0;
 };
 
-// Allocations that programs hold. Never destroyed, because programs call the driver from their last
-// destructors.
+// Allocations of which the program has handles. Never destroyed, because programs call the driver
+// from their last destructors.
 HandleTable<Allocation, AllocationHandle, HandleKind::kAllocation>& HeldAllocations();
 
 // Addresses that a program has reserved on one device, and its placements there. The server maps a

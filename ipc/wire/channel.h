@@ -102,7 +102,7 @@ struct Attach {
   // The most urgent class that the access rules allow to this client.
   SchedulingClass allowed_class = SchedulingClass::kNormal;
   std::uint8_t isolation = 0;  // device::Isolation: how its kernels are confined to its memory.
-  bool is_trusted = false;     // Whether the client's user controls the server anyway.
+  bool is_trusted = false;     // Whether the client's user can control the server in any case.
   // Endpoint through which the client connected. Needed only for the registry.
   std::uint32_t endpoint = 0;  // Assigned by the broker.
   std::string endpoint_name;

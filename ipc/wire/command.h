@@ -174,7 +174,7 @@ struct PlainRecord {
   std::uint64_t reserved[5] = {};
 };
 
-// True if a record has no padding. Padding would leak old memory to the peer.
+// Whether a record has no padding, which would leak old memory to the peer.
 template <typename Record>
 inline constexpr bool kFillsGranule =
     sizeof(Record) == kGranuleBytes&& std::has_unique_object_representations_v<Record>;

@@ -16,7 +16,7 @@ std::string LimitsText(std::uint64_t minimum, std::uint64_t maximum) {
   return text;
 }
 
-// Formats large powers of two as "2^28".
+// Formats large powers of two in the form "2^28".
 std::string ListedNumber(std::uint64_t number) {
   const bool is_long = number >= 65536 && std::has_single_bit(number);
   return is_long ? "2^" + std::to_string(std::countr_zero(number)) : std::to_string(number);

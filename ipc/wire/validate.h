@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validation of ring records. The only place where a peer's records become typed values; control
-// messages become values in Decode of fields.h. Works on private copies only.
+// Validation of ring records. The only place where a peer's records become typed values; Decode of
+// fields.h does so for control messages. Works on private copies only.
 
 #ifndef GPUSHARED_IPC_WIRE_VALIDATE_H_
 #define GPUSHARED_IPC_WIRE_VALIDATE_H_

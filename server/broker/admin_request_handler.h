@@ -27,12 +27,12 @@
 
 namespace gpushared::server {
 
-// Answers the requests of operators. Queries the workers for facts that only they know, with a time
-// limit: a worker that does not answer in time is named in the reply.
+// Answers the requests of operators. Queries the workers for facts that only they have, with a time
+// limit: the reply names each worker that does not answer in time.
 //
 // Workers answer (kAdminRequest) in JSON: to kStatus and kDevices with one object of facts about
-// their device, to kClients with {"clients": [{"client": session, ...}, ...]}. The handler adds
-// what the broker knows: the peer, the endpoint and the worker of each client.
+// their device, to kClients with {"clients": [{"client": session, ...}, ...]}. The handler adds the
+// broker's own facts: the peer, the endpoint and the worker of each client.
 //
 // Confined to the broker's thread.
 class AdminRequestHandler {

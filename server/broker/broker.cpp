@@ -208,7 +208,7 @@ void Broker::BeginDrain() {
   for (DeviceEntry& device : devices_.entries()) {
     device.restart_timer.cancel();
     device.GiveUpWaiting();
-    // A worker that is still opening its device is told to drain once it is ready.
+    // A worker that is still opening its device receives the drain request once it is ready.
     if (device.state == DeviceEntry::State::kReady) (void)device.worker->Send(0, ipc::Drain{});
     if (session_log_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
   }

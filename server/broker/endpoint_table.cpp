@@ -24,7 +24,7 @@ namespace {
 
 using boost::asio::posix::descriptor_base;
 
-constexpr mode_t kSocketMode = 0666;  // The access rules decide who may do what.
+constexpr mode_t kSocketMode = 0666;  // The access rules determine each user's rights.
 constexpr mode_t kDirectoryMode = 0755;
 constexpr const char* kSocketName = "/gpushared.sock";
 

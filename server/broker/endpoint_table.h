@@ -96,7 +96,7 @@ class EndpointTable {
   Status Lease(const std::string& terms, Arrival& asker);
   // Closes inherited sockets that match no endpoint, and returns their paths.
   std::vector<std::string> CloseUnused();
-  // Stop accepting and accept again; meanwhile new clients wait in the sockets' queues.
+  // Stop accepting and accept again; new clients wait in the sockets' queues in between.
   void Pause();
   void Resume();
   // Number of connections whose first frame has not arrived.

@@ -71,7 +71,7 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   Status Start();
-  // Stop accepting and accept again; meanwhile new clients wait in the socket's queue.
+  // Stop accepting and accept again; new clients wait in the socket's queue in between.
   void Pause();
   void Resume();
   // Removes the socket file and drops all waiting connections.

@@ -209,7 +209,8 @@ void WorkerProcess::LearnExit() {
     WaitForExit();
     return;
   }
-  // Messages sent before the worker died still count: they say which sessions ended, and why.
+  // Messages sent before the worker died are still processed, because they report which sessions
+  // ended, and why.
   while (channel_open_) {
     Result<std::optional<ipc::Frame>> message =
         ipc::ReceiveChannelMessage(channel_.native_handle(), ipc::ChannelToBrokerRules);

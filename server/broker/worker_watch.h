@@ -20,8 +20,8 @@ namespace gpushared::server {
 // for long gets no new clients. A worker that stays silent is killed, because clients of its device
 // can no longer connect, load modules or disconnect until another worker replaces it.
 //
-// Only time in which the broker itself runs is counted, so a suspended machine makes no worker
-// count as silent. Neither does a worker that a debugger has stopped.
+// Only time in which the broker itself runs is counted, so no worker appears silent after the
+// machine was suspended. A worker that a debugger has stopped is not considered silent either.
 //
 // Confined to the broker's thread.
 class WorkerWatch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantities in the configuration: durations, sizes, fractions. A parser accepts only text that is
-// valid as a whole; its error says what was given and what is allowed.
+// valid as a whole; its error states what was given and what is allowed.
 
 #ifndef GPUSHARED_SERVER_CONFIG_CONFIG_VALUES_H_
 #define GPUSHARED_SERVER_CONFIG_CONFIG_VALUES_H_

@@ -38,7 +38,7 @@ struct Option {
   std::string_view key_page_of = {};
   Effect effect = Effect::kForWorkers;
   struct {
-    // Applies a text from the command line or the file. An error says what was given and what is
+    // Applies a text from the command line or the file. An error states what was given and what is
     // allowed.
     Status (*set)(std::string_view value, Config& config);
     // Formats the value: in the syntax of `set` if workers get it, otherwise human-readable. Empty

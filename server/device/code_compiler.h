@@ -30,7 +30,7 @@ class CodeCompiler {
   virtual void Abandon() = 0;
 };
 
-// Message about what a GPU device cannot do without a compiler.
+// Message about the features that a GPU device lacks without a compiler.
 inline constexpr std::string_view kWithoutCompiler =
     "no kernel of a GPU can be stopped, and modules of other users whose kernels are isolated are "
     "rejected";

@@ -513,7 +513,7 @@ class Device {
 
   // Returns the total time for which the device could not make progress on its work through no
   // fault of the clients: the host took its cores, or a driver call needed the device idle.
-  // Monotonic; delays that are noticed late are added late.
+  // Monotonic; delays that are detected late are added late.
   virtual std::chrono::nanoseconds HostStealUntil(DeviceClock::time_point /*now*/) { return {}; }
 
   // Returns the loss, from the moment at which the context is dead; null before. All work then

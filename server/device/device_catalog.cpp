@@ -78,7 +78,7 @@ std::optional<Named> Find(std::string_view id) {
   Named named;
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), named.number);
-  // Each device has exactly one spelling; otherwise "cpu:00" would be a second name of "cpu:0".
+  // Each device has exactly one spelling; otherwise "cpu:00" would be another name of "cpu:0".
   if (error != std::errc() || end != digits.data() + digits.size() ||
       std::to_string(named.number) != digits) {
     return std::nullopt;

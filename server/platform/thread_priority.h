@@ -44,10 +44,9 @@ inline void MakeThisThreadNormal() { MakeThreadNormal(0); }
 // Returns the processor time used by the calling thread.
 std::chrono::nanoseconds TimeOfThisThread();
 
-// Decides whether a preferred thread that serves other users may keep its priority, which it may
-// only while it uses little processor time. A thread that those users keep busy has normal priority
-// until the load ends, so that a flood of requests cannot use it to take a core from all other
-// threads.
+// Decides whether a preferred thread that serves other users keeps its priority: only while it uses
+// little processor time. A thread that those users keep busy has normal priority until the load
+// ends, so that a flood of requests cannot use it to take a core from all other threads.
 //
 // The caller passes the time, and the processor time used by the thread. Thread-compatible.
 class PreferredBudget {
@@ -80,9 +79,9 @@ ThreadPriority MakeThisThreadRealtime();
 // Returns how often the calling thread has blocked.
 std::uint64_t TimesThisThreadBlocked();
 
-// Decides whether a real-time thread may keep its priority, which it may only while it blocks from
-// time to time. A thread that ran for kStint without blocking has normal priority until it blocks,
-// so that a flood of commands cannot take a core from all other threads.
+// Decides whether a real-time thread keeps its priority: only while it blocks from time to time. A
+// thread that ran for kStint without blocking has normal priority until it blocks, so that a flood
+// of commands cannot take a core from all other threads.
 //
 // The caller passes the time. Thread-compatible.
 class RealtimeBudget {

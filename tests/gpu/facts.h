@@ -114,8 +114,8 @@ class Facts {
     Row(what, holds ? 1 : 0, "-", note, "rule", "== 1");
   }
 
-  // Writes a measured cost of the fake driver (tests/support/fake_cuda/costs.h). `what` says how it
-  // was measured.
+  // Writes a measured cost of the fake driver (tests/support/fake_cuda/costs.h). `what` describes
+  // how it was measured.
   void Cost(const std::string& name, double value, const std::string& what);
 
   // The kernels' fatbin. It ends with a zero byte, as the driver requires.

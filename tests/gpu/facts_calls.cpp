@@ -25,10 +25,10 @@ using namespace device::cuda;  // NOLINT(google-build-using-namespace): this fil
 constexpr std::chrono::milliseconds kKernel{20};
 constexpr std::size_t kBytes = std::size_t{16} << 20;
 constexpr std::size_t kGraphNodes = 50;
-// A call of the polling thread that takes longer counts as blocked. Far longer than an unhindered
-// call, and too long a delay for a stop.
+// A call of the polling thread that takes longer is considered blocked. Far longer than an
+// unhindered call, and too long a delay for a stop.
 constexpr double kHeldUpNs = 1e6;
-// A try counts only if the call began with at least this part of the kernel's time left.
+// A try is used only if the call began with at least this part of the kernel's time left.
 constexpr double kLeftLeast = 0.25;
 constexpr int kTriesMax = 8;
 // Indices into the shared words.

@@ -456,7 +456,7 @@ class Model {
     ClientPlan contained = low;
     contained.isolation = Isolation::kContain;
     // The contained kernel is longer than the original, so the fraction of time in which it runs
-    // counts.
+    // matters.
     const Outcome inside = Play({}, {contained, kIdleHigh})[0];
     Row(of + "contained beside it, use of the GPU / native", inside.busy / native.outcome.busy, "-",
         native.us >= 20 ? ">= 0.93" : "-", Us("each", inside.ns_each));

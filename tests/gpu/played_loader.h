@@ -31,15 +31,15 @@ inline void Must(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
-// The kinds of images that a played loader loads.
+// Kinds of images that a loader loads.
 enum class Image : std::uint8_t {
   kKept,       // A text that the driver has compiled before.
   kFreshText,  // A text that the driver has not compiled before, a different one each time.
   kFreshCode,  // The code of such a text, made by a compiler outside the driver.
 };
 
-// Plays another thread of the worker, which repeatedly loads a module and one of its kernels for a
-// client, and unloads it. In a worker, that thread would wait for a quiet moment; here the device
+// Imitates another thread of the worker, which repeatedly loads a module and one of its kernels for
+// a client, and unloads it. In a worker, that thread would wait for a quiet moment; here the device
 // thread performs its actions, too.
 class PlayedLoader {
  public:

@@ -122,7 +122,7 @@ ServerProcess::~ServerProcess() {
     // Workers outlive their broker to finish sessions, but must not outlive the test.
     const std::vector<pid_t> left = workers();
     // The first signal drains the server, the second one stops it at once. Two signals that arrive
-    // together count as one, so they are repeated until the server exits.
+    // together may be merged into one, so they are repeated until the server exits.
     const bool ended = Eventually([&] {
       ::kill(pid_, SIGTERM);
       return ::waitpid(pid_, nullptr, WNOHANG) != 0;

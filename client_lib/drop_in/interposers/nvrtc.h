@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVRTC's functions for devices that take PTX: a compilation for sm_XX becomes one for compute_XX,
-// and its PTX is returned where machine code is requested. Thread-safe.
+// and its PTX is returned if machine code is requested. Thread-safe.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_NVRTC_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_NVRTC_H_

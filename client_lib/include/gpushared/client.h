@@ -6,7 +6,7 @@
 // Client::AllocateDevice, then submits commands to streams, then calls Stream::Synchronize.
 // docs/library.md shows a whole program and lists the errors.
 //
-// Rules that hold for the whole interface:
+// Rules of the whole interface:
 // - Errors. Functions that can fail return Status or Result<T>. The library never prints, exits,
 //   starts a thread or throws deliberately, and handles SIGINT only if ends_on_interrupt is set. A
 //   call that rejects its arguments (kInvalidArgument, kOutOfMemory, ...) has no effect. An error
@@ -95,7 +95,7 @@ struct ClientOptions {
   // if it exists; $XDG_RUNTIME_DIR/gpushared.sock.
   std::string socket = {};
   // If true, the server keeps the text that kernels print until Client::TakePrinted fetches it, on
-  // devices that can tell which client printed it (the cpu device). Otherwise the text goes to the
+  // devices that can attribute it to a client (the cpu device). Otherwise the text goes to the
   // server's log.
   bool takes_printed = false;
   // Called when other clients are waiting for `bytes` of this client's device memory. Memory that

@@ -33,7 +33,7 @@
 // On a class: its objects are mutexes, or hold one from construction to destruction.
 #define GPUSHARED_CAPABILITY(what) GPUSHARED_THREAD_ANNOTATION(capability(what))
 #define GPUSHARED_SCOPED_CAPABILITY GPUSHARED_THREAD_ANNOTATION(scoped_lockable)
-// On a function: disables the analysis. A comment there says why the locking is correct.
+// On a function: disables the analysis. A comment there explains why the locking is correct.
 #define GPUSHARED_UNCHECKED_LOCKING GPUSHARED_THREAD_ANNOTATION(no_thread_safety_analysis)
 
 namespace gpushared {

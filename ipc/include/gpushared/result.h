@@ -10,7 +10,7 @@
 
 namespace gpushared {
 
-// A value, or the Status that says why there is no value. Modelled on std::expected, which C++20
+// A value, or the Status that explains why there is none. Modelled on std::expected, which C++20
 // lacks.
 //
 // Thread-compatible value. Reading value() of a failed Result is a programming error and throws

@@ -9,7 +9,7 @@
 
 namespace gpushared {
 
-// Error category, for code to act on; docs/library.md says what to do about each. The numbers
+// Error category, for code to act on; docs/library.md describes how to handle each. The numbers
 // travel on the wire and equal gpushared_status_t in the C API, so they are never reused or
 // renumbered.
 enum class StatusCode : std::uint32_t {
@@ -30,7 +30,7 @@ enum class StatusCode : std::uint32_t {
   kNotReady = 14,           // Not finished yet; the call did not wait.
   kTimedOut = 15,           // The wait reached its time limit.
   kProtocolViolation = 16,  // The peer sent bytes that no correct peer sends.
-  kInternal = 17,           // The system failed; the message says where.
+  kInternal = 17,           // The system failed; the message names the failing part.
 };
 
 // Returns the enumerator without its `k`, for messages: "OutOfMemory". "Unknown" for other values.

@@ -273,7 +273,7 @@ void AddressRange::ReturnChunk(const ChunkPlace& chunk) {
   const MutexLock lock(mutex_);
   const int punched = fallocate(chunk_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                 static_cast<off_t>(chunk.offset), static_cast<off_t>(chunk.bytes));
-  // Aborts on failure, because the file would keep memory that no account counts.
+  // Aborts on failure, because the file would retain memory that is not charged to any client.
   Check(punched == 0, "a part of our own file is punched out");
   account_.Return(chunk.bytes);
 }

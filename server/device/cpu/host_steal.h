@@ -19,7 +19,7 @@
 
 namespace gpushared::device {
 
-// Usual scheduling latency on a machine with enough cores. Only what exceeds it counts as a delay.
+// Usual scheduling latency on a machine with enough cores. Only the excess is a delay.
 inline constexpr std::chrono::microseconds kUsuallyLate{200};
 
 // Divides the time in which an executor thread has work into running, waiting and delayed time. The
@@ -37,7 +37,7 @@ class ExecutorTimes {
     std::chrono::nanoseconds delayed{};  // Time with work but without a core.
   };
 
-  // The thread begins with work.
+  // Initially the thread has work.
   explicit ExecutorTimes(const Reading& now) : last_(now) {}
 
   // Records that the thread starts or continues its work.

@@ -287,7 +287,8 @@ class WorkQueue {
   // Sorted by rank; some may have no units left.
   std::map<std::uint64_t, QueuedWork*> claimable_ GPUSHARED_GUARDED_BY(mutex_);
   // Rank of the first entry in claimable_. Written under mutex_, read without it. Relaxed, because
-  // it only tells a thread where to look for its next unit or that it must not stay demoted.
+  // it is only a hint to a thread: where to search for its next unit, or that it must not remain
+  // demoted.
   std::atomic<std::uint64_t> first_rank_{kNoRank};
   std::deque<Completion> completions_ GPUSHARED_GUARDED_BY(mutex_);
   // Whether the last TakeCompletions returned fewer completions than requested.

@@ -333,7 +333,7 @@ void Channel::MarkEnd() {
 
 void Channel::CloseBatch() {
   if (open_parts_ == 0) return;
-  // The items of a batch share its time, which says little about each.
+  // The items of a batch share its time, so the times of single items are unknown.
   const bool is_timed = open_is_timed_ && open_parts_ == 1;
   batches_.push_back(std::exchange(open_parts_, 0));
   Status status = environment_.marks.Close(number_, stream_, is_timed);
@@ -432,7 +432,7 @@ void Channel::FinishClaims(Item& item) {
                                        static_cast<std::uint32_t>(item.issued));
     return;
   }
-  // A kernel that is not fenced may have overwritten the counter, which only deceives its own
+  // A kernel that is not fenced may have overwritten the counter, which only misleads its own
   // client.
   item.done = std::clamp<std::uint64_t>(environment_.claims->Claimed(*item.slot, item.claim_base),
                                         work.first_unit, item.issued);

@@ -132,11 +132,10 @@ class CudaMemory {
 // and there are no chunks. A launch may run while pages of its client outside of its access set are
 // swapped out. Nothing prevents it from accessing these pages, and an access to an address without
 // memory would end the context for all clients. Therefore one page of the client's own memory, the
-// stand-in, is mapped in the place of every swapped-out page. The stand-in uses the
-// memory of the first page that was swapped out and is kept until no page is swapped out. Like the
-// tail, it is not part of the budget, so it is always available. No work of the client may run
-// while a page is exchanged with the stand-in, because between the two driver calls no memory
-// is mapped.
+// stand-in, is mapped in the place of every swapped-out page. The stand-in uses the memory of the
+// first page that was swapped out and is kept until no page is swapped out. Like the tail, it is
+// not part of the budget, so it is always available. No work of the client may run while a page is
+// exchanged with the stand-in, because between the two driver calls no memory is mapped.
 //
 // Memory is zeroed when it is mapped (a chunk when it is first mapped), not when it is freed. Thus
 // data of other processes and of dead workers are erased as well. They cannot be read before that,
@@ -197,7 +196,7 @@ class CudaRange {
   // Keeps the word updated with the address of the end of the mapped memory until it is forgotten.
   Status KeepLimit(DeviceAddress word);
   void ForgetLimit(DeviceAddress word) { std::erase(limits_, word); }
-  // Called around each launch of kernels that know the limit. Sequentially consistent with
+  // Called around each launch of kernels that read the limit. Sequentially consistent with
   // ShrinkTo: either ShrinkTo sees the launch, or the launch starts after the new limit was
   // written.
   void RecordLaunch() { launches_.fetch_add(1, std::memory_order_seq_cst); }
@@ -256,8 +255,7 @@ class CudaRange {
   Status PutStandIn(Piece& piece);
   // Maps other memory in the place of a piece. After a failure the former memory is mapped again.
   Status Exchange(const Piece& piece, MemoryHandle former, MemoryHandle other);
-  // Replaces the stand-in in a piece's place. After a failure the stand-in is mapped
-  // again.
+  // Replaces the stand-in in a piece's place. After a failure the stand-in is mapped again.
   Status FillPiece(Piece& piece, MemoryHandle handle, SwapStore::Slot slot);
   // Called once the page's slot is empty. The last call frees the stand-in.
   Status ForgetSlot(std::uint32_t step);
@@ -282,7 +280,7 @@ class CudaRange {
   std::map<DeviceAddress, std::uint64_t> mappings_;       // Bytes of mapped chunks, by address.
   MemoryPieces variables_;                                // Module variables, and mapped chunks.
   std::atomic<std::uint64_t> mapped_bytes_{0};
-  std::atomic<std::uint64_t> launches_{0};  // Running launches that know the limit.
+  std::atomic<std::uint64_t> launches_{0};  // Running launches of kernels that read the limit.
 };
 
 }  // namespace gpushared::device::cuda

@@ -181,7 +181,7 @@ bool GraphStore::MakeSpace(const Key& key, std::size_t nodes, std::uint64_t used
 }
 
 // Prevents a client that launches more graphs in rotation than fit from having each of them
-// instantiated again and again.
+// instantiated repeatedly.
 bool GraphStore::DropOwn(const Key& key, std::uint64_t used_before) {
   for (const std::uint32_t number : clients_[key.first].graphs) {
     const Key one{key.first, number};

@@ -7,7 +7,7 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// The object in whose quiet moment the calling thread is.
+// Object whose quiet moment the calling thread is in.
 thread_local const QuietMoments* t_inside = nullptr;
 
 }  // namespace

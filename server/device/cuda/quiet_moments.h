@@ -66,7 +66,7 @@ class QuietMoments {
   // Work that is not issued while the device drains.
   enum class Hold : std::uint8_t { kNothing, kAllButHigh, kAll };
   void SetHold(Hold hold) { hold_ = hold; }
-  // Whether work may be issued; if so, the driver counts as busy.
+  // Whether work may be issued; if so, the driver is considered busy.
   bool MayIssue(bool is_high) {
     if (hold_ != Hold::kNothing && (hold_ == Hold::kAll || !is_high)) [[unlikely]]
       return false;

@@ -28,8 +28,8 @@ class SmPartition {
   ~SmPartition();
 
   std::uint32_t multiprocessors() const { return multiprocessors_; }
-  // Context that can be made current, on one thread at a time. Objects created meanwhile belong to
-  // the partition.
+  // Context that can be made current, on one thread at a time. Objects created while it is current
+  // belong to the partition.
   Context context() const { return context_of_part_; }
   Result<Stream> MakeStream(int priority) const;
 

@@ -73,7 +73,7 @@ SelectedDevice CpuDevice(std::string id) {
   return {.id = std::move(id), .name = "embedded cpu device"};
 }
 
-// Each device has exactly one spelling; otherwise "cpu:00" would be a second name of "cpu:0".
+// Each device has exactly one spelling; otherwise "cpu:00" would be another name of "cpu:0".
 std::optional<std::uint32_t> NumberAfter(std::string_view item, std::string_view prefix) {
   if (!item.starts_with(prefix)) return std::nullopt;
   const std::string_view digits = item.substr(prefix.size());

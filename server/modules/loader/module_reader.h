@@ -42,8 +42,8 @@ class ModuleReader {
   struct Loaded {
     std::shared_ptr<const device::PreparedModule> module;
     compile::Digest content = {};  // Hash of the image.
-    // While this object exists, the module counts as waiting to be placed. May be destroyed on any
-    // thread and may outlive the reader.
+    // While this object exists, the module is counted among those that wait to be placed. May be
+    // destroyed on any thread and may outlive the reader.
     std::shared_ptr<void> place;
   };
   using Done = std::function<void(Result<Loaded>)>;

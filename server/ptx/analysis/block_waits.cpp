@@ -161,7 +161,7 @@ class WaitFinder {
 
   void Collect(const Operand& operand, std::vector<std::uint32_t>* names) {
     if (operand.kind == Operand::Kind::kName || operand.kind == Operand::Kind::kAddress) {
-      // A selected part of a register counts as the register.
+      // A selected part of a register is treated as the register.
       const std::uint32_t index = flow_.FindRegister(operand.text);
       names->push_back(Number(index == kNoRegister ? operand.text : flow_.registers[index].name));
     }

@@ -25,7 +25,7 @@ struct BlockWait {
 };
 
 // Limit for one module: registers followed, instructions and branches visited. Beyond it, every
-// access that was not analysed counts as waiting. The CUDA toolkit's libraries take up to ten
+// access that was not analysed is treated as waiting. The CUDA toolkit's libraries take up to ten
 // thousand.
 inline constexpr std::size_t kBlockWaitStepsMax = std::size_t{1} << 26;
 

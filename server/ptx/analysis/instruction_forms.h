@@ -43,8 +43,8 @@ struct InstructionForm {
   std::string_view opcode;
   std::string_view slots;
   std::uint8_t least = 0;
-  // Allowed first types: p(redicate), b(its), i(nteger), f(loat). Half pairs and brain floats count
-  // as floats.
+  // Allowed first types: p(redicate), b(its), i(nteger), f(loat). Half pairs and brain floats are
+  // treated as floats.
   std::string_view kinds = {};
   std::uint8_t types = 1;  // Number of types in the instruction's name.
 };

@@ -38,7 +38,7 @@ struct KernelReach {
 // and the call graph.
 //
 // The access set of a kernel is known if all of these hold:
-//   * FindMemoryAccesses knows its instructions.
+//   * FindMemoryAccesses supports all of its instructions.
 //   * No address is loaded from memory or combined from parts; numbers may be.
 //   * Functions that it calls are in the module and called by name. Only __assertfail may be
 //     elsewhere.

@@ -9,7 +9,7 @@
 namespace gpushared::ptx {
 
 // Limit for the blocks visited to find live ranges of all registers together. Beyond it, the
-// remaining registers count as live everywhere, which is correct but prevents sharing.
+// remaining registers are treated as live everywhere, which is correct but prevents sharing.
 inline constexpr std::size_t kLivenessVisitsMax = std::size_t{1} << 26;
 
 // Sets live_begin, live_end and is_read_unwritten of flow.registers.

@@ -23,7 +23,7 @@ inline constexpr std::uint32_t kSleepNsMax = 32768;
 std::uint32_t GetWork(const Instruction& instruction);
 
 // A function with loops checks before it returns if its loops have done more than this work since
-// the last check. Therefore its caller can count this amount, plus the function's work outside of
+// the last check. Therefore its caller counts this amount, plus the function's work outside of
 // loops.
 inline constexpr std::uint32_t kReturnWork = 8192;
 

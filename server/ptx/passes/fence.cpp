@@ -153,7 +153,7 @@ bool IsMemory(const Variable& variable) {
   return variable.space == StateSpace::kGlobal || variable.space == StateSpace::kConstant;
 }
 
-// Whether the initializer contains a name, which stands for an address.
+// Whether the initializer contains a name, which represents an address.
 bool NamesSomething(const std::string& initializer) {
   char before = ' ';
   for (const char c : initializer) {

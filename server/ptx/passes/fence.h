@@ -65,7 +65,7 @@ Result<Fenced> Fence(const Module& module, std::uint64_t range_bytes);
 // - trap, brkpt and __assertfail fill in the FaultRecord and make their thread leave the kernel.
 // - Threads check ContainControl::stop before they start, and ContainHostWords::stop after a
 //   bounded amount of work on every path; sleeps are shortened.
-// A thread that leaves counts as having arrived at all barriers of its block.
+// A thread that leaves is treated as having arrived at all barriers of its block.
 //
 // Rejects everything that the fence rejects, and also recursion and mbarriers. Rejects barriers for
 // a part of the block, and several barriers in one kernel, because threads could wait at them

@@ -22,7 +22,7 @@
 namespace gpushared::trace {
 
 // Follows a trace from the moment it is opened. Never delays the writer: a reader that falls behind
-// loses the oldest events and learns how many.
+// loses the oldest events and receives their number.
 //
 // Thread-compatible.
 class Reader {

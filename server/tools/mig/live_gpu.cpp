@@ -10,7 +10,7 @@ Layout MigGpu::layout() const {
 }
 
 std::string MigGpu::Named() const {
-  if (uuid.empty() && !name.empty()) return name;  // Stands for a board without a GPU.
+  if (uuid.empty() && !name.empty()) return name;  // Represents a board without a GPU.
   return "GPU " + std::to_string(index) + (name.empty() ? "" : " (" + name + ")");
 }
 

@@ -24,8 +24,8 @@ std::string KindsText(const Board& board, const std::vector<Wanted>& kinds) {
   return text.empty() ? "no instance" : text;
 }
 
-// Returns a measure of the remaining space. Space for large instances counts more, because they are
-// harder to place.
+// Returns a measure of the remaining space. Space for large instances is weighted more, because
+// they are harder to place.
 std::uint64_t RoomBeside(const Board& board, const Layout& layout) {
   std::uint32_t used = 0;
   const auto slices_at = [](const Profile& profile, std::uint32_t start) {

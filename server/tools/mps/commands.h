@@ -21,8 +21,8 @@ struct Answer {
 // Executes one command. Workers take the role of MPS servers and are identified by pid; endpoints
 // take the role of namespaces. Blocks like admin::Ask, and for the seconds given to `quit -t`.
 // `socket` is the path of the server's socket, `words` a command with its arguments. A rejection
-// names the rejected word and the allowed values; admin::IsUnreachable tells whether a server was
-// running.
+// names the rejected word and the allowed values; admin::IsUnreachable returns whether it was
+// rejected because no server was running.
 Result<Answer> Do(const std::string& socket, const std::vector<std::string>& words);
 
 // Returns a human-readable list with one line per command.

@@ -14,7 +14,7 @@ namespace gpushared::server {
 namespace {
 
 // Returns a directory that the program searches first and that contains a libcuda. Only DT_RPATH
-// counts, because DT_RUNPATH comes after LD_LIBRARY_PATH.
+// matters, because DT_RUNPATH comes after LD_LIBRARY_PATH.
 std::string DirectoryInFront(const ElfFile& file, const std::string& path) {
   if (!file.DynamicText(DT_RUNPATH).empty()) return "";
   std::string found;

@@ -187,9 +187,9 @@ void Worker::Impl::WatchDevice() {
   });
 }
 
-// Tells all kernels to end, because the worker cannot determine which one the driver is waiting
-// for. Each of them has exceeded its limit, because the device thread has been blocked for longer
-// than any kernel may run.
+// Asks all kernels to end, because the worker cannot determine which one the driver is waiting for.
+// Each of them has exceeded its limit, because the device thread has been blocked for longer than
+// any kernel may run.
 void Worker::Impl::ReportKernelsToEnd() {
   if (!device_->ReportKernelsToEnd()) return LoseBlockedDevice("");
   spdlog::error(

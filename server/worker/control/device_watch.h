@@ -11,7 +11,7 @@ namespace gpushared::server {
 // itself, and while it is blocked no client's work can start, finish or be preempted.
 //
 // A driver may make a call wait for a running kernel, however long that takes. Therefore kernels
-// that can be ended without the driver are told to end first. If that does not help, the device is
+// that can be ended without the driver are asked to end first. If that does not help, the device is
 // considered lost.
 //
 // Time is counted in intervals between polls instead of being read from a clock, so that neither a
@@ -22,7 +22,7 @@ class DeviceWatch {
  public:
   struct Limits {
     std::chrono::nanoseconds interval;  // Time between two polls.
-    // Maximum duration of one loop iteration; kernels are told to end when it is exceeded.
+    // Maximum duration of one loop iteration; kernels are asked to end when it is exceeded.
     std::chrono::nanoseconds turn_max;
     std::chrono::nanoseconds leaves_within;  // Time that these kernels then have to end.
   };

@@ -16,10 +16,10 @@
 namespace gpushared::server {
 
 // Forwards the printed output of GPU kernels to the log. The driver writes that output to the
-// process's stdout during a launch, a wait or the unloading of a module, without saying which
-// kernel printed it. Here stdout is a pipe, whose lines go to the log like other kernel output,
-// limited and without control characters. The driver's writes never block: bytes that do not fit
-// the pipe (64 KiB) are lost.
+// process's stdout during a launch, a wait or the unloading of a module, without identifying the
+// kernel. Here stdout is a pipe, whose lines go to the log like other kernel output, limited and
+// without control characters. The driver's writes never block: bytes that do not fit the pipe (64
+// KiB) are lost.
 //
 // Confined to the thread that runs `context`.
 class DriverOutput {

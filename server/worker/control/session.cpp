@@ -168,7 +168,7 @@ void Session::Start() {
 }
 
 std::uint64_t Session::quota_bytes() const {
-  // The memory of a gated client is the driver's, which does not swap it.
+  // The driver manages the memory of a gated client and does not swap it.
   const bool can_swap = memory_swaps() && !attach_.hello.gated;
   return can_swap ? attach_.quota_bytes : attach_.guaranteed_bytes;
 }
@@ -242,7 +242,7 @@ void Session::Attach() {
                          .name = attach_.hello.name,
                          .pid = attach_.peer.pid,
                          .is_gated = attach_.hello.gated});
-  // The client learns with the handshake whether its memory may be swapped.
+  // The handshake reports to the client whether its memory may be swapped.
   if (memory_swaps()) client->output.ShowMemory(attach_.guaranteed_bytes, 0, 0);
   attached_ = client.get();
   environment_.device_thread.Post(AttachClient{std::move(client)});

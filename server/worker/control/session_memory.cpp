@@ -91,8 +91,8 @@ void Session::OnResizeStep(Resizing resizing, const ResizeStep& step) {
       });
     }
     resizing.failure = step.mapped.status();
-    // Memory gained by earlier steps is returned, because the client was not told of it and does
-    // not use it.
+    // Memory gained by earlier steps is returned, because it was not reported to the client, which
+    // therefore does not use it.
     goes_on = before > resizing.before_bytes;
   }
   if (goes_on && !has_ended_) return Resize(std::move(resizing));
@@ -109,8 +109,8 @@ bool Session::MayAwaitMemory(const ResizeStep& step) const {
 
 void Session::OnResized(const Resizing& resizing) {
   if (has_ended_) return CheckOver();
-  // The device thread is told the size even after a failure, because a rejected shrink leaves all
-  // of the memory mapped.
+  // The size is reported to the device thread even after a failure, because a rejected shrink
+  // leaves all of the memory mapped.
   Apply(SetMapped{id(), memory_->mapped_bytes}, [this, resizing] {
     const Status& why = resizing.failure;
     if (why.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
@@ -171,8 +171,8 @@ void Session::OnSwap(const SwapMemory& move) {
     // does not prevent them. Relaxed: advisory, nothing else depends on it.
     const bool ends = done > 0 && is_cut->load(std::memory_order_relaxed);
     Status status;
-    // The client may meanwhile have freed what it held beyond its guarantee, and with it its
-    // reservation in the swap store.
+    // The client may since have freed the memory beyond its guarantee, and with it its reservation
+    // in the swap store.
     if (!ends && done < move.steps.size() &&
         (!move.goes_out || memory.cover->Covers(space.use()))) {
       const std::uint64_t offset = move.steps[done] * kMapPageBytes;
@@ -195,7 +195,7 @@ void Session::OnSwap(const SwapMemory& move) {
 }
 
 void Session::PreemptSwap(bool is_urgent) {
-  if (is_move_cut_ == nullptr) return;  // The swap has ended meanwhile.
+  if (is_move_cut_ == nullptr) return;  // The swap has already ended.
   is_move_cut_->store(true, std::memory_order_relaxed);
   if (is_urgent) environment_.slow_calls.HurrySwap(id());
 }
@@ -203,7 +203,7 @@ void Session::PreemptSwap(bool is_urgent) {
 void Session::OnSwapEnded(const SwapMemory& move, const Status& status,
                           const device::SpaceUse& use) {
   if (has_ended_) return CheckOver();
-  // If other clients took the free memory meanwhile, it is requested again.
+  // If other clients have taken the free memory since, it is requested again.
   const bool has_failed = !status.ok() && status.code() != StatusCode::kOutOfMemory;
   if (!has_failed || move.goes_out) {
     environment_.device_thread.Post(MemorySwapped{id(), use, has_failed});

@@ -331,8 +331,8 @@ void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedMo
   entry.bytes = request.bytes;
   module_bytes_ += request.bytes;
   ReportMemory();
-  // The device thread is told first, because the client may name the module as soon as it has the
-  // reply.
+  // The device thread is notified first, because the client may name the module as soon as it has
+  // the reply.
   Apply(AddModule{id(), request.module, entry.module.get(), module->identity},
         [this, number = request.module, loaded = entry.module.get()] {
           Reply(DescribeModule(number, *loaded));

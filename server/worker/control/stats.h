@@ -18,7 +18,7 @@
 
 namespace gpushared::server {
 
-// Facts about a session that the control thread knows.
+// Facts about a session that are available on the control thread.
 struct SessionFacts {
   std::uint64_t session = 0;
   std::string name;
@@ -32,7 +32,7 @@ struct SessionFacts {
   std::uint64_t staging_bytes = 0;
   // Chunks, in addition to the memory mapped from the bottom of the space.
   std::uint64_t chunk_bytes = 0;
-  bool is_gated = false;  // It submits its work to the driver itself.
+  bool is_gated = false;  // Whether the client submits its work to the driver itself.
   double age_s = 0;
   std::string state;  // "starting", "running", "ending"
 };

@@ -49,7 +49,7 @@ class TraceRequestHandler {
 
   // Replies on the connection.
   void Add(const ipc::Watch& watch, ipc::UniqueFd connection);
-  // Frees a writer that the device thread has given back.
+  // Frees a writer that the device thread has returned.
   void Free(std::unique_ptr<trace::Writer> writer) const;
 
  private:

@@ -53,7 +53,7 @@ struct WorkerOptions {
   // iterations of their loops.
   std::chrono::nanoseconds leaves_within = std::chrono::seconds(2);
   // Maximum time of one device call on the device thread, unless the longest kernel limit is
-  // longer. When a call exceeds it, kernels that poll for such a request are told to end. If that
+  // longer. When a call exceeds it, kernels that poll for such a request are asked to end. If that
   // does not unblock the thread, the worker ends as for a lost device.
   std::chrono::nanoseconds call_max = std::chrono::seconds(5);
   // Without a separate compiler: whether the device's driver compiles for every client. Otherwise
@@ -87,9 +87,10 @@ struct WorkerOptions {
 inline constexpr int kWorkerLostDevice = 3;
 inline constexpr int kWorkerStuck = 4;
 
-// Runs until it has been drained, that is, told to drain and left by its last session. If its
-// broker dies, it keeps serving its sessions and waits for another broker, which adopts it together
-// with them. If none comes, it ends some time after its last session (WorkerOptions::alone_max).
+// Runs until it has been drained, that is, until its last session has ended after a drain request.
+// If its broker dies, it keeps serving its sessions and waits for another broker, which adopts it
+// together with them. If none comes, it ends some time after its last session
+// (WorkerOptions::alone_max).
 //
 // Run is called once. The channel to the broker uses ipc/wire/channel.h.
 class Worker {

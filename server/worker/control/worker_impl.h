@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control thread of a worker. Each duty has a file: worker.cpp starts and stops the worker,
+// Control thread of a worker. One file per responsibility: worker.cpp starts and stops the worker,
 // broker_link.cpp serves the broker, device_mail.cpp handles messages of the device thread and
 // detects a blocked device thread, and admin_answers.cpp answers operators.
 

@@ -26,8 +26,8 @@ inline constexpr std::array<std::optional<std::chrono::nanoseconds>, scheduler::
 struct WorkerSettings {
   std::string policy = "priority";  // A name in scheduler::PolicyCatalog.
   scheduler::PolicyOptions policy_options;
-  // Under policies that share by weight, clients of one uid together get the share of a single
-  // client.
+  // Whether, under policies that share by weight, all clients of one uid together get the share of
+  // a single client.
   bool shares_by_uid = true;
   std::uint32_t cpu_threads = 1;   // Executor threads of each cpu device.
   std::uint64_t memory_bytes = 0;  // Device memory of each cpu device.

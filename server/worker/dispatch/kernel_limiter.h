@@ -52,7 +52,7 @@ class KernelLimiter {
   // Time at which Enforce must be called even if no event occurs.
   std::optional<scheduler::TimePoint> wake_at() const;
 
-  // Returns the kernels told to end since the last call.
+  // Returns the kernels asked to end since the last call.
   KernelsEnded TakeEnded() { return std::exchange(ended_, {}); }
   bool has_ended() const { return ended_.count > 0; }
   // Returns true if a further report that this kernel is non-preemptible would be ignored.

@@ -92,7 +92,7 @@ class MemoryManager {
   // short commands may begin and end between two checks.
   bool HadWork(ClientState& client, scheduler::TimePoint now);
   // Reports clients being drained that no longer have work on the device, and returns whether it
-  // reported any. Needs no pause, because it costs nothing while no client is being drained.
+  // reported any. Needs no pause, because it is free while no client is being drained.
   bool ReportDrainedClients();
   void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
   void Move(ClientState& client, const scheduler::MemoryAction& action);

@@ -41,7 +41,7 @@ Submitter::Submitter(device::Device& device, scheduler::DeviceLane& lane,
       has_forms_(device.info().stopping_costs),
       costs_(secret) {}
 
-// A turn lasts as long as the policy lets it.
+// The policy determines how long a turn lasts.
 scheduler::Duration Submitter::Predict(const CommandSlot& command) const {
   return command.kind == CommandKind::kTurn ? slice_ : costs_.Predict(command);
 }
@@ -181,8 +181,8 @@ void Submitter::RecordSlowForm(const ClientState& client, const CommandSlot& com
 }
 
 bool Submitter::MayFollow(const ClientState& client, const StreamState& state) {
-  // One turn of a client at a time is on the device, however many it asks for, because the device
-  // thread looks at each of them again and again.
+  // At most one turn of a client is on the device at a time, however many the client requests,
+  // because the device thread polls each of them.
   if (client.streams.slab()[state.next].kind == CommandKind::kTurn) {
     return state.next == state.front;
   }

@@ -108,14 +108,15 @@ class Submitter {
   // Shorter commands are submitted to the device back to back even if they are preemptible, because
   // waiting for each to end would cost more than preemption could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
-  // Window of a gated client beside one whose latency matters, which waits for what is in flight.
+  // Window of a gated client while a client whose latency matters is connected, because that client
+  // waits for the work in flight.
   static constexpr scheduler::Duration kUrgentWindow = std::chrono::microseconds(250);
-  // A launch that takes at least a time slice and kFarLonger times its prediction is no outlier
-  // that predicting a quantile would explain: its prediction is wrong.
+  // A launch that takes at least a time slice and kFarLonger times its prediction is not one of the
+  // outliers that exceed a predicted quantile: the prediction is wrong.
   static constexpr int kFarLonger = 4;
 
   scheduler::Duration Predict(const CommandSlot& command) const;
-  // Tells a gated client how much it may have in flight, given the connected clients.
+  // Publishes to a gated client how much it may have in flight, given the connected clients.
   void SetGate(ClientState& client) const;
   // Whether the device can preempt the command in its current form if it takes longer than
   // predicted.

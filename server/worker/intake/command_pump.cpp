@@ -220,7 +220,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::ForgetBufferC
 MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::TurnCommand& /*turn*/,
                                    CommandSlot& slot) {
   slot.kind = CommandKind::kTurn;
-  slot.units = std::numeric_limits<std::uint64_t>::max();  // As many launches as it likes.
+  slot.units = std::numeric_limits<std::uint64_t>::max();  // Unlimited.
   slot.work.emplace<device::FillWork>();  // Accesses none of the memory that the worker manages.
   if (!client.setup.is_gated) {
     dispatcher_.Break(client,

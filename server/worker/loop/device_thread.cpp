@@ -41,7 +41,8 @@ constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
 constexpr int kNapDivisor = 128;
 constexpr nanoseconds kNapMin = std::chrono::microseconds(5);
 constexpr nanoseconds kNapMax = std::chrono::microseconds(50);
-// Longest sleep while the turn of a gated client is on the device and nobody waits for its end.
+// Longest sleep while the turn of a gated client is on the device and no other client waits for its
+// end.
 constexpr nanoseconds kTurnPoll = std::chrono::microseconds(500);
 
 // Minimum interval between two log lines about an ongoing overload, and between two about ended
@@ -241,9 +242,9 @@ bool DeviceThread::Iterate() {
   // since the iteration began.
   if (was_busy) now = Now();
   submitter_.Dispatch(now);
-  // Commands that ended immediately or meanwhile are part of this iteration's publication.
+  // Commands that ended immediately or during this iteration are part of its publication.
   if (MayHaveEnded()) {
-    now = Now();  // Otherwise work that began in this iteration would be charged for no time.
+    now = Now();  // Otherwise work that began in this iteration would not be charged.
     if (dispatcher_.TakeCompletions(now) > 0) {
       was_busy = ended_late_ = true;
       submitter_.Dispatch(now);
@@ -519,7 +520,8 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
 }
 
 std::uint64_t DeviceThread::GetMemory(const ClientState& client) const {
-  // A gated client's memory is the driver's; what it says is bounded by what exists.
+  // The driver manages a gated client's memory; the size that the client claims is limited to the
+  // device's memory.
   return client.setup.is_gated ? std::min(client.gate.held_bytes(), device_.info().memory_bytes)
                                : client.scope.mapped_bytes();
 }

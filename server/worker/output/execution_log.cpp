@@ -67,7 +67,8 @@ const ExecutionRecord* ExecutionLog::Summarise(std::uint64_t session, RequestRep
     if (record.session != session) return charged_.Add(record.session, record.charged);
     ++report.commands;
     if (record.was_stopped) ++report.stops;
-    // Excludes the time for which a command waited on the device for another one of its client.
+    // Excludes the time that a command spent waiting on the device for another command of its
+    // client.
     const Duration took = record.ended - record.started;
     if (longest != nullptr && took <= report.longest_command) return;
     report.longest_command = took;

@@ -61,7 +61,7 @@ struct RequestReport {
   scheduler::TimePoint ended{};
   scheduler::Duration target{};  // Zero if none.
 
-  // What remains of `ended - begun` after these two is the host's part.
+  // The rest of `ended - begun` was spent on the host.
   scheduler::Duration waited{};      // The client had commands ready, but none on the device.
   scheduler::Duration on_device{};   // The client had commands on the device.
   scheduler::Duration charged{};     // Device time charged to the client.

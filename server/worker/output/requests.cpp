@@ -262,7 +262,7 @@ void Requests::Count(ClientState& client, const OpenRequest& request, bool has_f
                      scheduler::TimePoint now) {
   const scheduler::Duration latency = now - request.mark.arrived;
   const std::optional<scheduler::Duration>& target = client.spec().latency_target;
-  // Inferred requests count only under a latency target, which may have been removed meanwhile.
+  // Inferred requests count only under a latency target, which may have been removed since.
   if (!target && request.stream == OpenRequest::kAllStreams) return;
   ClientCounters& count = client.counters;
   ++count.requests;

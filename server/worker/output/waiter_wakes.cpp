@@ -50,7 +50,7 @@ void WaiterWakes::Run() {
     lock.Unlock();
     const bool are_more = ipc::FutexWake(futex, batch) == batch;
     lock.Lock();
-    // The sleepers is still the first entry, because others are only appended.
+    // The entry is still the first one, because others are only appended.
     const Sleepers rest = sleepers_.front();
     sleepers_.pop_front();
     // More threads may have fallen asleep since the batch; Wake was then called for them.

@@ -18,7 +18,7 @@
 namespace gpushared::server {
 
 // The gate of a gated client (docs/protocol.md): opens it for a turn, and reads what the client has
-// submitted. Every figure of the client is a claim, which costs only the client if it is false.
+// submitted. Every figure of the client is a claim; a false one harms only the client.
 //
 // Confined to the device thread.
 class ClientGate {
@@ -28,7 +28,7 @@ class ClientGate {
     std::uint64_t launches = 0;
     std::uint64_t passed = 0;    // Grows whenever the client's GPU passes a mark.
     bool has_passed_all = true;  // The GPU has passed every mark.
-    scheduler::Duration tail{};  // Predicted time of the launches behind the marks.
+    scheduler::Duration tail{};  // Predicted time of the launches after the marks.
   };
 
   // Both segments must outlive this.
@@ -42,7 +42,8 @@ class ClientGate {
     state_.window_ns.store(static_cast<std::uint32_t>(window.count()), std::memory_order_relaxed);
     state_.waits.store(waits ? 1 : 0, std::memory_order_relaxed);
   }
-  // Whether the last terms said so: the client waits for the gate; no other client is connected.
+  // Values of the last terms: whether the client waits for the gate, and whether no other client is
+  // connected.
   bool waits() const { return state_.waits.load(std::memory_order_relaxed) != 0; }
   bool is_alone() const { return state_.window_ns.load(std::memory_order_relaxed) == 0; }
 
@@ -53,8 +54,8 @@ class ClientGate {
     state_.open.store(turn, std::memory_order_seq_cst);
   }
   // A launch that the client counts after this has been submitted without an open gate.
-  // Sequentially consistent, like the client's count followed by its look at the gate, so that a
-  // Read after this either sees the launch, or the launch sees the closed gate.
+  // Sequentially consistent, like the client's count and its subsequent load of the gate, so that
+  // either a later Read sees the launch, or the launch sees the closed gate.
   void Close(std::uint64_t turn) {
     if (state_.open.load(std::memory_order_relaxed) != turn) return;
     state_.open.store(0, std::memory_order_seq_cst);
@@ -71,7 +72,7 @@ class ClientGate {
       const std::uint32_t passed = use_.passed[i].load(std::memory_order_relaxed);
       use.passed += passed;
       use.has_passed_all = use.has_passed_all && marked == passed;
-      // Read in this order, because a mark moves up to what was launched.
+      // Loaded in this order, because a mark never covers more than the launches counted so far.
       const std::uint64_t marked_ns = use_.marked_ns[i].load(std::memory_order_acquire);
       const std::uint64_t launched_ns = use_.launched_ns[i].load(std::memory_order_relaxed);
       tail_ns += std::min(launched_ns - marked_ns, kTailNsMax);
@@ -80,11 +81,13 @@ class ClientGate {
     use.tail = scheduler::Duration(std::min(tail_ns, kTailNsMax));
     return use;
   }
-  // Returns how many of these launches no turn has counted yet, and counts them. A client that does
-  // not wait may submit launches before its turn begins, so they belong to the next one.
+  // Returns how many of these launches have not been counted for a turn yet, and counts them. A
+  // client that does not wait may submit launches before its turn begins, so they belong to the
+  // next one.
   std::uint64_t CountLaunches(std::uint64_t launches) {
     const auto more = static_cast<std::int64_t>(launches - counted_);
-    // The client takes back the count of a launch that has to wait, and may claim anything.
+    // The client decrements the count if the launch has to wait; like any claim, the count may be
+    // false.
     if (more <= 0) return 0;
     counted_ = launches;
     return std::min(static_cast<std::uint64_t>(more), kLaunchesMax);

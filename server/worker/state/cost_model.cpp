@@ -12,7 +12,7 @@ namespace {
 // A round of MurmurHash3's finaliser. It is bijective in each argument, and every input bit affects
 // the upper half, which the next round folds into the lower half. This hash need not be
 // cryptographic, because the keys of launches begin with the module's identity and the choice of
-// samples begins with the secret, neither of which clients know.
+// samples begins with the secret, and both are unknown to clients.
 std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0xff51afd7ed558ccdu;
   return hash ^ hash >> 33;

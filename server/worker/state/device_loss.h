@@ -10,9 +10,9 @@
 
 namespace gpushared::server {
 
-// Returns the status that clients and operators are told about a lost device. `suspects` describes
-// the work that was running, with its client, as in "kernel 'scale' [client 7 'train' pid 4121]";
-// only the first few are named.
+// Returns the status that is reported to clients and operators for a lost device. `suspects`
+// describes the work that was running, with its client, as in "kernel 'scale' [client 7 'train' pid
+// 4121]"; only the first few are named.
 Status DescribeDeviceLoss(std::string_view device, std::string_view why,
                           std::span<const std::string> suspects);
 

@@ -25,7 +25,7 @@ inline constexpr int kSentencesMax = 20;
 // Returns the thread's last error, and clears it if it is taken.
 cudaError_t LastError(bool takes);
 
-// Programs are told that a block and a multiprocessor may have this much.
+// Reported to programs as the limit of a block and of a multiprocessor.
 inline constexpr int kBlocksPerMultiprocessor = 2;
 inline constexpr std::size_t kPitchBytes = 512;
 

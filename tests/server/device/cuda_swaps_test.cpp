@@ -75,8 +75,7 @@ TEST_F(CudaSwaps, OneStandInPageReplacesAllSwappedOutPages) {
   EXPECT_EQ(FirstWord(tenant, 1), 1U);
   ASSERT_TRUE(tenant.space->SwapPageIn(At(2)).ok());
   EXPECT_EQ(FirstWord(tenant, 2), 2U);
-  EXPECT_EQ(fake_cuda_live("memory") - before, kMoveSteps)
-      << "the stand-in went with the last";
+  EXPECT_EQ(fake_cuda_live("memory") - before, kMoveSteps) << "the stand-in went with the last";
 }
 
 TEST_F(CudaSwaps, FreeingSwappedOutPagesUnmapsTheirStandIn) {

@@ -109,7 +109,8 @@ size_t fake_cuda_live(const char* kind);
 // Bytes of device memory in use on GPU 0, by any means.
 uint64_t fake_cuda_memory_used(void);
 
-// Texts that no compiler has seen before this driver; each counts once, as drivers keep the code.
+// Number of different texts that this driver has compiled. A text that is compiled again is not
+// counted, because drivers cache the code.
 size_t fake_cuda_compiled_texts(void);
 
 // Copies from or to host memory that the driver had not pinned.

@@ -220,7 +220,7 @@ class World {
   static void Spend(std::chrono::nanoseconds time);
   // Time spent by this thread since its last long call began.
   static thread_local std::chrono::nanoseconds spent;
-  // Set while the calling thread plays another one: see fake_cuda_elsewhere.
+  // Set while the calling thread acts as another one: see fake_cuda_elsewhere.
   static thread_local bool is_elsewhere;
   // Returns whether time passes because the calling thread spends it.
   static bool PassesTime();

@@ -43,11 +43,11 @@ struct BlockExecutor::State {
     std::uint64_t end = 0;    // End of the blocks that may start.
     std::uint64_t begun = 0;  // Number of blocks begun.
     bool is_inside = false;   // Whether some blocks have started but not ended.
-    // Of a block that runs alone: the number of rounds in which it only polled, and its total
+    // For a block that runs alone: the number of rounds in which it only polled, and its total
     // sleep.
     std::uint32_t spinning = 0;
     std::chrono::nanoseconds slept{};
-    // For interleaved blocks: position in the current round and what the round has shown so far.
+    // For interleaved blocks: position in the current round and the results of the round so far.
     std::optional<StallWatch> together;
     std::size_t turn = 0;
     bool ran = false, may_wait = false, finished = true;

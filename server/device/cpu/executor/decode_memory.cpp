@@ -158,7 +158,7 @@ void FunctionDecoder::DecodeLoadStore(bool load) {
   if ((count == 1) != vector.empty()) Missing(instruction_->Spelling() + " with this vector");
   const bool strong = IsStrong(*instruction_) && (space == "global" || space == "generic");
   // One thread executes all warps of a block, so shared memory needs no atomics. A strong load
-  // still tells the scheduler that the lane may be waiting for another one.
+  // still indicates to the scheduler that the lane may be waiting for another one.
   const bool waits = load && IsStrong(*instruction_) && space == "shared";
   MicroOp& op =
       Emit(std::string(load ? "ld" : "st") + (strong || waits ? ".strong." : ".") + space + "." +

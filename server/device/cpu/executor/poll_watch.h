@@ -29,7 +29,7 @@ class PollWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Number of rounds without a poll after which the block counts as working.
+  // Number of rounds without a poll after which the block is considered to be working.
   static constexpr std::uint32_t kBetweenPolls = 16;
   // Rounds until the first check of the state. The interval then doubles up to a maximum.
   static constexpr std::uint64_t kFirstLook = 256, kBetweenLooks = 4096;

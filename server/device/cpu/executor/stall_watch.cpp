@@ -7,7 +7,7 @@
 namespace gpushared::device::executor {
 namespace {
 
-// Number of samples of the registers after which a launch can count as stalled.
+// Number of samples of the registers after which a launch can be considered stalled.
 constexpr std::uint32_t kStallSamples = 10;
 // Limit of the states between which a stalled launch may alternate. For example, a poll between two
 // barriers has two.

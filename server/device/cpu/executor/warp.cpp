@@ -41,7 +41,7 @@ std::uint32_t WaitingLanes(const Warp& warp) {
 }
 
 std::uint64_t FreeFrameOffset(const Warp& warp) {
-  // Only the innermost frame counts, because it is above the path's other frames.
+  // Only the innermost frame matters, because it is above the path's other frames.
   const auto end_of = [&](const Activation& activation) {
     return activation.frame_offset + warp.block->code->functions[activation.function].frame_bytes;
   };

@@ -129,7 +129,7 @@ void Plugin::Attend(Resource& resource, bool is_new_kubelet) {
   const Status registered = resource.endpoint->Register();
   const std::string about = "registration of " + resource.offer.resource;
   if (!registered.ok()) {
-    // The next turn retries.
+    // The next iteration retries.
     resource.turns_unfollowed = kTurnsToFollow;
     return LogOnce(about, registered.ToString());
   }

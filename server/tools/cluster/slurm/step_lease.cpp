@@ -103,7 +103,8 @@ Result<gpushared_usage> Sum(const std::string& server, const std::string& endpoi
 }
 
 gpushared_usage Difference(const gpushared_usage& now, const gpushared_usage& before) {
-  // A difference below 0 counts as 0: counters decrease only if the server was restarted.
+  // A difference below 0 is treated as 0, because counters decrease only if the server was
+  // restarted.
   const auto less = [](std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; };
   return {.device_us = less(now.device_us, before.device_us),
           .bytes = less(now.bytes, before.bytes),

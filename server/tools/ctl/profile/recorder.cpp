@@ -63,9 +63,9 @@ std::vector<double> QuantilesUs(std::vector<Duration> samples) {
 }
 
 // Keeps the wait of a step for the previous one only if the step is late at least nine times out of
-// ten. If it is late less often, the machine delayed it, so it counts as submitted without waiting.
-// Compares steps at the same position of a request; without requests, steps with the same kernel
-// and the same predecessor.
+// ten. If it is late less often, the machine delayed it, so it is treated as submitted without
+// waiting. Compares steps at the same position of a request; without requests, steps with the same
+// kernel and the same predecessor.
 void KeepUsualWaits(Profile& profile) {
   struct Count {
     std::size_t steps = 0, late = 0;
@@ -173,7 +173,7 @@ std::size_t ProfileRecorder::KernelNumber(const Command& command, Profile& profi
                           "/" + std::to_string(static_cast<unsigned>(command.work));
   const auto found = numbers.find(key);
   if (found != numbers.end()) return found->second;
-  // Beyond the limit, the last kernel stands for all further ones.
+  // Beyond the limit, the last kernel represents all further ones.
   if (profile.kernels.size() == simulation::kProfileKernelsMax) return profile.kernels.size() - 1;
   const auto name = kernels_.find(command.kernel);
   const bool is_named = command.work == trace::Work::kLaunch || command.work == trace::Work::kGraph;

@@ -523,7 +523,7 @@ const MicroOp* MemoryFence(Warp& /*w*/, const MicroOp* op) {
 }
 
 // A sleeping warp yields to the others. The caller decides how long the warp sleeps, depending on
-// other work, but at most as long as the shortest sleep among its lanes.
+// other work, but at most for the shortest sleep among its lanes.
 const MicroOp* Sleep(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
