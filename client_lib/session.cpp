@@ -426,10 +426,10 @@ Status Session::Poll(StreamRecord& stream, std::uint64_t sequence) {
   data_->plane->TakeCompletions();
   if (stream.FailedAt(sequence)) return GetError(stream);
   if (has_ended) return Status::Ok();
-  constexpr std::int64_t kLookEveryNs = 50'000'000;
+  constexpr std::int64_t kPollEveryNs = 50'000'000;
   const std::int64_t now_ns = std::chrono::steady_clock::now().time_since_epoch().count();
-  if (now_ns - last_look_ns_.load(std::memory_order_relaxed) > kLookEveryNs) {
-    last_look_ns_.store(now_ns, std::memory_order_relaxed);
+  if (now_ns - last_poll_ns_.load(std::memory_order_relaxed) > kPollEveryNs) {
+    last_poll_ns_.store(now_ns, std::memory_order_relaxed);
     data_->connection->CheckAlive();
   }
   if (data_->connection->ended()) return data_->connection->end_status();

@@ -200,7 +200,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<StagingBufferSet> staging_buffers_;
   std::shared_ptr<StreamRecord> default_stream_;
-  std::atomic<std::int64_t> last_look_ns_{0};  // Time at which Poll last polled the socket.
+  std::atomic<std::int64_t> last_poll_ns_{0};  // Time at which Poll last polled the socket.
 
   mutable Mutex streams_mutex_;
   // By number; null if free.

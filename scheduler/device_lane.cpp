@@ -18,7 +18,7 @@ constexpr int kLaunchBubblesAhead = 2;
 // A prediction is a 0.9 quantile, so one command in ten exceeds it, mostly by little.
 constexpr int kOutlivedTimes = 2;
 // How often a command that shares the device is checked before it outlives its prediction.
-constexpr int kLooksPerOutlived = 8;
+constexpr int kChecksPerOutlived = 8;
 // A smaller lookahead would not shorten any request noticeably.
 constexpr Duration kLookaheadMin = std::chrono::microseconds(20);
 
@@ -428,12 +428,12 @@ bool DeviceLane::HasOutlived(const InFlight& command, TimePoint now) const {
   });
 }
 
-TimePoint DeviceLane::NextLookAt(const InFlight& command, TimePoint now) const {
+TimePoint DeviceLane::NextCheckAt(const InFlight& command, TimePoint now) const {
   // `left` is the shortest time in which the command can outlive its prediction: it is charged for
   // all the time from now on only if it is alone on the device.
   const Duration left = kOutlivedTimes * command.predicted - meter_.SoFar(command.charge, now);
-  const Duration look = std::max(left, options_.outlived_after / kLooksPerOutlived);
-  return std::max(command.since + options_.outlived_after, now + look);
+  const Duration delay = std::max(left, options_.outlived_after / kChecksPerOutlived);
+  return std::max(command.since + options_.outlived_after, now + delay);
 }
 
 bool DeviceLane::IsBesideOthers(const InFlight& command) {
@@ -451,7 +451,7 @@ std::optional<Action> DeviceLane::TakeOutlived(TimePoint now) {
   for (InFlight& command : in_flight_) {
     if (!command.stops_late) continue;
     if (!HasOutlived(command, now)) {
-      outlived_at_ = Earlier(outlived_at_, NextLookAt(command, now));
+      outlived_at_ = Earlier(outlived_at_, NextCheckAt(command, now));
       continue;
     }
     const auto is_of_stream = [&](const InFlight& each) {

@@ -235,7 +235,7 @@ class DeviceLane {
     return command.told + meter_.SoFar(command.charge, now);
   }
   bool HasOutlived(const InFlight& command, TimePoint now) const;
-  TimePoint NextLookAt(const InFlight& command, TimePoint now) const;
+  TimePoint NextCheckAt(const InFlight& command, TimePoint now) const;
   // Returns whether commands of other clients of the same or a higher class are on the device.
   bool IsBesideOthers(const InFlight& command);
   // Makes the next stream with a command that outlived its prediction stoppable, and stops it if

@@ -15,19 +15,19 @@ constexpr std::uint64_t kAddressMax = (std::uint64_t{1} << 63) - 1;
 // Indexed by the number of the verb.
 constexpr AdminVerbFacts kVerbFacts[] = {
     {.name = "unknown"},
-    {.name = "status", .only_looks = true},
-    {.name = "ps", .only_looks = true},
-    {.name = "devices", .only_looks = true},
+    {.name = "status", .is_read_only = true},
+    {.name = "ps", .is_read_only = true},
+    {.name = "devices", .is_read_only = true},
     {.name = "client terminate", .names_client = true},
     {.name = "client set", .names_client = true, .text_bytes_max = kLeaseTermsBytesMax},
     {.name = "drain", .text_bytes_max = kNameBytes},
-    {.name = "explain", .only_looks = true, .names_client = true},
-    {.name = "endpoints", .only_looks = true},
+    {.name = "explain", .is_read_only = true, .names_client = true},
+    {.name = "endpoints", .is_read_only = true},
     {.name = "endpoint lease", .text_bytes_max = kLeaseTermsBytesMax},
     {.name = "reload"},
     {.name = "upgrade"},
     {.name = "resume", .text_bytes_max = kNameBytes},
-    {.name = "trace", .only_looks = true, .text_bytes_max = kNameBytes, .text_bytes_min = 1},
+    {.name = "trace", .is_read_only = true, .text_bytes_max = kNameBytes, .text_bytes_min = 1},
 };
 static_assert(std::size(kVerbFacts) == kAdminVerbMax + 1);
 

@@ -141,7 +141,7 @@ inline constexpr std::uint8_t kAdminVerbMax = 13;
 struct AdminVerbFacts {
   std::string_view name;  // Name in gpusharedctl, such as "ps".
   // Whether the right to observe suffices; otherwise the verb requires the right to operate.
-  bool only_looks = false;
+  bool is_read_only = false;
   // Whether the request names a client. kSet names a client unless the request has a text
   // (`terms`).
   bool names_client = false;

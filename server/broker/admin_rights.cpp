@@ -22,11 +22,11 @@ bool AdminRights::MayObserve(const Peer& peer) const {
 }
 
 Status AdminRights::Check(const Peer& peer, ipc::AdminVerb verb) const {
-  const bool looks = ipc::GetFacts(verb).only_looks;
-  if (looks ? MayObserve(peer) : MayOperate(peer)) return Status::Ok();
+  const bool may_observe = ipc::GetFacts(verb).is_read_only;
+  if (may_observe ? MayObserve(peer) : MayOperate(peer)) return Status::Ok();
   return {StatusCode::kPermissionDenied,
           "request '" + std::string(ipc::AdminVerbName(verb)) +
-              "' denied: it requires the right '" + (looks ? "observe" : "operate") +
+              "' denied: it requires the right '" + (may_observe ? "observe" : "operate") +
               "', which root, uid " + std::to_string(own_uid_) +
               " and users named in the server's configuration have [" + peer.Who() + "]"};
 }

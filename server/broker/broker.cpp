@@ -130,7 +130,7 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
 void Broker::KeepWithinBudget() {
   const auto now = std::chrono::steady_clock::now();
   if (!options_.prefers_thread || !preferred_budget_.IsDue(now)) return;
-  switch (preferred_budget_.Look(now, TimeOfThisThread())) {
+  switch (preferred_budget_.Update(now, TimeOfThisThread())) {
     case PreferredBudget::Change::kNone:
       return;
     case PreferredBudget::Change::kNormal:

@@ -44,9 +44,9 @@ void InventoryWatch::Wait() {
 }
 
 void InventoryWatch::CheckNow() {
-  looks_again_ = is_looking_;
-  if (is_looking_) return;
-  is_looking_ = true;
+  checks_again_ = is_checking_;
+  if (is_checking_) return;
+  is_checking_ = true;
   timer_.cancel();
   std::thread([shared = shared_, read = read_] {
     device::Inventory inventory = read();
@@ -59,8 +59,8 @@ void InventoryWatch::CheckNow() {
 }
 
 void InventoryWatch::OnRead(const device::Inventory& inventory) {
-  is_looking_ = false;
-  if (std::exchange(looks_again_, false)) {
+  is_checking_ = false;
+  if (std::exchange(checks_again_, false)) {
     CheckNow();
   } else {
     Wait();

@@ -46,8 +46,8 @@ class InventoryWatch {
   const std::chrono::milliseconds interval_;
   const OnInventory on_inventory_;
   boost::asio::steady_timer timer_;
-  bool is_looking_ = false;
-  bool looks_again_ = false;
+  bool is_checking_ = false;
+  bool checks_again_ = false;
   const std::shared_ptr<Shared> shared_;
 };
 

@@ -32,7 +32,7 @@ void WorkerWatch::Wait() {
   timer_.expires_after(limits_.interval);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    for (DeviceEntry& device : devices_.entries()) Look(device);
+    for (DeviceEntry& device : devices_.entries()) CheckDevice(device);
     Wait();
   });
 }
@@ -42,7 +42,7 @@ std::string WorkerWatch::Silence(const DeviceEntry& device) const {
          " has not answered for " + FormatDuration(device.unanswered * limits_.interval);
 }
 
-void WorkerWatch::Look(DeviceEntry& device) {
+void WorkerWatch::CheckDevice(DeviceEntry& device) {
   if (device.state != DeviceEntry::State::kReady || !device.worker || !device.worker->usable()) {
     return;
   }

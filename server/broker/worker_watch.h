@@ -43,7 +43,7 @@ class WorkerWatch {
 
  private:
   void Wait();
-  void Look(DeviceEntry& device);
+  void CheckDevice(DeviceEntry& device);
   std::string Silence(const DeviceEntry& device) const;
 
   DeviceTable& devices_;

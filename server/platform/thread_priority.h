@@ -56,18 +56,18 @@ class PreferredBudget {
   static constexpr std::chrono::milliseconds kWindow{100};
   static constexpr int kPartMax = 5;  // The thread may use a fifth of a core.
 
-  bool IsDue(TimePoint now) const { return now >= looked_ + kWindow; }
+  bool IsDue(TimePoint now) const { return now >= updated_ + kWindow; }
   // Must be called only when IsDue.
-  Change Look(TimePoint now, std::chrono::nanoseconds used) {
-    const bool is_normal = looked_ != TimePoint() && (used - used_) * kPartMax > now - looked_;
-    looked_ = now;
+  Change Update(TimePoint now, std::chrono::nanoseconds used) {
+    const bool is_normal = updated_ != TimePoint() && (used - used_) * kPartMax > now - updated_;
+    updated_ = now;
     used_ = used;
     if (std::exchange(is_normal_, is_normal) == is_normal) return Change::kNone;
     return is_normal ? Change::kNormal : Change::kPreferred;
   }
 
  private:
-  TimePoint looked_{};
+  TimePoint updated_{};
   std::chrono::nanoseconds used_{0};
   bool is_normal_ = false;
 };
@@ -94,7 +94,7 @@ class RealtimeBudget {
 
   bool IsDue(TimePoint now) const { return now >= due_; }
   // Must be called only when IsDue. `blocked` is the result of TimesThisThreadBlocked.
-  Change Look(TimePoint now, std::uint64_t blocked) {
+  Change Update(TimePoint now, std::uint64_t blocked) {
     due_ = now + kStint;
     const bool is_ordinary = blocked_ == blocked;
     blocked_ = blocked;

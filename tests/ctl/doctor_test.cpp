@@ -207,7 +207,7 @@ class DoctorPackagesTest : public ::testing::Test {
                                                              "-1.0.dist-info/METADATA,,\n");
   }
   // Examines `python3 job.py` in a virtual environment.
-  Findings LookAt(const std::string& script) {
+  Findings Inspect(const std::string& script) {
     std::filesystem::create_directories(directory_ / "bin");
     const std::string python = directory_ / "bin/python3", job = directory_ / "job.py";
     if (!std::filesystem::exists(python)) std::filesystem::create_symlink("/bin/true", python);
@@ -226,24 +226,24 @@ TEST_F(DoctorPackagesTest, RuntimeInAnImportedPackageIsAProblem) {
   Install("plain", "plain/core.so", "ELF");
   // As in virtual environments: the same directory, reported once.
   std::filesystem::create_symlink("lib", directory_ / "lib64");
-  EXPECT_THAT(Brief(LookAt("import plain\n")),
+  EXPECT_THAT(Brief(Inspect("import plain\n")),
               ElementsAre("program ok", "runtime ok", "package note"));
-  const Findings findings = LookAt("import cupy_backends\n");
+  const Findings findings = Inspect("import cupy_backends\n");
   EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "package problem"));
   EXPECT_THAT(findings[2].what, HasSubstr("cupy_cuda13x has NVIDIA's CUDA runtime in it"));
   // The installed driver serves it.
   is_gated_ = true;
-  EXPECT_THAT(Brief(LookAt("import cupy_backends\n")), ElementsAre("program ok", "runtime ok"));
+  EXPECT_THAT(Brief(Inspect("import cupy_backends\n")), ElementsAre("program ok", "runtime ok"));
 }
 
 TEST_F(DoctorPackagesTest, IgnoresLibrariesLoadedByOthers) {
   Install("nvidia_cuda_runtime", "nvidia/cu13/lib/libcudart.so.13", kRuntime);
   Install("cuda_bindings", "cuda/bindings/_internal/runtime.so", kRuntime);
-  const Findings findings = LookAt("import nvidia, cuda\n");
+  const Findings findings = Inspect("import nvidia, cuda\n");
   EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "packages ok"));
   // The file belongs to NVIDIA but to no known library, so it is only noted.
   Install("nvidia_cutlass_dsl", "nvidia_cutlass_dsl/lib/libcute_dsl_runtime.so", kRuntime);
-  EXPECT_THAT(Brief(LookAt("import cutlass\n")),
+  EXPECT_THAT(Brief(Inspect("import cutlass\n")),
               ElementsAre("program ok", "runtime ok", "package note"));
 }
 
@@ -254,12 +254,12 @@ TEST_F(DoctorPackagesTest, FindsPluginsWhoseLibrariesUseRuntime) {
   Write(directory_ / "lib/python3.11/site-packages/jax_cuda12_plugin-1.0.dist-info/METADATA",
         "Name: jax-cuda12-plugin\nRequires-Dist: numpy\n"
         "Requires-Dist: nvidia-cudnn-cu12<10.0,>=9.8; extra == \"with-cuda\"\n\nText\n");
-  EXPECT_THAT(Brief(LookAt("import jax\n")),
+  EXPECT_THAT(Brief(Inspect("import jax\n")),
               ElementsAre("program ok", "runtime ok", "packages ok"));
   Install("nvidia_cudnn_cu12", "nvidia/cudnn/lib/libcudnn.so.9", "ELF");
-  EXPECT_THAT(Brief(LookAt("import numpy\n")),
+  EXPECT_THAT(Brief(Inspect("import numpy\n")),
               ElementsAre("program ok", "runtime ok", "package note"));
-  const Findings findings = LookAt("import jax.numpy as jnp\n");
+  const Findings findings = Inspect("import jax.numpy as jnp\n");
   EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "package problem"));
   EXPECT_THAT(findings[2].what, HasSubstr("jax_cuda12_plugin works through nvidia_cudnn_cu12"));
 }
@@ -273,30 +273,30 @@ TEST_F(DoctorPackagesTest, NotesOptionalLibraries) {
         "Name: OpenMM-CUDA-13\nRequires-Dist: nvidia-cuda-runtime<14,>=13\n"
         "Requires-Dist: nvidia-cufft<13,>=12\n\nText\n");
   Install("nvidia_cuda_runtime", "nvidia/cu13/lib/libcudart.so.13", kRuntime);
-  EXPECT_THAT(Brief(LookAt("import openmm\n")),
+  EXPECT_THAT(Brief(Inspect("import openmm\n")),
               ElementsAre("program ok", "runtime ok", "packages ok"));
   Install("nvidia_cufft", "nvidia/cu13/lib/libcufft.so.12", "ELF");
-  const Findings findings = LookAt("import openmm\n");
+  const Findings findings = Inspect("import openmm\n");
   EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "package note"));
   EXPECT_THAT(findings[2].what, HasSubstr("openmm_cuda_13 loads nvidia_cufft"));
   Write(metadata, "Name: OpenMM-CUDA-13\nRequires-Dist: nvidia-cufft<13; extra == \"fft\"\n\n");
-  EXPECT_THAT(Brief(LookAt("import openmm\n")),
+  EXPECT_THAT(Brief(Inspect("import openmm\n")),
               ElementsAre("program ok", "runtime ok", "packages ok"));
 }
 
 TEST_F(DoctorPackagesTest, ScriptsThatCallTheRuntimeThroughBindingsAreProblems) {
   Install("cuda_bindings", "cuda/bindings/_internal/runtime.so", kRuntime);
-  EXPECT_THAT(Brief(LookAt("from cuda.bindings import driver, nvrtc\n")),
+  EXPECT_THAT(Brief(Inspect("from cuda.bindings import driver, nvrtc\n")),
               ElementsAre("program ok", "runtime ok", "packages ok"));
   for (const char* script : {"from cuda.bindings import runtime as cudart\n",
                              "from cuda import cudart\n", "import cuda.bindings.runtime\n"}) {
-    EXPECT_THAT(Brief(LookAt(script)), ElementsAre("program ok", "runtime ok", "package problem"))
+    EXPECT_THAT(Brief(Inspect(script)), ElementsAre("program ok", "runtime ok", "package problem"))
         << script;
   }
 }
 
 TEST_F(DoctorPackagesTest, ScriptsLeadToTheirInterpreter) {
-  static_cast<void>(LookAt(""));
+  static_cast<void>(Inspect(""));
   const std::string tool = directory_ / "tool";
   Write(tool, "#!" + (directory_ / "bin/python3") + "\nimport torch\n");
   ASSERT_EQ(::chmod(tool.c_str(), 0700), 0);

@@ -179,7 +179,7 @@ TEST_F(FlatCode, RejectsInvalidFrameSizes) {
 }
 
 // Removes the polls, as a hostile child process could do so that a kill would never be noticed.
-Code WithoutLooks(Code code) {
+Code WithoutChecks(Code code) {
   const Handler looks = FindHandler(kFlavour, "look");
   for (MicroOp& op : code.ops) {
     if (op.handler == looks) op.handler = FindHandler(kFlavour, "nothing");
@@ -189,7 +189,7 @@ Code WithoutLooks(Code code) {
 
 TEST_F(FlatCode, RejectsLongPathsWithoutPoll) {
   std::string adds;
-  for (std::uint32_t i = 0; i < kOpsPerLook; ++i) adds += "add.u32 %r1, %r1, 1;\n";
+  for (std::uint32_t i = 0; i < kOpsPerCheck; ++i) adds += "add.u32 %r1, %r1, 1;\n";
   std::string straight, forward, past, ends;
   for (int i = 0; i < 8; ++i) {
     const std::string n = std::to_string(i);
@@ -206,7 +206,7 @@ TEST_F(FlatCode, RejectsLongPathsWithoutPoll) {
     const Program& program = image->program(0);
     const Status as_decoded = Check(program.info(), program.code());
     EXPECT_TRUE(as_decoded.ok()) << as_decoded.message();
-    const Status without = Check(program.info(), WithoutLooks(program.code()));
+    const Status without = Check(program.info(), WithoutChecks(program.code()));
     EXPECT_NE(without.message().find("without a check"), std::string::npos) << without.message();
   }
 }
@@ -215,7 +215,7 @@ TEST_F(FlatCode, RejectsLongPathsWithoutPoll) {
 // their targets.
 TEST_F(FlatCode, BackwardBranchesAndTablesPoll) {
   std::string adds, body;
-  for (std::uint32_t i = 0; i < kOpsPerLook; ++i) adds += "add.u32 %r1, %r1, 1;\n";
+  for (std::uint32_t i = 0; i < kOpsPerCheck; ++i) adds += "add.u32 %r1, %r1, 1;\n";
   for (int i = 0; i < 8; ++i) {
     const std::string n = std::to_string(i);
     body += "bra TEST" + n + ";\nLOOP" + n + ":\n" + adds + "TEST" + n + ":\n@%p bra LOOP" + n +
@@ -226,7 +226,7 @@ TEST_F(FlatCode, BackwardBranchesAndTablesPoll) {
       ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n.reg .pred %p;\n"
       ".reg .b32 %r<3>;\n" +
       body + "ret;\n}\n");
-  const Status without = Check(image->program(0).info(), WithoutLooks(image->program(0).code()));
+  const Status without = Check(image->program(0).info(), WithoutChecks(image->program(0).code()));
   EXPECT_TRUE(without.ok()) << without.message();
 }
 

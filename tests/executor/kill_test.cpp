@@ -236,7 +236,7 @@ TEST_P(Killed, AnyKernelRunsFewOperationsAfterTheKill) {
   for (u32 i = 0; i < GetSweep(kKernels); ++i) {
     const Endless kernel = RandomKernel(random);
     const u64 operations = OperationsAfterKill(kernel.rest, 32u << Draw(random, 3));
-    ASSERT_LE(operations, executor::kOpsPerLook + kAround) << i << ":\n" << kernel.rest;
+    ASSERT_LE(operations, executor::kOpsPerCheck + kAround) << i << ":\n" << kernel.rest;
     most = std::max(most, operations);
   }
   std::printf("at most %llu operations after a kill\n", static_cast<unsigned long long>(most));
@@ -263,7 +263,7 @@ TEST_P(Killed, ForwardJumpsPoll) {
     for (u32 k = 0; k < 100; ++k) rest += "add.u32 %r3, %r3, 1;\n";
     rest += "PAST" + number + ":\n";
   }
-  EXPECT_LE(OperationsAfterKill(rest + "bra LOOP;\n", 32), executor::kOpsPerLook + kAround);
+  EXPECT_LE(OperationsAfterKill(rest + "bra LOOP;\n", 32), executor::kOpsPerCheck + kAround);
 }
 
 // Returns nested loops, each of which lane n leaves after n rounds. A second exit, which is never
@@ -287,7 +287,7 @@ std::string LoopsThatLanesLeaveOneByOne(u32 depth) {
 
 TEST_P(Killed, LoopsThatLanesLeaveOneByOnePoll) {
   EXPECT_LE(OperationsAfterKill(LoopsThatLanesLeaveOneByOne(8), 32),
-            executor::kOpsPerLook + kAround);
+            executor::kOpsPerCheck + kAround);
 }
 
 TEST_P(Killed, AnyKernelEndsSoon) {

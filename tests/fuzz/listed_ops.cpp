@@ -37,7 +37,7 @@ const Rules& UnusualRules() {
       {"ld.param.u32", OpRule(OpRule::kParameter, 4)},
       {"ld.param.u64", OpRule(OpRule::kParameter, 8)},
       {"ldmatrix.shared.a32", OpRule(OpRule::kMatrixMove).Free(OpRule::kC)},
-      {"look", OpRule(OpRule::kLook)},
+      {"look", OpRule(OpRule::kCheckKill)},
       {"mma.f32.f16.f16", OpRule(OpRule::kMma)},
       {"return", OpRule(OpRule::kReturn)},
       {"selp.b32", kRows.Predicates(OpRule::kC)},

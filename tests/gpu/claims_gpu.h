@@ -99,11 +99,11 @@ class Gpu {
   // arrives within kLaunchMax; `of` names the work for the message.
   Completion AwaitAny(const std::string& of) {
     // Reads the clock only now and then, because that takes as long as polling the device.
-    constexpr unsigned kLooks = 4096;
+    constexpr unsigned kPolls = 4096;
     std::array<Completion, 1> one;
     unsigned looks = 0;
     for (const auto begin = Clock::now(); device_->TakeCompletions(one) == 0;) {
-      if (++looks % kLooks != 0 || Clock::now() - begin < kLaunchMax) continue;
+      if (++looks % kPolls != 0 || Clock::now() - begin < kLaunchMax) continue;
       // Exits without destructors, because nothing can be destroyed while the work still runs.
       std::fprintf(stderr, "gpu_claims: %s has not ended within %lld s\n", of.c_str(),
                    static_cast<long long>(kLaunchMax.count()));

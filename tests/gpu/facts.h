@@ -173,12 +173,12 @@ class Facts {
   static Samples Repeat(const std::function<void()>& action, FactsClock::duration limit);
   Samples Repeat(const std::function<void()>& action) const { return Repeat(action, limit_); }
   // Polls for a change by the GPU. Throws if it has not happened after some seconds.
-  template <typename Looks>
-  static void SpinUntil(const Looks& is_seen, const char* what) {
-    constexpr unsigned kLooks = 1024;  // Reading the clock may take as long as reading memory.
+  template <typename Polls>
+  static void SpinUntil(const Polls& is_seen, const char* what) {
+    constexpr unsigned kPolls = 1024;  // Reading the clock may take as long as reading memory.
     const auto end = FactsClock::now() + kSeenMax;
     for (unsigned looks = 1; !is_seen(); ++looks) {
-      if (looks % kLooks == 0 && FactsClock::now() > end) {
+      if (looks % kPolls == 0 && FactsClock::now() > end) {
         throw std::runtime_error(std::string(what) + " was not seen within " +
                                  std::to_string(kSeenMax.count()) + " s");
       }

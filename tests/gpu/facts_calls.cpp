@@ -463,8 +463,8 @@ class CallFacts : public Facts {
             .longest_call = poller.longest_call(),
             .code = caller.code()};
   }
-  template <typename Looks>
-  static void Await(const Looks& is_seen, const char* what) {
+  template <typename Polls>
+  static void Await(const Polls& is_seen, const char* what) {
     SpinUntil(
         [&] {
           if (is_seen()) return true;

@@ -236,7 +236,7 @@ class PlayedClient {
 
   // Performs the client's actions at that time; returns when it will act next if no other event
   // occurs.
-  std::uint64_t Look(std::uint64_t now, const ipc::WorkerPage& page) {
+  std::uint64_t Act(std::uint64_t now, const ipc::WorkerPage& page) {
     const std::uint64_t ended = out().timeline[0].load(std::memory_order_acquire);
     const auto total = static_cast<std::uint64_t>(plan_.warm_up + plan_.launches);
     if (is_done_ || total == 0) return kNever;
@@ -365,10 +365,10 @@ std::vector<Outcome> Play(const WorkerPlan& worker, const std::vector<ClientPlan
     std::uint64_t next = kNever;
     bool is_over = true;
     for (const auto& client : clients) {
-      next = std::min(next, client->Look(now, signal->page()));
+      next = std::min(next, client->Act(now, signal->page()));
       is_over &= !client->is_awaited();
     }
-    if (loader && !is_leaving) next = std::min(next, loader->Look(now));
+    if (loader && !is_leaving) next = std::min(next, loader->Act(now));
     if (is_over && !std::exchange(is_leaving, true)) {
       if (loader) loader->Stop();
       for (const auto& client : clients) {

@@ -54,15 +54,15 @@ class PlayedLoader {
 
   // Performs the loader's actions at that time; returns when it will act next if no other event
   // occurs.
-  std::uint64_t Look(std::uint64_t now) {
+  std::uint64_t Act(std::uint64_t now) {
     if (now < next_at_) return next_at_;
-    if (calls_ == 0 && !HasBegun(now)) return now + kLookNs;
+    if (calls_ == 0 && !HasBegun(now)) return now + kPollNs;
     if (const std::uint64_t at = fake_cuda_lock_free_at(); at != 0) {
-      return std::min(at, now + kLookNs);
+      return std::min(at, now + kPollNs);
     }
     if (calls_ < kCalls) {
       Call();
-      return now + kLookNs;
+      return now + kPollNs;
     }
     moment_.reset();
     took_.Add(static_cast<double>(now - asked_at_));
@@ -86,7 +86,7 @@ class PlayedLoader {
 
  private:
   static constexpr int kCalls = 3;
-  static constexpr std::uint64_t kLookNs = 1'000;
+  static constexpr std::uint64_t kPollNs = 1'000;
 
   bool HasBegun(std::uint64_t now) {
     if (!std::exchange(has_asked_, true)) {

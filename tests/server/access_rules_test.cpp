@@ -208,10 +208,10 @@ TEST(AdminRights, ObserversMayReadAndOperatorsMayAlsoAct) {
                            {{.kind = Subject::Kind::kUser, .id = 1000}}, kOwn);
   Peer observer = User(2000);
   observer.groups = {5, 70};
-  const std::set<ipc::AdminVerb> looks = {ipc::AdminVerb::kStatus,    ipc::AdminVerb::kClients,
-                                          ipc::AdminVerb::kDevices,   ipc::AdminVerb::kExplain,
-                                          ipc::AdminVerb::kEndpoints, ipc::AdminVerb::kTrace};
-  for (const auto verb : looks) {
+  const std::set<ipc::AdminVerb> read_only = {ipc::AdminVerb::kStatus,    ipc::AdminVerb::kClients,
+                                              ipc::AdminVerb::kDevices,   ipc::AdminVerb::kExplain,
+                                              ipc::AdminVerb::kEndpoints, ipc::AdminVerb::kTrace};
+  for (const auto verb : read_only) {
     for (const Peer& peer : {User(0), User(kOwn), User(1000), observer}) {
       EXPECT_TRUE(rights.Check(peer, verb).ok()) << peer.uid;
     }
@@ -220,7 +220,7 @@ TEST(AdminRights, ObserversMayReadAndOperatorsMayAlsoAct) {
   // All other verbs change something, and unknown numbers are treated as if they did.
   for (std::uint8_t number = 0; number <= ipc::kAdminVerbMax + 1; ++number) {
     const auto verb = static_cast<ipc::AdminVerb>(number);
-    if (looks.contains(verb)) continue;
+    if (read_only.contains(verb)) continue;
     for (const Peer& peer : {User(0), User(kOwn), User(1000)}) {
       EXPECT_TRUE(rights.Check(peer, verb).ok()) << peer.uid;
     }

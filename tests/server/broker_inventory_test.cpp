@@ -88,7 +88,7 @@ class BrokerInventory : public ::testing::Test {
     const std::lock_guard lock(machine_->mutex);
     return machine_->looks;
   }
-  void AwaitLooks(int more) {
+  void AwaitChecks(int more) {
     const int before = looks();
     EXPECT_TRUE(Eventually([&] { return looks() >= before + more; }));
   }
@@ -177,7 +177,7 @@ TEST_F(BrokerInventory, MissingGpuEndsSessionsAndHasNoWorkerUntilItReturns) {
   const Status why = Why(1);
   EXPECT_EQ(why.code(), StatusCode::kDeviceLost);
   EXPECT_THAT(why.message(), HasSubstr("the device is gone: the driver does not have it any more"));
-  AwaitLooks(10);
+  AwaitChecks(10);
   EXPECT_EQ(Device("cuda:0").at("generation"), 1) << "nothing is started for what is not there";
 
   // A client that names the device is rejected at once. A client that names none gets an available
@@ -206,7 +206,7 @@ TEST_F(BrokerInventory, DrainedDeviceIsResumedWhenItReturns) {
   ASSERT_TRUE(socket.ok());
   ASSERT_TRUE(Ask(*socket, ipc::Admin{.verb = ipc::AdminVerb::kDrain, .terms = "cuda:0"}).ok());
   AwaitState("cuda:0", "drained");
-  AwaitLooks(10);
+  AwaitChecks(10);
   EXPECT_EQ(Device("cuda:0").at("state"), "drained") << "it is there, and nobody resumed it";
   SetGpus({GetGpu(0, "GPU-b")});
   AwaitState("cuda:0", "missing");
@@ -225,7 +225,7 @@ TEST_F(BrokerInventory, SingleInventoryWithoutGpuEndsNoSession) {
   StartBroker();
   const auto client = Join("cuda:0");
   ASSERT_TRUE(client.ok());
-  AwaitLooks(20);
+  AwaitChecks(20);
   EXPECT_EQ(Device("cuda:0").at("state"), "ready");
   EXPECT_EQ(Device("cuda:0").at("generation"), 1);
 }
@@ -239,13 +239,13 @@ TEST_F(BrokerInventory, UnresponsiveDriverEndsNoWorkerButDelaysRestart) {
   device::Gpu silent = GetGpu(0, "GPU-a");
   silent.trouble = "nvmlDeviceGetName: Unknown Error (999)";
   SetGpus({silent, GetGpu(1, "GPU-b")});
-  AwaitLooks(10);
+  AwaitChecks(10);
   EXPECT_EQ(Device("cuda:0").at("state"), "ready");
   ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
   AwaitState("cuda:0", "missing");
   EXPECT_THAT(Device("cuda:0").at("missing"), HasSubstr("Unknown Error (999)"));
   const int generation = Device("cuda:0").at("generation");
-  AwaitLooks(20);
+  AwaitChecks(20);
   EXPECT_EQ(Device("cuda:0").at("generation"), generation);
 }
 
@@ -323,12 +323,12 @@ TEST_F(BrokerInventory, NewGpuThatFailsToOpenIsTriedOnce) {
   AwaitState("cuda:2", "missing");
   EXPECT_THAT(Device("cuda:2").at("missing"),
               AllOf(HasSubstr("could not be opened"), HasSubstr("exited with code 1")));
-  AwaitLooks(10);
+  AwaitChecks(10);
   EXPECT_EQ(Device("cuda:2").at("generation"), 1);
   EXPECT_TRUE(Join("cuda:1").ok());
   // A GPU that returns after an absence counts as a new one.
   SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-b")});
-  AwaitLooks(5);
+  AwaitChecks(5);
   SetGpus(with);
   EXPECT_TRUE(Eventually([&] { return Device("cuda:2").at("generation") == 2; }));
 }

@@ -21,13 +21,13 @@ TEST(RealtimeBudget, BusyThreadLosesRealtimePriorityUntilItWaits) {
   const auto at = [](auto time) { return RealtimeBudget::TimePoint(time); };
   RealtimeBudget budget;
   EXPECT_TRUE(budget.IsDue(at(1s)));
-  EXPECT_EQ(budget.Look(at(1s), 0), Change::kNone) << "nothing is known of the time before";
+  EXPECT_EQ(budget.Update(at(1s), 0), Change::kNone) << "nothing is known of the time before";
   EXPECT_FALSE(budget.IsDue(at(1s + RealtimeBudget::kStint - 1ns)));
   EXPECT_TRUE(budget.IsDue(at(1s + RealtimeBudget::kStint)));
-  EXPECT_EQ(budget.Look(at(2s), 6), Change::kNone) << "it has waited";
-  EXPECT_EQ(budget.Look(at(3s), 6), Change::kOrdinary);
-  EXPECT_EQ(budget.Look(at(4s), 6), Change::kNone) << "told once";
-  EXPECT_EQ(budget.Look(at(5s), 7), Change::kRealtime);
+  EXPECT_EQ(budget.Update(at(2s), 6), Change::kNone) << "it has waited";
+  EXPECT_EQ(budget.Update(at(3s), 6), Change::kOrdinary);
+  EXPECT_EQ(budget.Update(at(4s), 6), Change::kNone) << "told once";
+  EXPECT_EQ(budget.Update(at(5s), 7), Change::kRealtime);
   EXPECT_LT(2 * RealtimeBudget::kStint, kRealtimeMost);
 }
 
@@ -36,13 +36,13 @@ TEST(PreferredBudget, ThreadAboveItsBudgetIsNormalUntilQuiet) {
   const auto at = [](auto time) { return PreferredBudget::TimePoint(1000s + time); };
   PreferredBudget budget;
   EXPECT_TRUE(budget.IsDue(at(0ms)));
-  EXPECT_EQ(budget.Look(at(0ms), 500ms), Change::kNone) << "nothing is known of the time before";
+  EXPECT_EQ(budget.Update(at(0ms), 500ms), Change::kNone) << "nothing is known of the time before";
   EXPECT_FALSE(budget.IsDue(at(99ms)));
   EXPECT_TRUE(budget.IsDue(at(100ms)));
-  EXPECT_EQ(budget.Look(at(100ms), 520ms), Change::kNone) << "a fifth of a core";
-  EXPECT_EQ(budget.Look(at(200ms), 541ms), Change::kNormal);
-  EXPECT_EQ(budget.Look(at(300ms), 600ms), Change::kNone) << "told once";
-  EXPECT_EQ(budget.Look(at(2000ms), 700ms), Change::kPreferred);
+  EXPECT_EQ(budget.Update(at(100ms), 520ms), Change::kNone) << "a fifth of a core";
+  EXPECT_EQ(budget.Update(at(200ms), 541ms), Change::kNormal);
+  EXPECT_EQ(budget.Update(at(300ms), 600ms), Change::kNone) << "told once";
+  EXPECT_EQ(budget.Update(at(2000ms), 700ms), Change::kPreferred);
 }
 
 // The report must be true whatever privileges the machine grants.

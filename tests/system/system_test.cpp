@@ -255,7 +255,7 @@ TEST_F(System, KernelCannotAccessOtherClientsMemory) {
 
 // The record of a texture belongs to the client, so it may contain anything.
 TEST_F(System, TexturesAccessOnlyOwnMemory) {
-  constexpr std::string_view kLook = R"(
+  constexpr std::string_view kCheckKill = R"(
 .version 7.0
 .target sm_75
 .address_size 64
@@ -273,7 +273,7 @@ TEST_F(System, TexturesAccessOnlyOwnMemory) {
   ASSERT_TRUE(client.default_stream().Fill(mine, FillElement::U32(11), 64).ok());
   ASSERT_TRUE(neighbour.default_stream().Fill(theirs, FillElement::U32(22), 64).ok());
   ASSERT_TRUE(neighbour.default_stream().Synchronize().ok());
-  const Result<Module> module = client.LoadModule(kLook);
+  const Result<Module> module = client.LoadModule(kCheckKill);
   ASSERT_TRUE(module.ok()) << module.status().ToString();
   const Kernel look = *module->GetKernel("look");
   const DeviceBuffer out = Allocate(client, 4), place = Allocate(client, sizeof(TextureRecord));

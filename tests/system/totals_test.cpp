@@ -55,7 +55,7 @@ std::map<std::string, double> Numbers(const json& totals) {
 // compared by path, because endpoints keep their order if none is added.
 class NeverFalls {
  public:
-  void Look(const ServerProcess& server, const std::string& when) {
+  void CheckTotals(const ServerProcess& server, const std::string& when) {
     const std::map<std::string, double> now = Numbers(Totals(server));
     for (const auto& [place, value] : seen_) {
       const auto found = now.find(place);
@@ -120,12 +120,12 @@ TEST(Totals, WorkCountsForClassAtItsExecution) {
   NeverFalls totals;
   Filler filler = ComeToFill(server, "filler", SchedulingClass::kNormal);
   Fill(filler, 7);
-  totals.Look(server, "normal");
+  totals.CheckTotals(server, "normal");
   const ProgramOutcome set =
       server.Ctl({"client", "set", std::to_string(filler.client.session_id()), "--class", "low"});
   ASSERT_EQ(set.exit_code, 0) << set.output;
   Fill(filler, 3);
-  totals.Look(server, "low");
+  totals.CheckTotals(server, "low");
   EXPECT_EQ(totals.Of("/classes/normal/fills"), 7);
   EXPECT_EQ(totals.Of("/classes/low/fills"), 3);
   EXPECT_EQ(totals.Of("/classes/low/sessions"), 0);  // The session began in another class.
@@ -137,9 +137,9 @@ TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
   {
     Filler filler = ComeToFill(server, "filler", SchedulingClass::kLow);
     Fill(filler, 20);
-    totals.Look(server, "at work");
+    totals.CheckTotals(server, "at work");
   }
-  totals.Look(server, "a client left");
+  totals.CheckTotals(server, "a client left");
   EXPECT_EQ(totals.Of("/classes/low/fills"), 20);
   {
     Filler filler = ComeToFill(server, "filler", SchedulingClass::kLow);
@@ -151,7 +151,7 @@ TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
       return now.size() == 1 && now[0] != worker;
     }));
   }
-  totals.Look(server, "a worker was killed");
+  totals.CheckTotals(server, "a worker was killed");
   // The counts of a worker that is killed are not lost.
   EXPECT_EQ(totals.Of("/classes/low/fills"), 25);
   EXPECT_TRUE(Eventually([&] { return Totals(server)["workers_started"] == 2; }));
@@ -160,10 +160,10 @@ TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
   server.Crash();
   Fill(filler, 5);
   server.StartAgain();
-  totals.Look(server, "the broker was killed");
+  totals.CheckTotals(server, "the broker was killed");
   EXPECT_EQ(totals.Of("/classes/low/fills"), 35);
   Fill(filler, 5);
-  totals.Look(server, "the next broker serves");
+  totals.CheckTotals(server, "the next broker serves");
   EXPECT_EQ(totals.Of("/classes/low/fills"), 40);
   EXPECT_EQ(totals.Of("/classes/low/sessions"), 3);
 }

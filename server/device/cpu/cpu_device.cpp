@@ -44,7 +44,7 @@ const std::atomic<bool> kNever{false};
 
 // The clocks of N executor threads are read every N * 250 µs, which takes the device thread about
 // 0.4 µs for each, or 0.2 % of its time.
-constexpr std::chrono::microseconds kLookEveryPerThread{250};
+constexpr std::chrono::microseconds kStealPeriodPerThread{250};
 
 std::uint32_t DefaultThreads() {
   unsigned cores = std::thread::hardware_concurrency();
@@ -250,7 +250,7 @@ class CpuDevice : public Device, private NodeMaker {
   // because no other data depends on it.
   std::vector<std::atomic<std::uint64_t>> executor_bytes_;
   // Time at which the clocks were last read. Used by the device thread only.
-  DeviceClock::time_point looked_;
+  DeviceClock::time_point updated_;
   HostSteal host_steal_;
   std::vector<ExecutorTimes::Totals> totals_;  // A member only so that its memory is reused.
   const std::shared_ptr<RunStore> store_ = std::make_shared<RunStore>();
@@ -400,11 +400,11 @@ void CpuDevice::RunClaims(std::uint32_t number, std::unique_ptr<executor::BlockE
 }
 
 std::chrono::nanoseconds CpuDevice::HostStealUntil(DeviceClock::time_point now) {
-  if (now - looked_ >= kLookEveryPerThread * std::ssize(clocks_)) {
-    looked_ = now;
+  if (now - updated_ >= kStealPeriodPerThread * std::ssize(clocks_)) {
+    updated_ = now;
     totals_.clear();
     for (ExecutorClock& clock : clocks_) totals_.push_back(clock.Totals());
-    host_steal_.Look(totals_);
+    host_steal_.Update(totals_);
   }
   return host_steal_.total() + queue_.stood_still();
 }

@@ -101,7 +101,7 @@ ExecutorTimes::Totals ExecutorClock::Totals() {
   return times_ ? times_->UpTo(Read()) : ExecutorTimes::Totals{};
 }
 
-void HostSteal::Look(std::span<const ExecutorTimes::Totals> threads) {
+void HostSteal::Update(std::span<const ExecutorTimes::Totals> threads) {
   before_.resize(threads.size());
   nanoseconds busy_most{}, busy{}, delayed{};
   for (std::size_t i = 0; i < threads.size(); ++i) {

@@ -100,7 +100,7 @@ class ExecutorClock {
 class HostSteal {
  public:
   // Updates the result. `threads` must always be the totals of the same threads.
-  void Look(std::span<const ExecutorTimes::Totals> threads);
+  void Update(std::span<const ExecutorTimes::Totals> threads);
 
   std::chrono::nanoseconds total() const { return total_; }
 

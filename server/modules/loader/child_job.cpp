@@ -28,7 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using End = JobOutcome::End;
 
-constexpr std::chrono::milliseconds kLookEvery{10};
+constexpr std::chrono::milliseconds kPollEvery{10};
 
 Status Rejected(StatusCode code, const std::string& why) {
   return {code, "module rejected: " + why};
@@ -47,7 +47,7 @@ End Watch(const Child& child, const JobLimits& limits, int abandoned) {
   for (;;) {
     std::array<pollfd, 2> waiting = {{{.fd = child.pidfd(), .events = POLLIN, .revents = 0},
                                       {.fd = abandoned, .events = POLLIN, .revents = 0}}};
-    const int ready = ::poll(waiting.data(), waiting.size(), static_cast<int>(kLookEvery.count()));
+    const int ready = ::poll(waiting.data(), waiting.size(), static_cast<int>(kPollEvery.count()));
     if (ready < 0) continue;
     if (waiting[0].revents != 0) return End::kDone;
     if (waiting[1].revents != 0) return End::kAbandoned;

@@ -31,7 +31,7 @@ constexpr int kNiceness = 5;
 constexpr std::chrono::seconds kWarnEvery{1};
 // Polling interval while readers wait for modules to be placed, because placing a module does not
 // notify them.
-constexpr std::chrono::milliseconds kPlacedLookEvery{5};
+constexpr std::chrono::milliseconds kPlacedPollEvery{5};
 constexpr std::size_t kHashPieceBytes = std::size_t{256} << 10;
 
 // Reads instead of mapping the file, because a hole in a huge-page file could fault.
@@ -220,7 +220,7 @@ void ModuleLoader::Read(Lane lane) {
       continue;
     }
     if (*unplaced_bytes_ > options_.unplaced_bytes_max) {
-      changed_.wait_for(lock.waitable(), kPlacedLookEvery);
+      changed_.wait_for(lock.waitable(), kPlacedPollEvery);
       continue;
     }
     const std::optional<LoadQueue::Entry> next = queue_.Take(lane, Clock::now(), GetReaders(lane));

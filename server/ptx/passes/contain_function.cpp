@@ -110,7 +110,7 @@ class WorkHeights {
       : flow_(flow),
         of_(flow.instructions.size()),
         starts_(flow.blocks.size()),
-        looks_first_(flow.blocks.size()) {
+        checks_first_(flow.blocks.size()) {
     for (std::uint32_t k = 0; k < of_.size(); ++k) of_[k] = work.Of(flow.instructions[k]);
     std::vector<std::uint64_t> ends(starts_.size());
     for (std::uint32_t b = 0; b < starts_.size(); ++b) {
@@ -123,22 +123,22 @@ class WorkHeights {
     }
     for (std::uint32_t b = 0; b < starts_.size(); ++b) {
       for (const std::uint32_t next : flow.blocks[b].successors) {
-        if (next != kNoBlock && Passes(ends[b], starts_[next])) looks_first_[next] = true;
+        if (next != kNoBlock && Passes(ends[b], starts_[next])) checks_first_[next] = true;
       }
     }
   }
 
   // Whether a check is required before instruction k.
-  bool LooksBefore(std::uint32_t k) {
+  bool ChecksBefore(std::uint32_t k) {
     const std::uint32_t b = flow_.block_of[k];
     const bool is_first = flow_.blocks[b].first == k;
     if (is_first) height_ = starts_[b];
     const std::uint64_t before = height_;
     height_ += of_[k];
-    return (is_first && looks_first_[b]) || Passes(before, height_);
+    return (is_first && checks_first_[b]) || Passes(before, height_);
   }
   // Returns the amount that branch k subtracts from the remaining work if it goes backward; every
-  // loop contains such a branch. Must follow LooksBefore(k).
+  // loop contains such a branch. Must follow ChecksBefore(k).
   std::optional<std::uint32_t> Descent(std::uint32_t k) const {
     const std::string_view opcode = flow_.instructions[k].opcode;
     if (opcode != "bra" && opcode != "brx") return std::nullopt;
@@ -161,7 +161,7 @@ class WorkHeights {
   const ControlFlow& flow_;
   std::vector<std::uint32_t> of_;      // Work of each instruction.
   std::vector<std::uint64_t> starts_;  // Heights of each block.
-  std::vector<bool> looks_first_;
+  std::vector<bool> checks_first_;
   std::uint64_t height_ = 0;
 };
 
@@ -172,7 +172,7 @@ class FunctionContainment {
       : editor_(names, function), function_(function), constant_(constant), places_(places) {}
 
   std::string Run(FunctionWork& work, bool has_loops) {
-    const bool looks_last = has_loops && !function_.is_entry;
+    const bool checks_last = has_loops && !function_.is_entry;
     const Result<ControlFlow> flow = AnalyseControlFlow(function_);
     if (!flow) return std::string(flow.status().message());
     WorkHeights heights(*flow, work);
@@ -181,13 +181,13 @@ class FunctionContainment {
       const auto* instruction = std::get_if<Instruction>(&editor_.At(i));
       if (instruction == nullptr) continue;
       const std::uint32_t line = instruction->position.line;
-      if (heights.LooksBefore(k)) Look(i, line);
-      if (looks_last && instruction->opcode == "ret") LookBeforeReturn(i, line);
+      if (heights.ChecksBefore(k)) CheckStop(i, line);
+      if (checks_last && instruction->opcode == "ret") CheckBeforeReturn(i, line);
       // Instructions created by passes have line 0; they contain no endless loops.
       if (line != 0) Rewrite(i, heights.Descent(k));
       ++k;
     }
-    if (looks_last) LookBeforeReturn(editor_.size(), function_.position.line);
+    if (checks_last) CheckBeforeReturn(editor_.size(), function_.position.line);
     if (function_.is_entry) CheckEntry();
     if (!left_.empty()) WriteExit();
     editor_.Apply();
@@ -261,15 +261,15 @@ class FunctionContainment {
     Before(i, Make("add.s32", {Name(left), Name(left), Integer(-std::int64_t{work})}));
     const std::string skip = SkipAbove(i, 0);
     Before(i, Make("mov.u32", {Name(left), Integer(kContainWork)}));
-    Look(i, line);
+    CheckStop(i, line);
     editor_.InsertBefore(i, Label{.position = {}, .name = skip});
   }
 
   // Checks for a stop unless the loops have done less than kReturnWork since the last check,
   // because the caller counts kReturnWork for them.
-  void LookBeforeReturn(std::size_t i, std::uint32_t line) {
+  void CheckBeforeReturn(std::size_t i, std::uint32_t line) {
     const std::string skip = SkipAbove(i, kContainWork - kReturnWork);
-    Look(i, line);
+    CheckStop(i, line);
     editor_.InsertBefore(i, Label{.position = {}, .name = skip});
   }
 
@@ -284,7 +284,7 @@ class FunctionContainment {
 
   // Checks whether the server wants all kernels of the module to end. `line` is 0 before an
   // instruction that a pass created.
-  void Look(std::size_t i, std::uint32_t line) {
+  void CheckStop(std::size_t i, std::uint32_t line) {
     const std::string stops = editor_.NewRegister("pred");
     for (Instruction& instruction :
          CheckStop(stops, offsetof(FenceConstant, host_words), offsetof(ContainHostWords, stop))) {

@@ -56,8 +56,8 @@ struct Session {
   }
 };
 
-// Connects to the server if `looks`; having none in the default locations is not an error.
-Result<Session> Begin(const CommandLine& line, const MigArguments& asked, bool looks) {
+// Connects to the server if `needs_server`; having none in the default locations is not an error.
+Result<Session> Begin(const CommandLine& line, const MigArguments& asked, bool needs_server) {
   auto nvml = device::nvml::Nvml::Load();
   if (!nvml.ok()) return nvml.status();
   const Result<std::string> socket = ipc::ClientSocketPath(line.socket);
@@ -65,8 +65,8 @@ Result<Session> Begin(const CommandLine& line, const MigArguments& asked, bool l
   Session session{.nvml = std::move(*nvml),
                   .tenant = std::make_unique<ServerTenant>(socket.ok() ? *socket : "",
                                                            std::chrono::seconds(asked.drain_s))};
-  if (looks) {
-    if (Status looked = session.tenant->Look(); !looked.ok()) return looked;
+  if (needs_server) {
+    if (Status checked = session.tenant->ReadUsers(); !checked.ok()) return checked;
   }
   return session;
 }

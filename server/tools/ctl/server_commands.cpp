@@ -18,7 +18,7 @@ namespace {
 // Maximum duration of an upgrade, in which the server finishes open connections and restores its
 // registries.
 constexpr std::chrono::seconds kUpgradeTimeMax{20};
-constexpr std::chrono::milliseconds kLookInterval{20};
+constexpr std::chrono::milliseconds kPollInterval{20};
 
 // The server answers before it executes the new program. Success is detected by its counter of
 // upgrades.
@@ -45,7 +45,7 @@ int Upgrade(const CommandLine& line) {
       return Complain(*path, {StatusCode::kCancelled,
                               "upgrade abandoned, the server continues unchanged: " + failure});
     }
-    std::this_thread::sleep_for(kLookInterval);
+    std::this_thread::sleep_for(kPollInterval);
   }
   return Complain(*path, {StatusCode::kInternal,
                           "upgrade: the server did not report within 20 s whether it succeeded"});

@@ -28,7 +28,7 @@ namespace {
 using nlohmann::json;
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLookAgain{50};
+constexpr std::chrono::milliseconds kPollEvery{50};
 
 constexpr Column kPsColumns[] = {
     {.heading = "PID", .field = "pid"},
@@ -200,7 +200,7 @@ Result<Answer> EndClients(Call call, std::uint64_t seconds) {
       }
       if (!status.ok()) break;
     }
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kPollEvery);
   }
   // No server answers, so it has exited.
   if (admin::IsUnreachable(status)) return Answer{.is_end = true};

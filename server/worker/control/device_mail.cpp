@@ -173,7 +173,7 @@ void Worker::Impl::WatchDevice() {
   watch_timer_.expires_after(device_watch_.limits().interval);
   watch_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    switch (device_watch_.Look(device_thread_->turn_steps())) {
+    switch (device_watch_.Poll(device_thread_->turn_steps())) {
       case DeviceWatch::Verdict::kFine:
         break;
       case DeviceWatch::Verdict::kEndKernels:

@@ -18,7 +18,7 @@ DeviceWatch::Limits DeviceWatch::LimitsFor(nanoseconds turn_max, nanoseconds lea
           .leaves_within = leaves_within};
 }
 
-DeviceWatch::Verdict DeviceWatch::Look(std::uint64_t turn_steps) {
+DeviceWatch::Verdict DeviceWatch::Poll(std::uint64_t turn_steps) {
   const bool is_in_turn = turn_steps % 2 != 0;
   if (std::exchange(turn_steps_, turn_steps) != turn_steps || !is_in_turn) {
     blocked_for_ = nanoseconds(0);

@@ -37,7 +37,7 @@ class DeviceWatch {
 
   // Called once per interval, with DeviceThread::turn_steps. Returns kEndKernels and kLost at most
   // once per blocked iteration.
-  Verdict Look(std::uint64_t turn_steps);
+  Verdict Poll(std::uint64_t turn_steps);
   // Lower bound of the current iteration's duration at the last poll.
   std::chrono::nanoseconds blocked_for() const { return blocked_for_; }
   const Limits& limits() const { return limits_; }

@@ -9,7 +9,7 @@
 namespace gpushared::server {
 namespace {
 
-constexpr std::chrono::nanoseconds kLookMin = std::chrono::microseconds(100);
+constexpr std::chrono::nanoseconds kPollMin = std::chrono::microseconds(100);
 
 }  // namespace
 
@@ -161,7 +161,7 @@ bool SlowCalls::MayBegin(MutexLock& lock, Clock::time_point latest) {
   if (since == kNever) {
     if (now >= latest) return true;
     // Polls, because the thread that ends the request does not notify this one.
-    changed_.wait_until(lock.waitable(), std::min(latest, now + std::max(rules_.quiet, kLookMin)));
+    changed_.wait_until(lock.waitable(), std::min(latest, now + std::max(rules_.quiet, kPollMin)));
     return false;
   }
   const Clock::time_point quiet = Clock::time_point(Clock::duration(since)) + rules_.quiet;

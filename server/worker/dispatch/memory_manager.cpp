@@ -97,14 +97,14 @@ void MemoryManager::RequestMemory(const ClientState& client, std::uint64_t bytes
 }
 
 void MemoryManager::Review(bool was_busy, scheduler::TimePoint now) {
-  if (was_busy && !look_at_) look_at_ = std::max(now, looked_ + look_pause_);
+  if (was_busy && !check_at_) check_at_ = std::max(now, checked_ + check_pause_);
   const std::optional<scheduler::TimePoint> at = wake_at();
-  const bool looks = is_due_ || (at && now >= *at);
-  if (!ReportDrainedClients() && !looks) return;
-  if (looks) {
+  const bool is_check_due = is_due_ || (at && now >= *at);
+  if (!ReportDrainedClients() && !is_check_due) return;
+  if (is_check_due) {
     is_due_ = false;
-    look_at_.reset();
-    looked_ = now;
+    check_at_.reset();
+    checked_ = now;
     ReportBusyClients(now);
   }
   while (const auto action = residency_.Next(device_.free_memory_bytes(), now)) {
@@ -139,9 +139,9 @@ bool MemoryManager::HadWork(ClientState& client, scheduler::TimePoint now) {
   OfClient& mine = of_client_[client];
   const ClientCounters& ended = client.counters;
   const std::uint64_t work = ended.launches + ended.copies + ended.fills;
-  if (std::exchange(mine.work_ended, work) != work) mine.had_work_until = now + look_pause_;
+  if (std::exchange(mine.work_ended, work) != work) mine.had_work_until = now + check_pause_;
   if (now >= mine.had_work_until) return false;
-  look_at_ = scheduler::Earlier(look_at_, mine.had_work_until);
+  check_at_ = scheduler::Earlier(check_at_, mine.had_work_until);
   return true;
 }
 
@@ -150,11 +150,11 @@ void MemoryManager::ReportBusyClients(scheduler::TimePoint now) {
   for (ClientState* const client : registry_.present()) {
     if (client->life.is_leaving()) continue;
     Count(*client, now);
-    Look(*client, now);
+    Examine(*client, now);
     residency_.SetBusy(client->id(), !client->streams.slab().empty() || HadWork(*client, now), now);
-    looked_at += of_client_[*client].use.TakeLookedAt();
+    looked_at += of_client_[*client].use.TakeExamined();
   }
-  look_pause_ = std::max(look_every_, kPausePerItem * static_cast<std::int64_t>(looked_at));
+  check_pause_ = std::max(check_every_, kPausePerItem * static_cast<std::int64_t>(looked_at));
 }
 
 bool MemoryManager::ReportDrainedClients() {
@@ -169,11 +169,11 @@ bool MemoryManager::ReportDrainedClients() {
   return has_drained;
 }
 
-void MemoryManager::Look(ClientState& client, scheduler::TimePoint now) {
+void MemoryManager::Examine(ClientState& client, scheduler::TimePoint now) {
   if (residency_.IsWithinGuarantee(client.id())) return;
   scheduler::MemoryUsage held = residency_.UsageFor(client.id());
-  of_client_[client].use.Look(client.streams, *client.setup.space, held.movable_bytes,
-                              residency_.MaxResidentBytes(client.id()));
+  of_client_[client].use.Examine(client.streams, *client.setup.space, held.movable_bytes,
+                                 residency_.MaxResidentBytes(client.id()));
   RecordNeed(client, held);
   residency_.SetUnneeded(client.id(), held.unneeded_bytes, held.spare_bytes, now);
   RecordLack(client, now);
@@ -232,7 +232,7 @@ void MemoryManager::CarryOut(const scheduler::MemoryAction& action, scheduler::T
 }
 
 std::optional<scheduler::TimePoint> MemoryManager::wake_at() const {
-  return scheduler::Earlier(look_at_, residency_.wake_at());
+  return scheduler::Earlier(check_at_, residency_.wake_at());
 }
 
 MemorySnapshot MemoryManager::GetSnapshot(const ClientState& client,

@@ -48,7 +48,7 @@ class MemoryManager {
         dispatcher_(parts.dispatcher),
         control_(control),
         residency_(options),
-        look_every_(options.busy_check_interval) {}
+        check_every_(options.busy_check_interval) {}
 
   void OnClientAdded(const ClientState& client);
   void OnClientChanged(const ClientState& client, scheduler::TimePoint now);
@@ -78,7 +78,7 @@ class MemoryManager {
   // Sets in `held` the memory that the client's next commands do not touch.
   void RecordNeed(const ClientState& client, scheduler::MemoryUsage& held);
   // Determines the access set of the client's next commands.
-  void Look(ClientState& client, scheduler::TimePoint now);
+  void Examine(ClientState& client, scheduler::TimePoint now);
   // Updates whether the client's next commands are waiting for pages.
   void RecordLack(ClientState& client, scheduler::TimePoint now);
   // Handles pages that may have become resident.
@@ -117,14 +117,14 @@ class MemoryManager {
   Dispatcher& dispatcher_;
   Mailbox<ControlMessage>& control_;
   scheduler::Residency residency_;
-  const scheduler::Duration look_every_;
+  const scheduler::Duration check_every_;
   PerClient<OfClient> of_client_;
   std::vector<scheduler::ClientId> draining_;  // Suspended clients with commands on the device.
   bool is_due_ = false;  // An event has occurred that may change the decisions.
   // Set when commands came or went since the last check.
-  std::optional<scheduler::TimePoint> look_at_;
-  scheduler::TimePoint looked_{};
-  scheduler::Duration look_pause_ = look_every_;  // Minimum time between two checks.
+  std::optional<scheduler::TimePoint> check_at_;
+  scheduler::TimePoint checked_{};
+  scheduler::Duration check_pause_ = check_every_;  // Minimum time between two checks.
 };
 
 }  // namespace gpushared::server

@@ -80,8 +80,8 @@ void PageUse::Add(const device::Reach& reach) {
   needed_.insert(needed_.end(), reach.pieces().begin(), reach.pieces().end());
 }
 
-void PageUse::Look(const ClientStreams& streams, const device::Space& space,
-                   std::uint64_t mapped_bytes, std::uint64_t requested_bytes) {
+void PageUse::Examine(const ClientStreams& streams, const device::Space& space,
+                      std::uint64_t mapped_bytes, std::uint64_t requested_bytes) {
   if (streams.slab().empty()) return;
   const CommandSlab& slab = streams.slab();
   bool has_any = false;
@@ -90,7 +90,7 @@ void PageUse::Look(const ClientStreams& streams, const device::Space& space,
     if (streams[stream].has_failed) continue;
     for (std::uint32_t slot = streams[stream].front; slot != kNoSlot; slot = slab[slot].next) {
       const CommandSlot& command = slab[slot];
-      ++looked_at_;
+      ++examined_;
       if (!command.is_device_work()) {
         if (Blocks(streams, command)) break;
         continue;
@@ -108,10 +108,10 @@ void PageUse::Look(const ClientStreams& streams, const device::Space& space,
       Add(GetReach(command));
     }
   }
-  looked_at_ += ipc::kStreamsMax;
+  examined_ += ipc::kStreamsMax;
   if (!has_any) return;
   AddFitting(space, mapped_bytes, requested_bytes);
-  looked_at_ += needed_.size();
+  examined_ += needed_.size();
   Merge(needed_);
 }
 
@@ -146,7 +146,7 @@ PageUse::Need PageUse::Count(const device::Space& space, std::uint64_t mapped_by
   ++count_;
   touched_at_.resize(mapped_bytes / kUsePageBytes, 0);
   if (needs_everything_) {
-    looked_at_ += touched_at_.size();
+    examined_ += touched_at_.size();
     return {.bytes = mapped_bytes, .missing_bytes = space.AwayBytes(space.base(), mapped_bytes)};
   }
   Need need;
@@ -166,7 +166,7 @@ PageUse::Need PageUse::Touch(const device::Space& space, std::uint64_t begin, st
   const bool is_there = space.AwayBytes(space.base() + begin, end - begin) == 0;
   Need need;
   for (std::uint64_t step = begin / kUsePageBytes; step * kUsePageBytes < end; ++step) {
-    ++looked_at_;
+    ++examined_;
     if (touched_at_[step] == count_) continue;
     touched_at_[step] = count_;
     need.bytes += kUsePageBytes;

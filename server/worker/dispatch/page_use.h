@@ -36,8 +36,8 @@ class PageUse {
   // assumed to need what it needed last. Of the next commands, only as many are included as fit
   // into `requested_bytes` together. Those that have waited longest go first, and the first one is
   // included regardless of its size.
-  void Look(const ClientStreams& streams, const device::Space& space, std::uint64_t mapped_bytes,
-            std::uint64_t requested_bytes);
+  void Examine(const ClientStreams& streams, const device::Space& space, std::uint64_t mapped_bytes,
+               std::uint64_t requested_bytes);
 
   // Memory that the next commands need, in whole pages; at most `mapped_bytes`.
   struct Need {
@@ -50,7 +50,7 @@ class PageUse {
 
   // Returns the number of streams, commands, pieces and pages examined since the last call, which
   // approximates the cost.
-  std::uint64_t TakeLookedAt() { return std::exchange(looked_at_, 0); }
+  std::uint64_t TakeExamined() { return std::exchange(examined_, 0); }
 
   // Returns up to `count` resident pages to swap out, untouched ones first.
   std::vector<std::uint32_t> ToSwapOut(const device::Space& space, std::size_t count) const;
@@ -66,9 +66,9 @@ class PageUse {
 
   bool needs_everything_ = true;
   std::vector<device::MemoryPiece> needed_;
-  // During Look: the next command of each stream that is not on the device.
+  // During Examine: the next command of each stream that is not on the device.
   std::vector<const CommandSlot*> next_;
-  std::uint64_t looked_at_ = 0;
+  std::uint64_t examined_ = 0;
   std::uint64_t count_ = 0;
   std::vector<std::uint64_t> touched_at_;  // By page: the last count that found the page needed.
 };

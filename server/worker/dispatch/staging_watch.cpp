@@ -14,9 +14,9 @@ void StagingWatch::OnLeft(const ClientState& client, const CommandSlot& command,
       completion.units_done - std::min(completion.units_done, command.units_done);
   const std::chrono::microseconds explained(units * device::kCopyPieceBytes / kSlowestBytesPerUs);
   if (completion.ended - completion.started <= explained + kPauseMax) return;
-  device::DeviceClock::time_point& look_again_at = look_again_at_[client];
-  if (completion.ended < look_again_at) return;
-  look_again_at = completion.ended + kLookEvery;
+  device::DeviceClock::time_point& next_check = next_check_[client];
+  if (completion.ended < next_check) return;
+  next_check = completion.ended + kCheckEvery;
   suspects_.push_back(client.setup.session);
 }
 

@@ -25,9 +25,9 @@ class StagingWatch {
   static constexpr std::uint64_t kSlowestBytesPerUs = 256;
   static constexpr scheduler::Duration kPauseMax = std::chrono::milliseconds(2);
   // Minimum interval between two checks of a client's staging buffers.
-  static constexpr scheduler::Duration kLookEvery = std::chrono::milliseconds(10);
+  static constexpr scheduler::Duration kCheckEvery = std::chrono::milliseconds(10);
 
-  void OnClientAdded(const ClientState& client) { look_again_at_.Begin(client); }
+  void OnClientAdded(const ClientState& client) { next_check_.Begin(client); }
   // Called when the command or a part of it has left the device.
   void OnLeft(const ClientState& client, const CommandSlot& command,
               const device::Completion& completion);
@@ -36,7 +36,7 @@ class StagingWatch {
 
  private:
   std::vector<std::uint64_t> suspects_;
-  PerClient<device::DeviceClock::time_point> look_again_at_;
+  PerClient<device::DeviceClock::time_point> next_check_;
 };
 
 }  // namespace gpushared::server

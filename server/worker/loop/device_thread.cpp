@@ -177,7 +177,7 @@ void DeviceThread::KeepWithinBudget() {
   const auto now = std::chrono::steady_clock::now();
   if (!realtime_budget_.IsDue(now)) [[likely]]
     return;
-  switch (realtime_budget_.Look(now, TimesThisThreadBlocked())) {
+  switch (realtime_budget_.Update(now, TimesThisThreadBlocked())) {
     case RealtimeBudget::Change::kNone:
       return;
     case RealtimeBudget::Change::kOrdinary:

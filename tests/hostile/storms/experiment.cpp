@@ -27,7 +27,7 @@ constexpr double kControlCoresMin = 0.02;
 constexpr std::chrono::seconds kCatchUpPatience{15}, kSettlePatience{10};
 constexpr std::chrono::seconds kReadyPatience{60};
 constexpr std::chrono::duration<double> kCalmLeast{0.2};
-constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kCheckKill{100};
 // User numbers that are not used otherwise.
 constexpr uid_t kNewClientUser = 41000, kNeighbourUser = 41001, kFirstAttackerUser = 42000;
 
@@ -211,7 +211,7 @@ class Experiment {
     const Span span{now, now + static_cast<std::int64_t>(length.count() * 1e9)};
     while (NowNs() < span.end_ns) {
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(
-          kLook, std::chrono::nanoseconds(span.end_ns - NowNs())));
+          kCheckKill, std::chrono::nanoseconds(span.end_ns - NowNs())));
       (void)server_.Measure();
     }
     return span;
@@ -250,7 +250,7 @@ class Experiment {
       return now >= end_ns && (board_->deeds >= plan_.deeds_least || now >= last_ns);
     };
     while (!is_over() && !outcome_.was_cut_short) {
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kCheckKill);
       CheckLog();
       const std::uint64_t bytes = server_.Measure().Bytes();
       outcome_.most_bytes = std::max(outcome_.most_bytes, bytes);
@@ -271,7 +271,7 @@ class Experiment {
   // recorded.
   void WatchLog() {
     while (log_.Bytes() > kLogBytesPerMinuteMax && !log_.is_whole() && !outcome_.was_cut_short) {
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kCheckKill);
       CheckLog();
     }
   }
@@ -281,7 +281,7 @@ class Experiment {
   void AwaitCatchUp(std::int64_t until_ns) const {
     const auto end = std::chrono::steady_clock::now() + kCatchUpPatience;
     while (std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kCheckKill);
       if (Arrived(*board_, {{0, until_ns}}).unfinished == 0) return;
     }
   }
@@ -338,7 +338,7 @@ class Experiment {
   void AwaitGivenBack() {
     const auto end = std::chrono::steady_clock::now() + kSettlePatience;
     do {
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kCheckKill);
       outcome_.after = server_.Measure();
     } while (!IsGivenBack() && std::chrono::steady_clock::now() < end);
   }

@@ -9,10 +9,10 @@ namespace gpushared::storms {
 double LogMinute::Bytes() const {
   if (Length() <= 0) return 0;
   if (is_whole()) return WorstWithin(kMinuteNs);
-  const Look& last = looks_.back();
+  const Sample& last = samples_.back();
   const auto tail = std::ranges::find_if(
-      looks_, [&](const Look& look) { return look.at_ns >= last.at_ns - kTailNs; });
-  const auto so_far = static_cast<double>(last.bytes - looks_.front().bytes);
+      samples_, [&](const Sample& sample) { return sample.at_ns >= last.at_ns - kTailNs; });
+  const auto so_far = static_cast<double>(last.bytes - samples_.front().bytes);
   // A storm that has just begun has no tail whose rate could be extrapolated.
   if (tail->at_ns >= last.at_ns) return so_far;
   const double per_ns =
@@ -23,9 +23,9 @@ double LogMinute::Bytes() const {
 double LogMinute::WorstWithin(std::int64_t length_ns) const {
   std::uint64_t worst = 0;
   std::size_t first = 0;
-  for (const Look& look : looks_) {
-    while (look.at_ns - looks_[first].at_ns > length_ns) ++first;
-    worst = std::max(worst, look.bytes - looks_[first].bytes);
+  for (const Sample& sample : samples_) {
+    while (sample.at_ns - samples_[first].at_ns > length_ns) ++first;
+    worst = std::max(worst, sample.bytes - samples_[first].bytes);
   }
   return static_cast<double>(worst);
 }

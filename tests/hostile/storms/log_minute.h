@@ -19,23 +19,23 @@ class LogMinute {
   static constexpr std::int64_t kTailNs = 2'000'000'000;
 
   // Records the log's size at a moment. Neither may decrease from call to call.
-  void Add(std::int64_t now_ns, std::uint64_t bytes) { looks_.push_back({now_ns, bytes}); }
+  void Add(std::int64_t now_ns, std::uint64_t bytes) { samples_.push_back({now_ns, bytes}); }
   // Whether at least a minute was recorded.
   bool is_whole() const { return Length() >= kMinuteNs; }
   double Bytes() const;
 
  private:
-  struct Look {
+  struct Sample {
     std::int64_t at_ns = 0;
     std::uint64_t bytes = 0;
   };
   std::int64_t Length() const {
-    return looks_.empty() ? 0 : looks_.back().at_ns - looks_.front().at_ns;
+    return samples_.empty() ? 0 : samples_.back().at_ns - samples_.front().at_ns;
   }
   // Returns the maximum growth within `length_ns`.
   double WorstWithin(std::int64_t length_ns) const;
 
-  std::vector<Look> looks_;
+  std::vector<Sample> samples_;
 };
 
 }  // namespace gpushared::storms

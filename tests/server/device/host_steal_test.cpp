@@ -73,11 +73,11 @@ TEST(ExecutorTimes, ClockInTicksCausesNoDelay) {
 
 TEST(HostSteal, EqualsThatOfSingleThread) {
   HostSteal delay;
-  delay.Look(std::vector<Totals>{{10ms, 0ms}});
+  delay.Update(std::vector<Totals>{{10ms, 0ms}});
   EXPECT_EQ(delay.total(), 0ms);
-  delay.Look(std::vector<Totals>{{100ms, 80ms}});
+  delay.Update(std::vector<Totals>{{100ms, 80ms}});
   EXPECT_EQ(delay.total(), 80ms);
-  delay.Look(std::vector<Totals>{{100ms, 80ms}});
+  delay.Update(std::vector<Totals>{{100ms, 80ms}});
   EXPECT_EQ(delay.total(), 80ms);
 }
 
@@ -85,7 +85,7 @@ TEST(HostSteal, ScalesWithDelayOfAllThreads) {
   HostSteal delay;
   // The second thread had work for half of the time, and was kept off the cores for a quarter of
   // the total.
-  delay.Look(std::vector<Totals>{{80ms, 10ms}, {40ms, 20ms}, {0ms, 0ms}});
+  delay.Update(std::vector<Totals>{{80ms, 10ms}, {40ms, 20ms}, {0ms, 0ms}});
 
   EXPECT_EQ(delay.total(), 20ms);
 }

@@ -73,7 +73,7 @@ int clock_gettime(clockid_t clock, timespec* time) noexcept {
     return static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
   }
   if (!t_is_in_world) {
-    virtual_time_spend(VIRTUAL_TIME_LOOK_NS);
+    virtual_time_spend(VIRTUAL_TIME_READ_NS);
     CheckWorld();
   }
   time->tv_sec = static_cast<time_t>(virtual_time_now() / kSecond);

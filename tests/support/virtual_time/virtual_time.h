@@ -18,7 +18,7 @@ extern "C" {
 
 // Cost of reading the clock, including the code around it, because nothing else of a program takes
 // virtual time.
-#define VIRTUAL_TIME_LOOK_NS 50
+#define VIRTUAL_TIME_READ_NS 50
 // Time until a sleeping thread runs again: futex and epoll on an idle core in a shallow sleep
 // state.
 #define VIRTUAL_TIME_WAKE_NS 20000

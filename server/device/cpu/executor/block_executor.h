@@ -30,7 +30,7 @@ class BlockExecutor {
   // Runs blocks [first_block, first_block + count) of the launch, numbered with x fastest, and then
   // those from Launch::more_blocks. `stop` is read before each block, but not while blocks wait for
   // each other; `kill` is also read inside a block: at every backward branch and call, after
-  // kOpsPerLook operations without one, and between the parts of long operations.
+  // kOpsPerCheck operations without one, and between the parts of long operations.
   RunOutcome Run(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
                  const std::atomic<bool>& stop, const std::atomic<bool>& kill);
 

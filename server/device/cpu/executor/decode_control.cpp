@@ -60,20 +60,20 @@ void FunctionDecoder::Decode() {
   // For each block: number of ops since the last check for a kill on the longest path to it.
   // Backward branches check on their own. Like verify.cpp, assumes that each block continues to the
   // next one, even if it ends in an exit.
-  std::vector<std::size_t> since_look(flow_.blocks.size() + 1, 0);
+  std::vector<std::size_t> since_check(flow_.blocks.size() + 1, 0);
   if (has_own_stack) {
     Emit("stack.save", false).destination = caller_stack_;
-    since_look[0] = 1;
+    since_check[0] = 1;
   }
   for (std::size_t b = 0; b < flow_.blocks.size(); ++b) {
     const ptx::BasicBlock& block = flow_.blocks[b];
     block_op_.push_back(static_cast<std::uint32_t>(code_.ops.size()));
     if (meets[b]) Emit("reconverge", false);
-    const std::size_t since = DecodeBlock(block, since_look[b] + (meets[b] ? 1 : 0));
-    since_look[b + 1] = std::max(since_look[b + 1], since);
+    const std::size_t since = DecodeBlock(block, since_check[b] + (meets[b] ? 1 : 0));
+    since_check[b + 1] = std::max(since_check[b + 1], since);
     for (const std::uint32_t next : block.successors) {
-      if (next > b && next < since_look.size()) {
-        since_look[next] = std::max(since_look[next], since);
+      if (next > b && next < since_check.size()) {
+        since_check[next] = std::max(since_check[next], since);
       }
     }
   }
@@ -92,19 +92,19 @@ void FunctionDecoder::Decode() {
   }
 }
 
-std::size_t FunctionDecoder::DecodeBlock(const ptx::BasicBlock& block, std::size_t since_look) {
+std::size_t FunctionDecoder::DecodeBlock(const ptx::BasicBlock& block, std::size_t since_check) {
   // A frame beyond its limit is rejected, so further instructions are skipped.
   for (std::uint32_t i = 0; i < block.count && frame_.bytes() <= kRegisterBytesPerWarpMax; ++i) {
-    if (since_look >= kOpsPerLook) {
+    if (since_check >= kOpsPerCheck) {
       Emit("look", false);
-      since_look = 0;
+      since_check = 0;
     }
     const std::size_t before = code_.ops.size();
     position_ = block.first + i;
     DecodeInstruction(flow_.instructions[position_]);
-    since_look += code_.ops.size() - before;
+    since_check += code_.ops.size() - before;
   }
-  return since_look;
+  return since_check;
 }
 
 void FunctionDecoder::ResolveBranches() {

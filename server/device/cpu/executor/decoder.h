@@ -261,9 +261,9 @@ class FunctionDecoder {
   bool DecodeControl();
   bool DecodeStack();
   void RestoreStack();
-  // `since_look`: number of ops since the last check for a kill. Returns that number after the
+  // `since_check`: number of ops since the last check for a kill. Returns that number after the
   // block.
-  std::size_t DecodeBlock(const ptx::BasicBlock& block, std::size_t since_look);
+  std::size_t DecodeBlock(const ptx::BasicBlock& block, std::size_t since_check);
   void DecodeBranch();
   void DecodeIndexedBranch();
   void DecodeCall();

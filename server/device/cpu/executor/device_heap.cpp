@@ -45,7 +45,8 @@ void DeviceHeap::Unlink(Granule first) {
 DeviceHeap::Granule DeviceHeap::FindFree(Granule size) const {
   const std::size_t own = GetList(size);
   Granule at = lists_[own];
-  for (int looks = 0; at != kNone && looks < kLooks; ++looks, at = places_[at].next) {
+  for (int inspected = 0; at != kNone && inspected < kInspectedMax;
+       ++inspected, at = places_[at].next) {
     if (places_[at].size >= size) return at;
   }
   const auto found = std::find_if(lists_.begin() + static_cast<std::ptrdiff_t>(own) + 1,

@@ -45,7 +45,7 @@ class DeviceHeap {
   // List k has the free pieces of [2^k, 2^(k+1)) granules.
   static constexpr std::size_t kLists = 27;
   // Limit for the pieces inspected in the list that may contain pieces that are too small.
-  static constexpr int kLooks = 16;
+  static constexpr int kInspectedMax = 16;
 
   // State of one granule. Pieces, used or free, cover the range without gaps.
   struct Place {

@@ -219,7 +219,7 @@ struct ExecutionCounts {
 inline constexpr std::uint32_t kBranchesPerTurn = 4096;
 // Operations without a branch or call until a warp checks whether it was killed: 20 us for most
 // operations, 1 ms for the slowest one.
-inline constexpr std::uint32_t kOpsPerLook = 1024;
+inline constexpr std::uint32_t kOpsPerCheck = 1024;
 
 }  // namespace gpushared::device::executor
 

@@ -21,7 +21,7 @@ struct OpRule {
   enum Kind : std::uint8_t {
     kRows,  // Rows, and numbers that may have any value.
     kEnd,
-    kLook,
+    kCheckKill,
     kBranch,
     kSplit,  // A branch that may split the warp.
     kIndexed,

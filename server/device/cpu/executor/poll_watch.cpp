@@ -11,7 +11,7 @@ bool PollWatch::IsSeen(std::uint64_t state) const {
 
 void PollWatch::Restart() {
   rounds_ = 0;
-  next_look_ = kFirstLook;
+  next_check_ = kFirstCheck;
   repeats_ = false;
   seen_.clear();
 }
@@ -22,21 +22,21 @@ PollWatch::Verdict PollWatch::Note(bool polled, const std::function<std::uint64_
     if (rounds_ != 0) Restart();
     return Verdict::kWorks;
   }
-  if (++rounds_ < kFirstLook) return Verdict::kWorks;
-  if (rounds_ == kFirstLook) since_ = Clock::now();
+  if (++rounds_ < kFirstCheck) return Verdict::kWorks;
+  if (rounds_ == kFirstCheck) since_ = Clock::now();
   if (repeats_) {
     if (IsSeen(state())) return Verdict::kWaits;
     Restart();
     return Verdict::kWorks;
   }
-  if (rounds_ >= next_look_) {
+  if (rounds_ >= next_check_) {
     const std::uint64_t now = state();
     repeats_ = IsSeen(now);
     if (repeats_) return Verdict::kWaits;
     seen_.push_back(now);
     if (seen_.size() > kBetweenPolls) {
       seen_.clear();
-      next_look_ = rounds_ + std::min(rounds_, kBetweenLooks);
+      next_check_ = rounds_ + std::min(rounds_, kBetweenChecks);
     }
   }
   // Reads the clock only as often as the state.

@@ -32,7 +32,7 @@ class PollWatch {
   // Number of rounds without a poll after which the block is considered to be working.
   static constexpr std::uint32_t kBetweenPolls = 16;
   // Rounds until the first check of the state. The interval then doubles up to a maximum.
-  static constexpr std::uint64_t kFirstLook = 256, kBetweenLooks = 4096;
+  static constexpr std::uint64_t kFirstCheck = 256, kBetweenChecks = 4096;
   static constexpr std::chrono::seconds kLong{1};
 
   bool IsSeen(std::uint64_t state) const;
@@ -40,7 +40,7 @@ class PollWatch {
 
   std::uint64_t rounds_ = 0;  // Rounds since the block may have begun to wait.
   std::uint32_t without_poll_ = 0;
-  std::uint64_t next_look_ = kFirstLook;
+  std::uint64_t next_check_ = kFirstCheck;
   bool repeats_ = false;
   std::vector<std::uint64_t> seen_;  // States after each round since the last check.
   Clock::time_point since_;

@@ -26,8 +26,8 @@ constexpr std::uint32_t kMatrixElementsMax = 32 * 16;
 // Maximum number of slots of a function: each has a different offset or is empty.
 constexpr std::size_t kSlotsMax = std::size_t{16} << 10;
 // Maximum number of ops without a check for a kill. The decoder inserts a check before the
-// instruction that follows kOpsPerLook ops, and no instruction has more ops than that.
-constexpr std::uint32_t kUnlookedOpsMax = 2 * kOpsPerLook;
+// instruction that follows kOpsPerCheck ops, and no instruction has more ops than that.
+constexpr std::uint32_t kUncheckedOpsMax = 2 * kOpsPerCheck;
 
 // The words of an operation's key, which are separated by dots.
 using Spelled = std::vector<std::string>;
@@ -86,7 +86,7 @@ class Verifier {
   bool IsMma(const MatrixCall& call, const Spelled& words) const;
   bool IsWmma(const MatrixCall& call, const Spelled& words) const;
   static bool IsWarpgroup(const MatrixCall& call, const Spelled& words);
-  bool LooksOften();
+  bool ChecksOften();
 
   const KernelInfo& info_;
   const Code& code_;
@@ -102,7 +102,7 @@ class Verifier {
   std::vector<std::uint32_t> table_users_, call_users_, matrix_users_;
   std::vector<bool> site_kinds_;  // Parallel to call_users_: whether the call is indirect.
   // Ops since the last check for a kill on the longest path to each op of the function.
-  std::vector<std::uint32_t> since_look_;
+  std::vector<std::uint32_t> since_check_;
 };
 
 bool Verifier::IsProgram() const {
@@ -272,7 +272,7 @@ bool Verifier::HasNumbers(const MicroOp& op, const OpEntry& entry) {
   switch (rule.kind) {
     case OpRule::kRows:
     case OpRule::kEnd:
-    case OpRule::kLook:
+    case OpRule::kCheckKill:
       return true;
     case OpRule::kBranch:
       return IsOp(op.target);
@@ -316,17 +316,17 @@ bool Verifier::HasNumbers(const MicroOp& op, const OpEntry& entry) {
 // Backward branches check for a kill, and so does every taken indexed branch. An op that is reached
 // only through these has a count of zero. Control may fall through every op except a branch and the
 // end, whatever the op's guard, because code can overwrite the predicate that is always true.
-bool Verifier::LooksOften() {
-  since_look_.assign(end_ - begin_, 0);
+bool Verifier::ChecksOften() {
+  since_check_.assign(end_ - begin_, 0);
   const auto lead = [&](std::uint32_t to, std::uint32_t since) {
-    std::uint32_t& longest = since_look_[to - begin_];
+    std::uint32_t& longest = since_check_[to - begin_];
     longest = std::max(longest, since);
   };
   for (std::uint32_t i = begin_; i < end_; ++i) {
     const MicroOp& op = code_.ops[i];
     const OpRule::Kind kind = entries_[i]->rule.kind;
-    const std::uint32_t since = kind == OpRule::kLook ? 0 : since_look_[i - begin_] + 1;
-    if (since > kUnlookedOpsMax) return false;
+    const std::uint32_t since = kind == OpRule::kCheckKill ? 0 : since_check_[i - begin_] + 1;
+    if (since > kUncheckedOpsMax) return false;
     const bool jumps = kind == OpRule::kBranch || kind == OpRule::kSplit;
     if (jumps && op.target > i) lead(op.target, since);
     if (kind != OpRule::kEnd && kind != OpRule::kBranch) lead(i + 1, since);
@@ -362,9 +362,9 @@ Status Verifier::Verify() {
         return WrongCode("op " + std::to_string(i) + " of " + std::to_string(code_.ops.size()));
       }
     }
-    if (!LooksOften()) {
+    if (!ChecksOften()) {
       return WrongCode("function " + std::to_string(f) + " runs more than " +
-                       std::to_string(kUnlookedOpsMax) + " ops without a check for a kill");
+                       std::to_string(kUncheckedOpsMax) + " ops without a check for a kill");
     }
   }
   return {};

@@ -35,7 +35,7 @@ namespace admin = gpushared::admin;
 namespace slurm = gpushared::slurm;
 
 constexpr std::chrono::seconds kSessionsEndMax{2};
-constexpr std::chrono::milliseconds kLookAgain{20};
+constexpr std::chrono::milliseconds kPollEvery{20};
 
 std::string Text(const char* text) { return text == nullptr ? std::string() : text; }
 
@@ -132,7 +132,7 @@ Status AwaitEmpty(const gpushared_lease& lease) {
     if (!is_empty.ok()) return is_empty.status();
     // Gives up at the deadline, because processes left behind by the step may run longer.
     if (*is_empty || std::chrono::steady_clock::now() > deadline) return Status::Ok();
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kPollEvery);
   }
 }
 

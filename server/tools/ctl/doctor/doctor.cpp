@@ -81,7 +81,7 @@ doctor::Finding CheckMode(const std::string& mode, bool is_chosen) {
                                    ": the server executes the program's work");
 }
 
-Findings Look(const DoctorOptions& options, std::span<char* const> program) {
+Findings CheckAll(const DoctorOptions& options, std::span<char* const> program) {
   Findings findings;
   const auto add = [&](const Findings& more) {
     findings.insert(findings.end(), more.begin(), more.end());
@@ -126,7 +126,7 @@ int DoctorCommand(std::span<char* const> arguments) {
   }
   const bool has_program = mark != arguments.end() && own + 1 < arguments.size();
   const Findings findings =
-      Look(options, has_program ? arguments.subspan(own + 1) : std::span<char* const>());
+      CheckAll(options, has_program ? arguments.subspan(own + 1) : std::span<char* const>());
   const std::string text =
       options.as_json ? doctor::AsJson(findings).dump(2) + "\n" : doctor::Report(findings);
   std::fputs(text.c_str(), stdout);

@@ -137,36 +137,36 @@ Finding CheckMemory(std::uint64_t available_bytes) {
 }
 
 ServerState CheckServer(const ClientOptions& asked) {
-  ServerState look;
+  ServerState state;
   const Result<std::vector<DeviceProperties>> devices = Client::ListDevices(asked);
   if (!devices.ok()) {
-    look.findings.push_back(Problem("server", devices.status().message(),
-                                    "start one with 'gpushared', or name its socket with "
-                                    "--socket"));
-    return look;
+    state.findings.push_back(Problem("server", devices.status().message(),
+                                     "start one with 'gpushared', or name its socket with "
+                                     "--socket"));
+    return state;
   }
-  look.answers = true;
+  state.answers = true;
   std::string names;
   for (const DeviceProperties& each : *devices) {
     names += (names.empty() ? "" : ", ") + each.id + " (" + each.name + ")";
-    look.takes_ptx_only = look.takes_ptx_only && each.kind == "cpu";
+    state.takes_ptx_only = state.takes_ptx_only && each.kind == "cpu";
   }
-  look.findings.push_back(Ok("server", "it answers, with " + names));
+  state.findings.push_back(Ok("server", "it answers, with " + names));
   static constexpr const char* kClasses[] = {"high", "normal", "low"};
   const std::string name =
       kClasses[static_cast<std::size_t>(asked.scheduling_class.value_or(SchedulingClass::kNormal))];
   Result<Client> client = Client::Connect(asked);
   if (client.ok()) {
-    look.findings.push_back(Ok("class", "this user may be a client of class " + name + ", with " +
-                                            Mebibytes(client->memory_info().total_bytes) +
-                                            " of device memory"));
+    state.findings.push_back(Ok("class", "this user may be a client of class " + name + ", with " +
+                                             Mebibytes(client->memory_info().total_bytes) +
+                                             " of device memory"));
     client->Close();
   } else {
-    look.findings.push_back(
+    state.findings.push_back(
         Problem("class", client.status().message(),
                 "request another class with --class, or ask the server's operator for a rule"));
   }
-  return look;
+  return state;
 }
 
 Findings CheckDropIn(const std::string& directory) {

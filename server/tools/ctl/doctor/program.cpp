@@ -65,9 +65,9 @@ Findings CheckPython(const std::string& python, const std::string& script) {
   return findings;
 }
 
-Findings CheckLinked(const std::string& program, const ProgramEnvironment& look) {
+Findings CheckLinked(const std::string& program, const ProgramEnvironment& environment) {
   Findings findings;
-  const LinkedFiles linked = FindLinkedFiles(program, look.library_path);
+  const LinkedFiles linked = FindLinkedFiles(program, environment.library_path);
   bool has_runtime = false;
   for (const std::string& path : linked.paths) {
     if (HasCudaRuntime(path)) {
@@ -78,7 +78,7 @@ Findings CheckLinked(const std::string& program, const ProgramEnvironment& look)
                          "serve",
                   "link the program against the driver's interface (libcuda) instead of cudart"));
     }
-    Append(findings, CheckKernels(path, look.takes_ptx_only));
+    Append(findings, CheckKernels(path, environment.takes_ptx_only));
   }
   if (!has_runtime) {
     findings.push_back(Ok("runtime", "none of the program's " +
@@ -93,14 +93,14 @@ Findings CheckLinked(const std::string& program, const ProgramEnvironment& look)
 
 }  // namespace
 
-Findings CheckProgram(std::span<char* const> command, const ProgramEnvironment& look) {
-  const std::string found = FindProgram(command[0], look.search_path);
+Findings CheckProgram(std::span<char* const> command, const ProgramEnvironment& environment) {
+  const std::string found = FindProgram(command[0], environment.search_path);
   if (found.empty()) {
     return {Problem("program", "there is no program '" + std::string(command[0]) + "'",
                     "give its path")};
   }
   std::string script;
-  std::string binary = GetInterpreter(found, look.search_path);
+  std::string binary = GetInterpreter(found, environment.search_path);
   if (binary.empty()) {
     binary = found;
     if (IsPython(found)) script = GetScript(command.subspan(1));
@@ -124,13 +124,13 @@ Findings CheckProgram(std::span<char* const> command, const ProgramEnvironment& 
     findings.push_back(Note("program", found + " is a script of " + binary,
                             "ask about the program that it starts"));
   }
-  if (look.is_gated) {
+  if (environment.is_gated) {
     findings.push_back(Ok("runtime",
                           "the installed driver executes the program's work, so that it may use "
                           "NVIDIA's runtime and machine code"));
     return findings;
   }
-  Append(findings, CheckLinked(binary, look));
+  Append(findings, CheckLinked(binary, environment));
   if (IsPython(binary)) Append(findings, CheckPython(binary, script));
   return findings;
 }

@@ -20,7 +20,7 @@ struct ProgramEnvironment {
 
 // Checks from its files whether a program, with its arguments, would run with the drop-in. Does not
 // run the program.
-Findings CheckProgram(std::span<char* const> command, const ProgramEnvironment& look);
+Findings CheckProgram(std::span<char* const> command, const ProgramEnvironment& environment);
 
 }  // namespace gpushared::server::doctor
 

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kDrainLookInterval{50};
+constexpr std::chrono::milliseconds kDrainPollInterval{50};
 
 }  // namespace
 
@@ -36,7 +36,7 @@ Result<std::map<std::string, ServerTenant::Device>> ServerTenant::Devices() cons
   return devices;
 }
 
-Status ServerTenant::Look() {
+Status ServerTenant::ReadUsers() {
   Result<std::map<std::string, Device>> devices = Devices();
   if (!devices.ok()) return devices.status();
   seen_ = std::move(*devices);
@@ -82,7 +82,7 @@ Status ServerTenant::Leave(const std::string& uuid) {
       if (is_asked) left_[uuid] = id;
       if (!is_asked && why.code() != StatusCode::kNotReady) return why;
     }
-    std::this_thread::sleep_for(kDrainLookInterval);
+    std::this_thread::sleep_for(kDrainPollInterval);
   } while (steady_clock::now() < deadline);
   return {StatusCode::kTimedOut, "the server did not release device " + id + " within " +
                                      std::to_string(drain_time_.count()) + " s: it has " +

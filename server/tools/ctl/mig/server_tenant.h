@@ -29,7 +29,7 @@ class ServerTenant : public mig::Tenant {
 
   // Reads the users of a device for plans: sessions of the server, and other processes. Any error,
   // such as kUnavailable, means that a server exists but did not answer.
-  Status Look();
+  Status ReadUsers();
   std::string GetUser(const std::string& uuid, const std::vector<std::uint32_t>& processes) const;
 
   // Drains the device and waits for its worker to exit.

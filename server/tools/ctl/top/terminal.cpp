@@ -21,33 +21,33 @@ constexpr const char* kInstead = "; use gpusharedctl ps --watch, which prints a 
 constexpr int kEscapeWaitMs = 25;  // The sequence of a key arrives within this time, also over ssh.
 
 // The attributes without colours are chosen so that important cells still stand out.
-struct Look {
+struct Rendering {
   Style style;
   short colour;  // -1 means the terminal's default.
   short of_256;  // For terminals with 256 colours; classes have the colours of the web page.
   attr_t coloured, plain;
 };
-constexpr std::array kLooks = {
-    Look{Style::kPlain, -1, -1, A_NORMAL, A_NORMAL},
-    Look{Style::kStrong, -1, -1, A_BOLD, A_BOLD},
-    Look{Style::kDim, -1, -1, A_DIM, A_NORMAL},
-    Look{Style::kHeading, COLOR_GREEN, COLOR_GREEN, A_REVERSE, A_REVERSE},
-    Look{Style::kSelected, COLOR_CYAN, COLOR_CYAN, A_REVERSE, A_REVERSE},
-    Look{Style::kEdited, COLOR_YELLOW, COLOR_YELLOW, A_REVERSE | A_BOLD, A_UNDERLINE | A_BOLD},
-    Look{Style::kHigh, COLOR_YELLOW, 208, A_NORMAL, A_NORMAL},
-    Look{Style::kNormal, COLOR_GREEN, 36, A_NORMAL, A_NORMAL},
-    Look{Style::kLow, COLOR_CYAN, 32, A_NORMAL, A_NORMAL},
-    Look{Style::kMemory, COLOR_BLUE, COLOR_BLUE, A_NORMAL, A_NORMAL},
-    Look{Style::kWarning, COLOR_YELLOW, COLOR_YELLOW, A_BOLD, A_BOLD},
-    Look{Style::kAlarm, COLOR_RED, COLOR_RED, A_BOLD | A_REVERSE, A_BOLD | A_REVERSE},
+constexpr std::array kRenderings = {
+    Rendering{Style::kPlain, -1, -1, A_NORMAL, A_NORMAL},
+    Rendering{Style::kStrong, -1, -1, A_BOLD, A_BOLD},
+    Rendering{Style::kDim, -1, -1, A_DIM, A_NORMAL},
+    Rendering{Style::kHeading, COLOR_GREEN, COLOR_GREEN, A_REVERSE, A_REVERSE},
+    Rendering{Style::kSelected, COLOR_CYAN, COLOR_CYAN, A_REVERSE, A_REVERSE},
+    Rendering{Style::kEdited, COLOR_YELLOW, COLOR_YELLOW, A_REVERSE | A_BOLD, A_UNDERLINE | A_BOLD},
+    Rendering{Style::kHigh, COLOR_YELLOW, 208, A_NORMAL, A_NORMAL},
+    Rendering{Style::kNormal, COLOR_GREEN, 36, A_NORMAL, A_NORMAL},
+    Rendering{Style::kLow, COLOR_CYAN, 32, A_NORMAL, A_NORMAL},
+    Rendering{Style::kMemory, COLOR_BLUE, COLOR_BLUE, A_NORMAL, A_NORMAL},
+    Rendering{Style::kWarning, COLOR_YELLOW, COLOR_YELLOW, A_BOLD, A_BOLD},
+    Rendering{Style::kAlarm, COLOR_RED, COLOR_RED, A_BOLD | A_REVERSE, A_BOLD | A_REVERSE},
 };
 
 short GetPair(Style style) { return static_cast<short>(static_cast<int>(style) + 1); }
 
 attr_t GetAttributes(Style style, bool has_colours) {
-  const Look& look = kLooks.at(static_cast<std::size_t>(style));
-  if (!has_colours) return look.plain;
-  return look.coloured | static_cast<attr_t>(COLOR_PAIR(GetPair(style)));
+  const Rendering& rendering = kRenderings.at(static_cast<std::size_t>(style));
+  if (!has_colours) return rendering.plain;
+  return rendering.coloured | static_cast<attr_t>(COLOR_PAIR(GetPair(style)));
 }
 
 std::optional<Key> GetKey(int code) {
@@ -123,8 +123,8 @@ Terminal::Terminal(screen* owned)
   has_colours_ = (no_colour == nullptr || *no_colour == '\0') && ::has_colors() &&
                  ::start_color() == OK && ::use_default_colors() == OK;
   if (!has_colours_) return;
-  for (const Look& look : kLooks) {
-    ::init_pair(GetPair(look.style), COLORS >= 256 ? look.of_256 : look.colour, -1);
+  for (const Rendering& rendering : kRenderings) {
+    ::init_pair(GetPair(rendering.style), COLORS >= 256 ? rendering.of_256 : rendering.colour, -1);
   }
 }
 

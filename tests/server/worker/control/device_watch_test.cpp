@@ -26,38 +26,38 @@ using enum DeviceWatch::Verdict;
 
 // ---- when it is blocked
 
-DeviceWatch FiveLooks() {
+DeviceWatch FivePolls() {
   return DeviceWatch({.interval = milliseconds(100),
                       .turn_max = milliseconds(500),
                       .leaves_within = milliseconds(200)});
 }
 
 TEST(DeviceWatch, StopsKernelsOnceThenReportsLossOnce) {
-  DeviceWatch watch = FiveLooks();
-  for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Look(7), kFine);
-  EXPECT_EQ(watch.Look(7), kEndKernels);
+  DeviceWatch watch = FivePolls();
+  for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Poll(7), kFine);
+  EXPECT_EQ(watch.Poll(7), kEndKernels);
   EXPECT_EQ(watch.blocked_for(), milliseconds(500));
-  EXPECT_EQ(watch.Look(7), kFine);
-  EXPECT_EQ(watch.Look(7), kLost);
+  EXPECT_EQ(watch.Poll(7), kFine);
+  EXPECT_EQ(watch.Poll(7), kLost);
   EXPECT_EQ(watch.blocked_for(), milliseconds(700));
-  for (int look = 0; look < 20; ++look) EXPECT_EQ(watch.Look(7), kFine);
+  for (int look = 0; look < 20; ++look) EXPECT_EQ(watch.Poll(7), kFine);
 }
 
 TEST(DeviceWatch, DoesNotReportSleepingOrProgressingThread) {
-  DeviceWatch watch = FiveLooks();
-  for (int look = 0; look < 50; ++look) EXPECT_EQ(watch.Look(8), kFine) << "between two turns";
-  for (std::uint64_t turn = 9; turn < 200; turn += 2) EXPECT_EQ(watch.Look(turn), kFine);
+  DeviceWatch watch = FivePolls();
+  for (int look = 0; look < 50; ++look) EXPECT_EQ(watch.Poll(8), kFine) << "between two turns";
+  for (std::uint64_t turn = 9; turn < 200; turn += 2) EXPECT_EQ(watch.Poll(turn), kFine);
 }
 
 TEST(DeviceWatch, CountsEachIterationSeparately) {
-  DeviceWatch watch = FiveLooks();
+  DeviceWatch watch = FivePolls();
   for (const std::uint64_t turn : {1, 3, 5}) {
-    for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Look(turn), kFine);
+    for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Poll(turn), kFine);
   }
-  EXPECT_EQ(watch.Look(5), kEndKernels);
-  EXPECT_EQ(watch.Look(7), kFine) << "it came back";
-  for (int look = 0; look < 4; ++look) EXPECT_EQ(watch.Look(7), kFine);
-  EXPECT_EQ(watch.Look(7), kEndKernels);
+  EXPECT_EQ(watch.Poll(5), kEndKernels);
+  EXPECT_EQ(watch.Poll(7), kFine) << "it came back";
+  for (int look = 0; look < 4; ++look) EXPECT_EQ(watch.Poll(7), kFine);
+  EXPECT_EQ(watch.Poll(7), kEndKernels);
 }
 
 TEST(DeviceWatch, ChecksAtMostOncePerSecond) {

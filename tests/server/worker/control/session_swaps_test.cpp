@@ -118,11 +118,11 @@ TEST_F(WorkerSwaps, InterruptedSwapMovesExactlyOnePage) {
 
 // A device on which a client stays resident for longer than any test waits, unless it is idle, and
 // which rarely checks for idleness.
-class SeldomLooks : public WorkerSwaps {
+class SeldomPolls : public WorkerSwaps {
  protected:
   static constexpr std::chrono::milliseconds kLookEvery{100}, kIdle{400}, kWatched{1200};
 
-  SeldomLooks() : WorkerSwaps(Options()) {}
+  SeldomPolls() : WorkerSwaps(Options()) {}
   static server::WorkerOptions Options() {
     server::WorkerOptions options = MovingWorker();
     options.residency.residency_min = options.residency.residency_max = std::chrono::hours(1);
@@ -148,7 +148,7 @@ class SeldomLooks : public WorkerSwaps {
 };
 
 // A client may seem idle at every check, because its commands begin and end between two checks.
-TEST_F(SeldomLooks, ClientOfShortCommandsIsNotIdle) {
+TEST_F(SeldomPolls, ClientOfShortCommandsIsNotIdle) {
   bool was_steady = false;
   for (int attempt = 0; attempt < 10 && !was_steady; ++attempt) {
     const auto times_out = Row("second")["swap_outs"];

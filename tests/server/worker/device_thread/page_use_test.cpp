@@ -51,8 +51,8 @@ CommandSlot& Fill(ClientStreams& streams, std::uint32_t stream, std::uint64_t be
 }
 
 std::uint64_t CountOnce(PageUse& use, const ClientStreams& streams, const PartlyThere& space) {
-  (void)use.TakeLookedAt();
-  use.Look(streams, space, kSteps * kStep, kSteps * kStep);
+  (void)use.TakeExamined();
+  use.Examine(streams, space, kSteps * kStep, kSteps * kStep);
   return use.Count(space, kSteps * kStep).missing_bytes;
 }
 
@@ -82,8 +82,8 @@ TEST(PageUse, CostIsLimitedByNumberOfPages) {
   }
   EXPECT_EQ(CountOnce(use, streams, space), 2 * kStep);
   // Counts streams, commands, pieces and pages.
-  EXPECT_EQ(use.TakeLookedAt(), 3 * ipc::kStreamsMax + kSteps);
-  EXPECT_EQ(use.TakeLookedAt(), 0U);
+  EXPECT_EQ(use.TakeExamined(), 3 * ipc::kStreamsMax + kSteps);
+  EXPECT_EQ(use.TakeExamined(), 0U);
 }
 
 // The pages of all commands would never fit at once, and if all were required, no command would
@@ -97,15 +97,15 @@ TEST(PageUse, LongestWaitingCommandsDetermineNeededPages) {
   Fill(streams, 0, 0, 20 * kStep).taken = now + std::chrono::milliseconds(3);
   Fill(streams, 1, 20 * kStep, 20 * kStep).taken = now + std::chrono::milliseconds(1);
   Fill(streams, 2, 40 * kStep, 5 * kStep).taken = now + std::chrono::milliseconds(2);
-  use.Look(streams, space, kSteps * kStep, 25 * kStep);
+  use.Examine(streams, space, kSteps * kStep, 25 * kStep);
   EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 25 * kStep);
   EXPECT_THAT(use.ToSwapIn(space, 1), ::testing::ElementsAre(20));
   EXPECT_FALSE(use.needs_everything());
   // The first command runs alone if necessary.
-  use.Look(streams, space, kSteps * kStep, 10 * kStep);
+  use.Examine(streams, space, kSteps * kStep, 10 * kStep);
   EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 20 * kStep);
   // Pages that are already resident need no further memory.
-  use.Look(streams, space, kSteps * kStep, 45 * kStep);
+  use.Examine(streams, space, kSteps * kStep, 45 * kStep);
   EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 45 * kStep);
 }
 
@@ -118,8 +118,8 @@ TEST(PageUse, CountsCommandsWithoutDeviceWork) {
     streams.slab()[slot].kind = CommandKind::kMark;
     streams.Append(slot);
   }
-  use.Look(streams, space, kSteps * kStep, kSteps * kStep);
-  EXPECT_EQ(use.TakeLookedAt(), ipc::kStreamsMax + 40);
+  use.Examine(streams, space, kSteps * kStep, kSteps * kStep);
+  EXPECT_EQ(use.TakeExamined(), ipc::kStreamsMax + 40);
 }
 
 TEST(PageUse, LaunchNeedsItsAccessSet) {

@@ -27,8 +27,8 @@ using baseline::StoreLanes;
 using std::uint32_t;
 using std::uint64_t;
 
-// Costs in branches: of kOpsPerLook operations, and of a printed line.
-constexpr std::int32_t kLookBranches = 64, kPrintBranches = 16;
+// Costs in branches: of kOpsPerCheck operations, and of a printed line.
+constexpr std::int32_t kCheckBranches = 64, kPrintBranches = 16;
 
 uint32_t GetIndex(const Warp& w, const MicroOp* op) { return static_cast<uint32_t>(op - w.code); }
 
@@ -58,8 +58,8 @@ const MicroOp* Jump(Warp& w, const MicroOp* from, const MicroOp* to) {
 }
 
 // Checks for a kill. The decoder inserts this op into long code without branches.
-const MicroOp* Look(Warp& w, const MicroOp* op) {
-  return IsTurnOver(w, kLookBranches) ? EndTurn(w, op + 1) : op + 1;
+const MicroOp* CheckKill(Warp& w, const MicroOp* op) {
+  return IsTurnOver(w, kCheckBranches) ? EndTurn(w, op + 1) : op + 1;
 }
 
 const MicroOp* Branch(Warp& w, const MicroOp* op) { return Jump(w, op, w.code + op->target); }
@@ -560,7 +560,7 @@ void AddControlOps(const OpSink& sink) {
   AddOp(sink, OpRule(OpRule::kBranch), Branch, "bra");
   AddOp(sink, OpRule(OpRule::kSplit), BranchIf, "bra.if");
   AddOp(sink, OpRule(OpRule::kIndexed), BranchIndexed, "brx.idx");
-  AddOp(sink, OpRule(OpRule::kLook), Look, "look");
+  AddOp(sink, OpRule(OpRule::kCheckKill), CheckKill, "look");
   AddOp(sink, kRows, Reconverge, "reconverge");
   AddOp(sink, kRows, Exit, "exit");
   AddOp(sink, OpRule(OpRule::kCall), Call, "call");
