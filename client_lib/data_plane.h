@@ -136,7 +136,7 @@ class DataPlane {
           if (!status.ok()) return status;
         }
       if constexpr (std::is_same_v<Record, ipc::BufferRecord>) {
-        progress_.RecordTold(number, sequence);
+        progress_.RecordNotice(number, sequence);
       } else {
         progress_.RecordSubmitted(number, sequence);
       }

@@ -77,7 +77,7 @@ Result<std::uint64_t> DeviceMemory::Trim() {
   // A command that only reports a free to the server ends soon. Trim waits for such commands, so
   // that memory freed just now is returned as well.
   for (const Retired& retired : retired_) {
-    if (!progress_.IsOnlyTold(retired.fence)) continue;
+    if (!progress_.HasOnlyNotices(retired.fence)) continue;
     if (Status waited = surroundings_.wait(retired.fence); !waited.ok()) return waited;
   }
   Reap();

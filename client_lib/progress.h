@@ -26,7 +26,7 @@ using Fence = std::vector<StreamPoint>;
 // Progress of each stream number: the last submitted sequence (written by the client) and the last
 // ended sequence (written by the worker).
 //
-// Thread-safe. RecordSubmitted and RecordTold are called under the submission lock.
+// Thread-safe. RecordSubmitted and RecordNotice are called under the submission lock.
 class Progress {
  public:
   // `timelines` must outlive this object.
@@ -45,7 +45,7 @@ class Progress {
   }
   // Records a command that only passes information to the worker. Such a command ends as soon as
   // the commands before it have ended.
-  void RecordTold(std::uint32_t stream, std::uint64_t sequence) {
+  void RecordNotice(std::uint32_t stream, std::uint64_t sequence) {
     // Release: pairs with submitted().
     submitted_[stream].store(sequence, std::memory_order_release);
   }
@@ -64,7 +64,7 @@ class Progress {
   }
 
   // Returns whether the remaining commands of these streams only pass information to the worker.
-  bool IsOnlyTold(const Fence& fence) const {
+  bool HasOnlyNotices(const Fence& fence) const {
     for (const StreamPoint point : fence) {
       // Acquire: pairs with RecordSubmitted.
       const std::uint64_t last = last_working_[point.stream].load(std::memory_order_acquire);

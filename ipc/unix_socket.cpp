@@ -34,7 +34,7 @@ constexpr int kPeerPidfdOption = SO_PEERPIDFD;
 // drops descriptors that do not fit, without installing them, and sets MSG_CTRUNC.
 constexpr std::size_t kControlFdsMax = kFrameFdsMax + 1;
 
-std::string MachineSays(int error) { return std::generic_category().message(error); }
+std::string GetErrorText(int error) { return std::generic_category().message(error); }
 
 Status Violates(const std::string& sentence) {
   return Status(StatusCode::kProtocolViolation, sentence);
@@ -44,7 +44,7 @@ Status PeerGone(int error) {
   if (error == EPIPE || error == ECONNRESET || error == ENOTCONN || error == EBADF) {
     return Status(StatusCode::kDisconnected, "the other end has closed the connection");
   }
-  return Status(StatusCode::kInternal, "socket failed: " + MachineSays(error));
+  return Status(StatusCode::kInternal, "socket failed: " + GetErrorText(error));
 }
 
 struct Received {
@@ -145,7 +145,7 @@ Status WaitFor(int socket, short events, Deadline deadline) {
     if (ready == 0) {
       return Status(StatusCode::kTimedOut, "the other end did not answer in time");
     }
-    if (errno != EINTR) return Status(StatusCode::kInternal, "poll failed: " + MachineSays(errno));
+    if (errno != EINTR) return Status(StatusCode::kInternal, "poll failed: " + GetErrorText(errno));
   }
 }
 
@@ -193,7 +193,7 @@ Result<PeerIdentity> GetPeer(int socket) {
   ucred credentials{};
   socklen_t bytes = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) {
-    return Status(StatusCode::kInternal, "SO_PEERCRED failed: " + MachineSays(errno));
+    return Status(StatusCode::kInternal, "SO_PEERCRED failed: " + GetErrorText(errno));
   }
   return PeerIdentity{credentials.pid, credentials.uid, credentials.gid};
 }
@@ -216,7 +216,7 @@ Result<UniqueFd> OpenPeerPidfd(int socket) {
   if (fd < 0) {
     const StatusCode code = errno == ESRCH ? StatusCode::kDisconnected : StatusCode::kInternal;
     return Status(code, "pidfd_open of process " + std::to_string(peer->pid) +
-                            " failed: " + MachineSays(errno));
+                            " failed: " + GetErrorText(errno));
   }
   return UniqueFd(fd);
 }
@@ -226,7 +226,7 @@ Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline) {
   if (!address.ok()) return address.status();
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) {
-    return Status(StatusCode::kInternal, "no socket: " + MachineSays(errno));
+    return Status(StatusCode::kInternal, "no socket: " + GetErrorText(errno));
   }
   for (;;) {
     // If the server's accept queue is full, connect blocks, and poll cannot wait for it. The send
@@ -246,7 +246,7 @@ Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline) {
     }
     const bool denied = errno == EACCES || errno == EPERM;
     return Status(denied ? StatusCode::kPermissionDenied : StatusCode::kUnavailable,
-                  "no server answers at '" + path + "': " + MachineSays(errno));
+                  "no server answers at '" + path + "': " + GetErrorText(errno));
   }
   if (Status status = SetNonBlocking(socket.get(), true); !status.ok()) return status;
   return socket;
@@ -396,7 +396,7 @@ Result<bool> Outbox::Flush(int socket) {
 Result<std::pair<UniqueFd, UniqueFd>> MakeChannelPair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
-    return Status(StatusCode::kInternal, "no socket pair: " + MachineSays(errno));
+    return Status(StatusCode::kInternal, "no socket pair: " + GetErrorText(errno));
   }
   std::pair<UniqueFd, UniqueFd> pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
   for (const int end : ends) SizeChannelBuffer(end);
@@ -454,7 +454,7 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
 Result<UniqueFd> DuplicateFd(int fd) {
   UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) {
-    return Status(StatusCode::kInternal, "duplicating a descriptor failed: " + MachineSays(errno));
+    return Status(StatusCode::kInternal, "duplicating a descriptor failed: " + GetErrorText(errno));
   }
   return copy;
 }
@@ -463,7 +463,7 @@ Status SetNonBlocking(int fd, bool non_blocking) {
   const int flags = ::fcntl(fd, F_GETFL);
   const int wanted = non_blocking ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
   if (flags < 0 || (wanted != flags && ::fcntl(fd, F_SETFL, wanted) != 0)) {
-    return Status(StatusCode::kInternal, "setting O_NONBLOCK failed: " + MachineSays(errno));
+    return Status(StatusCode::kInternal, "setting O_NONBLOCK failed: " + GetErrorText(errno));
   }
   return Status::Ok();
 }

@@ -166,10 +166,10 @@ void DeviceLane::ReportHead(ClientId client, Client& state, TimePoint now) {
   if (state.is_throttled()) CountKept(state, now);
   if (!state.queue.empty() && !state.is_throttled()) {
     policy_->OnReady(client, GetHead(state), now);
-    state.told_ready = true;
-  } else if (state.told_ready) {
+    state.reported_ready = true;
+  } else if (state.reported_ready) {
     policy_->OnIdle(client, now);
-    state.told_ready = false;
+    state.reported_ready = false;
   }
 }
 

@@ -180,7 +180,7 @@ class DeviceLane {
   struct Client {
     ClientSpec spec;
     CommandQueue queue;
-    bool told_ready = false;
+    bool reported_ready = false;
     bool is_capped_out = false;  // Whether one of its caps is closed.
     bool is_suspended = false;
     ShareCaps::Set caps;

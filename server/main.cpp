@@ -301,7 +301,7 @@ int Serve(const Config& config, std::span<const char* const> arguments,
   boost::asio::io_context context(1);
   BrokerOptions options = MakeBrokerOptions(config, std::move(*socket_path), std::move(*selection));
   if (!config.config_file.empty()) options.read_rules = GetReader(config, arguments);
-  options.tell_status = [&](const std::string& line) { manager.Notify("STATUS=" + line); };
+  options.report_status = [&](const std::string& line) { manager.Notify("STATUS=" + line); };
   options.prefers_thread = true;
   OfferUpgrades(options, arguments, manager);
   Broker broker(context, std::move(options), log);
@@ -378,7 +378,7 @@ int ReportCheck(const Config& config) {
   return 0;
 }
 
-int SayWhetherItCouldGoOn(std::span<const char* const> arguments) {
+int ReportWhetherItCouldContinue(std::span<const char* const> arguments) {
   std::vector<const char*> rest(arguments.begin(), arguments.end());
   rest.erase(rest.begin() + 1);
   const auto parsed = ParseCommandLine(rest, Machine::Local(), GPUSHARED_VERSION);
@@ -395,7 +395,7 @@ int Main(std::span<const char* const> arguments) {
     return loader::RunLoader();
   }
   if (arguments.size() >= 2 && std::string_view(arguments[1]) == kCheckOption) {
-    return SayWhetherItCouldGoOn(arguments);
+    return ReportWhetherItCouldContinue(arguments);
   }
   OpenMissingStandardDescriptors();
   ::signal(SIGPIPE, SIG_IGN);

@@ -99,8 +99,8 @@ Code GetExportTable(const void** table, const Uuid* id) {
       "this program contains or loads NVIDIA's CUDA runtime, or a library built on the runtime "
       "(cuBLAS, cuFFT, cuSPARSE, ...), which works only with NVIDIA's driver, so its calls fail. "
       "gpusharedctl doctor -- PROGRAM shows where it is";
-  static std::atomic<bool> has_told{false};
-  ReportUser(kSentence, has_told);
+  static std::atomic<bool> has_reported{false};
+  ReportUser(kSentence, has_reported);
   return Reject(Code::kNotFound, kSentence);
 }
 

@@ -36,9 +36,9 @@ constexpr std::string_view kSymbols[] = {
 };
 
 // Logs once per function, because programs may call it in a loop.
-Code SayMissing(FunctionIndex index) {
-  static std::array<std::atomic<bool>, kFunctionCount> said;
-  if (IsLogging() && !said[index].exchange(true, std::memory_order_relaxed)) {
+Code LogMissing(FunctionIndex index) {
+  static std::array<std::atomic<bool>, kFunctionCount> logged;
+  if (IsLogging() && !logged[index].exchange(true, std::memory_order_relaxed)) {
     LogLine(std::string(kSymbols[index]) +
             ": not supported by this library: " + std::string(WhyMissing(kSymbols[index])));
   }
@@ -46,7 +46,7 @@ Code SayMissing(FunctionIndex index) {
 }
 
 // Not ready is not a failure: waiting programs query repeatedly.
-void SayFailed(FunctionIndex index, Code code) {
+void LogFailed(FunctionIndex index, Code code) {
   const std::string sentence = TakeMessage();
   if (code == Code::kNotReady) return;
   LogLine(std::string(kSymbols[index]) + ": error " + std::to_string(static_cast<int>(code)) +
@@ -67,7 +67,7 @@ StreamHandle StreamAmong(First first, Rest... rest) {
 template <auto kHandler, DefaultStream kStream, FunctionIndex kIndex>
 struct Call {
   static_assert(std::is_same_v<std::remove_const_t<decltype(kHandler)>, Missing>);
-  static Code Run() noexcept { return SayMissing(kIndex); }
+  static Code Run() noexcept { return LogMissing(kIndex); }
 };
 
 template <typename... Arguments, Code (*kHandler)(Arguments...), DefaultStream kStream,
@@ -85,7 +85,7 @@ struct Call<kHandler, kStream, kIndex> {
       code = Code::kUnknown;
     }
     if (code != Code::kSuccess && IsLogging()) [[unlikely]]
-      SayFailed(kIndex, code);
+      LogFailed(kIndex, code);
     return code;
   }
 };

@@ -43,10 +43,10 @@ void LogLine(std::string_view line) {
   [[maybe_unused]] const ssize_t written = ::write(LogDescriptor(), text.data(), text.size());
 }
 
-void ReportUser(std::string_view line, std::atomic<bool>& has_told) {
+void ReportUser(std::string_view line, std::atomic<bool>& has_reported) {
   const char* const is_run = std::getenv("GPUSHARED_RUN");
   if (is_run == nullptr || *is_run == '\0') return;
-  if (has_told.exchange(true, std::memory_order_relaxed)) return;
+  if (has_reported.exchange(true, std::memory_order_relaxed)) return;
   const std::string text = "gpushared: " + std::string(line) + "\n";
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }

@@ -18,9 +18,9 @@ bool IsLogging();
 // Writes one line, prefixed with the process, if IsLogging().
 void LogLine(std::string_view line);
 
-// Writes the line to stderr if `gpusharedctl run` started the program. Does so once per `has_told`,
-// which it sets to true.
-void ReportUser(std::string_view line, std::atomic<bool>& has_told);
+// Writes the line to stderr if `gpusharedctl run` started the program. Does so once per
+// `has_reported`, which it sets to true.
+void ReportUser(std::string_view line, std::atomic<bool>& has_reported);
 
 // Returns `code` and stores `sentence`, which the log shows with it when the call ends.
 Code Reject(Code code, std::string_view sentence);

@@ -32,7 +32,7 @@ constexpr std::chrono::seconds kSendTimeMax{5};
 // Maximum size of a worker's answer, ten times that of a normal one.
 constexpr std::size_t kWorkerAnswerBytesMax = std::size_t{4} << 20;
 // Keys that the broker supplies itself; a worker's values for them are ignored.
-constexpr std::array<std::string_view, 4> kToldByBroker = {"pid", "clients", "age_s", "draining"};
+constexpr std::array<std::string_view, 4> kBrokerKeys = {"pid", "clients", "age_s", "draining"};
 
 double SecondsSince(std::chrono::steady_clock::time_point then) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
@@ -351,7 +351,7 @@ json AdminRequestHandler::Devices(const Round& round) const {
     if (answer != round.answers.end()) {
       for (const auto& [key, value] : answer->second.items()) {
         const bool told =
-            std::find(kToldByBroker.begin(), kToldByBroker.end(), key) != kToldByBroker.end();
+            std::find(kBrokerKeys.begin(), kBrokerKeys.end(), key) != kBrokerKeys.end();
         if (!told && !entry.contains(key)) entry[key] = value;
       }
     }

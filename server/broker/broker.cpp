@@ -204,7 +204,7 @@ void Broker::BeginDrain() {
   if (phase_ != Phase::kServing) return;
   phase_ = Phase::kDraining;
   if (is_pausing_) GiveUpUpgrade("the server is draining");
-  if (options_.tell_status) options_.tell_status("draining");
+  if (options_.report_status) options_.report_status("draining");
   for (DeviceEntry& device : devices_.entries()) {
     device.restart_timer.cancel();
     device.GiveUpWaiting();
@@ -228,7 +228,7 @@ Status Broker::TakeBackDrainOfServer() {
   }
   phase_ = Phase::kServing;
   drain_report_.cancel();
-  if (options_.tell_status) options_.tell_status("serving");
+  if (options_.report_status) options_.report_status("serving");
   for (DeviceEntry& device : devices_.entries()) {
     // A device that an operator has drained individually stays drained.
     if (device.state == DeviceEntry::State::kDraining) continue;

@@ -70,7 +70,7 @@ struct BrokerOptions {
   // after that it is abandoned.
   std::chrono::milliseconds upgrade_wait_max{7000};
   // Passes a status line to the service manager. Empty if there is none.
-  std::function<void(const std::string& line)> tell_status;
+  std::function<void(const std::string& line)> report_status;
   Listener::Limits limits;
   WorkerWatch::Limits watch;
   LogRate::Limits log_limits;

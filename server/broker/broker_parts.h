@@ -23,8 +23,8 @@ inline Status Draining() {
 // A client that waits for a starting device: one that sent a hello, or one that asked for the list
 // of devices.
 struct Broker::ParkedHello {
-  ParkedHello(boost::asio::io_context& context, Arrival from, std::optional<ipc::Hello> said)
-      : arrival(std::move(from)), hello(std::move(said)), timer(context) {}
+  ParkedHello(boost::asio::io_context& context, Arrival from, std::optional<ipc::Hello> received)
+      : arrival(std::move(from)), hello(std::move(received)), timer(context) {}
   Arrival arrival;
   std::optional<ipc::Hello> hello;  // Unset if it asked for the list.
   boost::asio::steady_timer timer;

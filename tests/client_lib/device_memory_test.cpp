@@ -196,8 +196,8 @@ TEST_F(DeviceMemoryTest, TrimAwaitsWordsAboutBuffersAndNoWork) {
              for (const StreamPoint point : fence) timelines_[point.stream] = point.sequence;
              return Status::Ok();
            },
-       .name_buffer = [&](std::uint64_t, std::uint64_t) { progress_.RecordTold(0, ++told); },
-       .forget_buffer = [&](std::uint64_t) { progress_.RecordTold(0, ++told); }});
+       .name_buffer = [&](std::uint64_t, std::uint64_t) { progress_.RecordNotice(0, ++told); },
+       .forget_buffer = [&](std::uint64_t) { progress_.RecordNotice(0, ++told); }});
   memory.Free(memory.Allocate(4 * kMiB).value());
   EXPECT_EQ(*memory.Trim(), 4 * kMiB);
   EXPECT_EQ(waits_, 1);

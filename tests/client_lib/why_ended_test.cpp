@@ -56,7 +56,7 @@ class WhyEnded : public ::testing::Test {
 };
 
 template <typename T>
-FakeWorker::WhyAnswer Says(T message) {
+FakeWorker::WhyAnswer Answer(T message) {
   return [message](const ipc::UniqueFd& socket) {
     (void)ipc::SendMessage(socket.get(), 1, message,
                            std::chrono::steady_clock::now() + std::chrono::seconds(5));
@@ -70,8 +70,8 @@ FakeWorker::WhyAnswer Sends(std::vector<unsigned char> bytes) {
 }
 
 TEST_F(WhyEnded, PassesOnBrokersMessageUnchanged) {
-  const Status status =
-      BreakWhile(Says(ipc::Ended{Status(StatusCode::kProtocolViolation, "grid of 0 [client 7]")}));
+  const Status status = BreakWhile(
+      Answer(ipc::Ended{Status(StatusCode::kProtocolViolation, "grid of 0 [client 7]")}));
   EXPECT_EQ(status.ToString(), "ProtocolViolation: grid of 0 [client 7]");
 }
 
@@ -93,8 +93,8 @@ std::vector<NoReason> NoReasons() {
                          nothing_wrong, {},
                          std::chrono::steady_clock::now() + std::chrono::seconds(5));
   };
-  return {{"Rejection", Says(ipc::Rejected{Status(StatusCode::kNotFound, "unknown")}), "unknown"},
-          {"AnswerToAnotherQuestion", Says(ipc::Done{}), "Done"},
+  return {{"Rejection", Answer(ipc::Rejected{Status(StatusCode::kNotFound, "unknown")}), "unknown"},
+          {"AnswerToAnotherQuestion", Answer(ipc::Done{}), "Done"},
           {"EndThatClaimsAllIsWell", all_is_well},
           {"OneByteOfGarbage", garbage(1)},
           {"SixteenBytesOfGarbage", garbage(16)},
@@ -155,7 +155,7 @@ class WhyEndedByInterrupt : public WhyEnded {
         Client::Connect({.socket = worker_.socket_path(), .ends_on_interrupt = ends_on_interrupt});
     if (!client.ok()) return client.status();
     worker_.set_finishing(false);
-    worker_.set_why(Says(ipc::Ended{Status(StatusCode::kDeviceLost, "it was cut")}));
+    worker_.set_why(Answer(ipc::Ended{Status(StatusCode::kDeviceLost, "it was cut")}));
     const Status filled = client->default_stream().Fill(FakeWorker::kBase, FillElement::U8(1), 1);
     EXPECT_TRUE(filled.ok()) << filled.ToString();
     std::atomic<bool> has_returned{false};

@@ -88,7 +88,7 @@ class GpuBackend : public corpus::Backend {
 };
 
 // Prints a line, and flushes it because the program that runs next may end the process.
-void Say(std::string_view word, std::string rest) {
+void PrintLine(std::string_view word, std::string rest) {
   std::ranges::replace(rest, '\n', ' ');
   std::printf("%.*s %s\n", static_cast<int>(word.size()), word.data(), rest.c_str());
   std::fflush(stdout);
@@ -184,20 +184,20 @@ void RunCorpusHere(std::size_t first, std::size_t count, std::chrono::seconds li
   runtime.SetBackend(&backend);
   const std::vector<corpus::Program> programs = Programs(count);
   for (std::size_t i = first; i < programs.size() && Clock::now() < end; ++i) {
-    Say(kBegun, programs[i].name);
+    PrintLine(kBegun, programs[i].name);
     backend.StopAtRandom(false);
     // Programs with module variables cannot be right, because the host code would access different
     // variables from the kernel's.
     if (const std::string what = corpus::RunProgram(programs[i]); !what.empty()) {
-      Say(kWrong, what);
+      PrintLine(kWrong, what);
       continue;
     }
-    Say(kRight, "");
+    PrintLine(kRight, "");
     const std::uint64_t before = backend.stopped();
     backend.StopAtRandom(true);
     const std::string what = corpus::RunProgram(programs[i]);
-    if (!what.empty()) Say(kDifferent, what);
-    Say(kStopped, std::to_string(backend.stopped() - before));
+    if (!what.empty()) PrintLine(kDifferent, what);
+    PrintLine(kStopped, std::to_string(backend.stopped() - before));
   }
   runtime.SetBackend(nullptr);
 }

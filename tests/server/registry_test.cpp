@@ -68,7 +68,7 @@ class OldWorker {
     ASSERT_TRUE(outbox.Add(0, message).ok());
     (void)outbox.Flush(channel_.get());
   }
-  void SayBytes(const std::string& bytes) {
+  void SendBytes(const std::string& bytes) {
     (void)::send(channel_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
   bool was_let_go() const { return was_let_go_; }
@@ -220,7 +220,7 @@ TEST_F(RegistryTest, RejectsUnexpectedMessage) {
 }
 
 TEST_F(RegistryTest, RejectsGarbage) {
-  ExpectRejected([](OldWorker& worker) { worker.SayBytes(std::string(200, 'x')); }, "");
+  ExpectRejected([](OldWorker& worker) { worker.SendBytes(std::string(200, 'x')); }, "");
 }
 
 TEST_F(RegistryTest, RejectsDuplicateSession) {

@@ -212,7 +212,7 @@ class StepSpace : public device::Space {
 StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
     : options_(options),
       wake_(std::move(wake)),
-      launches_stand_(options.launches_stand),
+      launches_block_(options.launches_block),
       runs_at_once_(options.runs_at_once),
       launch_takes_(options.launch_takes) {
   info_.name = "stepped device";
@@ -261,7 +261,7 @@ void StepDevice::Submit(const device::LaunchWork& work) {
   std::this_thread::sleep_for(options_.submitting_takes);
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !launches_stand_; });
+    changed_.wait(lock, [this] { return !launches_block_; });
   }
   Submission submission;
   submission.kernel = work.module->kernels()[work.kernel].name;
@@ -415,8 +415,8 @@ void StepDevice::RequestStop(device::WorkId id) {
 bool StepDevice::ReportKernelsToEnd() {
   const std::lock_guard lock(mutex_);
   if (!options_.may_be_killed) return false;
-  ++times_end_requested_;
-  if (options_.told_kernels_leave) launches_stand_ = false;
+  ++end_requests_;
+  if (options_.polling_kernels_end) launches_block_ = false;
   changed_.notify_all();
   return true;
 }
@@ -528,9 +528,9 @@ std::size_t StepDevice::kills_asked() const {
   return kills_asked_;
 }
 
-std::size_t StepDevice::times_told_to_end() const {
+std::size_t StepDevice::end_requests() const {
   const std::lock_guard lock(mutex_);
-  return times_end_requested_;
+  return end_requests_;
 }
 
 std::size_t StepDevice::times_asked() const {
@@ -595,7 +595,7 @@ void StepDevice::HoldNothing() {
   held_below_bytes_ = 0;
   suspends_swaps_out_ = false;
   released_ = held_;
-  launches_stand_ = false;
+  launches_block_ = false;
   changed_.notify_all();
 }
 

@@ -36,10 +36,10 @@ struct StepDeviceOptions {
   bool can_kill = true;
   // Without can_kill: launches poll for a kill, and the test then ends them.
   bool may_be_killed = false;
-  // launches_stand: submitting a launch blocks until HoldNothing. With told_kernels_leave it blocks
-  // only until kernels are told to end.
-  bool launches_stand = false;
-  bool told_kernels_leave = false;
+  // launches_block: submitting a launch blocks until HoldNothing. With polling_kernels_end it
+  // blocks only until kernels are told to end.
+  bool launches_block = false;
+  bool polling_kernels_end = false;
   // The device wakes no thread, so it must be polled while it has work.
   bool must_be_polled = false;
   bool spinning_pays = false;
@@ -114,7 +114,7 @@ class StepDevice : public device::Device {
   std::size_t running_count() const;
   std::size_t stops_asked() const;
   std::size_t kills_asked() const;
-  std::size_t times_told_to_end() const;
+  std::size_t end_requests() const;
   std::size_t times_asked() const;  // How often completions were queried.
   int spaces_alive() const;
   // Returns the isolation of the space that was created last.
@@ -172,7 +172,7 @@ class StepDevice : public device::Device {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // All members below are guarded by mutex_.
-  bool launches_stand_;
+  bool launches_block_;
   bool runs_at_once_;
   std::chrono::microseconds launch_takes_;
   bool armed_ = true;  // The next completion calls wake_.
@@ -181,7 +181,7 @@ class StepDevice : public device::Device {
   std::vector<Submission> submissions_;
   std::size_t stops_asked_ = 0;
   std::size_t kills_asked_ = 0;
-  std::size_t times_end_requested_ = 0;
+  std::size_t end_requests_ = 0;
   std::size_t times_asked_ = 0;
   int spaces_alive_ = 0;
   device::Isolation isolation_ = device::Isolation::kOff;

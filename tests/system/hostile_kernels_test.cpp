@@ -159,7 +159,7 @@ class HostileClient : public ::testing::TestWithParam<Place> {
     EXPECT_EQ(lost.code(), StatusCode::kDeviceLost) << lost.ToString();
     EXPECT_THAT(std::string(lost.message()),
                 AllOf(HasSubstr("caused by kernel 'k' [client "), HasSubstr(who)));
-    EXPECT_TRUE(Eventually([&] { return LogSays("caused by kernel 'k'", who); }));
+    EXPECT_TRUE(Eventually([&] { return LogContains("caused by kernel 'k'", who); }));
   }
   // Expects that only the culprit has been affected.
   void ExpectNobodyHurt(const HostileKernel& hostile, const Told& told) {
@@ -170,11 +170,12 @@ class HostileClient : public ::testing::TestWithParam<Place> {
         GetParam().place == HostilePlace::kContained ? hostile.contained : hostile.fenced;
     if (end != HostileKernel::End::kIsEnded) return;
     const std::string who = " 'hostile' pid " + std::to_string(told.pid) + " stream";
-    EXPECT_TRUE(Eventually([&] { return LogSays("kernel 'k' ended by force: it has run ", who); }))
-        << "the operator is told who ran longer than its class may";
+    EXPECT_TRUE(Eventually([&] {
+      return LogContains("kernel 'k' ended by force: it has run ", who);
+    })) << "the operator is told who ran longer than its class may";
   }
   // Returns whether one line of the log contains both texts.
-  bool LogSays(const std::string& what, const std::string& who) {
+  bool LogContains(const std::string& what, const std::string& who) {
     std::istringstream log(server().Log());
     for (std::string line; std::getline(log, line);) {
       const std::size_t at = line.find(what);

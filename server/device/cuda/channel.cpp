@@ -404,12 +404,12 @@ void Channel::FinishPart(const Part& part, const BatchTimes& times) {
 void Channel::LeaveContained(Item& item) {
   if (item.contained == nullptr) return;
   const auto& work = std::get<LaunchWork>(item.work);
-  const auto [fault, was_told] = item.contained->Leave(work.module->kernels(), work.kernel);
+  const auto [fault, ended_on_request] = item.contained->Leave(work.module->kernels(), work.kernel);
   if (fault.kind == FaultKind::kNone || !item.status.ok()) return;
   const std::string what = "kernel '" + ShownName(work.module->kernels()[work.kernel].name) +
                            "' ended early: " + fault.sentence;
   if (item.is_killed) return Fail(item, {StatusCode::kCancelled, "killed on request: " + what});
-  if (was_told) {
+  if (ended_on_request) {
     item.fault = FaultKind::kLaunchTimeout;
     return Fail(item, {StatusCode::kKernelFault,
                        what + ", with all kernels, since a call of the driver did not return"});

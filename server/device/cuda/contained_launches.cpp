@@ -23,15 +23,15 @@ void ContainedLaunches::ZeroHostWords() {
 
 // If another thread sets the word after the check, a launch that has just started may end. The word
 // is then found set when that launch leaves.
-void ContainedLaunches::RecordTold() {
+void ContainedLaunches::RecordEndRequest() {
   if (state_ != State::kClean) return;
   if (std::atomic_ref(slot_.host->stop).load(std::memory_order_relaxed) == 0) return;
   state_ = State::kMustEnd;
-  was_told_ = true;
+  ended_on_request_ = true;
 }
 
 Result<bool> ContainedLaunches::Enter() {
-  RecordTold();
+  RecordEndRequest();
   if (state_ == State::kMustEnd) {
     if (launches_ > 0) return false;
     if (Status status = Clear(); !status.ok()) return status;
@@ -50,7 +50,7 @@ ContainedLaunches::Left ContainedLaunches::Leave(std::span<const KernelInfo> ker
                                                  std::size_t kernel) {
   --launches_;
   range_.RecordEnd();
-  RecordTold();
+  RecordEndRequest();
   const std::optional<ptx::FaultRecord> record = Record();
   // Until the stop word is written, a launch ends early only because of a fault that it caused.
   const bool is_clean = !record || (state_ == State::kClean && !MayBeOf(*record, kernels, kernel));
@@ -61,7 +61,7 @@ ContainedLaunches::Left ContainedLaunches::Leave(std::span<const KernelInfo> ker
   }
   Left left;
   if (!is_clean) left.fault = ptx::DescribeFault(places_, *record);
-  left.was_told = left.fault.is_stop && was_told_;
+  left.ended_on_request = left.fault.is_stop && ended_on_request_;
   GoOn();
   return left;
 }
@@ -120,7 +120,7 @@ Status ContainedLaunches::Clear() {
   constexpr std::size_t kFirst = offsetof(ptx::ContainControl, stop);
   UrgentWrites& writes = words_->writes();
   was_written_ = true;
-  was_told_ = false;
+  ended_on_request_ = false;
   ZeroHostWords();
   Status status = writes.Fill(control() + kFirst, 0,
                               (sizeof(ptx::ContainControl) - kFirst) / sizeof(std::uint32_t));

@@ -53,7 +53,7 @@ class ContainedLaunches {
   struct Left {
     ptx::FaultDescription fault;  // Of kind kNone if the launch ran to its end.
     // Whether the launch ended without a fault of its own, because all kernels were told to end.
-    bool was_told = false;
+    bool ended_on_request = false;
   };
   // Called when the launch has ended. `kernels`: all kernels of the module; `kernel`: index of the
   // launched one.
@@ -77,7 +77,7 @@ class ContainedLaunches {
                std::size_t kernel) const;
   void GoOn();
   void EndAll();
-  void RecordTold();
+  void RecordEndRequest();
   Status Clear();
 
   CudaRange& range_;
@@ -86,8 +86,8 @@ class ContainedLaunches {
   const std::vector<ptx::FaultPlace> places_;
   std::size_t launches_ = 0;  // Number of launches that have entered and not left.
   State state_ = State::kClean;
-  // Whether another thread set the stop word, see RecordTold. Only in state kMustEnd.
-  bool was_told_ = false;
+  // Whether another thread set the stop word, see RecordEndRequest. Only in state kMustEnd.
+  bool ended_on_request_ = false;
   bool was_written_ = false;  // Whether the stop word's stream has ever written the words.
 };
 

@@ -309,10 +309,10 @@ Status CudaModule::FindKernels(const CudaPrepared& prepared) {
   Status found;
   // Functions that were added by passes are not the client's, although the driver lists them.
   const bool has_added = prepared.is_fenced() || prepared.has_claims();
-  const bool driver_tells = driver.Has(Feature::kFunctionNames);
-  if (has_added || (!driver_tells && prepared.has_ptx())) {
+  const bool driver_lists = driver.Has(Feature::kFunctionNames);
+  if (has_added || (!driver_lists && prepared.has_ptx())) {
     found = NamesFromText(prepared, names);
-  } else if (driver_tells) {
+  } else if (driver_lists) {
     found = NamesFromDriver(names);
   } else {
     found = Status(StatusCode::kUnsupported, "module rejected: " + prepared.why_no_ptx().message() +

@@ -236,9 +236,9 @@ class FunctionContainment {
 
   // Records the place at which a thread leaves, before the thread jumps to `left_`.
   void LeaveAt(std::size_t i, FaultPlace::Kind kind, std::uint32_t line) {
-    Before(i, SayPlace(kind, line));
+    Before(i, RecordPlace(kind, line));
   }
-  Instruction SayPlace(FaultPlace::Kind kind, std::uint32_t line) {
+  Instruction RecordPlace(FaultPlace::Kind kind, std::uint32_t line) {
     if (left_.empty()) {
       left_ = editor_.NewLabel();
       place_ = editor_.NewRegister("b32");
@@ -291,8 +291,8 @@ class FunctionContainment {
       Before(i, std::move(instruction));
     }
     LeaveAt(i, FaultPlace::Kind::kStopped, line == 0 ? function_.position.line : line);
-    if (told_.empty()) told_ = editor_.NewLabel();
-    Before(i, MakeIf(stops, "bra", {Name(told_)}));
+    if (stopped_.empty()) stopped_ = editor_.NewLabel();
+    Before(i, MakeIf(stops, "bra", {Name(stopped_)}));
   }
 
   // Returns code that sets predicate `stops` to whether a stop word is nonzero: the word at offset
@@ -313,7 +313,7 @@ class FunctionContainment {
          CheckStop(stops, offsetof(FenceConstant, control), offsetof(ContainControl, stop))) {
       editor_.InsertAtEntry(std::move(instruction));
     }
-    editor_.InsertAtEntry(SayPlace(FaultPlace::Kind::kStopped, function_.position.line));
+    editor_.InsertAtEntry(RecordPlace(FaultPlace::Kind::kStopped, function_.position.line));
     editor_.InsertAtEntry(MakeIf(stops, "bra", {Name(left_)}));
   }
 
@@ -322,7 +322,7 @@ class FunctionContainment {
   void WriteExit() {
     const std::size_t end = editor_.size();
     Before(end, Make("ret"));
-    if (!told_.empty()) WriteTold(end);
+    if (!stopped_.empty()) WriteStopped(end);
     editor_.InsertBefore(end, Label{.position = {}, .name = left_});
     const std::string control = editor_.NewRegister("b64"), record = editor_.NewRegister("b64");
     const std::string known = editor_.NewRegister("b32"), is_known = editor_.NewRegister("pred");
@@ -354,9 +354,9 @@ class FunctionContainment {
 
   // Threads that detected the stop set ContainControl::stop, so that blocks that have not started
   // end as well.
-  void WriteTold(std::size_t end) {
+  void WriteStopped(std::size_t end) {
     const std::string control = editor_.NewRegister("b64"), one = editor_.NewRegister("b32");
-    editor_.InsertBefore(end, Label{.position = {}, .name = told_});
+    editor_.InsertBefore(end, Label{.position = {}, .name = stopped_});
     Before(end,
            Make("ld.const.u64",
                 {Name(control), Address(constant_, GetOffset(offsetof(FenceConstant, control)))}));
@@ -387,10 +387,10 @@ class FunctionContainment {
   // Writes the place to `word` of the record, unless `known` indicates that it is set, and leaves.
   // A thread that finds `known` set may end its kernel, because the host will find the place.
   void ReportPlace(std::size_t end, const Operand& word, const Operand& known) {
-    const std::string value = editor_.NewRegister("b32"), is_told = editor_.NewRegister("pred");
+    const std::string value = editor_.NewRegister("b32"), is_reported = editor_.NewRegister("pred");
     Before(end, Make("ld.volatile.global.u32", {Name(value), known}));
-    Before(end, Make("setp.ne.u32", {Name(is_told), Name(value), Integer(0)}));
-    Before(end, MakeIf(is_told, "exit"));
+    Before(end, Make("setp.ne.u32", {Name(is_reported), Name(value), Integer(0)}));
+    Before(end, MakeIf(is_reported, "exit"));
     Before(end, Make("st.volatile.global.u32", {word, Name(place_)}));
     Before(end, Make("membar.sys"));
     Before(end, Make("mov.u32", {Name(value), Integer(1)}));
@@ -405,7 +405,7 @@ class FunctionContainment {
   // Labels for threads that leave and for those that detected a stop, the register with their
   // place, and the register with the remaining work until the next check. Each is empty until it is
   // used.
-  std::string left_, told_, place_, left_work_;
+  std::string left_, stopped_, place_, left_work_;
 };
 
 }  // namespace

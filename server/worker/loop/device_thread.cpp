@@ -47,8 +47,8 @@ constexpr nanoseconds kTurnPoll = std::chrono::microseconds(500);
 
 // Minimum interval between two log lines about an ongoing overload, and between two about ended
 // kernels.
-constexpr nanoseconds kOverloadTellEvery = std::chrono::seconds(10);
-constexpr nanoseconds kEndedTellEvery = std::chrono::seconds(1);
+constexpr nanoseconds kOverloadReportEvery = std::chrono::seconds(10);
+constexpr nanoseconds kEndedReportEvery = std::chrono::seconds(1);
 
 // Time for which the thread rests while an urgent request is open and other clients flood their
 // rings. This leaves half of a core for the floods, and an urgent command waits up to this much
@@ -608,7 +608,7 @@ void DeviceThread::Report() {
 void DeviceThread::ReportOverload(scheduler::TimePoint now) {
   const scheduler::TargetReport targets = lane_.targets();
   if (targets.abandoned == abandoned_reported_) return;
-  if (overload_reported_ && now - *overload_reported_ < kOverloadTellEvery) return;
+  if (overload_reported_ && now - *overload_reported_ < kOverloadReportEvery) return;
   overload_reported_ = now;
   abandoned_reported_ = targets.abandoned;
   control_.Post(Overloaded{targets.abandoned});
@@ -616,7 +616,7 @@ void DeviceThread::ReportOverload(scheduler::TimePoint now) {
 
 // Rate-limited, because otherwise clients' kernels could fill the log.
 void DeviceThread::ReportKernelsEnded(scheduler::TimePoint now) {
-  if (kernels_ended_reported_ && now - *kernels_ended_reported_ < kEndedTellEvery) return;
+  if (kernels_ended_reported_ && now - *kernels_ended_reported_ < kEndedReportEvery) return;
   kernels_ended_reported_ = now;
   control_.Post(limiter_.TakeEnded());
 }
@@ -648,7 +648,7 @@ void DeviceThread::Sleep() {
       scheduler::Earlier(dispatcher_.wake_at(), doorbells_.Choose(registry_.present(), Now()));
   if (memory_) at = scheduler::Earlier(at, memory_->wake_at());
   if (limiter_.has_ended()) {
-    const scheduler::TimePoint due = *kernels_ended_reported_ + kEndedTellEvery;
+    const scheduler::TimePoint due = *kernels_ended_reported_ + kEndedReportEvery;
     at = std::min(at.value_or(due), due);
   }
   if (at) {

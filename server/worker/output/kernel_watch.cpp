@@ -16,8 +16,9 @@ void KernelWatch::OnSubmitted(device::WorkId id, std::uint8_t priority, schedule
   Charge(now);
   const auto after =
       std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.priority < priority; });
-  entries_.insert(after,
-                  {.id = id, .priority = priority, .was_told = false, .ran = ran, .limit = limit});
+  entries_.insert(
+      after,
+      {.id = id, .priority = priority, .ended_on_request = false, .ran = ran, .limit = limit});
 }
 
 void KernelWatch::SetHostSteal(scheduler::Duration total, scheduler::TimePoint now) {
@@ -41,13 +42,14 @@ std::optional<KernelWatch::Overdue> KernelWatch::TakeOverdue(scheduler::TimePoin
   Charge(now);
   if (entries_.empty()) return std::nullopt;
   Entry& served = entries_.front();
-  if (!served.limit || served.was_told || served.ran < *served.limit) return std::nullopt;
-  served.was_told = true;
+  if (!served.limit || served.ended_on_request || served.ran < *served.limit) return std::nullopt;
+  served.ended_on_request = true;
   return Overdue{.id = served.id, .ran = served.ran, .limit = *served.limit};
 }
 
 std::optional<scheduler::TimePoint> KernelWatch::wake_at() const {
-  if (entries_.empty() || !entries_.front().limit || entries_.front().was_told) return std::nullopt;
+  if (entries_.empty() || !entries_.front().limit || entries_.front().ended_on_request)
+    return std::nullopt;
   return since_ + (*entries_.front().limit - entries_.front().ran);
 }
 

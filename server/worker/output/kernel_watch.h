@@ -68,7 +68,7 @@ class KernelWatch {
   struct Entry {
     device::WorkId id = 0;
     std::uint8_t priority = 0;
-    bool was_told = false;
+    bool ended_on_request = false;
     scheduler::Duration ran{};  // Excludes the time since `since_` of the work being served.
     std::optional<scheduler::Duration> limit;
   };

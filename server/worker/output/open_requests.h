@@ -24,8 +24,8 @@ struct OpenRequest {
 
   scheduler::RequestMark mark;
   std::uint32_t stream = kAllStreams;
-  bool is_told = false;  // The policy was notified of it.
-  std::uint8_t row = 0;  // Lowest row that no other open request of the client uses.
+  bool is_reported = false;  // The policy was notified of it.
+  std::uint8_t row = 0;      // Lowest row that no other open request of the client uses.
   scheduler::TimePoint begun{};
   // The client's totals at the beginning of the request.
   scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, throttled_before{},

@@ -166,8 +166,8 @@ void Requests::OnWork(ClientState& client, scheduler::TimePoint now) {
   OfClient& requests = Of(client);
   if (!requests.open.empty() || requests.marks) return;
   OpenRequest& request = requests.open.Add(OpenNow(client, OpenRequest::kAllStreams, now, now));
-  request.is_told = client.spec().latency_target.has_value();
-  if (request.is_told) lane_.BeginRequest(client.id(), request.mark, now);
+  request.is_reported = client.spec().latency_target.has_value();
+  if (request.is_reported) lane_.BeginRequest(client.id(), request.mark, now);
   CountUrgent(client);
 }
 
@@ -177,7 +177,7 @@ Status Requests::Begin(ClientState& client, std::uint32_t stream, scheduler::Dur
   requests.marks = true;
   // Work before the first marked request is rarely a request, so the inferred one is discarded.
   if (OpenRequest* const guess = requests.open.Find(OpenRequest::kAllStreams)) {
-    if (guess->is_told) lane_.EndRequest(client.id(), guess->mark.number, now);
+    if (guess->is_reported) lane_.EndRequest(client.id(), guess->mark.number, now);
     requests.open.Remove(guess);
   }
   if (requests.open.full()) {
@@ -186,7 +186,7 @@ Status Requests::Begin(ClientState& client, std::uint32_t stream, scheduler::Dur
                               requests.open.all().size(), kOpenRequestsMax, client.setup.who));
   }
   OpenRequest& request = requests.open.Add(OpenNow(client, stream, now - age, now));
-  request.is_told = true;
+  request.is_reported = true;
   lane_.BeginRequest(client.id(), request.mark, now);
   CountUrgent(client);
   return Status::Ok();
@@ -199,7 +199,7 @@ void Requests::Expect(ClientState& client, scheduler::Duration in, scheduler::Ti
 void Requests::End(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   OpenRequest* const request = Of(client).open.Find(stream);
   if (request == nullptr) return;  // The begin was rejected, which ended the session.
-  if (request->is_told) lane_.EndRequest(client.id(), request->mark.number, now);
+  if (request->is_reported) lane_.EndRequest(client.id(), request->mark.number, now);
   const bool has_failed = stream != OpenRequest::kAllStreams && client.streams[stream].has_failed;
   Count(client, *request, has_failed, now);
   Of(client).history.Add(GetReport(client, *request, has_failed, now));

@@ -46,7 +46,7 @@ std::unique_ptr<trace::Writer> Tracer::Replace(std::unique_ptr<trace::Writer> wr
 }
 
 void Tracer::Name(const ClientState& client) {
-  told_[client] = {};
+  reported_[client] = {};
   writer_->NameClient(client.setup.session, client.setup.pid, client.setup.name);
 }
 
@@ -90,7 +90,7 @@ void Tracer::OnLeft(const ClientState& client, const CommandSlot& command,
                     const device::Completion& completion, const trace::ExecutionRecord& record,
                     std::uint64_t request, scheduler::Duration uncharged) {
   const trace::Depths left = GetDepths(client);
-  told_[client] = left;
+  reported_[client] = left;
   const std::uint64_t kernel = KernelFor(client, record);
   writer_->Write(record, {.kernel = kernel,
                           .request = request,
@@ -127,7 +127,7 @@ void Tracer::WriteDepths(TimePoint now) {
   depths_due_ = now + kDepthsEvery;
   for (const ClientState* const client : registry_.present()) {
     const trace::Depths depths = GetDepths(*client);
-    if (std::exchange(told_[*client], depths) == depths) continue;
+    if (std::exchange(reported_[*client], depths) == depths) continue;
     writer_->Write(trace::Depth{.session = client->setup.session,
                                 .of_class = client->spec().scheduling_class,
                                 .at = now,

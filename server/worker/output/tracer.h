@@ -33,7 +33,7 @@ class Tracer {
   // Must be called before any of the client's commands leave the device, even while the trace is
   // off.
   void OnClientAdded(const ClientState& client) {
-    told_.Begin(client);
+    reported_.Begin(client);
     if (is_on()) Name(client);
   }
   // The next two functions may be called only while the trace is on. OnLeft reports a command that
@@ -78,7 +78,7 @@ class Tracer {
   const ClientRegistry& registry_;
   std::unique_ptr<trace::Writer> writer_;
   scheduler::TimePoint depths_due_{};
-  PerClient<trace::Depths> told_;
+  PerClient<trace::Depths> reported_;
 };
 
 }  // namespace gpushared::server

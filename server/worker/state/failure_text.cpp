@@ -14,7 +14,7 @@ namespace {
 using Reason = Rejection::Reason;
 
 // Leaves space for the rest of the message in a text of at most 8 KiB on the wire.
-constexpr std::size_t kSaidReasonBytesMax = std::size_t{7} * 1024;
+constexpr std::size_t kShownReasonBytesMax = std::size_t{7} * 1024;
 
 // Describes a rejected launch whose module is still loaded.
 std::string DescribeForKernel(const Rejection& why, const device::KernelInfo& kernel,
@@ -23,7 +23,7 @@ std::string DescribeForKernel(const Rejection& why, const device::KernelInfo& ke
   switch (why.reason) {
     case Reason::kUnsupported:
       return fmt::format("launch rejected: device {} can't run kernel '{}': {}", info.id, name,
-                         device::ShownName(kernel.unsupported, kSaidReasonBytesMax));
+                         device::ShownName(kernel.unsupported, kShownReasonBytesMax));
     case Reason::kBeyondLimits:
       return why.excess.Message(name, info.id);
     default:
@@ -43,7 +43,7 @@ std::string DescribeBeyondDevice(const Rejection& why, const ClientState& client
   if (kernel.why_reach_unknown.empty()) return sentence;
   return fmt::format("{}; the access set of kernel '{}' is unknown: {}", sentence,
                      device::ShownName(kernel.name),
-                     device::ShownName(kernel.why_reach_unknown, kSaidReasonBytesMax));
+                     device::ShownName(kernel.why_reach_unknown, kShownReasonBytesMax));
 }
 
 std::string Describe(const Rejection& why, const ClientState& client,

@@ -47,7 +47,7 @@ void ConnectSilently(const Attacker& attacker) {
   }
 }
 
-void SayRejectedHellos(const Attacker& attacker) {
+void ReportRejectedHellos(const Attacker& attacker) {
   for (;;) {
     // Other users are not entitled to this class.
     const Result<Client> client = Client::Connect({.name = std::string(60, 'h'),

@@ -75,7 +75,7 @@ void PunchLargeStagingBuffers(const Attacker& attacker);
 void AskForStagingBuffersAndLeave(const Attacker& attacker);
 // ---- attacks_connections.cpp
 void ConnectSilently(const Attacker& attacker);
-void SayRejectedHellos(const Attacker& attacker);
+void ReportRejectedHellos(const Attacker& attacker);
 void SendDescriptors(const Attacker& attacker);
 void ConnectAndLeave(const Attacker& attacker);
 void HoldSessions(const Attacker& attacker);

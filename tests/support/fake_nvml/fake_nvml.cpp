@@ -50,7 +50,7 @@ void ForEachCompute(Visit&& visit) {
   }
 }
 
-Code Say(const std::string& text, char* out, unsigned bytes) {
+Code Format(const std::string& text, char* out, unsigned bytes) {
   if (bytes <= text.size()) return Code::kInsufficientSize;
   std::memcpy(out, text.c_str(), text.size() + 1);
   return Code::kSuccess;
@@ -152,7 +152,7 @@ Code nvmlShutdown() {
 
 Code nvmlSystemGetDriverVersion(char* text, unsigned bytes) {
   return Called("nvmlSystemGetDriverVersion",
-                [&] { return Say(g_fake.machine.driver, text, bytes); });
+                [&] { return Format(g_fake.machine.driver, text, bytes); });
 }
 
 Code nvmlSystemGetCudaDriverVersion_v2(int* version) {
@@ -180,7 +180,7 @@ Code nvmlDeviceGetHandleByIndex_v2(unsigned index, DeviceHandle* device) {
 
 Code nvmlDeviceGetUUID(DeviceHandle device, char* text, unsigned bytes) {
   return OfDevice("nvmlDeviceGetUUID", device,
-                  [&](const Target& target) { return Say(GetUuid(target), text, bytes); });
+                  [&](const Target& target) { return Format(GetUuid(target), text, bytes); });
 }
 
 Code nvmlDeviceGetName(DeviceHandle device, char* text, unsigned bytes) {
@@ -192,7 +192,7 @@ Code nvmlDeviceGetName(DeviceHandle device, char* text, unsigned bytes) {
       const bool is_whole = slices == profile.compute_slices();
       name += " MIG " + (is_whole ? "" : std::to_string(slices) + "c.") + std::string(profile.name);
     }
-    return Say(name, text, bytes);
+    return Format(name, text, bytes);
   });
 }
 

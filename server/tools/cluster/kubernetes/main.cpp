@@ -23,7 +23,7 @@ namespace {
 
 constexpr timespec kPeriod = {.tv_sec = 1, .tv_nsec = 0};
 
-void SayToLog(const std::string& sentence) {
+void WriteToLog(const std::string& sentence) {
   std::fprintf(stderr, "gpushared-kubernetes: %s\n", sentence.c_str());
 }
 
@@ -38,7 +38,7 @@ void Serve(const Options& options, const sigset_t& ends) {
         if (!path.ok()) return path.status();
         return admin::Ask(*path, question);
       },
-      SayToLog);
+      WriteToLog);
   do {
     plugin.Turn();
   } while (::sigtimedwait(&ends, nullptr, &kPeriod) < 0);

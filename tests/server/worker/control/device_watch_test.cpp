@@ -76,7 +76,7 @@ server::WorkerOptions CallMax(milliseconds call_max, milliseconds leaves_within 
 }
 
 TEST(StandingDeviceThread, IsDeviceLossReportedToAllClientsWithKernel) {
-  WorkerHarness worker({.launches_stand = true}, CallMax(milliseconds(100)));
+  WorkerHarness worker({.launches_block = true}, CallMax(milliseconds(100)));
   RawClient slow = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
   RawClient other = worker.Client({.name = "other"});
   slow.Launch(0, 0, 0);
@@ -102,13 +102,13 @@ TEST(StandingDeviceThread, ResumesWhenPollingKernelsAreToldToEnd) {
   {
     WorkerHarness worker({.can_kill = false,
                           .may_be_killed = true,
-                          .launches_stand = true,
-                          .told_kernels_leave = true},
+                          .launches_block = true,
+                          .polling_kernels_end = true},
                          CallMax(milliseconds(50)));
     RawClient client = worker.Client();
     const Sequence launch = client.Launch(0, 0, 0);
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1U);
-    EXPECT_EQ(worker.device().times_told_to_end(), 1U);
+    EXPECT_EQ(worker.device().end_requests(), 1U);
     worker.device().FinishOldest();
     EXPECT_TRUE(client.AwaitFinished(0, launch));
     EXPECT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok())
@@ -118,14 +118,14 @@ TEST(StandingDeviceThread, ResumesWhenPollingKernelsAreToldToEnd) {
 }
 
 TEST(StandingDeviceThread, IsDeviceLossIfKernelsIgnoreRequestToEnd) {
-  WorkerHarness worker({.can_kill = false, .may_be_killed = true, .launches_stand = true},
+  WorkerHarness worker({.can_kill = false, .may_be_killed = true, .launches_block = true},
                        CallMax(milliseconds(50), milliseconds(100)));
   RawClient client = worker.Client();
   client.Launch(0, 0, 0);
   EXPECT_THAT(
       std::string(client.AwaitEnd().message()),
       HasSubstr("for 0.15 s and did not come back when kernels were told to end; caused by"));
-  EXPECT_EQ(worker.device().times_told_to_end(), 1U);
+  EXPECT_EQ(worker.device().end_requests(), 1U);
   EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
 }
 
