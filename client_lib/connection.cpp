@@ -80,17 +80,17 @@ Connection::Connection(ipc::UniqueFd socket, std::string path, std::chrono::nano
 namespace {
 
 // A longer timeout is treated as infinite, because adding it to the current time could overflow.
-constexpr std::chrono::nanoseconds kForEver = std::chrono::hours(24 * 365);
+constexpr std::chrono::nanoseconds kInfinite = std::chrono::hours(24 * 365);
 
 }  // namespace
 
 ipc::Deadline Connection::NewDeadline() const {
-  return std::chrono::steady_clock::now() + std::min(timeout_, kForEver);
+  return std::chrono::steady_clock::now() + std::min(timeout_, kInfinite);
 }
 
 ipc::Deadline Connection::AnswerDeadline(std::uint16_t type) const {
   const bool is_load = type == static_cast<std::uint16_t>(ipc::MessageType::kLoadModule);
-  return is_load ? std::chrono::steady_clock::now() + kForEver : NewDeadline();
+  return is_load ? std::chrono::steady_clock::now() + kInfinite : NewDeadline();
 }
 
 Result<std::vector<KnownDevice>> Connection::ListKnownDevices(const ClientOptions& options) {

@@ -86,7 +86,7 @@ Status DataPlane::Await(StreamPoint point) {
   return status;
 }
 
-Status DataPlane::WaitForRoom(std::size_t tail_bytes) {
+Status DataPlane::WaitForSpace(std::size_t tail_bytes) {
   if (connection_.ended()) return connection_.end_status();
   // clang cannot see that the caller holds the lock for the duration of WaitUntil.
   ipc::TagRingWriter* const writer = &writer_;

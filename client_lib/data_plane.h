@@ -132,7 +132,7 @@ class DataPlane {
       ipc::WriteResult result;
       while ((result = writer_.TryWrite(record, tail)) != ipc::WriteResult::kWritten) [[unlikely]] {
           Status status =
-              result == ipc::WriteResult::kFull ? WaitForRoom(tail.size()) : EndAfterBadCredit();
+              result == ipc::WriteResult::kFull ? WaitForSpace(tail.size()) : EndAfterBadCredit();
           if (!status.ok()) return status;
         }
       if constexpr (std::is_same_v<Record, ipc::BufferRecord>) {
@@ -218,7 +218,7 @@ class DataPlane {
 
   DataPlane(Segments segments, std::chrono::nanoseconds spin, Connection& connection);
 
-  Status WaitForRoom(std::size_t tail_bytes) GPUSHARED_REQUIRES(submission_);
+  Status WaitForSpace(std::size_t tail_bytes) GPUSHARED_REQUIRES(submission_);
   void EndAfterInterrupt();
   Status EndAfterBadCredit();
   void AddMark(std::pair<std::uint32_t, std::uint64_t> command, const std::shared_ptr<Mark>& mark);

@@ -204,11 +204,11 @@ Result<std::uint64_t> Session::TrimDevice() {
 void Session::ReportWantedNow() {
   if (is_reporting_.exchange(true)) return;
   const std::uint64_t wanted = data_->plane->wanted_bytes();
-  const bool is_news = wanted_reported_.exchange(wanted) != wanted && wanted != 0;
-  if (is_news) on_memory_wanted_(wanted);
+  const bool has_changed = wanted_reported_.exchange(wanted) != wanted && wanted != 0;
+  if (has_changed) on_memory_wanted_(wanted);
   // Freed memory helps other clients only once it has been returned to the device, hence the trim.
   // Memory that cannot be returned is swapped out instead.
-  if (is_news || trim_is_due_) {
+  if (has_changed || trim_is_due_) {
     (void)TrimDevice();
     trim_is_due_ = wanted != 0 && memory_->HasRetired();
   }

@@ -71,9 +71,9 @@ class Session : public std::enable_shared_from_this<Session> {
     if (!on_memory_wanted_) [[likely]]
       return;
     // Relaxed: if the value is outdated, the callback is only made later, or once too often.
-    const bool is_news =
+    const bool has_changed =
         data_->plane->wanted_bytes() != wanted_reported_.load(std::memory_order_relaxed);
-    if (is_news || trim_is_due_.load(std::memory_order_relaxed)) ReportWantedNow();
+    if (has_changed || trim_is_due_.load(std::memory_order_relaxed)) ReportWantedNow();
   }
   StagingBufferSet& staging_buffers() { return *staging_buffers_; }
   // Waits for retired staging memory rather than adding a staging buffer.

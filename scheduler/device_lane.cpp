@@ -340,7 +340,7 @@ bool DeviceLane::Admits(ClientId client, const Client& state) const {
   if (options_.chains_stops && windowed_count_ == 1 && IsChained(client, next)) return true;
   if (window_used_ + next.predicted > options_.window) return false;
   const Duration ahead = lookahead();
-  return ahead == options_.window || BehindOldest(client, next.stream) < ahead;
+  return ahead == options_.window || GetTimeAfterOldest(client, next.stream) < ahead;
 }
 
 bool DeviceLane::IsChained(ClientId client, const LaneCommand& next) const {
@@ -361,7 +361,7 @@ bool DeviceLane::IsWithinOwnWindow(ClientId client, const Client& state) const {
   return is_first || used + state.queue.front().command.predicted <= options_.window;
 }
 
-Duration DeviceLane::BehindOldest(ClientId client, std::uint32_t stream) const {
+Duration DeviceLane::GetTimeAfterOldest(ClientId client, std::uint32_t stream) const {
   const auto is_counted = [&](const InFlight& each) {
     return each.windowed && each.client == client && each.stream == stream;
   };
@@ -436,7 +436,7 @@ TimePoint DeviceLane::NextCheckAt(const InFlight& command, TimePoint now) const 
   return std::max(command.since + options_.outlived_after, now + delay);
 }
 
-bool DeviceLane::IsBesideOthers(const InFlight& command) {
+bool DeviceLane::SharesDevice(const InFlight& command) {
   const auto class_of = [&](const InFlight& each) {
     return rules_.classes_matter ? clients_.At(each.client).spec.scheduling_class
                                  : SchedulingClass::kNormal;
@@ -466,7 +466,7 @@ std::optional<Action> DeviceLane::TakeOutlived(TimePoint now) {
     if (!can_all_stop) continue;
     // It was admitted alongside others because of its prediction. Its remainder is queued as a long
     // stoppable command.
-    const bool leaves = IsBesideOthers(command) || clients_.At(command.client).is_throttled();
+    const bool leaves = SharesDevice(command) || clients_.At(command.client).is_throttled();
     for (InFlight& each : in_flight_) {
       if (!is_of_stream(each)) continue;
       if (each.stops_late) BecomeStoppable(each, now);

@@ -225,7 +225,7 @@ class DeviceLane {
   // flight.
   bool IsChained(ClientId client, const LaneCommand& next) const;
   // Predicted time on the device after the oldest windowed command of that stream.
-  Duration BehindOldest(ClientId client, std::uint32_t stream) const;
+  Duration GetTimeAfterOldest(ClientId client, std::uint32_t stream) const;
   bool IsWindowed(const Client& state) const;
   Action Submit(const Decision& decision, Client& state, TimePoint now);
   // Marks the client's commands for a stop. False if all of them had been stopped already.
@@ -237,7 +237,7 @@ class DeviceLane {
   bool HasOutlived(const InFlight& command, TimePoint now) const;
   TimePoint NextCheckAt(const InFlight& command, TimePoint now) const;
   // Returns whether commands of other clients of the same or a higher class are on the device.
-  bool IsBesideOthers(const InFlight& command);
+  bool SharesDevice(const InFlight& command);
   // Makes the next stream with a command that outlived its prediction stoppable, and stops it if
   // other clients have commands on the device.
   std::optional<Action> TakeOutlived(TimePoint now);

@@ -182,8 +182,8 @@ int ServeDevice(const Config& config) {
 
 // Returns a function that reads the configuration file of a running server again. It is called on a
 // thread that may outlive the broker.
-AsideReader<NewRules>::Read GetReader(const Config& running,
-                                      std::span<const char* const> arguments) {
+BackgroundReader<NewRules>::Read GetReader(const Config& running,
+                                           std::span<const char* const> arguments) {
   return [running, arguments]() -> Result<NewRules> {
     const Result<Config> read = ReadAgain(arguments, Machine::Local());
     if (!read.ok()) return read.status();

@@ -143,7 +143,7 @@ Code StreamChoice::Capture(Work work) const {
   return driver.captures.Add(*stream_, std::move(work));
 }
 
-Code StreamChoice::AllowedBesideCaptures() const {
+Code StreamChoice::CheckCaptures() const {
   Driver& driver = Driver::Get();
   const MutexLock lock(GraphsMutex());
   return driver.captures.RejectCommand(*stream_);

@@ -103,7 +103,7 @@ class StreamChoice {
   Code Allowed() const {
     if (!ok() || !Driver::Get().captures.Any()) [[likely]]
       return code_;
-    return AllowedBesideCaptures();
+    return CheckCaptures();
   }
 
   // Submits the commands that `submit` puts on the stream. `use` is the mirrored memory of the
@@ -135,7 +135,7 @@ class StreamChoice {
   }
 
  private:
-  Code AllowedBesideCaptures() const;
+  Code CheckCaptures() const;
   template <typename Submit>
   Status Put(const Submit& submit, const MirrorUse& use) const {
     const Submission submission(*stream_);

@@ -23,8 +23,8 @@ HostCalls& HostCalls::Get() {
 
 bool HostCalls::IsInside() { return is_inside; }
 
-bool HostCalls::AddBehindOthers(const std::shared_ptr<CudaStream>& stream,
-                                const std::function<void(Code)>& call) {
+bool HostCalls::AddAfterOthers(const std::shared_ptr<CudaStream>& stream,
+                               const std::function<void(Code)>& call) {
   const MutexLock lock(mutex_);
   if (!stream->has_host_calls()) return false;
   Append({.stream = stream, .front = std::nullopt, .call = call});

@@ -41,8 +41,8 @@ class HostCalls {
   // Queues `call` after the stream's queued functions; `call` receives the code of the preceding
   // work. Returns false if no function is queued; the caller must then use Add with the end of the
   // preceding work.
-  bool AddBehindOthers(const std::shared_ptr<CudaStream>& stream,
-                       const std::function<void(Code)>& call);
+  bool AddAfterOthers(const std::shared_ptr<CudaStream>& stream,
+                      const std::function<void(Code)>& call);
   // Queues `call` after `front`. Returns false if the system cannot create a thread.
   bool Add(const std::shared_ptr<CudaStream>& stream, Event front,
            const std::function<void(Code)>& call);

@@ -155,7 +155,7 @@ Code StreamCopyAttributes(StreamHandle to_handle, StreamHandle from_handle) {
 Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& call) {
   if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
   HostCalls& calls = HostCalls::Get();
-  if (calls.AddBehindOthers(stream.shared(), call)) return Code::kSuccess;
+  if (calls.AddAfterOthers(stream.shared(), call)) return Code::kSuccess;
   Session& session = stream->context().session();
   Result<Event> front = session.client().CreateEvent();
   if (!front.ok()) return session.GetCode(front.status());

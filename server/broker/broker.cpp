@@ -85,12 +85,12 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
     log_->warn("inherited socket {} matches no configured endpoint; closing it", path);
   }
   if (options_.read_rules) {
-    reader_ = std::make_unique<AsideReader<NewRules>>(context_, options_.read_rules,
-                                                      "the configuration is being read, try again");
+    reader_ = std::make_unique<BackgroundReader<NewRules>>(
+        context_, options_.read_rules, "the configuration is being read, try again");
   }
   if (options_.check_successor && options_.execute_successor) {
-    checker_ = std::make_unique<AsideReader<std::string>>(context_, options_.check_successor,
-                                                          "another upgrade is in progress");
+    checker_ = std::make_unique<BackgroundReader<std::string>>(context_, options_.check_successor,
+                                                               "another upgrade is in progress");
   }
   request_handler_ = std::make_unique<AdminRequestHandler>(
       context_, AdminRequestHandler::Surroundings{

@@ -20,7 +20,7 @@
 #include "server/broker/access_rules.h"
 #include "server/broker/admin_request_handler.h"
 #include "server/broker/admin_rights.h"
-#include "server/broker/aside_reader.h"
+#include "server/broker/background_reader.h"
 #include "server/broker/device_table.h"
 #include "server/broker/endpoint_table.h"
 #include "server/broker/inventory_watch.h"
@@ -41,7 +41,7 @@ struct BrokerOptions {
   std::vector<device::UnusedDevice> unused_devices;  // For status output.
   LiveRules rules;
   // Reads the rules again, on a separate thread. If empty, rules cannot be reloaded.
-  AsideReader<NewRules>::Read read_rules;
+  BackgroundReader<NewRules>::Read read_rules;
   std::uint32_t own_uid = 0;
   AccessDefaults access_defaults;
   bool has_overcommit = false;  // Workers have swap space for memory beyond guarantees.
@@ -61,7 +61,7 @@ struct BrokerOptions {
   std::chrono::milliseconds registry_wait{5000};  // Limit for all workers together.
   // Checks, on a separate thread, whether the program's current file could replace this process.
   // Returns its version, or why it cannot. If empty, upgrades are not available.
-  AsideReader<std::string>::Read check_successor;
+  BackgroundReader<std::string>::Read check_successor;
   // Executes the new program in this process with these listening sockets open. Returns only on
   // failure.
   std::function<Status(const std::vector<ipc::BorrowedSocket>& sockets)> execute_successor;
@@ -226,8 +226,8 @@ class Broker {
   std::unique_ptr<AdminRequestHandler> request_handler_;
   std::unique_ptr<InventoryWatch> watch_;  // Null if no GPU is watched.
   std::unique_ptr<WorkerWatch> worker_watch_;
-  std::unique_ptr<AsideReader<NewRules>> reader_;      // Null if rules cannot be reloaded.
-  std::unique_ptr<AsideReader<std::string>> checker_;  // Null if upgrades are not available.
+  std::unique_ptr<BackgroundReader<NewRules>> reader_;      // Null if rules cannot be reloaded.
+  std::unique_ptr<BackgroundReader<std::string>> checker_;  // Null if upgrades are not available.
   std::uint64_t last_parked_ = 0;
   std::map<std::uint64_t, std::unique_ptr<ParkedHello>> parked_hellos_;
   std::map<std::uint64_t, std::unique_ptr<ParkedWhy>> parked_whys_;

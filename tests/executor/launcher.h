@@ -73,7 +73,7 @@ class Launcher {
   bool is_cooperative = false;
   std::uint64_t first_block = 0;
   std::uint64_t block_count = 0;  // All blocks to the end if 0.
-  std::function<std::optional<std::uint64_t>(bool beside_waiting)> more_blocks;
+  std::function<std::optional<std::uint64_t>(bool while_waiting)> more_blocks;
   std::function<void()> on_print;
   executor::LaunchState* state = nullptr;
   std::chrono::nanoseconds stall_limit = executor::kStallLimit;

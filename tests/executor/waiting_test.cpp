@@ -58,8 +58,8 @@ TEST_P(Waiting, NodesOfATreeWaitForTheirParents) {
 TEST_P(Waiting, BlockThatWorksInRoundsRunsAlone) {
   auto* sum = launcher.Allocate<unsigned>(1);
   unsigned asked = 0;
-  launcher.more_blocks = [&](bool beside_waiting) {
-    if (beside_waiting) ++asked;
+  launcher.more_blocks = [&](bool while_waiting) {
+    if (while_waiting) ++asked;
     return std::nullopt;
   };
   Run("add_in_rounds", {2, 1, 1}, {64, 1, 1}, sum, 2000u);

@@ -41,7 +41,7 @@
 #include "server/device/cuda/cuda_module.h"
 #include "server/worker/loop/device_thread.h"
 #include "tests/bench/report.h"
-#include "tests/gpu/played_loader.h"
+#include "tests/gpu/simulated_loader.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
 #include "tests/support/load_module.h"
 #include "tests/support/plain_compiler.h"
@@ -193,9 +193,9 @@ struct ClientPlan {
 };
 
 // A client's shared memory, its end of the rings, and its behaviour.
-class PlayedClient {
+class SimulatedClient {
  public:
-  PlayedClient(std::uint64_t session, device::Device& device, const ClientPlan& plan)
+  SimulatedClient(std::uint64_t session, device::Device& device, const ClientPlan& plan)
       : session_(session),
         plan_(plan),
         commands_(Must(
@@ -343,9 +343,9 @@ std::vector<Outcome> Play(const WorkerPlan& worker, const std::vector<ClientPlan
   const auto device =
       Must(device::cuda::CreateCudaDevice(Must(device::cuda::Driver::Load()), std::move(options),
                                           [&] { signal->RecordCompletions(); }));
-  std::vector<std::unique_ptr<PlayedClient>> clients;
+  std::vector<std::unique_ptr<SimulatedClient>> clients;
   for (const ClientPlan& plan : plans) {
-    clients.push_back(std::make_unique<PlayedClient>(clients.size() + 1, *device, plan));
+    clients.push_back(std::make_unique<SimulatedClient>(clients.size() + 1, *device, plan));
   }
   server::Mailbox<server::ControlMessage> control([] {});
   server::DeviceThreadOptions thread_options;
@@ -353,7 +353,7 @@ std::vector<Outcome> Play(const WorkerPlan& worker, const std::vector<ClientPlan
   const auto thread = Must(server::DeviceThread::Create(
       *device, scheduler::FindPolicy(worker.policy)->make({}), *signal, control, thread_options));
   for (const auto& client : clients) client->Attach(*thread);
-  std::optional<PlayedLoader> loader;
+  std::optional<SimulatedLoader> loader;
   if (worker.loads != Loads::kNone) {
     auto& quiet = static_cast<device::cuda::CudaDevice&>(*device).quiet();
     loader.emplace(worker.loads == Loads::kInQuietMoments ? &quiet : nullptr, KernelText(),

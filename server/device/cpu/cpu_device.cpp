@@ -406,7 +406,7 @@ std::chrono::nanoseconds CpuDevice::HostStealUntil(DeviceClock::time_point now) 
     for (ExecutorClock& clock : clocks_) totals_.push_back(clock.Totals());
     host_steal_.Update(totals_);
   }
-  return host_steal_.total() + queue_.stood_still();
+  return host_steal_.total() + queue_.stalled();
 }
 
 executor::Launch CpuDevice::GetLaunch(const LaunchWork& work, std::uint32_t multiprocessor,
@@ -451,8 +451,8 @@ void CpuDevice::RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>
   };
   launch.sleep = &sleep;
   launch.state = &work.launch_state;
-  const std::function<std::optional<std::uint64_t>(bool)> more_blocks = [&](bool beside_waiting) {
-    return beside_waiting ? queue_.Extend(claim) : queue_.Continue(claim);
+  const std::function<std::optional<std::uint64_t>(bool)> more_blocks = [&](bool while_waiting) {
+    return while_waiting ? queue_.Extend(claim) : queue_.Continue(claim);
   };
   launch.more_blocks = &more_blocks;
   std::uint64_t reserved = 0;

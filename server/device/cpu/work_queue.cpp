@@ -129,7 +129,7 @@ void WorkQueue::RequestKill(WorkId id) {
 
 std::size_t WorkQueue::TakeCompletions(std::span<Completion> out) {
   const MutexLock lock(mutex_);
-  if (last_ended_ && works_.empty()) CountStandstill(*last_ended_);
+  if (last_ended_ && works_.empty()) CountStall(*last_ended_);
   last_ended_.reset();
   const std::size_t count = std::min(out.size(), completions_.size());
   std::move(completions_.begin(), completions_.begin() + static_cast<std::ptrdiff_t>(count),
@@ -140,13 +140,13 @@ std::size_t WorkQueue::TakeCompletions(std::span<Completion> out) {
   return count;
 }
 
-void WorkQueue::EndStandstill() {
-  if (claims_running_ == 0) CountStandstill(std::max(claimable_since_, free_since_));
+void WorkQueue::EndStall() {
+  if (claims_running_ == 0) CountStall(std::max(claimable_since_, free_since_));
 }
 
-void WorkQueue::CountStandstill(DeviceClock::time_point since) {
+void WorkQueue::CountStall(DeviceClock::time_point since) {
   const std::chrono::nanoseconds late = DeviceClock::now() - since - kUsuallyLate;
-  if (late.count() > 0) stood_still_ns_.fetch_add(late.count(), std::memory_order_relaxed);
+  if (late.count() > 0) stalled_ns_.fetch_add(late.count(), std::memory_order_relaxed);
 }
 
 void WorkQueue::WaitForWork(MutexLock& lock, const std::function<void()>** rest) {
@@ -284,7 +284,7 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, ExecutorPrio
     }
     // A thread whose clock is not idle went directly from one work item to the next, so there was
     // no standstill.
-    if (clock == nullptr || clock->is_idle()) EndStandstill();
+    if (clock == nullptr || clock->is_idle()) EndStall();
     if (!std::exchange(work.has_started, true)) work.started = DeviceClock::now();
     ++work.claims_running;
     ++claims_running_;
@@ -461,7 +461,7 @@ void WorkQueue::MakeUnclaimable(QueuedWork& work) {
   work.is_claimable = false;
   claimable_.erase(work.rank);
   RecordFirstRank();
-  if (claimable_.empty()) EndStandstill();
+  if (claimable_.empty()) EndStall();
 }
 
 void WorkQueue::RecordFirstRank() {

@@ -168,9 +168,9 @@ class WorkQueue {
 
   // Returns the total time, beyond the usual latency (kUsuallyLate), in which no thread picked up
   // waiting work or completions were not taken.
-  std::chrono::nanoseconds stood_still() const {
+  std::chrono::nanoseconds stalled() const {
     // Relaxed: a thread that has taken completions sees their part of the sum because of the mutex.
-    return std::chrono::nanoseconds(stood_still_ns_.load(std::memory_order_relaxed));
+    return std::chrono::nanoseconds(stalled_ns_.load(std::memory_order_relaxed));
   }
 
   // Registers a thread that will call Next. `executor` must outlive the last call of the queue.
@@ -246,11 +246,11 @@ class WorkQueue {
   bool IsHeldUp() const GPUSHARED_REQUIRES(mutex_);
   // Called when a thread takes work, or none is left to take: counts the time in which work was
   // claimable and no thread had any.
-  void EndStandstill() GPUSHARED_REQUIRES(mutex_);
+  void EndStall() GPUSHARED_REQUIRES(mutex_);
   // Waits for work to arrive. Calls `rest` at most once and then clears it.
   void WaitForWork(MutexLock& lock, const std::function<void()>** rest) GPUSHARED_REQUIRES(mutex_);
   // Counts the time since `since`, beyond the usual latency.
-  void CountStandstill(DeviceClock::time_point since) GPUSHARED_REQUIRES(mutex_);
+  void CountStall(DeviceClock::time_point since) GPUSHARED_REQUIRES(mutex_);
   // Last step of a call: unlocks and calls the wake function if it is due. Clang cannot see that
   // this releases the caller's lock.
   void WakeIfAsked(MutexLock& lock) GPUSHARED_REQUIRES(mutex_) GPUSHARED_UNCHECKED_LOCKING;
@@ -279,7 +279,7 @@ class WorkQueue {
   DeviceClock::time_point claimable_since_ GPUSHARED_GUARDED_BY(mutex_);
   // End of the last work whose completion was not taken.
   std::optional<DeviceClock::time_point> last_ended_ GPUSHARED_GUARDED_BY(mutex_);
-  std::atomic<std::int64_t> stood_still_ns_ = 0;  // Written under mutex_, read without it.
+  std::atomic<std::int64_t> stalled_ns_ = 0;  // Written under mutex_, read without it.
   // Number of the last submission.
   std::uint64_t sequence_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::unordered_map<StreamKey, Stream> streams_ GPUSHARED_GUARDED_BY(mutex_);

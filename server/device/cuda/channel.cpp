@@ -34,7 +34,7 @@ Channel::~Channel() {
 }
 
 void Channel::Add(std::unique_ptr<Item> item) {
-  if (IsBehindStopped(*item)) {
+  if (FollowsStopped(*item)) {
     item->is_closed = item->is_stopped = true;
     ++stopped_;
   }
@@ -61,7 +61,7 @@ bool Channel::IssueNext(Item& item) {
   }
   if (parts_.size() >= environment_.limits.parts_max) return false;
   if (item.claimed != nullptr) return IssueClaims(item);
-  if (IsBehindClaims(item)) return false;
+  if (FollowsClaims(item)) return false;
   if (std::holds_alternative<GraphWork>(item.work)) return IssueNodes(item);
   return item.is_launch() ? IssueWhole(item) : IssueGroup(item);
 }
@@ -126,14 +126,14 @@ Status Channel::IssueNode(const GraphNode& node) {
   return IssueFill(context, fill, GroupAt(0, fill.width_bytes, fill.height, kWhole), stream_);
 }
 
-bool Channel::IsBehindClaims(const Item& item) const {
+bool Channel::FollowsClaims(const Item& item) const {
   return claimed_ > 0 && std::ranges::any_of(items_, [&](const std::unique_ptr<Item>& each) {
            return each.get() != &item && each->slot &&
                   each->header().stream == item.header().stream;
          });
 }
 
-bool Channel::IsBehindStopped(const Item& item) const {
+bool Channel::FollowsStopped(const Item& item) const {
   return stopped_ > 0 && std::ranges::any_of(items_, [&](const std::unique_ptr<Item>& each) {
            return each->is_stopped && each->claimed != nullptr &&
                   each->header().stream == item.header().stream;
@@ -183,7 +183,7 @@ bool Channel::IssueWhole(Item& item) {
 }
 
 bool Channel::IssueClaims(Item& item) {
-  const bool is_behind = IsBehindClaims(item);
+  const bool is_behind = FollowsClaims(item);
   if (item.parts_running >= (is_behind ? 1 : kGroupsAhead)) return false;
   if (!item.slot) {
     item.slot = environment_.claims->Take(number_);

@@ -180,7 +180,7 @@ class Channel {
   void ReturnInstantiated(Item& item);
   bool IssueClaims(Item& item);
   // Whether the item follows a preemptible launch of the same stream that has started or soon will.
-  bool IsBehindClaims(const Item& item) const;
+  bool FollowsClaims(const Item& item) const;
   Status IssuePreemptibleGroup(Item& item, std::uint64_t blocks);
   // Called after the issued groups of a preemptible launch that was stopped.
   void ReadCounter(Item& item);
@@ -202,7 +202,7 @@ class Channel {
   void FinishClaims(Item& item);
   void StopItem(Item& item, bool is_kill);
   void SetStopped(Item& item, bool is_stopped);
-  bool IsBehindStopped(const Item& item) const;
+  bool FollowsStopped(const Item& item) const;
 
   const ChannelEnvironment& environment_;
   const std::size_t number_;

@@ -31,7 +31,7 @@ std::string LogText(const std::array<char, kCompilerLogBytes>& log) {
   return text.empty() ? text : "; the compiler says: " + text;
 }
 
-Status NobodyCompiles() {
+Status NoCompiler() {
   return {
       StatusCode::kUnsupported,
       "module rejected: kernels of this client are rewritten to confine them to its memory, and "
@@ -48,7 +48,7 @@ Result<std::shared_ptr<const device::Module>> CudaModule::Place(const CudaPrepar
                                                                 std::shared_ptr<CudaRange> range,
                                                                 const ModuleLoading& loading) {
   if (prepared.is_fenced() && loading.maker == nullptr && !loading.driver_may_compile) {
-    return NobodyCompiles();
+    return NoCompiler();
   }
   std::shared_ptr<CudaModule> module(new CudaModule(context, std::move(range), prepared, loading));
   if (Status status = module->TakeMemory(prepared, loading.words); !status.ok()) return status;
@@ -139,7 +139,7 @@ void CudaModule::CompileClaims(const std::shared_ptr<const PreemptibleText>& cla
 
 void CudaModule::AddClaims(const PreemptibleText& claims,
                            const Result<std::vector<std::byte>>& code) {
-  if (code.ok() && !claims.can_stand_apart) {
+  if (code.ok() && !claims.is_separable) {
     return maker_->Note("kernels of a module with variables can be stopped from its next load on");
   }
   const Status status = code.ok() ? LoadClaims(claims, *code) : code.status();
@@ -150,7 +150,7 @@ void CudaModule::AddClaims(const PreemptibleText& claims,
 Status CudaModule::LoadClaims(const PreemptibleText& claims, std::vector<std::byte> code) {
   if (context_.is_dead()) return context_.death();
   if (Status status = context_.Bind(); !status.ok()) return status;
-  code.resize(code.size() + CudaPrepared::kZerosBehind);
+  code.resize(code.size() + CudaPrepared::kTrailingZeros);
   Status status = context_.Try("loading preemptible forms", context_.driver().ModuleLoadDataEx,
                                &preemptible_module_, static_cast<const void*>(code.data()), 0U,
                                static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));

@@ -162,8 +162,8 @@ Claiming Claim(PassedModule* passed, const ClientImage& read) {
   made.note = Unclaimed(*passed);
   if (!any) return made;
   // The server places the variables of a fenced module, so any number of modules can share them.
-  const bool can_stand_apart = !HasVariables(passed->module, passed->fence_constant);
-  if (!can_stand_apart && !read.is_text) {
+  const bool is_separable = !HasVariables(passed->module, passed->fence_constant);
+  if (!is_separable && !read.is_text) {
     made.note =
         "kernels of a module cannot be stopped: it is a container of code and has variables";
     return made;
@@ -177,7 +177,7 @@ Claiming Claim(PassedModule* passed, const ClientImage& read) {
   made.claims = PreemptibleText{.text = ptx::Print(passed->module),
                                 .target = passed->module.target,
                                 .forms = {},
-                                .can_stand_apart = can_stand_apart};
+                                .is_separable = is_separable};
   for (const PassedKernel& kernel : passed->kernels) {
     if (kernel.claimed.empty()) continue;
     made.claims->forms.push_back({kernel.info.name, kernel.claimed, kernel.claim_offset});
@@ -198,7 +198,7 @@ void PutClaims(const Claiming& made, FlatWriter& to) {
   PutSentence(made.note, to);
   to.Put(std::uint32_t{made.claims.has_value()});
   if (!made.claims) return;
-  to.Put(std::uint32_t{made.claims->can_stand_apart});
+  to.Put(std::uint32_t{made.claims->is_separable});
   to.PutText(made.claims->target);
   to.PutText(made.claims->text);
   to.PutCount(made.claims->forms.size());
@@ -355,7 +355,7 @@ Status CudaPrepared::TakeClaims(const ModuleRecipe& recipe, FlatReader& from) {
   if (!TakeSentence(from, &note_)) return WrongModule("a note");
   if (from.Take<std::uint32_t>() == 0) return {};
   auto claims = std::make_shared<PreemptibleText>();
-  claims->can_stand_apart = from.Take<std::uint32_t>() != 0;
+  claims->is_separable = from.Take<std::uint32_t>() != 0;
   claims->target = from.TakeText();
   claims->text = from.TakeText();
   claims->forms.resize(from.TakeCount(20, sizeof(PreemptibleText::Form)));
@@ -376,14 +376,14 @@ Status CudaPrepared::TakeClaims(const ModuleRecipe& recipe, FlatReader& from) {
 
 void CudaPrepared::Assign(std::span<const std::byte> image) {
   image_.clear();
-  image_.reserve(image.size() + kZerosBehind);
+  image_.reserve(image.size() + kTrailingZeros);
   image_.assign(image.begin(), image.end());
-  image_.resize(image.size() + kZerosBehind);
+  image_.resize(image.size() + kTrailingZeros);
 }
 
 std::string_view CudaPrepared::text() const {
   const std::string_view all(reinterpret_cast<const char*>(image_.data()),
-                             image_.size() - kZerosBehind);
+                             image_.size() - kTrailingZeros);
   return all.substr(0, all.find('\0'));
 }
 

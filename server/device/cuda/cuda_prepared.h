@@ -33,7 +33,7 @@ struct PreemptibleText {
   std::string text, target;
   std::vector<Form> forms;
   // Whether the forms can be loaded as a separate module.
-  bool can_stand_apart = false;
+  bool is_separable = false;
 };
 
 // A module that can be loaded in any range of the recipe's size.
@@ -59,7 +59,7 @@ class CudaPrepared : public PreparedModule {
   std::uint64_t bytes() const override;
 
   // The image is followed by zeros in memory, because the driver reads text up to a zero.
-  static constexpr std::size_t kZerosBehind = 64;
+  static constexpr std::size_t kTrailingZeros = 64;
   const std::byte* image() const { return image_.data(); }
   bool has_ptx() const { return why_no_ptx_.ok(); }
   const Status& why_no_ptx() const { return why_no_ptx_; }

@@ -19,7 +19,7 @@ void Drain::Begin() {
 }
 
 void Drain::GiveUp(QuietMoments::TimePoint now) {
-  moments_.RecordVainDrain(*std::exchange(began_, std::nullopt), now);
+  moments_.RecordAbandonedDrain(*std::exchange(began_, std::nullopt), now);
   moments_.SetHold(Hold::kNothing);
   patience_ = std::min(2 * patience_, kPatienceMax);
   for (const std::unique_ptr<Channel>& channel : channels_) channel->RecordBlockers();

@@ -82,7 +82,7 @@ InstantiatedGraph* GraphStore::Take(const GraphWork& work) {
   }
   Entry& entry = found->second;
   const std::uint64_t used_before = RecordUse(key, entry);
-  if (entry.is_rejected || entry.makes_way || entry.is_waited_for()) return nullptr;
+  if (entry.is_rejected || entry.is_evicted_when_idle || entry.is_waited_for()) return nullptr;
   if (entry.graph != nullptr) {
     using enum InstantiatedGraph::Change;
     const auto change = entry.version == work.version ? kDone : entry.graph->Become(work);
@@ -104,7 +104,7 @@ void GraphStore::Return(const GraphWork& work) {
   const MutexLock lock(mutex_);
   const Key key{work.space, work.number};
   Entry& entry = entries_.find(key)->second;
-  if (--entry.launches > 0 || !std::exchange(entry.makes_way, false)) return;
+  if (--entry.launches > 0 || !std::exchange(entry.is_evicted_when_idle, false)) return;
   Drop(key, entry);
 }
 
@@ -187,7 +187,7 @@ bool GraphStore::DropOwn(const Key& key, std::uint64_t used_before) {
     const Key one{key.first, number};
     Entry& entry = entries_.find(one)->second;
     if (entry.last_use > used_before) return false;
-    if (GivesRoom(one, entry)) return true;
+    if (TryEvict(one, entry)) return true;
   }
   return false;
 }
@@ -199,15 +199,15 @@ bool GraphStore::DropOf(const Space* client) {
   for (const std::uint32_t number : clients_[client].graphs) {
     const Key one{client, number};
     Entry& entry = entries_.find(one)->second;
-    if (entry.makes_way) return false;
-    if (GivesRoom(one, entry)) return true;
+    if (entry.is_evicted_when_idle) return false;
+    if (TryEvict(one, entry)) return true;
     if (entry.launches > 0 && busy.first == nullptr) busy = one;
   }
-  if (busy.first != nullptr) entries_.find(busy)->second.makes_way = true;
+  if (busy.first != nullptr) entries_.find(busy)->second.is_evicted_when_idle = true;
   return false;
 }
 
-bool GraphStore::GivesRoom(const Key& key, Entry& entry) {
+bool GraphStore::TryEvict(const Key& key, Entry& entry) {
   if (!entry.wanted.empty()) {
     std::erase(queue_, key);
     Uncount(key.first, entry.wanted.size());

@@ -84,7 +84,7 @@ class GraphStore : public KernelManager {
     std::uint64_t last_use = 0;
     std::list<std::uint32_t>::iterator place;  // Position among the client's graphs.
     std::uint32_t launches = 0;                // Number of launches in flight.
-    bool makes_way = false;                    // Evicted when its last launch has ended.
+    bool is_evicted_when_idle = false;         // Evicted when its last launch has ended.
     std::unique_ptr<InstantiatedGraph> graph;
     std::set<const device::Module*> modules;  // Modules of its launches, or of the wanted ones.
     // Nodes to instantiate until the thread takes them; then `is_being_made`.
@@ -119,7 +119,7 @@ class GraphStore : public KernelManager {
   bool DropOwn(const Key& key, std::uint64_t used_before) GPUSHARED_REQUIRES(mutex_);
   bool DropOf(const Space* client) GPUSHARED_REQUIRES(mutex_);
   // Drops the entry's graph or request, unless the driver is working on it.
-  bool GivesRoom(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
+  bool TryEvict(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
   void Drop(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
   Entries::iterator Erase(Entries::iterator entry) GPUSHARED_REQUIRES(mutex_);
   // Adjusts the number of nodes that are instantiated or wanted.

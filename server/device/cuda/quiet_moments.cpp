@@ -143,7 +143,7 @@ void QuietMoments::EndWork(std::optional<TimePoint> drained_since) {
   held_since_ = drained_since;
 }
 
-void QuietMoments::RecordVainDrain(TimePoint began, TimePoint ended) {
+void QuietMoments::RecordAbandonedDrain(TimePoint began, TimePoint ended) {
   const MutexLock lock(mutex_);
   last_end_ = ended;
   last_took_ = ended - began;

@@ -82,7 +82,7 @@ class QuietMoments {
   // not, calls are made only if one of them is due.
   void EndWork(std::optional<TimePoint> drained_since = {});
   // Records that a drain was abandoned.
-  void RecordVainDrain(TimePoint began, TimePoint ended);
+  void RecordAbandonedDrain(TimePoint began, TimePoint ended);
 
  private:
   friend class QuietMoment;

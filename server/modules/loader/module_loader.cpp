@@ -266,8 +266,8 @@ void ModuleLoader::Settle(std::unique_ptr<Job> job, JobOutcome outcome) {
   if (tries_again && !job->is_cancelled && !is_ending_) {
     std::uint64_t count = 0;
     (void)::eventfd_read(job->abandoned.get(), &count);
-    const bool gave_way = std::exchange(job->yields, false) && outcome.end == End::kAbandoned;
-    if (!gave_way) job->entry.lane = NextLane(*job);
+    const bool was_preempted = std::exchange(job->yields, false) && outcome.end == End::kAbandoned;
+    if (!was_preempted) job->entry.lane = NextLane(*job);
     queue_.Add(job->entry);
     PreemptLessUrgentThan(*job);
     waiting_.emplace(job->entry.number, std::move(job));

@@ -428,8 +428,8 @@ class ModuleFence {
       if (const auto* variable = std::get_if<Variable>(&statement)) add(*variable);
     }
     if (facts_.contains && bytes < widest) {
-      shared.push_back(SharedRoom().name);
-      needs_room_ = true;
+      shared.push_back(SharedReserve().name);
+      needs_reserve_ = true;
     }
     FunctionEditor editor(names_, form.function);
     ZeroShared(editor, shared, facts_.dynamic_shared, names_dynamic, form.shared_begin);
@@ -451,7 +451,7 @@ class ModuleFence {
   }
 
   // Memory to which accesses are clamped in kernels with too little shared memory.
-  Variable SharedRoom() const {
+  Variable SharedReserve() const {
     Variable variable;
     variable.space = StateSpace::kShared;
     variable.alignment = kSharedReserveBytes;
@@ -488,7 +488,7 @@ class ModuleFence {
     result_.module.items = std::move(items);
     result_.constant = facts_.constant;
     if (needs_dynamic_) names_.AddVariable(DynamicShared());
-    if (needs_room_) names_.AddVariable(SharedRoom());
+    if (needs_reserve_) names_.AddVariable(SharedReserve());
     names_.AddVariable(GetConstant(facts_.constant));
   }
 
@@ -506,7 +506,7 @@ class ModuleFence {
   // Variables of the module, by name.
   std::unordered_map<std::string_view, const Variable*> shared_;
   bool needs_dynamic_ = false;
-  bool needs_room_ = false;
+  bool needs_reserve_ = false;
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ Status Rejected(const std::string& endpoint, const std::string& why) {
 
 bool IsLetterOrDigit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 
-bool LiesIn(const std::filesystem::path& directory, const std::filesystem::path& file) {
+bool IsInside(const std::filesystem::path& directory, const std::filesystem::path& file) {
   return file.string().starts_with(directory.string() + "/");
 }
 
@@ -59,7 +59,7 @@ Status Fits(const EndpointRow& row, const std::vector<EndpointRow>& rows) {
     return Rejected(row.name, "a device's name must begin and end with a letter or digit");
   }
   for (const EndpointRow& other : rows) {
-    if (&other != &row && LiesIn(row.socket.parent_path(), other.socket)) {
+    if (&other != &row && IsInside(row.socket.parent_path(), other.socket)) {
       return Rejected(row.name, "its directory " + row.socket.parent_path().string() +
                                     " holds the socket of '" + other.name + "', too");
     }

@@ -48,7 +48,7 @@ Reader::Progress Reader::Poll(const std::function<void(const Event&)>& tell) {
       std::optional<Event> event = FromWords(copies_->events[i]);
       if (!event) continue;
       ++progress.events;
-      if (auto* const slice = std::get_if<Slice>(&*event)) ChargeBehindOthers(*slice);
+      if (auto* const slice = std::get_if<Slice>(&*event)) ChargeAfterOthers(*slice);
       tell(*event);
     }
   }
@@ -56,7 +56,7 @@ Reader::Progress Reader::Poll(const std::function<void(const Event&)>& tell) {
   return progress;
 }
 
-void Reader::ChargeBehindOthers(Slice& slice) {
+void Reader::ChargeAfterOthers(Slice& slice) {
   slice.charged_from = std::max(charged_until_, slice.charged_from);
   // A corrupt ring could push `charged_until_` beyond all valid times. Times of an event are below
   // 2^61 ns.

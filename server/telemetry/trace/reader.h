@@ -57,7 +57,7 @@ class Reader {
 
   explicit Reader(ipc::SharedSegment memory);
   void ReadNames();
-  void ChargeBehindOthers(Slice& slice);
+  void ChargeAfterOthers(Slice& slice);
   void Keep(Name name);
   const Name* Find(Name::Of of, std::uint64_t key) const;
   static Key GetKey(Name::Of of, std::uint64_t key) {

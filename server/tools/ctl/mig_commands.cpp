@@ -342,7 +342,7 @@ int Restore(const CommandLine& line, const MigArguments& asked) {
 
 using Arguments = std::shared_ptr<MigArguments>;
 
-void AddWish(const Command& command, const Arguments& asked) {
+void AddRequest(const Command& command, const Arguments& asked) {
   const Option instances = command.AddOption("INSTANCES", asked->instances,
                                              "profiles by id or name, such as 19,19,14,9 or "
                                              "2x1g.5gb, or with placements 19:6,14:0; or none");
@@ -364,19 +364,19 @@ void AddWish(const Command& command, const Arguments& asked) {
   config.Needs(file);
 }
 
-bool HasWish(const MigArguments& asked) {
+bool HasRequest(const MigArguments& asked) {
   return !asked.instances.empty() || !asked.file.empty() || asked.is_disabled;
 }
 
 void AddMigCommand(CommandLine& line, const Command& mig, const char* name, const char* help,
                    const std::function<void(const Command&, const Arguments&)>& add,
-                   int (*run)(const CommandLine&, const MigArguments&), bool wishes) {
+                   int (*run)(const CommandLine&, const MigArguments&), bool takes_request) {
   const auto asked = std::make_shared<MigArguments>();
   const Command command = AddCommand(mig, name, help);
-  if (wishes) AddWish(command, asked);
+  if (takes_request) AddRequest(command, asked);
   add(command, asked);
-  command.OnUse([&line, asked, run, wishes] {
-    if (wishes && !HasWish(*asked)) {
+  command.OnUse([&line, asked, run, takes_request] {
+    if (takes_request && !HasRequest(*asked)) {
       command_line::Reject("INSTANCES, --file or --disable is required");
     }
     if (!asked->board.empty() && !asked->gpu.empty()) {

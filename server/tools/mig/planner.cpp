@@ -26,7 +26,7 @@ std::string KindsText(const Board& board, const std::vector<Wanted>& kinds) {
 
 // Returns a measure of the remaining space. Space for large instances is weighted more, because
 // they are harder to place.
-std::uint64_t RoomBeside(const Board& board, const Layout& layout) {
+std::uint64_t GetRemainingSpace(const Board& board, const Layout& layout) {
   std::uint32_t used = 0;
   const auto slices_at = [](const Profile& profile, std::uint32_t start) {
     return ((std::uint32_t{1} << profile.memory_slices) - 1) << start;
@@ -55,7 +55,7 @@ Plan PlanTo(const std::vector<Present>& have, const Layout& target) {
 }
 
 // Returns the first instance that is in use but not in the target, or null.
-const Present* UsedAndGone(const std::vector<Present>& have, const Layout& target) {
+const Present* FindRemovedInUse(const std::vector<Present>& have, const Layout& target) {
   const auto found = std::ranges::find_if(have, [&](const Present& present) {
     return !present.user.empty() && !Has(target, present.instance);
   });
@@ -123,9 +123,10 @@ Result<Plan> MakePlan(const Board& board, const std::vector<Present>& have,
   std::size_t layouts = 0;
   ForEachLayout(board, want, [&](const Layout& layout) {
     ++layouts;
-    if (UsedAndGone(have, layout) != nullptr) return true;
+    if (FindRemovedInUse(have, layout) != nullptr) return true;
     const Plan plan = PlanTo(have, layout);
-    Cost cost(plan.destroy.size(), -static_cast<std::int64_t>(RoomBeside(board, layout)), layout);
+    Cost cost(plan.destroy.size(), -static_cast<std::int64_t>(GetRemainingSpace(board, layout)),
+              layout);
     if (!best || cost < *best) best = std::move(cost);
     return true;
   });
@@ -136,7 +137,7 @@ Result<Plan> MakePlan(const Board& board, const std::vector<Present>& have,
 Result<Plan> MakeExactPlan(const Board& board, const std::vector<Present>& have,
                            const Layout& target) {
   if (Status possible = CheckLayout(board, target); !possible.ok()) return possible;
-  if (const Present* const used = UsedAndGone(have, target); used != nullptr) {
+  if (const Present* const used = FindRemovedInUse(have, target); used != nullptr) {
     return Status(StatusCode::kUnavailable, "layout rejected: it removes " +
                                                 InstanceName(board, used->instance) +
                                                 ", which is used by " + used->user);

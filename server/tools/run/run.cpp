@@ -136,13 +136,13 @@ bool NeedsServer(const RunRequest& request) {
 }
 
 // Returns the default socket of an endpoint, next to the server's own socket.
-std::string EndpointBeside(const std::string& socket, const std::string& name) {
+std::string GetSiblingEndpoint(const std::string& socket, const std::string& name) {
   const std::filesystem::path place = std::filesystem::path(socket).parent_path();
   return place / name / ipc::kSocketFile;
 }
 
 // Lists the endpoints with sockets in their default locations, next to the server's socket.
-std::vector<std::string> EndpointsBeside(const std::string& socket) {
+std::vector<std::string> ListSiblingEndpoints(const std::string& socket) {
   std::vector<std::string> names;
   std::error_code error;
   const std::filesystem::path directory = std::filesystem::path(socket).parent_path();
@@ -156,8 +156,8 @@ std::vector<std::string> EndpointsBeside(const std::string& socket) {
 // Explains that the server is running but the endpoint's socket does not exist; empty if there is
 // another reason.
 std::string WhyNoEndpoint(const std::string& socket, const std::string& name) {
-  if (name.empty() || !Exists(socket) || Exists(EndpointBeside(socket, name))) return "";
-  const std::vector<std::string> names = EndpointsBeside(socket);
+  if (name.empty() || !Exists(socket) || Exists(GetSiblingEndpoint(socket, name))) return "";
+  const std::vector<std::string> names = ListSiblingEndpoints(socket);
   const std::vector<std::string_view> known(names.begin(), names.end());
   std::string all;
   for (const std::string& each : names) all += (all.empty() ? "" : ", ") + each;
@@ -194,7 +194,7 @@ Status AskServer(RunOptions& options) {
   RunRequest& request = options.request;
   const Result<std::string> path = ipc::ClientSocketPath(request.socket);
   if (!path.ok()) return path.status();
-  request.socket = options.endpoint.empty() ? *path : EndpointBeside(*path, options.endpoint);
+  request.socket = options.endpoint.empty() ? *path : GetSiblingEndpoint(*path, options.endpoint);
   // Does not wait if the program can run without a server.
   if (NeedsServer(request)) AwaitStart(*path, request.socket);
   ClientOptions asked;

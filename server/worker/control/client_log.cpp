@@ -12,7 +12,7 @@ namespace gpushared::server {
 namespace {
 
 // No user has this uid.
-constexpr LogRate::Cause kStranger{.uid = std::numeric_limits<std::uint32_t>::max(), .pid = 0};
+constexpr LogRate::Cause kUnknownClient{.uid = std::numeric_limits<std::uint32_t>::max(), .pid = 0};
 
 }  // namespace
 
@@ -38,7 +38,7 @@ bool ClientLog::Write(spdlog::level::level_enum level, LogRate::Cause cause,
 
 bool ClientLog::GetWrite(spdlog::level::level_enum level, std::uint64_t session,
                          const std::string& text) {
-  LogRate::Cause cause = kStranger;
+  LogRate::Cause cause = kUnknownClient;
   {
     const MutexLock lock(mutex_);
     if (const auto found = causes_.find(session); found != causes_.end()) cause = found->second;

@@ -198,7 +198,7 @@ void Worker::Impl::ReportKernelsToEnd() {
       device_->info().id, Seconds(device_watch_.blocked_for()));
 }
 
-void Worker::Impl::LoseBlockedDevice(const std::string& in_vain) {
+void Worker::Impl::LoseBlockedDevice(const std::string& detail) {
   std::vector<std::string> suspects;
   for (const auto& [id, session] : sessions_) {
     if (std::optional<std::string> running = session->ShownRunning()) {
@@ -208,7 +208,7 @@ void Worker::Impl::LoseBlockedDevice(const std::string& in_vain) {
   Handle(DeviceLost{DescribeDeviceLoss(
       device_->info().id,
       fmt::format("the device thread has been inside of one call of the driver for {}{}",
-                  Seconds(device_watch_.blocked_for()), in_vain),
+                  Seconds(device_watch_.blocked_for()), detail),
       suspects)});
 }
 

@@ -38,7 +38,7 @@ ordered_json Who(std::uint64_t session, const std::vector<SessionFacts>& session
   return who;
 }
 
-ordered_json BehindJson(const Blocker& blocker, const std::vector<SessionFacts>& sessions) {
+ordered_json BlockerJson(const Blocker& blocker, const std::vector<SessionFacts>& sessions) {
   ordered_json behind = Who(blocker.session, sessions);
   if (!blocker.what.view().empty()) behind["what"] = blocker.what.view();
   behind["on_device_us"] = Us(blocker.on_device);
@@ -129,7 +129,7 @@ std::string ExplainJson(std::uint64_t session, const RequestReports& told,
   if (report.longest_wait > Duration::zero()) {
     ordered_json& wait = row["longest_wait"];
     wait["us"] = Us(report.longest_wait);
-    if (report.blocker.session != 0) wait["behind"] = BehindJson(report.blocker, sessions);
+    if (report.blocker.session != 0) wait["behind"] = BlockerJson(report.blocker, sessions);
   }
   ordered_json& others = row["others"] = ordered_json::array();
   for (const RequestReport::Other& other : report.others) {

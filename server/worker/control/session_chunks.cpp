@@ -53,8 +53,8 @@ void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes, int memory_re
         if (!*is_guaranteed || memory_requests_open == kMemoryRequestsMax)
           return self.Reject(chunk.status());
         self.AwaitMemory(bytes, [number, bytes, memory_requests_open, why = chunk.status()](
-                                    Session& again, bool is_room) {
-          if (is_room) return again.MakeChunk(number, bytes, memory_requests_open + 1);
+                                    Session& again, bool is_free) {
+          if (is_free) return again.MakeChunk(number, bytes, memory_requests_open + 1);
           again.Reject(why);
         });
       });

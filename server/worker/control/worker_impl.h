@@ -108,7 +108,7 @@ class Worker::Impl {
   static DeviceWatch::Limits WatchLimits(const WorkerOptions& options);
   void WatchDevice();
   void ReportKernelsToEnd();
-  void LoseBlockedDevice(const std::string& in_vain);
+  void LoseBlockedDevice(const std::string& detail);
 
   // Broker.
   void WatchChannel();

@@ -114,12 +114,12 @@ void Dispatcher::LimitClient(const ClientState& client, scheduler::TimePoint now
 void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& spec,
                               const ClientCaps& caps, scheduler::TimePoint now) {
   if (client.life.is_leaving()) return;
-  const bool is_limited_anew = caps != client.caps();
+  const bool caps_changed = caps != client.caps();
   const bool is_class_new = spec.scheduling_class != client.spec().scheduling_class;
   client.Change(spec, caps);
   client.totals = totals_.For(spec.scheduling_class, totals_rows_[client]);
   lane_.ChangeClient(client.id(), spec, now);
-  if (is_limited_anew) LimitClient(client, now);
+  if (caps_changed) LimitClient(client, now);
   requests_.OnClientChanged(client, now);
   submitter_.ReviewPreemptibility(now);
   // Commands of a client that leaves the high class become preemptible. A turn on the device does
@@ -262,7 +262,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleFront(ClientState& client, std::uint3
   CommandSlot& command = client.streams.slab()[state.front];
   if (!command.is_device_work()) return SettleHostCommand(client, stream, command, now);
   if (command.state() == CommandState::kOffered || command.state() == CommandState::kOnDevice) {
-    return FrontOutcome::kStays;
+    return FrontOutcome::kUnfinished;
   }
   if (state.has_failed) {
     CountSkipped(client);
@@ -272,7 +272,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleFront(ClientState& client, std::uint3
     CountRetired(client, command);
     state.last_time_ns = std::max(state.last_time_ns, command.ended_ns);
   } else {
-    return FrontOutcome::kStays;
+    return FrontOutcome::kUnfinished;
   }
   Retire(client, stream, now);
   return FrontOutcome::kRetired;
@@ -287,7 +287,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std:
       SettleChange(client, stream, command, now);
       break;
     case CommandKind::kWaitFor:
-      if (!SettleWait(client, stream, command, now)) return FrontOutcome::kStays;
+      if (!SettleWait(client, stream, command, now)) return FrontOutcome::kUnfinished;
       break;
     case CommandKind::kMark:
       SettleMark(client, client.streams[stream], command);

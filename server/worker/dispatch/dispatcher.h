@@ -108,7 +108,7 @@ class Dispatcher {
  private:
   void LimitClient(const ClientState& client, scheduler::TimePoint now);
   // Tries to finish the stream's front command.
-  enum class FrontOutcome { kRetired, kStays };
+  enum class FrontOutcome { kRetired, kUnfinished };
 
   FrontOutcome SettleFront(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
   // Out of line, because most commands are device commands.

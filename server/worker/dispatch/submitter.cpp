@@ -217,17 +217,17 @@ void Submitter::ReviewPreemptibility(scheduler::TimePoint now) {
 
 void Submitter::SetGate(ClientState& client) const {
   const scheduler::LaneRules& rules = lane_.rules();
-  bool is_alone = true, is_beside_urgent = false;
+  bool is_alone = true, is_urgent_connected = false;
   for (const ClientState* const other : registry_.present()) {
     if (other == &client || other->life.is_leaving()) continue;
     is_alone = false;
-    is_beside_urgent |= rules.IsUrgent(other->spec());
+    is_urgent_connected |= rules.IsUrgent(other->spec());
   }
   const scheduler::Duration window = lane_.options().window;
   client.gate.SetTerms(
-      is_alone           ? scheduler::Duration::zero()
-      : is_beside_urgent ? std::min(window, kUrgentWindow)
-                         : window,
+      is_alone              ? scheduler::Duration::zero()
+      : is_urgent_connected ? std::min(window, kUrgentWindow)
+                            : window,
       !rules.classes_matter || client.spec().scheduling_class != scheduler::SchedulingClass::kHigh);
 }
 
@@ -418,7 +418,7 @@ void Submitter::CountSubmission(ClientState& client, CommandSlot& command,
        .other_work = found_idle                ? OtherWork::kNone
                      : streams_on_device_ == 1 ? OtherWork::kOwnStream
                                                : OtherWork::kOtherStreams,
-       .is_beside_clients = clients_on_device_ > 1,
+       .shares_device = clients_on_device_ > 1,
        .counts_as_high = client.spec().scheduling_class == scheduler::SchedulingClass::kHigh,
        .overlaps = overlaps_,
        .client_overlaps = client_overlaps_,
@@ -527,12 +527,12 @@ void Submitter::RecordNonpreemptible(ClientState& client, const CommandSlot& com
       record.cut != Cut::kRanAsItIs && record.cut != Cut::kSlowForm) {
     return;
   }
-  const scheduler::Duration beside = record.ended - std::max(record.started, high_since_);
+  const scheduler::Duration alongside = record.ended - std::max(record.started, high_since_);
   ClientCounters& count = client.counters;
-  count.nonpreemptible += std::max(beside, scheduler::Duration::zero());
+  count.nonpreemptible += std::max(alongside, scheduler::Duration::zero());
   const auto* const launch = std::get_if<device::LaunchWork>(&command.work);
-  if (launch == nullptr || beside <= count.nonpreemptible_longest) return;
-  count.nonpreemptible_longest = beside;
+  if (launch == nullptr || alongside <= count.nonpreemptible_longest) return;
+  count.nonpreemptible_longest = alongside;
   count.nonpreemptible_cut = record.cut;
   count.nonpreemptible_kernel = device::ShownName(launch->module->kernels()[launch->kernel].name);
 }

@@ -164,7 +164,7 @@ class Submitter {
   }
   // Whether no other client has had work on the device since the command was submitted.
   bool IsAmongOwn(const Submission& submission) const {
-    return !submission.is_beside_clients && submission.client_overlaps == client_overlaps_;
+    return !submission.shares_device && submission.client_overlaps == client_overlaps_;
   }
   void Measure(CommandSlot& command, const device::Completion& completion) const;
 

@@ -189,7 +189,7 @@ std::span<const std::byte> CommandPump::TakeParameters(const ClientState& client
                                                        CommandSlot& slot) {
   // Copied even from a staging buffer, because the client could otherwise change the bytes until
   // the kernel runs.
-  const std::span<std::byte> room = slot.ParameterRoom(launch.parameter_bytes);
+  const std::span<std::byte> room = slot.GetParameterSpace(launch.parameter_bytes);
   if (launch.parameters_in_staging_buffer) {
     client.scope.ReadStagingBuffer(launch.staging_parameters.staging_buffer,
                                    launch.staging_parameters.offset, room);

@@ -422,13 +422,13 @@ void DeviceThread::Handle(ChangeClient message, scheduler::TimePoint now) {
   }
 }
 
-ClientState* DeviceThread::FindStaying(std::uint64_t session) const {
+ClientState* DeviceThread::FindConnected(std::uint64_t session) const {
   ClientState* const client = registry_.Find(session);
   return client == nullptr || client->life.is_leaving() ? nullptr : client;
 }
 
 void DeviceThread::Handle(MemoryChanged message, scheduler::TimePoint now) {
-  if (ClientState* const client = FindStaying(message.session)) {
+  if (ClientState* const client = FindConnected(message.session)) {
     memory_->OnMemory(*client, message.use, now);
   }
 }
@@ -436,13 +436,13 @@ void DeviceThread::Handle(MemoryChanged message, scheduler::TimePoint now) {
 void DeviceThread::Handle(MemoryFreed, scheduler::TimePoint) { memory_->OnFreed(); }
 
 void DeviceThread::Handle(RequestMemory message, scheduler::TimePoint now) {
-  if (const ClientState* const client = FindStaying(message.session)) {
+  if (const ClientState* const client = FindConnected(message.session)) {
     memory_->RequestMemory(*client, message.bytes, now);
   }
 }
 
 void DeviceThread::Handle(MemorySwapped message, scheduler::TimePoint now) {
-  if (ClientState* const client = FindStaying(message.session)) {
+  if (ClientState* const client = FindConnected(message.session)) {
     memory_->OnSwapped(*client, message, now);
   }
 }

@@ -140,7 +140,7 @@ class DeviceThread {
   void Rest();
   ThreadSnapshot TakeSnapshot(scheduler::TimePoint now);
   // Null unless the client is connected and not leaving.
-  ClientState* FindStaying(std::uint64_t session) const;
+  ClientState* FindConnected(std::uint64_t session) const;
 
   void Handle(StopThread message, scheduler::TimePoint now);
   void Handle(AttachClient message, scheduler::TimePoint now);

@@ -69,7 +69,7 @@ struct Submission {
 
   scheduler::TimePoint at{};
   OtherWork other_work = OtherWork::kNone;  // Other work on the device at submission.
-  bool is_beside_clients = false;           // Other clients had work on the device at submission.
+  bool shares_device = false;               // Other clients had work on the device at submission.
   bool counts_as_high = false;              // Counted among the high-class work on the device.
   // No other stream had work on the device when the stop was requested.
   bool was_alone_at_stop = false;
@@ -214,7 +214,7 @@ class CommandSlot {
   // Returns space for the parameters, valid until the slot is freed. A slot that once needed a
   // block keeps it, so the steady state allocates nothing; a block larger than any inline record is
   // given back.
-  std::span<std::byte> ParameterRoom(std::size_t wanted) {
+  std::span<std::byte> GetParameterSpace(std::size_t wanted) {
     if (wanted <= kSmallBytes) return {small_.data(), wanted};
     if (block_bytes_ < wanted) {
       block_bytes_ = wanted > kBlockBytes ? wanted : kBlockBytes;

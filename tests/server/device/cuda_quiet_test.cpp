@@ -170,7 +170,7 @@ class QuietDevice : public CudaDeviceTest {
     return std::async(std::launch::async, [this] { return Load(*tenant_.space, kStorePtx).ok(); });
   }
   // Waits until the device has tried to drain, failed, and resumed.
-  void AwaitVainDrain() {
+  void AwaitAbandonedDrain() {
     const auto end = std::chrono::steady_clock::now() + milliseconds(50);
     while (std::chrono::steady_clock::now() < end) Poll();
   }
@@ -183,7 +183,7 @@ class QuietDevice : public CudaDeviceTest {
 TEST_F(QuietDevice, LoadWaitsForEndlessKernelWithoutDelayingOthers) {
   const WorkId endless = BeginEndless();
   auto loaded = LoadElsewhere();
-  AwaitVainDrain();
+  AwaitAbandonedDrain();
   EXPECT_EQ(loaded.wait_for(milliseconds(0)), std::future_status::timeout);
   std::vector<std::byte> bytes(4096);
   const WorkId copy = Copy(tenant_, CopyWork::Direction::kDeviceToHost, bytes, 0);
@@ -240,7 +240,7 @@ TEST_F(QuietDevice, ResumesWorkOfAllClassesAfterLoad) {
 TEST_F(QuietDevice, DeadContextEndsWaitOfLoad) {
   BeginEndless();
   auto loaded = LoadElsewhere();
-  AwaitVainDrain();
+  AwaitAbandonedDrain();
   Script("sticky 700");
   while (loaded.wait_for(milliseconds(0)) != std::future_status::ready) Poll();
   EXPECT_FALSE(loaded.get());

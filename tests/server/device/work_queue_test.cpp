@@ -471,18 +471,18 @@ TEST(WorkQueue, CountsIdleTimeUntilCompletionIsTaken) {
   WorkQueue queue(1, {});
   std::thread late([&] { Finish(queue, *queue.Next()); });
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  EXPECT_EQ(queue.stood_still().count(), 0) << "there was nothing to do";
+  EXPECT_EQ(queue.stalled().count(), 0) << "there was nothing to do";
   queue.Submit(Work({}));
   late.join();
-  const std::chrono::nanoseconds before = queue.stood_still();
+  const std::chrono::nanoseconds before = queue.stalled();
 
   // The work has ended, so no thread takes further units.
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   TakeOne(queue);
-  const std::chrono::nanoseconds after = queue.stood_still();
+  const std::chrono::nanoseconds after = queue.stalled();
   EXPECT_GE(after - before, std::chrono::milliseconds(29));
   EXPECT_FALSE(HasCompletion(queue));
-  EXPECT_EQ(queue.stood_still(), after) << "each moment counts once";
+  EXPECT_EQ(queue.stalled(), after) << "each moment counts once";
 }
 
 TEST(WorkQueue, CountsIdleTimeUntilFirstThreadStarts) {
@@ -490,18 +490,18 @@ TEST(WorkQueue, CountsIdleTimeUntilFirstThreadStarts) {
   queue.Submit(Work({.units = 4}));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const Claim first = *queue.Next();
-  const std::chrono::nanoseconds before = queue.stood_still();
+  const std::chrono::nanoseconds before = queue.stalled();
   EXPECT_GE(before, std::chrono::milliseconds(19));
 
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const Claim second = *queue.Next();
-  EXPECT_EQ(queue.stood_still(), before) << "one thread ran";
+  EXPECT_EQ(queue.stalled(), before) << "one thread ran";
   const DeviceClock::time_point start = DeviceClock::now();
   Finish(queue, first);
   Finish(queue, second);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const Claim third = *queue.Next();
-  const std::chrono::nanoseconds after = queue.stood_still();
+  const std::chrono::nanoseconds after = queue.stalled();
   EXPECT_GE(after - before, std::chrono::milliseconds(19));
   EXPECT_LE(after - before, DeviceClock::now() - start) << "before that, threads ran";
   Finish(queue, third);
@@ -512,7 +512,7 @@ TEST(WorkQueue, CountsIdleTimeOfWorkStoppedBeforeItStarts) {
   queue.Submit(Work({}));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   queue.RequestStop(1);
-  EXPECT_GE(queue.stood_still(), std::chrono::milliseconds(19));
+  EXPECT_GE(queue.stalled(), std::chrono::milliseconds(19));
   EXPECT_TRUE(TakeOne(queue).stopped);
 }
 

@@ -190,8 +190,8 @@ class Blocks : public BlockRun {
   executor::BlockExecutor executor_;
   std::uint64_t next_ = 0;  // The first block that has not begun.
   const std::function<std::optional<std::uint64_t>(bool)> more_ =
-      [this](bool beside_waiting) -> std::optional<std::uint64_t> {
-    if (!beside_waiting || next_ >= count()) return std::nullopt;
+      [this](bool while_waiting) -> std::optional<std::uint64_t> {
+    if (!while_waiting || next_ >= count()) return std::nullopt;
     return next_++;
   };
 };

@@ -85,7 +85,7 @@ struct BlockExecutor::State {
   bool MayPause(Task& task) const;
   bool LeavesNow(Task& task) const { return IsDue(task.terms) && MayPause(task); }
   bool LeavesIdle(Task& task) const;
-  bool HasNext(const Task& task, bool beside_waiting);
+  bool HasNext(const Task& task, bool while_waiting);
   std::uint64_t TakeNext();
   bool Admit(Task& task);
   bool AdmitMore(Task& task);
@@ -127,10 +127,10 @@ bool BlockExecutor::State::LeavesIdle(Task& task) const {
 }
 
 // Returns whether a block is available to start.
-bool BlockExecutor::State::HasNext(const Task& task, bool beside_waiting) {
+bool BlockExecutor::State::HasNext(const Task& task, bool while_waiting) {
   if (progress.next < progress.end) return true;
   if (task.launch.more_blocks == nullptr) return false;
-  const std::optional<std::uint64_t> more = (*task.launch.more_blocks)(beside_waiting);
+  const std::optional<std::uint64_t> more = (*task.launch.more_blocks)(while_waiting);
   if (!more) return false;
   progress.next = *more;
   progress.end = *more + 1;

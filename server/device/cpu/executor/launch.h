@@ -147,9 +147,9 @@ struct Launch {
   // Null if one run executes the whole grid.
   LaunchState* state = nullptr;
   // Called when a run has no more blocks, to get the number of a further one: after its last block
-  // has ended, and, with `beside_waiting`, when all started blocks wait for others. If null, there
+  // has ended, and, with `while_waiting`, when all started blocks wait for others. If null, there
   // are no further blocks.
-  const std::function<std::optional<std::uint64_t>(bool beside_waiting)>* more_blocks = nullptr;
+  const std::function<std::optional<std::uint64_t>(bool while_waiting)>* more_blocks = nullptr;
   // If null, the run leaves between two blocks only.
   const PauseTerms* pause = nullptr;
   // Sleeps on the calling thread. If null, the executor uses std::this_thread::sleep_for.

@@ -299,13 +299,13 @@ Node::Costs ProfileRecorder::Costs() const {
     const bool was_idle = slice.submitted >= busy_until;
     busy_until = std::max({busy_until, slice.ended, slice.submitted});
     if (!was_idle) continue;
-    bool was_overtaken = false, stays_alone = true;
+    bool was_overtaken = false, was_alone = true;
     for (std::size_t j = i + 1; j < order.size() && order[j]->submitted < slice.ended; ++j) {
       was_overtaken = was_overtaken || order[j]->started < slice.started;
-      stays_alone = false;
+      was_alone = false;
     }
     if (!was_overtaken) launches.push_back(slice.started - slice.submitted);
-    if (stays_alone && !slice.is_part && KnownAt(slice) >= slice.ended)
+    if (was_alone && !slice.is_part && KnownAt(slice) >= slice.ended)
       notices.push_back(KnownAt(slice) - slice.ended);
   }
   std::vector<Duration> gaps = Gaps();

@@ -176,7 +176,7 @@ ViewAction View::OnTable(KeyPress press) {
       filter_.clear();
       break;
     case Key::kCharacter:
-      return OnLetter(press.character);
+      return OnCharacter(press.character);
     case Key::kEnter:
     case Key::kBackspace:
       break;
@@ -184,7 +184,7 @@ ViewAction View::OnTable(KeyPress press) {
   return {};
 }
 
-ViewAction View::OnLetter(char letter) {
+ViewAction View::OnCharacter(char letter) {
   for (const SortKey& key : kSortKeys) {
     if (key.letter == letter) Sort(key.by);
   }

@@ -109,7 +109,7 @@ class View {
 
  private:
   ViewAction OnTable(KeyPress press);
-  ViewAction OnLetter(char letter);
+  ViewAction OnCharacter(char letter);
   ViewAction OnEdit(KeyPress press);
   ViewAction Finish();
   void Begin(Edit edit);

@@ -519,7 +519,7 @@ TEST(CommandSlab, KeepsParametersOfAnySizeUntilSlotIsFreed) {
   CommandSlab slab(1);
   for (const std::size_t bytes : {0ul, 256ul, 257ul, 4096ul, 32764ul, 24ul}) {
     const std::uint32_t slot = slab.Allocate();
-    const std::span<std::byte> room = slab[slot].ParameterRoom(bytes);
+    const std::span<std::byte> room = slab[slot].GetParameterSpace(bytes);
     ASSERT_EQ(room.size(), bytes);
     std::fill(room.begin(), room.end(), std::byte{0x5a});
     slab.Free(slot);

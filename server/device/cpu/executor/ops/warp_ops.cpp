@@ -26,9 +26,9 @@ __attribute__((noinline)) const MicroOp* InGroups(Warp& w, const MicroOp* op, u3
   for (u32 left = lanes; left != 0;) {
     const u32 members = named[__builtin_ctz(left)];
     const u32 same = LanesThatName(named, lanes, members);
-    if (const u32 strangers = same & ~members; strangers != 0) {
-      return RaiseFault(w, op, Fault::Kind::kNotAMember, static_cast<u32>(__builtin_ctz(strangers)),
-                        members, strangers);
+    if (const u32 non_members = same & ~members; non_members != 0) {
+      return RaiseFault(w, op, Fault::Kind::kNotAMember,
+                        static_cast<u32>(__builtin_ctz(non_members)), members, non_members);
     }
     waits |= (members & ~w.exited) != same;
     left &= ~same;

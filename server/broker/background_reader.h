@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_BROKER_ASIDE_READER_H_
-#define GPUSHARED_SERVER_BROKER_ASIDE_READER_H_
+#ifndef GPUSHARED_SERVER_BROKER_BACKGROUND_READER_H_
+#define GPUSHARED_SERVER_BROKER_BACKGROUND_READER_H_
 
 #include <functional>
 #include <memory>
@@ -21,23 +21,23 @@ namespace gpushared::server {
 //
 // Confined to the thread that runs `context`.
 template <typename T>
-class AsideReader {
+class BackgroundReader {
  public:
   using Read = std::function<Result<T>()>;
   using Done = std::function<void(const Result<T>& answer)>;
 
   // `busy` is the message (kNotReady) for requests that arrive while a call is in progress.
-  AsideReader(boost::asio::io_context& context, Read read, std::string busy)
+  BackgroundReader(boost::asio::io_context& context, Read read, std::string busy)
       : read_(std::move(read)), busy_(std::move(busy)), shared_(std::make_shared<Shared>()) {
     shared_->context = &context;
   }
-  ~AsideReader() {
+  ~BackgroundReader() {
     const MutexLock lock(shared_->mutex);
     shared_->context = nullptr;
     shared_->done = nullptr;
   }
-  AsideReader(const AsideReader&) = delete;
-  AsideReader& operator=(const AsideReader&) = delete;
+  BackgroundReader(const BackgroundReader&) = delete;
+  BackgroundReader& operator=(const BackgroundReader&) = delete;
 
   void ReadThen(Done done) {
     if (shared_->done) return done(Status(StatusCode::kNotReady, busy_));
@@ -68,4 +68,4 @@ class AsideReader {
 
 }  // namespace gpushared::server
 
-#endif  // GPUSHARED_SERVER_BROKER_ASIDE_READER_H_
+#endif  // GPUSHARED_SERVER_BROKER_BACKGROUND_READER_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_TESTS_GPU_PLAYED_LOADER_H_
-#define GPUSHARED_TESTS_GPU_PLAYED_LOADER_H_
+#ifndef GPUSHARED_TESTS_GPU_SIMULATED_LOADER_H_
+#define GPUSHARED_TESTS_GPU_SIMULATED_LOADER_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -41,11 +41,11 @@ enum class Image : std::uint8_t {
 // Imitates another thread of the worker, which repeatedly loads a module and one of its kernels for
 // a client, and unloads it. In a worker, that thread would wait for a quiet moment; here the device
 // thread performs its actions, too.
-class PlayedLoader {
+class SimulatedLoader {
  public:
   // `moments`: null if the loader does not wait for quiet moments.
-  PlayedLoader(device::cuda::QuietMoments* moments, std::string_view text, Image image,
-               std::uint64_t pause_ns)
+  SimulatedLoader(device::cuda::QuietMoments* moments, std::string_view text, Image image,
+                  std::uint64_t pause_ns)
       : moments_(moments),
         text_(text),
         image_(image),
@@ -138,4 +138,4 @@ class PlayedLoader {
 
 }  // namespace gpushared::testing
 
-#endif  // GPUSHARED_TESTS_GPU_PLAYED_LOADER_H_
+#endif  // GPUSHARED_TESTS_GPU_SIMULATED_LOADER_H_
