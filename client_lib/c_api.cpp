@@ -117,8 +117,8 @@ gpushared_status_t Report(const Status& status) {
   return static_cast<gpushared_status_t>(status.code());
 }
 
-gpushared_status_t Reject(const char* sentence) {
-  return Report(Status(StatusCode::kInvalidArgument, sentence));
+gpushared_status_t Reject(const char* message) {
+  return Report(Status(StatusCode::kInvalidArgument, message));
 }
 
 // Runs `body`, which returns a Status, and converts the Status and any exception into a number.

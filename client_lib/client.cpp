@@ -21,7 +21,7 @@ using client::StreamState;
 
 namespace {
 
-Status Invalid(const char* sentence) { return Status(StatusCode::kInvalidArgument, sentence); }
+Status Invalid(const char* message) { return Status(StatusCode::kInvalidArgument, message); }
 
 constexpr const char* kEmptyClient = "the client is empty: it was moved from or never connected";
 constexpr const char* kEmptyEvent = "the event is empty: it was moved from or never created";

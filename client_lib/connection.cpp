@@ -18,8 +18,8 @@ namespace gpushared::client {
 namespace {
 
 Status CheckOptions(const ClientOptions& options) {
-  const auto reject = [](std::string sentence) {
-    return Status(StatusCode::kInvalidArgument, "connect rejected: " + std::move(sentence));
+  const auto reject = [](std::string message) {
+    return Status(StatusCode::kInvalidArgument, "connect rejected: " + std::move(message));
   };
   if (options.name.size() >= ipc::kNameBytes || !ipc::IsPrintableText(options.name)) {
     return reject("the client's name has " + std::to_string(options.name.size()) +

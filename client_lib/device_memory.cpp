@@ -150,12 +150,12 @@ Status DeviceMemory::GrowTo(std::uint64_t mapped_bytes) {
 }
 
 Status DeviceMemory::Exhausted(std::uint64_t bytes, const Status& reason) const {
-  std::string sentence = "device allocation rejected: " + std::to_string(bytes) +
-                         " bytes asked, quota " + std::to_string(quota_bytes_) + " bytes, used " +
-                         std::to_string(ranges_.used_bytes()) + " bytes, mapped " +
-                         std::to_string(ranges_.range_bytes()) + " bytes";
-  if (!reason.message().empty()) sentence += "; server: " + reason.message();
-  return Status(StatusCode::kOutOfMemory, std::move(sentence));
+  std::string message = "device allocation rejected: " + std::to_string(bytes) +
+                        " bytes asked, quota " + std::to_string(quota_bytes_) + " bytes, used " +
+                        std::to_string(ranges_.used_bytes()) + " bytes, mapped " +
+                        std::to_string(ranges_.range_bytes()) + " bytes";
+  if (!reason.message().empty()) message += "; server: " + reason.message();
+  return Status(StatusCode::kOutOfMemory, std::move(message));
 }
 
 }  // namespace gpushared::client

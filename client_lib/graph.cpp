@@ -14,8 +14,8 @@ namespace client {
 
 namespace {
 
-Status Invalid(std::string sentence) {
-  return Status(StatusCode::kInvalidArgument, std::move(sentence));
+Status Invalid(std::string message) {
+  return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
 ipc::GraphRecord GetRecord(ipc::Op op, std::uint32_t graph) {

@@ -26,8 +26,8 @@ using client::StreamRecord;
 
 namespace {
 
-Status Invalid(std::string sentence) {
-  return Status(StatusCode::kInvalidArgument, std::move(sentence));
+Status Invalid(std::string message) {
+  return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
 Status EmptyStream() { return Invalid("the stream is empty: it was moved from or never created"); }

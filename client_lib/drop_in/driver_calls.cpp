@@ -95,13 +95,13 @@ Code GetExportTable(const void** table, const Uuid* id) {
   std::uint64_t first_half = 0;
   std::memcpy(&first_half, id->bytes, sizeof first_half);
   if (std::ranges::find(kNeededTables, first_half) == kNeededTables.end()) return Code::kNotFound;
-  constexpr std::string_view kSentence =
+  constexpr std::string_view kMessage =
       "this program contains or loads NVIDIA's CUDA runtime, or a library built on the runtime "
       "(cuBLAS, cuFFT, cuSPARSE, ...), which works only with NVIDIA's driver, so its calls fail. "
       "gpusharedctl doctor -- PROGRAM shows where it is";
   static std::atomic<bool> has_reported{false};
-  ReportUser(kSentence, has_reported);
-  return Reject(Code::kNotFound, kSentence);
+  ReportUser(kMessage, has_reported);
+  return Reject(Code::kNotFound, kMessage);
 }
 
 Code GetErrorName(Code code, const char** name) {

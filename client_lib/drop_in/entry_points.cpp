@@ -47,10 +47,10 @@ Code LogMissing(FunctionIndex index) {
 
 // Not ready is not a failure: waiting programs query repeatedly.
 void LogFailed(FunctionIndex index, Code code) {
-  const std::string sentence = TakeMessage();
+  const std::string message = TakeMessage();
   if (code == Code::kNotReady) return;
   LogLine(std::string(kSymbols[index]) + ": error " + std::to_string(static_cast<int>(code)) +
-          (sentence.empty() ? "" : ": ") + sentence);
+          (message.empty() ? "" : ": ") + message);
 }
 
 // Returns the first stream among the arguments of a call; null if there is none.

@@ -55,7 +55,7 @@ class JitLog {
     info_.Write("");
     error_.Write("");
   }
-  void WriteError(const std::string& sentence) { error_.Write(sentence); }
+  void WriteError(const std::string& message) { error_.Write(message); }
   // Writes the milliseconds since construction to the value of the option that requests them.
   void WriteTime() const {
     if (wall_time_ == nullptr) return;
@@ -75,11 +75,11 @@ class JitLog {
       bytes = bytes_max;
       written = place;
     }
-    void Write(const std::string& sentence) const {
+    void Write(const std::string& message) const {
       if (written == nullptr) return;
       std::size_t length = 0;
       if (text != nullptr && bytes != 0) {
-        length = sentence.copy(text, bytes - 1);
+        length = message.copy(text, bytes - 1);
         text[length] = '\0';
       }
       *written = reinterpret_cast<void*>(static_cast<std::uintptr_t>(length));

@@ -33,9 +33,9 @@ Code WithLink(LinkHandle handle, const Use& use) {
 }
 
 // Writes the message to the program's error log as well.
-Code RejectInLog(CudaLink::Parts& link, Code code, const std::string& sentence) {
-  link.log.WriteError(sentence);
-  return Reject(code, sentence);
+Code RejectInLog(CudaLink::Parts& link, Code code, const std::string& message) {
+  link.log.WriteError(message);
+  return Reject(code, message);
 }
 
 Code Add(CudaLink::Parts& link, int type, const char* given_name, std::string_view data) {

@@ -26,9 +26,9 @@ int LogDescriptor() {
 
 // A buffer without a destructor, because programs may call the driver after the thread-local
 // objects of their threads are destroyed.
-constexpr std::size_t kSentenceBytesMax = 1024;
+constexpr std::size_t kMessageBytesMax = 1024;
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): each thread has its own.
-thread_local char last_sentence[kSentenceBytesMax] = {};
+thread_local char last_message[kMessageBytesMax] = {};
 
 }  // namespace
 
@@ -51,17 +51,17 @@ void ReportUser(std::string_view line, std::atomic<bool>& has_reported) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
-Code Reject(Code code, std::string_view sentence) {
+Code Reject(Code code, std::string_view message) {
   if (IsLogging()) {
-    last_sentence[sentence.copy(last_sentence, kSentenceBytesMax - 1)] = '\0';
+    last_message[message.copy(last_message, kMessageBytesMax - 1)] = '\0';
   }
   return code;
 }
 
 std::string TakeMessage() {
-  std::string sentence = last_sentence;
-  last_sentence[0] = '\0';
-  return sentence;
+  std::string message = last_message;
+  last_message[0] = '\0';
+  return message;
 }
 
 }  // namespace gpushared::drop_in

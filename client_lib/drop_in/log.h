@@ -23,7 +23,7 @@ void LogLine(std::string_view line);
 void ReportUser(std::string_view line, std::atomic<bool>& has_reported);
 
 // Returns `code` and stores `sentence`, which the log shows with it when the call ends.
-Code Reject(Code code, std::string_view sentence);
+Code Reject(Code code, std::string_view message);
 // Returns and clears the message of the calling thread's last rejection.
 std::string TakeMessage();
 

@@ -84,11 +84,11 @@ Result<std::shared_ptr<Session>> Session::Open(const std::string& device) {
 namespace {
 
 // Returns CUDA's line about an assertion from the server's message; empty if there is none.
-std::string_view AssertionIn(std::string_view sentence) {
+std::string_view AssertionIn(std::string_view message) {
   constexpr std::string_view kBefore = "the kernel stopped itself, ", kEnd = "` failed.";
-  const std::size_t begin = sentence.find(kBefore), end = sentence.rfind(kEnd);
+  const std::size_t begin = message.find(kBefore), end = message.rfind(kEnd);
   if (begin == std::string_view::npos || end == std::string_view::npos) return {};
-  const std::string_view line = sentence.substr(0, end + kEnd.size());
+  const std::string_view line = message.substr(0, end + kEnd.size());
   return begin + kBefore.size() < line.size() ? line.substr(begin + kBefore.size())
                                               : std::string_view();
 }
@@ -103,8 +103,8 @@ Code Session::MakeSticky(Code code) {
 }
 
 // The call that observes an assertion prints it, as in NVIDIA's driver.
-void Session::PrintAssertion(const std::string& sentence) {
-  const std::string line(AssertionIn(sentence));
+void Session::PrintAssertion(const std::string& message) {
+  const std::string line(AssertionIn(message));
   if (line.empty() || has_printed_assertion_.exchange(true, std::memory_order_relaxed)) return;
   std::fprintf(stderr, "%s\n", line.c_str());
 }

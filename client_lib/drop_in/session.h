@@ -59,7 +59,7 @@ class Session {
  private:
   explicit Session(Client client);
   Code MakeSticky(Code code);
-  void PrintAssertion(const std::string& sentence);
+  void PrintAssertion(const std::string& message);
   // Records the fault of a kernel; its kind is the driver's code.
   Code StickFault();
 

@@ -51,16 +51,16 @@ TEST_F(Hostile, MutatedNodesAffectOnlyTheirClient) {
       client.CloseSocket();
       continue;
     }
-    std::string sentence;
+    std::string message;
     bool has_finished = false;
-    for (int wait = 0; wait < 50 && !has_finished && sentence.empty(); ++wait) {
+    for (int wait = 0; wait < 50 && !has_finished && message.empty(); ++wait) {
       has_finished = client.AwaitFinished(0, client.published(0), 10ms);
-      if (!has_finished) sentence = Ending(client, 1ms);
+      if (!has_finished) message = Ending(client, 1ms);
     }
-    ended += sentence.find("ProtocolViolation") != std::string::npos ? 1 : 0;
+    ended += message.find("ProtocolViolation") != std::string::npos ? 1 : 0;
     lived += has_finished ? 1 : 0;
-    EXPECT_TRUE(sentence.empty() || sentence.find("ProtocolViolation") != std::string::npos)
-        << sentence;
+    EXPECT_TRUE(message.empty() || message.find("ProtocolViolation") != std::string::npos)
+        << message;
     NeighbourGoesOn();
   }
   EXPECT_GT(ended, 0u);

@@ -84,20 +84,20 @@ TEST(LaunchLimits, RequiredBlockAndClusterAreExactAlongEachAxis) {
 }
 
 TEST(LaunchLimits, ReportsRequestedAndAllowedValueOfEachExcess) {
-  const auto sentence = [](const LaunchExtents& launch) {
+  const auto message = [](const LaunchExtents& launch) {
     return CheckLaunchLimits(launch, kLimits).Message("k", "cpu:0");
   };
-  EXPECT_EQ(sentence({.grid = {1, 21, 1}, .block = {1, 1, 1}}),
+  EXPECT_EQ(message({.grid = {1, 21, 1}, .block = {1, 1, 1}}),
             "launch rejected: kernel 'k' asks for 21 blocks along y, device cpu:0 allows 1 to 20");
-  EXPECT_EQ(sentence({.grid = {1, 1, 1}, .block = {1, 1, 9}}),
+  EXPECT_EQ(message({.grid = {1, 1, 1}, .block = {1, 1, 9}}),
             "launch rejected: kernel 'k' asks for 9 threads per block along z, device cpu:0 allows "
             "1 to 8");
-  EXPECT_EQ(sentence({.grid = {1, 1, 1}, .block = {64, 9, 1}}),
+  EXPECT_EQ(message({.grid = {1, 1, 1}, .block = {64, 9, 1}}),
             "launch rejected: kernel 'k' asks for 576 threads per block, it allows 512 on device "
             "cpu:0");
   LaunchExtents shared = kLargest;
   ++shared.dynamic_shared_bytes;
-  EXPECT_EQ(sentence(shared),
+  EXPECT_EQ(message(shared),
             "launch rejected: kernel 'k' asks for 1001 bytes of static and dynamic shared memory "
             "per block, device cpu:0 allows 1000");
 }

@@ -131,7 +131,7 @@ class PluginTest : public ::testing::Test {
           if (question.verb == ipc::AdminVerb::kStatus) return status_;
           return json{{"endpoints", endpoints_}};
         },
-        [this](const std::string& sentence) { logged_.push_back(sentence); });
+        [this](const std::string& message) { logged_.push_back(message); });
   }
   static json Way(const std::string& name) {
     return {{"endpoint", name},
@@ -212,8 +212,8 @@ TEST_F(PluginTest, ReportsKubeletOfOtherVersionOnceAndRetries) {
   const auto plugin = Start();
   for (int turn = 0; turn < 3; ++turn) plugin->Turn();
   int times = 0;
-  for (const std::string& sentence : logged_) {
-    if (sentence.find("is not supported by kubelet; this plugin speaks v1beta1") !=
+  for (const std::string& message : logged_) {
+    if (message.find("is not supported by kubelet; this plugin speaks v1beta1") !=
         std::string::npos) {
       ++times;
     }

@@ -76,10 +76,10 @@ class MpsControl : public ::testing::Test {
     EXPECT_EQ(outcome.exit_code, 0) << line << ": " << outcome.output;
     return outcome.output;
   }
-  void ExpectRejected(const std::string& line, const std::string& sentence) const {
+  void ExpectRejected(const std::string& line, const std::string& message) const {
     const ProgramOutcome outcome = Run(line);
     EXPECT_EQ(outcome.exit_code, 1) << line;
-    EXPECT_THAT(outcome.output, AllOf(HasSubstr("gpushared-mps-control: "), HasSubstr(sentence)))
+    EXPECT_THAT(outcome.output, AllOf(HasSubstr("gpushared-mps-control: "), HasSubstr(message)))
         << line;
   }
   ProgramOutcome FromStdin(const std::string& lines) const {

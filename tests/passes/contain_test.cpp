@@ -249,7 +249,7 @@ std::string GetFault(FenceBench& bench, const FenceLaunch& launch, Form form = F
   EXPECT_EQ(bench.Run(form, launch), "");
   return bench.fault().place == 0
              ? ""
-             : ptx::DescribeFault(bench.contained().places, bench.fault()).sentence;
+             : ptx::DescribeFault(bench.contained().places, bench.fault()).message;
 }
 
 constexpr const char* kAssertion =
@@ -503,12 +503,12 @@ TEST(Contained, StoppedKernelsDoNotBegin) {
 }
 
 TEST(Contained, ReportsRecordOfUnknownPlace) {
-  EXPECT_THAT(ptx::DescribeFault({}, {.place = 7}).sentence, HasSubstr("not in the module: 7"));
+  EXPECT_THAT(ptx::DescribeFault({}, {.place = 7}).message, HasSubstr("not in the module: 7"));
 }
 
 TEST(Contained, FaultMessageTruncatesLongNames) {
   const std::array<ptx::FaultPlace, 1> places = {{{.function = std::string(100'000, 'f')}}};
-  EXPECT_LT(ptx::DescribeFault(places, {.place = 1}).sentence.size(), 1000u);
+  EXPECT_LT(ptx::DescribeFault(places, {.place = 1}).message.size(), 1000u);
 }
 
 TEST(NotContained, NamesWhatCouldHangOrFault) {

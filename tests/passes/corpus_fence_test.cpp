@@ -74,7 +74,7 @@ class FencingBackend : public corpus::Backend {
       if (!status.ok()) return status;
       if (words_.host.fault.place != 0) {
         return {StatusCode::kInternal,
-                ptx::DescribeFault(form->fenced.places, words_.host.fault).sentence};
+                ptx::DescribeFault(form->fenced.places, words_.host.fault).message};
       }
       if (!Equal(passed, wanted)) {
         return {StatusCode::kInternal, "kernel '" + name + (contains ? "' contained" : "' fenced") +

@@ -29,9 +29,9 @@ Status StatusFor(const std::string& items) {
 
 Status StatusOfBody(const std::string& body) { return StatusFor(".entry k() {" + body + "}"); }
 
-void ExpectLimit(const Status& status, const std::string& sentence) {
+void ExpectLimit(const Status& status, const std::string& message) {
   EXPECT_EQ(status.code(), StatusCode::kLimitExceeded);
-  EXPECT_THAT(status.message(), HasSubstr(sentence));
+  EXPECT_THAT(status.message(), HasSubstr(message));
 }
 
 TEST(ParserLimits, TextBytes) {

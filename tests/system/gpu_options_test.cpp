@@ -69,9 +69,9 @@ TEST(GpuOptions, SmLimitAppliesToItsClassAndIsReportedToOperator) {
               HasSubstr("on each of 64 multiprocessors"));
   EXPECT_THAT(RunStep(Connect(gpu, SchedulingClass::kNormal), large).message(),
               HasSubstr("on each of 132 multiprocessors"));
-  const std::string sentence = "cuda:0: class low has 64 of 132 multiprocessors, asked for 66";
-  EXPECT_THAT(gpu.server().Log(), HasSubstr(sentence));
-  EXPECT_THAT(gpu.server().Ctl({"devices"}).output, HasSubstr(sentence));
+  const std::string message = "cuda:0: class low has 64 of 132 multiprocessors, asked for 66";
+  EXPECT_THAT(gpu.server().Log(), HasSubstr(message));
+  EXPECT_THAT(gpu.server().Ctl({"devices"}).output, HasSubstr(message));
 }
 
 TEST(GpuOptions, MissingGpuEndsItsSessionsAndServesAgainWhenItReturns) {

@@ -33,11 +33,11 @@ TEST(Reload, AppliesValidFileAndRejectsInvalidOne) {
 
   write("slice = '2ms'\n[[endpoint]]\nname = 'batch'\nclass = 'royal'\n");
   server.Signal(SIGHUP);
-  const std::string sentence = "gpushared.toml line 4 column 9: endpoint key class rejected";
-  EXPECT_TRUE(Eventually([&] { return server.Log().find(sentence) != std::string::npos; }));
+  const std::string message = "gpushared.toml line 4 column 9: endpoint key class rejected";
+  EXPECT_TRUE(Eventually([&] { return server.Log().find(message) != std::string::npos; }));
   const ProgramOutcome rejected = server.Ctl({"reload"});
   EXPECT_EQ(rejected.exit_code, 1);
-  EXPECT_THAT(rejected.output, AllOf(HasSubstr("nothing has changed"), HasSubstr(sentence)));
+  EXPECT_THAT(rejected.output, AllOf(HasSubstr("nothing has changed"), HasSubstr(message)));
   EXPECT_FALSE(std::filesystem::exists(batch));
 
   write("slice = '3ms'\n[[endpoint]]\nname = 'batch'\nclass = 'low'\n");

@@ -419,11 +419,11 @@ TEST_F(Upgrade, KeepsOldProgramIfNewOneCannotTakeOver) {
       // A program that answers the check of its version correctly once, and then deletes itself.
       {"echo gpushared channel " + std::to_string(ipc::kChannelVersion) + " version 7.0; rm $0",
        "the server continues unchanged: executing"}};
-  for (const auto& [script, sentence] : wrong) {
+  for (const auto& [script, message] : wrong) {
     Replace(script);
     const ProgramOutcome outcome = server().Ctl({"upgrade"});
     EXPECT_EQ(outcome.exit_code, 1);
-    EXPECT_THAT(outcome.output, HasSubstr(sentence));
+    EXPECT_THAT(outcome.output, HasSubstr(message));
     EXPECT_EQ(Clients(), clients);
     EXPECT_TRUE(job.Add(1).ok());
   }

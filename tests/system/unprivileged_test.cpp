@@ -66,14 +66,14 @@ class Unprivileged : public ::testing::Test {
 
   // Returns 1 and reports the status if the request was not rejected with this message; otherwise
   // returns 0.
-  static int Expect(const Status& status, StatusCode code, const std::string& sentence) {
-    if (status.code() == code && status.message().find(sentence) != std::string::npos) return 0;
-    std::fprintf(stderr, "expected a rejection with '%s', got %s\n", sentence.c_str(),
+  static int Expect(const Status& status, StatusCode code, const std::string& message) {
+    if (status.code() == code && status.message().find(message) != std::string::npos) return 0;
+    std::fprintf(stderr, "expected a rejection with '%s', got %s\n", message.c_str(),
                  status.ToString().c_str());
     return 1;
   }
-  static int ExpectDenied(const Status& status, const std::string& sentence) {
-    return Expect(status, StatusCode::kPermissionDenied, sentence);
+  static int ExpectDenied(const Status& status, const std::string& message) {
+    return Expect(status, StatusCode::kPermissionDenied, message);
   }
   // Returns the server's answer to a client whose environment contains this variable.
   static Status ConnectWith(const char* variable, const char* value, const std::string& socket) {
@@ -112,10 +112,10 @@ TEST_F(Unprivileged, RequestsOfOperatorsAreRejectedByNameAndCounted) {
               int wrong = 0;
               for (std::uint8_t number = 1; number <= ipc::kAdminVerbMax; ++number) {
                 const auto verb = static_cast<ipc::AdminVerb>(number);
-                const std::string sentence =
+                const std::string message =
                     "request '" + std::string(ipc::AdminVerbName(verb)) + "' denied";
                 for (const std::string& socket : {server_->socket(), Endpoint("batch")}) {
-                  wrong += ExpectDenied(admin::Ask(socket, Question(verb)).status(), sentence);
+                  wrong += ExpectDenied(admin::Ask(socket, Question(verb)).status(), message);
                 }
               }
               return wrong;

@@ -58,9 +58,9 @@ constexpr int kObject = 5;
 constexpr int kLibrary = 6;
 constexpr int kAny = 10;
 
-int Reject(LinkState& link, int code, std::string sentence) {
-  LogLine("nvJitLink: " + sentence);
-  link.error = std::move(sentence);
+int Reject(LinkState& link, int code, std::string message) {
+  LogLine("nvJitLink: " + message);
+  link.error = std::move(message);
   return code;
 }
 

@@ -50,7 +50,7 @@ bool IsOption(std::string_view word) {
          word == "map_f64_to_f32";
 }
 
-Status Invalid(std::string sentence) { return {StatusCode::kInvalidArgument, std::move(sentence)}; }
+Status Invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 
 }  // namespace
 

@@ -407,7 +407,7 @@ void Channel::LeaveContained(Item& item) {
   const auto [fault, ended_on_request] = item.contained->Leave(work.module->kernels(), work.kernel);
   if (fault.kind == FaultKind::kNone || !item.status.ok()) return;
   const std::string what = "kernel '" + ShownName(work.module->kernels()[work.kernel].name) +
-                           "' ended early: " + fault.sentence;
+                           "' ended early: " + fault.message;
   if (item.is_killed) return Fail(item, {StatusCode::kCancelled, "killed on request: " + what});
   if (ended_on_request) {
     item.fault = FaultKind::kLaunchTimeout;

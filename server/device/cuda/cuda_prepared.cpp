@@ -26,7 +26,7 @@ constexpr std::size_t kFatbinHeaderBytes = 16;
 constexpr std::array kElfMagic = {std::byte{0x7f}, std::byte{'E'}, std::byte{'L'}, std::byte{'F'}};
 constexpr std::size_t kElfHeaderBytes = 64;
 // Limit for a reason or a note.
-constexpr std::size_t kSentenceBytesMax = 4096;
+constexpr std::size_t kMessageBytesMax = 4096;
 
 bool StartsWith(std::span<const std::byte> image, std::span<const std::byte> magic) {
   return image.size() >= magic.size() && std::equal(magic.begin(), magic.end(), image.begin());
@@ -187,15 +187,15 @@ Claiming Claim(PassedModule* passed, const ClientImage& read) {
 
 // ---- writing
 
-void PutSentence(std::string text, FlatWriter& to) {
-  text.resize(std::min(text.size(), kSentenceBytesMax));
+void PutMessage(std::string text, FlatWriter& to) {
+  text.resize(std::min(text.size(), kMessageBytesMax));
   std::ranges::replace_if(
       text, [](char c) { return c < ' ' || c > '~'; }, '?');
   to.PutText(text);
 }
 
 void PutClaims(const Claiming& made, FlatWriter& to) {
-  PutSentence(made.note, to);
+  PutMessage(made.note, to);
   to.Put(std::uint32_t{made.claims.has_value()});
   if (!made.claims) return;
   to.Put(std::uint32_t{made.claims->is_separable});
@@ -225,9 +225,9 @@ std::string PrintForCompiler(const PassedModule& passed) {
 
 bool IsName(const std::string& text) { return !text.empty() && executor::IsPlainText(text); }
 
-bool TakeSentence(FlatReader& from, std::string* text) {
+bool TakeMessage(FlatReader& from, std::string* text) {
   *text = from.TakeText();
-  return text->size() <= kSentenceBytesMax && executor::IsPlainText(*text);
+  return text->size() <= kMessageBytesMax && executor::IsPlainText(*text);
 }
 
 // Text that may be passed to a compiler: not a container, and terminated.
@@ -253,7 +253,7 @@ Status PrepareCudaModule(const ModuleRecipe& recipe, std::span<const std::byte> 
   const PassedModule& facts = module != nullptr ? *module : nothing;
   to.Put(std::uint32_t{read->is_text});
   to.Put(static_cast<std::uint32_t>(read->why_no_ptx.code()));
-  PutSentence(read->why_no_ptx.message(), to);
+  PutMessage(read->why_no_ptx.message(), to);
   to.PutText(facts.module.target);
   to.PutText(facts.fence_constant);
   to.Put(std::uint32_t{facts.is_contained});
@@ -292,7 +292,7 @@ Status CudaPrepared::TakeReason(FlatReader& from) {
   std::string why;
   const bool is_reason = code == StatusCode::kOk || code == StatusCode::kInvalidArgument ||
                          code == StatusCode::kUnsupported || code == StatusCode::kLimitExceeded;
-  if (!TakeSentence(from, &why) || !is_reason) return WrongModule("the reason for its missing PTX");
+  if (!TakeMessage(from, &why) || !is_reason) return WrongModule("the reason for its missing PTX");
   if (code != StatusCode::kOk) why_no_ptx_ = Status(code, std::move(why));
   return {};
 }
@@ -352,7 +352,7 @@ Status CudaPrepared::TakeImage(const ModuleRecipe& recipe, FlatReader& from) {
 }
 
 Status CudaPrepared::TakeClaims(const ModuleRecipe& recipe, FlatReader& from) {
-  if (!TakeSentence(from, &note_)) return WrongModule("a note");
+  if (!TakeMessage(from, &note_)) return WrongModule("a note");
   if (from.Take<std::uint32_t>() == 0) return {};
   auto claims = std::make_shared<PreemptibleText>();
   claims->is_separable = from.Take<std::uint32_t>() != 0;

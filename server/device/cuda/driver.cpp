@@ -200,10 +200,10 @@ std::string Driver::Explain(std::string_view call, Code code) const {
   const char* text = nullptr;
   if (GetErrorName(code, &name) != Code::kSuccess || name == nullptr) name = "CUDA error";
   if (GetErrorString(code, &text) != Code::kSuccess) text = nullptr;
-  std::string sentence =
+  std::string message =
       std::string(call) + ": " + name + " (" + std::to_string(static_cast<int>(code)) + ")";
-  if (text != nullptr) sentence += ": " + std::string(text);
-  return sentence;
+  if (text != nullptr) message += ": " + std::string(text);
+  return message;
 }
 
 Status Driver::ToStatus(std::string_view call, Code code) const {

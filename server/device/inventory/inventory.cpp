@@ -91,9 +91,9 @@ Status NotThere(std::string_view item, const Inventory& inventory) {
   for (const Candidate& one : Candidates(inventory)) {
     there += ", " + one.id() + (one.instance == nullptr ? " (" + one.uuid() + ")" : "");
   }
-  std::string sentence = "no device is called " + Quoted(item) + ", this machine has " + there;
-  if (!inventory.unavailable.empty()) sentence += "; " + inventory.unavailable;
-  return {StatusCode::kNotFound, sentence};
+  std::string message = "no device is called " + Quoted(item) + ", this machine has " + there;
+  if (!inventory.unavailable.empty()) message += "; " + inventory.unavailable;
+  return {StatusCode::kNotFound, message};
 }
 
 // A GPU in MIG mode can only be used through its instances.

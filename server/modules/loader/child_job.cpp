@@ -82,16 +82,16 @@ class Mapping {
 // Reads the child's status: printable text and a code that is allowed for a rejection.
 Status TakeRejection(const ResultHeader& header, std::span<const std::byte> text) {
   constexpr std::size_t kTextBytesMax = 4096;
-  std::string sentence(reinterpret_cast<const char*>(text.data()),
-                       std::min(text.size(), kTextBytesMax));
+  std::string message(reinterpret_cast<const char*>(text.data()),
+                      std::min(text.size(), kTextBytesMax));
   std::ranges::replace_if(
-      sentence, [](char c) { return c < ' ' || c > '~'; }, '?');
+      message, [](char c) { return c < ' ' || c > '~'; }, '?');
   const auto code = static_cast<StatusCode>(header.code);
   for (const StatusCode known : {StatusCode::kInvalidArgument, StatusCode::kUnsupported,
                                  StatusCode::kLimitExceeded, StatusCode::kOutOfMemory}) {
-    if (code == known) return {known, sentence};
+    if (code == known) return {known, message};
   }
-  return {StatusCode::kInternal, sentence};
+  return {StatusCode::kInternal, message};
 }
 
 JobOutcome TakeResult(const device::ModuleRecipe& recipe, int output, std::uint64_t most) {

@@ -22,7 +22,7 @@ struct FaultPlace {
 
 struct FaultDescription {
   FaultKind kind = FaultKind::kNone;
-  std::string sentence;  // "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]"
+  std::string message;   // "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]"
   bool is_stop = false;  // The server stopped the kernel.
 };
 // Returns the message for a record. A record with an invalid place, which no kernel of the module

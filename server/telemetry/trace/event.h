@@ -124,7 +124,7 @@ std::string_view WorkText(Work work);
 // Explains why work was or was not preempted, in three forms: for a table column (non-preemptible
 // work only, otherwise empty), next to a slice, and in a sentence that begins with "it ".
 struct CutText {
-  std::string_view in_column, in_slice, in_sentence;
+  std::string_view in_column, in_slice, in_message;
 };
 CutText GetText(Cut cut);
 

@@ -41,7 +41,7 @@ int Reject(const Status& why) {
   return kRejected;
 }
 
-void PrintError(const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); }
+void PrintError(const std::string& message) { std::fprintf(stderr, "%s\n", message.c_str()); }
 
 // Resources of a command, for its duration.
 struct Session {

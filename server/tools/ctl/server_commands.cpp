@@ -52,7 +52,7 @@ int Upgrade(const CommandLine& line) {
 }
 
 // Formats the answer about a single device.
-std::string DeviceSentence(const nlohmann::json& answer) {
+std::string DescribeDevice(const nlohmann::json& answer) {
   const std::size_t sessions = answer.value("sessions", std::size_t{0});
   std::string text = "device " + answer.value("device", "?") + " is " + answer.value("state", "?");
   if (sessions > 0 && answer.value("state", "") == "draining") {
@@ -72,7 +72,7 @@ void AddDrain(CommandLine& line) {
     line.action = [&line, device] {
       return AskAndPrint(
           line, {.verb = ipc::AdminVerb::kDrain, .terms = *device}, [](const auto& answer) {
-            if (answer.contains("device")) return DeviceSentence(answer);
+            if (answer.contains("device")) return DescribeDevice(answer);
             return "the server drains: no new clients; it ends with the last of " +
                    std::to_string(answer.value("sessions", std::size_t{0})) + " sessions\n";
           });
@@ -89,7 +89,7 @@ void AddResume(CommandLine& line) {
     line.action = [&line, device] {
       return AskAndPrint(
           line, {.verb = ipc::AdminVerb::kResume, .terms = *device}, [](const auto& answer) {
-            if (answer.contains("device")) return DeviceSentence(answer);
+            if (answer.contains("device")) return DescribeDevice(answer);
             return "the server admits clients again, in addition to " +
                    std::to_string(answer.value("sessions", std::size_t{0})) + " sessions\n";
           });

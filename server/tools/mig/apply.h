@@ -36,7 +36,7 @@ class Tenant {
 // Thread-compatible; borrows its arguments.
 class Mover {
  public:
-  using Log = std::function<void(const std::string& sentence)>;
+  using Log = std::function<void(const std::string& message)>;
 
   Mover(const GpuControl& control, const StateFile& state, Tenant& tenant, Log log)
       : control_(control), state_(state), tenant_(tenant), log_(std::move(log)) {}

@@ -221,8 +221,8 @@ Status AskServer(RunOptions& options) {
   return Status::Ok();
 }
 
-int Complain(int exit_code, const std::string& sentence) {
-  std::fprintf(stderr, "gpusharedctl run: %s\n", sentence.c_str());
+int Complain(int exit_code, const std::string& message) {
+  std::fprintf(stderr, "gpusharedctl run: %s\n", message.c_str());
   return exit_code;
 }
 

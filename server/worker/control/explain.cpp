@@ -44,7 +44,7 @@ ordered_json BlockerJson(const Blocker& blocker, const std::vector<SessionFacts>
   behind["on_device_us"] = Us(blocker.on_device);
   behind["predicted_us"] = Us(blocker.predicted);
   behind["was_stopped"] = blocker.cut == Blocker::Cut::kStopped;
-  behind["cut"] = trace::GetText(blocker.cut).in_sentence;
+  behind["cut"] = trace::GetText(blocker.cut).in_message;
   if (blocker.cut == Blocker::Cut::kStopped) behind["stop_latency_us"] = Us(blocker.stop_took);
   return behind;
 }
@@ -72,7 +72,7 @@ ordered_json WaterfallJson(std::uint64_t session, const RequestReports& told,
     row["to_us"] = since(record.ended);
     row["device_time_us"] = Us(record.charged);
     row["unfinished"] = record.was_stopped;
-    row["cut"] = trace::GetText(record.cut).in_sentence;
+    row["cut"] = trace::GetText(record.cut).in_message;
     if (record.cut == Blocker::Cut::kStopped) {
       row["stop_asked_us"] = since(record.stop_asked);
       row["stop_latency_us"] = Us(record.ended - record.stop_asked);

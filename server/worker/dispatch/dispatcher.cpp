@@ -528,14 +528,14 @@ CommandFailure Dispatcher::GetFailure(const CommandSlot& command,
                                       const device::Completion& completion) const {
   const bool is_lost = loss_ && completion.status.code() == StatusCode::kDeviceLost;
   const Status& why = is_lost ? *loss_ : completion.status;
-  std::string sentence(why.message());
+  std::string message(why.message());
   if (command.graph != nullptr && !is_lost) {
     const bool is_list = command.kind == CommandKind::kGraph;
-    sentence = fmt::format("node {} of graph {}: {}",
-                           command.first_node + (is_list ? completion.units_done : 0),
-                           command.graph->number(), sentence);
+    message = fmt::format("node {} of graph {}: {}",
+                          command.first_node + (is_list ? completion.units_done : 0),
+                          command.graph->number(), message);
   }
-  return CommandFailure(why.code(), std::move(sentence), completion.fault);
+  return CommandFailure(why.code(), std::move(message), completion.fault);
 }
 
 void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,

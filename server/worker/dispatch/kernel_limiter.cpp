@@ -64,7 +64,7 @@ std::optional<device::DeviceLoss> KernelLimiter::Enforce(scheduler::TimePoint no
     return EndWithDevice(
         pending_ends_.front().id,
         fmt::format("{}, and it has not left within {} of being told to",
-                    pending_ends_.front().sentence, Seconds(options_.leaves_within)));
+                    pending_ends_.front().message, Seconds(options_.leaves_within)));
   }
   while (const std::optional<KernelWatch::Overdue> overdue = watch_.TakeOverdue(now)) {
     if (auto loss = End(*overdue, now)) return loss;
@@ -86,11 +86,11 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
   const std::string may_run =
       fmt::format("has run {}, kernels of class {} may run {} (--kernel-limit of the server)",
                   Seconds(overdue.ran), scheduler::ClassName(of_class), Seconds(overdue.limit));
-  const std::string sentence = fmt::format("{} ended by force: it {}", ShownWork(command), may_run);
+  const std::string message = fmt::format("{} ended by force: it {}", ShownWork(command), may_run);
   const auto* const launch = std::get_if<device::LaunchWork>(&command.work);
   if (launch != nullptr ? !device_.CanKill(*launch) : !device_.info().can_kill) {
     if (options_.ends_device.at(static_cast<std::size_t>(of_class))) {
-      return EndWithDevice(overdue.id, sentence + ", and this device cannot end one kernel alone");
+      return EndWithDevice(overdue.id, message + ", and this device cannot end one kernel alone");
     }
     Note(*client, command, command.cost_kernel,
          may_run +
@@ -98,13 +98,13 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
              "was given");
     return std::nullopt;
   }
-  command.failure = std::make_unique<CommandFailure>(StatusCode::kKernelFault, sentence,
+  command.failure = std::make_unique<CommandFailure>(StatusCode::kKernelFault, message,
                                                      FaultKind::kLaunchTimeout);
   ++ended_.count;
-  ended_.latest = fmt::format("{} {}", sentence, client->Who(command.stream, command.sequence));
+  ended_.latest = fmt::format("{} {}", message, client->Who(command.stream, command.sequence));
   if (!device_.info().can_kill) {
     pending_ends_.push_back(
-        {.id = overdue.id, .until = now + options_.leaves_within, .sentence = sentence});
+        {.id = overdue.id, .until = now + options_.leaves_within, .message = message});
   }
   device_.RequestKill(overdue.id);
   return std::nullopt;

@@ -77,7 +77,7 @@ class KernelLimiter {
   struct PendingEnd {
     device::WorkId id = 0;
     scheduler::TimePoint until;
-    std::string sentence;  // Names the limit that the kernel exceeded.
+    std::string message;  // Names the limit that the kernel exceeded.
   };
   std::optional<device::DeviceLoss> End(const KernelWatch::Overdue& overdue,
                                         scheduler::TimePoint now);

@@ -33,15 +33,15 @@ std::string DescribeForKernel(const Rejection& why, const device::KernelInfo& ke
 }
 
 std::string DescribeBeyondDevice(const Rejection& why, const ClientState& client) {
-  std::string sentence = fmt::format(
+  std::string message = fmt::format(
       "{} rejected: it may touch {} bytes of the client's memory, and the device has {} for it",
       why.what, why.asked, why.allowed);
-  if (std::string_view(why.what) != "launch") return sentence;
+  if (std::string_view(why.what) != "launch") return message;
   const ModuleEntry& entry = client.scope.module(why.number);
-  if (entry.module == nullptr || entry.serial != why.serial) return sentence;
+  if (entry.module == nullptr || entry.serial != why.serial) return message;
   const device::KernelInfo& kernel = entry.module->kernels()[why.kernel];
-  if (kernel.why_reach_unknown.empty()) return sentence;
-  return fmt::format("{}; the access set of kernel '{}' is unknown: {}", sentence,
+  if (kernel.why_reach_unknown.empty()) return message;
+  return fmt::format("{}; the access set of kernel '{}' is unknown: {}", message,
                      device::ShownName(kernel.name),
                      device::ShownName(kernel.why_reach_unknown, kShownReasonBytesMax));
 }
@@ -118,11 +118,11 @@ std::string Describe(const Rejection& why, const ClientState& client,
 Status Describe(const CommandFailure& failure, const ClientState& client, std::uint32_t stream,
                 std::uint64_t sequence, const device::DeviceInfo& info) {
   const Rejection& rejection = failure.rejection;
-  std::string sentence = rejection.ok() ? failure.sentence : Describe(rejection, client, info);
+  std::string message = rejection.ok() ? failure.message : Describe(rejection, client, info);
   if (rejection.node != Rejection::kNoNodeNumber) {
-    sentence = fmt::format("node {} of graph {}: {}", rejection.node, rejection.graph, sentence);
+    message = fmt::format("node {} of graph {}: {}", rejection.node, rejection.graph, message);
   }
-  return {failure.code, fmt::format("{} {}", sentence, client.Who(stream, sequence))};
+  return {failure.code, fmt::format("{} {}", message, client.Who(stream, sequence))};
 }
 
 }  // namespace gpushared::server

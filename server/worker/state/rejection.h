@@ -63,12 +63,12 @@ struct Rejection {
 struct CommandFailure {
   explicit CommandFailure(const Rejection& why) : code(why.code()), rejection(why) {}
   CommandFailure(StatusCode of, std::string says, FaultKind kind = FaultKind::kNone)
-      : code(of), fault(kind), sentence(std::move(says)) {}
+      : code(of), fault(kind), message(std::move(says)) {}
 
   StatusCode code;
   FaultKind fault = FaultKind::kNone;  // Set only with code kKernelFault.
   Rejection rejection;
-  std::string sentence;  // Empty if the message is that of the rejection.
+  std::string message;  // Empty if the message is that of the rejection.
 };
 
 // Null unless the command was rejected. A single word, because every command has one.

@@ -152,8 +152,8 @@ cudaError_t Noted(cudaError_t error) {
 }
 
 cudaError_t Noted(const Status& status) {
-  static std::atomic<int> sentences{0};
-  if (!status.ok() && status.code() != StatusCode::kNotReady && sentences++ < kSentencesMax)
+  static std::atomic<int> messages{0};
+  if (!status.ok() && status.code() != StatusCode::kNotReady && messages++ < kMessagesMax)
     std::fprintf(stderr, "cudart: %s\n", status.ToString().c_str());
   return Noted(GetError(status.code()));
 }

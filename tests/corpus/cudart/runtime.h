@@ -19,9 +19,9 @@ namespace gpushared::cudart {
 
 // Sets the thread's last error, which cudaGetLastError returns. Returns `error`.
 cudaError_t Noted(cudaError_t error);
-// The same for a status, whose message goes to stderr: at most kSentencesMax per process.
+// The same for a status, whose message goes to stderr: at most kMessagesMax per process.
 cudaError_t Noted(const Status& status);
-inline constexpr int kSentencesMax = 20;
+inline constexpr int kMessagesMax = 20;
 // Returns the thread's last error, and clears it if it is taken.
 cudaError_t LastError(bool takes);
 

@@ -122,7 +122,7 @@ TEST_F(TopView, ValidatesWeightBeforeRequest) {
   EXPECT_EQ(view_.On({Key::kEnter}).question.weight, 12U);
   Type(view_, "w1001");
   EXPECT_EQ(view_.On({Key::kEnter}).what, ViewAction::What::kNothing);
-  EXPECT_EQ(view_.sentence(), "weight rejected: asked for 1001, allowed is 1 to 1000");
+  EXPECT_EQ(view_.message(), "weight rejected: asked for 1001, allowed is 1 to 1000");
   Type(view_, "w0");
   EXPECT_EQ(view_.On({Key::kEnter}).what, ViewAction::What::kNothing);
   Type(view_, "w99999999");
@@ -142,7 +142,7 @@ TEST_F(TopView, ReportsDepartureOfClientBeingChanged) {
   Type(view_, "cl");
   Take({{1, "a"}});
   EXPECT_EQ(view_.edit(), View::Edit::kNothing);
-  EXPECT_THAT(view_.sentence(), HasSubstr("client 2 'b' has left; nothing was changed"));
+  EXPECT_THAT(view_.message(), HasSubstr("client 2 'b' has left; nothing was changed"));
   EXPECT_EQ(view_.On({Key::kEnter}).what, ViewAction::What::kNothing);
 }
 

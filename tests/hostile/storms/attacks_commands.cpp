@@ -243,8 +243,8 @@ void WaitInCrowds(const Attacker& attacker) {
       crowd.event = &client->completions().event;
       const int threads = StartCrowd(&crowd);
       if (threads < kWaiterThreads)
-        AddSentence(attacker.board.attacker_words,
-                    std::to_string(threads) + " threads wait, no more");
+        AddMessage(attacker.board.attacker_words,
+                   std::to_string(threads) + " threads wait, no more");
     }
     while (IsAlive(*client)) {
       attacker.Did(client->Mark(0) != 0 ? Status()

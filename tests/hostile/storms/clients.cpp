@@ -126,7 +126,7 @@ Service OpenAtLast(const ClientPlan& plan, const std::string& name, FirstWords& 
   for (;;) {
     Result<Service> service = Service::Open(plan, name);
     if (service.ok()) return *std::move(service);
-    AddSentence(words, service.status().ToString());
+    AddMessage(words, service.status().ToString());
     std::this_thread::sleep_for(20ms);
   }
 }
@@ -194,9 +194,9 @@ Status ComeAndGo(const ClientPlan& plan, Board& board) {
 
 }  // namespace
 
-void AddSentence(FirstWords& words, const std::string& sentence) {
+void AddMessage(FirstWords& words, const std::string& message) {
   if (words.taken.exchange(true)) return;
-  std::strncpy(words.text.data(), sentence.c_str(), words.text.size() - 1);
+  std::strncpy(words.text.data(), message.c_str(), words.text.size() - 1);
 }
 
 std::int64_t ArrivalNs(std::int64_t first_arrival_ns, std::size_t index) {
@@ -217,7 +217,7 @@ void BeHonest(const ClientPlan& plan, Board& board) {
     SleepUntil(arrival);
     Sample& sample = board.requests.Begin(arrival);
     for (Status status = service.Answer(rounds); !status.ok(); status = service.Answer(rounds)) {
-      AddSentence(board.honest_words, status.ToString());
+      AddMessage(board.honest_words, status.ToString());
       ++board.reconnects;
       service = OpenAtLast(plan, "honest", board.honest_words);
     }
@@ -237,7 +237,7 @@ void SendNewClients(const ClientPlan& plan, Board& board) {
     ++under_way;
     std::thread([&] {
       const Status status = ComeAndGo(plan, board);
-      if (!status.ok()) AddSentence(board.new_client_words, status.ToString());
+      if (!status.ok()) AddMessage(board.new_client_words, status.ToString());
       --under_way;
     }).detach();
   }

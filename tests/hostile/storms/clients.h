@@ -40,7 +40,7 @@ std::int64_t ArrivalNs(std::int64_t first_arrival_ns, std::size_t index);
 [[noreturn]] void SendNewClients(const ClientPlan& plan, Board& board);
 
 // Stores the message if it is the first one.
-void AddSentence(FirstWords& words, const std::string& sentence);
+void AddMessage(FirstWords& words, const std::string& message);
 
 }  // namespace gpushared::storms
 

@@ -137,7 +137,7 @@ bool Attacker::Did(const Status& status) const {
     return true;
   }
   ++board.rejected_deeds;
-  AddSentence(board.attacker_words, status.ToString());
+  AddMessage(board.attacker_words, status.ToString());
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return false;
 }

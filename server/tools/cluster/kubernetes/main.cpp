@@ -23,8 +23,8 @@ namespace {
 
 constexpr timespec kPeriod = {.tv_sec = 1, .tv_nsec = 0};
 
-void WriteToLog(const std::string& sentence) {
-  std::fprintf(stderr, "gpushared-kubernetes: %s\n", sentence.c_str());
+void WriteToLog(const std::string& message) {
+  std::fprintf(stderr, "gpushared-kubernetes: %s\n", message.c_str());
 }
 
 // Runs until one of these signals arrives.

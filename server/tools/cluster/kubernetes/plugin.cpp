@@ -138,11 +138,11 @@ void Plugin::Attend(Resource& resource, bool is_new_kubelet) {
   log_("the kubelet has registered " + resource.offer.resource);
 }
 
-void Plugin::LogOnce(const std::string& about, const std::string& sentence) {
+void Plugin::LogOnce(const std::string& about, const std::string& message) {
   std::string& last = logged_[about];
-  if (last == sentence) return;
-  last = sentence;
-  log_(sentence);
+  if (last == message) return;
+  last = message;
+  log_(message);
 }
 
 }  // namespace gpushared::kubernetes

@@ -35,7 +35,7 @@ class Plugin {
   // Queries the server; may block.
   using Ask = std::function<Result<nlohmann::json>(const ipc::Admin& question)>;
   // Called when there is a new message to log.
-  using Log = std::function<void(const std::string& sentence)>;
+  using Log = std::function<void(const std::string& message)>;
 
   Plugin(PluginSettings settings, Ask ask, Log log);
   ~Plugin();
@@ -63,7 +63,7 @@ class Plugin {
   void AttendKubelet();
   void Attend(Resource& resource, bool is_new_kubelet);
   // Logs a message once, until there is a different message about the same subject.
-  void LogOnce(const std::string& about, const std::string& sentence);
+  void LogOnce(const std::string& about, const std::string& message);
 
   const PluginSettings settings_;
   const Ask ask_;

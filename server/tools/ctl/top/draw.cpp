@@ -13,7 +13,7 @@
 namespace gpushared::server::top {
 namespace {
 
-constexpr std::size_t kSentenceRowsMax = 4;
+constexpr std::size_t kMessageRowsMax = 4;
 
 constexpr std::string_view kKeys =
     "h help  q quit  arrows choose  c class  w weight  e explain  / find  A-Z sort";
@@ -137,14 +137,14 @@ std::string Prompt(const View& view) {
 void DrawTable(Canvas& canvas, View& view, const Scene& scene) {
   const Size size = canvas.size();
   DrawTop(canvas, view, view.Clients().size());
-  const std::vector<std::string> sentence = Wrapped(view.sentence(), size.columns);
-  const std::size_t sentence_rows = std::min(sentence.size(), kSentenceRowsMax);
+  const std::vector<std::string> sentence = Wrapped(view.message(), size.columns);
+  const std::size_t message_rows = std::min(sentence.size(), kMessageRowsMax);
   // Two fifths of the screen are for devices; the rest shows at least two clients.
   const std::size_t devices_max = std::max<std::size_t>(1, size.rows * 2 / 5);
   const std::size_t table = DrawDevices(canvas, 1, devices_max, view.figures().devices, scene);
-  const std::size_t bottom = size.rows - 1 - sentence_rows;
+  const std::size_t bottom = size.rows - 1 - message_rows;
   DrawClients(canvas, table, bottom - std::min(bottom, table), view);
-  for (std::size_t i = 0; i < sentence_rows; ++i) {
+  for (std::size_t i = 0; i < message_rows; ++i) {
     canvas.Put(bottom + i, 0, sentence[i], view.is_bad() ? Style::kWarning : Style::kStrong);
   }
   if (view.lost()) {

@@ -99,8 +99,8 @@ void View::Take(Figures figures) {
   }
 }
 
-void View::ShowMessage(std::string sentence, bool is_bad) {
-  sentence_ = std::move(sentence);
+void View::ShowMessage(std::string message, bool is_bad) {
+  message_ = std::move(message);
   is_bad_ = is_bad;
 }
 
@@ -133,7 +133,7 @@ std::size_t View::FirstLine(std::size_t rows, std::size_t lines) {
 }
 
 ViewAction View::On(KeyPress press) {
-  sentence_.clear();
+  message_.clear();
   if (edit_ != Edit::kNothing) return OnEdit(press);
   if (page_ == Page::kTable) return OnTable(press);
   if (press.key == Key::kCharacter || press.key == Key::kEscape || press.key == Key::kEnter) {

@@ -78,7 +78,7 @@ class View {
   // Takes new figures. If a client that is being edited has left, the view reports that.
   void Take(Figures figures);
   // Shows the answer to a request of a key.
-  void ShowMessage(std::string sentence, bool is_bad);
+  void ShowMessage(std::string message, bool is_bad);
   void ShowText(std::string title, std::string text);
   // Sets why the server does not answer; no value while it answers.
   void SetLost(std::optional<std::string> why) { lost_ = std::move(why); }
@@ -96,7 +96,7 @@ class View {
   const std::string& typed() const { return typed_; }
   const std::string& filter() const { return filter_; }
   bool is_paused() const { return is_paused_; }
-  const std::string& sentence() const { return sentence_; }
+  const std::string& message() const { return message_; }
   bool is_bad() const { return is_bad_; }
   const std::optional<std::string>& lost() const { return lost_; }
   const std::string& title() const { return title_; }
@@ -128,7 +128,7 @@ class View {
   std::string typed_;  // Input so far: a class, digits, or the filter.
   std::string filter_;
   bool is_paused_ = false;
-  std::string sentence_;
+  std::string message_;
   bool is_bad_ = false;
   std::optional<std::string> lost_;
   std::string title_, text_;
