@@ -450,12 +450,13 @@ Status Session::Synchronize() {
 
 Status Session::GetError(StreamRecord& stream) {
   if (const std::optional<Status> text = stream.error_text()) return *text;
-  const Result<ipc::ErrorText> told =
+  const Result<ipc::ErrorText> description =
       data_->connection->Ask<ipc::ErrorText>(ipc::DescribeError{.stream = stream.number()});
   // Compares the sequence, because the server may describe a later stream with the same number.
-  if (told.ok() && !told->status.ok() && told->sequence == stream.error_sequence()) {
-    stream.set_error_text(told->status);
-    return told->status;
+  if (description.ok() && !description->status.ok() &&
+      description->sequence == stream.error_sequence()) {
+    stream.set_error_text(description->status);
+    return description->status;
   }
   // If the device was lost, both the running commands and the session end with that reason; returns
   // the reason of the session.

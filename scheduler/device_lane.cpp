@@ -256,7 +256,7 @@ Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
   while (found != in_flight_.end() && found->command != command) ++found;
   Check(found != in_flight_.end(), "a command completed that is not in flight");
   const InFlight& ended = *found;
-  const Duration held = ended.told + meter_.End(ended.charge, now);
+  const Duration held = ended.reported + meter_.End(ended.charge, now);
   const Charge charge{ended.client, held, ended.stop_asked};
   if (!ended.caps.empty()) {
     caps_.Bill(ended.caps, charge.held - ended.billed, now);
@@ -268,13 +268,14 @@ Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
     --windowed_count_;
   }
   if (!ended.orphan) {
-    policy_->OnEnded(ended.client,
-                     Ended{.held = std::min<Duration>(charge.held - ended.told, kCommandTimeMax),
-                           .predicted = ended.predicted,
-                           .stoppable = ended.stoppable,
-                           .stop_asked = ended.policy_asked,
-                           .account = ended.account},
-                     now);
+    policy_->OnEnded(
+        ended.client,
+        Ended{.held = std::min<Duration>(charge.held - ended.reported, kCommandTimeMax),
+              .predicted = ended.predicted,
+              .stoppable = ended.stoppable,
+              .stop_asked = ended.policy_asked,
+              .account = ended.account},
+        now);
   }
   in_flight_.Remove(found);
   settled_ = false;
@@ -493,7 +494,7 @@ void DeviceLane::BecomeStoppable(InFlight& command, TimePoint now) {
                    now);
   if (command.windowed) window_used_ += predicted - command.predicted;
   command.charge = meter_.Start(predicted, now);
-  command.told += held;
+  command.reported += held;
   command.predicted = predicted;
   command.stops_late = false;
   command.stoppable = command.has_outlived = true;

@@ -193,7 +193,7 @@ class DeviceLane {
     ClientId client;
     TimePoint since;
     Duration predicted{};
-    Duration told{};  // Time that was reported to the policy before `charge` began.
+    Duration reported{};  // Time that was reported to the policy before `charge` began.
     std::uint32_t stream = 0;
     std::uint8_t account = 0;  // Account that the policy chose.
     ChargeMeter::Entry charge;
@@ -232,7 +232,7 @@ class DeviceLane {
   bool MarkStops(ClientId client);
   void AskToStop(InFlight& command);
   Duration HeldSoFar(const InFlight& command, TimePoint now) const {
-    return command.told + meter_.SoFar(command.charge, now);
+    return command.reported + meter_.SoFar(command.charge, now);
   }
   bool HasOutlived(const InFlight& command, TimePoint now) const;
   TimePoint NextCheckAt(const InFlight& command, TimePoint now) const;

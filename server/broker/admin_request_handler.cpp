@@ -350,9 +350,9 @@ json AdminRequestHandler::Devices(const Round& round) const {
     const auto answer = round.answers.find(device.id);
     if (answer != round.answers.end()) {
       for (const auto& [key, value] : answer->second.items()) {
-        const bool told =
+        const bool is_reported =
             std::find(kBrokerKeys.begin(), kBrokerKeys.end(), key) != kBrokerKeys.end();
-        if (!told && !entry.contains(key)) entry[key] = value;
+        if (!is_reported && !entry.contains(key)) entry[key] = value;
       }
     }
     devices.push_back(std::move(entry));

@@ -22,12 +22,12 @@ json HistogramJson(const TotalHistogram& histogram) {
 }
 
 json ClassJson(const ClassTotals& totals) {
-  json told;
-  WriteFigures(totals, kClassFigures, told);
+  json object;
+  WriteFigures(totals, kClassFigures, object);
   for (const HistogramFigure& figure : kClassHistograms) {
-    told[figure.key] = HistogramJson(totals.*figure.value);
+    object[figure.key] = HistogramJson(totals.*figure.value);
   }
-  return told;
+  return object;
 }
 
 }  // namespace
@@ -45,15 +45,15 @@ json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>&
           of_class.device_time_ns.Get() == 0) {
         continue;  // No client has connected.
       }
-      json told = {{"endpoint", std::string(endpoint.name)},
-                   {"class", scheduler::kClassNames.at(each)}};
-      WriteFigures(of_class, kEndpointFigures, told);
-      endpoints.push_back(std::move(told));
+      json object = {{"endpoint", std::string(endpoint.name)},
+                     {"class", scheduler::kClassNames.at(each)}};
+      WriteFigures(of_class, kEndpointFigures, object);
+      endpoints.push_back(std::move(object));
     }
   }
-  json told = {{"classes", std::move(classes)}, {"endpoints", std::move(endpoints)}};
-  WriteFigures(totals, kDeviceFigures, told);
-  return told;
+  json object = {{"classes", std::move(classes)}, {"endpoints", std::move(endpoints)}};
+  WriteFigures(totals, kDeviceFigures, object);
+  return object;
 }
 
 }  // namespace gpushared::server

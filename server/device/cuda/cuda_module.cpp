@@ -329,8 +329,8 @@ Status CudaModule::FindKernels(const CudaPrepared& prepared) {
     }
     KernelInfo info;
     info.name = std::move(names[i]);
-    const auto told = std::ranges::find(prepared.kernel_infos(), info.name, &KernelInfo::name);
-    if (told != prepared.kernel_infos().end()) TakeReach(prepared, *told, info);
+    const auto parsed = std::ranges::find(prepared.kernel_infos(), info.name, &KernelInfo::name);
+    if (parsed != prepared.kernel_infos().end()) TakeReach(prepared, *parsed, info);
     Status status = Describe(prepared, functions_[i], info);
     if (!status.ok()) {
       return {status.code(),
@@ -379,10 +379,11 @@ Status CudaModule::FindVariables(const CudaPrepared& prepared) {
   return {};
 }
 
-void CudaModule::TakeReach(const CudaPrepared& prepared, const KernelInfo& told, KernelInfo& info) {
+void CudaModule::TakeReach(const CudaPrepared& prepared, const KernelInfo& parsed,
+                           KernelInfo& info) {
   if (prepared.runs_text()) {
-    info.reach_offsets = told.reach_offsets;
-    info.why_reach_unknown = told.why_reach_unknown;
+    info.reach_offsets = parsed.reach_offsets;
+    info.why_reach_unknown = parsed.why_reach_unknown;
   } else {
     info.reach_offsets.clear();
     info.why_reach_unknown = "machine code may run in the place of its PTX";

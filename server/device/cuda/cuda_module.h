@@ -152,7 +152,7 @@ class CudaModule : public device::Module {
   Status NamesFromDriver(std::vector<std::string>& names);
   Status Describe(const CudaPrepared& prepared, Function function, KernelInfo& info);
   // Copies the access sets found in the text if the executed code is made from the text.
-  static void TakeReach(const CudaPrepared& prepared, const KernelInfo& told, KernelInfo& info);
+  static void TakeReach(const CudaPrepared& prepared, const KernelInfo& parsed, KernelInfo& info);
   struct Limits {
     std::uint32_t threads_per_block = 0;
     std::uint32_t static_shared_bytes = 0;

@@ -47,20 +47,20 @@ Result<CudaModule::Functions> CudaModule::ListFunctions(cuda::Module module) {
 Status CudaModule::FindLateKernels(const CudaPrepared& prepared) {
   const Result<Functions> listed = ListFunctions(module_);
   if (!listed.ok()) return listed.status();
-  for (const KernelInfo& told : prepared.kernel_infos()) {
+  for (const KernelInfo& parsed : prepared.kernel_infos()) {
     functions_.push_back(nullptr);
-    KernelInfo& info = kernels_.emplace_back(told);
-    TakeReach(prepared, told, info);
-    if (!told.unsupported.empty()) continue;
-    const auto found = listed->find(told.name);
+    KernelInfo& info = kernels_.emplace_back(parsed);
+    TakeReach(prepared, parsed, info);
+    if (!parsed.unsupported.empty()) continue;
+    const auto found = listed->find(parsed.name);
     if (found == listed->end()) {
       return {StatusCode::kInvalidArgument,
-              "module rejected: the driver knows no kernel '" + ShownName(told.name) + "'"};
+              "module rejected: the driver knows no kernel '" + ShownName(parsed.name) + "'"};
     }
     functions_.back() = found->second;
     if (Status status = DescribeLate(prepared, found->second, info); !status.ok()) {
       return {status.code(),
-              "module rejected: kernel '" + ShownName(told.name) + "': " + status.message()};
+              "module rejected: kernel '" + ShownName(parsed.name) + "': " + status.message()};
     }
   }
   late_ = std::make_unique<Late[]>(kernels_.size());

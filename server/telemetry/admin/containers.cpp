@@ -32,20 +32,20 @@ bool IsInside(const std::filesystem::path& directory, const std::filesystem::pat
   return file.string().starts_with(directory.string() + "/");
 }
 
-std::optional<EndpointRow> GetRow(const json& told) {
-  if (!told.is_object()) return std::nullopt;
-  const auto name = told.find("endpoint"), socket = told.find("socket");
+std::optional<EndpointRow> GetRow(const json& object) {
+  if (!object.is_object()) return std::nullopt;
+  const auto name = object.find("endpoint"), socket = object.find("socket");
   const bool are_texts =
-      name != told.end() && name->is_string() && socket != told.end() && socket->is_string();
+      name != object.end() && name->is_string() && socket != object.end() && socket->is_string();
   if (!are_texts) return std::nullopt;
-  const auto open = told.find("open");
-  const bool is_closed = open != told.end() && open->is_boolean() && !open->get<bool>();
+  const auto open = object.find("open");
+  const bool is_closed = open != object.end() && open->is_boolean() && !open->get<bool>();
   EndpointRow row = {
       .name = *name,
       .socket = std::filesystem::path(socket->get<std::string>()).lexically_normal(),
-      .is_lasting = told.contains("class") && !told.contains("lessee") && !is_closed};
-  const auto devices = told.find("devices");
-  if (devices == told.end()) return row;
+      .is_lasting = object.contains("class") && !object.contains("lessee") && !is_closed};
+  const auto devices = object.find("devices");
+  if (devices == object.end()) return row;
   if (!devices->is_array()) return std::nullopt;
   for (const json& device : *devices) {
     if (!device.is_string()) return std::nullopt;
@@ -81,10 +81,10 @@ json GetDevice(const ContainerEndpoint& endpoint) {
 
 Result<std::vector<ContainerEndpoint>> ReadContainerEndpoints(const json& answer) {
   const Status invalid(StatusCode::kProtocolViolation, "the server's answer has no endpoints");
-  const auto told = answer.find("endpoints");
-  if (told == answer.end() || !told->is_array()) return invalid;
+  const auto list = answer.find("endpoints");
+  if (list == answer.end() || !list->is_array()) return invalid;
   std::vector<EndpointRow> rows;
-  for (const json& each : *told) {
+  for (const json& each : *list) {
     std::optional<EndpointRow> row = GetRow(each);
     if (!row) return invalid;
     rows.push_back(*std::move(row));

@@ -32,19 +32,19 @@ struct Figure {
 
 // Writes the row's figures into a JSON object.
 template <typename Json, typename Row, std::size_t kFigures>
-void WriteFigures(const Row& row, const Figure<Row> (&figures)[kFigures], Json& told) {
+void WriteFigures(const Row& row, const Figure<Row> (&figures)[kFigures], Json& object) {
   for (const Figure<Row>& figure : figures) {
     const auto tell = [&](auto member) {
       const auto& value = row.*member;
       using Value = std::remove_cvref_t<decltype(value)>;
       if constexpr (std::is_same_v<Value, scheduler::Duration>) {
-        told[figure.key] = std::chrono::duration<double>(value).count();
+        object[figure.key] = std::chrono::duration<double>(value).count();
       } else if constexpr (!std::is_same_v<Value, Total>) {
-        told[figure.key] = value;
+        object[figure.key] = value;
       } else if (std::string_view(figure.key).ends_with("_s")) {
-        told[figure.key] = static_cast<double>(value.Get()) / 1e9;
+        object[figure.key] = static_cast<double>(value.Get()) / 1e9;
       } else {
-        told[figure.key] = value.Get();
+        object[figure.key] = value.Get();
       }
     };
     std::visit(tell, figure.value);

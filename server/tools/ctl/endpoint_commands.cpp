@@ -57,8 +57,9 @@ int HoldLease(const CommandLine& line, const LeaseArguments& asked) {
   if (!path) return kNoServer;
   const Result<admin::Lease> lease = admin::Lease::Take(*path, Terms(asked));
   if (!lease.ok()) return Complain(*path, lease.status());
-  const nlohmann::json told = {{"endpoint", lease->endpoint()}, {"socket", lease->socket()}};
-  if (Print(line.as_json ? told.dump() + "\n" : lease->socket() + "\n") != kDone) return kRejected;
+  const nlohmann::json output = {{"endpoint", lease->endpoint()}, {"socket", lease->socket()}};
+  if (Print(line.as_json ? output.dump() + "\n" : lease->socket() + "\n") != kDone)
+    return kRejected;
   lease->AwaitEnd();
   return Complain(*path, {StatusCode::kDisconnected, "the server ended the lease"});
 }

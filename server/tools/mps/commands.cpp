@@ -115,10 +115,10 @@ json ClientsAt(const Call& call, const json& server) {
 // Lists each process once, in the order of the clients.
 std::string PidLines(const json& clients) {
   std::string text;
-  std::set<std::uint64_t> told;
+  std::set<std::uint64_t> listed;
   for (const json& client : clients) {
     const std::uint64_t pid = GetNumber(client, "pid");
-    if (told.insert(pid).second) text += std::to_string(pid) + "\n";
+    if (listed.insert(pid).second) text += std::to_string(pid) + "\n";
   }
   return text;
 }
@@ -523,8 +523,8 @@ Status Call::Read(unsigned reads) {
   if (!status.ok() || (reads & kNewClients) == 0) return status;
   const Result<json> answer = Ask({.verb = ipc::AdminVerb::kStatus});
   if (!answer.ok()) return answer.status();
-  const json told = answer->value("server", json());
-  new_clients = told.is_object() ? told.value("new_clients", json::object()) : json::object();
+  const json listed = answer->value("server", json());
+  new_clients = listed.is_object() ? listed.value("new_clients", json::object()) : json::object();
   return Status::Ok();
 }
 

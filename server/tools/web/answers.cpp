@@ -142,12 +142,12 @@ const Answers::CachedAnswer& Answers::AskedFor(const ipc::Admin& question) {
 
 HttpAnswer Answers::AnswerTo(const Waiting& asked) {
   if (asked.what == Waiting::What::kMetrics) return Metrics(asked.format);
-  const CachedAnswer& told = AskedFor(asked.question);
-  if (!told.answer.ok()) return Rejection(told.answer.status());
+  const CachedAnswer& cached = AskedFor(asked.question);
+  if (!cached.answer.ok()) return Rejection(cached.answer.status());
   if (asked.what == Waiting::What::kHealth) return {.body = "ok\n"};
   // Invalid UTF-8 is replaced, because names come from clients.
   return {.content_type = "application/json",
-          .body = told.answer->dump(-1, ' ', false, json::error_handler_t::replace) + "\n"};
+          .body = cached.answer->dump(-1, ' ', false, json::error_handler_t::replace) + "\n"};
 }
 
 HttpAnswer Answers::Metrics(TextFormat format) {

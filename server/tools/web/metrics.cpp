@@ -57,10 +57,10 @@ std::string Text(const json& object, const char* key) {
 // whereas a failure does.
 constexpr std::array kDeviceStates = {"serving", "draining", "drained", "lost"};
 
-std::string_view DeviceState(std::string_view told) {
-  if (told == "ready") return "serving";
-  if (told == "draining" || told == "leaving") return "draining";
-  if (told == "drained" || told == "gone") return "drained";
+std::string_view DeviceState(std::string_view state) {
+  if (state == "ready") return "serving";
+  if (state == "draining" || state == "leaving") return "draining";
+  if (state == "drained" || state == "gone") return "drained";
   return "lost";
 }
 
@@ -164,9 +164,9 @@ class Writer {
                 "1 for the current state of the device, 0 for the others. Drained: by an operator. "
                 "Lost: the worker is starting, has died or is silent, or the device is missing.");
     for (const Device& device : devices_) {
-      const std::string told = Text(*device.facts, "state");
+      const std::string_view current = DeviceState(Text(*device.facts, "state"));
       for (const char* const state : kDeviceStates) {
-        text_.Add(With(device.labels, "state", state), DeviceState(told) == state ? 1 : 0);
+        text_.Add(With(device.labels, "state", state), current == state ? 1 : 0);
       }
     }
     for (const Entry& entry : kOfDevice) {

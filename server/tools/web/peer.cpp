@@ -71,7 +71,7 @@ std::optional<std::uint32_t> GetUser(const End& of, const End& to) {
   std::ranges::fill(id.idiag_cookie, INET_DIAG_NOCOOKIE);
   struct {
     nlmsghdr header;
-    inet_diag_msg told;
+    inet_diag_msg message;
     std::array<std::byte, 1024> more;
   } answer{};
   const ipc::UniqueFd kernel(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
@@ -82,8 +82,8 @@ std::optional<std::uint32_t> GetUser(const End& of, const End& to) {
   if (!is_whole || answer.header.nlmsg_type != SOCK_DIAG_BY_FAMILY) return {};
   // If no such connection exists, the kernel may return a listener on that port. A socket that its
   // process has closed has no inode, and is reported as root's.
-  if (answer.told.idiag_state == TCP_LISTEN || answer.told.idiag_inode == 0) return {};
-  return answer.told.idiag_uid;
+  if (answer.message.idiag_state == TCP_LISTEN || answer.message.idiag_inode == 0) return {};
+  return answer.message.idiag_uid;
 }
 
 }  // namespace

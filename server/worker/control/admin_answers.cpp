@@ -40,17 +40,17 @@ void Worker::Impl::Handle(const StatsTaken& message) {
 void Worker::Impl::Handle(const RequestAnswer& message) {
   const std::optional<Question> asked = TakeQuestion(message.token);
   if (!asked) return;
-  const RequestReports& told = *message.told;
+  const RequestReports& reports = *message.reports;
   const std::uint64_t client = asked->admin.client;
-  if (told.report.number != 0) {
-    return Answer(*asked, ExplainJson(client, told, SessionRows(), DeviceThread::Now()));
+  if (reports.report.number != 0) {
+    return Answer(*asked, ExplainJson(client, reports, SessionRows(), DeviceThread::Now()));
   }
   const std::string why =
-      told.last == 0
+      reports.last == 0
           ? fmt::format("client {} has no request, and had none", client)
           : fmt::format("request {} of client {} is not known: it keeps the last {}, from {} to {}",
-                        asked->admin.request, client, RequestHistory::kReportsMax, told.first,
-                        told.last);
+                        asked->admin.request, client, RequestHistory::kReportsMax, reports.first,
+                        reports.last);
   SendToBroker(asked->request, ipc::ChannelReply{.code = StatusCode::kNotFound, .text = why});
 }
 

@@ -51,9 +51,9 @@ ordered_json BlockerJson(const Blocker& blocker, const std::vector<SessionFacts>
 
 // Times of a waterfall are in microseconds since the request began, so earlier events have negative
 // times.
-ordered_json WaterfallJson(std::uint64_t session, const RequestReports& told,
+ordered_json WaterfallJson(std::uint64_t session, const RequestReports& reports,
                            const std::vector<SessionFacts>& sessions) {
-  const RequestReport& report = told.report;
+  const RequestReport& report = reports.report;
   const auto since = [&](scheduler::TimePoint at) { return Us(at - report.begun); };
   ordered_json rows = ordered_json::array();
   for (const Wait& wait : report.waterfall.waits.items()) {
@@ -67,7 +67,7 @@ ordered_json WaterfallJson(std::uint64_t session, const RequestReports& told,
     const trace::ExecutionRecord& record = executions[i];
     ordered_json& row = rows.emplace_back(Who(record.session, sessions));
     row["kind"] = record.session == session ? "own" : "other";
-    if (const auto what = told.execution_names[i].view(); !what.empty()) row["what"] = what;
+    if (const auto what = reports.execution_names[i].view(); !what.empty()) row["what"] = what;
     row["from_us"] = since(record.started);
     row["to_us"] = since(record.ended);
     row["device_time_us"] = Us(record.charged);
@@ -86,12 +86,12 @@ ordered_json WaterfallJson(std::uint64_t session, const RequestReports& told,
 
 }  // namespace
 
-std::string ExplainJson(std::uint64_t session, const RequestReports& told,
+std::string ExplainJson(std::uint64_t session, const RequestReports& reports,
                         const std::vector<SessionFacts>& sessions, scheduler::TimePoint now) {
-  const RequestReport& report = told.report;
+  const RequestReport& report = reports.report;
   ordered_json row = Who(session, sessions);
   row["request"] = report.number;
-  row["requests_known"] = {{"first", told.first}, {"last", told.last}};
+  row["requests_known"] = {{"first", reports.first}, {"last", reports.last}};
   row["marked"] = report.is_marked;
   row["failed"] = report.has_failed;
   row["open"] = report.is_open;
@@ -139,7 +139,7 @@ std::string ExplainJson(std::uint64_t session, const RequestReports& told,
   }
   row["others_rest_us"] = Us(report.charged_to_rest);
   row["is_cut"] = report.is_cut;
-  row["waterfall"] = WaterfallJson(session, told, sessions);
+  row["waterfall"] = WaterfallJson(session, reports, sessions);
   const Waterfall& waterfall = report.waterfall;
   row["waterfall_rest"] = {{"waits", waterfall.waits.rest_count},
                            {"waited_us", Us(waterfall.waits.rest)},

@@ -22,7 +22,7 @@ namespace gpushared::server {
 // Kind "wait" means that the client had commands ready but none on the device; "own" are its own
 // commands. All figures of an "open" request, which has not ended, cover the time so far, and
 // "target_met" is omitted as long as the request may still meet its target.
-std::string ExplainJson(std::uint64_t session, const RequestReports& told,
+std::string ExplainJson(std::uint64_t session, const RequestReports& reports,
                         const std::vector<SessionFacts>& sessions, scheduler::TimePoint now);
 
 }  // namespace gpushared::server

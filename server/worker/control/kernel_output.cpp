@@ -49,8 +49,8 @@ void KernelOutputLog::Write(std::uint64_t session, std::string_view who, std::st
           return byte < 0x20 || byte >= 0x7f;
         },
         '?');
-    const std::string told = std::string(who) + " prints: " + line;
-    if (!log_.GetWrite(spdlog::level::info, session, told)) return;
+    const std::string output = std::string(who) + " prints: " + line;
+    if (!log_.GetWrite(spdlog::level::info, session, output)) return;
   }
 }
 

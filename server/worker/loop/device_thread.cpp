@@ -498,25 +498,25 @@ void DeviceThread::ReportCosts() {
 }
 
 void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
-  auto told = std::make_unique<RequestReports>();
+  auto reports = std::make_unique<RequestReports>();
   if (const ClientState* const client = registry_.Find(message.session)) {
     const RequestHistory& history = requests_.GetHistory(*client);
-    told->first = history.first_number();
-    told->last = history.last_number();
+    reports->first = history.first_number();
+    reports->last = history.last_number();
     const RequestReport* const report =
         message.request == 0 ? history.Slowest() : history.Find(message.request);
-    if (report != nullptr) told->report = *report;
+    if (report != nullptr) reports->report = *report;
     // A request that is still open and has already taken longer than all completed ones is the
     // better answer.
     const auto open = requests_.ReportOfOpen(*client, message.request, now);
-    if (open && (report == nullptr || open->latency() > report->latency())) told->report = *open;
+    if (open && (report == nullptr || open->latency() > report->latency())) reports->report = *open;
     const std::span<const trace::ExecutionRecord> executions =
-        told->report.waterfall.executions.items();
+        reports->report.waterfall.executions.items();
     for (std::size_t i = 0; i < executions.size(); ++i) {
-      requests_.NameExecution(executions[i], told->execution_names[i]);
+      requests_.NameExecution(executions[i], reports->execution_names[i]);
     }
   }
-  control_.Post(RequestAnswer{message.token, std::move(told)});
+  control_.Post(RequestAnswer{message.token, std::move(reports)});
 }
 
 std::uint64_t DeviceThread::GetMemory(const ClientState& client) const {

@@ -182,7 +182,7 @@ struct StatsTaken {
 
 struct RequestAnswer {
   std::uint64_t token = 0;
-  std::unique_ptr<const RequestReports> told;  // Allocated separately because it is large.
+  std::unique_ptr<const RequestReports> reports;  // Allocated separately because it is large.
 };
 // Sent in parts, in no particular order.
 struct CostsTaken {

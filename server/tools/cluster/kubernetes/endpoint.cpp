@@ -84,13 +84,13 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
                   " already, allowed are " + std::to_string(kFollowersMax)};
     }
     ++followers_;
-    std::uint64_t told = 0;  // Versions start at 1.
+    std::uint64_t sent = 0;  // Versions start at 1.
     while (!is_over_ && !context->IsCancelled()) {
-      if (told == version_) {
+      if (sent == version_) {
         changed_.wait_for(lock.waitable(), kFollowerCheck);
         continue;
       }
-      told = version_;
+      sent = version_;
       const v1beta1::ListAndWatchResponse list = GetList(offer_.shares);
       lock.Unlock();
       const bool is_there = writer->Write(list);

@@ -22,7 +22,7 @@
 struct gpushared_lease {
   std::string server;  // The server's own socket.
   gpushared::admin::Lease lease;
-  gpushared_usage told;  // Usage that the previous call reported.
+  gpushared_usage reported;  // Usage that the previous call reported.
 };
 
 namespace {
@@ -187,8 +187,8 @@ int gpushared_lease_used(gpushared_lease* lease, int must_be_over, gpushared_usa
     if (!status.ok()) return status;
     const Result<gpushared_usage> now = Sum(lease->server, lease->lease.endpoint());
     if (!now.ok()) return now.status();
-    *used = Difference(*now, lease->told);
-    lease->told = *now;
+    *used = Difference(*now, lease->reported);
+    lease->reported = *now;
     return status;
   });
 }

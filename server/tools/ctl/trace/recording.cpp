@@ -34,14 +34,14 @@ Recording::~Recording() {
 }
 
 Result<std::unique_ptr<Recording>> Recording::Begin(const RecordingOptions& options) {
-  const Result<json> told = admin::Ask(options.socket, {.verb = ipc::AdminVerb::kDevices});
-  if (!told.ok()) return told.status();
+  const Result<json> answer = admin::Ask(options.socket, {.verb = ipc::AdminVerb::kDevices});
+  if (!answer.ok()) return answer.status();
   std::FILE* const file = std::fopen(options.file.c_str(), "wbe");
   if (file == nullptr) return FileFailed(options.file);
   std::unique_ptr<Recording> recording(new Recording(options, file));
   std::vector<std::string> wanted = options.devices;
   std::map<std::string, std::string> names;
-  for (const json& row : told->value("devices", json::array())) {
+  for (const json& row : answer->value("devices", json::array())) {
     const std::string id = row.value("device", "");
     names[id] = row.value("name", "");
     if (options.devices.empty()) wanted.push_back(id);

@@ -83,7 +83,7 @@ void Timeline::AddEvent(Line& line, TimeSpan when, std::string_view name, Flow f
 }
 
 void Timeline::ReportDepths(Client& client, scheduler::TimePoint at, const trace::Depths& depths) {
-  if (std::exchange(client.told, depths).queued == depths.queued) return;
+  if (std::exchange(client.last_depths, depths).queued == depths.queued) return;
   trace_.AddCount(client.process, at, "queued", depths.queued);
 }
 

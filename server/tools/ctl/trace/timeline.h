@@ -43,7 +43,7 @@ class Timeline {
     JsonTrace::Process process;
     std::string name;
     std::map<std::uint8_t, Line> streams, request_rows;
-    trace::Depths told;
+    trace::Depths last_depths;
   };
   struct Device {
     std::string id;
