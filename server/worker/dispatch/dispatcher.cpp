@@ -212,17 +212,17 @@ void Dispatcher::RejectBeyondDevice(ClientState& client, std::uint32_t stream,
                                     CommandSlot& command) {
   const std::uint64_t bytes = ReachBytes(command, client.scope.mapped_bytes());
   if (bytes <= client.memory.most_bytes()) return;
-  Rejection why{.reason = Rejection::Reason::kBeyondDevice,
-                .what = command.graph != nullptr               ? "graph launch"
-                        : command.kind == CommandKind::kLaunch ? "launch"
-                        : command.kind == CommandKind::kFill   ? "fill"
-                                                               : "copy",
-                .asked = bytes,
-                .allowed = client.memory.most_bytes()};
+  BeyondDevice why{.what = command.graph != nullptr               ? "graph launch"
+                           : command.kind == CommandKind::kLaunch ? "launch"
+                           : command.kind == CommandKind::kFill   ? "fill"
+                                                                  : "copy",
+                   .kernel = {},
+                   .bytes = bytes,
+                   .bytes_max = client.memory.most_bytes()};
   if (command.graph == nullptr && command.kind == CommandKind::kLaunch) {
-    why.number = command.modules[0];
-    why.kernel = std::get<device::LaunchWork>(command.work).kernel;
-    why.serial = client.scope.module(command.modules[0]).serial;
+    why.kernel = {.module = command.modules[0],
+                  .module_serial = client.scope.module(command.modules[0]).serial,
+                  .kernel = std::get<device::LaunchWork>(command.work).kernel};
   }
   command.failure = Reject(why);
   client.streams.MarkToSettle(stream);
@@ -355,10 +355,7 @@ bool Dispatcher::SettleWait(ClientState& client, std::uint32_t stream, const Com
     return false;
   }
   if (target.HasFailed(command.target.sequence)) {
-    const Rejection why{.reason = Rejection::Reason::kWaitFailed,
-                        .number = command.target.stream,
-                        .at = command.target.sequence};
-    FailStream(client, stream, command, CommandFailure(why), now);
+    FailStream(client, stream, command, CommandFailure(WaitFailed{.command = command.target}), now);
   } else {
     state.last_time_ns = std::max(state.last_time_ns, target.last_time_ns);
   }

@@ -19,8 +19,6 @@
 
 namespace gpushared::server {
 
-using Reason = Rejection::Reason;
-
 void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   const ipc::Violation malformed = ipc::ValidateCommand(record_, command_);
   if (!malformed.ok()) return BreakFor(client, malformed);
@@ -118,21 +116,17 @@ LaunchExtents GetExtents(const ipc::LaunchCommand& launch, const device::KernelI
           .dynamic_shared_bytes = launch.dynamic_shared_bytes};
 }
 
-[[gnu::cold]] MaybeRejected RejectLaunch(const ipc::LaunchCommand& launch,
-                                         const ModuleEntry& module, Rejection why) {
-  why.number = launch.module;
-  why.kernel = launch.kernel;
-  why.serial = module.serial;
-  return Reject(why);
+NamedKernel GetNamed(const ipc::LaunchCommand& launch, const ModuleEntry& module) {
+  return {.module = launch.module, .module_serial = module.serial, .kernel = launch.kernel};
 }
 
 }  // namespace
 
 MaybeRejected CommandPump::RejectExcess(const ipc::LaunchCommand& launch, const ModuleEntry& module,
                                         const device::KernelInfo& kernel) const {
-  Rejection why{.reason = Reason::kBeyondLimits};
-  why.excess = FindExcess(GetExtents(launch, kernel), device::GetLimits(kernel, info_));
-  return RejectLaunch(launch, module, why);
+  return Reject(BeyondLaunchLimits{
+      .kernel = GetNamed(launch, module),
+      .excess = FindExcess(GetExtents(launch, kernel), device::GetLimits(kernel, info_))});
 }
 
 MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launch,
@@ -140,24 +134,24 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand
   slot.kind = CommandKind::kLaunch;
   const ModuleEntry& module = client.scope.module(launch.module);
   if (module.module == nullptr || module.is_leaving) {
-    return Reject({.reason = Reason::kNoModule, .number = launch.module});
+    return Reject(NoModule{.module = launch.module});
   }
   const std::span<const device::KernelInfo> kernels = module.module->kernels();
   if (launch.kernel >= kernels.size()) {
-    return RejectLaunch(launch, module, {.reason = Reason::kNoKernel, .allowed = kernels.size()});
+    return Reject(
+        NoKernel{.module = launch.module, .kernel = launch.kernel, .kernels = kernels.size()});
   }
   const device::KernelInfo& kernel = kernels[launch.kernel];
   if (!kernel.unsupported.empty()) {
-    return RejectLaunch(launch, module, {.reason = Reason::kUnsupported});
+    return Reject(UnsupportedKernel{.kernel = GetNamed(launch, module)});
   }
   if (!IsWithinLaunchLimits(GetExtents(launch, kernel), device::GetLimits(kernel, info_))) {
     return RejectExcess(launch, module, kernel);
   }
   if (launch.parameter_bytes != kernel.parameter_bytes) {
-    return RejectLaunch(launch, module,
-                        {.reason = Reason::kParameterBytes,
-                         .asked = launch.parameter_bytes,
-                         .allowed = kernel.parameter_bytes});
+    return Reject(WrongParameterBytes{.kernel = GetNamed(launch, module),
+                                      .bytes = launch.parameter_bytes,
+                                      .expected = kernel.parameter_bytes});
   }
   device::LaunchWork& work = slot.work.emplace<device::LaunchWork>();
   if (launch.parameters_in_staging_buffer) {
@@ -204,15 +198,13 @@ std::span<const std::byte> CommandPump::TakeParameters(const ClientState& client
 MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::NameBufferCommand& name,
                                    CommandSlot& slot) {
   slot.kind = CommandKind::kChangeBuffers;
-  const Rejection why = client.buffers.Add(name.address, name.bytes, client.scope.mapped_bytes());
-  return why.ok() ? MaybeRejected() : Reject(why);
+  return client.buffers.Add(name.address, name.bytes, client.scope.mapped_bytes());
 }
 
 MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::ForgetBufferCommand& forget,
                                    CommandSlot& slot) {
   slot.kind = CommandKind::kChangeBuffers;
-  const Rejection why = client.buffers.Remove(forget.address);
-  return why.ok() ? MaybeRejected() : Reject(why);
+  return client.buffers.Remove(forget.address);
 }
 
 // ---- turns

@@ -15,8 +15,6 @@ namespace gpushared::server {
 
 namespace {
 
-using Reason = Rejection::Reason;
-
 // Makes a node of the command that was prepared in the slot.
 std::shared_ptr<GraphNode> GetNode(CommandSlot& slot, const ClientState& client) {
   auto node = std::make_shared<GraphNode>();
@@ -67,8 +65,7 @@ void ForgetModules(ClientState& client, CommandSlot& slot) {
 }
 
 void RecordNode(CommandFailure& rejected, std::uint32_t graph, std::uint32_t node) {
-  rejected.rejection.graph = graph;
-  rejected.rejection.node = node;
+  rejected.node = {.graph = graph, .number = node};
 }
 
 // Checks a node as a single command is checked: its module must still be the same one, and its
@@ -77,7 +74,7 @@ MaybeRejected CheckNode(ClientState& client, const GraphNode& node, CommandSlot&
   if (node.kind == CommandKind::kLaunch) {
     const ModuleEntry& module = client.scope.module(node.module);
     if (module.module == nullptr || module.is_leaving || module.serial != node.module_serial) {
-      return Reject({.reason = Reason::kNoModule, .number = node.module});
+      return Reject(NoModule{.module = node.module});
     }
     NameModule(client, node.module, slot);
     return {};
@@ -91,20 +88,19 @@ MaybeRejected CheckNode(ClientState& client, const GraphNode& node, CommandSlot&
 }
 
 // Checks whether the client's graphs may take `more` bytes while `less` are about to be returned.
-Rejection CheckBytes(const ClientState& client, const char* what, std::uint64_t more,
-                     std::uint64_t less = 0) {
+MaybeRejected CheckBytes(const ClientState& client, const char* what, std::uint64_t more,
+                         std::uint64_t less = 0) {
   const GraphBytes& bytes = client.graphs.bytes();
   const std::uint64_t then = bytes.held() + more - less;
   const std::uint64_t most = client.setup.limits.graphs_bytes_max;
   if (then > most) {
-    return {.reason = Reason::kGraphBytes, .what = what, .asked = then, .allowed = most};
+    return Reject(BeyondGraphQuota{.what = what, .bytes = then, .bytes_max = most});
   }
   if (const std::uint64_t excess = bytes.budget().GetExcess(bytes.held(), then); excess > 0) {
-    return {.reason = Reason::kGraphBytesOfAll,
-            .what = what,
-            .asked = then,
-            .allowed = then - excess,
-            .at = bytes.budget().total()};
+    return Reject(BeyondGraphBudget{.what = what,
+                                    .bytes = then,
+                                    .available_bytes = then - excess,
+                                    .total_bytes = bytes.budget().total()});
   }
   return {};
 }
@@ -139,9 +135,9 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::MakeGraphComm
                                    CommandSlot& slot) {
   slot.kind = CommandKind::kChangeGraph;
   if (client.graphs.Find(make.graph) != nullptr) {
-    return Reject({.reason = Reason::kGraphExists, .number = make.graph});
+    return Reject(GraphExists{.graph = make.graph});
   }
-  if (Rejection why = CheckBytes(client, "graph", Graph::kFootprint); !why.ok()) return Reject(why);
+  if (MaybeRejected why = CheckBytes(client, "graph", Graph::kFootprint)) return why;
   client.graphs.Make(make.graph);
   return {};
 }
@@ -151,12 +147,9 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeC
   Graph* graph = client.graphs.Find(set.graph);
   MaybeRejected rejected;
   if (graph == nullptr) {
-    rejected = Reject({.reason = Reason::kNoGraph, .what = "node", .number = set.graph});
+    rejected = Reject(NoGraph{.what = "node", .graph = set.graph});
   } else if (set.node > graph->size()) {
-    rejected = Reject({.reason = Reason::kNoNode,
-                       .number = set.graph,
-                       .asked = set.node,
-                       .allowed = graph->size()});
+    rejected = Reject(NoNode{.graph = set.graph, .node = set.node, .nodes = graph->size()});
   } else {
     rejected = std::visit([&](const auto& content) { return Prepare(client, content, slot); },
                           set.content);
@@ -178,10 +171,9 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeC
   const std::uint64_t replaced = replaces ? graph->node(set.node).footprint() : 0;
   const std::uint64_t more =
       (replaces ? 0 : Graph::kBytesPerNode) + (graph->launches() > 0 ? graph->copy_bytes() : 0);
-  if (Rejection why = CheckBytes(client, "node", more, replaced); !why.ok()) {
-    why.graph = set.graph;
-    why.node = set.node;
-    return Reject(why);
+  if (MaybeRejected why = CheckBytes(client, "node", more, replaced)) {
+    RecordNode(*why, set.graph, set.node);
+    return why;
   }
   if (graph->launches() > 0) nodes_visited_ += graph->size();
   (void)client.graphs.ToChange(set.graph);
@@ -216,13 +208,13 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCo
                                    CommandSlot& slot) {
   slot.kind = CommandKind::kGraph;
   Graph* graph = client.graphs.Find(launch.graph);
-  if (graph == nullptr) return Reject({.reason = Reason::kNoGraph, .number = launch.graph});
-  if (graph->size() == 0) return Reject({.reason = Reason::kNoNodes, .number = launch.graph});
+  if (graph == nullptr) return Reject(NoGraph{.what = "launch", .graph = launch.graph});
+  if (graph->size() == 0) return Reject(EmptyGraph{.graph = launch.graph});
   if (graph->checked_at != client.scope.losses()) {
     // A graph that launches use must not change, because they will return the modules that it has
     // now. ToChange therefore copies such a graph.
     const std::uint64_t copied = graph->launches() > 0 ? graph->copy_bytes() : 0;
-    if (Rejection why = CheckBytes(client, "launch", copied); !why.ok()) return Reject(why);
+    if (MaybeRejected why = CheckBytes(client, "launch", copied)) return why;
     graph = &client.graphs.ToChange(launch.graph);
     if (MaybeRejected why = CheckGraph(client, *graph)) return why;
   }
@@ -251,7 +243,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::DestroyGraphC
   slot.kind = CommandKind::kChangeGraph;
   const Graph* const graph = client.graphs.Find(destroy.graph);
   if (graph == nullptr) {
-    return Reject({.reason = Reason::kNoGraph, .what = "end", .number = destroy.graph});
+    return Reject(NoGraph{.what = "end", .graph = destroy.graph});
   }
   nodes_visited_ += graph->size();
   client.graphs.Destroy(destroy.graph);

@@ -12,8 +12,6 @@ namespace gpushared::server {
 
 namespace {
 
-using Reason = Rejection::Reason;
-
 device::MemoryPiece WholeSteps(std::uint64_t address, std::uint64_t bytes) {
   const std::uint64_t begin = address / kMapPageBytes * kMapPageBytes;
   return {.base = begin, .bytes = device::RoundUp(address + bytes, kMapPageBytes) - begin};
@@ -21,38 +19,36 @@ device::MemoryPiece WholeSteps(std::uint64_t address, std::uint64_t bytes) {
 
 }  // namespace
 
-Rejection ClientBuffers::Add(std::uint64_t address, std::uint64_t bytes,
-                             std::uint64_t mapped_bytes) {
+MaybeRejected ClientBuffers::Add(std::uint64_t address, std::uint64_t bytes,
+                                 std::uint64_t mapped_bytes) {
   const std::uint64_t base = space_->base();
   if (address < base || !ipc::RangeInside(address - base, bytes, mapped_bytes)) {
-    return {.reason = Reason::kNotMapped,
-            .what = "buffer",
-            .asked = bytes,
-            .allowed = mapped_bytes,
-            .at = address,
-            .base = base};
+    return Reject(NotMapped{.what = "buffer",
+                            .address = address,
+                            .bytes = bytes,
+                            .mapped_base = base,
+                            .mapped_bytes = mapped_bytes});
   }
-  const auto behind = bytes_at_.lower_bound(address);
-  const bool meets_next = behind != bytes_at_.end() && behind->first < address + bytes;
+  const auto next = bytes_at_.lower_bound(address);
+  const bool meets_next = next != bytes_at_.end() && next->first < address + bytes;
   const bool meets_last =
-      behind != bytes_at_.begin() && std::prev(behind)->first + std::prev(behind)->second > address;
+      next != bytes_at_.begin() && std::prev(next)->first + std::prev(next)->second > address;
   if (meets_next || meets_last) {
-    return {.reason = Reason::kBufferExists,
-            .asked = bytes,
-            .at = address,
-            .base = meets_next ? behind->first : std::prev(behind)->first};
+    return Reject(
+        BufferOverlaps{.address = address,
+                       .bytes = bytes,
+                       .other_address = meets_next ? next->first : std::prev(next)->first});
   }
   if (bytes_at_.size() >= ipc::kBuffersMax) {
-    return {
-        .reason = Reason::kBuffersFull, .asked = bytes_at_.size() + 1, .allowed = ipc::kBuffersMax};
+    return Reject(TooManyBuffers{.buffers = bytes_at_.size() + 1});
   }
-  bytes_at_.emplace_hint(behind, address, bytes);
+  bytes_at_.emplace_hint(next, address, bytes);
   ++changes_;
   return {};
 }
 
-Rejection ClientBuffers::Remove(std::uint64_t address) {
-  if (bytes_at_.erase(address) == 0) return {.reason = Reason::kNoBuffer, .at = address};
+MaybeRejected ClientBuffers::Remove(std::uint64_t address) {
+  if (bytes_at_.erase(address) == 0) return Reject(NoBuffer{.address = address});
   ++changes_;
   return {};
 }

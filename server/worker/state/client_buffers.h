@@ -24,9 +24,9 @@ class ClientBuffers {
   // `space` must outlive this.
   explicit ClientBuffers(const device::Space* space) : space_(space) {}
 
-  // Returns the reason why the buffer is rejected, or ok.
-  Rejection Add(std::uint64_t address, std::uint64_t bytes, std::uint64_t mapped_bytes);
-  Rejection Remove(std::uint64_t address);
+  // Null unless the buffer is rejected.
+  MaybeRejected Add(std::uint64_t address, std::uint64_t bytes, std::uint64_t mapped_bytes);
+  MaybeRejected Remove(std::uint64_t address);
   // True if no buffer is declared.
   bool empty() const { return bytes_at_.empty(); }
   // Number of changes so far. As long as it stays the same, equal parameters give a launch the same

@@ -36,29 +36,22 @@ inline MaybeRejected CheckMapped(ClientState& client, const char* what, std::uin
     NameModule(client, *module, slot);
     return {};
   }
-  return Reject({.reason = Rejection::Reason::kNotMapped,
-                 .what = what,
-                 .asked = bytes,
-                 .allowed = client.scope.mapped_bytes(),
-                 .at = address,
-                 .base = base});
+  return Reject(NotMapped{.what = what,
+                          .address = address,
+                          .bytes = bytes,
+                          .mapped_base = base,
+                          .mapped_bytes = client.scope.mapped_bytes()});
 }
 
 inline MaybeRejected CheckStagingBuffer(const ClientState& client, const char* what,
                                         const ipc::StagingRange& range) {
   const std::span<std::byte> staging_buffer = client.scope.staging_buffer(range.staging_buffer);
   if (staging_buffer.empty())
-    return Reject({.reason = Rejection::Reason::kNoStagingBuffer,
-                   .what = what,
-                   .number = range.staging_buffer});
+    return Reject(NoStagingBuffer{.what = what, .staging_buffer = range.staging_buffer});
   if (ipc::RangeInside(range.offset, range.bytes, staging_buffer.size())) [[likely]]
     return {};
-  return Reject({.reason = Rejection::Reason::kOutsideStagingBuffer,
-                 .what = what,
-                 .number = range.staging_buffer,
-                 .asked = range.bytes,
-                 .allowed = staging_buffer.size(),
-                 .at = range.offset});
+  return Reject(
+      OutsideStagingBuffer{.what = what, .range = range, .buffer_bytes = staging_buffer.size()});
 }
 
 }  // namespace gpushared::server

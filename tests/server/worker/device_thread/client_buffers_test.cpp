@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -15,7 +16,11 @@
 namespace gpushared::server {
 namespace {
 
-using Reason = Rejection::Reason;
+// Whether the buffer was rejected for this reason.
+template <typename Reason>
+bool IsRejected(const MaybeRejected& why) {
+  return why && std::holds_alternative<Reason>(std::get<Rejection>(why->cause));
+}
 
 constexpr std::uint64_t kBufferStep = kMapPageBytes;
 constexpr std::uint64_t kBuffersBase = std::uint64_t{1} << 40;
@@ -27,7 +32,7 @@ class ClientBuffersTest : public ::testing::Test {
     kernel_.why_reach_unknown.clear();
     kernel_.reach_offsets = {0, 8};
   }
-  Rejection Add(std::uint64_t offset, std::uint64_t bytes) {
+  MaybeRejected Add(std::uint64_t offset, std::uint64_t bytes) {
     return buffers_.Add(kBuffersBase + offset, bytes, kBuffersMapped);
   }
   // Returns the access set of a launch with these two words.
@@ -53,8 +58,8 @@ class ClientBuffersTest : public ::testing::Test {
 };
 
 TEST_F(ClientBuffersTest, LaunchAccessesPagesOfBuffersItPointsInto) {
-  ASSERT_TRUE(Add(4 * kBufferStep + 512, 3 * kBufferStep).ok());
-  ASSERT_TRUE(Add(20 * kBufferStep, 256).ok());
+  ASSERT_EQ(Add(4 * kBufferStep + 512, 3 * kBufferStep), nullptr);
+  ASSERT_EQ(Add(20 * kBufferStep, 256), nullptr);
   const std::uint64_t inside = kBuffersBase + 6 * kBufferStep;
   EXPECT_THAT(GetSteps(GetReach(inside, kBuffersBase + 20 * kBufferStep)),
               ::testing::ElementsAre(4, 8, 20, 21));
@@ -63,9 +68,9 @@ TEST_F(ClientBuffersTest, LaunchAccessesPagesOfBuffersItPointsInto) {
 }
 
 TEST_F(ClientBuffersTest, PointerAfterLastElementBelongsToBuffer) {
-  ASSERT_TRUE(Add(2 * kBufferStep, 2 * kBufferStep).ok());
-  ASSERT_TRUE(Add(4 * kBufferStep, 2 * kBufferStep).ok());
-  ASSERT_TRUE(Add(10 * kBufferStep, 2 * kBufferStep).ok());
+  ASSERT_EQ(Add(2 * kBufferStep, 2 * kBufferStep), nullptr);
+  ASSERT_EQ(Add(4 * kBufferStep, 2 * kBufferStep), nullptr);
+  ASSERT_EQ(Add(10 * kBufferStep, 2 * kBufferStep), nullptr);
   EXPECT_THAT(GetSteps(GetReach(kBuffersBase + 4 * kBufferStep, 0)), ::testing::ElementsAre(2, 6));
   EXPECT_THAT(GetSteps(GetReach(kBuffersBase + 12 * kBufferStep, 0)),
               ::testing::ElementsAre(10, 12));
@@ -74,7 +79,7 @@ TEST_F(ClientBuffersTest, PointerAfterLastElementBelongsToBuffer) {
 }
 
 TEST_F(ClientBuffersTest, UnknownAccessSetIsEverything) {
-  ASSERT_TRUE(Add(2 * kBufferStep, 2 * kBufferStep).ok());
+  ASSERT_EQ(Add(2 * kBufferStep, 2 * kBufferStep), nullptr);
   const std::uint64_t inside = kBuffersBase + 3 * kBufferStep;
   EXPECT_FALSE(GetReach(inside, 0).is_everything());
   EXPECT_TRUE(GetReach(inside, kBuffersBase + 30 * kBufferStep).is_everything()) << "no buffer";
@@ -88,45 +93,45 @@ TEST_F(ClientBuffersTest, UnknownAccessSetIsEverything) {
 }
 
 TEST_F(ClientBuffersTest, FreedBufferIsForgotten) {
-  ASSERT_TRUE(Add(2 * kBufferStep, 8 * kBufferStep).ok());
-  ASSERT_TRUE(buffers_.Remove(kBuffersBase + 2 * kBufferStep).ok());
+  ASSERT_EQ(Add(2 * kBufferStep, 8 * kBufferStep), nullptr);
+  ASSERT_EQ(buffers_.Remove(kBuffersBase + 2 * kBufferStep), nullptr);
   EXPECT_TRUE(buffers_.empty());
   // Replaces the buffer by a smaller one at the same address.
-  ASSERT_TRUE(Add(2 * kBufferStep, kBufferStep).ok());
+  ASSERT_EQ(Add(2 * kBufferStep, kBufferStep), nullptr);
   EXPECT_THAT(GetSteps(GetReach(kBuffersBase + 2 * kBufferStep, 0)), ::testing::ElementsAre(2, 3));
   EXPECT_TRUE(GetReach(kBuffersBase + 5 * kBufferStep, 0).is_everything());
 }
 
 TEST_F(ClientBuffersTest, ChangeCountInvalidatesCachedAccessSets) {
   const std::uint64_t before = buffers_.changes();
-  ASSERT_TRUE(Add(2 * kBufferStep, 256).ok());
+  ASSERT_EQ(Add(2 * kBufferStep, 256), nullptr);
   const std::uint64_t with_one = buffers_.changes();
   EXPECT_NE(with_one, before);
-  EXPECT_FALSE(Add(2 * kBufferStep, 256).ok());
-  EXPECT_FALSE(buffers_.Remove(kBuffersBase).ok());
+  EXPECT_NE(Add(2 * kBufferStep, 256), nullptr);
+  EXPECT_NE(buffers_.Remove(kBuffersBase), nullptr);
   EXPECT_EQ(buffers_.changes(), with_one) << "what is rejected changes nothing";
-  ASSERT_TRUE(buffers_.Remove(kBuffersBase + 2 * kBufferStep).ok());
+  ASSERT_EQ(buffers_.Remove(kBuffersBase + 2 * kBufferStep), nullptr);
   EXPECT_NE(buffers_.changes(), before);
   EXPECT_NE(buffers_.changes(), with_one);
 }
 
 TEST_F(ClientBuffersTest, RejectsInvalidBuffers) {
-  ASSERT_TRUE(Add(4 * kBufferStep, 4096).ok());
-  EXPECT_EQ(Add(4 * kBufferStep, 4096).reason, Reason::kBufferExists);
-  EXPECT_EQ(Add(4 * kBufferStep + 4095, 1).reason, Reason::kBufferExists);
-  EXPECT_EQ(Add(3 * kBufferStep, 2 * kBufferStep).reason, Reason::kBufferExists);
-  EXPECT_TRUE(Add(4 * kBufferStep + 4096, 1).ok());
-  EXPECT_EQ(Add(kBuffersMapped - 1, 2).reason, Reason::kNotMapped);
-  EXPECT_EQ(Add(std::uint64_t{0} - 4096, 4096).reason, Reason::kNotMapped);
-  EXPECT_EQ(buffers_.Add(4096, 4096, kBuffersMapped).reason, Reason::kNotMapped);
-  EXPECT_EQ(buffers_.Remove(kBuffersBase + 4 * kBufferStep + 1).reason, Reason::kNoBuffer);
+  ASSERT_EQ(Add(4 * kBufferStep, 4096), nullptr);
+  EXPECT_TRUE(IsRejected<BufferOverlaps>(Add(4 * kBufferStep, 4096)));
+  EXPECT_TRUE(IsRejected<BufferOverlaps>(Add(4 * kBufferStep + 4095, 1)));
+  EXPECT_TRUE(IsRejected<BufferOverlaps>(Add(3 * kBufferStep, 2 * kBufferStep)));
+  EXPECT_EQ(Add(4 * kBufferStep + 4096, 1), nullptr);
+  EXPECT_TRUE(IsRejected<NotMapped>(Add(kBuffersMapped - 1, 2)));
+  EXPECT_TRUE(IsRejected<NotMapped>(Add(std::uint64_t{0} - 4096, 4096)));
+  EXPECT_TRUE(IsRejected<NotMapped>(buffers_.Add(4096, 4096, kBuffersMapped)));
+  EXPECT_TRUE(IsRejected<NoBuffer>(buffers_.Remove(kBuffersBase + 4 * kBufferStep + 1)));
 }
 
 TEST_F(ClientBuffersTest, LimitsNumberOfBuffers) {
-  for (std::uint64_t i = 0; i < ipc::kBuffersMax; ++i) ASSERT_TRUE(Add(i * 256, 256).ok());
-  EXPECT_EQ(Add(ipc::kBuffersMax * 256, 256).reason, Reason::kBuffersFull);
-  ASSERT_TRUE(buffers_.Remove(kBuffersBase).ok());
-  EXPECT_TRUE(Add(ipc::kBuffersMax * 256, 256).ok());
+  for (std::uint64_t i = 0; i < ipc::kBuffersMax; ++i) ASSERT_EQ(Add(i * 256, 256), nullptr);
+  EXPECT_TRUE(IsRejected<TooManyBuffers>(Add(ipc::kBuffersMax * 256, 256)));
+  ASSERT_EQ(buffers_.Remove(kBuffersBase), nullptr);
+  EXPECT_EQ(Add(ipc::kBuffersMax * 256, 256), nullptr);
 }
 
 }  // namespace
