@@ -44,7 +44,7 @@ struct MemoryWindow {
   const Reach* reach = nullptr;
 };
 
-// Reason why a kernel ended early. `message` is the complete message; the fields are its parts.
+// Reason why a kernel ended early. `message` contains all of the other members.
 struct Fault {
   enum class Kind : std::uint8_t {
     kGlobalAddress,  // Outside the client's memory.
@@ -74,6 +74,7 @@ struct Fault {
   Dim3 thread{0, 0, 0};     // %tid of the thread.
   std::uint32_t line = 0;   // PTX line.
   std::string instruction;  // "st.global.f32"
+  // Range of an access; for other kinds, the numbers in the message.
   std::uint64_t address = 0;
   std::uint32_t bytes = 0;
   std::string message;
