@@ -36,7 +36,7 @@ DeviceLane::DeviceLane(std::unique_ptr<Policy> policy, const LaneOptions& option
       lookahead_(options.window) {
   Check(options_.in_flight_max > 0 && options_.high_in_flight_max > 0 &&
             options_.beyond_window_max > 0,
-        "a lane that lets nothing onto its device");
+        "a lane whose limits admit nothing");
   removed_in_flight_.reserve(options_.in_flight_max + options_.high_in_flight_max);
 }
 

@@ -91,7 +91,7 @@ void Residency::SetBusy(ClientId client, bool is_busy, TimePoint now) {
 
 void Residency::RequestMemory(ClientId client, std::uint64_t bytes, TimePoint now) {
   Client& state = clients_.At(client);
-  Check(state.requested_bytes == 0 && bytes > 0, "a client asks for room once at a time");
+  Check(state.requested_bytes == 0 && bytes > 0, "a client has one memory request at a time");
   state.granted_bytes = 0;
   state.requested_bytes = bytes;
   UpdateWait(state, now);

@@ -113,7 +113,7 @@ Result<NativeDriver> LoadNativeDriver() {
   NativeDriver native;
   native.path = FindNativeDriver();
   if (native.path.empty()) {
-    return Status(StatusCode::kNotFound, "no libcuda.so.1 beside this one is installed");
+    return Status(StatusCode::kNotFound, "no libcuda.so.1 other than this one is installed");
   }
   native.library = ::dlopen(native.path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (native.library == nullptr) {

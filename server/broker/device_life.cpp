@@ -226,7 +226,7 @@ void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
     case DeviceEntry::State::kDraining:
       if (device.times_gone < kTimesGoneMax || !device.worker || !device.worker->usable()) return;
       device.missing = presence.why;
-      device.last_words = "the device is gone: " + presence.why;
+      device.last_words = "the device has disappeared: " + presence.why;
       device.worker->Kill();
       return;
     case DeviceEntry::State::kRestarting:

@@ -181,7 +181,7 @@ void Broker::OnUpgrade(Arrival arrival) {
   if (is_pausing_) return reject(StatusCode::kNotReady, "another one is under way");
   if (!has_registries_ || !checker_) {
     return reject(StatusCode::kUnsupported,
-                  "this server's sessions could not be taken over; its log says why");
+                  "this server's sessions could not be taken over; see its log");
   }
   // Checked again, because the successor would ignore workers in a directory that other users can
   // write to.

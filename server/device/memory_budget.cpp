@@ -57,7 +57,7 @@ Status MemoryAccount::TakeOfBudget(std::uint64_t bytes, const char* purpose) {
                        Mebibytes(budget_->total_bytes()) + " are free";
     if (left_free_bytes_ > 0) {
       text += ", and " + Mebibytes(left_free_bytes_) +
-              " are to stay free for clients that may be of class high";
+              " must remain free for clients that may be of class high";
     }
     return {StatusCode::kOutOfMemory, std::move(text)};
   }

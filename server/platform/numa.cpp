@@ -104,8 +104,8 @@ NumaPlace FindNumaPlace(std::string_view pci_bus, const std::string& sysfs) {
     node = NumberIn(ReadLine(sysfs + "/bus/pci/devices/" + bus + "/numa_node"), kNodesMax);
   }
   if (!node || std::ranges::find(*nodes, *node) == nodes->end()) {
-    place.why_none = "the machine does not say at which of its " + std::to_string(nodes->size()) +
-                     " memory nodes " + bus + " is";
+    place.why_none = "the machine does not report at which of its " +
+                     std::to_string(nodes->size()) + " memory nodes " + bus + " is";
     return place;
   }
   const std::string of_node = sysfs + "/devices/system/node/node" + std::to_string(*node);

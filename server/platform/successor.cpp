@@ -101,7 +101,7 @@ Result<std::string> CheckSuccessor(const std::string& program,
   while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (!is_whole) {
-    return CheckFailed(program, "does not say in a line, within " + FormatDuration(wait_max) +
+    return CheckFailed(program, "does not report in a line, within " + FormatDuration(wait_max) +
                                     ", whether it can take over");
   }
   while (text.ends_with('\n')) text.pop_back();

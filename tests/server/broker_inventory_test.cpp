@@ -172,11 +172,12 @@ TEST_F(BrokerInventory, MissingGpuEndsSessionsAndHasNoWorkerUntilItReturns) {
   ASSERT_TRUE(client.ok());
   SetGpus({GetGpu(0, "GPU-b")});
   AwaitState("cuda:0", "missing");
-  EXPECT_EQ(Device("cuda:0").at("missing"), "the driver does not have it any more");
+  EXPECT_EQ(Device("cuda:0").at("missing"), "the driver no longer reports it");
   EXPECT_EQ(Device("cuda:0").at("worker_pid"), 0);
   const Status why = Why(1);
   EXPECT_EQ(why.code(), StatusCode::kDeviceLost);
-  EXPECT_THAT(why.message(), HasSubstr("the device is gone: the driver does not have it any more"));
+  EXPECT_THAT(why.message(),
+              HasSubstr("the device has disappeared: the driver no longer reports it"));
   AwaitChecks(10);
   EXPECT_EQ(Device("cuda:0").at("generation"), 1) << "nothing is started for what is not there";
 
@@ -280,7 +281,7 @@ TEST_F(BrokerInventory, RejectsWaitingClientWhenDeviceDisappears) {
   SetGpus({GetGpu(0, "GPU-b")});
   waiting.join();
   EXPECT_EQ(rejected.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(rejected.message(), HasSubstr("is missing: the driver does not have it any more"));
+  EXPECT_THAT(rejected.message(), HasSubstr("is missing: the driver no longer reports it"));
 }
 
 TEST_F(BrokerInventory, NewGpusBecomeDevicesIfAllWereRequested) {

@@ -79,7 +79,7 @@ TEST_F(Numa, DoesNotGuessMissingFacts) {
   for (const char* const said : {"-1", "7", "one", "", "99999999999"}) {
     Write("/bus/pci/devices/0000:17:00.0/numa_node", said);
     EXPECT_FALSE(Find().node) << said;
-    EXPECT_THAT(Find().ToString(), HasSubstr("does not say at which of its 2 memory nodes"));
+    EXPECT_THAT(Find().ToString(), HasSubstr("does not report at which of its 2 memory nodes"));
   }
   EXPECT_FALSE(Find("0000:18:00.0").node) << "there is no such device";
   EXPECT_FALSE(Find("../../0:17:0").node);

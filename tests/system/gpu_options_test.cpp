@@ -90,11 +90,11 @@ TEST(GpuOptions, MissingGpuEndsItsSessionsAndServesAgainWhenItReturns) {
         std::chrono::seconds(60));
   };
   EXPECT_TRUE(
-      devices_say("missing: cuda:0: the driver does not have it any more; GPU 0 does not "
+      devices_say("missing: cuda:0: the driver no longer reports it; GPU 0 does not "
                   "answer: nvmlDeviceGetHandleByIndex: GPU is lost (15)"));
   const Status lost = RunStep(client, {});
   EXPECT_EQ(lost.code(), StatusCode::kDeviceLost) << lost.ToString();
-  EXPECT_THAT(lost.message(), HasSubstr("the device is gone: "));
+  EXPECT_THAT(lost.message(), HasSubstr("the device has disappeared: "));
   const Result<Client> rejected = Client::Connect({.socket = gpu.socket()});
   EXPECT_EQ(rejected.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(rejected.status().message(), HasSubstr("device cuda:0 is missing: "));

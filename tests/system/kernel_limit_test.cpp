@@ -139,7 +139,7 @@ TEST_P(BusyDriver, IsDeviceLossThatNamesKernelAndNextWorkerServes) {
   gpu.Script("slow cuEventQuery 60000");
   EXPECT_EQ(bad.Synchronize().code(), StatusCode::kDeviceLost);
   const char* const in_vain =
-      contains ? "for 7 s and did not come back when kernels were told to end; " : "for 5 s; ";
+      contains ? "for 7 s and did not return after kernels were asked to end; " : "for 5 s; ";
   for (const Client* client : {&bad, &good}) {
     const Status lost = RunStep(*client);
     EXPECT_EQ(lost.code(), StatusCode::kDeviceLost);

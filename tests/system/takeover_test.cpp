@@ -415,7 +415,7 @@ TEST_F(Upgrade, KeepsOldProgramIfNewOneCannotTakeOver) {
       {"echo gpushared channel 99 version 7.0", "says 'gpushared channel 99 version 7.0', the"},
       {"echo option policy >&2; echo rejected >&2; exit 2", "rejects: option policy rejected"},
       {"kill -9 $$", "rejects: "},
-      {"head -c 100000 /dev/zero", "does not say in a line"},
+      {"head -c 100000 /dev/zero", "does not report in a line"},
       // A program that answers the check of its version correctly once, and then deletes itself.
       {"echo gpushared channel " + std::to_string(ipc::kChannelVersion) + " version 7.0; rm $0",
        "the server continues unchanged: executing"}};

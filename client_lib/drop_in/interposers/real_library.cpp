@@ -117,7 +117,7 @@ RealLibrary LoadReal(std::span<const char* const> names, const void* self) {
   struct stat own_directory {};
   if (::dladdr(self, &own) == 0 ||
       ::stat(GetDirectory(own.dli_fname).c_str(), &own_directory) != 0) {
-    real.why_not = "cannot tell which directory this library lies in";
+    real.why_not = "cannot determine the directory of this library";
     return real;
   }
   for (const std::string& path : GetPlaces(names)) {
@@ -134,7 +134,7 @@ RealLibrary LoadReal(std::span<const char* const> names, const void* self) {
   }
   if (real.why_not.empty()) {
     real.why_not = "there is no " + std::string(names.front()) +
-                   " beside the program's libraries, in LD_LIBRARY_PATH, in the loader's cache or "
+                   " next to the program's libraries, in LD_LIBRARY_PATH, in the loader's cache or "
                    "in the CUDA toolkit";
   }
   return real;

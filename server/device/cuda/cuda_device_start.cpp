@@ -36,9 +36,7 @@ std::string FewConnections() {
   if (count >= StreamTable::kConnections) return {};
   return std::string(kConnectionsVariable) + (given == nullptr ? " is not set" : " is ") +
          (given == nullptr ? "" : given) + ", " + std::to_string(StreamTable::kConnections) +
-         " is what every stream needs to have a queue of its own: urgent work may wait behind "
-         "other "
-         "work";
+         " gives every stream a separate queue: urgent work may wait for other work";
 }
 
 Status LoadTrial(CudaContext& context, const char* doing, std::span<const std::byte> image,

@@ -28,7 +28,7 @@ std::string LogText(const std::array<char, kCompilerLogBytes>& log) {
   std::string text(log.data(), strnlen(log.data(), log.size()));
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   std::ranges::replace(text, '\n', ' ');
-  return text.empty() ? text : "; the compiler says: " + text;
+  return text.empty() ? text : "; the compiler reports: " + text;
 }
 
 Status NoCompiler() {
@@ -236,7 +236,7 @@ Status CudaModule::WriteFence(cuda::Module module) {
       range.base, variables_.address, contained_ ? contained_->control() : 0,
       contained_ ? contained_->host_words() : 0);
   if (bytes != fence.size()) {
-    return {StatusCode::kInternal, "module rejected: the driver says that its fence has " +
+    return {StatusCode::kInternal, "module rejected: according to the driver, its fence has " +
                                        std::to_string(bytes) + " bytes, it has " +
                                        std::to_string(fence.size())};
   }
@@ -478,7 +478,7 @@ Status CudaModule::FindParameters(const CudaPrepared& prepared, Function functio
   } else {
     return {StatusCode::kUnsupported,
             "its parameters are unknown: there is no PTX of it, and this driver (CUDA " +
-                VersionText(driver.version()) + ") does not tell, 12.4 does"};
+                VersionText(driver.version()) + ") does not report them, 12.4 does"};
   }
   for (const ParameterLayout& parameter : info.parameters) {
     info.parameter_bytes = std::max(info.parameter_bytes, parameter.offset + parameter.bytes);

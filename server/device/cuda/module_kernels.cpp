@@ -55,7 +55,7 @@ Status CudaModule::FindLateKernels(const CudaPrepared& prepared) {
     const auto found = listed->find(parsed.name);
     if (found == listed->end()) {
       return {StatusCode::kInvalidArgument,
-              "module rejected: the driver knows no kernel '" + ShownName(parsed.name) + "'"};
+              "module rejected: the driver has no kernel '" + ShownName(parsed.name) + "'"};
     }
     functions_.back() = found->second;
     if (Status status = DescribeLate(prepared, found->second, info); !status.ok()) {

@@ -241,7 +241,7 @@ Result<Selection> SelectDevices(std::string_view wanted, const Inventory& invent
 Presence GetPresence(std::string_view uuid, const Inventory& inventory) {
   using enum Presence::Kind;
   if (!inventory.unavailable.empty()) return {.kind = kUnclear, .why = inventory.unavailable};
-  Presence otherwise{.kind = kGone, .why = "the driver does not have it any more"};
+  Presence otherwise{.kind = kGone, .why = "the driver no longer reports it"};
   for (const Gpu& gpu : inventory.gpus) {
     const std::string trouble = Named(gpu) + " does not answer: " + gpu.trouble;
     if (gpu.uuid == uuid) {

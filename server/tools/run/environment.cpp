@@ -75,7 +75,7 @@ std::vector<Setting> Settings(const RunRequest& request,
       is_gated ? request.gpu : request.device, "--device");
   set("GPUSHARED_INTERRUPT", request.is_interruptible ? "1" : "", "--interruptible");
   set("GPUSHARED_MODE", request.mode,
-      is_gated ? "the installed driver executes the program's work, when the server says so"
+      is_gated ? "the installed driver executes the program's work in turns granted by the server"
                : "the server executes the program's work");
   set("GPUSHARED_FALLBACK", request.fallback,
       request.fallback == "none"
@@ -112,7 +112,7 @@ std::vector<Setting> Settings(const RunRequest& request,
   // others.
   const std::string users = environment("LD_PRELOAD");
   set("LD_PRELOAD", users.empty() ? preloaded : users + ":" + preloaded,
-      "NVIDIA's linker and compiler libraries are asked for PTX");
+      "NVIDIA's linker and compiler libraries are requested to produce PTX");
   const std::string options = environment("ASAN_OPTIONS");
   if (request.needs_asan && options.find(kAsanOrder) == std::string::npos) {
     const std::string own = std::string(kAsanOrder) + "=0";

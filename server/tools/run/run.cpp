@@ -109,9 +109,10 @@ void Declare(const command_line::Command& app, RunOptions& options) {
                 "what happens if no server is running: native: the installed driver serves the "
                 "program (default in mode gate); none: the program fails (default in mode submit)")
       .OneOf({"native", "none"});
-  app.AddOption("--mode", request.mode,
-                "mode gate: the installed driver executes the program's work, when the server says "
-                "so (default if this machine has an NVIDIA GPU); submit: the server executes it")
+  app.AddOption(
+         "--mode", request.mode,
+         "mode gate: the installed driver executes the program's work in turns granted by the "
+         "server (default if this machine has an NVIDIA GPU); submit: the server executes it")
       .OneOf({"submit", "gate"});
   app.AddFlag("--interruptible", request.is_interruptible,
               "end of the session, with its kernels, on Ctrl-C during a blocking call: for "

@@ -42,7 +42,7 @@ void Worker::Impl::LoseBroker(const std::string& why) {
   is_channel_flushing_ = false;
   ++channel_number_;
   if (!registry_socket_) {
-    spdlog::warn("the broker is gone ({}): finishing the remaining sessions", why);
+    spdlog::warn("lost the broker ({}): finishing the remaining sessions", why);
     BeginDrain();
     return CheckDone();
   }
@@ -89,7 +89,7 @@ void Worker::Impl::WatchAlone(bool was_deserted) {
     if (error || has_broker_) return;
     const bool is_deserted = IsDeserted();
     if (!is_deserted || !was_deserted) return WatchAlone(is_deserted);
-    spdlog::info("no broker and no clients any more");
+    spdlog::info("no broker and no clients remain");
     BeginDrain();
   });
 }

@@ -180,7 +180,7 @@ void Worker::Impl::WatchDevice() {
         ReportKernelsToEnd();
         break;
       case DeviceWatch::Verdict::kLost:
-        LoseBlockedDevice(" and did not come back when kernels were told to end");
+        LoseBlockedDevice(" and did not return after kernels were asked to end");
         break;
     }
     if (!is_lost()) WatchDevice();
@@ -194,7 +194,7 @@ void Worker::Impl::ReportKernelsToEnd() {
   if (!device_->ReportKernelsToEnd()) return LoseBlockedDevice("");
   spdlog::error(
       "{}: the device thread has been inside of one call of the driver for {}: kernels that can be "
-      "ended without the driver are told to end",
+      "ended without the driver are asked to end",
       device_->info().id, Seconds(device_watch_.blocked_for()));
 }
 

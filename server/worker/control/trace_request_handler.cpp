@@ -42,8 +42,8 @@ void TraceRequestHandler::Add(const ipc::Watch& watch, ipc::UniqueFd connection)
         StatusCode::kLimitExceeded,
         fmt::format("trace rejected: {} others watch this device, allowed are {}{} "
                     "[uid {} pid {}]",
-                    watchers_.size() - 1, places, watch.is_operator ? "" : " beside operators",
-                    watch.uid, watch.pid));
+                    watchers_.size() - 1, places,
+                    watch.is_operator ? "" : " in addition to operators", watch.uid, watch.pid));
     (void)SendAtOnce(at->second.connection.native_handle(), watch.request, ipc::Rejected{why});
     return Remove(number);
   }

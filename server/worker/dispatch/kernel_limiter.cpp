@@ -63,7 +63,7 @@ std::optional<device::DeviceLoss> KernelLimiter::Enforce(scheduler::TimePoint no
   if (!pending_ends_.empty() && now >= pending_ends_.front().until) {
     return EndWithDevice(
         pending_ends_.front().id,
-        fmt::format("{}, and it has not left within {} of being told to",
+        fmt::format("{}, and it has not ended within {} of the request",
                     pending_ends_.front().message, Seconds(options_.leaves_within)));
   }
   while (const std::optional<KernelWatch::Overdue> overdue = watch_.TakeOverdue(now)) {

@@ -215,11 +215,11 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::TurnCommand& 
   slot.units = std::numeric_limits<std::uint64_t>::max();  // Unlimited.
   slot.work.emplace<device::FillWork>();  // Accesses none of the memory that the worker manages.
   if (!client.setup.is_gated) {
-    dispatcher_.Break(client,
-                      Status(StatusCode::kProtocolViolation,
-                             fmt::format("session ended: a turn was asked for by a client whose "
-                                         "hello is not that of a gated one [{}]",
-                                         client.setup.who)));
+    dispatcher_.Break(
+        client,
+        Status(StatusCode::kProtocolViolation,
+               fmt::format("session ended: turn requested by a client that is not gated [{}]",
+                           client.setup.who)));
   }
   return {};
 }

@@ -53,7 +53,7 @@ TEST(AddressRange, ReservedMemoryIsAvailableOnlyToPrivilegedClients) {
   const Status rejected = ordinary->Resize(50 * kMiB).status();
   EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
   EXPECT_THAT(rejected.message(),
-              ::testing::HasSubstr("64 MiB are free, and 16 MiB are to stay free for"));
+              ::testing::HasSubstr("64 MiB are free, and 16 MiB must remain free for"));
   EXPECT_TRUE(ordinary->Resize(48 * kMiB).ok());
   EXPECT_FALSE(ordinary->TakeModuleBlock(1).ok());
   EXPECT_TRUE(other->Resize(16 * kMiB).ok());

@@ -116,13 +116,13 @@ TEST_F(CudaDeviceTest, WarnsOperatorOfFewerConnectionsThanStreams) {
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
   PrepareEnvironment();
   Start({.warn = warn});
-  EXPECT_THAT(warnings, ::testing::ElementsAre(
-                            HasSubstr("cuda:0: CUDA_DEVICE_MAX_CONNECTIONS is 8, 32 is what")));
+  EXPECT_THAT(warnings, ::testing::ElementsAre(HasSubstr(
+                            "cuda:0: CUDA_DEVICE_MAX_CONNECTIONS is 8, 32 gives every stream")));
   warnings.clear();
   ::unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
   device_.reset();
   Start({.warn = warn});
-  EXPECT_THAT(warnings, ::testing::ElementsAre(HasSubstr("is not set, 32 is what")));
+  EXPECT_THAT(warnings, ::testing::ElementsAre(HasSubstr("is not set, 32 gives every stream")));
   warnings.clear();
   PrepareEnvironment();
   device_.reset();
@@ -387,7 +387,7 @@ TEST_F(CudaDeviceTest, ReportsCompilersMessageForRejectedModule) {
   EXPECT_EQ(module.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(module.status().message(), HasSubstr("module rejected: "));
   EXPECT_THAT(module.status().message(), HasSubstr("line 6 column"));
-  EXPECT_THAT(module.status().message(), HasSubstr("; the compiler says: "));
+  EXPECT_THAT(module.status().message(), HasSubstr("; the compiler reports: "));
 }
 
 TEST_F(CudaDeviceTest, DoesNotGiveDriverTruncatedImage) {

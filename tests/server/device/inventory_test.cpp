@@ -247,7 +247,7 @@ TEST(Presence, CoversGpusAndInstancesThatDriverLists) {
   }
   for (const char* uuid : {"GPU-aaaa1111", "GPU-dddd0000-0", "MIG-cc03"}) {
     EXPECT_EQ(GetKind(uuid, inventory), Presence::Kind::kGone) << uuid;
-    EXPECT_EQ(GetPresence(uuid, inventory).why, "the driver does not have it any more");
+    EXPECT_EQ(GetPresence(uuid, inventory).why, "the driver no longer reports it");
   }
 }
 

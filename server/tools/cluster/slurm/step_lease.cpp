@@ -121,8 +121,8 @@ Result<bool> IsEmpty(const gpushared_lease& lease) {
   for (const json& row : answer->at("endpoints")) {
     if (row.at("socket") == lease.lease.socket()) return row.at("sessions") == 0;
   }
-  return Status(StatusCode::kNotFound, "the server does not know endpoint '" +
-                                           lease.lease.endpoint() + "': it was restarted");
+  return Status(StatusCode::kNotFound,
+                "the server has no endpoint '" + lease.lease.endpoint() + "': it was restarted");
 }
 
 Status AwaitEmpty(const gpushared_lease& lease) {

@@ -73,12 +73,12 @@ doctor::Finding CheckMode(const std::string& mode, bool is_chosen) {
   const std::string why = is_chosen        ? "it was chosen"
                           : mode == "gate" ? "this machine has an NVIDIA GPU"
                                            : "this machine has no NVIDIA GPU";
-  return doctor::Ok(
-      "mode", mode == "gate" ? "`run` uses gate mode, because " + why +
-                                   ": the installed driver executes the program's work, when the "
-                                   "server says so"
-                             : "`run` uses submit mode, because " + why +
-                                   ": the server executes the program's work");
+  return doctor::Ok("mode", mode == "gate"
+                                ? "`run` uses gate mode, because " + why +
+                                      ": the installed driver executes the program's work in turns "
+                                      "granted by the server"
+                                : "`run` uses submit mode, because " + why +
+                                      ": the server executes the program's work");
 }
 
 Findings CheckAll(const DoctorOptions& options, std::span<char* const> program) {

@@ -126,7 +126,8 @@ std::uint64_t AvailableMemory() {
 }
 
 Finding CheckMemory(std::uint64_t available_bytes) {
-  if (available_bytes == 0) return Note("memory", "the kernel does not say how much is available");
+  if (available_bytes == 0)
+    return Note("memory", "the kernel does not report how much is available");
   if (available_bytes < kMemoryLeast) {
     return Problem("memory", Mebibytes(available_bytes) + " are available",
                    "free memory: a server and its first client need " + Mebibytes(kMemoryLeast));

@@ -114,7 +114,7 @@ TEST(StandingDeviceThread, ResumesWhenPollingKernelsAreToldToEnd) {
     EXPECT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok())
         << "the session lives on";
   }
-  EXPECT_EQ(log.Count("can be ended without the driver are told to end"), 1U);
+  EXPECT_EQ(log.Count("can be ended without the driver are asked to end"), 1U);
 }
 
 TEST(StandingDeviceThread, IsDeviceLossIfKernelsIgnoreRequestToEnd) {
@@ -124,7 +124,7 @@ TEST(StandingDeviceThread, IsDeviceLossIfKernelsIgnoreRequestToEnd) {
   client.Launch(0, 0, 0);
   EXPECT_THAT(
       std::string(client.AwaitEnd().message()),
-      HasSubstr("for 0.15 s and did not come back when kernels were told to end; caused by"));
+      HasSubstr("for 0.15 s and did not return after kernels were asked to end; caused by"));
   EXPECT_EQ(worker.device().end_requests(), 1U);
   EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
 }

@@ -253,8 +253,9 @@ TEST(WorkerTrace, ObserversLeaveHalfOfWatchesToOperators) {
   for (std::size_t i = 0; i < server::TraceRequestHandler::kWatchersMax / 2; ++i) {
     ASSERT_TRUE(add(false).ok()) << i;
   }
-  EXPECT_THAT(std::string(add(false).message()),
-              HasSubstr("8 others watch this device, allowed are 8 beside operators [uid 1000"));
+  EXPECT_THAT(
+      std::string(add(false).message()),
+      HasSubstr("8 others watch this device, allowed are 8 in addition to operators [uid 1000"));
   EXPECT_TRUE(add(true).ok());
   watchers.front().Leave();
   watchers.front() = Watcher(worker, true);

@@ -764,7 +764,7 @@ TEST(KernelLimit, KernelThatIgnoresRequestIsDeviceLossThatNamesKernel) {
   const Status end = low.AwaitEnd();
   EXPECT_EQ(end.code(), StatusCode::kDeviceLost);
   EXPECT_THAT(end.message(), ::testing::HasSubstr("kernel 'null' ended by force: it has run "));
-  EXPECT_THAT(end.message(), ::testing::HasSubstr("has not left within 0.04 s of being told to; "
+  EXPECT_THAT(end.message(), ::testing::HasSubstr("has not ended within 0.04 s of the request; "
                                                   "caused by kernel 'null' [client 1 'slow'"));
   EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
   EXPECT_EQ(worker.device().kills_asked(), 1u);

@@ -299,7 +299,7 @@ TEST(Turns, OnlyGatedClientsAskForThem) {
   client.Plain(ipc::Op::kTurn, 0);
   const Status why = client.AwaitEnd();
   EXPECT_EQ(why.code(), StatusCode::kProtocolViolation);
-  EXPECT_THAT(why.message(), HasSubstr("not that of a gated one"));
+  EXPECT_THAT(why.message(), HasSubstr("client that is not gated"));
 }
 
 }  // namespace
