@@ -85,8 +85,8 @@ class Connection {
   Status end_status() const;
   // Ends the session and wakes a thread in a round trip. Only the first reason is kept.
   void End(Status reason);
-  // Waits, at most kWhyTimeout, until the broker has recorded the end of the session, for whatever
-  // reason it ended.
+  // Waits, at most kWhyTimeout, until the broker has recorded the end of the session, regardless of
+  // the reason.
   Status AwaitEnd() const { return AskBroker().status(); }
 
  private:

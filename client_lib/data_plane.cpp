@@ -68,7 +68,7 @@ Status DataPlane::WaitUntil(Done done, std::chrono::nanoseconds spin) {
     connection_.CheckAlive();
     if (interrupts.HasCome()) EndAfterInterrupt();
   }
-  // Work that finished before the session ended counts as done.
+  // Work that finished before the session ended is reported as done.
   return done() ? Status::Ok() : connection_.end_status();
 }
 

@@ -14,8 +14,8 @@
 
 namespace gpushared::client {
 
-// Requests of a session that have begun and, as far as the client knows, have not ended. The client
-// counts them, because the server ends a session that opens too many.
+// Requests of a session that have begun and, as far as the client has observed, have not ended. The
+// client counts them, because the server ends a session that opens too many.
 //
 // Thread-compatible.
 class RequestList {

@@ -105,8 +105,8 @@ Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
 }
 
 std::function<void(std::uint64_t, std::uint64_t)> Session::GetNamer(const ipc::Welcome& welcome) {
-  // Only memory beyond the guarantee is swapped out, and only then must the server know which
-  // buffers a launch accesses.
+  // Only memory beyond the guarantee is swapped out, and only then does the server need the buffers
+  // that a launch accesses.
   const std::uint64_t guaranteed = data_->plane->guaranteed_bytes();
   if (guaranteed == 0 || guaranteed >= welcome.quota_bytes) return {};
   return [this](std::uint64_t address, std::uint64_t bytes) {

@@ -114,7 +114,7 @@ Status WriteMemory(int fd, std::span<const std::byte> bytes);
 // writing.
 //
 // The memory of the peer is never sealed itself, because sealing takes the lock of the file, which
-// a write of the peer can hold for as long as the peer likes. Reading takes no such lock.
+// a write of the peer can hold indefinitely. Reading takes no such lock.
 Result<UniqueFd> CopyImmutable(const char* name, int from, std::size_t bytes);
 
 }  // namespace gpushared::ipc

@@ -44,7 +44,7 @@ SocketSurroundings SocketSurroundings::Real() {
           },
       .make_directory =
           [](const std::string& directory) {
-            // Clients of all users must be able to traverse it, whatever the umask is.
+            // Clients of all users must be able to traverse it, regardless of the umask.
             if (::mkdir(directory.c_str(), 0755) == 0) ::chmod(directory.c_str(), 0755);
             return ::access(directory.c_str(), W_OK | X_OK) == 0;
           },

@@ -87,7 +87,7 @@ class DeviceLane {
   // its commands are hidden from the policy, and those on the device are stopped where possible.
   // Commands on the device count under the new caps from now on.
   void LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now);
-  // Suspends or resumes the client. A suspended client counts as throttled.
+  // Suspends or resumes the client. A suspended client is treated as throttled.
   void Hold(ClientId client, bool is_suspended, TimePoint now);
   // Drops the client's queued commands and returns those in flight. The caller asks the device to
   // stop these, and reports them to OnCompleted like any other command. The span is valid until the

@@ -80,7 +80,7 @@ class Policy {
   virtual void OnEnded(ClientId client, const Ended& ended, TimePoint now) = 0;
 
   // A throttled client has used up its cap or is suspended, so the policy must not delay other
-  // clients for it, whatever its latency target or hint.
+  // clients for it, regardless of its latency target or hint.
   virtual void OnThrottled(ClientId, bool /*is_throttled*/, TimePoint) {}
 
   // For policies that use requests. `at` is when the client expects its next request.

@@ -223,7 +223,7 @@ class Residency {
     TimePoint resident_until{};
     SwapWork swap_work;
     std::uint64_t own_evicted_bytes = 0;  // Own memory evicted to swap in other own memory.
-    Duration swap_in_cost{};              // Cost that counts for the current residency period.
+    Duration swap_in_cost{};              // Cost on which the current residency period is based.
     Duration previous_swap_in_cost{};     // Cost that counted for the period before.
     std::optional<TimePoint> waits_since{};
     Duration waited{};  // Total of all earlier waits, without the current one.
@@ -291,7 +291,7 @@ class Residency {
     bool is_preempted = false;
   };
 
-  // Returns the swap-in cost that counts for the residency period. A continuation is a further
+  // Returns the swap-in cost on which the residency period is based. A continuation is a further
   // swap-in within the same period.
   Duration SwapInCostFor(const SwapWork& work, bool is_continuation);
   static void Charge(Client& beneficiary, const Swap& swap, std::uint64_t moved, Duration took);

@@ -12,8 +12,8 @@ namespace {
 
 // Minimum number of requests before the slow ones among them are judged.
 constexpr std::size_t kLatenciesMin = 16;
-// A request this many times slower than the next slowest counts as an outlier, such as one during
-// which its host was suspended by a debugger or hypervisor.
+// A request this many times slower than the next slowest is considered an outlier, such as one
+// during which its host was suspended by a debugger or hypervisor.
 constexpr int kOutlier = 2;
 // Number of overlapping requests that make one sample of a request's need. Work done for one of
 // these requests while an earlier one is open is within the sample, and work for requests that are

@@ -62,7 +62,7 @@ class TargetAccount {
   // Time that the first `requests` open requests need from now.
   struct Needs {
     Duration likely{};  // Based on the median need; in total at least the submitted work.
-    Duration safe{};    // A bound that is seldom exceeded; the whole target while nothing is known.
+    Duration safe{};    // A bound that is seldom exceeded; the whole target without samples.
   };
   Needs Need(std::size_t requests, TimePoint now) const {
     const Duration progress = Progress(now);
@@ -78,7 +78,7 @@ class TargetAccount {
   TimePoint idle_since() const { return idle_since_; }
   // Returns the work for the open requests that is on the device or has ended.
   Duration Begun() const { return running_ + done_; }
-  // Returns the device time that one request seldom exceeds; zero while nothing is known.
+  // Returns the device time that one request seldom exceeds; zero without samples.
   Duration Whole() const { return need_safe_; }
 
   // Returns the predicted time of the client's commands on the device.
@@ -110,7 +110,8 @@ class TargetAccount {
     std::optional<TimePoint> abandoned_at;
   };
 
-  // Returns the predicted time, but at least one unit, so that even the shortest command counts.
+  // Returns the predicted time, but at least one unit, so that even the shortest command is
+  // included.
   static Duration Counted(Duration predicted) { return std::max(predicted, Duration(1)); }
   // Assumes that work on the device proceeds as predicted.
   Duration Progress(TimePoint now) const {

@@ -88,7 +88,7 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
                                *bytes <= kHostAddressEnd - side.address &&
                                !session.virtual_memory().IsReserved(side.address);
     if (!can_be_memory) return Code::kInvalidValue;
-    // The address lies in the range of device memory or was registered. It may be freed device
+    // The address is in the range of device memory or was registered. It may be freed device
     // memory, host memory that the program has since mapped at that address, or registered memory
     // that the program has since unmapped.
     const bool is_doubtful = session.addresses().IsAmongDevice(side.address) ||

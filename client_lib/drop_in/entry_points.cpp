@@ -146,8 +146,8 @@ bool RedirectCalls(const std::function<const void*(std::size_t index)>& target) 
   void* const pages = reinterpret_cast<void*>(begin);
   if (::mprotect(pages, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
   for (std::size_t i = 0; i < kFunctionCount; ++i) {
-    // Other threads may jump in the meantime and find either target. Release: a thread that finds
-    // the new target also finds what the caller wrote for it.
+    // Other threads may jump in the meantime and find either target. Release: a thread that reads
+    // the new target also sees the data that the caller wrote for it.
     __atomic_store_n(&gpushared_drop_in_calls[i], target(i), __ATOMIC_RELEASE);
   }
   ::mprotect(pages, end - begin, PROT_READ);

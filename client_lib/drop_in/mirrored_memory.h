@@ -121,7 +121,7 @@ class MirroredMemory {
   // program's memory.
   Status ToHost();
   // As ToHost, for all submitted work, which it waits for. kInvalidArgument if the program has
-  // unmapped memory of its own.
+  // unmapped such memory.
   Status AwaitToHost(const Mirror& mirror);
 
  private:

@@ -25,9 +25,9 @@ constexpr const char* kName = "libcuda.so.1";
 // Directories in which hosts provide the driver to guests, which may have no loader cache for it.
 constexpr const char* kGuestDirectories[] = {"/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"};
 
-// Present in every copy of this library, whatever its directory. Stored as a note, because linkers
-// place notes at the beginning of a file; a driver has tens of megabytes, which each program would
-// otherwise have to search.
+// Present in every copy of this library, regardless of its directory. Stored as a note, because
+// linkers place notes at the beginning of a file; a driver has tens of megabytes, which each
+// program would otherwise have to search.
 #define GPUSHARED_DROP_IN_MARK "gpushared: a drop-in libcuda, no driver"
 constexpr char kMark[] = GPUSHARED_DROP_IN_MARK;
 constexpr std::size_t kBeginning = 64 << 10;

@@ -63,7 +63,7 @@ struct Piece {
 
 // Moves one side of the copy to the beginning of the piece. For memory, rows are counted from its
 // beginning, because the given height applies to the whole copy and not to a piece in a later
-// slice; arrays have slices of their own. kInvalidValue on overflow.
+// slice; arrays have separate slices. kInvalidValue on overflow.
 Code Place(CopySide& side, const Piece& piece) {
   side.x_bytes += piece.column_bytes;
   if (__builtin_add_overflow(side.z, piece.slice, &side.z) ||

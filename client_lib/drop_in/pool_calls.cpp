@@ -132,8 +132,8 @@ Code AllocateNothing(DevicePointer* address) {
   return Code::kSuccess;
 }
 
-// In a capture the allocation becomes a node, and the memory belongs to the graph, whatever pool
-// was requested.
+// In a capture the allocation becomes a node, and the memory belongs to the graph, regardless of
+// the requested pool.
 Code CaptureAllocation(DevicePointer* address, std::size_t bytes, const StreamChoice& stream) {
   MemoryNodeParameters parameters{};
   parameters.pool.type = AllocationType::kPinned;
@@ -275,7 +275,7 @@ Code MemPoolGetAccess(int* access, PoolHandle handle, MemoryLocation* location) 
 }
 
 // A program may grant access to the pool's own location again. Pools of host memory are accessible
-// to all devices, whatever is set; a device pool is accessible to no other device.
+// to all devices, regardless of the settings; a device pool is accessible to no other device.
 Code MemPoolSetAccess(PoolHandle handle, const AccessDescription* list, std::size_t count) {
   if ((count != 0 && AnyNull(list)) || count > kAccessListMax) return Code::kInvalidValue;
   return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {

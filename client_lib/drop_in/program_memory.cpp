@@ -86,7 +86,7 @@ bool IsWritableWhereItDiffers(std::byte* to, const std::byte* from, const std::b
   return local.empty() || write();
 }
 
-// The thread sanitizer cannot know that the bytes between the written ones are not accessed.
+// The thread sanitizer cannot detect that the bytes between the written ones are not accessed.
 __attribute__((no_sanitize("thread"))) void WriteDifferent(std::byte* to, const std::byte* from,
                                                            const std::byte* before,
                                                            std::size_t bytes) {

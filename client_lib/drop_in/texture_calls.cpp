@@ -105,8 +105,8 @@ Code Place(const Current& current, const TextureResource& resource, TextureRecor
   }
 }
 
-// Linear memory is fetched by index; fetches outside the memory return zero, whatever the modes
-// are.
+// Linear memory is fetched by index; fetches outside the memory return zero, regardless of the
+// modes.
 void SampleByIndex(TextureRecord& record) {
   for (TextureAddressMode& mode : record.address_modes) mode = TextureAddressMode::kBorder;
 }

@@ -175,7 +175,7 @@ std::string Command::Chosen() const { return app_->get_subcommands().front()->ge
 
 namespace {
 
-// Finds the word that stands in place of a command but names none, for the last command given or
+// Finds the word that is in the place of a command but names none, for the last command given or
 // for the program, and returns the error message.
 std::string WhyNoCommand(CLI::App& program) {
   CLI::App* at = &program;

@@ -24,8 +24,9 @@ std::string ClassText(SchedulingClass client_class) {
 }
 
 // Returns the number of a cap that the clients of one rule or budget share. It is derived from the
-// label, because the label stays the same when the rules are reloaded or another broker takes over.
-// The highest bit distinguishes it from session numbers, which identify the caps of single clients.
+// label, because the label does not change when the rules are reloaded or another broker takes
+// over. The highest bit distinguishes it from session numbers, which identify the caps of single
+// clients.
 std::uint64_t GetNumber(const std::string& label) {
   std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a.
   for (const char c : label) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
@@ -167,7 +168,7 @@ void Broker::ReportDevices(Arrival arrival) {
   }
   ipc::Outbox outbox;
   if (!outbox.Add(arrival.frame.request, list).ok()) return;
-  // Whatever the socket does not accept at once is dropped, because the broker never waits for a
+  // Data that the socket does not accept at once is dropped, because the broker never waits for a
   // client.
   (void)outbox.Flush(arrival.socket.get());
 }

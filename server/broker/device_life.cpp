@@ -81,7 +81,7 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
       if (!reply.ok()) break;
       // Number 0 belongs to no pending request: either the worker reports why it is about to exit,
       // or it answers a command whose result is not needed, such as one to end a session whose
-      // lease is over.
+      // lease has ended.
       const bool is_answer = reply->code == StatusCode::kOk || reply->code == StatusCode::kNotFound;
       if (frame.request == 0 && is_answer) return;
       if (frame.request == 0) {

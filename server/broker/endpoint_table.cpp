@@ -336,7 +336,7 @@ Status EndpointTable::Restore(const ipc::Keep& lease, ipc::UniqueFd connection) 
 void EndpointTable::ReportLeases(
     const std::function<void(const ipc::Keep& lease, int connection)>& keep) const {
   for (const auto& [number, hold] : leases_) {
-    // A lease in its grace period has no connection any more, and ends with this broker.
+    // A lease in its grace period no longer has a connection, and ends with this broker.
     if (!hold->socket.is_open()) continue;
     keep({.endpoint = number, .lessee = endpoints_.at(number)->lessee, .terms = hold->terms},
          hold->socket.native_handle());

@@ -40,9 +40,9 @@ struct Endpoint {
 };
 
 // The server's listening sockets: its own, those of the configuration, and those leased by
-// operators. A lease ends when the connection that requested it closes, for whatever reason. The
-// endpoint's socket is then closed, and after a grace period its remaining sessions are ended.
-// Workers keep copies of leases so that the next broker can restore them if this one dies.
+// operators. A lease ends when the connection that requested it closes. The endpoint's socket is
+// then closed, and after a grace period its remaining sessions are ended. Workers keep copies of
+// leases so that the next broker can restore them if this one dies.
 //
 // Confined to the broker's thread.
 class EndpointTable {
@@ -88,7 +88,7 @@ class EndpointTable {
   void ReportLeases(const std::function<void(const ipc::Keep& lease, int connection)>& keep) const;
   // Applies the endpoints of the configuration: all of them, or none if one cannot be opened. An
   // endpoint that keeps its socket keeps its sessions and applies the new rule to new clients. A
-  // removed endpoint admits no clients any more. Missing directories are created.
+  // removed endpoint admits no further clients. Missing directories are created.
   Status Replace(const std::vector<EndpointRule>& rules);
   void SetLeaseGrace(std::chrono::nanoseconds grace) { lease_grace_ = grace; }
   // Creates an endpoint for the requesting operator, retains the connection, and answers on it with

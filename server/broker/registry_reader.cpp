@@ -170,8 +170,8 @@ std::vector<RegistryReceiver> AskAll(const std::string& directory,
 }
 
 // Removes conflicting workers. Of two workers for the same device or with the same session, the one
-// with the later generation stays. Of two workers of the same generation, which occur if a broker
-// did not find a worker of its predecessor, the one with more sessions stays.
+// with the later generation is kept. Of two workers of the same generation, which occur if a broker
+// did not find a worker of its predecessor, the one with more sessions is kept.
 void RemoveRivals(Survivors& all) {
   std::ranges::sort(all.workers, [](const Survivor& a, const Survivor& b) {
     return std::pair(a.registry.generation, a.sessions.size()) >

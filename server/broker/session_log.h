@@ -74,8 +74,8 @@ class SessionLog {
   std::vector<std::uint64_t> Through(std::uint32_t endpoint) const;
   const std::map<std::uint64_t, LiveSession>& live() const { return live_; }
 
-  // Returns why the session ended, but only to the process that owned it. The number alone is no
-  // proof of that, because a restarted server numbers its sessions from 1 again.
+  // Returns why the session ended, but only to the process that owned it. The number alone does not
+  // prove that, because a restarted server numbers its sessions from 1 again.
   std::optional<Status> WhyEnded(std::uint64_t id, const Peer& asker) const;
 
  private:

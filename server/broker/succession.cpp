@@ -190,7 +190,7 @@ void Broker::OnUpgrade(Arrival arrival) {
     return reject(directory.code(), directory.message());
   }
   for (const DeviceEntry& device : devices_.entries()) {
-    // The successor would not know about the drain and would admit clients to the device.
+    // The successor would have no record of the drain and would admit clients to the device.
     if (device.IsDrained()) return reject(StatusCode::kNotReady, WhyNotWhileDrained(device));
   }
   log_->info("upgrade requested by {}", arrival.peer.Who());

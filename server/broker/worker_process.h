@@ -53,7 +53,7 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   static Result<std::shared_ptr<WorkerProcess>> Start(boost::asio::io_context& context,
                                                       const Launch& launch, Events events);
   // Adopts a worker of an earlier broker. Its exit status is unknown if that broker has died,
-  // because the worker is no child of this process.
+  // because the worker is not a child of this process.
   static std::shared_ptr<WorkerProcess> Adopt(boost::asio::io_context& context,
                                               ipc::FoundWorker found, Events events);
   ~WorkerProcess() = default;

@@ -100,7 +100,7 @@ struct EndpointRule : Allowance {
   std::string name;
   std::string socket;  // If empty, the broker chooses the path; see Endpoints in server/broker.
   // Endpoints with the same budget share memory, max_share and clients_max as if they were one. If
-  // empty, the endpoint has a budget of its own.
+  // empty, the endpoint has a separate budget.
   std::string budget;
   std::vector<Subject> who;  // Subjects that may connect; empty for everyone.
   // Names or UUIDs of devices; empty for all of the server's devices.

@@ -131,8 +131,8 @@ struct DeviceInfo {
   // device has.
   bool can_move_memory = false;
   // Whether a launch that accesses memory outside of its access set faults. On devices without this
-  // check, such an access reaches other memory of the client, or whatever occupies the place of a
-  // swapped-out page; pages are therefore swapped only while no work of their client is on the
+  // check, such an access reaches other memory of the client, or the memory that occupies the place
+  // of a swapped-out page; pages are therefore swapped only while no work of their client is on the
   // device.
   bool checks_reach = false;
   bool swaps_disturb = false;  // Whether swaps may delay launches of other clients.
@@ -188,9 +188,9 @@ class PreparedModule {
   virtual std::uint64_t bytes() const = 0;  // Returns the module's size in host memory.
 };
 
-// Device memory of a client without an address of its own: the client chooses where to map it,
-// possibly at several addresses, and the contents survive while it is not mapped. Counts against
-// the client's quota. Must be unmapped before destruction and must not outlive its Space. The
+// Device memory of a client without a fixed address: the client chooses where to map it, possibly
+// at several addresses, and the contents survive while it is not mapped. Counts against the
+// client's quota. Must be unmapped before destruction and must not outlive its Space. The
 // destructor may block.
 class Chunk {
  public:

@@ -31,7 +31,7 @@ bool MapSteps(void* at, std::uint64_t bytes, int fixed) {
   void* const mapped = ::mmap(at, bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
   if (mapped != at) return false;
-  // Old kernels may not know this advice; the error is ignored.
+  // Old kernels may not support this advice; the error is ignored.
   for (const int advice : {MADV_DONTDUMP, MADV_DONTFORK, MADV_HUGEPAGE}) {
     ::madvise(at, bytes, advice);
   }

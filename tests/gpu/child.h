@@ -31,7 +31,7 @@ class Child {
   std::vector<double> Ask(const std::string& question);
   // Whether the child has exited or was killed, and thus cannot answer.
   bool is_gone() const { return is_gone_; }
-  // Sends SIGKILL, whatever the child is doing.
+  // Sends SIGKILL, regardless of what the child is doing.
   void Kill();
 
  private:

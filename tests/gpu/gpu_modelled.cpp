@@ -184,7 +184,7 @@ struct ClientPlan {
   Shape shape;
   // 0: the client only stays connected. kEndless: it launches until the others have finished.
   int launches = 0;
-  // Launches before the counted ones, so that the server knows the kernel's duration.
+  // Launches before the counted ones, so that the server has learnt the kernel's duration.
   int warm_up = 0;
   // Maximum number of launches in flight. If 1, the client waits for each launch, and pauses for up
   // to `think_ns` before the next one.

@@ -144,7 +144,7 @@ class Session {
                            cuda::DeviceAttribute::kMultiprocessors, number);
     }
     int mps = 0;
-    // Older drivers do not know this attribute.
+    // Older drivers lack this attribute.
     if (status.ok() && driver->DeviceGetAttribute(&mps, cuda::DeviceAttribute::kMpsEnabled,
                                                   number) != cuda::Code::kSuccess) {
       mps = 0;

@@ -72,7 +72,7 @@ class SimulatedLoader {
   }
   // Stops delaying other clients' work.
   void Stop() { moment_.reset(); }
-  // Finishes the calls in progress when nothing runs any more.
+  // Finishes the calls in progress once no work is running.
   void End() {
     for (;;) {
       if (const std::uint64_t at = fake_cuda_lock_free_at(); at != 0) {

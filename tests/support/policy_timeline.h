@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lane, a policy and a serial device on a virtual clock, with clients that stay busy until told
-// to sleep.
+// A lane, a policy and a serial device on a virtual clock, with clients that are busy until the
+// test makes them sleep.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_POLICY_TIMELINE_H_
 #define GPUSHARED_TESTS_SUPPORT_POLICY_TIMELINE_H_

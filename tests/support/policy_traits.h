@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of a policy, for the rules that hold for every policy of the catalog.
+// Properties of a policy, for the rules that apply to every policy of the catalog.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_POLICY_TRAITS_H_
 #define GPUSHARED_TESTS_SUPPORT_POLICY_TRAITS_H_

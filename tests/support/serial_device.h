@@ -16,8 +16,8 @@
 
 namespace gpushared::testing {
 
-// Models durations only. The caller advances time from event to event: it asks for next_event(),
-// advances to it, and takes the finished work.
+// Models durations only. The caller advances time from event to event: it calls next_event(),
+// advances to that time, and takes the finished work.
 //
 // Thread-compatible.
 class SerialDevice {

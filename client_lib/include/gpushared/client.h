@@ -84,7 +84,7 @@ struct ClientOptions {
   // server.
   std::optional<std::uint64_t> memory_bytes = {};
   // Latency target of a request. A request is the work between Stream::BeginRequest and EndRequest.
-  // If a client marks no requests, each burst of work counts as one request: it begins when the
+  // If a client marks no requests, each burst of work is treated as one request: it begins when the
   // client, having no unfinished commands, submits one, and ends when all its commands have
   // finished. Only deadline-aware policies use the target.
   std::optional<std::chrono::nanoseconds> latency_target = {};
@@ -441,8 +441,8 @@ class Graph;
 // streams are unordered unless Wait orders them.
 //
 // Every call that submits a command returns as soon as the command is queued, unless its
-// description says otherwise, and blocks while the queue to the server is full. If the stream has a
-// sticky error, the call submits nothing and returns that error.
+// description states otherwise, and blocks while the queue to the server is full. If the stream has
+// a sticky error, the call submits nothing and returns that error.
 //
 // The device checks device addresses. A range outside this client's memory is therefore an error of
 // the stream (kInvalidArgument), not of the call.
@@ -532,7 +532,7 @@ class Stream {
   // Returns Ok if everything queued so far has finished, kNotReady if not, and the error of the
   // stream if it failed. Never waits for the device.
   Status Query() const;
-  // Returns what the kernel did, once a call has returned kKernelFault as the error of this stream;
+  // Returns the kind of fault, once a call has returned kKernelFault as the error of this stream;
   // kNone otherwise. Never waits.
   FaultKind fault() const noexcept;
 
@@ -719,7 +719,7 @@ class Client {
   // heap size after a kernel has allocated from the heap.
   Status SetKernelMemory(const KernelMemory& memory) const;
 
-  // Returns what the first faulting kernel did, once a call has returned its kKernelFault; kNone if
+  // Returns the kind of the first kernel fault, once a call has returned its kKernelFault; kNone if
   // there was none. Never waits.
   FaultKind fault() const noexcept;
 

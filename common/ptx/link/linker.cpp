@@ -206,7 +206,7 @@ class Linker {
 
   static const std::string* GetName(const Item& item, std::string* linkage) {
     if (const auto* function = std::get_if<Function>(&item)) {
-      // Kernels are looked up by name, whatever their linkage is.
+      // Kernels are looked up by name, regardless of their linkage.
       *linkage = function->is_entry ? ".visible" : function->linkage;
       return &function->name;
     }

@@ -102,7 +102,7 @@ class Resolver {
     }
   }
 
-  // Returns what the module declares under a name before the alias.
+  // Returns the declaration of a name that precedes the alias in the module.
   Known Find(const std::string& name, const Alias& alias) const {
     const auto found = functions_.find(name);
     const bool is_before =

@@ -24,8 +24,8 @@ struct InitialElement {
   std::uint32_t mask_shift = 0;  // 0xFF00(symbol): bits 8 to 15.
 };
 
-// Reads "{1, 2-1, {0f3F800000}, generic(x)+4, 0xFF00(y)}" from left to right. The caller, which
-// knows the type, checks the structure of the braces.
+// Reads "{1, 2-1, {0f3F800000}, generic(x)+4, 0xFF00(y)}" from left to right. The caller, which has
+// the type, checks the structure of the braces.
 //
 // Thread-compatible. Borrows the text.
 class InitializerReader final : private TokenSource {

@@ -117,7 +117,7 @@ class Splitter {
     variables = std::move(split);
   }
 
-  // Returns what the innermost scope declares for a name.
+  // Returns the declaration of a name in the innermost scope.
   Found Find(std::string_view name) const {
     const std::size_t digits = name.find_last_not_of("0123456789") + 1;
     const std::string whole(name), stem(name.substr(0, digits));

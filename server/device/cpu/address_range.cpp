@@ -39,8 +39,8 @@ void DropPages(std::uint64_t address, std::uint64_t bytes) {
   Check(madvise(Pointer(address), bytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
 }
 
-// Keeps clients' data out of core dumps and child processes. Old kernels may not know this advice;
-// the error is ignored.
+// Keeps clients' data out of core dumps and child processes. Old kernels may not support this
+// advice; the error is ignored.
 void KeepPrivate(std::uint64_t address, std::uint64_t bytes) {
   madvise(Pointer(address), bytes, MADV_DONTDUMP);
   madvise(Pointer(address), bytes, MADV_DONTFORK);

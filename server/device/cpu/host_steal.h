@@ -76,8 +76,8 @@ class ExecutorClock {
 
   // Sleeps on behalf of the running work.
   void Sleep(std::chrono::nanoseconds time);
-  // Runs a function that may block for any time. Its duration counts as voluntary waiting of the
-  // running work, not as a delay by the machine.
+  // Runs a function that may block for any time. Its duration is recorded as voluntary waiting of
+  // the running work, not as a delay by the machine.
   void Block(const std::function<void()>& what);
 
   // May be called by any thread.
@@ -93,8 +93,8 @@ class ExecutorClock {
   std::optional<ExecutorTimes> times_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
-// Combines the threads' times: the device counts as delayed by the fraction of their working time
-// in which the threads had no core.
+// Combines the threads' times: the device is delayed by the fraction of their working time in which
+// the threads had no core.
 //
 // Thread-compatible.
 class HostSteal {

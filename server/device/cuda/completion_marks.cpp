@@ -16,7 +16,7 @@ namespace {
 using std::chrono::nanoseconds;
 using TimePoint = DeviceClock::time_point;
 
-// Maintains the guarantees of BatchTimes, whatever the two clocks report.
+// Maintains the guarantees of BatchTimes, regardless of what the two clocks report.
 class StreamTimes {
  public:
   BatchTimes Bounded(TimePoint started, TimePoint ended, TimePoint now) {
@@ -34,12 +34,12 @@ class StreamTimes {
 // ---- events
 
 // The duration of a batch is the distance of two events on the GPU's clock. Its position on the
-// host's clock follows from the distance to the last event that opened a batch, and from what the
-// host observed: a batch started after its submission to an idle stream, and ended after it was
-// seen running and before it was seen ended. A contradiction corrects the offset between the
-// clocks, so that batches of different streams are ordered correctly. Because the distance is a
-// float of milliseconds, its resolution after a long idle time is no better than the duration of a
-// short kernel, and the clocks drift by more than that. In this case the first batch determines the
+// host's clock follows from the distance to the last event that opened a batch, and from the host's
+// observations: a batch started after its submission to an idle stream, and ended after it was seen
+// running and before it was seen ended. A contradiction corrects the offset between the clocks, so
+// that batches of different streams are ordered correctly. Because the distance is a float of
+// milliseconds, its resolution after a long idle time is no better than the duration of a short
+// kernel, and the clocks drift by more than that. In this case the first batch determines the
 // offset.
 //
 // An event can only be recorded on streams of the context that was current when it was created, and

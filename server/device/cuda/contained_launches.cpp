@@ -55,7 +55,7 @@ ContainedLaunches::Left ContainedLaunches::Leave(std::span<const KernelInfo> ker
   // Until the stop word is written, a launch ends early only because of a fault that it caused.
   const bool is_clean = !record || (state_ == State::kClean && !MayBeOf(*record, kernels, kernel));
   if (!is_clean && state_ == State::kClean) {
-    // Ends the other running launches, because they could not record faults any more.
+    // Ends the other running launches, because they could no longer record faults.
     if (launches_ > 0) EndAll();
     state_ = State::kMustEnd;
   }

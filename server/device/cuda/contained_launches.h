@@ -52,7 +52,7 @@ class ContainedLaunches {
   Result<bool> Enter();
   struct Left {
     ptx::FaultDescription fault;  // Of kind kNone if the launch ran to its end.
-    // Whether the launch ended without a fault of its own, because all kernels were told to end.
+    // Whether the launch ended without causing a fault, because all kernels were asked to end.
     bool ended_on_request = false;
   };
   // Called when the launch has ended. `kernels`: all kernels of the module; `kernel`: index of the

@@ -75,8 +75,8 @@ class CudaContext {
   // reported an error that ends the context.
   void GiveUp(const Status& why);
 
-  // Returns `otherwise` if the driver does not report the attribute, because older drivers do not
-  // know newer attributes.
+  // Returns `otherwise` if the driver does not report the attribute, because older drivers lack
+  // newer attributes.
   int Attribute(DeviceAttribute which, int otherwise) const;
   // Returns an attribute that the device requires. The error contains `name` and its number.
   Result<int> NeededAttribute(DeviceAttribute which, const char* name) const;

@@ -53,7 +53,7 @@ Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& optio
 
 // ---- work
 
-// With SM limits, a class has separate channels, whatever priority the policy gives its work.
+// With SM limits, a class has separate channels, regardless of the priority of its work.
 std::uint8_t CudaDevice::GetLevel(const WorkHeader& header) const {
   if (info_.sm_grants.empty()) return header.priority;
   const std::size_t of_class = std::min<std::size_t>(header.of_class, kDeviceClasses - 1);

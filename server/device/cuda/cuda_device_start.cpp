@@ -186,10 +186,10 @@ Status CudaDevice::ReadInfo() {
   return ReadAttributes();
 }
 
-// Attributes that this driver does not report are omitted, whatever error it returns: some of the
-// numbers have no name, and the handling of those by drivers is undefined. Limits of textures and
-// surfaces are omitted because kernels that use them are rejected, since such kernels could forge
-// handles of the driver.
+// Attributes that this driver does not report are omitted, regardless of the error that it returns:
+// some of the numbers have no name, and the handling of those by drivers is undefined. Limits of
+// textures and surfaces are omitted because kernels that use them are rejected, since such kernels
+// could forge handles of the driver.
 Status CudaDevice::ReadAttributes() {
   // Above those of CUDA 13.5; drivers reject unknown numbers.
   constexpr std::uint32_t kIdMax = 159;

@@ -96,7 +96,7 @@ class CudaMemory {
   // Enables access of the GPU to whole mappings.
   Status Open(DeviceAddress address, std::uint64_t bytes);
   Status OpenAndZero(std::span<const Piece> pieces, std::uint64_t zeroed_before);
-  // Waits for work on stream_, if `submitted` says that it was submitted.
+  // Waits for work on stream_ if `submitted` is ok.
   Status Wait(Status submitted) GPUSHARED_REQUIRES(using_stream_);
 
   const std::shared_ptr<CudaContext> context_;
@@ -122,11 +122,11 @@ class CudaMemory {
 // Contained kernels may stray past the end of the mapped memory (ptx::kContainTailBytes) and must
 // find memory there. Therefore a range for them has a tail, a page in addition to quota and budget
 // that follows the end of the mapped memory. A former tail is zeroed before the client may use it.
-// The words that tell kernels the end (ptx::ContainControl::limit) are kept current. Because
+// The words that contain the end for kernels (ptx::ContainControl::limit) are kept current. Because
 // kernels read them only once, when they start, no memory is freed while one runs.
 //
 // Chunks are mapped between the two parts. A range for contained kernels has none, because its
-// kernels know a single end of their memory.
+// kernels support a single end of their memory.
 //
 // If the range has a store, pages can be swapped there and back. For this all pieces are one page,
 // and there are no chunks. A launch may run while pages of its client outside of its access set are

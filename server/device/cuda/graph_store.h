@@ -90,7 +90,7 @@ class GraphStore : public KernelManager {
     // Nodes to instantiate until the thread takes them; then `is_being_made`.
     std::vector<NodeCopy> wanted;
     bool is_being_made = false;
-    bool is_rejected = false;  // Rejected by the driver, whatever the parameters of its nodes.
+    bool is_rejected = false;  // Rejected by the driver, regardless of the parameters of its nodes.
 
     bool is_waited_for() const { return is_being_made || !wanted.empty(); }
   };

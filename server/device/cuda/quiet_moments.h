@@ -26,11 +26,11 @@ enum class Urgency : std::uint8_t {
 };
 
 // Moments in which the driver has no work. Calls such as loads and unmaps may wait for everything
-// that runs, and meanwhile block every other call on the context: the stop of a kernel, the end of
-// an endless one, launches of the high class. Such a call is therefore made in a quiet moment: the
-// device thread stops issuing work and preempts what it can (Drain); when nothing is in flight, all
-// waiting calls are made; then work continues. Waiting for work that cannot be preempted happens
-// here, where it does not block other threads.
+// that runs, and block every other call on the context during that time: the stop of a kernel, the
+// end of an endless one, launches of the high class. Such a call is therefore made in a quiet
+// moment: the device thread stops issuing work and preempts what it can (Drain); when nothing is in
+// flight, all waiting calls are made; then work continues. Waiting for work that cannot be
+// preempted happens here, where it does not block other threads.
 //
 // Work loses at most a fifth of the time to quiet moments, and at most half of the time to those of
 // the high class: after a drain and its moment of duration T there is no drain for 4 T (or 1 T),

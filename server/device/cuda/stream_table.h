@@ -26,8 +26,8 @@ class StreamTable {
   static constexpr std::size_t kChannelsTotal = kChannels[0] + kChannels[1] + kChannels[2];
   // If there are more streams than hardware connections, the driver queues streams of any priority
   // together, so the write that is to stop a kernel could be queued after that kernel.
-  // CUDA_DEVICE_MAX_CONNECTIONS is at most 32. The streams for zeroing and for urgent writes count
-  // as well, and the number of streams that the driver itself uses is unknown.
+  // CUDA_DEVICE_MAX_CONNECTIONS is at most 32. The streams for zeroing and for urgent writes use
+  // connections as well, and the number of streams that the driver itself uses is unknown.
   static constexpr std::size_t kConnections = 32;
   static constexpr std::size_t kOtherStreams = 4;
   static_assert(kChannelsTotal + kOtherStreams <= kConnections);

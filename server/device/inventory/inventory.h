@@ -117,8 +117,8 @@ Result<Selection> SelectDevices(std::string_view wanted, const Inventory& invent
 // these UUIDs.
 std::vector<SelectedDevice> NewDevices(const Inventory& inventory,
                                        const std::vector<std::string>& uuids);
-// Returns the devices other than those with these UUIDs. `why` is the reason that is given for
-// those that could be used.
+// Returns the devices other than those with these UUIDs. `why` is the reason reported for those
+// that could be used.
 std::vector<UnusedDevice> UnusedDevices(const Inventory& inventory,
                                         const std::vector<std::string>& uuids,
                                         const std::string& why);

@@ -89,7 +89,7 @@ constexpr unsigned kForbidden[] = {
     SYS_migrate_pages, SYS_kill, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
     SYS_sched_setaffinity, SYS_sched_setscheduler, SYS_sched_setparam, SYS_sched_setattr,
     SYS_setpriority, SYS_ioprio_set,
-    // Creating children, because each child gets a time limit of its own; leaving the process group
+    // Creating children, because each child gets a separate time limit; leaving the process group
     // that is killed; and surviving the parent.
     SYS_fork, SYS_vfork, SYS_setsid, SYS_setpgid, SYS_prctl,
     // Communication and sharing with other processes.
@@ -230,7 +230,7 @@ pid_t StartChild(ChildTask& task) {
 
 enum class Ending { kItself, kTime, kAbandoned };
 
-// Reads until the child ends, its time is over, or the caller abandons it.
+// Reads until the child ends, its time has expired, or the caller abandons it.
 Ending ReadText(int fd, int abandoned, steady_clock::time_point until, std::size_t most,
                 std::string& text) {
   std::array<char, 4096> buffer;

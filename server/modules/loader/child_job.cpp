@@ -41,7 +41,7 @@ std::chrono::nanoseconds GetProcessorTime(pid_t pid) {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Waits until the child has ended, its time is over, or the job is abandoned.
+// Waits until the child has ended, its time has expired, or the job is abandoned.
 End Watch(const Child& child, const JobLimits& limits, int abandoned) {
   const Clock::time_point until = Clock::now() + limits.wall;
   for (;;) {

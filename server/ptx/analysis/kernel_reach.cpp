@@ -377,8 +377,8 @@ class Tracer {
     if (instruction.Has("param") || instruction.Has("param::entry")) {
       return AddStep(Rule::kCopy, to, {from});
     }
-    // An address that is converted to or from another space is in that space, whatever it was
-    // computed from.
+    // An address that is converted to or from another space is in that space, regardless of its
+    // origin.
     AddStep(Rule::kCopy, to, {instruction.Has("const") ? variable_ : own_});
   }
 

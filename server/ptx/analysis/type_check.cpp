@@ -154,7 +154,7 @@ class FunctionCheck {
     }
   }
 
-  // All operands are 32-bit registers, whatever part is selected, or numbers.
+  // All operands are 32-bit registers, regardless of the selected part, or numbers.
   void CheckVideo(const Instruction& instruction) {
     if (const Result<VideoForm> form = ReadVideo(instruction); !form) {
       return Reject(std::string(form.status().message()));

@@ -282,7 +282,7 @@ class FunctionContainment {
     return skip;
   }
 
-  // Checks whether the server wants all kernels of the module to end. `line` is 0 before an
+  // Checks whether the server has requested all kernels of the module to end. `line` is 0 before an
   // instruction that a pass created.
   void CheckStop(std::size_t i, std::uint32_t line) {
     const std::string stops = editor_.NewRegister("pred");
@@ -375,7 +375,7 @@ class FunctionContainment {
     };
     constexpr std::array<std::string_view, 3> kDimensions = {"x", "y", "z"};
     for (std::size_t d = 0; d < 3; ++d) {
-      // Preemptible kernels have a different block index, which functions do not know.
+      // Preemptible kernels have a different block index, which functions do not have.
       write(offsetof(FaultRecord, block), d,
             function_.is_entry ? Name("%ctaid." + std::string(kDimensions[d]))
                                : Integer(std::int64_t{kNoBlockIndex}));

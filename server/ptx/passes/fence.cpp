@@ -300,7 +300,7 @@ class ModuleFence {
       } else if (const auto* variable = std::get_if<Variable>(&item)) {
         const bool holds_address = variable->initializer && NamesSomething(*variable->initializer);
         // A constant that contains an address also makes constants move, because only the server
-        // knows the address of a moved variable and can write it into the constant.
+        // has the address of a moved variable and can write it into the constant.
         facts_.constants_move |= variable->space == StateSpace::kConstant && holds_address;
         facts_.variables_escape |= holds_address;
       }

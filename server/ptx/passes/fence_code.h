@@ -119,7 +119,7 @@ class FenceCode {
     parameter_bytes_ = bytes;
   }
 
-  // Declares that the function is a kernel, for which ZeroShared knows the start of its shared
+  // Declares that the function is a kernel, for which ZeroShared provides the start of its shared
   // memory. It is unknown in a .func, which several kernels may call.
   void SetKernel() { is_kernel_ = true; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the commands of gpusharedctl. Each group of commands registers itself in a file of its
-// own; the command that was given sets the action to execute.
+// Shared by the commands of gpusharedctl. Each group of commands registers itself in a separate
+// file; the command that was given sets the action to execute.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_COMMAND_LINE_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_COMMAND_LINE_H_

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpusharedctl ptx check`: reports what the server can do with the kernels of a file.
+// `gpusharedctl ptx check`: reports which kernels of a file the server can run, preempt and
+// confine.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_PTX_CHECK_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_PTX_CHECK_H_

@@ -158,7 +158,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   std::uint64_t id() const { return attach_.session; }
   bool has_ended() const { return has_ended_; }
-  // Returns whether the session has started. From then on it counts among the device's sessions
+  // Returns whether the session has started. From then on it is included in the device's sessions
   // until it is destroyed.
   bool has_place() const { return has_place_; }
   // Returns whether the client may use the sessions and the memory that are reserved for some

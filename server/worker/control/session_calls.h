@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kGrowStepsMax = 64;
 std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
                          std::uint64_t step_bytes);
 
-// Size up to which a slow call counts as short, that is, takes at most about a millisecond.
+// Size up to which a slow call is short, that is, takes at most about a millisecond.
 inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
 // The same for creating a staging buffer. Smaller, because creation clears the pages.
 inline constexpr std::uint64_t kShortStagingBufferBytes = std::uint64_t{2} << 20;

@@ -34,7 +34,7 @@ struct SlowCallRules {
   // time even if urgent requests never pause.
   std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
   // Limits for the calls of new clients. They are preferred so that a handshake waits for at most
-  // one short call. A client counts as new until its handshake is complete and for
+  // one short call. A client is considered new until its handshake is complete and for
   // `new_client_calls` short calls after it, which suffice for the memory, module and staging
   // buffers with which it begins its work.
   std::chrono::nanoseconds new_client_held_max = std::chrono::milliseconds(20);
@@ -44,7 +44,7 @@ struct SlowCallRules {
 // Makes calls that may take milliseconds, one at a time, on a dedicated thread. Urgent calls go
 // first, then handshakes, then further calls of new clients. The other calls avoid these and urgent
 // requests for a limited time, see SlowCallRules. A long call is made in steps, between which other
-// sessions' calls are made, but not later calls of its own session.
+// sessions' calls are made, but not later calls of the same session.
 //
 // Thread-safe.
 class SlowCalls {

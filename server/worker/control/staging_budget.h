@@ -51,7 +51,7 @@ class StagingBudget {
   }
   std::uint64_t OfShared(std::uint64_t held) const { return held - std::min(held, assured_); }
 
-  const std::uint64_t assured_;  // Bytes that every session can take whatever the others use.
+  const std::uint64_t assured_;  // Bytes that every session can take regardless of the others' use.
   const std::uint64_t shared_;
   const std::uint64_t kept_;
   std::uint64_t shared_left_;

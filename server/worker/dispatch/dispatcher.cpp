@@ -493,7 +493,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
 
 void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
                            const device::Completion& completion, scheduler::TimePoint now) {
-  // Paused units count as one unit that is not done.
+  // Paused units are treated as one unit that is not done.
   const bool has_paused = completion.paused != nullptr;
   const std::uint64_t done = std::min(completion.units_done, command.units - has_paused);
   command.units_done = std::max(command.units_done, done);

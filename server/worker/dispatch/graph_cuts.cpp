@@ -5,7 +5,7 @@
 // graphs are split into parts, so that the lane can schedule other work between two parts and more
 // urgent work waits for at most one part. While a client is connected for which the graph must be
 // preemptible, parts are so short that preempting them is not worthwhile; otherwise a part may take
-// a time slice. A node that takes longer, or whose time is unknown, forms a part of its own and is
+// a time slice. A node that takes longer, or whose time is unknown, forms a separate part and is
 // treated like a command outside a graph: it can be preempted, and the cost model learns from it.
 // Periodically every node forms its own part, which keeps the predictions current.
 #include <algorithm>

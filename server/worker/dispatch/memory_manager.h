@@ -101,7 +101,7 @@ class MemoryManager {
   struct OfClient {
     PageUse use;
     // At the last check for busy clients: the number of launches, copies and fills that had ended,
-    // and how long the client counts as busy because of them.
+    // and how long the client is considered busy because of them.
     std::uint64_t work_ended = 0;
     scheduler::TimePoint had_work_until{};
     // Amounts already included in the totals.

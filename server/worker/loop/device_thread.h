@@ -109,7 +109,7 @@ class DeviceThread {
   // A load and a store instead of an atomic addition, because only this thread writes it.
   void CountTurnStep() { turn_steps_.store(turn_steps() + 1, std::memory_order_relaxed); }
   bool Iterate();
-  // Whether completions must be noticed soon although nobody reports them.
+  // Whether completions must be detected soon although the device does not report them.
   bool MustPoll() const;
   std::uint64_t GetMemory(const ClientState& client) const;
   bool TakeMail(scheduler::TimePoint now);

@@ -59,7 +59,7 @@ struct AddStagingBuffer {
   int fd = -1;  // See CommandScope::AddStagingBuffer.
 };
 // A smaller size takes effect after the commands submitted before it, and is answered when all of
-// these have finished, so that none can access the memory any more.
+// these have finished, so that none can still access the memory.
 struct SetMapped {
   std::uint64_t session = 0;
   std::uint64_t bytes = 0;
@@ -200,7 +200,7 @@ struct Overloaded {
   std::array<std::uint64_t, scheduler::kSchedulingClasses> abandoned{};
 };
 
-// The device's context is lost: no work of any client will run any more.
+// The device's context is lost: no further work of any client will run.
 struct DeviceLost {
   Status status;
 };

@@ -52,7 +52,7 @@ struct ClientActivity {
 
  private:
   friend class ActivityMeter;
-  // Totals at the moment from which StarvedFor counts.
+  // Totals at the start of the period that StarvedFor measures.
   static constexpr scheduler::Duration kPause = std::chrono::seconds(1);
   scheduler::Duration waited_before{}, on_device_before{};
   scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
@@ -69,7 +69,7 @@ struct ClientActivity {
 //
 // The charge of a class is due to its active groups in proportion to the weight of each group's
 // heaviest client, and a group's part is due to its active clients in proportion to their weights.
-// A client without a group forms one of its own. A window lasts at least a second, and long enough
+// A client without a group forms a separate one. A window lasts at least a second, and long enough
 // that the class was charged at least a quarter of a second while the client was active. The share
 // error is relative to that charge.
 //

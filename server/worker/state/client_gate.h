@@ -53,7 +53,7 @@ class ClientGate {
     state_.last_opened.store(std::max(last, turn), std::memory_order_seq_cst);
     state_.open.store(turn, std::memory_order_seq_cst);
   }
-  // A launch that the client counts after this has been submitted without an open gate.
+  // Launches that the client counts after this call are submitted without an open gate.
   // Sequentially consistent, like the client's count and its subsequent load of the gate, so that
   // either a later Read sees the launch, or the launch sees the closed gate.
   void Close(std::uint64_t turn) {

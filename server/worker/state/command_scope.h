@@ -94,7 +94,7 @@ class CommandScope {
   // A reached barrier passes immediately for a module. For a reduction of memory it passes when all
   // commands taken before it have finished. `taken`: unfinished commands.
   struct Passed {
-    std::optional<std::uint32_t> released;  // A module that no command uses any more.
+    std::optional<std::uint32_t> released;  // A module that is no longer used by any command.
   };
   std::optional<Passed> TryPassBarrier(std::uint32_t taken);
   void DropBarrier() { barrier_.reset(); }

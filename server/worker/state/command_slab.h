@@ -89,7 +89,7 @@ struct Submission {
 enum class Timing : std::uint8_t {
   kSample,   // The time that the command takes alone on the device.
   kBound,    // The time that the command took next to other work.
-  kUnknown,  // The device does not know its exact time.
+  kUnknown,  // The device did not measure its exact time.
 };
 
 class CommandSlot {
@@ -139,7 +139,7 @@ class CommandSlot {
   std::uint32_t first_node = 0;
   std::uint32_t end_node = 0;
   bool is_cut = false;       // The next slot holds the rest of its command.
-  bool goes_singly = false;  // Each node becomes a part of its own, so that it can be measured.
+  bool goes_singly = false;  // Each node becomes a separate part, so that it can be measured.
   scheduler::Duration nodes_predicted{};  // Set if the command covers several nodes.
 
   CommandState state() const { return state_; }

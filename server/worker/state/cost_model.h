@@ -98,9 +98,9 @@ class CostModel {
   }
 
   // Returns whether a sample of the command is worth the cost of exact timing. This holds until its
-  // key (or copies and fills of about its size) has enough samples. From then on it holds for one
-  // command in kSampleEvery, because kernels change their behaviour. It always holds for an unsplit
-  // graph.
+  // key (or copies and fills of about its size) has enough samples. From then on it is true for one
+  // command in kSampleEvery, because kernels change their behaviour. It is always true for an
+  // unsplit graph.
   bool WantsSample(std::uint64_t session, const CommandSlot& command) const;
 
   // Adds the time of a command that ran to completion with the device essentially to itself.
@@ -108,8 +108,9 @@ class CostModel {
   // Adds the time of a command that ran to completion concurrently with other work. Alone it would
   // have taken no longer, so the time shortens a prediction that was too long. If other clients'
   // work was running, it cannot lengthen a prediction that was too short, because that work may
-  // have slowed the command down. If only its own client's work was running, a launch is taken to
-  // need what it was charged; otherwise a client could permanently hide the cost of its kernels.
+  // have slowed the command down. If only its own client's work was running, a launch is assumed to
+  // need the time that it was charged; otherwise a client could permanently hide the cost of its
+  // kernels.
   void AddBound(const CommandSlot& command, scheduler::Duration measured);
 
   // Adds the launch bubble of a launch that was submitted to an idle device and had it to itself:

@@ -45,7 +45,7 @@ class GraphBudget {
   std::uint64_t OfShared(std::uint64_t held) const { return held - std::min(held, assured_); }
 
   const std::uint64_t total_;
-  const std::uint64_t assured_;  // Bytes that every session can take whatever the others use.
+  const std::uint64_t assured_;  // Bytes that every session can take regardless of the others' use.
   const std::uint64_t shared_;
   std::atomic<std::uint64_t> held_ = 0;
   std::atomic<std::uint64_t> shared_held_ = 0;

@@ -7,9 +7,10 @@ __device__ unsigned long long GpuNs() {
   return now;
 }
 
-// Blocks of one thread that end together, `ns` after the first one began, whatever the GPU's clock
-// rate is. A block ends sooner once it has made its `rounds`, so that the kernel ends even if the
-// timer stands still. `first` must be 0. `begun`, in host memory, is set when the kernel runs.
+// Blocks of one thread that end together, `ns` after the first one began, regardless of the GPU's
+// clock rate. A block ends sooner once it has made its `rounds`, so that the kernel ends even if
+// the timer does not advance. `first` must be 0. `begun`, in host memory, is set when the kernel
+// runs.
 extern "C" __global__ void spin(unsigned long long* first, volatile unsigned* begun, unsigned ns,
                                 unsigned rounds, unsigned* out) {
   const unsigned long long now = GpuNs();

@@ -16,7 +16,7 @@ struct Use {
   LockUse use;
 };
 
-// How calls use the lock, by the prefix of the call's name; the first match counts. Sources:
+// How calls use the lock, by the prefix of the call's name; the first match applies. Sources:
 //   [h100]     Measured: tests/gpu/results/2026-11-27-h100.tsv, "beside a 20 ms kernel" and "null
 //              kernel beside a thread that".
 //   [load]     meta-pytorch/torchcomms, pull request 2334, with reproducers: a load waits under the

@@ -20,7 +20,7 @@ struct Gpu;
 // waits for the GPU (LoadFunction).
 enum class LockUse : std::uint8_t {
   kShort,   // Holds the lock only for its own short duration.
-  kHolds,   // Takes long, and holds the lock meanwhile.
+  kHolds,   // Takes long, and holds the lock during that time.
   kDrains,  // Holds the lock, and waits for the GPU first.
 };
 LockUse LockUseOf(std::string_view call);

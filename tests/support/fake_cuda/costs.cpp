@@ -61,7 +61,7 @@ constexpr Name kNames[] = {
     {"device_bytes_per_us", &Costs::device_bytes_per_us},
 };
 
-// Costs by the prefix of a call's name; the first match counts.
+// Costs by the prefix of a call's name; the first match applies.
 constexpr Name kCalls[] = {
     {"cuLaunchKernel", &Costs::call_launch},
     {"cuGraphLaunch", &Costs::call_graph_launch},

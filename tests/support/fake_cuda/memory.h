@@ -37,7 +37,7 @@ class Memory {
   Code Allocate(std::uint64_t bytes, std::uint64_t* address);
   Code Free(std::uint64_t address);
 
-  // Host memory that the driver knows: allocated by it, or registered.
+  // Host memory of which the driver has a record: allocated by it, or registered.
   Code AllocateHost(std::uint64_t bytes, void** address);
   Code FreeHost(void* address);
   Code Register(void* address, std::uint64_t bytes);

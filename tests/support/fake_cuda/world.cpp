@@ -183,7 +183,7 @@ std::vector<Gpu*> World::Visible() {
     for (const auto& gpu : gpus) visible.push_back(gpu.get());
     return visible;
   }
-  // A driver stops at the first item that it does not know.
+  // A driver stops at the first item that it does not recognize.
   for (std::string_view list = variable; !list.empty();) {
     const std::string item(list.substr(0, list.find(',')));
     list.remove_prefix(std::min(list.size(), item.size() + 1));

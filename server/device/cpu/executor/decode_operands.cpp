@@ -187,7 +187,7 @@ std::uint32_t FunctionDecoder::SourceName(const Operand& operand, const OperandT
   return 0;
 }
 
-// register+constant: like ptxas, adds integers whatever the instruction's type is.
+// register+constant: like ptxas, adds integers regardless of the instruction's type.
 std::uint32_t FunctionDecoder::SumSource(std::uint32_t row, std::int64_t addend,
                                          const OperandType& type) {
   if (type.name.find('f') != std::string::npos) {

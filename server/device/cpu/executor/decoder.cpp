@@ -421,7 +421,7 @@ bool Program::allocates() const { return code_->allocates; }
 
 Flavour BestFlavour() {
   __builtin_cpu_init();
-  // Uses CPUID because clang 14 does not know the name of the feature.
+  // Uses CPUID because clang 14 does not support the name of the feature.
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&

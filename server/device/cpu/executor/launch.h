@@ -216,7 +216,7 @@ struct ExecutionCounts {
 };
 
 // Backward branches (and calls) until a warp yields to the next one. Matrix instructions and
-// printing count as several.
+// printing are counted as several.
 inline constexpr std::uint32_t kBranchesPerTurn = 4096;
 // Operations without a branch or call until a warp checks whether it was killed: 20 us for most
 // operations, 1 ms for the slowest one.

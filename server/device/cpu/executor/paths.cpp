@@ -196,7 +196,7 @@ bool ReleaseAligned(Warp& warp) {
   return true;
 }
 
-// Moves those of `lanes` that are in the path past its instruction; the others stay.
+// Moves those of `lanes` that are in the path past its instruction; the others remain.
 void Advance(std::vector<Path>& paths, std::size_t index, std::uint32_t lanes) {
   const std::uint32_t ahead = paths[index].active & lanes;
   if (ahead == 0) return;

@@ -21,7 +21,7 @@ class PollWatch {
     kWaits,    // The block's state repeats.
   };
 
-  // Called after each round; `polled` says whether a warp polled in the round. `state` is called
+  // Called after each round; `polled`: whether a warp polled in the round. `state` is called
   // rarely.
   Verdict Note(bool polled, const std::function<std::uint64_t()>& state);
   // Excludes time in which the block did not run.

@@ -315,7 +315,7 @@ bool Verifier::HasNumbers(const MicroOp& op, const OpEntry& entry) {
 
 // Backward branches check for a kill, and so does every taken indexed branch. An op that is reached
 // only through these has a count of zero. Control may fall through every op except a branch and the
-// end, whatever the op's guard, because code can overwrite the predicate that is always true.
+// end, regardless of the op's guard, because code can overwrite the predicate that is always true.
 bool Verifier::ChecksOften() {
   since_check_.assign(end_ - begin_, 0);
   const auto lead = [&](std::uint32_t to, std::uint32_t since) {

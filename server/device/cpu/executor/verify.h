@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validates code that another process decoded: whatever it contains, running it must not access
-// anything but the frames, the parameters and the memory of the launch.
+// Validates code that another process decoded, so that running it cannot access anything but the
+// frames, the parameters and the memory of the launch.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_VERIFY_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_VERIFY_H_

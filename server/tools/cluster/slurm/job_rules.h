@@ -40,7 +40,7 @@ struct JobRules {
   std::string socket = "/run/gpushared/gpushared.sock";  // The node's server.
   bool needs_gres = true;  // Whether jobs without a share from the controller get no access.
   std::map<std::string, QosRule, std::less<>> of_qos;
-  // Rule for each QOS without a rule of its own. If unset, jobs of such a QOS are rejected.
+  // Rule for each QOS without a separate rule. If unset, jobs of such a QOS are rejected.
   std::optional<QosRule> of_others;
 };
 inline constexpr std::size_t kRulesBytesMax = std::size_t{1} << 20;

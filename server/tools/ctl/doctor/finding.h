@@ -19,7 +19,7 @@ struct Finding {
   State state = State::kOk;
   std::string about;   // Subject in one or two words: "driver", "server".
   std::string what;    // The finding as a sentence.
-  std::string advice;  // What the user can do; may be empty.
+  std::string advice;  // Remedy for the user; may be empty.
 };
 using Findings = std::vector<Finding>;
 

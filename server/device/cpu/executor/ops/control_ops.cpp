@@ -509,7 +509,7 @@ const MicroOp* Trap(Warp& w, const MicroOp* op) {
 
 const MicroOp* Nothing(Warp& /*w*/, const MicroOp* op) { return op + 1; }
 
-// Placed after the last op of each function. Lanes that get here fault, whatever their guard.
+// Placed after the last op of each function. Lanes that reach it fault, regardless of their guard.
 const MicroOp* End(Warp& w, const MicroOp* op) {
   return RaiseFault(w, op, Fault::Kind::kTrap, static_cast<uint32_t>(__builtin_ctz(w.active)), 0,
                     0);
