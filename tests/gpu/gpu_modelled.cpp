@@ -322,7 +322,7 @@ class SimulatedClient {
 
 // ---- the worker's part
 
-enum class Loads : std::uint8_t { kNone, kAsTheyCome, kInQuietMoments };
+enum class Loads : std::uint8_t { kNone, kAsTheyCome, kInIdleWindows };
 
 struct WorkerPlan {
   const char* policy = "priority";
@@ -355,8 +355,8 @@ std::vector<Outcome> Play(const WorkerPlan& worker, const std::vector<ClientPlan
   for (const auto& client : clients) client->Attach(*thread);
   std::optional<SimulatedLoader> loader;
   if (worker.loads != Loads::kNone) {
-    auto& quiet = static_cast<device::cuda::CudaDevice&>(*device).quiet();
-    loader.emplace(worker.loads == Loads::kInQuietMoments ? &quiet : nullptr, KernelText(),
+    auto& quiet = static_cast<device::cuda::CudaDevice&>(*device).idle_windows();
+    loader.emplace(worker.loads == Loads::kInIdleWindows ? &quiet : nullptr, KernelText(),
                    worker.loaded, worker.loads_pause_ns);
   }
   bool is_leaving = false;
@@ -506,14 +506,14 @@ class Model {
     high.think_ns = 400'000;
     const ClientPlan low{.shape = GetShape(1000, 50), .launches = kEndless, .warm_up = 10};
     const double without = Play({}, {high, low})[1].ns_each;
-    for (const Loads loads : {Loads::kAsTheyCome, Loads::kInQuietMoments}) {
+    for (const Loads loads : {Loads::kAsTheyCome, Loads::kInIdleWindows}) {
       const std::vector<Outcome> outcomes =
           Play({.loads = loads, .loads_pause_ns = pause_ns}, {high, low});
       const Samples& trips = outcomes[0].round_trips;
       const Samples& took = outcomes[2].round_trips;
-      const bool is_quiet = loads == Loads::kInQuietMoments;
+      const bool is_quiet = loads == Loads::kInIdleWindows;
       const std::string beside = " beside low kernels of 1000 us and loads " + how +
-                                 (is_quiet ? " in quiet moments" : " that wait for nothing");
+                                 (is_quiet ? " in idle windows" : " that wait for nothing");
       Row("high client's round trip of 20 us" + beside + ", p99", trips.Percentile(0.99) / 1e3,
           "us", is_quiet ? "<= 700" : "-",
           Us("p50", trips.Percentile(0.5)) + ", " + Us("longest", trips.Percentile(1.0)));
@@ -534,7 +534,7 @@ class Model {
     // The device thread spins, because it would sleep in real time.
     WorkerPlan worker{.spins = std::chrono::seconds(1)};
     const double alone = Play(worker, {high})[0].round_trips.Percentile(0.99);
-    worker.loads = Loads::kInQuietMoments;
+    worker.loads = Loads::kInIdleWindows;
     worker.loads_pause_ns = 100'000'000;
     for (const Image loaded : {Image::kFreshText, Image::kFreshCode}) {
       worker.loaded = loaded;

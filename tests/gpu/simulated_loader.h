@@ -15,7 +15,7 @@
 #include "gpushared/status.h"
 
 #include "server/device/cuda/driver.h"
-#include "server/device/cuda/quiet_moments.h"
+#include "server/device/cuda/idle_windows.h"
 #include "tests/bench/report.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
 #include "tests/support/virtual_time/virtual_time.h"
@@ -39,14 +39,14 @@ enum class Image : std::uint8_t {
 };
 
 // Imitates another thread of the worker, which repeatedly loads a module and one of its kernels for
-// a client, and unloads it. In a worker, that thread would wait for a quiet moment; here the device
+// a client, and unloads it. In a worker, that thread would wait for an idle window; here the device
 // thread performs its actions, too.
 class SimulatedLoader {
  public:
-  // `moments`: null if the loader does not wait for quiet moments.
-  SimulatedLoader(device::cuda::QuietMoments* moments, std::string_view text, Image image,
+  // `windows`: null if the loader does not wait for idle windows.
+  SimulatedLoader(device::cuda::IdleWindows* windows, std::string_view text, Image image,
                   std::uint64_t pause_ns)
-      : moments_(moments),
+      : idle_windows_(windows),
         text_(text),
         image_(image),
         pause_ns_(pause_ns),
@@ -64,14 +64,14 @@ class SimulatedLoader {
       Call();
       return now + kPollNs;
     }
-    moment_.reset();
+    window_.reset();
     took_.Add(static_cast<double>(now - asked_at_));
     has_asked_ = false;
     calls_ = 0;
     return next_at_ = now + pause_ns_;
   }
   // Stops delaying other clients' work.
-  void Stop() { moment_.reset(); }
+  void Stop() { window_.reset(); }
   // Finishes the calls in progress once no work is running.
   void End() {
     for (;;) {
@@ -91,12 +91,12 @@ class SimulatedLoader {
   bool HasBegun(std::uint64_t now) {
     if (!std::exchange(has_asked_, true)) {
       asked_at_ = now;
-      using device::cuda::QuietMoment;
-      if (moments_ != nullptr) {
-        moment_.emplace(*moments_, device::cuda::Urgency::kAwaited, QuietMoment::Wait::kLater);
+      using device::cuda::IdleWindow;
+      if (idle_windows_ != nullptr) {
+        window_.emplace(*idle_windows_, device::cuda::Urgency::kAwaited, IdleWindow::Wait::kLater);
       }
     }
-    return !moment_ || moment_->HasCome();
+    return !window_ || window_->HasBegun();
   }
   void Call() {
     fake_cuda_elsewhere(1);
@@ -121,12 +121,12 @@ class SimulatedLoader {
     if (image_ != Image::kKept) loaded_ += "// " + std::to_string(took_.count()) + "\n";
   }
 
-  device::cuda::QuietMoments* const moments_;
+  device::cuda::IdleWindows* const idle_windows_;
   const std::string text_;
   const Image image_;
   const std::uint64_t pause_ns_;
   const std::shared_ptr<const device::cuda::Driver> driver_;
-  std::optional<device::cuda::QuietMoment> moment_;
+  std::optional<device::cuda::IdleWindow> window_;
   std::string loaded_;
   device::cuda::Module module_ = nullptr;
   device::cuda::Function function_ = nullptr;

@@ -39,7 +39,7 @@ gpushared_test(cuda_device_test
     device/cuda_claim_test.cpp device/cuda_contain_test.cpp device/cuda_fence_test.cpp
     device/cuda_graph_test.cpp device/cuda_graph_store_test.cpp device/cuda_late_kernel_test.cpp
     device/cuda_memory_test.cpp device/cuda_swaps_test.cpp device/cuda_prepared_test.cpp
-    device/cuda_quiet_test.cpp device/cuda_sm_limit_test.cpp device/cuda_times_test.cpp
+    device/cuda_idle_windows_test.cpp device/cuda_sm_limit_test.cpp device/cuda_times_test.cpp
   GROUP 13
   LINK gpushared::device gpushared::fake_cuda
   LABELS unit concurrency

@@ -47,7 +47,8 @@ void Channel::Add(std::unique_ptr<Item> item) {
 void Channel::Issue() {
   while (closed_ < items_.size()) {
     Item& item = *items_[closed_];
-    if (!item.is_closed && !(environment_.context.quiet().MayIssue(is_high_) && IssueNext(item))) {
+    if (!item.is_closed &&
+        !(environment_.context.idle_windows().MayIssue(is_high_) && IssueNext(item))) {
       return;
     }
     if (item.is_closed) ++closed_;

@@ -108,7 +108,7 @@ bool IsPinned(const CopyWork& copy, const PinnedRegions& pinned);
 // batch runs while the end of the other is detected. The remaining items wait here for one of five
 // reasons: enough work is in flight; the item is a copy or a preemptible launch, which is issued in
 // groups; contained kernels of its module have to end first; its kernels are being loaded; or
-// driver calls need a quiet moment (QuietMoments).
+// driver calls need an idle window (IdleWindows).
 //
 // Stopping a preemptible launch also stops work that follows in the same stream or that would run
 // between two of its groups. Work that is added to the stream before the stopped launch has ended

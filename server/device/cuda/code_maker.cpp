@@ -56,8 +56,8 @@ void CodeMaker::Run() {
     lock.Unlock();
     if (job.wanted()) {
       Result<std::vector<std::byte>> code = Compile(job.ptx, job.target);
-      std::optional<QuietMoment> moment;
-      if (code.ok()) moment.emplace(context_->quiet(), Urgency::kUnhurried);
+      std::optional<IdleWindow> window;
+      if (code.ok()) window.emplace(context_->idle_windows(), Urgency::kUnhurried);
       job.done(std::move(code));
     }
     lock.Lock();

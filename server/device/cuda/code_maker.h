@@ -42,7 +42,7 @@ class CodeMaker {
   std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view target) {
     return compiler_->Find(ptx, ArchitectureFor(target));
   }
-  // Jobs run sequentially on a separate thread, which also calls `done`, in a quiet moment if there
+  // Jobs run sequentially on a separate thread, which also calls `done`, in an idle window if there
   // is code. A job that is no longer `wanted` when it is dequeued is skipped. Fails with
   // kLimitExceeded immediately if kJobsMax jobs are waiting.
   struct Job {

@@ -87,7 +87,7 @@ void CudaContext::GiveUp(const Status& why) {
     death_ = Status(StatusCode::kDeviceLost, why.message());
   }
   is_dead_.store(true, std::memory_order_release);
-  quiet_.GiveUp();
+  idle_windows_.GiveUp();
   if (wake_) wake_();
 }
 

@@ -15,7 +15,7 @@
 #include "gpushared/status.h"
 
 #include "server/device/cuda/driver.h"
-#include "server/device/cuda/quiet_moments.h"
+#include "server/device/cuda/idle_windows.h"
 #include "server/device/device.h"
 
 namespace gpushared::device::cuda {
@@ -32,8 +32,8 @@ namespace gpushared::device::cuda {
 class CudaContext {
  public:
   // `ordinal` counts the devices visible through CUDA_VISIBLE_DEVICES. `wake` is called, from any
-  // thread, when the context dies and when a quiet moment has delayed work; it must not block.
-  // `await_unhurried`: see QuietMoments. The context is current on the calling thread afterwards.
+  // thread, when the context dies and when an idle window has delayed work; it must not block.
+  // `await_unhurried`: see IdleWindows. The context is current on the calling thread afterwards.
   static Result<std::shared_ptr<CudaContext>> Open(std::shared_ptr<const Driver> driver,
                                                    int ordinal, WakeFunction wake,
                                                    std::function<void()> await_unhurried = {});
@@ -66,7 +66,7 @@ class CudaContext {
   Status Explain(const char* doing, std::string_view call, Code code) const;
 
   // For driver calls that may wait for the GPU.
-  QuietMoments& quiet() { return quiet_; }
+  IdleWindows& idle_windows() { return idle_windows_; }
 
   bool is_dead() const { return is_dead_.load(std::memory_order_acquire); }
   // kDeviceLost with the first call that detected it; ok while the context is alive.
@@ -101,13 +101,13 @@ class CudaContext {
               std::function<void()> await_unhurried)
       : driver_(std::move(driver)),
         wake_(std::move(wake)),
-        quiet_(wake_, std::move(await_unhurried)) {}
+        idle_windows_(wake_, std::move(await_unhurried)) {}
   Status Retain(int ordinal);
   void RecordDeath(const char* call, Code code);
 
   const std::shared_ptr<const Driver> driver_;
   const WakeFunction wake_;
-  QuietMoments quiet_;
+  IdleWindows idle_windows_;
   DeviceNumber number_ = 0;
   Context context_ = nullptr;          // Null until retained.
   std::uint64_t local_bytes_max_ = 0;  // Per thread.

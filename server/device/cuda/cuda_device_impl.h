@@ -46,12 +46,12 @@ class CudaDevice : public Device {
       : context_(std::move(context)), options_(std::move(options)), wake_(std::move(wake)) {}
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
-  ~CudaDevice() override { context_->quiet().GiveUp(); }
+  ~CudaDevice() override { context_->idle_windows().GiveUp(); }
 
   // Called on the thread for which the context was opened.
   Status Start();
 
-  QuietMoments& quiet() { return context_->quiet(); }
+  IdleWindows& idle_windows() { return context_->idle_windows(); }
 
   const DeviceInfo& info() const override { return info_; }
   Result<std::unique_ptr<Space>> CreateSpace(const SpaceOptions& options) override;
@@ -88,7 +88,7 @@ class CudaDevice : public Device {
     return in_channels_ > 0 || (context_->is_dead() && !loss_);
   }
   std::chrono::nanoseconds HostStealUntil(DeviceClock::time_point /*now*/) override {
-    return context_->quiet().held_back();
+    return context_->idle_windows().held_back();
   }
   const DeviceLoss* loss() const override { return loss_ ? &*loss_ : nullptr; }
 
@@ -150,7 +150,7 @@ class CudaDevice : public Device {
   std::optional<ChannelEnvironment> environment_;
   std::vector<std::unique_ptr<Channel>> channels_;
   StreamTable streams_;
-  Drain drain_{context_->quiet(), channels_};
+  Drain drain_{context_->idle_windows(), channels_};
 
   std::thread::id bound_;        // Thread on which the context is known to be current.
   std::size_t in_channels_ = 0;  // Number of work items in the channels.

@@ -142,7 +142,7 @@ Status CudaMemory::MapOnly(DeviceAddress address, std::uint64_t bytes, MemoryHan
 
 Status CudaMemory::Open(DeviceAddress address, std::uint64_t bytes) {
   const AccessDescription access{.location = Properties().location};
-  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
+  const IdleWindow window(context_->idle_windows(), Urgency::kAwaited);
   return context_->Try("opening device memory", context_->driver().MemSetAccess, address, bytes,
                        &access, std::size_t{1});
 }
@@ -157,7 +157,7 @@ Status CudaMemory::Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle 
 
 Status CudaMemory::MovePiece(DeviceAddress from, DeviceAddress to, std::uint64_t bytes,
                              MemoryHandle handle) {
-  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
+  const IdleWindow window(context_->idle_windows(), Urgency::kAwaited);
   Status status =
       context_->Try("unmapping device memory", context_->driver().MemUnmap, from, bytes);
   if (status.ok()) status = Map(to, bytes, handle);
@@ -197,7 +197,7 @@ Status CudaMemory::Wait(Status submitted) {
 
 Status CudaMemory::Unmap(DeviceAddress address, std::uint64_t bytes) {
   if (context_->is_dead()) return context_->death();
-  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
+  const IdleWindow window(context_->idle_windows(), Urgency::kAwaited);
   return context_->Try("unmapping device memory", context_->driver().MemUnmap, address, bytes);
 }
 
@@ -269,7 +269,7 @@ CudaRange::~CudaRange() {
   for (const auto& [step, slot] : slots_) store_->Drop(slot);
   CudaContext& context = memory_->context();
   if (context.is_dead() || !context.Bind().ok()) return;
-  const QuietMoment moment(context.quiet(), Urgency::kAwaited);
+  const IdleWindow window(context.idle_windows(), Urgency::kAwaited);
   if (!pieces_.empty()) (void)memory_->Unmap(base_, PiecesEnd());
   for (std::uint32_t i = 0; i < pieces_.size(); ++i) {
     if (!slots_.contains(i)) (void)memory_->ReleasePiece(pieces_[i].handle);

@@ -67,8 +67,8 @@ CudaModule::~CudaModule() {
   }
   if (loaders_ != nullptr) loaders_->Forget(this);
   if (graphs_ != nullptr && !context_.is_dead() && context_.Bind().ok()) graphs_->Forget(*this);
-  // Begins after the calls above, because they may wait for threads that wait for a quiet moment.
-  const QuietMoment moment(context_.quiet(), Urgency::kAwaited);
+  // Begins after the calls above, because they may wait for threads that wait for an idle window.
+  const IdleWindow window(context_.idle_windows(), Urgency::kAwaited);
   range_->RemoveVariables(variable_memory_);
   for (const cuda::Module module : {module_, preemptible_module_}) {
     if (module == nullptr || context_.is_dead() || !context_.Bind().ok()) continue;
@@ -564,7 +564,7 @@ Result<std::shared_ptr<const device::Module>> CudaSpace::PlaceModule(
     std::shared_ptr<const PreparedModule> module) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
-  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
+  const IdleWindow window(context_->idle_windows(), Urgency::kAwaited);
   return CudaModule::Place(static_cast<const CudaPrepared&>(*module), *context_, range_, loading_);
 }
 

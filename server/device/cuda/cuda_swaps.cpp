@@ -17,7 +17,7 @@ namespace gpushared::device::cuda {
 Status CudaMemory::TakeStaging() {
   if (staging_ != nullptr) return {};
   void* memory = nullptr;
-  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
+  const IdleWindow window(context_->idle_windows(), Urgency::kAwaited);
   Status status = context_->Try("taking pinned host memory", context_->driver().MemHostAlloc,
                                 &memory, std::size_t{kMapPageBytes}, kHostPortable);
   if (status.ok()) staging_ = static_cast<std::byte*>(memory);
@@ -52,7 +52,7 @@ Status CudaRange::PutStandIn(Piece& piece) {
     stand_in_ = handle;
     return {};
   }
-  const QuietMoment moment(memory_->context().quiet(), Urgency::kAwaited);
+  const IdleWindow window(memory_->context().idle_windows(), Urgency::kAwaited);
   const Piece out{.address = piece.address, .bytes = piece.bytes, .handle = handle};
   Status status = memory_->UnmapPieces(std::span(&out, 1));
   if (status.ok()) status = memory_->Map(piece.address, piece.bytes, *stand_in_);
@@ -63,7 +63,7 @@ Status CudaRange::PutStandIn(Piece& piece) {
 }
 
 Status CudaRange::Exchange(const Piece& piece, MemoryHandle former, MemoryHandle other) {
-  const QuietMoment moment(memory_->context().quiet(), Urgency::kAwaited);
+  const IdleWindow window(memory_->context().idle_windows(), Urgency::kAwaited);
   Status status = memory_->Unmap(piece.address, piece.bytes);
   if (status.ok()) {
     status = memory_->Map(piece.address, piece.bytes, other);
@@ -76,7 +76,7 @@ Status CudaRange::Exchange(const Piece& piece, MemoryHandle former, MemoryHandle
   return memory_->context().death();
 }
 
-// Copies outside of a quiet moment, because the copy needs none and takes longer than everything
+// Copies outside of an idle window, because the copy needs none and takes longer than everything
 // else.
 Status CudaRange::FillPiece(Piece& piece, MemoryHandle handle, SwapStore::Slot slot) {
   if (Status put = Exchange(piece, *stand_in_, handle); !put.ok()) return put;

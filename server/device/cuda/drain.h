@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "server/device/cuda/channel.h"
-#include "server/device/cuda/quiet_moments.h"
+#include "server/device/cuda/idle_windows.h"
 
 namespace gpushared::device::cuda {
 
-// Empties a device for a quiet moment. First, all channels but the highest stop issuing work, and
+// Empties a device for an idle window. First, all channels but the highest stop issuing work, and
 // preemptible launches are stopped. When that work has ended, the highest channels wait as well.
 // Thus the high class is only delayed by its own running work and by the driver calls.
 //
@@ -20,7 +20,7 @@ namespace gpushared::device::cuda {
 // runs out of patience is abandoned, all work continues, and the next drain starts when everything
 // that was then in flight has ended: a long kernel is waited for outside of the driver and costs
 // other clients one drain. The patience doubles each time, so that long kernels running side by
-// side cannot delay calls indefinitely; QuietMoments limits the share of time that drains may take.
+// side cannot delay calls indefinitely; IdleWindows limits the share of time that drains may take.
 //
 // Confined to the device thread.
 class Drain {
@@ -30,7 +30,7 @@ class Drain {
   static constexpr std::chrono::nanoseconds kPatienceMax = std::chrono::seconds(1);
 
   // Both must outlive the drain.
-  Drain(QuietMoments& moments, Channels& channels) : moments_(moments), channels_(channels) {}
+  Drain(IdleWindows& windows, Channels& channels) : idle_windows_(windows), channels_(channels) {}
 
   // Called after each poll of the channels, when ends are detected and following work is issued.
   void Review();
@@ -38,13 +38,13 @@ class Drain {
  private:
   bool HasBlockers() const;
   void Begin();
-  void GiveUp(QuietMoments::TimePoint now);
+  void GiveUp(IdleWindows::TimePoint now);
 
-  QuietMoments& moments_;
+  IdleWindows& idle_windows_;
   Channels& channels_;
   std::chrono::nanoseconds patience_ = kPatienceMin;
   // Start of the current drain; empty while there is none.
-  std::optional<QuietMoments::TimePoint> began_;
+  std::optional<IdleWindows::TimePoint> began_;
 };
 
 }  // namespace gpushared::device::cuda

@@ -313,9 +313,9 @@ void GraphStore::DestroyDropped(MutexLock& lock) {
 }
 
 void GraphStore::MakeNext(MutexLock& lock) {
-  // Releases the lock, so that the graph can be forgotten until the quiet moment begins.
+  // Releases the lock, so that the graph can be forgotten until the idle window begins.
   lock.Unlock();
-  const QuietMoment moment(context_->quiet(), Urgency::kUnhurried);
+  const IdleWindow window(context_->idle_windows(), Urgency::kUnhurried);
   lock.Lock();
   if (is_ending_ || queue_.empty()) return;
   const Key key = queue_.front();

@@ -19,7 +19,7 @@ class PinnedRegions::Registration : public PinnedMemory {
     }
     CudaContext& context = *regions_->context_;
     if (context.is_dead() || !context.Bind().ok()) return;
-    const QuietMoment moment(context.quiet(), Urgency::kAwaited);
+    const IdleWindow window(context.idle_windows(), Urgency::kAwaited);
     (void)context.Call(context.driver().MemHostUnregister, memory_.data());
   }
 
@@ -38,7 +38,7 @@ Result<std::unique_ptr<PinnedMemory>> PinnedRegions::Pin(std::shared_ptr<PinnedR
   }
   if (context.is_dead()) return context.death();
   if (Status status = context.Bind(); !status.ok()) return status;
-  const QuietMoment moment(context.quiet(), Urgency::kAwaited);
+  const IdleWindow window(context.idle_windows(), Urgency::kAwaited);
   Status status = context.Try("registering host memory", driver.MemHostRegister,
                               static_cast<void*>(memory.data()), memory.size(), kHostPortable);
   if (!status.ok()) return status;

@@ -60,13 +60,13 @@ void KernelLoader::Run() {
                     [this]() GPUSHARED_REQUIRES(mutex_) { return is_ending_ || !jobs_.empty(); });
       if (is_ending_) return;
     }
-    LoadInMoment();
+    LoadInWindow();
   }
 }
 
-void KernelLoader::LoadInMoment() {
-  const QuietMoment moment(context_->quiet(), urgency_);
-  while (LoadNext() && moment.IsYoung()) {
+void KernelLoader::LoadInWindow() {
+  const IdleWindow window(context_->idle_windows(), urgency_);
+  while (LoadNext() && window.IsYoung()) {
   }
 }
 

@@ -16,14 +16,14 @@
 namespace gpushared::device::cuda {
 
 // Loads kernels that launches wait for, one after the other, on a separate thread. Because the
-// driver may take milliseconds and may wait for running work, this is done in quiet moments.
+// driver may take milliseconds and may wait for running work, this is done in idle windows.
 // Clients are served round-robin, so one that launches thousands of kernels for the first time
 // delays the others by at most one kernel.
 //
 // Thread-safe.
 class KernelLoader {
  public:
-  // `urgency`: of all loads, which can be cancelled until the quiet moment begins.
+  // `urgency`: of all loads, which can be cancelled until the idle window begins.
   KernelLoader(std::shared_ptr<CudaContext> context, Urgency urgency);
   KernelLoader(const KernelLoader&) = delete;
   KernelLoader& operator=(const KernelLoader&) = delete;
@@ -42,8 +42,8 @@ class KernelLoader {
     std::function<void()> load;
   };
   void Run();
-  // Loads one kernel after the other in a single quiet moment, up to its maximum duration.
-  void LoadInMoment();
+  // Loads one kernel after the other in a single idle window, up to its maximum duration.
+  void LoadInWindow();
   bool LoadNext();
   // Takes the first job of the next client. There must be one.
   Job TakeNext() GPUSHARED_REQUIRES(mutex_);

@@ -494,8 +494,8 @@ TEST_F(Claims, OriginalRunsWhileFormCompilesInBackground) {
   EXPECT_EQ(Await(work.id).units_done, 3U);
 }
 
-// Forms are loaded in quiet moments, because loading can block the launches of all clients.
-TEST_F(Claims, LoadsFormsInQuietMoments) {
+// Forms are loaded in idle windows, because loading can block the launches of all clients.
+TEST_F(Claims, LoadsFormsInIdleWindows) {
   shop_.keeps_all = false;
   CudaDeviceOptions options = WithCompiler();
   bool is_asked = false, is_good = false;

@@ -150,8 +150,8 @@ TEST_F(CudaLateKernel, StopAndUnloadDuringLoadAreHarmless) {
 }
 
 // The launch already occupies a slot of the window, and work that has to end first may be queued
-// after it, so it cannot wait for a quiet moment.
-TEST_F(CudaLateKernel, LoadForWaitingLaunchSkipsQuietMoment) {
+// after it, so it cannot wait for an idle window.
+TEST_F(CudaLateKernel, LoadForWaitingLaunchSkipsIdleWindow) {
   std::atomic<int> asked = 0;
   CudaDeviceOptions options;
   options.await_quiet = [&asked] { ++asked; };
@@ -211,14 +211,14 @@ TEST(KernelLoader, ForgetsQueuedLoadsWithoutWaiting) {
   auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok()) << driver.status().ToString();
   const auto context = CudaContext::Open(*driver, 0, nullptr).value();
-  ASSERT_TRUE(context->quiet().MayIssue(false));
+  ASSERT_TRUE(context->idle_windows().MayIssue(false));
   KernelLoader loader(context, Urgency::kAwaited);
   const int owner = 0;
   loader.Load(&owner, &owner, [] { FAIL() << "its owner is gone"; });
-  while (!context->quiet().IsWanted()) std::this_thread::yield();
+  while (!context->idle_windows().IsWanted()) std::this_thread::yield();
   auto forgotten = std::async(std::launch::async, [&] { loader.Forget(&owner); });
   EXPECT_EQ(forgotten.wait_for(std::chrono::seconds(20)), std::future_status::ready);
-  context->quiet().EndWork();
+  context->idle_windows().EndWork();
 }
 
 TEST_F(CudaLateKernel, LaterWorkOfStreamKeepsItsOrder) {

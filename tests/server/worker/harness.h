@@ -56,7 +56,7 @@ class WorkerHarness {
   WorkerHarness& operator=(const WorkerHarness&) = delete;
 
   StepDevice& device() { return *device_; }
-  // Waits for a quiet moment, as the device does before its own calls.
+  // Waits until no request is urgent, as the device does before its own calls.
   void AwaitQuiet() { await_quiet_(); }
 
   // Hands a new connection to the worker without waiting for its welcome.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/device/cuda/quiet_moments.h"
+#include "server/device/cuda/idle_windows.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,21 +7,21 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// Object whose quiet moment the calling thread is in.
-thread_local const QuietMoments* t_inside = nullptr;
+// Object whose idle window the calling thread is in.
+thread_local const IdleWindows* t_inside = nullptr;
 
 }  // namespace
 
 // ---- calls
 
-void QuietMoments::Ask(Waiter& waiter) {
+void IdleWindows::Ask(Waiter& waiter) {
   const MutexLock lock(mutex_);
   if (TryEnter(waiter)) return;
   waiting_.push_back(&waiter);
   RecordWanted();
 }
 
-bool QuietMoments::HasCome(Waiter& waiter) {
+bool IdleWindows::HasBegun(Waiter& waiter) {
   const MutexLock lock(mutex_);
   if (!waiter.is_in && TryEnter(waiter)) {
     waiting_.remove(&waiter);
@@ -30,7 +30,7 @@ bool QuietMoments::HasCome(Waiter& waiter) {
   return waiter.is_in;
 }
 
-void QuietMoments::Await(Waiter& waiter) {
+void IdleWindows::Await(Waiter& waiter) {
   MutexLock lock(mutex_);
   while (!waiter.is_in) {
     if (TryEnter(waiter)) {
@@ -44,8 +44,8 @@ void QuietMoments::Await(Waiter& waiter) {
   }
 }
 
-// Delayed work continues after the last call of the moment.
-void QuietMoments::Leave(Waiter& waiter) {
+// Delayed work continues after the last call of the window.
+void IdleWindows::Leave(Waiter& waiter) {
   {
     const MutexLock lock(mutex_);
     if (!waiter.is_in) {
@@ -68,20 +68,20 @@ void QuietMoments::Leave(Waiter& waiter) {
   if (wake_) wake_();
 }
 
-bool QuietMoments::IsYoung() const {
+bool IdleWindows::IsYoung() const {
   const MutexLock lock(mutex_);
-  return Clock::now() - opened_at_ < kMomentMax;
+  return Clock::now() - opened_at_ < kWindowMax;
 }
 
-void QuietMoments::GiveUp() {
+void IdleWindows::GiveUp() {
   const MutexLock lock(mutex_);
   is_over_ = true;
   AdmitAll(Clock::now());
 }
 
-bool QuietMoments::TryEnter(Waiter& waiter) {
+bool IdleWindows::TryEnter(Waiter& waiter) {
   const TimePoint now = Clock::now();
-  const bool may = is_over_ || (inside_ > 0 && now - opened_at_ < kMomentMax) ||
+  const bool may = is_over_ || (inside_ > 0 && now - opened_at_ < kWindowMax) ||
                    (inside_ == 0 && !is_working_ && now >= DueAt(waiter.urgency));
   if (!may) return false;
   if (inside_++ == 0) opened_at_ = now;
@@ -89,7 +89,7 @@ bool QuietMoments::TryEnter(Waiter& waiter) {
   return true;
 }
 
-void QuietMoments::AdmitAll(TimePoint now) {
+void IdleWindows::AdmitAll(TimePoint now) {
   if (waiting_.empty()) return;
   if (inside_ == 0) opened_at_ = now;
   inside_ += waiting_.size();
@@ -99,12 +99,12 @@ void QuietMoments::AdmitAll(TimePoint now) {
   changed_.notify_all();
 }
 
-QuietMoments::TimePoint QuietMoments::DueAt(Urgency urgency) const {
+IdleWindows::TimePoint IdleWindows::DueAt(Urgency urgency) const {
   const int factor = urgency == Urgency::kHigh ? kPauseFactorHigh : kPauseFactor;
   return last_end_ + std::min<Clock::duration>(factor * last_took_, kPauseMax);
 }
 
-void QuietMoments::RecordWanted() {
+void IdleWindows::RecordWanted() {
   Clock::rep at = kNever;
   for (const Waiter* const waiter : waiting_) {
     at = std::min(at, DueAt(waiter->urgency).time_since_epoch().count());
@@ -116,7 +116,7 @@ void QuietMoments::RecordWanted() {
 
 // The device thread reads the clock without the mutex, because with the virtual clock of tests this
 // lets all other threads proceed, which may need the mutex.
-bool QuietMoments::TryBeginWork() {
+bool IdleWindows::TryBeginWork() {
   {
     const MutexLock lock(mutex_);
     device_thread_ = std::this_thread::get_id();
@@ -129,7 +129,7 @@ bool QuietMoments::TryBeginWork() {
   return false;
 }
 
-void QuietMoments::EndWork(std::optional<TimePoint> drained_since) {
+void IdleWindows::EndWork(std::optional<TimePoint> drained_since) {
   const bool is_wanted = wanted_at_.load(std::memory_order_relaxed) != kNever;
   const TimePoint now = is_wanted ? Clock::now() : TimePoint();
   const MutexLock lock(mutex_);
@@ -143,45 +143,45 @@ void QuietMoments::EndWork(std::optional<TimePoint> drained_since) {
   held_since_ = drained_since;
 }
 
-void QuietMoments::RecordAbandonedDrain(TimePoint began, TimePoint ended) {
+void IdleWindows::RecordAbandonedDrain(TimePoint began, TimePoint ended) {
   const MutexLock lock(mutex_);
   last_end_ = ended;
   last_took_ = ended - began;
   RecordWanted();
 }
 
-// ---- moments
+// ---- windows
 
-QuietMoment::QuietMoment(QuietMoments& moments, Urgency urgency, Wait wait)
-    : moments_(moments), waiter_{.urgency = urgency} {
-  bool is_own = t_inside == &moments;
+IdleWindow::IdleWindow(IdleWindows& windows, Urgency urgency, Wait wait)
+    : idle_windows_(windows), waiter_{.urgency = urgency} {
+  bool is_own = t_inside == &windows;
   if (!is_own) {
-    const MutexLock lock(moments.mutex_);
-    is_own = moments.device_thread_ == std::this_thread::get_id();
+    const MutexLock lock(windows.mutex_);
+    is_own = windows.device_thread_ == std::this_thread::get_id();
   }
   is_nested_ = is_own && wait == Wait::kNow;
   if (is_nested_) return;
-  if (urgency == Urgency::kUnhurried && moments.await_unhurried_) moments.await_unhurried_();
-  moments.Ask(waiter_);
+  if (urgency == Urgency::kUnhurried && windows.await_unhurried_) windows.await_unhurried_();
+  windows.Ask(waiter_);
   if (wait == Wait::kNow) Await();
 }
 
-QuietMoment::~QuietMoment() {
+IdleWindow::~IdleWindow() {
   if (is_nested_) return;
   if (is_inside_) t_inside = nullptr;
-  moments_.Leave(waiter_);
+  idle_windows_.Leave(waiter_);
 }
 
-void QuietMoment::Await() {
-  moments_.Await(waiter_);
+void IdleWindow::Await() {
+  idle_windows_.Await(waiter_);
   is_inside_ = true;
-  t_inside = &moments_;
+  t_inside = &idle_windows_;
 }
 
-bool QuietMoment::HasCome() {
-  if (!moments_.HasCome(waiter_)) return false;
+bool IdleWindow::HasBegun() {
+  if (!idle_windows_.HasBegun(waiter_)) return false;
   is_inside_ = true;
-  t_inside = &moments_;
+  t_inside = &idle_windows_;
   return true;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver calls that need a moment without work: when they begin, and how much they delay work.
+// Driver calls that need an idle window: when they begin, and how much they delay work.
 
 #include <atomic>
 #include <chrono>
@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/device/cuda/quiet_moments.h"
+#include "server/device/cuda/idle_windows.h"
 #include "tests/server/device/contained_kernels.h"
 #include "tests/server/device/cuda_device_fixture.h"
 
@@ -22,114 +22,114 @@ namespace gpushared::device::cuda {
 namespace {
 
 using std::chrono::milliseconds;
-using Hold = QuietMoments::Hold;
+using Hold = IdleWindows::Hold;
 
-// ---- the moments alone; the test's thread acts as the device thread
+// ---- the windows alone; the test's thread acts as the device thread
 
-class QuietMomentsTest : public ::testing::Test {
+class IdleWindowsTest : public ::testing::Test {
  protected:
-  static constexpr auto kLater = QuietMoment::Wait::kLater;
+  static constexpr auto kLater = IdleWindow::Wait::kLater;
 
-  // Opens a quiet moment that delays work for this long.
+  // Opens an idle window that delays work for this long.
   void HoldBackFor(std::chrono::nanoseconds time) {
-    QuietMoment moment(moments_, Urgency::kHigh, kLater);
-    while (!moment.HasCome()) std::this_thread::yield();
-    ASSERT_FALSE(moments_.MayIssue(true));
+    IdleWindow window(idle_windows_, Urgency::kHigh, kLater);
+    while (!window.HasBegun()) std::this_thread::yield();
+    ASSERT_FALSE(idle_windows_.MayIssue(true));
     std::this_thread::sleep_for(time);
   }
 
   int wakes_ = 0, awaited_ = 0;
-  QuietMoments moments_{[this] { ++wakes_; }, [this] { ++awaited_; }};
+  IdleWindows idle_windows_{[this] { ++wakes_; }, [this] { ++awaited_; }};
 };
 
-TEST_F(QuietMomentsTest, WithoutWorkACallBeginsAtOnceAndWorkWaitsForIt) {
-  std::optional<QuietMoment> moment(std::in_place, moments_, Urgency::kAwaited);
-  EXPECT_FALSE(moments_.MayIssue(true));
+TEST_F(IdleWindowsTest, WithoutWorkACallBeginsAtOnceAndWorkWaitsForIt) {
+  std::optional<IdleWindow> window(std::in_place, idle_windows_, Urgency::kAwaited);
+  EXPECT_FALSE(idle_windows_.MayIssue(true));
   EXPECT_EQ(wakes_, 0);
-  moment.reset();
+  window.reset();
   EXPECT_EQ(wakes_, 1) << "work was held back";
-  EXPECT_TRUE(moments_.MayIssue(false));
+  EXPECT_TRUE(idle_windows_.MayIssue(false));
 }
 
-TEST_F(QuietMomentsTest, WaitingCallsBeginWhenDeviceIsDrained) {
-  ASSERT_TRUE(moments_.MayIssue(false));
-  EXPECT_FALSE(moments_.IsWanted());
-  QuietMoment first(moments_, Urgency::kAwaited, kLater);
-  QuietMoment second(moments_, Urgency::kHigh, kLater);
-  EXPECT_FALSE(first.HasCome());
-  EXPECT_TRUE(moments_.IsWanted());
-  moments_.SetHold(Hold::kAllButHigh);
-  EXPECT_TRUE(moments_.MayIssue(true));
-  EXPECT_FALSE(moments_.MayIssue(false));
-  moments_.SetHold(Hold::kAll);
-  EXPECT_FALSE(moments_.MayIssue(true));
-  moments_.SetHold(Hold::kNothing);
-  moments_.EndWork(QuietMoments::Clock::now());
-  EXPECT_TRUE(first.HasCome());
-  EXPECT_TRUE(second.HasCome());
-  EXPECT_FALSE(moments_.MayIssue(true));
+TEST_F(IdleWindowsTest, WaitingCallsBeginWhenDeviceIsDrained) {
+  ASSERT_TRUE(idle_windows_.MayIssue(false));
+  EXPECT_FALSE(idle_windows_.IsWanted());
+  IdleWindow first(idle_windows_, Urgency::kAwaited, kLater);
+  IdleWindow second(idle_windows_, Urgency::kHigh, kLater);
+  EXPECT_FALSE(first.HasBegun());
+  EXPECT_TRUE(idle_windows_.IsWanted());
+  idle_windows_.SetHold(Hold::kAllButHigh);
+  EXPECT_TRUE(idle_windows_.MayIssue(true));
+  EXPECT_FALSE(idle_windows_.MayIssue(false));
+  idle_windows_.SetHold(Hold::kAll);
+  EXPECT_FALSE(idle_windows_.MayIssue(true));
+  idle_windows_.SetHold(Hold::kNothing);
+  idle_windows_.EndWork(IdleWindows::Clock::now());
+  EXPECT_TRUE(first.HasBegun());
+  EXPECT_TRUE(second.HasBegun());
+  EXPECT_FALSE(idle_windows_.MayIssue(true));
 }
 
-TEST_F(QuietMomentsTest, NextMomentWaitsInProportionToDelayedWork) {
+TEST_F(IdleWindowsTest, NextWindowWaitsInProportionToDelayedWork) {
   constexpr milliseconds kSuspended(20);
   for (const auto& [urgency, factor] :
        {std::pair(Urgency::kHigh, 1), std::pair(Urgency::kAwaited, 4)}) {
     HoldBackFor(kSuspended);
-    const auto begin = QuietMoments::Clock::now();
-    QuietMoment next(moments_, urgency, kLater);
-    while (!next.HasCome()) std::this_thread::yield();
-    EXPECT_GE(QuietMoments::Clock::now() - begin, factor * kSuspended - milliseconds(1)) << factor;
+    const auto begin = IdleWindows::Clock::now();
+    IdleWindow next(idle_windows_, urgency, kLater);
+    while (!next.HasBegun()) std::this_thread::yield();
+    EXPECT_GE(IdleWindows::Clock::now() - begin, factor * kSuspended - milliseconds(1)) << factor;
   }
 }
 
-TEST_F(QuietMomentsTest, MomentWithoutDelayedWorkIsFollowedAtOnce) {
+TEST_F(IdleWindowsTest, WindowWithoutDelayedWorkIsFollowedAtOnce) {
   {
-    const QuietMoment moment(moments_, Urgency::kAwaited);
+    const IdleWindow window(idle_windows_, Urgency::kAwaited);
     std::this_thread::sleep_for(milliseconds(20));
   }
-  QuietMoment next(moments_, Urgency::kAwaited, kLater);
-  EXPECT_TRUE(next.HasCome());
-  EXPECT_EQ(moments_.held_back().count(), 0);
+  IdleWindow next(idle_windows_, Urgency::kAwaited, kLater);
+  EXPECT_TRUE(next.HasBegun());
+  EXPECT_EQ(idle_windows_.held_back().count(), 0);
 }
 
-TEST_F(QuietMomentsTest, IdleDeviceDoesNotAdmitCallEarly) {
+TEST_F(IdleWindowsTest, IdleDeviceDoesNotAdmitCallEarly) {
   HoldBackFor(milliseconds(200));
-  ASSERT_TRUE(moments_.MayIssue(false));
-  QuietMoment moment(moments_, Urgency::kAwaited, kLater);
-  moments_.EndWork();
-  EXPECT_FALSE(moment.HasCome());
-  EXPECT_TRUE(moments_.MayIssue(false));
-  EXPECT_GE(moments_.held_back(), milliseconds(200));
+  ASSERT_TRUE(idle_windows_.MayIssue(false));
+  IdleWindow window(idle_windows_, Urgency::kAwaited, kLater);
+  idle_windows_.EndWork();
+  EXPECT_FALSE(window.HasBegun());
+  EXPECT_TRUE(idle_windows_.MayIssue(false));
+  EXPECT_GE(idle_windows_.held_back(), milliseconds(200));
 }
 
-TEST_F(QuietMomentsTest, NestedMomentsAndDeviceThreadDoNotWait) {
+TEST_F(IdleWindowsTest, NestedWindowsAndDeviceThreadDoNotWait) {
   {
-    const QuietMoment outer(moments_, Urgency::kAwaited);
-    const QuietMoment inner(moments_, Urgency::kUnhurried);
+    const IdleWindow outer(idle_windows_, Urgency::kAwaited);
+    const IdleWindow inner(idle_windows_, Urgency::kUnhurried);
     EXPECT_EQ(awaited_, 0);
   }
-  ASSERT_TRUE(moments_.MayIssue(false));
-  const QuietMoment own(moments_, Urgency::kAwaited);
-  EXPECT_TRUE(moments_.MayIssue(false)) << "it held nothing";
+  ASSERT_TRUE(idle_windows_.MayIssue(false));
+  const IdleWindow own(idle_windows_, Urgency::kAwaited);
+  EXPECT_TRUE(idle_windows_.MayIssue(false)) << "it held nothing";
 }
 
-TEST_F(QuietMomentsTest, BackgroundMomentWaitsForUrgentRequests) {
-  const QuietMoment moment(moments_, Urgency::kUnhurried);
+TEST_F(IdleWindowsTest, BackgroundWindowWaitsForUrgentRequests) {
+  const IdleWindow window(idle_windows_, Urgency::kUnhurried);
   EXPECT_EQ(awaited_, 1);
 }
 
-TEST_F(QuietMomentsTest, DeadContextEndsAllWaits) {
-  ASSERT_TRUE(moments_.MayIssue(false));
+TEST_F(IdleWindowsTest, DeadContextEndsAllWaits) {
+  ASSERT_TRUE(idle_windows_.MayIssue(false));
   auto waits = std::async(std::launch::async,
-                          [this] { const QuietMoment moment(moments_, Urgency::kAwaited); });
+                          [this] { const IdleWindow window(idle_windows_, Urgency::kAwaited); });
   EXPECT_EQ(waits.wait_for(milliseconds(50)), std::future_status::timeout);
-  moments_.GiveUp();
+  idle_windows_.GiveUp();
   waits.get();
 }
 
 // ---- a device whose driver blocks as badly as reported
 
-class QuietDevice : public CudaDeviceTest {
+class CudaIdleWindows : public CudaDeviceTest {
  protected:
   void SetUp() override {
     CudaDeviceTest::SetUp();
@@ -180,7 +180,7 @@ class QuietDevice : public CudaDeviceTest {
   std::shared_ptr<const device::Module> contained_;
 };
 
-TEST_F(QuietDevice, LoadWaitsForEndlessKernelWithoutDelayingOthers) {
+TEST_F(CudaIdleWindows, LoadWaitsForEndlessKernelWithoutDelayingOthers) {
   const WorkId endless = BeginEndless();
   auto loaded = LoadElsewhere();
   AwaitAbandonedDrain();
@@ -194,7 +194,7 @@ TEST_F(QuietDevice, LoadWaitsForEndlessKernelWithoutDelayingOthers) {
 }
 
 // Makes every request that a client can make of its worker while other clients' kernels run.
-TEST_F(QuietDevice, MakesBlockingCallsOnlyOnIdleGpu) {
+TEST_F(CudaIdleWindows, MakesBlockingCallsOnlyOnIdleGpu) {
   Script("kernels 1");
   const auto chores = [this] {
     for (int i = 0; i < 3; ++i) {
@@ -225,7 +225,7 @@ TEST_F(QuietDevice, MakesBlockingCallsOnlyOnIdleGpu) {
   EXPECT_EQ(fake_cuda_lock_waits(), 0U);
 }
 
-TEST_F(QuietDevice, ResumesWorkOfAllClassesAfterLoad) {
+TEST_F(CudaIdleWindows, ResumesWorkOfAllClassesAfterLoad) {
   Script("kernels 2");
   std::vector<WorkId> works;
   auto loaded = LoadElsewhere();
@@ -237,7 +237,7 @@ TEST_F(QuietDevice, ResumesWorkOfAllClassesAfterLoad) {
   for (const WorkId id : works) EXPECT_TRUE(Await(id).status.ok());
 }
 
-TEST_F(QuietDevice, DeadContextEndsWaitOfLoad) {
+TEST_F(CudaIdleWindows, DeadContextEndsWaitOfLoad) {
   BeginEndless();
   auto loaded = LoadElsewhere();
   AwaitAbandonedDrain();

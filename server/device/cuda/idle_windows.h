@@ -2,8 +2,8 @@
 // Arbitrates between work on the GPU and driver calls that wait for the GPU while they hold the
 // context's lock.
 
-#ifndef GPUSHARED_SERVER_DEVICE_CUDA_QUIET_MOMENTS_H_
-#define GPUSHARED_SERVER_DEVICE_CUDA_QUIET_MOMENTS_H_
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_IDLE_WINDOWS_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_IDLE_WINDOWS_H_
 
 #include <atomic>
 #include <chrono>
@@ -18,45 +18,45 @@
 
 namespace gpushared::device::cuda {
 
-// Priority of a call that needs a quiet moment, according to its waiter.
+// Priority of a call that needs an idle window, according to its waiter.
 enum class Urgency : std::uint8_t {
   kHigh,       // A launch of the high class waits.
   kAwaited,    // Another launch, or a client, waits.
   kUnhurried,  // No waiter: first waits until there are no urgent requests.
 };
 
-// Moments in which the driver has no work. Calls such as loads and unmaps may wait for everything
+// Windows in which the driver has no work. Calls such as loads and unmaps may wait for everything
 // that runs, and block every other call on the context during that time: the stop of a kernel, the
-// end of an endless one, launches of the high class. Such a call is therefore made in a quiet
-// moment: the device thread stops issuing work and preempts what it can (Drain); when nothing is in
+// end of an endless one, launches of the high class. Such a call is therefore made in an idle
+// window: the device thread stops issuing work and preempts what it can (Drain); when nothing is in
 // flight, all waiting calls are made; then work continues. Waiting for work that cannot be
 // preempted happens here, where it does not block other threads.
 //
-// Work loses at most a fifth of the time to quiet moments, and at most half of the time to those of
-// the high class: after a drain and its moment of duration T there is no drain for 4 T (or 1 T),
-// but at most kPauseMax. A moment that delayed no work is free and does not count.
+// Work loses at most a fifth of the time to idle windows, and at most half of the time to those of
+// the high class: after a drain and its window of duration T there is no drain for 4 T (or 1 T),
+// but at most kPauseMax. A window that delayed no work is free and does not count.
 //
 // Thread-safe; the second part is confined to the device thread.
-class QuietMoments {
+class IdleWindows {
  public:
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
 
   // `wake` makes the device thread check its work again; `await_unhurried` is called before calls
   // that have no waiter. Both may be empty.
-  QuietMoments(std::function<void()> wake, std::function<void()> await_unhurried)
+  IdleWindows(std::function<void()> wake, std::function<void()> await_unhurried)
       : wake_(std::move(wake)), await_unhurried_(std::move(await_unhurried)) {}
-  QuietMoments(const QuietMoments&) = delete;
-  QuietMoments& operator=(const QuietMoments&) = delete;
+  IdleWindows(const IdleWindows&) = delete;
+  IdleWindows& operator=(const IdleWindows&) = delete;
 
-  // Further calls are started within a moment until it is this old: a load takes tens of µs.
-  static constexpr std::chrono::nanoseconds kMomentMax = std::chrono::milliseconds(1);
+  // Further calls are started within a window until it is this old: a load takes tens of µs.
+  static constexpr std::chrono::nanoseconds kWindowMax = std::chrono::milliseconds(1);
   static constexpr int kPauseFactor = 4, kPauseFactorHigh = 1;
   static constexpr std::chrono::nanoseconds kPauseMax = std::chrono::seconds(1);
 
   // Releases all waiters, because the context is dead or the device is being destroyed.
   void GiveUp();
-  // Total time of moments that delayed work.
+  // Total time of windows that delayed work.
   std::chrono::nanoseconds held_back() const {
     return std::chrono::nanoseconds(held_back_ns_.load(std::memory_order_relaxed));
   }
@@ -85,7 +85,7 @@ class QuietMoments {
   void RecordAbandonedDrain(TimePoint began, TimePoint ended);
 
  private:
-  friend class QuietMoment;
+  friend class IdleWindow;
   struct Waiter {
     Urgency urgency = Urgency::kAwaited;
     bool is_in = false;
@@ -93,10 +93,10 @@ class QuietMoments {
   static constexpr Clock::rep kNever = Clock::duration::max().count();
 
   void Ask(Waiter& waiter);
-  bool HasCome(Waiter& waiter);
+  bool HasBegun(Waiter& waiter);
   void Await(Waiter& waiter);
   void Leave(Waiter& waiter);
-  // Whether the moment is young enough for a further call.
+  // Whether the window is young enough for a further call.
   bool IsYoung() const;
   bool TryBeginWork();
   bool TryEnter(Waiter& waiter) GPUSHARED_REQUIRES(mutex_);
@@ -113,10 +113,10 @@ class QuietMoments {
   bool is_working_ GPUSHARED_GUARDED_BY(mutex_) = false;  // Like has_work_.
   bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::thread::id device_thread_ GPUSHARED_GUARDED_BY(mutex_);
-  // Start of the current moment.
+  // Start of the current window.
   TimePoint opened_at_ GPUSHARED_GUARDED_BY(mutex_);
   std::optional<TimePoint> held_since_ GPUSHARED_GUARDED_BY(mutex_);  // When work was delayed.
-  // End of the last moment that delayed work.
+  // End of the last window that delayed work.
   TimePoint last_end_ GPUSHARED_GUARDED_BY(mutex_);
   std::chrono::nanoseconds last_took_ GPUSHARED_GUARDED_BY(mutex_){};
   // Relaxed, because threads that act on them acquire the mutex.
@@ -127,32 +127,32 @@ class QuietMoments {
   bool has_work_ = false;
 };
 
-// A quiet moment, from the end of its wait until its destruction. It begins immediately within
-// another quiet moment of the same thread, and on the device thread, which would otherwise wait for
+// An idle window, from the end of its wait until its destruction. It begins immediately within
+// another idle window of the same thread, and on the device thread, which would otherwise wait for
 // itself.
 //
 // Confined to one thread.
-class [[nodiscard]] QuietMoment {
+class [[nodiscard]] IdleWindow {
  public:
   enum class Wait : std::uint8_t { kNow, kLater };
-  // kLater: must be followed by Await, or by HasCome until it returns true.
-  QuietMoment(QuietMoments& moments, Urgency urgency, Wait wait = Wait::kNow);
-  ~QuietMoment();
-  QuietMoment(const QuietMoment&) = delete;
-  QuietMoment& operator=(const QuietMoment&) = delete;
+  // kLater: must be followed by Await, or by HasBegun until it returns true.
+  IdleWindow(IdleWindows& windows, Urgency urgency, Wait wait = Wait::kNow);
+  ~IdleWindow();
+  IdleWindow(const IdleWindow&) = delete;
+  IdleWindow& operator=(const IdleWindow&) = delete;
 
   void Await();
-  bool HasCome();
+  bool HasBegun();
   // Whether one more short call may follow.
-  bool IsYoung() const { return moments_.IsYoung(); }
+  bool IsYoung() const { return idle_windows_.IsYoung(); }
 
  private:
-  QuietMoments& moments_;
-  QuietMoments::Waiter waiter_;
+  IdleWindows& idle_windows_;
+  IdleWindows::Waiter waiter_;
   bool is_nested_ = false;
   bool is_inside_ = false;
 };
 
 }  // namespace gpushared::device::cuda
 
-#endif  // GPUSHARED_SERVER_DEVICE_CUDA_QUIET_MOMENTS_H_
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_IDLE_WINDOWS_H_
