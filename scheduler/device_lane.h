@@ -85,7 +85,7 @@ class DeviceLane {
   void ChangeClient(ClientId client, const ClientSpec& spec, TimePoint now);
   // Replaces the client's caps; see ShareCaps::Join. A client whose cap is used up is throttled:
   // its commands are hidden from the policy, and those on the device are stopped where possible.
-  // Commands on the device count under the new caps from now on.
+  // Commands on the device are charged to the new caps from now on.
   void LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now);
   // Suspends or resumes the client. A suspended client is treated as throttled.
   void Hold(ClientId client, bool is_suspended, TimePoint now);

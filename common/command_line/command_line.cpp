@@ -175,8 +175,8 @@ std::string Command::Chosen() const { return app_->get_subcommands().front()->ge
 
 namespace {
 
-// Finds the word that is in the place of a command but names none, for the last command given or
-// for the program, and returns the error message.
+// Returns the error message for an unknown command after `program` or after its last known command;
+// "" if there is none.
 std::string WhyNoCommand(CLI::App& program) {
   CLI::App* at = &program;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();

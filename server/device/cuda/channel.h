@@ -219,7 +219,7 @@ class Channel {
   std::uint64_t blockers_end_ = 0;           // Value of ended_parts_ when all blockers have ended.
   std::deque<std::size_t> batches_;          // Number of parts in each closed batch, oldest first.
   std::size_t open_parts_ = 0;               // Number of parts in the open batch.
-  bool open_is_timed_ = false;               // Whether its first part wants times.
+  bool open_is_timed_ = false;               // Whether its first part is timed.
 };
 
 }  // namespace gpushared::device::cuda

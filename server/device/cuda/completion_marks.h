@@ -36,9 +36,9 @@ class CompletionMarks {
   // outlives the marks. `context`: from cuCtxFromGreenCtx.
   virtual Status SetContext(std::size_t number, Stream stream, Context context) = 0;
   // Called before the first work of a batch. `is_idle`: the stream is empty, so the batch does not
-  // start when the previous one ends. `is_timed`: the caller wants exact times.
+  // start when the previous one ends. `is_timed`: the caller needs exact times.
   virtual Status Open(std::size_t number, Stream stream, bool is_idle, bool is_timed) = 0;
-  // Called after the last work of the batch. `is_timed`: the caller still wants exact times.
+  // Called after the last work of the batch. `is_timed`: the caller still needs exact times.
   virtual Status Close(std::size_t number, Stream stream, bool is_timed) = 0;
   // Returns the oldest closed batch of the stream if it has ended; each batch once.
   virtual Result<std::optional<BatchTimes>> Poll(std::size_t number, Stream stream) = 0;
@@ -46,7 +46,7 @@ class CompletionMarks {
   // kEvents: an event after each batch, and one before if the stream was idle. The GPU measures the
   // duration, to about 0.5 µs. On the host's clock the batch is between the polls that saw it
   // running and ended. Its times are never later than the truth, except for clock drift. If the
-  // caller does not want times, an event without a time stamp follows the batch and none precedes
+  // caller does not need times, an event without a time stamp follows the batch and none precedes
   // it, because the GPU waits less for such an event; the times are then the host's. kWrites: the
   // stream writes a number to host memory. That is cheaper to poll, but the times are always the
   // host's: from the submission to the poll that saw the end.

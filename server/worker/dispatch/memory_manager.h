@@ -85,7 +85,7 @@ class MemoryManager {
   void OnPagesSwapped(ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
   // Updates the client's totals.
   void Count(ClientState& client, scheduler::TimePoint now);
-  // Publishes to the client its resident memory and how much of it others want.
+  // Publishes to the client its resident memory and how much of it others need.
   void Show(ClientState& client);
   void ReportBusyClients(scheduler::TimePoint now);
   // Whether work of the client has ended since the last check or shortly before it. Needed because

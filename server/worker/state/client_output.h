@@ -56,7 +56,7 @@ class ClientOutput {
     streams_[stream_count_++] = static_cast<std::uint8_t>(stream);
   }
   // Publishes the client's memory figures; called only if memory is oversubscribed. Returns true
-  // when other clients begin to want some of its memory.
+  // when other clients begin to need some of its memory.
   bool ShowMemory(std::uint64_t guaranteed, std::uint64_t resident, std::uint64_t wanted) {
     // All three are relaxed, because no other data depends on them. The guarantee is published as
     // at least 1, because 0 would mean that all memory is guaranteed.
