@@ -50,7 +50,7 @@ LaunchRecord GoodLaunch() {
   return record;
 }
 
-LaunchRecord GoodArenaLaunch() {
+LaunchRecord GoodStagedLaunch() {
   LaunchRecord record = GoodLaunch();
   record.header.flags = kFlagParametersInStagingBuffer;
   record.header.continuations = 0;
@@ -299,7 +299,7 @@ TEST(ValidateCommand, EveryFieldOfALaunchWithStagedParametersIsBounded) {
     cases.push_back({"block", 0, "launch block", i});
     cases.push_back({"cluster", 17, "launch cluster", i});
   }
-  ExpectCases(GoodArenaLaunch(), cases);
+  ExpectCases(GoodStagedLaunch(), cases);
 }
 
 std::vector<FieldCase> CopyCases() {
@@ -528,7 +528,7 @@ TEST(ValidateCommand, LaunchBecomesItsTypedValue) {
 
 TEST(ValidateCommand, StagedParametersBecomeRange) {
   Command command;
-  ASSERT_TRUE(ValidateCommand(GetCopy(GoodArenaLaunch()), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(GoodStagedLaunch()), command).ok());
   const auto& launch = std::get<LaunchCommand>(command.body);
   EXPECT_TRUE(launch.parameters_in_staging_buffer);
   EXPECT_TRUE(launch.inline_parameters.empty());

@@ -15,6 +15,7 @@ import sys
 # A name that has these words one after the other, and the word to use.
 RETIRED = {
     "admin desk": "request handler", "trace desk": "request handler",
+    "arena": "staging buffer", "arenas": "staging buffers",
     "away steps": "non-resident pages", "step store": "swap store", "step use": "page use",
     "barred": "throttled",
     "entrance": "endpoint", "entrances": "endpoints",
@@ -29,6 +30,7 @@ RETIRED = {
     "moved in": "swapped in", "moved out": "swapped out",
     "newcomer": "new client", "newcomers": "new clients",
     "outlet": "output",
+    "quiet moment": "idle window", "quiet moments": "idle windows",
     "refusal": "rejection", "refuse": "reject", "refused": "rejected", "refuses": "rejects",
     "roster": "registry",
     "shut out": "starved",

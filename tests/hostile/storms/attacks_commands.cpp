@@ -27,7 +27,7 @@ using gpushared::testing::RawClient;
 using gpushared::testing::Sequence;
 
 constexpr std::uint32_t kModule = 0, kKernel = 0;
-constexpr std::uint32_t kArenaBytes = 16u << 20;
+constexpr std::uint32_t kStagingBufferBytes = 16u << 20;
 constexpr std::uint64_t kMemoryBytes = 64u << 20;
 constexpr char kHead[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
 
@@ -85,11 +85,12 @@ void FillRing(const Attacker& attacker, RawClient& client, Fill fill) {
 
 // ---- staging buffers
 
-constexpr std::uint64_t kLargeArenaClients = 2;
+constexpr std::uint64_t kLargeStagingClients = 2;
 
-// Returns the largest total size of staging buffers that kLargeArenaClients clients can each have.
+// Returns the largest total size of staging buffers that kLargeStagingClients clients can each
+// have.
 std::uint64_t LargeStagingBytes(const RawClient& client) {
-  const std::uint64_t most = client.welcome().staging_bytes_total_max / kLargeArenaClients;
+  const std::uint64_t most = client.welcome().staging_bytes_total_max / kLargeStagingClients;
   return most / ipc::kStagingBytesStep * ipc::kStagingBytesStep;
 }
 
@@ -158,11 +159,11 @@ void CopyStrided(const Attacker& attacker) {
   constexpr std::uint32_t kRows = 1u << 16;
   for (;;) {
     std::optional<RawClient> client = Join(attacker, "");
-    if (!client || !AddMemory(attacker, *client, kArenaBytes)) continue;
+    if (!client || !AddMemory(attacker, *client, kStagingBufferBytes)) continue;
     ipc::CopyRecord copy =
         testing::GetCopy(ipc::Op::kCopyToDevice, {.address = client->base(), .bytes = 4});
     copy.height = kRows;
-    copy.staging_pitch_bytes = kArenaBytes / kRows;
+    copy.staging_pitch_bytes = kStagingBufferBytes / kRows;
     copy.device_pitch_bytes = kMemoryBytes / kRows;
     FillRing(attacker, *client, [&] { return client->Publish(copy) != 0; });
   }
@@ -273,7 +274,7 @@ void RingDoorbell(const Attacker& attacker) {
 void PunchStagingBuffer(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, "");
-    if (client) PunchUntilEnd(attacker, *client, kArenaBytes);
+    if (client) PunchUntilEnd(attacker, *client, kStagingBufferBytes);
   }
 }
 
