@@ -18,6 +18,15 @@ namespace gpushared::simulation {
 // us). A context switch: saving the 44 MB of a context takes at most 40 us on an A100 (GPreempt,
 // ATC'25), which also has about 100 us for a whole preemption. The other figures are round ones of
 // the same order of magnitude, equal for all policies and baselines.
+//
+// Contention for caches and memory bandwidth: while blocks of other streams run on a fraction p of
+// the multiprocessors, a kernel takes 1 + contention × p² times as long. The square, because memory
+// requests queue longer the more of them there are; a linear rule with the same p99 of the high
+// class slows the low class more than published. The factor is calibrated against the MPS rows of
+// Tally's artifact (docs/simulation.md). It applies to kernels whose profile states their class;
+// others, such as those of recorded profiles, are modelled without contention.
+inline constexpr double kContention = 4;
+
 struct GpuCosts {
   scheduler::Duration launch_call{2'100};   // CPU time of the launching thread.
   scheduler::Duration launch_delay{4'000};  // From the end of that call to the first block.
@@ -30,6 +39,7 @@ struct GpuCosts {
   scheduler::Duration claim{1'000};         // Per block of a kernel in its preemptible form.
   scheduler::Duration context_switch{50'000};
   scheduler::Duration gate_relay{9'000};  // Until a gated client sees that its gate has changed.
+  double contention = kContention;
   // Observed values of launch_delay, kernel_gap and notice, all equally likely, because a thread
   // may have to wait for a core. If empty, the values above are exact.
   std::vector<scheduler::Duration> launch_delays = {}, kernel_gaps = {}, notices = {};

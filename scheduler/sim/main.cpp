@@ -44,6 +44,7 @@ struct Arguments {
   std::vector<double> loads = {0.5};
   std::size_t requests = 10'000, high_clients = 1, low_clients = 1;
   double latency_target_ms = 0, window_us = 0, launch_bubble_us = 0, context_switch_us = 0;
+  double contention = kContention;
 
   std::string mix;
   std::vector<std::string> profiles;
@@ -145,6 +146,7 @@ CellOptions GetCell(const Arguments& arguments, const Job& high, const Job& low,
   if (arguments.context_switch_us > 0) {
     cell.front.costs.context_switch = Nanoseconds(1e3 * arguments.context_switch_us);
   }
+  cell.front.costs.contention = arguments.contention;
   if (arguments.latency_target_ms > 0) cell.target = Nanoseconds(1e6 * arguments.latency_target_ms);
   return cell;
 }
@@ -387,6 +389,11 @@ void AddCompare(const command_line::Command& app, Arguments& arguments) {
       .AddOption("--context-switch", arguments.context_switch_us,
                  "time in which a time-sliced GPU changes to another process, us (default 50)")
       .Within(0.001, 1e6);
+  command
+      .AddOption("--contention", arguments.contention,
+                 "how much kernels slow each other down in caches and memory (default 4; 0: not at "
+                 "all)")
+      .Within(0, 1000);
   AddKernelOptions(command, arguments, "low");
   AddCommon(command, arguments, "all");
 }

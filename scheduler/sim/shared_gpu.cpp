@@ -2,9 +2,20 @@
 #include "scheduler/sim/shared_gpu.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace gpushared::simulation {
+namespace {
+
+// A smaller part of the multiprocessors is a rounding error of a sum.
+constexpr double kPartMin = 1e-6;
+
+bool Contends(const Kernel& kernel) {
+  return kernel.kind == Kernel::Kind::kCompute || kernel.kind == Kernel::Kind::kMemory;
+}
+
+}  // namespace
 
 void SharedGpu::Add(Event event) {
   event.order = orders_++;
@@ -62,15 +73,72 @@ void SharedGpu::RequestStop(std::uint64_t id, TimePoint now) {
 }
 
 std::optional<SharedGpu::TimePoint> SharedGpu::next_event() const {
-  if (events_.empty()) return {};
-  return events_.top().at;
+  std::optional<TimePoint> next;
+  if (!events_.empty()) next = events_.top().at;
+  if (!waves_.empty()) next = scheduler::Earlier(next, waves_[FirstToEnd()].end);
+  return next;
 }
 
 void SharedGpu::Advance(TimePoint now, std::vector<Finished>& finished) {
-  while (!events_.empty() && events_.top().at <= now) {
+  for (;;) {
+    const bool has_event = !events_.empty() && events_.top().at <= now;
+    if (!waves_.empty()) {
+      const std::size_t place = FirstToEnd();
+      const Wave& wave = waves_[place];
+      const bool is_first = !has_event || wave.end < events_.top().at ||
+                            (wave.end == events_.top().at && wave.order < events_.top().order);
+      if (wave.end <= now && is_first) {
+        EndWave(place);
+        continue;
+      }
+    }
+    if (!has_event) return;
     const Event event = events_.top();
     events_.pop();
     OnEvent(event, finished);
+  }
+}
+
+std::size_t SharedGpu::FirstToEnd() const {
+  const auto first =
+      std::min_element(waves_.begin(), waves_.end(), [](const Wave& left, const Wave& right) {
+        return left.end != right.end ? left.end < right.end : left.order < right.order;
+      });
+  return static_cast<std::size_t>(first - waves_.begin());
+}
+
+void SharedGpu::EndWave(std::size_t place) {
+  const Wave wave = waves_[place];
+  waves_.erase(waves_.begin() + static_cast<std::ptrdiff_t>(place));
+  Stream& stream = streams_[wave.stream];
+  const Kernel kernel = stream.items.front().work.kernel;
+  const Engine engine = GetEngine(kernel);
+  room_[engine] += wave.blocks * RoomOfBlock(kernel);
+  stream.running -= wave.blocks;
+  EndFrontIfDone(wave.stream, wave.end);
+  Dispatch(engine, wave.end);
+}
+
+double SharedGpu::PartInUse(const Stream& stream) const {
+  if (stream.running == 0) return 0;
+  const Kernel& kernel = stream.items.front().work.kernel;
+  if (!Contends(kernel)) return 0;
+  return static_cast<double>(stream.running * RoomOfBlock(kernel)) / whole_gpu_;
+}
+
+void SharedGpu::ReviewSpeeds(TimePoint now) {
+  double total = 0;
+  for (const Stream& stream : streams_) total += PartInUse(stream);
+  for (Wave& wave : waves_) {
+    const Stream& stream = streams_[wave.stream];
+    if (!Contends(stream.items.front().work.kernel)) continue;
+    const double others = total - PartInUse(stream);
+    const double slowdown = others < kPartMin ? 1 : 1 + costs_.contention * others * others;
+    if (slowdown == wave.slowdown) continue;
+    wave.left_ns -= static_cast<double>((now - wave.since).count()) / wave.slowdown;
+    wave.since = now;
+    wave.slowdown = slowdown;
+    wave.end = now + std::max(Duration(std::llround(wave.left_ns * slowdown)), Duration());
   }
 }
 
@@ -88,14 +156,8 @@ void SharedGpu::OnEvent(const Event& event, std::vector<Finished>& finished) {
     EndFrontIfDone(event.stream, event.at);
     return;
   }
-  const Kernel kernel = stream.items.front().work.kernel;
-  const Engine engine = GetEngine(kernel);
-  if (event.kind == Event::Kind::kEligible) {
-    MakeEligible(stream);
-  } else {
-    room_[engine] += event.blocks * RoomOfBlock(kernel);
-    stream.running -= event.blocks;
-  }
+  const Engine engine = GetEngine(stream.items.front().work.kernel);
+  MakeEligible(stream);
   EndFrontIfDone(event.stream, event.at);
   Dispatch(engine, event.at);
 }
@@ -150,22 +212,26 @@ void SharedGpu::Dispatch(Engine engine, TimePoint now) {
       if (IsWaiting(stream, engine) && (best == nullptr || GoesBefore(stream, *best)))
         best = &stream;
     }
-    if (best == nullptr) return;
+    if (best == nullptr) break;
     const Work& work = best->items.front().work;
     const std::uint64_t each = RoomOfBlock(work.kernel);
     const auto blocks = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(room_[engine] / each, work.kernel.blocks - best->next_block));
-    if (blocks == 0) return;
+    if (blocks == 0) break;
     best->next_block += blocks;
     best->running += blocks;
     room_[engine] -= blocks * each;
     const bool is_claimed = work.stoppable && !IsCopy(work.kernel);
     const Duration gap = std::exchange(best->gap, Duration());
-    Add({.at = now + gap + work.kernel.block_time + (is_claimed ? costs_.claim : Duration()),
-         .kind = Event::Kind::kBlocksEnd,
-         .stream = static_cast<std::size_t>(best - streams_.data()),
-         .blocks = blocks});
+    const Duration time = gap + work.kernel.block_time + (is_claimed ? costs_.claim : Duration());
+    waves_.push_back({.stream = static_cast<std::size_t>(best - streams_.data()),
+                      .blocks = blocks,
+                      .order = orders_++,
+                      .since = now,
+                      .left_ns = static_cast<double>(time.count()),
+                      .end = now + time});
   }
+  if (engine == kMultiprocessors && costs_.contention > 0) ReviewSpeeds(now);
 }
 
 }  // namespace gpushared::simulation

@@ -21,8 +21,8 @@ namespace gpushared::simulation {
 // al., RTSS 2017). A block that has begun is never interrupted. Space is summed over all
 // multiprocessors, so fragmentation between them is ignored. Copies run concurrently with kernels,
 // one at a time in each direction, in order of arrival, because stream priority does not affect
-// them (CUDA driver API, cuStreamCreateWithPriority). Contention for caches and memory bandwidth is
-// not modelled.
+// them (CUDA driver API, cuStreamCreateWithPriority). Kernels of several streams that run side by
+// side slow each other down in caches and memory (GpuCosts::contention).
 class SharedGpu final : public GpuDevice {
  public:
   SharedGpu(std::uint32_t multiprocessors, const GpuCosts& costs,
@@ -30,6 +30,7 @@ class SharedGpu final : public GpuDevice {
       : costs_(costs),
         order_(order),
         room_{multiprocessors * kWhole, kWhole, kWhole},
+        whole_gpu_(static_cast<double>(multiprocessors * kWhole)),
         random_(costs.seed) {}
 
   void Submit(const Work& work, TimePoint called) override;
@@ -59,17 +60,27 @@ class SharedGpu final : public GpuDevice {
     bool is_stopped = false;  // Whether the front was stopped, so that no further block starts.
   };
   struct Event {
-    enum class Kind : std::uint8_t { kEligible, kBlocksEnd, kStop, kNotice };
+    enum class Kind : std::uint8_t { kEligible, kStop, kNotice };
     TimePoint at;
     std::uint64_t order = 0;  // Order among events of the same time.
     Kind kind = Kind::kEligible;
     std::size_t stream = 0;
-    // With kBlocksEnd, the number of blocks that end; with kNotice, the number of blocks done.
-    std::uint32_t blocks = 0;
-    std::uint64_t id = 0;  // Work that a kStop or kNotice refers to.
+    std::uint32_t blocks = 0;  // With kNotice, the number of blocks done.
+    std::uint64_t id = 0;      // Work that a kStop or kNotice refers to.
     bool operator>(const Event& other) const {
       return at != other.at ? at > other.at : order > other.order;
     }
+  };
+
+  // Blocks or pieces of a stream's front that began together.
+  struct Wave {
+    std::size_t stream = 0;
+    std::uint32_t blocks = 0;
+    std::uint64_t order = 0;  // As Event::order.
+    TimePoint since;          // Time to which `left` refers.
+    double left_ns = 0;       // Time to the end without contention.
+    double slowdown = 1;
+    TimePoint end;
   };
 
   static Engine GetEngine(const Kernel& kernel);
@@ -86,6 +97,13 @@ class SharedGpu final : public GpuDevice {
   void PrepareFront(std::size_t stream, TimePoint earliest);
   void PrepareNext(std::size_t stream, TimePoint end, TimePoint now);
   void MakeEligible(Stream& stream);
+  // Returns the wave that ends first; `waves_` must not be empty.
+  std::size_t FirstToEnd() const;
+  void EndWave(std::size_t place);
+  // Adapts the speed of all waves to those that run now.
+  void ReviewSpeeds(TimePoint now);
+  // Returns the fraction of the multiprocessors on which the stream's contending blocks run.
+  double PartInUse(const Stream& stream) const;
   void OnEvent(const Event& event, std::vector<Finished>& finished);
   void EndFrontIfDone(std::size_t stream, TimePoint now);
   void Dispatch(Engine engine, TimePoint now);
@@ -93,8 +111,11 @@ class SharedGpu final : public GpuDevice {
   const GpuCosts costs_;
   const StreamOrder order_;
   std::array<std::uint64_t, kEngines> room_;
+  const double whole_gpu_;  // Space of all multiprocessors.
   std::vector<Stream> streams_;
+  // The ends of waves are in waves_, because contention moves them.
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<Wave> waves_;
   std::uint64_t orders_ = 0;
   std::uint64_t turns_ = 0, submissions_ = 0;
   std::minstd_rand random_;

@@ -22,7 +22,7 @@ import matplotlib.pyplot as plt
 # Small files with searchable text, reproducible byte by byte from the same rows.
 plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "gpushared", "font.size": 9})
 
-PAIR = ["--high", "mobilenetv2_4_fwd.csv", "--low", "mobilenetv2_32_fb1.csv"]
+PAIR = ["--high", "mobilenetv2_4_fwd.csv", "--low", "mobilenetv2_32_fb1.csv", "--contention", "0"]
 OURS = ("fifo", "round_robin", "fair", "priority", "deadline", "gated-priority", "gated-deadline",
         "gated-priority-mps", "gated-deadline-mps")
 RUNS = {

@@ -113,6 +113,46 @@ TEST(SharedGpu, ServesEqualPrioritiesInOrderOfArrival) {
   EXPECT_EQ(ends.at(3).at, 130us);
 }
 
+// With contention 4, a stream beside others on half of the multiprocessors takes 1 + 4 × 0.5² = 2
+// times as long.
+TEST(SharedGpu, KernelsSideBySideSlowEachOtherDownForAsLongAsTheyOverlap) {
+  GpuCosts costs = kFree;
+  costs.contention = 4;
+  const auto run = [&](Kernel::Kind kind, Kernel::Kind other, double contention) {
+    costs.contention = contention;
+    SharedGpu gpu(10, costs);
+    gpu.Submit({.id = 1, .stream = 0, .kernel = {5, 100us, kind}}, At(0us));
+    gpu.Submit({.id = 2, .stream = 1, .kernel = {5, 50us, other}}, At(0us));
+    return Drain(gpu);
+  };
+  using enum Kernel::Kind;
+  const auto slowed = run(kCompute, kMemory, 4);
+  EXPECT_EQ(slowed.at(2).at, 100us);
+  EXPECT_EQ(slowed.at(1).at, 150us) << "half of it was left when it was alone";
+  EXPECT_EQ(run(kCompute, kMemory, 0).at(1).at, 100us);
+  EXPECT_EQ(run(kCompute, kUnknown, 4).at(1).at, 100us);
+  EXPECT_EQ(run(kUnknown, kCompute, 4).at(1).at, 100us);
+}
+
+TEST(SharedGpu, BlocksOfOneStreamDoNotContend) {
+  GpuCosts costs = kFree;
+  costs.contention = 4;
+  SharedGpu gpu(10, costs);
+  gpu.Submit({.id = 1, .kernel = {25, 100us, Kernel::Kind::kMemory}}, At(0us));
+  EXPECT_EQ(Drain(gpu).at(1).at, 300us);
+}
+
+TEST(SharedGpu, CopiesDoNotContend) {
+  GpuCosts costs = kFree;
+  costs.contention = 4;
+  SharedGpu gpu(10, costs);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 100us, Kernel::Kind::kMemory}}, At(0us));
+  gpu.Submit({.id = 2, .stream = 1, .kernel = {1, 100us, Kernel::Kind::kCopyToDevice}}, At(0us));
+  const auto ends = Drain(gpu);
+  EXPECT_EQ(ends.at(1).at, 100us);
+  EXPECT_EQ(ends.at(2).at, 100us);
+}
+
 // As on the cpu device, a burst of one client is not interrupted by another client's.
 TEST(SharedGpu, StreamAdvancesWithoutItsNeighbours) {
   GpuCosts costs = kFree;
