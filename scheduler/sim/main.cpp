@@ -18,6 +18,7 @@
 #include "common/command_line/command_line.h"
 #include "scheduler/sim/arrivals.h"
 #include "scheduler/sim/experiment.h"
+#include "scheduler/sim/frontier.h"
 #include "scheduler/sim/memory.h"
 #include "scheduler/sim/mix.h"
 #include "scheduler/sim/place_command.h"
@@ -44,7 +45,8 @@ struct Arguments {
   std::vector<double> loads = {0.5};
   std::size_t requests = 10'000, high_clients = 1, low_clients = 1;
   double latency_target_ms = 0, window_us = 0, launch_bubble_us = 0, context_switch_us = 0;
-  double contention = kContention;
+  double contention = kContention, stop_us = 12;
+  std::vector<double> inflations = {1, 2, 3, 4, 5, 7, 10};  // Percent.
 
   std::string mix;
   std::vector<std::string> profiles;
@@ -191,6 +193,35 @@ Status Compare(const Arguments& arguments) {
   std::printf("%.1f M launches in %.1f s of processor time, %.1f M/s, seed %u\n", millions, took_s,
               millions / took_s, arguments.seed);
   return Save(document, arguments.json);
+}
+
+Status PrintFrontiers(const Arguments& arguments) {
+  const Result<std::vector<Job>> high = ReadJobs(arguments.high, 1);
+  if (!high.ok()) return high.status();
+  const Result<std::vector<Job>> low = ReadJobs(arguments.low, arguments.stretch);
+  if (!low.ok()) return low.status();
+  FrontierOptions options{
+      .front = {}, .load = arguments.loads.front(), .stop = Nanoseconds(1e3 * arguments.stop_us)};
+  options.front.costs.contention = arguments.contention;
+  std::vector<double> inflations;
+  std::printf("%-18s %-20s %9s %9s", "HIGH", "LOW", "KNOWN", "FULL at");
+  for (const double percent : arguments.inflations) {
+    inflations.push_back(percent / 100);
+    std::printf(" %+6.1f%%", percent);
+  }
+  std::printf("\n");
+  for (const Job& high_job : *high) {
+    for (const Job& low_job : *low) {
+      const Frontier frontier = ComputeFrontier(high_job, low_job, inflations, options);
+      std::printf("%-18s %-20s %9.2f %+8.1f%%", high_job.name.c_str(), low_job.name.c_str(),
+                  frontier.low_if_arrivals_known, 100 * frontier.inflation_at_full_speed);
+      for (const std::optional<double> throughput : frontier.low) {
+        throughput ? std::printf(" %7.2f", *throughput) : std::printf(" %7s", "-");
+      }
+      std::printf("\n");
+    }
+  }
+  return {};
 }
 
 Status Mix(const Arguments& arguments) {
@@ -398,6 +429,30 @@ void AddCompare(const command_line::Command& app, Arguments& arguments) {
   AddCommon(command, arguments, "all");
 }
 
+void AddFrontier(const command_line::Command& app, Arguments& arguments) {
+  const command_line::Command command = app.AddCommand(
+      "frontier",
+      "throughput of low work that any scheduler can reach at a given p99 inflation of requests "
+      "served one at a time; KNOWN: without inflation, if all arrivals are known");
+  command.AddOption("--high", arguments.high, "jobs of requests, as for compare").Required();
+  command.AddOption("--low", arguments.low, "jobs of training steps, as for compare").Required();
+  command.AddOption("--load", arguments.loads, "load (default 0.5)").Within(0.01, 0.95);
+  command
+      .AddOption("--inflation", arguments.inflations,
+                 "p99 inflations, percent (default 1 2 3 4 5 7 10)")
+      .Within(0.01, 1000);
+  command
+      .AddOption("--stop", arguments.stop_us,
+                 "time in which a stop reaches the blocks, us (default 12)")
+      .Within(0, 1e6);
+  command.AddOption("--contention", arguments.contention, "as for compare (default 4)")
+      .Within(0, 1000);
+  command
+      .AddOption("--block-stretch", arguments.stretch,
+                 "blocks of low kernels, lengthened by this factor (default 1)")
+      .Range(1, 1000);
+}
+
 void AddMix(const command_line::Command& app, Arguments& arguments) {
   const command_line::Command command = app.AddCommand("mix", "arbitrary clients from a DISB file");
   command.AddOption("file", arguments.mix, "DISB client list (JSON)").Required();
@@ -496,6 +551,7 @@ int RunTool(int argc, char** argv) {
   Arguments arguments;
   AddCompare(app, arguments);
   AddMix(app, arguments);
+  AddFrontier(app, arguments);
   AddShares(app, arguments);
   const std::function<int()> place = AddPlace(app);
   AddMemory(app, arguments);
@@ -508,10 +564,11 @@ int RunTool(int argc, char** argv) {
   if (command == "place") return place();
   Status status = CheckWritable(arguments.json);
   if (status.ok()) {
-    status = command == "compare"  ? Compare(arguments)
-             : command == "mix"    ? Mix(arguments)
-             : command == "memory" ? Memory(arguments)
-                                   : Shares(arguments);
+    status = command == "compare"    ? Compare(arguments)
+             : command == "frontier" ? PrintFrontiers(arguments)
+             : command == "mix"      ? Mix(arguments)
+             : command == "memory"   ? Memory(arguments)
+                                     : Shares(arguments);
   }
   if (status.ok()) return 0;
   std::fprintf(stderr, "gpushared-sim: %s\n", status.message().c_str());
