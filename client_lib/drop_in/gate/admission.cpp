@@ -28,7 +28,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// Predicted time behind the last mark at which the next one is placed while a window counts.
+// A mark is placed after this much predicted work while the client has a window.
 constexpr std::uint64_t kMarkInWindowNs = 50'000;
 constexpr std::uint32_t kMarksPerCheck = 64;
 // A thread that waits for marks spins this long, and sleeps afterwards.
@@ -327,7 +327,7 @@ void Admission::Leave(const Launch& launch, Code code) {
     return;
   Session& session = *launch.session;
   session.marks.Place(*launch.slot);
-  // A gate that is open, or that is not waited for, does not tell that the server is gone.
+  // While the gate is open or ignored, nothing else would reveal that the server is gone.
   if (session.placed.fetch_add(1, std::memory_order_relaxed) % kMarksPerCheck == 0 &&
       !session.client->CheckAlive()) [[unlikely]] {
     OnLost(session);

@@ -63,7 +63,7 @@ class Admission {
   // without a server.
   Code Connect();
 
-  // What is launched.
+  // Identifies a launch for predictions and messages.
   struct Work {
     enum class Kind : std::uint8_t { kKernel, kGraph, kCopy };
     LaunchKey key = 0;
@@ -108,7 +108,7 @@ class Admission {
   [[gnu::cold]] void OnLost(Session& session);
   Status TryConnect() GPUSHARED_REQUIRES(connecting_);
 
-  // Predicted time behind the last mark at which the next one is placed if no window counts.
+  // A mark is placed after this much predicted work if the client has no window.
   static constexpr std::uint64_t kMarkNs = 200'000;
   struct Admitted {
     std::uint64_t number = 0;  // How many launches came before.
@@ -127,7 +127,7 @@ class Admission {
   // Asks for the next turn if the latest one is over.
   [[gnu::cold]] bool Ask(Session& session);
 
-  // Of the process, by the number of the GPU. Null for those that have not been used.
+  // One for each GPU of the process, by its number; null until the GPU is used.
   static std::array<std::atomic<Admission*>, kGpusMax> all_;
   static std::atomic<Admission*> only_;  // If the program sees one GPU.
   static std::atomic<bool> has_begun_;

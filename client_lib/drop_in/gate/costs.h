@@ -10,8 +10,8 @@
 
 namespace gpushared::drop_in::gate {
 
-// What is launched: a kernel with its grid and block, or a graph. Two launches with equal keys are
-// expected to take equally long.
+// Key of a launch: a kernel with its grid and block, a graph, or a copy by its size. Two launches
+// with equal keys are expected to take equally long.
 using LaunchKey = std::uint64_t;
 
 // Adds a value to a hash, by a round of MurmurHash3's finaliser.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks of gate mode, by the names in the last column of functions.inc. One hook serves all forms
-// of a function with the same parameters.
+// Hooks of gate mode, by the names in the last column of functions.inc. All forms of a function
+// with the same parameters share one hook.
 //
 // A hook receives the driver's function, then the arguments of the caller. It runs in the caller's
 // thread and returns what the driver returned. It calls the driver only by that address, never by a
@@ -171,14 +171,14 @@ Code GraphAddNodeV2(Code (*native)(GraphNodeHandle*, GraphHandle, const GraphNod
                     GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                     const EdgeData* edges, std::size_t count, NodeParameters* parameters);
 
-// Show the limit as the device's size, and what is left of it as free.
+// Report the limit as the size of the device's memory, and its unused part as free.
 Code MemGetInfo(Code (*native)(std::size_t*, std::size_t*), std::size_t* free_bytes,
                 std::size_t* total_bytes);
 Code DeviceTotalMem(Code (*native)(std::size_t*, int), std::size_t* bytes, int device);
 
 // ---- hooks.cpp
 
-// Nothing of the gate outlives the stream or the context.
+// The gate's marks and events end with the stream or context to which they belong.
 Code StreamDestroy(Code (*native)(StreamHandle), StreamHandle stream);
 Code CtxDestroy(Code (*native)(ContextHandle), ContextHandle context);
 // Tells which context ends with the next call.

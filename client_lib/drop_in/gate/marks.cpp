@@ -156,8 +156,8 @@ void Marks::Place(Slot& slot) {
     const std::uint32_t number = use_.marked[index].load(std::memory_order_relaxed) + 1;
     slot.history[number % Slot::kHistory].store(launched, std::memory_order_relaxed);
     if (Write(slot, index, number)) {
-      // In this order, so that a launch is always behind the marks, or before one that has not
-      // passed.
+      // `marked` is stored first, so that each launch counts either as unmarked or as covered by a
+      // mark that has not passed.
       use_.marked[index].store(number, std::memory_order_release);
       use_.marked_ns[index].store(launched, std::memory_order_release);
     }
@@ -181,13 +181,15 @@ Marks::InFlight Marks::GetInFlight() const {
     const std::uint32_t passed = use_.passed[i].load(std::memory_order_acquire);
     const std::uint32_t marked = use_.marked[i].load(std::memory_order_acquire);
     all.passed += passed;
-    // What is not marked has no end that could be seen, so it counts for as long as it should take.
+    // Unmarked launches are assumed to run for their predicted time, because their ends cannot be
+    // observed.
     const std::uint64_t unmarked = UnmarkedNs(slot);
     const std::chrono::nanoseconds age = all.at - slot.launched_at.load(std::memory_order_relaxed);
     if (age < std::chrono::nanoseconds(unmarked)) all.ns += unmarked;
     // A mark may pass before its number is stored.
     if (static_cast<std::int32_t>(marked - passed) <= 0) continue;
-    // The sums of the oldest marks are no longer known; those that are exceed every window.
+    // The sums of the oldest marks have been overwritten, and the later ones already exceed every
+    // window.
     const std::uint32_t last = marked - passed < Slot::kHistory ? passed : marked + 1;
     all.ns += use_.marked_ns[i].load(std::memory_order_relaxed) -
               slot.history[last % Slot::kHistory].load(std::memory_order_relaxed);

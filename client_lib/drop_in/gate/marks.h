@@ -56,16 +56,16 @@ class Marks {
     slot.launched_at.store(at, std::memory_order_relaxed);
     Count(slot, predicted_ns);
   }
-  // Returns the predicted time of the launches behind the slot's last mark.
+  // Returns the predicted time of the launches after the slot's last mark.
   std::uint64_t UnmarkedNs(const Slot& slot) const {
     const std::uint32_t index = IndexOf(slot);
     const std::uint64_t marked = use_.marked_ns[index].load(std::memory_order_relaxed);
     return use_.launched_ns[index].load(std::memory_order_relaxed) - marked;
   }
-  // Places a mark behind the launches of the slot, unless another thread is doing so or the stream
+  // Places a mark after the launches of the slot, unless another thread is doing so or the stream
   // is being captured.
   void Place(Slot& slot);
-  // Places marks behind all launches that the calling thread can mark.
+  // Places marks after all launches that the calling thread can mark.
   void PlaceAll();
 
   struct InFlight {

@@ -16,8 +16,8 @@ namespace {
 
 // CUmemPool_attribute.
 constexpr int kPoolReserved = 5, kPoolUsed = 7;
-// Limit of a wait for other threads' allocations in a pool, before one is rejected that may not fit
-// beside them.
+// How long an allocation that may not fit waits for those that other threads are making in the
+// pool, before it is rejected.
 constexpr std::chrono::milliseconds kPendingMax{100};
 
 }  // namespace
@@ -214,7 +214,7 @@ std::vector<MemoryQuota::Drop> MemoryQuota::DropMappings(DevicePointer address,
                                                          std::uint64_t bytes) {
   const MutexLock lock(mutex_);
   std::vector<Drop> drops;
-  // One call may remove several mappings, but no part of one.
+  // One call may remove several mappings, each as a whole.
   auto mapping = mappings_.lower_bound(address);
   while (mapping != mappings_.end() && mapping->first - address < bytes) {
     drops.push_back(DropOne(mapping->second, mapping->first, &Physical::mappings));
