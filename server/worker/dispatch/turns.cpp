@@ -72,8 +72,10 @@ bool Turns::Review(Turn& turn, scheduler::TimePoint now) {
   }
   gate.Close(turn.number);
   const bool is_idle = gate.Read().launches == use.launches;
-  if (!is_idle) gate.Open(turn.number);
-  return is_idle;
+  if (is_idle) return true;
+  gate.Open(turn.number);
+  turn.client->output.WakeThreads();  // One may have seen the closed gate.
+  return false;
 }
 
 void Turns::TakeCompletions(std::vector<device::Completion>& out, scheduler::TimePoint now) {
