@@ -34,6 +34,9 @@ constexpr std::uint32_t kMarksPerCheck = 64;
 // A thread that waits for marks spins this long, and sleeps afterwards.
 constexpr nanoseconds kSpin = std::chrono::microseconds(20);
 constexpr nanoseconds kReconnectEvery = std::chrono::seconds(1);
+// The same for a GPU that the server does not serve. Longer, because the answer rarely changes and
+// the launch that asks waits for it.
+constexpr nanoseconds kSearchEvery = std::chrono::minutes(1);
 constexpr nanoseconds kConnectTimeout = std::chrono::seconds(2);
 
 // The steady clock in steps of a few milliseconds, which costs a fifth of the exact one. Each
@@ -66,7 +69,6 @@ void Sleep(nanoseconds time) {
 
 std::array<std::atomic<Admission*>, kGpusMax> Admission::all_;
 std::atomic<Admission*> Admission::only_{nullptr};
-std::atomic<bool> Admission::has_begun_{false};
 std::atomic<int> Admission::gpu_count_{0};
 std::atomic<bool> Admission::must_have_server_{false};
 
@@ -95,23 +97,29 @@ Admission* Admission::FindCurrent() {
 }
 
 Code Admission::Begin() {
-  // Programs may call cuInit many times.
-  if (has_begun_.exchange(true)) return gpu_count_ == 1 ? Of(0).Connect() : Code::kSuccess;
+  const Code code = CountGpus();
+  return code == Code::kSuccess && gpu_count_ == 1 ? Of(0).Connect() : code;
+}
+
+Code Admission::CountGpus() {
+  // Programs may call cuInit many times, and from several threads.
+  static Mutex& mutex = *new Mutex;
+  static bool has_counted = false;
+  const MutexLock lock(mutex);
+  if (has_counted) return Code::kSuccess;
   const Result<std::optional<Fallback>> fallback = FallbackFromEnvironment();
   if (!fallback.ok()) return Reject(Code::kInvalidValue, fallback.status().message());
   must_have_server_ = fallback->value_or(Fallback::kNative) == Fallback::kNone;
+  has_counted = true;
   if (!driver_functions.is_complete()) {
     LogLine("gate mode: the installed driver is too old to be gated");
     return Code::kSuccess;
   }
   int count = 0;
-  if (driver_functions.device_get_count(&count) != Code::kSuccess || count < 1) {
-    return Code::kSuccess;
-  }
+  if (driver_functions.device_get_count(&count) != Code::kSuccess) return Code::kSuccess;
+  if (count == 1) only_ = &Of(0);
   gpu_count_ = count;
-  if (count > 1) return Code::kSuccess;
-  only_ = &Of(0);
-  return Of(0).Connect();
+  return Code::kSuccess;
 }
 
 // ---- the session
@@ -123,7 +131,12 @@ Status Admission::TryConnect() {
     (void)driver_functions.device_get_uuid(gpu.uuid.data(), gpu_);
   }
   auto client = client::GatedSession::Connect({.control_timeout = kConnectTimeout}, gpu);
-  if (!client.ok()) return client.status();
+  if (!client.ok()) {
+    if (client.status().code() == StatusCode::kNotFound) {
+      next_attempt_ns_.store(CoarseNs() + kSearchEvery.count(), std::memory_order_relaxed);
+    }
+    return client.status();
+  }
   sessions_.push_back(std::make_unique<Session>(*std::move(client), gpu_, sessions_.size() + 1));
   Session& session = *sessions_.back();
   if (IsLogging()) {

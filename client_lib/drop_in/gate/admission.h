@@ -52,6 +52,8 @@ class Admission {
     Admission* const only = only_.load(std::memory_order_acquire);
     return only != nullptr ? only : FindCurrent();
   }
+  // Whether the program sees one GPU only, so that no call needs to ask which one it means.
+  static bool SeesOneGpu() { return only_.load(std::memory_order_acquire) != nullptr; }
   template <typename Function>
   static void ForEach(Function function) {
     for (auto& one : all_) {
@@ -92,6 +94,8 @@ class Admission {
  private:
   explicit Admission(int gpu) : gpu_(gpu) {}
   static Admission* FindCurrent();
+  // Sets the members below, once.
+  static Code CountGpus();
 
   struct Session {
     Session(std::unique_ptr<client::GatedSession> connected, int gpu, std::size_t ordinal)
@@ -130,8 +134,7 @@ class Admission {
   // One for each GPU of the process, by its number; null until the GPU is used.
   static std::array<std::atomic<Admission*>, kGpusMax> all_;
   static std::atomic<Admission*> only_;  // If the program sees one GPU.
-  static std::atomic<bool> has_begun_;
-  static std::atomic<int> gpu_count_;  // 0 if nothing can be gated.
+  static std::atomic<int> gpu_count_;    // 0 if nothing can be gated.
   static std::atomic<bool> must_have_server_;
 
   const int gpu_;

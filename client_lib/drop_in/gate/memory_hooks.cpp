@@ -170,7 +170,8 @@ bool IsHost(const MemoryLocation& location) {
 std::optional<int> GpuOf(StreamHandle stream) {
   int gpu = -1;
   const bool is_default = reinterpret_cast<std::uintptr_t>(stream) <= 2;
-  const bool is_told = !is_default && driver_functions.stream_get_device != nullptr &&
+  const bool is_told = !Admission::SeesOneGpu() && !is_default &&
+                       driver_functions.stream_get_device != nullptr &&
                        driver_functions.stream_get_device(stream, &gpu) == Code::kSuccess;
   return is_told ? std::optional(gpu) : Admission::CurrentGpu();
 }
