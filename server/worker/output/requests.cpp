@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "ipc/wire/bytes.h"
+
 namespace gpushared::server {
 
 void Requests::OnClientAdded(ClientState& client, scheduler::TimePoint now) {
@@ -83,7 +85,7 @@ void Requests::NameLongest(const trace::ExecutionRecord& turn, Add add) const {
   constexpr std::size_t kNameBytes = 40;
   const std::string longest = client->gate.LongestName();
   if (longest.empty()) return;
-  add(", longest '{}{}' {:.3g} ms", std::string_view(longest).substr(0, kNameBytes),
+  add(", longest '{}{}' {:.3g} ms", ipc::CutText(longest, kNameBytes),
       longest.size() > kNameBytes ? "..." : "",
       std::chrono::duration<double, std::milli>(client->gate.longest()).count());
 }
