@@ -92,16 +92,17 @@ struct GateState {
   std::atomic<std::uint32_t> waits;  // 0: the client submits without waiting for the gate.
 };
 
-// What a gated client has submitted. The client writes every byte, except for `passed`, which the
-// client's GPU writes.
 constexpr std::uint32_t kLongestNameBytes = 64;
+
+// Progress of a gated client's work. The client writes every byte, except for `passed`, which the
+// client's GPU writes.
 struct GateUse {
   std::atomic<std::uint64_t> submitted;   // Launches so far.
   std::atomic<std::uint64_t> held_bytes;  // Device memory that the client holds.
   std::atomic<std::uint64_t> passes;      // Launches so far that did not wait long enough.
   std::atomic<std::uint32_t> slots;       // Used entries of the arrays; each belongs to a stream.
-  // The longest launch of the turn by its prediction, and what it is: UTF-8, zero-terminated unless
-  // it fills the array. Written in words, so that a reader never sees a torn one.
+  // Predicted time of the turn's longest launch, and the name of what it launched: UTF-8,
+  // zero-terminated unless it fills the array. In words, which are written without tearing.
   std::atomic<std::uint32_t> longest_ns;
   std::atomic<std::uint64_t> longest_name[kLongestNameBytes / sizeof(std::uint64_t)];
   // Number of the last mark that was placed on the slot's stream.
