@@ -37,6 +37,7 @@ struct Arguments {
   std::vector<std::string> policies = {"priority", "deadline", "fifo", "round_robin", "fair"};
   unsigned scale = 10;
   double load = 0.3;
+  bool is_one_by_one = false;
   std::size_t requests = 400;
   std::uint32_t seed = 1;
   int tries = 1;
@@ -93,13 +94,14 @@ class Simulator {
   Side Run(const std::string& policy, const ReplayPlan& plan) const {
     simulation::Scenario scenario;
     if (!plan.arrivals_s.empty()) {
-      scenario.clients.push_back({.name = "high",
-                                  .spec = {.scheduling_class = scheduler::SchedulingClass::kHigh,
-                                           .latency_target = plan.target},
-                                  .job = WithCosts(plan.high),
-                                  .pace = ClientPlan::Pace::kOpen,
-                                  .times_s = plan.arrivals_s,
-                                  .awake = {}});
+      scenario.clients.push_back(
+          {.name = "high",
+           .spec = {.scheduling_class = scheduler::SchedulingClass::kHigh,
+                    .latency_target = plan.target},
+           .job = WithCosts(plan.high),
+           .pace = plan.is_one_by_one ? ClientPlan::Pace::kOneByOne : ClientPlan::Pace::kOpen,
+           .times_s = plan.arrivals_s,
+           .awake = {}});
     } else {
       scenario.length = plan.length;
     }
@@ -186,6 +188,7 @@ ReplayPlan MakePlan(const Arguments& arguments) {
   ReplayPlan plan{.high = OnOneMultiprocessor(high, arguments.scale),
                   .low = OnOneMultiprocessor(low, arguments.scale),
                   .arrivals_s = {},
+                  .is_one_by_one = arguments.is_one_by_one,
                   .target = {},
                   .length = kLowAlone};
   const double service_s = Milliseconds(GetTime(plan.high)) / 1e3;
@@ -259,6 +262,7 @@ class Comparison {
                                        {"low", arguments_.low},
                                        {"scale", arguments_.scale},
                                        {"load", arguments_.load},
+                                       {"one_by_one", arguments_.is_one_by_one},
                                        {"requests", arguments_.requests},
                                        {"seed", arguments_.seed},
                                        {"round_trip_ns", costs_.round_trip.count()},
@@ -289,6 +293,8 @@ int Run(int argc, char** argv) {
       ->check(CLI::Range(1, 10'000));
   app.add_option("--load", arguments.load, "arrival rate x time of a request alone (0.3)")
       ->check(CLI::Range(0.01, 0.95));
+  app.add_flag("--one-by-one", arguments.is_one_by_one,
+               "requests one after the other, timed from their start, as in gpushared-sim compare");
   app.add_option("--requests", arguments.requests, "Poisson arrivals for each policy (400)")
       ->check(CLI::Range(100, 50'000));
   app.add_option("--seed", arguments.seed, "seed of the arrivals (1)");

@@ -98,6 +98,24 @@ Clock::time_point AwaitStart(Board& board) {
   return Clock::time_point(nanoseconds(board.start_ns));
 }
 
+[[noreturn]] void AnswerOneByOne(const ClientOptions& options, const ReplayPlan& plan,
+                                 Board& board) {
+  const HoldingClient holding(options);
+  const Clock::time_point start = AwaitStart(board);
+  for (std::size_t i = 0; i < plan.arrivals_s.size(); ++i) {
+    std::this_thread::sleep_until(start + std::chrono::duration_cast<nanoseconds>(
+                                              std::chrono::duration<double>(plan.arrivals_s[i])));
+    const Clock::time_point begun = Clock::now();
+    Must(holding.stream.BeginRequest());
+    holding.Launch(plan.high);
+    Must(holding.stream.EndRequest());
+    Must(holding.stream.Synchronize());
+    board.latency_ns[i] = (Clock::now() - begun).count();
+    ++board.answered;
+  }
+  ::_exit(0);
+}
+
 // Requests arrive regardless of earlier ones, so one thread submits and another one waits.
 [[noreturn]] void AnswerRequests(const ClientOptions& options, const ReplayPlan& plan,
                                  Board& board) {
@@ -233,7 +251,10 @@ ReplayOutcome Replay(const std::string& policy, const ReplayPlan& plan) {
                                 .scheduling_class = SchedulingClass::kHigh,
                                 .latency_target = plan.target,
                                 .socket = server.socket()};
-    processes.Start([&] { AnswerRequests(options, plan, *board); });
+    processes.Start([&] {
+      plan.is_one_by_one ? AnswerOneByOne(options, plan, *board)
+                         : AnswerRequests(options, plan, *board);
+    });
   }
   if (plan.has_low) {
     const ClientOptions options{

@@ -84,13 +84,16 @@ class ClientProcesses {
 struct ReplayPlan {
   simulation::Job high, low;
   std::vector<double> arrivals_s;  // Empty if there is no high client.
+  // A request starts at its arrival, or when the previous one has ended if that is later, and is
+  // timed from its start.
+  bool is_one_by_one = false;
   bool has_low = true;
   std::optional<std::chrono::nanoseconds> target;
   std::chrono::nanoseconds length{};  // Duration of a run without a high client.
 };
 
 struct ReplayOutcome {
-  // From arrival until the client learns of the end.
+  // From arrival (one by one: from the start) until the client learns of the end.
   std::vector<std::chrono::nanoseconds> latencies;
   double low_jobs_per_s = 0;
   // KeptFromCores of the worker, as a fraction of the time: noise of the machine, which no
