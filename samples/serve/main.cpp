@@ -48,8 +48,10 @@ double Percentile(std::vector<double> values, double fraction) {
 }
 
 struct Outcome {
-  double busy_s = 0;  // Time with at least one request in the server.
-  std::vector<double> latencies_ms;
+  double busy_s = 0;                 // Time with at least one request in the server.
+  std::vector<double> latencies_ms;  // From the arrival of each request.
+  // From the start of each request: its arrival, or the end of the previous one if that is later.
+  std::vector<double> times_ms;
   double largest_difference = 0;
 };
 
@@ -58,7 +60,7 @@ class Server {
   Server(const gpushared::Client& client, const samples::Model& model, int rows)
       : model_(model), device_model_(client, model, rows), rows_(rows) {}
 
-  // // Returns the time of one request when no other waits, as a median, because a stall of the
+  // Returns the time of one request when no other waits, as a median, because a stall of the
   // machine is not service time.
   double ServiceMilliseconds() {
     std::vector<double> taken_ms;
@@ -86,7 +88,8 @@ class Server {
       const std::span<const float> answer =
           device_model_.Probabilities(contexts, Clock::now() - arrival);
       answered = Clock::now();
-      outcome.busy_s += Milliseconds(answered - begun) / 1000;
+      outcome.times_ms.push_back(Milliseconds(answered - begun));
+      outcome.busy_s += outcome.times_ms.back() / 1000;
       outcome.latencies_ms.push_back(Milliseconds(answered - arrival));
       if (i % kCheckEvery == 0) {
         const auto part = Part(answer, samples::kCharacters, RowsToCheck(i, arrivals.size()));
@@ -150,6 +153,7 @@ void WriteJson(const std::string& path, const std::string& device,
   };
   list("arrivals_ms", arrivals, 1000);
   list("latencies_ms", outcome.latencies_ms, 1);
+  list("times_ms", outcome.times_ms, 1);
   file << "}\n";
   if (!file) throw std::runtime_error("cannot write '" + path + "'");
 }

@@ -96,6 +96,8 @@ pair_cells() {  # contender serve_alone train_alone
   p99=$(p99_ms "$(json serve "$phase")") alone=$(p99_ms "$(json serve "$2")")
   row "$name | p99 of serve, ms" "$p99" ms fact - "p50 $(p50_ms "$(json serve "$phase")") ms; $kernels"
   row "$name | p99 / alone" "$(calculate "$p99 / $alone")" - fact - "alone p99 $alone ms"
+  row "$name | p99 / alone, one request at a time" \
+    "$(calculate "$(time_p99 "$(json serve "$phase")") / $(time_p99 "$(json serve "$2")")")" - fact - "timed from the start of each request"
   more=$(more_p99 "$(json serve "$phase")" "$(json serve "$2")")
   row "$name | 1 + p99 of what requests take more than alone / p99 alone" "$(calculate "1 + $more / $alone")" - figure \
     "$p99_must" "$more ms more than the same request alone"
@@ -114,6 +116,7 @@ used_of_left() {  # phase serve_alone train_alone
   is_true "${busy:-1} < 0.95" || { echo "alone, serve was busy for ${busy:-?} of its time, which leaves too little"; return 1; }
   calculate "$(steps_per_s "$(json train "$1")") / $(steps_per_s "$(json train "$3")") / (1 - $busy)"
 }
+time_p99() { list_of "$1" times_ms | sort -g | awk '{ v[NR] = $1 } END { print v[int(NR * 0.99) + 1] }'; }
 more_p99() {  # shared alone
   local both
   both=$(paste <(list_of "$1" latencies_ms) <(list_of "$2" latencies_ms)) || return 1
