@@ -206,8 +206,7 @@ void Broker::BeginDrain() {
   if (is_pausing_) GiveUpUpgrade("the server is draining");
   if (options_.report_status) options_.report_status("draining");
   for (DeviceEntry& device : devices_.entries()) {
-    device.restart_timer.cancel();
-    device.GiveUpWaiting();
+    device.CancelRestart();
     // A worker that is still opening its device receives the drain request once it is ready.
     if (device.state == DeviceEntry::State::kReady) (void)device.worker->Send(0, ipc::Drain{});
     if (session_log_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
@@ -230,10 +229,9 @@ Status Broker::TakeBackDrainOfServer() {
   drain_report_.cancel();
   if (options_.report_status) options_.report_status("serving");
   for (DeviceEntry& device : devices_.entries()) {
-    // A device that an operator has drained individually stays drained.
-    if (device.state == DeviceEntry::State::kDraining) continue;
-    if (device.state == DeviceEntry::State::kLeaving) continue;
-    TakeBackDrain(device);
+    // A device that an operator has drained individually stays drained, and one that is missing
+    // gets a worker when it is back.
+    if (device.is_configured && !device.IsAway()) TakeBackDrain(device);
   }
   RetryParked();
   return Status::Ok();
@@ -262,8 +260,7 @@ void Broker::ReportDrain() {
 void Broker::StopNow() {
   drain_report_.cancel();
   for (DeviceEntry& device : devices_.entries()) {
-    device.restart_timer.cancel();
-    device.GiveUpWaiting();
+    device.CancelRestart();
     if (!device.worker) continue;
     for (const std::uint64_t id : session_log_.On(device.id)) {
       (void)device.worker->Send(0, ipc::TerminateSession{id, "the server stops"});
@@ -276,7 +273,7 @@ void Broker::StopNow() {
 }
 
 void Broker::FinishWhenDone() {
-  if (phase_ == Phase::kServing || phase_ == Phase::kOver || !devices_.AllGone()) return;
+  if (phase_ == Phase::kServing || phase_ == Phase::kOver || devices_.HasWorkers()) return;
   phase_ = Phase::kOver;
   endpoints_->Stop();
   counts_->Remove();

@@ -137,7 +137,7 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   }
   LoseSessions(device);
   ipc::UniqueFd ended = device.worker->TakeEnded();
-  // A worker removes its file itself unless it was killed.
+  // A worker removes its registry socket itself unless it was killed.
   (void)::unlink((options_.registry_directory + "/" + std::to_string(pid)).c_str());
   device.end_timer.cancel();
   device.worker.reset();
@@ -145,7 +145,7 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   if (phase_ != Phase::kServing) {
     // The dead worker is not reaped on this path, because the broker could not exit while reaping.
     // The process that inherits the worker reaps it.
-    device.state = DeviceEntry::State::kGone;
+    device.state = is_draining ? DeviceEntry::State::kDrained : DeviceEntry::State::kGone;
     return FinishWhenDone();
   }
   if (was_opening && device.missing.empty() && !device.is_new_device) {
@@ -168,7 +168,7 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   if (watch_ && !device.selected.uuid.empty()) watch_->CheckNow();
   if (!device.missing.empty()) return GoMissing(device, std::string(device.missing));
   if (was_opening) {
-    device.comes_back = false;  // Otherwise it would be restarted forever.
+    device.comes_back = false;  // Prevents endless restarts of a device that cannot be opened.
     return GoMissing(device, "it appeared and could not be opened: " + device.last_death);
   }
   ScheduleRestart(device);

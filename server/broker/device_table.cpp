@@ -119,10 +119,9 @@ std::vector<std::string> DeviceTable::Uuids() const {
   return uuids;
 }
 
-bool DeviceTable::AllGone() const {
-  return std::all_of(entries_.begin(), entries_.end(), [](const DeviceEntry& entry) {
-    return entry.state == DeviceEntry::State::kGone;
-  });
+bool DeviceTable::HasWorkers() const {
+  return std::ranges::any_of(entries_,
+                             [](const DeviceEntry& entry) { return entry.worker != nullptr; });
 }
 
 }  // namespace gpushared::server

@@ -34,8 +34,8 @@ struct DeviceEntry {
     // An operator has requested a drain: no new clients; the worker exits after its last session.
     kDraining,
     kDrained,  // Drained: no worker until the operator resumes the device.
-    // Left over from an earlier broker and not in the current configuration: exits when it is
-    // empty.
+    // Not in the current configuration, but has a worker from an earlier broker, which exits after
+    // its last session.
     kLeaving,
     // No worker, and none will start: a leftover worker exited, or the server is stopping.
     kGone,
@@ -51,23 +51,24 @@ struct DeviceEntry {
   // Clients do not wait for such a device, because it comes back only through an external event.
   bool IsAway() const { return state == State::kMissing || IsDrained(); }
 
-  // Returns true if the worker can be queried.
   bool CanBeQueried() const {
     const bool serves =
         state == State::kReady || state == State::kDraining || state == State::kLeaving;
     return serves && worker != nullptr && worker->usable() && !is_silent;
   }
 
-  // The server is shutting down: no further worker is started.
-  void GiveUpWaiting() {
-    const bool has_none =
-        state == State::kRestarting || state == State::kMissing || state == State::kDrained;
-    if (has_none) state = State::kGone;
+  // The server is draining: no worker is started until it is resumed.
+  void CancelRestart() {
+    restart_timer.cancel();
+    if (state == State::kRestarting) state = State::kGone;
   }
 
   const device::SelectedDevice selected;
   const std::string id;  // "cpu:0".
   State state = State::kStarting;
+  // False if an earlier broker left the worker behind and the configuration does not name its
+  // device.
+  bool is_configured = true;
   ipc::DeviceDescription description;  // Empty until the first worker is ready.
   std::shared_ptr<WorkerProcess> worker;
   std::uint32_t generation = 0;                   // Counts the device's workers from 1.
@@ -91,7 +92,7 @@ struct DeviceEntry {
   std::string last_words;        // Why the current worker is about to exit, as it reported.
   std::string last_death;        // "worker generation 1 (pid 77) was killed by signal 9 (Killed)".
   boost::asio::steady_timer restart_timer;
-  // Kills a worker that does not exit in time and will not be replaced.
+  // Kills a worker that does not exit in time; see Broker::ExpectEnd.
   boost::asio::steady_timer end_timer;
 };
 std::string_view StateName(DeviceEntry::State state);
@@ -105,8 +106,8 @@ class DeviceTable {
 
   // Selects the device for a client. `name` is an id, a UUID, or a UUID prefix that is unique among
   // the devices. Without a name, selects the device with the fewest live sessions, preferring ready
-  // ones. Only devices in `among` are considered. Returns kNotFound with the available names. The
-  // device may not be ready; the caller decides how long to wait.
+  // ones. Only devices in `among` are considered. The error lists the available names. The device
+  // may not be ready; the caller decides how long to wait.
   Result<DeviceEntry*> Choose(std::string_view name, const SessionLog& session_log,
                               const std::vector<std::string>& among = {});
   // Returns the device with that name, as in Choose.
@@ -114,8 +115,8 @@ class DeviceTable {
   // Returns true if `among` names the device or is empty.
   bool IsAmong(const DeviceEntry& device, const std::vector<std::string>& among);
 
-  // Adds a device that appeared. If its number is taken, it gets the next free number of its kind.
-  // This happens because numbers shift when a GPU disappears.
+  // Adds a device that appeared. If its number is taken, it gets the lowest free number of its
+  // kind. This happens because numbers shift when a GPU disappears.
   DeviceEntry& Add(device::SelectedDevice device);
 
   // Returns the entry for a worker of an earlier broker, or null if the device is not configured.
@@ -127,7 +128,7 @@ class DeviceTable {
   const std::deque<DeviceEntry>& entries() const { return entries_; }
   // UUIDs of GPUs and instances.
   std::vector<std::string> Uuids() const;
-  bool AllGone() const;
+  bool HasWorkers() const;
 
  private:
   boost::asio::io_context& context_;

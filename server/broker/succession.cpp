@@ -90,6 +90,7 @@ DeviceEntry& Broker::RowFor(const Survivor& survivor) {
   if (ours != nullptr && !ours->worker) return *ours;
   DeviceEntry& added = devices_.Add({.id = description.id, .name = description.name});
   added.state = DeviceEntry::State::kLeaving;
+  added.is_configured = false;
   return added;
 }
 
@@ -238,7 +239,7 @@ void Broker::AwaitQuiet(std::chrono::steady_clock::time_point deadline) {
   const std::string occupation = Occupation();
   if (occupation.empty()) {
     const Status why = options_.execute_successor(endpoints_->Borrow());
-    return GiveUpUpgrade(why.message());  // Returned, so it failed.
+    return GiveUpUpgrade(why.message());  // A successful execution does not return.
   }
   if (std::chrono::steady_clock::now() > deadline) {
     return GiveUpUpgrade("it waited too long for " + occupation);

@@ -432,6 +432,26 @@ TEST_F(BrokerTest, ResumeCancelsDrainOfServer) {
   EXPECT_THAT(Ctl({"resume"}).output, HasSubstr("told to end by a signal"));
 }
 
+// The operator may be about to remove or partition the GPU.
+TEST_F(BrokerTest, ResumedServerLeavesDrainedDevicesDrained) {
+  options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}, {.id = "fake:2"}};
+  StartBroker();
+  auto last = Join(Hello("last", "fake:1"));
+  const auto other = Join(Hello("other", "fake:2"));
+  ASSERT_TRUE(last.ok() && other.ok());
+  ASSERT_EQ(Ctl({"drain", "fake:0"}).exit_code, 0);
+  ASSERT_EQ(Ctl({"drain", "fake:1"}).exit_code, 0);
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "drained"; }));
+  ASSERT_EQ(Ctl({"drain"}).exit_code, 0);
+  ::kill(static_cast<pid_t>(Device(1).at("worker_pid")), SIGKILL);
+  ASSERT_TRUE(Eventually([&] { return Device(1).at("state") == "drained"; }));
+  ASSERT_EQ(Ctl({"resume"}).exit_code, 0);
+  EXPECT_TRUE(Join(Hello("new", "fake:2")).ok());
+  EXPECT_EQ(Device(0).at("state"), "drained");
+  EXPECT_EQ(Device(1).at("state"), "drained");
+  EXPECT_EQ(Ctl({"resume", "fake:0"}).output, "device fake:0 is starting\n");
+}
+
 TEST_F(BrokerTest, RejectsInvalidDrain) {
   StartBroker();
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
