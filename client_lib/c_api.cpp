@@ -183,7 +183,7 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
     return Status(StatusCode::kInvalidArgument,
                   "connect rejected: scheduling class " +
                       std::to_string(static_cast<int>(given->scheduling_class)) +
-                      " is invalid, allowed are -1 (unset), 0 (high), 1 (normal), 2 (low)");
+                      " is invalid, allowed: -1 (unset), 0 (high), 1 (normal), 2 (low)");
   }
   options.name = GetText(given->name);
   if (given->scheduling_class != GPUSHARED_CLASS_UNSAID) {

@@ -30,13 +30,13 @@ Status CheckOptions(const ClientOptions& options) {
                   " bytes, at most 63 bytes of UTF-8 without control characters are allowed");
   }
   if (options.weight && (*options.weight == 0 || *options.weight > kWeightMax)) {
-    return reject("weight is " + std::to_string(*options.weight) + ", allowed 1 to " +
+    return reject("weight is " + std::to_string(*options.weight) + ", allowed: 1 to " +
                   std::to_string(kWeightMax));
   }
   // The comparison is negated so that it rejects NaN as well.
   if (options.max_share && !(*options.max_share >= 0.1 && *options.max_share <= 100)) {
     return reject("max_share is " + std::to_string(*options.max_share) +
-                  " percent, allowed 0.1 to 100");
+                  " percent, allowed: 0.1 to 100");
   }
   if (options.memory_bytes == std::uint64_t{0}) {
     return reject("memory is 0 bytes, at least 1 is needed");

@@ -34,14 +34,14 @@ class Connection {
     ipc::Welcome welcome;
     std::vector<ipc::UniqueFd> fds;  // Descriptors, in the order of ipc::MessageType::kWelcome.
   };
-  // Whether the client submits its work to the server, or to the driver itself.
+  // Whether the client submits its work to the server, or directly to the driver.
   enum class Kind : std::uint8_t { kSubmitting, kGated };
   // Performs the handshake; retries once if the server closed the connection before it answered.
   static Result<Opened> Open(const ClientOptions& asked, Kind kind = Kind::kSubmitting);
   static Result<Opened> TryOpen(const ClientOptions& asked, Kind kind = Kind::kSubmitting);
   // Lists the devices over a separate, short connection.
   static Result<ipc::DeviceList> ListDevices(const ClientOptions& options);
-  // The same, as environment variables refer to them.
+  // Lists the devices in the form in which environment variables refer to them.
   static Result<std::vector<KnownDevice>> ListKnownDevices(const ClientOptions& options);
   // Returns `options` completed from the environment. Asks the server for its devices if a variable
   // refers to devices.
@@ -93,8 +93,8 @@ class Connection {
   static constexpr auto kWhyTimeout = std::chrono::seconds(2);
   // Request number of the first request of a connection, usually the handshake.
   static constexpr std::uint32_t kFirstRequest = 1;
-  // Small enough for any socket buffer to hold this many frames in each direction. This bound is
-  // needed because a server that cannot send an answer does not read the next request either.
+  // Limit of outstanding answers. Any socket buffer holds this many frames in each direction, which
+  // is needed because a server that cannot send an answer does not read the next request either.
   static constexpr std::size_t kPostedMax = 32;
 
   Connection(ipc::UniqueFd socket, std::string path, std::chrono::nanoseconds timeout);

@@ -88,12 +88,12 @@ Status DataPlane::Await(StreamPoint point) {
 
 Status DataPlane::WaitForSpace(std::size_t tail_bytes) {
   if (connection_.ended()) return connection_.end_status();
-  // clang cannot see that the caller holds the lock for the duration of WaitUntil.
+  // clang cannot prove that the caller holds the lock for the duration of WaitUntil.
   ipc::TagRingWriter* const writer = &writer_;
   return WaitUntil([&] { return writer->HasRoom(tail_bytes); }, spin_);
 }
 
-// When the session ends, the server ends its kernels.
+// Ends the session, upon which the server ends the kernels of the session.
 void DataPlane::EndAfterInterrupt() {
   connection_.End(
       Status(StatusCode::kDisconnected,

@@ -65,8 +65,8 @@ class StreamRecord {
   FaultKind fault() const { return fault_; }
   std::uint64_t error_sequence() const { return error_sequence_; }
 
-  // Recorder that takes the stream's commands instead of the ring, or null. Set before any other
-  // thread can access the stream.
+  // Recorder to which the stream's commands go instead of the ring; null if the stream records no
+  // graph. Set before any other thread can access the stream.
   const std::shared_ptr<GraphRecorder>& recorder() const { return recorder_; }
   void set_recorder(std::shared_ptr<GraphRecorder> recorder) { recorder_ = std::move(recorder); }
 
@@ -113,9 +113,9 @@ class DataPlane {
   const Progress& progress() const { return progress_; }
 
   // Puts one command into the ring, in the order of `stream`, wakes the worker, and returns the
-  // sequence of the command, which it also stores in `record`. Blocks while the ring is full. Fails
-  // only if the session has ended. If `mark` is not null, the completion of the command fills it
-  // in.
+  // sequence of the command. Sets the stream and the sequence of `record`. Blocks while the ring is
+  // full. Fails only if the session has ended. If `mark` is not null, the completion of the command
+  // fills it in.
   template <typename Record>
   Result<std::uint64_t> Submit(const StreamRecord& stream, Record record,
                                std::span<const std::byte> tail = {},
@@ -208,7 +208,8 @@ class DataPlane {
   };
   // How long a waiting thread sleeps before it polls the socket.
   static constexpr auto kSlice = std::chrono::milliseconds(50);
-  // The same at a gate. Shorter, because the program can go on without the server.
+  // As kSlice, for a thread that waits at a gate. Shorter, because the program can go on without
+  // the server.
   static constexpr auto kGateSlice = std::chrono::milliseconds(20);
   // Above this number of open marks, waiting threads process completions while they wait, so that
   // the completion ring does not fill up.

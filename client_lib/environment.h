@@ -20,9 +20,10 @@
 namespace gpushared::client {
 
 // Environment variables that concern a client. An option set by the program takes precedence over a
-// variable of gpushared, which takes precedence over one of CUDA or MPS. Options that neither sets
-// remain unset, so the server decides. An invalid value is rejected with the name of its variable
-// (kInvalidArgument). docs/library.md lists the variables; ipc/socket_path.h handles sockets.
+// variable of gpushared, which takes precedence over one of CUDA or MPS. Options that none of them
+// sets remain unset, so the server decides. An invalid value is rejected with the name of its
+// variable (kInvalidArgument). docs/library.md lists the variables; ipc/socket_path.h handles
+// sockets.
 //
 // Thread-compatible.
 class Environment {
@@ -38,8 +39,8 @@ class Environment {
   // Fills in the device, and a memory limit that a variable specifies per device.
   Status ApplyDevices(std::span<const KnownDevice> devices, ClientOptions& options) const;
 
-  // Returns the indexes of the server's devices that this program may see, in the order in which it
-  // sees them. kNotFound if GPUSHARED_DEVICE names none of them.
+  // Returns the indexes of the server's devices that are visible to this program, in the order of
+  // their ordinals there. kNotFound if GPUSHARED_DEVICE names none of the server's devices.
   Result<std::vector<std::size_t>> Shown(std::span<const KnownDevice> devices) const;
 
  private:

@@ -21,8 +21,8 @@
 
 namespace gpushared::client {
 
-// Session of a client that submits its work to the driver itself. It asks the server for turns, and
-// submits while its gate is open (docs/protocol.md).
+// Session of a client that submits its work directly to the driver. The client requests turns from
+// the server, and submits while its gate is open (docs/protocol.md).
 //
 // Thread-safe.
 class GatedSession {
@@ -32,8 +32,8 @@ class GatedSession {
     std::size_t number = 0;
     DeviceUuid uuid = {};
   };
-  // Connects to the server's device that is this GPU, as `options` and the environment say
-  // otherwise. kNotFound: the server has no such device.
+  // Connects to the server's device that is this GPU. `options`, except its device, and the
+  // environment determine everything else. kNotFound if the server has no such device.
   static Result<std::unique_ptr<GatedSession>> Connect(ClientOptions options, const Gpu& gpu);
 
   std::uint64_t id() const { return id_; }
@@ -47,7 +47,8 @@ class GatedSession {
 
   // Number of the client's latest turn; 0 before the first.
   std::uint64_t turn() const { return turn_.load(std::memory_order_relaxed); }
-  // Returns whether that turn is open. Sequentially consistent with the worker's closing.
+  // Returns whether the latest turn is open. Sequentially consistent with the store by which the
+  // worker closes the turn.
   bool IsOpen() const {
     const std::uint64_t turn = turn_.load(std::memory_order_relaxed);
     return turn != 0 && gate().open.load(std::memory_order_seq_cst) == turn;
@@ -55,7 +56,7 @@ class GatedSession {
   bool HasEnded(std::uint64_t turn) const {
     return plane_->progress().HasEnded({.stream = 0, .sequence = turn});
   }
-  // Asks for the turn after `last`, unless another thread has done so. Returns false if the session
+  // Requests the turn after `last`, unless another thread has done so. Returns false if the session
   // has ended.
   bool Ask(std::uint64_t last) GPUSHARED_EXCLUDES(ask_);
   // As DataPlane::AwaitGate.
@@ -81,7 +82,7 @@ class GatedSession {
   const StreamRecord stream_{0, 0};
   const ForkGuard fork_guard_;
   Mutex ask_;
-  std::uint64_t asked_ GPUSHARED_GUARDED_BY(ask_) = 0;  // The latest turn.
+  std::uint64_t asked_ GPUSHARED_GUARDED_BY(ask_) = 0;  // Latest requested turn; 0 if none.
   std::atomic<std::uint64_t> turn_{0};                  // asked_, for reading without the lock.
 };
 

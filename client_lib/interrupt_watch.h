@@ -10,8 +10,8 @@ namespace gpushared::client {
 // Python acts on the signal only after the waiting call has returned.
 //
 // Does nothing in a program without a handler, because there SIGINT either ends the process or is
-// ignored. A handler that the program installs during a watch replaces this one, and SIGINT is then
-// not detected.
+// ignored. A handler that the program installs during a watch replaces the handler of the watch,
+// and SIGINT is then not detected.
 //
 // Confined to one thread; any number of threads may watch at the same time.
 class InterruptWatch {

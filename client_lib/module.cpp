@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Module and Kernel.
 #include <algorithm>
 #include <string>
 

@@ -359,7 +359,7 @@ Status Session::SetKernelMemory(const Client::KernelMemory& memory) {
     return {StatusCode::kInvalidArgument,
             "limit rejected: asked for a stack of " + std::to_string(memory.stack_bytes) +
                 " bytes, printed text of " + std::to_string(memory.printed_bytes) +
-                " and a heap of " + std::to_string(memory.heap_bytes) + ", allowed are " +
+                " and a heap of " + std::to_string(memory.heap_bytes) + ", allowed: " +
                 std::to_string(ipc::kStackBytesMax) + ", " + std::to_string(ipc::kPrintedBytesMax) +
                 " and " + std::to_string(ipc::kResizeBytesMax)};
   }

@@ -203,7 +203,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::atomic<std::int64_t> last_poll_ns_{0};  // Time at which Poll last polled the socket.
 
   mutable Mutex streams_mutex_;
-  // By number; null if free.
+  // Streams by number; null if the number is free.
   std::vector<std::shared_ptr<StreamRecord>> streams_ GPUSHARED_GUARDED_BY(streams_mutex_);
   // Ends of destroyed streams, in the order of their destruction.
   std::deque<StreamPoint> destroyed_ GPUSHARED_GUARDED_BY(streams_mutex_);
@@ -213,11 +213,12 @@ class Session : public std::enable_shared_from_this<Session> {
   RequestList requests_ GPUSHARED_GUARDED_BY(requests_mutex_);
 
   Mutex chunks_mutex_;  // Held while the server creates or frees a chunk.
-  // By number; 0 if free.
+  // Sizes of chunks by number; 0 if the number is free.
   std::vector<std::uint64_t> chunk_bytes_ GPUSHARED_GUARDED_BY(chunks_mutex_);
 
   Mutex graphs_mutex_;
-  std::vector<bool> graph_used_ GPUSHARED_GUARDED_BY(graphs_mutex_);  // By number.
+  // Whether each graph number is in use.
+  std::vector<bool> graph_used_ GPUSHARED_GUARDED_BY(graphs_mutex_);
 
   Mutex image_mutex_;  // Held while an image is sent to the server.
   Mutex modules_mutex_;

@@ -11,7 +11,7 @@ namespace {
 
 Status BadSize(std::uint64_t bytes) {
   return {StatusCode::kInvalidArgument,
-          "chunk rejected: " + std::to_string(bytes) + " bytes asked, allowed are " +
+          "chunk rejected: " + std::to_string(bytes) + " bytes asked, allowed: " +
               std::to_string(ipc::kChunkBytesStep) + " to " + std::to_string(ipc::kChunkBytesMax) +
               " bytes, in steps of " + std::to_string(ipc::kChunkBytesStep)};
 }

@@ -92,7 +92,7 @@ Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const s
   if (image.empty() || image.size() > ipc::kModuleImageBytesMax) {
     return Status(StatusCode::kInvalidArgument,
                   "module load rejected: the image has " + std::to_string(image.size()) +
-                      " bytes, allowed 1 to " + std::to_string(ipc::kModuleImageBytesMax));
+                      " bytes, allowed: 1 to " + std::to_string(ipc::kModuleImageBytesMax));
   }
   // Unloads are awaited first, because modules that have not been unloaded count against the limit
   // of the server.

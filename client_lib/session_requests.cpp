@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of a session.
 #include <string>
 
 #include "client_lib/session.h"
@@ -13,7 +12,7 @@ Status CheckTime(const char* what, std::chrono::nanoseconds time) {
     return Status::Ok();
   }
   return Status(StatusCode::kInvalidArgument,
-                std::string(what) + " is " + std::to_string(time.count()) + " ns, allowed 0 to " +
+                std::string(what) + " is " + std::to_string(time.count()) + " ns, allowed: 0 to " +
                     std::to_string(ipc::kRequestTimeNsMax));
 }
 
@@ -47,7 +46,7 @@ Status Session::BeginRequest(const std::shared_ptr<StreamRecord>& stream,
     if (!next) {
       return Status(StatusCode::kLimitExceeded,
                     "begin of a request rejected: " + std::to_string(kOpenRequestsMax) +
-                        " streams have one open, allowed are " + std::to_string(kOpenRequestsMax));
+                        " streams have one open, allowed: " + std::to_string(kOpenRequestsMax));
     }
     if (Status status = data_->plane->Await(*next); !status.ok()) return status;
   }

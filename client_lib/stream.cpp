@@ -49,7 +49,7 @@ Status CheckCluster(const KernelState& kernel, const Dim3& cluster) {
     return Status::Ok();
   }
   return Invalid("launch rejected: kernel '" + kernel.name + "' asks for clusters of " +
-                 Extent(cluster) + " blocks, allowed are 1 to " +
+                 Extent(cluster) + " blocks, allowed: 1 to " +
                  std::to_string(ipc::kClusterBlocksMax) + ", or 0 along all axes for none");
 }
 
@@ -328,7 +328,7 @@ Status Stream::Fill2d(DeviceAddress destination, FillElement element,
   const std::uint32_t bytes = element.element_bytes;
   if (bytes != 1 && bytes != 2 && bytes != 4) {
     return Invalid("fill rejected: an element of " + std::to_string(bytes) +
-                   " bytes, allowed are 1, 2 and 4");
+                   " bytes, allowed: 1, 2 and 4");
   }
   if (shape.width_elements == 0 || shape.height == 0) return Status::Ok();
   if (Status status = CheckHeight("fill rejected: it", shape.height); !status.ok()) return status;

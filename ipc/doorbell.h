@@ -6,8 +6,8 @@
 // barrier, checks for work again (B), and sleeps only if there is none. The waker publishes work
 // (C), issues a full memory barrier, and checks for an announced sleeper (D). If D misses the
 // announcement A, then the barrier of D came before that of A, so C is visible to B and the sleeper
-// finds the work. Otherwise D sees A, and the waker wakes the sleeper. Without both barriers each
-// side could read old values, because a store may pass a later load, and the wake-up would be lost.
+// finds the work. Otherwise D sees A, and the waker wakes the sleeper. Without both barriers, a
+// store may pass a later load, so each side could read old values, and the wake-up would be lost.
 //
 // std::atomic::wait cannot be used, because its futexes are private to one process.
 

@@ -4,8 +4,9 @@
 
 namespace gpushared::ipc {
 
-// Device files: one of them exists on a machine where programs can open an NVIDIA GPU, the driver's
-// control device on Linux or the Windows GPU in WSL. If none exists, gate mode is not the default.
+// Device files of which at least one exists on a machine where programs can open an NVIDIA GPU: the
+// driver's control device on Linux, and the Windows GPU in WSL. If none exists, gate mode is not
+// the default.
 inline constexpr const char* kGpuNodes[] = {"/dev/nvidiactl", "/dev/dxg"};
 
 }  // namespace gpushared::ipc

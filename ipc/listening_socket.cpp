@@ -141,7 +141,8 @@ ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
 ListeningSocket::~ListeningSocket() { Close(); }
 
 void ListeningSocket::Close() {
-  // Removed while the lock is held; otherwise this could remove the socket of a successor.
+  // The file is removed while the lock is held. Otherwise Close could remove the socket of a
+  // successor.
   if (!path_.empty() && removes_file_) ::unlink(path_.c_str());
   path_.clear();
   socket_.Reset();

@@ -33,9 +33,9 @@ struct BorrowedSocket {
 // Socket of the broker in the file system, and the proof that no other broker serves it.
 //
 // The proof is a lock on <path>.lock, which the kernel releases when the broker dies, however it
-// dies. The new owner of the lock may therefore unlink a leftover socket, because it is stale. The
-// lock file itself is never removed; otherwise two brokers could lock two different files with the
-// same name.
+// dies. Therefore a socket that the new owner of the lock finds is stale, and the owner may unlink
+// it. The lock file itself is never removed; otherwise two brokers could lock two different files
+// with the same name.
 //
 // Confined to the control thread. The destructor removes the socket file, if this process owns it,
 // and releases the lock.
@@ -47,7 +47,7 @@ class ListeningSocket {
     int backlog = 128;
   };
   // Opens a non-blocking, close-on-exec socket. kUnavailable if another server holds the lock.
-  // `inherited` is a socket that already listens there, to be used instead of a new one.
+  // `inherited` is a socket that already listens at the path, to be used instead of a new one.
   static Result<ListeningSocket> Open(const Options& options,
                                       std::optional<InheritedSocket> inherited = std::nullopt);
 

@@ -13,8 +13,8 @@
 namespace gpushared::ipc {
 namespace {
 
-// Small, because only one live broker connects at a time; connections of dead brokers may be queued
-// before its connection.
+// Small, because only one live broker connects at a time. Connections of dead brokers may be queued
+// before that of the live one.
 constexpr int kBacklog = 4;
 
 std::string PathIn(const std::string& directory, pid_t pid) {
@@ -43,7 +43,7 @@ Result<RegistrySocket> RegistrySocket::Open(const std::string& directory) {
   if (!address.ok()) return address.status();
   Result<UniqueFd> socket = MakeSocket();
   if (!socket.ok()) return socket.status();
-  // A leftover of an earlier process with the same id, which cannot be alive.
+  // The file may be left over from an earlier process with the same id, which cannot be alive.
   (void)::unlink(path.c_str());
   if (::bind(socket->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
     return RegistryFailed("binding socket", path);

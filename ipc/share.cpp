@@ -19,9 +19,9 @@ Result<std::uint32_t> ParseShare(std::string_view text) {
   if (is_share) return static_cast<std::uint32_t>(std::lround(percent * 10));
   const std::string shown =
       IsPrintableText(text) ? std::string(CutText(text, kShownMax)) : "(not text)";
-  return Status(StatusCode::kInvalidArgument,
-                "asked for '" + shown +
-                    "', allowed is a share of device time from 0.1% to 100%, such as 25%");
+  return Status(
+      StatusCode::kInvalidArgument,
+      "asked for '" + shown + "', allowed: a share of device time from 0.1% to 100%, such as 25%");
 }
 
 std::string ShareText(std::uint32_t per_mille) {

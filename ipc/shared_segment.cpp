@@ -123,12 +123,12 @@ Status SharedSegment::MapWith(Access access, bool populate, const char* what) {
 }
 
 Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
-  // Checked before the call, because fallocate of a memfd takes pages until the machine has none
-  // left, at which point the kernel kills other processes.
+  // The size is checked first, because fallocate of a memfd allocates pages until the machine has
+  // none left, at which point the kernel kills other processes.
   if (options.bytes == 0 || options.bytes > kBytesMax) {
     return Status(StatusCode::kOutOfMemory, std::string("shared memory rejected: ") + options.name +
                                                 " asks for " + std::to_string(options.bytes) +
-                                                " bytes, allowed 1 to " +
+                                                " bytes, allowed: 1 to " +
                                                 std::to_string(kBytesMax));
   }
   Result<UniqueFd> fd = MakeMemfd(options.name, options.bytes);
@@ -139,7 +139,8 @@ Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
   SharedSegment segment;
   segment.fd_ = std::move(*fd);
   segment.size_ = options.bytes;
-  // Mapped before it is sealed, because F_SEAL_FUTURE_WRITE does not affect existing mappings.
+  // The segment is mapped before it is sealed, because F_SEAL_FUTURE_WRITE does not affect existing
+  // mappings.
   if (Status status = segment.MapWith(options.access, options.reserve, options.name);
       !status.ok()) {
     return status;

@@ -56,8 +56,9 @@ class SharedSegment {
     // Name of the segment for messages, such as "staging buffer 3".
     const char* what = "segment";
   };
-  // Maps memory that a peer created. kProtocolViolation if it has another size or is not a memfd
-  // sealed against shrinking and growing, because a peer that truncated it would raise SIGBUS here.
+  // Maps memory that a peer created. kProtocolViolation if the memory has another size, or is not a
+  // memfd sealed against shrinking and growing. Without the seals, a peer could truncate the
+  // memory, and accesses here would raise SIGBUS.
   static Result<SharedSegment> Map(UniqueFd fd, const MapOptions& options);
 
   SharedSegment();

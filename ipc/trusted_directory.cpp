@@ -26,7 +26,7 @@ Status CheckOne(const std::string& path) {
   }
   if (facts.st_uid != 0 && facts.st_uid != ::geteuid()) {
     return Untrusted(path, "belongs to uid " + std::to_string(facts.st_uid) +
-                               ", allowed are root and uid " + std::to_string(::geteuid()));
+                               ", allowed: root and uid " + std::to_string(::geteuid()));
   }
   // Links are skipped: the mode of a link is meaningless, because its directory decides who may
   // replace it.

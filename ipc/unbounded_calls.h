@@ -37,9 +37,9 @@ class UnboundedCalls {
     Add(uid, [shared = std::move(shared)] { (*shared)(); });
   }
 
-  // Closes the socket of a client. Closes it on this thread, unless the client left descriptors in
-  // it; then in a call that is charged to the peer's user. In either case the peer observes the end
-  // of the connection at once.
+  // Closes the socket of a client, on this thread unless the client left descriptors in the socket.
+  // In that case a call closes the socket, and is charged to the peer's user. In either case the
+  // peer observes the end of the connection at once.
   void CloseSocket(UniqueFd socket);
 
   // Returns the number of calls that have not returned.

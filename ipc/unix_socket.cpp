@@ -174,7 +174,7 @@ Status CheckFrameHeader(const FrameHeader& header, std::uint32_t magic, FrameRul
   if (header.payload_bytes < found->payload_bytes_min ||
       header.payload_bytes > found->payload_bytes_max) {
     return Violates(name + " rejected: it has " + std::to_string(header.payload_bytes) +
-                    " bytes of payload, allowed " + std::to_string(found->payload_bytes_min) +
+                    " bytes of payload, allowed: " + std::to_string(found->payload_bytes_min) +
                     " to " + std::to_string(found->payload_bytes_max));
   }
   rule = *found;
@@ -361,9 +361,9 @@ Status Outbox::Add(std::uint16_t type, std::uint32_t request, std::span<const st
                    std::vector<UniqueFd> fds) {
   const std::uint32_t magic = kind_ == Kind::kStream ? kFrameMagic : kChannelMagic;
   if (bytes_ + payload.size() + sizeof(FrameHeader) > kBytesMax) {
-    return Status(StatusCode::kLimitExceeded, "the peer does not read: " + std::to_string(bytes_) +
-                                                  " bytes wait for it, allowed " +
-                                                  std::to_string(kBytesMax));
+    return Status(StatusCode::kLimitExceeded,
+                  "the peer does not read: " + std::to_string(bytes_) +
+                      " bytes wait for it, allowed: " + std::to_string(kBytesMax));
   }
   frames_.push_back({FrameBytes(magic, type, request, payload), 0, std::move(fds)});
   bytes_ += frames_.back().bytes.size();

@@ -189,7 +189,7 @@ def complaints(result, requests_min):
     if to_alone["low"] > P99_TO_ALONE_MAX:
         yield f"p99 under priority is {with_interval(to_alone, 'f', 2)} of that alone, the target is at most {P99_TO_ALONE_MAX}"
     if train["longest_kernel_ms"] > KERNEL_MS_MAX:
-        yield f"a kernel of train takes {train['longest_kernel_ms']:.1f} ms alone, allowed are at most {KERNEL_MS_MAX}"
+        yield f"a kernel of train takes {train['longest_kernel_ms']:.1f} ms alone, allowed: at most {KERNEL_MS_MAX}"
     if train["gap_used_high"] == 0:
         yield "train was never observed on the device beside serve: use longer phases (--seconds) or a less busy machine"
     elif train["gap_used_high"] < GAP_USED_MIN:

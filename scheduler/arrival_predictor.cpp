@@ -8,8 +8,8 @@ namespace gpushared::scheduler {
 void ArrivalPredictor::OnArrival(TimePoint at) {
   hint_.reset();
   if (last_ && at < *last_) {
-    // This arrival is inside the last gap and divides it. An even older arrival is ignored, because
-    // its gap has already been recorded.
+    // This arrival is inside the last gap and divides that gap. An even older arrival is ignored,
+    // because the gap that contains it has already been recorded.
     if (before_last_ && at <= *before_last_) return;
     if (before_last_) gaps_.ReplaceLast(Bounded(at - *before_last_));
     gaps_.Add(Bounded(*last_ - at));

@@ -18,7 +18,8 @@ namespace gpushared::scheduler {
 // inside a burst, and after that the pause between bursts. For a client with memoryless arrivals
 // the earliest arrival is always about `now`, which carries no information.
 //
-// A hint from the client replaces the prediction until it is overdue.
+// A hint from the client replaces the prediction until the next arrival, or until the hint is
+// overdue.
 //
 // Thread-compatible value; never allocates.
 class ArrivalPredictor {

@@ -12,8 +12,8 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// A lower bound that keeps the time per predicted nanosecond within 64 bits even if a command is in
-// flight for days.
+// Lower bound of predicted times. It keeps the time per predicted nanosecond within 64 bits even if
+// a command is in flight for days.
 constexpr Duration kPredictedMin = std::chrono::microseconds(1);
 
 }  // namespace

@@ -30,9 +30,9 @@ class ChargeMeter {
     std::uint64_t level_at_start = 0;
   };
 
-  // Sets the total time to exclude, which never decreases, up to the next start or end. Time that
-  // is detected late may exceed the interval since the last start or end. The remainder is deducted
-  // from later intervals, until nothing is in flight.
+  // Sets the total time to exclude until the next start or end. The total never decreases. Time
+  // that is detected late may exceed the interval since the last start or end. The remainder is
+  // deducted from later intervals, until nothing is in flight.
   void Exclude(Duration total) { excluded_ = total; }
 
   Entry Start(Duration predicted, TimePoint now);
@@ -48,7 +48,7 @@ class ChargeMeter {
   Duration uncharged() const { return busy_total_ - charged_total_; }
   // Time with at least one command in flight, less excluded time, up to the last start or end.
   Duration busy_total() const { return busy_total_; }
-  // Returns the same time, up to `now`.
+  // Returns the value that busy_total() would have after a start or end at `now`.
   Duration BusyUntil(TimePoint now) const;
 
  private:
@@ -56,7 +56,7 @@ class ChargeMeter {
 
   static constexpr int kFractionBits = 20;
 
-  // Time per predicted nanosecond, in 2^-kFractionBits. Wraps around after months without idle
+  // Time per predicted nanosecond, in units of 2^-kFractionBits. Wraps around after months of busy
   // time, so only differences are meaningful.
   std::uint64_t level_ = 0;
   std::uint64_t carry_ = 0;  // Remainder of the division, carried into the next interval.

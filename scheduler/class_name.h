@@ -10,7 +10,7 @@
 
 namespace gpushared::scheduler {
 
-// In the order of the enumerators.
+// Names of the classes, in the order of the enumerators.
 inline constexpr std::array<std::string_view, kSchedulingClasses> kClassNames = {"high", "normal",
                                                                                  "low"};
 

@@ -75,7 +75,8 @@ class ClientTable {
   static constexpr std::size_t kNone = kClientsMax;
 
   static std::size_t GetBucket(ClientId client) {
-    // Fibonacci hashing, which spreads the numbers because these are assigned in sequence.
+    // Fibonacci hashing. It spreads consecutive numbers evenly, and clients are numbered in
+    // sequence.
     return static_cast<std::size_t>((client.value * 0x9e3779b97f4a7c15u) >> 32) % kBuckets;
   }
 

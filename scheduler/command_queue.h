@@ -18,8 +18,8 @@ struct LaneCommand {
   // Whether both the command and the device support a stop within the command.
   bool stoppable = false;
   std::uint32_t stream = 0;  // Commands of one stream of a client run in order.
-  // Predicted to be too short to be worth stopping; becomes stoppable when it outlives its
-  // prediction.
+  // Whether the command is predicted to be too short to be worth stopping, and becomes stoppable
+  // only when it outlives its prediction.
   bool stops_late = false;
 };
 
@@ -28,8 +28,8 @@ struct QueuedCommand {
   std::uint64_t arrival = 0;
 };
 
-// Double-ended ring of one client's ready commands. Grows to its largest size, and does not
-// allocate after that.
+// Double-ended ring of one client's ready commands. Allocates only when it holds more commands than
+// ever before, and never shrinks.
 //
 // Thread-compatible.
 class CommandQueue {

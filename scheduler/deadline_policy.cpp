@@ -10,21 +10,21 @@ namespace {
 
 // Initial estimate of the preemption latency: the time in which a fully occupied device drains.
 constexpr Duration kStopTimeFirst = std::chrono::microseconds(100);
-// Lower bound. Commands that had not started stop immediately, and without the bound such samples
-// would admit work only to stop it again.
+// Lower bound of the estimate. Commands that had not started stop immediately, and without the
+// bound such samples would admit work only to stop it again.
 constexpr Duration kStopTimeMin = std::chrono::microseconds(20);
 // Interval between probes of the preemption latency. It doubles up to the maximum while the
 // estimate is confirmed, so that at most one request in about a minute is delayed by a probe.
-constexpr Duration kStopTrialGapMin = std::chrono::seconds(1);
-constexpr Duration kStopTrialGapMax = std::chrono::seconds(64);
+constexpr Duration kStopProbeGapMin = std::chrono::seconds(1);
+constexpr Duration kStopProbeGapMax = std::chrono::seconds(64);
 // Stoppable work starts only if it can run for this many preemption latencies.
 constexpr int kStopsPerTurn = 4;
-// This part of a target is reserved for prediction errors.
+// The part of a target that is reserved for prediction errors is the target divided by this.
 constexpr int kReserveDivisor = 16;
 // Minimum time for which a plan holds while no event occurs.
 constexpr Duration kPlanMin = std::chrono::microseconds(20);
-// A hint is trusted for this part of the latency target after the announced time, and for at least
-// the time below.
+// A hint is trusted until the latency target divided by kOverdueDivisor, but at least kOverdueMin,
+// has passed since the announced time.
 constexpr int kOverdueDivisor = 4;
 constexpr Duration kOverdueMin = std::chrono::microseconds(500);
 
@@ -33,10 +33,10 @@ constexpr Duration kOverdueMin = std::chrono::microseconds(500);
 DeadlinePolicy::DeadlinePolicy(const PolicyOptions& options)
     : hold_off_(options.hold_off),
       patience_(options.patience),
-      // The high class is never suspended for others, as under `priority`.
+      // As under `priority`, the high class is never suspended for others.
       shares_(options.slice, options.hold_off, kHighest + 1),
       stop_time_(kStopTimeFirst),
-      stop_trial_gap_(kStopTrialGapMin) {
+      stop_probe_gap_(kStopProbeGapMin) {
   due_.reserve(kClientsMax * kOpenRequestsMax);
   stop_times_.Add(kStopTimeFirst);
 }
@@ -185,28 +185,28 @@ void DeadlinePolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint 
 // ---- preemption latency
 
 void DeadlinePolicy::LearnStopTime(Duration took) {
-  if (is_stop_tried_) {
+  if (is_probing_stop_) {
     const bool is_news = took <= stop_times_.LargestButOne() / 2;
     if (is_news) stop_times_.Clear();
-    stop_trial_gap_ = is_news ? kStopTrialGapMin : std::min(2 * stop_trial_gap_, kStopTrialGapMax);
-    is_stop_tried_ = false;
+    stop_probe_gap_ = is_news ? kStopProbeGapMin : std::min(2 * stop_probe_gap_, kStopProbeGapMax);
+    is_probing_stop_ = false;
   }
-  stop_trial_at_.reset();
+  stop_probe_at_.reset();
   stop_times_.Add(took);
   stop_time_ = std::max(stop_times_.LargestButOne(), kStopTimeMin);
   pause_is_dirty_ = true;
 }
 
-void DeadlinePolicy::BeginStopTrial() {
-  is_stop_tried_ = true;
+void DeadlinePolicy::BeginStopProbe() {
+  is_probing_stop_ = true;
   stop_time_ = kStopTimeMin;
   pause_is_dirty_ = true;
 }
 
-void DeadlinePolicy::WantStopTrial(TimePoint now) {
-  if (stop_trial_at_) return;
+void DeadlinePolicy::ScheduleStopProbe(TimePoint now) {
+  if (stop_probe_at_) return;
   const bool is_too_long = is_waiting_ && fresh_slack_ < stop_time_;
-  if (is_too_long || stop_time_ > kStopTimeFirst) stop_trial_at_ = now + stop_trial_gap_;
+  if (is_too_long || stop_time_ > kStopTimeFirst) stop_probe_at_ = now + stop_probe_gap_;
 }
 
 // ---- levels
@@ -242,8 +242,7 @@ void DeadlinePolicy::Enlist(State& state) {
   const std::optional<Duration> own = account.Headroom();
   const std::size_t unknown_from =
       own ? kSchedulingClasses : static_cast<std::size_t>(state.spec.scheduling_class);
-  // A delay of a request also delays each later request of its client, whether or not that one is
-  // abandoned.
+  // A delay of a request also delays each later request of its client, even an abandoned one.
   const bool is_waited_behind = account.open_count() > 1;
   const Duration headroom =
       own && is_waited_behind ? Duration::zero() : own.value_or(kCommandTimeMax);
@@ -420,7 +419,7 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
 
 Decision DeadlinePolicy::Pick(TimePoint now) {
   AdvanceTo(now);
-  if (stop_trial_at_ && now >= *stop_trial_at_ && !is_stop_tried_) BeginStopTrial();
+  if (stop_probe_at_ && now >= *stop_probe_at_ && !is_probing_stop_) BeginStopProbe();
   if (plan_is_dirty_ || now > plan_holds_until_) Replan(now);
   if (pause_is_dirty_ || (pause_holds_until_ && now >= *pause_holds_until_)) ReviewPause(now);
 
@@ -449,7 +448,7 @@ DeadlinePolicy::Level DeadlinePolicy::LowestStoppable() const {
   return level;
 }
 
-TimePoint DeadlinePolicy::BesideUntil(TimePoint now) const {
+TimePoint DeadlinePolicy::AlongsideUntil(TimePoint now) const {
   const Duration left = headroom_ - (disturbed_ - disturbed_before_);
   return std::min(latest_start_, now + std::max(left, Duration::zero()));
 }
@@ -460,7 +459,8 @@ bool DeadlinePolicy::MustStopOthers(TimePoint now) const {
   if (!due_.empty()) {
     // During a probe the preemption latency is unknown, so the open requests are protected by
     // stopping immediately.
-    if (is_stop_tried_ || IsKeptOut(lowest) || now + stop_time_ >= BesideUntil(now)) return true;
+    if (is_probing_stop_ || IsKeptOut(lowest) || now + stop_time_ >= AlongsideUntil(now))
+      return true;
   }
   const bool is_quiet = quiet_ && now + stop_time_ >= quiet_->from && now < quiet_->until;
   return is_quiet && lowest > kHighest;
@@ -499,8 +499,8 @@ std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint n
   const Duration turn = head.stoppable ? kStopsPerTurn * stop_time_ : head.predicted;
   const Duration hold = others_unstoppable_ + turn;
   if (!due_.empty()) {
-    const bool is_kept_out = is_stop_tried_ || IsKeptOut(LevelFor(state));
-    if (is_kept_out || now + hold > BesideUntil(now)) return Decision::Wait();
+    const bool is_kept_out = is_probing_stop_ || IsKeptOut(LevelFor(state));
+    if (is_kept_out || now + hold > AlongsideUntil(now)) return Decision::Wait();
   }
   // The high class is never delayed for an expected request.
   if (state.spec.scheduling_class == SchedulingClass::kHigh) return {};
@@ -515,7 +515,7 @@ std::optional<Decision> DeadlinePolicy::HoldBackInPause(const Head& head, Durati
   if (quiet_ && now < quiet_->until) {
     const Duration late = head.stoppable ? Duration::zero() : tolerance_;
     if (now + hold > quiet_->from + late) {
-      if (head.stoppable) WantStopTrial(now);
+      if (head.stoppable) ScheduleStopProbe(now);
       return Decision::Wait(quiet_->until);
     }
     if (head.stoppable) return {};
@@ -525,7 +525,7 @@ std::optional<Decision> DeadlinePolicy::HoldBackInPause(const Head& head, Durati
   if (now >= patient_until) return {};
   if (head.stoppable) {
     if (fresh_slack_ >= stop_time_) return {};
-    WantStopTrial(now);
+    ScheduleStopProbe(now);
     return Decision::Wait(patient_until);
   }
   if (hold <= tolerance_) return {};
@@ -548,21 +548,21 @@ std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
   };
   if (!due_.empty()) {
     consider(plan_holds_until_ + Duration(1));
-    // While other work runs alongside the requests, the headroom shrinks, so the time until which
-    // that work may run counts.
-    consider((IsDisturbed() ? BesideUntil(now) : latest_start_) - stop_time_);
+    // Other work that runs alongside the requests shrinks the headroom, so the next change is due
+    // when that work must leave the device.
+    consider((IsDisturbed() ? AlongsideUntil(now) : latest_start_) - stop_time_);
   }
   if (quiet_) {
     consider(quiet_->from - stop_time_);
     consider(quiet_->until);
   }
-  if (stop_trial_at_ && !is_stop_tried_) consider(*stop_trial_at_);
+  if (stop_probe_at_ && !is_probing_stop_) consider(*stop_probe_at_);
   return next;
 }
 
 TargetReport DeadlinePolicy::targets() const {
   TargetReport report = report_;
-  // A request that is never ended must not report overload forever.
+  // A request that never ends must not make the policy report overload forever.
   report.is_overloaded =
       abandoned_now_ > 0 && std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
         return item.value.account.IsOverloaded(counted_until_);

@@ -22,12 +22,12 @@ namespace gpushared::scheduler {
 // A client with a latency target ranks above all classes while it has a request open. Among such
 // clients the earliest deadline runs first (Liu and Layland, Journal of the ACM 20(1), 1973). All
 // other work is shared as under `priority`, by class and weight. It is admitted in two cases:
-//   * Alongside requests with a target, if it can leave the device before any of them needs it, and
-//     if it does not exhaust the headroom: the time that recent slow requests left of the target.
-//     The first condition alone would spend slack that later requests will need.
+//   * Alongside requests with a target, if the work can leave the device before any of the requests
+//     needs the device, and if it does not exhaust the headroom: half of the slack of the slowest
+//     recent request. The first condition alone would spend slack that later requests will need.
 //   * While no such request is open, if one of these holds:
-//       - A request that arrived in the middle of the work would still meet its target, and either
-//         slow requests leave the same slack or the work takes at most the preemption latency.
+//       - A request that arrives while the work runs would still meet its target, and the work
+//         takes at most the headroom or the preemption latency.
 //       - No request is expected before the work ends.
 //       - No request has been open for `patience`.
 //
@@ -36,11 +36,11 @@ namespace gpushared::scheduler {
 // class the one with the largest need, because that abandons the fewest (Moore, Management Science
 // 15(1), 1968). Among one client's requests it abandons the last. A client whose open requests are
 // all abandoned is served by its class.
-//// A request without commands delays others for at most `patience`, or, if that is longer, for the
-// total time that the client's requests usually take; its target counts again once it has a
-// command. A client whose
-//  requests are still unknown delays higher classes for at most `patience`, and only while it has
-//  commands, because their needs can only be guessed.
+//
+// A request without commands delays others for at most the longer of two times: `patience`, and the
+// device time that a request of the same client seldom exceeds. Its target counts again once it has
+// a command. A client whose requests are still unknown delays higher classes for at most
+// `patience`, and only while it has commands, because its needs can only be guessed.
 class DeadlinePolicy final : public Policy {
  public:
   explicit DeadlinePolicy(const PolicyOptions& options);
@@ -94,12 +94,14 @@ class DeadlinePolicy final : public Policy {
   struct Due {
     TimePoint deadline{};
     TimePoint latest_end{};  // The deadline less a reserve for prediction errors.
-    Duration headroom{};     // Time that other work may take from it.
+    Duration headroom{};     // Time by which other work may delay the request.
     State* state = nullptr;
-    std::uint8_t open = 0;      // Index among its client's open requests.
-    std::uint8_t requests = 0;  // Requests that this entry adds to the client's previous entry.
-    bool is_first = false;      // First entry of its client.
-    // The client's class while the need of its requests, or how slow they get, is unknown;
+    std::uint8_t open = 0;  // Index among its client's open requests.
+    // Number of the client's open requests after the one of its previous entry, up to and including
+    // the one of this entry.
+    std::uint8_t requests = 0;
+    bool is_first = false;  // Whether this is the first entry of its client.
+    // The client's class while the need or the largest latency of its requests is unknown;
     // otherwise kSchedulingClasses.
     std::uint8_t unknown_from = kSchedulingClasses;
 
@@ -146,21 +148,21 @@ class DeadlinePolicy final : public Policy {
   Decision StopOther();
   // The lowest level with stoppable commands that have no target; kWithTarget if none.
   Level LowestStoppable() const;
-  // Returns whether work of that level may not run alongside the open requests, because too little
-  // is known of them.
+  // Returns whether too little is known about the open requests for work of `level` to run
+  // alongside them.
   bool IsKeptOut(Level level) const { return level >= kHighest + unknown_from_; }
   bool IsDisturbed() const { return others_running_ > 0 && shares_.IsActive(kWithTarget); }
   // Returns the time until which admitted work may run alongside the open requests.
-  TimePoint BesideUntil(TimePoint now) const;
+  TimePoint AlongsideUntil(TimePoint now) const;
   // Returns the decision that keeps the head of a client without a target from starting; empty if
   // it may start.
   std::optional<Decision> HoldBack(const State& state, TimePoint now);
   std::optional<Decision> HoldBackInPause(const Head& head, Duration hold, TimePoint now);
   void LearnStopTime(Duration took);
-  void BeginStopTrial();
-  // Schedules a probe of the preemption latency when stoppable work waits, because it may wait
-  // only because that latency is overestimated.
-  void WantStopTrial(TimePoint now);
+  void BeginStopProbe();
+  // Schedules a probe of the preemption latency when stoppable work waits. An overestimate of that
+  // latency may be the only reason for the wait.
+  void ScheduleStopProbe(TimePoint now);
   std::optional<TimePoint> NextChange(TimePoint now) const;
 
   const Duration hold_off_;
@@ -168,14 +170,15 @@ class DeadlinePolicy final : public Policy {
   FairShares shares_;
   ClientTable<State> clients_;
   std::vector<Due> due_;  // Sorted by deadline.
-  // Open requests that are abandoned.
+  // Number of open requests that are abandoned.
   std::size_t abandoned_now_ = 0;
 
-  // Running commands without a target.
+  // Number of running commands without a target, and predicted time of those that cannot be
+  // stopped.
   std::uint32_t others_running_ = 0;
   Duration others_unstoppable_{};
-  // Time that commands without a target ran alongside requests with one: in total, and before
-  // this busy period.
+  // Time that commands without a target ran alongside requests with a target: in total, and until
+  // due_ was last empty.
   Duration disturbed_{}, disturbed_before_{};
   TimePoint counted_until_{};
   Duration on_device_{};  // Predicted time of all running commands.
@@ -187,7 +190,7 @@ class DeadlinePolicy final : public Policy {
   // Time from which the requests with a target need the device.
   TimePoint latest_start_ = TimePoint::max();
   Duration headroom_{};
-  // Highest class with a request whose need or whose slow requests are unknown.
+  // Highest class with a client whose needs or largest latency are unknown; see Due::unknown_from.
   std::uint8_t unknown_from_ = kSchedulingClasses;
 
   // Whether the members below, about the pause until the next request, are outdated.
@@ -203,13 +206,13 @@ class DeadlinePolicy final : public Policy {
   std::optional<TimePoint> last_end_;  // Time at which the last request with a target ended.
 
   RecentSamples<19> stop_times_;  // Holds one guess at first.
-  Duration stop_time_;            // Preemption latency: from the stop to the end, seldom longer.
+  Duration stop_time_;            // Preemption latency, from stop to end, that is seldom exceeded.
   // While the estimate is too long, no work starts that would have to be stopped, so no stop
   // would be observed that could improve the estimate. Therefore work that has waited for a while
   // is admitted until one stop is observed.
-  std::optional<TimePoint> stop_trial_at_;
-  Duration stop_trial_gap_;  // Grows after each probe that found no improvement.
-  bool is_stop_tried_ = false;
+  std::optional<TimePoint> stop_probe_at_;
+  Duration stop_probe_gap_;  // Grows after each probe that found no improvement.
+  bool is_probing_stop_ = false;
 
   TargetReport report_;
 };

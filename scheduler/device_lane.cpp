@@ -15,7 +15,8 @@ namespace {
 // The device should have work for this many launch bubbles. One would suffice if predictions and
 // launch bubbles were exact.
 constexpr int kLaunchBubblesAhead = 2;
-// A prediction is a 0.9 quantile, so one command in ten exceeds it, mostly by little.
+// A command outlives its prediction when it has been charged this many times the prediction. A
+// prediction is a 0.9 quantile, so one command in ten exceeds it, mostly by little.
 constexpr int kOutlivedTimes = 2;
 // How often a command that shares the device is checked before it outlives its prediction.
 constexpr int kChecksPerOutlived = 8;
@@ -60,7 +61,8 @@ void DeviceLane::ChangeClient(ClientId client, const ClientSpec& spec, TimePoint
 
 void DeviceLane::LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now) {
   Client& state = clients_.At(client);
-  // Joined before it leaves the former caps, so that a cap that is in both sets keeps its state.
+  // The client joins the new caps before it leaves the former ones, so that a cap that is in both
+  // sets keeps its state.
   const ShareCaps::Set joined = caps_.Join(caps, now);
   for (InFlight& command : in_flight_) {
     if (command.client != client) continue;
@@ -113,8 +115,8 @@ void DeviceLane::Enqueue(ClientId client, const LaneCommand& command, TimePoint 
 
 void DeviceLane::EnqueueFront(ClientId client, const LaneCommand& command, TimePoint now) {
   Client& state = clients_.At(client);
-  // Its arrival precedes the commands queued after it, so it must not be ordered after other
-  // clients'.
+  // The remainder arrived before the commands that are queued after it, so its arrival number must
+  // not be larger than theirs.
   const std::uint64_t arrival = state.queue.empty() ? next_arrival_++ : state.queue.front().arrival;
   state.queue.PushFront({Bounded(command), arrival});
   ReportHead(client, state, now);
@@ -294,7 +296,7 @@ std::optional<Action> DeviceLane::Next(TimePoint now) {
   }
 
   Decision decision = policy_->Pick(now);
-  // The lane may have stopped the client before because of its cap.
+  // The lane may already have stopped the client's commands, for example because of a cap.
   while (decision.kind == Decision::Kind::kStop && !MarkStops(decision.client)) {
     decision = policy_->Pick(now);
   }
@@ -422,8 +424,8 @@ bool DeviceLane::HasOutlived(const InFlight& command, TimePoint now) const {
       meter_.SoFar(command.charge, now) < kOutlivedTimes * command.predicted) {
     return false;
   }
-  // The command does not count while another client's command is leaving for this reason, because
-  // it may only have been waiting for that one.
+  // While an outlived command of another client is being stopped, this command does not count as
+  // outlived, because it may only have been waiting for the other one.
   return std::none_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& each) {
     return each.has_outlived && each.stop_asked && each.client != command.client;
   });
@@ -458,15 +460,15 @@ std::optional<Action> DeviceLane::TakeOutlived(TimePoint now) {
     const auto is_of_stream = [&](const InFlight& each) {
       return each.client == command.client && each.stream == command.stream;
     };
-    // A later command of its stream on the device would run between its two parts.
+    // A later command of the same stream on the device would run between the two parts of this one.
     const bool can_all_stop =
         std::all_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& each) {
           return !is_of_stream(each) || each.stoppable || each.stops_late;
         });
     command.stops_late = can_all_stop;
     if (!can_all_stop) continue;
-    // It was admitted alongside others because of its prediction. Its remainder is queued as a long
-    // stoppable command.
+    // The command was admitted alongside others because its prediction was short. Its remainder is
+    // queued as a long stoppable command.
     const bool leaves = SharesDevice(command) || clients_.At(command.client).is_throttled();
     for (InFlight& each : in_flight_) {
       if (!is_of_stream(each)) continue;
@@ -481,7 +483,7 @@ std::optional<Action> DeviceLane::TakeOutlived(TimePoint now) {
   return {};
 }
 
-// To the policy this is the end of one command and the start of another one, which can be stopped.
+// Reports to the policy the end of one command and the start of another one, which can be stopped.
 void DeviceLane::BecomeStoppable(InFlight& command, TimePoint now) {
   const Duration held = meter_.End(command.charge, now);
   // A command that outlives its prediction is expected to take the same time again.

@@ -26,19 +26,19 @@ struct LaneOptions {
   // Limit of commands on the device. Where classes matter, the high class has a separate limit.
   std::size_t in_flight_max = 64;
   std::size_t high_in_flight_max = 64;
-  // Limit of the predicted time of commands on the device. It keeps the device's own queue shallow
-  // because nothing can be removed from it. Does not apply to the high class where classes matter.
-  // See also DeviceLane::lookahead.
+  // Limit of the predicted time of commands on the device. The limit keeps the device's own queue
+  // short, because commands cannot be removed from that queue. Does not apply to the high class
+  // where classes matter. See also DeviceLane::lookahead.
   Duration window = std::chrono::microseconds(500);
-  // Commands admitted regardless of the window, because a command longer than the window could
-  // never run otherwise. A client that has the device to itself gets one more. Larger values let
-  // long commands of one class run side by side.
+  // Number of commands that are admitted regardless of the window. With 0, a command longer than
+  // the window could never run. A client that has the device to itself gets one more. Larger values
+  // let long commands of one class run side by side.
   std::size_t beyond_window_max = 1;
   // A stoppable command may have one more stoppable command of its stream after it on the device,
   // which is stopped with it.
   bool chains_stops = false;
   // Minimum time on the device after which a command that stops late (LaneCommand::stops_late)
-  // outlives its prediction. It must also have been charged twice the prediction.
+  // outlives its prediction. The command must also have been charged twice the prediction.
   Duration outlived_after = std::chrono::milliseconds(1);
 };
 
@@ -62,7 +62,7 @@ struct Action {
 struct Charge {
   ClientId client;
   Duration held{};  // Device time charged to the command.
-  // Whether the command was asked to stop, by an action or by the removal of its client.
+  // Whether a stop of the command was requested, by an action or by the removal of its client.
   bool stop_asked = false;
 };
 
@@ -89,9 +89,9 @@ class DeviceLane {
   void LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now);
   // Suspends or resumes the client. A suspended client is treated as throttled.
   void Hold(ClientId client, bool is_suspended, TimePoint now);
-  // Drops the client's queued commands and returns those in flight. The caller asks the device to
-  // stop these, and reports them to OnCompleted like any other command. The span is valid until the
-  // next call.
+  // Removes the client, drops its queued commands, and returns those in flight. The caller has the
+  // device stop the latter, and reports each to OnCompleted like any other command. The span is
+  // valid until the next call.
   std::span<const std::uint64_t> RemoveClient(ClientId client, TimePoint now);
 
   void Enqueue(ClientId client, const LaneCommand& command, TimePoint now);
@@ -119,7 +119,7 @@ class DeviceLane {
   void ExpectRequest(ClientId client, TimePoint at, TimePoint now);
 
   // Sets the launch bubble: device idle time between the end of a command and the start of one that
-  // is submitted in answer. Equals the window until the first call.
+  // is submitted when that end is noticed. Equals the window until the first call.
   void SetLaunchBubble(Duration launch_bubble);
 
   // Sets the total host steal, which never decreases: time in which the host kept the device from
@@ -184,7 +184,7 @@ class DeviceLane {
     bool is_capped_out = false;  // Whether one of its caps is closed.
     bool is_suspended = false;
     ShareCaps::Set caps;
-    // Only while commands are queued.
+    // Times for which the client was throttled or suspended while it had commands queued.
     KeptTime capped_out_for, suspended_for;
     bool is_throttled() const { return is_capped_out || is_suspended; }
   };
@@ -228,7 +228,7 @@ class DeviceLane {
   Duration GetTimeAfterOldest(ClientId client, std::uint32_t stream) const;
   bool IsWindowed(const Client& state) const;
   Action Submit(const Decision& decision, Client& state, TimePoint now);
-  // Marks the client's commands for a stop. False if all of them had been stopped already.
+  // Marks the client's commands for a stop. Returns false if all of them had been stopped already.
   bool MarkStops(ClientId client);
   void AskToStop(InFlight& command);
   Duration HeldSoFar(const InFlight& command, TimePoint now) const {
@@ -238,8 +238,8 @@ class DeviceLane {
   TimePoint NextCheckAt(const InFlight& command, TimePoint now) const;
   // Returns whether commands of other clients of the same or a higher class are on the device.
   bool SharesDevice(const InFlight& command);
-  // Makes the next stream with a command that outlived its prediction stoppable, and stops it if
-  // other clients have commands on the device.
+  // Makes the commands of the next stream with an outlived prediction stoppable. Stops them if
+  // SharesDevice holds or the client is throttled.
   std::optional<Action> TakeOutlived(TimePoint now);
   void BecomeStoppable(InFlight& command, TimePoint now);
   // Bills the commands on the device, and throttles or resumes clients.

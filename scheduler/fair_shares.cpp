@@ -160,8 +160,8 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   const std::int64_t pending_ns = GetPending(ended.predicted, ended.stoppable);
   account.pending_ns -= pending_ns;
   ShareFor(account).pending_ns -= pending_ns;
-  // Charged to the level in which it started, because a client that has changed levels since would
-  // escape the charge.
+  // The command is charged to the level in which it started. Otherwise a client that has changed
+  // levels since then would escape the charge.
   Group& group = groups_[account.group];
   Charge(account.charged[ended.account], account.weight, ended.held);
   Charge(group.shares[ended.account].charged, group.shares[ended.account].weight, ended.held);
@@ -433,8 +433,8 @@ void FairShares::OnAsleep(const Account& account) {
   if (level.ready > 0 || level.running > 0 || level.paused > 0) {
     GetClock(level);
   } else {
-    // The last client to leave takes the clock along, because time used while alone must not become
-    // debt.
+    // When the last active client falls asleep, the level's clock advances to the virtual time of
+    // the client's group, because time used while alone must not become debt.
     level.clock = std::max(level.clock, share.charged.used);
   }
 }

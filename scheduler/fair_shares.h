@@ -18,12 +18,12 @@ namespace gpushared::scheduler {
 // fair, priority and deadline policies.
 //
 // Each client has a virtual time: the device time charged to it, divided by its weight. In each
-// level the ready client with the smallest virtual time runs next; its work on the device counts
-// with its predicted time until it is charged. A client that was asleep is moved forward to the
-// virtual time of its level, which never decreases, because it must not be paid for time that it
-// did not request. A client whose virtual time is larger than that of its level keeps it, so that
-// sleeping sheds no debt. A client is asleep in a level that it left for another one, and finds its
-// debt there when it returns.
+// level the ready client with the smallest virtual time runs next. Work on the device counts with
+// its predicted time until it is charged. The virtual time of a level never decreases. A client
+// that was asleep is moved forward to the virtual time of its level, because the client must not be
+// compensated for time that it did not request. A client whose virtual time is larger than that of
+// its level keeps its own, so that it cannot lose debt by sleeping. A client is asleep in a level
+// that it left for another one, and finds its debt there when it returns.
 //
 // Clients of one group share in two steps. The group has its own virtual time, charged for all its
 // clients, and the weight of the heaviest of them. It competes with the other groups of the level
@@ -31,12 +31,12 @@ namespace gpushared::scheduler {
 // larger share: only the clients of that user get less. A client without a group forms a group
 // alone.
 //
-// A client that queues one command at a time is not ready while that command runs, nor for a moment
-// of up to `hold_off` before the next one. It keeps its place meanwhile, and from level
-// `suspended_from` on no client with a larger virtual time starts, because these would otherwise
-// take the time due to it, regardless of its weight. The level waits for the client after a command
-// only if the client returned in time after the previous command, and if its commands take at least
-// as long as the wait.
+// A client that queues one command at a time is not ready while that command runs, nor for up to
+// `hold_off` before the next one. In levels from `suspended_from` on, no client with a larger
+// virtual time starts in the meantime, because that client would use time that is due to the absent
+// one, whatever the weights of the two. The level waits for the client after a command only if the
+// client returned in time after the previous command, and if its commands take at least as long as
+// the wait.
 //
 // Thread-compatible.
 class FairShares {
@@ -68,11 +68,11 @@ class FairShares {
   bool HasStoppable(Level level) const { return levels_[level].stoppable > 0; }
   bool HasStoppable(ClientId client) { return accounts_.At(client).stoppable > 0; }
 
-  // Returns the decision if the level had the device to itself: stops a client whose slice is over
-  // while another client has a smaller virtual time, otherwise runs the client with the smallest.
+  // Returns the decision for a level that has the device to itself: stops a client whose slice is
+  // over if another client has a smaller virtual time, otherwise runs the client with the smallest.
   Decision Pick(Level level, TimePoint now);
-  // Returns the decision of levels `highest` to `lowest`, in ascending order, if they had the
-  // device to themselves. A lower level starts work only while no higher one has anything ready or
+  // Returns the decision for levels `highest` to `lowest`, in ascending order, that have the device
+  // to themselves. A lower level starts work only while no higher one has anything ready or
   // on the device, and not before `hold_off` has passed since. When higher work becomes ready,
   // stoppable lower work is stopped immediately.
   Decision PickByLevel(Level highest, Level lowest, Duration hold_off, TimePoint now);
@@ -86,8 +86,8 @@ class FairShares {
   // commands of heavy clients, and sufficient for four years of device time.
   static constexpr std::int64_t kVirtualScale = 64;
 
-  // Skips the division at weight 1, because most weights are 1 and each command takes several such
-  // divisions.
+  // Skips the division at weight 1, because most weights are 1 and each command requires several
+  // such divisions.
   static std::int64_t Weighed(std::int64_t scaled, std::uint32_t weight) {
     return weight == 1 ? scaled : scaled / weight;
   }
@@ -121,7 +121,7 @@ class FairShares {
   };
   // State that the clients of a group share in one level.
   struct Share {
-    // Weight of the heaviest client; after all have left, of the last one.
+    // Weight of the heaviest client, or of the last client once all have left.
     std::uint32_t weight = 1;
     std::uint32_t ready = 0, active = 0;  // Numbers of clients.
     Charged charged;
@@ -145,7 +145,7 @@ class FairShares {
     std::optional<TimePoint> inactive_since;  // Time since which nothing is ready or running.
     // Keys of its groups, by place.
     SmallestKey ready_keys;  // Virtual time used plus work on the device, if a client is ready.
-    // The same for groups in which no client is ready, but one runs or pauses.
+    // Keys of groups in which no client is ready, but one runs or pauses.
     SmallestKey absent_keys;
     SmallestKey active_used;  // Virtual time used, if a client is ready, running or pausing.
     // Keys of its accounts, by place.
@@ -169,18 +169,20 @@ class FairShares {
   void Reweigh(std::size_t group);
   // Updates the keys after every change of an account.
   void Refresh(Account& account);
-  // Inlined, because each command calls it twice.
+  // Inlined, because it is called twice per command.
   [[gnu::always_inline]] inline void RefreshGroup(const Group& group, Level level);
   // Updates all keys after accounts were added or removed.
   void RefreshAll();
   static void Charge(Charged& charged, std::uint32_t weight, Duration held);
   std::int64_t GetPending(Duration predicted, bool stoppable) const;
-  // Moves the level's clock to its active group with the smallest virtual time, and returns it.
+  // Advances the level's clock to the smallest virtual time of an active group, and returns the
+  // clock.
   static std::int64_t GetClock(LevelState& level);
-  // Does the same inside the group of the account.
+  // Advances the clock of the account's group to the smallest virtual time of an active client in
+  // the account's level, and returns that clock.
   std::int64_t ClockInside(const Account& account);
-  // Returns the ready client of the group with the smallest virtual time, other than the one at
-  // place `except`.
+  // Returns the client with the smallest virtual time among the ready clients of the group, except
+  // the one at place `except`.
   const Item* GetBest(const Group& group, Level level, std::size_t except = kNoPlace) const;
   static std::int64_t SmallestBut(std::size_t place, const SmallestKey& keys, std::size_t places);
   // Returns when the stoppable command of `account` is to be stopped; empty if no client waits.
@@ -190,19 +192,20 @@ class FairShares {
   // Puts clients to sleep that have paused for longer than the hold-off.
   void ExpirePauses(LevelState& level, TimePoint now);
   void OnAsleep(const Account& account);
-  // Moves a client that was asleep to the present virtual time, so that it is not paid for its
-  // sleep.
+  // Moves a client that was asleep forward to the present virtual time, so that the client is not
+  // compensated for its sleep.
   void MoveForward(Account& account);
-  // Removes the account from its level's counts, whether it leaves or changes levels.
+  // Removes the account from the counts and keys of its level when the client is removed or changes
+  // levels.
   void Withdraw(Account& account, TimePoint now);
   void Enter(Account& account);
   void Leave(Account& account, TimePoint now);
   // Called after one of the level's counts has decreased.
   static void RecordLess(LevelState& level, TimePoint now);
-  // Returns the time until which the level waits for clients that are behind `best` (of `group`)
-  // but not ready.
+  // Returns the time until which the level waits for clients that are not ready but precede `best`
+  // (of `group`) by virtual time, within their group or as a group.
   std::optional<TimePoint> HeldUntil(const Account& best, const Group& group, TimePoint now);
-  // Returns how long a client or group can run until a rival with that key is behind it.
+  // Returns how long a client or group can run until its virtual time exceeds `rival_key`.
   static Duration Lead(std::int64_t used, std::uint32_t weight, std::int64_t rival_key);
 
   static constexpr std::size_t kNoPlace = kClientsMax;
@@ -212,7 +215,7 @@ class FairShares {
   const Level suspended_from_;
   ClientTable<Account> accounts_;
   std::vector<Group> groups_;                          // Grows with Add, and never shrinks.
-  std::array<std::uint16_t, kClientsMax> group_at_{};  // By place.
+  std::array<std::uint16_t, kClientsMax> group_at_{};  // Index in groups_, by place.
   std::size_t groups_here_ = 0;
   std::array<LevelState, kLevelsMax> levels_{};
 };

@@ -53,8 +53,8 @@ struct LaneRules {
 //   * The lane may stop commands on its own; `stop_asked` is set only for stops that the policy
 //     decided.
 //
-// A client may be removed with commands ready or on the device. The policy must forget it, because
-// it receives no further events about its commands.
+// A client may be removed with commands ready or on the device. The policy must then forget the
+// client, because no further events about the client's commands follow.
 //
 // The policy guarantees:
 //   * kRun names a ready client. kStop names a client with a stoppable command on the device that
@@ -62,6 +62,7 @@ struct LaneRules {
 //   * A decision changes only by an event or by reaching its reconsider_at. If the lane's bounds do
 //     not admit the command that kRun names, the lane calls Pick again after the next event or at
 //     reconsider_at.
+//
 // Thread-compatible: the device lane that owns the policy makes all calls.
 class Policy {
  public:
@@ -83,7 +84,8 @@ class Policy {
   // clients for it, regardless of its latency target or hint.
   virtual void OnThrottled(ClientId, bool /*is_throttled*/, TimePoint) {}
 
-  // For policies that use requests. `at` is when the client expects its next request.
+  // Overridden by policies that use requests. `at` is the time at which the client expects its next
+  // request.
   virtual void OnRequestBegan(ClientId, const RequestMark&, TimePoint) {}
   virtual void OnRequestEnded(ClientId, std::uint64_t /*number*/, TimePoint) {}
   virtual void OnRequestExpected(ClientId, TimePoint /*at*/, TimePoint) {}

@@ -38,8 +38,9 @@ struct KnownCost {
 // back to the latest sample of the same kernel with a different grid: a larger grid is assumed to
 // run in waves of the sampled one, and a smaller grid to take as long.
 //
-// The tables have a fixed size, so that clients cannot make them grow. In a full table a new key
-// replaces an old one, which falls back to the first guess. Only Known and KnownPart allocate.
+// The tables have a fixed size, so that clients cannot make them grow. In a full set a new key
+// replaces the one whose last sample is the oldest. The replaced key is then predicted like a key
+// without samples. Only Known and KnownPart allocate.
 //
 // Confined to the thread that drives it.
 class Predictor {
@@ -59,7 +60,7 @@ class Predictor {
     return entry == nullptr ? Duration{} : entry->predicted;
   }
   bool Knows(std::uint64_t key) const { return Find(key) != nullptr; }
-  // Returns whether the key has as many samples as are retained.
+  // Returns whether the key has kSamplesKept samples, the most that are retained.
   bool KnowsWell(std::uint64_t key) const;
   // Number of retained samples of a key, and their median; both zero without samples.
   struct Middle {

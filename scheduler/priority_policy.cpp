@@ -20,7 +20,8 @@ constexpr Duration kStopTime = std::chrono::microseconds(100);
 constexpr Duration kOverdue = std::chrono::microseconds(500);
 
 // Returns the minimum time between two turns of the low class: a slice, or, with a large floor,
-// half of what the floor leaves to the others. The debt decides when a turn comes.
+// half of the time that the floor leaves to the others per slice. The debt decides when a turn
+// begins.
 Duration FloorGap(Duration slice, std::int64_t floor_ppm) {
   if (floor_ppm * 3 <= kMillion) return slice;
   return slice * (kMillion - floor_ppm) / floor_ppm / 2;

@@ -62,7 +62,8 @@ class PriorityPolicy final : public Policy {
     if (floor_ppm_ > 0) Earn(now);
   }
   void Earn(TimePoint now);
-  // Returns a decision only if the low class has the device now although higher work exists.
+  // Returns a decision only during a floor turn: while the device is drained of higher work, while
+  // low work runs, and until low work has left the device.
   std::optional<Decision> PickFloorTurn(TimePoint now);
   // Restricts the decision while a high-class request is expected.
   Decision KeepFree(Decision decision, TimePoint now);
@@ -79,7 +80,8 @@ class PriorityPolicy final : public Policy {
   const Duration floor_gap_;
   FairShares shares_;
 
-  // When a high-class client expects a request, and until when the announcement is believed.
+  // Time at which a high-class client expects a request, and time until which the announcement is
+  // trusted.
   struct Expected {
     TimePoint at{};
     TimePoint until{};
@@ -90,11 +92,11 @@ class PriorityPolicy final : public Policy {
     std::optional<Expected> expected;
   };
   ClientTable<State> clients_;
-  std::optional<Expected> next_expected_;  // The earliest of all.
+  std::optional<Expected> next_expected_;  // The earliest expected request of any client.
 
   TimePoint earned_until_{};
   std::int64_t owed_ns_ = 0;        // Device time owed to the low class.
-  std::int64_t owed_fraction_ = 0;  // In addition, in millionths of a nanosecond.
+  std::int64_t owed_fraction_ = 0;  // Fraction beyond owed_ns_, in millionths of a nanosecond.
   FloorTurn floor_turn_ = FloorTurn::kNone;
   TimePoint floor_turn_end_{};
   TimePoint next_floor_turn_{};

@@ -141,7 +141,9 @@ void Residency::OnSwapped(ClientId client, const MemoryUsage& memory, TimePoint 
     }
     Charge(*beneficiary, *swap_, moved, took);
   }
-  if (swap_->is_swap_in && before == after) swap_in_backoff_until_ = now + options_.rest;
+  if (swap_->is_swap_in && before == after) {
+    swap_in_backoff_until_ = now + options_.retry_swap_in_after;
+  }
   swap_.reset();
   state.swaps.out_bytes += before - std::min(before, after);
   state.swaps.in_bytes += after - std::min(before, after);
@@ -324,7 +326,7 @@ TimePoint Residency::EvictableAt(const Client& victim, const Client& candidate,
   // The victim waited for this memory and is about to use it.
   if (victim.granted_bytes > 0) return TimePoint::max();
   const TimePoint idle_at = IdleAt(victim);
-  // A higher class keeps its memory until it is idle.
+  // A victim of a higher class keeps its memory until the victim is idle.
   if (victim.grant.scheduling_class < candidate.grant.scheduling_class) return idle_at;
   // A client that cannot run has no residency period that would protect the rest of its memory.
   if (!victim.can_run() && !victim.is_in_residency_period(now)) return now;
@@ -362,7 +364,7 @@ bool Residency::IsEvictedBefore(const Item& left, const Item& right, ClientId ca
   if ((one.memory.spare_bytes > 0) != (other.memory.spare_bytes > 0))
     return one.memory.spare_bytes > 0;
   // A client that can run would go to the end of the queue if it were evicted, so its next turn is
-  // the furthest in the future. Among waiting clients that is the one that came last.
+  // the furthest in the future. Among waiting clients, the last one to come has the furthest turn.
   if (one.can_run() != other.can_run()) return one.can_run();
   return one.resident_since > other.resident_since;
 }
@@ -470,7 +472,7 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
   for (auto& [client, state] : clients_) {
     if (!state.is_suspended || !state.can_run() || client == victim) continue;
     state.is_suspended = false;
-    return MemoryAction{Kind::kRelease, client, 0, client};
+    return MemoryAction{Kind::kResume, client, 0, client};
   }
   return {};
 }

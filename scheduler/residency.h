@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory oversubscription: which clients' memory is resident on the device, and which memory is
-// evicted when it does not fit.
+// evicted when the device cannot hold all of it.
 
 #ifndef GPUSHARED_SCHEDULER_RESIDENCY_H_
 #define GPUSHARED_SCHEDULER_RESIDENCY_H_
@@ -34,16 +34,16 @@ struct ResidencyOptions {
   // An idle client can be evicted before its residency period ends, once it has been idle for this
   // long and for as long as swapping it in again would take.
   Duration idle_min = std::chrono::milliseconds(20);
-  // Advance notice that a running client gets before a client of the same class evicts it, so that
-  // it can free memory that it does not need. The notice overlaps the residency period, so it
-  // delays the other client only if that period has already ended.
+  // Advance notice that a running client gets before it is evicted for a client of the same or a
+  // higher class, so that it can free memory that it does not need. The notice overlaps the
+  // residency period, so it delays the other client only if that period has already ended.
   Duration notice = std::chrono::milliseconds(2);
   // Delay until the next swap-out after a swap has failed. During the delay, a client that was
   // terminated because of the failure returns its memory.
   Duration retry_after = std::chrono::seconds(1);
-  // Delay before repeating a swap-in for which the device had no memory, because other programs on
-  // this machine may hold it.
-  Duration rest = std::chrono::milliseconds(1);
+  // Delay before a swap-in for which the device had no memory is repeated. Other programs on this
+  // machine may hold that memory.
+  Duration retry_swap_in_after = std::chrono::milliseconds(1);
   // Maximum size of one swap.
   std::uint64_t swap_bytes_max = std::uint64_t{16} << 20;
   // Unit in which a swap can be preempted: a client with a guarantee waits for at most one such
@@ -83,7 +83,7 @@ struct MemoryAction {
     // Suspend the client: start none of its commands and preempt the running ones. Answered by
     // OnDrained.
     kSuspend,
-    kRelease,        // Resume the client's commands.
+    kResume,         // Resume the client's commands.
     kSwapOut,        // Swap out at most `bytes`. Answered by OnSwapped.
     kSwapIn,         // Swap in at most `bytes`. Answered by OnSwapped.
     kPreemptSwap,    // End the swap in progress after its current page.
@@ -157,8 +157,8 @@ class Residency {
                    TimePoint now);
   // Reports whether the client has commands.
   void SetBusy(ClientId client, bool is_busy, TimePoint now);
-  // Requests `bytes` of memory for the client, of which fewer are free. A client has at most one
-  // pending request. Answered by kMemoryRequest or kNoMemory.
+  // Requests `bytes` of memory for the client when the device has fewer free. A client has at most
+  // one pending request. Answered by kMemoryRequest or kNoMemory.
   void RequestMemory(ClientId client, std::uint64_t bytes, TimePoint now);
 
   // Reports that no command of a suspended client is left on the device. The caller reports this
@@ -223,8 +223,8 @@ class Residency {
     TimePoint resident_until{};
     SwapWork swap_work;
     std::uint64_t own_evicted_bytes = 0;  // Own memory evicted to swap in other own memory.
-    Duration swap_in_cost{};              // Cost on which the current residency period is based.
-    Duration previous_swap_in_cost{};     // Cost that counted for the period before.
+    Duration swap_in_cost{};              // Swap-in cost of the current residency period.
+    Duration previous_swap_in_cost{};     // Swap-in cost of the previous period.
     std::optional<TimePoint> waits_since{};
     Duration waited{};  // Total of all earlier waits, without the current one.
     MemorySwaps swaps;
@@ -321,7 +321,7 @@ class Residency {
   bool IsEvictedBefore(const Item& left, const Item& right, ClientId candidate,
                        TimePoint now) const;
   std::uint64_t UnevictableBytesExcept(ClientId excluded) const;
-  // Suspends the client until it is quiet.
+  // Marks the client as suspended, and returns the action; empty if it was suspended already.
   std::optional<MemoryAction> Suspend(ClientId client, ClientId beneficiary);
   // Returns how many bytes to evict before the victim is chosen again.
   static std::uint64_t EvictionBytes(const Item& victim, ClientId candidate);

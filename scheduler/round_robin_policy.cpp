@@ -63,8 +63,8 @@ std::optional<Decision> RoundRobinPolicy::KeepHolder(TimePoint now) {
   Account& holder = accounts_.At(*holder_);
   const bool others_wait = OthersReady(holder);
   if (!turn_end_) {
-    // The holder's first command has not started yet, because the lane may still be waiting for
-    // commands of a removed client.
+    // The holder's first command has not started yet. The lane may still be waiting for commands of
+    // a removed client.
     if (holder.ready) return Decision::Run(*holder_);
     return {};
   }

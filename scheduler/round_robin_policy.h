@@ -45,7 +45,8 @@ class RoundRobinPolicy final : public Policy {
   bool OthersReady(const Account& holder) const {
     return ready_count_ > (holder.ready ? std::size_t{1} : std::size_t{0});
   }
-  // Handles the holder's part of Pick; empty if its slice is over.
+  // Returns the decision of Pick while the holder keeps the device; empty once the device passes to
+  // another client.
   std::optional<Decision> KeepHolder(TimePoint now);
   Decision NextHolder();
 

@@ -20,7 +20,7 @@ inline constexpr std::size_t kCapsPerClientMax = 3;
 // A cap's share holds over intervals of at least this length.
 inline constexpr Duration kCapWindow = std::chrono::milliseconds(100);
 
-// Upper bound of the share of device time, of all clients under the same cap number together. A cap
+// Upper bound of the share of device time for all clients under the same cap number together. A cap
 // of the whole device throttles no client.
 struct ShareCap {
   std::uint64_t number = 0;
@@ -30,10 +30,11 @@ struct ShareCap {
 
 // The caps of one lane.
 //
-// A cap earns credit at its share of wall time, and its clients' commands spend it. At zero it
-// closes: its clients are throttled until it has earned half of its credit limit. The limit is the
-// share of one window, but at most kCreditMax, so that a client that slept is never far above its
-// share. A command that cannot be stopped may run up debt, which is paid back in full.
+// A cap earns credit at its share of wall time, and its clients' commands spend the credit. At zero
+// credit the cap closes: its clients are throttled until it has earned half of its credit limit.
+// The limit is the share of one window, but at most kCreditMax, so that a client that slept is
+// never far above its share. A command that cannot be stopped may run up debt, which is paid back
+// in full.
 //
 // Credit is earned in wall time, so host steal does not reduce a capped client's share.
 //
@@ -98,7 +99,7 @@ class ShareCaps {
     void EarnUpTo(TimePoint now);
     void Change(std::uint32_t wanted, TimePoint now);
     // Returns when the cap opens, or, if it is open, when it would close if its clients had the
-    // device alone. Never for an idle cap.
+    // device alone; TimePoint::max() for an open cap without commands on the device.
     TimePoint ChangesAt(TimePoint now) const;
   };
 

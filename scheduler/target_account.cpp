@@ -90,7 +90,8 @@ void TargetAccount::Learn(const Open& request, Duration disturbed, TimePoint now
   }
   knows_ = !needs_.empty();
   if (added == Duration::zero()) {
-    // No command of this request or of one that overlaps it was on the device.
+    // No work without a target ran alongside this request, so the time in which none of the
+    // client's commands was on the device was the host's.
     const Duration on_device = done_ever_ - request.done_before;
     host_times_.Add(std::max<Duration>(now - request.began - on_device, Duration::zero()));
   }

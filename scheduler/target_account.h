@@ -34,8 +34,8 @@ class TargetAccount {
   bool has_target() const { return target > Duration::zero(); }
   bool is_open() const { return open_count_ > 0; }
 
-  // Records the begin of a request. `disturbed` is the total time in which others were on the
-  // device alongside requests with a target.
+  // Records the start of a request. `disturbed` is the total time in which work without a target
+  // was on the device alongside requests with a target.
   void Begin(const RequestMark& request, Duration disturbed, TimePoint now);
   struct Ending {
     bool was_met = false;
@@ -43,7 +43,7 @@ class TargetAccount {
   };
   Ending End(std::uint64_t number, Duration disturbed, TimePoint now);
 
-  // Returns the number of open requests. They are numbered from the one that arrived first.
+  // Returns the number of open requests. Open requests are numbered from 0, in order of arrival.
   std::size_t open_count() const { return open_count_; }
   TimePoint deadline(std::size_t open) const { return open_[open].arrived + target; }
   bool IsAbandoned(std::size_t open) const { return open_[open].abandoned_at.has_value(); }
@@ -73,7 +73,7 @@ class TargetAccount {
     return {.likely = std::max<Duration>(brought, count * need_likely_ - done_) - progress,
             .safe = knows_ ? safe : std::max<Duration>(brought, target)};
   }
-  // Returns whether no command of the client is queued or running, although requests are open.
+  // Returns whether no command of the client is queued or running.
   bool IsIdle() const { return running_ + head_ == Duration::zero(); }
   TimePoint idle_since() const { return idle_since_; }
   // Returns the work for the open requests that is on the device or has ended.
@@ -90,7 +90,7 @@ class TargetAccount {
 
   // Returns whether a request has ended, so that needs can be estimated.
   bool knows() const { return knows_; }
-  // Returns by how much a request that arrives at an idle device may start later.
+  // Returns by how much the start of a request that arrives at an idle device may be delayed.
   Duration FreshSlack() const;
   // Returns the time that others may add to the client's requests without making slow ones late:
   // half of the slack of the slowest recent request, without the time added by others and without a

@@ -52,7 +52,7 @@ namespace {
 // Hidden option with which a worker starts the process that reads modules (server/modules/loader).
 constexpr const char* kLoaderOption = "--loader";
 
-// Adds the prefix from which the journal takes a line's priority (syslog numbers).
+// Adds the prefix from which the journal reads a line's priority (syslog numbers).
 class JournalPriority : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -77,7 +77,7 @@ std::shared_ptr<spdlog::logger> MakeLog(const Config& config) {
   auto log =
       std::make_shared<spdlog::logger>(who, std::make_shared<spdlog::sinks::stderr_sink_mt>());
   if (StderrIsJournal()) {
-    // Without a time, which the journal adds.
+    // The pattern contains no time, because the journal adds one.
     auto formatter = std::make_unique<spdlog::pattern_formatter>();
     formatter->add_flag<JournalPriority>('*').set_pattern("%*%n: %v");
     log->set_formatter(std::move(formatter));
@@ -91,8 +91,8 @@ std::shared_ptr<spdlog::logger> MakeLog(const Config& config) {
   return log;
 }
 
-// Raises the soft limit of 1024 that shells set for programs that use select(), because every
-// client costs the worker a handful of descriptors.
+// Raises the soft limit on descriptors, because every client costs the worker a handful of them.
+// Shells set the soft limit to 1024 for programs that use select().
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -100,8 +100,8 @@ void RaiseDescriptorLimit() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Ensures that no descriptor opened later becomes 0, 1 or 2, because code that writes to stdout or
-// stderr would then corrupt that file.
+// Ensures that no file opened later gets descriptor 0, 1 or 2. Code that writes to stdout or stderr
+// would corrupt such a file.
 void OpenMissingStandardDescriptors() {
   while (true) {
     const int fd = ::open("/dev/null", O_RDWR);
@@ -217,10 +217,10 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   options.policy = config.policy;
   options.version = GPUSHARED_VERSION;
   Config shared = config;
-  // Used only by the broker, so a change does not require new workers.
+  // Only the broker uses the default isolation, so a change does not require new workers.
   shared.defaults.isolation.reset();
   if (!config.memory_given) {
-    // Divided among the cpu devices only, because GPUs have their own memory.
+    // The memory is divided among the cpu devices only, because GPUs have their own memory.
     const auto cpus = std::ranges::count_if(
         selection.devices, [](const auto& device) { return device.visible_devices.empty(); });
     const auto sharers = static_cast<std::uint64_t>(std::max<std::ptrdiff_t>(1, cpus));
@@ -236,7 +236,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
     WorkerProcess::Launch launch{.program = "/proc/self/exe",
                                  .arguments = WorkerArguments(shared, role),
                                  .made_by = MadeBy(shared, device)};
-    // A worker sees only its own GPU or instance, as number 0.
+    // A worker can use only its own GPU or instance, which has number 0 in the worker.
     if (!device.visible_devices.empty()) {
       launch.environment = {"CUDA_VISIBLE_DEVICES=" + device.visible_devices};
     }

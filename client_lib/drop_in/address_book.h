@@ -30,7 +30,7 @@ enum class BlockKind : std::uint8_t {
   kMapped,      // Page-locked memory of cuMemHostAlloc that kernels also access.
   kHost,        // Page-locked host memory allocated here.
   kRegistered,  // Host memory that belongs to the program.
-  kReached,     // Device address of a kRegistered block, which kernels use.
+  kReached,     // Device addresses through which kernels access a kRegistered block.
   kPlaced,      // Mapping of cuMemMap that kernels may access.
 };
 
@@ -49,8 +49,8 @@ struct Block {
   // is no such block.
   std::uint64_t counterpart = 0;
 
-  // Whether `address` is a device address, which includes memory with the same address on both
-  // sides.
+  // Whether `address` is a device address. Also true of memory that has the same address on the
+  // host and on the device.
   bool is_device() const { return kind != BlockKind::kHost && kind != BlockKind::kRegistered; }
   bool is_mirrored() const {
     return kind == BlockKind::kManaged || kind == BlockKind::kMapped || counterpart != 0;

@@ -10,7 +10,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Checks the device's limits for arrays of these dimensions, which are all 0 if the device has no
+// Checks the device's limits for arrays of these dimensions. All limits are 0 if the device has no
 // textures.
 bool FitsDevice(const DeviceProperties& device, const ArrayShape3d& shape) {
   const auto within = [&](std::size_t texels, Attribute limit) {

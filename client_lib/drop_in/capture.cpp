@@ -16,7 +16,7 @@ CaptureMode& ModeOfThisThread() {
 
 void Captures::Purge() {
   std::vector<std::shared_ptr<CaptureSequence>> ended;
-  for (auto it = lines_.begin(); it != lines_.end();) {
+  for (auto it = streams_.begin(); it != streams_.end();) {
     if (!it->second.stream.expired()) {
       ++it;
       continue;
@@ -28,23 +28,23 @@ void Captures::Purge() {
     } else {
       std::ranges::move(it->second.point.front, std::back_inserter(sequence->left_behind));
     }
-    it = lines_.erase(it);
+    it = streams_.erase(it);
   }
   for (const auto& sequence : ended) RemoveSequence(*sequence);
-  any_.store(!lines_.empty(), std::memory_order_relaxed);
+  any_.store(!streams_.empty(), std::memory_order_relaxed);
 }
 
 void Captures::RemoveSequence(CaptureSequence& sequence) {
-  std::erase_if(lines_,
+  std::erase_if(streams_,
                 [&](const auto& line) { return line.second.point.sequence.get() == &sequence; });
   sequence.graph->is_suspended = sequence.graph->is_captured = false;
   sequence.has_ended = true;
-  any_.store(!lines_.empty(), std::memory_order_relaxed);
+  any_.store(!streams_.empty(), std::memory_order_relaxed);
 }
 
 CapturePoint* Captures::Find(const CudaStream& stream) {
-  const auto found = lines_.find(stream.id());
-  if (found == lines_.end()) return nullptr;
+  const auto found = streams_.find(stream.id());
+  if (found == streams_.end()) return nullptr;
   CapturePoint& point = found->second.point;
   std::erase_if(point.front, [](const auto& node) { return node->graph == nullptr; });
   return &point;
@@ -63,7 +63,7 @@ Code Captures::Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode
   sequence->is_users_graph = users_graph != nullptr;
   sequence->graph = users_graph != nullptr ? std::move(users_graph) : std::make_shared<Graph>();
   sequence->graph->is_suspended = sequence->graph->is_captured = true;
-  lines_[stream->id()] = {stream, {std::move(sequence), std::move(front)}};
+  streams_[stream->id()] = {stream, {std::move(sequence), std::move(front)}};
   any_.store(true, std::memory_order_relaxed);
   return Code::kSuccess;
 }
@@ -88,7 +88,7 @@ Code Captures::End(const CudaStream& stream, std::shared_ptr<Graph>& graph) {
     return line.second.point.sequence != end->sequence ||
            std::ranges::all_of(line.second.point.front, is_joined);
   };
-  const bool is_complete = std::ranges::all_of(lines_, has_joined) &&
+  const bool is_complete = std::ranges::all_of(streams_, has_joined) &&
                            std::ranges::all_of(sequence.left_behind, is_joined);
   const std::shared_ptr<CaptureSequence> ended = end->sequence;
   RemoveSequence(*ended);
@@ -118,7 +118,7 @@ Code Captures::Join(const std::shared_ptr<CudaStream>& stream, const CapturePoin
   if (stream->is_legacy()) return RejectCommand(*stream);
   if (!point.sequence->is_valid) return Code::kCaptureInvalidated;
   if (own == nullptr) {
-    lines_[stream->id()] = {stream, point};
+    streams_[stream->id()] = {stream, point};
     return Code::kSuccess;
   }
   if (own->sequence != point.sequence) {
@@ -134,7 +134,7 @@ Code Captures::Join(const std::shared_ptr<CudaStream>& stream, const CapturePoin
 std::vector<CaptureSequence*> Captures::Matching(const Condition& condition) {
   Purge();
   std::vector<CaptureSequence*> found;
-  for (const auto& [id, line] : lines_) {
+  for (const auto& [id, line] : streams_) {
     const std::shared_ptr<CudaStream> stream = line.stream.lock();
     CaptureSequence& sequence = *line.point.sequence;
     if (stream != nullptr && condition(*stream, sequence)) found.push_back(&sequence);

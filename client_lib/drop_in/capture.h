@@ -89,7 +89,7 @@ class Captures {
   Code RejectUnsafe() GPUSHARED_REQUIRES(GraphsMutex());
 
  private:
-  struct Line {
+  struct CapturedStream {
     std::weak_ptr<CudaStream> stream;
     CapturePoint point;
   };
@@ -103,7 +103,8 @@ class Captures {
   // Invalidates these captures. Returns whether there were any.
   bool Invalidate(const Condition& condition) GPUSHARED_REQUIRES(GraphsMutex());
 
-  std::unordered_map<std::uint64_t, Line> lines_ GPUSHARED_GUARDED_BY(GraphsMutex());  // By stream.
+  std::unordered_map<std::uint64_t, CapturedStream> streams_
+      GPUSHARED_GUARDED_BY(GraphsMutex());  // By the id of the stream.
   std::uint64_t last_id_ GPUSHARED_GUARDED_BY(GraphsMutex()) = 0;
   std::atomic<bool> any_{false};
 };

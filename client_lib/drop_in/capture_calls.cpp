@@ -18,7 +18,8 @@ constexpr int kModeLast = static_cast<int>(CaptureMode::kRelaxed);
 constexpr unsigned kAddDependencies = 0;
 constexpr unsigned kSetDependencies = 1;
 
-Code Begin(StreamHandle handle, int mode, GraphHandle users_graph, const GraphBook::Needs& needs) {
+Code Begin(StreamHandle handle, int mode, GraphHandle users_graph,
+           const GraphBook::Dependencies& needs) {
   if (mode < 0 || mode > kModeLast) return Code::kInvalidValue;
   const Current current;
   const StreamChoice stream(current, handle);
@@ -107,8 +108,8 @@ Code StreamGetCaptureInfoV2(StreamHandle handle, int* status, std::uint64_t* id,
   return StreamGetCaptureInfoV3(handle, status, id, graph, needs, nullptr, count);
 }
 
-// Outputs that do not apply remain unchanged, except handles, because programs check only those.
-// Edges have no data here, but programs read one entry per handle.
+// Outputs that do not apply are set to zero or null, because programs check these instead of the
+// status. Edges have no data here, but programs read one entry per handle.
 Code StreamGetCaptureInfoV3(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
                             const GraphNodeHandle** needs, const EdgeData** edges,
                             std::size_t* count) {

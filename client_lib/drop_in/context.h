@@ -57,9 +57,10 @@ class CudaStream {
   mutable Mutex attributes_mutex_;
   std::map<int, LaunchAttribute::Value> attributes_ GPUSHARED_GUARDED_BY(attributes_mutex_);
   std::atomic<int> host_calls_{0};
-  std::atomic<std::uint64_t> submitted_{0};  // Completed submissions.
-  // Submissions that have already been ordered: those of the legacy stream that this stream waits
-  // for, and those of this stream that the legacy stream waits for.
+  std::atomic<std::uint64_t> submitted_{0};  // Number of submissions made.
+  // Which submissions are already ordered: this stream waits for those of the legacy stream up to
+  // number `waits_for_legacy`, the legacy stream for those of this stream up to
+  // `awaited_by_legacy`.
   struct LegacyWaits {
     std::uint64_t waits_for_legacy = 0;
     std::uint64_t awaited_by_legacy = 0;
@@ -100,7 +101,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<std::shared_ptr<CudaStream>> NewStream(unsigned flags);
   Result<std::shared_ptr<CudaStream>> LegacyStream();
   // Returns the legacy stream if it exists; null otherwise.
-  std::shared_ptr<CudaStream> MadeLegacyStream() {
+  std::shared_ptr<CudaStream> FindLegacyStream() {
     const MutexLock lock(streams_mutex_);
     return legacy_;
   }
@@ -120,7 +121,8 @@ class Context : public std::enable_shared_from_this<Context> {
   }
 
  private:
-  // Returns the queue of a default stream, whose creation must not fail.
+  // Returns the client stream behind a default stream. If all client streams are in use, returns
+  // the session's first one, because CUDA does not let the creation of a default stream fail.
   Result<Stream> DefaultQueue() const;
   Result<std::shared_ptr<CudaStream>> Attach(Stream stream, unsigned flags);
   Status WaitFor(const Stream& waiter, const Stream& earlier) const;

@@ -16,7 +16,7 @@ constexpr unsigned kContextFlagsMax = 0xff;
 // cuCtxGetApiVersion returns this for contexts of every form of cuCtxCreate.
 constexpr unsigned kApiVersion = 3020;
 
-// Finds a device. Requires that the driver is ready.
+// Finds a device. Fails if the driver is not ready.
 Code FindDevice(int ordinal, CudaDevice*& device) {
   Driver& driver = Driver::Get();
   if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
@@ -29,7 +29,7 @@ Code FindContext(ContextHandle handle, std::shared_ptr<Context>& context) {
   Driver& driver = Driver::Get();
   if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
   if (handle == nullptr) {
-    const Current current(Current::After::kFaultAllow);
+    const Current current(Current::OnFault::kAllow);
     if (current.ok()) context = current.shared();
     return current.code();
   }
@@ -185,14 +185,14 @@ Code CtxGetDevice(int* device) { return CtxGetDeviceV2(device, nullptr); }
 
 Code CtxGetFlags(unsigned* flags) {
   if (AnyNull(flags)) return Code::kInvalidValue;
-  const Current current(Current::After::kFaultAllow);
+  const Current current(Current::OnFault::kAllow);
   if (current.ok()) *flags = current->flags();
   return current.code();
 }
 
 Code CtxSetFlags(unsigned flags) {
   if (flags > kContextFlagsMax) return Code::kInvalidValue;
-  const Current current(Current::After::kFaultAllow);
+  const Current current(Current::OnFault::kAllow);
   if (current.ok()) current->set_flags(flags);
   return current.code();
 }
@@ -244,7 +244,7 @@ Code CtxResetPersistingL2Cache() { return Current().code(); }
 Code CtxGetStreamPriorityRange(int* least, int* greatest) {
   if (least != nullptr) *least = 0;
   if (greatest != nullptr) *greatest = 0;
-  return Current(Current::After::kFaultAllow).code();
+  return Current(Current::OnFault::kAllow).code();
 }
 
 Code CtxSynchronize() { return CtxSynchronizeV2(nullptr); }

@@ -206,7 +206,7 @@ std::optional<Code> Capture(StreamHandle handle, const Copy3d& copy) {
   return stream.Capture(CopyWork{copy});
 }
 
-// As above for one row. Nodes support rows of memory only, not of arrays.
+// As Capture, for one row. Nodes support rows of memory only, not of arrays.
 std::optional<Code> CaptureFlat(StreamHandle stream, const Side& to, const Side& from,
                                 std::size_t bytes) {
   if (!AnyCaptures() || to.is_array || from.is_array) return std::nullopt;
@@ -328,7 +328,7 @@ Code CheckRows(const Copy3d& copy, const CopySide& side, const char* name) {
     return Reject(Code::kInvalidValue, std::string("copy rejected: the ") + name +
                                            " has memory type " +
                                            std::to_string(static_cast<int>(side.type)) +
-                                           ", allowed are 1 to 4 (CUmemorytype)");
+                                           ", allowed: 1 to 4 (CUmemorytype)");
   }
   if (side.type == MemoryType::kArray || copy.width_bytes == 0 || copy.height == 0 ||
       copy.depth == 0) {

@@ -63,7 +63,7 @@ ContextHandle ContextStack::Pop() {
   return handle;
 }
 
-Current::Current(After after) : code_(Driver::Get().Ready()) {
+Current::Current(OnFault on_fault) : code_(Driver::Get().Ready()) {
   if (code_ != Code::kSuccess) return;
   if (HostCalls::IsInside()) {
     code_ = Reject(Code::kNotPermitted, "a function that runs in a stream may not call the driver");
@@ -80,7 +80,7 @@ Current::Current(After after) : code_(Driver::Get().Ready()) {
   }
   if (*context_ == nullptr || (*context_)->has_ended()) {
     code_ = Code::kContextIsDestroyed;
-  } else if (after == After::kFaultReject) {
+  } else if (on_fault == OnFault::kReject) {
     code_ = (*context_)->session().sticky();
   }
 }
@@ -106,7 +106,7 @@ StreamChoice::StreamChoice(const Current& current, StreamHandle handle) : code_(
                                                                      : PerThreadStream();
   }
   if (handle == LegacyStream()) {
-    stream_ = current->MadeLegacyStream();
+    stream_ = current->FindLegacyStream();
     if (stream_ != nullptr) [[likely]]
       return;
   }

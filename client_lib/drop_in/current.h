@@ -41,10 +41,11 @@ class ContextStack {
 // context of the calling thread.
 class Current {
  public:
-  enum class After : std::uint8_t { kFaultReject, kFaultAllow };
-  explicit Current(After after = After::kFaultReject);
+  enum class OnFault : std::uint8_t { kReject, kAllow };
+  explicit Current(OnFault on_fault = OnFault::kReject);
 
-  // Returns why there is no context, or the fault of its session.
+  // Returns kSuccess, the reason why there is no context, or the sticky error of the context's
+  // session.
   Code code() const { return code_; }
   bool ok() const { return code_ == Code::kSuccess; }
   // The following require ok().
@@ -62,8 +63,9 @@ class Current {
 // Returns an array in the memory of this context's session; null for any other handle.
 std::shared_ptr<CudaArray> FindArray(const Current& current, ArrayHandle handle);
 
-// Scope of one submission to a stream: orders it, then counts it. Waits for host functions of the
-// program that precede it.
+// Scope of one submission to a stream. The constructor waits for host functions of the program that
+// precede it and makes the stream wait for the streams that CUDA orders before it (Context::Order);
+// the destructor counts the submission.
 class Submission {
  public:
   explicit Submission(CudaStream& stream);
@@ -99,15 +101,16 @@ class StreamChoice {
   // Requires is_captured().
   Code Capture(Work work) const;
 
-  // Returns whether commands may be submitted now, which is never the case for a captured stream.
+  // Returns kSuccess if commands may be submitted now, which is never the case for a captured
+  // stream.
   Code Allowed() const {
     if (!ok() || !Driver::Get().captures.Any()) [[likely]]
       return code_;
     return CheckCaptures();
   }
 
-  // Submits the commands that `submit` puts on the stream. `use` is the mirrored memory of the
-  // session that they access.
+  // Submits the commands that `submit` puts on the stream. `use`: the session's mirrored memory
+  // that these commands access.
   template <typename Submit>
   Code Run(const Submit& submit, const MirrorUse& use = {}) const {
     const Code code = Allowed();
@@ -151,7 +154,8 @@ class StreamChoice {
   Code code_ = Code::kSuccess;
 };
 
-// Returns the error of a call that could invalidate a capture of this or another thread.
+// For calls that could invalidate a capture of this or another thread: returns the error if such a
+// capture is in progress (and invalidates it), otherwise kSuccess.
 Code RejectWhileCapturing();
 
 }  // namespace gpushared::drop_in

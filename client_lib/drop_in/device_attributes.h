@@ -13,7 +13,8 @@ using Attribute = device::cuda::DeviceAttribute;
 // Returns an attribute: hardware attributes as reported by the server, driver attributes according
 // to this library, 0 for all others. Never negative.
 int AttributeFor(const DeviceProperties& device, Attribute id);
-// As above, for any number `id`; kInvalidValue if CUDA does not define this attribute.
+// As the other AttributeFor, for any number `id`; kInvalidValue if CUDA does not define this
+// attribute.
 Code AttributeFor(const DeviceProperties& device, int id, int& value);
 
 }  // namespace gpushared::drop_in

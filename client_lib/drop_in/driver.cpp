@@ -77,7 +77,7 @@ Code CudaDevice::Sound(std::shared_ptr<Session>& session) {
   if (!opened.ok()) return ConnectCode(opened.status());
   session = std::move(*opened);
   session_ = session;
-  // The session is owned by a context now.
+  // Releases the previous session if it was opened without a context.
   without_context_ = nullptr;
   return Code::kSuccess;
 }

@@ -114,7 +114,7 @@ class CudaDevice {
 
   Mutex session_mutex_;
   std::weak_ptr<Session> session_ GPUSHARED_GUARDED_BY(session_mutex_);
-  // Keeps a session that was opened without a context until there is one.
+  // Keeps a session that was opened without a context until the device has a context.
   std::shared_ptr<Session> without_context_ GPUSHARED_GUARDED_BY(session_mutex_);
 
   Mutex primary_mutex_;

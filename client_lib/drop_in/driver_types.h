@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver interface types for the drop-in: the server's own declarations (device::cuda), and further
-// ones in the same style. tests/drop_in/driver_abi_test.cpp compares each with the real header.
+// Driver interface types for the drop-in: the declarations that it shares with the server
+// (device::cuda), and further ones in the same style. tests/drop_in/driver_abi_test.cpp compares
+// each with the real header.
 // cuda.h itself is not used, because a program may pass any number where cuda.h has an enumeration,
 // and reading it as that enumeration is undefined in C++; such fields are ints here.
 
@@ -49,12 +50,12 @@ using LinkHandle = struct LinkTarget*;
 using PoolHandle = struct PoolTarget*;
 using MipmappedArrayHandle = struct MipmappedArrayTarget*;
 using UserObjectHandle = struct UserObjectTarget*;
-using AllocationHandle = struct AllocationTarget*;  // Programs see it as a 64-bit number.
+using AllocationHandle = struct AllocationTarget*;  // In programs, a 64-bit number.
 
 using DevicePointer = std::uint64_t;  // CUdeviceptr.
 using TextureHandle = std::uint64_t;  // CUtexObject and CUsurfObject: the address of the record.
 
-// Allocations of at least this size are zeroed, as NVIDIA's driver does.
+// Allocations of at least this size are zeroed, as by NVIDIA's driver.
 inline constexpr std::size_t kLargeBytes = std::size_t{2} << 20;
 
 // Streams that exist in every context. A null handle means one of them, depending on whether the

@@ -90,7 +90,7 @@ Code CheckShape(const FillNodeParameters& fill) {
   const std::size_t element = fill.element_bytes;
   if (element != 1 && element != 2 && element != 4) {
     return Reject(Code::kInvalidValue, "fill rejected: elements of " + std::to_string(element) +
-                                           " bytes, allowed are 1, 2 and 4");
+                                           " bytes, allowed: 1, 2 and 4");
   }
   if (fill.width_elements == 0 || fill.height == 0) return Code::kSuccess;
   const bool is_flat = fill.height == 1;

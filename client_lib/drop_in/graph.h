@@ -94,7 +94,7 @@ struct UserReferences {
 // a node, so that launches need no copy of it.
 using Work = std::variant<KernelWork, CopyWork, FillWork, HostWork, ChildWork, EmptyWork,
                           EventWaitWork, EventRecordWork, AllocateWork, FreeWork>;
-// CUgraphNodeType of these kinds.
+// CUgraphNodeType of AllocateWork and FreeWork.
 inline constexpr int kTypeAllocate = 10;
 inline constexpr int kTypeFree = 11;
 int GetType(const Work& work);
@@ -151,8 +151,9 @@ class Graph : public std::enable_shared_from_this<Graph> {
   GraphNode* FindOriginal(std::uint64_t id) const;
   // Returns whether `early` is `late` or one of its direct or indirect dependencies.
   static bool Precedes(const GraphNode& early, const GraphNode& late);
-  // Gives the nodes the work of a graph with the same structure, in the order in which both were
-  // added. If the structures differ, nothing changes.
+  // Replaces the work of each node by that of the corresponding node of `from`. Nodes correspond in
+  // the order in which they were added to their graphs. If the structures of the graphs differ,
+  // nothing changes.
   struct Updated {
     UpdateOutcome outcome = UpdateOutcome::kSuccess;
     GraphNode* node = nullptr;  // First node of `from` that differs.
@@ -165,7 +166,7 @@ class Graph : public std::enable_shared_from_this<Graph> {
   // Objects that this graph and its clones keep alive.
   std::map<const UserObject*, UserReferences> user_objects;
   GraphHandle handle = nullptr;
-  // Executable graph of a graph with memory.
+  // The only executable graph of a graph with memory; null for other graphs.
   std::weak_ptr<GraphExec> instance;
   // Whether the graph is nested in another graph or being captured, so that the program cannot
   // destroy it.

@@ -27,7 +27,7 @@ std::shared_ptr<GraphNode> GraphBook::Find(GraphNodeHandle handle) const {
   return node == nullptr || node->graph == nullptr ? nullptr : node;
 }
 
-Code GraphBook::FindNodes(const Graph& graph, const Needs& needs,
+Code GraphBook::FindNodes(const Graph& graph, const Dependencies& needs,
                           std::vector<GraphNode*>& nodes) const {
   if (needs.count != 0 && needs.handles == nullptr) return Code::kInvalidValue;
   // A valid list has no duplicates, so it is not longer than the list of the graph's nodes.

@@ -31,7 +31,7 @@ class GPUSHARED_SCOPED_CAPABILITY GraphBook {
   GraphBook(const GraphBook&) = delete;
   GraphBook& operator=(const GraphBook&) = delete;
 
-  // Returns why there is no driver.
+  // Returns kSuccess, or why there is no driver.
   Code code() const { return code_; }
   bool ok() const { return code_ == Code::kSuccess; }
 
@@ -42,13 +42,14 @@ class GPUSHARED_SCOPED_CAPABILITY GraphBook {
     return driver_.graph_execs.Find(handle);
   }
   // Dependencies of a node.
-  struct Needs {
+  struct Dependencies {
     const GraphNodeHandle* handles = nullptr;
     const EdgeData* edges = nullptr;  // Null if no edge has data.
     std::size_t count = 0;
   };
   // Finds nodes of this graph, without duplicates. kInvalidValue if a handle is not a node of it.
-  Code FindNodes(const Graph& graph, const Needs& needs, std::vector<GraphNode*>& nodes) const;
+  Code FindNodes(const Graph& graph, const Dependencies& needs,
+                 std::vector<GraphNode*>& nodes) const;
 
   // Returns the program's handle of a graph or node, created on demand; null if no handle is left.
   GraphHandle GetHandle(const std::shared_ptr<Graph>& graph);

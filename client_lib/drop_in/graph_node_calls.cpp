@@ -14,7 +14,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-using Needs = GraphBook::Needs;
+using Dependencies = GraphBook::Dependencies;
 
 // ---- work from the parameters of programs
 
@@ -129,7 +129,7 @@ Code MakeWork(const NodeParameters* given, Work& work) {
 // ---- nodes with such work
 
 template <typename Given>
-Code Add(GraphNodeHandle* handle, GraphHandle graph_handle, const Needs& needs,
+Code Add(GraphNodeHandle* handle, GraphHandle graph_handle, const Dependencies& needs,
          const Given& given) {
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
   if (AnyNull(handle)) return Code::kInvalidValue;
@@ -421,7 +421,7 @@ Code GraphChildGraphNodeGetGraph(GraphNodeHandle handle, GraphHandle* graph) {
 
 namespace {
 
-Code AddAllocation(GraphNodeHandle* node, GraphHandle graph, const Needs& needs,
+Code AddAllocation(GraphNodeHandle* node, GraphHandle graph, const Dependencies& needs,
                    MemoryNodeParameters* parameters) {
   if (AnyNull(node, parameters)) return Code::kInvalidValue;
   AllocateWork work;
@@ -431,7 +431,8 @@ Code AddAllocation(GraphNodeHandle* node, GraphHandle graph, const Needs& needs,
   return code;
 }
 
-Code AddFree(GraphNodeHandle* node, GraphHandle graph, const Needs& needs, DevicePointer address) {
+Code AddFree(GraphNodeHandle* node, GraphHandle graph, const Dependencies& needs,
+             DevicePointer address) {
   FreeWork work;
   const Code code = MakeFreeWork(address, work);
   return code == Code::kSuccess ? Add(node, graph, needs, work) : code;

@@ -27,7 +27,7 @@ namespace gpushared::drop_in {
 // Thread-safe. Never destroyed, like the driver.
 class HostCalls {
  public:
-  // Streams that are served concurrently; others wait for one of them.
+  // Limit of threads, and thus of the streams that are served concurrently; other streams wait.
   static constexpr std::size_t kThreadsMax = 16;
 
   static HostCalls& Get();

@@ -19,9 +19,9 @@ constexpr int kFallbackStrategy = 10;
 constexpr int kCacheMode = 14;
 constexpr int kLastOption = 34;
 
-constexpr std::uintptr_t kOptimizationLevelMost = 4;
-constexpr std::uintptr_t kFallbackMost = 1;   // CUjit_fallback.
-constexpr std::uintptr_t kCacheModeMost = 2;  // CUjit_cacheMode.
+constexpr std::uintptr_t kOptimizationLevelMax = 4;
+constexpr std::uintptr_t kFallbackMax = 1;   // CUjit_fallback.
+constexpr std::uintptr_t kCacheModeMax = 2;  // CUjit_cacheMode.
 
 // CUjit_target. Architecture-specific and family targets add a base to some of them.
 constexpr auto kTargets =
@@ -41,13 +41,13 @@ bool IsTarget(std::uintptr_t value) {
 bool IsInRange(int option, std::uintptr_t value) {
   switch (option) {
     case kOptimizationLevel:
-      return value <= kOptimizationLevelMost;
+      return value <= kOptimizationLevelMax;
     case kTarget:
       return IsTarget(value);
     case kFallbackStrategy:
-      return value <= kFallbackMost;
+      return value <= kFallbackMax;
     case kCacheMode:
-      return value <= kCacheModeMost;
+      return value <= kCacheModeMax;
     default:
       return true;
   }
@@ -61,7 +61,7 @@ Code CheckJitOptions(JitUse use, unsigned count, const JitOption* options, void*
     const auto option = static_cast<int>(options[i]);
     if (option < 0 || option > kLastOption) {
       return Reject(Code::kInvalidValue, "JIT option " + std::to_string(option) +
-                                             " does not exist: allowed are 0 to " +
+                                             " does not exist: valid options are 0 to " +
                                              std::to_string(kLastOption) + " (CUjit_option)");
     }
     // A 32-bit option leaves the upper half of its slot unspecified.

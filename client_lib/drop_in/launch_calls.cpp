@@ -79,7 +79,7 @@ Code Pack(const Kernel& kernel, void** values, void** extra, std::span<std::byte
   if (values != nullptr && extra != nullptr) {
     return Reject(Code::kInvalidValue, "launch rejected: kernel '" + kernel.name() +
                                            "' was given parameters both as kernelParams and as "
-                                           "extra, allowed is one of them");
+                                           "extra; only one of them is allowed");
   }
   if (extra != nullptr) return CopyBuffer(kernel, extra, packed);
   if (values == nullptr && !kernel.parameters().empty()) {
@@ -164,8 +164,8 @@ Code CheckLaunchShape(const DeviceProperties& device, const CudaKernel& kernel,
   return shape.is_cooperative ? CheckCooperative(device, loaded, shape) : Code::kSuccess;
 }
 
-// Returns the device address of a byte of page-locked memory and adds the memory to `use`; 0 if the
-// address is not in page-locked memory.
+// Sets `on_device` to the device address of a byte of page-locked memory and adds the memory to
+// `use`; sets it to 0 if the address is not in page-locked memory.
 Code ReachHost(Session& session, std::uint64_t address, MirrorUse& use, std::uint64_t& on_device) {
   on_device = 0;
   AddressBook& addresses = session.addresses();
@@ -188,8 +188,8 @@ Code ReachHost(Session& session, std::uint64_t address, MirrorUse& use, std::uin
 }
 
 // With CUDA's unified addressing, kernels can access all page-locked memory at the program's
-// address. Replaces each parameter that is an address of page-locked memory by the device's
-// address.
+// address. Replaces each aligned 8-byte word of the parameters that is an address in page-locked
+// memory by the device address.
 Code ReachHostOf(Session& session, std::span<std::byte> packed, MirrorUse& use) {
   for (std::size_t at = 0; at + sizeof(std::uint64_t) <= packed.size();
        at += sizeof(std::uint64_t)) {
@@ -227,7 +227,7 @@ Code SubmitLoaded(const StreamChoice& stream, const Kernel& kernel, const Launch
       [&](const Stream& queue) { return queue.LaunchPacked(kernel, shape, packed.span()); }, use);
 }
 
-// The launch ends only after all kernels that its kernel has launched.
+// The launch ends only when all kernels that its kernel launched have ended.
 Code SubmitParent(const StreamChoice& stream, CudaModule& module, const Kernel& kernel,
                   const LaunchShape& shape, void** parameters, void** extra) {
   const Result<Module> loaded = module.In(stream->context().shared_session());
@@ -259,7 +259,7 @@ Code Submit(FunctionHandle function, LaunchShape shape, StreamHandle handle, voi
   return SubmitLoaded(stream, *loaded, shape, parameters, extra, use);
 }
 
-// Applies launch attributes. Hints are ignored; attributes that would change the result are
+// Applies launch attributes. Hints are ignored; attributes that are neither hints nor supported are
 // kNotSupported.
 Code ApplyAttributes(const LaunchConfig& config, LaunchShape& shape) {
   if (config.attribute_count != 0 && config.attributes == nullptr) return Code::kInvalidValue;
@@ -314,11 +314,11 @@ Code LaunchPrepared(FunctionHandle function, int width, int height, StreamHandle
   void* extra[] = {reinterpret_cast<void*>(device::cuda::kLaunchBuffer), launch.parameters.data(),
                    reinterpret_cast<void*>(device::cuda::kLaunchBufferBytes), &bytes,
                    reinterpret_cast<void*>(device::cuda::kLaunchEnd)};
-  const auto positive = [](int value) { return static_cast<std::uint32_t>(value); };
-  const LaunchShape shape{
-      .grid = {positive(width), positive(height), 1},
-      .block = {positive(launch.block[0]), positive(launch.block[1]), positive(launch.block[2])},
-      .dynamic_shared_bytes = launch.shared_bytes};
+  const auto as_unsigned = [](int value) { return static_cast<std::uint32_t>(value); };
+  const LaunchShape shape{.grid = {as_unsigned(width), as_unsigned(height), 1},
+                          .block = {as_unsigned(launch.block[0]), as_unsigned(launch.block[1]),
+                                    as_unsigned(launch.block[2])},
+                          .dynamic_shared_bytes = launch.shared_bytes};
   return Submit(function, shape, stream, nullptr, launch.parameters.empty() ? nullptr : extra);
 }
 

@@ -22,7 +22,7 @@ void LogLine(std::string_view line);
 // `has_reported`, which it sets to true.
 void ReportUser(std::string_view line, std::atomic<bool>& has_reported);
 
-// Returns `code` and stores `sentence`, which the log shows with it when the call ends.
+// Returns `code` and stores `message`, which the log shows with the code when the call ends.
 Code Reject(Code code, std::string_view message);
 // Returns and clears the message of the calling thread's last rejection.
 std::string TakeMessage();

@@ -82,7 +82,7 @@ Code MemoryPool::SetAttribute(int attribute, const void* value) {
 }
 
 bool MemoryPool::HoldsTooMuch() const {
-  if (is_let_go()) return true;
+  if (is_destroyed()) return true;
   const std::uint64_t threshold_bytes = threshold_bytes_.load(std::memory_order_relaxed);
   const MutexLock lock(mutex_);
   return counts_.reserved_bytes > threshold_bytes;
@@ -205,8 +205,8 @@ Status KeptMemory::Reserve(MemoryPool& pool, std::size_t bytes) {
   if (pool.Reserve(bytes)) return Status::Ok();
   return Status(StatusCode::kOutOfMemory,
                 "allocation rejected: " + std::to_string(bytes) + " bytes asked, the pool holds " +
-                    std::to_string(pool.counts().reserved_bytes) + " bytes, allowed are " +
-                    std::to_string(pool.bytes_max()));
+                    std::to_string(pool.counts().reserved_bytes) +
+                    " bytes, allowed: " + std::to_string(pool.bytes_max()));
 }
 
 Result<PooledMemory::Buffer> KeptMemory::Allocate(const MemoryPool& pool, std::size_t bytes) {
@@ -235,7 +235,7 @@ Result<PooledMemory::Buffer> KeptMemory::Allocate(const MemoryPool& pool, std::s
 
 void KeptMemory::Keep(std::unique_ptr<PooledMemory> memory, std::uint64_t stream_id, Event freed) {
   memory->SetUsed(false);
-  if (memory->pool()->is_let_go()) return;
+  if (memory->pool()->is_destroyed()) return;
   const MutexLock lock(mutex_);
   const Key key = {memory->pool().get(), memory->bytes()};
   kept_.emplace(key, Kept{std::move(memory), stream_id, std::move(freed)});

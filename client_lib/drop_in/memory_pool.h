@@ -36,7 +36,7 @@ class MemoryPool {
   // `bytes_max` limits reserved memory; 0: only the session limits it.
   MemoryPool(int ordinal, std::uint64_t bytes_max) : ordinal_(ordinal), bytes_max_(bytes_max) {}
 
-  int ordinal() const { return ordinal_; }  // Of its device, or kHost.
+  int ordinal() const { return ordinal_; }  // Ordinal of the pool's device, or kHost.
   bool is_host() const { return ordinal_ == kHost; }
   std::uint64_t bytes_max() const { return bytes_max_; }
   PoolHandle handle() const { return handle_.load(std::memory_order_relaxed); }
@@ -51,12 +51,12 @@ class MemoryPool {
   void SetAccess(int device, int access);
   int GetAccess(int device) const;  // 0: not set.
 
-  // Whether memory may move to another stream as soon as the work before its free has ended.
+  // Whether another stream may reuse freed memory as soon as the work before the free has ended.
   bool is_opportunistic() const { return reuse_[1].load(std::memory_order_relaxed) != 0; }
   // Whether the pool holds more than its threshold; always true once the program has destroyed it.
   bool HoldsTooMuch() const;
-  void LetGo() { is_let_go_.store(true, std::memory_order_relaxed); }
-  bool is_let_go() const { return is_let_go_.load(std::memory_order_relaxed); }
+  void MarkDestroyed() { is_destroyed_.store(true, std::memory_order_relaxed); }
+  bool is_destroyed() const { return is_destroyed_.load(std::memory_order_relaxed); }
 
   // Returns false if the pool's limit does not allow it. Reserved bytes are returned with
   // Unreserve.
@@ -74,7 +74,7 @@ class MemoryPool {
   // library uses only the second one.
   std::atomic<int> reuse_[3] = {1, 1, 1};
   std::atomic<std::uint64_t> threshold_bytes_{0};
-  std::atomic<bool> is_let_go_{false};
+  std::atomic<bool> is_destroyed_{false};
   mutable Mutex mutex_;
   Counts counts_ GPUSHARED_GUARDED_BY(mutex_);
   std::map<int, int> access_ GPUSHARED_GUARDED_BY(mutex_);  // By ordinal.
@@ -94,8 +94,8 @@ class PooledMemory {
   std::uint64_t address() const;
   std::size_t bytes() const;
   void SetUsed(bool is_used);
-  // Returns the length of the memory's initial part that had been used before the pool received the
-  // memory; 0 from the second call on.
+  // Returns how many bytes at the start of the memory were in use before the pool received it, and
+  // may therefore hold old data. Returns 0 from the second call on.
   std::size_t TakeUsedBytes() { return std::exchange(used_bytes_, 0); }
 
  private:

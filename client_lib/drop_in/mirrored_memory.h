@@ -21,7 +21,7 @@ namespace gpushared::drop_in {
 // When the program may write to memory that kernels also access.
 enum class Sharing : std::uint8_t {
   kAtAnyTime,  // Even while kernels run, unless they access the same bytes.
-  // Only after the program has seen all work end (concurrentManagedAccess is 0 in CUDA).
+  // Only after the program has observed the end of all work (concurrentManagedAccess is 0 in CUDA).
   kInTurns,
   kOnDemand,  // At any time; only kernels that receive the memory's address access it.
 };

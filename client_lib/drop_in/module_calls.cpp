@@ -25,8 +25,8 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Returns whether the image's PTX has a newer version than any known one, which has a separate
-// error code.
+// Returns whether the PTX version of the image is unknown, for which CUDA has a separate error
+// code.
 bool HasUnknownVersion(std::span<const std::byte> image) {
   const Result<std::string> text = ptx::ExtractPtx(image);
   if (!text.ok()) return false;
@@ -88,7 +88,7 @@ Code Load(const void* image, bool is_library, unsigned option_count, const JitOp
   if (const unsigned most = RegistersMost(option_count, options, values); most != 0) {
     limited.LimitRegisters(most);
     const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    // Machine code has fixed registers. The server rejects images that are not PTX.
+    // Machine code has fixed registers, so an image without PTX is passed on unchanged.
     const bool is_new = limited.AddFatbin("the module", all).ok() && limited.Complete().ok();
     if (is_new) bytes = std::as_bytes(std::span(limited.image()));
   }
@@ -147,7 +147,7 @@ Code WithModule(ModuleHandle handle, Needs needs, const Use& use) {
 Code AddKernel(const std::shared_ptr<Session>& session, const std::shared_ptr<CudaModule>& module,
                const Result<Kernel>& kernel, FunctionHandle* function) {
   if (!kernel.ok()) return session->GetCode(kernel.status());
-  // A kernel has a single handle, because programs compare them.
+  // A kernel has a single handle, because programs compare handles.
   auto& kernels = Driver::Get().kernels;
   const FunctionHandle known = module->GetHandle(kernel->name());
   if (kernels.Find(known) != nullptr) {

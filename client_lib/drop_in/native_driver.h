@@ -15,18 +15,19 @@
 
 namespace gpushared::drop_in {
 
-// Driver that executes the program's work: that of the server, to which the program submits, or the
-// one installed on the machine.
+// What executes the program's work. kSubmit: the server, to which the program submits the work.
+// kGate: the installed driver, when the server admits the work.
 enum class Mode : std::uint8_t { kSubmit, kGate };
 
-// Returns the value of GPUSHARED_MODE; if it is not set, kGate if the program can open an NVIDIA
-// GPU, otherwise kSubmit. kInvalidArgument names any value other than "submit" and "gate".
+// Returns the value of GPUSHARED_MODE. If it is empty or not set, returns kGate if a device node of
+// GPUs exists (ipc::kGpuNodes), otherwise kSubmit. Any value other than "submit" and "gate" is
+// kInvalidArgument; the message quotes it.
 Result<Mode> ModeFromEnvironment();
 
 enum class Fallback { kNone, kNative };
 
-// Returns the value of GPUSHARED_FALLBACK; nothing if it is not set or empty. kInvalidArgument
-// names any value other than "native" and "none".
+// Returns the value of GPUSHARED_FALLBACK; no value if it is not set or empty. Any value other than
+// "native" and "none" is kInvalidArgument; the message quotes it.
 Result<std::optional<Fallback>> FallbackFromEnvironment();
 
 // The installed driver, which remains loaded until the process ends.
@@ -37,7 +38,8 @@ struct NativeDriver {
 };
 
 // Loads the first libcuda.so.1 in the loader's order that is not a copy of this library, without
-// calling it. kNotFound if none is installed, or with the reason why it cannot be loaded.
+// calling it. kNotFound if none is installed or if it cannot be loaded; the message gives the
+// reason.
 Result<NativeDriver> LoadNativeDriver();
 
 }  // namespace gpushared::drop_in

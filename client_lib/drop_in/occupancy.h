@@ -35,8 +35,8 @@ OccupancyLimits GetOccupancyLimits(const DeviceProperties& device, const Kernel&
 int BlocksFitting(const OccupancyLimits& limits, int block_threads, std::uint64_t dynamic_shared);
 
 // Returns the bytes of dynamic shared memory that a launch may request:
-// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES if the program has set it, otherwise the rest of
-// 48 KiB.
+// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES if the program has set it, otherwise the device's
+// limit per block (48 KiB) minus the kernel's static shared memory.
 int DynamicSharedMax(const DeviceProperties& device, const CudaKernel& kernel,
                      const Kernel& loaded);
 

@@ -233,7 +233,7 @@ Code MemPoolDestroy(PoolHandle handle) {
       return Reject(Code::kInvalidValue, "a default pool cannot be destroyed");
     }
     if (Driver::Get().pools.Remove(handle) == nullptr) return Code::kInvalidValue;
-    pool->LetGo();
+    pool->MarkDestroyed();
     place.Forget(pool);
     ForEachKept(*pool, [&](KeptMemory& kept) { kept.Drop(*pool); });
     return Code::kSuccess;

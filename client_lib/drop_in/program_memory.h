@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Access to memory that the program has mapped, and may have remapped or unmapped since it passed
-// the address. Goes through the kernel, which reports an error where a direct access would crash
-// the program.
+// the address. Uses system calls, which report an error where a direct access would crash the
+// program.
 //
 // Thread-safe. Another thread can change the mappings at any time; the results do not reflect that.
 
@@ -13,17 +13,17 @@
 
 namespace gpushared::drop_in {
 
-// Returns true if the whole range is mapped or if the kernel does not report its mappings.
+// Returns true if the whole range is mapped or if the system does not report the mappings.
 bool IsMapped(std::uint64_t address, std::size_t bytes);
 
-// Returns whether the whole range is readable and writable, as far as the kernel reports.
+// Returns whether the whole range is readable and writable, as far as the system reports.
 bool IsReadableAndWritable(std::uint64_t address, std::size_t bytes);
 
 // Returns false if some of the program's bytes cannot be read.
 bool ReadProgram(std::byte* to, const std::byte* from, std::size_t bytes);
 
 // Writes only the bytes of `from` that differ from `before`, because the program may be writing
-// adjacent bytes. Returns false, without writing, if some of its pages are not writable.
+// adjacent bytes. Returns false, without writing, if a page with such a byte is not writable.
 bool WriteProgram(std::byte* to, const std::byte* from, const std::byte* before, std::size_t bytes);
 
 }  // namespace gpushared::drop_in

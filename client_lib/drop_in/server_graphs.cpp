@@ -115,7 +115,7 @@ void ServerGraphs::Make(const Works& plan, const Context& context) {
     runs_.push_back(std::move(run));
     at += length;
   }
-  // A no-op until the plan changes.
+  // Without a graph, later calls of Prepare do nothing until the session changes.
   if (runs_.empty()) is_rejected_ = true;
 }
 

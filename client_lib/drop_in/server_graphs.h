@@ -15,10 +15,10 @@
 
 namespace gpushared::drop_in {
 
-// Sequences of launches in the plan of an executable graph that the server holds as a graph, so
-// that one command replaces one command per launch. They are created at the second launch, because
-// a graph that runs once would not gain from it. Other work is submitted individually: copies,
-// fills, host functions, kernels that launch kernels, and all launches of a session with
+// Graphs in the server for sequences of launches in the plan of one executable graph, so that one
+// command replaces one command per launch. They are created at the second launch of the plan,
+// because a plan that runs once would not gain from them. Other work is submitted individually:
+// copies, fills, host functions, kernels that launch kernels, and all launches of a session with
 // page-locked memory, whose parameters may have to be replaced each time.
 //
 // Thread-safe.
@@ -57,7 +57,8 @@ class ServerGraphs {
   Mutex mutex_;
   std::weak_ptr<Session> session_ GPUSHARED_GUARDED_BY(mutex_);  // Session of the graphs.
   std::size_t launches_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  // Whether the server has rejected a graph; the plan is then submitted without it.
+  // Whether the session uses no graphs, because the server has rejected one or because no sequence
+  // of launches is long enough.
   bool is_rejected_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::vector<Run> runs_ GPUSHARED_GUARDED_BY(mutex_);
 };

@@ -49,10 +49,11 @@ class Session {
   // Fetches page-locked memory that kernels have accessed, before a command uses the program's
   // bytes at this address.
   Code TakeBack(std::uint64_t address);
-  // First values of CUlimit, for the kernels of all contexts: stack, printed text and heap.
+  // Number of limits that apply to the kernels of all contexts: the first of CUlimit, which are
+  // stack, printed text and heap.
   static constexpr int kKernelLimits = 3;
   std::size_t KernelLimit(int limit) const GPUSHARED_EXCLUDES(limits_mutex_);
-  // Kernels may get more than requested. kInvalidValue if they cannot get that amount.
+  // Makes at least `value` available to kernels. kInvalidValue if that is not possible.
   Code SetKernelLimit(int limit, std::size_t value) GPUSHARED_EXCLUDES(limits_mutex_);
   Code sticky() const { return sticky_.load(std::memory_order_relaxed); }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -178,7 +177,7 @@ Code LaunchHostFunc(StreamHandle handle, HostFunction function, void* data) {
   });
 }
 
-// The mode selects how the executing thread waits; here it always blocks in the kernel.
+// The mode selects how the executing thread waits; here it always sleeps.
 Code LaunchHostFuncV2(StreamHandle handle, HostFunction function, void* data, unsigned) {
   return LaunchHostFunc(handle, function, data);
 }

@@ -43,7 +43,7 @@ Code CheckProperties(const AllocationProperties& properties) {
   return Code::kSuccess;
 }
 
-// Returns the session of this thread's context, which must be on the device.
+// Checks that the current context is on the device and that its session can map memory.
 Code CheckHere(const Current& current, int ordinal) {
   if (current->ordinal() != ordinal) {
     return Reject(Code::kNotSupported, "memory of device " + std::to_string(ordinal) +

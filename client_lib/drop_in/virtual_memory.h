@@ -101,7 +101,7 @@ class VirtualMemory {
   mutable Mutex mutex_;
   std::map<std::uint64_t, std::size_t> reserved_
       GPUSHARED_GUARDED_BY(mutex_);  // Bytes, by address.
-  // By address; each is inside one reservation.
+  // Placements by address; each is inside one reservation.
   std::map<std::uint64_t, Placement> placements_ GPUSHARED_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Allocation>> allocations_ GPUSHARED_GUARDED_BY(mutex_);
 };

@@ -43,7 +43,7 @@ class Option {
   // Restricts an int, unsigned or std::size_t to a range.
   template <typename Number>
   Option Range(Number least, Number most) const;
-  // As above for double. Exists because CLI11's own check accepts nan.
+  // Restricts a double to a range. Exists because CLI11's own check accepts nan.
   Option Within(double least, double most) const;
   // `complaint` returns an error message, or an empty string if the text is valid.
   Option Check(std::function<std::string(const std::string& text)> complaint) const;

@@ -102,7 +102,9 @@ struct Attach {
   // The most urgent class that the access rules allow to this client.
   SchedulingClass allowed_class = SchedulingClass::kNormal;
   std::uint8_t isolation = 0;  // device::Isolation: how its kernels are confined to its memory.
-  bool is_trusted = false;     // Whether the client's user can control the server in any case.
+  // Whether the client connected to the main endpoint as root or as the server's own user, who can
+  // control the server anyway.
+  bool is_trusted = false;
   // Endpoint through which the client connected. Needed only for the registry.
   std::uint32_t endpoint = 0;  // Assigned by the broker.
   std::string endpoint_name;
@@ -244,7 +246,7 @@ struct RegistrySession {
   std::uint64_t quota_bytes = 0;
   std::uint64_t guaranteed_bytes = 0;
   std::uint8_t isolation = 0;
-  bool has_started = false;  // The client received its welcome.
+  bool has_started = false;  // Whether the client has received its welcome.
   std::uint64_t age_ns = 0;
 
   void Visit(Fields& f);

@@ -166,7 +166,7 @@ struct BufferRecord {
 
 // kMark requests a completion record with device times. kCreateStream and kDestroyStream name a
 // stream other than 0. kEndRequest ends the stream's request once everything before it has ended,
-// as does destroying the stream. kTurn, on stream 0, asks for a turn of a gated client.
+// as does destroying the stream. kTurn, on stream 0, requests a turn of a gated client.
 struct PlainRecord {
   RecordHeader header;
   std::uint32_t stream = 0;

@@ -101,7 +101,7 @@ struct Hello {
   // If true, the text that the client's kernels print is kept for kTakePrinted, and not written to
   // the server's log.
   bool takes_printed = false;
-  // If true, the client submits its work to the driver itself, and asks for turns.
+  // If true, the client submits its work to the driver itself, and requests turns.
   bool gated = false;
 
   void Visit(Fields& f) {
@@ -172,7 +172,7 @@ struct Admin {
   void Visit(Fields& f);
 };
 
-// ---- why: a client that observed EOF asks how its session ended.
+// ---- why: a client that observed EOF requests the reason for the end of its session.
 
 struct Why {
   static constexpr MessageType kType = MessageType::kWhy;

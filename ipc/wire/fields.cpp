@@ -98,13 +98,12 @@ void Fields::Descriptors(std::uint32_t count) {
 void Fields::Range(const char* name, std::uint64_t value, std::uint64_t minimum,
                    std::uint64_t maximum) {
   if (mode_ != Mode::kRead || (value >= minimum && value <= maximum)) return;
-  Reject(name, "is " + std::to_string(value) + ", allowed " + LimitsText(minimum, maximum));
+  Reject(name, "is " + std::to_string(value) + ", allowed: " + LimitsText(minimum, maximum));
 }
 
 void Fields::Multiple(const char* name, std::uint64_t value, std::uint64_t step) {
   if (mode_ != Mode::kRead || value % step == 0) return;
-  Reject(name,
-         "is " + std::to_string(value) + ", allowed are multiples of " + std::to_string(step));
+  Reject(name, "is " + std::to_string(value) + ", allowed: multiples of " + std::to_string(step));
 }
 
 void Fields::Require(bool holds, const char* otherwise) {
@@ -113,7 +112,7 @@ void Fields::Require(bool holds, const char* otherwise) {
 
 void Fields::Limit(const char* name, std::uint64_t value, std::uint64_t maximum) {
   if (value <= maximum) return;
-  Reject(name, "is " + std::to_string(value) + ", allowed " + LimitsText(0, maximum));
+  Reject(name, "is " + std::to_string(value) + ", allowed: " + LimitsText(0, maximum));
 }
 
 Status Fields::End() {
@@ -155,8 +154,8 @@ void Fields::Write(std::span<const std::byte> bytes) {
   if (!ok()) return;
   payload_.insert(payload_.end(), bytes.begin(), bytes.end());
   if (payload_.size() <= payload_bytes_max_) return;
-  Reject("it has at least " + std::to_string(payload_.size()) + " bytes, allowed " +
-         std::to_string(payload_bytes_max_));
+  Reject("it has at least " + std::to_string(payload_.size()) +
+         " bytes, allowed: " + std::to_string(payload_bytes_max_));
 }
 
 void Fields::Read(std::span<std::byte> bytes) {

@@ -34,7 +34,7 @@ inline constexpr std::uint32_t kKernelsPerModuleMax = 4096;
 inline constexpr std::uint32_t kParametersPerKernelMax = 4096;
 inline constexpr std::uint32_t kStagingBuffersMax = 64;
 inline constexpr std::uint32_t kStagingBufferBytesDefault = 16u << 20;
-inline constexpr std::uint32_t kStagingBufferBytesMax = 1u << 30;  // Largest staging buffer.
+inline constexpr std::uint32_t kStagingBufferBytesMax = 1u << 30;
 // Staging buffer sizes are multiples of this.
 inline constexpr std::uint32_t kStagingBytesStep = 64u << 10;
 inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;
@@ -43,7 +43,7 @@ inline constexpr std::uint32_t kGraphsMax = 256;
 inline constexpr std::uint32_t kGraphNodesMax = 4096;
 // A node's record and its inline parameters. Larger parameters travel in a staging buffer.
 inline constexpr std::uint32_t kGraphNodeBytesMax = kContinuationsMax * kContinuationDataBytes;
-// Buffers of one client that the worker tracks.
+// Maximum number of buffers of one client that the worker tracks.
 inline constexpr std::uint32_t kBuffersMax = 16384;
 // Device memory that the client maps itself.
 inline constexpr std::uint32_t kChunksMax = 256;
@@ -80,8 +80,8 @@ struct alignas(kGranuleBytes) Granule {
 };
 static_assert(sizeof(Granule) == kGranuleBytes && std::is_standard_layout_v<Granule>);
 
-// The gate of a gated client, which submits its work to the driver itself: which of its turns may
-// submit, and how much. The worker writes every byte.
+// The gate of a gated client, that is, of a client that submits its work to the driver itself. The
+// gate states which of the client's turns may submit, and how much. The worker writes every byte.
 struct GateState {
   // Turn that may submit; 0: none. Turns are numbered by the sequence of their kTurn.
   std::atomic<std::uint64_t> open;
@@ -99,10 +99,10 @@ constexpr std::uint32_t kLongestNameBytes = 64;
 struct GateUse {
   std::atomic<std::uint64_t> submitted;   // Launches so far.
   std::atomic<std::uint64_t> held_bytes;  // Device memory that the client holds.
-  std::atomic<std::uint64_t> passes;      // Launches so far that did not wait long enough.
+  std::atomic<std::uint64_t> passes;      // Launches so far that did not wait for the gate to open.
   std::atomic<std::uint32_t> slots;       // Used entries of the arrays; each belongs to a stream.
   // Predicted time of the turn's longest launch, and the name of what it launched: UTF-8,
-  // zero-terminated unless it fills the array. In words, which are written without tearing.
+  // zero-terminated unless it fills the array. Stored in words, which are written without tearing.
   std::atomic<std::uint32_t> longest_ns;
   std::atomic<std::uint64_t> longest_name[kLongestNameBytes / sizeof(std::uint64_t)];
   // Number of the last mark that was placed on the slot's stream.
@@ -110,7 +110,7 @@ struct GateUse {
   // Predicted device time of all launches of the stream so far, and of those before the last mark.
   std::atomic<std::uint64_t> launched_ns[kStreamsMax];
   std::atomic<std::uint64_t> marked_ns[kStreamsMax];
-  // The last mark that the GPU has passed. Its own page, which the client registers with its
+  // The last mark that the GPU has passed. On a separate page, which the client registers with its
   // driver.
   alignas(kPageBytes) std::atomic<std::uint32_t> passed[kStreamsMax];
 };
@@ -133,8 +133,8 @@ struct CompletionSegment {
   alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> granules_taken;
   // Number of publications (timelines, completions, credit); futex word of waiting clients.
   alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> event;
-  // Bytes that the client's kernels have printed so far; always 0 unless the client's hello asked
-  // for the text. Stored before the timelines of the commands that printed.
+  // Bytes that the client's kernels have printed so far; always 0 unless the client's hello
+  // requested the text. Stored before the timelines of the commands that printed.
   std::atomic<std::uint64_t> printed;
   // Guaranteed memory, resident memory, and the part of the resident memory that other clients wait
   // for. All 0 unless the client may hold more device memory than its guarantee.

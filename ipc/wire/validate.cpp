@@ -131,7 +131,7 @@ void CheckLaunch(Checks& checks, const RecordView& copy, LaunchCommand& out) {
   out.parameter_bytes = bytes;
 }
 
-// For every record except a launch.
+// Checks the header of a record that has neither flags nor continuations.
 void CheckSingleGranule(Checks& checks, const RecordHeader& header) {
   checks.Equal("flags", header.flags, 0);
   checks.Equal("continuations", header.continuations, 0);
@@ -229,7 +229,8 @@ void CheckPlain(Checks& checks, const RecordView& copy, std::uint32_t stream_min
   checks.Zero("reserved", record.reserved);
 }
 
-// Checks a command that a graph may contain. Returns false if `op` is not one of them.
+// Checks a command that a graph may contain. Returns false if `op` is not the number of such a
+// command.
 template <typename Body>
 bool CheckWork(Checks& checks, Op op, const RecordView& record, Body& body) {
   switch (op) {
@@ -275,7 +276,8 @@ void CheckGraphNode(Checks& checks, const RecordView& copy, SetGraphNodeCommand&
   checks.Zero("graph reserved", record.reserved);
   out.graph = record.graph;
   out.node = record.node;
-  // With any other number of bytes, the record is rejected regardless of its contents.
+  // The clamp leaves a valid number of bytes unchanged. With any other number, the record has been
+  // rejected already, and its contents do not matter.
   const std::size_t bytes =
       std::clamp<std::size_t>(record.content_bytes, kGranuleBytes, kGraphNodeBytesMax);
   const RecordView content(copy.tail.data(),
@@ -419,7 +421,7 @@ Status DescribeViolation(const Violation& violation, const RecordCopy& record) {
   if (violation.maximum < violation.minimum) allowed = "none";
   return Status(StatusCode::kProtocolViolation, std::string("record rejected: ") + violation.field +
                                                     " is " + std::to_string(violation.value) +
-                                                    ", allowed " + allowed + " [stream " +
+                                                    ", allowed: " + allowed + " [stream " +
                                                     std::to_string(plain.stream) + " command " +
                                                     std::to_string(plain.header.sequence) + "]");
 }

@@ -31,7 +31,7 @@ struct [[nodiscard]] Violation {
   bool ok() const { return field == nullptr; }
 };
 
-// Returns kProtocolViolation with "command rejected: launch grid x is 0, allowed 1 to 2147483647
+// Returns kProtocolViolation with "command rejected: launch grid x is 0, allowed: 1 to 2147483647
 // [stream 2 command 1841]".
 Status DescribeViolation(const Violation& violation, const RecordCopy& record);
 
@@ -40,7 +40,8 @@ Status DescribeViolation(const Violation& violation, const RecordCopy& record);
 // commands.
 Violation ValidateCommand(const RecordCopy& record, Command& command);
 
-// As ValidateCommand, for the client's end of the completion ring.
+// Validates `record` and fills in `notice`, at the client's end of the completion ring. On failure
+// `notice` is unspecified.
 Violation ValidateCompletion(const RecordCopy& record, CompletionNotice& notice);
 
 // State of one client's ring, with which the worker checks that sequences have no gaps, that
@@ -58,7 +59,7 @@ class StreamLog {
   // Returns the sequence of the last command of this stream number; 0 if it had none.
   std::uint64_t last(std::uint32_t stream) const { return last_[stream]; }
   bool live(std::uint32_t stream) const { return live_[stream]; }
-  // Returns whether a request of this stream has begun and its end has not been taken.
+  // Returns whether a request of this stream has begun and its end has not been accepted yet.
   bool in_request(std::uint32_t stream) const { return in_request_[stream]; }
 
  private:

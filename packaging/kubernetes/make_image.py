@@ -53,7 +53,7 @@ def files_of(pairs: list) -> dict:
         if file.endswith("/"):
             file += pathlib.PurePath(path).name
         if not separator or not path.startswith("/") or not pathlib.Path(file).is_file():
-            raise SystemExit(f"make_image: '{pair}' rejected: allowed is /PATH=FILE, of a file that is here")
+            raise SystemExit(f"make_image: '{pair}' rejected; allowed: /PATH=FILE, of a file that is here")
         for name in (path, *libraries(pathlib.Path(file))):
             files[name.lstrip("/")] = pathlib.Path(file if name == path else name).resolve()
     return files

@@ -30,7 +30,7 @@ void CheckSize(const Shape& shape, int rows) {
   const long long elements = static_cast<long long>(rows) * width;
   if (elements <= std::numeric_limits<int>::max()) return;
   throw std::runtime_error(std::to_string(rows) + " rows of a layer of " + std::to_string(width) +
-                           " are " + std::to_string(elements) + " elements, allowed are " +
+                           " are " + std::to_string(elements) + " elements, allowed: " +
                            std::to_string(std::numeric_limits<int>::max()));
 }
 

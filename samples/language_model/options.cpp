@@ -45,7 +45,7 @@ double Options::Number(const std::string& name, double least, double most) const
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (text.empty() || *end != '\0' || !(value >= least && value <= most)) {
-    throw std::runtime_error("option '" + name + "' is '" + text + "', allowed is a number from " +
+    throw std::runtime_error("option '" + name + "' is '" + text + "', allowed: a number from " +
                              std::to_string(least) + " to " + std::to_string(most));
   }
   return value;
@@ -55,7 +55,7 @@ int Options::Integer(const std::string& name, int least, int most) const {
   const double value = Number(name, least, most);
   if (value != std::floor(value)) {
     throw std::runtime_error("option '" + name + "' is '" + Text(name) +
-                             "', allowed is a whole number");
+                             "', allowed: a whole number");
   }
   return static_cast<int>(value);
 }
@@ -66,7 +66,7 @@ gpushared::SchedulingClass Options::Class(const std::string& name) const {
   if (text == "normal") return gpushared::SchedulingClass::kNormal;
   if (text == "low") return gpushared::SchedulingClass::kLow;
   throw std::runtime_error("option '" + name + "' is '" + text +
-                           "', allowed are high, normal and low");
+                           "', allowed: high, normal and low");
 }
 
 double SleepUntilUnixTime(double seconds) {

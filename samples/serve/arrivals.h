@@ -9,7 +9,7 @@
 
 namespace samples {
 
-// // Arrival times of requests: seconds from the start, ascending. Both functions return `count`
+// Arrival times of requests: seconds from the start, ascending. Both functions return `count`
 // arrivals with a mean inter-arrival time of `mean_gap_s`.
 
 // Gamma-distributed inter-arrival times with this coefficient of variation: 1 makes a Poisson

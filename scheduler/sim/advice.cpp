@@ -59,7 +59,7 @@ Kernel KernelFor(const Profile::Step& step, const Profile& profile, const Node& 
   return kernel;
 }
 
-// From each arrival to the next, including from the last one to the first.
+// Returns the times from each arrival to the next, including from the last one to the first.
 std::vector<double> GetDistances(const Profile& profile) {
   const std::size_t count = profile.requests.size();
   std::vector<double> distances;
@@ -79,7 +79,7 @@ double GetLength(const Profile& profile) {
   return std::accumulate(distances.begin(), distances.end(), 0.0);
 }
 
-// Arrivals, ascending, up to `seconds`.
+// Returns the arrivals, ascending, up to `seconds`.
 std::vector<double> GetTimes(const Profile& profile, double seconds, std::size_t first,
                              double offset_s, std::uint32_t seed) {
   if (profile.is_drawn()) {
@@ -193,7 +193,7 @@ ClientAdvice GetAdvice(const Profile& profile, const Tally& with, const Tally& n
   const double rate_now = now.seconds > 0 ? now.jobs / now.seconds : 0;
   if (rate_now > 0) advice.pace_percent = 100 * with.jobs / with.seconds / rate_now;
   advice.device_percent = 100 * with.charged_s / with.seconds;
-  // Not for a closed loop, because more requests are planned for it than it can start.
+  // A closed loop cannot fall behind: more requests are planned for it than it can start.
   constexpr double kEndedLeast = 0.95;
   advice.falls_behind = profile.has_requests() && profile.pace != Profile::Pace::kClosed &&
                         with.ended < kEndedLeast * with.arrived - 2;
@@ -233,7 +233,7 @@ std::vector<std::string> GetReasons(const Advice& advice, const AdviceOptions& o
   return reasons;
 }
 
-// Weaknesses of the profile's data; empty if none.
+// Returns the weaknesses of the profile's data; empty if there are none.
 std::vector<std::string> DoubtsAbout(const Profile& profile) {
   constexpr std::size_t kRequestsLeast = 100;
   constexpr std::size_t kSamplesLeast = 9;

@@ -64,8 +64,9 @@ struct Advice {
 Advice Advise(const Node& node, const Profile& job, const AdviceOptions& options);
 
 // Places each job, in order, on the node where it fits best, alongside the jobs placed before it.
-// Returns for each job the advice for all nodes, best first: nodes where it fits come first, then
-// the smallest ratio of p99 to latency target decides, then the client that loses most of its pace.
+// Returns for each job the advice for all nodes, best first. Nodes where the job fits come first.
+// Among them, nodes are ordered by the largest ratio of p99 to latency target of any client, then
+// by the largest loss of pace of any client, both ascending.
 std::vector<std::vector<Advice>> Place(std::vector<Node> nodes, const std::vector<Profile>& jobs,
                                        const AdviceOptions& options);
 
@@ -75,8 +76,8 @@ double SmallestShare(const Node& node, const Profile& job, const AdviceOptions& 
 
 // The functions below are parts of those above, declared for tests.
 FrontOptions GetFrontOptions(const Node& node);
-// Returns the plan of the client's requests. The first of `turns` plans follows the recording from
-// its beginning; the others begin elsewhere in it.
+// Returns the plan of the client's requests. The plan of turn 0 follows the recording from its
+// beginning; those of other turns begin at a random place in it.
 ClientPlan GetPlan(const Profile& profile, const Node& node, double seconds, std::size_t turn,
                    std::uint32_t seed);
 // Sets the certainty of the advice, from its figures and their sample sizes.

@@ -14,7 +14,7 @@
 namespace gpushared::simulation {
 namespace {
 
-// In the order of the enumerators.
+// Names of the certainties, in the order of the enumerators.
 constexpr std::array<std::string_view, 3> kCertainties = {"sure", "likely", "unsure"};
 
 template <typename... Values>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// // Alternatives to gpushared's policies, each reduced to its rule.
+// Alternatives to gpushared's policies, each reduced to its rule.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_BASELINES_H_
 #define GPUSHARED_SCHEDULER_SIM_BASELINES_H_
@@ -14,7 +14,7 @@
 
 namespace gpushared::simulation {
 
-// // Models MPS, a shared context and time slicing: every process launches independently, and the
+// Models MPS, a shared context and time slicing: every process launches independently, and the
 // device schedules.
 class NativeFront final : public Front {
  public:

@@ -8,7 +8,7 @@
 
 namespace gpushared::simulation {
 
-// // Change of a device's speed while a profile was taken, as kernel times relative to the kernel's
+// Change of a device's speed while a profile was taken, as kernel times relative to the kernel's
 // mean.
 //
 // A core of a virtual machine runs at half its speed, for seconds at a time, while another machine

@@ -20,11 +20,10 @@
 
 namespace gpushared::simulation {
 
-// Returns the smallest element that at least a `fraction` of all elements do not exceed. `times`
-// must not be empty.
+// Returns the element of rank floor(fraction × (n − 1)), counted from 0, of the n elements in
+// ascending order. `times` must not be empty.
 scheduler::Duration Percentile(std::vector<scheduler::Duration> times, double fraction);
 
-// Unit of times in tables and files.
 inline double Seconds(scheduler::Duration time) {
   return std::chrono::duration<double>(time).count();
 }
@@ -60,8 +59,8 @@ struct CellOptions {
   // A kind of MakeArrivals, or "closed": each request follows the end of the previous one after an
   // exponentially distributed pause, such that the load results when the client is alone.
   std::string arrivals = "poisson";
-  // Whether a client takes up a request only when the previous one has ended, and measures its
-  // latency from that moment.
+  // Whether a client starts a request only when the previous one has ended, and measures the
+  // latency from that start (Pace::kOneByOne).
   bool one_by_one = false;
   std::size_t requests = 10'000;
   std::uint32_t seed = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// // Layer between clients and the GPU: gpushared's scheduler, another system's rule, or none.
+// Layer between clients and the GPU: gpushared's scheduler, another system's rule, or none.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_FRONT_H_
 #define GPUSHARED_SCHEDULER_SIM_FRONT_H_
@@ -39,7 +39,7 @@ class Front {
   virtual void Enqueue(const Launch& launch, TimePoint now) = 0;
   // Returns true if the launch is complete; false if its remainder will be submitted again.
   virtual bool OnFinished(const Finished& finished, TimePoint now) = 0;
-  // Report the begin and the end of a client's requests, numbered from 0, around their launches.
+  // Report the start and the end of a client's requests, numbered from 0, around their launches.
   virtual void OnRequestBegan(std::size_t /*client*/, std::uint64_t /*number*/,
                               TimePoint /*arrived*/, TimePoint) {}
   virtual void OnRequestEnded(std::size_t /*client*/, std::uint64_t /*number*/, TimePoint) {}
@@ -60,7 +60,7 @@ struct FrontOptions {
   scheduler::LaneOptions lane;
   // Kernels and copies shorter than this are non-preemptible, as in the worker. Parts of a graph
   // are at most this long.
-  scheduler::Duration stop_least = std::chrono::microseconds(100);
+  scheduler::Duration stop_min = std::chrono::microseconds(100);
   // Whether kernels run in their preemptible form. Without it only copies can be stopped.
   bool claims = true;
   // Launch bubble reported to the lane; derived from the costs when empty.
@@ -77,7 +77,7 @@ struct SetupEntry {
   std::function<std::unique_ptr<Front>(GpuDevice& device, const FrontOptions& options)> make_front;
 };
 
-// // Returns gpushared's policies in the production lane, then the baselines.
+// Returns gpushared's policies in the production lane, then the baselines.
 std::vector<SetupEntry> SetupCatalog();
 // Returns the setup with that name, or no value if the name is unknown.
 std::optional<SetupEntry> FindSetup(std::string_view name);

@@ -41,7 +41,8 @@ class Calculation {
   double alone_us() const { return alone_us_; }
 
   // Returns the part of the gap that is used if no request may be delayed and all arrivals are
-  // known: on average half of a wave, weighted by its time, is too long for the end of a pause.
+  // known. At the end of a pause, half of a wave is lost on average, because no further wave fits.
+  // Kernels are weighted by their times.
   double GapUsedIfArrivalsKnown() const {
     double lost_us = 0;
     for (const LowKernel& kernel : low_) {
@@ -101,7 +102,7 @@ class Calculation {
     const scheduler::Duration solo = SoloTime(kernel, multiprocessors_);
     const std::uint32_t fit = AtOnceMax(kernel);
     LowKernel low;
-    if (solo < options_.front.stop_least || kernel.is_nonpreemptible) {
+    if (solo < options_.front.stop_min || kernel.is_nonpreemptible) {
       low.forms.push_back({std::min(kernel.blocks, fit), 1, Us(solo)});
     } else {
       std::uint32_t last = 0;
@@ -126,7 +127,7 @@ class Calculation {
     return (1 - options_.load) * exposed_us / total_us;
   }
 
-  // Time of a wave in which an arrival would be delayed by more than the bound, over all waves.
+  // Total time, over all waves, in which an arrival would be delayed by more than the bound.
   double ExposedUs(const Form& form) const {
     return form.waves * std::max(0.0, form.wave_us - harmless_us_.at(form.at_once));
   }
@@ -172,7 +173,8 @@ class Calculation {
     return now_us;
   }
 
-  // Ends of equal blocks on two groups of multiprocessors that become free at different times.
+  // Returns when equal blocks on two groups of multiprocessors have ended. The groups become free
+  // at different times.
   double EndUs(const Kernel& kernel, std::uint32_t part, double now_us, double free_us) const {
     const double block_us = Us(kernel.block_time);
     const double per = kernel.blocks_per_multiprocessor;
@@ -197,8 +199,8 @@ class Calculation {
   const std::uint32_t multiprocessors_;
   std::vector<LowKernel> low_;
   double alone_us_ = 0, fastest_us_ = 0;
-  // For each number of occupied multiprocessors, how long that delays a request by at most the
-  // bound.
+  // By number of occupied multiprocessors: how much longer they may be occupied without delaying a
+  // request by more than the bound.
   std::vector<double> harmless_us_;
 };
 

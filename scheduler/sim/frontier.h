@@ -23,21 +23,22 @@ struct FrontierOptions {
 
 struct Frontier {
   // Throughput, relative to running alone, of a low client whose scheduler knows all arrivals in
-  // advance. It fills each pause with whole blocks, so that no request is delayed.
+  // advance. The scheduler fills each pause with whole blocks, so that no request is delayed.
   double low_if_arrivals_known = 0;
   // The smallest p99 inflation for which the low class need not be slowed.
   double inflation_at_full_speed = 0;
-  // For each asked p99 inflation, the throughput if only the distribution of arrivals is known;
+  // For each requested p99 inflation, the throughput if only the distribution of arrivals is known;
   // empty if that inflation is impossible while all low kernels run.
   std::vector<std::optional<double>> low;
 };
 
 // Computes the frontier for requests that arrive at random (Poisson) and are served one at a time.
 //
-// Nothing distinguishes one moment of a pause from another, so the scheduler can choose only on how
-// many multiprocessors each low kernel runs. Fewer multiprocessors take more waves, and delay a
-// request by less. For a given bound, kernels are slowed in the order of what they gain per time
-// lost, until at most one request in a hundred exceeds the bound.
+// Poisson arrivals are memoryless, so the scheduler can choose only on how many multiprocessors
+// each low kernel runs. On fewer multiprocessors a kernel takes more waves, but delays a request by
+// less. For a given bound, kernels are slowed until at most one request in a hundred exceeds it.
+// Each step slows the kernel whose slowing removes the most time with excessive delay per unit of
+// lost time.
 Frontier ComputeFrontier(const Job& high, const Job& low, std::span<const double> inflations,
                          const FrontierOptions& options);
 

@@ -7,7 +7,7 @@
 namespace gpushared::simulation {
 namespace {
 
-// A client has at most one turn in the lane, so that its number names the turn, too.
+// A client has at most one turn in the lane, so the client's number identifies the turn as well.
 scheduler::ClientId GetId(std::size_t number) { return {number + 1}; }
 std::size_t GetNumber(scheduler::ClientId id) { return id.value - 1; }
 
@@ -74,7 +74,7 @@ bool GatedFront::MayLaunch(const Client& client, TimePoint now) const {
   return is_open && has_room;
 }
 
-void GatedFront::Flow(std::size_t number, TimePoint now) {
+void GatedFront::SubmitWaiting(std::size_t number, TimePoint now) {
   Client& client = clients_[number];
   while (!client.waiting.empty() && MayLaunch(client, now)) {
     // A client that does not wait submits first, and its turn follows.
@@ -141,7 +141,7 @@ void GatedFront::Review(std::size_t number, TimePoint now) {
 
 void GatedFront::Act(TimePoint now) {
   for (std::size_t number = 0; number < clients_.size(); ++number) {
-    Flow(number, now);
+    SubmitWaiting(number, now);
     Review(number, now);
   }
   while (const std::optional<scheduler::Action> action = lane_.Next(now)) {
@@ -159,7 +159,7 @@ void GatedFront::Act(TimePoint now) {
   }
   wake_at_ = lane_.wake_at();
   for (std::size_t number = 0; number < clients_.size(); ++number) {
-    Flow(number, now);
+    SubmitWaiting(number, now);
     wake_at_ = scheduler::Earlier(wake_at_, NextChange(clients_[number], now));
   }
 }

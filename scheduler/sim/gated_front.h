@@ -18,16 +18,16 @@
 namespace gpushared::simulation {
 
 // Models gate mode: every client launches from a thread and a context of its own, and the
-// production lane and policy schedule its *turns* as commands. A client of class high never waits
-// for its turn where classes matter. Any other launches while its gate is open, and keeps at most
-// the window plus one launch in flight. Closing the gate stops a turn, which has left the device
-// when the launches in flight have ended. A graph is one launch. Copies neither wait for the gate
-// nor count, but follow the launches before them.
+// production lane and policy schedule its *turns* as commands. Under policies in which classes
+// matter, a client of class high never waits for its turn. Any other client launches only while its
+// gate is open, and keeps at most the window plus one launch in flight. Closing the gate stops a
+// turn, which has left the device when the launches in flight have ended. A graph is one launch.
+// Copies neither wait for the gate nor count, but follow the launches before them.
 //
 // The limits equal those of the worker (server/worker/dispatch: turns.h, submitter.h), which this
-// library cannot include. Predictions are exact, and each end of a launch is noticed by itself,
-// whereas a real client marks the stream every 50 us. The passing of a launch that has waited for a
-// second is not modelled.
+// library cannot include. Predictions are exact, and the end of each launch is noticed, whereas a
+// real client marks its streams after 50 us (with a window) or 200 us of predicted work. It is not
+// modelled that a launch is submitted without a turn after it has waited for a second.
 class GatedFront final : public Front {
  public:
   // A turn without launches in flight ends after kIdle; before its first launch, after kUnused.
@@ -35,7 +35,7 @@ class GatedFront final : public Front {
   static constexpr Duration kUnused = std::chrono::milliseconds(2);
   // A stopped turn ends after this time even if its launches have not ended.
   static constexpr Duration kDrainMax = std::chrono::milliseconds(20);
-  // Window beside a client whose latency matters.
+  // Window while a client whose latency matters is connected.
   static constexpr Duration kUrgentWindow = std::chrono::microseconds(250);
 
   GatedFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> policy,
@@ -62,15 +62,16 @@ class GatedFront final : public Front {
     bool waits = true;                    // Whether the client launches only in its turn.
     std::optional<Duration> window = {};  // Empty while no other client is connected.
     std::deque<Launch> waiting = {};
-    // On the GPU in order of submission, which is also the order of ends; empty for a copy.
+    // Predicted times of the work on the GPU, in order of submission. The work ends in the same
+    // order. No value for a copy.
     std::deque<std::optional<Duration>> submitted = {};
-    std::size_t in_flight = 0;  // Launches among these, and their predicted time.
+    std::size_t in_flight = 0;  // Number of launches in `submitted`, and their predicted time.
     Duration in_flight_time{};
     TimePoint thread_free{};
     Turn turn = Turn::kNone;
     bool is_turn_used = false;  // Whether anything was launched since the last turn ended.
-    TimePoint changed_at{};     // The latest launch or end of a launch, or the turn's begin.
-    // When the client sees that its gate was opened, and that it was closed.
+    TimePoint changed_at{};     // The latest launch or end of a launch, or the start of the turn.
+    // Times at which the client detects that its gate was opened, and that it was closed.
     TimePoint opens_at{}, closes_at{};
     TimePoint stopped_at{};
     RequestMarks requests = {};
@@ -78,8 +79,9 @@ class GatedFront final : public Front {
   };
 
   void SetTerms(Client& client) const;
-  // Submits the launches for which the client need not wait, and asks for a turn if it has none.
-  void Flow(std::size_t number, TimePoint now);
+  // Submits the launches for which the client need not wait, and requests a turn for the client if
+  // there is none.
+  void SubmitWaiting(std::size_t number, TimePoint now);
   bool MayLaunch(const Client& client, TimePoint now) const;
   void SubmitNext(std::size_t number, TimePoint now);
   scheduler::LaneCommand TurnCommand(std::size_t number) const;
@@ -93,7 +95,7 @@ class GatedFront final : public Front {
   const FrontOptions options_;
   scheduler::DeviceLane lane_;
   std::vector<Client> clients_;
-  std::unordered_map<std::uint64_t, std::size_t> client_of_;  // Of all work on the GPU.
+  std::unordered_map<std::uint64_t, std::size_t> client_of_;  // Client by id of work on the GPU.
   std::uint64_t decisions_ = 0;
   std::optional<TimePoint> wake_at_;
 };

@@ -16,15 +16,15 @@ namespace gpushared::simulation {
 // "Getting Started with CUDA Graphs"; gate_relay: p99 of the time from a high client's first call
 // to a low one's last launch, measured with the server as relay (the median is below 1 us, p90 6.1
 // us). A context switch: saving the 44 MB of a context takes at most 40 us on an A100 (GPreempt,
-// ATC'25), which also has about 100 us for a whole preemption. The other figures are round ones of
-// the same order of magnitude, equal for all policies and baselines.
+// ATC'25; the paper reports about 100 us for a whole preemption). The other figures are round ones
+// of the same order of magnitude, equal for all policies and baselines.
 //
 // Contention for caches and memory bandwidth: while blocks of other streams run on a fraction p of
-// the multiprocessors, a kernel takes 1 + contention × p² times as long. The square, because memory
-// requests queue longer the more of them there are; a linear rule with the same p99 of the high
-// class slows the low class more than published. The factor is calibrated against the MPS rows of
-// Tally's artifact (docs/simulation.md). It applies to kernels whose profile states their class;
-// others, such as those of recorded profiles, are modelled without contention.
+// the multiprocessors, a kernel takes 1 + contention × p² times as long. The fraction is squared,
+// because memory requests queue longer the more of them there are; a linear rule with the same p99
+// of the high class slows the low class more than published. The factor is calibrated against the
+// MPS rows of Tally's artifact (docs/simulation.md). It applies to kernels whose profile states
+// their class; others, such as those of recorded profiles, are modelled without contention.
 inline constexpr double kContention = 4;
 
 struct GpuCosts {
@@ -33,17 +33,17 @@ struct GpuCosts {
   scheduler::Duration kernel_gap{1'000};    // Time between dependent kernels of a stream.
   scheduler::Duration graph_call{2'500};    // CPU time to launch all nodes of a graph.
   scheduler::Duration graph_gap{500};       // Replaces kernel_gap inside a graph.
-  scheduler::Duration notice{3'000};        // From the end of a kernel until a CPU thread sees it.
-  scheduler::Duration stop_flag{2'000};     // Time until blocks that start see a stop.
-  scheduler::Duration drain{5'000};         // Time for blocks that start only to see the stop.
+  scheduler::Duration notice{3'000};        // From the end of a kernel to its detection by the CPU.
+  scheduler::Duration stop_flag{2'000};     // From a stop until blocks that start detect it.
+  scheduler::Duration drain{5'000};         // Time of blocks that start, detect the stop and end.
   scheduler::Duration claim{1'000};         // Per block of a kernel in its preemptible form.
   scheduler::Duration context_switch{50'000};
-  scheduler::Duration gate_relay{9'000};  // Until a gated client sees that its gate has changed.
+  scheduler::Duration gate_relay{9'000};  // Until a gated client detects a change of its gate.
   double contention = kContention;
   // Observed values of launch_delay, kernel_gap and notice, all equally likely, because a thread
   // may have to wait for a core. If empty, the values above are exact.
   std::vector<scheduler::Duration> launch_delays = {}, kernel_gaps = {}, notices = {};
-  std::uint32_t seed = 1;  // Seed of the draws from these.
+  std::uint32_t seed = 1;  // Seed of the draws from the observed values.
 };
 
 // Returns the CPU time of the call that launches the kernel. The call for a graph's first node

@@ -23,8 +23,8 @@ struct Kernel {
   std::uint32_t blocks = 1;
   scheduler::Duration block_time{};
   Kind kind = Kind::kUnknown;
-  // Blocks that fit onto a multiprocessor together, given their registers and shared memory.
-  // Profiles do not state it, and count a full multiprocessor as one block.
+  // Number of blocks that fit onto a multiprocessor together, given their registers and shared
+  // memory. Profiles do not state this number, and count a full multiprocessor as one block.
   std::uint32_t blocks_per_multiprocessor = 1;
   // Host time before its submission: from the end of the previous kernel, or from the start of the
   // request. Empty if it is submitted together with the previous kernel.
@@ -64,8 +64,9 @@ struct ProfileOptions {
 
 // Reads a profile in the Orion format: a header, then one line per kernel of one pass: name (which
 // may contain commas), class (1 compute, 0 memory, -1 unknown), memory footprint, multiprocessors
-// needed, duration in ns. A kernel that needs more multiprocessors than the GPU has runs in waves:
-// its blocks take duration ÷ ceil(needed ÷ multiprocessors). Errors name the path and the line.
+// needed, duration in ns. If a kernel needs more multiprocessors than the GPU has, it runs in
+// waves: its blocks take duration ÷ ceil(needed ÷ multiprocessors). Errors name the path and the
+// line.
 Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& options);
 
 // Reads one or more parts, joined with '+', which run one after the other:

@@ -38,7 +38,7 @@ LaneFront::Duration LaneFront::Predicted(const Kernel& kernel) const {
 bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {
   return (IsCopy(kernel) || (options_.claims && !kernel.is_nonpreemptible)) &&
          client.spec.scheduling_class != scheduler::SchedulingClass::kHigh &&
-         Predicted(kernel) >= options_.stop_least;
+         Predicted(kernel) >= options_.stop_min;
 }
 
 bool LaneFront::MustGiveWay(std::size_t number) const {
@@ -58,7 +58,7 @@ std::size_t LaneFront::NextPart(std::size_t number) const {
   };
   if (!is_node) return 1;
   const bool is_whole = client.spec.scheduling_class == scheduler::SchedulingClass::kHigh;
-  const Duration limit = MustGiveWay(number) ? options_.stop_least : options_.policy.slice;
+  const Duration limit = MustGiveWay(number) ? options_.stop_min : options_.policy.slice;
   if (!is_whole && time_of(0) >= limit) return 1;
   std::size_t end = 1;
   Duration part = time_of(0);

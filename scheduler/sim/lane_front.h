@@ -51,7 +51,7 @@ class LaneFront final : public Front {
     Launch launch;
     bool stoppable = false;
     std::uint32_t blocks_done = 0;
-    // Further nodes of the same part of a graph, which the lane sees as one command.
+    // Further nodes of the same part of a graph. The part is one command of the lane.
     std::vector<Launch> behind = {};
     std::size_t nodes_done = 0;
   };

@@ -18,7 +18,7 @@ namespace {
 // Nesting limit, because otherwise a file of nothing but brackets would exhaust the stack.
 constexpr std::size_t kDepthMax = 16;
 
-// // Iterates over a text and tracks the line of the last character that was not white space,
+// Iterates over a text and tracks the line of the last character that was not white space,
 // because the token that the parser has just read ends there.
 class LineCounter {
  public:

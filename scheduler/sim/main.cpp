@@ -286,7 +286,7 @@ Status Shares(Arguments arguments) {
   constexpr std::size_t kWeightsMax = 64;
   if (arguments.weights.size() > kWeightsMax) {
     return Status(StatusCode::kInvalidArgument, std::to_string(arguments.weights.size()) +
-                                                    " weights, of at most " +
+                                                    " weights, but at most " +
                                                     std::to_string(kWeightsMax) + " clients");
   }
   if (arguments.policies.empty()) arguments.policies = {"fair"};
@@ -301,14 +301,14 @@ Status Shares(Arguments arguments) {
   if (options.weights.empty()) options.weights = SpreadWeights(arguments.clients, arguments.spread);
   if (arguments.max_shares.size() > options.weights.size()) {
     return Status(StatusCode::kInvalidArgument,
-                  std::to_string(arguments.max_shares.size()) + " shares at most, of " +
+                  std::to_string(arguments.max_shares.size()) + " maximum shares, but only " +
                       std::to_string(options.weights.size()) + " clients");
   }
   for (const SetupEntry& contestant : *contestants) {
     if (arguments.max_shares.empty() || scheduler::FindPolicy(contestant.name) != nullptr) continue;
     return Status(StatusCode::kInvalidArgument,
                   "--max-share rejected: '" + std::string(contestant.name) +
-                      "' does not support caps, allowed are " + scheduler::PolicyNames());
+                      "' does not support caps, allowed: " + scheduler::PolicyNames());
   }
   for (const double percent : arguments.max_shares) {
     options.max_shares.push_back(static_cast<std::uint32_t>(std::lround(10 * percent)));
@@ -327,7 +327,8 @@ Status Shares(Arguments arguments) {
                 report.least_ratio, report.greatest_ratio);
     const double cap_error = CapErrorMax(outcome.samples, options.max_shares);
     if (!options.max_shares.empty()) {
-      std::printf("%-18s largest difference of 1 s from a cap: %.2f pp\n", "", 100 * cap_error);
+      std::printf("%-18s largest deviation of a one-second share from its cap: %.2f pp\n", "",
+                  100 * cap_error);
     }
     document.push_back({{"policy", contestant.name},
                         {"weights", options.weights},
@@ -373,8 +374,8 @@ void AddKernelOptions(const command_line::Command& command, Arguments& arguments
 void AddCompare(const command_line::Command& app, Arguments& arguments) {
   const command_line::Command command =
       app.AddCommand("compare",
-                     "high clients with requests together with low clients that train "
-                     "continuously, in each combination");
+                     "each combination of a high job, whose requests arrive, and a low job, which "
+                     "trains continuously");
   command
       .AddOption("--high", arguments.high,
                  "jobs of requests: kernel profiles (CSV), even:KERNELS:KERNEL_US:BLOCK_US, "
@@ -409,7 +410,8 @@ void AddCompare(const command_line::Command& app, Arguments& arguments) {
       .Within(0.001, 1e6);
   command
       .AddOption("--window", arguments.window_us,
-                 "predicted time of normal and low work on the device, us (default 500)")
+                 "window: limit of the predicted time of normal and low work on the device, us "
+                 "(default 500)")
       .Within(1, 1e6);
   command
       .AddOption(
@@ -418,7 +420,7 @@ void AddCompare(const command_line::Command& app, Arguments& arguments) {
       .Within(0.001, 1e6);
   command
       .AddOption("--context-switch", arguments.context_switch_us,
-                 "time in which a time-sliced GPU changes to another process, us (default 50)")
+                 "context switch time of a time-sliced GPU, us (default 50)")
       .Within(0.001, 1e6);
   command
       .AddOption("--contention", arguments.contention,
@@ -433,7 +435,8 @@ void AddFrontier(const command_line::Command& app, Arguments& arguments) {
   const command_line::Command command = app.AddCommand(
       "frontier",
       "throughput of low work that any scheduler can reach at a given p99 inflation of requests "
-      "served one at a time; KNOWN: without inflation, if all arrivals are known");
+      "served one at a time; KNOWN: without inflation, if all arrivals are known; FULL at: the "
+      "inflation at which low work runs at full speed");
   command.AddOption("--high", arguments.high, "jobs of requests, as for compare").Required();
   command.AddOption("--low", arguments.low, "jobs of training steps, as for compare").Required();
   command.AddOption("--load", arguments.loads, "load (default 0.5)").Within(0.01, 0.95);
@@ -471,7 +474,7 @@ void AddShares(const command_line::Command& app, Arguments& arguments) {
       .Range(1u, kWeightMax);
   command
       .AddOption("--max-share", arguments.max_shares,
-                 "maximum shares of the first clients, in percent of device time; 100: none")
+                 "maximum shares of the first clients, in percent of device time; 100: no cap")
       .Within(0.1, 100);
   command
       .AddOption("--clients", arguments.clients,
@@ -484,7 +487,7 @@ void AddShares(const command_line::Command& app, Arguments& arguments) {
   command
       .AddOption(
           "--sleep", arguments.sleep_s,
-          "seconds for which every second client alternately works and sleeps (default: never)")
+          "every other client works and sleeps in turn, each for so many seconds (default: never)")
       .Within(0.001, 1e6);
   command
       .AddOption("--seconds", arguments.seconds,
@@ -503,7 +506,8 @@ void PrintMemory(const char* name, const MemoryReport& report) {
     return std::chrono::duration<double, std::milli>(report.waits[place]).count();
   };
   std::printf(
-      "%-20s low runs %.3f of the time, the least %.3f; high waits p50 %.1f ms, p99 %.1f ms "
+      "%-20s low clients run %.3f of the time, the worst one %.3f; high waits p50 %.1f ms, p99 "
+      "%.1f ms "
       "(%zu visits); %.0f GiB moved\n",
       name, report.low_runs, report.least_runs, ms(500), ms(990), report.waits.size(),
       report.moved_bytes / (1u << 30));

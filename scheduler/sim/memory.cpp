@@ -170,7 +170,7 @@ void ResidencyWorld::Decide() {
         hold_ = action;
         hold_ends_ = now_ + scenario_.stop;
         break;
-      case Kind::kRelease:
+      case Kind::kResume:
         Of(action->client).is_suspended = false;
         break;
       case Kind::kSwapOut:
@@ -296,13 +296,14 @@ MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario, Duration t
   std::vector<Duration> ran(scenario.low_clients);
   for (std::size_t next = 0; now < TimePoint{} + scenario.length;
        next = (next + 1) % scenario.low_clients) {
-    // The client's pages are swapped in while as many pages are swapped out.
+    // As many pages are swapped out as are swapped in, one after the other.
     const Duration swap = std::min(turn, 2 * SwapTime(scenario, of_low));
     ran[next] += turn - swap;
     report.moved_bytes += 2 * static_cast<double>(of_low);
     now += turn;
     if (comes > now) continue;
-    // The high client requested its turn during this one, so it comes after all low clients.
+    // The high client requested its turn during the present one, so each other low client has a
+    // turn first.
     for (std::size_t i = 1; i < scenario.low_clients; ++i) {
       ran[(next + i) % scenario.low_clients] += turn - swap;
       report.moved_bytes += 2 * static_cast<double>(of_low);

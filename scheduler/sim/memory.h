@@ -19,13 +19,13 @@ struct MemoryScenario {
   std::uint64_t device_bytes = std::uint64_t{80} << 30;
   std::size_t low_clients = 2;
   double low_part = 0.6;  // Memory of each low client, relative to the device's.
-  // Equal parts of each client's memory, on which it works in turn, spending part_takes of its
-  // running time on each. With 1, the access set is unknown.
+  // Number of equal parts of each low client's memory. The client works on one part after the
+  // other, for part_takes of its running time each. With 1, the access set is unknown.
   std::size_t low_parts = 1;
   scheduler::Duration part_takes = std::chrono::seconds(10);
   double high_part = 0.25;  // Memory of the high client, relative to the device's; guaranteed.
   scheduler::Duration high_every = std::chrono::seconds(60);  // Mean interval between its arrivals.
-  // How long it stays, counted from when it has its memory.
+  // How long the high client stays, counted from when its memory is resident.
   scheduler::Duration high_residency = std::chrono::seconds(10);
   double bytes_per_s = 25e9;  // Swap bandwidth, in one direction at a time.
   // Time until a suspended client has left the device.

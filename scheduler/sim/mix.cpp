@@ -149,8 +149,8 @@ Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Jo
                          std::uint32_t seed) {
   std::ifstream file(path);
   if (!file) return Status(StatusCode::kInvalidArgument, "cannot read '" + path + "'");
-  // The text is read here, because the parser would throw if the path is a directory, which can be
-  // opened.
+  // The text is read here. A directory can be opened as well, and the parser would throw when it
+  // reads one.
   std::ostringstream text;
   text << file.rdbuf();
   const Json document = Json::parse(text.str(), nullptr, false);

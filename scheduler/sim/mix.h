@@ -24,8 +24,8 @@ namespace gpushared::simulation {
 //     project also accepts `class` (high, normal, low), `weight` and `latency_target_ms` here.
 //
 // A task with priority 0 is high class and every other task low class, unless `class` says
-// otherwise. A continuous load is endless work without requests for the low class, and a closed
-// loop of requests for the others.
+// otherwise. For the low class, a continuous load is endless work without requests. For the others,
+// it is a closed loop of requests.
 //
 // `profiles` maps each model to its kernel profile. Errors name the file and the task.
 Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Job>& profiles,

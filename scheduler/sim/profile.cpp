@@ -22,10 +22,10 @@ constexpr std::size_t kFileBytesMax = std::size_t{64} << 20;
 constexpr double kDayMs = 86'400e3;
 constexpr double kStepUsMax = 3.6e9;  // Equal to scheduler::kCommandTimeMax.
 constexpr double kMemoryMibMax = 1e9;
-// // Upper bound of the integers that a double represents exactly.
+// Upper bound of the integers that a double represents exactly.
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 53;
 
-// In the order of the enumerators.
+// Names of paces and of kinds of work, in the order of the enumerators.
 constexpr std::array<std::string_view, 7> kPaceNames = {"endless", "open",   "in turn", "closed",
                                                         "poisson", "bursty", "periodic"};
 constexpr std::array<std::string_view, 3> kWorkNames = {"kernel", "copy to device", "copy to host"};

@@ -16,7 +16,7 @@
 
 namespace gpushared::simulation {
 
-// Steps of all requests of one profile.
+// Maximum number of steps in all requests of one profile together.
 inline constexpr std::size_t kProfileStepsMax = 200'000;
 inline constexpr std::size_t kProfileRequestsMax = 100'000;
 inline constexpr std::size_t kProfileKernelsMax = 4096;
@@ -30,7 +30,7 @@ struct Profile {
   enum class Pace : std::uint8_t {
     kEndless,  // The next request starts as soon as the previous one has ended.
     kOpen,     // Requests arrive independently of earlier ones.
-    // Requests arrive independently, but the client takes up one only when the previous one has
+    // Requests arrive independently, but the client starts a request only when the previous one has
     // ended.
     kInTurn,
     kClosed,    // The next request starts some time after the previous one has ended.

@@ -80,7 +80,8 @@ class Run {
     std::uint64_t jobs = 0;
     std::uint64_t jobs_done = 0;
     std::uint64_t launches = 0;
-    // Time at which the client submits its next kernel; empty if that kernel waits.
+    // Time at which the client submits its next kernel; empty if that kernel waits for an earlier
+    // one to end, or if there is none.
     std::optional<TimePoint> step{};
     Duration work{};
     bool is_active = false;  // Whether the client has something open.

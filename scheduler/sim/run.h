@@ -20,8 +20,8 @@ struct ClientPlan {
     kEndless,  // The next step starts as soon as the previous one has ended.
     kOpen,     // Requests arrive independently of earlier ones.
     kClosed,   // The next request starts some time after the previous one has ended.
-    // Requests arrive and wait in the client until the previous one has ended; latency counts from
-    // that moment.
+    // Requests arrive and wait in the client until the previous one has ended. Latency counts from
+    // the end of that wait.
     kOneByOne,
     // As kOneByOne, but latency counts from the arrival.
     kInTurn,
@@ -64,8 +64,8 @@ struct ShareSample {
 };
 
 struct ClientOutcome {
-  // Latency of each request, in order of arrival. Measured from the arrival, or from where the
-  // client's pace counts, until the client is notified of the end.
+  // Latency of each request, in order of arrival: from the moment that the client's Pace defines
+  // until the client is notified of the end.
   std::vector<scheduler::Duration> request_times;
   double jobs = 0;  // Requests or steps, including fractions.
   // Device time charged; empty under fronts that do not charge.

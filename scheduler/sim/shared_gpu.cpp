@@ -52,7 +52,7 @@ void SharedGpu::PrepareNext(std::size_t number, TimePoint end, TimePoint now) {
   PrepareFront(number, end);
   Stream& stream = streams_[number];
   stream.gap = gap;
-  // Runs at the same moment, before later work is considered.
+  // The next front becomes eligible at the same moment, before later work is considered.
   if (std::max(stream.items.front().ready, end) <= now) MakeEligible(stream);
 }
 
@@ -168,7 +168,8 @@ void SharedGpu::EndFrontIfDone(std::size_t number, TimePoint now) {
   const Work& work = stream.items.front().work;
   const bool has_more = stream.next_block < work.kernel.blocks;
   if (has_more && !stream.is_stopped) return;
-  // Copies end here, because the server issues no further piece; blocks must start to see the stop.
+  // A stopped copy ends here, because the server issues no further piece. The remaining blocks of a
+  // kernel must start before they can detect the stop.
   const TimePoint end = has_more && !IsCopy(work.kernel) ? now + costs_.drain : now;
   last_notice_ = std::max(last_notice_, end + Draw(costs_.notices, costs_.notice));
   Add({.at = last_notice_,

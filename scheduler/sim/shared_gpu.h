@@ -17,8 +17,8 @@ namespace gpushared::simulation {
 
 // Models a single context, or several under MPS: blocks of all streams share the multiprocessors.
 // Space goes to the kernel of the highest priority, and among kernels of the same priority to the
-// first in the order of streams. Other kernels get space when all its blocks have begun (Amert et
-// al., RTSS 2017). A block that has begun is never interrupted. Space is summed over all
+// first in the order of streams. Once all blocks of that kernel have begun, other kernels get space
+// (Amert et al., RTSS 2017). A block that has begun is never interrupted. Space is summed over all
 // multiprocessors, so fragmentation between them is ignored. Copies run concurrently with kernels,
 // one at a time in each direction, in order of arrival, because stream priority does not affect
 // them (CUDA driver API, cuStreamCreateWithPriority). Kernels of several streams that run side by
@@ -47,8 +47,8 @@ class SharedGpu final : public GpuDevice {
 
   struct Item {
     Work work;
-    TimePoint ready;               // Earliest start of the work.
-    std::uint64_t submission = 0;  // Submission number.
+    TimePoint ready;  // Earliest start of the work.
+    std::uint64_t submission = 0;
   };
   struct Stream {
     std::deque<Item> items;  // Work of the stream in order; only the front can be on an engine.

@@ -86,7 +86,7 @@ Scenario MakeShareScenario(const ShareOptions& options, Duration slice) {
     scenario.length =
         std::max<Duration>(Duration(static_cast<Duration::rep>(length_ns)), 2 * kWindow);
   }
-  // Ends just after a whole window, because a truncated window would not be sampled.
+  // The run ends just after a whole window, because a truncated window would not be sampled.
   scenario.length = kWindow * (scenario.length / kWindow + 1) + Duration(1);
   const double length_s = std::chrono::duration<double>(scenario.length).count();
   for (std::size_t i = 0; i < options.weights.size(); ++i) {

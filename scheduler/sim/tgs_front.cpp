@@ -12,7 +12,7 @@ constexpr scheduler::Duration kPeriod = std::chrono::milliseconds(5);
 constexpr double kBoundFirst = 20'000;
 constexpr double kBoundStep = 1'000;
 constexpr double kUnbounded = 1e12;
-// A period in which the high class launches fewer blocks counts as idle.
+// A period in which the high class launches fewer blocks than this counts as idle.
 constexpr double kIdleBlocks = 1'000;
 constexpr int kFarPeriodsMax = 20;
 

@@ -47,7 +47,7 @@ class TgsFront final : public Front {
   std::uint64_t high_blocks_ = 0;  // Blocks of the high class launched in this period.
   double low_blocks_ = 0;
   std::array<double, 5> recent_{};  // Blocks of the high class in recent periods.
-  double rate_alone_ = 0;           // Estimated launches per period when alone.
+  double rate_alone_ = 0;           // Estimated blocks of the high class per period when alone.
   double bound_ = 0;                // Limit of low blocks per period.
   bool is_slow_start_ = true;
   // Consecutive periods in which the high class's rate was far from rate_alone_.

@@ -12,10 +12,10 @@
 namespace gpushared::simulation {
 
 // Models a context per stream, as a driver treats several processes without MPS. Contexts have the
-// whole GPU in turn, for one slice while another one waits. At the end of a slice the context's
-// work is saved; it resumes in the next slice. Copies wait for their context's slice as kernels do,
-// which simplifies the hardware. With fixed shares each of `fixed_contexts` has its slices from
-// time 0 on, whether used or not.
+// whole GPU in turn, for one slice while another context waits. At the end of a slice the context's
+// work is saved, and the work resumes in the context's next slice. Copies wait for their context's
+// slice as kernels do, which is a simplification. With fixed shares, each of the first
+// `fixed_contexts` contexts has its slices from time 0 on, even if it does not use them.
 class TimeSlicedGpu final : public GpuDevice {
  public:
   TimeSlicedGpu(std::uint32_t multiprocessors, const GpuCosts& costs, Duration slice,

@@ -85,7 +85,7 @@ Status AccessRules::CheckShare(const Allowance& rule, const AccessRequest& reque
   }
   if (asked_weight < 1 || asked_weight > kWeightMax) {
     return {StatusCode::kInvalidArgument, "weight rejected: asked for " +
-                                              std::to_string(asked_weight) + ", allowed is 1 to " +
+                                              std::to_string(asked_weight) + ", allowed: 1 to " +
                                               std::to_string(kWeightMax) + " [" + who + "]"};
   }
   if (asked_weight > rule.max_weight) {

@@ -81,7 +81,7 @@ struct AdminRequestHandler::Round {
   std::map<std::string, std::string> begun;  // By device: the pages received so far.
   std::map<std::string, json> answers;       // By device.
   Status rejection;                          // From a worker, for verbs about one client.
-  // Set once the worker that was asked has carried out the request.
+  // Set once a worker has carried out the request.
   bool done = false;
   boost::asio::steady_timer timer;
 };
@@ -155,7 +155,7 @@ void AdminRequestHandler::AskOne(Round& round) {
   if (round.asked.weight && *round.asked.weight > kWeightMax) {
     round.rejection = {StatusCode::kInvalidArgument,
                        "weight rejected: asked for " + std::to_string(*round.asked.weight) +
-                           ", allowed is 1 to " + std::to_string(kWeightMax)};
+                           ", allowed: 1 to " + std::to_string(kWeightMax)};
     return;
   }
   Status sent;

@@ -70,7 +70,7 @@ Status Broker::CheckEndpoint(const Arrival& arrival) {
 
 void Broker::RejectArrival(Arrival arrival, const Status& why) {
   ++arrival.endpoint->counts->rejected[static_cast<std::size_t>(why.code())];
-  // Every rejection names the client; the access rules have already added it to theirs.
+  // Every rejection names the client; rejections by the access rules already do.
   const bool has_who = why.message().ends_with("[" + arrival.peer.Who() + "]");
   const Status full(why.code(),
                     has_who ? why.message() : why.message() + " [" + arrival.peer.Who() + "]");
@@ -233,7 +233,7 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
   ++arrival.endpoint->counts->admitted;
   session_log_.Add(std::move(session));
   // The outbox now owns the descriptors and closes them once they are sent. From then on only the
-  // worker sees EOF and the client's death.
+  // worker detects EOF and the client's death.
   if (const Status sent = device.worker->Send(0, attach, std::move(fds)); !sent.ok()) {
     log_->error("device {}: its worker does not read its channel and is killed: {}", device.id,
                 sent.message());

@@ -82,8 +82,8 @@ struct BrokerOptions {
   // Limit for the answers of all workers together, and for a client's query about its session,
   // which waits for the end of that session.
   std::chrono::milliseconds admin_wait_max{1000};
-  std::chrono::milliseconds stop_grace{2000};  // From the second signal to SIGKILL.
-  // From a worker's last session, or the first signal, to SIGKILL.
+  std::chrono::milliseconds stop_grace{2000};  // Time from the second signal to SIGKILL.
+  // Time from the end of a worker's last session, or from the first signal, to SIGKILL.
   std::chrono::milliseconds drain_grace{5000};
 };
 
@@ -216,8 +216,8 @@ class Broker {
   PreferredBudget preferred_budget_;
   AccessRules rules_;
   AdminRights rights_;
-  // Closes clients' sockets and waits for workers that other processes inspect. Must outlive every
-  // socket.
+  // Closes clients' sockets and reaps workers, which other processes can make block. Must outlive
+  // every socket.
   ipc::UnboundedCalls unbounded_;
   SessionLog session_log_;
   DeviceTable devices_;

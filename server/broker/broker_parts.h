@@ -30,7 +30,7 @@ struct Broker::ParkedHello {
   boost::asio::steady_timer timer;
 };
 
-// A client that asked why its session ended before the broker knew the reason.
+// A client that asked why its session ended, at a time when the broker did not know the reason yet.
 struct Broker::ParkedWhy {
   ParkedWhy(boost::asio::io_context& context, Arrival from, std::uint64_t id)
       : arrival(std::move(from)), session(id), timer(context) {}

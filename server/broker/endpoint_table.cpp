@@ -122,7 +122,7 @@ void EndpointTable::KeepCounts(KeptCounts& counts) {
 
 EndpointCounts& EndpointTable::GetRow(const Endpoint& endpoint) {
   if (counts_ == nullptr) return uncounted_;
-  // An endpoint of the configuration may have the same name as the server's own.
+  // KeptCounts has a separate row without a name for the server's own socket.
   return counts_->Claim(endpoint.IsMain() ? "" : endpoint.rule.name, endpoint.number);
 }
 

@@ -128,7 +128,7 @@ class EndpointTable {
   void Hold(const std::shared_ptr<Endpoint>& endpoint, const std::string& terms,
             ipc::UniqueFd connection);
   Status Listen(const std::shared_ptr<Endpoint>& endpoint);
-  // Checks that no endpoint, or no lease, has that name.
+  // Checks that the name is not in use: by any endpoint or, if `among_leases`, by any lease.
   Status CheckName(const EndpointRule& rule, bool among_leases) const;
   void Watch(std::uint32_t number);
   void EndLease(std::uint32_t number, const std::string& how);

@@ -32,8 +32,8 @@ class InventoryWatch {
   InventoryWatch(const InventoryWatch&) = delete;
   InventoryWatch& operator=(const InventoryWatch&) = delete;
 
-  // Starts another check even if one is in progress, because the latter may have begun before the
-  // event of interest.
+  // Starts a check or, if one is in progress, has another one follow it, because the current one
+  // may have begun before the event of interest.
   void CheckNow();
 
  private:

@@ -194,9 +194,9 @@ void Listener::DropOldest(std::uint32_t uid) {
          {StatusCode::kLimitExceeded,
           "connection rejected: dropped for a newer one; too many unauthenticated connections: " +
               std::to_string(waiting_of_uid_.at(uid)) + " of this uid and " +
-              std::to_string(WaitingOfOtherUsers()) + " of all ordinary users, allowed are " +
-              std::to_string(limits_.waiting_per_uid_max) + " and " +
-              std::to_string(limits_.waiting_max)});
+              std::to_string(WaitingOfOtherUsers()) +
+              " of all ordinary users, allowed: " + std::to_string(limits_.waiting_per_uid_max) +
+              " and " + std::to_string(limits_.waiting_max)});
 }
 
 void Listener::WaitForFrame(std::uint64_t number) {

@@ -36,8 +36,8 @@ struct Arrival {
   std::shared_ptr<Endpoint> endpoint;  // Endpoint of the connection; set by EndpointTable.
 };
 
-// Sends a final frame as far as the socket accepts it at once, and closes it. Suitable for short
-// answers, because the send buffer of a new connection is empty.
+// Sends a final frame as far as the socket accepts it at once, and closes the socket. Suitable for
+// short answers, because the send buffer of a new connection is empty.
 void Reject(ipc::ClientSocket socket, std::uint32_t request, const Status& why);
 
 // Accepts connections and waits for the first frame of each. The number and duration of these waits

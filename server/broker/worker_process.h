@@ -43,7 +43,7 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
     std::vector<std::string> environment = {};
     std::uint64_t made_by = 0;  // See ipc::Registry.
   };
-  // Neither is called from within Start. `message` receives frames permitted by
+  // Functions that are called later than Start. `message` receives frames permitted by
   // ChannelToBrokerRules with undecoded payloads. `exited` is called once and last, with a phrase
   // such as "was killed by signal 9 (Killed)".
   struct Events {

@@ -47,13 +47,13 @@ inline constexpr std::size_t kEndpointsMax = 64;  // Limit of endpoints in the c
 inline constexpr std::uint32_t kEndpointClientsMax = 8192;
 inline constexpr std::size_t kEndpointNameBytesMax = 32;
 
-// Limits of a client's requests.
+// Limits of what a client may request when it connects, and defaults for what it does not request.
 struct Allowance {
   std::string label;       // Owner, human-readable: "user 'alice' (uid 1000)".
   std::uint32_t line = 0;  // Line in the configuration file; 0 if the rule is not from there.
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t max_weight = kWeightUsual;
-  // Defaults for clients that request neither.
+  // Class and weight of clients that do not request them.
   std::optional<scheduler::SchedulingClass> usual_class;  // If unset: normal, if that is allowed.
   std::uint32_t usual_weight = kWeightUsual;
   scheduler::SchedulingClass UsualClass() const {
@@ -65,21 +65,21 @@ struct Allowance {
   bool AllowsLatencyTargets() const {
     return targets.value_or(highest_class == scheduler::SchedulingClass::kHigh);
   }
-  // Returns true if the clients may use the sessions and the memory that ordinary users must leave
-  // free, because they may be of class high.
+  // Returns true if the clients may be of class high and may therefore use the sessions and the
+  // memory that ordinary users must leave free.
   bool MayUseReserve() const { return highest_class == scheduler::SchedulingClass::kHigh; }
   // Limit of each device's memory for all sessions of one uid together, and hence for each of them.
   MemoryQuota memory;
-  // Device time of all its clients together, in thousandths of each device.
+  // Limit of the device time of all clients together, in thousandths of each device.
   std::uint32_t max_share = kSharePerMilleMax;
-  // Device time of each client. If unset, Config::client_max_share applies.
+  // Limit of the device time of each client. If unset, AccessDefaults::client_max_share applies.
   std::optional<std::uint32_t> client_max_share;
   std::optional<MemoryQuota> client_memory;  // If unset: as much as `memory` leaves.
   // Limit of each device's memory for one client, including memory beyond its guarantee. If unset,
   // its guarantee, which follows from `memory` and `client_memory`.
   std::optional<MemoryQuota> memory_limit;
   std::uint32_t clients_max = kClientsPerUidUsual;  // Sessions of one uid, over all devices.
-  // If unset, Config::isolation applies.
+  // Memory isolation of kernels. If unset, AccessDefaults::isolation applies.
   std::optional<device::Isolation> isolation;
 };
 
@@ -95,10 +95,10 @@ struct AccessDefaults {
   std::uint32_t client_max_share = kSharePerMilleMax;
 };
 
-// An additional socket, and the limits that apply to all clients connecting through it together.
+// An additional socket, and limits for the clients that connect through it, all of them together.
 struct EndpointRule : Allowance {
   std::string name;
-  std::string socket;  // If empty, the broker chooses the path; see Endpoints in server/broker.
+  std::string socket;  // If empty, the broker chooses the path; see EndpointTable::GetSocket.
   // Endpoints with the same budget share memory, max_share and clients_max as if they were one. If
   // empty, the endpoint has a separate budget.
   std::string budget;

@@ -150,7 +150,7 @@ class Reader {
   void Fail(std::uint32_t line, std::string message) {
     errors_.emplace_back(line, std::move(message));
   }
-  // Returns errors and warnings in the order of the file.
+  // Returns the errors in the order of the file, and the options' positions.
   ConfigReport Finish() &&;
 
  private:
@@ -159,8 +159,8 @@ class Reader {
   void ReadAccess(const toml::node& node);
   void ReadAccessEntry(const toml::table& table);
   void ReadEndpoints(const toml::node& node);
-  // Handles the keys that are common to all tables of `kind`, which is "access" or "endpoint".
-  // Returns false if the key is not one of `known`.
+  // Reports the key as an error and returns false if it is not one of `known`. `kind` is the name
+  // of the table, "access" or "endpoint".
   bool CheckKey(std::string_view kind, std::string_view key, const toml::node& node,
                 std::span<const std::string_view> known);
   bool ReadLatencyTargets(std::string_view kind, const toml::node& node, Allowance& rule);
@@ -180,7 +180,7 @@ bool Reader::CheckKey(std::string_view kind, std::string_view key, const toml::n
            "]]";
   } else {
     const std::string meant = command_line::DidYouMean(key, known);
-    why += meant + (meant.empty() ? ", allowed are " : " Allowed are ") + Listed(known);
+    why += meant + (meant.empty() ? ", allowed: " : " Allowed: ") + Listed(known);
   }
   Fail(node.source(), why);
   return false;
@@ -190,7 +190,7 @@ bool Reader::ReadLatencyTargets(std::string_view kind, const toml::node& node, A
   rule.targets = node.value_exact<bool>();
   if (!rule.targets) {
     Fail(node.source(),
-         std::string(kind) + " key latency_targets rejected: allowed is true or false");
+         std::string(kind) + " key latency_targets rejected; allowed: true or false");
   }
   return rule.targets.has_value();
 }
@@ -205,7 +205,7 @@ void Reader::ReadAccessEntry(const toml::table& table) {
     if (!CheckKey("access", name, node, kAccessKeys)) continue;
     if (name == "everyone") {
       if (node.value_exact<bool>() != true) {
-        Fail(node.source(), "access key everyone rejected: allowed is true");
+        Fail(node.source(), "access key everyone rejected; allowed: true");
       }
       ++subjects;
       continue;
@@ -235,7 +235,7 @@ void Reader::ReadAccessEntry(const toml::table& table) {
   if (subjects != 1) {
     return Fail(table.source(),
                 "access entry rejected: it names " + std::to_string(subjects) +
-                    " subjects, allowed is exactly one of uid, user, gid, group and everyone = "
+                    " subjects, allowed: exactly one of uid, user, gid, group and everyone = "
                     "true");
   }
   if (!is_known) return;
@@ -249,7 +249,7 @@ void Reader::ReadAccess(const toml::node& node) {
   if (entries == nullptr) return Fail(node.source(), misplaced);
   if (entries->size() > kAccessRulesMax) {
     return Fail(node.source(), "access rejected: " + std::to_string(entries->size()) +
-                                   " entries, allowed are " + std::to_string(kAccessRulesMax));
+                                   " entries, allowed: " + std::to_string(kAccessRulesMax));
   }
   for (const toml::node& entry : *entries) {
     const toml::table* table = entry.as_table();
@@ -266,7 +266,7 @@ Status CheckEndpointName(const std::string& value) {
         return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
       });
   if (!is_name) {
-    return Invalid("asked for '" + Escaped(value) + "', allowed are at most " +
+    return Invalid("asked for '" + Escaped(value) + "', allowed: at most " +
                    std::to_string(kEndpointNameBytesMax) +
                    " of a to z, 0 to 9, - and _, and not 'main'");
   }
@@ -352,7 +352,7 @@ void Reader::ReadEndpoints(const toml::node& node) {
   if (entries == nullptr) return Fail(node.source(), misplaced);
   if (entries->size() > kEndpointsMax) {
     return Fail(node.source(), "endpoint rejected: " + std::to_string(entries->size()) +
-                                   " entries, allowed are " + std::to_string(kEndpointsMax));
+                                   " entries, allowed: " + std::to_string(kEndpointsMax));
   }
   for (const toml::node& entry : *entries) {
     const toml::table* table = entry.as_table();
@@ -396,7 +396,7 @@ void Reader::ReadUnknownKey(std::string_view key, const toml::node& node) {
     return Fail(node.source(), "option " + Escaped(key) +
                                    " is unknown: it is a key of [[access]] or [[endpoint]]");
   }
-  Fail(node.source(), "option " + Escaped(key) + " is unknown, allowed are " + Listed(known));
+  Fail(node.source(), "option " + Escaped(key) + " is unknown, allowed: " + Listed(known));
 }
 
 void Reader::ReadOption(std::string_view key, const toml::node& node) {
@@ -405,8 +405,8 @@ void Reader::ReadOption(std::string_view key, const toml::node& node) {
   const std::optional<std::string> value = AsText(node);
   if (!value) {
     return Fail(node.source(), "option " + Escaped(key) +
-                                   " rejected: allowed are text and numbers, as in " +
-                                   Escaped(key) + " = \"...\"");
+                                   " rejected; allowed: text and numbers, as in " + Escaped(key) +
+                                   " = \"...\"");
   }
   places_.emplace(option->name, At(source_, node.source()));
   const Status status = Apply(*option, *value, config_);
@@ -434,8 +434,8 @@ ConfigReport Reader::Finish() && {
   return report;
 }
 
-// The parser stops at the first mistake. A value that merely lacks quotes is therefore blanked, so
-// that the rest of the text is checked as well.
+// The parser stops at the first mistake. A line whose value merely lacks quotes is therefore
+// blanked, so that the rest of the text is checked as well.
 std::optional<toml::table> Parse(std::string text, const std::string& source, Reader& reader) {
   constexpr int kMistakesMax = 64;
   for (int mistakes = 0;; ++mistakes) {

@@ -98,7 +98,7 @@ Status CheckNesting(std::string_view text, std::string_view source) {
     const auto reject = [&](std::size_t count, std::string_view what, std::size_t allowed) {
       return WrongText(std::string(source) + " line " + std::to_string(number) +
                        " rejected: " + std::to_string(count) + " " + std::string(what) +
-                       " outside of quotes, allowed are " + std::to_string(allowed));
+                       " outside of quotes, allowed: " + std::to_string(allowed));
     };
     if (found.dots > kDotsMax) return reject(found.dots, "dots", kDotsMax);
     open += found.opened;

@@ -287,7 +287,7 @@ std::string Listed(std::span<const std::string_view> names, std::string_view las
 
 Status NotAllowed(std::string_view asked, std::string_view allowed) {
   return {StatusCode::kInvalidArgument,
-          "asked for '" + Escaped(asked) + "', allowed is " + std::string(allowed)};
+          "asked for '" + Escaped(asked) + "', allowed: " + std::string(allowed)};
 }
 
 std::string Escaped(std::string_view text, std::size_t bytes_max) {

@@ -82,7 +82,7 @@ std::string BytesText(std::uint64_t bytes);
 // Formats a list such as "fifo, fair and priority".
 std::string Listed(std::span<const std::string_view> names, std::string_view last = " and ");
 
-// Returns the error "asked for '<asked>', allowed is <allowed>".
+// Returns the error "asked for '<asked>', allowed: <allowed>".
 Status NotAllowed(std::string_view asked, std::string_view allowed);
 
 // Returns untrusted text in a form that is safe for terminals and logs: control bytes and non-ASCII

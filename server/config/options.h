@@ -23,16 +23,16 @@ inline constexpr std::string_view kFixedShare = "fixed_share";
 enum class Effect : std::uint8_t {
   kAtReload,   // On reload, as one of LiveRules.
   kAtStart,    // At the next start of the server.
-  kForWorkers  // As kAtStart; the setting is passed to the workers.
+  kForWorkers  // At the next start of the server; the setting is passed to the workers.
 };
 
 struct Option {
-  std::string_view name;  // As on the command line, without dashes: "low-floor".
+  std::string_view name;  // As on the command line, without the leading dashes: "low-floor".
   std::string_view metavariable;
   std::string_view help;
-  // Its paragraph in gpushared(8), in scdoc. If empty, it shares the paragraph of the next option.
+  // Paragraph in gpushared(8), in scdoc. If empty, the option shares the next option's paragraph.
   std::string_view page;
-  // Its paragraph in gpushared.toml(5). If empty, it has none.
+  // Paragraph in gpushared.toml(5). If empty, the option has none, or that of `key_page_of`.
   std::string_view key_page = {};
   // An earlier option of the table, whose paragraph in gpushared.toml(5) this one shares.
   std::string_view key_page_of = {};

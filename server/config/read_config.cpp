@@ -26,8 +26,8 @@ Status CheckFloor(const Config& config) {
                                    "policy '" + std::string(kFloorPolicy) + "'");
 }
 
-// Checks that swap space is configured if any memory_limit exceeds the guarantee. Must be called
-// once all options are known.
+// Checks that swap space is configured if any rule has a memory_limit. Must be called after all
+// options are known.
 void CheckMemoryLimits(const Config& config, ConfigReport& report) {
   if (config.overcommit_bytes > 0) return;
   const auto check = [&](const Allowance& rule) {

@@ -49,7 +49,7 @@ Result<Subject> SubjectNamed(std::string_view kind, const std::string& value) {
                    .label = std::string(kind) + " " + value};
   }
   if (kind != "user" && kind != "group") {
-    return Invalid("asked for '" + Escaped(kind) + "', allowed are user, uid, group and gid");
+    return Invalid("asked for '" + Escaped(kind) + "', allowed: user, uid, group and gid");
   }
   const bool is_user = kind == "user";
   const Result<std::uint32_t> id = is_user ? UserId(value) : GroupId(value);
@@ -74,7 +74,7 @@ Result<std::vector<Subject>> ParseSubjects(std::string_view list) {
     }
     if (colon == std::string_view::npos) {
       return Invalid("asked for '" + Escaped(part) +
-                     "', allowed are everyone and user:NAME, uid:NUMBER, group:NAME, gid:NUMBER");
+                     "', allowed: everyone and user:NAME, uid:NUMBER, group:NAME, gid:NUMBER");
     }
     Result<Subject> subject =
         SubjectNamed(part.substr(0, colon), std::string(part.substr(colon + 1)));

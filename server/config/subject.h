@@ -29,7 +29,7 @@ Result<Subject> SubjectNamed(std::string_view kind, const std::string& value);
 // matches no client.
 Result<std::vector<Subject>> ParseSubjects(std::string_view list);
 
-// Returns human-readable labels; "nobody" if there are none.
+// Returns human-readable labels; "none" if the list is empty.
 std::string SubjectsText(const std::vector<Subject>& subjects);
 
 }  // namespace gpushared::server

@@ -136,8 +136,8 @@ struct DeviceInfo {
   // device.
   bool checks_reach = false;
   bool swaps_disturb = false;  // Whether swaps may delay launches of other clients.
-  // Whether the device prevents every kernel from accessing the memory and ending the kernels of
-  // other clients, even without SpaceOptions::isolation.
+  // Whether the device prevents every kernel from accessing other clients' memory and from ending
+  // their kernels, even without SpaceOptions::isolation.
   bool isolates_clients = false;
   // Classes that may use only some of the multiprocessors.
   std::vector<SmGrant> sm_grants;
@@ -170,7 +170,7 @@ struct ModuleRecipe {
     kForDriver,  // PTX for a GPU driver.
   };
   Form form = Form::kDecoded;
-  // Used by kForDriver only.
+  // The following members are used by kForDriver only.
   ModulePasses passes = {};
   std::uint64_t range_bytes = 0;  // Size of the address range of each space.
 };
@@ -204,8 +204,7 @@ struct SpaceUse {
   std::uint64_t pinned_bytes = 0;    // Memory of modules, which is always on the device.
 };
 
-// Memory of each kernel of a client besides the variables of its module; 0 leaves a value
-// unchanged.
+// Memory that a client's kernels use in addition to module variables; 0 leaves a value unchanged.
 struct KernelMemory {
   std::uint64_t stack_bytes = 0;    // Local memory of each thread, for recursive calls.
   std::uint64_t printed_bytes = 0;  // Text that one launch may print.
@@ -220,9 +219,9 @@ struct KernelMemory {
 // another client used it before. The space may be destroyed only when none of the client's work is
 // on the device; the destructor returns all memory.
 //
-// Resize, PlaceModule and the calls for chunks may take milliseconds and are made on a thread other
-// than the device thread, one at a time for each Space. All other members are constant and may be
-// read by any thread.
+// Resize, PlaceModule, the calls for chunks and the members that refer to the thread rules of
+// Resize may take milliseconds. They are called on a thread other than the device thread, one at a
+// time for each Space. All other members may be called by any thread.
 class Space {
  public:
   virtual ~Space() = default;
@@ -256,12 +255,13 @@ class Space {
   // run.
   virtual Status Unmap(std::uint64_t /*address*/, std::uint64_t /*bytes*/) { return {}; }
 
-  // Swap the page at `offset` from the base out to SpaceOptions::store, which releases its device
-  // memory, and in again. SwapPageOut does nothing if the page is not mapped or not resident.
-  // Addresses do not change. No work that accesses the page may be on the device or, unless
-  // DeviceInfo::checks_reach, no work of the client at all. Work may start as soon as its access
-  // set is resident (reach.h). No data is lost if a call fails. SwapPageIn fails with kOutOfMemory
-  // if the device has no free memory for the page. Same thread rules as Resize.
+  // SwapPageOut moves the page at `offset` from the base to SpaceOptions::store and releases the
+  // page's device memory; SwapPageIn moves the page back, to the same address. SwapPageOut does
+  // nothing if the page is not mapped or not resident. During a call, no work that accesses the
+  // page may be on the device, and no work of the client at all unless DeviceInfo::checks_reach.
+  // Work may start as soon as its access set is resident (reach.h). No data is lost if a call
+  // fails. SwapPageIn fails with kOutOfMemory if the device has no free memory for the page. Same
+  // thread rules as Resize.
   virtual Status SwapPageOut(std::uint64_t /*offset*/) {
     return {StatusCode::kUnsupported, "this device does not move memory"};
   }
@@ -270,15 +270,15 @@ class Space {
   }
   // Returns how many bytes of the pages in [address, address + bytes) are swapped out. May be
   // called by any thread. The result is exact while no swap is in progress.
-  virtual std::uint64_t AwayBytes(std::uint64_t /*address*/, std::uint64_t /*bytes*/) const {
+  virtual std::uint64_t NonResidentBytes(std::uint64_t /*address*/, std::uint64_t /*bytes*/) const {
     return 0;
   }
   // Returns the memory in use. Only for devices with can_move_memory. Same thread rules as Resize.
   virtual SpaceUse use() { return {}; }
   // Sets the memory of kernels, for launches that start later. The heap is allocated at once and
-  // counts against the quota. Once kernels have allocated from it, its size is fixed, so another
-  // size is rejected with kInvalidArgument. Fails with kOutOfMemory like Resize, with the same
-  // thread rules.
+  // counts against the quota. Once a kernel that allocates has started, the size of the heap is
+  // fixed, and another size is rejected with kInvalidArgument. Fails with kOutOfMemory like Resize.
+  // Same thread rules as Resize.
   virtual Status SetKernelMemory(const KernelMemory& /*memory*/) {
     return {StatusCode::kUnsupported,
             "limit rejected: the stack, printed text and heap of kernels are the same for all "
@@ -302,7 +302,7 @@ class Space {
       std::shared_ptr<const PreparedModule> module) = 0;
 };
 
-// Chosen by the caller; opaque to the device.
+// Identifies submitted work. Chosen by the caller; opaque to the device.
 using WorkId = std::uint64_t;
 using StreamKey = std::uint64_t;  // Opaque like WorkId; unique among all clients of the device.
 
@@ -331,8 +331,8 @@ struct LaunchWork : WorkHeader {
   Dim3 cluster = {0, 0, 0};
   // Whether all blocks must run at the same time; if they cannot, the launch fails.
   bool is_cooperative = false;
-  // Whether RequestStop may be called. If not, the device uses the fastest form, which runs to its
-  // end.
+  // Whether RequestStop may be called. If not, the device uses the fastest form of the kernel,
+  // which may be one that always runs to its end.
   bool may_be_stopped = true;
   // Whether a stop, or work of a higher priority, may preempt the launch in the middle of a block
   // if the device supports it.
@@ -350,8 +350,8 @@ struct LaunchWork : WorkHeader {
 };
 
 // Size of one page of host memory. Copies are divided this finely because a client may remove the
-// pages of its staging buffer during a copy. The pages are then faulted in one by one, each of
-// which can take milliseconds.
+// pages of its staging buffer during a copy. The pages are then faulted in one by one, and each
+// fault can take milliseconds.
 inline constexpr std::uint64_t kCopyPieceBytes = std::uint64_t{4} << 10;
 
 // Copy of a rectangle of bytes; height 1 is a plain range. The caller has checked the addresses.
@@ -445,7 +445,7 @@ class PinnedMemory {
 
 struct SpaceOptions {
   std::uint64_t quota_bytes = 0;  // Limit of the memory that the client may map.
-  // Store to which its memory can be swapped; null if swapping is not possible.
+  // Store to which the client's memory can be swapped; null if swapping is not possible.
   std::shared_ptr<SwapStore> store;
   // Free device memory that the client must leave to others when it maps more.
   std::uint64_t left_free_bytes = 0;
@@ -457,7 +457,7 @@ struct SpaceOptions {
 
 // A device and its context.
 //
-// Confined to the worker's device thread, except CreateSpace and the calls that Space allows.
+// Confined to the worker's device thread, except for members whose comments allow other threads.
 class Device {
  public:
   virtual ~Device() = default;
@@ -490,8 +490,9 @@ class Device {
   }
 
   // Asks submitted work to end before its next unit, or inside one (may_be_paused). The work still
-  // completes exactly once, with `stopped` set unless its last unit ended. Ignored by devices
-  // without Preemption::kWithinCommand and for unknown ids.
+  // completes exactly once, with `stopped` set unless its last unit ended. A launch that has
+  // started and cannot be preempted (DeviceInfo::preemption) runs to its end. Ignored for unknown
+  // ids.
   virtual void RequestStop(WorkId id) = 0;
 
   // Asks submitted work to end at once, also inside a unit if the device can do that (an endless
@@ -552,7 +553,7 @@ struct KernelOutput {
   WorkId work = 0;
   StreamKey stream = 0;
   const Space* space = nullptr;  // Identifies the client; must not be dereferenced.
-  // Valid during the call. May have arbitrary bytes, because the client chose them.
+  // Valid during the call. May contain arbitrary bytes, because the client chose them.
   std::string_view text;
 };
 
@@ -560,7 +561,7 @@ struct KernelOutput {
 // text of each launch (kOutputBytesMax) and reports a truncation. Must not call back into the
 // device.
 using OutputFunction = std::function<void(const KernelOutput&)>;
-// Default size of CUDA's printf buffer, used unless the space sets another limit.
+// Default size of CUDA's printf buffer, and the limit unless the space sets a larger one.
 inline constexpr std::uint64_t kOutputBytesMax = std::uint64_t{1} << 20;
 
 }  // namespace gpushared::device

@@ -108,7 +108,7 @@ Result<std::vector<VariableInfo>> TakeVariables(FlatReader& from, std::uint64_t 
   if (variables.size() > kVariablesPerModuleMax) {
     return Status(StatusCode::kLimitExceeded,
                   "module rejected: it has " + std::to_string(variables.size()) +
-                      " variables, allowed are " + std::to_string(kVariablesPerModuleMax));
+                      " variables, allowed: " + std::to_string(kVariablesPerModuleMax));
   }
   for (VariableInfo& variable : variables) {
     variable.name = from.TakeText();

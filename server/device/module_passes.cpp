@@ -16,8 +16,8 @@
 namespace gpushared::device {
 namespace {
 
-// Lays out the parameters. Sizes above the limit of any launch are clamped, because such a kernel
-// never runs.
+// Lays out the parameters. Omits those from the first that ends above 32 bits: a kernel with such a
+// parameter never runs.
 void LayOutParameters(const ptx::Function& kernel, KernelInfo& info) {
   for (const ptx::ParameterPlace& place : ptx::PlaceParameters(kernel)) {
     // If the end overflows 64 bits, it is less than the beginning.

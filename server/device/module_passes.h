@@ -59,8 +59,8 @@ struct PassedModule {
 // `range_bytes` is the size of the address range in which the module will be used.
 Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
                                  std::uint64_t range_bytes);
-// Adds preemptible forms to a module that has none. Returns false, without changes, if no kernel
-// gets one.
+// Adds preemptible forms to a module that has none, and sets `why_not_preemptible` of the kernels
+// that get none. If no kernel gets one, returns false and leaves `passed.module` unchanged.
 bool AddClaims(PassedModule& passed);
 
 }  // namespace gpushared::device

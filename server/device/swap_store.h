@@ -25,8 +25,9 @@ struct SwapStoreOptions {
 // Holds the swapped-out device memory, a page (2 MiB) in each slot.
 //
 // No other process can access the data, and none of it remains after this process has ended. A slot
-// is erased before another client can use it. Reserve allocates storage in advance, in a file its
-// blocks, so that a full disk makes a reservation fail and not a later swap-out.
+// is erased before another client can use it. Reserve allocates storage in advance (the blocks of
+// the file, if the store is a file), so that a full disk makes a reservation fail and not a later
+// swap-out.
 //
 // Thread-safe.
 class SwapStore {
@@ -48,9 +49,11 @@ class SwapStore {
   Status Read(Slot slot, std::span<std::byte> step) const;
   void Drop(Slot slot);
 
-  // Move pages between the store and this process's private memory, aligned to their size. After
-  // Take the page has no memory and reads as zeros. Return restores the bytes and frees the slot.
-  // If the store is in host memory, no bytes are copied. An error leaves everything unchanged.
+  // Take and Return move a page between the store and this process's private memory. The page is
+  // aligned to its size. After Take it has no memory and reads as zeros. Return restores the bytes
+  // and frees the slot. A store in host memory moves the page without copying where possible. If
+  // Take fails, nothing has changed; if Return fails, the slot keeps its bytes, and the page's
+  // contents are undefined.
   Result<Slot> Take(std::span<std::byte> step);
   Status Return(Slot slot, std::span<std::byte> step);
 

@@ -78,7 +78,7 @@ std::vector<std::string> ServiceManager::Read() {
       watchdog_interval_ = std::chrono::microseconds(*usec / 2);
     } else {
       warnings.push_back("variable WATCHDOG_USEC rejected: asked for '" + watchdog +
-                         "', allowed are microseconds from 2 to a day");
+                         "', allowed: microseconds from 2 to a day");
     }
   }
   const std::string handed_over = TakeVariable(kHandedOver);
@@ -102,7 +102,7 @@ std::vector<std::string> ServiceManager::Read() {
   const auto count = NumberIn<std::uint32_t>(count_text);
   if (!count || *count > kSocketsMax) {
     warnings.push_back("variable LISTEN_FDS rejected: asked for '" + count_text +
-                       "', allowed are 0 to " + std::to_string(kSocketsMax));
+                       "', allowed: 0 to " + std::to_string(kSocketsMax));
     return warnings;
   }
   for (std::uint32_t i = 0; i < *count; ++i) {

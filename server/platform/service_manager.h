@@ -48,7 +48,7 @@ class ServiceManager {
                  const std::vector<ipc::BorrowedSocket>& sockets) const;
   // Must be called after the signal handlers are installed.
   static void UnblockSignals();
-  // Returns the number of times this process was executed in this way.
+  // Returns how often Execute has replaced the program of this process.
   std::uint32_t executions() const { return executions_; }
 
  private:

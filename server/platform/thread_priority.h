@@ -72,8 +72,8 @@ class PreferredBudget {
   bool is_normal_ = false;
 };
 
-// Gives the calling thread precedence over all normal ones. Same as PreferThisThread if that is
-// rejected, or if the machine has only one core.
+// Gives the calling thread precedence over all normal ones. Falls back to PreferThisThread if
+// real-time priority is rejected or the process has only one core.
 ThreadPriority MakeThisThreadRealtime();
 
 // Returns how often the calling thread has blocked.

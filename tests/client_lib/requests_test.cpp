@@ -64,7 +64,7 @@ TEST_F(RequestsTest, TimesAreBetweenNowAndAnHour) {
     EXPECT_EQ(stream_.BeginRequest(wrong).code(), StatusCode::kInvalidArgument);
     const Status hint = client_.ExpectRequestIn(wrong);
     EXPECT_EQ(hint.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(hint.message(), HasSubstr("ns, allowed 0 to 3600000000000"));
+    EXPECT_THAT(hint.message(), HasSubstr("ns, allowed: 0 to 3600000000000"));
   }
   EXPECT_TRUE(stream_.BeginRequest(hours(1)).ok());
   EXPECT_TRUE(client_.ExpectRequestIn(hours(1)).ok());
@@ -81,7 +81,7 @@ TEST_F(RequestsTest, LimitsOpenRequests) {
   }
   const Status many = stream_.BeginRequest();
   EXPECT_EQ(many.code(), StatusCode::kLimitExceeded);
-  EXPECT_THAT(many.message(), HasSubstr("allowed are 16"));
+  EXPECT_THAT(many.message(), HasSubstr("allowed: 16"));
   streams.pop_back();  // Ends the stream's request, too.
   EXPECT_TRUE(stream_.BeginRequest().ok());
 }

@@ -109,7 +109,7 @@ TEST_F(StagingBufferSetTest, EverySizeFitsStagingBufferMadeForIt) {
   }
 }
 
-// Memory for a staging buffer costs the server time, for which other clients wait.
+// Creating a staging buffer takes time on the server, and other clients wait for that long.
 TEST_F(StagingBufferSetTest, SmallNeedsStartWithSmallStagingBuffer) {
   constexpr std::uint64_t kMiB = 1u << 20;
   StagingBufferSet staging_buffers = Make(6);
@@ -118,7 +118,7 @@ TEST_F(StagingBufferSetTest, SmallNeedsStartWithSmallStagingBuffer) {
                                                 ipc::kStagingBufferBytesDefault}));
 }
 
-// Later copies do not wait because the first staging buffer is small.
+// That the first staging buffer is small must not make later copies wait.
 TEST_F(StagingBufferSetTest, StagingGrowsToDefaultSizeBeforeWaiting) {
   StagingBufferSet staging_buffers = Make(2);
   const auto small = staging_buffers.TryAllocateStaging(4096);

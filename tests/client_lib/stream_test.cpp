@@ -449,7 +449,7 @@ TEST_F(StreamTest, FreshStreamIsNeverBusy) {
   }
 }
 
-TEST_F(StreamTest, EventFollowsItsPoint) {
+TEST_F(StreamTest, EventCompletesWithTheCommandsBeforeIt) {
   const Event event = *client_.CreateEvent();
   EXPECT_TRUE(event.Query().ok()) << "never recorded";
   worker_.set_finishing(false);

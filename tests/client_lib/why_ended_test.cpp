@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session whose connection breaks without a message: how the client reports the broker's answer,
-// whatever that is. A client that waited forever would fail by its time limit.
+// whatever that is. If a client waits forever, the test fails by its time limit.
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -86,7 +86,7 @@ std::vector<NoReason> NoReasons() {
   const auto garbage = [](std::size_t bytes) {
     return Sends(std::vector<unsigned char>(bytes, 0xa5));
   };
-  // Otherwise a session could be over although its status is ok.
+  // Must be ignored, because otherwise a session could be over although its status is ok.
   const auto all_is_well = [](const ipc::UniqueFd& socket) {
     const std::array<std::byte, 8> nothing_wrong = {};
     (void)ipc::SendFrame(socket.get(), static_cast<std::uint16_t>(ipc::MessageType::kEnded), 1,
@@ -136,7 +136,7 @@ TEST_F(WhyEnded, LimitsWaitForBrokerThatAnswersByteByByte) {
 
 // ---- SIGINT
 
-// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): of a handler.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a signal handler writes it.
 std::atomic<int> interrupts{0};
 
 class WhyEndedByInterrupt : public WhyEnded {
@@ -182,7 +182,7 @@ TEST_F(WhyEndedByInterrupt, WaitingCallReturnsIfRequested) {
   EXPECT_THAT(status.message(), HasSubstr("SIGINT"));
   EXPECT_EQ(interrupts, 1) << "the program's handler runs, too";
   ::kill(::getpid(), SIGINT);
-  EXPECT_EQ(interrupts, 2) << "and is there again";
+  EXPECT_EQ(interrupts, 2) << "the program's handler must be installed again";
 }
 
 TEST_F(WhyEndedByInterrupt, WaitingCallContinuesUnlessRequested) {

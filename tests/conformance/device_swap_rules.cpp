@@ -118,9 +118,9 @@ void DeviceSwaps::MoveStep(Client& client, std::uint64_t step) {
                                  : client.real.space->SwapPageIn(step * kMoveStep);
   ASSERT_EQ(status.code(), has_room ? StatusCode::kOk : StatusCode::kOutOfMemory);
   if (has_room) client.is_out[step] = goes_out;
-  ASSERT_EQ(space.AwayBytes(space.base() + step * kMoveStep, 1),
+  ASSERT_EQ(space.NonResidentBytes(space.base() + step * kMoveStep, 1),
             client.is_out[step] ? kMoveStep : 0);
-  ASSERT_EQ(space.AwayBytes(space.base(), client.words.size() * kMoveStep),
+  ASSERT_EQ(space.NonResidentBytes(space.base(), client.words.size() * kMoveStep),
             client.out_steps() * kMoveStep);
 }
 
@@ -241,7 +241,8 @@ TEST_P(DeviceSwaps, LaunchesRunWithOnlyTheirAccessSetResident) {
     EXPECT_EQ(Await(SubmitGraph(client, others, {.reach = &partly})).status.code(),
               StatusCode::kInternal);
   }
-  EXPECT_EQ(client.space->AwayBytes(client.space->base(), kFewSteps * kMoveStep), 2 * kMoveStep);
+  EXPECT_EQ(client.space->NonResidentBytes(client.space->base(), kFewSteps * kMoveStep),
+            2 * kMoveStep);
 }
 
 TEST_P(DeviceSwaps, RejectsLaunchWithNonResidentAccessSet) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real server, sessions that end for every reason other than their clients' request, and the
-// reasons that the clients get.
+// With a real server, sessions end for every reason except the client's own request. Each client
+// must be told the reason.
 #include <signal.h>
 
 #include <string>
@@ -40,7 +40,7 @@ class EndReasons : public ::testing::Test {
   std::vector<DeviceBuffer> flags_;
 };
 
-TEST_F(EndReasons, KilledWorkerIsDeviceLostWithSignalAndSessions) {
+TEST_F(EndReasons, ClientsOfAKilledWorkerGetDeviceLostWithSignalAndSessions) {
   const Client first = Busy("first"), second = Busy("second");
   ::kill(worker(), SIGKILL);
   for (const Client* client : {&first, &second}) {
@@ -60,7 +60,7 @@ TEST_F(EndReasons, MessageNamesTheOperator) {
   EXPECT_THAT(status.message(), HasSubstr("operator"));
 }
 
-// The client may have died or closed the socket before it read the message with the reason.
+// The broker keeps the reason, because a client may close its socket before it reads the message.
 TEST_F(EndReasons, BrokerRemembersAProtocolViolation) {
   Result<RawClient> client = RawClient::Connect(server_.socket());
   ASSERT_TRUE(client.ok());
@@ -77,7 +77,7 @@ TEST_F(EndReasons, BrokerRemembersAProtocolViolation) {
   EXPECT_THAT(ended->status.message(), HasSubstr("grid"));
 }
 
-TEST_F(EndReasons, ReportsThatNoServerAnswersWithoutABroker) {
+TEST_F(EndReasons, WithoutABrokerReportsThatNoServerAnswers) {
   const Client client = Busy("orphan");
   const pid_t orphan = worker();
   server_.Signal(SIGKILL);

@@ -269,7 +269,7 @@ TEST_F(DropInTest, ContextsStackUpPerThread) {
   EXPECT_EQ(cuCtxDestroy(first), CUDA_ERROR_INVALID_CONTEXT);
 }
 
-TEST_F(DropInTest, ContextsAreMadeWithEmptyParameters) {
+TEST_F(DropInTest, AcceptsOnlyEmptyContextParameters) {
   ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
   CUcontext context = nullptr;
   CUctxCreateParams parameters{};
@@ -362,7 +362,7 @@ TEST_F(DropInTest, MemoryInfoIsTheQuota) {
 
 // ---- streams and events
 
-TEST_F(DropInTest, EventsOrderStreamsAndMeasure) {
+TEST_F(DropInTest, EventsOrderStreamsAndMeasureTime) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   CUstream streams[2] = {};

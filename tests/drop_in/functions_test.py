@@ -41,11 +41,11 @@ class Decisions(unittest.TestCase):
         return subprocess.run([COMPILER, "-std=c++20", "-fsyntax-only", *includes, SOURCE / DROP_IN / "gate/gate.cpp"],
                               capture_output=True, text=True, check=False)
 
-    def test_the_table_as_it_is_is_whole(self):
+    def test_the_committed_table_is_complete(self):
         self.assertEqual(self.make("--check").returncode, 0)
         self.assertEqual(self.compile().stderr, "")
 
-    def test_a_decision_that_is_taken_away_stops_check_and_build(self):
+    def test_check_and_build_fail_without_a_decision(self):
         self.edit(r"(cuGraphLaunch_ptsz, \w+, \w+), \w+\)$", r"\1, kUndecided)")
         check = self.make("--check")
         self.assertNotEqual(check.returncode, 0)

@@ -75,7 +75,7 @@ TEST_F(GraphLaunchTest, CapturedWorkRunsAsOftenAsItIsLaunched) {
   EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
-TEST_F(GraphLaunchTest, CapturedMemoryExistsBetweenItsNodes) {
+TEST_F(GraphLaunchTest, CapturedAllocationLivesUntilItsFreeNode) {
   CUdeviceptr scratch = 0;
   ASSERT_EQ(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   ASSERT_EQ(cuMemAllocAsync(&scratch, kBytes, stream_), CUDA_SUCCESS);
@@ -113,7 +113,7 @@ TEST_F(GraphLaunchTest, JoinedBranchesOfACaptureAreOrdered) {
   EXPECT_EQ(Read(numbers_), All(2));
 }
 
-TEST_F(GraphLaunchTest, KernelsOfABuiltGraphChangeTheirMemory) {
+TEST_F(GraphLaunchTest, SetParamsRedirectsKernelsOfABuiltGraph) {
   CUdeviceptr target = numbers_;
   const CUdeviceptr more = Numbers();
   unsigned n = kCount;

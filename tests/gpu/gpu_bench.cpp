@@ -422,7 +422,7 @@ Options Parse(int argc, char** argv) {
       char* end = nullptr;
       const long number = std::strtol(value.c_str(), &end, 10);
       if (*end != '\0' || number < 1)
-        throw std::runtime_error("option '" + name + "' is '" + value + "', allowed is 1 and more");
+        throw std::runtime_error("option '" + name + "' is '" + value + "', allowed: 1 and more");
       if (name == "--ms") {
         options.ms = number;
       } else if (name == "--limit") {

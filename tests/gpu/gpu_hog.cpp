@@ -281,7 +281,7 @@ Shape GetShape(const std::string& load, const samples::Options& options,
   const auto waves = static_cast<unsigned>(options.Integer("--waves", 1, 1 << 16));
   if (calibration.wave_blocks > kGridMax / waves) {
     throw std::runtime_error("option '--waves' is '" + options.Text("--waves") +
-                             "', allowed are grids of " + std::to_string(kGridMax) + " blocks");
+                             "', allowed: grids of " + std::to_string(kGridMax) + " blocks");
   }
   return {waves * calibration.wave_blocks,
           calibration.Iterations(options.Number("--block-us", 0.001, 1e6))};
@@ -303,7 +303,7 @@ bool RunLoad(const samples::Options& options, std::optional<Launcher>& client) {
   const std::string& load = options.Text("--load");
   if (load != "calibrate" && load != "hog" && load != "null" && load != "kernel_1ms") {
     throw std::runtime_error("option '--load' is '" + load +
-                             "', allowed are calibrate, hog, null and kernel_1ms");
+                             "', allowed: calibrate, hog, null and kernel_1ms");
   }
   const std::string& name = options.Text("--name");
   if (!client) {

@@ -139,7 +139,7 @@ class NativePriority(Programs):
         for wrong in ("", "high", "-5x", "1.5", "99999999999999"):
             ran = self.run_program("gpu_hog_native", *NULL, NATIVE_PRIORITY=wrong)
             self.assertEqual(ran.returncode, 1, wrong)
-            self.assertIn(f"NATIVE_PRIORITY is '{wrong}', allowed is a whole number", ran.stderr)
+            self.assertIn(f"NATIVE_PRIORITY is '{wrong}', allowed: a whole number", ran.stderr)
 
     def test_is_reported_with_the_mps_settings(self):
         self.assertEqual(

@@ -49,7 +49,7 @@ Result<std::optional<int>> WantedPriority() {
   const auto [end, error] = std::from_chars(digits.begin(), digits.end(), priority);
   if (error != std::errc() || end != digits.end()) {
     return Status(StatusCode::kInvalidArgument,
-                  std::string(kPriorityVariable) + " is '" + text + "', allowed is a whole number");
+                  std::string(kPriorityVariable) + " is '" + text + "', allowed: a whole number");
   }
   return std::optional<int>(priority);
 }
@@ -272,9 +272,9 @@ Result<Kernel> Module::GetKernel(std::string_view name) const {
 Status Stream::LaunchWith(const Kernel& kernel, const LaunchShape& shape,
                           std::span<const LaunchArgument> arguments) const {
   if (arguments.size() > kArgumentsMax) {
-    return {StatusCode::kInvalidArgument, std::to_string(arguments.size()) +
-                                              " arguments, allowed are " +
-                                              std::to_string(kArgumentsMax)};
+    return {
+        StatusCode::kInvalidArgument,
+        std::to_string(arguments.size()) + " arguments, allowed: " + std::to_string(kArgumentsMax)};
   }
   std::array<void*, kArgumentsMax> parameters;
   for (std::size_t i = 0; i < arguments.size(); ++i)

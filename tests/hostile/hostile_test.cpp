@@ -74,7 +74,7 @@ TEST_F(Hostile, MoreRequestsThanMayBeOpen) {
   }
   EXPECT_EQ(Ending(client, 5ms), "") << "as many as may be";
   client.BeginRequest(0);
-  EXPECT_NE(Ending(client, 20s).find("16 requests are open, allowed are 16"), std::string::npos);
+  EXPECT_NE(Ending(client, 20s).find("16 requests are open, allowed: 16"), std::string::npos);
 }
 
 // Requests chunks at invalid addresses, and changes to chunks that do not exist.

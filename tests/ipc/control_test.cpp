@@ -122,7 +122,7 @@ std::vector<FieldCase> WithReserved(std::vector<FieldCase> cases) {
   for (const Field& field : GetFields<T>()) {
     if (!gpushared::testing::IsReserved(field)) continue;
     for (std::size_t i = 0; i < field.bytes / field.element_bytes; ++i) {
-      cases.push_back({field.name, 1, field.name + " is 1, allowed 0", i});
+      cases.push_back({field.name, 1, field.name + " is 1, allowed: 0", i});
     }
   }
   return cases;
@@ -177,21 +177,21 @@ void ExpectExactLength(const Bytes& good) {
 }
 
 // A different version is reported in a separate message.
-std::vector<FieldCase> HelloCases(const std::string& older = "version is 10, allowed 11",
-                                  const std::string& newer = "version is 12, allowed 11") {
+std::vector<FieldCase> HelloCases(const std::string& older = "version is 10, allowed: 11",
+                                  const std::string& newer = "version is 12, allowed: 11") {
   return {
       {"version", 10, older},
       {"version", 12, newer},
-      {"client_class", 3, "class is 3, allowed 0 to 2"},
+      {"client_class", 3, "class is 3, allowed: 0 to 2"},
       {"client_class", 255, ""},
-      {"client_class", 254, "class is 254, allowed 0 to 2"},
-      {"takes_printed", 2, "takes_printed is 2, allowed 0 to 1"},
-      {"gated", 2, "gated is 2, allowed 0 to 1"},
+      {"client_class", 254, "class is 254, allowed: 0 to 2"},
+      {"takes_printed", 2, "takes_printed is 2, allowed: 0 to 1"},
+      {"gated", 2, "gated is 2, allowed: 0 to 1"},
       {"weight", 0, ""},
-      {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
+      {"weight", 1001, "weight is 1001, allowed: 0 to 1000"},
       {"max_share", 0, ""},
-      {"max_share", 1001, "max_share is 1001, allowed 0 to 1000"},
-      {"latency_target_ns", 3'600'000'000'001, "latency_target_ns is 3600000000001, allowed 0 to"},
+      {"max_share", 1001, "max_share is 1001, allowed: 0 to 1000"},
+      {"latency_target_ns", 3'600'000'000'001, "latency_target_ns is 3600000000001, allowed: 0 to"},
       {"latency_target_ns", ~std::uint64_t{0}, "latency_target_ns is"},
       AnyValue("memory_bytes"),
       {"name", 0x1b, "name is not printable UTF-8"},
@@ -244,27 +244,27 @@ std::vector<FieldCase> DeviceCases() {
   std::vector<FieldCase> cases = {
       AnyValue("memory_bytes"),
       AnyValue("multiprocessors"),
-      {"threads_per_block_max", 0, "threads_per_block_max is 0, allowed 1 to 1024"},
-      {"threads_per_block_max", 1025, "threads_per_block_max is 1025, allowed 1 to 1024"},
-      {"block_max", 0, "block_max is 0, allowed 1 to 1024", 0},
-      {"block_max", 1025, "block_max is 1025, allowed 1 to 1024", 1},
-      {"block_max", 65, "block_max is 65, allowed 1 to 64", 2},
-      {"grid_max", 0, "grid_max is 0, allowed 1 to 2147483647", 0},
-      {"grid_max", 65536, "grid_max is 65536, allowed 1 to 65535", 1},
-      {"grid_max", 0, "grid_max is 0, allowed 1 to 65535", 2},
+      {"threads_per_block_max", 0, "threads_per_block_max is 0, allowed: 1 to 1024"},
+      {"threads_per_block_max", 1025, "threads_per_block_max is 1025, allowed: 1 to 1024"},
+      {"block_max", 0, "block_max is 0, allowed: 1 to 1024", 0},
+      {"block_max", 1025, "block_max is 1025, allowed: 1 to 1024", 1},
+      {"block_max", 65, "block_max is 65, allowed: 1 to 64", 2},
+      {"grid_max", 0, "grid_max is 0, allowed: 1 to 2147483647", 0},
+      {"grid_max", 65536, "grid_max is 65536, allowed: 1 to 65535", 1},
+      {"grid_max", 0, "grid_max is 0, allowed: 1 to 65535", 2},
       {"shared_bytes_per_block_max", (1 << 20) + 1, "shared_bytes_per_block_max is 1048577"},
-      {"preempts_within_command", 2, "preempts_within_command is 2, allowed 0 to 1"},
-      {"spinning_pays", 2, "spinning_pays is 2, allowed 0 to 1"},
+      {"preempts_within_command", 2, "preempts_within_command is 2, allowed: 0 to 1"},
+      {"spinning_pays", 2, "spinning_pays is 2, allowed: 0 to 1"},
       {"name", '\x7f', "name is not printable"},
       {"id", '\t', "id is not printable"},
       {"kind", '\t', "kind is not printable"},
       AnyValue("uuid"),
-      {"attributes", 161, "attributes is 161, allowed 0 to 160"},
-      {"attributes", 1, "attribute after the last is 75, allowed 0"},
-      {"attributes", 3, "attribute id is 0, allowed 76 to 1023"},
-      {"table", 1024, "attribute id is 1024, allowed 1 to 1023", 0},
-      {"table", 0, "attribute id is 0, allowed 1 to 1023", 0},
-      {"table", 1, "attribute id is 1, allowed 2 to 1023", 1},
+      {"attributes", 161, "attributes is 161, allowed: 0 to 160"},
+      {"attributes", 1, "attribute after the last is 75, allowed: 0"},
+      {"attributes", 3, "attribute id is 0, allowed: 76 to 1023"},
+      {"table", 1024, "attribute id is 1024, allowed: 1 to 1023", 0},
+      {"table", 0, "attribute id is 0, allowed: 1 to 1023", 0},
+      {"table", 1, "attribute id is 1, allowed: 2 to 1023", 1},
   };
   for (std::size_t i = 2; i < kDeviceAttributesMax; ++i) {
     cases.push_back({"table", std::uint64_t{1} << 32, "attribute after the last is 1", i});
@@ -279,19 +279,19 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
       {
           {"version", 12, "protocol version 12"},
           AnyValue("generation"),
-          {"session", 0, "session is 0, allowed 1 to"},
-          {"spin_ns", 1'000'000'001, "spin_ns is 1000000001, allowed 0 to 1000000000"},
+          {"session", 0, "session is 0, allowed: 1 to"},
+          {"spin_ns", 1'000'000'001, "spin_ns is 1000000001, allowed: 0 to 1000000000"},
           AnyValue("quota_bytes"),
           {"space_base", std::uint64_t{1} << 63, "space_base is 9223372036854775808"},
-          {"space_bytes", 0, "space_bytes is 0, allowed 1 to"},
-          {"command_granules", 4095, "command_granules is 4095, allowed 4096"},
-          {"completion_granules", 2048, "completion_granules is 2048, allowed 1024"},
-          {"streams_max", 255, "streams_max is 255, allowed 256"},
-          {"modules_max", 1, "modules_max is 1, allowed 8192"},
-          {"staging_buffers_max", 65, "staging_buffers_max is 65, allowed 64"},
-          {"staging_bytes_default", 0, "staging_bytes_default is 0, allowed 16777216"},
+          {"space_bytes", 0, "space_bytes is 0, allowed: 1 to"},
+          {"command_granules", 4095, "command_granules is 4095, allowed: 4096"},
+          {"completion_granules", 2048, "completion_granules is 2048, allowed: 1024"},
+          {"streams_max", 255, "streams_max is 255, allowed: 256"},
+          {"modules_max", 1, "modules_max is 1, allowed: 8192"},
+          {"staging_buffers_max", 65, "staging_buffers_max is 65, allowed: 64"},
+          {"staging_bytes_default", 0, "staging_bytes_default is 0, allowed: 16777216"},
           AnyValue("staging_bytes_total_max"),
-          {"mapping_base", 0, "mapping area is 18446742974197923840, allowed 0 to 4294967296"},
+          {"mapping_base", 0, "mapping area is 18446742974197923840, allowed: 0 to 4294967296"},
           {"mapping_bytes", 0, ""},
           {"mapping_bytes", ~std::uint64_t{0}, "mapping_bytes is 18446744073709551615"},
       },
@@ -323,7 +323,7 @@ TEST(DeviceListMessage, EveryFieldIsBounded) {
                            {{"version", 5, "protocol version 5, this side speaks version 11"}});
   const Bytes good = Encode(DeviceList{{GoodDevice(), GoodDevice()}});
   ExpectExactLength<DeviceList>(good);
-  ExpectCases<DeviceList>(good, {{"devices", 65, "devices is 65, allowed 0 to 64"},
+  ExpectCases<DeviceList>(good, {{"devices", 65, "devices is 65, allowed: 0 to 64"},
                                  {"devices", 3, "too short"},
                                  {"devices", 1, "bytes too many"}});
 }
@@ -349,15 +349,15 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   set.weight = 2;
   ExpectCases<Admin>(Encode(set), {
                                       {"version", 12, "protocol version 12"},
-                                      {"verb", 0, "verb is 0, allowed 1 to 13"},
-                                      {"verb", 14, "verb is 14, allowed 1 to 13"},
+                                      {"verb", 0, "verb is 0, allowed: 1 to 13"},
+                                      {"verb", 14, "verb is 14, allowed: 1 to 13"},
                                       {"verb", 1, "class is given with a verb that takes none"},
-                                      {"client_class", 3, "class is 3, allowed 0 to 2"},
-                                      {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
-                                      {"max_share", 1001, "max_share is 1001, allowed 0 to 1000"},
-                                      {"text_bytes", 1, "client is 4, allowed 0"},
-                                      {"client", 0, "client is 0, allowed 1 to"},
-                                      {"request", 1, "request is 1, allowed 0"},
+                                      {"client_class", 3, "class is 3, allowed: 0 to 2"},
+                                      {"weight", 1001, "weight is 1001, allowed: 0 to 1000"},
+                                      {"max_share", 1001, "max_share is 1001, allowed: 0 to 1000"},
+                                      {"text_bytes", 1, "client is 4, allowed: 0"},
+                                      {"client", 0, "client is 0, allowed: 1 to"},
+                                      {"request", 1, "request is 1, allowed: 0"},
                                   });
   ExpectExactLength<Admin>(Encode(set));
 }
@@ -369,7 +369,7 @@ TEST(AdminMessage, OneRequestOfOneClientIsExplained) {
   EXPECT_EQ(back->client, 4u);
   EXPECT_EQ(back->request, ~std::uint64_t{0});
   EXPECT_THAT(Decode<Admin>(Encode(Admin{.verb = AdminVerb::kExplain})).status().message(),
-              HasSubstr("client is 0, allowed 1"));
+              HasSubstr("client is 0, allowed: 1"));
 }
 
 TEST(AdminMessage, NamesVerbsAsTheyAreTyped) {
@@ -393,18 +393,18 @@ TEST(AdminMessage, LimitsLengthOfLeaseTerms) {
   std::memcpy(longer.data() + gpushared::testing::FindField<Admin>("text_bytes")->offset, &bytes,
               sizeof bytes);
   EXPECT_THAT(Decode<Admin>(longer).status().message(),
-              HasSubstr("text_bytes is 2049, allowed 0 to 2048"));
+              HasSubstr("text_bytes is 2049, allowed: 0 to 2048"));
 }
 
 TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
   Admin status;
   status.client = 4;
   EXPECT_THAT(Decode<Admin>(Encode(status)).status().message(),
-              HasSubstr("client is 4, allowed 0"));
+              HasSubstr("client is 4, allowed: 0"));
   status = {};
   status.weight = 4;
   EXPECT_THAT(Decode<Admin>(Encode(status)).status().message(),
-              HasSubstr("weight is 4, allowed 0"));
+              HasSubstr("weight is 4, allowed: 0"));
   Admin nothing;
   nothing.verb = AdminVerb::kSet;
   nothing.client = 4;
@@ -421,59 +421,59 @@ TEST(AdminMessage, BoundsOfNewClientsAreTermsAlone) {
               HasSubstr("a change for new clients has both terms and values"));
   bounds = {.verb = AdminVerb::kSet, .client = 4, .terms = "class = \"low\""};
   EXPECT_THAT(Decode<Admin>(Encode(bounds)).status().message(),
-              HasSubstr("client is 4, allowed 0"));
+              HasSubstr("client is 4, allowed: 0"));
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {
   ExpectCases<Why>(Encode(Why{3}), {{"version", 12, "protocol version 12"},
-                                    {"session", 0, "session is 0, allowed 1 to"}});
+                                    {"session", 0, "session is 0, allowed: 1 to"}});
   ExpectCases<MakeImage>(Encode(MakeImage{100}),
-                         {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
-                          {"bytes", 268435457, "bytes is 268435457, allowed 1 to 268435456"}});
+                         {{"bytes", 0, "bytes is 0, allowed: 1 to 268435456"},
+                          {"bytes", 268435457, "bytes is 268435457, allowed: 1 to 268435456"}});
   ExpectCases<LoadModule>(Encode(LoadModule{3, 100}),
-                          {{"module", 8192, "module is 8192, allowed 0 to 8191"},
-                           {"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
-                           {"bytes", 268435457, "bytes is 268435457, allowed 1 to 268435456"}});
+                          {{"module", 8192, "module is 8192, allowed: 0 to 8191"},
+                           {"bytes", 0, "bytes is 0, allowed: 1 to 268435456"},
+                           {"bytes", 268435457, "bytes is 268435457, allowed: 1 to 268435456"}});
   ExpectCases<UnloadModule>(Encode(UnloadModule{3}),
-                            {{"module", 8192, "module is 8192, allowed 0 to 8191"}});
+                            {{"module", 8192, "module is 8192, allowed: 0 to 8191"}});
   ExpectCases<ResizeMemory>(Encode(ResizeMemory{3}), {{"bytes", (std::uint64_t{1} << 48) + 1,
-                                                       "bytes is 281474976710657, allowed 0 to"}});
+                                                       "bytes is 281474976710657, allowed: 0 to"}});
   const std::uint64_t step = kChunkBytesStep;
   ExpectCases<ChangeChunk>(
       Encode(ChangeChunk{.action = ChunkAction::kMake, .chunk = 3, .bytes = step}),
-      {{"action", 0, "action is 0, allowed 1 to 4"},
-       {"action", 5, "action is 5, allowed 1 to 4"},
-       {"action", 2, "bytes is 2097152, allowed 0"},
-       {"chunk", 256, "chunk is 256, allowed 0 to 255"},
-       {"bytes", 0, "bytes is 0, allowed 2097152 to 1073741824"},
-       {"bytes", step + 1, "bytes is 2097153, allowed are multiples of 2097152"},
-       {"bytes", kChunkBytesMax + step, "bytes is 1075838976, allowed 0 to 1073741824"},
-       {"address", step, "address is 2097152, allowed 0"}});
+      {{"action", 0, "action is 0, allowed: 1 to 4"},
+       {"action", 5, "action is 5, allowed: 1 to 4"},
+       {"action", 2, "bytes is 2097152, allowed: 0"},
+       {"chunk", 256, "chunk is 256, allowed: 0 to 255"},
+       {"bytes", 0, "bytes is 0, allowed: 2097152 to 1073741824"},
+       {"bytes", step + 1, "bytes is 2097153, allowed: multiples of 2097152"},
+       {"bytes", kChunkBytesMax + step, "bytes is 1075838976, allowed: 0 to 1073741824"},
+       {"address", step, "address is 2097152, allowed: 0"}});
   ExpectCases<ChangeChunk>(
       Encode(ChangeChunk{.action = ChunkAction::kMap, .chunk = 3, .address = step}),
-      {{"action", 4, "chunk is 3, allowed 0"},
+      {{"action", 4, "chunk is 3, allowed: 0"},
        {"chunk", ~std::uint64_t{0}, "chunk is 4294967295"},
-       {"bytes", step, "bytes is 2097152, allowed 0"},
-       {"address", step + 1, "address is 2097153, allowed are multiples of 2097152"},
+       {"bytes", step, "bytes is 2097152, allowed: 0"},
+       {"address", step + 1, "address is 2097153, allowed: multiples of 2097152"},
        {"address", std::uint64_t{1} << 63, "address is 9223372036854775808"}});
   ExpectCases<SetKernelMemory>(
       Encode(SetKernelMemory{.stack_bytes = 16 << 10, .printed_bytes = 2 << 20}),
-      {{"stack_bytes", kStackBytesMax + 1, "stack_bytes is 262145, allowed 0 to 262144"},
-       {"printed_bytes", kPrintedBytesMax + 1, "printed_bytes is 67108865, allowed 0 to 67108864"},
+      {{"stack_bytes", kStackBytesMax + 1, "stack_bytes is 262145, allowed: 0 to 262144"},
+       {"printed_bytes", kPrintedBytesMax + 1, "printed_bytes is 67108865, allowed: 0 to 67108864"},
        {"heap_bytes", kResizeBytesMax + 1, "heap_bytes is 281474976710657"}});
   ExpectCases<AddStagingBuffer>(Encode(AddStagingBuffer{kStagingBufferBytesDefault}),
-                                {{"bytes", 0, "bytes is 0, allowed 65536 to 1073741824"},
-                                 {"bytes", 65537, "bytes is 65537, allowed are multiples of 65536"},
+                                {{"bytes", 0, "bytes is 0, allowed: 65536 to 1073741824"},
+                                 {"bytes", 65537, "bytes is 65537, allowed: multiples of 65536"},
                                  {"bytes", ~std::uint64_t{0}, "bytes is 18446744073709551615"}});
   ExpectCases<DescribeError>(Encode(DescribeError{3}),
-                             {{"stream", 256, "stream is 256, allowed 0 to 255"}});
+                             {{"stream", 256, "stream is 256, allowed: 0 to 255"}});
 }
 
 TEST(ServerMessages, EveryFieldIsBounded) {
   const Status status(StatusCode::kOutOfMemory, "no memory");
   const std::vector<FieldCase> text = {
       {"code", 18, "code is 18, allowed"},
-      {"text_bytes", 8193, "text_bytes is 8193, allowed 0 to 8192"},
+      {"text_bytes", 8193, "text_bytes is 8193, allowed: 0 to 8192"},
       {"text_bytes", 10, "too short"},
       {"text_bytes", 8, "1 bytes too many"}};
   ExpectCases<Rejected>(Encode(Rejected{status}), text);
@@ -481,7 +481,7 @@ TEST(ServerMessages, EveryFieldIsBounded) {
   ExpectCases<AdminReply>(Encode(AdminReply{StatusCode::kOk, "{}"}),
                           {{"code", 18, "code is 18"},
                            {"text_bytes", 131073, "text_bytes is 131073"},
-                           {"is_last", 2, "is_last is 2, allowed 0 to 1"}});
+                           {"is_last", 2, "is_last is 2, allowed: 0 to 1"}});
   EXPECT_FALSE(Decode<AdminReply>(Encode(AdminReply{.text = "[", .is_last = false}))->is_last);
   EXPECT_FALSE(Decode<Rejected>(Encode(Rejected{Status()})).ok()) << "a rejection says why";
   ExpectCases<MemoryResized>(Encode(MemoryResized{3}),
@@ -489,19 +489,19 @@ TEST(ServerMessages, EveryFieldIsBounded) {
   ExpectCases<TraceOpened>(Encode(TraceOpened{7, 2}), {AnyValue("layout"), AnyValue("generation")});
   ExpectCases<StagingBufferAdded>(
       Encode(StagingBufferAdded{3, kStagingBufferBytesDefault}),
-      {{"staging_buffer", 64, "staging_buffer is 64, allowed 0 to 63"},
+      {{"staging_buffer", 64, "staging_buffer is 64, allowed: 0 to 63"},
        {"bytes", 0, "bytes is 0"},
-       {"bytes", 65537, "bytes is 65537, allowed are multiples of 65536"}});
+       {"bytes", 65537, "bytes is 65537, allowed: multiples of 65536"}});
   ExpectCases<ImageMade>(Encode(ImageMade{100}),
-                         {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
-                          {"bytes", 268435457, "bytes is 268435457, allowed 1 to 268435456"}});
+                         {{"bytes", 0, "bytes is 0, allowed: 1 to 268435456"},
+                          {"bytes", 268435457, "bytes is 268435457, allowed: 1 to 268435456"}});
   ExpectCases<ErrorText>(
       Encode(ErrorText{3, 7, status}),
       {{"stream", 256, "stream is 256"},
        {"code", 18, "code is 18"},
        AnyValue("sequence"),
        {"text_bytes", 10, "too short"},
-       {"text_bytes", 0xffffffff, "text_bytes is 4294967295, allowed 0 to 8192"}});
+       {"text_bytes", 0xffffffff, "text_bytes is 4294967295, allowed: 0 to 8192"}});
 }
 
 TEST(ServerMessages, SplitsTextIntoPagesAtCharacterBoundaries) {
@@ -522,10 +522,10 @@ TEST(ServerMessages, PrintedTextIsBounded) {
   const Bytes good = Encode(Printed{.end = 10, .dropped = 5, .text = std::string("a\0\xff", 3)});
   ExpectExactLength<Printed>(good);
   EXPECT_EQ(Decode<Printed>(good)->text, std::string("a\0\xff", 3)) << "a kernel chose the bytes";
-  ExpectCases<Printed>(good, {{"end", 4, "dropped is 5, allowed 0 to 4"},
-                              {"dropped", 11, "dropped is 11, allowed 0 to 10"},
-                              {"dropped", 8, "text_bytes is 3, allowed 0 to 2"},
-                              {"text_bytes", 6, "text_bytes is 6, allowed 0 to 5"},
+  ExpectCases<Printed>(good, {{"end", 4, "dropped is 5, allowed: 0 to 4"},
+                              {"dropped", 11, "dropped is 11, allowed: 0 to 10"},
+                              {"dropped", 8, "text_bytes is 3, allowed: 0 to 2"},
+                              {"text_bytes", 6, "text_bytes is 6, allowed: 0 to 5"},
                               {"text_bytes", 4, "too short"},
                               {"text_bytes", 2, "bytes too many"}});
   const Printed large{.end = ~std::uint64_t{0}, .text = std::string(kPrintedTextBytesMax + 1, 'x')};
@@ -568,11 +568,11 @@ TEST(ServerMessages, ModuleListComesBack) {
   EXPECT_EQ(loaded->variables[1].space, VariableSpace::kConstant);
   ExpectExactLength<ModuleLoaded>(*payload);
   ExpectCases<ModuleLoaded>(*payload,
-                            {{"module", 8192, "module is 8192, allowed 0 to 8191"},
-                             {"kernels", 4097, "kernels is 4097, allowed 0 to 4096"},
+                            {{"module", 8192, "module is 8192, allowed: 0 to 8191"},
+                             {"kernels", 4097, "kernels is 4097, allowed: 0 to 4096"},
                              {"kernels", 3, "kernels[2]."},
                              {"kernels", 1, "variables[0]."},
-                             {"variables", 16385, "variables is 16385, allowed 0 to 16384"},
+                             {"variables", 16385, "variables is 16385, allowed: 0 to 16384"},
                              {"variables", 3, "too short"},
                              {"variables", 1, "bytes too many"}});
 }
@@ -583,11 +583,11 @@ TEST(ServerMessages, VariableEndsAfterItsBeginning) {
   ModuleLoaded loaded = GoodModule();
   loaded.variables[0].address = ~std::uint64_t{0} - 3;
   EXPECT_THAT(Decode<ModuleLoaded>(*Encode(loaded)).status().message(),
-              HasSubstr("variables[0].bytes is 4, allowed 0 to 3"));
+              HasSubstr("variables[0].bytes is 4, allowed: 0 to 3"));
   loaded = GoodModule();
   loaded.variables[1].space = static_cast<VariableSpace>(2);
   EXPECT_THAT(Decode<ModuleLoaded>(*Encode(loaded)).status().message(),
-              HasSubstr("variables[1].space is 2, allowed 0 to 1"));
+              HasSubstr("variables[1].space is 2, allowed: 0 to 1"));
 }
 
 // The client writes arguments according to this layout, so a parameter outside the buffer would
@@ -596,10 +596,10 @@ TEST(ServerMessages, ParametersMustLieInsideTheArgumentBuffer) {
   ModuleLoaded loaded = GoodModule();
   loaded.kernels[0].parameters[2] = {20, 8};
   EXPECT_THAT(Decode<ModuleLoaded>(*Encode(loaded)).status().message(),
-              HasSubstr("bytes of a parameter is 8, allowed 0 to 4"));
+              HasSubstr("bytes of a parameter is 8, allowed: 0 to 4"));
   loaded.kernels[0].parameters[2] = {0xffffffff, 8};
   EXPECT_THAT(Decode<ModuleLoaded>(*Encode(loaded)).status().message(),
-              HasSubstr("parameter offset is 4294967295, allowed 0 to 24"));
+              HasSubstr("parameter offset is 4294967295, allowed: 0 to 24"));
 }
 
 // The list of kernels has no fixed offsets for its fields, so their positions are computed.
@@ -617,13 +617,14 @@ TEST(ServerMessages, FieldsOfAKernelAreBounded) {
     std::memcpy(payload.data() + at, &value, sizeof value);
     return Decode<ModuleLoaded>(payload).status().message();
   };
-  EXPECT_THAT(rejection(name, 4097), HasSubstr("kernels[0].name_bytes is 4097, allowed 0 to 4096"));
+  EXPECT_THAT(rejection(name, 4097),
+              HasSubstr("kernels[0].name_bytes is 4097, allowed: 0 to 4096"));
   EXPECT_THAT(rejection(unsupported, 8193),
-              HasSubstr("kernels[0].unsupported_bytes is 8193, allowed 0 to 8192"));
+              HasSubstr("kernels[0].unsupported_bytes is 8193, allowed: 0 to 8192"));
   EXPECT_THAT(rejection(parameter_bytes, 32765),
-              HasSubstr("kernels[0].parameter_bytes is 32765, allowed 0 to 32764"));
+              HasSubstr("kernels[0].parameter_bytes is 32765, allowed: 0 to 32764"));
   EXPECT_THAT(rejection(parameters, 4097),
-              HasSubstr("kernels[0].parameters is 4097, allowed 0 to 4096"));
+              HasSubstr("kernels[0].parameters is 4097, allowed: 0 to 4096"));
 }
 
 // A client's module decides these numbers, so they are rejected instead of asserted.
@@ -678,23 +679,23 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectInnerCases<Ready, DeviceDescription>(Encode(Ready{1, GoodDevice()}), "device",
                                              DeviceCases());
   ExpectCases<Attach>(Encode(GoodAttach()),
-                      {{"session", 0, "session is 0, allowed 1 to"},
+                      {{"session", 0, "session is 0, allowed: 1 to"},
                        AnyValue("pid"),
                        AnyValue("uid"),
                        AnyValue("gid"),
                        AnyValue("request"),
-                       {"quota_bytes", 0, "guaranteed_bytes is 536870912, allowed 0"},
+                       {"quota_bytes", 0, "guaranteed_bytes is 536870912, allowed: 0"},
                        {"guaranteed_bytes", ~std::uint64_t{0}, "guaranteed_bytes is"},
                        AnyValue("share_group"),
                        AnyValue("rule_cap"),
-                       {"rule_share", 0, "rule_share is 0, allowed 1 to 1000"},
-                       {"max_share", 1001, "max_share is 1001, allowed 1 to 1000"},
-                       {"allowed_class", 3, "allowed_class is 3, allowed 0 to 2"},
-                       {"client_class", 255, "class is 255, allowed 0 to 2"},
-                       {"isolation", 3, "isolation is 3, allowed 0 to 2"},
-                       {"is_trusted", 2, "is_trusted is 2, allowed 0 to 1"},
-                       {"weight", 0, "weight is 0, allowed 1 to 1000"},
-                       {"weight_max", 0, "weight_max is 0, allowed 1 to 1000"},
+                       {"rule_share", 0, "rule_share is 0, allowed: 1 to 1000"},
+                       {"max_share", 1001, "max_share is 1001, allowed: 1 to 1000"},
+                       {"allowed_class", 3, "allowed_class is 3, allowed: 0 to 2"},
+                       {"client_class", 255, "class is 255, allowed: 0 to 2"},
+                       {"isolation", 3, "isolation is 3, allowed: 0 to 2"},
+                       {"is_trusted", 2, "is_trusted is 2, allowed: 0 to 1"},
+                       {"weight", 0, "weight is 0, allowed: 1 to 1000"},
+                       {"weight_max", 0, "weight_max is 0, allowed: 1 to 1000"},
                        AnyValue("endpoint"),
                        {"endpoint_name", '\n', "endpoint_name is not printable"}},
                       {"hello"});
@@ -702,7 +703,7 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<SessionStarted>(Encode(SessionStarted{3}), {{"session", 0, "session"}});
   ExpectCases<TerminateSession>(Encode(TerminateSession{3, "the lease ended"}),
                                 {{"session", 0, "session is 0"},
-                                 {"text_bytes", 8193, "text_bytes is 8193, allowed 0 to 8192"},
+                                 {"text_bytes", 8193, "text_bytes is 8193, allowed: 0 to 8192"},
                                  {"text_bytes", 16, "too short"},
                                  {"text_bytes", 14, "bytes too many"}});
   EXPECT_EQ(Decode<TerminateSession>(Encode(TerminateSession{3, "why"}))->why, "why");
@@ -713,33 +714,33 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                           {{"session", 0, "session is 0"},
                            {"weight", 1001, "weight is 1001"},
                            {"max_share", 1001, "max_share is 1001"},
-                           {"client_class", 3, "class is 3, allowed 0 to 2"}});
+                           {"client_class", 3, "class is 3, allowed: 0 to 2"}});
 }
 
 TEST(ChannelMessages, EveryFieldOfARegistryIsBounded) {
   // The worker decides about the version.
   ExpectCases<TakeOver>(Encode(TakeOver{}), {AnyValue("version")});
   ExpectCases<Registry>(Encode(Registry{.generation = 2, .made_by = 3, .last_session = 4}),
-                        {{"version", 6, "version is 6, allowed 5"},
-                         {"generation", 0, "generation is 0, allowed 1 to"},
+                        {{"version", 6, "version is 6, allowed: 5"},
+                         {"generation", 0, "generation is 0, allowed: 1 to"},
                          AnyValue("made_by"),
                          AnyValue("last_session"),
-                         {"sessions", 1025, "sessions is 1025, allowed 0 to 1024"},
-                         {"ends", 129, "ends is 129, allowed 0 to 128"},
-                         {"keeps", 257, "keeps is 257, allowed 0 to 256"}});
+                         {"sessions", 1025, "sessions is 1025, allowed: 0 to 1024"},
+                         {"ends", 129, "ends is 129, allowed: 0 to 128"},
+                         {"keeps", 257, "keeps is 257, allowed: 0 to 256"}});
   ExpectCases<RegistrySession>(Encode(GoodRow()),
                                {{"session", 0, "session is 0"},
-                                {"quota_bytes", 0, "guaranteed_bytes is 536870912, allowed 0"},
+                                {"quota_bytes", 0, "guaranteed_bytes is 536870912, allowed: 0"},
                                 {"guaranteed_bytes", ~std::uint64_t{0}, "guaranteed_bytes is"},
                                 {"age_ns", ~std::uint64_t{0}, "age_ns is"},
                                 AnyValue("pid"),
                                 AnyValue("uid"),
                                 AnyValue("gid"),
                                 AnyValue("endpoint"),
-                                {"weight", 0, "weight is 0, allowed 1 to 1000"},
-                                {"client_class", 3, "class is 3, allowed 0 to 2"},
-                                {"isolation", 3, "isolation is 3, allowed 0 to 2"},
-                                {"has_started", 2, "has_started is 2, allowed 0 to 1"},
+                                {"weight", 0, "weight is 0, allowed: 1 to 1000"},
+                                {"client_class", 3, "class is 3, allowed: 0 to 2"},
+                                {"isolation", 3, "isolation is 3, allowed: 0 to 2"},
+                                {"has_started", 2, "has_started is 2, allowed: 0 to 1"},
                                 {"endpoint_name", '\n', "endpoint_name is not printable"},
                                 {"endpoint_name", 'x', "is not filled up with zeros", 39},
                                 {"name", 0x1b, "name is not printable UTF-8"}});
@@ -752,15 +753,15 @@ TEST(ChannelMessages, EveryFieldOfARegistryIsBounded) {
   ExpectCases<Keep>(
       Encode(Keep{.endpoint = 1, .lessee = "uid 0 pid 7", .terms = "who = \"uid:1\""}),
       {{"endpoint", 0, "endpoint is 0"},
-       {"lessee_bytes", 65, "lessee_bytes is 65, allowed 0 to 64"},
-       {"terms_bytes", 2049, "terms_bytes is 2049, allowed 0 to 2048"},
+       {"lessee_bytes", 65, "lessee_bytes is 65, allowed: 0 to 64"},
+       {"terms_bytes", 2049, "terms_bytes is 2049, allowed: 0 to 2048"},
        {"terms_bytes", 15, "too short"}});
   ExpectCases<Forget>(Encode(Forget{3}), {{"endpoint", 0, "endpoint is 0"}});
   ExpectCases<Watch>(Encode(Watch{1000, 7, 3, true}),
                      {AnyValue("uid"),
                       AnyValue("pid"),
                       AnyValue("request"),
-                      {"is_operator", 2, "is_operator is 2, allowed 0 to 1"}});
+                      {"is_operator", 2, "is_operator is 2, allowed: 0 to 1"}});
 }
 
 TEST(ChannelMessages, ARegistryComesBack) {

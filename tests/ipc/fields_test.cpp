@@ -117,11 +117,11 @@ TEST(Fields, AreListedWithOffsetsAndLimits) {
 TEST(Fields, NamesFirstInvalidFieldWithItsPlace) {
   Library library = Good();
   library.shelves[1].books = 10;
-  EXPECT_EQ(Rejection(library), "Library rejected: shelves[1].books is 10, allowed 1 to 9");
+  EXPECT_EQ(Rejection(library), "Library rejected: shelves[1].books is 10, allowed: 1 to 9");
   library.address.number = 301;
-  EXPECT_EQ(Rejection(library), "Library rejected: address.number is 301, allowed 1 to 300");
+  EXPECT_EQ(Rejection(library), "Library rejected: address.number is 301, allowed: 1 to 300");
   library.kind = static_cast<Kind>(3);
-  EXPECT_EQ(Rejection(library), "Library rejected: kind is 3, allowed 1 to 2");
+  EXPECT_EQ(Rejection(library), "Library rejected: kind is 3, allowed: 1 to 2");
 }
 
 TEST(Fields, NoPrefixAndNoLongerPayloadIsRead) {
@@ -174,7 +174,7 @@ TEST(Fields, TruncatesOrRejectsTextsAsMessageSpecifies) {
   EXPECT_EQ(cut->motto.size(), 20u);
   library.shelves[0].label = "123456789";
   EXPECT_EQ(EncodeOrFail(library).status().message(),
-            "Library rejected: shelves[0].label_bytes is 9, allowed 0 to 8");
+            "Library rejected: shelves[0].label_bytes is 9, allowed: 0 to 8");
   EXPECT_EQ(EncodeOrFail(library).status().code(), StatusCode::kLimitExceeded);
 }
 
@@ -182,12 +182,12 @@ TEST(Fields, ListsBeyondTheirLimitsAreRejectedByTheWriter) {
   Library library = Good();
   library.shelves.resize(4);
   EXPECT_EQ(EncodeOrFail(library).status().message(),
-            "Library rejected: shelves is 4, allowed 0 to 3");
+            "Library rejected: shelves is 4, allowed: 0 to 3");
   library = Good();
   library.motto.assign(20, 'm');
   library.shelves.assign(3, {"12345678", 1});
   EXPECT_EQ(EncodeOrFail(library).status().message(),
-            "Library rejected: it has at least 82 bytes, allowed 80");
+            "Library rejected: it has at least 82 bytes, allowed: 80");
 }
 
 }  // namespace

@@ -280,7 +280,7 @@ TEST(SharedSegment, RejectsSizesBeyondLimitBeforeSystemCall) {
       SharedSegment::Create({.name = "huge", .bytes = SharedSegment::kBytesMax + 1}).status();
   EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
   EXPECT_THAT(status.message(),
-              HasSubstr("huge asks for 1073741825 bytes, allowed 1 to 1073741824"));
+              HasSubstr("huge asks for 1073741825 bytes, allowed: 1 to 1073741824"));
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ TEST(FrameReader, EveryHeaderFieldIsChecked) {
               HasSubstr("not allowed here"))
       << "only the server says that a session ended";
   EXPECT_THAT(rejection([](FrameHeader& h) { h.payload_bytes = 9; }).message(),
-              HasSubstr("it has 9 bytes of payload, allowed 8 to 8"));
+              HasSubstr("it has 9 bytes of payload, allowed: 8 to 8"));
   EXPECT_THAT(rejection([](FrameHeader& h) { h.payload_bytes = 7; }).message(),
               HasSubstr("it has 7 bytes of payload"));
   EXPECT_THAT(rejection([](FrameHeader& h) { h.payload_bytes = 0xffffffff; }).message(),

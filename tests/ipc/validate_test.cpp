@@ -158,16 +158,16 @@ Status JudgeCompletion(const RecordCopy& copy) {
 // Cases for the header of every record. `tag` has none, because the ring checks it.
 std::vector<FieldCase> HeaderCases() {
   return {
-      {"op", 0, "op is 0, allowed 1 to 19"},
-      {"op", 20, "op is 20, allowed 1 to 19"},
-      {"op", 255, "op is 255, allowed 1 to 19"},
-      {"flags", 1, "flags is 1, allowed 0"},
-      {"flags", 0x80, "flags is 128, allowed 0"},
-      {"continuations", 1, "continuations is 1, allowed 0"},
-      {"continuations", 69, "continuations is 69, allowed 0"},
-      {"sequence", 0, "sequence is 0, allowed 1 to 18446744073709551615"},
-      {"stream", 256, "stream is 256, allowed 0 to 255"},
-      {"stream", 0xffffffff, "stream is 4294967295, allowed 0 to 255"},
+      {"op", 0, "op is 0, allowed: 1 to 19"},
+      {"op", 20, "op is 20, allowed: 1 to 19"},
+      {"op", 255, "op is 255, allowed: 1 to 19"},
+      {"flags", 1, "flags is 1, allowed: 0"},
+      {"flags", 0x80, "flags is 128, allowed: 0"},
+      {"continuations", 1, "continuations is 1, allowed: 0"},
+      {"continuations", 69, "continuations is 69, allowed: 0"},
+      {"sequence", 0, "sequence is 0, allowed: 1 to 18446744073709551615"},
+      {"stream", 256, "stream is 256, allowed: 0 to 255"},
+      {"stream", 0xffffffff, "stream is 4294967295, allowed: 0 to 255"},
   };
 }
 
@@ -201,7 +201,7 @@ void ExpectCases(const Record& good, std::vector<FieldCase> cases,
   for (const Field& field : gpushared::testing::GetFields<Record>()) {
     if (!gpushared::testing::IsReserved(field)) continue;
     for (std::size_t i = 0; i < field.bytes / field.element_bytes; ++i) {
-      cases.push_back({field.name, 1, "reserved is 1, allowed 0", i});
+      cases.push_back({field.name, 1, "reserved is 1, allowed: 0", i});
     }
   }
   ExpectVerdicts(good, cases, judge);
@@ -215,42 +215,42 @@ std::vector<FieldCase> With(std::vector<FieldCase> base, const std::vector<Field
 TEST(ValidateCommand, EveryFieldOfALaunchIsBounded) {
   ExpectCases(GoodLaunch(),
               {
-                  {"op", 0, "op is 0, allowed 1 to 19"},
-                  {"op", 20, "op is 20, allowed 1 to 19"},
-                  {"flags", 4, "launch flags is 4, allowed 0 to 3"},
-                  {"flags", 255, "launch flags is 255, allowed 0 to 3"},
-                  {"cluster", 1, "launch cluster y is 0, allowed 1 to 16", 0},
-                  {"cluster", 2, "launch cluster x is 0, allowed 1 to 16", 1},
-                  {"cluster", 3, "launch cluster x is 0, allowed 1 to 16", 2},
-                  {"cluster", 17, "launch cluster x is 17, allowed 1 to 16", 0},
-                  {"reserved", 1, "launch reserved is 1, allowed 0"},
-                  {"continuations", 1, "launch continuations is 1, allowed 2"},
-                  {"continuations", 3, "launch continuations is 3, allowed 2"},
-                  {"sequence", 0, "sequence is 0, allowed 1 to 18446744073709551615"},
-                  {"stream", 256, "stream is 256, allowed 0 to 255"},
-                  {"module", 8192, "launch module is 8192, allowed 0 to 8191"},
-                  {"kernel", 4096, "launch kernel is 4096, allowed 0 to 4095"},
-                  {"grid", 0, "launch grid x is 0, allowed 1 to 2147483647", 0},
-                  {"grid", 0x80000000, "launch grid x is 2147483648, allowed 1 to 2147483647", 0},
-                  {"grid", 0, "launch grid y is 0, allowed 1 to 65535", 1},
-                  {"grid", 65536, "launch grid y is 65536, allowed 1 to 65535", 1},
-                  {"grid", 0, "launch grid z is 0, allowed 1 to 65535", 2},
-                  {"grid", 65536, "launch grid z is 65536, allowed 1 to 65535", 2},
-                  {"block", 0, "launch block x is 0, allowed 1 to 1024", 0},
-                  {"block", 1025, "launch block x is 1025, allowed 1 to 1024", 0},
-                  {"block", 1024, "launch threads per block is 2048, allowed 1 to 1024", 0},
-                  {"block", 0, "launch block y is 0, allowed 1 to 1024", 1},
-                  {"block", 1025, "launch block y is 1025, allowed 1 to 1024", 1},
-                  {"block", 17, "launch threads per block is 1088, allowed 1 to 1024", 1},
-                  {"block", 0, "launch block z is 0, allowed 1 to 64", 2},
-                  {"block", 65, "launch block z is 65, allowed 1 to 64", 2},
-                  {"block", 9, "launch threads per block is 1152, allowed 1 to 1024", 2},
-                  {"parameter_bytes", 4097, "launch parameter bytes is 4097, allowed 0 to 4096"},
-                  {"parameter_bytes", 121, "launch continuations is 2, allowed 3"},
+                  {"op", 0, "op is 0, allowed: 1 to 19"},
+                  {"op", 20, "op is 20, allowed: 1 to 19"},
+                  {"flags", 4, "launch flags is 4, allowed: 0 to 3"},
+                  {"flags", 255, "launch flags is 255, allowed: 0 to 3"},
+                  {"cluster", 1, "launch cluster y is 0, allowed: 1 to 16", 0},
+                  {"cluster", 2, "launch cluster x is 0, allowed: 1 to 16", 1},
+                  {"cluster", 3, "launch cluster x is 0, allowed: 1 to 16", 2},
+                  {"cluster", 17, "launch cluster x is 17, allowed: 1 to 16", 0},
+                  {"reserved", 1, "launch reserved is 1, allowed: 0"},
+                  {"continuations", 1, "launch continuations is 1, allowed: 2"},
+                  {"continuations", 3, "launch continuations is 3, allowed: 2"},
+                  {"sequence", 0, "sequence is 0, allowed: 1 to 18446744073709551615"},
+                  {"stream", 256, "stream is 256, allowed: 0 to 255"},
+                  {"module", 8192, "launch module is 8192, allowed: 0 to 8191"},
+                  {"kernel", 4096, "launch kernel is 4096, allowed: 0 to 4095"},
+                  {"grid", 0, "launch grid x is 0, allowed: 1 to 2147483647", 0},
+                  {"grid", 0x80000000, "launch grid x is 2147483648, allowed: 1 to 2147483647", 0},
+                  {"grid", 0, "launch grid y is 0, allowed: 1 to 65535", 1},
+                  {"grid", 65536, "launch grid y is 65536, allowed: 1 to 65535", 1},
+                  {"grid", 0, "launch grid z is 0, allowed: 1 to 65535", 2},
+                  {"grid", 65536, "launch grid z is 65536, allowed: 1 to 65535", 2},
+                  {"block", 0, "launch block x is 0, allowed: 1 to 1024", 0},
+                  {"block", 1025, "launch block x is 1025, allowed: 1 to 1024", 0},
+                  {"block", 1024, "launch threads per block is 2048, allowed: 1 to 1024", 0},
+                  {"block", 0, "launch block y is 0, allowed: 1 to 1024", 1},
+                  {"block", 1025, "launch block y is 1025, allowed: 1 to 1024", 1},
+                  {"block", 17, "launch threads per block is 1088, allowed: 1 to 1024", 1},
+                  {"block", 0, "launch block z is 0, allowed: 1 to 64", 2},
+                  {"block", 65, "launch block z is 65, allowed: 1 to 64", 2},
+                  {"block", 9, "launch threads per block is 1152, allowed: 1 to 1024", 2},
+                  {"parameter_bytes", 4097, "launch parameter bytes is 4097, allowed: 0 to 4096"},
+                  {"parameter_bytes", 121, "launch continuations is 2, allowed: 3"},
                   {"dynamic_shared_bytes", (1 << 20) + 1,
-                   "launch dynamic shared bytes is 1048577, allowed 0 to 1048576"},
-                  {"staging_buffer", 1, "launch staging buffer is 1, allowed 0"},
-                  {"staging_offset", 1, "launch staging buffer offset is 1, allowed 0"},
+                   "launch dynamic shared bytes is 1048577, allowed: 0 to 1048576"},
+                  {"staging_buffer", 1, "launch staging buffer is 1, allowed: 0"},
+                  {"staging_offset", 1, "launch staging buffer offset is 1, allowed: 0"},
               });
 }
 
@@ -265,12 +265,12 @@ TEST(ValidateCommand, ClustersHaveUpToSixteenBlocks) {
   const auto& launch = std::get<LaunchCommand>(command.body);
   EXPECT_EQ(launch.cluster, (std::array<std::uint32_t, 3>{4, 2, 2}));
   EXPECT_TRUE(launch.is_cooperative);
-  ExpectVerdicts(record, {{"cluster", 0, "launch cluster x is 0, allowed 1 to 16", 0},
-                          {"cluster", 0, "launch cluster y is 0, allowed 1 to 16", 1},
-                          {"cluster", 5, "launch blocks per cluster is 20, allowed 1 to 16", 0},
-                          {"cluster", 3, "launch blocks per cluster is 24, allowed 1 to 16", 1},
-                          {"cluster", 255, "launch cluster z is 255, allowed 1 to 16", 2},
-                          {"reserved", 255, "launch reserved is 255, allowed 0"}});
+  ExpectVerdicts(record, {{"cluster", 0, "launch cluster x is 0, allowed: 1 to 16", 0},
+                          {"cluster", 0, "launch cluster y is 0, allowed: 1 to 16", 1},
+                          {"cluster", 5, "launch blocks per cluster is 20, allowed: 1 to 16", 0},
+                          {"cluster", 3, "launch blocks per cluster is 24, allowed: 1 to 16", 1},
+                          {"cluster", 255, "launch cluster z is 255, allowed: 1 to 16", 2},
+                          {"reserved", 255, "launch reserved is 255, allowed: 0"}});
 
   record = GoodLaunch();
   ASSERT_TRUE(ValidateCommand(GetCopy(record), command).ok());
@@ -280,12 +280,12 @@ TEST(ValidateCommand, ClustersHaveUpToSixteenBlocks) {
 
 TEST(ValidateCommand, EveryFieldOfALaunchWithStagedParametersIsBounded) {
   std::vector<FieldCase> cases = {
-      {"continuations", 1, "launch continuations is 1, allowed 0"},
-      {"parameter_bytes", 0, "launch parameter bytes is 0, allowed 1 to 32764"},
-      {"parameter_bytes", 32765, "launch parameter bytes is 32765, allowed 1 to 32764"},
-      {"staging_buffer", 64, "launch staging buffer is 64, allowed 0 to 63"},
+      {"continuations", 1, "launch continuations is 1, allowed: 0"},
+      {"parameter_bytes", 0, "launch parameter bytes is 0, allowed: 1 to 32764"},
+      {"parameter_bytes", 32765, "launch parameter bytes is 32765, allowed: 1 to 32764"},
+      {"staging_buffer", 64, "launch staging buffer is 64, allowed: 0 to 63"},
       {"staging_offset", (1 << 30) - 7999,
-       "launch staging buffer offset is 1073733825, allowed 0 to 1073733824"},
+       "launch staging buffer offset is 1073733825, allowed: 0 to 1073733824"},
       {"staging_offset", 0xffffffff, "launch staging buffer offset is 4294967295"},
       {"reserved", 1, "launch reserved is 1"},
   };
@@ -306,28 +306,28 @@ std::vector<FieldCase> CopyCases() {
   return With(
       HeaderCases(),
       {
-          {"staging_buffer", 64, "copy staging buffer is 64, allowed 0 to 63"},
+          {"staging_buffer", 64, "copy staging buffer is 64, allowed: 0 to 63"},
           {"device_address", kAddressEnd - 99,
-           "copy device address is 9223372036854775709, allowed 0 to 9223372036854775708"},
+           "copy device address is 9223372036854775709, allowed: 0 to 9223372036854775708"},
           {"device_address", ~std::uint64_t{0}, "copy device address is 18446744073709551615"},
-          {"device_pitch_bytes", 99, "copy device pitch is 99, allowed 100 to"},
+          {"device_pitch_bytes", 99, "copy device pitch is 99, allowed: 100 to"},
           {"device_pitch_bytes", ~std::uint64_t{0}, "copy device pitch is 18446744073709551615"},
           {"device_pitch_bytes", kAddressEnd / 3, "copy device pitch is 3074457345618258602"},
           {"staging_offset", (1 << 30) - 99,
-           "copy staging buffer offset is 1073741725, allowed 0 to 1073741724"},
+           "copy staging buffer offset is 1073741725, allowed: 0 to 1073741724"},
           {"staging_offset", (1 << 30) - 100, "copy staging buffer pitch is 128, allowed none"},
           {"staging_offset", 0xffffffff, "copy staging buffer offset is 4294967295"},
-          {"staging_pitch_bytes", 99, "copy staging buffer pitch is 99, allowed 100 to 357913822"},
+          {"staging_pitch_bytes", 99, "copy staging buffer pitch is 99, allowed: 100 to 357913822"},
           {"staging_pitch_bytes", 357913823,
-           "copy staging buffer pitch is 357913823, allowed 100 to 357913822"},
+           "copy staging buffer pitch is 357913823, allowed: 100 to 357913822"},
           {"staging_pitch_bytes", 357913822, ""},
           {"staging_pitch_bytes", 0xffffffff, "copy staging buffer pitch is 4294967295"},
-          {"width_bytes", 0, "copy width is 0, allowed 1 to 1073741824"},
-          {"width_bytes", (1 << 30) + 1, "copy width is 1073741825, allowed 1 to 1073741824"},
+          {"width_bytes", 0, "copy width is 0, allowed: 1 to 1073741824"},
+          {"width_bytes", (1 << 30) + 1, "copy width is 1073741825, allowed: 1 to 1073741824"},
           {"width_bytes", 0xffffffff, "copy width is 4294967295"},
-          {"width_bytes", 129, "copy staging buffer pitch is 128, allowed 129 to"},
-          {"height", 0, "copy height is 0, allowed 1 to 1073741824"},
-          {"height", 0xffffffff, "copy height is 4294967295, allowed 1 to 1073741824"},
+          {"width_bytes", 129, "copy staging buffer pitch is 128, allowed: 129 to"},
+          {"height", 0, "copy height is 0, allowed: 1 to 1073741824"},
+          {"height", 0xffffffff, "copy height is 4294967295, allowed: 1 to 1073741824"},
           {"height", 1 << 30, "copy staging buffer pitch is 128, allowed none"},
       });
 }
@@ -345,20 +345,20 @@ TEST(ValidateCommand, EveryFieldOfACopyOnTheDeviceIsBounded) {
       GoodCopyOnDevice(),
       With(HeaderCases(),
            {
-               {"height", 0, "copy height is 0, allowed 1 to 4294967295"},
+               {"height", 0, "copy height is 0, allowed: 1 to 4294967295"},
                {"height", 0xffffffff, ""},
                {"destination", kAddressEnd - 99, "copy destination is 9223372036854775709"},
                {"destination", ~std::uint64_t{0}, "copy destination is 18446744073709551615"},
-               {"destination_pitch_bytes", 99, "copy destination pitch is 99, allowed 100 to"},
+               {"destination_pitch_bytes", 99, "copy destination pitch is 99, allowed: 100 to"},
                {"destination_pitch_bytes", kAddressEnd / 3, "copy destination pitch is"},
                {"destination_pitch_bytes", ~std::uint64_t{0}, "copy destination pitch is"},
                {"source", kAddressEnd - 99, "copy source is 9223372036854775709"},
                {"source", ~std::uint64_t{0}, "copy source is 18446744073709551615"},
-               {"source_pitch_bytes", 99, "copy source pitch is 99, allowed 100 to"},
+               {"source_pitch_bytes", 99, "copy source pitch is 99, allowed: 100 to"},
                {"source_pitch_bytes", ~std::uint64_t{0}, "copy source pitch is"},
-               {"width_bytes", 0, "copy width is 0, allowed 1 to 9223372036854775808"},
+               {"width_bytes", 0, "copy width is 0, allowed: 1 to 9223372036854775808"},
                {"width_bytes", ~std::uint64_t{0}, "copy width is 18446744073709551615"},
-               {"width_bytes", 201, "copy destination pitch is 200, allowed 201 to"},
+               {"width_bytes", 201, "copy destination pitch is 200, allowed: 201 to"},
            }));
 }
 
@@ -366,20 +366,20 @@ TEST(ValidateCommand, EveryFieldOfAFillIsBounded) {
   ExpectCases(GoodFill(),
               With(HeaderCases(),
                    {
-                       {"height", 0, "fill height is 0, allowed 1 to 4294967295"},
+                       {"height", 0, "fill height is 0, allowed: 1 to 4294967295"},
                        {"destination", kAddressEnd - 99, "fill destination is"},
-                       {"destination", 0x20002, "fill destination modulo element is 2, allowed 0"},
-                       {"pitch_bytes", 96, "fill pitch is 96, allowed 100 to"},
-                       {"pitch_bytes", 201, "fill pitch modulo element is 1, allowed 0"},
+                       {"destination", 0x20002, "fill destination modulo element is 2, allowed: 0"},
+                       {"pitch_bytes", 96, "fill pitch is 96, allowed: 100 to"},
+                       {"pitch_bytes", 201, "fill pitch modulo element is 1, allowed: 0"},
                        {"pitch_bytes", ~std::uint64_t{0}, "fill pitch is 18446744073709551615"},
-                       {"width_bytes", 0, "fill width is 0, allowed 1 to"},
-                       {"width_bytes", 99, "fill width modulo element is 3, allowed 0"},
+                       {"width_bytes", 0, "fill width is 0, allowed: 1 to"},
+                       {"width_bytes", 99, "fill width modulo element is 3, allowed: 0"},
                        {"width_bytes", ~std::uint64_t{0}, "fill width is 18446744073709551615"},
                        AnyValue("value"),
-                       {"element_bytes", 0, "fill element bytes is 0, allowed 1 to 4"},
-                       {"element_bytes", 3, "fill element bytes is 3, allowed 1 to 2"},
-                       {"element_bytes", 5, "fill element bytes is 5, allowed 1 to 4"},
-                       {"element_bytes", 8, "fill element bytes is 8, allowed 1 to 4"},
+                       {"element_bytes", 0, "fill element bytes is 0, allowed: 1 to 4"},
+                       {"element_bytes", 3, "fill element bytes is 3, allowed: 1 to 2"},
+                       {"element_bytes", 5, "fill element bytes is 5, allowed: 1 to 4"},
+                       {"element_bytes", 8, "fill element bytes is 8, allowed: 1 to 4"},
                        {"element_bytes", 2, ""},
                        {"element_bytes", 1, ""},
                    }));
@@ -388,9 +388,9 @@ TEST(ValidateCommand, EveryFieldOfAFillIsBounded) {
 TEST(ValidateCommand, EveryFieldOfAWaitIsBounded) {
   ExpectCases(GoodWaitFor(),
               With(HeaderCases(), {
-                                      {"wait_stream", 256, "wait stream is 256, allowed 0 to 255"},
+                                      {"wait_stream", 256, "wait stream is 256, allowed: 0 to 255"},
                                       {"wait_stream", 0xffffffff, "wait stream is 4294967295"},
-                                      {"wait_sequence", 0, "wait sequence is 0, allowed 1 to"},
+                                      {"wait_sequence", 0, "wait sequence is 0, allowed: 1 to"},
                                   }));
 }
 
@@ -407,7 +407,7 @@ TEST(ValidateCommand, EveryFieldOfARequestMarkIsBounded) {
              {
                  {"time_ns", 0, ""},
                  {"time_ns", kRequestTimeNsMax, ""},
-                 {"time_ns", kRequestTimeNsMax + 1, "request time is 3600000000001, allowed 0 to"},
+                 {"time_ns", kRequestTimeNsMax + 1, "request time is 3600000000001, allowed: 0 to"},
                  {"time_ns", ~std::uint64_t{0}, "request time is 18446744073709551615"},
              }));
   }
@@ -425,19 +425,20 @@ TEST(ValidateCommand, RequestMarksBecomeTheirTypedValues) {
 
 TEST(ValidateCommand, EveryFieldOfABufferIsBounded) {
   constexpr std::uint64_t kEnd = std::uint64_t{1} << 63;
-  ExpectCases(GoodBuffer(Op::kNameBuffer),
-              With(HeaderCases(), {
-                                      {"bytes", 0, "buffer bytes is 0, allowed 1 to"},
-                                      {"bytes", kEnd + 1, "buffer bytes is 9223372036854775809"},
-                                      {"bytes", kEnd - (std::uint64_t{1} << 40), ""},
-                                      {"bytes", kEnd, "buffer address is 1099511627776, allowed 0"},
-                                      {"address", kEnd - 4096, ""},
-                                      {"address", kEnd - 4095, "buffer address is"},
-                                      {"address", ~std::uint64_t{0}, "buffer address is"},
-                                  }));
+  ExpectCases(
+      GoodBuffer(Op::kNameBuffer),
+      With(HeaderCases(), {
+                              {"bytes", 0, "buffer bytes is 0, allowed: 1 to"},
+                              {"bytes", kEnd + 1, "buffer bytes is 9223372036854775809"},
+                              {"bytes", kEnd - (std::uint64_t{1} << 40), ""},
+                              {"bytes", kEnd, "buffer address is 1099511627776, allowed: 0"},
+                              {"address", kEnd - 4096, ""},
+                              {"address", kEnd - 4095, "buffer address is"},
+                              {"address", ~std::uint64_t{0}, "buffer address is"},
+                          }));
   ExpectCases(GoodBuffer(Op::kForgetBuffer),
               With(HeaderCases(), {
-                                      {"bytes", 1, "buffer bytes is 1, allowed 0"},
+                                      {"bytes", 1, "buffer bytes is 1, allowed: 0"},
                                       {"address", kEnd, ""},
                                       {"address", kEnd + 1, "buffer address is"},
                                   }));
@@ -456,14 +457,14 @@ TEST(ValidateCommand, BuffersBecomeTheirTypedValues) {
 TEST(ValidateCommand, DefaultStreamIsNeitherCreatedNorDestroyed) {
   for (const Op op : {Op::kCreateStream, Op::kDestroyStream}) {
     ExpectCases(GoodPlain(op),
-                With(HeaderCases(), {{"stream", 0, "stream is 0, allowed 1 to 255"}}));
+                With(HeaderCases(), {{"stream", 0, "stream is 0, allowed: 1 to 255"}}));
   }
 }
 
 TEST(ValidateCommand, ATurnIsOnTheDefaultStream) {
   PlainRecord turn = GoodPlain(Op::kTurn);
   turn.stream = 0;
-  ExpectCases(turn, With(HeaderCases(), {{"stream", 1, "stream is 1, allowed 0"}}));
+  ExpectCases(turn, With(HeaderCases(), {{"stream", 1, "stream is 1, allowed: 0"}}));
   Command command;
   ASSERT_TRUE(ValidateCommand(GetCopy(turn), command).ok());
   EXPECT_TRUE(std::holds_alternative<TurnCommand>(command.body));
@@ -472,18 +473,18 @@ TEST(ValidateCommand, ATurnIsOnTheDefaultStream) {
 TEST(ValidateCompletion, EveryFieldIsBounded) {
   ExpectCases(GoodCompletion(),
               {
-                  {"op", 0, "completion kind is 0, allowed 1 to 2"},
-                  {"op", 3, "completion kind is 3, allowed 1 to 2"},
-                  {"op", 1, "completion code is 0, allowed 1 to 17"},
-                  {"flags", 1, "flags is 1, allowed 0"},
-                  {"continuations", 1, "continuations is 1, allowed 0"},
-                  {"sequence", 0, "sequence is 0, allowed 1 to"},
-                  {"stream", 256, "stream is 256, allowed 0 to 255"},
-                  {"code", 18, "completion code is 18, allowed 0 to 17"},
-                  {"started_ns", 201, "completion end is 200, allowed 201 to"},
-                  {"ended_ns", 99, "completion end is 99, allowed 100 to"},
-                  {"fault", 700, "completion fault is 700, allowed 0"},
-                  {"fault", 1, "completion fault is 1, allowed 0"},
+                  {"op", 0, "completion kind is 0, allowed: 1 to 2"},
+                  {"op", 3, "completion kind is 3, allowed: 1 to 2"},
+                  {"op", 1, "completion code is 0, allowed: 1 to 17"},
+                  {"flags", 1, "flags is 1, allowed: 0"},
+                  {"continuations", 1, "continuations is 1, allowed: 0"},
+                  {"sequence", 0, "sequence is 0, allowed: 1 to"},
+                  {"stream", 256, "stream is 256, allowed: 0 to 255"},
+                  {"code", 18, "completion code is 18, allowed: 0 to 17"},
+                  {"started_ns", 201, "completion end is 200, allowed: 201 to"},
+                  {"ended_ns", 99, "completion end is 99, allowed: 100 to"},
+                  {"fault", 700, "completion fault is 700, allowed: 0"},
+                  {"fault", 1, "completion fault is 1, allowed: 0"},
               },
               JudgeCompletion);
 }
@@ -506,7 +507,7 @@ TEST(ValidateCommand, RejectionNamesStreamAndCommand) {
   LaunchRecord record = GoodLaunch();
   record.grid[0] = 0;
   EXPECT_EQ(Judge(GetCopy(record)).ToString(),
-            "ProtocolViolation: record rejected: launch grid x is 0, allowed 1 to 2147483647 "
+            "ProtocolViolation: record rejected: launch grid x is 0, allowed: 1 to 2147483647 "
             "[stream 3 command 41]");
 }
 

@@ -159,7 +159,7 @@ TEST_F(GrantTest, UnknownAndSeveralSharesAreRejected) {
   EXPECT_EQ(For({std::string(5000, 'x')}).status().code(), StatusCode::kNotFound);
   EXPECT_LT(For({std::string(5000, 'x')}).status().message().size(), 200U);
   EXPECT_THAT(For({"cuda:0/0", "cuda:0/1"}).status().message(),
-              HasSubstr("asked for 2 of gpushared.io/low, allowed is 1 for each container"));
+              HasSubstr("asked for 2 of gpushared.io/low, allowed: 1 for each container"));
   EXPECT_THAT(For({}).status().message(), HasSubstr("asked for 0"));
 }
 

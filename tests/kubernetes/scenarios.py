@@ -192,7 +192,7 @@ def rejected(pods: Pods):
     pods.create(pods.pod("two", "low", resources={"gpushared.io/low": 2}))
     pods.await_phase("two", "Failed")
     why = pods.get("two")["status"].get("message", "")
-    expect("asked for 2 of gpushared.io/low, allowed is 1 for each container" in why, why)
+    expect("asked for 2 of gpushared.io/low, allowed: 1 for each container" in why, why)
     forged = [*pods.examples["low"]["spec"]["containers"][0]["command"], "--class", "high"]
     pods.create(pods.pod("forged", "low", command=forged))
     pods.await_phase("forged", "Failed")

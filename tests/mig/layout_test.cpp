@@ -153,7 +153,7 @@ TEST(Layouts, CheckNamesViolation) {
   EXPECT_EQ(rejection({{9, 0, {3}}, {19, 3, {1}}}),
             "layout rejected: 1g.5gb at 3 overlaps another instance");
   EXPECT_EQ(rejection({{20, 0, {1}}, {20, 1, {1}}}),
-            "layout rejected: 1g.5gb+me at 0 is one of 2, allowed are 1");
+            "layout rejected: 1g.5gb+me at 0 is one of 2, allowed: 1");
   EXPECT_THAT(rejection({{77, 0, {1}}}), HasSubstr("is no profile of A100-40"));
 }
 

@@ -45,7 +45,7 @@ TEST(MpsInput, NumbersAreDigitsWithinTheirRange) {
   EXPECT_EQ(*Number("4194304", "PID", 1, kPidMax), kPidMax);
   for (const char* word : {"0", "4194305", "-1", "+1", "1x", "0x10", "", "99999999999999999999"}) {
     EXPECT_THAT(Number(word, "PID", 1, kPidMax).status().message(),
-                HasSubstr("allowed is 1 to 4194304"))
+                HasSubstr("allowed: 1 to 4194304"))
         << word;
   }
 }

@@ -112,8 +112,8 @@ TEST_F(MpsControl, GetServerStatusFollowsTheDevicesState) {
 TEST_F(MpsControl, StartServerHasNothingToDoAndSaysSo) {
   EXPECT_THAT(Answer("start_server -uid 1000"), HasSubstr("nothing to do"));
   ExpectRejected("start_server -uid 4294967295", "uid rejected: asked for '4294967295'");
-  ExpectRejected("start_server -uid 1000 -mlopart", "allowed is -uid UID alone");
-  ExpectRejected("start_server 1000", "it has 1 arguments, allowed is: start_server -uid UID");
+  ExpectRejected("start_server -uid 1000 -mlopart", "allowed: -uid UID alone");
+  ExpectRejected("start_server 1000", "it has 1 arguments, allowed: start_server -uid UID");
 }
 
 TEST_F(MpsControl, ClientListsHaveThePidsThatPsHas) {
@@ -145,7 +145,7 @@ TEST_F(MpsControl, PsHasNvidiasColumns) {
   EXPECT_THAT(Answer("ps -p " + WorkerPid(1)),
               AllOf(HasSubstr("second"), ::testing::Not(HasSubstr("first"))));
   ExpectRejected("ps -p 1", "server 1 does not exist");
-  ExpectRejected("ps -q " + WorkerPid(0), "allowed is: ps [-p PID]");
+  ExpectRejected("ps -q " + WorkerPid(0), "allowed: ps [-p PID]");
 }
 
 TEST_F(MpsControl, TerminateClientEndsWhoIsAtThatServer) {
@@ -211,7 +211,7 @@ TEST_F(MpsControl, MemoryLimitsAreThoseOfClientsThatCome) {
 
 TEST_F(MpsControl, PriorityIsTheClassOfClientsThatSayNone) {
   EXPECT_EQ(Answer("get_default_client_priority"), "0\n");
-  ExpectRejected("set_default_client_priority 2", "asked for '2', allowed is 0 to 1");
+  ExpectRejected("set_default_client_priority 2", "asked for '2', allowed: 0 to 1");
   Answer("set_default_client_priority 1");
   EXPECT_EQ(Answer("get_default_client_priority"), "1\n");
   const auto third = Join(server_->socket(), "third", "cpu:0");
@@ -247,8 +247,8 @@ TEST_F(MpsControl, PartitionsAreRejectedByTheOptionThatGivesThem) {
   ExpectRejected("sm_partition add cpu:0 2", "by --sm-limit when the server starts");
   ExpectRejected("sm_partition rm cpu:0 1", "by --sm-limit when the server starts");
   ExpectRejected("sm_partition add GPU-0 2", "device 'GPU-0' does not exist");
-  ExpectRejected("sm_partition add cpu:0 0", "allowed is 1 to 4096");
-  ExpectRejected("sm_partition list cpu:0 0", "allowed are add and rm");
+  ExpectRejected("sm_partition add cpu:0 0", "allowed: 1 to 4096");
+  ExpectRejected("sm_partition list cpu:0 0", "allowed: add and rm");
   EXPECT_EQ(GetWords(Answer("lspart")).size(), 4U) << "headings alone: a cpu device has none";
 }
 
@@ -292,7 +292,7 @@ TEST_F(MpsControl, QuitDrainsAndReadsNoFurther) {
 }
 
 TEST_F(MpsControl, QuitWithATimeoutEndsWhoIsLeft) {
-  ExpectRejected("quit -t soon", "allowed is 0 to 86400 seconds");
+  ExpectRejected("quit -t soon", "allowed: 0 to 86400 seconds");
   EXPECT_EQ(Answer("quit -t 0"), "");
   EXPECT_EQ(server_->WaitForExit(), 0);
   EXPECT_FALSE(first_->AllocateDevice(4096).ok());

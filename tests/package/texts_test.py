@@ -80,7 +80,7 @@ class Policies(unittest.TestCase):
 
     def test_every_policy_is_documented(self):
         told = subprocess.run([BIN / "gpushared", "--policy", "none"], capture_output=True, text=True, check=False).stderr
-        names = re.search(r"allowed is ([\w, ]+)", told).group(1).split(", ")
+        names = re.search(r"allowed: ([\w, ]+)", told).group(1).split(", ")
         self.assertIn("priority", names)
         texts = {place: (SOURCE / place).read_text(encoding="utf-8") for place in self.PLACES}
         texts["gpushared.8"] = page("gpushared.8")

@@ -165,10 +165,10 @@ TEST(Fatbin, ChecksSizesBeforeAllocating) {
   EXPECT_FALSE(Extract(ToFatbin(GetEntry(bomb))));
   bomb.raw_bytes = kPtxBytesMax + 1;
   EXPECT_THAT(Extract(ToFatbin(GetEntry(bomb))).status().message(),
-              HasSubstr("67108865 bytes, allowed are 67108864"));
+              HasSubstr("67108865 bytes, allowed: 67108864"));
   const EntrySpec plain = {.payload = std::string(kPtxBytesMax + 1, 'x')};
   EXPECT_THAT(Extract(ToFatbin(GetEntry(plain))).status().message(),
-              HasSubstr("67108865 bytes, allowed are 67108864"));
+              HasSubstr("67108865 bytes, allowed: 67108864"));
   EntrySpec liar = ZstdSpec(kText);
   liar.raw_bytes = kText.size() - 1;
   EXPECT_FALSE(Extract(ToFatbin(GetEntry(liar))));

@@ -211,7 +211,7 @@ class Report(unittest.TestCase):
 
     def test_a_long_kernel_of_train_fails(self):
         self.kernel_ms = [20.5] * ROUNDS
-        self.assert_fails("a kernel of train takes 20.5 ms alone, allowed are at most 20")
+        self.assert_fails("a kernel of train takes 20.5 ms alone, allowed: at most 20")
 
     def test_a_gap_left_unused_fails(self):
         self.device_s["train"] = 0.55

@@ -81,7 +81,7 @@ TEST_F(Samples, NamesInvalidOptionsAndFiles) {
   EXPECT_NE(Run({"serve", "--model", GPUSHARED_TEXT}).exit_code, 0);
   const std::string large =
       Run({"train", "--text", GPUSHARED_TEXT, "--batch", "65536", "--hidden", "32768"}).output;
-  EXPECT_NE(large.find("2147483648 elements, allowed are 2147483647"), std::string::npos) << large;
+  EXPECT_NE(large.find("2147483648 elements, allowed: 2147483647"), std::string::npos) << large;
 }
 
 TEST(SamplesWithoutServer, SayThatNoServerAnswers) {

@@ -105,7 +105,7 @@ class ResidencyTest : public ::testing::Test {
         case Kind::kMemoryRequest:
           granted_to_ = action->client;
           break;
-        case Kind::kRelease:
+        case Kind::kResume:
         case Kind::kPreemptSwap:
         case Kind::kNoMemory:
           break;

@@ -146,7 +146,7 @@ TEST_F(OversubscribedPagesTest, EvictsBusyClientWithSparePagesFirst) {
   Works(last, 48, 48);
   now_ += 10s;
   residency_.RequestMemory(client, 30 * kPage, now_);
-  EXPECT_EQ(Settle()->kind, Kind::kRelease);
+  EXPECT_EQ(Settle()->kind, Kind::kResume);
   EXPECT_TRUE(IsResident(last));
   EXPECT_EQ(Of(first).resident_bytes, 22 * kPage);
 }
@@ -214,7 +214,7 @@ TEST_F(QuietSwapInTest, SwapsInOnceTheClientIsQuiet) {
   Of(client).resident_bytes = 36 * kPage;
   Of(client).unneeded_bytes = Of(client).absent_bytes();
   residency_.OnSwapped(client, Of(client), now_);
-  EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kRelease);
+  EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kResume);
   EXPECT_TRUE(Runs(client));
   // The client was resumed, and is suspended again for its next pages, regardless of its former
   // state.

@@ -267,7 +267,7 @@ TEST_F(ResidencyTest, ResumesSuspendedVictimWhenTheRequestIsGone) {
   residency_.Remove(high);
   const auto release = residency_.Next(Free(), now_);
   ASSERT_TRUE(release);
-  EXPECT_EQ(release->kind, Kind::kRelease);
+  EXPECT_EQ(release->kind, Kind::kResume);
   EXPECT_EQ(release->client, low);
 }
 
@@ -452,7 +452,7 @@ TEST_F(FailingStoreTest, RejectsTheRequestAndResumesTheVictim) {
   EXPECT_FALSE(Settle());
   EXPECT_FALSE(FailToSwap().is_guaranteed);
   EXPECT_EQ(Expect(Kind::kNoMemory).client, other_);
-  EXPECT_EQ(Expect(Kind::kRelease).client, one_);
+  EXPECT_EQ(Expect(Kind::kResume).client, one_);
   EXPECT_FALSE(Settle());
   EXPECT_TRUE(IsResident(one_));
   EXPECT_TRUE(IsResident(other_));
@@ -481,7 +481,7 @@ TEST_F(FailingStoreTest, RepeatsTheSwapInAfterADelay) {
   residency_.OnMemory(other_, Of(other_), now_);
   EXPECT_FALSE(Settle());
   FailToSwap();
-  EXPECT_EQ(Expect(Kind::kRelease).client, one_);
+  EXPECT_EQ(Expect(Kind::kResume).client, one_);
   EXPECT_FALSE(Settle());
   EXPECT_TRUE(IsResident(one_));
   EXPECT_EQ(residency_.wake_at(), now_ + 1s);

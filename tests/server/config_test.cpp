@@ -567,9 +567,8 @@ operate = ["user:root", "gid:4242"]
   };
   EXPECT_THAT(
       rejection("operate = 'wheel'"),
-      HasSubstr(
-          "test.toml line 1 column 11: option operate rejected: asked for 'wheel', allowed are "
-          "everyone and user:NAME"));
+      HasSubstr("test.toml line 1 column 11: option operate rejected: asked for 'wheel', allowed: "
+                "everyone and user:NAME"));
   EXPECT_THAT(rejection("observe = 'user:no such user'"), HasSubstr("does not exist here"));
   EXPECT_THAT(rejection("observe = 'uid:-1'"), HasSubstr("option observe rejected"));
   EXPECT_THAT(rejection("observe = 'process:1'"), HasSubstr("asked for 'process'"));

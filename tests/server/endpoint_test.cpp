@@ -323,7 +323,7 @@ TEST_F(EndpointTest, RejectsInvalidLeaseWithoutLeftovers) {
               HasSubstr("terms of the lease line 2 column 9: endpoint key class rejected"));
   EXPECT_THAT(Take("who = 'everyone'\nname = 'main'").status().message(), HasSubstr("not 'main'"));
   EXPECT_THAT(Take(std::string(ipc::kLeaseTermsBytesMax + 1, '#')).status().message(),
-              HasSubstr("allowed are 2048"));
+              HasSubstr("allowed: 2048"));
   EXPECT_THAT(
       Take("who = 'everyone'\nmemory = '10%'\nmemory_limit = '50%'").status().message(),
       AllOf(HasSubstr("memory_limit of 50%"), HasSubstr("start the server with overcommit")));

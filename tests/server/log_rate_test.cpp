@@ -62,7 +62,7 @@ TEST(LogRateTest, LimitsFloodingUidButNoOtherUid) {
 
 // Returns the bytes written in a minute in which these uids flood the log, each from many
 // processes.
-std::size_t GetMinute(LogRate& rate, const std::vector<std::uint32_t>& uids) {
+std::size_t GetBytesInAMinute(LogRate& rate, const std::vector<std::uint32_t>& uids) {
   std::size_t bytes = 0;
   std::int32_t pid = 0;
   for (LogRate::TimePoint now = kStart; now < kStart + 60s; now += 100ms) {
@@ -78,13 +78,14 @@ TEST(LogRateTest, LimitsMinuteOfAnyFloodToHalfMegabyte) {
   std::vector<std::uint32_t> strangers(40);
   std::iota(strangers.begin(), strangers.end(), 1000);
   LogRate rate(kOwnUid);
-  const std::size_t bytes = GetMinute(rate, strangers);
+  const std::size_t bytes = GetBytesInAMinute(rate, strangers);
   EXPECT_LT(bytes, 500'000U);
   EXPECT_GT(bytes, 300'000U);  // The log does not fall silent either.
   std::vector<std::uint32_t> all = strangers;
   all.insert(all.end(), {0, kOwnUid});
   LogRate of_all(kOwnUid);
-  EXPECT_LT(GetMinute(of_all, all), 500'000U) << "also when root and the server's uid flood";
+  EXPECT_LT(GetBytesInAMinute(of_all, all), 500'000U)
+      << "also when root and the server's uid flood";
 }
 
 TEST(LogRateTest, OtherUsersStormHidesNoLinesOfRootOrServer) {

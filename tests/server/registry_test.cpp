@@ -136,7 +136,7 @@ class RegistryTest : public BrokerTest {
   }
 };
 
-TEST_F(RegistryTest, AdoptsSessionsEndsAndNumbersOfOldWorker) {
+TEST_F(RegistryTest, AdoptsSessionsEndReasonsAndNumbersOfOldWorker) {
   const ipc::RegistryEnd end{8, ::getpid(), ::geteuid(),
                              Status(StatusCode::kLimitExceeded, "it ran long")};
   OldWorker old(options_.registry_directory, [&](OldWorker& worker) {
@@ -153,8 +153,6 @@ TEST_F(RegistryTest, AdoptsSessionsEndsAndNumbersOfOldWorker) {
   const ipc::UniqueFd client = ConnectOnly();
   ASSERT_TRUE(ipc::SendMessage(client.get(), 1, Hello("new_client"), Soon()).ok());
   EXPECT_TRUE(testing::Eventually([&] { return old.attached() == 10; })) << "the next number";
-  // The old worker never ends its session, so the broker has to kill it after the grace period.
-  options_.stop_grace = std::chrono::milliseconds(100);
   EXPECT_FALSE(old.was_let_go());
   old.Send(ipc::SessionEnded{6, Status::Ok()});
   old.Send(ipc::SessionEnded{10, Status::Ok()});
@@ -165,9 +163,9 @@ TEST_F(RegistryTest, AdoptsSessionsEndsAndNumbersOfOldWorker) {
   broker_.reset();
 }
 
-// Two workers with one number exist if a broker dies before its worker is ready, because the next
-// broker then starts another one.
-TEST_F(RegistryTest, KeepsWorkerWithSessionsOfTwoWithSameNumber) {
+// If a broker dies before its worker is ready, the next broker starts another worker of the same
+// generation.
+TEST_F(RegistryTest, OfTwoWorkersOfOneGenerationKeepsTheOneWithSessions) {
   const pid_t idle = ::fork();
   if (idle == 0) {
     const OldWorker worker(options_.registry_directory, [](OldWorker& self) {

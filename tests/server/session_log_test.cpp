@@ -41,8 +41,8 @@ TEST(SessionLog, CountsHoldingsPerUidAndDevice) {
   EXPECT_EQ(session_log.HeldBy(7, "cpu:0").granted_bytes, 0U);
 }
 
-// Otherwise a user who opens and closes sessions in a loop would hide the sessions of all other
-// users.
+// A user who opens and closes sessions in a loop must not displace the end reasons of other users'
+// sessions.
 TEST(SessionLog, UidCannotEvictEndsOfOtherUid) {
   SessionLog session_log;
   const std::uint64_t mine = LiveAndDie(session_log, 1);

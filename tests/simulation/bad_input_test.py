@@ -46,7 +46,7 @@ class BadInput(unittest.TestCase):
         self.rejected(["shares", "--weights", "1", "0"], "--weights")
         for share in ("0", "101", "nan", "-1", "x"):
             self.rejected(["shares", "--max-share", share], "--max-share")
-        self.rejected(["shares", "--max-share", "10", "20", "30"], "3 shares at most, of 2 clients")
+        self.rejected(["shares", "--max-share", "10", "20", "30"], "3 maximum shares, but only 2 clients")
         self.rejected(["shares", "--max-share", "10", "--policy", "mps"], "'mps' does not support caps")
 
     def test_files(self):

@@ -207,7 +207,7 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
       client.is_suspended = true;
       if (client.on_device == 0) residency_.OnDrained(action.client);
       return;
-    case MemoryAction::Kind::kRelease:
+    case MemoryAction::Kind::kResume:
       if (CountMissing(client) > 0) return Break("a client goes on without what it needs");
       client.is_suspended = false;
       return;

@@ -49,8 +49,7 @@ TEST(JobRules, DerivesUnsetValues) {
 TEST(JobRules, RejectsInvalidFileWithItsLine) {
   EXPECT_THAT(Rejection("[qos.a]\nclas = 'low'"),
               AllOf(HasSubstr("rules line 2"), HasSubstr("'clas'"), HasSubstr("highest_memory")));
-  EXPECT_THAT(Rejection("[qos.a]\nclass = 'urgent'"),
-              HasSubstr("allowed are high, normal and low"));
+  EXPECT_THAT(Rejection("[qos.a]\nclass = 'urgent'"), HasSubstr("allowed: high, normal and low"));
   EXPECT_THAT(Rejection("[qos.a]\nshare = '200%'"), HasSubstr("QOS key 'share' rejected"));
   EXPECT_THAT(Rejection("[qos.a]\nmemory = '4'"), HasSubstr("QOS key 'memory' rejected"));
   EXPECT_THAT(Rejection("[qos.a]\nshare = 5"), HasSubstr("it is not a string"));
@@ -145,16 +144,16 @@ TEST_F(StepTermsTest, OptionsMayOnlyReduceEachClient) {
                              HasSubstr("client_memory = \"67108864B\"")));
   options_ = {.scheduling_class = "high"};
   EXPECT_EQ(Terms(),
-            "rejected: class rejected: asked for high, allowed is normal [QOS 'batch', job 7]");
+            "rejected: class rejected: asked for high, allowed: normal [QOS 'batch', job 7]");
   options_ = {.share = "25.1%"};
-  EXPECT_THAT(Terms(), HasSubstr("asked for 25.1%, allowed is the job's on this node, 25%"));
+  EXPECT_THAT(Terms(), HasSubstr("asked for 25.1%, allowed: the job's on this node, 25%"));
   options_ = {.memory = "513MiB"};
-  EXPECT_THAT(Terms(), HasSubstr("asked for 513 MiB, allowed is the job's on this node, 512 MiB"));
+  EXPECT_THAT(Terms(), HasSubstr("asked for 513 MiB, allowed: the job's on this node, 512 MiB"));
 }
 
 TEST_F(StepTermsTest, RejectsGresAboveQos) {
   has_.share = 501;
-  EXPECT_THAT(Terms(), HasSubstr("share rejected: asked for 50.1%, allowed is 50%"));
+  EXPECT_THAT(Terms(), HasSubstr("share rejected: asked for 50.1%, allowed: 50%"));
   has_.share = 500;
   has_.memory_bytes = 1025 * kMiB;
   EXPECT_THAT(Terms(), HasSubstr("memory rejected"));

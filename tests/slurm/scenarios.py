@@ -105,13 +105,13 @@ def classes(jobs: Jobs):
     for job in pair:
         output = job.communicate(timeout=60)[0]
         expect(job.returncode == 0, output)
-    rejected = [(["--qos=batch", "--gres=gpushared:25", "--gpushared-class=high"], "class rejected: asked for high, allowed is low [QOS 'batch'"),
-               (["--qos=batch", "--gres=gpushared:75"], "share rejected: asked for 75%, allowed is 50% [QOS 'batch'"),
-               (["--qos=batch", "--gres=gpushared:25,gpushared_memory:1G"], "memory rejected: asked for 1 GiB, allowed is 512 MiB"),
-               (["--qos=batch", "--gres=gpushared:25", "--gpushared-share=30%"], "allowed is the job's on this node, 25%"),
+    rejected = [(["--qos=batch", "--gres=gpushared:25", "--gpushared-class=high"], "class rejected: asked for high, allowed: low [QOS 'batch'"),
+               (["--qos=batch", "--gres=gpushared:75"], "share rejected: asked for 75%, allowed: 50% [QOS 'batch'"),
+               (["--qos=batch", "--gres=gpushared:25,gpushared_memory:1G"], "memory rejected: asked for 1 GiB, allowed: 512 MiB"),
+               (["--qos=batch", "--gres=gpushared:25", "--gpushared-share=30%"], "allowed: the job's on this node, 25%"),
                (["--qos=batch", "--gpushared-class=low"], "it has no share of a device here; ask for one with --gres"),
                (["--qos=open", "--gres=gpushared:25"], "there is no rule for QOS 'open'"),
-               (["--gpushared-class=turbo"], "allowed are high, normal and low")]
+               (["--gpushared-class=turbo"], "allowed: high, normal and low")]
     for options, sentence in rejected:
         done = jobs.srun("-n1", *options, "vector_add_cpp")
         expect(done.returncode != 0 and sentence in done.stderr, f"{options}: {done.returncode} {done.stderr}")

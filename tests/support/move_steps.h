@@ -16,7 +16,7 @@ template <typename Memory>
 Status SwapOut(Memory& memory, std::uint64_t bytes) {
   for (std::uint64_t at = memory.use().mapped_bytes; bytes > 0 && at > 0;) {
     at -= kMapPageBytes;
-    if (memory.AwayBytes(memory.base() + at, kMapPageBytes) > 0) continue;
+    if (memory.NonResidentBytes(memory.base() + at, kMapPageBytes) > 0) continue;
     if (Status moved = memory.SwapPageOut(at); !moved.ok()) return moved;
     bytes -= kMapPageBytes;
   }
@@ -26,7 +26,7 @@ template <typename Memory>
 Status SwapIn(Memory& memory, std::uint64_t bytes) {
   const std::uint64_t end = memory.use().mapped_bytes;
   for (std::uint64_t at = 0; bytes > 0 && at < end; at += kMapPageBytes) {
-    if (memory.AwayBytes(memory.base() + at, kMapPageBytes) == 0) continue;
+    if (memory.NonResidentBytes(memory.base() + at, kMapPageBytes) == 0) continue;
     if (Status moved = memory.SwapPageIn(at); !moved.ok()) return moved;
     bytes -= kMapPageBytes;
   }

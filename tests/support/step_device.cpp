@@ -135,7 +135,7 @@ class StepSpace : public device::Space {
     if (device_.FreeBytes() < kStepBytes) return {StatusCode::kOutOfMemory, "the device is full"};
     return Move(offset, false);
   }
-  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {
+  std::uint64_t NonResidentBytes(std::uint64_t address, std::uint64_t bytes) const override {
     const std::lock_guard lock(device_.mutex_);
     const std::uint64_t begin = (address - base_) / kStepBytes;
     const std::uint64_t end = (address - base_ + bytes + kStepBytes - 1) / kStepBytes;

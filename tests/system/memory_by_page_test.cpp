@@ -180,7 +180,7 @@ void MemoryOfThreeDevices::RejectAGraphOfTooMuch() {
   // The sizes are not exact, because buffers begin in the middle of pages.
   EXPECT_THAT(rejected.message(), ::testing::ContainsRegex(
                                       "graph launch rejected: it may touch 18[0-9]{7} bytes of the "
-                                      "client's memory, and the device has [0-9]{8} for it"));
+                                      "client's memory, but the device can hold only [0-9]{8} "));
   // The graph's kernels alone are allowed, and so is the same graph with less memory.
   Work(parts, "large", 3);
   EXPECT_GT(Work(parts, "large", 3, &Numbers::StepInGraph).rounds, 0U);

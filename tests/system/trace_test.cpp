@@ -183,7 +183,7 @@ TEST(TraceWatch, IsRejectedWithAReason) {
     watches.push_back(*std::move(watch));
   }
   EXPECT_THAT(std::string(Watch(server).status().message()),
-              HasSubstr("16 others watch this device, allowed are 16"));
+              HasSubstr("16 others watch this device, allowed: 16"));
   watches.pop_back();
   EXPECT_TRUE(Eventually([&] { return Watch(server).ok(); }));
 }

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(WebOptions, AddressesAreNumbers) {
+TEST(WebOptions, AcceptsOnlyNumericAddresses) {
   EXPECT_TRUE(ParseEndpoint("127.0.0.1:9464")->is_loopback);
   EXPECT_TRUE(ParseEndpoint("127.9.9.9:0")->is_loopback);
   EXPECT_TRUE(ParseEndpoint("[::1]:65535")->is_loopback);
@@ -49,8 +49,7 @@ TEST(WebOptions, RequiresTokenForOtherUsers) {
   EXPECT_EQ(GetRejection({}), "");
   EXPECT_THAT(GetRejection({"--listen", "0.0.0.0:9464"}), HasSubstr("option listen rejected"));
   EXPECT_EQ(GetRejection({"--listen", "0.0.0.0:9464", "--token-file", token.c_str()}), "");
-  EXPECT_THAT(GetRejection({"--listen", "here"}),
-              HasSubstr("address 'here' rejected: allowed are"));
+  EXPECT_THAT(GetRejection({"--listen", "here"}), HasSubstr("address 'here' rejected; allowed:"));
   EXPECT_THAT(GetRejection({"--port", "1"}), HasSubstr("--port"));
 }
 
@@ -65,7 +64,7 @@ TEST(WebOptions, ATokenIsSecretAndLong) {
   EXPECT_EQ(rejection("0123456789abcdef"), "");
   EXPECT_EQ(*ReadToken(path), "0123456789abcdef");
   EXPECT_THAT(rejection("0123456789abcdef", 0644), HasSubstr("all users may read it"));
-  EXPECT_THAT(rejection("short\n"), HasSubstr("it has 5 bytes, allowed are 16 to 512"));
+  EXPECT_THAT(rejection("short\n"), HasSubstr("it has 5 bytes, allowed: 16 to 512"));
   EXPECT_THAT(rejection(std::string(513, 'x')), HasSubstr("more than 512 bytes"));
   EXPECT_EQ(rejection(std::string(512, 'x') + "\n"), "");
   EXPECT_THAT(rejection("0123456789abcdef\nsecond"), HasSubstr("printable ASCII"));

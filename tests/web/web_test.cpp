@@ -263,8 +263,7 @@ TEST(Web, RejectsInvalidOptions) {
   const ProgramOutcome open =
       RunProgram({GPUSHARED_BIN_DIR "/gpushared-web", "--listen", "[::]:0"});
   EXPECT_EQ(open.exit_code, 2);
-  EXPECT_THAT(open.output,
-              HasSubstr("allowed are loopback addresses, or others with --token-file"));
+  EXPECT_THAT(open.output, HasSubstr("allowed: loopback addresses, or others with --token-file"));
 }
 
 }  // namespace

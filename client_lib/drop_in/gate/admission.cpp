@@ -34,8 +34,8 @@ constexpr std::uint32_t kMarksPerCheck = 64;
 // A thread that waits for marks spins this long, and sleeps afterwards.
 constexpr nanoseconds kSpin = std::chrono::microseconds(20);
 constexpr nanoseconds kReconnectEvery = std::chrono::seconds(1);
-// The same for a GPU that the server does not serve. Longer, because the answer rarely changes and
-// the launch that asks waits for it.
+// Interval between attempts for a GPU that the server does not serve. Longer than kReconnectEvery,
+// because the answer rarely changes and a launch waits for each attempt.
 constexpr nanoseconds kSearchEvery = std::chrono::minutes(1);
 constexpr nanoseconds kConnectTimeout = std::chrono::seconds(2);
 
@@ -47,8 +47,8 @@ std::int64_t CoarseNs() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Lets the kernel wake this thread without the delay by which it prolongs sleeps, usually 50 µs,
-// in which the GPU would run out of work.
+// Sets this thread's timer slack to 1 ns while it exists. With the default of 50 µs, sleeps would
+// be so much longer than requested that the GPU would run out of work.
 class ExactSleeps {
  public:
   ExactSleeps() : before_(::prctl(PR_GET_TIMERSLACK)) { ::prctl(PR_SET_TIMERSLACK, 1UL); }
@@ -149,21 +149,21 @@ Status Admission::TryConnect() {
 }
 
 Code Admission::Connect() {
-  if (has_connected_.load(std::memory_order_acquire)) [[likely]]
+  if (has_tried_to_connect_.load(std::memory_order_acquire)) [[likely]]
     return Code::kSuccess;
   const MutexLock lock(connecting_);
-  if (has_connected_) return Code::kSuccess;
+  if (has_tried_to_connect_) return Code::kSuccess;
   const Status status = TryConnect();
   if (!status.ok() && must_have_server_) return ConnectCode(status);
-  has_connected_.store(true, std::memory_order_release);
+  has_tried_to_connect_.store(true, std::memory_order_release);
   if (status.ok()) return Code::kSuccess;
   const std::string where = gpu_count_ == 1 ? "" : " on GPU " + std::to_string(gpu_);
   const std::string sentence =
       "gate mode: this program runs" + where +
       " without a server until one answers: " + std::string(status.message());
   LogLine(sentence);
-  static std::atomic<bool> has_told{false};
-  ReportUser(sentence, has_told);
+  static std::atomic<bool> was_reported{false};
+  ReportUser(sentence, was_reported);
   return Code::kSuccess;
 }
 
@@ -175,7 +175,7 @@ Admission::Session* Admission::GetSession(Code& code) {
 }
 
 Admission::Session* Admission::Reconnect(Code& code) {
-  if (!has_connected_.load(std::memory_order_acquire)) [[unlikely]]
+  if (!has_tried_to_connect_.load(std::memory_order_acquire)) [[unlikely]]
     code = Connect();
   if (code != Code::kSuccess) return nullptr;
   if (CoarseNs() >= next_attempt_ns_.load(std::memory_order_relaxed) && connecting_.TryLock()) {
@@ -196,17 +196,18 @@ void Admission::OnLost(Session& session) {
       (must_have_server_ ? "; launches fail from now on"
                          : "; this program goes on without a server until one answers");
   LogLine(sentence);
-  static std::atomic<bool> has_told{false};
-  ReportUser(sentence, has_told);
+  static std::atomic<bool> was_reported{false};
+  ReportUser(sentence, was_reported);
 }
 
 // ---- turns
 
-bool Admission::Ask(Session& session) {
+bool Admission::RequestTurn(Session& session) {
   client::GatedSession& client = *session.client;
   const std::uint64_t turn = client.turn();
   const bool is_over = turn == 0 || client.HasEnded(turn) ||
-                       // It was open, so it is over as soon as nothing is in flight.
+                       // The client does not wait. Its turn was opened and, as the caller has
+                       // observed, is no longer open, so the worker has closed it.
                        (client.gate().waits.load(std::memory_order_relaxed) == 0 &&
                         client.gate().last_opened.load(std::memory_order_acquire) >= turn);
   if (!is_over) return true;
@@ -224,7 +225,7 @@ bool Admission::HasRoom(Session& session, Admitted& admitted) {
   const Marks::InFlight in_flight = session.marks.GetInFlight();
   admitted.at = in_flight.at;
   admitted.mark_above_ns = kMarkInWindowNs;
-  // The new launch comes on top, so that the GPU does not run dry between two long ones.
+  // The new launch is not counted, so that the GPU does not become idle between two long launches.
   return in_flight.ns <= window;
 }
 
@@ -253,7 +254,7 @@ bool Admission::AwaitRoom(Session& session, Clock::time_point deadline) {
 bool Admission::AwaitTurn(Session& session, Clock::time_point deadline) {
   session.marks.PlaceAll();
   client::GatedSession& client = *session.client;
-  if (!Ask(session)) return false;
+  if (!RequestTurn(session)) return false;
   const std::uint64_t turn = client.turn();
   return client.Await(
       [&] {
@@ -276,7 +277,7 @@ Admission::Admitted Admission::Admit(Session& session) {
     const bool is_open = client.IsOpen();
     if (gate.waits.load(std::memory_order_relaxed) == 0) {
       if (!is_open) [[unlikely]]
-        Ask(session);
+        RequestTurn(session);
       return admitted;
     }
     if (is_open && HasRoom(session, admitted)) return admitted;

@@ -10,8 +10,8 @@
 
 namespace gpushared::drop_in::gate {
 
-// Key of a launch: a kernel with its grid and block, a graph, or a copy by its size. Two launches
-// with equal keys are expected to take equally long.
+// Key of a launch: a kernel with its grid and block, a graph, or a copy or fill with its direction
+// and approximate size. Launches with equal keys are expected to take equally long.
 using LaunchKey = std::uint64_t;
 
 // Adds a value to a hash, by a round of MurmurHash3's finaliser.
@@ -26,9 +26,10 @@ constexpr LaunchKey Mix(LaunchKey hash, std::uint64_t value) {
 // Thread-safe, without locks.
 class LaunchCosts {
  public:
-  // Taken for a launch that has not been measured.
+  // Prediction for a launch that has not been measured.
   static constexpr std::uint32_t kUnknownNs = 100'000;
-  // A launch is measured until it has this many samples, and one in kSampleEvery afterwards.
+  // Every launch is measured until its key has kSamplesMin samples. Afterwards, one launch in
+  // kSampleEvery is measured.
   static constexpr std::uint32_t kSamplesMin = 4, kSampleEvery = 64;
 
   struct Prediction {
@@ -42,7 +43,7 @@ class LaunchCosts {
   }
 
   // Adds a measured time. A sample far above the prediction counts as four times the prediction,
-  // because work of other clients may have come between.
+  // because work of other clients may have run in the measured time.
   void Add(LaunchKey key, std::uint64_t measured_ns) {
     Entry* const entry = FindOrTake(key);
     if (entry == nullptr) return;

@@ -10,14 +10,14 @@
 
 namespace gpushared::drop_in::gate {
 
-// Number of GPUs of one program that can be gated; launches on others pass.
+// GPUs with numbers below this limit are gated; launches on other GPUs go to the driver at once.
 constexpr std::size_t kGpusMax = 32;
 constexpr bool IsGpu(int number) {
   return number >= 0 && static_cast<std::size_t>(number) < kGpusMax;
 }
 
-// The installed driver's functions that the gate itself calls. Null where the driver lacks one.
-// Constant once the gate is open.
+// The installed driver's functions that the gate itself calls. A member is null if the driver lacks
+// the function. Constant once ForwardToNativeDriver has returned.
 struct DriverFunctions {
   Code (*device_get_count)(int*) = nullptr;
   Code (*device_get_uuid)(std::uint8_t* uuid, int device) = nullptr;
@@ -50,21 +50,23 @@ struct DriverFunctions {
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a process has one driver.
 extern DriverFunctions driver_functions;
 
-// Streams of the process that are being captured. Meanwhile nothing is marked, measured or delayed,
-// because many calls of the driver, by any thread, would end a capture with an error, and the
-// launches may be part of one.
+// Number of the process's streams that are being captured. Unless it is 0, nothing is marked,
+// measured or delayed: many calls of the driver, by any thread, would invalidate a capture, and the
+// launches themselves may be captured.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see above.
 extern std::atomic<int> open_captures;
-// Threads that are within such a call of the gate. A capture begins when there is none.
+// Number of threads in calls of the gate that would invalidate a capture. The begin of a capture
+// waits until it is 0, for at most 100 ms.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see above.
 extern std::atomic<int> calls_outside_captures;
 
-// Keeps captures from beginning while it exists. False if one is open: then the call must not be
-// made.
+// Delays the begin of captures during its lifetime. Converts to false if a capture is open; the
+// caller must then not call the driver.
 class OutsideCaptures {
  public:
   OutsideCaptures() {
-    // Sequentially consistent: either this sees the capture, or the capture sees this.
+    // Sequentially consistent: either this load observes the capture, or the thread that begins the
+    // capture observes this increment.
     calls_outside_captures.fetch_add(1, std::memory_order_seq_cst);
     is_true_ = open_captures.load(std::memory_order_seq_cst) == 0;
   }
@@ -77,7 +79,8 @@ class OutsideCaptures {
   bool is_true_;
 };
 
-// Handle that means the calling thread's default stream in every form of a function.
+// Handle that means the calling thread's default stream in both forms of a function
+// (default_stream.h).
 inline const StreamHandle kPerThreadStream = reinterpret_cast<StreamHandle>(2);
 
 }  // namespace gpushared::drop_in::gate

@@ -11,19 +11,20 @@
 
 namespace gpushared::drop_in::gate {
 
-// Names of kernels by their handles. They are recorded when the program obtains a handle, because
-// a driver before CUDA 12.3 does not tell them.
+// Names of kernels by their handles. A name is recorded when the program obtains the handle,
+// because drivers before CUDA 12.3 have no function that returns the name.
 //
 // Thread-safe. Does nothing in a forked child, where the lock may have been held by a thread of the
 // parent.
 class FunctionNames {
  public:
-  // A process has one. Never destroyed, because threads may launch until the process ends.
+  // Returns the names of this process. Never destroyed, because threads may launch until the
+  // process ends.
   static FunctionNames& Get();
 
-  // A handle that the driver gives out again has the later name.
+  // If the driver has reused the handle, the new name replaces the earlier one.
   void Add(const void* function, const char* name) GPUSHARED_EXCLUDES(mutex_);
-  // Gives `function` the name of a handle that was added before, if there is one.
+  // Records the name of `of` for `function` as well, if that name is known.
   void AddAlias(const void* function, const void* of) GPUSHARED_EXCLUDES(mutex_);
   // Returns the name; empty if it is not known.
   std::string Find(const void* function) GPUSHARED_EXCLUDES(mutex_);

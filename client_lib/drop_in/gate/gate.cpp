@@ -55,7 +55,7 @@ template <typename... Arguments, Code (*kHook)(Code (*)(Arguments...), Arguments
           FunctionIndex kIndex, DefaultStream kForm>
 struct Hooked<kHook, kIndex, kForm> {
   static Code Run(Arguments... arguments) noexcept {
-    // The other form is the initial one of every thread.
+    // The legacy form needs no scope, because it is the initial form of every thread.
     std::conditional_t<kForm == DefaultStream::kPerThread, PerThreadScope, NoScope> scope;
     return kHook(reinterpret_cast<Code (*)(Arguments...)>(native_functions[kIndex]), arguments...);
   }
@@ -93,7 +93,8 @@ void SetNative(Function& function, FunctionIndex index) {
   function = reinterpret_cast<Function>(native_functions[index]);
 }
 
-// The newest form of each function, whose parameters driver_functions.h names.
+// Sets driver_functions to the newest form of each function, which has the parameters that
+// driver_functions.h declares.
 void SetNatives() {
   SetNative(gate::driver_functions.device_get_count, kIndexOf_cuDeviceGetCount);
   SetNative(gate::driver_functions.device_get_uuid, kIndexOf_cuDeviceGetUuid_v2);
@@ -169,8 +170,8 @@ extern "C" {
 // NOLINTNEXTLINE(readability-identifier-naming): the assembly below defines it.
 [[gnu::visibility("hidden")]] extern const char gpushared_gate_first_calls[];
 
-// Target of the first call of a process. The jump of each symbol leads here until the gate is open,
-// so calls of several threads may arrive.
+// Target of the first call of a process. The jump of each symbol leads here until OpenGate has
+// redirected it, so calls of several threads may arrive.
 [[gnu::used, gnu::visibility("hidden")]] const void* gpushared_gate_first_call(
     std::size_t index) noexcept {
   [[maybe_unused]] static const bool kIsWritten = gpushared::drop_in::OpenGate();

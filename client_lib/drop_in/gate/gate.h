@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gate mode (GPUSHARED_MODE=gate): the program uses the installed driver of the machine, and each
-// of its calls passes through this library, either directly to the driver or through the hook that
-// functions.inc names for it.
+// Gate mode (GPUSHARED_MODE=gate): the program uses the installed driver of the machine. Every call
+// of the driver enters this library, which forwards it either directly or through the hook that
+// functions.inc names for the function.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GATE_GATE_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GATE_GATE_H_
@@ -12,10 +12,11 @@
 
 namespace gpushared::drop_in {
 
-// Permanently forwards every call to the installed driver, through its hook if it has one. A call
-// that the driver lacks is not supported. On failure nothing changes. Returns kNotFound if no
-// driver is installed; if the driver cannot be loaded, the message gives the reason. Called at most
-// once, by one thread.
+// Permanently forwards every call to the installed driver, through the function's hook if there is
+// one. A function that the driver lacks returns kNotSupported. Returns kNotFound, and changes
+// nothing, if no driver is installed or if the driver cannot be loaded; the message gives the
+// reason. Returns kInternal if the table of calls cannot be written. Called by one thread at a
+// time, and not again after a success.
 Result<NativeDriver> ForwardToNativeDriver();
 
 }  // namespace gpushared::drop_in

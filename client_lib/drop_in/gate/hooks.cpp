@@ -38,7 +38,8 @@ Work KernelOf(const void* function, unsigned grid_x, unsigned grid_y, unsigned g
                      std::uint64_t{block_y} << 10 | block_z);
   return {.key = key, .function = function};
 }
-// Distinguish graphs and copies from kernels, whose handles may be equal to these keys.
+// First values of the keys of graphs and copies (0 for kernels), because a graph's handle or a size
+// may equal the handle of a kernel.
 constexpr LaunchKey kGraphs = 1, kCopies = 2;
 
 enum class Copy : std::uint8_t {
@@ -53,15 +54,15 @@ constexpr std::uint64_t kLargeCopy = std::uint64_t{1} << 20;
 template <typename Call>
 Code AdmittedCopy(Copy copy, std::uint64_t bytes, StreamHandle stream, Call call) {
   if (bytes < kLargeCopy) return call();
-  // Sizes that differ by less than an eighth have one prediction.
+  // Sizes with the same four leading bits, which differ by less than an eighth, share a prediction.
   const auto width = static_cast<unsigned>(std::bit_width(bytes));
   const LaunchKey size = std::uint64_t{width} << 8 | bytes >> (width - 4);
   const LaunchKey key = Mix(Mix(kCopies, static_cast<std::uint64_t>(copy)), size);
   return Admitted({.key = key, .kind = Work::Kind::kCopy}, stream, call);
 }
 
-// Waits for calls that would end the capture. They are short; a call that another thread made when
-// this process was forked is never over.
+// Waits for calls of the gate that would invalidate the capture. The calls are short. The wait is
+// limited because in a forked child, a call that another thread was making never ends.
 void AwaitCallsOutside() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
   while (calls_outside_captures.load(std::memory_order_seq_cst) > 0 &&
@@ -80,7 +81,8 @@ Code BeginCapture(Call call) {
   return code;
 }
 
-// A capture may end with an error, because it was invalid, or because its stream is destroyed.
+// An invalidated capture ends with an error, so the state of the stream before and after the call
+// decides, not the code.
 template <typename Call>
 Code EndCapture(StreamHandle stream, Call call) {
   const bool was_capturing = open_captures.load() > 0 && IsCapturing(stream);

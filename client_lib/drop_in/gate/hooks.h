@@ -2,9 +2,10 @@
 // Hooks of gate mode, by the names in the last column of functions.inc. All forms of a function
 // with the same parameters share one hook.
 //
-// A hook receives the driver's function, then the arguments of the caller. It runs in the caller's
-// thread and returns what the driver returned. It calls the driver only by that address, never by a
-// name exported here, and holds no lock during the call.
+// A hook receives the address of the driver's function, then the arguments of the caller. It runs
+// in the caller's thread and returns what the driver returned, unless it rejects the call. It calls
+// the driver only by that address, never by a name exported here, and holds no lock during the
+// call.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GATE_HOOKS_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GATE_HOOKS_H_
@@ -32,7 +33,7 @@ Code GetProcAddressV2(Code (*native)(const char*, void**, int, std::uint64_t, Pr
                       const char* name, void** function, int version, std::uint64_t flags,
                       ProcAddressResult* result);
 
-// Connects to the server once the driver is initialized.
+// Initializes the driver, then calls Admission::Begin.
 Code Init(Code (*native)(unsigned), unsigned flags);
 
 // Record the names of kernels, for messages about their launches.
@@ -68,7 +69,7 @@ Code GraphLaunch(Code (*native)(GraphExecHandle, StreamHandle), GraphExecHandle 
                  StreamHandle stream);
 
 // Copies and fills of at least 1 MiB are admitted as launches are, because they occupy the device's
-// memory and copy engines; smaller ones pass.
+// memory and copy engines; smaller ones go to the driver at once.
 Code Memcpy(Code (*native)(DevicePointer, DevicePointer, std::size_t), DevicePointer to,
             DevicePointer from, std::size_t bytes);
 Code MemcpyAsync(Code (*native)(DevicePointer, DevicePointer, std::size_t, StreamHandle),
@@ -131,7 +132,8 @@ Code MemCreate(Code (*native)(std::uint64_t*, std::size_t, const AllocationPrope
                std::uint64_t flags);
 Code MemRetainAllocationHandle(Code (*native)(std::uint64_t*, void*), std::uint64_t* handle,
                                void* address);
-// A program may import its own memory.
+// Counts a reference if the program imports memory that it has exported itself; other imported
+// memory is not counted.
 Code MemImportFromShareableHandle(Code (*native)(std::uint64_t*, void*, int), std::uint64_t* handle,
                                   void* shareable, int type);
 Code MemRelease(Code (*native)(std::uint64_t), std::uint64_t handle);
@@ -147,7 +149,8 @@ Code MemAllocFromPoolAsync(Code (*native)(DevicePointer*, std::size_t, PoolHandl
                            StreamHandle stream);
 Code MemFreeAsync(Code (*native)(DevicePointer, StreamHandle), DevicePointer address,
                   StreamHandle stream);
-// Pools of host memory are told apart where the program gets them.
+// MemPoolCreate and MemGetPool record the GPU of the pool, or that it is a pool of host memory.
+// Pools of host memory are not counted.
 Code MemPoolCreate(Code (*native)(PoolHandle*, const PoolProperties*), PoolHandle* pool,
                    const PoolProperties* properties);
 Code MemGetPool(Code (*native)(PoolHandle*, MemoryLocation*, AllocationType), PoolHandle* pool,
@@ -156,8 +159,9 @@ Code MemPoolTrimTo(Code (*native)(PoolHandle, std::size_t), PoolHandle pool,
                    std::size_t bytes_kept);
 Code MemPoolDestroy(Code (*native)(PoolHandle), PoolHandle pool);
 
-// Reject an allocation node that can never run. The memory itself is not counted, because it exists
-// only while the graph runs, or is kept by the driver for the next run.
+// Reject an allocation node whose memory exceeds what the limit leaves when the node is added. The
+// memory of nodes is not counted: it exists only while the graph runs, unless the driver keeps it
+// for the next run.
 Code GraphAddMemAllocNode(Code (*native)(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*,
                                          std::size_t, MemoryNodeParameters*),
                           GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
@@ -171,7 +175,8 @@ Code GraphAddNodeV2(Code (*native)(GraphNodeHandle*, GraphHandle, const GraphNod
                     GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                     const EdgeData* edges, std::size_t count, NodeParameters* parameters);
 
-// Report the limit as the size of the device's memory, and its unused part as free.
+// Report at most the limit as the size of the device's memory, and at most the unused part of the
+// limit as free.
 Code MemGetInfo(Code (*native)(std::size_t*, std::size_t*), std::size_t* free_bytes,
                 std::size_t* total_bytes);
 Code DeviceTotalMem(Code (*native)(std::size_t*, int), std::size_t* bytes, int device);
@@ -181,7 +186,7 @@ Code DeviceTotalMem(Code (*native)(std::size_t*, int), std::size_t* bytes, int d
 // The gate's marks and events end with the stream or context to which they belong.
 Code StreamDestroy(Code (*native)(StreamHandle), StreamHandle stream);
 Code CtxDestroy(Code (*native)(ContextHandle), ContextHandle context);
-// Tells which context ends with the next call.
+// Records the primary context for DevicePrimaryCtxEnd.
 Code DevicePrimaryCtxRetain(Code (*native)(ContextHandle*, int), ContextHandle* context,
                             int device);
 // Releases or resets a primary context.

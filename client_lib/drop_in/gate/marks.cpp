@@ -12,14 +12,15 @@
 namespace gpushared::drop_in::gate {
 namespace {
 
-// Distinguishes the threads of a process, also after one has ended.
+// Returns a number of the calling thread that no other thread of the process ever has.
 std::uint64_t ThisThread() {
   static std::atomic<std::uint64_t> last{0};
   thread_local const std::uint64_t mine = last.fetch_add(1, std::memory_order_relaxed) + 1;
   return mine;
 }
 
-// Words for the host functions of a GPU's current session, which may run after that session.
+// Where the host functions of a GPU's current session store passed marks. A host function may run
+// after its session has ended.
 struct HostMarks {
   std::atomic<std::atomic<std::uint32_t>*> passed{nullptr};
   std::atomic<std::uint16_t> ordinal{0};
@@ -27,7 +28,7 @@ struct HostMarks {
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see above.
 std::array<HostMarks, kGpusMax> host_marks;
 
-// The argument of the host function that takes the place of a written word.
+// Argument of the host function that stores a passed mark where the GPU cannot write.
 constexpr std::uint64_t Pack(std::uint16_t ordinal, int gpu, std::uint32_t index,
                              std::uint32_t number) {
   return std::uint64_t{ordinal} << 48 | static_cast<std::uint64_t>(gpu) << 40 |
@@ -52,7 +53,8 @@ Marks::Slot* Marks::Find(StreamHandle stream) {
     Slot* slot = nullptr;
   };
   thread_local Last last;
-  // A handle of a stream belongs to one context; the default streams have one in each.
+  // The handle of a created stream belongs to one context, but each context has its own default
+  // streams.
   const bool is_default = reinterpret_cast<std::uintptr_t>(stream) <= 2;
   ContextHandle context = nullptr;
   if (is_default) (void)driver_functions.ctx_get_current(&context);

@@ -15,9 +15,9 @@
 
 namespace gpushared::drop_in::gate {
 
-// Marks in the program's streams, from which the process and the server know how much of its work
-// is in flight. A mark is a write to shared memory that the GPU performs when the launches before
-// it have ended.
+// Marks in the program's streams, from which the process and the server know how much of the
+// program's work is in flight. A mark is a write to shared memory by the GPU, or by a host function
+// where the GPU cannot write, when the launches before the mark have ended.
 //
 // Thread-safe. No lock is held during a call of the driver.
 class Marks {
@@ -25,33 +25,35 @@ class Marks {
   struct Stream {
     StreamHandle handle = nullptr;
     ContextHandle context = nullptr;
-    std::uint64_t thread = 0;  // Of a per-thread default stream; otherwise 0.
+    std::uint64_t thread = 0;  // Thread of a per-thread default stream; 0 for other streams.
     friend bool operator==(const Stream&, const Stream&) = default;
   };
   // A stream with launches; the sums of their predictions are in GateUse.
   struct Slot {
     Stream stream;  // Constant while the slot is used.
     std::atomic<bool> is_used{false};
-    std::atomic<bool> is_marking{false};  // A thread is placing a mark.
-    std::atomic<std::chrono::steady_clock::time_point> launched_at{};  // The last launch.
+    std::atomic<bool> is_marking{false};  // Whether a thread is placing a mark.
+    // Time of the last launch; 0 if the client had no window then.
+    std::atomic<std::chrono::steady_clock::time_point> launched_at{};
     static constexpr std::uint32_t kHistory = 64;
-    // Per mark, in a ring: GateUse::launched_ns when it was placed.
+    // GateUse::launched_ns when each recent mark was placed, by the mark's number modulo kHistory.
     std::array<std::atomic<std::uint64_t>, kHistory> history{};
   };
 
-  // `use` must outlive this. `ordinal` differs from those of other sessions on this GPU.
+  // `use` must outlive this object. `ordinal` differs from those of other sessions on this GPU.
   Marks(ipc::GateUse& use, int gpu, std::size_t ordinal)
       : use_(use), gpu_(gpu), ordinal_(static_cast<std::uint16_t>(ordinal)) {}
 
-  // Returns the slot of a stream of the calling thread's context, whose default stream is
-  // kPerThreadStream if the call means that of the thread. Null if all slots are used.
+  // Returns the slot of a stream of the calling thread's context; null if all slots are in use.
+  // `stream` is kPerThreadStream if the call means the thread's default stream.
   Slot* Find(StreamHandle stream);
   using Clock = std::chrono::steady_clock;
   // Counts a launch that is about to be submitted.
   void Count(const Slot& slot, std::uint32_t predicted_ns) {
     use_.launched_ns[IndexOf(slot)].fetch_add(predicted_ns, std::memory_order_relaxed);
   }
-  // The same, at a time from which GetInFlight can tell whether an unmarked launch is over.
+  // As the other Count. `at` is the time of the launch, from which GetInFlight estimates whether an
+  // unmarked launch has ended.
   void Count(Slot& slot, std::uint32_t predicted_ns, Clock::time_point at) {
     slot.launched_at.store(at, std::memory_order_relaxed);
     Count(slot, predicted_ns);
@@ -76,8 +78,8 @@ class Marks {
   // Returns the predicted time of the launches that may still be running.
   InFlight GetInFlight() const;
 
-  // The stream is about to be destroyed, or a context has been. The slots become free once their
-  // marks have passed, as those of a destroyed context have.
+  // Forget is called before a stream is destroyed, ForgetContext after a context was destroyed. A
+  // slot becomes free once its marks have passed; those of a destroyed context have passed.
   void Forget(StreamHandle stream);
   void ForgetContext(ContextHandle context);
 
@@ -104,7 +106,8 @@ class Marks {
   // Changes when slots are forgotten, so that threads look theirs up again.
   std::atomic<std::uint32_t> generation_{1};
   mutable Mutex mutex_;  // Guards the assignment of slots.
-  // Device address of `passed` and the context in which it is registered; null if none.
+  // Context in which the page of GateUse::passed is registered, null if there is none, and the
+  // device address of the page in that context.
   std::atomic<ContextHandle> registered_in_{nullptr};
   std::atomic<std::uint64_t> passed_address_{0};
   std::atomic<bool> cannot_register_{false}, is_registering_{false};

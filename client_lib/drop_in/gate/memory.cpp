@@ -16,8 +16,8 @@ namespace {
 
 // CUmemPool_attribute.
 constexpr int kPoolReserved = 5, kPoolUsed = 7;
-// How long an allocation that may not fit waits for those that other threads are making in the
-// pool, before it is rejected.
+// How long an allocation that perhaps does not fit waits for unfinished allocations of other
+// threads in the pool before it is rejected.
 constexpr std::chrono::milliseconds kPendingMax{100};
 
 }  // namespace
@@ -116,7 +116,7 @@ void MemoryQuota::Record(Kind kind, std::uint64_t key, std::uint64_t reserved_by
   const auto [record, is_new] =
       records_[static_cast<std::size_t>(kind)].try_emplace(key, allocation);
   if (!is_new) {
-    // The driver has freed it in a way that is not seen here.
+    // The record is stale: the driver freed that memory in a call that has no hook.
     Account& before = account(record->second.gpu);
     before.Hold(before.held - record->second.own_bytes());
     record->second = allocation;
@@ -275,8 +275,8 @@ void MemoryQuota::Charge(Pool& pool, std::uint64_t bytes) {
   pool.charged = bytes;
 }
 
-void MemoryQuota::ChargeTold(Pool& pool, const Pool& before, std::uint64_t reserved) {
-  // Otherwise the pool may have grown since the driver answered, or may be about to.
+void MemoryQuota::ChargeReported(Pool& pool, const Pool& before, std::uint64_t reserved) {
+  // Unless this holds, the pool may have grown since the driver answered, or may be about to grow.
   const bool is_current = before.pending == 0 && pool.pending == 0 && pool.begun == before.begun;
   Charge(pool, is_current ? reserved : std::max(pool.charged, reserved));
 }
@@ -286,17 +286,17 @@ MemoryQuota::PoolAnswer MemoryQuota::ReserveInPool(PoolHandle handle, int gpu,
   const auto deadline = std::chrono::steady_clock::now() + kPendingMax;
   for (bool has_trimmed = false;;) {
     const Pool before = GetPool(handle);
-    const std::optional<PoolUse> told = Ask(handle);
-    if (!told) return PoolAnswer::kUnknown;
+    const std::optional<PoolUse> reported = Ask(handle);
+    if (!reported) return PoolAnswer::kUnknown;
     bool is_certain = false;
     {
       const MutexLock lock(mutex_);
       Pool& pool = pools_.try_emplace(handle, Pool{.gpu = gpu}).first->second;
       gpu = pool.gpu;
-      // Allocations that the driver's answer may lack, and may contain as well.
+      // Bytes of allocations that the driver's answer may or may not include.
       const std::uint64_t uncertain = before.pending + (pool.begun - before.begun);
       const std::uint64_t size =
-          std::max(told->reserved, AddUpToMax(told->used + uncertain, bytes));
+          std::max(reported->reserved, AddUpToMax(reported->used + uncertain, bytes));
       const Account& of = account(gpu);
       const std::uint64_t others = of.held - pool.charged;
       if (of.limit == kNoLimit || (others <= of.limit && size <= of.limit - others)) {
@@ -326,24 +326,24 @@ void MemoryQuota::SettleInPool(PoolHandle handle, std::uint64_t bytes,
     Record(Kind::kAddress, *address, 0, {.gpu = before.gpu, .bytes = bytes, .pool = handle});
   }
   before.pending -= bytes;
-  const std::optional<PoolUse> told = Ask(handle);
+  const std::optional<PoolUse> reported = Ask(handle);
   const MutexLock lock(mutex_);
   const auto found = pools_.find(handle);
   if (found == pools_.end()) return;
   found->second.pending -= bytes;
-  // The driver reserves in large steps, so the pool may have grown by more than was asked for.
-  if (told) ChargeTold(found->second, before, told->reserved);
+  // The driver reserves in large steps, so the pool may have grown by more than was requested.
+  if (reported) ChargeReported(found->second, before, reported->reserved);
 }
 
 void MemoryQuota::Refresh(PoolHandle handle) {
   const OutsideCaptures outside;
   if (!outside) return;
   const Pool before = GetPool(handle);
-  const std::optional<PoolUse> told = Ask(handle);
-  if (!told) return;
+  const std::optional<PoolUse> reported = Ask(handle);
+  if (!reported) return;
   const MutexLock lock(mutex_);
   const auto found = pools_.find(handle);
-  if (found != pools_.end()) ChargeTold(found->second, before, told->reserved);
+  if (found != pools_.end()) ChargeReported(found->second, before, reported->reserved);
 }
 
 void MemoryQuota::RefreshPools(int gpu) {

@@ -32,7 +32,7 @@ std::uint64_t KeyOf(Target* handle) {
 }
 
 // Calls `counted` if the memory that the calling thread allocates on the GPU is counted, and `call`
-// otherwise. From the first call on, the GPU's session gives the limit.
+// if it is not. The first use of a GPU connects to the server, which sets the limit of the GPU.
 template <typename Counted, typename Call>
 Code Count(std::optional<int> gpu, Counted counted, Call call) {
   if (!gpu || !IsGpu(*gpu) || !MemoryQuota::Get().InOwner()) return call();
@@ -78,8 +78,8 @@ Code Free(Kind kind, Made made, Call call) {
 
 // ---- arrays
 
-// Returns the bits of a texel, whose format is a CUarray_format. Formats with several channels in
-// one name have their sizes here, all others one size for each channel.
+// Returns the bits of a texel, whose format is a CUarray_format. A format whose name includes the
+// channels has a fixed number of bits; for all others, it is that of a channel times `channels`.
 std::uint64_t BitsOfTexel(int format, unsigned channels) {
   switch (format) {
     case 0x01:  // UNSIGNED_INT8
@@ -146,7 +146,7 @@ std::uint64_t BytesOfLevel(const ArrayShape3d& shape, unsigned level) {
 }
 
 std::uint64_t BytesOfArray(const ArrayShape3d& shape, unsigned levels) {
-  // Its memory is allocated by cuMemCreate.
+  // The memory of such an array is allocated by cuMemCreate and counted there.
   if ((shape.flags & (kArraySparse | kArrayDeferredMapping)) != 0) return 0;
   std::uint64_t bytes = 0;
   // The driver adjusts the number of levels likewise: the last one may be a single texel.
@@ -162,11 +162,12 @@ std::uint64_t BytesOfArray(const ArrayShape3d& shape, unsigned levels) {
 // ---- pools
 
 bool IsHost(const MemoryLocation& location) {
-  // Further types are nodes of the host's memory.
+  // The types after kHost are NUMA nodes of the host.
   return location.type >= LocationType::kHost;
 }
 
-// Returns the GPU of a stream, which need not be the current one. Drivers before 12.8 cannot tell.
+// Returns the GPU of a stream, which need not be the current GPU. Returns the current GPU with a
+// driver before CUDA 12.8, which has no such query.
 std::optional<int> GpuOf(StreamHandle stream) {
   int gpu = -1;
   const bool is_default = reinterpret_cast<std::uintptr_t>(stream) <= 2;
@@ -176,7 +177,7 @@ std::optional<int> GpuOf(StreamHandle stream) {
   return is_told ? std::optional(gpu) : Admission::CurrentGpu();
 }
 
-// Returns the pool that cuMemAllocAsync allocates from; null if the driver does not tell.
+// Returns the pool from which cuMemAllocAsync allocates; null if the driver does not report it.
 PoolHandle PoolOf(int gpu) {
   PoolHandle pool = nullptr;
   return driver_functions.device_get_pool != nullptr &&
@@ -189,8 +190,8 @@ PoolHandle PoolOf(int gpu) {
 template <typename GetPool, typename Call>
 Code AllocateInPool(const DevicePointer* address, std::size_t bytes, StreamHandle stream,
                     GetPool get_pool, Call call) {
-  // A captured call adds a node to a graph. Any other one is counted when the pool is next looked
-  // at, because nothing may be asked of the driver during a capture.
+  // During a capture the driver must not be queried. A captured call only adds a node to a graph;
+  // the memory of any other call is counted when the pool's size is next read.
   if (open_captures.load(std::memory_order_acquire) > 0) return call();
   const auto counted = [&](int gpu) {
     MemoryQuota& quota = MemoryQuota::Get();
@@ -222,7 +223,7 @@ Code GetPool(PoolHandle* pool, const MemoryLocation* location, Call call) {
   return code;
 }
 
-// Adds a node to a graph, unless it is one that allocates more memory than the limit leaves.
+// Adds an allocation node to a graph, unless its memory exceeds what the limit leaves.
 template <typename Call>
 Code AddMemoryNode(const MemoryNodeParameters& parameters, Call call) {
   const MemoryLocation& location = parameters.pool.location;
@@ -251,7 +252,8 @@ Code MemAllocPitch(Code (*allocate)(DevicePointer*, std::size_t*, std::size_t, s
                                     unsigned),
                    DevicePointer* address, std::size_t* pitch, std::size_t width_bytes,
                    std::size_t height, unsigned element_bytes) {
-  // Pitch of all GPUs so far. If the driver chooses another one, it is counted after the call.
+  // Alignment of the pitch on all GPUs so far. If the driver chooses another pitch, the size is
+  // corrected after the call.
   constexpr std::uint64_t kAlignment = 512;
   const std::uint64_t rows = width_bytes / kAlignment + (width_bytes % kAlignment != 0 ? 1 : 0);
   return Allocate(

@@ -8,7 +8,7 @@
 
 namespace gpushared::drop_in::gate {
 
-// Returns a handle that means the same stream in every form of a function.
+// Returns a handle that means the same stream in both forms of a function (default_stream.h).
 inline StreamHandle WithoutForm(StreamHandle stream) {
   const bool is_per_thread =
       stream == nullptr && DefaultStreamScope::current() == DefaultStream::kPerThread;

@@ -19,7 +19,7 @@ void Destroy(Timings::Pair& pair) {
   pair.context = nullptr;
 }
 
-// Whether the pair has events of the context, which are created if it has none at all.
+// Returns whether the pair has events of this context. If the pair has no events, creates them.
 bool HasEvents(Timings::Pair& pair, ContextHandle context) {
   if (pair.context != nullptr) return pair.context == context;
   if (driver_functions.event_create(&pair.before, 0) != Code::kSuccess ||

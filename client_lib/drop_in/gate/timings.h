@@ -12,19 +12,19 @@
 
 namespace gpushared::drop_in::gate {
 
-// Measures single launches on the device, each with two events of the launch's context, which the
-// driver records around it.
+// Measures the device time of single launches. Each is measured with two events of its context,
+// which are recorded before and after the launch.
 //
 // Thread-safe, without locks.
 class Timings {
  public:
-  // A measurement in progress. Null if no events are free.
+  // A measurement in progress.
   struct Pair;
 
   explicit Timings(LaunchCosts& costs) : costs_(costs) {}
 
-  // Called before and after a launch in `stream` of the calling thread's context. `code` is the
-  // driver's answer to the launch.
+  // Called before and after a launch in `stream` of the calling thread's context. Begin returns
+  // null if the launch cannot be measured; End accepts null. `code` is the result of the launch.
   Pair* Begin(LaunchKey key, StreamHandle stream);
   void End(Pair* pair, StreamHandle stream, Code code);
   // Destroys all events; called before contexts end.
@@ -33,7 +33,7 @@ class Timings {
   struct Pair {
     enum class State : std::uint8_t { kFree, kTaken, kRecorded };
     std::atomic<State> state{State::kFree};
-    ContextHandle context = nullptr;  // Of the events; the fields below have meaning only with one.
+    ContextHandle context = nullptr;  // Context of the events; null if there are no events.
     EventHandle before = nullptr, after = nullptr;
     LaunchKey key = 0;
   };

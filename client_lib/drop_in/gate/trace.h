@@ -5,8 +5,8 @@
 //
 //   calls    SYMBOL         number of calls
 //   fetched  SYMBOL         how often cuGetProcAddress returned it
-//   passed   NAME@VERSION   the same for functions of the driver that are not in functions.inc
-//   absent   NAME@VERSION   the same for functions that the driver lacks
+//   passed   NAME@VERSION   how often cuGetProcAddress returned a function not in functions.inc
+//   absent   NAME@VERSION   how often cuGetProcAddress found no such function
 //
 // An existing file is never overwritten. A process that ends without exit(), such as a killed one,
 // leaves its file empty.

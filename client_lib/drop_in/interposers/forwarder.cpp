@@ -106,7 +106,7 @@ extern "C" {
     // An exception for lack of memory is treated like a missing library.
   }
   if (target == nullptr) target = reinterpret_cast<void*>(&gpushared::drop_in::NotThere);
-  // Relaxed, because the code at the target has always been there.
+  // Relaxed: the target is code, which was loaded before and does not change.
   std::atomic_ref(gpushared_targets[index]).store(target, std::memory_order_relaxed);
   return target;
 }

@@ -86,7 +86,7 @@ std::optional<std::string> Compile(const std::string& source, const std::string&
 
 }  // namespace
 
-void LtoAnchor::SeePtx(std::string_view text) {
+void LtoAnchor::RecordPtx(std::string_view text) {
   ForEachFunction(text, [&](std::size_t, std::string_view before, std::string_view name) {
     if (name.empty() || IsBuiltIn(name)) return;
     if (before.find(".extern") != std::string_view::npos) declared_.emplace(name);
@@ -94,7 +94,7 @@ void LtoAnchor::SeePtx(std::string_view text) {
   });
 }
 
-void LtoAnchor::SeeOption(std::string_view option) {
+void LtoAnchor::RecordOption(std::string_view option) {
   constexpr std::string_view kArchitecture = "-arch=";
   if (!option.starts_with(kArchitecture)) return;
   const std::size_t number = option.find('_');

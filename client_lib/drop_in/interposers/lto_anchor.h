@@ -10,16 +10,16 @@
 namespace gpushared::drop_in {
 
 // Keeps functions of LTO-IR that are called only from PTX. nvJitLink rejects PTX inputs when it
-// produces PTX, so it does not see these calls and would drop the functions. A generated LTO-IR
-// kernel, the anchor, takes their addresses.
+// produces PTX. Without these calls in its inputs, it would drop the functions, so a generated
+// LTO-IR kernel, the anchor, takes the addresses of the functions.
 //
 // Thread-compatible.
 class LtoAnchor {
  public:
   // Adds a PTX input of the link.
-  void SeePtx(std::string_view text);
-  // Passes an option of nvJitLinkCreate, from which the anchor takes its architecture.
-  void SeeOption(std::string_view option);
+  void RecordPtx(std::string_view text);
+  // Records an option of nvJitLinkCreate; -arch determines the architecture of the anchor.
+  void RecordOption(std::string_view option);
 
   // Returns the functions that PTX inputs call but none defines.
   std::set<std::string> called() const;

@@ -88,7 +88,7 @@ int AddReal(void* real, const RealInput& input) {
 int Add(LinkState& link, int type, std::string_view data, const std::string& name) {
   if (type == kAny) type = GetType(data);
   if (type == kPtx) {
-    if (link.real != nullptr) link.anchor.SeePtx(data);
+    if (link.real != nullptr) link.anchor.RecordPtx(data);
     return Answer(link, link.images.AddPtx(name, data));
   }
   const bool is_ours = type == kLibrary && IsDeviceRuntimeArchive(data);
@@ -102,7 +102,7 @@ int Add(LinkState& link, int type, std::string_view data, const std::string& nam
   return Reject(link, kUnrecognizedInput,
                 "link input rejected: '" + name + "' has type " + std::to_string(type) +
                     " of nvJitLinkInputType; without -lto only PTX, fatbins, objects and "
-                    "libcudadevrt.a are linked where the device takes PTX");
+                    "libcudadevrt.a can be linked for a device of gpushared");
 }
 
 // Completes a link of the real library and returns its PTX.
@@ -156,19 +156,19 @@ int With(JitLink* link, const void* argument, const Use& use) {
 }
 
 // The log is the message of this library if there is one, otherwise the log of the real library.
-int LogSize(JitLink* link, const char* of_the_real, bool is_error, std::size_t* bytes) {
+int LogSize(JitLink* link, const char* real_function, bool is_error, std::size_t* bytes) {
   return With(link, bytes, [&](LinkState& open) {
     const bool is_own = is_error && !open.error.empty();
-    if (!is_own && open.real != nullptr) return CallReal(of_the_real, open.real, bytes);
+    if (!is_own && open.real != nullptr) return CallReal(real_function, open.real, bytes);
     *bytes = is_own ? open.error.size() + 1 : 0;
     return kSucceeded;
   });
 }
 
-int Log(JitLink* link, const char* of_the_real, bool is_error, char* log) {
+int Log(JitLink* link, const char* real_function, bool is_error, char* log) {
   return With(link, log, [&](LinkState& open) {
     const bool is_own = is_error && !open.error.empty();
-    if (!is_own && open.real != nullptr) return CallReal(of_the_real, open.real, log);
+    if (!is_own && open.real != nullptr) return CallReal(real_function, open.real, log);
     if (is_own) std::memcpy(log, open.error.c_str(), open.error.size() + 1);
     return kSucceeded;
   });
@@ -197,7 +197,7 @@ int Create(JitLink** link, std::uint32_t option_count, const char** options) {
   if (has("-lto")) {
     if (!has("-ptx")) asked.push_back("-ptx");
     state.real_options.assign(asked.begin(), asked.end());
-    for (const std::string& option : state.real_options) state.anchor.SeeOption(option);
+    for (const std::string& option : state.real_options) state.anchor.RecordOption(option);
     result = CreateReal(state.real_options, &state.real);
     if (result != kSucceeded && state.real == nullptr) return result;
   }

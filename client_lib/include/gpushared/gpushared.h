@@ -225,8 +225,9 @@ const char* gpushared_version(void) GPUSHARED_NOEXCEPT;
 /* Returns the name of a status, such as "OutOfMemory" or "Ok"; "Unknown" for any other number.
  * Static. */
 const char* gpushared_status_name(gpushared_status_t status) GPUSHARED_NOEXCEPT;
-/* Returns the message of the last failed call of this thread, "" if none has failed or if the
- * failed call ran out of host memory. Valid until the next failing call of the thread. */
+/* Returns the message of the last failed call of this thread, "" if none has failed or if the call
+ * failed with a C++ exception, such as for lack of host memory. Valid until the next failing call
+ * of the thread. */
 const char* gpushared_last_error_message(void) GPUSHARED_NOEXCEPT;
 
 /* ---- Client ---- */
@@ -354,11 +355,11 @@ gpushared_status_t gpushared_synchronize_stream(gpushared_stream* stream) GPUSHA
 /* Returns GPUSHARED_OK if everything queued so far has finished, GPUSHARED_NOT_READY if not, and
  * the error of the stream if it failed. */
 gpushared_status_t gpushared_query_stream(gpushared_stream* stream) GPUSHARED_NOEXCEPT;
-/* Returns what the kernel did, once a call has returned GPUSHARED_KERNEL_FAULT as the error of
- * this stream. Never waits. */
+/* Returns the kind of fault, once a call has returned GPUSHARED_KERNEL_FAULT as the error of this
+ * stream; GPUSHARED_FAULT_NONE before. Never waits. */
 gpushared_fault_t gpushared_get_stream_fault(gpushared_stream* stream) GPUSHARED_NOEXCEPT;
-/* Returns what the first faulting kernel of this client did, on any stream, once a call has
- * returned its GPUSHARED_KERNEL_FAULT. Never waits. */
+/* Returns the kind of the client's first kernel fault, on any stream, once a call has returned the
+ * GPUSHARED_KERNEL_FAULT of that fault; GPUSHARED_FAULT_NONE before. Never waits. */
 gpushared_fault_t gpushared_get_client_fault(gpushared_client* client) GPUSHARED_NOEXCEPT;
 
 /* Creates an event. If `timing` is not 0, gpushared_get_elapsed_time accepts the event. The

@@ -210,7 +210,7 @@ def connect(*, name: str = "", scheduling_class: Literal["high", "normal", "low"
     OutOfMemory, InvalidArgument or TimedOut.
     """
     if scheduling_class is not None and scheduling_class not in _CLASSES:
-        raise InvalidArgument(f"scheduling_class is {scheduling_class!r}, allowed are high, normal and low")
+        raise InvalidArgument(f"scheduling_class is {scheduling_class!r}, allowed: high, normal and low")
     for number, called, below in ((weight, "weight", 2**32), (memory_bytes, "memory_bytes", 2**64)):
         if number is not None and not 0 <= number < below:
             raise InvalidArgument(f"{called} is {number}, which no server allows")

@@ -157,7 +157,7 @@ class Stream:
     def _shape(grid: Extents, block: Extents, dynamic_shared_bytes: int, cluster: Extents | None,
                cooperative: bool) -> tuple[tuple[int, int, int], tuple[int, int, int], int, tuple[int, int, int], bool]:
         if not 0 <= dynamic_shared_bytes <= _UINT32_MAX:
-            raise InvalidArgument(f"dynamic_shared_bytes is {dynamic_shared_bytes}, allowed are 0 to {_UINT32_MAX}")
+            raise InvalidArgument(f"dynamic_shared_bytes is {dynamic_shared_bytes}, allowed: 0 to {_UINT32_MAX}")
         return (_extents(grid, "grid"), _extents(block, "block"), int(dynamic_shared_bytes),
                 (0, 0, 0) if cluster is None else _extents(cluster, "cluster"), cooperative)
 
@@ -283,7 +283,7 @@ def _require_room(nbytes: int, room: int | None) -> None:
 
 def _size(number: int, name: str) -> int:
     if not 0 <= number < 2**64:
-        raise InvalidArgument(f"{name} is {number}, allowed are 0 to 2**64 - 1")
+        raise InvalidArgument(f"{name} is {number}, allowed: 0 to 2**64 - 1")
     return int(number)
 
 
@@ -311,5 +311,5 @@ def _element(value: Any, destination: DeviceMemory) -> tuple[int, int]:
     else:
         raise TypeError("fill takes a NumPy scalar such as numpy.float32(0) where the destination has no dtype")
     if element.ndim != 0 or element.nbytes not in _FILLED:
-        raise InvalidArgument(f"fill rejected: a value of {element.nbytes} bytes, allowed are 1, 2 and 4")
+        raise InvalidArgument(f"fill rejected: a value of {element.nbytes} bytes, allowed: 1, 2 and 4")
     return int(element.reshape(1).view(_FILLED[element.nbytes])[0]), element.nbytes

@@ -22,7 +22,7 @@ inline constexpr std::array<std::string_view, 7> kChildKernelFunctions = {
 
 // Variable that begins with ChildQueue, followed by the ChildRecords, each with its parameters.
 inline constexpr std::string_view kChildQueueName = "gpushared_child_queue";
-// Prefix of a kernel's name for the variable whose address represents the kernel.
+// Prefix of the name of the variable whose address represents a kernel; the kernel's name follows.
 inline constexpr std::string_view kChildKernelPrefix = "gpushared_kernel_";
 
 struct ChildQueue {

@@ -66,7 +66,7 @@ class Renaming {
     ApplyToUses(module);
   }
 
-  // As Apply, for uses outside of the module's definitions.
+  // Like Apply, but only for uses outside of the module's definitions.
   void ApplyToUses(Module& module) const {
     if (names_.empty()) return;
     for (Item& item : module.items) {
@@ -86,8 +86,8 @@ class Renaming {
     if (found != names.end()) name = found->second;
   }
 
-  // A declaration in a function hides the module's name in the whole function. (PTX would allow
-  // hiding it in a part of it, but no compiler writes that.)
+  // A declaration in a function is assumed to hide the module's name in the whole function. (PTX
+  // allows a declaration that hides the name in an inner scope only, but no compiler writes this.)
   void Apply(Function& function) const {
     Names names = names_;
     for (const auto* list : {&function.returns, &function.parameters}) {
@@ -160,7 +160,7 @@ class Linker {
   Status ParseAll() {
     if (inputs_.empty() || inputs_.size() > kLinkInputsMax) {
       return {StatusCode::kLimitExceeded, "link rejected: " + std::to_string(inputs_.size()) +
-                                              " inputs, allowed are 1 to " +
+                                              " inputs, allowed: 1 to " +
                                               std::to_string(kLinkInputsMax)};
     }
     std::size_t bytes = 0;

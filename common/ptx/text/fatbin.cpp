@@ -48,12 +48,12 @@ Result<std::string> Decompress(const Entry& entry) {
   const auto* source = reinterpret_cast<const char*>(entry.payload.data());
   if (!is_compressed && entry.payload.size() > kPtxBytesMax) {
     return Broken(entry.offset, "PTX of " + std::to_string(entry.payload.size()) +
-                                    " bytes, allowed are " + std::to_string(kPtxBytesMax));
+                                    " bytes, allowed: " + std::to_string(kPtxBytesMax));
   }
   if (!is_compressed) return std::string(source, entry.payload.size());
   if (entry.raw_bytes > kPtxBytesMax) {
     return Broken(entry.offset, "PTX of " + std::to_string(entry.raw_bytes) +
-                                    " bytes, allowed are " + std::to_string(kPtxBytesMax));
+                                    " bytes, allowed: " + std::to_string(kPtxBytesMax));
   }
   if (entry.compressed_bytes > entry.payload.size()) {
     return Broken(entry.offset, std::to_string(entry.compressed_bytes) +
@@ -62,8 +62,7 @@ Result<std::string> Decompress(const Entry& entry) {
   }
   if (entry.compressed_bytes > kPtxBytesMax) {
     return Broken(entry.offset, std::to_string(entry.compressed_bytes) +
-                                    " compressed bytes, allowed are " +
-                                    std::to_string(kPtxBytesMax));
+                                    " compressed bytes, allowed: " + std::to_string(kPtxBytesMax));
   }
   std::string text(static_cast<std::size_t>(entry.raw_bytes), '\0');
   if ((entry.flags & kFlagZstd) != 0) {
@@ -132,9 +131,9 @@ Result<std::string> TakeText(std::span<const std::byte> image) {
     return Status(StatusCode::kInvalidArgument, "module: neither PTX text nor a fatbin");
   }
   if (text.size() > kPtxBytesMax) {
-    return Status(StatusCode::kLimitExceeded, "module: " + std::to_string(text.size()) +
-                                                  " bytes of text, allowed are " +
-                                                  std::to_string(kPtxBytesMax));
+    return Status(StatusCode::kLimitExceeded,
+                  "module: " + std::to_string(text.size()) +
+                      " bytes of text, allowed: " + std::to_string(kPtxBytesMax));
   }
   return std::string(text);
 }

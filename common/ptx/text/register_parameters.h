@@ -14,8 +14,8 @@ namespace gpushared::ptx {
 // registers or numbers, which PTX allows for both kinds of parameters, uses additional .param
 // variables.
 //
-// Does not change what ptxas rejects in a call: predicates, and types of 8 and 16 bits. Nor does it
-// change vectors, and results whose name an inner scope declares again.
+// Leaves unchanged what ptxas rejects in a call (predicates, and types of 8 and 16 bits), vectors,
+// and results whose name an inner scope declares again.
 //
 // Fails with kLimitExceeded if it would add more than kStatementsMax statements.
 Status LowerRegisterParameters(Module& module);

@@ -352,7 +352,7 @@ void Parser::ParseTarget(Module& module) {
   Advance();
   module.target = TakeIdentifier("an architecture such as sm_75");
   while (Accept(",")) {
-    // The announced debug information is dropped, and ptxas requires both or neither.
+    // Drops the option, because debug information is dropped and ptxas requires both or neither.
     if (Accept("debug")) continue;
     module.target += ", " + TakeIdentifier("an option of .target");
   }
@@ -584,7 +584,8 @@ void Parser::ParseVariables(std::string linkage, Add add) {
   Expect(";");
 }
 
-// Parses a label or an instruction, which both begin with a name, the latter possibly with a guard.
+// Parses a label or an instruction. Both begin with a name, which a guard may precede in the case
+// of an instruction.
 void Parser::ParseNamed(std::vector<Statement>& body) {
   const SourcePosition position = token_.position;
   std::optional<Guard> guard;

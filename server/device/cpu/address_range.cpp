@@ -19,8 +19,8 @@
 namespace gpushared::device {
 namespace {
 
-// User space has 47 address bits; the lowest ones are left to programs that are loaded at fixed
-// addresses.
+// User space has 47 address bits. The lowest addresses are left to programs that are loaded at
+// fixed addresses.
 constexpr std::uint64_t kAddressesBegin = std::uint64_t{1} << 33;
 constexpr std::uint64_t kAddressesEnd = std::uint64_t{1} << 45;
 
@@ -113,7 +113,7 @@ AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_
       quota_bytes_(quota_bytes),
       store_(std::move(store)),
       account_(quota_bytes, std::move(budget), left_free_bytes),
-      away_(store_ == nullptr ? 0 : quota_bytes) {}
+      non_resident_(store_ == nullptr ? 0 : quota_bytes) {}
 
 AddressRange::~AddressRange() {
   for (const auto& [step, slot] : slots_) store_->Drop(slot);
@@ -169,14 +169,14 @@ void AddressRange::Shrink(std::uint64_t before, std::uint64_t after) {
 
 void AddressRange::ForgetSlot(std::uint32_t step) {
   slots_.erase(step);
-  away_.Set(step, false);
+  non_resident_.Set(step, false);
 }
 
 Status AddressRange::PutPage(std::uint32_t step) {
   const Result<SwapStore::Slot> slot = store_->Take(StepAt(base_ + step * kMapPageBytes));
   if (!slot.ok()) return slot.status();
   slots_[step] = *slot;
-  away_.Set(step, true);
+  non_resident_.Set(step, true);
   account_.SwapOut(kMapPageBytes);
   return {};
 }

@@ -24,9 +24,10 @@ namespace gpushared::device {
 // The chunks of a range are parts of one memory file, so that a chunk can be mapped at several
 // addresses.
 //
-// Memory that is given back is replaced by zero pages at once but stays accessible, because a
-// running kernel of the same client that still reads it must see zeros instead of crashing the
-// process. Memory that was never mapped is inaccessible.
+// Released memory of the client and of its modules is replaced by zero pages at once but stays
+// accessible, because a running kernel of the same client that still reads it must read zeros
+// instead of crashing the process. Memory that was never mapped and unmapped chunks are
+// inaccessible.
 //
 // Pages of the client's own memory can be swapped to a store and back, at the same address. No work
 // of the client that may access a page runs while the page is not resident. Such a range has no
@@ -63,14 +64,14 @@ class AddressRange {
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes);
   Status SwapPageOut(std::uint64_t offset);
   Status SwapPageIn(std::uint64_t offset);
-  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const {
-    return away_.BytesIn(mapped(), address, bytes);
+  std::uint64_t NonResidentBytes(std::uint64_t address, std::uint64_t bytes) const {
+    return non_resident_.BytesIn(mapped(), address, bytes);
   }
   SpaceUse use();
   // Returns whether all mapped memory is resident.
-  bool is_whole() const { return away_.bytes() == 0; }
+  bool is_whole() const { return non_resident_.bytes() == 0; }
   // Returns whether the access set of a command is resident.
-  bool IsResident(const Reach& reach) const { return away_.IsResident(mapped(), reach); }
+  bool IsResident(const Reach& reach) const { return non_resident_.IsResident(mapped(), reach); }
   // Returns a zeroed, page-aligned block. `bytes` may be 0. The block and `code_bytes` of host
   // memory that the module uses count against the quota.
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
@@ -132,7 +133,8 @@ class AddressRange {
   std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   // Swapped-out pages, by their number from base_.
   std::map<std::uint32_t, SwapStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
-  NonResidentPages away_;  // The same pages for threads that submit work. Changed under the mutex.
+  NonResidentPages
+      non_resident_;  // The same pages for threads that submit work. Changed under the mutex.
   // Sizes by address.
   std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);
   // Created with the first chunk. Offsets are never reused; returned parts are punched out.

@@ -373,7 +373,7 @@ void CpuDevice::ExecuteAsSpare() {
   executors_.back().Begin();  // The spare thread only runs urgent work.
   RunClaims(info_.multiprocessors, blocks, [&] {
     // The spare thread is hardly ever needed, so it keeps no executor.
-    if (blocks != nullptr) store_->Drop(std::move(blocks));
+    if (blocks != nullptr) store_->Return(std::move(blocks));
     CountMemory(info_.multiprocessors, nullptr);
     spare_clock_.Idle();
     return queue_.NextOfSpare(&spare_clock_);
@@ -467,7 +467,7 @@ void CpuDevice::RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>
     if (blocks == nullptr) blocks = store_->Take();
     outcome = blocks->Run(launch, claim.unit, 1, kNever, work.abandon);
   } else {
-    if (blocks != nullptr) store_->Drop(std::move(blocks));
+    if (blocks != nullptr) store_->Return(std::move(blocks));
     blocks = claim.paused.Take();
     outcome = blocks->Resume(launch, work.abandon);
   }

@@ -34,8 +34,8 @@ Status CheckText(const ptx::Module& module) {
   return status.ok() ? ptx::CheckTypes(module) : status;
 }
 
-// Limits of ptxas. Shared memory beyond the first one must be dynamic; the second one is the size
-// of the constant bank on every architecture.
+// Limits of ptxas. Shared memory beyond kStaticSharedBytesMax must be dynamic; kConstantBytesMax is
+// the size of the constant bank on every architecture.
 constexpr std::uint32_t kStaticSharedBytesMax = 48 << 10;
 constexpr std::uint32_t kConstantBytesMax = 64 << 10;
 
@@ -43,7 +43,7 @@ Status CheckSizes(const KernelInfo& kernel) {
   const auto rejected = [&](const char* what, std::uint32_t bytes, std::uint32_t most) {
     return Status(StatusCode::kInvalidArgument,
                   "kernel '" + ShownName(kernel.name) + "' uses too much " + what + ": " +
-                      std::to_string(bytes) + " bytes, allowed are " + std::to_string(most));
+                      std::to_string(bytes) + " bytes, allowed: " + std::to_string(most));
   };
   if (kernel.static_shared_bytes > kStaticSharedBytesMax) {
     return rejected("static shared memory", kernel.static_shared_bytes, kStaticSharedBytesMax);
@@ -121,7 +121,7 @@ void CpuPrepared::CountBytes() {
   bytes_ = sizeof *this;
   for (const auto& program : programs_) bytes_ += executor::MemoryBytes(*program);
   bytes_ += contents_.HostBytes();
-  // The initial contents are counted twice, because each placed module has a copy.
+  // Descriptions of variables and kernels are counted twice, because each placed module has copies.
   for (const VariableInfo& variable : variables_) {
     bytes_ += 2 * (sizeof variable + variable.name.size());
   }

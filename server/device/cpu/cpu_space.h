@@ -107,8 +107,8 @@ class CpuSpace : public Space {
   }
   Status SwapPageOut(std::uint64_t offset) override { return range_->SwapPageOut(offset); }
   Status SwapPageIn(std::uint64_t offset) override { return range_->SwapPageIn(offset); }
-  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {
-    return range_->AwayBytes(address, bytes);
+  std::uint64_t NonResidentBytes(std::uint64_t address, std::uint64_t bytes) const override {
+    return range_->NonResidentBytes(address, bytes);
   }
   SpaceUse use() override { return range_->use(); }
   Status SetKernelMemory(const KernelMemory& memory) override;

@@ -23,8 +23,8 @@ void ExecutorPriority::Apply(bool demoted) {
   if (!prioritize_) return;
   for (;;) {
     prioritize_(thread_, !demoted);
-    // Another thread may have changed is_demoted_ in the meantime, but called prioritize_ before
-    // this thread.
+    // Another thread may have changed is_demoted_ in the meantime and called prioritize_ before
+    // this thread did, so that the older value was applied last.
     const bool is_demoted = is_demoted_;
     if (is_demoted == demoted) return;
     demoted = is_demoted;

@@ -32,7 +32,7 @@ std::uint64_t RunStore::bytes() const {
 }
 
 std::unique_ptr<executor::BlockExecutor> RunStore::Take() {
-  std::unique_ptr<executor::BlockExecutor> taken, beyond;
+  std::unique_ptr<executor::BlockExecutor> taken, surplus;
   {
     const MutexLock lock(mutex_);
     if (!spare_.empty()) {
@@ -40,14 +40,14 @@ std::unique_ptr<executor::BlockExecutor> RunStore::Take() {
       spare_.pop_back();
     }
     if (!spare_.empty()) {
-      beyond = std::move(spare_.back());
+      surplus = std::move(spare_.back());
       spare_.pop_back();
     }
   }
   return taken != nullptr ? std::move(taken) : std::make_unique<executor::BlockExecutor>();
 }
 
-void RunStore::Drop(std::unique_ptr<executor::BlockExecutor> executor) {
+void RunStore::Return(std::unique_ptr<executor::BlockExecutor> executor) {
   const MutexLock lock(mutex_);
   spare_.push_back(std::move(executor));
 }

@@ -20,8 +20,8 @@ namespace gpushared::device {
 inline constexpr std::uint64_t kPausedBytesMax = std::uint64_t{256} << 20;
 inline constexpr std::uint64_t kPausedBytesPerSpaceMax = kPausedBytesMax / 4;
 
-// Pool of idle block executors; also accounts for the memory of paused runs. Memory of dropped
-// executors is freed by an executor thread, because freeing may take long.
+// Pool of idle block executors; also accounts for the memory of paused runs. Executor threads free
+// the memory of surplus executors, because freeing may take long.
 //
 // Thread-safe.
 class RunStore {
@@ -35,7 +35,8 @@ class RunStore {
   // Returns an idle executor, or a new one. Also frees one further idle executor, so that the pool
   // shrinks.
   std::unique_ptr<executor::BlockExecutor> Take();
-  void Drop(std::unique_ptr<executor::BlockExecutor> executor);
+  // Puts an executor back into the pool.
+  void Return(std::unique_ptr<executor::BlockExecutor> executor);
   // Frees all idle executors. Called by a thread without work.
   void Clear();
 
@@ -64,7 +65,7 @@ class PausedRun {
     return *this;
   }
   ~PausedRun() {
-    if (executor_ != nullptr) store_->Drop(Take());
+    if (executor_ != nullptr) store_->Return(Take());
   }
 
   bool empty() const { return executor_ == nullptr; }

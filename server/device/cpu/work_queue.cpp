@@ -18,7 +18,7 @@ QueuedWork::~QueuedWork() = default;
 
 void QueuedWork::SubmitAgain(const LaunchWork& rest) {
   what = rest;
-  // Reset, because the paused blocks are the work itself, which would own itself.
+  // Reset, because `paused` refers to this work, which would otherwise own itself.
   std::get<LaunchWork>(what).paused.reset();
   stop.store(false, std::memory_order_relaxed);
   has_started = false;
@@ -27,7 +27,7 @@ void QueuedWork::SubmitAgain(const LaunchWork& rest) {
 void QueuedWork::SubmitAgain(const GraphWork& rest) {
   std::visit([&](auto& node) { static_cast<WorkHeader&>(node) = rest; }, what);
   graph->work = rest;
-  // Reset, because the paused blocks are the work itself, which would own itself.
+  // Reset, because `paused` refers to this work, which would otherwise own itself.
   graph->work.paused.reset();
   graph->is_stopping = false;
   graph->started.reset();
@@ -149,21 +149,21 @@ void WorkQueue::CountStall(DeviceClock::time_point since) {
   if (late.count() > 0) stalled_ns_.fetch_add(late.count(), std::memory_order_relaxed);
 }
 
-void WorkQueue::WaitForWork(MutexLock& lock, const std::function<void()>** rest) {
+void WorkQueue::WaitForWork(MutexLock& lock, const std::function<void()>** on_idle) {
   ++threads_idle_;
-  bool rests = false;
-  if (*rest == nullptr) {
+  bool has_idled = false;
+  if (*on_idle == nullptr) {
     work_arrived_.wait(lock.waitable());
   } else {
-    rests = work_arrived_.wait_for(lock.waitable(), kRestAfter) == std::cv_status::timeout;
+    has_idled = work_arrived_.wait_for(lock.waitable(), kIdleAfter) == std::cv_status::timeout;
   }
   --threads_idle_;
-  if (!rests || !claimable_.empty() || is_closed_) return;
+  if (!has_idled || !claimable_.empty() || is_closed_) return;
   {
     const MutexUnlock unlock(mutex_);
-    (**rest)();
+    (**on_idle)();
   }
-  *rest = nullptr;
+  *on_idle = nullptr;
 }
 
 void WorkQueue::Enlist(ExecutorPriority& executor) {
@@ -188,8 +188,8 @@ void WorkQueue::Apply(const Claim& claim, bool is_below_others) const {
   if (!is_below_others) return claim.executor->Promote();
   claim.executor->Demote();
   // More urgent work, a stop or a kill may have arrived after the claim. Either the thread that
-  // brought it sees that this thread is demoted, or this thread sees the arrival here, because both
-  // store before they load, with sequential consistency.
+  // submitted the work or made the request reads that this thread is demoted, or this thread reads
+  // the arrival here, because both store before they load, with sequential consistency.
   const QueuedWork& work = *claim.work;
   if (first_rank_.load() < GetRank(work.header().priority, 0) || work.stop || work.is_killed) {
     claim.executor->Promote();
@@ -214,7 +214,7 @@ void WorkQueue::PromoteThreadsOf(const QueuedWork& work) {
   }
 }
 
-std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<void()>* rest,
+std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<void()>* on_idle,
                                      ExecutorPriority* executor) {
   MutexLock lock(mutex_);
   Claim claim;
@@ -222,7 +222,7 @@ std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<v
     if (clock != nullptr) clock->Idle();
     // The thread is promoted before it sleeps, because it may be woken for urgent work.
     if (executor != nullptr) executor->Promote();
-    WaitForWork(lock, &rest);
+    WaitForWork(lock, &on_idle);
   }
   if (is_closed_) return std::nullopt;
   const bool is_below_others = IsBelowOthers(claim.work->header().priority);
@@ -244,8 +244,8 @@ std::optional<Claim> WorkQueue::NextOfSpare(ExecutorClock* clock) {
     const std::uint64_t waits = claimable_.begin()->first;
     if (!are_threads_stuck_) {
       spare_wanted_.wait_for(lock.waitable(), spare_patience_);
-      // Checks again, because other work may have arrived during the wait and would have to wait
-      // for kSparePatience itself.
+      // Checks again, because other work may have come first during the wait, and that work has not
+      // waited for spare_patience_ yet.
       if (!IsHeldUp() || claimable_.begin()->first != waits) continue;
       are_threads_stuck_ = true;
     }
@@ -283,7 +283,7 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, ExecutorPrio
       continue;
     }
     // A thread whose clock is not idle went directly from one work item to the next, so there was
-    // no standstill.
+    // no stall.
     if (clock == nullptr || clock->is_idle()) EndStall();
     if (!std::exchange(work.has_started, true)) work.started = DeviceClock::now();
     ++work.claims_running;

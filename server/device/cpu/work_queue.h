@@ -126,7 +126,7 @@ struct Claim {
 // An executor thread without work for this long frees its memory. The time is short compared with
 // how long others may wait for memory, and long compared with the pauses between launches of a busy
 // client.
-inline constexpr std::chrono::milliseconds kRestAfter{200};
+inline constexpr std::chrono::milliseconds kIdleAfter{200};
 
 // Work that waits this long for threads with less urgent work goes to the spare thread. A thread
 // that can leave its work does so within microseconds.
@@ -177,10 +177,10 @@ class WorkQueue {
   void Enlist(ExecutorPriority& executor);
 
   // Sleeps until there is something to run. Returns no value after Close(). `clock` and `executor`
-  // are those of the calling thread. `rest` is called without a lock when no work arrived for
-  // kRestAfter; may be null.
+  // are those of the calling thread. `on_idle` is called without a lock when no work has arrived
+  // for kIdleAfter; may be null.
   std::optional<Claim> Next(ExecutorClock* clock = nullptr,
-                            const std::function<void()>* rest = nullptr,
+                            const std::function<void()>* on_idle = nullptr,
                             ExecutorPriority* executor = nullptr);
   // Like Next, for the spare thread: sleeps until work has waited too long for a thread that does
   // not leave its own work.
@@ -196,7 +196,8 @@ class WorkQueue {
   // precedes it.
   std::optional<std::uint64_t> Continue(const Claim& claim) const;
   // Returns another unit for a claim whose units wait for later ones. Returns no value if an idle
-  // thread should take the unit, all are dealt, or the work was killed or has failed.
+  // thread should take the unit, a paused run of the work comes first, all units are dealt, or the
+  // work was killed or has failed.
   std::optional<std::uint64_t> Extend(const Claim& claim);
   // Records that all units of the claim have run, or that one failed with `status`.
   void Finish(const Claim& claim, Status status, FaultKind fault = FaultKind::kNone);
@@ -247,8 +248,9 @@ class WorkQueue {
   // Called when a thread takes work, or none is left to take: counts the time in which work was
   // claimable and no thread had any.
   void EndStall() GPUSHARED_REQUIRES(mutex_);
-  // Waits for work to arrive. Calls `rest` at most once and then clears it.
-  void WaitForWork(MutexLock& lock, const std::function<void()>** rest) GPUSHARED_REQUIRES(mutex_);
+  // Waits for work to arrive. Calls `on_idle` at most once and then clears it.
+  void WaitForWork(MutexLock& lock, const std::function<void()>** on_idle)
+      GPUSHARED_REQUIRES(mutex_);
   // Counts the time since `since`, beyond the usual latency.
   void CountStall(DeviceClock::time_point since) GPUSHARED_REQUIRES(mutex_);
   // Last step of a call: unlocks and calls the wake function if it is due. Clang cannot see that

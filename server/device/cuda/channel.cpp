@@ -73,8 +73,8 @@ bool Channel::IssueNodes(Item& item) {
   const bool is_known = environment_.graphs != nullptr && environment_.graphs->Has(graph);
   if (!is_known && !HasKernels(item)) return item.is_closed;
   if (!OpenBatch(item)) return false;
-  // Not in a partition, because a kernel of an instantiated graph runs in the context that loaded
-  // it.
+  // Instantiated graphs are not used in a partition, because their kernels would run in the context
+  // that loaded the kernels.
   if (item.issued == 0 && environment_.graphs != nullptr && !is_of_part_) {
     item.instantiated = environment_.graphs->Take(graph);
     if (item.instantiated != nullptr) return IssueInstantiated(item);

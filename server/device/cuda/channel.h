@@ -34,7 +34,7 @@ struct Item {
   std::uint64_t units = 0;
   std::uint64_t issued = 0;         // Units passed to the driver, counted from unit 0.
   std::uint64_t done = 0;           // Units that have run.
-  std::uint32_t parts_running = 0;  // Passed to the driver and not known to have ended.
+  std::uint32_t parts_running = 0;  // Parts passed to the driver and not known to have ended.
   bool is_closed = false;           // No further unit will be issued.
   bool is_stopped = false;
   bool is_killed = false;  // Only for contained or preemptible launches.
@@ -67,10 +67,11 @@ struct Item {
 };
 
 struct ChannelLimits {
-  // Limit for work passed to the driver; far below the number at which its calls block.
+  // Limit for the parts in flight; far below the number at which calls of the driver block.
   std::size_t parts_max = 512;
-  // Work of the highest class is passed to the driver without waiting. Other copies are passed in
-  // groups, of which at most two are in flight, because a stop has to wait for those.
+  // Copies and fills of the highest priority are passed to the driver as a whole, unless they need
+  // bounce buffers. Others are passed in groups, at most two of which are in flight, because a stop
+  // has to wait for the groups in flight.
   std::uint64_t host_group_bytes = std::uint64_t{2} << 20;     // 40 µs over PCIe 5.
   std::uint64_t device_group_bytes = std::uint64_t{64} << 20;  // 30 µs on HBM3.
   // Preemptible launches are passed in groups of blocks for the same reason: after a stop, the
@@ -105,10 +106,10 @@ bool IsPinned(const CopyWork& copy, const PinnedRegions& pinned);
 
 // A FIFO: work starts and ends in the order in which it was added. Some items are in flight in the
 // driver, in batches with one mark each. While there is work, two marks are pending, so that one
-// batch runs while the end of the other is detected. The remaining items wait here for one of five
-// reasons: enough work is in flight; the item is a copy or a preemptible launch, which is issued in
-// groups; contained kernels of its module have to end first; its kernels are being loaded; or
-// driver calls need an idle window (IdleWindows).
+// batch runs while the end of the other is detected. The remaining items wait here for one of these
+// reasons: enough work is in flight; no bounce buffer or slot is free; the item is a copy, a fill
+// or a preemptible launch, which is issued in groups; contained kernels of its module have to end
+// first; its kernels are being loaded; or driver calls need an idle window (IdleWindows).
 //
 // Stopping a preemptible launch also stops work that follows in the same stream or that would run
 // between two of its groups. Work that is added to the stream before the stopped launch has ended
@@ -118,8 +119,8 @@ bool IsPinned(const CopyWork& copy, const PinnedRegions& pinned);
 // Confined to the device thread; the context is current on it.
 class Channel {
  public:
-  // `number` identifies the channel to the marks. Takes ownership of the stream, which may use
-  // `multiprocessors`; `is_of_part`: these are not all of the GPU.
+  // `number` identifies the channel to the marks. Takes ownership of the stream. `multiprocessors`:
+  // number that the stream may use. `is_of_part`: whether these are only a part of the GPU's.
   Channel(const ChannelEnvironment& environment, std::size_t number, Stream stream,
           std::uint32_t multiprocessors, bool is_of_part)
       : environment_(environment),
@@ -133,7 +134,7 @@ class Channel {
   ~Channel();
 
   void Add(std::unique_ptr<Item> item);
-  // Marks the end of the open batch, unless that can wait for one of the pending marks.
+  // Closes the open batch with a mark, unless the maximum number of marks is already pending.
   void MarkEnd();
   // Detects batches that have ended, issues what may follow, and appends finished items.
   void Advance(std::vector<std::unique_ptr<Item>>& finished);
@@ -153,8 +154,8 @@ class Channel {
   void RecordBlockers() { blockers_end_ = ended_parts_ + parts_.size(); }
   bool has_blockers() const { return ended_parts_ < blockers_end_; }
 
-  // Called for a dead context: appends the kernels in flight that may have run, and abandons all
-  // work.
+  // Called for a dead context. AppendSuspects appends the kernels and graphs in flight, which may
+  // have been running; Abandon abandons all work.
   void AppendSuspects(std::vector<DeviceLoss::Suspect>& suspects) const;
   void Abandon(std::vector<std::unique_ptr<Item>>& finished);
 
@@ -184,8 +185,8 @@ class Channel {
   Status IssuePreemptibleGroup(Item& item, std::uint64_t blocks);
   // Called after the issued groups of a preemptible launch that was stopped.
   void ReadCounter(Item& item);
-  // Called around each issued launch of contained kernels. Returns false if it has to wait or has
-  // failed.
+  // EnterContained is called before each issued launch of contained kernels, and LeaveContained
+  // when the launch has ended. EnterContained returns false if the item has to wait or has failed.
   bool EnterContained(Item& item);
   // Returns false if the item has to wait or has failed.
   bool HasKernels(Item& item);

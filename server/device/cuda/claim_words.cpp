@@ -20,10 +20,10 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
   taken_.assign(slots, false);
   counters_.assign(slots, epoch);
   Status status =
-      context_->Try("taking device memory", driver.MemAlloc, &device_, slots * kSlotBytes);
+      context_->Try("allocating device memory", driver.MemAlloc, &device_, slots * kSlotBytes);
   void* host = nullptr;
   if (status.ok()) {
-    status = context_->Try("taking pinned host memory", driver.MemHostAlloc, &host,
+    status = context_->Try("allocating pinned host memory", driver.MemHostAlloc, &host,
                            slots * sizeof *host_, kHostPortable);
   }
   host_ = static_cast<std::uint32_t*>(host);

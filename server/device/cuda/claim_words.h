@@ -20,8 +20,8 @@ namespace gpushared::device::cuda {
 // The words of preemptible launches (server/ptx/passes/claim.h). Each launch has a counter and a
 // stop word in device memory outside of every client's range, and a word of host memory that
 // receives a copy of the counter. Launches of one channel share a few slots, and the channel's
-// stream orders the accesses to them. Counters are never reset between launches, because a reset
-// would make the GPU wait.
+// stream orders the accesses to them. A counter is reset only if its value is unknown, as after a
+// stopped launch, because a reset makes the GPU wait.
 //
 // The stop word is in device memory because every block reads it, even after a stop, and reads over
 // PCIe would take longer than the rest of a stopped launch.
@@ -52,8 +52,8 @@ class ClaimWords {
   DeviceAddress GetCounter(const Slot& slot) const { return device_ + slot.number * kSlotBytes; }
   DeviceAddress GetStop(const Slot& slot) const { return GetCounter(slot) + kStopOffset; }
 
-  // Prepares a launch on its stream. Returns the base of the counter, its value for block 0, so
-  // that `first_block` is claimed first. Resets the counter only if its value is unknown.
+  // Prepares a launch on its stream. Returns the base, the counter's value that stands for block 0,
+  // chosen so that `first_block` is claimed first. Resets the counter only if its value is unknown.
   Result<std::uint32_t> Begin(const Slot& slot, std::uint32_t first_block, Stream stream);
   // Records that the launch has ended and that the counter has counted to `base` + `blocks`.
   void RecordClaimed(const Slot& slot, std::uint32_t base, std::uint32_t blocks) {
@@ -73,8 +73,8 @@ class ClaimWords {
   // The counter and the stop word use separate sectors: one is written often, the other read often.
   static constexpr std::uint64_t kSlotBytes = 256;
   static constexpr std::uint64_t kStopOffset = 128;
-  // Number of epochs after which the stop word is renewed. If it were half of the range behind a
-  // launch's epoch, it would appear to be set.
+  // Number of epochs after which the stop word is renewed. A stop word that is older than a
+  // launch's epoch by half of the value range would appear to be set.
   static constexpr std::uint32_t kRenewalEpochs = std::uint32_t{1} << 16;
 
   ClaimWords(std::shared_ptr<CudaContext> context, std::shared_ptr<UrgentWrites> stops)

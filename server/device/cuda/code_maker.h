@@ -35,7 +35,7 @@ class CodeMaker {
   // Drops waiting jobs and cancels the running compilation.
   ~CodeMaker();
 
-  // `target`: that of the module, because text for sm_90a can only be compiled for that target.
+  // `target`: the module's .target, because text for sm_90a can only be compiled for sm_90a.
   Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view target) {
     return compiler_->Compile(ptx, ArchitectureFor(target));
   }
@@ -43,8 +43,9 @@ class CodeMaker {
     return compiler_->Find(ptx, ArchitectureFor(target));
   }
   // Jobs run sequentially on a separate thread, which also calls `done`, in an idle window if there
-  // is code. A job that is no longer `wanted` when it is dequeued is skipped. Fails with
-  // kLimitExceeded immediately if kJobsMax jobs are waiting.
+  // is code. A job that is no longer `wanted` when it is dequeued is skipped, and its `done` is not
+  // called. If kJobsMax wanted jobs are waiting, CompileLater calls `done` with kLimitExceeded at
+  // once, on the calling thread.
   struct Job {
     std::string ptx, target;
     std::function<bool()> wanted;

@@ -6,7 +6,7 @@
 
 namespace gpushared::device::cuda {
 
-// How the end of work on a GPU is detected; completion_marks.h implements both.
+// How the end of work on a GPU is detected; see CompletionMarks::Create.
 enum class CompletionKind : std::uint8_t { kEvents, kWrites };
 
 }  // namespace gpushared::device::cuda

@@ -161,7 +161,7 @@ class EventMarks : public CompletionMarks {
     TimePoint opened_at;
     bool last_is_timed = false;  // Whether the batch that was closed last is timed.
     std::deque<Batch> batches;
-    Mark last_end;  // End of the last batch, which starts the next one.
+    Mark last_end;  // End of the last batch, and the start of the next batch.
     nanoseconds last_end_at{};
     TimePoint seen_running;  // When the oldest batch was last seen running.
     StreamTimes times;
@@ -197,8 +197,8 @@ class EventMarks : public CompletionMarks {
         OnHost(clock, state.last_end_at, std::min(least, now), now, !batch.is_idle);
     return state.times.Bounded(ended - length, ended, now);
   }
-  // Spans from the submission to an idle stream, or the end of the previous batch, to the poll that
-  // saw the end.
+  // Returns times on the host's clock: from the submission to an idle stream, or the end of the
+  // previous batch, to the poll that detected the end.
   BatchTimes GetHostTimes(StreamState& state, Batch& batch) {
     const TimePoint now = DeviceClock::now();
     state.clock->Free(batch.start);
@@ -291,8 +291,8 @@ class WriteMarks : public CompletionMarks {
     const Driver& driver = context_->driver();
     void* memory = nullptr;
     const std::size_t bytes = streams_.size() * kWordStride;
-    Status status = context_->Try("taking pinned host memory", driver.MemHostAlloc, &memory, bytes,
-                                  kHostPortable | kHostDeviceMap);
+    Status status = context_->Try("allocating pinned host memory", driver.MemHostAlloc, &memory,
+                                  bytes, kHostPortable | kHostDeviceMap);
     if (!status.ok()) return status;
     memory_ = static_cast<std::byte*>(memory);
     std::fill_n(memory_, bytes, std::byte{0});
@@ -321,7 +321,7 @@ class WriteMarks : public CompletionMarks {
     if (state.batches.empty()) return std::optional<BatchTimes>();
     const TimePoint now = DeviceClock::now();
     if (GetWord(number).load(std::memory_order_acquire) < state.batches.front().sequence) {
-      // A dead context writes nothing, which only a driver call detects.
+      // A dead context never writes the word; only a driver call detects that the context is dead.
       if (now - state.last_check < kCheckInterval) return std::optional<BatchTimes>();
       state.last_check = now;
       const Driver& driver = context_->driver();

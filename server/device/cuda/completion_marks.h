@@ -25,7 +25,7 @@ struct BatchTimes {
   bool are_exact = true;  // The times are as exact as these marks allow.
 };
 
-// Marks on streams, one after each batch of work, which are polled. Streams are identified by their
+// Marks on streams: one follows each batch of work and is polled. Streams are identified by their
 // number, from 0. After an error the end of the work can no longer be detected.
 //
 // Confined to the device thread; the context is current on it.
@@ -43,13 +43,14 @@ class CompletionMarks {
   // Returns the oldest closed batch of the stream if it has ended; each batch once.
   virtual Result<std::optional<BatchTimes>> Poll(std::size_t number, Stream stream) = 0;
 
-  // kEvents: an event after each batch, and one before if the stream was idle. The GPU measures the
-  // duration, to about 0.5 µs. On the host's clock the batch is between the polls that saw it
-  // running and ended. Its times are never later than the truth, except for clock drift. If the
-  // caller does not need times, an event without a time stamp follows the batch and none precedes
-  // it, because the GPU waits less for such an event; the times are then the host's. kWrites: the
+  // kEvents: an event after each batch, and one before it if the stream was idle or the event after
+  // the previous batch has no time stamp. The GPU measures the duration, to about 0.5 µs. On the
+  // host's clock, the batch ends between the last poll that found it running and the first one that
+  // found it ended. Its times are never later than the truth, except for clock drift. If the caller
+  // does not need times, an event without a time stamp follows the batch and none precedes it,
+  // because the GPU waits less for such an event; the times are then the host's. kWrites: the
   // stream writes a number to host memory. That is cheaper to poll, but the times are always the
-  // host's: from the submission to the poll that saw the end.
+  // host's: from the submission to the poll that detected the end.
   static Result<std::unique_ptr<CompletionMarks>> Create(CompletionKind kind,
                                                          std::shared_ptr<CudaContext> context,
                                                          std::size_t streams);

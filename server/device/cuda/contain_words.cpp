@@ -64,7 +64,7 @@ Status ContainWords::Grow() {
   if (spare_ == nullptr) {
     void* host = nullptr;
     Status status =
-        context_->Try("taking pinned host memory", driver.MemHostAlloc, &host,
+        context_->Try("allocating pinned host memory", driver.MemHostAlloc, &host,
                       std::size_t{kSlotsPerChunk * kHostStride}, kHostPortable | kHostDeviceMap);
     if (!status.ok()) return status;
     spare_ = static_cast<std::byte*>(host);
@@ -74,7 +74,7 @@ Status ContainWords::Grow() {
                                 &words, static_cast<void*>(spare_), 0U);
   DeviceAddress control = 0;
   if (status.ok()) {
-    status = context_->Try("taking device memory", driver.MemAlloc, &control,
+    status = context_->Try("allocating device memory", driver.MemAlloc, &control,
                            std::size_t{kSlotsPerChunk * kControlStride});
   }
   if (!status.ok()) return status;

@@ -69,7 +69,7 @@ class CudaContext {
   IdleWindows& idle_windows() { return idle_windows_; }
 
   bool is_dead() const { return is_dead_.load(std::memory_order_acquire); }
-  // kDeviceLost with the first call that detected it; ok while the context is alive.
+  // Returns kDeviceLost with the call that first detected the death; ok while the context is alive.
   Status death() const;
   // Declares the context dead because work can no longer be tracked, although the driver has not
   // reported an error that ends the context.
@@ -91,9 +91,9 @@ class CudaContext {
   // Returns an empty string if kernels may use this much local memory for each thread, otherwise an
   // error message. Such kernels must not be launched.
   std::string WhyTooMuchLocalMemory(std::uint64_t bytes) const;
-  // Part of the memory for the limit that the driver had not allocated when the limit was set. It
-  // must be left free, because the driver allocates it during a later launch, which would otherwise
-  // fail.
+  // Local memory that the limit allows but that the driver had not yet allocated when the limit was
+  // set. This memory must be left free, because the driver allocates it during a later launch,
+  // which would otherwise fail.
   std::uint64_t untaken_local_bytes() const { return untaken_local_bytes_; }
 
  private:

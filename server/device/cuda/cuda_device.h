@@ -33,8 +33,8 @@ struct CudaDeviceOptions {
   // Called before driver calls that may delay launches and are not urgent, such as loading code
   // that was compiled in the background; returns when no request is urgent. May be empty.
   std::function<void()> await_quiet;
-  // Messages for operators that are not reported otherwise; may be empty. `note` is about modules,
-  // called from any thread.
+  // Receive messages for operators that are not reported in another way; may be empty. `note`
+  // receives messages about modules, from any thread.
   std::function<void(const std::string&)> warn;
   std::function<void(const std::string&)> note;
 };
@@ -42,12 +42,12 @@ struct CudaDeviceOptions {
 // A GPU or MIG instance.
 //
 // With a compiler, preemptible launches use their preemptible forms (server/ptx/passes/claim.h) as
-// soon as these are compiled. This requires PTX. Launches for which CanStop is false run to their
-// end. Only isolated spaces keep kernels away from other clients' memory; their modules require
-// PTX. Only contained kernels can be ended inside a block (CanKill) and fail without affecting
-// others. A fault of any other kernel ends the context, and the device reports its loss(). Copies
-// of lower priority are preempted between groups of units. Output of kernels goes to the process's
-// stdout.
+// soon as these are compiled; only modules with PTX have such forms. Launches for which CanStop is
+// false run to their end. Only isolated spaces confine kernels to their client's memory, and all
+// modules of such a space require PTX. Only contained kernels can be ended inside a block (CanKill)
+// and can fault without affecting others. A fault of any other kernel ends the context, and the
+// device reports its loss(). Copies of lower priority are preempted between groups of units. Output
+// of kernels goes to the process's stdout.
 //
 // Loading the driver reads CUDA_MODULE_LOADING and CUDA_DEVICE_MAX_CONNECTIONS, so
 // PrepareEnvironment must set them in this process before.

@@ -56,7 +56,7 @@ Status CudaDevice::Start() {
   if (!memory.ok()) return memory.status();
   memory_ = *std::move(memory);
   info_.memory_bytes = memory_->budget()->total_bytes();
-  info_.can_move_memory = memory_->can_move();
+  info_.can_move_memory = memory_->can_swap();
   info_.swaps_disturb = true;
   pinned_ = std::make_shared<PinnedRegions>(context_);
   Result<std::unique_ptr<BounceBuffers>> bounces = BounceBuffers::Create(context_);

@@ -84,7 +84,7 @@ AllocationProperties CudaMemory::Properties() const {
 Result<MemoryHandle> CudaMemory::TakePiece(std::uint64_t bytes) {
   const AllocationProperties properties = Properties();
   MemoryHandle handle = 0;
-  Status status = context_->Try("taking device memory", context_->driver().MemCreate, &handle,
+  Status status = context_->Try("allocating device memory", context_->driver().MemCreate, &handle,
                                 bytes, &properties, 0ULL);
   if (!status.ok()) return status;
   return handle;
@@ -143,8 +143,8 @@ Status CudaMemory::MapOnly(DeviceAddress address, std::uint64_t bytes, MemoryHan
 Status CudaMemory::Open(DeviceAddress address, std::uint64_t bytes) {
   const AccessDescription access{.location = Properties().location};
   const IdleWindow window(context_->idle_windows(), Urgency::kAwaited);
-  return context_->Try("opening device memory", context_->driver().MemSetAccess, address, bytes,
-                       &access, std::size_t{1});
+  return context_->Try("enabling access to device memory", context_->driver().MemSetAccess, address,
+                       bytes, &access, std::size_t{1});
 }
 
 Status CudaMemory::Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle) {

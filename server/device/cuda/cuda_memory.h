@@ -51,11 +51,12 @@ class CudaMemory {
     MemoryHandle handle = 0;
   };
   // Allocates memory for contiguous pieces, maps it for reading and writing, and zeroes it together
-  // with the `zeroed_before` bytes before them, which are mapped already. A failure leaves nothing
-  // of the pieces. Access is enabled, and zeroing awaited, once for each zeroed portion: not for
-  // each piece, because both calls may wait for running work, and not for all pieces at once,
-  // because the client's running fenced kernels could then read old data of others for longer than
-  // one portion takes.
+  // with the `zeroed_before` bytes before them, which are mapped already. After a failure no piece
+  // remains mapped. Access is enabled for one portion (zero_bytes_) at a time, but always for whole
+  // pieces, and then the portion is zeroed. Enabling it for each piece would wait for running work
+  // too often. Enabling it for all pieces at once would let running fenced kernels of the client
+  // read other clients' old data until everything is zeroed, instead of only until one portion, or
+  // one larger piece, is zeroed.
   Status MapPieces(std::span<Piece> pieces, std::uint64_t zeroed_before = 0);
   // The addresses of the pieces are contiguous.
   Status UnmapPieces(std::span<const Piece> pieces);
@@ -64,10 +65,10 @@ class CudaMemory {
   Status Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
   // Unmaps everything in the range with one call. The range must consist of whole mappings: cuda.h
   // forbids unmapping a part of one, while NVIDIA's multi-allocation samples unmap several at once.
-  // The memory remains allocated while it is mapped.
   Status Unmap(DeviceAddress address, std::uint64_t bytes);
+  // Releases the handle. The memory is freed once it is also unmapped.
   Status ReleasePiece(MemoryHandle handle);
-  // Moves the memory of a piece with its contents to another address; it must not be in use. A
+  // Moves the memory of a piece, which must not be in use, with its contents to another address. A
   // failure can only be caused by a broken driver and ends the context, because the piece might
   // then be mapped nowhere.
   Status MovePiece(DeviceAddress from, DeviceAddress to, std::uint64_t bytes, MemoryHandle handle);
@@ -76,7 +77,7 @@ class CudaMemory {
   Status Write(DeviceAddress address, std::span<const std::byte> bytes);
 
   // Whether memory can be swapped to a store, whose slots have kMapPageBytes.
-  bool can_move() const { return step_bytes_ == kMapPageBytes; }
+  bool can_swap() const { return step_bytes_ == kMapPageBytes; }
   // Copies a mapped page to a store.
   Result<SwapStore::Slot> CopyOut(DeviceAddress from, SwapStore& store);
   // Copies back to a mapped page. The slot remains in use.
@@ -101,7 +102,7 @@ class CudaMemory {
 
   const std::shared_ptr<CudaContext> context_;
   const std::uint64_t step_bytes_;
-  const std::uint64_t zero_bytes_;  // Zeroed at a time.
+  const std::uint64_t zero_bytes_;  // Size of the portions that MapPieces zeroes.
   const std::shared_ptr<MemoryBudget> budget_;
   Mutex using_stream_;
   Stream stream_ GPUSHARED_GUARDED_BY(using_stream_) = nullptr;
@@ -111,22 +112,23 @@ class CudaMemory {
   std::byte* staging_ GPUSHARED_GUARDED_BY(using_staging_) = nullptr;
 };
 
-// A naturally aligned power of two of device addresses. Memory is mapped from the bottom, and at
-// the top for the variables of fenced modules. On both sides there is an unmapped margin, as wide
-// as fenced kernels may stray (ptx::kFenceMarginBytes).
+// A range of device addresses whose size is a power of two and which is naturally aligned. Memory
+// is mapped from the bottom, and at the top for the variables of fenced modules. On both sides
+// there is an unmapped margin, as wide as fenced kernels may stray (ptx::kFenceMarginBytes).
 //
 // Memory comes in pieces that can only be freed as a whole. A piece is at most 1/16 of the memory
-// mapped below it, so a large client has a few hundred pieces and a shrink keeps at most that
-// fraction more than requested. Up to 64 MiB, every piece is one page.
+// mapped below it, so a large client has a few hundred pieces, and at most 1/16 more than requested
+// remains mapped after a shrink. Up to 64 MiB, every piece is one page.
 //
 // Contained kernels may stray past the end of the mapped memory (ptx::kContainTailBytes) and must
 // find memory there. Therefore a range for them has a tail, a page in addition to quota and budget
 // that follows the end of the mapped memory. A former tail is zeroed before the client may use it.
-// The words that contain the end for kernels (ptx::ContainControl::limit) are kept current. Because
-// kernels read them only once, when they start, no memory is freed while one runs.
+// The words from which kernels read the end of the mapped memory (ptx::ContainControl::limit) are
+// kept current. Because kernels read them only once, when they start, no memory is freed while one
+// runs.
 //
-// Chunks are mapped between the two parts. A range for contained kernels has none, because its
-// kernels support a single end of their memory.
+// Chunks are mapped between the memory at the bottom and the variables at the top. A range for
+// contained kernels has no chunks, because these kernels support a single end of their memory.
 //
 // If the range has a store, pages can be swapped there and back. For this all pieces are one page,
 // and there are no chunks. A launch may run while pages of its client outside of its access set are
@@ -138,11 +140,13 @@ class CudaMemory {
 // exchanged with the stand-in, because between the two driver calls no memory is mapped.
 //
 // Memory is zeroed when it is mapped (a chunk when it is first mapped), not when it is freed. Thus
-// data of other processes and of dead workers are erased as well. They cannot be read before that,
-// because unmapped memory is inaccessible.
+// data of other processes and of dead workers are erased as well. While it is unmapped it is
+// inaccessible. A running fenced kernel of the client can read it between the enabling of access
+// and the zeroing of its portion (see MapPieces); contained kernels cannot.
 //
-// Any thread may call mapped(). RecordLaunch and RecordEnd are called by the device thread. The
-// other calls are made by one thread at a time, which is not the device thread.
+// Any thread may call mapped(), IsResident, NonResidentBytes, HideMapping and variables().
+// RecordLaunch and RecordEnd are called by the device thread. The other calls are made by one
+// thread at a time, which is not the device thread.
 class CudaRange {
  public:
   static Result<std::unique_ptr<CudaRange>> Reserve(std::shared_ptr<CudaMemory> memory,
@@ -164,12 +168,12 @@ class CudaRange {
   // See Space.
   Status SwapPageOut(std::uint64_t offset);
   Status SwapPageIn(std::uint64_t offset);
-  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const {
-    return away_.BytesIn(mapped(), address, bytes);
+  std::uint64_t NonResidentBytes(std::uint64_t address, std::uint64_t bytes) const {
+    return non_resident_.BytesIn(mapped(), address, bytes);
   }
   SpaceUse use() const;
   // Whether the access set of a command is resident. Any thread.
-  bool IsResident(const Reach& reach) const { return away_.IsResident(mapped(), reach); }
+  bool IsResident(const Reach& reach) const { return non_resident_.IsResident(mapped(), reach); }
   // Part of the module area, in pages of kPageBytes. Its memory is mapped in larger pages that the
   // client's modules share and that count against the quota.
   struct Block {
@@ -233,7 +237,7 @@ class CudaRange {
         base_(base),
         bytes_(bytes),
         account_(quota_bytes, memory_->budget(), left_free_bytes),
-        away_(store_ == nullptr ? 0 : quota_bytes) {}
+        non_resident_(store_ == nullptr ? 0 : quota_bytes) {}
   DeviceAddress module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
   Status EnterStep(DeviceAddress step);
   void LeaveStep(DeviceAddress step);
@@ -270,7 +274,7 @@ class CudaRange {
   std::vector<Piece> pieces_;  // Sorted by address, contiguous from base_.
   // Slots of the swapped-out pieces, by piece number. These pieces have no handle.
   std::map<std::uint32_t, SwapStore::Slot> slots_;
-  NonResidentPages away_;                 // The pieces of slots_, readable by any thread.
+  NonResidentPages non_resident_;         // The pieces of slots_, readable by any thread.
   std::optional<MemoryHandle> stand_in_;  // Mapped in the place of each swapped-out piece.
   std::optional<Piece> tail_;             // After the pieces.
   std::vector<DeviceAddress> limits_;

@@ -23,7 +23,7 @@ constexpr std::size_t kCompilerLogBytes = 8192;
 // Ends the search for the number of parameters; no kernel can have more.
 constexpr std::size_t kParametersMax = 4096;
 
-// Returns the text of a compiler's log without its trailing newline.
+// Returns a compiler's log as one line, to be appended to a message; empty if the log is empty.
 std::string LogText(const std::array<char, kCompilerLogBytes>& log) {
   std::string text(log.data(), strnlen(log.data(), log.size()));
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
@@ -286,7 +286,7 @@ Status CudaModule::NamesFromDriver(std::vector<std::string>& names) {
   return status;
 }
 
-// The name is empty if a pass rejected the kernel.
+// The function is null if a pass rejected the kernel.
 Status CudaModule::NamesFromText(const CudaPrepared& prepared, std::vector<std::string>& names) {
   for (const KernelInfo& kernel : prepared.kernel_infos()) {
     names.push_back(kernel.name);
@@ -298,8 +298,8 @@ Status CudaModule::NamesFromText(const CudaPrepared& prepared, std::vector<std::
 }
 
 Status CudaModule::FindKernels(const CudaPrepared& prepared) {
-  // Requires the text for loading kernels lazily, because the launch limits of a kernel that is not
-  // loaded are unknown without it.
+  // Kernels are loaded lazily only if there is PTX text, because the driver does not report the
+  // launch limits of a kernel that is not loaded.
   if (loaders_ != nullptr && prepared.has_ptx() &&
       prepared.kernel_infos().size() > kLoadedAtOnceMax) {
     return FindLateKernels(prepared);

@@ -64,8 +64,8 @@ struct ModuleLoading {
 // variable, the forms of a module with such variables are loaded only together with the module, if
 // their code is cached from an earlier load.
 //
-// The code of a module with many kernels, including preemptible forms, is loaded when it is
-// launched, because most clients use few kernels of a library.
+// In a module with many kernels, the code of each kernel and of its preemptible form is loaded when
+// the kernel is first launched, because most clients use few kernels of a library.
 //
 // Thread-safe; immutable, except for kernels and preemptible forms that are added. Destroyed off
 // the device thread, when no work uses it, because unloading may wait.
@@ -89,9 +89,9 @@ class CudaModule : public device::Module {
   Function function(std::uint32_t kernel) const { return functions_[kernel]; }
   // Modules with more kernels are loaded lazily.
   static constexpr std::size_t kLoadedAtOnceMax = 16;
-  // Whether the kernel's code is loaded, so that its launch does not block in the driver. Otherwise
-  // starts loading it. Returns an error if it cannot be loaded. Device thread only, like the next
-  // call.
+  // Returns whether the kernel's code is loaded, so that its launch does not block in the driver;
+  // starts loading the code if it is not. Returns an error if the code cannot be loaded. Device
+  // thread only, like the next call.
   Result<bool> IsReady(std::uint32_t kernel, bool is_urgent) const {
     return late_ == nullptr ? Result<bool>(true) : IsLateReady(kernel, is_urgent);
   }
@@ -222,8 +222,8 @@ class CudaSpace : public Space {
   MemoryPiece mapping_area() const override { return range_->mapping_area(); }
   Status SwapPageOut(std::uint64_t offset) override;
   Status SwapPageIn(std::uint64_t offset) override;
-  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {
-    return range_->AwayBytes(address, bytes);
+  std::uint64_t NonResidentBytes(std::uint64_t address, std::uint64_t bytes) const override {
+    return range_->NonResidentBytes(address, bytes);
   }
   SpaceUse use() override { return range_->use(); }
   bool IsResident(const Reach& reach) const { return range_->IsResident(reach); }

@@ -230,14 +230,16 @@ bool TakeMessage(FlatReader& from, std::string* text) {
   return text->size() <= kMessageBytesMax && executor::IsPlainText(*text);
 }
 
-// Text that may be passed to a compiler: not a container, and terminated.
+// Whether the text may be passed to a compiler: it is no container, is within the size limit, and
+// has no zero byte.
 bool IsPtxText(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));
   return !IsElf(bytes) && !IsFatbin(bytes) && text.size() <= 2 * ptx::kPtxBytesMax &&
          text.find('\0') == std::string_view::npos;
 }
 
-// Limits targets to those of texts, because the client must not choose the compiler's options.
+// Whether the text may be a module's .target: printable and short. Of a target, only the suffix of
+// the GPU's own architecture reaches the compiler's options (CodeMaker).
 bool IsTarget(const std::string& text) { return IsName(text) && text.size() <= 256; }
 
 }  // namespace

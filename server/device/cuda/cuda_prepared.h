@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Staged loading of modules for a GPU. An unprivileged process parses and rewrites the client's
-// image. The result is validated, compiled outside of this process, and passed to the driver.
+// image. The worker validates the result, has it compiled in another process, and passes it to the
+// driver.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_CUDA_PREPARED_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_PREPARED_H_
@@ -38,9 +39,9 @@ struct PreemptibleText {
 
 // A module that can be loaded in any range of the recipe's size.
 //
-// A malicious client may have forged its contents, but only those that describe its own kernels and
-// variables: a name that the driver does not find, or a size that is too small. It contains no
-// addresses and no lengths of memory of this process, and every number is validated before it is
+// The descriptions of the client's own kernels and variables are untrusted: a malicious client may
+// have forged names that the driver does not find, or sizes that are too small. The module contains
+// no addresses and no lengths of memory of this process, and every number is validated before it is
 // used.
 //
 // Immutable; thread-safe.
@@ -53,7 +54,7 @@ class CudaPrepared : public PreparedModule {
   CudaPrepared& operator=(const CudaPrepared&) = delete;
   ~CudaPrepared() override = default;
 
-  // According to the text; the driver has additional information.
+  // Derived from the PTX text. The driver adds further information when it loads the module.
   std::span<const KernelInfo> kernel_infos() const override { return kernels_; }
   std::span<const VariableInfo> variable_infos() const override { return variables_; }
   std::uint64_t bytes() const override;
@@ -77,16 +78,17 @@ class CudaPrepared : public PreparedModule {
   // Initial contents of the variables inside the range, if they are placed at `base`.
   std::vector<std::byte> InitialBytes(std::uint64_t base) const;
   const std::vector<ptx::FaultPlace>& fault_places() const { return fault_places_; }
-  // Null if the module cannot have preemptible forms; the note contains the reason, and the kernels
-  // without one.
+  // Null if the module cannot have preemptible forms. note() gives the reason, and names the
+  // kernels without a preemptible form.
   std::shared_ptr<const PreemptibleText> claims() const { return claims_; }
   const std::string& note() const { return note_; }
   // Whether the preemptible forms are part of image().
   bool has_claims() const { return has_claims_; }
 
-  // Returns the module with machine code from the external compiler, because the driver would
-  // compile the module while it loads it, which delays all work, and must not compile isolated
-  // modules. If the compiler rejects a module that the driver may compile, returns it unchanged.
+  // Returns the module with machine code from the external compiler. The driver would compile
+  // during the load, which delays all work; while there is an external compiler, the driver must
+  // not compile modules of isolated clients at all.
+  // If the compiler rejects a module that the driver may compile, returns the module unchanged.
   // Returns null if this would take long and `may_take_long` is false.
   static Result<std::shared_ptr<const CudaPrepared>> Compile(
       std::shared_ptr<const CudaPrepared> module, CodeMaker& maker, bool may_take_long);
@@ -106,7 +108,7 @@ class CudaPrepared : public PreparedModule {
 
   std::vector<std::byte> image_;
   Status why_no_ptx_;
-  // The client's image was plain text, not a container, which may hold faster code.
+  // Whether the client's image was plain text. A container may hold machine code that is faster.
   bool is_text_ = false;
   bool is_compiled_ = false, has_claims_ = false, is_contained_ = false;
   std::string target_;

@@ -18,7 +18,7 @@ Status CudaMemory::TakeStaging() {
   if (staging_ != nullptr) return {};
   void* memory = nullptr;
   const IdleWindow window(context_->idle_windows(), Urgency::kAwaited);
-  Status status = context_->Try("taking pinned host memory", context_->driver().MemHostAlloc,
+  Status status = context_->Try("allocating pinned host memory", context_->driver().MemHostAlloc,
                                 &memory, std::size_t{kMapPageBytes}, kHostPortable);
   if (status.ok()) staging_ = static_cast<std::byte*>(memory);
   return status;
@@ -93,7 +93,7 @@ Status CudaRange::FillPiece(Piece& piece, MemoryHandle handle, SwapStore::Slot s
 
 Status CudaRange::ForgetSlot(std::uint32_t step) {
   slots_.erase(step);
-  away_.Set(step, false);
+  non_resident_.Set(step, false);
   if (!slots_.empty()) return {};
   const MemoryHandle handle = *std::exchange(stand_in_, std::nullopt);
   return memory_->ReleasePiece(handle);
@@ -112,7 +112,7 @@ Status CudaRange::SwapPageOut(std::uint64_t offset) {
     return put;
   }
   slots_[step] = *slot;
-  away_.Set(step, true);
+  non_resident_.Set(step, true);
   account_.SwapOut(kMapPageBytes);
   return {};
 }

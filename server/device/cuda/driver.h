@@ -90,7 +90,7 @@ class Driver {
   GPUSHARED_CUDA_SYMBOLS(GPUSHARED_CUDA_MEMBER)
 #undef GPUSHARED_CUDA_MEMBER
 
-  // 12040: the newest CUDA version that the driver supports.
+  // The newest CUDA version that the driver supports, such as 12040 for 12.4.
   int version() const { return version_; }
   bool Has(Feature feature) const { return has_[static_cast<std::size_t>(feature)]; }
   const std::vector<MissingFeature>& missing_features() const { return missing_; }
@@ -120,8 +120,8 @@ std::string VersionText(int version);  // 12040: "12.4"
 StatusCode ToStatusCode(Code code);
 
 // Whether the context and everything in it is dead after this error: from then on every call
-// returns the same error until the process exits. Any later call may return such an error, not only
-// the call that caused it.
+// returns the same error until the process exits. The first call to return it may be a later one
+// than the call that caused it.
 bool EndsContext(Code code);
 
 }  // namespace gpushared::device::cuda

@@ -31,8 +31,8 @@ struct NodeCopy {
 
 // A client's graph as instantiated by the driver: one call launches all nodes, one after the other.
 //
-// May be created on any thread and then belongs to its owner. The context is current on the thread
-// of each call.
+// Not thread-safe; calls may be made on different threads, one at a time. The context is current on
+// the thread of each call.
 class InstantiatedGraph {
  public:
   // Whether the work can be a node. Clusters and cooperative launches are excluded, because their
@@ -78,9 +78,9 @@ class InstantiatedGraph {
   std::vector<NodeCopy> nodes_;
   // Versions of the nodes; stored contiguously because all are compared.
   std::vector<std::uint64_t> versions_;
-  std::vector<std::uint32_t> no_launches_;  // Numbers of these nodes, ascending.
+  std::vector<std::uint32_t> no_launches_;  // Numbers of non-launch nodes, ascending.
   std::vector<DriverNode> handles_;         // Handles of the driver, in the same order.
-  DriverGraph graph_ = nullptr;             // Its nodes refer to nodes of the other graph.
+  DriverGraph graph_ = nullptr;             // Kept because its nodes identify those of exec_.
   DriverExec exec_ = nullptr;
 };
 

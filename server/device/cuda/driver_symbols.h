@@ -88,7 +88,7 @@
   X(MemGetAllocationGranularity, , 10020, kVirtualMemory,                                         \
     (std::size_t* bytes, const AllocationProperties* properties, Granularity which))              \
   X(MemAddressReserve, , 10020, kVirtualMemory,                                                   \
-    (DeviceAddress* address, std::size_t bytes, std::size_t alignment, DeviceAddress wish,        \
+    (DeviceAddress* address, std::size_t bytes, std::size_t alignment, DeviceAddress hint,        \
      unsigned long long flags))                                                                   \
   X(MemAddressFree, , 10020, kVirtualMemory, (DeviceAddress address, std::size_t bytes))          \
   X(MemCreate, , 10020, kVirtualMemory,                                                           \
@@ -158,7 +158,7 @@
     (DeviceNumber device, Resource* resource, ResourceType type))                                 \
   X(DevSmResourceSplitByCount, , 12040, kGreenContexts,                                           \
     (Resource* groups, unsigned* count, const Resource* whole, Resource* rest, unsigned flags,    \
-     unsigned least))                                                                             \
+     unsigned minimum))                                                                           \
   X(DevResourceGenerateDesc, , 12040, kGreenContexts,                                             \
     (ResourceDescription* description, Resource* resources, unsigned count))                      \
   X(GreenCtxCreate, , 12040, kGreenContexts,                                                      \

@@ -180,7 +180,8 @@ bool GraphStore::MakeSpace(const Key& key, std::size_t nodes, std::uint64_t used
   return true;
 }
 
-// Prevents a client that launches more graphs in rotation than fit from having each of them
+// Evicts one of the client's graphs that was last launched before `used_before`. Newer ones are not
+// evicted, because a client that launches more graphs in rotation than fit would have each of them
 // instantiated repeatedly.
 bool GraphStore::DropOwn(const Key& key, std::uint64_t used_before) {
   for (const std::uint32_t number : clients_[key.first].graphs) {
@@ -273,7 +274,7 @@ void GraphStore::Forget(const Space& space) {
   std::erase_if(queue_, [&](const Key& key) { return key.first == &space; });
   auto each = entries_.lower_bound(Key{&space, 0});
   while (each != entries_.end() && each->first.first == &space) {
-    // Leaves a graph that is being made: its modules still exist and will wait for it.
+    // A graph that is being made is left to Forget of one of its modules, which waits for it.
     each = each->second.is_being_made ? std::next(each) : Erase(each);
   }
 }

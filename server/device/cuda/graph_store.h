@@ -64,8 +64,8 @@ class GraphStore : public KernelManager {
   bool FindUnknown(const GraphWork& work, std::vector<std::uint32_t>& nodes);
   // Whether the work is instantiated unchanged, so that all of its kernels are loaded.
   bool Has(const GraphWork& work);
-  // Returns a graph for one launch of the work, which Return ends; null if the work is not
-  // instantiated (yet).
+  // Returns a graph for one launch of the work; null if the work is not instantiated (yet). The
+  // caller calls Return when the launch has ended.
   InstantiatedGraph* Take(const GraphWork& work);
   void Return(const GraphWork& work);
   void Forget(const device::Module& module) override;
@@ -73,21 +73,21 @@ class GraphStore : public KernelManager {
 
  private:
   struct Client {
-    std::size_t nodes = 0;            // Nodes that are instantiated or waiting for that.
+    std::size_t nodes = 0;            // Nodes that are instantiated or wait to be instantiated.
     std::list<std::uint32_t> graphs;  // Graph numbers, the least recently launched first.
   };
   struct Entry {
     std::uint64_t version = 0;  // Version that `graph` or `wanted` contains.
-    // Version with more changes than a launch may make; if launched again, it is instantiated
-    // again.
+    // Last version with more changes than a launch may make. If the graph is launched with this
+    // version again, it is instantiated anew.
     std::uint64_t version_far_off = 0;
     std::uint64_t last_use = 0;
     std::list<std::uint32_t>::iterator place;  // Position among the client's graphs.
     std::uint32_t launches = 0;                // Number of launches in flight.
     bool is_evicted_when_idle = false;         // Evicted when its last launch has ended.
     std::unique_ptr<InstantiatedGraph> graph;
-    std::set<const device::Module*> modules;  // Modules of its launches, or of the wanted ones.
-    // Nodes to instantiate until the thread takes them; then `is_being_made`.
+    std::set<const device::Module*> modules;  // Modules of the kernels in `graph` or `wanted`.
+    // Nodes to instantiate. Empty once the thread has taken them, when it sets `is_being_made`.
     std::vector<NodeCopy> wanted;
     bool is_being_made = false;
     bool is_rejected = false;  // Rejected by the driver, regardless of the parameters of its nodes.

@@ -61,8 +61,8 @@ bool PinnedRegions::Covers(const std::byte* from, std::uint64_t bytes) const {
 
 Result<std::unique_ptr<BounceBuffers>> BounceBuffers::Create(std::shared_ptr<CudaContext> context) {
   void* memory = nullptr;
-  Status status = context->Try("taking pinned host memory", context->driver().MemHostAlloc, &memory,
-                               kCount * kBytes, kHostPortable);
+  Status status = context->Try("allocating pinned host memory", context->driver().MemHostAlloc,
+                               &memory, kCount * kBytes, kHostPortable);
   if (!status.ok()) return status;
   return std::unique_ptr<BounceBuffers>(
       new BounceBuffers(std::move(context), static_cast<std::byte*>(memory)));

@@ -114,8 +114,8 @@ void IdleWindows::RecordWanted() {
 
 // ---- work
 
-// The device thread reads the clock without the mutex, because with the virtual clock of tests this
-// lets all other threads proceed, which may need the mutex.
+// The device thread reads the clock without holding the mutex: with the virtual clock of tests, a
+// read lets all other threads proceed, and these threads may need the mutex.
 bool IdleWindows::TryBeginWork() {
   {
     const MutexLock lock(mutex_);

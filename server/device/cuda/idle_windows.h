@@ -22,7 +22,7 @@ namespace gpushared::device::cuda {
 enum class Urgency : std::uint8_t {
   kHigh,       // A launch of the high class waits.
   kAwaited,    // Another launch, or a client, waits.
-  kUnhurried,  // No waiter: first waits until there are no urgent requests.
+  kUnhurried,  // Nothing waits: the call is delayed until there are no urgent requests.
 };
 
 // Windows in which the driver has no work. Calls such as loads and unmaps may wait for everything
@@ -96,7 +96,7 @@ class IdleWindows {
   bool HasBegun(Waiter& waiter);
   void Await(Waiter& waiter);
   void Leave(Waiter& waiter);
-  // Whether the window is young enough for a further call.
+  // Whether the window has been open for less than kWindowMax, so that a further call may start.
   bool IsYoung() const;
   bool TryBeginWork();
   bool TryEnter(Waiter& waiter) GPUSHARED_REQUIRES(mutex_);
@@ -115,8 +115,9 @@ class IdleWindows {
   std::thread::id device_thread_ GPUSHARED_GUARDED_BY(mutex_);
   // Start of the current window.
   TimePoint opened_at_ GPUSHARED_GUARDED_BY(mutex_);
-  std::optional<TimePoint> held_since_ GPUSHARED_GUARDED_BY(mutex_);  // When work was delayed.
-  // End of the last window that delayed work.
+  // Since when the window, or the drain for it, has delayed work; empty if no work is delayed.
+  std::optional<TimePoint> held_since_ GPUSHARED_GUARDED_BY(mutex_);
+  // End and duration of the last window that delayed work, or of the last abandoned drain.
   TimePoint last_end_ GPUSHARED_GUARDED_BY(mutex_);
   std::chrono::nanoseconds last_took_ GPUSHARED_GUARDED_BY(mutex_){};
   // Relaxed, because threads that act on them acquire the mutex.

@@ -23,8 +23,8 @@ struct Group {
   std::uint64_t bytes() const { return rows * width_bytes; }
 };
 
-// Returns the group that begins at `unit`, which must exist, with at most `bytes_max` bytes, which
-// is at least kCopyPieceBytes.
+// Returns the group that begins at `unit` and has at most `bytes_max` bytes. The unit must exist;
+// `bytes_max` is at least kCopyPieceBytes.
 Group GroupAt(std::uint64_t unit, std::uint64_t width_bytes, std::uint64_t height,
               std::uint64_t bytes_max);
 
@@ -35,8 +35,8 @@ struct Detour {
 };
 
 // The functions below submit to `stream` and return immediately; their arguments have been
-// validated. `multiprocessors`: number that the stream may use. Rejects a cooperative launch that
-// does not fit onto them with kInvalidArgument.
+// validated. IssueLaunch rejects a cooperative launch that does not fit onto `multiprocessors`, the
+// number that the stream may use, with kInvalidArgument.
 Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t multiprocessors,
                    Stream stream);
 // Issues `blocks` more blocks of the preemptible form. `claim` contains the addresses of its words.

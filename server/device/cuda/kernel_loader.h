@@ -23,7 +23,7 @@ namespace gpushared::device::cuda {
 // Thread-safe.
 class KernelLoader {
  public:
-  // `urgency`: of all loads, which can be cancelled until the idle window begins.
+  // `urgency`: that of all loads. A load can be cancelled until its idle window begins.
   KernelLoader(std::shared_ptr<CudaContext> context, Urgency urgency);
   KernelLoader(const KernelLoader&) = delete;
   KernelLoader& operator=(const KernelLoader&) = delete;
@@ -54,7 +54,7 @@ class KernelLoader {
   std::condition_variable changed_;
   std::map<const void*, std::deque<Job>> jobs_
       GPUSHARED_GUARDED_BY(mutex_);                             // By client; no list is empty.
-  std::deque<const void*> turns_ GPUSHARED_GUARDED_BY(mutex_);  // Each of these clients once.
+  std::deque<const void*> turns_ GPUSHARED_GUARDED_BY(mutex_);  // Each client in jobs_ once.
   const void* running_ GPUSHARED_GUARDED_BY(mutex_) = nullptr;  // Owner of the running load.
   bool is_ending_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // Last member, because it uses the others.
@@ -62,8 +62,8 @@ class KernelLoader {
 
 // Separate loaders, so that kernels of the high class are not loaded after others, and preemptible
 // forms that no launch waits for are not loaded before urgent requests. A kernel with a waiting
-// launch does not wait for urgent requests, because the launch already occupies its place in the
-// window.
+// launch does not wait for urgent requests, because the launch already occupies a place among the
+// submitted work.
 struct KernelLoaders {
   explicit KernelLoaders(const std::shared_ptr<CudaContext>& context)
       : urgent(context, Urgency::kHigh),

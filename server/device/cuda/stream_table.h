@@ -32,7 +32,7 @@ class StreamTable {
   static constexpr std::size_t kOtherStreams = 4;
   static_assert(kChannelsTotal + kOtherStreams <= kConnections);
 
-  // Index into kChannels of a channel's level.
+  // Returns the level of a channel, which is an index into kChannels.
   static std::size_t GetLevel(std::size_t channel) {
     return channel < kChannels[0] ? 0 : channel < kChannels[0] + kChannels[1] ? 1 : 2;
   }

@@ -45,7 +45,7 @@ std::string GetName(const Candidate& one) {
          (one.instance->profile.empty() ? "instance" : one.instance->profile);
 }
 
-// Returns every GPU that is not in MIG mode, and every instance.
+// Returns every GPU without instances, and every instance of the other GPUs.
 std::vector<Candidate> Candidates(const Inventory& inventory) {
   std::vector<Candidate> all;
   for (const Gpu& gpu : inventory.gpus) {

@@ -67,7 +67,7 @@ class CallFilter {
 
   // Installs the filter permanently for the calling thread. Allows calls without a matching rule.
   bool Enter() { return EnterWith(SECCOMP_RET_ALLOW); }
-  // As Enter, but denies calls without a matching rule.
+  // Installs the filter permanently for the calling thread. Denies calls without a matching rule.
   bool EnterStrictly() { return EnterWith(SECCOMP_RET_ERRNO | EPERM); }
 
  private:

@@ -39,8 +39,9 @@ class PtxCompiler {
   static Result<std::unique_ptr<PtxCompiler>> Create(PtxCompilerOptions options);
 
   // Compiles for an `architecture` such as "sm_90". Fails with kInvalidArgument and the compiler's
-  // message for rejected PTX, kLimitExceeded if compiling took too much time or memory, and
-  // kCancelled after Abandon.
+  // message if the compiler exits with an error, kLimitExceeded if compiling took too much time or
+  // its output is too large, kInternal if a signal ended the compiler, and kCancelled after
+  // Abandon. A compiler that reaches its memory limit exits with an error or ends with a signal.
   Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view architecture);
   // Returns an earlier result if that is still cached.
   std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view architecture);

@@ -256,8 +256,8 @@ Result<std::vector<std::byte>> ReadAll(int fd, std::uint64_t most) {
   const auto bytes = static_cast<std::uint64_t>(about.st_size);
   if (bytes > most) {
     return Status(StatusCode::kLimitExceeded, "compiler rejected: its output has " +
-                                                  std::to_string(bytes) + " bytes, allowed are " +
-                                                  std::to_string(most));
+                                                  std::to_string(bytes) +
+                                                  " bytes, allowed: " + std::to_string(most));
   }
   std::vector<std::byte> out(bytes);
   std::size_t done = 0;

@@ -119,7 +119,7 @@ JobOutcome TakeResult(const device::ModuleRecipe& recipe, int output, std::uint6
 Status WhyDied(int status, const JobLimits& limits) {
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
     return Rejected(StatusCode::kLimitExceeded,
-                    "the machine had no memory left to read it, allowed are " +
+                    "the machine had no memory left to read it, allowed: " +
                         std::to_string(limits.memory_bytes / kMiB) + " MiB");
   }
   return Rejected(StatusCode::kInternal,

@@ -43,8 +43,8 @@ struct JobOutcome {
 };
 
 // Runs one job and waits for it. `image`: a sealed memory file; `abandoned`: an eventfd. The result
-// is always validated, because the child cannot be trusted. If the end is not kDone, `module` is an
-// error. It may also be one with kDone, if the module is invalid.
+// is always validated, because the child cannot be trusted. `module` is an error if the end is not
+// kDone, and also with kDone if the client's module is invalid.
 JobOutcome RunJob(LoaderProcess& loader, const device::ModuleRecipe& recipe, int image,
                   std::uint64_t image_bytes, const JobLimits& limits, int abandoned);
 

@@ -14,9 +14,9 @@ namespace gpushared::ptx {
 // largest kernels compiled by nvcc take a few thousand.
 inline constexpr std::size_t kDominatorStepsMax = std::size_t{1} << 27;
 
-// Returns the immediate dominator of each block: the last other block on every path from the first
-// block to it. kNoBlock for the first block and for unreachable blocks. Empty if this would take
-// more than kDominatorStepsMax steps.
+// Returns the immediate dominator of each block B: the last block other than B that is on every
+// path from the first block to B. kNoBlock for the first block and for unreachable blocks. Empty if
+// this would take more than kDominatorStepsMax steps.
 std::vector<std::uint32_t> FindDominators(const std::vector<BasicBlock>& blocks);
 
 // Sets immediate_post_dominator of blocks whose ends and successors are known. Returns false if

@@ -81,8 +81,8 @@ struct ControlFlow {
   // Returns the index of the register that this operand text names ("%r1", "-%r1.b2" in a video
   // instruction); kNoRegister for special registers, symbols and literals.
   std::uint32_t FindRegister(std::string_view text) const;
-  // As above, but uses the register number that the operand stores, if it has one. The operand must
-  // belong to this flow.
+  // Returns the register that the operand names, from the number that the operand stores if there
+  // is one. The operand must belong to this flow.
   std::uint32_t FindRegister(const Operand& operand) const {
     return operand.register_number != 0 ? operand.register_number - 1 : FindRegister(operand.text);
   }

@@ -54,7 +54,8 @@ class ReachFinder {
   };
   // `functions`: the kernel, then all functions that it may call.
   KernelReach Find(std::span<const AnalysedFunction> functions);
-  // As above for callers without an analysis. The kernel must have a body.
+  // Analyses the control flow of the kernel, which must have a body, and of all functions that it
+  // may call, and returns the kernel's access set.
   KernelReach Find(const Function& kernel);
 
   // Returns the control flow of a called function. Analyses each function once and stores the

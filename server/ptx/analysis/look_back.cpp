@@ -36,8 +36,8 @@ void AddTimes(Sum& to, const Sum& from, std::uint64_t factor) {
   to.sinks |= from.sinks;
 }
 
-// Depends on the length of the name, because clients choose names, and the analysis compares and
-// copies them many times.
+// Returns the number of steps that a name counts as. The number depends on the length of the name,
+// because clients choose names, and the analysis compares and copies them many times.
 std::size_t GetSteps(const std::string& name) { return 1 + name.size() / 64; }
 std::size_t GetSteps(const Sum& sum) {
   std::size_t steps = 1;

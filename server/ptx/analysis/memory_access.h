@@ -20,7 +20,8 @@ enum class AccessSpace : std::uint8_t { kGeneric, kGlobal, kConstant, kShared, k
 struct MemoryAccess {
   std::size_t operand = 0;  // Index of the address operand.
   AccessSpace space = AccessSpace::kGeneric;
-  std::uint32_t bytes = 0;  // Of one row if there is a stride; 0 for hints, which access no memory.
+  // Size of the access, or of one row if there is a stride; 0 for hints, which access no memory.
+  std::uint32_t bytes = 0;
   // A power of two. The device faults unless the address is a multiple of it.
   std::uint32_t alignment = 1;
   // Whether a generic address may be one of shared memory, of local memory, and of a kernel's

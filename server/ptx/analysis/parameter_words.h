@@ -28,8 +28,8 @@ class ParameterWords {
   // Whether more than kAddressWordsMax words were used, so that the values are invalid.
   bool is_full() const { return is_full_; }
 
-  // Returns the byte offsets of the words, ascending. If there are more than `most`, it may omit
-  // some, but returns at least `most` + 1.
+  // Returns the byte offsets of the words, ascending. If there are more than `most` words, some may
+  // be omitted, but at least `most` + 1 are returned.
   std::vector<std::uint32_t> GetOffsets(const AddressWords& words, std::size_t most) const;
 
  private:

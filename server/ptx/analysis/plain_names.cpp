@@ -272,7 +272,7 @@ class NameReader {
   const DeclaredNames& module_;
   const Function& function_;
   DeclaredNames open_;    // Names of the function so far, without labels.
-  DeclaredNames labels_;  // Of the whole function.
+  DeclaredNames labels_;  // Labels of the whole function.
   std::vector<std::vector<const Label*>> labels_of_;  // By { }, in order of their beginning.
   std::unordered_set<std::string> open_labels_;
   struct Scope {

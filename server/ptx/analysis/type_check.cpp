@@ -29,7 +29,7 @@ struct Meaning {
   Of of = Of::kUnknown;
   OperandType type = {};
   StateSpace space = StateSpace::kRegister;
-  std::uint32_t count = 0;  // Of a family %r<N>; 0 for a single name.
+  std::uint32_t count = 0;  // Number of registers of a family %r<N>; 0 for a single name.
 };
 using RegisterScope = std::unordered_map<std::string_view, Meaning>;
 

@@ -22,8 +22,8 @@ namespace gpushared::ptx {
 // counter - base is the number of claimed blocks. Before the first launch it is 0, or the block to
 // resume at, so the counter need not be reset for a launch. A hardware block ends at once if stop -
 // epoch, as a signed number, is not negative. Writing an epoch to the stop word therefore stops the
-// launches of that epoch and of all earlier ones, so the word is never cleared. Otherwise the
-// hardware block claims block counter++ - base, or ends at once if that number is not below
+// launches of that epoch and of all earlier ones, so the word is never cleared. A hardware block
+// that is not stopped claims block counter++ - base, or ends at once if that number is not below
 // `blocks`. So the claimed blocks are exactly [0, min(counter - base, blocks)), and every claimed
 // block runs to its end.
 struct ClaimParameter {
@@ -69,6 +69,8 @@ struct Claims {
 //   * They read their position from registers whose values differ from launch to launch, or in a
 //     .func.
 //   * They call functions of other modules.
+//   * They declare .global or .const variables in their body.
+//   * Their module has 32-bit addresses.
 //   * Their parameters leave no space for the additional one.
 Claims Claim(const Module& module);
 

@@ -375,7 +375,8 @@ class FunctionContainment {
     };
     constexpr std::array<std::string_view, 3> kDimensions = {"x", "y", "z"};
     for (std::size_t d = 0; d < 3; ++d) {
-      // Preemptible kernels have a different block index, which functions do not have.
+      // In a preemptible kernel, the claim pass replaces %ctaid by the claimed index. It rejects
+      // functions (.func) that read %ctaid, so they write kNoBlockIndex.
       write(offsetof(FaultRecord, block), d,
             function_.is_entry ? Name("%ctaid." + std::string(kDimensions[d]))
                                : Integer(std::int64_t{kNoBlockIndex}));

@@ -20,10 +20,10 @@ namespace gpushared::ptx {
 std::string WhyNotContained(const CallGraph& calls, const std::vector<const Function*>& reachable);
 
 // Replaces each trap of a fenced function by an entry in the FaultRecord and an exit. Adds checks
-// of ContainHostWords::stop after at most kContainWork each, and in kernels a check of
-// ContainControl::stop at the beginning. `has_loops`: FunctionWork::HasLoops of the original
-// function. `constant` is the variable that holds a FenceConstant. Adds the places where the
-// function may end to `places`. Returns the reason why this is not possible, or "".
+// of ContainHostWords::stop, so that the work between two checks is bounded (kContainWork), and in
+// kernels a check of ContainControl::stop at the beginning. `has_loops`: FunctionWork::HasLoops of
+// the original function. `constant` is the variable that holds a FenceConstant. Adds the places
+// where the function may end to `places`. Returns the reason why this is not possible, or "".
 std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
                             std::vector<FaultPlace>& places, FunctionWork& work, bool has_loops);
 

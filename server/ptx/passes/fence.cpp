@@ -503,7 +503,7 @@ class ModuleFence {
   FenceFacts facts_;
   std::unordered_map<const Function*, Made> forms_;
   std::unordered_set<const Function*> kept_;
-  // Variables of the module, by name.
+  // Shared-memory variables of the module, by name.
   std::unordered_map<std::string_view, const Variable*> shared_;
   bool needs_dynamic_ = false;
   bool needs_reserve_ = false;

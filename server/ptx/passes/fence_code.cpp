@@ -261,7 +261,7 @@ void FenceCode::LoadConstant(const std::string& name, std::string_view type, std
 
 // Instead of keeping a constant in a register, ptxas reloads it or moves it from a uniform
 // register, which takes one or two instructions for every mask. It does keep values that appear to
-// depend on the thread, so this code makes the base appear to.
+// depend on the thread, so this code makes the base appear to depend on the thread.
 void FenceCode::LoadBase() {
   if (base_.empty()) return;
   LoadConstant(base_, "u32", offsetof(FenceConstant, base_high));

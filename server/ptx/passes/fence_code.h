@@ -31,8 +31,8 @@ struct SharedVariable {
 
 // Facts about the module that its functions need.
 struct FenceFacts {
-  bool contains = false;        // Contain, not Fence.
-  std::uint32_t mask_high = 0;  // Variable bits in the high word of an address inside the range.
+  bool contains = false;        // Whether the pass is Contain instead of Fence.
+  std::uint32_t mask_high = 0;  // Bits of the high word in which addresses of the range differ.
   std::string constant;         // Variable that holds a FenceConstant.
   std::string dynamic_shared;   // Variable at the beginning of dynamic shared memory.
   std::unordered_map<std::string, VariablePlacement> moved;
@@ -120,7 +120,7 @@ class FenceCode {
   }
 
   // Declares that the function is a kernel, for which ZeroShared provides the start of its shared
-  // memory. It is unknown in a .func, which several kernels may call.
+  // memory. In a .func, which several kernels may call, this start is unknown.
   void SetKernel() { is_kernel_ = true; }
 
   // Sets the array that holds all local variables.
@@ -129,12 +129,13 @@ class FenceCode {
   // address in it. The array has at least that size.
   std::string ClampLocal(std::size_t at, const std::string& word, std::int64_t immediate,
                          std::uint32_t bytes, std::uint32_t alignment);
-  // As ClampLocal for the block's shared memory; `bytes` is at most kSharedReserveBytes. In a .func
-  // the result may be below the block's memory, where newer hardware has reserved memory.
+  // Like ClampLocal, but with the block's shared memory instead of the array; `bytes` is at most
+  // kSharedReserveBytes. In a .func the result may be below the block's memory, where newer
+  // hardware has reserved memory.
   std::string ClampShared(std::size_t at, const std::string& word, std::int64_t immediate,
                           std::uint32_t bytes, std::uint32_t alignment);
-  // As ClampLocal for the parameters of a kernel, the first of which is `first`. The result has 64
-  // bits.
+  // Like ClampLocal, but with the `size` bytes of a kernel's parameters instead of the array;
+  // `first` is the first parameter. The result has 64 bits.
   std::string ClampParameter(std::size_t at, const std::string& first, std::uint64_t size,
                              const std::string& address, std::int64_t immediate,
                              std::uint32_t bytes, std::uint32_t alignment);

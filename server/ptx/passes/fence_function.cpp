@@ -481,7 +481,8 @@ class FunctionFence {
     Before(k, "and.pred", {Name(inside), Name(inside), Name(below)});
   }
 
-  // Returns the stride as given, or aligned as required for rows; "" if that is unknown.
+  // Returns the stride as given or, if contained, rounded down so that all rows are aligned.
+  // Returns "" after rejecting an instruction for which this is not possible.
   std::string Stride(std::uint32_t k, const MemoryAccess& access) {
     std::string given = code_.NewWord();
     Before(k, "mov.b32", {Name(given), At(k).operands[*access.stride]});

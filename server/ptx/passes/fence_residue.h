@@ -28,8 +28,9 @@ void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variable
                 const std::string& dynamic, bool has_tail, const std::string& begin);
 
 // Zeroes everything that the function may read unwritten: registers, bytes of call parameters,
-// results. `flow` is the function's, and `statements` has the index of each of its instructions in
-// the body. Returns the reason why this is not possible ("line 12: ..."), or "".
+// results and the carry flag. `flow` is the function's, and `statements` has the index of each of
+// its instructions in the body. Returns the reason why zeroing is not possible ("line 12: ..."), or
+// "" if it is possible.
 std::string ZeroUnwritten(FunctionEditor& editor, const Function& function, const ValueFlow& flow,
                           const std::vector<std::size_t>& statements);
 

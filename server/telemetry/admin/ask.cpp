@@ -89,7 +89,7 @@ Result<Lease> Lease::Take(const std::string& path, const std::string& terms) {
   if (terms.size() > ipc::kLeaseTermsBytesMax) {
     return Status(StatusCode::kInvalidArgument,
                   "lease rejected: its terms have " + std::to_string(terms.size()) +
-                      " bytes, allowed are " + std::to_string(ipc::kLeaseTermsBytesMax));
+                      " bytes, allowed: " + std::to_string(ipc::kLeaseTermsBytesMax));
   }
   const ipc::Deadline deadline = std::chrono::steady_clock::now() + kAnswerTimeMax;
   Result<Inquiry> inquiry =

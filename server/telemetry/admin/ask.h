@@ -43,8 +43,8 @@ class Inquiry {
   // Returns the answer, a JSON object, once it is complete, and nothing before. Does not block. The
   // Inquiry must not be used after an answer or an error.
   Result<std::optional<nlohmann::json>> Receive();
-  // Releases the connection, on which some requests depend even after the answer: a lease lasts as
-  // long as its connection.
+  // Transfers the connection to the caller. Some requests depend on it even after the answer: a
+  // lease lasts as long as its connection.
   ipc::UniqueFd TakeConnection() { return std::move(connection_); }
 
  private:

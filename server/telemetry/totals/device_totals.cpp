@@ -97,8 +97,8 @@ Result<std::unique_ptr<DeviceTotals>> DeviceTotals::Open(const std::string& path
     std::memset(static_cast<void*>(*layout), 0, sizeof(Layout));
   }
   (*layout)->number = kLayoutNumber;
-  // The last worker may have been killed while it renamed a row. It had already zeroed that row's
-  // counters.
+  // The last worker may have been killed while it renamed a row. Such a row is unchanged or free,
+  // because Rename zeroes its number first.
   const std::uint64_t renamed = (*layout)->renamed.load(std::memory_order_relaxed);
   (*layout)->renamed.store(renamed + renamed % 2, std::memory_order_relaxed);
   std::unique_ptr<DeviceTotals> totals(new DeviceTotals(*layout, *std::move(file)));

@@ -21,7 +21,7 @@
 
 namespace gpushared::server {
 
-// Counter with one writing thread that any process may read concurrently.
+// Counter that one thread writes and any process may read concurrently.
 class Total {
  public:
   Total() = default;

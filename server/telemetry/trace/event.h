@@ -109,8 +109,8 @@ constexpr std::uint64_t GraphKey(std::uint64_t session, std::uint64_t graph, std
   return key | std::uint64_t{1} << 63;
 }
 
-// Key of a turn of a gated client with this number of launches. The name of its longest launch has
-// the key for no launches.
+// Key of a turn of a gated client with this number of launches. The name of its longest launch is
+// recorded under the key with `launches` = 0.
 constexpr std::uint64_t TurnKey(std::string_view longest, std::uint32_t launches) {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a.
   for (const char c : longest) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;

@@ -39,7 +39,7 @@ namespace gpushared::trace {
 // the device. Its times may disagree slightly with those of the record, because the device has a
 // separate clock.
 struct Departure {
-  std::uint64_t kernel = 0;   // See KernelKey; 0 unless the work is a launch.
+  std::uint64_t kernel = 0;   // See Slice.
   std::uint64_t request = 0;  // See Slice; only the lower 32 bits are recorded.
   std::uint16_t shape = 0;    // See Slice.
   scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;

@@ -15,7 +15,7 @@ enum class Work : std::uint8_t {
   kCopyOnDevice,
   kFill,
   kGraph,
-  kTurn,  // Of a gated client; its units are launches.
+  kTurn,  // Turn of a gated client; its units are launches.
 };
 
 // Why running work was or was not preempted.
@@ -41,15 +41,16 @@ struct ExecutionRecord {
   // When its first unit began, measured by the device and clamped to the interval from submission
   // to end.
   scheduler::TimePoint started{};
-  scheduler::TimePoint ended{};  // When the worker saw its end. Not before `submitted`.
+  scheduler::TimePoint ended{};  // When the worker detected the end. Not before `submitted`.
   scheduler::Duration charged{};
 
   scheduler::Duration predicted{};
   scheduler::TimePoint stop_asked{};  // Set with Cut::kStopped.
   std::uint64_t module_serial = 0;    // Launches only, like `module`.
   std::uint64_t graph_serial = 0;     // Changes whenever the graph changes.
-  std::uint32_t kernel = 0;           // Of a launch; of a turn, the number of its launches.
-  // Nodes [first_node, end_node) of that graph. An empty range if the command was not part of one.
+  std::uint32_t kernel = 0;           // Kernel of a launch, or number of launches of a turn.
+  // Number of the graph, and the nodes [first_node, end_node) that the command executed; an empty
+  // range if the command was not part of a graph.
   std::uint32_t graph = 0, first_node = 0, end_node = 0;
   std::uint16_t module = 0;
   Work work = Work::kLaunch;

@@ -39,7 +39,7 @@ struct CommandLine {
 void AddViews(CommandLine& line);             // status, ps, devices, endpoints, top, explain
 void AddClientCommands(CommandLine& line);    // client terminate, client set
 void AddEndpointCommands(CommandLine& line);  // endpoint lease, cdi
-void AddServerCommands(CommandLine& line);    // drain, reload
+void AddServerCommands(CommandLine& line);    // drain, resume, reload, upgrade
 void AddTraceCommands(CommandLine& line);     // trace
 void AddAdviseCommands(CommandLine& line);    // profile, advise
 void AddPtxCommands(CommandLine& line);       // ptx check

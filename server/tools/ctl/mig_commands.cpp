@@ -250,7 +250,8 @@ int PlanOnly(const CommandLine& line, const MigArguments& asked) {
 }
 
 int Apply(const CommandLine& line, const MigArguments& asked) {
-  // Locked, so that no other program changes the GPUs between planning and execution.
+  // The state file is locked, so that no other program changes the GPUs between planning and
+  // execution.
   const Result<mig::StateFile> state = mig::StateFile::Open(asked.state);
   if (!state.ok()) return Reject(state.status());
   const Result<Session> session = Begin(line, asked, true);

@@ -149,7 +149,7 @@ Result<std::vector<FoundModule>> FindModules(Bytes file) {
       if (!section->empty()) return ModulesOfSection(file, *section);
     }
     if (!IsCubin(file)) return Without("elf: nvcc left no kernels here (no section .nv_fatbin)");
-    // The error below explains how to build one with PTX.
+    // For a cubin, the error below explains how to build its kernels with PTX.
   }
   if (IsArchive(file)) return Without("archive: extract its members with 'ar x' to check them");
   Result<std::string> text = ptx::ExtractPtx(file);
@@ -164,7 +164,7 @@ Result<std::vector<std::byte>> ReadWholeFile(const std::string& path) {
   const std::uintmax_t bytes = std::filesystem::file_size(path, error);
   if (error) return Status(StatusCode::kNotFound, error.message());
   if (bytes > kModuleFileBytesMax) {
-    return Status(StatusCode::kLimitExceeded, std::to_string(bytes) + " bytes, allowed are " +
+    return Status(StatusCode::kLimitExceeded, std::to_string(bytes) + " bytes, allowed: " +
                                                   std::to_string(kModuleFileBytesMax));
   }
   std::vector<std::byte> content(static_cast<std::size_t>(bytes));

@@ -89,7 +89,6 @@ Result<Reasons> HasReach(const ptx::Module& module) {
   return reasons;
 }
 
-// Description of a check.
 struct Check {
   const char* name;     // Key in JSON.
   const char* heading;  // Heading in text.

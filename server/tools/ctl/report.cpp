@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
-// The default columns fit a terminal of 80 characters; additional ones are shown with --wide
+// The default columns fit a terminal of 80 characters. With --wide, further columns are shown
 // between them.
 constexpr std::array kClientColumns = {
     Column{"ID", "client"},
@@ -168,7 +168,7 @@ std::string StatusReport(const json& reply, const View& view) {
 
 std::string ClientsReport(const json& reply, const View& view) {
   json clients = Part(reply, "clients");
-  // The kernel reports no pid for a process in a PID namespace that the server cannot see.
+  // The kernel reports no pid for a process in a PID namespace that is not visible to the server.
   for (json& client : clients) {
     if (!client.is_object()) continue;
     if (client.value("pid", json()) == 0) client["pid"] = "elsewhere";

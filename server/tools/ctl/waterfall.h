@@ -8,9 +8,9 @@
 
 namespace gpushared::server {
 
-// Formats the waterfall of an answer to explain in lines of at most 80 characters: when its client
-// waited, which work of which client ran in the meantime, and why that work was or was not
-// preempted. Empty if the answer has none.
+// Formats the waterfall in an answer to `explain` in lines of at most 80 characters: when the
+// request waited, which work of which client ran in the meantime, and why that work was or was not
+// preempted. Empty if the answer has no waterfall.
 std::string WaterfallText(const nlohmann::json& reply);
 
 }  // namespace gpushared::server

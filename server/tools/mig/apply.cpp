@@ -225,7 +225,7 @@ Status Mover::CreateMissing(const std::string& uuid, const Layout& target) {
     log_(gpu->Named() + ": creating " + InstanceName(gpu->board, instance));
     if (Status created = control_.Create(*gpu, instance); !created.ok()) return created;
   }
-  // Reads the GPU again, because the driver may have created something else than requested.
+  // Reads the GPU again, because the driver may have created something other than requested.
   gpu = control_.Find(uuid);
   if (!gpu.ok()) return gpu.status();
   Layout wanted = target;

@@ -23,8 +23,8 @@ class Tenant {
   // Releases the GPU or instance with this UUID, and does not open it again. Returns Ok once the
   // tenant does not use it, or if it never did.
   virtual Status Leave(const std::string& uuid) = 0;
-  // Takes back the released devices that are among `there`. No value means that the current devices
-  // are unknown.
+  // Lets the tenant open the released devices that are in `there` again. No value means that the
+  // current devices are unknown.
   virtual void ComeBack(const std::optional<std::vector<std::string>>& there) = 0;
 };
 
@@ -43,7 +43,7 @@ class Mover {
 
   // Either makes all changes and saves them for the next boot, or restores all GPUs and returns the
   // reason. If the rollback fails as well, the state file records it so that Restore can complete
-  // it. kUnavailable if an earlier change was interrupted and must be restored first.
+  // it. kUnavailable if an earlier change was interrupted and must be rolled back by Restore first.
   Status Apply(const std::vector<Change>& changes);
 
   // Saves the layouts for the next boot without any other change.

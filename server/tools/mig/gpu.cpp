@@ -102,8 +102,9 @@ Status GpuControl::Create(const MigGpu& gpu, const Instance& instance) const {
   return CreateCompute(made, what, instance.compute);
 }
 
-// Creates compute instances. A single one has only one placement, which every driver finds. Several
-// are placed explicitly, because the driver's own choices can leave no space for the last one.
+// Creates compute instances. A single one that fills the GPU instance has only one placement, which
+// every driver finds. Others are placed explicitly, because the driver's own choices can leave no
+// space for the last one.
 Status GpuControl::CreateCompute(GpuInstanceHandle made, const std::string& what,
                                  const std::vector<std::uint32_t>& compute) const {
   std::vector<ComputeProfile> profiles;

@@ -87,8 +87,8 @@ void GpuReader::ReadIdentity() {
       Ok("nvmlDeviceGetPciInfo", nvml_.DeviceGetPciInfo(device_, &pci))) {
     gpu_.model = pci.device_id;
   }
-  // The minor number is used only to find the processes that hold the GPU; without it, they are not
-  // named.
+  // The minor number is used only to find the processes that hold the GPU, so a failed call is not
+  // reported. The index replaces the number, and is usually equal to it.
   if (nvml_.DeviceGetMinorNumber != nullptr &&
       nvml_.DeviceGetMinorNumber(device_, &gpu_.minor) != Code::kSuccess) {
     gpu_.minor = gpu_.index;

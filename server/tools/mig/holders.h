@@ -16,7 +16,8 @@ struct Holder {
 };
 
 // Returns the other processes that have the GPU's device file open; any of them prevents the driver
-// from resetting it. `proc` is the mount point of procfs. Only root sees processes of other users.
+// from resetting the GPU. `proc` is the mount point of procfs. For users other than root, the
+// processes of other users are missing.
 std::vector<Holder> GetHolders(std::uint32_t minor, const std::string& proc = "/proc");
 
 // Formats a process as "process 4711 (python3)"; omits the name if it is unknown.

@@ -114,8 +114,8 @@ Status CheckLayout(const Board& board, const Layout& layout) {
     used |= slices;
     const auto count = std::ranges::count(layout, instance.profile, &Instance::profile);
     if (count > static_cast<std::ptrdiff_t>(profile->count_max)) {
-      return rejected(instance, "is one of " + std::to_string(count) + ", allowed are " +
-                                    Number(profile->count_max));
+      return rejected(instance, "is one of " + std::to_string(count) +
+                                    ", allowed: " + Number(profile->count_max));
     }
   }
   return Status::Ok();

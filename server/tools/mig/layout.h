@@ -49,7 +49,7 @@ struct Board {
 struct Instance {
   std::uint32_t profile = 0;  // Profile id.
   std::uint32_t start = 0;    // First slice.
-  // Slices of each of its compute instances, largest first. Programs see each as a device.
+  // Slices of each of its compute instances, largest first. Each is a device to programs.
   std::vector<std::uint32_t> compute;
 
   friend auto operator<=>(const Instance&, const Instance&) = default;

@@ -12,7 +12,7 @@
 
 namespace gpushared::mig {
 
-// A compute instance, which programs see as a device.
+// A compute instance, which is a device to programs.
 struct LiveCompute {
   std::uint32_t id = 0;      // Id within its GPU instance.
   std::uint32_t slices = 0;  // Number of compute slices.
@@ -34,7 +34,7 @@ struct MigGpu {
   std::uint32_t minor = 0;  // Its device file is /dev/nvidia<minor>.
   bool has_mig = false;     // Whether the board supports MIG.
   bool is_enabled = false;
-  bool is_pending = false;  // Mode after the next reset.
+  bool is_pending = false;  // Whether MIG mode will be enabled after the next reset.
   Board board;              // Empty without MIG.
   std::vector<LiveInstance> instances;
   std::vector<std::uint32_t> processes;  // Processes with a context anywhere on the GPU.

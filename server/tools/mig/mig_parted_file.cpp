@@ -69,8 +69,8 @@ template <typename Take>
 void ForEachKey(const YAML::Node& map, const std::string& what, std::size_t most, Take&& take) {
   if (!map.IsMap()) throw Rejection(map, what + " must be a map of keys and values");
   if (map.size() > most) {
-    throw Rejection(map, what + " has " + std::to_string(map.size()) + " keys, allowed are " +
-                             std::to_string(most));
+    throw Rejection(map, what + " has " + std::to_string(map.size()) +
+                             " keys, allowed: " + std::to_string(most));
   }
   std::set<std::string> seen;
   for (const auto& each : map) {
@@ -85,8 +85,8 @@ void ForEachKey(const YAML::Node& map, const std::string& what, std::size_t most
 void CheckLength(const YAML::Node& list, const std::string& what, std::size_t most) {
   if (!list.IsSequence()) throw Rejection(list, what + " must be a list");
   if (list.size() > most) {
-    throw Rejection(list, what + " has " + std::to_string(list.size()) + " items, allowed are " +
-                              std::to_string(most));
+    throw Rejection(list, what + " has " + std::to_string(list.size()) +
+                              " items, allowed: " + std::to_string(most));
   }
 }
 
@@ -229,8 +229,8 @@ bool ConfigEntry::IsAbout(std::uint32_t index, std::uint32_t model) const {
 Result<ConfigFile> ParseConfigFile(const std::string& text, const std::string& name) try {
   if (text.size() > kConfigBytesMax) {
     return Rejected(name, 1,
-                    "the file has " + std::to_string(text.size()) + " bytes, allowed are " +
-                        std::to_string(kConfigBytesMax));
+                    "the file has " + std::to_string(text.size()) +
+                        " bytes, allowed: " + std::to_string(kConfigBytesMax));
   }
   std::vector<YAML::Node> documents = YAML::LoadAll(text);
   if (documents.size() != 1) return Rejected(name, 1, "the file must have one document");

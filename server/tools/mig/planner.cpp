@@ -116,8 +116,8 @@ Layout Plan::After() const {
 Result<Plan> MakePlan(const Board& board, const std::vector<Present>& have,
                       const std::vector<Wanted>& want) {
   if (Status possible = CheckWanted(board, want); !possible.ok()) return possible;
-  // The smallest cost wins; layouts are enumerated by their starts, which decides between equal
-  // costs.
+  // The smallest cost wins. Its last element, the layout itself, decides between layouts that are
+  // otherwise equal.
   using Cost = std::tuple<std::size_t, std::int64_t, Layout>;
   std::optional<Cost> best;
   std::size_t layouts = 0;

@@ -61,8 +61,8 @@ Status NoProfile(const Board& board, std::string_view name) {
 
 Status TooMany(const Board& board, std::uint64_t count) {
   return {StatusCode::kLimitExceeded, "layout rejected: asked for " + std::to_string(count) +
-                                          " instances of " + board.name + ", allowed are " +
-                                          std::to_string(kInstancesMax)};
+                                          " instances of " + board.name +
+                                          ", allowed: " + std::to_string(kInstancesMax)};
 }
 
 void AddWanted(std::vector<Wanted>& all, const Profile& profile, std::vector<std::uint32_t> compute,

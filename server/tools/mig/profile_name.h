@@ -31,7 +31,7 @@ DeviceCounts GetDevices(const Board& board, const Layout& layout);
 // Parses ids and names in any order: "19,19,14,9", "1g.5gb,1g.5gb,2g.10gb,3g.20gb" or
 // "2x1g.5gb,14,9".
 Result<std::vector<Wanted>> ParseInstances(const Board& board, std::string_view list);
-// Parses the same with placements: "19:6,2g.10gb:0".
+// Parses ids and names with placements, such as "19:6,2g.10gb:0".
 Result<Layout> ParseLayout(const Board& board, std::string_view list);
 
 }  // namespace gpushared::mig

@@ -103,7 +103,7 @@ bool AreAtOneWorker(const json& one, const json& other) {
   return worker != 0 && worker == GetNumber(other, "worker_pid");
 }
 
-// Clients of the given server.
+// Returns the clients of the given server.
 json ClientsAt(const Call& call, const json& server) {
   json here = json::array();
   for (const json& client : call.clients) {
@@ -202,7 +202,7 @@ Result<Answer> EndClients(Call call, std::uint64_t seconds) {
     }
     std::this_thread::sleep_for(kPollEvery);
   }
-  // No server answers, so it has exited.
+  // The server no longer answers, so it has exited.
   if (admin::IsUnreachable(status)) return Answer{.is_end = true};
   return status;
 }
@@ -348,8 +348,8 @@ Result<Answer> GetShare(const Call& call) {
   return Answer{.text = PercentText(least)};
 }
 
-// The limit applies to new clients, even if the command names a server, because a limit never takes
-// away memory that a client already has.
+// The limit applies to new clients, even if the command names a server, because a limit never
+// reclaims memory from a client.
 Result<Answer> SetMemory(const Call& call) {
   return SetNewClients(call, "set_default_device_pinned_mem_limit",
                        "client_memory = \"" + std::to_string(call.number >> 20U) +
@@ -438,7 +438,7 @@ Result<Named> Match(const Command& command, Call& call) {
       words.size() + (command.flag.empty() ? 0 : 1) + (command.allowed.empty() ? 0 : 1);
   if (given.size() > most || (given.size() < words.size() && !command.are_optional)) {
     return call.Reject("it has " + std::to_string(given.size()) +
-                       " arguments, allowed is: " + GetUsage(command));
+                       " arguments, allowed: " + GetUsage(command));
   }
   const auto flag = std::ranges::find(given, command.flag);
   if (flag != given.end()) {
@@ -456,8 +456,8 @@ Result<Named> Match(const Command& command, Call& call) {
     }
   }
   if (fits) return named;
-  return call.Reject(command.allowed.empty() ? "allowed is: " + GetUsage(command)
-                                             : "allowed is " + std::string(command.allowed));
+  return call.Reject(command.allowed.empty() ? "allowed: " + GetUsage(command)
+                                             : "allowed: " + std::string(command.allowed));
 }
 
 Result<std::uint64_t> Check(const std::string& name, const std::string& word, bool is_removal) {
@@ -474,7 +474,7 @@ Result<std::uint64_t> Check(const std::string& name, const std::string& word, bo
   }
   if (name == "add|rm" && word != "add" && word != "rm") {
     return Status(StatusCode::kInvalidArgument,
-                  "sm_partition rejected: asked for '" + word + "', allowed are add and rm");
+                  "sm_partition rejected: asked for '" + word + "', allowed: add and rm");
   }
   return 0;
 }

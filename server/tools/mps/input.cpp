@@ -10,7 +10,7 @@ namespace {
 
 Status Rejected(std::string_view what, std::string_view asked, const std::string& allowed) {
   return {StatusCode::kInvalidArgument, std::string(what) + " rejected: asked for '" +
-                                            std::string(asked) + "', allowed is " + allowed};
+                                            std::string(asked) + "', allowed: " + allowed};
 }
 
 bool IsBlank(char c) { return c == ' ' || c == '\t'; }
@@ -43,7 +43,7 @@ Result<std::vector<std::string>> Words(std::string_view line) {
       return Status(StatusCode::kInvalidArgument,
                     "line rejected: byte " + std::to_string(i + 1) + " is " +
                         std::to_string(static_cast<unsigned char>(c)) +
-                        ", allowed are printable ASCII characters, blanks and tabs");
+                        ", allowed: printable ASCII characters, blanks and tabs");
     }
     if (!IsBlank(c) && !in_word) words.emplace_back();
     in_word = !IsBlank(c);

@@ -120,10 +120,9 @@ int Main(std::span<char* const> given) {
       arguments, [](const std::string& each) { return each == "-d" || each == "-f"; });
   const bool is_start = wrong == arguments.end() && start != arguments.end();
   if (first.starts_with('-') && !is_start) {
-    PrintError(
-        "option '" + (wrong == arguments.end() ? first : *wrong) +
-        "' rejected: allowed are --socket PATH, -d or -f with -multiuser-server, and -h or -v "
-        "alone");
+    PrintError("option '" + (wrong == arguments.end() ? first : *wrong) +
+               "' rejected; allowed: --socket PATH, -d or -f with -multiuser-server, and -h or -v "
+               "alone");
     return kUsage;
   }
   const Result<std::string> socket = ipc::ClientSocketPath(asked);

@@ -125,13 +125,13 @@ void Declare(const command_line::Command& app, RunOptions& options) {
       "the server; 2 usage error; 3 no server is running; 126 and 127 as in shells.");
 }
 
-// Returns the options that are set but that gate mode does not support; empty if none is set.
+// Returns an option that is set but that gate mode does not support; empty if there is none.
 std::string SetForSubmitting(const RunOptions& options) {
   if (options.request.is_interruptible) return "--interruptible";
   return options.asks_for_ptx ? "--ptx" : "";
 }
 
-// Whether the program fails if no server is running.
+// Returns whether the program fails if no server is running.
 bool NeedsServer(const RunRequest& request) {
   return request.fallback == "none" || (request.fallback.empty() && request.mode != "gate");
 }
@@ -237,7 +237,7 @@ void Explain(const std::vector<Setting>& settings) {
 int Become(char* const* program) {
   const std::string found = FindProgram(program[0], Variable("PATH"));
   if (found.empty() && std::strchr(program[0], '/') != nullptr && Exists(program[0])) {
-    ::execv(program[0], program);  // Reports why it failed.
+    ::execv(program[0], program);  // Fails, and sets errno to the reason.
     return Complain(kCannotRun, std::string(program[0]) + " cannot run: " + std::strerror(errno));
   }
   if (found.empty()) {

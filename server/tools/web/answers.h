@@ -69,7 +69,7 @@ class Answers {
   const std::string host_;
   // Used only by the thread of this object.
   std::map<ipc::AdminVerb, CachedAnswer> answers_;
-  // Only the latest is kept, because each answer is about a different request.
+  // Latest answer to kExplain. Earlier ones are not kept, because each is about another request.
   std::optional<CachedAnswer> explained_;
   Time texts_at_;
   // Texts by format, made at texts_at_.

@@ -106,7 +106,7 @@ TextFormat PreferredFormat(std::string_view accept) {
         is_our_version = parameter == "version=1.0.0";
       }
     }
-    // Ignores a quality value that is malformed or not between 0 and 1.
+    // Treats a quality value that is malformed or not between 0 and 1 as 0.
     if (!(quality >= 0 && quality <= 1)) quality = 0;
     if (type == "application/openmetrics-text") {
       if (is_our_version) open_metrics = std::max(open_metrics, quality);

@@ -38,8 +38,8 @@ namespace http = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// How long further input is read after the answer, because closing the connection at once could
-// reset it before the client has read the answer.
+// Time for which further input is read after the answer. Closing the connection at once could reset
+// the connection before the client has read the answer.
 constexpr std::chrono::milliseconds kLingerMax{500};
 // Pause after accept has failed, for example for lack of descriptors.
 constexpr std::chrono::milliseconds kAcceptPause{100};
@@ -233,7 +233,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     method_ = parser_.get().method();
     if (method_ != http::verb::get && method_ != http::verb::head && method_ != http::verb::post) {
       return Answer({.code = 405,
-                     .body = "allowed are GET, HEAD and POST\n",
+                     .body = "allowed: GET, HEAD and POST\n",
                      .headers = {{"Allow", "GET, HEAD, POST"}}});
     }
     const bool has_body = parser_.chunked() || parser_.content_length().value_or(0) > 0;

@@ -57,7 +57,8 @@ struct HttpAnswer {
 // Scarce resources go to the peer (see GetPeer) that uses the least of them. If all connections are
 // in use, a new connection replaces one that neither waits for an answer nor is a stream, of the
 // peer with the most such connections: one that has been answered, otherwise the peer's oldest. If
-// all streams are in use, a new one replaces a stream of a peer that has at least two streams more.
+// all streams are in use, a new one replaces a stream of the peer with the most streams, if that
+// peer has at least two more than the peer of the new one.
 //
 // Run blocks its thread; the other functions except Stop and Publish must be called before it.
 class HttpServer {

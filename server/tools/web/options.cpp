@@ -27,7 +27,7 @@ constexpr std::size_t kHostsMax = 16, kHostBytesMax = 253;
 Status NoEndpoint(std::string_view text) {
   return {StatusCode::kInvalidArgument,
           "address '" + std::string(text) +
-              "' rejected: allowed are a numeric address and a port, as in 127.0.0.1:9464 or "
+              "' rejected; allowed: a numeric address and a port, as in 127.0.0.1:9464 or "
               "[::1]:9464"};
 }
 
@@ -42,7 +42,7 @@ Status CheckHostName(const std::string& name) {
                (each >= 'A' && each <= 'Z') || each == '-' || each == '.';
       });
   if (is_name) return Status::Ok();
-  return {StatusCode::kInvalidArgument, "host '" + name + "' rejected: allowed are 1 to " +
+  return {StatusCode::kInvalidArgument, "host '" + name + "' rejected; allowed: 1 to " +
                                             std::to_string(kHostBytesMax) +
                                             " letters, digits, dots and hyphens, without a port"};
 }
@@ -89,11 +89,11 @@ Result<std::string> ReadToken(const std::string& path) {
   if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax) {
     return NoToken(
         path, "it has " + (token.size() > kTokenBytesMax ? "more than " : std::string()) +
-                  std::to_string(std::min(token.size(), kTokenBytesMax)) + " bytes, allowed are " +
+                  std::to_string(std::min(token.size(), kTokenBytesMax)) + " bytes, allowed: " +
                   std::to_string(kTokenBytesMin) + " to " + std::to_string(kTokenBytesMax));
   }
   if (!std::ranges::all_of(token, [](char each) { return each > ' ' && each <= '~'; })) {
-    return NoToken(path, "allowed is printable ASCII without spaces, in one line");
+    return NoToken(path, "allowed: printable ASCII without spaces, in one line");
   }
   return token;
 }
@@ -142,12 +142,12 @@ std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> argumen
   if (options.hosts.size() > kHostsMax) {
     return rejected({StatusCode::kInvalidArgument,
                      "option host rejected: it is given " + std::to_string(options.hosts.size()) +
-                         " times, allowed are " + std::to_string(kHostsMax)});
+                         " times, allowed: " + std::to_string(kHostsMax)});
   }
   if (!options.listen.is_loopback && options.token.empty()) {
     return rejected({StatusCode::kInvalidArgument,
                      "option listen rejected: other machines may reach " + listen +
-                         "; allowed are loopback addresses, or others with --token-file"});
+                         "; allowed: loopback addresses, or others with --token-file"});
   }
   return options;
 }

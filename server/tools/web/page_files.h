@@ -16,7 +16,7 @@ struct PageFile {
 std::span<const PageFile> PageFiles();
 // Returns the file of that name, or null.
 const PageFile* FindPageFile(std::string_view name);
-// Derived from the file name extension.
+// Returns the content type, derived from the extension of the file name.
 std::string_view PageFileType(const PageFile& file);
 
 }  // namespace gpushared::web

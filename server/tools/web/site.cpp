@@ -28,14 +28,14 @@ Site::Site(const Gate& gate, Answer answer) : gate_(gate), answer_(std::move(ans
 
 void Site::Handle(const HttpServer::Request& request, HttpServer::Reply reply) const {
   if (!gate_.KnowsHost(request.host)) {
-    return reply({.code = 421,
-                  .body = "the Host header names another machine; allowed are " +
-                          gate_.HostsAllowed() + "\n"});
+    return reply(
+        {.code = 421,
+         .body = "the Host header names another machine; allowed: " + gate_.HostsAllowed() + "\n"});
   }
   if (request.path == "/login") return reply(LogIn(request));
   if (request.is_post) {
     return reply(
-        {.code = 405, .body = "allowed are GET and HEAD\n", .headers = {{"Allow", "GET, HEAD"}}});
+        {.code = 405, .body = "allowed: GET and HEAD\n", .headers = {{"Allow", "GET, HEAD"}}});
   }
   const bool is_in = gate_.IsAuthorized(request);
   const bool is_page = request.path == "/";

@@ -26,7 +26,7 @@ using Timelines = std::map<std::string, nlohmann::json>;  // By device.
 inline constexpr std::size_t kClientsShownMax = 512;
 std::string UpdateText(const nlohmann::json& status, const nlohmann::json& clients,
                        const Timelines& timelines, const std::string& host, MonotonicTime now);
-// Snapshot while no server answers.
+// Formats the snapshot for a time in which no server answers.
 std::string FailureText(const std::string& why, const std::string& host, MonotonicTime now);
 
 // Derives timelines with a single bin from the growth of each client's device time between two

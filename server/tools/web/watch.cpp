@@ -45,7 +45,7 @@ void Watch::Run() {
 bool Watch::AwaitWatchers() {
   MutexLock lock(mutex_);
   while (watchers_ == 0 && !is_over_) {
-    // Starts again, because time without watchers is not part of the timelines.
+    // The timelines start again, because time without watchers is not part of them.
     growth_ = {};
     traces_.StopFollowing();
     changed_.wait(lock.waitable());

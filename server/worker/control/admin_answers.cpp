@@ -13,8 +13,8 @@
 namespace gpushared::server {
 namespace {
 
-// The device thread normally answers within a loop iteration. The operator gets an error if it has
-// not answered within this time.
+// The device thread normally answers within a loop iteration. If it has not answered within this
+// time, the operator gets an error.
 constexpr auto kStatsWaitMax = std::chrono::milliseconds(500);
 
 }  // namespace

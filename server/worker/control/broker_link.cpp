@@ -204,7 +204,7 @@ Status Worker::Impl::CheckPlace(const Session& new_client) const {
     return Status::Ok();
   }
   return {StatusCode::kLimitExceeded,
-          fmt::format("connection rejected: device {} has {} clients, allowed are {}, {} of these "
+          fmt::format("connection rejected: device {} has {} clients, allowed: {}, {} of these "
                       "for clients that may be of class high [{}]",
                       device_->info().id, all, limits.sessions_max, kept, new_client.who())};
 }

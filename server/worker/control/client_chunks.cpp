@@ -39,7 +39,7 @@ Status ClientChunks::CheckMap(std::uint32_t number, std::uint64_t address,
   if (found == chunks_.end()) return NoChunk("mapping", number);
   if (mappings_.size() >= ipc::kMappingsMax) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("mapping rejected: {} places are mapped, allowed are {}", mappings_.size(),
+            fmt::format("mapping rejected: {} places are mapped, allowed: {}", mappings_.size(),
                         ipc::kMappingsMax)};
   }
   const std::uint64_t bytes = found->second.bytes;

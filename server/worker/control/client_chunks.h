@@ -23,7 +23,7 @@ class ClientChunks {
     std::uint64_t bytes = 0;
   };
 
-  // Check only numbers and addresses; the device reports a lack of memory.
+  // The checks cover only numbers and addresses; the device reports a lack of memory.
   Status CheckMake(std::uint32_t number) const;
   Status CheckFree(std::uint32_t number) const;
   Status CheckMap(std::uint32_t number, std::uint64_t address,

@@ -67,7 +67,7 @@ Result<std::string> ReadText(const std::string& path) {
     return Rejected(path, "it is no regular file");
   }
   if (facts.st_uid != ::geteuid() || (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return Rejected(path, fmt::format("it belongs to uid {} with mode {:03o}, allowed is a file of "
+    return Rejected(path, fmt::format("it belongs to uid {} with mode {:03o}, allowed: a file of "
                                       "uid {} that no other user may write to",
                                       facts.st_uid, facts.st_mode & 0777U, ::geteuid()));
   }
@@ -88,7 +88,7 @@ Result<std::string> ReadText(const std::string& path) {
   return text;
 }
 
-// Splits a text into lines, and a line into numbers.
+// Splits a text into lines.
 class Lines {
  public:
   explicit Lines(std::string_view text) : rest_(text) {}

@@ -33,9 +33,8 @@ struct KeptCosts {
   HashSeed seed{};
 };
 
-// Returns the conditions under which costs are valid, because kernel times depend on more than the
-// kernel: the device's description, the parts of it that each class gets, and a GPU's driver
-// version.
+// Returns the conditions under which costs are valid: the device's description, the parts of it
+// that each class gets, and a GPU's driver version. Kernel times depend on all of these.
 std::string CostConditions(const device::DeviceInfo& info);
 
 // Returns the file name for this device, unique among devices.

@@ -187,9 +187,9 @@ void Worker::Impl::WatchDevice() {
   });
 }
 
-// Asks all kernels to end, because the worker cannot determine which one the driver is waiting for.
-// Each of them has exceeded its limit, because the device thread has been blocked for longer than
-// any kernel may run.
+// Requests the end of all kernels, because the worker cannot determine which one the driver is
+// waiting for. Each of them has exceeded its limit, because the device thread has been blocked for
+// longer than any kernel may run.
 void Worker::Impl::ReportKernelsToEnd() {
   if (!device_->ReportKernelsToEnd()) return LoseBlockedDevice("");
   spdlog::error(
@@ -215,7 +215,7 @@ void Worker::Impl::LoseBlockedDevice(const std::string& detail) {
 void Worker::Impl::Handle(const DeviceLost& message) {
   if (is_lost()) return;  // A device thread that returned after all may report it, too.
   // This worker notifies connected clients, and the broker notifies later ones. The broker is
-  // notified first, so that it passes a client that reconnects immediately to the next worker. All
+  // notified first, so that even a client that reconnects immediately gets the next worker. All
   // remaining resources end with this process.
   spdlog::critical("{}", message.status.message());
   exit_code_ = kWorkerLostDevice;

@@ -9,8 +9,8 @@ namespace gpushared::server {
 using std::chrono::nanoseconds;
 
 DeviceWatch::Limits DeviceWatch::LimitsFor(nanoseconds turn_max, nanoseconds leaves_within) {
-  // The interval is at most a second, so that a blocked thread is detected soon. Polling wakes an
-  // idle worker once per second.
+  // The interval is at most a second, so that a blocked thread is detected soon. Longer intervals
+  // would save little: one wake-up of an idle worker per second.
   constexpr nanoseconds kIntervalMin = std::chrono::milliseconds(1);
   constexpr nanoseconds kIntervalMax = std::chrono::seconds(1);
   return {.interval = std::clamp(turn_max / 10, kIntervalMin, kIntervalMax),

@@ -10,9 +10,9 @@ namespace gpushared::server {
 // Watchdog that detects a device thread blocked in a device call. The thread cannot detect this
 // itself, and while it is blocked no client's work can start, finish or be preempted.
 //
-// A driver may make a call wait for a running kernel, however long that takes. Therefore kernels
-// that can be ended without the driver are asked to end first. If that does not help, the device is
-// considered lost.
+// A driver may make a call wait for a running kernel, however long that takes. Therefore the end of
+// those kernels that can be ended without the driver is requested first. If that does not help, the
+// device is considered lost.
 //
 // Time is counted in intervals between polls instead of being read from a clock, so that neither a
 // suspended machine nor a process stopped by a debugger is mistaken for a lost device.
@@ -22,14 +22,14 @@ class DeviceWatch {
  public:
   struct Limits {
     std::chrono::nanoseconds interval;  // Time between two polls.
-    // Maximum duration of one loop iteration; kernels are asked to end when it is exceeded.
+    // Maximum duration of one loop iteration, after which the end of kernels is requested.
     std::chrono::nanoseconds turn_max;
-    std::chrono::nanoseconds leaves_within;  // Time that these kernels then have to end.
+    std::chrono::nanoseconds leaves_within;  // Time within which these kernels must then end.
   };
   enum class Verdict : std::uint8_t { kFine, kEndKernels, kLost };
 
   // `turn_max` must exceed the time of calls that may legitimately wait for a kernel. The interval
-  // is a tenth of it.
+  // is a tenth of `turn_max`, but at least 1 ms and at most 1 s.
   static Limits LimitsFor(std::chrono::nanoseconds turn_max,
                           std::chrono::nanoseconds leaves_within);
 

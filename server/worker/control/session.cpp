@@ -375,7 +375,7 @@ void Session::End(Status why) {
                               : outbox_.Add(attach_.request, ipc::Rejected{.status = why_ended_});
     if (queued.ok()) (void)outbox_.Flush(socket_.native_handle());
   }
-  // The client sees the end now, but the socket is closed later, together with the memory, because
+  // The client receives EOF now, but the socket is closed later, together with the memory, because
   // a client can make a close take arbitrarily long. Until then the session counts against the
   // client's limits.
   closing_ = ipc::UniqueFd(socket_.release());

@@ -97,7 +97,7 @@ struct SessionEnvironment {
   StagingBudget& images;  // Budget of the memory into which clients write module images.
   std::shared_ptr<GraphBudget> graphs;
   HomeExecutor home;  // For `endings`.
-  // Releases sockets and memory that clients hold as well, which may block.
+  // Releases sockets and memory that clients may still have open or mapped; a release may block.
   ipc::UnboundedCalls& endings;
   ClientLog& log;
   KernelOutputLog& kernel_output;
@@ -165,8 +165,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // clients.
   bool MayUseReserve() const;
   const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
-  // Maximum device memory of the session. Without oversubscription, at most its guarantee. If its
-  // memory can only be swapped as a whole, at most what the device can hold at the same time.
+  // Maximum device memory of the session: its quota or, without oversubscription or for a gated
+  // client, its guarantee.
   std::uint64_t quota_bytes() const;
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }
@@ -313,7 +313,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Runs `work()` as a slow call and then `done(*this, result)` on the control thread.
   template <typename Work, typename Done>
   void MakeSlowCall(Work work, Done done);
-  // As above, with a call that is short if it places, maps or allocates at most kShortCallBytes.
+  // Like MakeSlowCall, with a call that is short if it places, maps or allocates at most
+  // kShortCallBytes.
   template <typename Work, typename Done>
   void MakeSlowCallFor(std::uint64_t bytes, Work work, Done done);
   template <typename Work, typename Done>
@@ -328,8 +329,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Posts the message to the device thread and runs `then` when it has been applied.
   void Apply(DeviceMessage message, std::function<void()> then);
   void CheckOver();
-  // Returns the function that the control thread calls when all memory is free. `mappings`: mapped
-  // chunks.
+  // Returns the function that the control thread calls when all memory is free. `mappings`: number
+  // of mapped chunks.
   std::function<void()> Returned(std::uint32_t mappings);
 
   SessionEnvironment& environment_;
@@ -363,12 +364,12 @@ class Session : public std::enable_shared_from_this<Session> {
   std::function<void()> on_applied_;
   std::function<void(Session&, bool)> on_memory_;
   // Null if no swap is running. Read by the slow calls' thread.
-  std::shared_ptr<std::atomic<bool>> is_move_cut_;
+  std::shared_ptr<std::atomic<bool>> is_swap_preempted_;
   std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
-  // Taken from the staging budget, including a buffer being created.
+  // Bytes taken from the staging budget, including those for a buffer being created.
   std::uint64_t staging_bytes_ = 0;
   ipc::UniqueFd image_;            // Created for the client to write; used by the next load.
-  std::uint64_t image_bytes_ = 0;  // Taken from the images' budget until the image is read.
+  std::uint64_t image_bytes_ = 0;  // Bytes taken from the images' budget until the load has ended.
 };
 
 }  // namespace gpushared::server

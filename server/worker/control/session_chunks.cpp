@@ -79,10 +79,9 @@ void Session::MapChunk(std::uint32_t number, std::uint64_t address) {
   const Status status = chunks.CheckMap(number, address, memory_->space->mapping_area());
   if (!status.ok()) return Reject(status);
   if (environment_.mappings >= environment_.limits.mappings_max) {
-    return Reject(
-        {StatusCode::kLimitExceeded,
-         fmt::format("mapping rejected: all clients have {} places mapped, allowed are {}",
-                     environment_.mappings, environment_.limits.mappings_max)});
+    return Reject({StatusCode::kLimitExceeded,
+                   fmt::format("mapping rejected: all clients have {} places mapped, allowed: {}",
+                               environment_.mappings, environment_.limits.mappings_max)});
   }
   const std::uint64_t bytes = chunks.bytes_of(number);
   MakeSlowCallFor(

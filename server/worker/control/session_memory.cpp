@@ -20,7 +20,7 @@ namespace gpushared::server {
 void Session::Handle(const ipc::ResizeMemory& request) {
   Resizing resizing{.asked_bytes = request.bytes, .before_bytes = memory_->mapped_bytes};
   if (request.bytes >= memory_->mapped_bytes) return Resize(std::move(resizing));
-  // Before memory is given back, it must become inaccessible to commands.
+  // Before memory is unmapped, it must become inaccessible to commands.
   Apply(SetMapped{id(), request.bytes}, [this, resizing] { Resize(resizing); });
 }
 
@@ -158,13 +158,13 @@ void Session::OnSwap(const SwapMemory& move) {
   if (has_ended_) return;
   SlowCalls::Caller whose = caller();
   whose.is_urgent = move.is_urgent;
-  whose.is_move = true;
+  whose.is_swap = true;
   whose.disturbs = environment_.device.info().swaps_disturb;
   ++slow_calls_;
-  is_move_cut_ = std::make_shared<std::atomic<bool>>(false);
+  is_swap_preempted_ = std::make_shared<std::atomic<bool>>(false);
   // One page per call, so that other clients' calls are made in between.
   environment_.slow_calls.Post(whose, [self = shared_from_this(), done = std::size_t{0}, move,
-                                       is_cut = is_move_cut_]() mutable {
+                                       is_cut = is_swap_preempted_]() mutable {
     SessionMemory& memory = *self->memory_;
     device::Space& space = *memory.space;
     // Swaps at least one page, so that a client that preempts all swaps of others delays them but
@@ -187,7 +187,7 @@ void Session::OnSwap(const SwapMemory& move) {
     boost::asio::io_context& context = self->environment_.context;
     boost::asio::post(context, [self = std::move(self), move, status = std::move(status), use] {
       --self->slow_calls_;
-      self->is_move_cut_.reset();
+      self->is_swap_preempted_.reset();
       self->OnSwapEnded(move, status, use);
     });
     return false;
@@ -195,22 +195,23 @@ void Session::OnSwap(const SwapMemory& move) {
 }
 
 void Session::PreemptSwap(bool is_urgent) {
-  if (is_move_cut_ == nullptr) return;  // The swap has already ended.
-  is_move_cut_->store(true, std::memory_order_relaxed);
+  if (is_swap_preempted_ == nullptr) return;  // The swap has already ended.
+  is_swap_preempted_->store(true, std::memory_order_relaxed);
   if (is_urgent) environment_.slow_calls.HurrySwap(id());
 }
 
 void Session::OnSwapEnded(const SwapMemory& move, const Status& status,
                           const device::SpaceUse& use) {
   if (has_ended_) return CheckOver();
-  // If other clients have taken the free memory since, it is requested again.
+  // kOutOfMemory is no failure: other clients have taken the free memory since, and the device
+  // thread decides again.
   const bool has_failed = !status.ok() && status.code() != StatusCode::kOutOfMemory;
   if (!has_failed || move.goes_out) {
     environment_.device_thread.Post(MemorySwapped{id(), use, has_failed});
   }
   if (!has_failed) return;
-  // Memory that cannot be swapped out is still resident. The session ends only if that memory is
-  // needed for another client's guarantee.
+  // A failed swap-in ends the session. A failed swap-out leaves the memory resident and ends the
+  // session only if that memory is needed for another client's guarantee.
   if (!move.goes_out || move.is_guaranteed) {
     return End({status.code(), fmt::format("session ended: {} [{}]", status.message(), who_)});
   }

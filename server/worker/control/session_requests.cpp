@@ -43,7 +43,7 @@ Status CheckDescribable(std::span<const device::KernelInfo> kernels,
                         std::span<const device::VariableInfo> variables) {
   if (kernels.size() > ipc::kKernelsPerModuleMax) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module rejected: it has {} kernels, allowed are {}", kernels.size(),
+            fmt::format("module rejected: it has {} kernels, allowed: {}", kernels.size(),
                         ipc::kKernelsPerModuleMax)};
   }
   for (const device::KernelInfo& kernel : kernels) {
@@ -53,7 +53,7 @@ Status CheckDescribable(std::span<const device::KernelInfo> kernels,
       return {
           StatusCode::kLimitExceeded,
           fmt::format("module rejected: kernel '{}' has a name of {} bytes and {} parameters of "
-                      "{} bytes, allowed are {}, {} and {}",
+                      "{} bytes, allowed: {}, {} and {}",
                       kernel.name.substr(0, 64), kernel.name.size(), kernel.parameters.size(),
                       kernel.parameter_bytes, ipc::kSymbolNameBytesMax,
                       ipc::kParametersPerKernelMax, kParameterBytesMax)};
@@ -64,7 +64,7 @@ Status CheckDescribable(std::span<const device::KernelInfo> kernels,
     if (variable.name.size() > ipc::kSymbolNameBytesMax) {
       return {
           StatusCode::kLimitExceeded,
-          fmt::format("module rejected: variable '{}' has a name of {} bytes, allowed are {}",
+          fmt::format("module rejected: variable '{}' has a name of {} bytes, allowed: {}",
                       variable.name.substr(0, 64), variable.name.size(), ipc::kSymbolNameBytesMax)};
     }
   }
@@ -72,7 +72,7 @@ Status CheckDescribable(std::span<const device::KernelInfo> kernels,
       bytes > ipc::kModuleReplyBytesMax) {
     return {StatusCode::kLimitExceeded,
             fmt::format("module rejected: the description of its kernels and variables takes {} "
-                        "bytes, allowed are {}",
+                        "bytes, allowed: {}",
                         bytes, ipc::kModuleReplyBytesMax)};
   }
   return Status::Ok();
@@ -178,17 +178,17 @@ Status Session::CheckImage(std::uint64_t bytes) const {
   const SessionLimits& limits = environment_.limits;
   if (memory_->modules.size() >= limits.modules_max) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module rejected: {} modules are loaded, allowed are {}",
+            fmt::format("module rejected: {} modules are loaded, allowed: {}",
                         memory_->modules.size(), limits.modules_max)};
   }
   if (bytes > limits.module_bytes_max) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module rejected: its image has {} bytes, allowed are {}", bytes,
+            fmt::format("module rejected: its image has {} bytes, allowed: {}", bytes,
                         limits.module_bytes_max)};
   }
   if (bytes > limits.modules_bytes_max - module_bytes_) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module rejected: its image has {} bytes and {} are loaded, allowed are {} "
+            fmt::format("module rejected: its image has {} bytes and {} are loaded, allowed: {} "
                         "together",
                         bytes, module_bytes_, limits.modules_bytes_max)};
   }
@@ -417,13 +417,13 @@ Status Session::CheckNewStagingBuffer(const ipc::AddStagingBuffer& request) cons
       std::min<std::size_t>(limits.staging_buffers_max, ipc::kStagingBuffersMax);
   if (memory_->staging_buffers.size() >= staging_buffers_max) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("staging buffer rejected: there are {} staging buffers, allowed are {}",
+            fmt::format("staging buffer rejected: there are {} staging buffers, allowed: {}",
                         memory_->staging_buffers.size(), staging_buffers_max)};
   }
   if (request.bytes > limits.staging_bytes_max) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("staging buffer rejected: asked for {} bytes, allowed are {}",
-                        request.bytes, limits.staging_bytes_max)};
+            fmt::format("staging buffer rejected: asked for {} bytes, allowed: {}", request.bytes,
+                        limits.staging_bytes_max)};
   }
   if (request.bytes > limits.staging_bytes_total_max - staging_bytes_) {
     return {StatusCode::kLimitExceeded,

@@ -47,9 +47,9 @@ void SlowCalls::SetUrgent(std::uint64_t session, bool is_urgent) {
 
 void SlowCalls::HurrySwap(std::uint64_t session) {
   const MutexLock lock(mutex_);
-  if (moving_ == session) is_hurried_ = true;
+  if (swapping_ == session) is_hurried_ = true;
   for (Waiting& each : waiting_) {
-    if (each.caller.session == session && each.caller.is_move) each.caller.is_urgent = true;
+    if (each.caller.session == session && each.caller.is_swap) each.caller.is_urgent = true;
   }
   changed_.notify_all();
 }
@@ -148,7 +148,7 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
     oldest_was_passed_ = next != Oldest();
     Waiting taken = std::move(*next);
     waiting_.erase(next);
-    moving_ = taken.caller.is_move ? taken.caller.session : 0;
+    swapping_ = taken.caller.is_swap ? taken.caller.session : 0;
     is_hurried_ = false;
     return taken;
   }

@@ -33,7 +33,7 @@ struct SlowCallRules {
   // times the duration of the previous step, so that a call with many steps uses a hundredth of the
   // time even if urgent requests never pause.
   std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
-  // Limits for the calls of new clients. They are preferred so that a handshake waits for at most
+  // Limits for the calls of new clients, which are preferred so that a handshake waits for at most
   // one short call. A client is considered new until its handshake is complete and for
   // `new_client_calls` short calls after it, which suffice for the memory, module and staging
   // buffers with which it begins its work.
@@ -53,15 +53,15 @@ class SlowCalls {
   // Originator of a call. Calls of one session begin in the order in which they were posted.
   struct Caller {
     std::uint64_t session = 0;  // 0: the worker.
-    // The same for all calls of a session, except for swaps of its memory: see SetUrgent,
-    // HurrySwap.
+    // Whether the session is urgent. Its calls have the same value, except for swaps of its memory;
+    // see SetUrgent and HurrySwap.
     bool is_urgent = false;
     // Swaps memory of the session on behalf of the client that waits for the swap.
-    bool is_move = false;
+    bool is_swap = false;
     // Frees the memory of a session that has ended. Urgent calls of connected clients go first.
     bool has_left = false;
-    // A call without steps, made during the handshake. Keeps a flood of further calls of new
-    // clients, which are longer, from delaying handshakes.
+    // A call without steps, made during the handshake. Such calls precede further calls of new
+    // clients, which are longer, so that a flood of the latter does not delay handshakes.
     bool awaits_welcome = false;
     bool is_new_client = false;  // One of the first short calls of a new client.
     // The call may delay running work. A call that cannot delay any begins in its turn even while
@@ -138,14 +138,14 @@ class SlowCalls {
   std::condition_variable changed_;
   std::deque<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);
   // Session whose swap is being made; 0 while no call or another kind of call is made.
-  std::uint64_t moving_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  std::uint64_t swapping_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   bool is_hurried_ GPUSHARED_GUARDED_BY(mutex_) = false;  // The current swap was made urgent.
   bool is_finishing_ GPUSHARED_GUARDED_BY(mutex_) = false;
   bool oldest_was_passed_ GPUSHARED_GUARDED_BY(mutex_) = false;
   Clock::time_point pause_until_ GPUSHARED_GUARDED_BY(mutex_);
-  // Time since which no urgent request has been open; kNever while one is.
   static constexpr Clock::rep kNever = Clock::duration::max().count();
-  // Relaxed, because no other data depends on it.
+  // Time since which no urgent request has been open; kNever while one is. Accesses are relaxed,
+  // because no other data depends on it.
   std::atomic<Clock::rep> quiet_since_{Clock::duration::min().count()};
   std::thread thread_;
 };

@@ -30,7 +30,7 @@ struct SessionFacts {
   std::uint32_t modules = 0;
   std::uint32_t staging_buffers = 0;
   std::uint64_t staging_bytes = 0;
-  // Chunks, in addition to the memory mapped from the bottom of the space.
+  // Size of all chunks, which are in addition to the memory mapped from the bottom of the space.
   std::uint64_t chunk_bytes = 0;
   bool is_gated = false;  // Whether the client submits its work to the driver itself.
   double age_s = 0;

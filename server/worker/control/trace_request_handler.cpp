@@ -40,7 +40,7 @@ void TraceRequestHandler::Add(const ipc::Watch& watch, ipc::UniqueFd connection)
   if (watchers_.size() > places) {
     const Status why(
         StatusCode::kLimitExceeded,
-        fmt::format("trace rejected: {} others watch this device, allowed are {}{} "
+        fmt::format("trace rejected: {} others watch this device, allowed: {}{} "
                     "[uid {} pid {}]",
                     watchers_.size() - 1, places,
                     watch.is_operator ? "" : " in addition to operators", watch.uid, watch.pid));

@@ -20,9 +20,8 @@
 namespace gpushared::server {
 
 Worker::Impl::~Impl() {
-  // After a drain all of these members are empty; if Run failed or was never called, they were not
-  // created. If the device was lost, the device thread still refers to the sessions, so it must end
-  // before them.
+  // Some of these members do not exist if Run failed or was never called. If the device was lost,
+  // the device thread still refers to the sessions, so it must end before them.
   device_thread_.reset();
   sessions_.clear();
   reader_.reset();  // The reader's last reports are dropped with context_.

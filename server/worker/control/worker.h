@@ -29,8 +29,8 @@ namespace gpushared::server {
 
 struct WorkerOptions {
   // Creates the device; called once, on the thread that calls Run. Until the device is destroyed,
-  // any thread may call the functions passed to it. `await_quiet` waits for a moment without urgent
-  // requests (SlowCallRules); it may be called once a session exists.
+  // any thread may call the three arguments. `await_quiet` waits for a moment without urgent
+  // requests (SlowCallRules); it must not be called before a session exists.
   std::function<Result<std::unique_ptr<device::Device>>(
       device::WakeFunction wake, device::OutputFunction output, std::function<void()> await_quiet)>
       make_device;
@@ -48,13 +48,13 @@ struct WorkerOptions {
   // File of the device's totals, see DeviceTotals; empty if they are not recorded.
   std::string totals_file;
   std::chrono::nanoseconds keep_costs_every = std::chrono::seconds(60);
-  // On devices that can only ask a kernel to end: time within which a kernel beyond its limit must
-  // end; otherwise the worker ends. Kernels check for the request only once in thousands of
-  // iterations of their loops.
+  // On devices that cannot kill a kernel: time within which a kernel beyond its limit must end
+  // after the request; otherwise the worker ends. Kernels check for the request only once in
+  // thousands of iterations of their loops.
   std::chrono::nanoseconds leaves_within = std::chrono::seconds(2);
   // Maximum time of one device call on the device thread, unless the longest kernel limit is
-  // longer. When a call exceeds it, kernels that poll for such a request are asked to end. If that
-  // does not unblock the thread, the worker ends as for a lost device.
+  // longer. When a call exceeds this time, kernels that poll for a request to end receive one. If
+  // that does not unblock the thread, the worker ends as for a lost device.
   std::chrono::nanoseconds call_max = std::chrono::seconds(5);
   // Without a separate compiler: whether the device's driver compiles for every client. Otherwise
   // it compiles only for root and the server's own user, who could harm this process in any case.
@@ -69,8 +69,8 @@ struct WorkerOptions {
   // Where the kernel describes the machine's topology, so that threads and memory can be placed
   // near the device.
   std::string sysfs = "/sys";
-  // When a session ends, its running work is asked to stop immediately, and killed if it has not
-  // ended within this time.
+  // When a session ends, preemption of its running work is requested at once, and work that has not
+  // ended within this time is killed.
   std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);
   // Directory of the socket through which the next broker finds this worker
   // (ipc/registry_socket.h). If empty, the worker of a dead broker ends with its last session.

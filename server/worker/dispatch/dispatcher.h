@@ -62,10 +62,10 @@ class Dispatcher {
                     scheduler::TimePoint now);
   // Called when parts of the client's memory became resident. Starts commands that waited for them.
   void OnMemoryCame(ClientState& client, scheduler::TimePoint now);
-  // Called when parts of the client's memory were swapped out. Takes queued commands back from the
-  // lane, so that they wait for that memory.
+  // Called when the client is resumed while parts of its memory are swapped out. Withdraws queued
+  // commands from the lane and submits those again whose access set is resident.
   void OfferAgain(ClientState& client, scheduler::TimePoint now);
-  // Drops the client's queued commands and asks the device to stop its running ones. Once none
+  // Drops the client's queued commands and requests preemption of its running ones. Once none
   // remains on the device, TakeDeparted returns the client.
   void RemoveClient(ClientState& client, scheduler::TimePoint now);
   std::unique_ptr<ClientState> TakeDeparted();  // Null if none has departed.
@@ -107,9 +107,9 @@ class Dispatcher {
 
  private:
   void LimitClient(const ClientState& client, scheduler::TimePoint now);
-  // Tries to finish the stream's front command.
   enum class FrontOutcome { kRetired, kUnfinished };
 
+  // Tries to finish the stream's front command.
   FrontOutcome SettleFront(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
   // Out of line, because most commands are device commands.
   [[gnu::noinline]] FrontOutcome SettleHostCommand(ClientState& client, std::uint32_t stream,
@@ -121,7 +121,7 @@ class Dispatcher {
   void SettleMark(ClientState& client, const StreamState& state, const CommandSlot& command);
   void SettleAll(scheduler::TimePoint now);
   // Called if the command's memory is not resident. Fails the command if the device can never hold
-  // it.
+  // all of that memory.
   [[gnu::cold]] static void RejectBeyondDevice(ClientState& client, std::uint32_t stream,
                                                CommandSlot& command);
   [[gnu::always_inline]] inline void OfferReady(ClientState& client, std::uint32_t stream,
@@ -141,7 +141,7 @@ class Dispatcher {
   void OnCompleted(const device::Completion& completion, scheduler::TimePoint now);
   void OnEnded(ClientState& client, CommandSlot& command, const device::Completion& completion,
                scheduler::TimePoint now);
-  // Handles a command that left the device with units left.
+  // Handles a command that left the device before all of its units were done.
   [[gnu::noinline]] void OnStopped(ClientState& client, CommandSlot& command,
                                    const device::Completion& completion, scheduler::TimePoint now);
   [[gnu::cold]] CommandFailure GetFailure(const CommandSlot& command,
@@ -167,7 +167,7 @@ class Dispatcher {
   std::vector<Broken> broken_;
   std::vector<Released> released_;
   std::vector<device::Completion> completions_;
-  std::vector<device::Completion> turns_over_;  // Empty between two calls.
+  std::vector<device::Completion> turns_over_;  // Used within TakeCompletions.
   // Clients with streams to settle; used within TakeCompletions.
   std::vector<ClientState*> unsettled_;
   std::optional<Status> loss_;

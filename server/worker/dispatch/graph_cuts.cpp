@@ -110,7 +110,7 @@ void Submitter::TakeForm(ClientState& client, CommandSlot& command) const {
     command.cost_key = node.cost_key;
     command.cost_kernel = node.cost_kernel;
     std::visit([&](const auto& work) { command.work = work; }, node.work);
-    if (node.kind == CommandKind::kLaunch) NameModule(client, node.module, command);
+    if (node.kind == CommandKind::kLaunch) RetainModule(client, node.module, command);
     return;
   }
   device::GraphWork work;

@@ -22,7 +22,7 @@ namespace gpushared::server {
 struct KernelLimiterOptions {
   KernelLimits limits;
   LimitEndsDevice ends_device = {true, true, true};
-  // Time within which a kernel must end after it was asked to, on devices that can only ask.
+  // Time within which a kernel must end after the request, on devices that cannot kill a kernel.
   scheduler::Duration leaves_within = std::chrono::seconds(2);
 };
 
@@ -52,7 +52,7 @@ class KernelLimiter {
   // Time at which Enforce must be called even if no event occurs.
   std::optional<scheduler::TimePoint> wake_at() const;
 
-  // Returns the kernels asked to end since the last call.
+  // Returns the kernels whose end was requested since the last call.
   KernelsEnded TakeEnded() { return std::exchange(ended_, {}); }
   bool has_ended() const { return ended_.count > 0; }
   // Returns true if a further report that this kernel is non-preemptible would be ignored.
@@ -65,7 +65,7 @@ class KernelLimiter {
                             const std::string& why) {
     Note(client, command, ~command.cost_kernel, why);
   }
-  // Reports for the log, at most one of each kind per kernel; the caller empties it.
+  // Entries for the log, at most one of each kind per kernel. The caller empties the list.
   std::vector<KernelNoted>& noted() { return noted_; }
 
  private:
@@ -73,7 +73,7 @@ class KernelLimiter {
   static constexpr scheduler::Duration kSlowStop = std::chrono::milliseconds(50);
   static constexpr std::size_t kKernelsNotedMax = 1024;
 
-  // A kernel that was asked to end.
+  // A kernel whose end was requested.
   struct PendingEnd {
     device::WorkId id = 0;
     scheduler::TimePoint until;

@@ -213,7 +213,7 @@ void MemoryManager::CarryOut(const scheduler::MemoryAction& action, scheduler::T
       }
       ReportDrainedClients();
       return;
-    case Kind::kRelease:
+    case Kind::kResume:
       if (client->memory.is_by_page()) dispatcher_.OfferAgain(*client, now);
       return lane_.Hold(client->id(), false, now);
     case Kind::kSwapOut:

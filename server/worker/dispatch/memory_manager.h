@@ -121,7 +121,7 @@ class MemoryManager {
   PerClient<OfClient> of_client_;
   std::vector<scheduler::ClientId> draining_;  // Suspended clients with commands on the device.
   bool is_due_ = false;  // An event has occurred that may change the decisions.
-  // Set when commands came or went since the last check.
+  // Time of the next check; set if commands were added or have ended since the last one.
   std::optional<scheduler::TimePoint> check_at_;
   scheduler::TimePoint checked_{};
   scheduler::Duration check_pause_ = check_every_;  // Minimum time between two checks.

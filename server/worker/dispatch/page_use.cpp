@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kUsePageBytes = kMapPageBytes;
 
 bool IsAway(const device::Space& space, std::size_t step) {
-  return space.AwayBytes(space.base() + step * kUsePageBytes, kUsePageBytes) > 0;
+  return space.NonResidentBytes(space.base() + step * kUsePageBytes, kUsePageBytes) > 0;
 }
 
 // Whether a command that is not device work keeps the commands after it from starting.
@@ -70,7 +70,7 @@ bool IsResident(const device::Space& space, const CommandSlot& command) {
   const device::Reach reach = GetReach(command);
   if (reach.is_everything()) return false;
   return std::ranges::all_of(reach.pieces(), [&](const device::MemoryPiece& piece) {
-    return space.AwayBytes(piece.base, piece.bytes) == 0;
+    return space.NonResidentBytes(piece.base, piece.bytes) == 0;
   });
 }
 
@@ -147,7 +147,8 @@ PageUse::Need PageUse::Count(const device::Space& space, std::uint64_t mapped_by
   touched_at_.resize(mapped_bytes / kUsePageBytes, 0);
   if (needs_everything_) {
     examined_ += touched_at_.size();
-    return {.bytes = mapped_bytes, .missing_bytes = space.AwayBytes(space.base(), mapped_bytes)};
+    return {.bytes = mapped_bytes,
+            .missing_bytes = space.NonResidentBytes(space.base(), mapped_bytes)};
   }
   Need need;
   for (const device::MemoryPiece& piece : needed_) {
@@ -163,7 +164,7 @@ PageUse::Need PageUse::Count(const device::Space& space, std::uint64_t mapped_by
 }
 
 PageUse::Need PageUse::Touch(const device::Space& space, std::uint64_t begin, std::uint64_t end) {
-  const bool is_there = space.AwayBytes(space.base() + begin, end - begin) == 0;
+  const bool is_there = space.NonResidentBytes(space.base() + begin, end - begin) == 0;
   Need need;
   for (std::uint64_t step = begin / kUsePageBytes; step * kUsePageBytes < end; ++step) {
     ++examined_;

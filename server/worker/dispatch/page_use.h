@@ -16,7 +16,7 @@ namespace gpushared::server {
 // Access set of the command.
 device::Reach GetReach(const CommandSlot& command);
 
-// Size of the access set in whole pages, at most `mapped_bytes`.
+// Size of the access set in bytes, rounded up to whole pages; `mapped_bytes` if it is unknown.
 std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes);
 
 // Whether the whole access set is resident, given that a part of the client's memory is not.
@@ -52,7 +52,7 @@ class PageUse {
   // approximates the cost.
   std::uint64_t TakeExamined() { return std::exchange(examined_, 0); }
 
-  // Returns up to `count` resident pages to swap out, untouched ones first.
+  // Returns up to `count` resident pages to swap out, those touched longest ago first.
   std::vector<std::uint32_t> ToSwapOut(const device::Space& space, std::size_t count) const;
   // Returns up to `count` swapped-out pages to swap in, needed ones first.
   std::vector<std::uint32_t> ToSwapIn(const device::Space& space, std::size_t count) const;

@@ -372,9 +372,9 @@ void Submitter::Submit(const scheduler::Action& action, scheduler::TimePoint now
   CommandSlot& command = client->streams.slab()[WorkName::Slot(action.command)];
   Check(command.name() == action.command, "the lane submits commands that were offered");
   CountSubmission(*client, command, now);
-  // No access set is passed if all of the client's memory is resident, because the command cannot
-  // access memory that is swapped out.
   if (command.kind == CommandKind::kTurn) return turns_.Begin(*client, command, now);
+  // No access set is passed if all of the client's memory is resident, because the device then has
+  // nothing to check.
   const device::Reach* const reach = client->memory.is_by_page() ? command.reach() : nullptr;
   std::visit(
       [&](auto& work) {
@@ -392,7 +392,8 @@ void Submitter::Submit(const scheduler::Action& action, scheduler::TimePoint now
         } else {
           device_.Submit(work);
         }
-        if constexpr (requires { work.paused; }) work.paused.reset();  // The device owns them now.
+        // The device now owns the paused units.
+        if constexpr (requires { work.paused; }) work.paused.reset();
       },
       command.work);
 }
@@ -465,7 +466,7 @@ void Submitter::CountRunning(scheduler::TimePoint now) {
 
 void Submitter::CountDeviceTime(ClientState& client, CommandSlot& command,
                                 scheduler::Duration held) {
-  // Host steal that is detected late reduces `held`, so it may be less than what was counted.
+  // Host steal that is detected late reduces `held`, so `held` may be less than what was counted.
   const scheduler::Duration more = std::max(held - command.counted, scheduler::Duration::zero());
   command.counted += more;
   client.counters.device_time += more;

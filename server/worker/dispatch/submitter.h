@@ -73,8 +73,8 @@ class Submitter {
   // Whether the earlier preemptible commands permit submitting the stream's next command.
   bool MayFollow(const ClientState& client, const StreamState& state);
   // Called when a non-preemptible launch that took far longer than predicted has left the device.
-  // Disregards short predictions for the client's next launches, and withdraws those already
-  // submitted as short.
+  // Disregards short predictions for the client's next launches, and withdraws launches that were
+  // already submitted as short.
   void ReviewTrust(ClientState& client, const CommandSlot& command, scheduler::TimePoint now);
   // Updates the cost model after a command that ran to completion.
   void Learn(const CommandSlot& command, scheduler::TimePoint now);
@@ -181,9 +181,9 @@ class Submitter {
   CostModel costs_;
   PerClient<OfClient> of_client_;
   std::uint64_t next_serial_ = 1;
-  std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.
+  std::uint64_t overlaps_ = 0;           // Submissions while other streams had work on the device.
   std::uint32_t streams_on_device_ = 0;  // Streams with work on the device.
-  std::uint64_t client_overlaps_ = 0;    // Like overlaps_, for clients.
+  std::uint64_t client_overlaps_ = 0;    // Submissions while other clients had work on the device.
   std::uint32_t clients_on_device_ = 0;
   std::uint32_t high_on_device_ = 0;
   scheduler::TimePoint high_since_{};  // Valid while high_on_device_ is not 0.

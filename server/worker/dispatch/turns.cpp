@@ -74,7 +74,7 @@ bool Turns::Review(Turn& turn, scheduler::TimePoint now) {
   const bool is_idle = gate.Read().launches == use.launches;
   if (is_idle) return true;
   gate.Open(turn.number);
-  turn.client->output.WakeThreads();  // One may have seen the closed gate.
+  turn.client->output.WakeThreads();  // A thread may have found the gate closed.
   return false;
 }
 

@@ -24,8 +24,9 @@ class Turns {
   // after kUnused, because its client's threads may have to wake up first.
   static constexpr scheduler::Duration kIdle = std::chrono::microseconds(50);
   static constexpr scheduler::Duration kUnused = std::chrono::milliseconds(2);
-  // A turn whose gate was closed ends after this time at the latest, and others then run beside
-  // what is left of its work: the work may wait for another client, and the marks may be lies.
+  // A turn whose gate was closed ends after this time at the latest, even if its work has not: the
+  // work may be waiting for another client, and the client may have forged the marks. Other clients
+  // then run alongside the rest of the work.
   static constexpr scheduler::Duration kDrainMax = std::chrono::milliseconds(20);
 
   // `limit`: set if the policy never preempts; time after which a turn ends if other clients are
@@ -38,12 +39,12 @@ class Turns {
 
   // Opens the client's gate. `command` is its turn, which is on the device from now on.
   void Begin(ClientState& client, const CommandSlot& command, scheduler::TimePoint now);
-  // Closes the gate; the turn completes as stopped. Ignored for other ids.
+  // Closes the gate; the turn completes as stopped. Ignored if `id` is not that of a turn.
   void RequestStop(device::WorkId id);
-  // Closes the gate of each of the client's turns, which complete as if they had nothing left to
-  // do. The client asks for another turn.
+  // Closes the gate of each of the client's turns, which complete as if they had become idle. The
+  // client then requests another turn.
   void End(const ClientState& client);
-  // The turn completes at once, with kCancelled. Ignored for other ids.
+  // The turn completes at once, with kCancelled. Ignored if `id` is not that of a turn.
   void RequestKill(device::WorkId id);
   void KillAll();
   // Appends the completions of the turns that have ended.
@@ -56,7 +57,7 @@ class Turns {
     ClientState* client = nullptr;
     std::uint64_t number = 0;
     std::uint64_t units_before = 0;  // Launches of earlier parts of this turn.
-    ClientGate::Use last;            // The last state that differed from the one before.
+    ClientGate::Use last;            // State at the last Review.
     scheduler::TimePoint began{}, changed_at{};
     Ending ending = Ending::kNone;
     std::optional<scheduler::TimePoint> closed_at;

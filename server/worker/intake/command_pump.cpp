@@ -167,7 +167,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand
   work.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]};
   work.is_cooperative = launch.is_cooperative;
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
-  NameModule(client, launch.module, slot);
+  RetainModule(client, launch.module, slot);
   if (!client.buffers.empty()) [[unlikely]] {
     slot.SetReach(client.buffers.GetReach(kernel, work.parameters));
     nodes_visited_ += kernel.reach_offsets.size();
@@ -308,7 +308,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::FillCommand& 
   return {};
 }
 
-// ---- commands that the device never sees
+// ---- commands that are not device work
 
 MaybeRejected CommandPump::Prepare(ClientState&, const ipc::WaitForCommand& wait,
                                    CommandSlot& slot) {

@@ -28,8 +28,8 @@ std::shared_ptr<GraphNode> GetNode(CommandSlot& slot, const ClientState& client)
     node->parameters = std::make_unique_for_overwrite<std::byte[]>(node->parameter_bytes);
     std::ranges::copy(launch->parameters, node->parameters.get());
     launch->parameters = {node->parameters.get(), node->parameter_bytes};
-    // On devices that support it, more urgent work then waits for a part of one block instead of a
-    // whole node.
+    // On devices that can pause kernels, more urgent work then waits for part of a thread block
+    // instead of for a whole node.
     launch->may_be_paused = true;
     launch->may_be_stopped = false;
     launch->paused.reset();
@@ -55,7 +55,7 @@ void RecordRanges(GraphNode& node, const ipc::FillCommand& fill) {
   node.ranges[0] = {fill.destination, fill.destination_bytes};
 }
 
-// Undoes NameModule for both modules, because only a command that runs keeps its modules loaded.
+// Undoes RetainModule for both modules, because only a command that runs keeps its modules loaded.
 void ForgetModules(ClientState& client, CommandSlot& slot) {
   for (std::uint16_t& module : slot.modules) {
     // Never releases a module, because one that is being unloaded cannot be named.
@@ -76,7 +76,7 @@ MaybeRejected CheckNode(ClientState& client, const GraphNode& node, CommandSlot&
     if (module.module == nullptr || module.is_leaving || module.serial != node.module_serial) {
       return Reject(NoModule{.module = node.module});
     }
-    NameModule(client, node.module, slot);
+    RetainModule(client, node.module, slot);
     return {};
   }
   const char* const what = node.kind == CommandKind::kFill ? "fill" : "copy";

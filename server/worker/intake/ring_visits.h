@@ -12,7 +12,7 @@ namespace gpushared::server {
 
 // Selects the rings that are visited in one iteration of the device thread: first those of all
 // urgent clients, then others until these have taken kOthersPerTurn. The next iteration continues
-// after the last one visited. Hence floods of other clients delay an urgent client by at most that
+// after the last ring visited. Hence floods of other clients delay an urgent client by at most that
 // time and one visit, and none of the others is starved.
 //
 // Confined to the device thread.
@@ -51,7 +51,7 @@ class RingVisits {
 
  private:
   bool was_cut_ = false;
-  // The first non-urgent client to visit, in this iteration or the last one.
+  // The next iteration begins with the client after this index.
   std::size_t first_ = 0;
 };
 

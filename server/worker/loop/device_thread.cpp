@@ -31,8 +31,8 @@ constexpr std::uint32_t kColdVisitTurns = 32;
 // is not longer, because an idle stream of the client may have new commands.
 constexpr std::uint32_t kPlentyOffered = 32;
 
-// A client does not ring when it takes completions. While records wait only for space that taken
-// completions free, the thread checks again after this time.
+// A client need not ring when it takes completions. While all records wait for space in completion
+// rings, the thread therefore checks again after this time.
 constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
 
 // A device that must be polled is polled continuously while the thread spins, and then between
@@ -244,7 +244,7 @@ bool DeviceThread::Iterate() {
   submitter_.Dispatch(now);
   // Commands that ended immediately or during this iteration are part of its publication.
   if (MayHaveEnded()) {
-    now = Now();  // Otherwise work that began in this iteration would not be charged.
+    now = Now();  // With the earlier time, work that began in this iteration would be free.
     if (dispatcher_.TakeCompletions(now) > 0) {
       was_busy = ended_late_ = true;
       submitter_.Dispatch(now);

@@ -71,7 +71,8 @@ struct DeviceThreadOptions {
 // spins for its budget and then sleeps, which it announces on the worker page. It is woken by a
 // client's eventfd, the device, mail, or a deadline of the lane.
 //
-// Confined to the thread itself, except the constructor, Start, Join, mailbox() and turn_steps().
+// Confined to the thread itself, except Create, Start, Stop, the destructor, TakeCosts, mailbox()
+// and turn_steps().
 class DeviceThread {
  public:
   // `device`, `signal` and `control` must outlive the returned object.
@@ -91,7 +92,7 @@ class DeviceThread {
   void Run();
   // Idempotent; also called by the destructor.
   void Stop();
-  // Returns the costs learnt since they were last reported; empty if there are none. Must be called
+  // Returns all known costs; empty if nothing was learnt since the last report. Must be called
   // after Stop.
   std::vector<scheduler::KnownCost> TakeCosts();
   static scheduler::TimePoint Now();
@@ -113,8 +114,8 @@ class DeviceThread {
   bool MustPoll() const;
   std::uint64_t GetMemory(const ClientState& client) const;
   bool TakeMail(scheduler::TimePoint now);
-  // Whether commands may have ended: the device must be polled, or has reported completions since
-  // the last call.
+  // Whether commands may have ended: the device must be polled, has reported completions since the
+  // last call, or a gated client's turn is on it.
   bool MayHaveEnded();
   bool VisitRings(scheduler::TimePoint now);
   void MakeHot(ClientState& client);
@@ -132,7 +133,8 @@ class DeviceThread {
   // Sends the next batch of kernel costs to the control thread.
   void ReportCosts();
   void Sleep();
-  // Checks all rings. Sets waits_for_credit_ if all work found is waiting for credit.
+  // Checks the mailbox, completions and all rings. Sets waits_for_credit_ if all work found is
+  // waiting for credit.
   bool HasWork();
   bool SpinsOn();
   // Whether the thread rests after an iteration that found work.
@@ -197,7 +199,8 @@ class DeviceThread {
   WaiterWakes waiter_wakes_;
 
   std::vector<DeviceMessage> mail_;
-  // Visited in every iteration; the other clients are visited less often.
+  // Clients whose rings are visited in every iteration, unless they have plenty of commands in the
+  // lane. The other clients are visited less often.
   std::vector<ClientState*> hot_;
   PerClient<Visits> visits_of_;
   RingVisits visits_;

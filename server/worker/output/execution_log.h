@@ -15,8 +15,8 @@
 
 namespace gpushared::server {
 
-// The latest commands that left the device, in that order. Fixed size, so that adding a record
-// allocates nothing and queries take bounded time.
+// The latest commands that left the device, in the order in which they left. Fixed size, so that
+// adding a record allocates nothing and queries take bounded time.
 //
 // Confined to the device thread.
 class ExecutionLog {

@@ -13,7 +13,7 @@
 
 namespace gpushared::server {
 
-// By class; none if unlimited.
+// Time limit of one kernel, by class; none if unlimited.
 using KernelLimits = std::array<std::optional<scheduler::Duration>, scheduler::kSchedulingClasses>;
 // By class: whether a kernel that exceeds its limit and cannot be ended individually is ended
 // together with its device, and hence with every session on it. Otherwise the kernel continues, and
@@ -46,7 +46,7 @@ struct KernelNoted {
 // Confined to the device thread.
 class KernelWatch {
  public:
-  // `ran`: time of earlier submissions. Without a `limit` it may run indefinitely.
+  // `ran`: time of earlier submissions. Without a `limit` the work may run indefinitely.
   void OnSubmitted(device::WorkId id, std::uint8_t priority, scheduler::Duration ran,
                    std::optional<scheduler::Duration> limit, scheduler::TimePoint now);
   // Reports the total time up to now for which the host kept the device from running.
@@ -69,7 +69,7 @@ class KernelWatch {
     device::WorkId id = 0;
     std::uint8_t priority = 0;
     bool ended_on_request = false;
-    scheduler::Duration ran{};  // Excludes the time since `since_` of the work being served.
+    scheduler::Duration ran{};  // For the work being served, excludes the time since `since_`.
     std::optional<scheduler::Duration> limit;
   };
   // Charges the time up to now to the work being served.

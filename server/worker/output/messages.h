@@ -82,7 +82,7 @@ struct MemoryChanged {
 };
 // Device memory of a session that has ended was freed.
 struct MemoryFreed {};
-// Asks for device memory beyond what is free. At most one request per session is pending; answered
+// Requests device memory beyond what is free. At most one request per session is pending; answered
 // by MemoryAnswer.
 struct RequestMemory {
   std::uint64_t session = 0;
@@ -114,7 +114,7 @@ struct AskRequest {
   std::uint64_t session = 0;
   std::uint64_t request = 0;  // 0: the slowest known one.
 };
-// Answered by CostsTaken if costs were learnt since the last time.
+// Answered by CostsTaken if costs were learnt since they were last reported.
 struct AskCosts {};
 // Directs the trace to `writer`; null stops it. The previous writer is returned with TraceOver.
 struct SetTrace {
@@ -155,8 +155,8 @@ struct SwapMemory {
   bool is_guaranteed = false;  // The client waiting for it is within its guarantee.
   bool is_urgent = false;      // The client waiting for it is urgent.
 };
-// Asks to end the session's swap after the current page, because a client within its guarantee is
-// waiting.
+// Requests that the session's swap end after the current page, because a client within its
+// guarantee is waiting.
 struct PreemptSwap {
   std::uint64_t session = 0;
   bool is_urgent = false;  // The waiting client is urgent.

@@ -63,7 +63,7 @@ class Publisher {
   }
 
   std::vector<ClientState*> marked_;  // Without duplicates.
-  PerClient<char> is_marked_;         // Not bool, because a vector of bool has no references.
+  PerClient<char> is_marked_;         // Whether the client is in marked_.
   std::vector<Asleep> asleep_;
   std::uint64_t wakes_ = 0;
 };

@@ -47,8 +47,8 @@ struct Blocker {
   Cut cut = Cut::kNotAsked;
 };
 
-// Report on one request that has ended. Some figures cover the whole client, because a client's
-// open requests share its work on the device.
+// Report on one request. Some figures cover the whole client, because a client's open requests
+// share its work on the device.
 struct RequestReport {
   static constexpr std::size_t kOthersMax = 4;
 
@@ -61,7 +61,7 @@ struct RequestReport {
   scheduler::TimePoint ended{};
   scheduler::Duration target{};  // Zero if none.
 
-  // The rest of `ended - begun` was spent on the host.
+  // `ended - begun` is `waited` plus `on_device` plus the time spent on the host.
   scheduler::Duration waited{};      // The client had commands ready, but none on the device.
   scheduler::Duration on_device{};   // The client had commands on the device.
   scheduler::Duration charged{};     // Device time charged to the client.
@@ -98,7 +98,7 @@ struct RequestReport {
 
 // Reply about a client's requests.
 struct RequestReports {
-  // Report on the request that was asked for; its number is 0 if it is unknown.
+  // Report on the requested request; report.number is 0 if that request is unknown.
   RequestReport report;
   // Names of the report's execution records; empty if no longer known.
   std::array<ShortText, Waterfall::kExecutionsMax> execution_names;

@@ -78,8 +78,8 @@ void Requests::FindBlocker(std::uint64_t session, const Wait& wait, Blocker& blo
 
 template <typename Add>
 void Requests::NameLongest(const trace::ExecutionRecord& turn, Add add) const {
-  // The client asks for its next turn after this, so what it publishes is about this one, or about
-  // a turn that it has got meanwhile.
+  // The client resets its figures when it requests its next turn. They therefore describe this
+  // turn, or a later turn that has already begun.
   const ClientState* const client = registry_.Find(turn.session);
   if (client == nullptr || client->gate.longest() == std::chrono::nanoseconds::zero()) return;
   constexpr std::size_t kNameBytes = 40;
@@ -184,7 +184,7 @@ Status Requests::Begin(ClientState& client, std::uint32_t stream, scheduler::Dur
   }
   if (requests.open.full()) {
     return Status(StatusCode::kProtocolViolation,
-                  fmt::format("session ended: {} requests are open, allowed are {} [{}]",
+                  fmt::format("session ended: {} requests are open, allowed: {} [{}]",
                               requests.open.all().size(), kOpenRequestsMax, client.setup.who));
   }
   OpenRequest& request = requests.open.Add(OpenNow(client, stream, now - age, now));

@@ -39,8 +39,9 @@ class Requests {
   // Must be the last call for this client, after all of its work has ended.
   void OnClientGone(const ClientState& client) { of_client_[client.index()].reset(); }
 
-  // Begins a request that the client has marked on this stream, which must not have one open.
-  // Rejected as a violation if the client has the maximum number open.
+  // Begins a request that the client has marked on this stream. Earlier requests of the stream may
+  // still be open, until their commands have finished. Rejected as a violation if the client has
+  // the maximum number open.
   Status Begin(ClientState& client, std::uint32_t stream, scheduler::Duration age,
                scheduler::TimePoint now);
   // Reports that the client expects its next request in `in`.
@@ -59,8 +60,8 @@ class Requests {
   void OnOffersChanged(ClientState& client, scheduler::TimePoint now) {
     if (GetPhase(client) != Of(client).activity.phase) ChangePhase(client, now);
   }
-  // Adds the record that `make()` returns to the log, and its charge to the client's activity,
-  // after a command of the client has left the device. Must be called before OnOffersChanged.
+  // Called after a command of the client has left the device: adds the result of `make()` to the
+  // log, and its charge to the client's activity. Must be called before OnOffersChanged.
   template <typename Make>
   const trace::ExecutionRecord& OnExecuted(ClientState& client, Make make) {
     const trace::ExecutionRecord& record = log_.Add(make);

@@ -69,7 +69,7 @@ class Tracer {
   }
   [[gnu::noinline]] void NameKernel(const ClientState& client, const trace::ExecutionRecord& record,
                                     std::uint64_t key);
-  // As above, for graph nodes, turns and other work.
+  // Does what KernelFor does, for graph nodes, turns and other work.
   [[gnu::noinline]] std::uint64_t GetNodes(const ClientState& client,
                                            const trace::ExecutionRecord& record);
   std::uint64_t GetTurn(const ClientState& client, const trace::ExecutionRecord& record);

@@ -36,8 +36,8 @@ struct ClientActivity {
     return phase == Phase::kOnDevice ? on_device + (now - since) : on_device;
   }
   // Returns how long the client has been waiting while its time on the device was less than 1 % of
-  // its waiting time. Both are counted from the moment at which it last reached 1 % or last paused
-  // for a second.
+  // its waiting time. Both are counted from the moment at which the client last reached 1 %, or at
+  // which it last paused for a second.
   scheduler::Duration StarvedFor(scheduler::TimePoint now) const {
     if (phase == Phase::kAway && now - since >= kPause) return {};
     const scheduler::Duration wait = WaitedUntil(now) - waited_before;
@@ -52,8 +52,8 @@ struct ClientActivity {
 
  private:
   friend class ActivityMeter;
-  // Totals at the start of the period that StarvedFor measures.
   static constexpr scheduler::Duration kPause = std::chrono::seconds(1);
+  // Totals at the start of the period that StarvedFor measures.
   scheduler::Duration waited_before{}, on_device_before{};
   scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t weight = 1;
@@ -73,8 +73,8 @@ struct ClientActivity {
 // that the class was charged at least a quarter of a second while the client was active. The share
 // error is relative to that charge.
 //
-// Every call allocates nothing and takes constant time, except Begin, End and OnChanged. Confined
-// to the device thread.
+// No call allocates, and all except Begin, End and OnChanged take constant time. Confined to the
+// device thread.
 class ActivityMeter {
  public:
   using Phase = ClientActivity::Phase;
@@ -91,7 +91,7 @@ class ActivityMeter {
   void Set(ClientActivity& client, Phase phase, scheduler::TimePoint now);
   // Must be called before the end of the charged command changes the client's phase.
   void OnCharged(ClientActivity& client, scheduler::Duration charged, scheduler::TimePoint now);
-  // Updates the share error of a client that may never be charged.
+  // Updates the share error even if none of the client's commands has been charged since.
   void Refresh(ClientActivity& client, scheduler::TimePoint now);
 
   struct Gaps {

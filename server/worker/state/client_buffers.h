@@ -17,8 +17,8 @@ namespace gpushared::server {
 // parameters. A client that declares them incorrectly makes only its own launches fault or wait for
 // all of its memory.
 //
-// Confined to the device thread. May allocate, because a client declares buffers when it creates
-// them.
+// Confined to the device thread. Changes may allocate, because clients make them only when they
+// create or free buffers.
 class ClientBuffers {
  public:
   // `space` must outlive this.

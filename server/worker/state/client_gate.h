@@ -17,8 +17,9 @@
 
 namespace gpushared::server {
 
-// The gate of a gated client (docs/protocol.md): opens it for a turn, and reads what the client has
-// submitted. Every figure of the client is a claim; a false one harms only the client.
+// Opens and closes the gate of a gated client (docs/protocol.md), and reads what the client has
+// submitted. The client's figures are untrusted: a false one delays other clients by at most
+// Turns::kDrainMax at the end of a turn.
 //
 // Confined to the device thread.
 class ClientGate {
@@ -53,7 +54,6 @@ class ClientGate {
     state_.last_opened.store(std::max(last, turn), std::memory_order_seq_cst);
     state_.open.store(turn, std::memory_order_seq_cst);
   }
-  // Launches that the client counts after this call are submitted without an open gate.
   // Sequentially consistent, like the client's count and its subsequent load of the gate, so that
   // either a later Read sees the launch, or the launch sees the closed gate.
   void Close(std::uint64_t turn) {
@@ -82,23 +82,24 @@ class ClientGate {
     return use;
   }
   // Returns how many of these launches have not been counted for a turn yet, and counts them. A
-  // client that does not wait may submit launches before its turn begins, so they belong to the
-  // next one.
+  // client that does not wait may submit launches between two turns; they count toward the later
+  // turn.
   std::uint64_t CountLaunches(std::uint64_t launches) {
     const auto more = static_cast<std::int64_t>(launches - counted_);
-    // The client decrements the count if the launch has to wait; like any claim, the count may be
-    // false.
+    // The client's number may have decreased, because the client subtracts launches that have to
+    // wait, and because the number is untrusted.
     if (more <= 0) return 0;
     counted_ = launches;
     return std::min(static_cast<std::uint64_t>(more), kLaunchesMax);
   }
   std::uint64_t counted() const { return counted_; }
 
-  // The present turn's longest launch by its prediction; zero if no launch has been measured.
+  // Predicted time of the current turn's longest launch; zero if no launch has been measured.
   std::chrono::nanoseconds longest() const {
     return std::chrono::nanoseconds(use_.longest_ns.load(std::memory_order_relaxed));
   }
-  // What that launches, as far as it is printable; may be empty.
+  // Name of that launch: of its kernel, or "graph" or "copy". Unprintable characters are replaced.
+  // May be empty.
   std::string LongestName() const {
     std::string name(ipc::kLongestNameBytes, '\0');
     for (std::size_t i = 0; i < std::size(use_.longest_name); ++i) {
@@ -114,7 +115,7 @@ class ClientGate {
 
  private:
   static constexpr std::uint64_t kTailNsMax = 20'000'000;
-  static constexpr std::uint64_t kLaunchesMax = 1u << 30;  // Of one turn.
+  static constexpr std::uint64_t kLaunchesMax = 1u << 30;  // Per turn.
 
   ipc::GateState& state_;
   const ipc::GateUse& use_;

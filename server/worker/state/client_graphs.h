@@ -82,7 +82,8 @@ class Graph {
 
   // Launches taken but not finished.
   std::uint32_t launches() const { return launches_; }
-  // Modules that its nodes need. They stay loaded until the launch has ended; see CommandScope.
+  // Modules that the graph's nodes need. They stay loaded while launches of the graph are
+  // unfinished; see CommandScope.
   std::span<const std::uint16_t> modules() const { return modules_; }
 
   // CommandScope::losses when all nodes were last found to be valid.
@@ -116,7 +117,7 @@ class Graph {
   std::vector<std::uint64_t> node_serials_;  // Serials of the changes that set the nodes.
   std::vector<std::uint16_t> modules_;
   std::uint32_t launches_ = 0;
-  bool is_retired_ = false;  // Changed or destroyed after launches took it.
+  bool is_retired_ = false;  // Was changed or destroyed while launches used it.
   GraphCharge charge_;
 };
 

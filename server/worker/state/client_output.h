@@ -19,10 +19,11 @@
 
 namespace gpushared::server {
 
-// Everything a client sees of its commands: completion records, and a timeline per stream.
+// What the worker publishes to a client: completion records, a timeline per stream, the amount of
+// printed text, and memory figures.
 //
 // A command is taken only if its completion records fit: space is reserved when it is taken, and
-// used or given back later.
+// used or released later.
 //
 // Confined to the device thread.
 class ClientOutput {
@@ -43,7 +44,7 @@ class ClientOutput {
   bool HasRoom() { return writer_.HasRoom(reserved_ * ipc::kContinuationDataBytes); }
   void Reserve() { ++reserved_; }
   void GiveBack() { --reserved_; }
-  // Writes into reserved space. Returns false if the client reported reading more than it has.
+  // Writes into reserved space. Returns false if the client reported reading more than was written.
   bool Write(const ipc::CompletionRecord& record) {
     --reserved_;
     return writer_.TryWrite(record) == ipc::WriteResult::kWritten;
@@ -78,7 +79,7 @@ class ClientOutput {
     stream_count_ = 0;
     return doorbell_.Ring();
   }
-  // Wakes threads that wait for the gate. If it leaves some asleep, those that it woke wake them.
+  // Wakes threads that wait for the gate. A call may wake only some; these wake the others.
   void WakeThreads() { doorbell_.Ring(); }
   // Futex on which the client's threads sleep.
   const std::atomic<std::uint32_t>* futex() const { return doorbell_.futex(); }

@@ -34,7 +34,7 @@ class ClientRegistry {
     const std::uint32_t index = WorkName::Client(name);
     return index < table_.size() ? table_[index].get() : nullptr;
   }
-  // As Of, but also null if the command is not on the device.
+  // Like Of(), but returns null also if the command is not on the device.
   ClientState* OnDevice(device::WorkId name) const {
     ClientState* const client = Of(name);
     if (client == nullptr) return nullptr;

@@ -56,12 +56,12 @@ class ClientLoad {
 
   void Queue() { ++queued_; }
   void TakeBack(std::uint32_t commands) { queued_ -= commands; }
-  // Returns whether it is now the client's only command on the device.
+  // Returns whether the submitted command is now the client's only command on the device.
   bool Submit() {
     --queued_;
     return ++on_device_ == 1;
   }
-  // Returns whether it was the client's only command on the device.
+  // Returns whether the command that left was the client's only one on the device.
   bool Leave() { return --on_device_ == 0; }
 
  private:
@@ -119,7 +119,7 @@ class ClientLife {
   bool is_broken() const { return is_broken_; }
   // Returns whether the client is detached and waits only for its commands on the device.
   bool is_leaving() const { return is_leaving_; }
-  // Time at which its remaining commands on the device are killed, once.
+  // Time at which the leaving client's remaining commands are killed; empty once they have been.
   const std::optional<scheduler::TimePoint>& kill_at() const { return kill_at_; }
 
   // Returns true on the first call.

@@ -64,7 +64,8 @@ void ClientStreams::AddWaiter(std::uint32_t target, std::uint32_t waiter) {
   StreamState& waiting = streams_[waiter];
   if (waiting.waits_on == target) return;
   if (waiting.waits_on != kNoStream) {
-    // The command that it waited for was skipped because its stream failed.
+    // An earlier wait of `waiter` was skipped because the stream `waiter` failed, so the stream is
+    // still in another list.
     std::uint32_t* link = &streams_[waiting.waits_on].first_waiter;
     while (*link != waiter) link = &streams_[*link].next_waiter;
     *link = waiting.next_waiter;

@@ -51,13 +51,14 @@ struct StreamState {
   std::unique_ptr<CommandFailure> error;  // Kept until the stream number is created again.
 
   void Hold(std::uint32_t slot) { (holding == kNoSlot ? holding : chained) = slot; }
-  // Called when the command is no longer in the lane, or has ended.
+  // Called when the command was withdrawn from the lane, was requeued after a preemption, or has
+  // ended.
   void Release(std::uint32_t slot) {
     if (chained == slot) chained = kNoSlot;
     if (holding == slot) holding = std::exchange(chained, kNoSlot);
   }
 
-  // Whether command `sequence`, which has finished, was failed or skipped.
+  // Whether the finished command `sequence` failed or was skipped.
   bool HasFailed(std::uint64_t sequence) const {
     return failed.Contains(sequence) || failed_before.Contains(sequence);
   }
@@ -74,8 +75,8 @@ struct StreamState {
 // One client's streams, their commands, and the set of streams to be settled, that is, which may be
 // able to make progress.
 //
-// Confined to the device thread. The pump allocates slots; everything else is done by the
-// dispatcher.
+// Confined to the device thread. The pump allocates slots for commands; Dispatcher and Submitter do
+// everything else.
 class ClientStreams {
  public:
   explicit ClientStreams(std::uint32_t commands_max)
@@ -122,7 +123,7 @@ class ClientStreams {
 
   // Adds `waiter` to the list of streams that `target` wakes when it advances.
   void AddWaiter(std::uint32_t target, std::uint32_t waiter);
-  // Empties that list and marks all of its streams to be settled.
+  // Empties the list of streams that `target` wakes, and marks these streams to be settled.
   void WakeWaiters(std::uint32_t target) {
     if (streams_[target].first_waiter != kNoStream) WakeThem(target);
   }
@@ -133,7 +134,8 @@ class ClientStreams {
 
   CommandSlab slab_;
   std::uint32_t streams_awaiting_slot_ = 0;  // Streams with a command that is waiting for a slot.
-  std::uint32_t last_marked_ = 0;            // The stream marked last, so that they take turns.
+  // The stream marked last. The search continues after it, so that the streams take turns.
+  std::uint32_t last_marked_ = 0;
   std::vector<StreamState> streams_;
   std::bitset<ipc::kStreamsMax> is_to_settle_;
   std::array<std::uint8_t, ipc::kStreamsMax> to_settle_;

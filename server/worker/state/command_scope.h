@@ -92,7 +92,7 @@ class CommandScope {
     if (barrier_ && position - barrier_->position >= kBarrierGranules) barrier_->is_reached = true;
   }
   // A reached barrier passes immediately for a module. For a reduction of memory it passes when all
-  // commands taken before it have finished. `taken`: unfinished commands.
+  // commands taken before it have finished. `taken`: number of commands taken but not finished.
   struct Passed {
     std::optional<std::uint32_t> released;  // A module that is no longer used by any command.
   };

@@ -76,8 +76,8 @@ struct Submission {
   // The device's overlap counts of streams and of clients at submission.
   std::uint64_t overlaps = 0;
   std::uint64_t client_overlaps = 0;
-  // This command, or another one of its stream, has taken longer than predicted, which makes it
-  // preemptible.
+  // This command is preemptible because it, or another command of its stream, has taken longer than
+  // predicted.
   bool has_outlived = false;
   std::optional<scheduler::TimePoint> stop_asked;  // When the policy requested preemption.
 
@@ -88,7 +88,7 @@ struct Submission {
 // reduce it.
 enum class Timing : std::uint8_t {
   kSample,   // The time that the command takes alone on the device.
-  kBound,    // The time that the command took next to other work.
+  kBound,    // An upper bound of that time, because other work ran concurrently.
   kUnknown,  // The device did not measure its exact time.
 };
 
@@ -111,8 +111,8 @@ class CommandSlot {
   std::uint64_t bytes = 0;        // Bytes copied or filled.
   std::uint64_t cost_key = 0;     // Launches only; see CostModel.
   std::uint64_t cost_kernel = 0;  // Launches only; see CostModel.
-  // Whether the launch runs as the preemptible form of its kernel. Set only on devices that preempt
-  // a different form from the client's.
+  // Whether the launch runs as the preemptible form of its kernel. Set only on devices where that
+  // form differs from the client's kernel.
   bool runs_stoppable_form = false;
   // The launch would run as the preemptible form if that were not slower.
   bool has_slow_form = false;
@@ -126,7 +126,7 @@ class CommandSlot {
   // Submitter::CountRunning.
   scheduler::Duration counted{};
   scheduler::Duration ran{};     // Launches only; see KernelWatch.
-  std::uint64_t started_ns = 0;  // Device time; 0 until a completion reported it.
+  std::uint64_t started_ns = 0;  // On the device's clock; 0 until a completion reported it.
   std::uint64_t ended_ns = 0;
   std::uint64_t units_done = 0;
   ipc::CommandId target;  // Only for kWaitFor.
@@ -173,7 +173,7 @@ class CommandSlot {
   }
   // The command is on the device and has outlived its prediction.
   void BecomeStoppable() { is_stoppable_ = submission_.has_outlived = true; }
-  // The command is on the device and the policy wants to preempt it.
+  // Records that the policy requested preemption of the command, which is on the device.
   void AskToStop(bool is_alone, scheduler::TimePoint now) {
     submission_.stop_asked = now;
     submission_.was_alone_at_stop = is_alone;
@@ -199,8 +199,8 @@ class CommandSlot {
     return kind == CommandKind::kDestroyStream || kind == CommandKind::kDestroyStreamInRequest;
   }
 
-  // Access set of launches and graph launches, including all parts of one. Null if unknown. For
-  // other kinds the work itself names the memory.
+  // Access set of a launch or graph launch; a part of a graph launch has that of the whole. Null if
+  // unknown. For other kinds the work itself names the memory.
   const device::Reach* reach() const { return has_reach_ ? reach_.get() : nullptr; }
   // The slot keeps the allocation, so the steady state allocates nothing.
   void SetReach(const device::Reach& reach) {
@@ -213,7 +213,7 @@ class CommandSlot {
   static constexpr std::size_t kBlockBytes = ipc::kInlineParameterBytesMax;
   // Returns space for the parameters, valid until the slot is freed. A slot that once needed a
   // block keeps it, so the steady state allocates nothing; a block larger than any inline record is
-  // given back.
+  // freed when the slot is reused.
   std::span<std::byte> GetParameterSpace(std::size_t wanted) {
     if (wanted <= kSmallBytes) return {small_.data(), wanted};
     if (block_bytes_ < wanted) {

@@ -64,10 +64,11 @@ class CostModel {
 
   static std::uint64_t LaunchKey(std::uint64_t module, const device::LaunchWork& work);
 
-  // The same for all grids of the kernel with one block size.
+  // Returns a key that is common to all grids of the kernel with one block size.
   static std::uint64_t KernelKey(std::uint64_t module, const device::LaunchWork& work);
 
-  // Predict returns the predicted time of a graph node; Knows returns whether it was ever measured.
+  // Predict returns the predicted time of a graph node; Knows returns whether a node of its key was
+  // ever measured.
   scheduler::Duration Predict(const GraphNode& node) const { return PredictWhole(node); }
   bool Knows(const GraphNode& node) const { return HasSample(node); }
 
@@ -143,7 +144,7 @@ class CostModel {
   // Minimum number of samples. With fewer samples the 0.9 quantile would simply be the largest one.
   static constexpr std::size_t kLaunchBubblesMin = 9;
   static constexpr std::size_t kCopyKinds = 4;
-  static constexpr std::size_t kSizes = 65;  // By bit width of the number of bytes.
+  static constexpr std::size_t kSizes = 65;  // By bit width of the number of bytes or pieces.
 
   static constexpr std::size_t kCopySamplesKept = 19;
   using CopySamples = scheduler::RecentSamples<kCopySamplesKept>;

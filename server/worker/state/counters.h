@@ -23,7 +23,7 @@ namespace gpushared::server {
 struct ClientCounters {
   scheduler::Duration device_time{};  // Charged by the lane, including running work.
   std::uint64_t commands_taken = 0;
-  std::uint64_t launches = 0;  // Finished, with or without success; so are the next three.
+  std::uint64_t launches = 0;  // Finished without an error, like `copies` and `fills`.
   std::uint64_t copies = 0;
   std::uint64_t fills = 0;
   std::uint64_t marks = 0;
@@ -34,7 +34,7 @@ struct ClientCounters {
   std::uint64_t commands_failed = 0;    // Ended by the device with an error.
   std::uint64_t commands_skipped = 0;   // Because of an earlier error of their stream.
   std::uint64_t stops = 0;              // Times a command was preempted.
-  std::uint64_t passes = 0;             // Launches of a gated client that waited too long.
+  std::uint64_t passes = 0;             // Launches of a gated client that did not await the gate.
   scheduler::Duration stop_time{};      // From the stop request until the command left the device.
   // Charged for commands without a result: preempted before any unit was done, or failed.
   scheduler::Duration wasted{};
@@ -79,7 +79,8 @@ struct MemorySnapshot {
   scheduler::MemorySwaps moves;
   scheduler::Duration waited{};  // Time with commands but without the memory that they need.
   bool is_suspended = false;
-  bool is_starved = false;  // True until other clients' guarantees are free again.
+  // The guarantees of other clients leave too little memory until one of them frees some.
+  bool is_starved = false;
 };
 
 // Snapshot of one client, taken by the device thread.

@@ -59,7 +59,8 @@ class Describer {
   }
   std::string operator()(const BeyondDevice& why) const {
     const std::string message = fmt::format(
-        "{} rejected: it may touch {} bytes of the client's memory, and the device has {} for it",
+        "{} rejected: it may touch {} bytes of the client's memory, but the device can hold only "
+        "{} of them at a time",
         why.what, why.bytes, why.bytes_max);
     const device::KernelInfo* const kernel = why.kernel ? FindKernel(*why.kernel) : nullptr;
     if (kernel == nullptr || kernel->why_reach_unknown.empty()) return message;
@@ -87,15 +88,15 @@ class Describer {
   }
   std::string operator()(const BeyondGraphQuota& why) const {
     return fmt::format(
-        "{} rejected: the graphs of this client take {} bytes with it, at most {} are allowed; "
-        "destroy graphs that are not needed",
+        "{} rejected: with it, the graphs of this client would take {} bytes, but at most {} are "
+        "allowed; destroy graphs that are not needed",
         why.what, why.bytes, why.bytes_max);
   }
   std::string operator()(const BeyondGraphBudget& why) const {
     return fmt::format(
-        "{} rejected: the graphs of this client take {} bytes with it, and other clients leave "
-        "it {} of the {} for graphs on this device; destroy graphs that are not needed, or ask "
-        "again when others have left",
+        "{} rejected: with it, the graphs of this client would take {} bytes, but other clients "
+        "leave only {} of the device's {} bytes for graphs; destroy graphs that are not needed, or "
+        "retry when other clients have left",
         why.what, why.bytes, why.available_bytes, why.total_bytes);
   }
   std::string operator()(const BufferOverlaps& why) const {
@@ -107,7 +108,7 @@ class Describer {
                        why.buffers, ipc::kBuffersMax);
   }
   std::string operator()(const NoBuffer& why) const {
-    return fmt::format("buffer rejected: none begins at {:#x}", why.address);
+    return fmt::format("buffer removal rejected: no declared buffer begins at {:#x}", why.address);
   }
 
  private:
@@ -118,7 +119,7 @@ class Describer {
     return &entry.module->kernels()[named.kernel];
   }
   static std::string DescribeUnloaded(const NamedKernel& named) {
-    return fmt::format("launch rejected: kernel {} of module {}, which is unloaded by now",
+    return fmt::format("launch rejected: kernel {} of module {}, which has been unloaded since",
                        named.kernel, named.module);
   }
 

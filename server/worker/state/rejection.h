@@ -121,7 +121,7 @@ struct NoNode {
 struct BeyondGraphQuota {
   static constexpr StatusCode kCode = StatusCode::kLimitExceeded;
   const char* what = "";
-  std::uint64_t bytes = 0;  // Of all graphs of the client, including the rejected change.
+  std::uint64_t bytes = 0;  // Size of all graphs of the client, including the rejected change.
   std::uint64_t bytes_max = 0;
 };
 
@@ -129,7 +129,7 @@ struct BeyondGraphQuota {
 struct BeyondGraphBudget {
   static constexpr StatusCode kCode = StatusCode::kLimitExceeded;
   const char* what = "";
-  std::uint64_t bytes = 0;  // Of all graphs of the client, including the rejected change.
+  std::uint64_t bytes = 0;  // Size of all graphs of the client, including the rejected change.
   std::uint64_t available_bytes = 0;
   std::uint64_t total_bytes = 0;
 };
@@ -159,7 +159,7 @@ using Rejection =
 
 // Why a command failed: it was rejected, or the device reported an error.
 struct CommandFailure {
-  // Node of a graph, if the rejected command is one.
+  // Rejected node, if the command sets a node or launches a graph.
   struct Node {
     std::uint32_t graph = 0;
     std::uint32_t number = 0;
@@ -176,7 +176,7 @@ struct CommandFailure {
   std::optional<Node> node;
 };
 
-// Null unless the command was rejected. A single word, because every command has one.
+// Null unless the command was rejected. Fits one word, because it is returned for every command.
 using MaybeRejected = std::unique_ptr<CommandFailure>;
 // Out of line to keep the code for valid commands compact.
 [[gnu::cold]] MaybeRejected Reject(const Rejection& why);

@@ -16,7 +16,7 @@
 namespace gpushared::server {
 
 // Keeps the module loaded until the command has ended.
-inline void NameModule(ClientState& client, std::uint32_t module, CommandSlot& slot) {
+inline void RetainModule(ClientState& client, std::uint32_t module, CommandSlot& slot) {
   std::uint16_t& place = slot.modules[slot.modules[0] == CommandSlot::kNoModule ? 0 : 1];
   place = static_cast<std::uint16_t>(module);
   client.scope.UseModule(module);
@@ -33,7 +33,7 @@ inline MaybeRejected CheckMapped(ClientState& client, const char* what, std::uin
   }
   if (client.scope.IsInMappings(address, bytes)) return {};
   if (const auto module = client.scope.ModuleWithVariables(address, bytes)) {
-    NameModule(client, *module, slot);
+    RetainModule(client, *module, slot);
     return {};
   }
   return Reject(NotMapped{.what = what,

@@ -21,7 +21,7 @@ class SessionTally {
  public:
   SessionTally() : sums_(kPlaces) { used_.reserve(kSessionsMax); }
 
-  // At most kSessionsMax different sessions until TakeAll.
+  // Must not be called for more than kSessionsMax different sessions between two calls of TakeAll.
   void Add(std::uint64_t session, scheduler::Duration time) {
     Sum& sum = sums_[PlaceFor(session)];
     (sum.session == session ? sum : Find(session)).time += time;

@@ -122,7 +122,7 @@ TEST_F(TopView, ValidatesWeightBeforeRequest) {
   EXPECT_EQ(view_.On({Key::kEnter}).question.weight, 12U);
   Type(view_, "w1001");
   EXPECT_EQ(view_.On({Key::kEnter}).what, ViewAction::What::kNothing);
-  EXPECT_EQ(view_.message(), "weight rejected: asked for 1001, allowed is 1 to 1000");
+  EXPECT_EQ(view_.message(), "weight rejected: asked for 1001, allowed: 1 to 1000");
   Type(view_, "w0");
   EXPECT_EQ(view_.On({Key::kEnter}).what, ViewAction::What::kNothing);
   Type(view_, "w99999999");

@@ -245,17 +245,17 @@ TEST_F(NvJitLinkTest, WithoutNvrtcTheErrorNamesTheFunction) {
 
 TEST(LtoAnchorTest, RequestsFunctionsThatPtxOnlyDeclares) {
   LtoAnchor anchor;
-  anchor.SeePtx(
+  anchor.RecordPtx(
       ".extern .func  (.param .b32 r) one\n(\n.param .b32 a\n)\n;\n"
       ".extern .func two();\n.extern .func (.param .b32 r) vprintf (.param .b64 a);\n"
       ".extern .func $odd();\n.extern .func three\n();\n");
-  anchor.SeePtx(".visible .func two()\n{\nret;\n}\n.func three()\n{\nret;\n}\n");
+  anchor.RecordPtx(".visible .func two()\n{\nret;\n}\n.func three()\n{\nret;\n}\n");
   EXPECT_THAT(anchor.called(), ElementsAre("one", "three"));
 }
 
 TEST(LtoAnchorTest, OnlyWhatIsCalledBecomesVisible) {
   LtoAnchor anchor;
-  anchor.SeePtx(".extern .func one();\n.extern .func two();\n");
+  anchor.RecordPtx(".extern .func one();\n.extern .func two();\n");
   const std::string kernel = ".visible .entry gpushared_anchor(\n.param .u64 p\n)\n{\nret;\n}\n";
   const std::string rest = ".visible .func two()\n{\nret;\n}\n.func onetwo()\n{\nret;\n}\n";
   EXPECT_EQ(anchor.LinkablePtx(".func  (.param .b32 r) one()\n{\nret;\n}\n" + kernel + rest),

@@ -609,9 +609,9 @@ TEST_F(ContainedClient, RejectsModuleWithoutGpuMemoryForItsWords) {
   Start({});
   auto space = NewSpace();
   for (const auto& [call, doing] :
-       {std::pair("cuMemHostAlloc", "taking pinned host memory"),
+       {std::pair("cuMemHostAlloc", "allocating pinned host memory"),
         std::pair("cuMemHostGetDevicePointer", "mapping pinned host memory"),
-        std::pair("cuMemAlloc", "taking device memory")}) {
+        std::pair("cuMemAlloc", "allocating device memory")}) {
     Script(std::string("fail ") + call + " 1 2");
     const Status rejected = Load(*space, kContainedKernels).status();
     EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);

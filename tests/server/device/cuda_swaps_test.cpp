@@ -43,7 +43,7 @@ class CudaSwaps : public CudaDeviceTest {
   }
   static std::uint64_t At(std::uint64_t step) { return step * kMapPageBytes; }
   static bool IsAway(const Tenant& tenant, std::uint64_t step) {
-    return tenant.space->AwayBytes(tenant.At(At(step)), 1) > 0;
+    return tenant.space->NonResidentBytes(tenant.At(At(step)), 1) > 0;
   }
   std::uint32_t FirstWord(const Tenant& tenant, std::uint64_t step) {
     std::array<std::byte, 4> word{};

@@ -321,7 +321,7 @@ TEST(WorkQueue, IdleThreadRestsOncePerIdlePeriod) {
   });
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (rests == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-  std::this_thread::sleep_for(2 * kRestAfter);
+  std::this_thread::sleep_for(2 * kIdleAfter);
   EXPECT_EQ(rests, 1);
   queue.Submit(Work({.id = 1}));
   queue.Submit(Work({.id = 2}));

@@ -265,7 +265,7 @@ RunOutcome BlockExecutor::State::GoOn(Task& task) {
     if (round == Round::kFinished) {
       blocks.resize(1);
       outcome.blocks_done = progress.begun;
-      // Is progress, as in RunTogether.
+      // An ended block is progress. Relaxed: other threads only check whether the counter changes.
       task.state.progress.fetch_add(1, std::memory_order_relaxed);
       continue;
     }

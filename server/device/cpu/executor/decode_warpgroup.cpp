@@ -85,8 +85,7 @@ bool FunctionDecoder::AccumulatorRows(const Operand& operand, std::size_t count,
 }
 
 // The operands are d, a, b, scale-d and, except for integers, 1 or -1 for each factor. For 16-bit
-// elements, further operands specify whether b is transposed, and whether a is, unless it is in
-// registers.
+// elements, further operands specify whether a (unless a is in registers) and b are transposed.
 bool FunctionDecoder::DecodeWarpgroupProduct() {
   std::optional<WgmmaForm> form = ReadWgmmaForm(instruction_->modifiers);
   const auto& operands = instruction_->operands;

@@ -72,7 +72,7 @@ struct ModuleIndex {
   // Declared outside of functions, in source order.
   std::unordered_map<std::string_view, std::vector<const ptx::Variable*>> shared;
   SymbolTable symbols;               // Variables in device memory, and functions with addresses.
-  std::uint32_t constant_bytes = 0;  // Of .const variables.
+  std::uint32_t constant_bytes = 0;  // Size of all .const variables.
   // Set when a kernel has indirect calls.
   std::optional<std::vector<const ptx::Function*>> address_taken;
   std::size_t statements = 0;  // Decoded so far; limited by kDecodedStatementsMax.

@@ -164,7 +164,7 @@ struct Launch {
   // A launch whose blocks only poll, without a change to any register, faults after this time.
   std::chrono::nanoseconds stall_limit = kStallLimit;
   // Initial value of every byte of shared and local memory. On a GPU these contain data of earlier
-  // kernels; tests set this to check that it is not observed.
+  // kernels. Tests set a value in order to check that kernels do not observe such data.
   std::uint8_t leftover = 0;
 };
 
@@ -183,7 +183,7 @@ inline constexpr std::uint32_t kCallDepthMax = 256;
 inline constexpr std::size_t kSplitsMax = std::size_t{1} << 16;
 // Limit of the registers of a warp with all its active calls. A stack larger than
 // kRecursionLocalBytes allows a warp more, as long as all warps of the block together stay within
-// this limit.
+// kRegisterBytesPerBlockMax.
 inline constexpr std::uint64_t kRegisterBytesPerWarpMax = std::uint64_t{4} << 20;
 inline constexpr std::uint64_t kRegisterBytesPerBlockMax = std::uint64_t{128} << 20;
 // Limits of the local memory of a thread and of a block.

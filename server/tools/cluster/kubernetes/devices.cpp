@@ -78,7 +78,7 @@ std::vector<Share> GetShares(const admin::ContainerEndpoint& endpoint,
 
 Status NoCount(const std::string& word) {
   return {StatusCode::kInvalidArgument, "option shares rejected: '" + word +
-                                            "'; allowed are a number from 1 to " +
+                                            "'; allowed: a number from 1 to " +
                                             std::to_string(kSharesMax) + " and ENDPOINT=NUMBER"};
 }
 
@@ -133,7 +133,7 @@ Result<Grant> GetGrant(const Offer& offer, std::span<const std::string> ids) {
   if (ids.size() != 1) {
     return Status(StatusCode::kInvalidArgument,
                   "rejected: asked for " + std::to_string(ids.size()) + " of " + offer.resource +
-                      ", allowed is 1 for each container, because a share only gives access to the "
+                      ", allowed: 1 for each container, because a share only gives access to the "
                       "device; the "
                       "server's endpoint limits how much of the device its clients get");
   }

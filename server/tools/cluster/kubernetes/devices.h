@@ -20,7 +20,7 @@
 namespace gpushared::kubernetes {
 
 inline constexpr const char* kResourceDomain = "gpushared.io/";
-// Limit of the kubelet.
+// The kubelet's limit for the id of a share.
 inline constexpr std::size_t kShareIdBytesMax = 63;
 inline constexpr std::size_t kSharesMax = 1000;
 

@@ -81,7 +81,7 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
     if (followers_ >= kFollowersMax) {
       return {grpc::StatusCode::RESOURCE_EXHAUSTED,
               "rejected: " + std::to_string(followers_) + " follow " + offer_.resource +
-                  " already, allowed are " + std::to_string(kFollowersMax)};
+                  " already, allowed: " + std::to_string(kFollowersMax)};
     }
     ++followers_;
     std::uint64_t sent = 0;  // Versions start at 1.

@@ -47,7 +47,7 @@ class Plugin {
   void Turn();
 
  private:
-  // A kubelet that has registered an endpoint gets this many turns to open its stream.
+  // Number of turns within which a kubelet that has registered an endpoint must open the stream.
   static constexpr int kTurnsToFollow = 10;
   struct Resource {
     Offer offer;

@@ -47,8 +47,7 @@ Status TakeBytes(const std::string& value, std::optional<std::uint64_t>& into) {
 
 Status TakeClass(const std::string& value, SchedulingClass& into) {
   const std::optional<SchedulingClass> parsed = server::ParseClass(value);
-  if (!parsed)
-    return Invalid("asked for '" + Escaped(value) + "', allowed are high, normal and low");
+  if (!parsed) return Invalid("asked for '" + Escaped(value) + "', allowed: high, normal and low");
   into = *parsed;
   return Status::Ok();
 }
@@ -60,7 +59,7 @@ Status SetQosKey(std::string_view key, const std::string& value, QosRule& rule) 
   if (key == "highest_share") return Take(ipc::ParseShare(value), rule.highest_share);
   if (key == "memory") return TakeBytes(value, rule.memory);
   if (key == "highest_memory") return TakeBytes(value, rule.highest_memory);
-  return Invalid("allowed are class, highest_class, share, highest_share, memory, highest_memory");
+  return Invalid("allowed: class, highest_class, share, highest_share, memory, highest_memory");
 }
 
 Result<QosRule> ParseQos(const toml::table& table, std::string_view source) {
@@ -93,7 +92,7 @@ Result<QosRule> ParseQos(const toml::table& table, std::string_view source) {
 Status ApplyQos(const toml::node& node, std::string_view source, JobRules& rules) {
   const toml::table* const table = node.as_table();
   if (table == nullptr || table->size() > kQosMax) {
-    return Invalid(At(source, node.source()) + "qos rejected: allowed are at most " +
+    return Invalid(At(source, node.source()) + "qos rejected; allowed: at most " +
                    std::to_string(kQosMax) + " tables [qos.NAME]");
   }
   for (const auto& [name, entry] : *table) {
@@ -125,7 +124,7 @@ Status ApplyKey(std::string_view key, const toml::node& node, std::string_view s
     return Status::Ok();
   }
   return Invalid(At(source, node.source()) + "key '" + Escaped(key) +
-                 "' rejected: allowed are socket = \"/PATH\", needs_gres = true or false, "
+                 "' rejected; allowed: socket = \"/PATH\", needs_gres = true or false, "
                  "[qos.NAME] and [other_qos]");
 }
 
@@ -201,7 +200,7 @@ Status TakeGres(const GresPart& part, Allocation& has) {
 Status Above(const char* what, const std::string& asked, const std::string& allowed,
              const StepFacts& step) {
   return {StatusCode::kPermissionDenied,
-          std::string(what) + " rejected: asked for " + asked + ", allowed is " + allowed +
+          std::string(what) + " rejected: asked for " + asked + ", allowed: " + allowed +
               " [QOS '" + Escaped(step.qos) + "', job " + std::to_string(step.job) + "]"};
 }
 
@@ -254,7 +253,8 @@ Status TakeMemoryOf(const QosRule& rule, const StepFacts& step, const Allocation
                    "the job's on this node, " + FormatBytes(*part.memory), step);
     }
   } else if (part.memory) {
-    // Divided by the number of tasks, because the first task would otherwise take all of it.
+    // The memory is divided by the number of tasks, because the first task could otherwise allocate
+    // all of it.
     part.client_memory = *part.memory / std::max(step.tasks, 1U);
   }
   return Status::Ok();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * C interface through which the SPANK plugin uses the node's server. Because it runs as root in
- * slurmstepd, its functions neither throw nor print, and their time is bounded: each request to the
- * server takes at most kAnswerTimeMax (server/telemetry/admin). Thread-compatible. */
+ * C interface through which the SPANK plugin uses the node's server. The plugin runs as root in
+ * slurmstepd, so the functions below neither throw nor print, and their time is bounded: each
+ * request to the server takes at most kAnswerTimeMax (server/telemetry/admin).
+ * Thread-compatible. */
 
 #ifndef GPUSHARED_SERVER_TOOLS_CLUSTER_SLURM_STEP_LEASE_H_
 #define GPUSHARED_SERVER_TOOLS_CLUSTER_SLURM_STEP_LEASE_H_
@@ -48,8 +49,8 @@ struct gpushared_lease;
 
 /* Returns 0, or -1 with a message in `why`. */
 int gpushared_check_options(const struct gpushared_options* options, char* why);
-/* Returns 0 with *lease set, or NULL if the step has no part of a device and requests none.
- * Returns -1 with a message in `why`. */
+/* Sets *lease and returns 0. Sets *lease to NULL and returns 0 if the step has no part of a device
+ * and requests none. Otherwise returns -1 with a message in `why`. */
 int gpushared_lease_begin(const char* rules_file, const struct gpushared_step* step,
                           struct gpushared_lease** lease, char* why);
 /* Returns the path of the socket for clients. */

@@ -22,7 +22,7 @@ const char* GetName(Finding::State state) {
   return "problem";
 }
 
-// Removes control characters, because paths and names come from untrusted files.
+// Replaces control characters, because paths and names come from untrusted files.
 std::string Printable(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; }, '?');

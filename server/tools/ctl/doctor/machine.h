@@ -26,8 +26,8 @@ Findings CheckCompiler(const std::string& ptxas, bool has_gpus);
 Finding CheckMemory(std::uint64_t available_bytes);
 std::uint64_t AvailableMemory();
 
-// Result of checking the server at the socket of `asked`, and whether it admits this user as a
-// client of that class.
+// Result of CheckServer, which checks the server at the socket of `asked`, and whether the server
+// admits this user as a client of the class of `asked`.
 struct ServerState {
   Findings findings;
   bool answers = false;
@@ -36,7 +36,7 @@ struct ServerState {
 };
 ServerState CheckServer(const ClientOptions& asked);
 
-// Checks the drop-in in this directory, which is empty if none was found.
+// Checks the drop-in in `directory`. `directory` is empty if no drop-in was found.
 Findings CheckDropIn(const std::string& directory);
 
 }  // namespace gpushared::server::doctor

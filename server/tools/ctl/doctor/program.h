@@ -14,7 +14,8 @@ struct ProgramEnvironment {
   std::string search_path;   // Value of $PATH.
   std::string library_path;  // Value of LD_LIBRARY_PATH, with the drop-in first.
   bool takes_ptx_only = true;
-  // The installed driver executes the program's work, so that NVIDIA's runtime may be in it.
+  // Whether the installed driver executes the program's work. If so, the program may contain
+  // NVIDIA's runtime.
   bool is_gated = false;
 };
 

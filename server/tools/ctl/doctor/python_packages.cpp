@@ -39,7 +39,8 @@ std::string GetText(const std::string& script) {
   return text;
 }
 
-// Calls `see` with the rest of each line of the script that begins with `from` or `import`.
+// Calls `see` with each line of the script that begins with `from` or `import`, without blanks at
+// either end.
 template <typename See>
 void ForEachImport(const std::string& script, const See& see) {
   const std::string text = GetText(script);
@@ -73,8 +74,9 @@ Package ReadPackage(const fs::path& list, const std::string& name) {
   return package;
 }
 
-// Skips NVIDIA's own libraries, which share the directory `nvidia`, because only the packages that
-// use them matter. Also skips the bindings, which load the runtime without calling it.
+// Returns whether a package is not checked. NVIDIA's own libraries, which share the directory
+// `nvidia`, are not, because only the packages that use them matter. Neither are the bindings,
+// which load the runtime without calling it.
 bool IsPassedOver(const Package& package) {
   return package.top_names == std::set<std::string>{"nvidia"} || package.name == "cuda_bindings";
 }

@@ -75,7 +75,7 @@ Status ServerTenant::Leave(const std::string& uuid) {
     if (found == devices->end() || found->second.worker == 0) return Status::Ok();
     id = found->second.id;
     sessions = found->second.sessions;
-    // Asks again, because a device that is starting cannot be drained yet.
+    // Repeats a rejected request, because a device that is starting cannot be drained yet.
     if (!is_asked) {
       why = Drain(id);
       is_asked = why.ok();

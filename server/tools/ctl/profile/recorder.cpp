@@ -23,7 +23,7 @@ double Microseconds(Duration time) { return static_cast<double>(time.count()) / 
 double Milliseconds(Duration time) { return static_cast<double>(time.count()) / 1e6; }
 
 TimePoint TakenAt(const trace::Slice& slice) { return slice.submitted - slice.waited; }
-// Returns the time at which the server could have seen the end if the slice had run alone.
+// Returns the time at which the server could have detected the end if the slice had run alone.
 TimePoint KnownAt(const trace::Slice& slice) { return slice.charged_from + slice.charged; }
 
 Profile::Work GetWork(trace::Work work) {

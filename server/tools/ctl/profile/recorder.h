@@ -86,7 +86,8 @@ class ProfileRecorder {
   simulation::Node::Costs costs_;
 };
 
-// Derives how a client issues its requests from their times; ascending by arrival.
+// Derives from the times of requests how their client issues them. `requests` are in order of
+// arrival.
 simulation::Profile::Pace GetPace(const std::vector<trace::Request>& requests);
 
 }  // namespace gpushared::server

@@ -22,7 +22,8 @@ Figure Sum(const Busy& busy);
 struct DeviceFigures {
   DeviceSample now;
   Busy busy;
-  // Fraction of the gap (time that no high-class client wanted) that was used; empty without a gap.
+  // Fraction of the gap (time in which no high-class client had work) that was used; empty without
+  // a gap.
   Figure gap_used;
   Figure host_steal;  // Fraction of the time in which the host kept the device from running.
   Figure launches_per_s, stops_per_s;

@@ -28,7 +28,7 @@ std::string Text(const json& object, std::string_view key) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
-// Sum over the classes that have the key.
+// Returns the sum over the classes that have the key.
 Figure OverClasses(const json& classes, std::string_view key) {
   Figure sum;
   for (const std::string_view name : kClassNames) {

@@ -18,10 +18,10 @@ namespace gpushared::server::top {
 
 inline constexpr std::array<std::string_view, 3> kClassNames = {"high", "normal", "low"};
 inline constexpr std::size_t kDevicesMax = 64;  // Further rows are ignored.
-// Limit of clients: two for each session of 64 devices.
+// Limit of clients: 256 for each of 64 devices, more than a device can have sessions.
 inline constexpr std::size_t kClientsMax = 16384;
 
-// Empty if the server did not report it: an absent figure is never 0.
+// A figure that a server reports; empty if it did not. An absent figure is never 0.
 using Figure = std::optional<double>;
 
 struct ServerSample {
@@ -29,7 +29,8 @@ struct ServerSample {
   Figure uptime_s;
 };
 
-// Counters of a device: times in seconds, and counts. They never decrease.
+// State and counters of a device. Times are in seconds. The counters, from device_s to stops, never
+// decrease.
 struct DeviceSample {
   std::string id, name, state;
   std::string missing;  // Why the device is missing.

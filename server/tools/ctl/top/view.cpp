@@ -289,9 +289,9 @@ ViewAction View::Finish() {
     std::uint32_t weight = 0;
     std::from_chars(typed_.data(), typed_.data() + typed_.size(), weight);
     if (weight < 1 || weight > kWeightMax) {
-      ShowMessage("weight rejected: asked for " + typed_ + ", allowed is 1 to " +
-                      std::to_string(kWeightMax),
-                  true);
+      ShowMessage(
+          "weight rejected: asked for " + typed_ + ", allowed: 1 to " + std::to_string(kWeightMax),
+          true);
       return {};
     }
     question.weight = weight;

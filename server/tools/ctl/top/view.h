@@ -75,7 +75,7 @@ class View {
 
   ViewAction On(KeyPress press);
 
-  // Takes new figures. If a client that is being edited has left, the view reports that.
+  // Replaces the figures. If a client that is being edited has disconnected, the view reports that.
   void Take(Figures figures);
   // Shows the answer to a request of a key.
   void ShowMessage(std::string message, bool is_bad);

@@ -187,7 +187,7 @@ TEST_F(CostFile, RejectsFileOfOtherUser) {
   EXPECT_THAT(Rejection(), HasSubstr("it belongs to uid 65534"));
   ASSERT_EQ(::chown(path_.c_str(), 0, 0), 0);
   ASSERT_EQ(::chown(directory_.path().c_str(), 65534, 65534), 0);
-  EXPECT_THAT(Rejection(), HasSubstr("belongs to uid 65534, allowed are root"));
+  EXPECT_THAT(Rejection(), HasSubstr("belongs to uid 65534, allowed: root"));
   EXPECT_FALSE(Keep("a device", Some()));
 }
 

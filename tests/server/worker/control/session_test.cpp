@@ -197,23 +197,23 @@ TEST(WorkerSession, RejectionNamesExceededLimit) {
     return image + std::string(bytes - image.size(), 'x');
   };
   expect(client.LoadModule(0, padded(65)).status(), StatusCode::kLimitExceeded,
-         "65 bytes, allowed are 64");
+         "65 bytes, allowed: 64");
   ASSERT_TRUE(client.LoadModule(0, padded(64)).ok());
   expect(client.LoadModule(1, padded(37)).status(), StatusCode::kLimitExceeded,
-         "37 bytes and 64 are loaded, allowed are 100 together");
+         "37 bytes and 64 are loaded, allowed: 100 together");
   ASSERT_TRUE(client.LoadModule(1, padded(36)).ok());
   expect(client.LoadModule(2, "d 0\n").status(), StatusCode::kLimitExceeded,
-         "2 modules are loaded, allowed are 2");
+         "2 modules are loaded, allowed: 2");
   expect(client.AddStagingBuffer(512 * 1024).status(), StatusCode::kLimitExceeded,
-         "allowed are 262144");
+         "allowed: 262144");
   ASSERT_TRUE(client.AddStagingBuffer(256 * 1024).ok());
   expect(client.AddStagingBuffer(128 * 1024).status(), StatusCode::kLimitExceeded,
          "262144 of 327680 are in use");
   ASSERT_TRUE(client.AddStagingBuffer(64 * 1024).ok());
-  expect(client.AddStagingBuffer(64 * 1024).status(), StatusCode::kLimitExceeded, "allowed are 2");
+  expect(client.AddStagingBuffer(64 * 1024).status(), StatusCode::kLimitExceeded, "allowed: 2");
   expect(client.Resize(std::uint64_t{6} << 20).status(), StatusCode::kOutOfMemory, "quota");
   RawClient second = worker.Connect({});
-  expect(second.AwaitWelcome(), StatusCode::kLimitExceeded, "1 clients, allowed are 1");
+  expect(second.AwaitWelcome(), StatusCode::kLimitExceeded, "1 clients, allowed: 1");
 }
 
 // Without this reserve, two users with 64 clients each would leave no session for a client of root.
@@ -232,7 +232,7 @@ TEST(WorkerSession, ReservesSessionsForClientsThatMayBeHigh) {
   }
   const Status rejected = worker.Connect(ordinary).AwaitWelcome();
   EXPECT_EQ(rejected.code(), StatusCode::kLimitExceeded);
-  EXPECT_THAT(rejected.message(), HasSubstr("4 clients, allowed are 6, 2 of these for clients"));
+  EXPECT_THAT(rejected.message(), HasSubstr("4 clients, allowed: 6, 2 of these for clients"));
   RawClient of_root = worker.Connect({.uid = 0, .allowed_class = SchedulingClass::kNormal});
   EXPECT_TRUE(of_root.AwaitWelcome().ok());
   RawClient high = worker.Connect({.uid = kStranger + 1});

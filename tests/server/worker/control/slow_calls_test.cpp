@@ -112,7 +112,7 @@ TEST_F(SlowCallsTest, HurriedSwapGoesFirst) {
   HoldThread();
   Post({.session = 1}, "load of 1");
   Post({.session = 2}, "load of 2");
-  Post({.session = 2, .is_move = true}, "move of 2");
+  Post({.session = 2, .is_swap = true}, "move of 2");
   calls_.HurrySwap(2);
   LetGo();
   EXPECT_EQ(Finish(), (Names{"move of 2", "load of 1", "load of 2"}));
@@ -123,7 +123,7 @@ TEST_F(SlowCallsTest, PagesOfHurriedSwapAreNotHeld) {
   calls_.RecordUrgentRequests(true);
   std::promise<void> began, over;
   const std::future<void> has_begun = began.get_future();
-  calls_.Post({.session = 1, .is_move = true},
+  calls_.Post({.session = 1, .is_swap = true},
               [&, goes_on = gate_.get_future().share(), step = 0]() mutable {
                 if (step++ == 0) {
                   began.set_value();

@@ -255,7 +255,7 @@ TEST(WorkerTrace, ObserversLeaveHalfOfWatchesToOperators) {
   }
   EXPECT_THAT(
       std::string(add(false).message()),
-      HasSubstr("8 others watch this device, allowed are 8 in addition to operators [uid 1000"));
+      HasSubstr("8 others watch this device, allowed: 8 in addition to operators [uid 1000"));
   EXPECT_TRUE(add(true).ok());
   watchers.front().Leave();
   watchers.front() = Watcher(worker, true);

@@ -244,7 +244,7 @@ TEST(WorkerGraphs, LimitsGraphsOfAllClientsAndGuaranteesEachAPart) {
   RawClient greedy = worker.Client();
   MakeGraphOfLaunches(greedy, 0, 200);
   ASSERT_TRUE(greedy.AwaitFinished(0, greedy.Mark(0)));
-  EXPECT_THAT(GetError(greedy), HasSubstr("of the 32768 for graphs on this device"));
+  EXPECT_THAT(GetError(greedy), HasSubstr("of the device's 32768 bytes for graphs"));
   RawClient other = worker.Client();
   MakeGraphOfLaunches(other, 0, 10);
   ASSERT_TRUE(other.AwaitFinished(0, other.LaunchGraph(0)));

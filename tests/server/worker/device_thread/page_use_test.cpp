@@ -22,7 +22,7 @@ constexpr std::uint64_t kSteps = 64;
 class PartlyThere : public gpushared::testing::NullSpace {
  public:
   PartlyThere() : NullSpace(kBase) {}
-  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {
+  std::uint64_t NonResidentBytes(std::uint64_t address, std::uint64_t bytes) const override {
     std::uint64_t found = 0;
     for (const std::uint64_t step : away) {
       const std::uint64_t begin = kBase + step * kStep;

@@ -124,7 +124,7 @@ TEST(WorkerRequests, LimitsOpenRequests) {
   client.BeginRequest(4);
   const Status end = client.AwaitEnd();
   EXPECT_EQ(end.code(), StatusCode::kProtocolViolation);
-  EXPECT_THAT(end.message(), HasSubstr("16 requests are open, allowed are 16"));
+  EXPECT_THAT(end.message(), HasSubstr("16 requests are open, allowed: 16"));
 }
 
 TEST(WorkerRequests, LogsOverloadOnce) {

@@ -580,7 +580,7 @@ TEST(WorkerStreams, NamesUnloadedKernelByItsNumber) {
   const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
   ASSERT_TRUE(text.ok()) << text.status().ToString();
   EXPECT_THAT(text->status.message(),
-              HasSubstr("launch rejected: kernel 0 of module 1, which is unloaded by now"));
+              HasSubstr("launch rejected: kernel 0 of module 1, which has been unloaded since"));
 }
 
 // A launch that has left its stream does not keep its module loaded.

@@ -78,8 +78,8 @@ const MicroOp* BranchIf(Warp& w, const MicroOp* op) {
   if (taken == w.active) return Jump(w, op, target);
   const uint32_t point = op->reconvergence;
   // Checks for a kill here, because the side that branches backward runs only when the stack is
-  // popped, which makes no checks. Otherwise a loop that one lane leaves in each round would never
-  // detect a kill.
+  // popped, and popping makes no checks. Without this check, a loop that one lane leaves in each
+  // round would never detect a kill.
   if (target <= op && GetIndex(w, op + 1) != point && IsTurnOver(w)) return EndTurn(w, op);
   const uint32_t others = w.active & ~taken;
   MeetAt(w, point);
@@ -324,9 +324,9 @@ const MicroOp* AllocateStack(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Describes an access to the parameter area of the running function. The offset is in the
-// immediate; elements of `extra` & 0xff bytes, their number in bits 8..15, sign extension in bit
-// 16.
+// Describes an access to the parameter area of the running function. The immediate is the offset.
+// `extra` contains the size of an element in bits 0..7, the number of elements in bits 8..15, and
+// whether they are sign-extended in bit 16.
 struct AreaAccess {
   uint32_t bytes, count;
   bool is_signed;
@@ -516,8 +516,8 @@ const MicroOp* End(Warp& w, const MicroOp* op) {
 }
 
 const MicroOp* MemoryFence(Warp& /*w*/, const MicroOp* op) {
-  // An instruction instead of the C++ fence, which gcc rejects with tsan, because tsan does not
-  // support fences.
+  // Uses an instruction instead of the C++ fence. Tsan does not support fences, so gcc rejects a
+  // C++ fence in a build with tsan.
   __builtin_ia32_mfence();
   return op + 1;
 }

@@ -83,8 +83,8 @@ __attribute__((noinline)) const MicroOp* FloatArithmetic(Warp& w, const MicroOp*
   return op + 1;
 }
 
-// If one operand is NaN, returns the other one. min(-0, +0) = -0. With PropagateNan, any NaN is
-// returned.
+// If one operand is NaN, returns the other one; with PropagateNan, returns kNan. If both are NaN,
+// returns kNan. min(-0, +0) = -0.
 template <typename T, bool Minimum, bool PropagateNan>
 GPUSHARED_INLINE T Extreme(T a, T b) {
   using B = FloatBits<T>;

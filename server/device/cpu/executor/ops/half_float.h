@@ -91,7 +91,7 @@ GPUSHARED_INLINE H NarrowBy(float value) {
 }
 
 // Returns the sum rounded to odd: the last bit of an inexact sum is set, so that a later rounding
-// to a half neither sees a false tie nor misses one.
+// to a half treats exactly the exact ties as ties.
 GPUSHARED_INLINE double AddToOdd(double a, double b) {
   const double sum = a + b;
   const double b_part = sum - a;

@@ -168,7 +168,7 @@ const MicroOp* LoadStrong(Warp& w, const MicroOp* op) {
   return LoadEach<T, N, true>(w, op, lanes, HostAddresses<S, Index, kReading<S>>);
 }
 
-// Loads kernel parameters at a fixed offset, which was checked when it was decoded.
+// Loads kernel parameters at a fixed offset, which was validated when the load was decoded.
 template <typename T, u32 N>
 const MicroOp* LoadParameter(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);

@@ -313,7 +313,8 @@ void AddWmmaMemory(const OpSink& sink, const char* type) {
 }
 template <bool Load>
 void AddMatrixMove(const OpSink& sink) {
-  static constexpr OpRule kMove = OpRule(OpRule::kMatrixMove).Free(OpRule::kC);  // As above.
+  // c is an address offset.
+  static constexpr OpRule kMove = OpRule(OpRule::kMatrixMove).Free(OpRule::kC);
   const char* name = Load ? "ldmatrix" : "stmatrix";
   AddOp(sink, kMove, MatrixMove<Space::kGeneric, u64, Load>, name, "generic.a64");
   AddOp(sink, kMove, MatrixMove<Space::kShared, u64, Load>, name, "shared.a64");

@@ -106,8 +106,8 @@ std::byte* Checked(Warp& w, const MicroOp* op, u32 lane, u64 address, u32 bytes)
 }
 
 // The slow path for several lanes: computes their host addresses. Returns false after raising a
-// fault. All addresses are read first, because a destination may be their row. Compiled once per
-// space, instead of once per operation.
+// fault. The caller writes results only afterwards, because a destination may be the row of the
+// addresses. Compiled once per space, instead of once per operation.
 template <Space S, typename Index, Access A = Access::kWrite>
 __attribute__((noinline)) bool HostAddresses(Warp& w, const MicroOp* op, u32 lanes, u32 bytes,
                                              std::byte** host) {
