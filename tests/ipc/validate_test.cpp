@@ -315,7 +315,7 @@ std::vector<FieldCase> CopyCases() {
           {"device_pitch_bytes", kAddressEnd / 3, "copy device pitch is 3074457345618258602"},
           {"staging_offset", (1 << 30) - 99,
            "copy staging buffer offset is 1073741725, allowed: 0 to 1073741724"},
-          {"staging_offset", (1 << 30) - 100, "copy staging buffer pitch is 128, allowed none"},
+          {"staging_offset", (1 << 30) - 100, "copy staging buffer pitch is 128, allowed: none"},
           {"staging_offset", 0xffffffff, "copy staging buffer offset is 4294967295"},
           {"staging_pitch_bytes", 99, "copy staging buffer pitch is 99, allowed: 100 to 357913822"},
           {"staging_pitch_bytes", 357913823,
@@ -328,7 +328,7 @@ std::vector<FieldCase> CopyCases() {
           {"width_bytes", 129, "copy staging buffer pitch is 128, allowed: 129 to"},
           {"height", 0, "copy height is 0, allowed: 1 to 1073741824"},
           {"height", 0xffffffff, "copy height is 4294967295, allowed: 1 to 1073741824"},
-          {"height", 1 << 30, "copy staging buffer pitch is 128, allowed none"},
+          {"height", 1 << 30, "copy staging buffer pitch is 128, allowed: none"},
       });
 }
 
