@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs the Python package into a separate virtual environment, and runs its tests and mypy.
+"""Installs the Python package into a separate virtual environment, and runs its tests, mypy and the notebooks' recipe.
 
 Usage: run_python.py BIN_DIR CACHE_DIR [pytest's arguments]
 
@@ -20,6 +20,7 @@ from run_programs import NUMBA, NUMPY, environment_of  # noqa: E402
 
 PACKAGES = ("scikit-build-core==1.1.2", "nanobind==3.1.0", "ninja==1.13.2", "numpy==2.4.6", "pytest==9.2.0",
             "mypy==2.4.1", "aiohttp==3.14.5")
+JUPYTER = ("ipykernel==7.4.0", "jupyter_client==8.10.0")
 
 
 def environment(cache):
@@ -46,6 +47,9 @@ def main(bin_dir, cache, *arguments):
         return 0
     numba, reason = environment_of("numba_add", (*NUMBA, NUMPY), cache.parent / "dropin", bin_dir.parent / "lib/drop_in")
     print("python: no Numba: " + reason if reason else f"python: Numba is in {numba}", flush=True)
+    jupyter, no_jupyter = environment_of("notebooks", (*NUMBA, NUMPY, *JUPYTER), cache.parent / "dropin", bin_dir.parent / "lib/drop_in")
+    if no_jupyter is not None:
+        print("python: no Jupyter: " + no_jupyter, flush=True)
     launcher = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache"} if shutil.which("ccache") else {}
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "GPUSHARED"))}
     surroundings = {**kept, **launcher, "GPUSHARED_BIN": str(bin_dir), "NUMBA_PYTHON": "" if reason else str(numba),
@@ -55,6 +59,9 @@ def main(bin_dir, cache, *arguments):
               ROOT / "client_lib/python"],
              [python, "-m", "mypy", "--strict", "-p", "gpushared"],
              [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", DIRECTORY, *arguments])
+    if no_jupyter is None:
+        surroundings["PYTHON"] = str(jupyter)
+        steps += ([ROOT / "docs/recipes/notebooks.sh"],)
     for step in steps:
         ran = subprocess.run(step, env=surroundings, cwd=cache, check=False)
         if ran.returncode != 0:
