@@ -416,6 +416,7 @@ json AdminRequestHandler::Endpoints() const {
       row["who"] = rule.who.empty() ? "everyone" : SubjectsText(rule.who);
     }
     if (!endpoint->lessee.empty()) row["lessee"] = endpoint->lessee;
+    if (!endpoint->is_held) row["held"] = false;
     rows.push_back(std::move(row));
   }
   return rows;

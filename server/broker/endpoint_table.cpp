@@ -146,7 +146,9 @@ std::uint32_t EndpointTable::NumberFor(const std::string& name) {
 
 Status EndpointTable::CheckName(const EndpointRule& rule, bool among_leases) const {
   const bool is_taken = std::ranges::any_of(endpoints_, [&](const auto& each) {
-    return each.second->rule.name == rule.name && (!among_leases || !each.second->lessee.empty());
+    const Endpoint& other = *each.second;
+    return other.is_open && other.rule.name == rule.name &&
+           (!among_leases || !other.lessee.empty());
   });
   if (!is_taken) return Status::Ok();
   return {StatusCode::kInvalidArgument,
@@ -252,23 +254,39 @@ Status EndpointTable::Replace(const std::vector<EndpointRule>& rules) {
   return Status::Ok();
 }
 
-Status EndpointTable::CheckTerms(const std::string& terms) const {
-  const Result<EndpointRule> rule = ParseEndpointTerms(terms, "terms of the lease");
-  if (!rule.ok()) return rule.status();
-  if (!rule->memory_limit || around_.has_overcommit) return Status::Ok();
-  return {StatusCode::kInvalidArgument, "lease rejected: its memory_limit of " +
-                                            rule->memory_limit->ToString() +
-                                            " exceeds the guarantee, and this server has no swap "
-                                            "space; omit it, or start the server with overcommit"};
+Result<EndpointRule> EndpointTable::CheckTerms(const std::string& terms) const {
+  Result<EndpointRule> rule = ParseEndpointTerms(terms, "terms of the lease");
+  if (!rule.ok()) return rule;
+  if (rule->who.empty()) {
+    return Status(StatusCode::kInvalidArgument,
+                  "lease rejected: 'who' is missing, for example who = \"uid:1000\"");
+  }
+  if (rule->memory_limit && !around_.has_overcommit) {
+    return Status(StatusCode::kInvalidArgument,
+                  "lease rejected: its memory_limit of " + rule->memory_limit->ToString() +
+                      " exceeds the guarantee, and this server has no swap space; omit it, or "
+                      "start the server with overcommit");
+  }
+  if (rule->resume_within > std::chrono::nanoseconds::zero() && rule->name.empty()) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        "lease rejected: a lease with resume_within is resumed by its name, and has none");
+  }
+  return rule;
+}
+
+std::shared_ptr<Endpoint> EndpointTable::FindResumable(const EndpointRule& rule) const {
+  for (const auto& [number, endpoint] : endpoints_) {
+    const bool is_resumable =
+        endpoint->is_open && endpoint->rule.resume_within > std::chrono::nanoseconds::zero();
+    if (is_resumable && endpoint->rule.name == rule.name) return endpoint;
+  }
+  return nullptr;
 }
 
 Result<std::shared_ptr<Endpoint>> EndpointTable::OpenLease(const ipc::Keep& lease) {
   Result<EndpointRule> rule = ParseEndpointTerms(lease.terms, "terms of the lease");
   if (!rule.ok()) return rule.status();
-  if (rule->who.empty()) {
-    return Status(StatusCode::kInvalidArgument,
-                  "lease rejected: 'who' is missing, for example who = \"uid:1000\"");
-  }
   if (leases_.size() >= kLeasesMax) {
     return Status(StatusCode::kLimitExceeded,
                   "lease rejected: there are " + std::to_string(kLeasesMax) + " already");
@@ -297,15 +315,22 @@ void EndpointTable::Hold(const std::shared_ptr<Endpoint>& endpoint, const std::s
                          ipc::UniqueFd connection) {
   around_.log(Describe(endpoint->rule) + ", on " + endpoint->socket + ", leased by " +
               endpoint->lessee);
-  leases_.emplace(endpoint->number, std::make_unique<LeaseHold>(context_, around_.closing,
-                                                                std::move(connection), terms));
+  // Replaces the previous connection of a lease that is resumed.
+  leases_.insert_or_assign(
+      endpoint->number,
+      std::make_unique<LeaseHold>(context_, around_.closing, std::move(connection), terms));
   Watch(endpoint->number);
 }
 
 Status EndpointTable::Lease(const std::string& terms, Arrival& asker) {
-  if (Status status = CheckTerms(terms); !status.ok()) return status;
-  const ipc::Keep lease = {.endpoint = ++last_number_, .lessee = asker.peer.Who(), .terms = terms};
-  const Result<std::shared_ptr<Endpoint>> endpoint = OpenLease(lease);
+  const Result<EndpointRule> rule = CheckTerms(terms);
+  if (!rule.ok()) return rule.status();
+  const std::shared_ptr<Endpoint> resumed = FindResumable(*rule);
+  const ipc::Keep lease = {.endpoint = resumed != nullptr ? resumed->number : ++last_number_,
+                           .lessee = asker.peer.Who(),
+                           .terms = terms};
+  const Result<std::shared_ptr<Endpoint>> endpoint =
+      resumed != nullptr ? Result<std::shared_ptr<Endpoint>>(resumed) : OpenLease(lease);
   if (!endpoint.ok()) return endpoint.status();
   ipc::Outbox outbox;
   Status status = outbox.Add(asker.frame.request, ipc::AdminReply{.text = LeaseReply(**endpoint)});
@@ -315,10 +340,15 @@ Status EndpointTable::Lease(const std::string& terms, Arrival& asker) {
     if (!sent.ok() || !*sent)
       status = {StatusCode::kDisconnected, "lease rejected: the connection was closed"};
   }
-  if (!status.ok()) {
+  if (!status.ok() && resumed == nullptr) {
     Forget(lease.endpoint);
     RemoveDirectory(GetDirectory((*endpoint)->socket));
-    return status;
+  }
+  if (!status.ok()) return status;
+  if (resumed != nullptr) {
+    resumed->rule = *rule;
+    resumed->lessee = lease.lessee;
+    resumed->is_held = true;
   }
   around_.keep(lease, asker.socket.get());
   Hold(*endpoint, terms, asker.socket.Release());
@@ -359,15 +389,35 @@ void EndpointTable::RemoveDeadLeases() {
 
 void EndpointTable::Watch(std::uint32_t number) {
   LeaseHold& hold = *leases_.at(number);
-  hold.socket.async_wait(
-      descriptor_base::wait_read, [this, number](const boost::system::error_code& error) {
-        if (error || !leases_.contains(number)) return;
-        char byte = 0;
-        const int fd = leases_.at(number)->socket.native_handle();
-        const ssize_t got = ::recv(fd, &byte, 1, MSG_DONTWAIT);
-        if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Watch(number);
-        EndLease(number, got > 0 ? "sent data after its lease request" : "closed its connection");
-      });
+  hold.socket.async_wait(descriptor_base::wait_read, [this, number](
+                                                         const boost::system::error_code& error) {
+    if (error || !leases_.contains(number)) return;
+    // Closed: a handler of the connection before a resumption has already handled the end.
+    if (!leases_.at(number)->socket.is_open()) return;
+    char byte = 0;
+    const int fd = leases_.at(number)->socket.native_handle();
+    const ssize_t got = ::recv(fd, &byte, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Watch(number);
+    OnLesseeLost(number, got > 0 ? "sent data after its lease request" : "closed its connection");
+  });
+}
+
+void EndpointTable::OnLesseeLost(std::uint32_t number, const std::string& how) {
+  Endpoint& endpoint = *endpoints_.at(number);
+  if (endpoint.rule.resume_within == std::chrono::nanoseconds::zero()) {
+    return EndLease(number, how);
+  }
+  LeaseHold& hold = *leases_.at(number);
+  hold.Close();
+  endpoint.is_held = false;
+  around_.log(endpoint.rule.label + ": " + endpoint.lessee + " " + how +
+              "; the lease can be resumed within " + FormatDuration(endpoint.rule.resume_within));
+  hold.grace.expires_after(endpoint.rule.resume_within);
+  hold.grace.async_wait([this, number](const boost::system::error_code& error) {
+    // Open: the lease was resumed after the timer had expired.
+    if (error || !leases_.contains(number) || leases_.at(number)->socket.is_open()) return;
+    EndLease(number, "did not resume its lease");
+  });
 }
 
 void EndpointTable::EndLease(std::uint32_t number, const std::string& how) {

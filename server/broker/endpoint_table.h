@@ -34,6 +34,7 @@ struct Endpoint {
   // Human-readable owner of the lease; empty if the endpoint is in the configuration.
   std::string lessee;
   bool is_open = true;               // An expired lease admits no clients.
+  bool is_held = true;               // False while a lease waits to be resumed.
   EndpointCounts* counts = nullptr;  // Never null once the endpoint is in the table.
 
   bool IsMain() const { return number == 0; }
@@ -41,8 +42,10 @@ struct Endpoint {
 
 // The server's listening sockets: its own, those of the configuration, and those leased by
 // operators. A lease ends when the connection that requested it closes. The endpoint's socket is
-// then closed, and after a grace period its remaining sessions are ended. Workers keep copies of
-// leases so that the next broker can restore them if this one dies.
+// then closed, and after a grace period its remaining sessions are ended. A lease with the term
+// resume_within ends that much later, unless it is resumed: a request with its name replaces its
+// connection and its terms, and keeps its socket and its sessions. Workers keep copies of leases so
+// that the next broker can restore them if this one dies.
 //
 // Confined to the broker's thread.
 class EndpointTable {
@@ -91,8 +94,8 @@ class EndpointTable {
   // removed endpoint admits no further clients. Missing directories are created.
   Status Replace(const std::vector<EndpointRule>& rules);
   void SetLeaseGrace(std::chrono::nanoseconds grace) { lease_grace_ = grace; }
-  // Creates an endpoint for the requesting operator, retains the connection, and answers on it with
-  // the path. A rejected request leaves `asker` to the caller.
+  // Creates an endpoint for the requesting operator, or resumes one; retains the connection, and
+  // answers on it with the path. A rejected request leaves `asker` to the caller.
   Status Lease(const std::string& terms, Arrival& asker);
   // Closes inherited sockets that match no endpoint, and returns their paths.
   std::vector<std::string> CloseUnused();
@@ -124,13 +127,17 @@ class EndpointTable {
   Result<std::shared_ptr<Endpoint>> OpenLease(const ipc::Keep& lease);
   // Makes the checks that depend on the server's configuration, unlike those of ParseEndpointTerms.
   // Leases of an earlier broker are exempt.
-  Status CheckTerms(const std::string& terms) const;
+  Result<EndpointRule> CheckTerms(const std::string& terms) const;
   void Hold(const std::shared_ptr<Endpoint>& endpoint, const std::string& terms,
             ipc::UniqueFd connection);
   Status Listen(const std::shared_ptr<Endpoint>& endpoint);
-  // Checks that the name is not in use: by any endpoint or, if `among_leases`, by any lease.
+  // Checks that the name is not in use: by any open endpoint or, if `among_leases`, by any open
+  // lease.
   Status CheckName(const EndpointRule& rule, bool among_leases) const;
+  // Returns the lease that a request for `rule` resumes, or null.
+  std::shared_ptr<Endpoint> FindResumable(const EndpointRule& rule) const;
   void Watch(std::uint32_t number);
+  void OnLesseeLost(std::uint32_t number, const std::string& how);
   void EndLease(std::uint32_t number, const std::string& how);
   void Forget(std::uint32_t number);
 

@@ -46,6 +46,8 @@ inline constexpr std::size_t kAccessRulesMax = 256;
 inline constexpr std::size_t kEndpointsMax = 64;  // Limit of endpoints in the configuration.
 inline constexpr std::uint32_t kEndpointClientsMax = 8192;
 inline constexpr std::size_t kEndpointNameBytesMax = 32;
+// Limit of lease_grace and resume_within.
+inline constexpr std::chrono::hours kLeaseGraceMost{1};
 
 // Limits of what a client may request when it connects, and defaults for what it does not request.
 struct Allowance {
@@ -105,6 +107,9 @@ struct EndpointRule : Allowance {
   std::vector<Subject> who;  // Subjects that may connect; empty for everyone.
   // Names or UUIDs of devices; empty for all of the server's devices.
   std::vector<std::string> devices;
+  // Of a lease: how long after the end of its connection the endpoint still admits clients, and can
+  // be leased again by the same name.
+  std::chrono::nanoseconds resume_within{};
 };
 
 // Allowance of one user or group. The first rule that matches a client applies.

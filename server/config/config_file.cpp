@@ -118,10 +118,11 @@ constexpr std::array<std::string_view, 14> kAccessKeys = {"user",
                                                           "client_memory",
                                                           "memory_limit",
                                                           "clients_max"};
-constexpr std::array<std::string_view, 15> kEndpointKeys = {
+constexpr std::array<std::string_view, 16> kEndpointKeys = {
     "name",         "socket",           "class",           "highest_class", "weight",
     "max_share",    "client_max_share", "latency_targets", "memory",        "client_memory",
-    "memory_limit", "clients_max",      "budget",          "who",           "devices"};
+    "memory_limit", "clients_max",      "budget",          "who",           "devices",
+    "resume_within"};
 constexpr std::array<std::string_view, 4> kSubjectKeys = {"uid", "gid", "user", "group"};
 
 bool IsOneOf(std::string_view key, std::span<const std::string_view> keys) {
@@ -317,6 +318,15 @@ Status SetEndpointKey(std::string_view key, const std::string& value, EndpointRu
     for (const std::string_view device : SplitAtCommas(value)) rule.devices.emplace_back(device);
     return Status::Ok();
   }
+  if (key == "resume_within") {
+    const Result<std::chrono::nanoseconds> time = ParseDuration(value);
+    if (!time.ok()) return time.status();
+    if (*time > kLeaseGraceMost) {
+      return NotAllowed(value, "at most " + FormatDuration(kLeaseGraceMost));
+    }
+    rule.resume_within = *time;
+    return Status::Ok();
+  }
   return SetAllowance(key, value, rule);
 }
 
@@ -362,6 +372,9 @@ void Reader::ReadEndpoints(const toml::node& node) {
       // A name that is present but invalid has already been reported.
       if (!table->contains("name")) Fail(table->source(), "endpoint rejected: it has no name");
       continue;
+    }
+    if (table->contains("resume_within")) {
+      Fail(table->source(), rule.label + " rejected: only a lease can have resume_within");
     }
     const auto is_same = [&](const EndpointRule& other) {
       return other.name == rule.name || (!rule.socket.empty() && other.socket == rule.socket);

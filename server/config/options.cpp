@@ -28,7 +28,6 @@ constexpr std::chrono::seconds kLoadTimeLeast{1};
 constexpr std::chrono::hours kLoadTimeMost{1};
 constexpr std::uint64_t kLoadMemoryLeast = std::uint64_t{128} << 20;
 constexpr std::uint64_t kLoadMemoryMost = std::uint64_t{64} << 30;
-constexpr std::chrono::hours kLeaseGraceMost{1};
 
 template <typename T, typename Field>
 Status Take(Result<T> parsed, Field& field) {

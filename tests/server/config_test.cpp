@@ -521,6 +521,8 @@ TEST(ConfigFile, RejectsInvalidEndpointWithItsLine) {
   EXPECT_THAT(rejection("name = 'b'\n[[endpoint]]\nname = 'b'"),
               HasSubstr("another one has its name"));
   Config config;
+  EXPECT_THAT(rejection("name = 'b'\nresume_within = '60s'"),
+              HasSubstr("endpoint 'b' rejected: only a lease can have resume_within"));
   EXPECT_THAT(ApplyConfigText("endpoint = 3", "test.toml", config).message(),
               HasSubstr("write each one under [[endpoint]]"));
 }

@@ -291,6 +291,55 @@ TEST_F(EndpointTest, EndedLeaseAdmitsNoClientsAndEndsSessionsAfterGrace) {
   EXPECT_EQ(Sessions(0), 1U);
 }
 
+TEST_F(EndpointTest, ResumedLeaseKeepsSocketAndSessionsAndTakesNewTerms) {
+  options_.rules.lease_grace = {};
+  StartBroker();
+  const std::string terms = "name = 'claim'\nwho = 'everyone'\nresume_within = '3600s'\n";
+  std::string socket;
+  std::optional<ipc::UniqueFd> client;
+  {
+    const Result<admin::Lease> lease = Take(terms);
+    ASSERT_TRUE(lease.ok()) << lease.status().message();
+    socket = lease->socket();
+    client = *JoinAt(socket, Hello("early"));
+  }
+  ASSERT_TRUE(Eventually([&] { return EndpointRow("claim").contains("held"); }));
+  const auto between = JoinAt(socket, Hello("while nobody holds the lease"));
+  EXPECT_TRUE(between.ok()) << between.status().message();
+  {
+    const Result<admin::Lease> resumed = Take(terms + "class = 'low'");
+    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+    EXPECT_EQ(resumed->socket(), socket);
+    EXPECT_EQ(EndpointRow("claim").at("class"), "low");
+    EXPECT_FALSE(EndpointRow("claim").contains("held"));
+    // A holder that was thought dead loses the lease to the one who asks for it later.
+    const Result<admin::Lease> again = Take(terms);
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    resumed->AwaitEnd();
+    EXPECT_EQ(Sessions(0), 2U);
+  }
+  // Without the term, a lease is an ordinary one and ends with its connection.
+  { ASSERT_TRUE(Take("name = 'claim'\nwho = 'everyone'").ok()); }
+  EXPECT_TRUE(AtEof(*client));
+  EXPECT_TRUE(Eventually([&] { return EndpointRow("claim").is_null(); }));
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(socket).parent_path()));
+}
+
+TEST_F(EndpointTest, LeaseThatIsNotResumedInTimeEnds) {
+  options_.rules.lease_grace = std::chrono::hours(1);
+  StartBroker();
+  { ASSERT_TRUE(Take("name = 'claim'\nwho = 'everyone'\nresume_within = '50ms'").ok()); }
+  ASSERT_TRUE(Eventually([&] { return EndpointRow("claim").at("open") == false; }));
+  // Its name is free, although sessions of the ended one could remain.
+  const Result<admin::Lease> next = Take("name = 'claim'\nwho = 'everyone'");
+  ASSERT_TRUE(next.ok()) << next.status().message();
+  EXPECT_THAT(next->socket(), ::testing::EndsWith(".leases/2/gpushared.sock"));
+  EXPECT_THAT(Take("who = 'everyone'\nresume_within = '3600s'").status().message(),
+              HasSubstr("is resumed by its name, and has none"));
+  EXPECT_THAT(Take("name = 'long'\nwho = 'everyone'\nresume_within = '3601s'").status().message(),
+              HasSubstr("allowed: at most"));
+}
+
 TEST_F(EndpointTest, LeaseOfKilledLesseeIsRevoked) {
   options_.rules.lease_grace = {};
   StartBroker();
