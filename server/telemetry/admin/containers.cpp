@@ -67,17 +67,25 @@ Status Fits(const EndpointRow& row, const std::vector<EndpointRow>& rows) {
   return Status::Ok();
 }
 
-json GetDevice(const ContainerEndpoint& endpoint) {
-  return {{"name", endpoint.name},
-          {"containerEdits",
-           {{"env", {"GPUSHARED_SOCKET=" + endpoint.socket_inside}},
-            {"mounts",
-             {{{"hostPath", endpoint.directory},
-               {"containerPath", kContainerDirectory},
-               {"options", {"ro", "nosuid", "nodev", "noexec", "bind"}}}}}}}};
-}
-
 }  // namespace
+
+json CdiEdits(const std::map<std::string, std::string>& variables,
+              std::span<const ContainerMount> mounts) {
+  json edits = {{"env", json::array()}, {"mounts", json::array()}};
+  for (const auto& [name, value] : variables) {
+    std::string setting = name;
+    edits["env"].push_back(setting.append("=").append(value));
+  }
+  for (const ContainerMount& mount : mounts) {
+    json options = {"ro", "nosuid", "nodev"};
+    if (!mount.has_programs) options.push_back("noexec");
+    options.push_back("bind");
+    edits["mounts"].push_back({{"hostPath", mount.directory},
+                               {"containerPath", mount.directory_inside},
+                               {"options", options}});
+  }
+  return edits;
+}
 
 Result<std::vector<ContainerEndpoint>> ReadContainerEndpoints(const json& answer) {
   const Status invalid(StatusCode::kProtocolViolation, "the server's answer has no endpoints");
@@ -106,7 +114,11 @@ Result<json> CdiFile(std::span<const ContainerEndpoint> endpoints) {
   json devices = json::array();
   for (const ContainerEndpoint& endpoint : endpoints) {
     if (!endpoint.fits.ok()) return endpoint.fits;
-    devices.push_back(GetDevice(endpoint));
+    const ContainerMount mount = {.directory = endpoint.directory,
+                                  .directory_inside = kContainerDirectory};
+    devices.push_back(
+        {{"name", endpoint.name},
+         {"containerEdits", CdiEdits({{kSocketVariable, endpoint.socket_inside}}, {&mount, 1})}});
   }
   if (devices.empty()) {
     return Status(StatusCode::kNotFound,

@@ -5,6 +5,7 @@
 #ifndef GPUSHARED_SERVER_TELEMETRY_ADMIN_CONTAINERS_H_
 #define GPUSHARED_SERVER_TELEMETRY_ADMIN_CONTAINERS_H_
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ namespace gpushared::admin {
 
 // Mount point of an endpoint's directory in a container.
 inline constexpr const char* kContainerDirectory = ipc::kSystemSocketDirectory;
+// Variables by which programs in a container find the server and their device.
+inline constexpr const char* kSocketVariable = "GPUSHARED_SOCKET";
+inline constexpr const char* kDeviceVariable = "GPUSHARED_DEVICE";
 // Kind of the devices in the CDI file.
 inline constexpr const char* kCdiKind = "gpushared.io/endpoint";
 
@@ -40,6 +44,17 @@ struct ContainerEndpoint {
 
 // `answer` is the server's answer to `endpoints`.
 Result<std::vector<ContainerEndpoint>> ReadContainerEndpoints(const nlohmann::json& answer);
+
+// A directory of the machine that a container gets read-only.
+//
+// Thread-compatible value.
+struct ContainerMount {
+  std::string directory, directory_inside;
+  bool has_programs = false;  // Whether it contains programs or libraries.
+};
+// Part of a CDI file that gives a container these variables and mounts.
+nlohmann::json CdiEdits(const std::map<std::string, std::string>& variables,
+                        std::span<const ContainerMount> mounts);
 
 // Describes a device gpushared.io/endpoint=NAME for each endpoint. Fails if an endpoint is
 // unsuitable or if there is none.

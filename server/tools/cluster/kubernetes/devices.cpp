@@ -16,14 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kSocketVariable = "GPUSHARED_SOCKET";
-constexpr const char* kDeviceVariable = "GPUSHARED_DEVICE";
-
-struct DeviceFacts {
-  std::string name, uuid;
-  bool takes_clients = false;
-};
-
 Status InvalidReply() {
   return {StatusCode::kProtocolViolation,
           "the server's answer to status has no state or no devices"};
@@ -33,23 +25,6 @@ std::optional<std::string> GetText(const json& row, const char* key) {
   const auto found = row.find(key);  // Also end() if `row` is not an object.
   if (found == row.end() || !found->is_string()) return std::nullopt;
   return found->get<std::string>();
-}
-
-Result<std::vector<DeviceFacts>> GetDevices(const json& status) {
-  const auto rows = status.find("devices"), server = status.find("server");
-  const bool are_there = rows != status.end() && rows->is_array() && server != status.end();
-  const std::optional<std::string> phase = are_there ? GetText(*server, "state") : std::nullopt;
-  if (!phase) return InvalidReply();
-  std::vector<DeviceFacts> devices;
-  for (const json& row : *rows) {
-    if (!row.is_object()) return InvalidReply();
-    std::optional<std::string> name = GetText(row, "device"), state = GetText(row, "state");
-    if (!name || name->empty() || !state) return InvalidReply();
-    devices.push_back({.name = *std::move(name),
-                       .uuid = GetText(row, "uuid").value_or(""),
-                       .takes_clients = *phase == "serving" && *state == "ready"});
-  }
-  return devices;
 }
 
 // An endpoint names devices as clients do: by name, by UUID or by a prefix of the UUID.
@@ -107,6 +82,27 @@ Result<ShareCounts> ParseShareCounts(std::span<const std::string> words) {
   return counts;
 }
 
+Result<std::vector<DeviceFacts>> GetDevices(const json& status) {
+  const auto rows = status.find("devices"), server = status.find("server");
+  const bool are_there = rows != status.end() && rows->is_array() && server != status.end();
+  const std::optional<std::string> phase = are_there ? GetText(*server, "state") : std::nullopt;
+  if (!phase) return InvalidReply();
+  std::vector<DeviceFacts> devices;
+  for (const json& row : *rows) {
+    if (!row.is_object()) return InvalidReply();
+    std::optional<std::string> name = GetText(row, "device"), state = GetText(row, "state");
+    if (!name || name->empty() || !state) return InvalidReply();
+    const auto memory = row.find("memory_bytes");
+    const bool has_memory = memory != row.end() && memory->is_number_unsigned();
+    devices.push_back({.name = *std::move(name),
+                       .uuid = GetText(row, "uuid").value_or(""),
+                       .product = GetText(row, "name").value_or(""),
+                       .memory_bytes = has_memory ? memory->get<std::uint64_t>() : 0,
+                       .takes_clients = *phase == "serving" && *state == "ready"});
+  }
+  return devices;
+}
+
 Result<Offers> GetOffers(const json& endpoints, const json& status, const ShareCounts& counts) {
   const Result<std::vector<admin::ContainerEndpoint>> parsed =
       admin::ReadContainerEndpoints(endpoints);
@@ -144,8 +140,8 @@ Result<Grant> GetGrant(const Offer& offer, std::span<const std::string> ids) {
                                              std::to_string(offer.shares.size()) + " shares of " +
                                              offer.resource + " on this node");
   }
-  return Grant{.variables = {{kSocketVariable, offer.endpoint.socket_inside},
-                             {kDeviceVariable, share->device}},
+  return Grant{.variables = {{admin::kSocketVariable, offer.endpoint.socket_inside},
+                             {admin::kDeviceVariable, share->device}},
                .directory = offer.endpoint.directory,
                .directory_inside = admin::kContainerDirectory,
                .cdi_device = std::string(admin::kCdiKind) + "=" + offer.endpoint.name};

@@ -6,6 +6,7 @@
 #define GPUSHARED_SERVER_TOOLS_CLUSTER_KUBERNETES_DEVICES_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -33,6 +34,16 @@ struct ShareCounts {
 };
 // Parses `words`, of which "8" applies to all endpoints and "batch=16" to one.
 Result<ShareCounts> ParseShareCounts(std::span<const std::string> words);
+
+// A device of the server. Thread-compatible value.
+struct DeviceFacts {
+  std::string name, uuid;  // The cpu device has no UUID.
+  std::string product;
+  std::uint64_t memory_bytes = 0;
+  bool takes_clients = false;  // Whether the server admits clients to it.
+};
+// `status` is the server's answer.
+Result<std::vector<DeviceFacts>> GetDevices(const nlohmann::json& status);
 
 // Capacity for one container on a device.
 //

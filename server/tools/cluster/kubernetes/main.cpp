@@ -2,9 +2,7 @@
 // gpushared-kubernetes: a device plugin. It queries the server's socket, which requires the right
 // to observe, and reports to the node's kubelet what containers can be allocated.
 
-#include <pthread.h>
 #include <signal.h>
-#include <time.h>
 
 #include <cstdio>
 #include <exception>
@@ -13,6 +11,7 @@
 
 #include "ipc/socket_path.h"
 #include "server/telemetry/admin/ask.h"
+#include "server/tools/cluster/kubernetes/end_signals.h"
 #include "server/tools/cluster/kubernetes/options.h"
 #include "server/tools/cluster/kubernetes/plugin.h"
 
@@ -21,14 +20,13 @@
 namespace gpushared::kubernetes {
 namespace {
 
-constexpr timespec kPeriod = {.tv_sec = 1, .tv_nsec = 0};
-
 void WriteToLog(const std::string& message) {
   std::fprintf(stderr, "gpushared-kubernetes: %s\n", message.c_str());
 }
 
-// Runs until one of these signals arrives.
-void Serve(const Options& options, const sigset_t& ends) {
+// Runs until a signal arrives.
+void Serve(const Options& options) {
+  const EndSignals ends;
   Plugin plugin(
       options.plugin,
       [&](const ipc::Admin& question) -> Result<nlohmann::json> {
@@ -41,7 +39,7 @@ void Serve(const Options& options, const sigset_t& ends) {
       WriteToLog);
   do {
     plugin.Turn();
-  } while (::sigtimedwait(&ends, nullptr, &kPeriod) < 0);
+  } while (!ends.Await());
 }
 
 int Main(std::span<const char* const> arguments) {
@@ -50,13 +48,7 @@ int Main(std::span<const char* const> arguments) {
     std::fputs(stop->text.c_str(), stop->code == 0 ? stdout : stderr);
     return stop->code;
   }
-  sigset_t ends;
-  sigemptyset(&ends);
-  sigaddset(&ends, SIGTERM);
-  sigaddset(&ends, SIGINT);
-  // Signals are blocked before threads are started, because threads inherit the mask.
-  ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
-  Serve(std::get<Options>(parsed), ends);
+  Serve(std::get<Options>(parsed));
   return 0;
 }
 

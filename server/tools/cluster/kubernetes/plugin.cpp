@@ -28,7 +28,7 @@ std::string InWords(const Offer& offer) {
 
 }  // namespace
 
-Plugin::Plugin(PluginSettings settings, Ask ask, Log log)
+Plugin::Plugin(PluginSettings settings, Ask ask, SubjectLog::Write log)
     : settings_(std::move(settings)), ask_(std::move(ask)), log_(std::move(log)) {}
 
 Plugin::~Plugin() {
@@ -52,10 +52,10 @@ Result<Offers> Plugin::CurrentOffers() const {
 void Plugin::AskServer() {
   Result<Offers> found = CurrentOffers();
   if (found.ok()) {
-    LogOnce("server", "the server answers");
+    log_.Once("server", "the server answers");
     return Take(*std::move(found));
   }
-  LogOnce("server", "the server does not answer: " + found.status().ToString());
+  log_.Once("server", "the server does not answer: " + found.status().ToString());
   // If the server does not answer, the last known resources are kept as unhealthy, because they
   // will return with the server.
   Offers last;
@@ -70,7 +70,7 @@ void Plugin::Take(Offers found) {
   std::string rejections;
   for (const std::string& why : found.rejections)
     rejections += (rejections.empty() ? "" : "; ") + why;
-  if (!rejections.empty()) LogOnce("rejections", rejections);
+  if (!rejections.empty()) log_.Once("rejections", rejections);
   // Resources whose endpoint no longer exists are kept, without shares.
   for (const auto& [name, resource] : resources_) {
     if (std::ranges::find(found.offers, name, &Offer::resource) != found.offers.end()) continue;
@@ -84,7 +84,7 @@ void Plugin::Take(Offers found) {
     } else {
       resource.endpoint->Publish(offer);
     }
-    LogOnce(offer.resource, InWords(offer));
+    log_.Once(offer.resource, InWords(offer));
     resource.offer = std::move(offer);
   }
 }
@@ -104,9 +104,9 @@ void Plugin::WriteCdi() {
   std::string text = devices->dump(2) + "\n";
   if (text == cdi_text_) return;
   if (const Status written = admin::ReplaceFile(file, text); !written.ok()) {
-    return LogOnce("cdi", written.message());
+    return log_.Once("cdi", written.message());
   }
-  LogOnce("cdi", "CDI devices are in " + file);
+  log_.Once("cdi", "CDI devices are in " + file);
   cdi_text_ = std::move(text);
 }
 
@@ -114,7 +114,7 @@ void Plugin::AttendKubelet() {
   const std::string path = settings_.kubelet_directory + "/" + kKubeletSocket;
   struct stat facts {};
   if (::stat(path.c_str(), &facts) != 0) {
-    return LogOnce("kubelet", "there is no kubelet yet: " + path + " is missing");
+    return log_.Once("kubelet", "there is no kubelet yet: " + path + " is missing");
   }
   const bool is_new = !IsSameFile(facts, kubelet_);
   kubelet_ = facts;
@@ -131,18 +131,11 @@ void Plugin::Attend(Resource& resource, bool is_new_kubelet) {
   if (!registered.ok()) {
     // The next iteration retries.
     resource.turns_unfollowed = kTurnsToFollow;
-    return LogOnce(about, registered.ToString());
+    return log_.Once(about, registered.ToString());
   }
   resource.turns_unfollowed = 0;
-  logged_.erase(about);
-  log_("the kubelet has registered " + resource.offer.resource);
-}
-
-void Plugin::LogOnce(const std::string& about, const std::string& message) {
-  std::string& last = logged_[about];
-  if (last == message) return;
-  last = message;
-  log_(message);
+  log_.Forget(about);
+  log_.Always("the kubelet has registered " + resource.offer.resource);
 }
 
 }  // namespace gpushared::kubernetes

@@ -14,6 +14,7 @@
 #include "ipc/wire/control.h"
 #include "server/tools/cluster/kubernetes/devices.h"
 #include "server/tools/cluster/kubernetes/endpoint.h"
+#include "server/tools/cluster/kubernetes/subject_log.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -34,10 +35,8 @@ class Plugin {
  public:
   // Queries the server; may block.
   using Ask = std::function<Result<nlohmann::json>(const ipc::Admin& question)>;
-  // Called when there is a new message to log.
-  using Log = std::function<void(const std::string& message)>;
 
-  Plugin(PluginSettings settings, Ask ask, Log log);
+  Plugin(PluginSettings settings, Ask ask, SubjectLog::Write log);
   ~Plugin();
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
@@ -62,16 +61,13 @@ class Plugin {
   // Checks whether the kubelet has restarted, by the identity of the socket in its directory.
   void AttendKubelet();
   void Attend(Resource& resource, bool is_new_kubelet);
-  // Logs a message once, until there is a different message about the same subject.
-  void LogOnce(const std::string& about, const std::string& message);
 
   const PluginSettings settings_;
   const Ask ask_;
-  const Log log_;
+  SubjectLog log_;
   std::map<std::string, Resource> resources_;  // By name.
   std::string cdi_text_;                       // Contents of the CDI file; empty if there is none.
   struct stat kubelet_ {};                     // Identity of the kubelet's socket, as last seen.
-  std::map<std::string, std::string> logged_;  // By subject.
 };
 
 }  // namespace gpushared::kubernetes
