@@ -10,7 +10,7 @@
 #   containers  tests, and podman for unprivileged users
 #   web      tests, and a browser with its driver
 #   slurm    tests, Slurm's daemons with their database, and headers for its plugins; none of these is started
-#   kubernetes  tests, gRPC for the device plugin, and the tools to build and run Kubernetes itself
+#   kubernetes  tests, gRPC and libcurl for device plugin and DRA driver, and the tools to build and run Kubernetes itself
 #   package  tests, and the tools to build Debian packages and to test them in a separate Debian
 #
 # Requires root or sudo and the network only if something is missing.
@@ -32,10 +32,11 @@ gpushared_container_packages=(podman crun uidmap)
 gpushared_web_packages=(chromium chromium-driver fonts-noto-core)
 gpushared_slurm_packages=(slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins slurm-wlm-mysql-plugin
   mariadb-server munge libslurm-dev iproute2)
-gpushared_grpc_packages=(libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc)
-gpushared_kubernetes_packages=("${gpushared_grpc_packages[@]}" dpkg-dev iproute2 openssl python3-venv)
+# gRPC for both programs for Kubernetes, libcurl for the DRA driver.
+gpushared_cluster_packages=(libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libcurl4-openssl-dev)
+gpushared_kubernetes_packages=("${gpushared_cluster_packages[@]}" dpkg-dev iproute2 openssl python3-venv)
 # scdoc for the manual pages, gRPC and Slurm's headers for the plugins. The last three boot a Debian for the tests.
-gpushared_package_packages=("${gpushared_grpc_packages[@]}" libslurm-dev dpkg-dev file scdoc lintian debootstrap
+gpushared_package_packages=("${gpushared_cluster_packages[@]}" libslurm-dev dpkg-dev file scdoc lintian debootstrap
   debian-archive-keyring systemd-container)
 
 # One release of the toolkit's compiler, so that every machine builds the same kernels.
@@ -130,7 +131,7 @@ gpushared_setup() {  # part ...
       product) ;;
       tests) packages+=("${gpushared_test_packages[@]}") nvcc=yes ;;
       fuzz) packages+=("${gpushared_test_packages[@]}" "${gpushared_fuzz_packages[@]}") nvcc=yes ;;
-      lint) packages+=("${gpushared_test_packages[@]}" "${gpushared_lint_packages[@]}" "${gpushared_grpc_packages[@]}") nvcc=yes ;;
+      lint) packages+=("${gpushared_test_packages[@]}" "${gpushared_lint_packages[@]}" "${gpushared_cluster_packages[@]}") nvcc=yes ;;
       containers) packages+=("${gpushared_test_packages[@]}" "${gpushared_container_packages[@]}") nvcc=yes ;;
       web) packages+=("${gpushared_test_packages[@]}" "${gpushared_web_packages[@]}") nvcc=yes ;;
       slurm) packages+=("${gpushared_test_packages[@]}" "${gpushared_slurm_packages[@]}") nvcc=yes without_services=yes ;;

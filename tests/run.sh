@@ -4,7 +4,8 @@
 #
 # Without a stage it runs `dev`. Stages:
 #   dev     g++ build with warnings as errors; every test once, except those labelled `long`
-#   long    benchmarks and tools too; the tests labelled `long`, 1,000 kills of clients, 100 of the broker, 10,000 MIG plans
+#   long    benchmarks and tools too; the tests labelled `long`, 1,000 kills of clients, 100 of the broker, 10,000 MIG plans,
+#           1,000 steps of the DRA driver with kills
 #   asan    all tests again under address and undefined-behaviour sanitizers
 #   tsan    the tests with threads again under the thread sanitizer
 #   fuzz    every fuzz target for GPUSHARED_FUZZ_SECONDS (60), from its seeds
@@ -31,7 +32,7 @@
 #           root, otherwise it is skipped with the reason
 #   kubernetes  Kubernetes' kubelet, scheduler and API server, built from Debian's source package into .cache, as two nodes in
 #           namespaces, with the manifests of packaging/kubernetes: pods of two classes, restarts, a server that stops;
-#           needs root, and the first time 10 minutes more and 3 GB
+#           needs root, and the first time 10 minutes more and 3 GB. The DRA driver beforehand, with a played kubelet
 #   gpu     the measurements for a real GPU (tests/gpu/run.sh), complete, on the fake driver with the costs of a real
 #           one, and the cost of sharing in that model
 #   portable  the tree that can be copied to another Linux, and a check that it needs nothing else there
@@ -101,6 +102,7 @@ run_long() {
   GPUSHARED_CRASH_KILLS=1000 run_ctest crash build/dev/tests/crash
   GPUSHARED_MIG_PLANS=10000 run_ctest mig build/dev/tests/mig
   GPUSHARED_BROKER_KILLS=100 run_ctest takeover build/dev/tests/system -R Takeover
+  GPUSHARED_DRA_ROUNDS=1000 run_dra Restarts.test_random_kills_leave_nothing
 }
 
 check_directories() {  # directory ...
@@ -212,12 +214,20 @@ run_slurm() {
   [[ $status -eq 0 || $status -eq 77 ]]
 }
 
+run_dra() {  # test ...
+  local status=0
+  tests/kubernetes/run_dra.sh .cache/kubernetes build/dev/bin "$@" || status=$?
+  [[ $status -eq 0 || $status -eq 77 ]]
+}
+
 run_kubernetes() {
   gpushared_setup kubernetes
   configure dev
-  build dev gpushared gpusharedctl gpushared-kubernetes serve train vector_add_cpp tests/kubernetes/all
+  build dev gpushared gpusharedctl gpushared-kubernetes gpushared-dra gpushared_drop_in serve train vector_add_cpp \
+    drop_in_vector_add tests/kubernetes/all
   run_ctest kubernetes build/dev/tests/kubernetes
   tests/kubernetes/validate.sh .cache/kubernetes build/dev/bin
+  run_dra
   [[ $EUID -eq 0 ]] || { echo "kubernetes: skipped: needs root"; return; }
   tests/kubernetes/build_kubernetes.sh .cache/kubernetes
   local status=0

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <utility>
 
@@ -109,6 +110,14 @@ void Lease::AwaitEnd() const {
   pollfd ended = {.fd = connection_.get(), .events = POLLIN, .revents = 0};
   while (::poll(&ended, 1, -1) < 0 && errno == EINTR) {
   }
+}
+
+void Lease::End() const {
+  // The server closes the connection, because it accepts no further message there.
+  (void)::send(connection_.get(), "", 1, MSG_NOSIGNAL);
+  pollfd ended = {.fd = connection_.get(), .events = POLLIN, .revents = 0};
+  constexpr std::chrono::milliseconds kMost = kAnswerTimeMax;
+  (void)::poll(&ended, 1, static_cast<int>(kMost.count()));
 }
 
 bool IsUnreachable(const Status& why) {

@@ -81,6 +81,9 @@ class Lease {
   int fd() const { return connection_.get(); }
   // Blocks until the server has ended the lease.
   void AwaitEnd() const;
+  // Ends the lease, and returns once the server has done so or after kAnswerTimeMax. Its name is
+  // then free.
+  void End() const;
 
  private:
   Lease(ipc::UniqueFd connection, std::string endpoint, std::string socket)
