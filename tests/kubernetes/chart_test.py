@@ -22,6 +22,7 @@ MANIFESTS = PACKAGING / "kubernetes"
 FOREIGN = {"PodMonitor"}
 
 WEB = {"web": {"enabled": True, "tokenSecret": {"name": "token"}}}
+DRA = {"allocation": "dra"}
 EVERYTHING = {
     **WEB,
     "gpu": {"enabled": True},
@@ -35,6 +36,8 @@ EVERYTHING = {
 
 
 def helm(*arguments, values=None):
+    if values and values.get("allocation") == "dra" and "--kube-version" not in arguments:
+        arguments += ("--kube-version", "1.36.0")
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(values or {}, file)
         file.flush()
@@ -60,42 +63,65 @@ class Chart(unittest.TestCase):
     maxDiff = None
 
     def test_lint_finds_nothing(self):
-        for values in ({}, EVERYTHING):
+        for values in ({}, EVERYTHING, DRA):
             ran = helm("lint", "--strict", CHART, values=values)
             self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
 
     def test_every_known_release_accepts_what_it_renders(self):
-        for values in ({}, WEB, EVERYTHING):
+        for values in ({}, WEB, EVERYTHING, DRA, {**EVERYTHING, **DRA, "dra": {"gpuCdiKind": "nvidia.com/gpu"}}):
             for document in render(values):
                 if document["kind"] in FOREIGN:
                     continue
                 for version in all_versions():
+                    if document["kind"] == "DeviceClass" and tuple(map(int, version.split(".")[:2])) < (1, 34):
+                        continue
                     with self.subTest(f"{document['kind']}, {version}"):
                         kubernetes_validate.validate(document, version, strict=True)
 
     def test_defaults_are_the_manifests(self):
-        documents = render()
+        self.assert_equal(render(), ("server.yaml", "plugin.yaml"), "gpushared.toml")
+        self.assert_equal(render(DRA), ("server.yaml", "dra.yaml"), "dra.toml")
+
+    def assert_equal(self, documents, files, config_file):
         for document in documents:
             # Labels that only a chart has.
             labels = document["metadata"].get("labels", {})
             for label in ("helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"):
                 labels.pop(label, None)
-            if document["kind"] == "ServiceAccount":
-                del document["metadata"]["labels"]
-        for file in ("server.yaml", "plugin.yaml"):
+            if document["kind"] != "DaemonSet":
+                document["metadata"].pop("labels", None)
+        count = 0
+        for file in files:
             for manifest in yaml.safe_load_all((MANIFESTS / file).read_text(encoding="utf-8")):
                 self.assertEqual(find(documents, manifest["kind"], manifest["metadata"]["name"]), manifest)
+                count += 1
+        self.assertEqual(len(documents), count + 1)  # And the configuration.
         config = find(documents, "ConfigMap", "gpushared")["data"]["gpushared.toml"]
-        manifest = (MANIFESTS / "gpushared.toml").read_text(encoding="utf-8")
+        manifest = (MANIFESTS / config_file).read_text(encoding="utf-8")
         self.assertEqual(config.strip(), manifest[manifest.index("policy"):].strip())
 
     def test_the_server_accepts_the_configuration(self):
-        config = find(render(), "ConfigMap", "gpushared")["data"]["gpushared.toml"]
-        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write(config)
-            file.flush()
-            ran = subprocess.run([BIN / "gpushared", "--check-config", file.name], capture_output=True, text=True, check=False)
-        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        for values in ({}, DRA):
+            config = find(render(values), "ConfigMap", "gpushared")["data"]["gpushared.toml"]
+            with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+                file.write(config)
+                file.flush()
+                ran = subprocess.run([BIN / "gpushared", "--check-config", file.name], capture_output=True, text=True,
+                                     check=False)
+            self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+
+    def test_driver_replaces_the_plugin(self):
+        documents = render({**DRA, "dra": {"gpuCdiKind": "nvidia.com/gpu", "dropIn": False, "maxDeviceTime": {"high": 700}}})
+        names = {document["metadata"]["name"] for document in documents}
+        self.assertIn("gpushared-dra", names)
+        self.assertNotIn("gpushared-plugin", names)
+        driver = pod_of(documents, "gpushared-dra")
+        self.assertEqual(driver["containers"][0]["command"][-2:], ["--gpu-cdi-kind", "nvidia.com/gpu"])
+        self.assertNotIn("initContainers", driver)
+        parameters = find(documents, "DeviceClass", "gpushared-high")["spec"]["config"][0]["opaque"]["parameters"]
+        self.assertEqual(parameters["maxDeviceTime"], 700)
+        old = helm("template", "release", CHART, "--kube-version", "1.33.2", values=DRA)
+        self.assertIn("allocation: dra needs Kubernetes 1.34, this is v1.33.2", old.stderr)
 
     def test_gpus_are_not_given_twice(self):
         for name in ("gpushared-server", "gpushared-plugin"):
@@ -137,7 +163,7 @@ class Chart(unittest.TestCase):
                     rights = container["securityContext"]
                     self.assertEqual((rights["allowPrivilegeEscalation"], rights["readOnlyRootFilesystem"],
                                       rights["capabilities"]["drop"]), (False, True, ["ALL"]))
-            self.assertNotIn("Role", {document["kind"] for document in documents})
+            self.assertFalse({"Role", "ClusterRole"} & {document["kind"] for document in documents})
 
     def test_wrong_values_are_rejected_by_name(self):
         for values, named in (
@@ -148,6 +174,9 @@ class Chart(unittest.TestCase):
                 ({"web": {"enabled": True}}, "tokenSecret"),
                 ({"podMonitor": {"enabled": True}}, "web"),
                 ({"priorityClass": {"create": True}}, "priorityClass"),
+                ({"allocation": "both"}, "allocation"),
+                ({"dra": {"resumeSeconds": 3601}}, "resumeSeconds"),
+                ({"dra": {"maxDeviceTime": {"lowest": 1}}}, "lowest"),
                 ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy")):
             ran = helm("template", "release", CHART, values=values)
             self.assertNotEqual(ran.returncode, 0, values)

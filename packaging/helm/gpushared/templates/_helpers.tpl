@@ -12,7 +12,6 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 
 {{/* What the pods of both DaemonSets have in common. */}}
 {{- define "gpushared.placement" -}}
-automountServiceAccountToken: false
 nodeSelector: {{- toYaml .Values.nodeSelector | nindent 2 }}
 {{- if and .Values.gpu.enabled (not .Values.gpu.besideNvidiaPlugin) }}
 affinity:
