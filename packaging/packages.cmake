@@ -30,6 +30,10 @@ if(TARGET gpushared-kubernetes)
   list(APPEND pages kubernetes:gpushared-kubernetes.8)
   list(APPEND completed kubernetes:gpushared-kubernetes)
 endif()
+if(TARGET gpushared-dra)
+  list(APPEND pages kubernetes:gpushared-dra.8)
+  list(APPEND completed kubernetes:gpushared-dra)
+endif()
 foreach(entry IN LISTS pages)
   string(REPLACE ":" ";" entry "${entry}")
   list(GET entry 0 component)
@@ -103,7 +107,8 @@ if(TARGET gpushared_spank)
 endif()
 if(TARGET gpushared-kubernetes)
   list(APPEND clusters kubernetes)
-  install(FILES "${here}/kubernetes/gpushared.toml" "${here}/kubernetes/kustomization.yaml" "${here}/kubernetes/namespace.yaml"
+  install(FILES "${here}/kubernetes/claim.yaml" "${here}/kubernetes/dra.toml" "${here}/kubernetes/dra.yaml"
+    "${here}/kubernetes/gpushared.toml" "${here}/kubernetes/kustomization.yaml" "${here}/kubernetes/namespace.yaml"
     "${here}/kubernetes/make_image.py" "${here}/kubernetes/pair.yaml" "${here}/kubernetes/plugin.yaml"
     "${here}/kubernetes/server.yaml" DESTINATION share/gpushared/kubernetes COMPONENT kubernetes)
 endif()
@@ -175,9 +180,10 @@ set(CPACK_DEBIAN_KUBERNETES_PACKAGE_NAME gpushared-kubernetes)
 set(CPACK_DEBIAN_KUBERNETES_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_KUBERNETES_PACKAGE_RECOMMENDS "gpushared ${same}")
 set(CPACK_DEBIAN_KUBERNETES_PACKAGE_SUGGESTS "python3")
-set(CPACK_DEBIAN_KUBERNETES_DESCRIPTION "Kubernetes device plugin of gpushared
- Tells a node's kubelet which endpoints its gpushared server has, and lets
- pods in that ask for one. Manifests for a cluster are beside it.")
+set(CPACK_DEBIAN_KUBERNETES_DESCRIPTION "Kubernetes device plugin and DRA driver of gpushared
+ The plugin offers the endpoints of a node's gpushared server as resources of
+ pods, the driver offers parts of its devices to their claims. Manifests for
+ a cluster are included.")
 
 # Required by Debian in every package.
 gpushared_gzipped(changelog changelog.gz.in DEPENDS "${here}/debian/changelog.py" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"

@@ -38,6 +38,7 @@ see "MPS's name is not on everybody's PATH" is "$(command -v nvidia-cuda-mps-con
 
 see "the plugin for Slurm is there" test -e /usr/lib/gpushared/slurm/gpushared_spank.so
 see "the one for Kubernetes starts" gpushared-kubernetes --version
+see "the driver for Kubernetes starts" gpushared-dra --version
 see "and its manifests are there" test -e /usr/share/gpushared/kubernetes/kustomization.yaml
 
 if [[ $1 == plain ]]; then

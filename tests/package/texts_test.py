@@ -14,9 +14,9 @@ import unittest
 
 SOURCE, BIN = (pathlib.Path(argument) for argument in (sys.argv.pop(1), sys.argv.pop(1)))
 PACKAGING = SOURCE / "packaging"
-# Programs with options, and the sections of their pages. The last one is built only if gRPC is available.
+# Programs with options, and the sections of their pages. The last two are built only if gRPC is available.
 SECTIONS = {program: section for program, section in (("gpushared", 8), ("gpusharedctl", 1), ("gpushared-web", 8),
-                                                      ("gpushared-kubernetes", 8)) if (BIN / program).exists()}
+                                                      ("gpushared-kubernetes", 8), ("gpushared-dra", 8)) if (BIN / program).exists()}
 sys.path[:0] = [str(PACKAGING / "completions"), str(PACKAGING / "man")]
 import fill  # noqa: E402
 import generate  # noqa: E402
