@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission of new clients: checks their rights, hands them to a worker, parks or rejects them.
+// Admission of new clients: checks their rights, hands them to a worker, defers or rejects them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::size_t kParkedMax = 256;
+constexpr std::size_t kDeferredMax = 256;
 
 std::string ClassText(SchedulingClass client_class) {
   return std::string(scheduler::ClassName(client_class));
@@ -119,7 +119,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
     const Status share = rules_.CheckShare(allowance, asked, arrival.peer.Who());
     if (!share.ok()) return RejectArrival(std::move(arrival), share);
     const bool will_come = device.state != DeviceEntry::State::kLeaving;
-    if (will_come && may_wait && MayPark(arrival)) return Park(std::move(arrival), hello);
+    if (will_come && may_wait && MayDefer(arrival)) return Defer(std::move(arrival), hello);
     const Status why(StatusCode::kUnavailable,
                      "client rejected: device " + device.id + " is " +
                          (device.is_silent ? "silent" : std::string(StateName(device.state))) +
@@ -147,7 +147,7 @@ void Broker::OnListDevices(Arrival arrival) {
   if (const Status may = CheckEndpoint(arrival); !may.ok()) {
     return RejectArrival(std::move(arrival), may);
   }
-  if (!AreDevicesKnown() && MayPark(arrival)) return Park(std::move(arrival), std::nullopt);
+  if (!AreDevicesKnown() && MayDefer(arrival)) return Defer(std::move(arrival), std::nullopt);
   ReportDevices(std::move(arrival));
 }
 
@@ -173,12 +173,12 @@ void Broker::ReportDevices(Arrival arrival) {
   (void)outbox.Flush(arrival.socket.get());
 }
 
-bool Broker::MayPark(const Arrival& arrival) const {
-  const auto of_uid = std::ranges::count_if(parked_hellos_, [&](const auto& parked) {
-    return parked.second->arrival.peer.uid == arrival.peer.uid;
+bool Broker::MayDefer(const Arrival& arrival) const {
+  const auto of_uid = std::ranges::count_if(deferred_hellos_, [&](const auto& deferred) {
+    return deferred.second->arrival.peer.uid == arrival.peer.uid;
   });
   const bool has_place =
-      parked_hellos_.size() < kParkedMax || IsTrusted(arrival.peer.uid, options_.own_uid);
+      deferred_hellos_.size() < kDeferredMax || IsTrusted(arrival.peer.uid, options_.own_uid);
   return has_place && static_cast<std::size_t>(of_uid) < options_.limits.waiting_per_uid_max;
 }
 
@@ -243,45 +243,45 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
   }
 }
 
-void Broker::Park(Arrival arrival, std::optional<ipc::Hello> hello) {
+void Broker::Defer(Arrival arrival, std::optional<ipc::Hello> hello) {
   rated_log_.Write(spdlog::level::debug, arrival.peer,
                    "hello of " + arrival.peer.Who() + " waits for its device");
-  const std::uint64_t number = ++last_parked_;
-  auto parked = std::make_unique<ParkedHello>(context_, std::move(arrival), std::move(hello));
-  parked->timer.expires_after(options_.patience);
+  const std::uint64_t number = ++last_deferred_;
+  auto deferred = std::make_unique<DeferredHello>(context_, std::move(arrival), std::move(hello));
+  deferred->timer.expires_after(options_.patience);
   // Looked up by number, because the hello may have been admitted by the time the handler runs.
-  parked->timer.async_wait([this, number](const boost::system::error_code& error) {
-    if (!error) AdmitParked(number);
+  deferred->timer.async_wait([this, number](const boost::system::error_code& error) {
+    if (!error) AdmitDeferred(number);
   });
-  parked_hellos_.emplace(number, std::move(parked));
+  deferred_hellos_.emplace(number, std::move(deferred));
 }
 
-void Broker::AdmitParked(std::uint64_t number) {
-  const auto found = parked_hellos_.find(number);
-  if (found == parked_hellos_.end()) return;
-  const std::unique_ptr<ParkedHello> parked = std::move(found->second);
-  parked_hellos_.erase(found);
-  if (!parked->hello) return ReportDevices(std::move(parked->arrival));
-  Admit(std::move(parked->arrival), *parked->hello, /*may_wait=*/false);
+void Broker::AdmitDeferred(std::uint64_t number) {
+  const auto found = deferred_hellos_.find(number);
+  if (found == deferred_hellos_.end()) return;
+  const std::unique_ptr<DeferredHello> deferred = std::move(found->second);
+  deferred_hellos_.erase(found);
+  if (!deferred->hello) return ReportDevices(std::move(deferred->arrival));
+  Admit(std::move(deferred->arrival), *deferred->hello, /*may_wait=*/false);
 }
 
 // Called after a device became ready, went missing or was drained, and when the server starts to
 // drain.
-void Broker::RetryParked() {
+void Broker::RetryDeferred() {
   std::vector<std::uint64_t> now;
-  for (const auto& [number, parked] : parked_hellos_) {
-    if (!parked->hello) {
+  for (const auto& [number, deferred] : deferred_hellos_) {
+    if (!deferred->hello) {
       if (phase_ != Phase::kServing || AreDevicesKnown()) now.push_back(number);
       continue;
     }
-    const Result<DeviceEntry*> device = devices_.Choose(parked->hello->device, session_log_,
-                                                        parked->arrival.endpoint->rule.devices);
-    if (phase_ != Phase::kServing || !parked->arrival.endpoint->is_open ||
+    const Result<DeviceEntry*> device = devices_.Choose(deferred->hello->device, session_log_,
+                                                        deferred->arrival.endpoint->rule.devices);
+    if (phase_ != Phase::kServing || !deferred->arrival.endpoint->is_open ||
         (device.ok() && ((*device)->TakesClients() || (*device)->IsAway()))) {
       now.push_back(number);
     }
   }
-  for (const std::uint64_t number : now) AdmitParked(number);
+  for (const std::uint64_t number : now) AdmitDeferred(number);
 }
 
 void Broker::OnWhy(Arrival arrival) {
@@ -297,29 +297,29 @@ void Broker::OnWhy(Arrival arrival) {
                                     " of this process is unknown: the server was restarted "
                                     "together with its worker, or the session ended long ago"});
   }
-  const auto of_uid = std::ranges::count_if(parked_whys_, [&](const auto& parked) {
-    return parked.second->arrival.peer.uid == arrival.peer.uid;
+  const auto of_uid = std::ranges::count_if(deferred_whys_, [&](const auto& deferred) {
+    return deferred.second->arrival.peer.uid == arrival.peer.uid;
   });
-  if (parked_whys_.size() >= kParkedMax ||
+  if (deferred_whys_.size() >= kDeferredMax ||
       static_cast<std::size_t>(of_uid) >= options_.limits.waiting_per_uid_max) {
     return RejectArrival(std::move(arrival),
                          {StatusCode::kLimitExceeded,
                           "question rejected: session " + std::to_string(why->session) +
                               " has not ended, and too many others wait for the end of theirs"});
   }
-  const std::uint64_t number = ++last_parked_;
-  auto parked = std::make_unique<ParkedWhy>(context_, std::move(arrival), why->session);
-  parked->timer.expires_after(options_.admin_wait_max);
-  parked->timer.async_wait([this, number](const boost::system::error_code& error) {
-    const auto found = parked_whys_.find(number);
-    if (error || found == parked_whys_.end()) return;
-    const std::unique_ptr<ParkedWhy> late = std::move(found->second);
-    parked_whys_.erase(found);
+  const std::uint64_t number = ++last_deferred_;
+  auto deferred = std::make_unique<DeferredWhy>(context_, std::move(arrival), why->session);
+  deferred->timer.expires_after(options_.admin_wait_max);
+  deferred->timer.async_wait([this, number](const boost::system::error_code& error) {
+    const auto found = deferred_whys_.find(number);
+    if (error || found == deferred_whys_.end()) return;
+    const std::unique_ptr<DeferredWhy> late = std::move(found->second);
+    deferred_whys_.erase(found);
     RejectArrival(std::move(late->arrival),
                   {StatusCode::kNotFound, "question rejected: session " +
                                               std::to_string(late->session) + " has not ended"});
   });
-  parked_whys_.emplace(number, std::move(parked));
+  deferred_whys_.emplace(number, std::move(deferred));
 }
 
 bool Broker::AnswerWhy(Arrival& arrival, std::uint64_t session) {

@@ -181,10 +181,10 @@ void Broker::EndSession(std::uint64_t id, const Status& why) {
       phase_ == Phase::kDraining || its_device.state == DeviceEntry::State::kDraining;
   if (drains && session_log_.On(device).empty()) ExpectEnd(its_device, options_.drain_grace);
   RenewIfEmpty(its_device);
-  for (auto at = parked_whys_.begin(); at != parked_whys_.end();) {
-    ParkedWhy& parked = *at->second;
-    const bool answered = parked.session == id && AnswerWhy(parked.arrival, id);
-    at = answered ? parked_whys_.erase(at) : std::next(at);
+  for (auto at = deferred_whys_.begin(); at != deferred_whys_.end();) {
+    DeferredWhy& deferred = *at->second;
+    const bool answered = deferred.session == id && AnswerWhy(deferred.arrival, id);
+    at = answered ? deferred_whys_.erase(at) : std::next(at);
   }
 }
 
@@ -211,7 +211,7 @@ void Broker::BeginDrain() {
     if (device.state == DeviceEntry::State::kReady) (void)device.worker->Send(0, ipc::Drain{});
     if (session_log_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
   }
-  RetryParked();
+  RetryDeferred();
   ReportDrain();
   FinishWhenDone();
 }
@@ -233,7 +233,7 @@ Status Broker::TakeBackDrainOfServer() {
     // gets a worker when it is back.
     if (device.is_configured && !device.IsAway()) TakeBackDrain(device);
   }
-  RetryParked();
+  RetryDeferred();
   return Status::Ok();
 }
 
@@ -268,7 +268,7 @@ void Broker::StopNow() {
     (void)device.worker->Send(0, ipc::Drain{});
     ExpectEnd(device, options_.stop_grace);
   }
-  RetryParked();
+  RetryDeferred();
   FinishWhenDone();
 }
 

@@ -120,8 +120,8 @@ class Broker {
   int exit_code() const { return exit_code_; }
 
  private:
-  struct ParkedHello;
-  struct ParkedWhy;
+  struct DeferredHello;
+  struct DeferredWhy;
 
   // State left by an earlier broker that died: its counts, and its workers.
   Status OpenCounts();
@@ -191,11 +191,11 @@ class Broker {
   void OnListDevices(Arrival arrival);
   bool AreDevicesKnown() const;
   void ReportDevices(Arrival arrival);
-  bool MayPark(const Arrival& arrival) const;
+  bool MayDefer(const Arrival& arrival) const;
   // `hello` is unset if the client asked for the list of devices.
-  void Park(Arrival arrival, std::optional<ipc::Hello> hello);
-  void AdmitParked(std::uint64_t number);
-  void RetryParked();
+  void Defer(Arrival arrival, std::optional<ipc::Hello> hello);
+  void AdmitDeferred(std::uint64_t number);
+  void RetryDeferred();
   void RejectArrival(Arrival arrival, const Status& why);
   void OnWhy(Arrival arrival);
   bool AnswerWhy(Arrival& arrival, std::uint64_t session);
@@ -228,9 +228,9 @@ class Broker {
   std::unique_ptr<WorkerWatch> worker_watch_;
   std::unique_ptr<BackgroundReader<NewRules>> reader_;      // Null if rules cannot be reloaded.
   std::unique_ptr<BackgroundReader<std::string>> checker_;  // Null if upgrades are not available.
-  std::uint64_t last_parked_ = 0;
-  std::map<std::uint64_t, std::unique_ptr<ParkedHello>> parked_hellos_;
-  std::map<std::uint64_t, std::unique_ptr<ParkedWhy>> parked_whys_;
+  std::uint64_t last_deferred_ = 0;
+  std::map<std::uint64_t, std::unique_ptr<DeferredHello>> deferred_hellos_;
+  std::map<std::uint64_t, std::unique_ptr<DeferredWhy>> deferred_whys_;
   boost::asio::steady_timer drain_report_;
   enum class Phase : std::uint8_t {
     kServing,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Types shared by the broker's source files: parked clients, and limits of messages.
+// Types shared by the broker's source files: deferred clients, and limits of messages.
 
 #ifndef GPUSHARED_SERVER_BROKER_BROKER_PARTS_H_
 #define GPUSHARED_SERVER_BROKER_BROKER_PARTS_H_
@@ -22,8 +22,8 @@ inline Status Draining() {
 
 // A client that waits for a starting device: one that sent a hello, or one that asked for the list
 // of devices.
-struct Broker::ParkedHello {
-  ParkedHello(boost::asio::io_context& context, Arrival from, std::optional<ipc::Hello> received)
+struct Broker::DeferredHello {
+  DeferredHello(boost::asio::io_context& context, Arrival from, std::optional<ipc::Hello> received)
       : arrival(std::move(from)), hello(std::move(received)), timer(context) {}
   Arrival arrival;
   std::optional<ipc::Hello> hello;  // Unset if it asked for the list.
@@ -31,8 +31,8 @@ struct Broker::ParkedHello {
 };
 
 // A client that asked why its session ended, at a time when the broker did not know the reason yet.
-struct Broker::ParkedWhy {
-  ParkedWhy(boost::asio::io_context& context, Arrival from, std::uint64_t id)
+struct Broker::DeferredWhy {
+  DeferredWhy(boost::asio::io_context& context, Arrival from, std::uint64_t id)
       : arrival(std::move(from)), session(id), timer(context) {}
   Arrival arrival;
   std::uint64_t session;

@@ -114,7 +114,7 @@ void Broker::OnWorkerReady(DeviceEntry& device, ipc::Ready ready) {
   }
   endpoints_->ReportLeases(
       [&](const ipc::Keep& lease, int connection) { KeepAt(device, lease, connection); });
-  RetryParked();
+  RetryDeferred();
 }
 
 void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
@@ -269,7 +269,7 @@ void Broker::GoMissing(DeviceEntry& device, const std::string& why) {
   device.state = DeviceEntry::State::kMissing;
   device.missing = why;
   log_->error("device {} is missing: {}", device.id, why);
-  RetryParked();
+  RetryDeferred();
 }
 
 void Broker::GiveUpOn(DeviceEntry& device, const Status& why) {
@@ -293,7 +293,7 @@ Status Broker::DrainDevice(DeviceEntry& device) {
     return {StatusCode::kNotReady, "drain rejected: device " + device.id + " is " +
                                        std::string(StateName(device.state)) + ", not ready"};
   }
-  RetryParked();
+  RetryDeferred();
   return Status::Ok();
 }
 
@@ -321,7 +321,7 @@ Status Broker::ResumeDevice(DeviceEntry& device) {
                                        std::string(StateName(device.state)) + ", not drained"};
   }
   TakeBackDrain(device);
-  RetryParked();
+  RetryDeferred();
   return Status::Ok();
 }
 

@@ -220,8 +220,8 @@ void Broker::BeginUpgrade() {
 
 std::string Broker::Occupation() const {
   if (endpoints_->waiting() > 0) return "a connection that has not sent its first message";
-  if (!parked_hellos_.empty()) return "a client that waits for its device";
-  if (!parked_whys_.empty()) return "a client that waits for the end of a session";
+  if (!deferred_hellos_.empty()) return "a client that waits for its device";
+  if (!deferred_whys_.empty()) return "a client that waits for the end of a session";
   if (!request_handler_->IsIdle()) return "an answer to an operator";
   bool is_retained = endpoints_->leases() == 0;
   for (const DeviceEntry& device : devices_.entries()) {

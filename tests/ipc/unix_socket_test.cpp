@@ -181,7 +181,7 @@ TEST(Descriptors, ArriveCloseOnExecWithTheirFrame) {
   EXPECT_EQ(count, 5u);
 }
 
-// Otherwise a hostile client could park every rejected descriptor in the worker.
+// Otherwise a hostile client could keep every rejected descriptor in the worker.
 TEST(Descriptors, OfARejectedFrameAreClosed) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
   const Bytes image = RawFrame(MessageType::kImageMade, 1, Encode(ImageMade{10}));

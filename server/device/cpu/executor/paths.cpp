@@ -44,16 +44,16 @@ void Restrict(Path* path, std::uint32_t lanes) {
   path->activations = std::move(activations);
 }
 
-// Parks the active lanes and continues with the lanes that waited for them.
+// Sets aside the active lanes and continues with the lanes that waited for them.
 void SplitOff(Warp& warp) {
   const std::uint32_t leaving = warp.active;
-  Path parked = TakeRunning(warp);
-  Path rest = parked;
-  Restrict(&parked, leaving);
+  Path waiting = TakeRunning(warp);
+  Path rest = waiting;
+  Restrict(&waiting, leaving);
   Restrict(&rest, ~leaving);
   rest.active = 0;
   rest.pause = Pause::kRunnable;
-  warp.parked.push_back(std::move(parked));
+  warp.waiting.push_back(std::move(waiting));
   MakeRunning(warp, std::move(rest));
   const MicroOp* next = PopStack(warp);
   if (next != nullptr) warp.pc = static_cast<std::uint32_t>(next - warp.code);
@@ -80,8 +80,8 @@ void Join(Path& into, const Path& from) {
 
 // Joins paths at the same place.
 void JoinPaths(Warp& warp) {
-  if (warp.parked.empty()) return;
-  std::vector<Path> paths = std::exchange(warp.parked, {});
+  if (warp.waiting.empty()) return;
+  std::vector<Path> paths = std::exchange(warp.waiting, {});
   paths.push_back(TakeRunning(warp));
   std::vector<Path> joined;
   for (Path& path : paths) {
@@ -95,7 +95,7 @@ void JoinPaths(Warp& warp) {
   }
   MakeRunning(warp, std::move(joined.back()));
   joined.pop_back();
-  warp.parked = std::move(joined);
+  warp.waiting = std::move(joined);
 }
 
 template <typename T>
@@ -154,12 +154,12 @@ bool IsMeeting(Pause pause) { return pause == Pause::kConverging || pause == Pau
 
 template <typename Test>
 bool AnyPath(const Warp& warp, Test test) {
-  return test(warp) || std::any_of(warp.parked.begin(), warp.parked.end(), test);
+  return test(warp) || std::any_of(warp.waiting.begin(), warp.waiting.end(), test);
 }
 
 // Returns all paths of the warp, the running one last. PutPaths resumes the last one.
 std::vector<Path> TakePaths(Warp& warp) {
-  std::vector<Path> paths = std::exchange(warp.parked, {});
+  std::vector<Path> paths = std::exchange(warp.waiting, {});
   paths.push_back(TakeRunning(warp));
   return paths;
 }
@@ -167,7 +167,7 @@ std::vector<Path> TakePaths(Warp& warp) {
 void PutPaths(Warp& warp, std::vector<Path> paths) {
   MakeRunning(warp, std::move(paths.back()));
   paths.pop_back();
-  warp.parked = std::move(paths);
+  warp.waiting = std::move(paths);
 }
 
 // When all lanes of the warp have reached one instruction, one of their paths executes it for all.
@@ -234,9 +234,9 @@ bool ReleaseMembers(Warp& warp) {
 void SettlePath(Warp& warp) {
   if (warp.pause == Pause::kFaulted) return;
   if (warp.pause == Pause::kFinished) {
-    if (warp.parked.empty()) return;
-    MakeRunning(warp, std::move(warp.parked.back()));
-    warp.parked.pop_back();
+    if (warp.waiting.empty()) return;
+    MakeRunning(warp, std::move(warp.waiting.back()));
+    warp.waiting.pop_back();
     return;
   }
   // A turn that ended in a long loop without polling does not require splitting the warp.
@@ -245,10 +245,10 @@ void SettlePath(Warp& warp) {
 }
 
 bool RotatePaths(Warp& warp) {
-  if (warp.parked.empty()) return false;
-  warp.parked.push_back(TakeRunning(warp));
-  MakeRunning(warp, std::move(warp.parked.front()));
-  warp.parked.erase(warp.parked.begin());
+  if (warp.waiting.empty()) return false;
+  warp.waiting.push_back(TakeRunning(warp));
+  MakeRunning(warp, std::move(warp.waiting.front()));
+  warp.waiting.erase(warp.waiting.begin());
   return true;
 }
 
@@ -289,7 +289,7 @@ void ReleaseFromBarrier(Warp& warp, std::uint32_t number, const Barrier& barrier
   warp.barrier_count = barrier.predicate_count;
   warp.barrier_all = barrier.all;
   warp.barrier_any = barrier.any;
-  const std::size_t paths = warp.parked.size() + 1;
+  const std::size_t paths = warp.waiting.size() + 1;
   for (std::size_t i = 0; i < paths; ++i) {
     if (warp.pause == Pause::kAtBarrier && warp.barrier == number) StepOver(warp, warp.active);
     if (!RotatePaths(warp)) break;

@@ -14,14 +14,14 @@ namespace gpushared::device::executor {
 
 // Returns whether no lane of the warp will run again.
 inline bool IsFinished(const Warp& warp) {
-  return warp.pause == Pause::kFinished && warp.parked.empty();
+  return warp.pause == Pause::kFinished && warp.waiting.empty();
 }
 
-// Called when the running path has paused: parks the path if its active lanes wait for other lanes,
-// so that those can run, and replaces a finished path by a parked one.
+// Called when the running path has paused: sets the path aside if its active lanes wait for other
+// lanes, so that those can run, and replaces a finished path by a waiting one.
 void SettlePath(Warp& warp);
 
-// Switches to the next parked path. Returns false if there is none.
+// Switches to the next waiting path. Returns false if there is none.
 bool RotatePaths(Warp& warp);
 
 // Executes collective operations whose members have all arrived. Returns true if some lanes may run

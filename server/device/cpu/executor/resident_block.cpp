@@ -137,7 +137,7 @@ void ResidentBlock::Begin(std::uint64_t number) {
     warp.together = false;
     warp.pc = kernel.entry;
     warp.stack.clear();
-    warp.parked.clear();
+    warp.waiting.clear();
     warp.activations.assign(1, Activation{});
     warp.frame = warp.registers;
     warp.local_base = 0;
@@ -190,7 +190,7 @@ template <bool Counted>
 bool ResidentBlock::RunWarp(Warp& warp, ExecutionCounts* counts, const std::atomic<bool>& kill,
                             const PauseTerms* terms) {
   bool ran = false;
-  const std::size_t paths = warp.parked.size() + 1;
+  const std::size_t paths = warp.waiting.size() + 1;
   for (std::size_t i = 0; i < paths; ++i) {
     if (warp.pause == Pause::kRunnable) {
       warp.kill = &kill;

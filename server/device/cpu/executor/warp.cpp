@@ -46,7 +46,7 @@ std::uint64_t FreeFrameOffset(const Warp& warp) {
     return activation.frame_offset + warp.block->code->functions[activation.function].frame_bytes;
   };
   std::uint64_t end = end_of(warp.activations.back());
-  for (const Path& path : warp.parked) end = std::max(end, end_of(path.activations.back()));
+  for (const Path& path : warp.waiting) end = std::max(end, end_of(path.activations.back()));
   return end;
 }
 

@@ -144,7 +144,7 @@ struct Warp {
   std::uint32_t index = 0;    // Index in the block.
   std::vector<StackEntry> stack;
   std::vector<Activation> activations;
-  std::vector<Path> parked;  // Other paths of this warp; usually empty.
+  std::vector<Path> waiting;  // Other paths of this warp; usually empty.
   std::byte* registers = nullptr;
   std::uint64_t registers_used = 0;  // Bytes written since they were last cleared.
   RegisterMemory register_memory;
