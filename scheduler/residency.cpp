@@ -79,6 +79,7 @@ void Residency::SetUnneeded(ClientId client, std::uint64_t unneeded_bytes,
 void Residency::OnMemory(ClientId client, const MemoryUsage& memory, TimePoint now) {
   Client& state = clients_.At(client);
   state.granted_bytes = 0;
+  if (memory.movable_bytes > state.memory.movable_bytes) OnActivity(state, now);
   Update(state, memory, now);
 }
 
@@ -86,6 +87,7 @@ void Residency::SetBusy(ClientId client, bool is_busy, TimePoint now) {
   Client& state = clients_.At(client);
   if (std::exchange(state.is_busy, is_busy) == is_busy) return;
   if (!is_busy) state.idle_since = now;
+  if (is_busy) OnActivity(state, now);
   UpdateWait(state, now);
 }
 
@@ -94,6 +96,7 @@ void Residency::RequestMemory(ClientId client, std::uint64_t bytes, TimePoint no
   Check(state.requested_bytes == 0 && bytes > 0, "a client has one memory request at a time");
   state.granted_bytes = 0;
   state.requested_bytes = bytes;
+  OnActivity(state, now);
   UpdateWait(state, now);
   state.requested_at = now;
 }
@@ -133,23 +136,32 @@ void Residency::OnSwapped(ClientId client, const MemoryUsage& memory, TimePoint 
   Check(swap_ && swap_->client == client, "a move ends that was begun");
   Client& state = clients_.At(client);
   const std::uint64_t before = state.memory.resident_bytes, after = memory.resident_bytes;
+  const std::uint64_t moved = std::max(before, after) - std::min(before, after);
+  const Duration took = now - swap_->since;
+  if (const auto mebibytes = static_cast<Duration::rep>(moved / kMebibyte); mebibytes > 0) {
+    per_mebibyte_[swap_->is_swap_in ? 1 : 0].Add(took / mebibytes);
+  }
   if (Client* const beneficiary = clients_.Find(swap_->beneficiary)) {
-    const std::uint64_t moved = std::max(before, after) - std::min(before, after);
-    const Duration took = now - swap_->since;
-    if (const auto mebibytes = static_cast<Duration::rep>(moved / kMebibyte); mebibytes > 0) {
-      per_mebibyte_[swap_->is_swap_in ? 1 : 0].Add(took / mebibytes);
-    }
     Charge(*beneficiary, *swap_, moved, took);
   }
   if (swap_->is_swap_in && before == after) {
     swap_in_backoff_until_ = now + options_.retry_swap_in_after;
+  }
+  if (!swap_->is_swap_in && before == after && state.parking.is_parked) {
+    // The swap store has failed or is full. The next attempt follows after another idle period.
+    state.parking.is_parked = state.parking.is_held = false;
+    state.idle_since = now;
   }
   swap_.reset();
   state.swaps.out_bytes += before - std::min(before, after);
   state.swaps.in_bytes += after - std::min(before, after);
   Update(state, memory, now);
   if (after < before && !state.can_run() && std::exchange(state.is_resident, false)) {
-    ++state.swaps.times_out;
+    if (!state.parking.is_parked) ++state.swaps.times_out;
+  }
+  // Before the client was parked, the device may not have swapped anything yet.
+  if (state.parking.is_parked && after == 0 && !state.parking.promised) {
+    PromiseWake(state);
   }
 }
 
@@ -163,6 +175,112 @@ void Residency::OnSwapFailed(ClientId client, const MemoryUsage& memory, TimePoi
   swaps_fail_until_ = now + options_.retry_after;
 }
 
+// ---- parking
+
+void Residency::Park(ClientId client, bool is_held, TimePoint now) {
+  Park(clients_.At(client), is_held, now);
+}
+
+void Residency::Park(Client& client, bool is_held, TimePoint now) {
+  client.parking.is_held = is_held;
+  if (std::exchange(client.parking.is_parked, true)) return;
+  client.wakes_since.reset();
+  PromiseWake(client);
+  UpdateWait(client, now);
+}
+
+void Residency::Wake(ClientId client, TimePoint now) { Wake(clients_.At(client), now); }
+
+void Residency::Wake(Client& client, TimePoint now) {
+  if (!std::exchange(client.parking.is_parked, false)) return;
+  client.parking.is_held = false;
+  client.wakes_since = now;
+  UpdateWait(client, now);
+}
+
+void Residency::OnActivity(Client& client, TimePoint now) {
+  if (!client.parking.is_held) Wake(client, now);
+}
+
+void Residency::CountWake(Client& client, TimePoint now) {
+  const Duration took = now - *std::exchange(client.wakes_since, std::nullopt);
+  const bool has_promise = client.parking.promised.has_value();
+  const bool is_in_time = has_promise && took <= *client.parking.promised;
+  if (has_promise) wake_delays_.Add(std::max(took - client.wake_estimate, Duration::zero()));
+  client.parking.last_wake = took;
+  const auto count = [&](auto& counters) {
+    ++counters.wakes;
+    counters.wakes_promised += has_promise;
+    counters.wakes_in_time += is_in_time;
+  };
+  count(client.parking);
+  count(request_stats_);
+  request_stats_.longest_wake = std::max(request_stats_.longest_wake, took);
+}
+
+// The estimate adds up the waits of a wake: for a swap in progress, for the commands of a victim,
+// for the victim's swap-out and for the swap-in, each as slow as the slowest recent one. The
+// promise adds the largest recent excess over it, because threads and other clients cause further
+// delays.
+void Residency::PromiseWake(Client& client) const {
+  client.parking.promised.reset();
+  const auto& [out, in] = per_mebibyte_;
+  if (!client.is_within_guarantee() || (out.empty() && in.empty())) return;
+  const Duration per_out = out.empty() ? in.Largest() : out.Largest();
+  const Duration per_in = in.empty() ? out.Largest() : in.Largest();
+  const auto mebibytes = [](std::uint64_t bytes) {
+    return static_cast<Duration::rep>(bytes / kMebibyte);
+  };
+  client.wake_estimate = (per_out + per_in) * mebibytes(client.memory.movable_bytes) +
+                         std::max(per_out, per_in) * mebibytes(options_.swap_bytes_max) +
+                         drain_times_.Largest();
+  client.parking.promised =
+      client.wake_estimate + std::max(wake_delays_.Largest(), options_.wake_delay_min);
+}
+
+void Residency::ParkIdleClients(TimePoint now) {
+  for (auto& [id, client] : clients_) {
+    if (client.grant.idle_after == Duration::zero() || client.parking.is_parked || client.is_busy ||
+        client.requested_bytes > 0 || client.memory.resident_bytes == 0) {
+      continue;
+    }
+    // The residency period limits the part of the time that is spent on swaps, also for a client
+    // that has a command whenever it was parked.
+    const TimePoint at =
+        std::max(std::max(client.idle_since, client.resident_since) + client.grant.idle_after,
+                 client.resident_until);
+    if (at <= now) {
+      Park(client, /*is_held=*/false, now);
+    } else {
+      wake_at_ = Earlier(wake_at_, at);
+    }
+  }
+}
+
+std::optional<MemoryAction> Residency::SwapOutParked(TimePoint now) {
+  for (const auto& [id, client] : clients_) {
+    if (!client.parking.is_parked) continue;
+    if (auto suspended = Suspend(id, id, now)) return suspended;
+    if (!client.is_quiet() || client.memory.resident_bytes == 0) continue;
+    if (now < swaps_fail_until_) continue;
+    return BeginSwap(MemoryAction::Kind::kSwapOut, id, client.memory.resident_bytes, ClientId{},
+                     /*is_guaranteed=*/false, now);
+  }
+  return {};
+}
+
+ParkingState Residency::GetParking(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state == nullptr ? ParkingState{} : state->parking;
+}
+
+// ---- figures
+
+bool Residency::IsBusy(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state != nullptr && state->is_busy;
+}
+
 bool Residency::IsWithinGuarantee(ClientId client) const {
   const Client* const state = clients_.Find(client);
   return state != nullptr && state->is_within_guarantee();
@@ -171,6 +289,11 @@ bool Residency::IsWithinGuarantee(ClientId client) const {
 bool Residency::IsHeld(ClientId client) const {
   const Client* const state = clients_.Find(client);
   return state != nullptr && state->is_suspended;
+}
+
+bool Residency::LacksMemory(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state != nullptr && !state->can_run();
 }
 
 MemoryUsage Residency::UsageFor(ClientId client) const {
@@ -214,6 +337,7 @@ MemoryRequestStats Residency::request_stats() const {
   MemoryRequestStats stats = request_stats_;
   stats.out_bytes_per_s = per_second(false);
   stats.in_bytes_per_s = per_second(true);
+  for (const auto& [id, client] : clients_) stats.parked += client.parking.is_parked;
   return stats;
 }
 
@@ -323,6 +447,7 @@ TimePoint Residency::EvictableAt(const Client& victim, const Client& candidate,
   if (victim.evictable_bytes() == 0) return TimePoint::max();
   if (now < swaps_fail_until_) return TimePoint::max();
   if (candidate.is_guaranteed()) return now;
+  if (victim.parking.is_parked) return now;
   // The victim waited for this memory and is about to use it.
   if (victim.granted_bytes > 0) return TimePoint::max();
   const TimePoint idle_at = IdleAt(victim);
@@ -352,6 +477,7 @@ bool Residency::IsEvictedBefore(const Item& left, const Item& right, ClientId ca
                                 TimePoint now) const {
   const Client& one = left.value;
   const Client& other = right.value;
+  if (one.parking.is_parked != other.parking.is_parked) return one.parking.is_parked;
   if (one.grant.scheduling_class != other.grant.scheduling_class) {
     return one.grant.scheduling_class > other.grant.scheduling_class;
   }
@@ -404,31 +530,40 @@ std::uint64_t Residency::EvictionBytes(const Item& victim, ClientId candidate) {
 
 // ---- actions
 
-std::optional<MemoryAction> Residency::Suspend(ClientId client, ClientId beneficiary) {
+std::optional<MemoryAction> Residency::Suspend(ClientId client, ClientId beneficiary,
+                                               TimePoint now) {
   Client& state = clients_.At(client);
   if (std::exchange(state.is_suspended, true)) return {};
   state.is_drained = false;
+  state.suspended_since = now;
   return MemoryAction{MemoryAction::Kind::kSuspend, client, 0, beneficiary};
+}
+
+MemoryAction Residency::BeginSwap(MemoryAction::Kind kind, ClientId client, std::uint64_t bytes,
+                                  ClientId beneficiary, bool is_guaranteed, TimePoint now) {
+  if (const auto since = std::exchange(clients_.At(client).suspended_since, std::nullopt)) {
+    drain_times_.Add(now - *since);
+  }
+  swap_ = Swap{.client = client,
+               .beneficiary = beneficiary,
+               .since = now,
+               .is_swap_in = kind == MemoryAction::Kind::kSwapIn,
+               .is_guaranteed = is_guaranteed};
+  return {kind, client, std::min(bytes, options_.swap_bytes_max), beneficiary, is_guaranteed};
 }
 
 std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_t free_bytes,
                                              TimePoint now, ClientId* victim) {
   using Kind = MemoryAction::Kind;
   const auto swap = [&](Kind kind, ClientId client, std::uint64_t bytes) {
-    swap_ = Swap{.client = client,
-                 .beneficiary = candidate.client,
-                 .since = now,
-                 .is_swap_in = kind == Kind::kSwapIn,
-                 .is_guaranteed = candidate.value.is_guaranteed()};
-    return MemoryAction{kind, client, std::min(bytes, options_.swap_bytes_max), candidate.client,
-                        candidate.value.is_guaranteed()};
+    return BeginSwap(kind, client, bytes, candidate.client, candidate.value.is_guaranteed(), now);
   };
   const std::uint64_t available = AvailableTo(candidate.value, free_bytes);
   const std::uint64_t needed = candidate.value.needed_bytes();
   if (needed <= available) {
     if (const std::uint64_t coming = candidate.value.swap_in_bytes(); coming > 0) {
       if (options_.suspends_for_swap_in && !candidate.value.is_quiet()) {
-        return Suspend(candidate.client, candidate.client);
+        return Suspend(candidate.client, candidate.client, now);
       }
       return swap(Kind::kSwapIn, candidate.client, coming);
     }
@@ -442,7 +577,7 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
   Item* const found = ChooseVictim(candidate, needed - available, now);
   if (found == nullptr) return {};
   *victim = found->client;
-  if (!found->value.is_quiet()) return Suspend(found->client, candidate.client);
+  if (!found->value.is_quiet()) return Suspend(found->client, candidate.client, now);
   return swap(Kind::kSwapOut, found->client,
               std::min(needed - available, EvictionBytes(*found, candidate.client)));
 }
@@ -451,12 +586,14 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
   using Kind = MemoryAction::Kind;
   wake_at_.reset();
   for (auto& [client, state] : clients_) {
-    if (state.requested_bytes == 0 || (!state.is_rejected && IsFeasible(client, state))) continue;
+    if (state.requested_bytes == 0 || state.parking.is_parked) continue;
+    if (!state.is_rejected && IsFeasible(client, state)) continue;
     state.is_rejected = false;
     const std::uint64_t asked = std::exchange(state.requested_bytes, 0);
     UpdateWait(state, now);
     return MemoryAction{Kind::kNoMemory, client, asked, client};
   }
+  ParkIdleClients(now);
   if (swap_) return PreemptSwap(free_bytes, now);
   if (now < swap_in_backoff_until_) {
     wake_at_ = swap_in_backoff_until_;
@@ -469,9 +606,11 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
   if (candidate != nullptr) {
     if (const auto action = Serve(*candidate, free_bytes, now, &victim)) return action;
   }
+  if (const auto action = SwapOutParked(now)) return action;
   for (auto& [client, state] : clients_) {
-    if (!state.is_suspended || !state.can_run() || client == victim) continue;
-    state.is_suspended = false;
+    if (state.parking.is_parked || !state.can_run() || client == victim) continue;
+    if (state.wakes_since) CountWake(state, now);
+    if (!std::exchange(state.is_suspended, false)) continue;
     return MemoryAction{Kind::kResume, client, 0, client};
   }
   return {};

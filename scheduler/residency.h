@@ -44,6 +44,9 @@ struct ResidencyOptions {
   // Delay before a swap-in for which the device had no memory is repeated. Other programs on this
   // machine may hold that memory.
   Duration retry_swap_in_after = std::chrono::milliseconds(1);
+  // Minimum allowance in the promise of a wake for delays that no swap explains, because threads of
+  // a busy host start late.
+  Duration wake_delay_min = std::chrono::milliseconds(20);
   // Maximum size of one swap.
   std::uint64_t swap_bytes_max = std::uint64_t{16} << 20;
   // Unit in which a swap can be preempted: a client with a guarantee waits for at most one such
@@ -59,6 +62,8 @@ struct MemoryGrant {
   std::uint64_t guaranteed_bytes = 0;
   std::uint64_t left_free_bytes = 0;  // Free device memory that the client must leave to others.
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
+  // The client is parked once it has been idle for this long; never if zero.
+  Duration idle_after{};
 };
 
 // A client's memory usage, as last reported.
@@ -105,6 +110,18 @@ struct MemorySwaps {
   std::uint64_t times_out = 0;  // Number of times that it lost memory which its next commands need.
 };
 
+// Whether an operator or the option idle_after has parked a client, and its wakes.
+struct ParkingState {
+  bool is_parked = false;
+  bool is_held = false;  // Its own commands do not wake it.
+  // Upper bound of the next wake's duration, or of the last one's after a wake, estimated when the
+  // client was parked. Empty for a client beyond its guarantee, which waits for its turn, and
+  // before the first swap.
+  std::optional<Duration> promised;
+  Duration last_wake{};
+  std::uint64_t wakes = 0, wakes_promised = 0, wakes_in_time = 0;
+};
+
 // Swap bandwidth, and the wait of memory requests that a guarantee covers.
 struct MemoryRequestStats {
   // Median over the last 15 swaps of at least 1 MiB; 0 before the first one.
@@ -113,6 +130,10 @@ struct MemoryRequestStats {
   // Answered requests within a guarantee since the device started, and their longest wait.
   std::uint64_t requests = 0;
   Duration longest_wait{};
+  std::uint64_t parked = 0;  // Clients that are parked now.
+  // Wakes since the device started, those with a promised duration, and those that kept it.
+  std::uint64_t wakes = 0, wakes_promised = 0, wakes_in_time = 0;
+  Duration longest_wake{};
 };
 
 // Decides which memory is resident on a device whose clients may hold more memory than the device
@@ -134,6 +155,10 @@ struct MemoryRequestStats {
 // Eviction order: the lowest class first. Within a class idle clients come first, the one idle for
 // longest before the others. Among busy clients the victim is the one swapped in last, because its
 // next turn is the furthest in the future.
+//
+// A *parked* client is suspended, and all of its memory, within its guarantee or not, is swapped
+// out and free for others until the client is woken. It then gets its memory back under the rules
+// above.
 //
 // At most one swap is in progress. It is preempted when a request within a guarantee arrives,
 // unless it serves such a request itself. After each event, and when wake_at() is reached, the
@@ -157,6 +182,11 @@ class Residency {
                    TimePoint now);
   // Reports whether the client has commands.
   void SetBusy(ClientId client, bool is_busy, TimePoint now);
+  // Parks the client until Wake. Unless `is_held`, the client must not be busy, and becoming busy
+  // or growing wakes it as well. A client whose memory cannot be swapped out is woken.
+  void Park(ClientId client, bool is_held, TimePoint now);
+  void Wake(ClientId client, TimePoint now);
+  ParkingState GetParking(ClientId client) const;
   // Requests `bytes` of memory for the client when the device has fewer free. A client has at most
   // one pending request. Answered by kMemoryRequest or kNoMemory.
   void RequestMemory(ClientId client, std::uint64_t bytes, TimePoint now);
@@ -176,9 +206,13 @@ class Residency {
   // nothing.
   std::optional<TimePoint> wake_at() const { return wake_at_; }
 
+  // Returns the last value of SetBusy.
+  bool IsBusy(ClientId client) const;
   // Returns whether the client holds no more than its guarantee.
   bool IsWithinGuarantee(ClientId client) const;
   bool IsHeld(ClientId client) const;
+  // Returns whether memory must be swapped in before the client can run.
+  bool LacksMemory(ClientId client) const;
   // Returns the client's memory usage, as last reported.
   MemoryUsage UsageFor(ClientId client) const;
   std::uint64_t ResidentBytes(ClientId client) const;
@@ -228,6 +262,10 @@ class Residency {
     std::optional<TimePoint> waits_since{};
     Duration waited{};  // Total of all earlier waits, without the current one.
     MemorySwaps swaps;
+    ParkingState parking;
+    std::optional<TimePoint> wakes_since;      // Woken, but not yet resumed.
+    Duration wake_estimate{};                  // See PromiseWake.
+    std::optional<TimePoint> suspended_since;  // Until its commands have ended.
 
     // Returns whether no command of the client runs or will start.
     bool is_quiet() const { return is_suspended && is_drained; }
@@ -263,6 +301,7 @@ class Residency {
     }
     // Returns whether the client waits for memory.
     bool wants_memory() const {
+      if (parking.is_parked) return false;
       return requested_bytes > 0 || (!can_run() && (is_busy || is_within_guarantee()));
     }
     bool is_in_residency_period(TimePoint now) const { return is_resident && now < resident_until; }
@@ -272,13 +311,14 @@ class Residency {
     bool is_guaranteed() const {
       return memory.movable_bytes + memory.pinned_bytes + requested_bytes <= grant.guaranteed_bytes;
     }
-    // Returns the bytes that cannot be evicted.
+    bool is_evictable() const { return parking.is_parked || !is_within_guarantee(); }
+    // Returns the bytes that cannot be evicted. A woken client counts only its resident bytes,
+    // because otherwise two woken clients of which only one fits would wait for each other.
     std::uint64_t unevictable_bytes() const {
-      return memory.pinned_bytes + (is_within_guarantee() ? memory.movable_bytes : 0);
+      if (is_evictable()) return memory.pinned_bytes;
+      return memory.pinned_bytes + (wakes_since ? memory.resident_bytes : memory.movable_bytes);
     }
-    std::uint64_t evictable_bytes() const {
-      return is_within_guarantee() ? 0 : memory.resident_bytes;
-    }
+    std::uint64_t evictable_bytes() const { return is_evictable() ? memory.resident_bytes : 0; }
   };
   using Item = ClientTable<Client>::Item;
 
@@ -298,6 +338,15 @@ class Residency {
   void UpdateWait(Client& client, TimePoint now);
   void CountAnswer(const Client& client, TimePoint now);
   std::optional<MemoryAction> PreemptSwap(std::uint64_t free_bytes, TimePoint now);
+  void Park(Client& client, bool is_held, TimePoint now);
+  void Wake(Client& client, TimePoint now);
+  // Wakes the client unless it is held.
+  void OnActivity(Client& client, TimePoint now);
+  void CountWake(Client& client, TimePoint now);
+  void PromiseWake(Client& client) const;
+  // Parks the clients that have been idle for long enough.
+  void ParkIdleClients(TimePoint now);
+  std::optional<MemoryAction> SwapOutParked(TimePoint now);
   void Update(Client& client, const MemoryUsage& memory, TimePoint now);
   void BeginResidency(Client& client, bool is_continuation, TimePoint now);
   bool IsFeasible(ClientId id, const Client& client) const;
@@ -322,7 +371,9 @@ class Residency {
                        TimePoint now) const;
   std::uint64_t UnevictableBytesExcept(ClientId excluded) const;
   // Marks the client as suspended, and returns the action; empty if it was suspended already.
-  std::optional<MemoryAction> Suspend(ClientId client, ClientId beneficiary);
+  std::optional<MemoryAction> Suspend(ClientId client, ClientId beneficiary, TimePoint now);
+  MemoryAction BeginSwap(MemoryAction::Kind kind, ClientId client, std::uint64_t bytes,
+                         ClientId beneficiary, bool is_guaranteed, TimePoint now);
   // Returns how many bytes to evict before the victim is chosen again.
   static std::uint64_t EvictionBytes(const Item& victim, ClientId candidate);
   std::optional<MemoryAction> Serve(const Item& candidate, std::uint64_t free_bytes, TimePoint now,
@@ -335,6 +386,9 @@ class Residency {
   RecentSamples<15> swap_in_times_;
   // Time per MiB of recent single swaps: out, in.
   std::array<RecentSamples<15>, 2> per_mebibyte_;
+  // Time until the commands of a suspended client had ended.
+  RecentSamples<15> drain_times_;
+  RecentSamples<15> wake_delays_;  // Excess of a wake over its estimate.
   TimePoint swaps_fail_until_{};
   TimePoint swap_in_backoff_until_{};
   std::optional<TimePoint> wake_at_;

@@ -31,6 +31,7 @@ class ResidencyTest : public ::testing::Test {
                     .residency_min = 10ms,
                     .idle_min = 5ms,
                     .notice = notice,
+                    .wake_delay_min = {},
                     .swap_bytes_max = 8 * kPage}) {}
 
   ClientId Add(std::uint64_t guaranteed_pages,

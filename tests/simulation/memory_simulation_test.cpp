@@ -33,6 +33,8 @@ TEST(MemorySimulation, LosesNoByteAndAllAccountsEndAtZero) {
     sum.beyond += outcome.beyond;
     sum.own_swaps += outcome.own_swaps;
     sum.quiet_swaps_in += outcome.quiet_swaps_in;
+    sum.parked_out += outcome.parked_out;
+    sum.wakes += outcome.wakes;
     sum.moves += outcome.moves;
     sum.cuts += outcome.cuts;
     sum.deaths += outcome.deaths;
@@ -55,6 +57,8 @@ TEST(MemorySimulation, LosesNoByteAndAllAccountsEndAtZero) {
   EXPECT_GT(sum.beyond, 0u);
   EXPECT_GT(sum.own_swaps, 0u);
   EXPECT_GT(sum.quiet_swaps_in, 0u);
+  EXPECT_GT(sum.parked_out, 0u);
+  EXPECT_GT(sum.wakes, 0u);
   EXPECT_GT(sum.moves, 0u);
   EXPECT_GT(sum.cuts, 0u);
   EXPECT_GT(sum.rooms, 0u);

@@ -40,6 +40,7 @@ MemoryWorld::Outcome MemoryWorld::Run(std::uint64_t steps) {
     CheckAll();
   }
   if (outcome_.broken.empty()) ServeEverybody();
+  outcome_.wakes = residency_.request_stats().wakes;
   while (!clients_.empty() && outcome_.broken.empty()) {
     Leave(clients_.begin()->first);
     CheckAll();
@@ -80,6 +81,8 @@ void MemoryWorld::Act() {
     case 6:
       client.is_busy = Draw(2) == 0 || client.on_device > 0;
       return residency_.SetBusy(id, client.is_busy, now_);
+    case 7:
+      return Draw(4) == 0 ? ParkOrWake(id, client) : Launch(id, client);
     default:
       return client.on_device > 0 && Draw(2) == 0 ? EndLaunch(id, client) : Launch(id, client);
   }
@@ -94,7 +97,8 @@ void MemoryWorld::Come() {
   client.grant = {
       .guaranteed_bytes = Draw(3) == 0 ? 0 : Draw(left / kStepBytes / 2 + 1) * kStepBytes,
       .left_free_bytes = 0,
-      .scheduling_class = static_cast<scheduler::SchedulingClass>(Draw(3))};
+      .scheduling_class = static_cast<scheduler::SchedulingClass>(Draw(3)),
+      .idle_after = std::chrono::milliseconds(Draw(3) == 0 ? 1 + Draw(50) : 0)};
   client.is_known = Draw(3) > 0;
   residency_.Add(id, client.grant);
 }
@@ -182,6 +186,12 @@ void MemoryWorld::EndLaunch(ClientId id, Client& client) {
   if (--client.on_device == 0 && client.is_suspended) residency_.OnDrained(id);
 }
 
+void MemoryWorld::ParkOrWake(ClientId id, const Client& client) {
+  if (residency_.GetParking(id).is_parked) return residency_.Wake(id, now_);
+  const bool is_held = client.is_busy || Draw(2) == 0;
+  residency_.Park(id, is_held, now_);
+}
+
 // ---- decisions
 
 void MemoryWorld::Decide() {
@@ -199,9 +209,11 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
   Client& client = found->second;
   const bool is_within_guarantee =
       (client.pages.size() + client.pinned) * kStepBytes <= client.grant.guaranteed_bytes;
+  const bool is_parked = residency_.GetParking(action.client).is_parked;
   switch (action.kind) {
     case MemoryAction::Kind::kSuspend:
-      if (is_within_guarantee && !(holds_for_in_ && client.resident < client.pages.size())) {
+      if (is_within_guarantee && !is_parked &&
+          !(holds_for_in_ && client.resident < client.pages.size())) {
         return Break("a client within its guarantee is held");
       }
       client.is_suspended = true;
@@ -209,10 +221,12 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
       return;
     case MemoryAction::Kind::kResume:
       if (CountMissing(client) > 0) return Break("a client goes on without what it needs");
+      if (is_parked) return Break("a parked client goes on");
       client.is_suspended = false;
       return;
     case MemoryAction::Kind::kSwapOut:
-      if (is_within_guarantee) return Break("memory within a guarantee is moved out");
+      if (is_within_guarantee && !is_parked) return Break("memory within a guarantee is moved out");
+      outcome_.parked_out += is_parked;
       if (client.on_device > 0) return Break("memory moves under a kernel");
       if (action.beneficiary == action.client) {
         ++outcome_.own_swaps;
@@ -222,6 +236,9 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
       }
       [[fallthrough]];
     case MemoryAction::Kind::kSwapIn:
+      if (is_parked && action.kind == MemoryAction::Kind::kSwapIn) {
+        return Break("memory of a parked client comes in");
+      }
       if (holds_for_in_ && action.kind == MemoryAction::Kind::kSwapIn) {
         if (client.on_device > 0 || !client.is_suspended)
           return Break("memory comes in under a kernel");
@@ -382,6 +399,7 @@ void MemoryWorld::ServeEverybody() {
   for (auto& [id, client] : clients_) {
     client.on_device = 0;
     if (client.is_suspended) residency_.OnDrained(id);
+    residency_.Wake(id, now_);
     residency_.SetBusy(id, client.is_busy = false, now_);
   }
   for (auto& [id, client] : clients_) {

@@ -31,6 +31,8 @@ class MemoryWorld {
     std::uint64_t beyond = 0;     // Launches of a client that held more than the device has.
     std::uint64_t own_swaps = 0;  // Swap-outs of a client for itself.
     std::uint64_t cuts = 0;
+    std::uint64_t parked_out = 0;  // Swap-outs of parked clients.
+    std::uint64_t wakes = 0;
     std::uint64_t quiet_swaps_in = 0;  // Page by page, while the client is quiet.
   };
 
@@ -70,6 +72,7 @@ class MemoryWorld {
   void Pin(scheduler::ClientId id, Client& client);
   void Launch(scheduler::ClientId id, Client& client);
   void EndLaunch(scheduler::ClientId id, Client& client);
+  void ParkOrWake(scheduler::ClientId id, const Client& client);
   void EndSwap();
   void Decide();
   void CarryOut(const scheduler::MemoryAction& action);
