@@ -28,6 +28,8 @@ constexpr AdminVerbFacts kVerbFacts[] = {
     {.name = "upgrade"},
     {.name = "resume", .text_bytes_max = kNameBytes},
     {.name = "trace", .is_read_only = true, .text_bytes_max = kNameBytes, .text_bytes_min = 1},
+    {.name = "park", .names_client = true},
+    {.name = "wake", .names_client = true},
 };
 static_assert(std::size(kVerbFacts) == kAdminVerbMax + 1);
 
@@ -52,7 +54,8 @@ void Admin::Visit(Fields& f) {
   if (!sets) f.Zero("weight", weight.value_or(0));
   f.Range("text_bytes", text_bytes, facts.text_bytes_min, facts.text_bytes_max);
   f.Range("client", client, names_client ? 1 : 0, names_client ? Fields::kAny : 0);
-  if (verb != AdminVerb::kExplain) f.Zero("request", request);
+  const std::uint64_t request_max = verb == AdminVerb::kPark ? 1 : 0;
+  f.Range("request", request, 0, verb == AdminVerb::kExplain ? Fields::kAny : request_max);
   f.Require(!sets || is_of_new_clients || has_values, "the change sets no value");
   f.Require(!is_of_new_clients || !has_values,
             "a change for new clients has both terms and values");

@@ -135,8 +135,10 @@ enum class AdminVerb : std::uint8_t {
   kUpgrade = 11,  // The broker re-executes its program file.
   kResume = 12,   // Makes a drained device or server accept clients again.
   kTrace = 13,    // Makes a device record its execution as long as this connection exists.
+  kPark = 14,     // Moves a client's device memory to host memory.
+  kWake = 15,     // Ends kPark.
 };
-inline constexpr std::uint8_t kAdminVerbMax = 13;
+inline constexpr std::uint8_t kAdminVerbMax = 15;
 // Properties of a verb.
 struct AdminVerbFacts {
   std::string_view name;  // Name in gpusharedctl, such as "ps".
@@ -160,7 +162,9 @@ struct Admin {
   std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
-  std::uint64_t request = 0;               // For kExplain; 0 means the slowest known request.
+  // For kExplain: 0 means the slowest known request. For kPark: 1 if the client's own commands do
+  // not wake it.
+  std::uint64_t request = 0;
   // Depends on the verb:
   // - kLease: the keys of an [[endpoint]], as TOML.
   // - kDrain and kResume: a device as in Hello, or empty for the whole server.

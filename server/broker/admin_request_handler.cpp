@@ -163,7 +163,11 @@ void AdminRequestHandler::AskOne(Round& round) {
     around_.log(session->Who() + " is terminated by " + round.arrival.peer.Who());
     sent = device->worker->Send(round.number,
                                 ipc::TerminateSession{session->id, "the operator ended it"});
-  } else if (round.asked.verb == ipc::AdminVerb::kExplain) {
+  } else if (round.asked.verb != ipc::AdminVerb::kSet) {  // The worker answers.
+    if (round.asked.verb != ipc::AdminVerb::kExplain) {
+      around_.log(std::string(ipc::AdminVerbName(round.asked.verb)) + " of " + session->Who() +
+                  " requested by " + round.arrival.peer.Who());
+    }
     sent = device->worker->Send(round.number, ipc::AdminRequest{round.asked});
   } else {
     sent =
@@ -278,6 +282,8 @@ std::string AdminRequestHandler::Compose(const Round& round) const {
       break;
     }
     case ipc::AdminVerb::kExplain:
+    case ipc::AdminVerb::kPark:
+    case ipc::AdminVerb::kWake:
       if (!round.answers.empty()) reply = round.answers.begin()->second;
       break;
     case ipc::AdminVerb::kEndpoints:

@@ -349,8 +349,8 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   set.weight = 2;
   ExpectCases<Admin>(Encode(set), {
                                       {"version", 12, "protocol version 12"},
-                                      {"verb", 0, "verb is 0, allowed: 1 to 13"},
-                                      {"verb", 14, "verb is 14, allowed: 1 to 13"},
+                                      {"verb", 0, "verb is 0, allowed: 1 to 15"},
+                                      {"verb", 16, "verb is 16, allowed: 1 to 15"},
                                       {"verb", 1, "class is given with a verb that takes none"},
                                       {"client_class", 3, "class is 3, allowed: 0 to 2"},
                                       {"weight", 1001, "weight is 1001, allowed: 0 to 1000"},
@@ -370,6 +370,17 @@ TEST(AdminMessage, OneRequestOfOneClientIsExplained) {
   EXPECT_EQ(back->request, ~std::uint64_t{0});
   EXPECT_THAT(Decode<Admin>(Encode(Admin{.verb = AdminVerb::kExplain})).status().message(),
               HasSubstr("client is 0, allowed: 1"));
+}
+
+TEST(AdminMessage, ParkNamesAClientAndMayHoldIt) {
+  const Admin held{.verb = AdminVerb::kPark, .client = 4, .request = 1};
+  EXPECT_EQ(Decode<Admin>(Encode(held))->request, 1u);
+  Admin wrong = held;
+  wrong.request = 2;
+  EXPECT_THAT(Decode<Admin>(Encode(wrong)).status().message(), HasSubstr("request is 2"));
+  wrong = {.verb = AdminVerb::kWake, .client = 4, .request = 1};
+  EXPECT_THAT(Decode<Admin>(Encode(wrong)).status().message(), HasSubstr("request is 1"));
+  EXPECT_FALSE(Decode<Admin>(Encode(Admin{.verb = AdminVerb::kPark})).ok());
 }
 
 TEST(AdminMessage, NamesVerbsAsTheyAreTyped) {

@@ -204,10 +204,7 @@ TEST_F(EndpointTest, AllowsNoOperators) {
   StartBroker();
   for (std::uint8_t verb = 1; verb <= ipc::kAdminVerbMax; ++verb) {
     ipc::Admin asked = Verb(static_cast<ipc::AdminVerb>(verb));
-    asked.client = asked.verb == ipc::AdminVerb::kTerminate || asked.verb == ipc::AdminVerb::kSet ||
-                           asked.verb == ipc::AdminVerb::kExplain
-                       ? 1
-                       : 0;
+    asked.client = ipc::GetFacts(asked.verb).names_client ? 1 : 0;
     if (asked.verb == ipc::AdminVerb::kSet) asked.weight = 2;
     if (asked.verb == ipc::AdminVerb::kResume || asked.verb == ipc::AdminVerb::kTrace) {
       asked.terms = "fake:0";

@@ -100,7 +100,7 @@ class Unprivileged : public ::testing::Test {
 ipc::Admin Question(ipc::AdminVerb verb) {
   using enum ipc::AdminVerb;
   ipc::Admin question{.verb = verb};
-  if (verb == kTerminate || verb == kSet || verb == kExplain) question.client = 1;
+  if (ipc::GetFacts(verb).names_client) question.client = 1;
   if (verb == kSet) question.client_class = SchedulingClass::kHigh;
   if (verb == kResume || verb == kTrace) question.terms = "cpu:0";
   if (verb == kLease) question.terms = "who = 'everyone'\nclass = 'high'";

@@ -158,7 +158,12 @@ TEST(Metrics, CountsSwapsAndWaitsForThem) {
                    {"swap_out_bytes_per_s", 15},
                    {"swap_in_bytes_per_s", 14},
                    {"memory_requests", 13},
-                   {"memory_request_longest_s", 0.5}}}};
+                   {"memory_request_longest_s", 0.5},
+                   {"parked", 12},
+                   {"wakes", 11},
+                   {"wakes_promised", 10},
+                   {"wakes_in_time", 4},
+                   {"wake_longest_s", 0.25}}}};
   device["classes"]["low"] = {{"resident_bytes", 5}, {"guaranteed_bytes", 6}};
   device["totals"]["classes"]["low"] = {{"memory_out_bytes", 7},
                                         {"memory_in_bytes", 8},
@@ -176,7 +181,11 @@ TEST(Metrics, CountsSwapsAndWaitsForThem) {
         "gpushared_overcommit_swap_out_bytes_per_second{D} 15",
         "gpushared_overcommit_swap_in_bytes_per_second{D} 14",
         "gpushared_overcommit_memory_requests_total{D} 13",
-        "gpushared_overcommit_memory_request_longest_seconds{D} 0.5"}) {
+        "gpushared_overcommit_memory_request_longest_seconds{D} 0.5",
+        "gpushared_overcommit_parked{D} 12", "gpushared_overcommit_wakes_total{D} 11",
+        "gpushared_overcommit_wakes_promised_total{D} 10",
+        "gpushared_overcommit_wakes_in_time_total{D} 4",
+        "gpushared_overcommit_wake_longest_seconds{D} 0.25"}) {
     const std::string pattern = line;
     const std::size_t begin = pattern.find('{');
     const std::string name = "\n" + pattern.substr(0, begin) + "{";

@@ -180,6 +180,16 @@ inline constexpr Figure<OvercommitNow> kOvercommitFigures[] = {
     {&OvercommitNow::longest_wait, "memory_request_longest_s",
      "gpushared_overcommit_memory_request_longest_seconds",
      "Longest wait of a request for guaranteed memory that had to be freed."},
+    {&OvercommitNow::parked, "parked", "gpushared_overcommit_parked",
+     "Clients whose memory is parked in host memory."},
+    {&OvercommitNow::wakes, "wakes", "gpushared_overcommit_wakes",
+     "Parked clients that were woken.", true},
+    {&OvercommitNow::wakes_promised, "wakes_promised", "gpushared_overcommit_wakes_promised",
+     "Wakes for which a duration was promised when the client was parked.", true},
+    {&OvercommitNow::wakes_in_time, "wakes_in_time", "gpushared_overcommit_wakes_in_time",
+     "Wakes that took at most the promised duration.", true},
+    {&OvercommitNow::longest_wake, "wake_longest_s", "gpushared_overcommit_wake_longest_seconds",
+     "Longest time from waking a client until its commands could run."},
 };
 
 }  // namespace gpushared::server

@@ -5,6 +5,7 @@
 
 #include "ipc/share.h"
 #include "server/tools/ctl/command_line.h"
+#include "server/tools/ctl/report.h"
 
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,7 @@ struct ClientArguments {
   std::string scheduling_class;
   std::uint32_t weight = 0;
   std::string max_share;
+  bool is_held = false;
 };
 
 std::optional<SchedulingClass> ClassFrom(const std::string& text) {
@@ -31,23 +33,46 @@ std::string IsShare(const std::string& text) {
   return share.ok() ? "" : std::string(share.status().message());
 }
 
-void Do(CommandLine& line, const std::string& whom, ipc::Admin question, const std::string& what) {
-  line.action = [&line, whom, question, what]() mutable -> int {
+void Ask(CommandLine& line, const std::string& whom, ipc::Admin question, const Report& report) {
+  line.action = [&line, whom, question, report]() mutable -> int {
     const std::optional<std::string> path = GetSocket(line);
     if (!path) return kNoServer;
     const Result<std::uint64_t> client = ClientNamed(*path, whom);
     if (!client.ok()) return Complain(*path, client.status());
     question.client = *client;
-    return AskAndPrint(line, question, [&](const auto&) {
-      return "client " + std::to_string(question.client) + " is " + what + "\n";
-    });
+    return AskAndPrint(line, question, report);
   };
+}
+
+void Do(CommandLine& line, const std::string& whom, const ipc::Admin& question,
+        const std::string& what) {
+  Ask(line, whom, question,
+      [whom, what](const auto&) { return "client " + whom + " is " + what + "\n"; });
+}
+
+void AddParking(CommandLine& line, const std::shared_ptr<ClientArguments>& arguments) {
+  const Command park = AddCommand(
+      line.app, "park", "move of a client's device memory to host memory until its next command");
+  park.AddOption("id", arguments->id, "id or name as shown by ps").Required().TypeName("CLIENT");
+  park.AddFlag("--hold", arguments->is_held,
+               "also if the client is busy; its commands wait until `wake`");
+  park.OnUse([&line, arguments] {
+    Ask(line, arguments->id,
+        {.verb = ipc::AdminVerb::kPark, .request = arguments->is_held ? std::uint64_t{1} : 0},
+        ParkedReport);
+  });
+  const Command wake = AddCommand(line.app, "wake", "return of a parked client to the device");
+  wake.AddOption("id", arguments->id, "id or name as shown by ps").Required().TypeName("CLIENT");
+  wake.OnUse([&line, arguments] {
+    Ask(line, arguments->id, {.verb = ipc::AdminVerb::kWake}, ParkedReport);
+  });
 }
 
 }  // namespace
 
 void AddClientCommands(CommandLine& line) {
   const auto arguments = std::make_shared<ClientArguments>();
+  AddParking(line, arguments);
   const Command client = AddCommand(line.app, "client", "commands for one client");
   client.RequireCommand();
 

@@ -37,7 +37,7 @@ struct CommandLine {
 
 // The following register groups of commands.
 void AddViews(CommandLine& line);             // status, ps, devices, endpoints, top, explain
-void AddClientCommands(CommandLine& line);    // client terminate, client set
+void AddClientCommands(CommandLine& line);    // client terminate, client set, park, wake
 void AddEndpointCommands(CommandLine& line);  // endpoint lease, cdi
 void AddServerCommands(CommandLine& line);    // drain, resume, reload, upgrade
 void AddTraceCommands(CommandLine& line);     // trace

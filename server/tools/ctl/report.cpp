@@ -49,6 +49,11 @@ constexpr std::array kClientColumns = {
     Column{"GUARANTEED MiB", "guaranteed_bytes", kMiB, 0, false, false},
     Column{"QUOTA MiB", "quota_bytes", kMiB, 0, false, false},
     Column{.heading = "MEMORY WAIT", .field = "memory_waited_s", .is_usual = false, .time_us = 1e6},
+    Column{"WAKES", "wakes", 0, 0, false, false},
+    Column{"WAKES IN TIME", "wakes_in_time", 0, 0, false, false},
+    Column{.heading = "LAST WAKE", .field = "last_wake_s", .is_usual = false, .time_us = 1e6},
+    Column{
+        .heading = "PROMISED WAKE", .field = "promised_wake_s", .is_usual = false, .time_us = 1e6},
     Column{"ISOLATION", "isolation", 0, 0, true, false},
     Column{.heading = "WAIT p50", .field = "queue_wait_p50_us", .is_usual = false, .time_us = 1},
     Column{.heading = "WAIT p99", .field = "queue_wait_p99_us", .time_us = 1},
@@ -210,6 +215,9 @@ std::string Time(const json& object, std::string_view field) {
   return TimeText(found->get<double>());
 }
 
+// Formats a time in seconds.
+std::string SecondsText(const json& seconds) { return TimeText(1e6 * seconds.get<double>()); }
+
 std::string WhoText(const json& object) {
   std::string text = "client " + GetText(object, "client");
   if (!object.contains("name")) return text + " (it has left)";
@@ -245,6 +253,11 @@ std::string MemoryText(const json& memory) {
   if (!out.empty()) text += out + WhoText(Part(memory, "swapped_out")) + " swapped out";
   const std::string in = MebibytesText(out.empty() ? ": " : ", ", Part(memory, "swapped_in_bytes"));
   if (!in.empty()) text += in + "its own swapped in";
+  if (const json wakes = Part(memory, "wakes"); wakes.is_number()) {
+    text += wakes == Part(memory, "wakes_in_time")
+                ? "; it was parked, and woken in the promised time"
+                : "; it was parked";
+  }
   return text + "\n  ";
 }
 
@@ -267,6 +280,19 @@ std::string UnchargedText(const json& reply) {
 }
 
 }  // namespace
+
+std::string ParkedReport(const json& reply) {
+  const std::string client = "client " + GetText(reply, "client");
+  if (!reply.value("parked", false)) return client + " returns to the device\n";
+  const json bytes = Part(reply, "bytes"), promised = Part(reply, "promised_wake_s");
+  return client + " is parked: " + MebibytesText("", bytes) + "device memory go to the host; " +
+         (promised.is_number()
+              ? "a wake takes at most " + SecondsText(promised)
+              : std::string("how long a wake takes is not known yet, or depends on "
+                            "other clients")) +
+         (reply.value("held", false) ? "; its commands wait for `gpusharedctl wake`\n"
+                                     : "; its next command wakes it\n");
+}
 
 std::string ExplainReport(const json& reply) {
   const json open = Part(reply, "open");

@@ -54,6 +54,31 @@ void Worker::Impl::Handle(const RequestAnswer& message) {
   SendToBroker(asked->request, ipc::ChannelReply{.code = StatusCode::kNotFound, .text = why});
 }
 
+void Worker::Impl::Handle(const ClientParked& message) {
+  const std::optional<Question> asked = TakeQuestion(message.token);
+  if (!asked) return;
+  if (message.status.ok()) {
+    return Answer(*asked, ParkedJson(asked->admin.client, message.bytes, message.parking));
+  }
+  SendToBroker(asked->request, ipc::ChannelReply{.code = message.status.code(),
+                                                 .text = std::string(message.status.message())});
+}
+
+void Worker::Impl::Park(const ipc::Admin& asked, std::uint64_t token) {
+  Session* const session = Find(asked.client);
+  const ParkClient request = {.token = token,
+                              .session = asked.client,
+                              .wakes = asked.verb == ipc::AdminVerb::kWake,
+                              .is_held = asked.request == 1};
+  Status status = {StatusCode::kNotFound, "the client has no session on this device"};
+  if (session != nullptr) status = session->CheckParking();
+  if (!status.ok()) return Handle(ClientParked{.token = token, .status = std::move(status)});
+  if (request.wakes) return device_thread_->mailbox().Post(request);
+  session->Park(request, [this, token](const Status& why) {
+    Handle(ClientParked{.token = token, .status = why});
+  });
+}
+
 void Worker::Impl::Answer(const Question& question, const std::string& text) {
   std::string_view rest = text;
   do {
@@ -99,7 +124,8 @@ void Worker::Impl::Handle(const ipc::AdminRequest& request, ipc::Frame& frame) {
         ipc::ChannelReply{.code = StatusCode::kOk, .text = DeviceJson(device_->info(), Facts())});
   }
   const bool explains = verb == ipc::AdminVerb::kExplain;
-  if (!explains && verb != ipc::AdminVerb::kStatus && verb != ipc::AdminVerb::kClients) {
+  const bool parks = verb == ipc::AdminVerb::kPark || verb == ipc::AdminVerb::kWake;
+  if (!explains && !parks && verb != ipc::AdminVerb::kStatus && verb != ipc::AdminVerb::kClients) {
     return SendToBroker(frame.request,
                         ipc::ChannelReply{.code = StatusCode::kUnsupported,
                                           .text = "workers do not answer this request"});
@@ -116,7 +142,9 @@ void Worker::Impl::Handle(const ipc::AdminRequest& request, ipc::Frame& frame) {
                                    .text = "the device thread did not answer within 500 ms"});
   });
   questions_[token] = {frame.request, request.admin, std::move(timer)};
-  if (explains) {
+  if (parks) {
+    Park(request.admin, token);
+  } else if (explains) {
     device_thread_->mailbox().Post(AskRequest{token, request.admin.client, request.admin.request});
   } else {
     device_thread_->mailbox().Post(AskStats{token});

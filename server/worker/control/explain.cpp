@@ -114,6 +114,10 @@ std::string ExplainJson(std::uint64_t session, const RequestReports& reports,
     memory["waited_us"] = Us(report.held);
     memory["swapped_in_bytes"] = report.swapped_in_bytes;
     memory["swapped_out_bytes"] = report.evicted_bytes;
+    if (report.wakes > 0) {
+      memory["wakes"] = report.wakes;
+      memory["wakes_in_time"] = report.wakes_in_time;
+    }
     if (report.evicted_bytes > 0) memory["swapped_out"] = Who(report.evicted_from, sessions);
   }
   row["on_device_us"] = Us(report.on_device);

@@ -150,10 +150,13 @@ void Session::Start() {
     return End(std::move(status));
   }
   WatchDeath();
+  // Memory within a client's guarantee is swapped only if the client is parked.
+  can_park_ = memory_swaps() && !attach_.hello.gated &&
+              (quota_bytes() > attach_.guaranteed_bytes ||
+               (environment_.idle_after.count() > 0 && !caller().is_urgent));
   const device::SpaceOptions space = {
       .quota_bytes = quota_bytes(),
-      // Memory within a client's guarantee is never swapped.
-      .store = quota_bytes() > attach_.guaranteed_bytes ? environment_.store : nullptr,
+      .store = can_park_ ? environment_.store : nullptr,
       .left_free_bytes = LeftFree(),
       .isolation = static_cast<device::Isolation>(attach_.isolation),
       .driver_may_compile = environment_.driver_compiles_for_all || attach_.is_trusted};
@@ -224,24 +227,25 @@ void Session::Attach() {
     printed_ = std::make_shared<PrintedText>();
     environment_.kernel_output.Keep(id(), printed_);
   }
-  auto client = std::make_unique<ClientState>(
-      ClientState::Setup{.session = id(),
-                         .who = who_,
-                         .spec = spec_,
-                         .caps = caps_,
-                         .commands = &memory_->commands.As<ipc::CommandSegment>(),
-                         .completions = &memory_->completions.As<ipc::CompletionSegment>(),
-                         .doorbell = memory_->doorbell.get(),
-                         .space = memory_->space.get(),
-                         .guaranteed_bytes = attach_.guaranteed_bytes,
-                         .left_free_bytes = LeftFree(),
-                         .limits = environment_.limits,
-                         .graphs = environment_.graphs,
-                         .printed = printed_,
-                         .endpoint = attach_.endpoint_name,
-                         .name = attach_.hello.name,
-                         .pid = attach_.peer.pid,
-                         .is_gated = attach_.hello.gated});
+  auto client = std::make_unique<ClientState>(ClientState::Setup{
+      .session = id(),
+      .who = who_,
+      .spec = spec_,
+      .caps = caps_,
+      .commands = &memory_->commands.As<ipc::CommandSegment>(),
+      .completions = &memory_->completions.As<ipc::CompletionSegment>(),
+      .doorbell = memory_->doorbell.get(),
+      .space = memory_->space.get(),
+      .guaranteed_bytes = attach_.guaranteed_bytes,
+      .left_free_bytes = LeftFree(),
+      .idle_after = can_park_ ? environment_.idle_after : std::chrono::nanoseconds(),
+      .limits = environment_.limits,
+      .graphs = environment_.graphs,
+      .printed = printed_,
+      .endpoint = attach_.endpoint_name,
+      .name = attach_.hello.name,
+      .pid = attach_.peer.pid,
+      .is_gated = attach_.hello.gated});
   // The handshake reports to the client whether its memory may be swapped.
   if (memory_swaps()) client->output.ShowMemory(attach_.guaranteed_bytes, 0, 0);
   attached_ = client.get();

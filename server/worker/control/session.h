@@ -89,6 +89,7 @@ struct SessionEnvironment {
   // Swap space for device memory that clients hold beyond their guarantees. Null if memory is not
   // oversubscribed.
   std::shared_ptr<device::SwapStore> store;
+  std::chrono::nanoseconds idle_after{};  // See WorkerSettings.
   const DeviceSignal& signal;
   scheduler::LaneRules lane_rules;
   SessionLimits limits;
@@ -153,6 +154,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // Ends the latest swap after its current page. `is_urgent`: an urgent client is waiting for it.
   void PreemptSwap(bool is_urgent);
   void OnMemory(bool is_made);
+  // Returns why the session can never be parked.
+  Status CheckParking() const;
+  // Passes the request to the device thread, which answers it, or calls `rejected`.
+  void Park(const ParkClient& request, std::function<void(const Status&)> rejected);
   // Ends the session if the client has removed pages of its staging buffers.
   void CheckStagingBuffers();
 
@@ -360,6 +365,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Short calls that were preferred because the client was new.
   std::uint32_t new_client_calls_ = 0;
   bool has_place_ = false;
+  bool can_park_ = false;  // Whether its memory can be swapped out.
   Status why_ended_;
   std::function<void()> on_applied_;
   std::function<void(Session&, bool)> on_memory_;

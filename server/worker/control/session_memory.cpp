@@ -154,6 +154,36 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
 
 // ---- swaps
 
+Status Session::CheckParking() const {
+  const char* why = nullptr;
+  if (attached_ == nullptr || has_ended_) why = "it is starting or ending";
+  if (!can_park_) {
+    why =
+        "its memory cannot be swapped out: this requires overcommit, and idle_after or a "
+        "memory_limit above its guarantee";
+  }
+  if (attach_.hello.gated) why = "in gate mode its memory belongs to the driver";
+  if (why == nullptr) return {};
+  return {StatusCode::kUnsupported, fmt::format("client cannot be parked: {} [{}]", why, who_)};
+}
+
+// Reserves space in the swap store first, so that a full store rejects the request. The call is
+// urgent, because it makes no call of the driver and therefore cannot delay a request.
+void Session::Park(const ParkClient& request, std::function<void(const Status&)> rejected) {
+  SlowCalls::Caller whose = caller();
+  whose.is_urgent = true;
+  MakeSlowCallAs(
+      whose,
+      [space = memory_->space.get(), cover = memory_->cover.get()] {
+        return cover->Cover(space->use(), /*is_parked=*/true);
+      },
+      [request, rejected = std::move(rejected)](Session& self, const Status& covered) {
+        if (!covered.ok()) rejected(covered);
+        if (self.has_ended_) return self.CheckOver();
+        if (covered.ok()) self.environment_.device_thread.Post(request);
+      });
+}
+
 void Session::OnSwap(const SwapMemory& move) {
   if (has_ended_) return;
   SlowCalls::Caller whose = caller();
@@ -173,7 +203,8 @@ void Session::OnSwap(const SwapMemory& move) {
     Status status;
     // The client may since have freed the memory beyond its guarantee, and with it its reservation
     // in the swap store.
-    if (!ends && done < move.steps.size() &&
+    if (move.parks && done == 0) status = memory.cover->Cover(space.use(), /*is_parked=*/true);
+    if (status.ok() && !ends && done < move.steps.size() &&
         (!move.goes_out || memory.cover->Covers(space.use()))) {
       const std::uint64_t offset = move.steps[done] * kMapPageBytes;
       status = move.goes_out ? space.SwapPageOut(offset) : space.SwapPageIn(offset);
@@ -182,7 +213,7 @@ void Session::OnSwap(const SwapMemory& move) {
     if (status.ok() && !ends && done < move.steps.size()) return true;
     const device::SpaceUse use = space.use();
     if (status.ok() || status.code() == StatusCode::kOutOfMemory) {
-      (void)memory.cover->Cover(use);  // Reserving less than before always succeeds.
+      (void)memory.cover->Cover(use, move.parks);  // Reserving less than before always succeeds.
     }
     boost::asio::io_context& context = self->environment_.context;
     boost::asio::post(context, [self = std::move(self), move, status = std::move(status), use] {
@@ -209,10 +240,11 @@ void Session::OnSwapEnded(const SwapMemory& move, const Status& status,
   if (!has_failed || move.goes_out) {
     environment_.device_thread.Post(MemorySwapped{id(), use, has_failed});
   }
-  if (!has_failed) return;
+  const bool stays = move.parks && !status.ok();
+  if (!has_failed && !stays) return;
   // A failed swap-in ends the session. A failed swap-out leaves the memory resident and ends the
   // session only if that memory is needed for another client's guarantee.
-  if (!move.goes_out || move.is_guaranteed) {
+  if (has_failed && (!move.goes_out || move.is_guaranteed)) {
     return End({status.code(), fmt::format("session ended: {} [{}]", status.message(), who_)});
   }
   environment_.log.GetWrite(spdlog::level::warn, id(),

@@ -59,6 +59,14 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
     row["swapped_in_bytes"] = memory->moves.in_bytes;
     row["swap_outs"] = memory->moves.times_out;
     row["is_starved"] = memory->is_starved;
+    const scheduler::ParkingState& parking = memory->parking;
+    // A held client waits for `wake`, an idle one for its own next command.
+    if (parking.is_parked) row["state"] = parking.is_held ? "parked" : "idle";
+    if (parking.promised) row["promised_wake_s"] = Seconds(*parking.promised);
+    if (parking.wakes > 0) row["last_wake_s"] = Seconds(parking.last_wake);
+    row["wakes"] = parking.wakes;
+    row["wakes_promised"] = parking.wakes_promised;
+    row["wakes_in_time"] = parking.wakes_in_time;
   }
   WriteFigures(count, kClientFigures, row);
   row["queue_wait_p50_us"] = Microseconds(count.queue_wait.Quantile(0.50));
@@ -202,6 +210,17 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
                         {"unplaced_bytes", loader.unplaced_bytes},
                         {"cache_bytes", loader.cache_bytes},
                         {"cache_hits", loader.cache_hits}};
+  return Dump(document);
+}
+
+std::string ParkedJson(std::uint64_t session, std::uint64_t bytes,
+                       const scheduler::ParkingState& parking) {
+  ordered_json document;
+  document["client"] = session;
+  document["parked"] = parking.is_parked;
+  document["held"] = parking.is_held;
+  document["bytes"] = bytes;
+  if (parking.promised) document["promised_wake_s"] = Seconds(*parking.promised);
   return Dump(document);
 }
 

@@ -65,6 +65,10 @@ std::string ClientsJson(const device::DeviceInfo& info, const std::vector<Sessio
 std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker,
                        const std::vector<SessionFacts>& sessions, const ThreadSnapshot& snapshot);
 
+// {"client":7,"parked":true,"held":false,"bytes":..,"promised_wake_s":..}
+std::string ParkedJson(std::uint64_t session, std::uint64_t bytes,
+                       const scheduler::ParkingState& parking);
+
 // {"device":"cpu:0","name":..,"kind":"cpu","memory_bytes":..,"multiprocessors":..,..}
 std::string DeviceJson(const device::DeviceInfo& info, const WorkerFacts& worker);
 

@@ -13,9 +13,9 @@
 
 namespace gpushared::server {
 
-// Reservation in the swap store for all of a client's memory, as long as the client holds more than
-// its guarantee and can be evicted. A full store is therefore reported when memory is requested,
-// and never makes a swap fail.
+// Reservation in the swap store for all of a client's memory, as long as the client can be evicted,
+// because it holds more than its guarantee or is parked. A full store is therefore reported when
+// memory is requested, and never makes a swap fail.
 //
 // Thread-compatible. Must be destroyed after the space that it covers.
 class SwapReservation {
@@ -27,9 +27,10 @@ class SwapReservation {
   ~SwapReservation() { store_->GiveBack(reserved_bytes_); }
 
   // Adjusts the reservation to memory of this size. On error nothing changes.
-  Status Cover(const device::SpaceUse& use) {
+  Status Cover(const device::SpaceUse& use, bool is_parked = false) {
+    const bool can_be_evicted = is_parked || !IsWithinGuarantee(use);
     const std::uint64_t needed =
-        IsWithinGuarantee(use) ? use.mapped_bytes - use.resident_bytes : use.mapped_bytes;
+        can_be_evicted ? use.mapped_bytes : use.mapped_bytes - use.resident_bytes;
     if (needed > reserved_bytes_) {
       if (Status full = store_->Reserve(needed - reserved_bytes_); !full.ok()) return full;
     } else {

@@ -148,6 +148,7 @@ Status Worker::Impl::Open() {
       .device_thread = device_thread_->mailbox(),
       .device = *device_,
       .store = *store,
+      .idle_after = options_.settings.idle_after,
       .signal = *signal_,
       .lane_rules = lane_rules,
       .limits = options_.limits,

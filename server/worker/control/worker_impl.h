@@ -94,6 +94,7 @@ class Worker::Impl {
   void Handle(const MemoryAnswer& message);
   void Handle(const ModuleReleased& message);
   void Handle(const StreamError& message);
+  void Handle(const ClientParked& message);
   void Handle(const StatsTaken& message);
   void Handle(const RequestAnswer& message);
   void Handle(CostsTaken message);
@@ -144,6 +145,7 @@ class Worker::Impl {
     std::unique_ptr<boost::asio::steady_timer> timer;
   };
   std::optional<Question> TakeQuestion(std::uint64_t token);
+  void Park(const ipc::Admin& asked, std::uint64_t token);
   void Answer(const Question& question, const std::string& text);
   WorkerFacts Facts() const;
   std::vector<SessionFacts> SessionRows() const;

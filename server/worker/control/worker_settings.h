@@ -38,6 +38,8 @@ struct WorkerSettings {
   // host memory.
   std::uint64_t overcommit_bytes = 0;
   std::string overcommit_directory;
+  // Idle time after which a client that is not urgent is parked; never if zero.
+  std::chrono::nanoseconds idle_after{};
   // Time limit of one kernel, by class; none if unlimited. A kernel that exceeds its limit is ended
   // individually if Device::CanKill. Otherwise the device ends with it, but only if the limit was
   // configured explicitly.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker/dispatch/memory_manager.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -31,8 +33,11 @@ scheduler::MemoryGrant MemoryManager::GetGrant(const ClientState& client) const 
   const bool classes_matter = lane_.rules().classes_matter;
   return {.guaranteed_bytes = client.setup.guaranteed_bytes,
           .left_free_bytes = client.setup.left_free_bytes,
-          .scheduling_class = classes_matter ? client.spec().scheduling_class
-                                             : scheduler::SchedulingClass::kNormal};
+          .scheduling_class =
+              classes_matter ? client.spec().scheduling_class : scheduler::SchedulingClass::kNormal,
+          // A client of class high or with a latency target cannot wait for its memory.
+          .idle_after = lane_.rules().IsUrgent(client.spec()) ? scheduler::Duration::zero()
+                                                              : client.setup.idle_after};
 }
 
 void MemoryManager::OnClientAdded(const ClientState& client) {
@@ -70,9 +75,11 @@ void MemoryManager::OnPagesSwapped(ClientState& client, const device::SpaceUse& 
 }
 
 void MemoryManager::RecordLack(ClientState& client, scheduler::TimePoint now) {
-  const bool lacks = client.memory.is_by_page() && !client.streams.slab().empty() &&
-                     !residency_.IsHeld(client.id()) &&
-                     residency_.UsageFor(client.id()).missing_bytes() > 0;
+  // The lane counts the time of a suspended client whose commands are queued there. Commands that
+  // arrive later, or while all of the client's memory is away, are not queued.
+  const bool is_counted = residency_.IsHeld(client.id()) && client.load.queued() > 0;
+  const bool lacks = client.memory.is_by_page() && !client.streams.slab().empty() && !is_counted &&
+                     residency_.LacksMemory(client.id());
   if (lacks == client.memory.lacks_pages()) return;
   client.memory.SetLack(lacks, now);
   requests_.OnOffersChanged(client, now);
@@ -94,6 +101,30 @@ void MemoryManager::RequestMemory(const ClientState& client, std::uint64_t bytes
                                   scheduler::TimePoint now) {
   residency_.RequestMemory(client.id(), bytes, now);
   is_due_ = true;
+}
+
+ClientParked MemoryManager::Park(const ClientState& client, const ParkClient& request,
+                                 scheduler::TimePoint now) {
+  ClientParked answer{.token = request.token};
+  const bool is_busy = !client.streams.slab().empty() || residency_.IsBusy(client.id());
+  if (request.wakes && !residency_.GetParking(client.id()).is_parked) {
+    answer.status = {StatusCode::kNotFound,
+                     fmt::format("wake rejected: the client is not parked [{}]", client.setup.who)};
+  } else if (request.wakes) {
+    residency_.Wake(client.id(), now);
+  } else if (is_busy && !request.is_held) {
+    answer.status = {
+        StatusCode::kNotReady,
+        fmt::format("park rejected: the client is busy, so its next command would wake "
+                    "it at once; with --hold it stays parked until it is woken [{}]",
+                    client.setup.who)};
+  } else {
+    residency_.Park(client.id(), request.is_held, now);
+  }
+  is_due_ = true;
+  answer.bytes = residency_.UsageFor(client.id()).movable_bytes;
+  answer.parking = residency_.GetParking(client.id());
+  return answer;
 }
 
 void MemoryManager::Review(bool was_busy, scheduler::TimePoint now) {
@@ -127,6 +158,7 @@ void MemoryManager::Count(ClientState& client, scheduler::TimePoint now) {
   OfClient& mine = of_client_[client];
   const scheduler::MemorySwaps before = std::exchange(mine.counted_swaps, moves);
   client.memory.SetSwappedIn(moves.in_bytes);
+  client.memory.SetParking(residency_.GetParking(client.id()));
   const scheduler::Duration waited = residency_.WaitedFor(client.id(), now);
   ClassTotals& totals = client.totals.of_class();
   totals.memory_out_bytes.Add(moves.out_bytes - before.out_bytes);
@@ -151,6 +183,7 @@ void MemoryManager::ReportBusyClients(scheduler::TimePoint now) {
     if (client->life.is_leaving()) continue;
     Count(*client, now);
     Examine(*client, now);
+    RecordLack(*client, now);
     residency_.SetBusy(client->id(), !client->streams.slab().empty() || HadWork(*client, now), now);
     looked_at += of_client_[*client].use.TakeExamined();
   }
@@ -176,7 +209,6 @@ void MemoryManager::Examine(ClientState& client, scheduler::TimePoint now) {
                                  residency_.MaxResidentBytes(client.id()));
   RecordNeed(client, held);
   residency_.SetUnneeded(client.id(), held.unneeded_bytes, held.spare_bytes, now);
-  RecordLack(client, now);
 }
 
 void MemoryManager::Move(ClientState& client, const scheduler::MemoryAction& action) {
@@ -193,6 +225,7 @@ void MemoryManager::Move(ClientState& client, const scheduler::MemoryAction& act
                  .goes_out = goes_out,
                  .steps = goes_out ? use.ToSwapOut(space, count) : use.ToSwapIn(space, count),
                  .is_guaranteed = action.is_guaranteed,
+                 .parks = residency_.GetParking(action.client).is_parked,
                  .is_urgent = IsUrgent(action.beneficiary)});
 }
 
@@ -214,6 +247,7 @@ void MemoryManager::CarryOut(const scheduler::MemoryAction& action, scheduler::T
       ReportDrainedClients();
       return;
     case Kind::kResume:
+      Count(*client, now);  // Its wake, before a short request of it can end.
       if (client->memory.is_by_page()) dispatcher_.OfferAgain(*client, now);
       return lane_.Hold(client->id(), false, now);
     case Kind::kSwapOut:
@@ -240,6 +274,7 @@ MemorySnapshot MemoryManager::GetSnapshot(const ClientState& client,
   return {.resident_bytes = residency_.ResidentBytes(client.id()),
           .moves = residency_.GetSwaps(client.id()),
           .waited = residency_.WaitedFor(client.id(), now),
+          .parking = residency_.GetParking(client.id()),
           .is_suspended = residency_.IsHeld(client.id()),
           .is_starved = residency_.IsStarved(client.id())};
 }

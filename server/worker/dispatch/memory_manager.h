@@ -56,6 +56,8 @@ class MemoryManager {
   void OnMemory(ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
   void OnSwapped(ClientState& client, const MemorySwapped& moved, scheduler::TimePoint now);
   void RequestMemory(const ClientState& client, std::uint64_t bytes, scheduler::TimePoint now);
+  // Parks or wakes the client, and returns the answer.
+  ClientParked Park(const ClientState& client, const ParkClient& request, scheduler::TimePoint now);
   // Called when memory of a client that has left was freed.
   void OnFreed() { is_due_ = true; }
 

@@ -447,6 +447,13 @@ void DeviceThread::Handle(MemorySwapped message, scheduler::TimePoint now) {
   }
 }
 
+void DeviceThread::Handle(ParkClient message, scheduler::TimePoint now) {
+  const ClientState* const client = FindConnected(message.session);
+  if (client != nullptr) return control_.Post(memory_->Park(*client, message, now));
+  control_.Post(ClientParked{.token = message.token,
+                             .status = {StatusCode::kNotFound, "the client is leaving"}});
+}
+
 void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
   const ClientState* const client = registry_.Find(message.session);
   if (client == nullptr) return;

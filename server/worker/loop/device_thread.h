@@ -158,6 +158,7 @@ class DeviceThread {
   void Handle(RequestMemory message, scheduler::TimePoint now);
   void Handle(MemorySwapped message, scheduler::TimePoint now);
   void Handle(ChangeClient message, scheduler::TimePoint now);
+  void Handle(ParkClient message, scheduler::TimePoint now);
   void Handle(AskStreamError message, scheduler::TimePoint now);
   void Handle(AskStats message, scheduler::TimePoint now);
   void Handle(AskRequest message, scheduler::TimePoint now);

@@ -17,6 +17,7 @@
 #include "gpushared/status.h"
 
 #include "scheduler/predictor.h"
+#include "scheduler/residency.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/telemetry/trace/writer.h"
@@ -74,7 +75,7 @@ struct RemoveMapping {
   std::uint64_t session = 0;
   std::uint64_t address = 0;
 };
-// The following four messages are sent only if memory is oversubscribed (scheduler::Residency).
+// The following five messages are sent only if memory is oversubscribed (scheduler::Residency).
 // This one reports the client's current memory use.
 struct MemoryChanged {
   std::uint64_t session = 0;
@@ -93,6 +94,13 @@ struct MemorySwapped {
   std::uint64_t session = 0;
   device::SpaceUse use;
   bool has_failed = false;  // A swap-out failed; no data is lost.
+};
+// Parks or wakes a client. Answered by ClientParked.
+struct ParkClient {
+  std::uint64_t token = 0;
+  std::uint64_t session = 0;
+  bool wakes = false;
+  bool is_held = false;  // See scheduler::Residency::Park.
 };
 struct ChangeClient {
   std::uint64_t session = 0;
@@ -126,8 +134,8 @@ struct StopThread {};
 using DeviceMessage =
     std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule, AddStagingBuffer,
                  SetMapped, AddMapping, RemoveMapping, MemoryChanged, MemoryFreed, RequestMemory,
-                 MemorySwapped, ChangeClient, AskStreamError, AskStats, AskRequest, AskCosts,
-                 SetTrace>;
+                 MemorySwapped, ParkClient, ChangeClient, AskStreamError, AskStats, AskRequest,
+                 AskCosts, SetTrace>;
 
 // ---- to the control thread
 
@@ -153,6 +161,7 @@ struct SwapMemory {
   bool goes_out = false;
   std::vector<std::uint32_t> steps;
   bool is_guaranteed = false;  // The client waiting for it is within its guarantee.
+  bool parks = false;          // The session is parked, so its guarantee does not keep its memory.
   bool is_urgent = false;      // The client waiting for it is urgent.
 };
 // Requests that the session's swap end after the current page, because a client within its
@@ -174,6 +183,12 @@ struct StreamError {
   std::uint32_t stream = 0;
   std::uint64_t sequence = 0;
   Status status;
+};
+struct ClientParked {
+  std::uint64_t token = 0;
+  Status status;
+  std::uint64_t bytes = 0;  // Memory of the client that is swapped.
+  scheduler::ParkingState parking;
 };
 struct StatsTaken {
   std::uint64_t token = 0;
@@ -207,8 +222,8 @@ struct DeviceLost {
 
 using ControlMessage =
     std::variant<ClientDetached, ClientBroke, Applied, CheckStagingBuffers, SwapMemory, PreemptSwap,
-                 MemoryAnswer, ModuleReleased, StreamError, StatsTaken, RequestAnswer, CostsTaken,
-                 TraceOver, Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
+                 MemoryAnswer, ModuleReleased, StreamError, ClientParked, StatsTaken, RequestAnswer,
+                 CostsTaken, TraceOver, Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
 
 }  // namespace gpushared::server
 

@@ -30,7 +30,8 @@ struct OpenRequest {
   // The client's totals at the beginning of the request.
   scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, throttled_before{},
       held_before{}, host_steal_before{};
-  std::uint64_t evicted_before = 0, swapped_in_before = 0;
+  std::uint64_t evicted_before = 0, swapped_in_before = 0, wakes_before = 0,
+                wakes_in_time_before = 0;
   Wait longest_wait;
   // The command that caused the longest wait, among those that had left the device when that wait
   // ended.

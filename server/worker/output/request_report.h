@@ -72,9 +72,11 @@ struct RequestReport {
   // last.
   std::uint64_t evicted_bytes = 0, evicted_from = 0;
   std::uint64_t swapped_in_bytes = 0;  // The client's own memory.
-  std::uint32_t max_share = 0;         // The client's smallest cap at the end, in thousandths.
-  std::uint64_t commands = 0;          // Commands of the client that ended during the request.
-  std::uint64_t stops = 0;             // Times a command was preempted.
+  // Times that the client was woken from being parked, and within the promised time.
+  std::uint64_t wakes = 0, wakes_in_time = 0;
+  std::uint32_t max_share = 0;  // The client's smallest cap at the end, in thousandths.
+  std::uint64_t commands = 0;   // Commands of the client that ended during the request.
+  std::uint64_t stops = 0;      // Times a command was preempted.
 
   scheduler::Duration longest_wait{};  // The longest interval of `waited`.
   Blocker blocker;  // The command that was on the device for most of the longest wait.

@@ -149,6 +149,8 @@ OpenRequest Requests::OpenNow(const ClientState& client, std::uint32_t stream,
           .host_steal_before = lane_.host_steal(),
           .evicted_before = client.memory.evicted_bytes(),
           .swapped_in_before = client.memory.swapped_in_bytes(),
+          .wakes_before = client.memory.parking().wakes,
+          .wakes_in_time_before = client.memory.parking().wakes_in_time,
           .blocker = {}};
 }
 
@@ -245,6 +247,8 @@ RequestReport Requests::GetReport(const ClientState& client, const OpenRequest& 
   report.evicted_bytes = client.memory.evicted_bytes() - request.evicted_before;
   report.evicted_from = client.memory.evicted_from();
   report.swapped_in_bytes = client.memory.swapped_in_bytes() - request.swapped_in_before;
+  report.wakes = client.memory.parking().wakes - request.wakes_before;
+  report.wakes_in_time = client.memory.parking().wakes_in_time - request.wakes_in_time_before;
   report.max_share = client.caps().Least();
   report.longest_wait = request.longest_wait.length();
   report.blocker = request.blocker;

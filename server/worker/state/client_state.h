@@ -13,6 +13,7 @@
 #include "ipc/tag_ring.h"
 #include "ipc/wire/layout.h"
 #include "ipc/wire/validate.h"
+#include "scheduler/residency.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/telemetry/totals/device_totals.h"
@@ -77,14 +78,15 @@ class ClientMemory {
   bool is_by_page() const { return is_by_page_; }
   // If is_by_page: the most bytes that can be resident at the same time.
   std::uint64_t most_bytes() const { return most_bytes_; }
-  // True if it has commands and is not suspended, but the memory that they touch is not yet
-  // resident.
+  // True if it has commands that are not queued in the lane, because the memory that they touch is
+  // not yet resident.
   bool lacks_pages() const { return lacks_since_.has_value(); }
   scheduler::Duration LackedFor(scheduler::TimePoint now) const {
     return lacked_ + (lacks_since_ ? now - *lacks_since_ : scheduler::Duration::zero());
   }
   std::uint64_t swapped_in_bytes() const { return swapped_in_bytes_; }
   std::uint64_t evicted_bytes() const { return evicted_bytes_; }
+  const scheduler::ParkingState& parking() const { return parking_; }
   // Session whose memory was last evicted for this client.
   std::uint64_t evicted_from() const { return evicted_from_; }
 
@@ -97,6 +99,7 @@ class ClientMemory {
     lacks_since_ = lacks_pages ? std::optional(now) : std::nullopt;
   }
   void SetSwappedIn(std::uint64_t bytes) { swapped_in_bytes_ = bytes; }
+  void SetParking(const scheduler::ParkingState& parking) { parking_ = parking; }
   void AddEvicted(std::uint64_t bytes, std::uint64_t of_session) {
     evicted_bytes_ += bytes;
     evicted_from_ = of_session;
@@ -110,6 +113,7 @@ class ClientMemory {
   std::uint64_t swapped_in_bytes_ = 0;
   std::uint64_t evicted_bytes_ = 0;
   std::uint64_t evicted_from_ = 0;
+  scheduler::ParkingState parking_;
 };
 
 // State of the client's departure. Changed only by Dispatcher.
@@ -156,6 +160,7 @@ class ClientState {
     // free for other clients (left_free_bytes).
     std::uint64_t guaranteed_bytes = 0;
     std::uint64_t left_free_bytes = 0;
+    scheduler::Duration idle_after{};  // See scheduler::MemoryGrant; zero if it cannot be parked.
     SessionLimits limits;
     std::shared_ptr<GraphBudget> graphs;  // Budget of all sessions; never null.
     // Null if the client does not read printed text.

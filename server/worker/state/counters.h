@@ -78,6 +78,7 @@ struct MemorySnapshot {
   std::uint64_t resident_bytes = 0;
   scheduler::MemorySwaps moves;
   scheduler::Duration waited{};  // Time with commands but without the memory that they need.
+  scheduler::ParkingState parking;
   bool is_suspended = false;
   // The guarantees of other clients leave too little memory until one of them frees some.
   bool is_starved = false;
