@@ -23,6 +23,7 @@ constexpr std::uint32_t kMultiprocessorsMost = 4096;
 constexpr double kSmFractionLeast = 0.001;
 constexpr double kMemoryReserveMost = 0.9;
 constexpr std::chrono::milliseconds kKernelLimitLeast{1};
+constexpr std::chrono::milliseconds kIdleAfterLeast{100};
 constexpr std::chrono::hours kKernelLimitMost{24};
 constexpr std::chrono::seconds kLoadTimeLeast{1};
 constexpr std::chrono::hours kLoadTimeMost{1};
@@ -154,6 +155,18 @@ std::string OvercommitText(const Config& config) {
   if (config.overcommit_bytes == 0) return "";
   return BytesText(config.overcommit_bytes) +
          (config.overcommit_directory.empty() ? "" : "," + config.overcommit_directory);
+}
+
+Status SetIdleAfter(std::string_view value, Config& config) {
+  const Result<nanoseconds> time = ParseDuration(value);
+  if (time.ok() && *time < kIdleAfterLeast) {
+    return NotAllowed(value, "at least " + FormatDuration(kIdleAfterLeast));
+  }
+  return Take(time, config.idle_after);
+}
+
+std::string IdleAfterText(const Config& config) {
+  return config.idle_after.count() == 0 ? "" : DurationText(config.idle_after);
 }
 
 Status SetStagingMemory(std::string_view value, Config& config) {
@@ -388,6 +401,15 @@ constexpr auto kOptions = std::to_array<Option>({
      .key_page = "Swap space for memory that clients hold beyond their guarantees "
                  "(*memory_limit*): a size of host memory, or \"SIZE,DIRECTORY\" for a file.",
      .value = {SetOvercommit, OvercommitText}},
+    {.name = "idle-after",
+     .metavariable = "DURATION",
+     .help = "idle time after which a client that is neither of class high nor has a latency "
+             "target is parked: its device memory goes to the swap space until its next command, "
+             "for example 300s; requires overcommit (default: never)",
+     .page = "Idle time after which a client is parked: its device memory goes to the swap space "
+             "until its next command.",
+     .key_page = "Idle time after which a client is parked in the swap space.",
+     .value = {SetIdleAfter, IdleAfterText}},
     {.name = "socket",
      .metavariable = "PATH",
      .help = "socket for clients (default: $GPUSHARED_SOCKET, else /run/gpushared/gpushared.sock, "

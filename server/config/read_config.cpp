@@ -26,6 +26,11 @@ Status CheckFloor(const Config& config) {
                                    "policy '" + std::string(kFloorPolicy) + "'");
 }
 
+Status CheckIdleAfter(const Config& config) {
+  if (config.idle_after.count() == 0 || config.overcommit_bytes > 0) return Status::Ok();
+  return Rejected("idle-after", "parking a client requires overcommit, for example 16GiB");
+}
+
 // Checks that swap space is configured if any rule has a memory_limit. Must be called after all
 // options are known.
 void CheckMemoryLimits(const Config& config, ConfigReport& report) {
@@ -127,6 +132,7 @@ Config Assemble(const Given& given, const Machine& machine, ConfigReport& report
     if (!status.ok()) report.errors.emplace_back(status.message());
   }
   AddError(CheckFloor(config), "low-floor", given, report);
+  AddError(CheckIdleAfter(config), "idle-after", given, report);
   AddError(CheckFixedShares(config), "policy", given, report);
   CheckMemoryLimits(config, report);
   if (config.cpu_threads == kCpuThreadsUnset) {

@@ -75,6 +75,15 @@ TEST(Config, OvercommitIsASizeAndMayNameADirectory) {
   EXPECT_THAT(GetRejection({"--overcommit", "much"}), HasSubstr("overcommit"));
 }
 
+TEST(Config, IdleAfterIsATimeAndRequiresOvercommit) {
+  EXPECT_EQ(Accepted({}).idle_after.count(), 0);
+  EXPECT_EQ(Accepted({"--overcommit", "1GiB", "--idle-after", "5s"}).idle_after,
+            std::chrono::seconds(5));
+  EXPECT_THAT(GetRejection({"--idle-after", "5s"}), HasSubstr("requires overcommit"));
+  EXPECT_THAT(GetRejection({"--overcommit", "1GiB", "--idle-after", "5ms"}),
+              HasSubstr("at least 100 ms"));
+}
+
 TEST(Config, MemoryLimitAboveGuaranteeRequiresOvercommit) {
   const ::gpushared::testing::ScratchDirectory directory;
   const std::string file = directory / "server.toml";
@@ -208,6 +217,7 @@ const std::map<std::string_view, const char*> kOthers = {
     {"memory", "1GiB,fence"},
     {"staging-memory", "1.5GiB"},
     {"overcommit", "2GiB,/var/a \\ \"directory\""},
+    {"idle-after", "300s"},
     {"socket", "/tmp/s.sock"},
     {"slice", "1500us"},
     {"share-by", "client"},
@@ -229,12 +239,15 @@ const std::map<std::string_view, const char*> kOthers = {
 };
 
 TEST(Config, WorkersGetAllWorkerOptionsAndOthersNeedRestart) {
-  const Config built_in = Accepted({});
+  // idle-after requires overcommit.
+  const Config built_in = Accepted({"--overcommit", "4GiB"});
   std::vector<std::string_view> live, of_the_broker;
   for (const Option& option : Options()) {
     SCOPED_TRACE(option.name);
     const std::string name = "--" + std::string(option.name);
-    const Config config = Accepted({name.c_str(), kOthers.at(option.name)});
+    std::vector<const char*> given = {name.c_str(), kOthers.at(option.name)};
+    if (option.name != "overcommit") given.insert(given.end(), {"--overcommit", "4GiB"});
+    const Config config = Accepted(given);
     ASSERT_NE(option.value.text(config), option.value.text(built_in));
     const std::vector<std::string> need_restart = NeedRestart(built_in, config);
     if (std::ranges::find(need_restart, option.name) == need_restart.end()) {
