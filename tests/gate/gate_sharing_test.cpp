@@ -193,6 +193,16 @@ TEST(GateSharing, ExplanationsAndTracesNameTheLongestKernelOfATurn) {
   EXPECT_THAT(ReadFile(trace), ContainsRegex("turn of [0-9]+ launches, longest 'kernel'"));
 }
 
+TEST(GateSharing, GatedProgramIsNotParked) {
+  Gpu gpu;
+  const ServerProcess server({"--device", "cpu:0", "--overcommit", "64MiB", "--idle-after", "1s"});
+  const Background low(gpu, server, "low", Train(20'000));
+  ASSERT_TRUE(Eventually([&] { return CountClients(server) == 1; }));
+  const ProgramOutcome rejected = server.Ctl({"park", "1", "--hold"});
+  EXPECT_EQ(rejected.exit_code, 1);
+  EXPECT_THAT(rejected.output, HasSubstr("in gate mode its memory belongs to the driver"));
+}
+
 TEST(GateSharing, LargeCopiesAreCounted) {
   Gpu gpu;
   const ServerProcess server({"--device", "cpu:0", "--policy", "priority"});

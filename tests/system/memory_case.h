@@ -23,24 +23,30 @@
 namespace gpushared::testing {
 
 inline constexpr std::size_t kMebi = std::size_t{1} << 20;
-// A server whose clients have a guarantee of a fifth of the device, and a limit of three fifths.
+// A server whose clients have by default a guarantee of a fifth of the device, and a limit of three
+// fifths.
 class MemoryBeyondTheDevice : public ::testing::Test {
  protected:
   // `gpu_memory`: memory of the modelled GPU; empty for the cpu device. `more`: an additional line
-  // of the access rule.
+  // of the access rule. `options`: of the server.
   explicit MemoryBeyondTheDevice(const std::string& overcommit = "256MiB",
                                  const std::string& gpu_memory = "",
-                                 const std::string& limit = "60%", const std::string& more = "") {
+                                 const std::string& limit = "60%", const std::string& more = "",
+                                 const std::string& guarantee = "20%",
+                                 const std::vector<std::string>& options = {}) {
     std::ofstream(file_) << "[[access]]\n"
                             "everyone = true\n"
                             "highest_class = \"high\"\n"
                             "max_weight = 1000\n"
-                            "client_memory = \"20%\"\n"
+                            "client_memory = \""
+                         << guarantee
+                         << "\"\n"
                             "memory_limit = \""
                          << limit << "\"\n"
                          << more << "\n";
     std::vector<std::string> arguments = {"--config", file_,      "--overcommit",
                                           overcommit, "--policy", "priority"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
     if (!gpu_memory.empty()) {
       gpu_.emplace(GpuServerOptions{.statements = "memory " + gpu_memory + "; costs on",
                                     .arguments = arguments});
