@@ -75,6 +75,10 @@ def compute(notebooks, seconds):
     return times
 
 
+def list_clients(gpusharedctl):
+    return json.loads(subprocess.check_output([gpusharedctl, "ps", "--json"]))["clients"]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("gpusharedctl")
@@ -85,13 +89,13 @@ def main():
     before = compute(active, seconds)
     idle = [Notebook(number + 1) for number in range(ACTIVE, NOTEBOOKS)]
     beside = compute(active, seconds)
+    parked = sum(client["state"] == "idle" for client in list_clients(arguments.gpusharedctl))
     first = [notebook.run(CHECK) for notebook in idle]
     second = [notebook.run(CHECK) for notebook in idle]
     for notebook in active:
         notebook.run(CHECK)
-    clients = json.loads(subprocess.check_output([arguments.gpusharedctl, "ps", "--json"]))["clients"]
-    swapped_mib = sum(client["swapped_in_bytes"] for client in clients) >> 20
-    print(f"{NOTEBOOKS} notebooks with {MEBIBYTES} MiB each; swapped in so far: {swapped_mib} MiB")
+    swapped_mib = sum(client["swapped_in_bytes"] for client in list_clients(arguments.gpusharedctl)) >> 20
+    print(f"{NOTEBOOKS} notebooks with {MEBIBYTES} MiB each, {parked} parked; swapped in so far: {swapped_mib} MiB")
     for notebook in idle:
         notebook.end()
     after = compute(active, seconds)  # Again, because the machine's speed may have changed.
@@ -101,8 +105,8 @@ def main():
         print(f"{name}: p50 {quantile(times, 0.5):.1f} ms, p99 {quantile(times, 0.99):.1f} ms, {len(times)} cells")
     for notebook in active:
         notebook.end()
-    if swapped_mib < MEBIBYTES:
-        return "notebooks.py: nothing was swapped"
+    if swapped_mib < MEBIBYTES or parked < NOTEBOOKS - ACTIVE:
+        return "notebooks.py: not all idle notebooks were parked and woken"
     slowdown = quantile(beside, 0.5) / max(quantile(before, 0.5), quantile(after, 0.5))
     return f"notebooks.py: idle notebooks slow others down {slowdown:.2f} times" if slowdown > SLOWDOWN_MAX else 0
 

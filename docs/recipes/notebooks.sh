@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Notebooks on one device: twelve Jupyter kernels, of which two compute. Each is an ordinary Python
 # kernel that `gpusharedctl run` starts, so that Numba uses the shared device. Together they hold more
-# than the memory of the device: what idle notebooks hold is swapped out, and comes back when their
-# next cell needs it.
+# than the memory of the device: an idle notebook is parked, that is swapped out, and its memory comes
+# back when its next cell needs it.
 #
 # PYTHON  with pip install ipykernel jupyter_client "numba-cuda[cu13]" numpy (default: python3)
 set -euo pipefail
@@ -18,6 +18,7 @@ policy = "fair"
 device = "cpu:0"
 memory = "512MiB"
 overcommit = "2GiB"
+idle_after = "2s"  # Minutes in practice. What an idle notebook holds is then free for the others.
 
 [[access]]
 everyone = true
