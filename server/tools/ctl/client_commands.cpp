@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands for one client.
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -33,21 +34,24 @@ std::string IsShare(const std::string& text) {
   return share.ok() ? "" : std::string(share.status().message());
 }
 
-void Ask(CommandLine& line, const std::string& whom, ipc::Admin question, const Report& report) {
+// `report` gets the id of the client that `whom` names.
+void Ask(CommandLine& line, const std::string& whom, ipc::Admin question,
+         const std::function<Report(std::uint64_t)>& report) {
   line.action = [&line, whom, question, report]() mutable -> int {
     const std::optional<std::string> path = GetSocket(line);
     if (!path) return kNoServer;
     const Result<std::uint64_t> client = ClientNamed(*path, whom);
     if (!client.ok()) return Complain(*path, client.status());
     question.client = *client;
-    return AskAndPrint(line, question, report);
+    return AskAndPrint(line, question, report(*client));
   };
 }
 
 void Do(CommandLine& line, const std::string& whom, const ipc::Admin& question,
         const std::string& what) {
-  Ask(line, whom, question,
-      [whom, what](const auto&) { return "client " + whom + " is " + what + "\n"; });
+  Ask(line, whom, question, [what](std::uint64_t client) {
+    return [=](const auto&) { return "client " + std::to_string(client) + " is " + what + "\n"; };
+  });
 }
 
 void AddParking(CommandLine& line, const std::shared_ptr<ClientArguments>& arguments) {
@@ -59,12 +63,13 @@ void AddParking(CommandLine& line, const std::shared_ptr<ClientArguments>& argum
   park.OnUse([&line, arguments] {
     Ask(line, arguments->id,
         {.verb = ipc::AdminVerb::kPark, .request = arguments->is_held ? std::uint64_t{1} : 0},
-        ParkedReport);
+        [](std::uint64_t) { return ParkedReport; });
   });
   const Command wake = AddCommand(line.app, "wake", "return of a parked client to the device");
   wake.AddOption("id", arguments->id, "id or name as shown by ps").Required().TypeName("CLIENT");
   wake.OnUse([&line, arguments] {
-    Ask(line, arguments->id, {.verb = ipc::AdminVerb::kWake}, ParkedReport);
+    Ask(line, arguments->id, {.verb = ipc::AdminVerb::kWake},
+        [](std::uint64_t) { return ParkedReport; });
   });
 }
 
