@@ -25,6 +25,7 @@ void Attach::Visit(Fields& f) {
   f.Text("endpoint_name", endpoint_name, kEndpointNameBytes);
   f.Number("guaranteed_bytes", guaranteed_bytes);
   f.Range("guaranteed_bytes", guaranteed_bytes, 0, quota_bytes);
+  f.Text("owner", owner, kOwnerTextBytes);
   f.Struct("hello", hello);
 }
 

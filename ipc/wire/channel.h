@@ -49,11 +49,12 @@ enum class ChannelType : std::uint16_t {
 
 // Version of the messages in this file. A worker that receives a TakeOver of another version
 // rejects it, and exits after its last session.
-inline constexpr std::uint32_t kChannelVersion = 5;
+inline constexpr std::uint32_t kChannelVersion = 6;
 
 inline constexpr std::uint32_t kAttachFds = 2;
 inline constexpr std::uint8_t kIsolationMax = 2;       // Largest device::Isolation.
 inline constexpr std::size_t kEndpointNameBytes = 40;  // Includes the terminator.
+inline constexpr std::size_t kOwnerTextBytes = 512;    // More than Owner::Parse accepts.
 // Limits of a registry.
 inline constexpr std::uint32_t kRegistrySessionsMax = 1024;
 inline constexpr std::uint32_t kRegistryEndsMax = 128;
@@ -108,6 +109,7 @@ struct Attach {
   // Endpoint through which the client connected. Needed only for the registry.
   std::uint32_t endpoint = 0;  // Assigned by the broker.
   std::string endpoint_name;
+  std::string owner;  // Owner of the work, according to the endpoint's rule: Owner::Parse.
   Hello hello;
 
   void Visit(Fields& f);

@@ -375,7 +375,7 @@ void AdminRequestHandler::AddTotals(json& devices) const {
     const DeviceEntry* const device = around_.devices.Find(row["device"].get<std::string>());
     const auto totals = DeviceTotals::Read(around_.totals_file(*device));
     if (totals.ok()) {
-      row["totals"] = TotalsJson(**totals, open);
+      row["totals"] = TotalsJson(**totals, open, std::chrono::steady_clock::now());
     } else {
       row["totals_missing"] = totals.status().message();
     }
@@ -423,6 +423,7 @@ json AdminRequestHandler::Endpoints() const {
     }
     if (!endpoint->lessee.empty()) row["lessee"] = endpoint->lessee;
     if (!endpoint->is_held) row["held"] = false;
+    if (!rule.owner.empty()) row["owner"] = rule.owner;
     rows.push_back(std::move(row));
   }
   return rows;

@@ -220,6 +220,7 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .is_trusted = endpoint.IsMain() && IsTrusted(arrival.peer.uid, options_.own_uid),
       .endpoint = endpoint.number,
       .endpoint_name = endpoint.rule.name,
+      .owner = endpoint.rule.owner,
       .hello = hello};
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(arrival.socket.Release());

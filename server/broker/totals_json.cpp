@@ -32,7 +32,8 @@ json ClassJson(const ClassTotals& totals) {
 
 }  // namespace
 
-json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>& open) {
+json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>& open,
+                std::chrono::steady_clock::time_point now) {
   json classes, endpoints = json::array();
   for (std::size_t each = 0; each < scheduler::kSchedulingClasses; ++each) {
     classes[std::string(scheduler::kClassNames.at(each))] = ClassJson(totals.classes.at(each));
@@ -51,7 +52,21 @@ json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>&
       endpoints.push_back(std::move(object));
     }
   }
-  json object = {{"classes", std::move(classes)}, {"endpoints", std::move(endpoints)}};
+  json owners = json::array();
+  for (const DeviceTotals::Owner& row : totals.owners) {
+    const std::chrono::steady_clock::time_point left(std::chrono::nanoseconds(row.left_ns.Get()));
+    const bool is_shown = row.clients.Get() > 0 || now - left < kOwnersShownFor;
+    if (row.number.Get() == 0 || row.name[0] == '\0' || !is_shown) continue;
+    json object = json::object();
+    ipc::Owner::FromRow(row.name).ForEach([&](std::string_view name, const std::string& value) {
+      object[std::string(name)] = value;
+    });
+    WriteFigures(row.totals, kOwnerFigures, object);
+    owners.push_back(std::move(object));
+  }
+  json object = {{"classes", std::move(classes)},
+                 {"endpoints", std::move(endpoints)},
+                 {"owners", std::move(owners)}};
   WriteFigures(totals, kDeviceFigures, object);
   return object;
 }

@@ -107,6 +107,8 @@ struct EndpointRule : Allowance {
   std::vector<Subject> who;  // Subjects that may connect; empty for everyone.
   // Names or UUIDs of devices; empty for all of the server's devices.
   std::vector<std::string> devices;
+  // Owner of the work of its clients, for operators: ipc::Owner::Parse. Empty if not stated.
+  std::string owner;
   // Of a lease: how long after the end of its connection the endpoint still admits clients, and can
   // be leased again by the same name.
   std::chrono::nanoseconds resume_within{};

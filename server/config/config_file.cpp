@@ -17,6 +17,7 @@
 #include <toml++/toml.h>
 
 #include "common/command_line/nearest.h"
+#include "ipc/owner.h"
 #include "ipc/share.h"
 #include "server/config/config.h"
 #include "server/config/config_syntax.h"
@@ -118,11 +119,11 @@ constexpr std::array<std::string_view, 14> kAccessKeys = {"user",
                                                           "client_memory",
                                                           "memory_limit",
                                                           "clients_max"};
-constexpr std::array<std::string_view, 16> kEndpointKeys = {
+constexpr std::array<std::string_view, 17> kEndpointKeys = {
     "name",         "socket",           "class",           "highest_class", "weight",
     "max_share",    "client_max_share", "latency_targets", "memory",        "client_memory",
     "memory_limit", "clients_max",      "budget",          "who",           "devices",
-    "resume_within"};
+    "owner",        "resume_within"};
 constexpr std::array<std::string_view, 4> kSubjectKeys = {"uid", "gid", "user", "group"};
 
 bool IsOneOf(std::string_view key, std::span<const std::string_view> keys) {
@@ -326,6 +327,10 @@ Status SetEndpointKey(std::string_view key, const std::string& value, EndpointRu
     }
     rule.resume_within = *time;
     return Status::Ok();
+  }
+  if (key == "owner") {
+    rule.owner = value;
+    return ipc::Owner::Parse(value).status();
   }
   return SetAllowance(key, value, rule);
 }

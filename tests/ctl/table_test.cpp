@@ -123,16 +123,6 @@ TEST(Reports, TheUsualColumnsOfClientsFitATerminal) {
   EXPECT_THAT(ClientsReport({{"clients", {kBusyClient}}}, {.wide = true}), HasSubstr("LAUNCHES"));
 }
 
-TEST(Reports, UsersAreNamedWhereTheyAreKnown) {
-  json root = kBusyClient;
-  root["uid"] = 0U;
-  json unknown = kBusyClient;
-  unknown["uid"] = 3'999'999'999U;
-  const View users{.fields = {"user", "uid"}};
-  EXPECT_EQ(ClientsReport({{"clients", {root, unknown}}}, users),
-            "USER               UID\nroot                 0\n3999999999  3999999999\n");
-}
-
 TEST(Reports, ComputesSharesBetweenTwoAnswers) {
   const auto answer = [](double connected_s, double device_time_s) {
     return json{

@@ -708,7 +708,8 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                        {"weight", 0, "weight is 0, allowed: 1 to 1000"},
                        {"weight_max", 0, "weight_max is 0, allowed: 1 to 1000"},
                        AnyValue("endpoint"),
-                       {"endpoint_name", '\n', "endpoint_name is not printable"}},
+                       {"endpoint_name", '\n', "endpoint_name is not printable"},
+                       {"owner", '\n', "owner is not printable"}},
                       {"hello"});
   ExpectInnerCases<Attach, Hello>(Encode(GoodAttach()), "hello", HelloCases());
   ExpectCases<SessionStarted>(Encode(SessionStarted{3}), {{"session", 0, "session"}});
@@ -732,7 +733,7 @@ TEST(ChannelMessages, EveryFieldOfARegistryIsBounded) {
   // The worker decides about the version.
   ExpectCases<TakeOver>(Encode(TakeOver{}), {AnyValue("version")});
   ExpectCases<Registry>(Encode(Registry{.generation = 2, .made_by = 3, .last_session = 4}),
-                        {{"version", 6, "version is 6, allowed: 5"},
+                        {{"version", 7, "version is 7, allowed: 6"},
                          {"generation", 0, "generation is 0, allowed: 1 to"},
                          AnyValue("made_by"),
                          AnyValue("last_session"),

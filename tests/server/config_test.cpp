@@ -474,6 +474,7 @@ max_share = "12.5%"
 client_max_share = "2.5%"
 devices = ["cpu:0", "GPU-aa"]
 who = ["user:root", "gid:4242"]
+owner = ["namespace:shop", "pod:web-1"]
 
 [[endpoint]]
 name = "serve"
@@ -488,6 +489,7 @@ highest_class = "high"
   EXPECT_EQ(batch.UsualClass(), scheduler::SchedulingClass::kLow);
   EXPECT_EQ(batch.highest_class, scheduler::SchedulingClass::kLow);
   EXPECT_EQ(batch.usual_weight, 5U);
+  EXPECT_EQ(batch.owner, "namespace:shop,pod:web-1");
   EXPECT_EQ(batch.max_weight, 5U);
   EXPECT_EQ(batch.memory.Of(1000), 500U);
   EXPECT_EQ(batch.clients_max, 100U);
@@ -521,6 +523,7 @@ TEST(ConfigFile, RejectsInvalidEndpointWithItsLine) {
   EXPECT_THAT(rejection("name = 'b'\nclass = 'normal'\nhighest_class = 'low'"),
               HasSubstr("its class is above its highest"));
   EXPECT_THAT(rejection("name = 'b'\nweight = 1001"), HasSubstr("weight rejected"));
+  EXPECT_THAT(rejection("name = 'b'\nowner = ['uid:0']"), HasSubstr("owner rejected"));
   EXPECT_THAT(rejection("name = 'b'\nclients_max = 0"), HasSubstr("clients_max rejected"));
   EXPECT_THAT(rejection("name = 'b'\nwho = []"),
               HasSubstr("who rejected: it names no user or group"));

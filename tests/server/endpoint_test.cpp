@@ -147,12 +147,14 @@ TEST_F(EndpointTest, MemoryIsSharedOnlyByClientsOfEndpoint) {
 TEST_F(EndpointTest, EndpointsOfOneBudgetShareIt) {
   StartBroker();
   const std::string terms =
-      "budget = 'job-7'\nwho = 'everyone'\nmemory = '96MiB'\nclient_memory = '64MiB'\n";
+      "budget = 'job-7'\nwho = 'everyone'\nmemory = '96MiB'\nclient_memory = '64MiB'\n"
+      "owner = 'hpc_job:7'\n";
   const Result<admin::Lease> lease = Take("name = 'step-1'\nclients_max = 3\n" + terms);
   const Result<admin::Lease> other = Take("name = 'step-2'\nclients_max = 3\n" + terms);
   const Result<admin::Lease> apart = Take("name = 'apart'\nwho = 'everyone'\nmemory = '96MiB'");
   ASSERT_TRUE(lease.ok() && other.ok() && apart.ok());
   EXPECT_EQ(EndpointRow("step-1").at("budget"), "job-7");
+  EXPECT_EQ(EndpointRow("step-1").at("owner"), "hpc_job:7");
   const auto first = JoinAt(lease->socket(), Hello("1"));
   const auto second = JoinAt(other->socket(), Hello("2"));
   ASSERT_TRUE(first.ok() && second.ok());

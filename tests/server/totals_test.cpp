@@ -38,10 +38,12 @@ std::unique_ptr<DeviceTotals> Opened(const std::string& path) {
   return totals.ok() ? *std::move(totals) : nullptr;
 }
 
-nlohmann::json Read(const std::string& path, const std::set<std::string>& open = {"main"}) {
+nlohmann::json Read(const std::string& path, const std::set<std::string>& open = {"main"},
+                    std::chrono::nanoseconds later = {}) {
   const Result<std::unique_ptr<DeviceTotals::Layout>> read = DeviceTotals::Read(path);
   EXPECT_TRUE(read.ok()) << read.status().ToString();
-  return read.ok() ? TotalsJson(**read, open) : nlohmann::json();
+  return read.ok() ? TotalsJson(**read, open, std::chrono::steady_clock::now() + later)
+                   : nlohmann::json();
 }
 
 TEST(DeviceTotals, HistogramBoundIncludesEqualDurations) {
@@ -89,6 +91,103 @@ TEST(DeviceTotals, NextWorkerContinuesTotalsOfKilledWorker) {
   }
 }
 
+scheduler::TimePoint Now() {
+  return scheduler::TimePoint(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+std::string OwnerRow(const std::string& uid, const std::string& program,
+                     const std::string& pod = "") {
+  ipc::Owner owner;
+  owner.Set("uid", uid);
+  owner.Set("program", program);
+  owner.Set("pod", pod);
+  return owner.ToRow();
+}
+
+std::set<std::string> Programs(const nlohmann::json& totals) {
+  std::set<std::string> programs;
+  for (const nlohmann::json& row : totals["owners"]) programs.insert(row["program"]);
+  return programs;
+}
+
+TEST(DeviceTotals, CountsOwnersInAnyClassAndThroughAnyEndpoint) {
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
+  const std::unique_ptr<DeviceTotals> totals = Opened(path);
+  const std::string serve = OwnerRow("1000", "serve", "web-1");
+  totals->For(SchedulingClass::kHigh, totals->Enter("main", serve)).AddDeviceTime(1s);
+  ClientTotals low = totals->For(SchedulingClass::kLow, totals->Enter("batch", serve));
+  low.AddSession();
+  low.AddDeviceTime(500ms);
+  low.AddRequest(1ms, /*has_target=*/true, /*is_target_met=*/false);
+  totals->For(SchedulingClass::kLow, totals->Enter("batch", OwnerRow("1000", "train")));
+  const nlohmann::json read = Read(path);
+  ASSERT_EQ(read["owners"].size(), 2U);
+  EXPECT_EQ(read["owners"][0], (nlohmann::json{{"uid", "1000"},
+                                               {"program", "serve"},
+                                               {"pod", "web-1"},
+                                               {"sessions", 1},
+                                               {"device_time_s", 1.5},
+                                               {"requests", 1},
+                                               {"requests_with_target", 1},
+                                               {"requests_target_met", 0}}));
+}
+
+// As 10,000 pods a day do. Neither the memory nor the answer grows, the class counts all of them,
+// and the row of an owner with clients is kept.
+TEST(DeviceTotals, KeepsAtMostAsManyOwnersAsThereAreRows) {
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
+  const std::unique_ptr<DeviceTotals> totals = Opened(path);
+  const auto bytes = std::filesystem::file_size(path);
+  totals->For(SchedulingClass::kHigh, totals->Enter("main", OwnerRow("0", "stays")))
+      .AddDeviceTime(1s);
+  std::size_t answer_bytes = 0;
+  for (int pod = 1; pod <= 10'000; ++pod) {
+    const DeviceTotals::Rows rows =
+        totals->Enter("main", OwnerRow("0", "p", "pod-" + std::to_string(10'000 + pod)));
+    totals->For(SchedulingClass::kLow, rows).AddDeviceTime(1ms);
+    totals->Leave(rows, Now());
+    if (pod % 1000 != 0) continue;
+    const nlohmann::json read = Read(path);
+    EXPECT_EQ(read["owners"].size(), DeviceTotals::kOwnersMax - 1);
+    EXPECT_DOUBLE_EQ(read["classes"]["low"]["device_time_s"], pod / 1000.0);
+    EXPECT_TRUE(Programs(read).contains("stays"));
+    if (answer_bytes == 0) answer_bytes = read["owners"].dump().size();
+    EXPECT_EQ(read["owners"].dump().size(), answer_bytes);
+  }
+  EXPECT_EQ(std::filesystem::file_size(path), bytes);
+  // The series of ended owners end, whether or not their rows are needed.
+  const nlohmann::json later = Read(path, {"main"}, kOwnersShownFor + 1s);
+  EXPECT_EQ(Programs(later), std::set<std::string>{"stays"});
+  EXPECT_DOUBLE_EQ(later["classes"]["low"]["device_time_s"], 10.0);
+}
+
+TEST(DeviceTotals, AUserWithManyProgramsEndsNoRowOfOthers) {
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
+  const std::unique_ptr<DeviceTotals> totals = Opened(path);
+  const auto come_and_go = [&](const std::string& owner) {
+    totals->Leave(totals->Enter("main", owner), Now());
+  };
+  for (int i = 0; i < 20; ++i) come_and_go(OwnerRow("1000", "other-" + std::to_string(i)));
+  for (int i = 0; i < 5000; ++i) come_and_go(OwnerRow("2000", "hostile-" + std::to_string(i)));
+  const std::set<std::string> programs = Programs(Read(path));
+  EXPECT_EQ(programs.size(), DeviceTotals::kOwnersMax - 1);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(programs.contains("other-" + std::to_string(i))) << i;
+}
+
+TEST(DeviceTotals, OwnersOfAKilledWorkerEndWithIt) {
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
+  Opened(path)->Enter("main", OwnerRow("1000", "serve"));
+  const std::unique_ptr<DeviceTotals> next = Opened(path);
+  EXPECT_EQ(Programs(Read(path)), std::set<std::string>{"serve"});
+  EXPECT_EQ(Programs(Read(path, {"main"}, kOwnersShownFor + 1s)), std::set<std::string>());
+  next->Enter("main", OwnerRow("1000", "serve"));
+  EXPECT_EQ(Programs(Read(path, {"main"}, kOwnersShownFor + 1s)), std::set<std::string>{"serve"});
+}
+
 // Gives each figure a distinct number, and finds it again in the text that is read.
 template <typename Row, std::size_t kFigures>
 void ExpectEachOnce(const Figure<Row> (&figures)[kFigures], Row& row,
@@ -111,12 +210,14 @@ TEST(DeviceTotals, ReportsEachFigureOnce) {
   const testing::ScratchDirectory directory;
   const std::string path = directory / "totals";
   const std::unique_ptr<DeviceTotals> totals = Opened(path);
-  const std::size_t row = totals->Enter("main");
+  const DeviceTotals::Rows row = totals->Enter("main", OwnerRow("1000", "serve"));
   DeviceTotals::Layout& layout = totals->layout();
   ExpectEachOnce(kDeviceFigures, layout, [&] { return Read(path); });
   ExpectEachOnce(kClassFigures, layout.classes[1], [&] { return Read(path)["classes"]["normal"]; });
-  ExpectEachOnce(kEndpointFigures, layout.endpoints[row].classes[2],
+  ExpectEachOnce(kEndpointFigures, layout.endpoints[row.endpoint].classes[2],
                  [&] { return Read(path)["endpoints"][0]; });
+  ExpectEachOnce(kOwnerFigures, layout.owners[row.owner].totals,
+                 [&] { return Read(path)["owners"][0]; });
 }
 
 TEST(DeviceTotals, OneWorkerWritesAtATime) {
@@ -164,11 +265,11 @@ TEST(DeviceTotals, ReusesRowsOfRemovedEndpoints) {
   const testing::ScratchDirectory directory;
   const std::string path = directory / "totals";
   const std::unique_ptr<DeviceTotals> totals = Opened(path);
-  const std::size_t kept = totals->Enter("main");
+  const DeviceTotals::Rows kept = totals->Enter("main");
   totals->For(SchedulingClass::kHigh, kept).AddDeviceTime(1s);
   for (int lease = 0; lease < 2000; ++lease) {
-    const std::size_t row = totals->Enter("lease-" + std::to_string(lease));
-    ASSERT_NE(row, kept);
+    const DeviceTotals::Rows row = totals->Enter("lease-" + std::to_string(lease));
+    ASSERT_NE(row.endpoint, kept.endpoint);
     ClientTotals client = totals->For(SchedulingClass::kNormal, row);
     client.AddSession();
     client.AddDeviceTime(1ms);
@@ -202,8 +303,9 @@ TEST(DeviceTotals, ReaderNeverMixesRowsOfTwoNames) {
     // mixture is noticed.
     for (int i = 0; !is_over; ++i) {
       const bool is_slow = i % 2 == 0;
-      const std::size_t row = totals->Enter((is_slow ? "slow-" : "fast-") + std::to_string(i));
-      EndpointTotals& low = totals->layout().endpoints[row].classes[2];
+      const DeviceTotals::Rows row =
+          totals->Enter((is_slow ? "slow-" : "fast-") + std::to_string(i));
+      EndpointTotals& low = totals->layout().endpoints[row.endpoint].classes[2];
       low.device_time_ns.Add(is_slow ? 1s : 1ns);
       totals->Leave(row);
     }

@@ -19,7 +19,7 @@ if(TARGET gpushared::worker)
       worker/control/explain_test.cpp
       worker/control/session_test.cpp worker/control/session_memory_test.cpp worker/control/session_swaps_test.cpp
       worker/control/cost_file_test.cpp worker/control/device_watch_test.cpp
-      worker/control/trace_test.cpp worker/control/slow_calls_test.cpp
+      worker/control/read_owner_test.cpp worker/control/trace_test.cpp worker/control/slow_calls_test.cpp
     GROUP 7
     LINK gpushared_worker_harness gpushared::device_thread gpushared::logging nlohmann_json::nlohmann_json
     LABELS unit concurrency

@@ -134,6 +134,7 @@ client_memory = "268435456B"
 clients_max = 32
 devices = ["cuda:0"]
 who = ["uid:1000"]
+owner = ["hpc_job:7","hpc_step:0"]
 )");
 }
 

@@ -30,7 +30,9 @@ def come_and_go(observed, seconds):
     """Starts the clients over this many seconds, a few at a time; returns how many completed their work."""
     begun, done, running = time.monotonic(), 0, []
     for number in range(CLIENTS):
-        running.append(subprocess.Popen([observed.bin / "vector_add_cpp"], env=observed.environment(),
+        program = observed.directory / f"client-{number}"  # Another name, and therefore another owner.
+        program.symlink_to(observed.bin / "vector_add_cpp")
+        running.append(subprocess.Popen([program], env=observed.environment(),
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         if len(running) == AT_ONE_TIME:
             done += running.pop(0).wait(timeout=60) == 0
@@ -99,6 +101,9 @@ def main():
         started = sum(float(each["value"][1]) for each in observed.ask("gpushared_sessions_started_total"))
         if started != CLIENTS:
             sys.exit(f"{started} sessions began, not {CLIENTS}")
+        owners = observed.ask("gpushared_owner_sessions_started_total")
+        if {each["metric"]["program"]: float(each["value"][1]) for each in owners} != {f"client-{i}": 1 for i in range(CLIENTS)}:
+            sys.exit(f"{len(owners)} owners began a session, not {CLIENTS}")
         print(f"{CLIENTS} clients came and went; {len(list(session_log(observed.status())))} sums equal the server's")
         check_no_counter_fell(observed, seconds)
         if not re.search(rb"gpushared_sessions\{[^}]*\} 0\n", observed.text()):

@@ -200,6 +200,31 @@ TEST(Metrics, CountsSwapsAndWaitsForThem) {
               Not(HasSubstr("\ngpushared_overcommit_bytes{")));
 }
 
+// Names of programs are those that their users chose.
+TEST(Metrics, NamesOwnersLikeDcgmExporterAndEscapesThem) {
+  const json owner = {{"uid", "0"},
+                      {"namespace", "shop"},
+                      {"pod", "web-1"},
+                      {"container", "app"},
+                      {"program", "a\"} 1\nb\\"}};
+  json now = owner, ended = owner;
+  now["memory_bytes"] = 4096;
+  ended["device_time_s"] = 1.5;
+  const json job = {{"uid", "4294967295"}, {"hpc_job", "7"}, {"hpc_step", "0"}, {"sessions", 2}};
+  const json device = {
+      {"device", "cuda:0"}, {"owners", {now}}, {"totals", {{"owners", {ended, job}}}}};
+  const std::string text =
+      MetricsText({{"devices", json::array({device})}}, json(), "h", TextFormat::kOpenMetrics);
+  const std::string labels =
+      R"(modelName="",Hostname="h",user="root",namespace="shop",pod="web-1",container="app",)"
+      R"(program="a\"} 1\nb\\")";
+  EXPECT_THAT(text, HasSubstr("gpushared_owner_memory_bytes{gpu=\"0\","));
+  EXPECT_THAT(text, HasSubstr(labels + "} 4096\n"));
+  EXPECT_THAT(text, HasSubstr("gpushared_owner_device_seconds_total{gpu=\"0\","));
+  EXPECT_THAT(text, HasSubstr(labels + "} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr(R"(user="4294967295",hpc_job="7",hpc_step="0"} 2)"));
+}
+
 TEST(Metrics, DistinguishesDrainedFromLostDevice) {
   const auto states = [](const char* told) {
     const json status = {{"devices", {{{"device", "cpu:0"}, {"state", told}}}}};

@@ -7,6 +7,8 @@
 
 #include <utility>
 
+#include "server/telemetry/admin/user_name.h"
+
 #include <nlohmann/json.hpp>
 
 namespace gpushared::admin {
@@ -32,6 +34,17 @@ Result<nlohmann::json> Await(Inquiry& inquiry, ipc::Deadline deadline) {
     if (::poll(&ready, 1, static_cast<int>(left.count())) < 0 && errno != EINTR) {
       return Status(StatusCode::kInternal, "waiting for the server's answer failed");
     }
+  }
+}
+
+void AddUserNames(nlohmann::json& answer) {
+  const auto clients = answer.find("clients");
+  if (clients == answer.end() || !clients->is_array()) return;
+  UserNames users;
+  for (nlohmann::json& client : *clients) {
+    if (!client.is_object()) continue;
+    const auto uid = client.find("uid");
+    if (uid != client.end() && uid->is_number_unsigned()) client["user"] = users.Get(uid->dump());
   }
 }
 
@@ -83,7 +96,9 @@ Result<nlohmann::json> Ask(const std::string& path, const ipc::Admin& question) 
   const ipc::Deadline deadline = std::chrono::steady_clock::now() + kAnswerTimeMax;
   Result<Inquiry> inquiry = Inquiry::Begin(path, question, deadline);
   if (!inquiry.ok()) return inquiry.status();
-  return Await(*inquiry, deadline);
+  Result<nlohmann::json> answer = Await(*inquiry, deadline);
+  if (answer.ok()) AddUserNames(*answer);
+  return answer;
 }
 
 Result<Lease> Lease::Take(const std::string& path, const std::string& terms) {

@@ -9,8 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "gpushared/check.h"
@@ -24,7 +27,7 @@ using Layout = DeviceTotals::Layout;
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 // The upper half must change whenever the layout changes; the lower half is its size.
-constexpr std::uint64_t kLayoutNumber = (std::uint64_t{0x4754'0001} << 32) | sizeof(Layout);
+constexpr std::uint64_t kLayoutNumber = (std::uint64_t{0x4754'0002} << 32) | sizeof(Layout);
 constexpr int kReadsMax = 100;
 
 Status TotalsFailed(const std::string& what, const std::string& path) {
@@ -49,6 +52,11 @@ Result<ipc::UniqueFd> OpenOwn(const std::string& path, int flags, off_t& bytes) 
   return file;
 }
 
+template <typename TimePoint>
+std::uint64_t ToNs(TimePoint time) {
+  return static_cast<std::uint64_t>(time.time_since_epoch() / std::chrono::nanoseconds(1));
+}
+
 Result<Layout*> Map(int file, int protection, int flags, const std::string& path) {
   void* const memory = ::mmap(nullptr, sizeof(Layout), protection, flags, file, 0);
   if (memory == MAP_FAILED) return TotalsFailed("mapping", path);
@@ -59,10 +67,19 @@ bool IsOfThisLayout(off_t bytes, const Layout& layout) {
   return bytes == off_t{sizeof(Layout)} && layout.number == kLayoutNumber;
 }
 
+void CopyCounts(const DeviceTotals::Endpoint& from, DeviceTotals::Endpoint& to) {
+  to.classes = from.classes;
+}
+void CopyCounts(const DeviceTotals::Owner& from, DeviceTotals::Owner& to) {
+  to.clients = from.clients;
+  to.left_ns = from.left_ns;
+  to.totals = from.totals;
+}
+
 // Copies a row, and retries if a row was renamed during the copy. A worker that was killed while it
 // renamed a row leaves `renamed` odd, so after kReadsMax attempts the last copy is accepted.
-void CopyEndpoint(const std::atomic<std::uint64_t>& renamed, const DeviceTotals::Endpoint& from,
-                  DeviceTotals::Endpoint& to) {
+template <typename Row>
+void CopyRow(const std::atomic<std::uint64_t>& renamed, const Row& from, Row& to) {
   for (int reads = 0; reads < kReadsMax; ++reads) {
     // Acquire pairs with the release of the second store in Rename, so the new name is visible.
     const std::uint64_t before = renamed.load(std::memory_order_acquire);
@@ -70,7 +87,7 @@ void CopyEndpoint(const std::atomic<std::uint64_t>& renamed, const DeviceTotals:
     if (to.number.Get() != 0) {
       std::memcpy(to.name, from.name, sizeof to.name);
       to.name[sizeof to.name - 1] = '\0';
-      to.classes = from.classes;
+      CopyCounts(from, to);
     }
     // Keeps the copy before the load below; pairs with the fence in Rename.
     std::atomic_thread_fence(std::memory_order_acquire);
@@ -105,6 +122,12 @@ Result<std::unique_ptr<DeviceTotals>> DeviceTotals::Open(const std::string& path
   for (const Endpoint& row : totals->layout_->endpoints) {
     totals->uses_ = std::max(totals->uses_, row.number.Get());
   }
+  for (Owner& row : totals->layout_->owners) {
+    totals->uses_ = std::max(totals->uses_, row.number.Get());
+    // The clients of the last worker ended with it.
+    if (row.clients.Get() > 0) row.left_ns.Set(ToNs(std::chrono::steady_clock::now()));
+    row.clients.Set(0);
+  }
   totals->layout_->workers_started.Add(1);
   return totals;
 }
@@ -136,7 +159,8 @@ Result<std::unique_ptr<Layout>> DeviceTotals::Read(const std::string& path) {
     copy->host_steal_ns = now.host_steal_ns;
     copy->classes = now.classes;
     for (std::size_t row = 0; row < kEndpointsMax; ++row) {
-      CopyEndpoint(now.renamed, now.endpoints[row], copy->endpoints[row]);
+      CopyRow(now.renamed, now.endpoints[row], copy->endpoints[row]);
+      CopyRow(now.renamed, now.owners[row], copy->owners[row]);
     }
   }
   ::munmap(*mapped, sizeof(Layout));
@@ -146,49 +170,78 @@ Result<std::unique_ptr<Layout>> DeviceTotals::Read(const std::string& path) {
 
 DeviceTotals::~DeviceTotals() { ::munmap(layout_, sizeof(Layout)); }
 
-std::size_t DeviceTotals::Enter(std::string_view endpoint) {
-  endpoint = endpoint.substr(0, kEndpointNameBytes - 1);
-  auto& rows = layout_->endpoints;
-  // The first row counts clients whose endpoint is unknown.
-  std::size_t found = 0;
-  for (std::size_t row = 1; row < kEndpointsMax && !endpoint.empty(); ++row) {
+DeviceTotals::Rows DeviceTotals::Enter(std::string_view endpoint, std::string_view owner) {
+  const Rows rows = {
+      .endpoint =
+          EnterRow(layout_->endpoints, of_endpoint_, endpoint.substr(0, kEndpointNameBytes - 1)),
+      .owner = EnterRow(layout_->owners, of_owner_, owner.substr(0, ipc::kOwnerBytes - 1))};
+  layout_->owners[rows.owner].clients.Add(1);
+  return rows;
+}
+
+template <typename Row>
+std::size_t DeviceTotals::EnterRow(std::array<Row, kEndpointsMax>& rows, Clients& clients,
+                                   std::string_view name) {
+  // Rows of owners whose first line, the user, is the same are in the same group, and by chance so
+  // are those of a few other users.
+  constexpr std::size_t kGroups = std::is_same_v<Row, Owner> ? 64 : 1;
+  const auto get_group = [](std::string_view text) {
+    return std::hash<std::string_view>()(text.substr(0, text.find('\n'))) % kGroups;
+  };
+  std::array<std::uint16_t, kGroups> unused{};
+  std::size_t found = 0;  // The first row counts clients whose endpoint or owner is unknown.
+  for (std::size_t row = 1; row < kEndpointsMax && !name.empty(); ++row) {
     const bool is_used = rows[row].number.Get() != 0;
-    if (is_used && endpoint == std::string_view(rows[row].name)) {
+    if (is_used && name == std::string_view(rows[row].name)) {
       found = row;
       break;
     }
-    if (clients_[row] > 0) continue;
-    if (found == 0 || rows[row].number.Get() < rows[found].number.Get()) found = row;
+    if (clients[row] > 0) continue;
+    if (is_used) ++unused[get_group(rows[row].name)];
+    if (!is_used && found == 0) found = row;
   }
-  Check(endpoint.empty() || found != 0, "there are more rows than clients");
-  if (endpoint != std::string_view(rows[found].name)) Rename(rows[found], endpoint);
+  if (found == 0 && !name.empty()) {
+    const auto most = static_cast<std::size_t>(std::ranges::max_element(unused) - unused.begin());
+    for (std::size_t row = 1; row < kEndpointsMax; ++row) {
+      if (clients[row] > 0 || get_group(rows[row].name) != most) continue;
+      if (found == 0 || rows[row].number.Get() < rows[found].number.Get()) found = row;
+    }
+  }
+  Check(name.empty() || found != 0, "there are more rows than clients");
+  if (name != std::string_view(rows[found].name)) Rename(rows[found], name);
   rows[found].number.Add(++uses_ - rows[found].number.Get());
-  ++clients_[found];
+  ++clients[found];
   return found;
 }
 
-void DeviceTotals::Rename(Endpoint& row, std::string_view name) {
+template <typename Row>
+void DeviceTotals::Rename(Row& row, std::string_view name) {
   // Relaxed, because only this thread writes it.
   const std::uint64_t renamed = layout_->renamed.load(std::memory_order_relaxed);
   layout_->renamed.store(renamed + 1, std::memory_order_relaxed);
-  // Keeps the odd number before the following stores; pairs with the fence in CopyEndpoint.
+  // Keeps the odd number before the following stores; pairs with the fence in CopyRow.
   std::atomic_thread_fence(std::memory_order_release);
   row.number = Total();
-  row.classes = {};
+  CopyCounts(Row(), row);
   std::memset(row.name, 0, sizeof row.name);
   std::memcpy(row.name, name.data(), name.size());
-  // Release pairs with the acquire in CopyEndpoint.
+  // Release pairs with the acquire in CopyRow.
   layout_->renamed.store(renamed + 2, std::memory_order_release);
 }
 
-void DeviceTotals::Leave(std::size_t row) {
-  Check(clients_[row] > 0, "a row is left as often as it was entered");
-  --clients_[row];
+void DeviceTotals::Leave(const Rows& rows, scheduler::TimePoint now) {
+  Check(of_endpoint_[rows.endpoint] > 0 && of_owner_[rows.owner] > 0,
+        "rows are left as often as they were entered");
+  --of_endpoint_[rows.endpoint];
+  Owner& owner = layout_->owners[rows.owner];
+  owner.clients.Set(--of_owner_[rows.owner]);
+  owner.left_ns.Set(ToNs(now));
 }
 
-ClientTotals DeviceTotals::For(scheduler::SchedulingClass of_class, std::size_t row) {
+ClientTotals DeviceTotals::For(scheduler::SchedulingClass of_class, const Rows& rows) {
   const auto index = static_cast<std::size_t>(of_class);
-  return {layout_->classes[index], layout_->endpoints[row].classes[index]};
+  return {layout_->classes[index], layout_->endpoints[rows.endpoint].classes[index],
+          layout_->owners[rows.owner].totals};
 }
 
 }  // namespace gpushared::server

@@ -16,6 +16,7 @@
 
 #include "gpushared/result.h"
 
+#include "ipc/owner.h"
 #include "ipc/unique_fd.h"
 #include "scheduler/types.h"
 
@@ -38,6 +39,8 @@ class Total {
   void Add(scheduler::Duration by) {
     if (by.count() > 0) Add(static_cast<std::uint64_t>(by.count()));
   }
+  // Relaxed, as in Add. For the few totals that may fall.
+  void Set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }
   // Relaxed, as in Add.
   std::uint64_t Get() const { return value_.load(std::memory_order_relaxed); }
 
@@ -94,16 +97,24 @@ struct EndpointTotals {
   Total requests, requests_with_target, requests_target_met;
 };
 
+// The part of a device's activity by clients of one owner, in any class and through any endpoint.
+struct OwnerTotals {
+  Total sessions;
+  Total device_time_ns;
+  Total requests, requests_with_target, requests_target_met;
+};
+
 // Where the activity of one client is counted. Copies share their counters.
 class ClientTotals {
  public:
   ClientTotals() = default;
-  ClientTotals(ClassTotals& of_class, EndpointTotals& of_endpoint)
-      : of_class_(&of_class), of_endpoint_(&of_endpoint) {}
+  ClientTotals(ClassTotals& of_class, EndpointTotals& of_endpoint, OwnerTotals& of_owner)
+      : of_class_(&of_class), of_endpoint_(&of_endpoint), of_owner_(&of_owner) {}
 
   void AddSession() {
     of_class_->sessions.Add(1);
     of_endpoint_->sessions.Add(1);
+    of_owner_->sessions.Add(1);
   }
   void AddCommand() {
     of_class_->commands.Add(1);
@@ -112,6 +123,7 @@ class ClientTotals {
   void AddDeviceTime(scheduler::Duration held) {
     of_class_->device_time_ns.Add(held);
     of_endpoint_->device_time_ns.Add(held);
+    of_owner_->device_time_ns.Add(held);
   }
   void AddBytesIn(std::uint64_t bytes) {
     of_class_->bytes_in.Add(bytes);
@@ -127,18 +139,22 @@ class ClientTotals {
   }
   void AddRequest(scheduler::Duration latency, bool has_target, bool is_target_met) {
     of_class_->request_time.Add(latency);
-    for (Total* const requests : {&of_class_->requests, &of_endpoint_->requests}) requests->Add(1);
-    of_class_->requests_with_target.Add(has_target);
-    of_endpoint_->requests_with_target.Add(has_target);
-    of_class_->requests_target_met.Add(is_target_met);
-    of_endpoint_->requests_target_met.Add(is_target_met);
+    const auto add = [&](auto& totals) {
+      totals.requests.Add(1);
+      totals.requests_with_target.Add(has_target);
+      totals.requests_target_met.Add(is_target_met);
+    };
+    add(*of_class_);
+    add(*of_endpoint_);
+    add(*of_owner_);
   }
-  // The remaining counters are not split by endpoint.
+  // The remaining counters are split neither by endpoint nor by owner.
   ClassTotals& of_class() { return *of_class_; }
 
  private:
   ClassTotals* of_class_ = nullptr;
   EndpointTotals* of_endpoint_ = nullptr;
+  OwnerTotals* of_owner_ = nullptr;
 };
 
 // Counters of one device in a memory-mapped file, which successive workers of the device continue.
@@ -151,11 +167,19 @@ class DeviceTotals {
   // Twice the maximum number of clients, so that a free row exists for every endpoint with clients.
   static constexpr std::size_t kEndpointsMax = 2 * scheduler::kClientsMax;
   static constexpr std::size_t kEndpointNameBytes = 40;  // Including the terminator.
+  static constexpr std::size_t kOwnersMax = kEndpointsMax;
 
   struct Endpoint {
     char name[kEndpointNameBytes];  // Empty in the first row, which is for unknown endpoints.
     Total number;                   // Number of this use of the row; 0 if it is free.
     std::array<EndpointTotals, scheduler::kSchedulingClasses> classes;
+  };
+  struct Owner {
+    char name[ipc::kOwnerBytes];  // ipc::Owner::ToRow. Empty in the first row, as for endpoints.
+    Total number;
+    Total clients;  // Connected clients.
+    Total left_ns;  // When one of them left last, on the steady clock.
+    OwnerTotals totals;
   };
   struct Layout {
     std::uint64_t number;   // Must change with the layout.
@@ -165,6 +189,7 @@ class DeviceTotals {
     // Incremented before and after a row is renamed, and therefore odd in between (seqlock).
     std::atomic<std::uint64_t> renamed;
     std::array<Endpoint, kEndpointsMax> endpoints;
+    std::array<Owner, kOwnersMax> owners;
   };
 
   // Opens the file to continue its counters, or creates it. A file of another layout is reset.
@@ -182,20 +207,32 @@ class DeviceTotals {
   Layout& layout() { return *layout_; }
   const Layout& layout() const { return *layout_; }
 
-  // Returns the row of that endpoint and marks it as used until Leave has been called as often as
-  // Enter. If all rows are taken, reuses the row that has been unused for longest, whose counters
-  // end.
-  std::size_t Enter(std::string_view endpoint);
-  void Leave(std::size_t row);
-  ClientTotals For(scheduler::SchedulingClass of_class, std::size_t row);
+  // Numbers of the rows of one client.
+  struct Rows {
+    std::size_t endpoint = 0, owner = 0;
+  };
+  // Returns the rows of that endpoint and that owner (ipc::Owner::ToRow) and marks them as used
+  // until Leave has been called as often as Enter. If all rows are taken, reuses one that is
+  // unused, whose counters end: the one that has been unused for longest, for owners among those of
+  // the user who has most of them, so that no user can end the counters of another by changing the
+  // names of programs.
+  Rows Enter(std::string_view endpoint, std::string_view owner = {});
+  void Leave(const Rows& rows, scheduler::TimePoint now = {});
+  ClientTotals For(scheduler::SchedulingClass of_class, const Rows& rows);
 
  private:
+  using Clients = std::array<std::uint32_t, kEndpointsMax>;  // Clients of this worker, by row.
+
   DeviceTotals(Layout* layout, ipc::UniqueFd file) : layout_(layout), file_(std::move(file)) {}
-  void Rename(Endpoint& row, std::string_view name);
+  template <typename Row>
+  std::size_t EnterRow(std::array<Row, kEndpointsMax>& rows, Clients& clients,
+                       std::string_view name);
+  template <typename Row>
+  void Rename(Row& row, std::string_view name);
 
   Layout* layout_;
   ipc::UniqueFd file_;  // Locked while it is open; invalid for InMemory.
-  std::array<std::uint32_t, kEndpointsMax> clients_{};  // Clients of this worker, by row.
+  Clients of_endpoint_{}, of_owner_{};
   std::uint64_t uses_ = 0;
 };
 

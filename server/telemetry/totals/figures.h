@@ -118,6 +118,21 @@ inline constexpr HistogramFigure kClassHistograms[] = {
      "Time from asking a command to stop until it had left the device."},
 };
 
+inline constexpr Figure<OwnerTotals> kOwnerFigures[] = {
+    {&OwnerTotals::device_time_ns, "device_time_s", "gpushared_owner_device_seconds",
+     "Device time of clients of the owner."},
+    {&OwnerTotals::sessions, "sessions", "gpushared_owner_sessions_started",
+     "Sessions of the owner that began."},
+    {&OwnerTotals::requests, "requests", "gpushared_owner_requests",
+     "Requests of the owner's clients that ended."},
+    {&OwnerTotals::requests_with_target, "requests_with_target",
+     "gpushared_owner_requests_with_target",
+     "Requests of the owner's clients that ended and had a latency target."},
+    {&OwnerTotals::requests_target_met, "requests_target_met",
+     "gpushared_owner_requests_target_met",
+     "Requests of the owner's clients that ended within their latency target."},
+};
+
 inline constexpr Figure<EndpointTotals> kEndpointFigures[] = {
     {&EndpointTotals::device_time_ns, "device_time_s", "gpushared_endpoint_device_seconds",
      "Device time of clients that came through the endpoint."},
@@ -156,6 +171,16 @@ inline constexpr Figure<ClassNow> kClassNowFigures[] = {
      "Device memory that is guaranteed to sessions of the class."},
     {&ClassNow::quota_used_most, "quota_used_most", "gpushared_class_quota_used_ratio",
      "Largest fraction of its quota that a session of the class holds."},
+};
+
+// Current state of one owner.
+struct OwnerNow {
+  std::uint64_t sessions = 0, memory_bytes = 0;
+};
+inline constexpr Figure<OwnerNow> kOwnerNowFigures[] = {
+    {&OwnerNow::sessions, "sessions", "gpushared_owner_sessions", "Live sessions of the owner."},
+    {&OwnerNow::memory_bytes, "memory_bytes", "gpushared_owner_memory_bytes",
+     "Device memory that sessions of the owner hold."},
 };
 
 // Swap space, and how memory is swapped.

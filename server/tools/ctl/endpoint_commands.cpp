@@ -19,7 +19,7 @@ namespace {
 struct LeaseArguments {
   std::string name, scheduling_class, highest_class, max_share, client_max_share, memory,
       client_memory, budget;
-  std::vector<std::string> who, devices;
+  std::vector<std::string> who, devices, owner;
   std::uint32_t weight = 0, clients_max = 0;
 };
 
@@ -49,6 +49,7 @@ std::string Terms(const LeaseArguments& asked) {
   add_text("budget", asked.budget);
   add_list("who", asked.who);
   add_list("devices", asked.devices);
+  add_list("owner", asked.owner);
   return terms;
 }
 
@@ -114,6 +115,12 @@ void AddEndpointCommands(CommandLine& line) {
   lease.AddOption("--clients-max", asked->clients_max, "maximum number of clients at once");
   lease.AddOption("--budget", asked->budget,
                   "budget, whose leases share max_share, memory and clients_max");
+  lease
+      .AddOption(
+          "--owner", asked->owner,
+          "owner of its clients' work, for operators: hpc_job:7, namespace:NAME, pod:NAME, ...")
+      .Delimiter(',')
+      .TypeName("LIST");
   lease.AddOption("--devices", asked->devices, "usable devices (default: all)")
       .Delimiter(',')
       .TypeName("LIST");

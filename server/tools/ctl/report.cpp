@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/tools/ctl/report.h"
 
-#include <pwd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -31,6 +29,12 @@ constexpr std::array kClientColumns = {
     Column{"PID", "pid"},
     Column{"USER", "user", 0, 0, true},
     Column{"UID", "uid", 0, 0, false, false},
+    Column{"PROGRAM", "program", 0, 0, true, false},
+    Column{"JOB", "hpc_job", 0, 0, true, false},
+    Column{"STEP", "hpc_step", 0, 0, true, false},
+    Column{"NAMESPACE", "namespace", 0, 0, true, false},
+    Column{"POD", "pod", 0, 0, true, false},
+    Column{"CONTAINER", "container", 0, 0, true, false},
     Column{"DEVICE", "device", 0, 0, true},
     Column{"ENDPOINT", "endpoint", 0, 0, true, false},
     Column{"CLASS", "class", 0, 0, true},
@@ -126,17 +130,6 @@ std::string GetText(const json& object, std::string_view name) {
   return Cell(object, Column{.heading = name, .field = name});
 }
 
-// Returns the uid as a number if it has no name on this machine.
-std::string UserName(std::uint64_t uid) {
-  std::vector<char> buffer(std::size_t{16} << 10);
-  passwd entry{};
-  passwd* found = nullptr;
-  const bool is_known =
-      ::getpwuid_r(static_cast<uid_t>(uid), &entry, buffer.data(), buffer.size(), &found) == 0 &&
-      found != nullptr;
-  return is_known ? found->pw_name : std::to_string(uid);
-}
-
 // Returns warnings about an incomplete answer.
 std::string Caveats(const json& reply) {
   std::string text;
@@ -177,9 +170,6 @@ std::string ClientsReport(const json& reply, const View& view) {
   for (json& client : clients) {
     if (!client.is_object()) continue;
     if (client.value("pid", json()) == 0) client["pid"] = "elsewhere";
-    if (const json uid = client.value("uid", json()); uid.is_number_unsigned()) {
-      client["user"] = UserName(uid.get<std::uint64_t>());
-    }
   }
   return Table(clients, kClientColumns, view) + Caveats(reply);
 }

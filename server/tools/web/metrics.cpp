@@ -4,9 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "ipc/owner.h"
+#include "server/telemetry/admin/user_name.h"
 #include "server/telemetry/totals/figures.h"
 
 #include <nlohmann/json.hpp>
@@ -94,6 +97,17 @@ Labels DeviceLabels(const json& device, const std::string& host) {
   return labels;
 }
 
+// Labels of an owner's row. Those that dcgm-exporter has as well are called the same.
+Labels OwnerLabels(const json& row, Labels labels, admin::UserNames& users) {
+  for (const ipc::OwnerField& field : ipc::kOwnerFields) {
+    const std::string value = Text(row, field.name.data());
+    if (value.empty()) continue;
+    const bool is_user = field.name == "uid";
+    labels.emplace_back(is_user ? "user" : field.name, is_user ? users.Get(value) : value);
+  }
+  return labels;
+}
+
 Labels With(Labels labels, std::string_view name, std::string value) {
   labels.emplace_back(name, std::move(value));
   return labels;
@@ -103,8 +117,16 @@ class Writer {
  public:
   Writer(const json& status, const std::string& host, TextFormat format)
       : status_(status), text_(format) {
+    admin::UserNames users;
     for (const json& device : Rows(status, "devices")) {
       devices_.push_back({&device, DeviceLabels(device, host)});
+      const Labels& labels = devices_.back().labels;
+      for (const json& row : Rows(device, "owners")) {
+        owners_now_.push_back({&row, OwnerLabels(row, labels, users)});
+      }
+      for (const json& row : Rows(Member(device, "totals"), "owners")) {
+        owners_.push_back({&row, OwnerLabels(row, labels, users)});
+      }
     }
   }
 
@@ -113,6 +135,7 @@ class Writer {
     AddDevices();
     AddClasses();
     AddEndpoints(endpoints);
+    AddOwners();
     return text_.Finish();
   }
 
@@ -121,6 +144,7 @@ class Writer {
     const json* facts;
     Labels labels;
   };
+  using Owner = Device;
 
   // Calls the function with the key of each exported figure, after starting its family.
   template <typename Row, std::size_t kFigures, typename Function>
@@ -261,9 +285,20 @@ class Writer {
     }
   }
 
+  void AddOwners() {
+    const auto add = [&](const std::vector<Owner>& owners) {
+      return [this, &owners](const char* key) {
+        for (const Owner& owner : owners) AddNumber(owner.labels, *owner.facts, key);
+      };
+    };
+    ForEach(server::kOwnerNowFigures, add(owners_now_));
+    ForEach(server::kOwnerFigures, add(owners_));
+  }
+
   const json& status_;
   const std::vector<double> bounds_ = Bounds();
   std::vector<Device> devices_;
+  std::vector<Owner> owners_now_, owners_;
   Exposition text_;
 };
 

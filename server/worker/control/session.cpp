@@ -14,6 +14,7 @@
 
 #include "ipc/wire/layout.h"
 #include "server/device/shown_name.h"
+#include "server/worker/control/read_owner.h"
 #include "server/worker/control/session_calls.h"
 
 namespace gpushared::server {
@@ -160,12 +161,19 @@ void Session::Start() {
       .left_free_bytes = LeftFree(),
       .isolation = static_cast<device::Isolation>(attach_.isolation),
       .driver_may_compile = environment_.driver_compiles_for_all || attach_.is_trusted};
+  const Result<ipc::Owner> stated = ipc::Owner::Parse(attach_.owner);  // Validated by the broker.
+  const auto owner = std::make_shared<ipc::Owner>(stated.ok() ? *stated : ipc::Owner());
+  owner->Set("uid", std::to_string(attach_.peer.uid));
   MakeSlowCall(
       [device = &environment_.device, space, store = environment_.store,
-       guaranteed = attach_.guaranteed_bytes] {
+       guaranteed = attach_.guaranteed_bytes, owner, pid = attach_.peer.pid] {
+        ReadOwner(pid, *owner);
         return MakeMemory(*device, space, store, guaranteed);
       },
-      [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
+      [owner](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
+        // Once the process has ended, its number may have been that of another one.
+        pollfd look{.fd = self.pidfd_.native_handle(), .events = POLLIN, .revents = 0};
+        if (!self.has_ended_ && ::poll(&look, 1, 0) == 0) self.work_owner_ = *owner;
         self.OnMemoryMade(std::move(memory));
       });
 }
@@ -243,6 +251,7 @@ void Session::Attach() {
       .graphs = environment_.graphs,
       .printed = printed_,
       .endpoint = attach_.endpoint_name,
+      .owner = work_owner_.ToRow(),
       .name = attach_.hello.name,
       .pid = attach_.peer.pid,
       .is_gated = attach_.hello.gated});
@@ -455,6 +464,7 @@ SessionFacts Session::Facts() const {
   SessionFacts facts;
   facts.session = id();
   facts.name = attach_.hello.name;
+  facts.owner = work_owner_;
   facts.pid = attach_.peer.pid;
   facts.spec = spec_;
   facts.caps = caps_;

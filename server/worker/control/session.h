@@ -19,6 +19,7 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "ipc/owner.h"
 #include "ipc/shared_segment.h"
 #include "ipc/unbounded_calls.h"
 #include "ipc/unique_fd.h"
@@ -341,6 +342,7 @@ class Session : public std::enable_shared_from_this<Session> {
   SessionEnvironment& environment_;
   const ipc::Attach attach_;
   const std::string who_;
+  ipc::Owner work_owner_;                 // Known when the memory has been made.
   std::shared_ptr<PrintedText> printed_;  // Null if the client does not read printed text.
   scheduler::ClientSpec spec_;
   ClientCaps caps_;

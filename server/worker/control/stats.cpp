@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <map>
+#include <string_view>
 
 #include "scheduler/class_name.h"
 
@@ -36,6 +38,9 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   ordered_json row;
   row["client"] = facts.session;
   row["name"] = facts.name;
+  facts.owner.ForEach([&](std::string_view name, const std::string& value) {
+    if (name != "uid") row[std::string(name)] = value;  // The broker reports it as a number.
+  });
   row["mode"] = facts.is_gated ? "gate" : "submit";
   row["state"] = facts.state;
   row["age_s"] = facts.age_s;
@@ -134,6 +139,25 @@ ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
   return rows;
 }
 
+ordered_json SessionsByOwner(const std::vector<SessionFacts>& sessions,
+                             const ThreadSnapshot& snapshot) {
+  std::map<std::string, OwnerNow> owners;
+  for (const SessionFacts& facts : sessions) {
+    OwnerNow& of_owner = owners[facts.owner.ToRow()];
+    ++of_owner.sessions;
+    const ClientSnapshot* const client = Find(snapshot, facts.session);
+    of_owner.memory_bytes += facts.chunk_bytes + (client == nullptr ? 0 : client->mapped_bytes);
+  }
+  ordered_json rows = ordered_json::array();
+  for (const auto& [owner, now] : owners) {
+    ordered_json& row = rows.emplace_back();
+    ipc::Owner::FromRow(owner).ForEach(
+        [&](std::string_view name, const std::string& value) { row[std::string(name)] = value; });
+    WriteFigures(now, kOwnerNowFigures, row);
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::string ClientsJson(const device::DeviceInfo& info, const std::vector<SessionFacts>& sessions,
@@ -165,6 +189,7 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   for (const ClientSnapshot& client : snapshot.clients) mapped_bytes += client.mapped_bytes;
   for (const SessionFacts& facts : sessions) mapped_bytes += facts.chunk_bytes;
   document["classes"] = SessionsByClass(sessions, snapshot);
+  document["owners"] = SessionsByOwner(sessions, snapshot);
   document["memory_bytes"] = info.memory_bytes;
   document["mapped_bytes"] = mapped_bytes;
   WriteFigures(snapshot.thread, kThreadFigures, document);

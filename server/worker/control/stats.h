@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/owner.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/modules/loader/module_reader.h"
@@ -22,6 +23,7 @@ namespace gpushared::server {
 struct SessionFacts {
   std::uint64_t session = 0;
   std::string name;
+  ipc::Owner owner;
   std::int32_t pid = 0;
   scheduler::ClientSpec spec;
   ClientCaps caps;

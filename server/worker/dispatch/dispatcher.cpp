@@ -87,8 +87,9 @@ Dispatcher::Dispatcher(const Parts& parts, scheduler::Duration kill_after)
 
 ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now) {
   ClientState& added = registry_.Add(std::move(client));
-  const std::size_t row = totals_rows_.Begin(added) = totals_.Enter(added.setup.endpoint);
-  added.totals = totals_.For(added.spec().scheduling_class, row);
+  const DeviceTotals::Rows rows = totals_rows_.Begin(added) =
+      totals_.Enter(added.setup.endpoint, added.setup.owner);
+  added.totals = totals_.For(added.spec().scheduling_class, rows);
   added.totals.AddSession();
   lane_.AddClient(added.id(), added.spec(), now);
   submitter_.OnClientAdded(added);
@@ -139,14 +140,14 @@ void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
   }
   submitter_.ReviewPreemptibility(now);
   SettleAll(now);
-  if (client.load.on_device() == 0) Depart(client);
+  if (client.load.on_device() == 0) Depart(client, now);
 }
 
-void Dispatcher::Depart(ClientState& client) {
+void Dispatcher::Depart(ClientState& client, scheduler::TimePoint now) {
   --leaving_;
   publisher_.Forget(client);
   requests_.OnClientGone(client);
-  totals_.Leave(totals_rows_[client]);
+  totals_.Leave(totals_rows_[client], now);
   departed_.push_back(registry_.Remove(client));
 }
 
@@ -483,7 +484,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   staging_watch_.OnLeft(*client, command, completion);
   if (client->life.is_leaving()) {
     command.End();
-    if (client->load.on_device() == 0) Depart(*client);
+    if (client->load.on_device() == 0) Depart(*client, now);
     return;
   }
   if (is_part) return OnStopped(*client, command, completion, now);

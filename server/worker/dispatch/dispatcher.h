@@ -149,11 +149,11 @@ class Dispatcher {
   void MarkUnsettled(ClientState& client, std::uint32_t stream);
   // Must be called while the suspects' commands can still be identified by their names.
   [[gnu::cold]] void DescribeLoss(const device::DeviceLoss& loss);
-  [[gnu::cold]] void Depart(ClientState& client);
+  [[gnu::cold]] void Depart(ClientState& client, scheduler::TimePoint now);
 
   device::Device& device_;
   DeviceTotals& totals_;
-  PerClient<std::size_t> totals_rows_;
+  PerClient<DeviceTotals::Rows> totals_rows_;
   const scheduler::Duration kill_after_;
   scheduler::DeviceLane& lane_;
   ClientRegistry& registry_;

@@ -165,7 +165,7 @@ class ClientState {
     std::shared_ptr<GraphBudget> graphs;  // Budget of all sessions; never null.
     // Null if the client does not read printed text.
     std::shared_ptr<const PrintedText> printed = nullptr;
-    std::string endpoint;  // For DeviceTotals.
+    std::string endpoint, owner;  // For DeviceTotals.
     // The name that the client gave itself, and its process.
     std::string name;
     std::int32_t pid = 0;

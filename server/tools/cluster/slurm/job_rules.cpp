@@ -281,6 +281,8 @@ std::string TermsText(const StepFacts& step, const Part& part, const std::string
       std::clamp<std::uint64_t>(clients, std::uint64_t{kClientsUsual}, std::uint64_t{kClientsMax}));
   if (!device.empty()) add("devices", nlohmann::json::array({device}));
   add("who", nlohmann::json::array({"uid:" + std::to_string(step.uid)}));
+  add("owner",
+      nlohmann::json::array({"hpc_job:" + std::to_string(step.job), "hpc_step:" + step.step}));
   return terms;
 }
 
