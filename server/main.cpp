@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -35,6 +36,7 @@
 #include "server/config/config.h"
 #include "server/config/read_config.h"
 #include "server/device/device_catalog.h"
+#include "server/device/inventory/gpu_monitor.h"
 #include "server/device/inventory/inventory.h"
 #include "server/device/inventory/read_inventory.h"
 #include "server/modules/code_compiler.h"
@@ -157,6 +159,14 @@ int ServeDevice(const Config& config) {
     with_functions.await_quiet = std::move(await_quiet);
     return device::CreateDevice(id, with_functions, std::move(wake));
   };
+  // The broker sets it to the UUID of the worker's GPU, or of an instance of one.
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const std::string uuid = visible == nullptr ? "" : visible;
+  if (config.worker->device.starts_with("cuda:") && uuid.starts_with("GPU-")) {
+    options.read_gpu = [monitor = std::make_shared<device::GpuMonitor>(uuid)] {
+      return monitor->Read();
+    };
+  }
   options.settings = config;
   options.limits.staging_bytes = config.staging_bytes;
   options.limits.memory_kept = config.defaults.memory_reserve;

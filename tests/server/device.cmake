@@ -51,7 +51,7 @@ gpushared_test(cuda_costs_test
   LABELS unit)
 
 gpushared_test(inventory_test
-  SOURCES device/inventory_test.cpp device/inventory_read_test.cpp
+  SOURCES device/gpu_monitor_test.cpp device/inventory_test.cpp device/inventory_read_test.cpp
   LINK gpushared::inventory gpushared::fake_nvml
   LABELS unit
   DEPENDS gpushared_fake_nvml_old gpushared_fake_nvml_broken gpushared_fake_cuda_11_2

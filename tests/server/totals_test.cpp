@@ -200,9 +200,9 @@ void ExpectEachOnce(const Figure<Row> (&figures)[kFigures], Row& row,
   const nlohmann::json told = read();
   number = 0;
   for (const Figure<Row>& figure : figures) {
-    const bool is_time = std::string_view(figure.key).ends_with("_s");
-    EXPECT_EQ(told.at(figure.key), static_cast<double>(++number) * (is_time ? 1 : 1e9))
-        << figure.key;
+    const std::string_view key = figure.key;
+    const double unit = key.ends_with("_s") ? 1 : key.ends_with("_j") ? 1e6 : 1e9;
+    EXPECT_EQ(told.at(figure.key), static_cast<double>(++number) * unit) << figure.key;
   }
 }
 

@@ -11,7 +11,7 @@ if(TARGET gpushared::worker)
   gpushared_test(worker_test
     SOURCES worker/device_thread/activity_test.cpp worker/device_thread/client_buffers_test.cpp
       worker/device_thread/parts_test.cpp worker/device_thread/cost_model_test.cpp
-      worker/device_thread/page_use_test.cpp
+      worker/device_thread/energy_test.cpp worker/device_thread/page_use_test.cpp
       worker/device_thread/graphs_test.cpp worker/device_thread/streams_test.cpp worker/device_thread/requests_test.cpp
       worker/device_thread/scheduling_test.cpp worker/device_thread/turns_test.cpp worker/device_thread/forms_test.cpp
       worker/device_thread/outlived_test.cpp

@@ -32,8 +32,8 @@ ALLOWED = {
     "server/modules": {"server/modules", "server/config", "server/device", "ipc", "gpushared"},
     "server/device": {"server/device", "server/ptx", "server/platform/usable_memory", "common/cuda_driver", "common/ptx", "gpushared"},
     "server/device/inventory": {"server/device/inventory", "server/device/cuda/driver", "gpushared"},
-    "server/telemetry": {"server/telemetry", "common/command_line", "ipc", "scheduler", "gpushared"},
-    "server/telemetry/totals": {"server/telemetry/totals", "ipc", "scheduler", "gpushared"},
+    "server/telemetry": {"server/telemetry", "server/device/inventory/gpu_readings", "common/command_line", "ipc", "scheduler", "gpushared"},
+    "server/telemetry/totals": {"server/telemetry/totals", "server/device/inventory/gpu_readings", "ipc", "scheduler", "gpushared"},
     "server/telemetry/trace": {"server/telemetry/trace", "ipc", "scheduler", "gpushared"},
     # The device thread's directories, from the bottom to the top.
     **{f"server/worker/{room}": {*(f"server/worker/{below}" for below in DEVICE_THREAD[:place + 1]), "server/telemetry/totals",

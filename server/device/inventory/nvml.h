@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA's management library, loaded at run time: own declarations of the part of its C interface
-// that the inventory and MIG management use.
+// that the inventory, the monitor and MIG management use.
 
 #ifndef GPUSHARED_SERVER_DEVICE_INVENTORY_NVML_H_
 #define GPUSHARED_SERVER_DEVICE_INVENTORY_NVML_H_
@@ -16,12 +16,15 @@
 namespace gpushared::device::nvml {
 
 enum class [[nodiscard]] Code : int{
-    kSuccess = 0,          kUninitialized = 1,          kInvalidArgument = 2,
-    kNotSupported = 3,     kNoPermission = 4,           kNotFound = 6,
-    kInsufficientSize = 7, kDriverNotLoaded = 9,        kFunctionNotFound = 13,
+    kSuccess = 0,          kUninitialized = 1,
+    kInvalidArgument = 2,  kNotSupported = 3,
+    kNoPermission = 4,     kNotFound = 6,
+    kInsufficientSize = 7, kDriverNotLoaded = 9,
+    kTimeout = 10,         kFunctionNotFound = 13,
     kGpuIsLost = 15,       kResetRequired = 16,
     kVersionMismatch = 18,  // Versions of library and kernel module differ, as after an update.
-    kInUse = 19,           kInsufficientResources = 23, kUnknown = 999,
+    kInUse = 19,           kInsufficientResources = 23,
+    kUnknown = 999,
 };
 
 using DeviceHandle = struct DeviceTarget*;  // Refers to a GPU or a MIG instance.
@@ -52,6 +55,22 @@ struct ProcessInfo {
   std::uint32_t gpu_instance = 0, compute_instance = 0;
 };
 static_assert(sizeof(ProcessInfo) == 24);
+
+// ---- Sensors and events.
+
+struct Utilization {
+  std::uint32_t gpu = 0, memory = 0;  // In percent.
+};
+static_assert(sizeof(Utilization) == 8);
+
+using EventSet = struct EventSetTarget*;
+
+struct EventData {
+  DeviceHandle device = nullptr;
+  std::uint64_t type = 0, data = 0;  // Of an Xid event, `data` is the Xid.
+  std::uint32_t gpu_instance = 0, compute_instance = 0;
+};
+static_assert(sizeof(EventData) == 32);
 
 // ---- MIG. A GPU instance is a part of a GPU, and a compute instance is a part of a GPU instance.
 // To programs, each compute instance is a device.
@@ -136,6 +155,17 @@ static_assert(sizeof(ComputeInstanceInfo) == 32);
   X(DeviceGetAttributes, _v2, false, (DeviceHandle device, Attributes* attributes))                \
   X(DeviceGetGpuInstanceId, , false, (DeviceHandle device, unsigned* id))                          \
   X(DeviceGetComputeInstanceId, , false, (DeviceHandle device, unsigned* id))                      \
+  X(DeviceGetTotalEnergyConsumption, , false, (DeviceHandle device, std::uint64_t* millijoules))   \
+  X(DeviceGetUtilizationRates, , false, (DeviceHandle device, Utilization* utilization))           \
+  X(DeviceGetPowerUsage, , false, (DeviceHandle device, unsigned* milliwatts))                     \
+  X(DeviceGetTemperature, , false, (DeviceHandle device, int sensor, unsigned* celsius))           \
+  X(DeviceGetClockInfo, , false, (DeviceHandle device, int clock, unsigned* megahertz))            \
+  X(DeviceGetTotalEccErrors, , false,                                                              \
+    (DeviceHandle device, int kind, int counter, std::uint64_t* errors))                           \
+  X(EventSetCreate, , false, (EventSet* set))                                                      \
+  X(DeviceRegisterEvents, , false, (DeviceHandle device, std::uint64_t types, EventSet set))       \
+  X(EventSetWait, _v2, false, (EventSet set, EventData* event, unsigned timeout_ms))               \
+  X(EventSetFree, , false, (EventSet set))                                                         \
   X(DeviceGetMinorNumber, , false, (DeviceHandle device, unsigned* minor))                         \
   X(DeviceSetMigMode, , false, (DeviceHandle device, unsigned mode, Code* activation))             \
   X(DeviceGetGpuInstanceProfileInfo, , false,                                                      \

@@ -157,6 +157,9 @@ Result<std::unique_ptr<Layout>> DeviceTotals::Read(const std::string& path) {
     copy->gap_ns = now.gap_ns;
     copy->gap_used_ns = now.gap_used_ns;
     copy->host_steal_ns = now.host_steal_ns;
+    copy->energy_mj = now.energy_mj;
+    copy->energy_idle_mj = now.energy_idle_mj;
+    copy->xids = now.xids;
     copy->classes = now.classes;
     for (std::size_t row = 0; row < kEndpointsMax; ++row) {
       CopyRow(now.renamed, now.endpoints[row], copy->endpoints[row]);

@@ -85,6 +85,7 @@ struct ClassTotals {
   // Memory oversubscription. A swap is counted when a client whose memory is all resident loses
   // some of it. A client is waiting while it has commands but not all of its memory is resident.
   Total memory_out_bytes, memory_in_bytes, memory_swaps, memory_waited_ns;
+  Total energy_mj;
   TotalHistogram queue_wait, request_time, stop_time;
 };
 
@@ -101,6 +102,7 @@ struct EndpointTotals {
 struct OwnerTotals {
   Total sessions;
   Total device_time_ns;
+  Total energy_mj;
   Total requests, requests_with_target, requests_target_met;
 };
 
@@ -124,6 +126,10 @@ class ClientTotals {
     of_class_->device_time_ns.Add(held);
     of_endpoint_->device_time_ns.Add(held);
     of_owner_->device_time_ns.Add(held);
+  }
+  void AddEnergy(std::uint64_t energy_mj) {
+    of_class_->energy_mj.Add(energy_mj);
+    of_owner_->energy_mj.Add(energy_mj);
   }
   void AddBytesIn(std::uint64_t bytes) {
     of_class_->bytes_in.Add(bytes);
@@ -150,6 +156,7 @@ class ClientTotals {
   }
   // The remaining counters are split neither by endpoint nor by owner.
   ClassTotals& of_class() { return *of_class_; }
+  bool operator==(const ClientTotals& other) const = default;
 
  private:
   ClassTotals* of_class_ = nullptr;
@@ -185,6 +192,10 @@ class DeviceTotals {
     std::uint64_t number;   // Must change with the layout.
     Total workers_started;  // Including the current one.
     Total gap_ns, gap_used_ns, host_steal_ns;
+    // Energy that the device used while a worker measured it. The energy of all classes and the
+    // idle energy add up to energy_mj.
+    Total energy_mj, energy_idle_mj;
+    Total xids;  // Critical errors that the driver has reported.
     std::array<ClassTotals, scheduler::kSchedulingClasses> classes;
     // Incremented before and after a row is renamed, and therefore odd in between (seqlock).
     std::atomic<std::uint64_t> renamed;

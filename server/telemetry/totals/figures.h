@@ -8,12 +8,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <variant>
 
 #include "scheduler/residency.h"
 #include "scheduler/types.h"
+#include "server/device/inventory/gpu_readings.h"
 #include "server/telemetry/totals/device_totals.h"
 
 namespace gpushared::server {
@@ -21,13 +23,18 @@ namespace gpushared::server {
 // One figure of a `Row`.
 template <typename Row>
 struct Figure {
-  std::variant<Total Row::*, std::uint64_t Row::*, double Row::*, scheduler::Duration Row::*> value;
-  // Key in the answer. Totals with a key that ends with "_s" are stored in nanoseconds.
+  std::variant<Total Row::*, std::uint64_t Row::*, double Row::*, scheduler::Duration Row::*,
+               std::optional<double> Row::*>
+      value;
+  // Key in the answer. Totals with a key that ends with "_s" are stored in nanoseconds, and with
+  // one that ends with "_j" in millijoules.
   const char* key;
   const char* family = nullptr;  // Null: not exported to Prometheus.
   const char* help = nullptr;
   // Counter if true, otherwise gauge.
   bool never_falls = std::holds_alternative<Total Row::*>(value);
+  // Omitted while it is 0, because most devices do not measure it.
+  bool is_measured_by_gpu = false;
 };
 
 // Writes the row's figures into a JSON object.
@@ -39,10 +46,16 @@ void WriteFigures(const Row& row, const Figure<Row> (&figures)[kFigures], Json& 
       using Value = std::remove_cvref_t<decltype(value)>;
       if constexpr (std::is_same_v<Value, scheduler::Duration>) {
         object[figure.key] = std::chrono::duration<double>(value).count();
+      } else if constexpr (std::is_same_v<Value, std::optional<double>>) {
+        if (value) object[figure.key] = *value;
       } else if constexpr (!std::is_same_v<Value, Total>) {
         object[figure.key] = value;
+      } else if (figure.is_measured_by_gpu && value.Get() == 0) {
+        return;
       } else if (std::string_view(figure.key).ends_with("_s")) {
         object[figure.key] = static_cast<double>(value.Get()) / 1e9;
+      } else if (std::string_view(figure.key).ends_with("_j")) {
+        object[figure.key] = static_cast<double>(value.Get()) / 1e3;
       } else {
         object[figure.key] = value.Get();
       }
@@ -60,6 +73,35 @@ inline constexpr Figure<DeviceTotals::Layout> kDeviceFigures[] = {
      "Gap time in which the device had work."},
     {&DeviceTotals::Layout::host_steal_ns, "host_steal_s", "gpushared_device_host_steal_seconds",
      "Time in which the machine kept the device from its work."},
+    {&DeviceTotals::Layout::energy_mj, "energy_j", "gpushared_device_energy_joules",
+     "Energy that the device used, clients' and idle.", true, true},
+    {&DeviceTotals::Layout::energy_idle_mj, "energy_idle_j", "gpushared_device_idle_energy_joules",
+     "Energy that the device used while no client was charged for it.", true, true},
+    {&DeviceTotals::Layout::xids, "xids", "gpushared_gpu_xid_errors",
+     "Critical errors (Xid) that the driver reported.", true, true},
+};
+
+// Sensors of a GPU.
+inline constexpr Figure<device::GpuReadings> kGpuFigures[] = {
+    {&device::GpuReadings::utilization, "utilization", "gpushared_gpu_utilization_ratio",
+     "Part of the driver's last sample in which a kernel ran."},
+    {&device::GpuReadings::memory_used_bytes, "memory_used_bytes",
+     "gpushared_gpu_memory_used_bytes", "Memory in use by all processes and the driver."},
+    {&device::GpuReadings::power_w, "power_w", "gpushared_gpu_power_watts", "Power draw."},
+    {&device::GpuReadings::temperature_c, "temperature_c", "gpushared_gpu_temperature_celsius",
+     "Temperature of the GPU."},
+    {&device::GpuReadings::sm_clock_hz, "sm_clock_hz", "gpushared_gpu_sm_clock_hertz",
+     "Clock of the multiprocessors."},
+    {&device::GpuReadings::memory_clock_hz, "memory_clock_hz", "gpushared_gpu_memory_clock_hertz",
+     "Clock of the memory."},
+    {&device::GpuReadings::ecc_corrected, "ecc_corrected_errors",
+     "gpushared_gpu_ecc_corrected_errors",
+     "Memory errors that ECC corrected since the driver was loaded.", true},
+    {&device::GpuReadings::ecc_uncorrected, "ecc_uncorrected_errors",
+     "gpushared_gpu_ecc_uncorrected_errors",
+     "Memory errors that ECC could not correct since the driver was loaded.", true},
+    {&device::GpuReadings::last_xid, "last_xid", "gpushared_gpu_last_xid",
+     "Number of the last critical error (Xid) that the worker saw."},
 };
 
 inline constexpr Figure<ClassTotals> kClassFigures[] = {
@@ -102,6 +144,8 @@ inline constexpr Figure<ClassTotals> kClassFigures[] = {
      "Times a client whose memory was all on the device lost some of it."},
     {&ClassTotals::memory_waited_ns, "memory_waited_s", "gpushared_memory_waited_seconds",
      "Time in which a client had work or asked for memory, but its memory was not on the device."},
+    {&ClassTotals::energy_mj, "energy_j", "gpushared_class_energy_joules",
+     "Energy that the device used for clients of the class.", true, true},
 };
 
 // Histograms in the same table.
@@ -121,6 +165,8 @@ inline constexpr HistogramFigure kClassHistograms[] = {
 inline constexpr Figure<OwnerTotals> kOwnerFigures[] = {
     {&OwnerTotals::device_time_ns, "device_time_s", "gpushared_owner_device_seconds",
      "Device time of clients of the owner."},
+    {&OwnerTotals::energy_mj, "energy_j", "gpushared_owner_energy_joules",
+     "Energy that the device used for clients of the owner.", true, true},
     {&OwnerTotals::sessions, "sessions", "gpushared_owner_sessions_started",
      "Sessions of the owner that began."},
     {&OwnerTotals::requests, "requests", "gpushared_owner_requests",

@@ -44,6 +44,7 @@ constexpr std::array kClientColumns = {
     Column{"STATE", "state", 0, 0, true, false},
     Column{"SHARE %", "device_share_percent", 1, 1},
     Column{.heading = "DEVICE TIME", .field = "device_time_s", .is_usual = false, .time_us = 1e6},
+    Column{"ENERGY J", "energy_j", 1, 1, false, false},
     Column{"LAUNCHES", "launches", 0, 0, false, false},
     Column{"IN MiB", "bytes_in", kMiB, 1, false, false},
     Column{"OUT MiB", "bytes_out", kMiB, 1, false, false},

@@ -61,7 +61,7 @@ std::string_view GetSuffix(Exposition::Type type) {
 }
 
 std::string_view GetUnit(std::string_view name) {
-  for (const std::string_view unit : {"seconds", "bytes"}) {
+  for (const std::string_view unit : {"seconds", "bytes", "joules", "watts", "celsius", "hertz"}) {
     if (name.ends_with(unit)) return unit;
   }
   return {};

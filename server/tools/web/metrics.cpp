@@ -206,6 +206,7 @@ class Writer {
     };
     ForEach(server::kOvercommitFigures, add("overcommit"));
     ForEach(server::kDeviceFigures, add("totals"));
+    ForEach(server::kGpuFigures, add("gpu"));
     text_.Begin("gpushared_device_busy_seconds", Type::kCounter, "Device time charged to clients.");
     for (const Device& device : devices_) {
       const json& classes = Member(Member(*device.facts, "totals"), "classes");

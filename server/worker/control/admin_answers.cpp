@@ -103,6 +103,7 @@ WorkerFacts Worker::Impl::Facts() const {
   facts.numa = place_.ToString();
   facts.graphs_bytes = graphs_->held();
   facts.graphs_bytes_max = graphs_->total();
+  facts.gpu = gpu_;
   facts.loader = reader_->Facts();
   if (const device::SwapStore* const store = environment_->store.get()) {
     facts.overcommit = {{}, store->total_bytes(), store->reserved_bytes(), store->used_bytes()};

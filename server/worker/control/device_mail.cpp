@@ -48,6 +48,27 @@ void Worker::Impl::WatchCosts() {
   });
 }
 
+void Worker::Impl::WatchGpu() {
+  if (options_.read_gpu == nullptr) return;
+  slow_calls_->Post({}, [this, read = options_.read_gpu, home = home_] {
+    home.Post([this, readings = read()] { OnGpuRead(readings); });
+  });
+}
+
+void Worker::Impl::OnGpuRead(const device::GpuReadings& readings) {
+  const std::optional<std::uint64_t> before = std::exchange(gpu_, readings).energy_mj;
+  // Without an answer, the next reading includes this interval.
+  if (!gpu_.energy_mj) gpu_.energy_mj = before;
+  // The counter restarts when the driver is loaded again.
+  const bool has_grown = before && *gpu_.energy_mj > *before;
+  device_thread_->mailbox().Post(
+      CountGpu{.energy_mj = has_grown ? *gpu_.energy_mj - *before : 0, .xids = readings.xids});
+  gpu_timer_.expires_after(options_.read_gpu_every);
+  gpu_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) WatchGpu();
+  });
+}
+
 void Worker::Impl::WatchLog() {
   report_timer_.expires_after(LogRate::Limits().report_interval);
   report_timer_.async_wait([this](const boost::system::error_code& error) {

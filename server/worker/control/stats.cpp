@@ -226,6 +226,9 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
         snapshot.thread.memory_requests.value_or(scheduler::MemoryRequestStats());
     WriteFigures(now, kOvercommitFigures, document["overcommit"]);
   }
+  ordered_json gpu = ordered_json::object();
+  WriteFigures(worker.gpu, kGpuFigures, gpu);
+  if (!gpu.empty()) document["gpu"] = std::move(gpu);
   const loader::LoaderFacts& loader = worker.loader;
   document["loader"] = {{"running", loader.running},
                         {"waiting", loader.waiting},

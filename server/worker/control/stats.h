@@ -12,6 +12,7 @@
 #include "ipc/owner.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/device/inventory/gpu_readings.h"
 #include "server/modules/loader/module_reader.h"
 #include "server/telemetry/totals/figures.h"
 #include "server/worker/state/client_caps.h"
@@ -52,6 +53,7 @@ struct WorkerFacts {
   std::string numa;                  // See NumaPlace; empty if the device is not on a bus.
   std::uint64_t graphs_bytes = 0;    // Host memory of all graphs.
   std::uint64_t graphs_bytes_max = 0;
+  device::GpuReadings gpu;
   loader::LoaderFacts loader;
   // Empty without oversubscription. Lacks the swap statistics.
   std::optional<OvercommitNow> overcommit;

@@ -220,6 +220,7 @@ int Worker::Impl::Run() {
                  grant.granted, info.multiprocessors, grant.asked);
   }
   WatchCosts();
+  WatchGpu();
   WatchLog();
   WatchDevice();
   context_.run();

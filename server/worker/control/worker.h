@@ -19,6 +19,7 @@
 #include "scheduler/device_lane.h"
 #include "scheduler/residency.h"
 #include "server/device/device.h"
+#include "server/device/inventory/gpu_readings.h"
 #include "server/modules/loader/module_reader.h"
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/control/worker_settings.h"
@@ -40,6 +41,8 @@ struct WorkerOptions {
   SessionLimits limits;
   scheduler::ResidencyOptions residency;
   SlowCallRules slow_calls;
+  // Reads the device's sensors; a slow call. Empty if the device has none.
+  std::function<device::GpuReadings()> read_gpu;
   // Creates the module reader; called once, on the thread that calls Run.
   std::function<Result<std::unique_ptr<loader::ModuleReader>>()> make_reader;
   // File in which kernel costs are persisted for the next worker of this device. If empty, they are
@@ -48,6 +51,7 @@ struct WorkerOptions {
   // File of the device's totals, see DeviceTotals; empty if they are not recorded.
   std::string totals_file;
   std::chrono::nanoseconds keep_costs_every = std::chrono::seconds(60);
+  std::chrono::nanoseconds read_gpu_every = std::chrono::seconds(1);
   // On devices that cannot kill a kernel: time within which a kernel beyond its limit must end
   // after the request; otherwise the worker ends. Kernels check for the request only once in
   // thousands of iterations of their loops.

@@ -59,6 +59,7 @@ class Worker::Impl {
         device_watch_(WatchLimits(options_)),
         watch_timer_(context_),
         cost_timer_(context_),
+        gpu_timer_(context_),
         registry_descriptor_(context_),
         alone_timer_(context_),
         drain_timer_(context_),
@@ -80,6 +81,8 @@ class Worker::Impl {
   // Null if the file cannot be used.
   std::shared_ptr<DeviceTotals> OpenTotals() const;
   void WatchCosts();
+  void WatchGpu();
+  void OnGpuRead(const device::GpuReadings& readings);
   void WatchLog();
   void KeepCosts(std::vector<scheduler::KnownCost> costs) const;
 
@@ -211,6 +214,8 @@ class Worker::Impl {
   DeviceWatch device_watch_;
   boost::asio::steady_timer watch_timer_;
   boost::asio::steady_timer cost_timer_;
+  boost::asio::steady_timer gpu_timer_;
+  device::GpuReadings gpu_;  // Latest readings.
   std::optional<ipc::RegistrySocket> registry_socket_;
   Descriptor registry_descriptor_;  // Duplicate of the registry socket's descriptor.
   boost::asio::steady_timer alone_timer_;

@@ -91,6 +91,7 @@ ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, schedule
       totals_.Enter(added.setup.endpoint, added.setup.owner);
   added.totals = totals_.For(added.spec().scheduling_class, rows);
   added.totals.AddSession();
+  energy_.OnClientAdded(added);
   lane_.AddClient(added.id(), added.spec(), now);
   submitter_.OnClientAdded(added);
   if (added.caps() != ClientCaps{}) LimitClient(added, now);
@@ -147,6 +148,7 @@ void Dispatcher::Depart(ClientState& client, scheduler::TimePoint now) {
   --leaving_;
   publisher_.Forget(client);
   requests_.OnClientGone(client);
+  energy_.OnClientGone(client);
   totals_.Leave(totals_rows_[client], now);
   departed_.push_back(registry_.Remove(client));
 }

@@ -23,6 +23,7 @@
 #include "server/worker/output/requests.h"
 #include "server/worker/state/client_registry.h"
 #include "server/worker/state/client_state.h"
+#include "server/worker/state/energy_meter.h"
 #include "server/worker/state/per_client.h"
 
 namespace gpushared::server {
@@ -101,6 +102,11 @@ class Dispatcher {
   // Time at which Submitter::Dispatch or KillOverdue must be called even if no event occurs.
   std::optional<scheduler::TimePoint> wake_at() const;
 
+  // Running work must have been counted: Submitter::CountRunning.
+  void EndEnergyInterval(std::uint64_t energy_mj, scheduler::TimePoint now) {
+    energy_.EndInterval(energy_mj, now, registry_.present(), totals_.layout());
+  }
+
   // Set once the device is lost: the reason, and the clients that may have caused it.
   const std::optional<Status>& loss() const { return loss_; }
   std::uint64_t commands() const { return commands_; }  // Number of finished commands.
@@ -154,6 +160,7 @@ class Dispatcher {
   device::Device& device_;
   DeviceTotals& totals_;
   PerClient<DeviceTotals::Rows> totals_rows_;
+  EnergyMeter energy_;
   const scheduler::Duration kill_after_;
   scheduler::DeviceLane& lane_;
   ClientRegistry& registry_;

@@ -492,6 +492,12 @@ void DeviceThread::Handle(SetTrace message, scheduler::TimePoint now) {
   if (before != nullptr) control_.Post(TraceOver{std::move(before)});
 }
 
+void DeviceThread::Handle(CountGpu message, scheduler::TimePoint now) {
+  submitter_.CountRunning(now);
+  dispatcher_.EndEnergyInterval(message.energy_mj, now);
+  totals_->layout().xids.Add(message.xids);
+}
+
 // Reports one part at a time, because sorting thousands of costs would delay a request for longer
 // than a preemption does.
 void DeviceThread::ReportCosts() {

@@ -164,6 +164,7 @@ class DeviceThread {
   void Handle(AskRequest message, scheduler::TimePoint now);
   void Handle(AskCosts message, scheduler::TimePoint now);
   void Handle(SetTrace message, scheduler::TimePoint now);
+  void Handle(CountGpu message, scheduler::TimePoint now);
 
   // How often a client's ring is visited.
   struct Visits {

@@ -128,6 +128,12 @@ struct AskCosts {};
 struct SetTrace {
   std::unique_ptr<trace::Writer> writer;
 };
+// What the device has reported since the last time: see EnergyMeter::EndInterval and
+// DeviceTotals::Layout.
+struct CountGpu {
+  std::uint64_t energy_mj = 0;
+  std::uint64_t xids = 0;
+};
 // Ends the thread. No client may be attached.
 struct StopThread {};
 
@@ -135,7 +141,7 @@ using DeviceMessage =
     std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule, AddStagingBuffer,
                  SetMapped, AddMapping, RemoveMapping, MemoryChanged, MemoryFreed, RequestMemory,
                  MemorySwapped, ParkClient, ChangeClient, AskStreamError, AskStats, AskRequest,
-                 AskCosts, SetTrace>;
+                 AskCosts, SetTrace, CountGpu>;
 
 // ---- to the control thread
 

@@ -22,6 +22,7 @@ namespace gpushared::server {
 // Counters of one client since its session began. Updated by the device thread.
 struct ClientCounters {
   scheduler::Duration device_time{};  // Charged by the lane, including running work.
+  Total energy_mj;                    // See EnergyMeter.
   std::uint64_t commands_taken = 0;
   std::uint64_t launches = 0;  // Finished without an error, like `copies` and `fills`.
   std::uint64_t copies = 0;
@@ -55,6 +56,7 @@ struct ClientCounters {
 // The counters that `ps --json` reports unchanged.
 inline constexpr Figure<ClientCounters> kClientFigures[] = {
     {&ClientCounters::device_time, "device_time_s"},
+    {&ClientCounters::energy_mj, "energy_j", nullptr, nullptr, true, true},
     {&ClientCounters::commands_taken, "commands"},
     {&ClientCounters::launches, "launches"},
     {&ClientCounters::copies, "copies"},

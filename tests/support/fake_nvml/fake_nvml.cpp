@@ -21,6 +21,7 @@ using testing::fake_nvml::FakeCompute;
 using testing::fake_nvml::FakeGpu;
 using testing::fake_nvml::FakeInstance;
 using testing::fake_nvml::Machine;
+using testing::fake_nvml::Sensors;
 using testing::fake_nvml::Target;
 
 Fake g_fake;
@@ -48,6 +49,31 @@ void ForEachCompute(Visit&& visit) {
       for (FakeCompute& compute : instance.compute) visit(compute);
     }
   }
+}
+
+std::string ReadFile() {
+  const char* path = std::getenv("FAKE_NVML");
+  if (path == nullptr) return {};
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Runs `body` on a whole GPU, with the sensors that the text shows now.
+template <typename Body>
+Code OfSensors(const char* name, DeviceHandle device, Body&& body) {
+  return OfGpu(name, device, [&](FakeGpu& gpu) {
+    if (!g_fake.given) testing::fake_nvml::ReadSensors(ReadFile(), g_fake.machine);
+    return body(gpu);
+  });
+}
+
+template <typename Value>
+Code ShowSensor(const char* name, DeviceHandle device, long long Sensors::*sensor, Value* value) {
+  return OfSensors(name, device, [&](const FakeGpu& gpu) {
+    if (gpu.sensors.*sensor < 0) return Code::kNotSupported;
+    *value = static_cast<Value>(gpu.sensors.*sensor);
+    return Code::kSuccess;
+  });
 }
 
 Code Format(const std::string& text, char* out, unsigned bytes) {
@@ -123,11 +149,7 @@ const char* nvmlErrorString(Code code) {
 Code nvmlInit_v2() {
   const std::lock_guard lock(g_fake.mutex);
   std::string text = g_fake.given.value_or("{}");
-  const char* path = std::getenv("FAKE_NVML");
-  if (!g_fake.given && path != nullptr) {
-    std::ifstream file(path);
-    text.assign(std::istreambuf_iterator<char>(file), {});
-  }
+  if (!g_fake.given && std::getenv("FAKE_NVML") != nullptr) text = ReadFile();
   Machine machine;
   if (const std::string wrong = ReadMachine(text, machine); !wrong.empty()) {
     std::fprintf(stderr, "fake_nvml: %s\n", wrong.c_str());
@@ -200,7 +222,9 @@ Code nvmlDeviceGetMemoryInfo(DeviceHandle device, MemoryInfo* memory) {
   return OfDevice("nvmlDeviceGetMemoryInfo", device, [&](const Target& target) {
     const std::uint64_t mib = target.instance != nullptr ? target.instance->profile->memory_mib
                                                          : target.gpu->board->memory_mib;
+    const long long used = target.instance != nullptr ? 0 : target.gpu->sensors.memory_used;
     *memory = {.total = mib << 20, .free = mib << 20, .used = 0};
+    if (used > 0) memory->used = static_cast<std::uint64_t>(used);
     return Code::kSuccess;
   });
 }
@@ -312,6 +336,73 @@ Code nvmlDeviceGetComputeInstanceId(DeviceHandle device, unsigned* id) {
   return OfDevice("nvmlDeviceGetComputeInstanceId", device, [&](const Target& target) {
     if (target.instance == nullptr) return Code::kNotSupported;
     *id = target.compute->id;
+    return Code::kSuccess;
+  });
+}
+
+Code nvmlDeviceGetTotalEnergyConsumption(DeviceHandle device, std::uint64_t* millijoules) {
+  return ShowSensor("nvmlDeviceGetTotalEnergyConsumption", device, &Sensors::energy_mj,
+                    millijoules);
+}
+
+Code nvmlDeviceGetUtilizationRates(DeviceHandle device, Utilization* utilization) {
+  return ShowSensor("nvmlDeviceGetUtilizationRates", device, &Sensors::utilization,
+                    &utilization->gpu);
+}
+
+Code nvmlDeviceGetPowerUsage(DeviceHandle device, unsigned* milliwatts) {
+  return ShowSensor("nvmlDeviceGetPowerUsage", device, &Sensors::power_mw, milliwatts);
+}
+
+Code nvmlDeviceGetTemperature(DeviceHandle device, int sensor, unsigned* celsius) {
+  if (sensor != 0) return Code::kInvalidArgument;
+  return ShowSensor("nvmlDeviceGetTemperature", device, &Sensors::temperature, celsius);
+}
+
+Code nvmlDeviceGetClockInfo(DeviceHandle device, int clock, unsigned* megahertz) {
+  if (clock != 1 && clock != 2) return Code::kInvalidArgument;
+  return ShowSensor("nvmlDeviceGetClockInfo", device,
+                    clock == 1 ? &Sensors::sm_clock : &Sensors::memory_clock, megahertz);
+}
+
+Code nvmlDeviceGetTotalEccErrors(DeviceHandle device, int kind, int counter,
+                                 std::uint64_t* errors) {
+  if (kind < 0 || kind > 1 || counter != 0) return Code::kInvalidArgument;
+  return ShowSensor("nvmlDeviceGetTotalEccErrors", device,
+                    kind == 0 ? &Sensors::ecc_corrected : &Sensors::ecc_uncorrected, errors);
+}
+
+// A set of events is the GPU whose events it has.
+Code nvmlEventSetCreate(EventSet* set) {
+  return Called("nvmlEventSetCreate", [&] {
+    *set = reinterpret_cast<EventSet>(new FakeGpu*(nullptr));
+    return Code::kSuccess;
+  });
+}
+
+Code nvmlDeviceRegisterEvents(DeviceHandle device, std::uint64_t types, EventSet set) {
+  return OfSensors("nvmlDeviceRegisterEvents", device, [&](FakeGpu& gpu) {
+    if (types != 8) return Code::kNotSupported;
+    *reinterpret_cast<FakeGpu**>(set) = &gpu;
+    gpu.xids_told = gpu.sensors.xids.size();
+    return Code::kSuccess;
+  });
+}
+
+Code nvmlEventSetWait_v2(EventSet set, EventData* event, unsigned) {
+  return Called("nvmlEventSetWait", [&] {
+    FakeGpu* const gpu = *reinterpret_cast<FakeGpu**>(set);
+    if (gpu == nullptr || gpu->xids_told >= gpu->sensors.xids.size()) return Code::kTimeout;
+    *event = {.device = reinterpret_cast<DeviceHandle>(&gpu->self),
+              .type = 8,
+              .data = gpu->sensors.xids[gpu->xids_told++]};
+    return Code::kSuccess;
+  });
+}
+
+Code nvmlEventSetFree(EventSet set) {
+  return Called("nvmlEventSetFree", [&] {
+    delete reinterpret_cast<FakeGpu**>(set);
     return Code::kSuccess;
   });
 }

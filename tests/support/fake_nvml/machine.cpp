@@ -35,6 +35,31 @@ std::string AddInstance(FakeGpu& gpu, const json& described) {
   return "";
 }
 
+constexpr std::pair<const char*, long long Sensors::*> kSensors[] = {
+    {"energy_mj", &Sensors::energy_mj},
+    {"utilization", &Sensors::utilization},
+    {"power_mw", &Sensors::power_mw},
+    {"temperature", &Sensors::temperature},
+    {"sm_clock", &Sensors::sm_clock},
+    {"memory_clock", &Sensors::memory_clock},
+    {"memory_used", &Sensors::memory_used},
+    {"ecc_corrected", &Sensors::ecc_corrected},
+    {"ecc_uncorrected", &Sensors::ecc_uncorrected}};
+
+Sensors GetSensors(const json& gpu) {
+  Sensors sensors;
+  const json described = gpu.value("sensors", json::object());
+  for (const auto& [name, member] : kSensors) sensors.*member = described.value(name, -1LL);
+  sensors.xids = described.value("xids", std::vector<unsigned>());
+  return sensors;
+}
+
+json ToJson(const Sensors& sensors) {
+  json described = {{"xids", sensors.xids}};
+  for (const auto& [name, member] : kSensors) described[name] = sensors.*member;
+  return described;
+}
+
 std::string AddGpu(Machine& machine, const json& described) {
   auto gpu = std::make_unique<FakeGpu>();
   gpu->index = static_cast<unsigned>(machine.gpus.size());
@@ -48,6 +73,7 @@ std::string AddGpu(Machine& machine, const json& described) {
   gpu->compute_mode = described.value("compute_mode", 0);
   gpu->generation = described.value("generation", 0U);
   gpu->processes = described.value("processes", std::vector<unsigned>());
+  gpu->sensors = GetSensors(described);
   gpu->self = {.gpu = gpu.get()};
   for (const json& instance : described.value("instances", json::array())) {
     if (std::string wrong = AddInstance(*gpu, instance); !wrong.empty()) return wrong;
@@ -81,6 +107,7 @@ json ToJson(const FakeGpu& gpu) {
           {"compute_mode", gpu.compute_mode},
           {"generation", gpu.generation},
           {"processes", gpu.processes},
+          {"sensors", ToJson(gpu.sensors)},
           {"instances", instances}};
 }
 
@@ -152,6 +179,14 @@ std::string GetUuid(const Target& target) {
                 target.instance != nullptr ? "MIG" : "GPU", 0xa0000000U + target.gpu->index,
                 generation, place);
   return text;
+}
+
+void ReadSensors(const std::string& text, Machine& machine) {
+  const json described = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json gpus = described.is_object() ? described.value("gpus", json::array()) : json();
+  for (std::size_t i = 0; i < std::min(gpus.size(), machine.gpus.size()); ++i) {
+    machine.gpus[i]->sensors = GetSensors(gpus[i]);
+  }
 }
 
 std::string ReadMachine(const std::string& text, Machine& machine) try {

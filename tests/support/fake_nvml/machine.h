@@ -4,6 +4,7 @@
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_NVML_MACHINE_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_NVML_MACHINE_H_
 
+#include <cstddef>
 #include <list>
 #include <map>
 #include <memory>
@@ -46,8 +47,17 @@ struct FakeInstance {
   FakeCompute& AddCompute(unsigned compute_start, unsigned slices);
 };
 
+// What the GPU's sensors show. -1: the board does not have this sensor.
+struct Sensors {
+  long long energy_mj = -1, utilization = -1, power_mw = -1, temperature = -1, sm_clock = -1;
+  long long memory_clock = -1, memory_used = -1, ecc_corrected = -1, ecc_uncorrected = -1;
+  std::vector<unsigned> xids;  // All since the machine began.
+};
+
 struct FakeGpu {
   const Board* board = nullptr;
+  Sensors sensors;
+  std::size_t xids_told = 0;
   unsigned index = 0;
   bool mig = false, mig_pending = false, lost = false, reset_required = false;
   int compute_mode = 0;
@@ -78,6 +88,8 @@ struct Machine {
 };
 
 std::string GetUuid(const Target& target);
+// Reads only the sensors, so that handles stay valid.
+void ReadSensors(const std::string& text, Machine& machine);
 // Reads the text; returns the error in it, or "".
 std::string ReadMachine(const std::string& text, Machine& machine);
 std::string WriteMachine(const Machine& machine);
