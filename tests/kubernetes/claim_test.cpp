@@ -39,7 +39,7 @@ class ClaimTest : public ::testing::Test {
   gpushared::Result<Claim> Read() const {
     return ReadClaim(
         name_,
-        {{"metadata", {{"uid", name_.uid}}},
+        {{"metadata", {{"uid", name_.uid}, {"ownerReferences", owners_}}},
          {"status",
           {{"allocation", {{"devices", {{"results", results_}, {"config", configs_}}}}}}}},
         "node-a", devices_);
@@ -48,7 +48,7 @@ class ClaimTest : public ::testing::Test {
 
   ClaimName name_ = {
       .space = "jobs", .name = "train", .uid = "0f8fad5b-d9cb-469f-a165-70867728950e"};
-  json results_ = {Result()}, configs_ = json::array();
+  json results_ = {Result()}, configs_ = json::array(), owners_ = json::array();
   std::vector<DeviceFacts> devices_ = {{.name = "gpu:0",
                                         .uuid = kGpu,
                                         .product = "NVIDIA H100",
@@ -67,8 +67,13 @@ TEST_F(ClaimTest, LeasesWhatWasAllocated) {
   EXPECT_EQ(claim->terms,
             "class = \"normal\"\nweight = 250\nmax_share = \"25%\"\nmemory = \"8589934592B\"\n"
             "client_memory = \"8589934592B\"\nname = \"claim-0f8fad5bd9cb469fa165708677\"\n"
-            "who = \"everyone\"\ndevices = [\"gpu:0\"]\n");
+            "who = \"everyone\"\ndevices = [\"gpu:0\"]\nowner = [\"namespace:jobs\"]\n");
   EXPECT_EQ(claim->variables.at("GPUSHARED_DEVICE"), "gpu:0");
+}
+
+TEST_F(ClaimTest, NamesThePodOfAClaimMadeFromATemplate) {
+  owners_ = {{{"kind", "Job"}, {"name", "no pod"}}, {{"kind", "Pod"}, {"name", "train-0"}}};
+  EXPECT_THAT(Read()->terms, HasSubstr("\nowner = [\"namespace:jobs\",\"pod:train-0\"]\n"));
 }
 
 TEST_F(ClaimTest, ClaimStaysWithinItsDeviceClass) {

@@ -346,9 +346,17 @@ Result<Claim> ReadClaim(const ClaimName& name, const json& object, const std::st
                                              " on node '" + node + "' is allocated to it");
   }
   if (names.size() == 1) claim.variables[admin::kDeviceVariable] = names.front();
+  // A claim that was made from a template belongs to its pod. Other claims may be shared by pods.
+  json owner = {"namespace:" + name.space};
+  for (const json& each : Find(object, "/metadata/ownerReferences")) {
+    if (GetText(each, "kind") != "Pod") continue;
+    owner.push_back("pod:" + GetText(each, "name"));
+    break;
+  }
   // Everyone, because users of a container have any uid; only its pods can reach the socket.
   claim.terms += "name = " + json(GetLeaseName(name.uid)).dump() +
-                 "\nwho = \"everyone\"\ndevices = " + names.dump() + "\n";
+                 "\nwho = \"everyone\"\ndevices = " + names.dump() + "\nowner = " + owner.dump() +
+                 "\n";
   return claim;
 }
 
