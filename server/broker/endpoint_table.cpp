@@ -275,16 +275,20 @@ Result<EndpointRule> EndpointTable::CheckTerms(const std::string& terms) const {
   return rule;
 }
 
-std::shared_ptr<Endpoint> EndpointTable::FindResumable(const EndpointRule& rule) const {
+std::shared_ptr<Endpoint> EndpointTable::FindResumable(const EndpointRule& rule,
+                                                       std::uint32_t uid) const {
   for (const auto& [number, endpoint] : endpoints_) {
     const bool is_resumable =
         endpoint->is_open && endpoint->rule.resume_within > std::chrono::nanoseconds::zero();
-    if (is_resumable && endpoint->rule.name == rule.name) return endpoint;
+    if (is_resumable && endpoint->rule.name == rule.name && endpoint->lessee_uid == uid) {
+      return endpoint;
+    }
   }
   return nullptr;
 }
 
-Result<std::shared_ptr<Endpoint>> EndpointTable::OpenLease(const ipc::Keep& lease) {
+Result<std::shared_ptr<Endpoint>> EndpointTable::OpenLease(const ipc::Keep& lease,
+                                                           std::uint32_t uid) {
   Result<EndpointRule> rule = ParseEndpointTerms(lease.terms, "terms of the lease");
   if (!rule.ok()) return rule.status();
   if (leases_.size() >= kLeasesMax) {
@@ -300,6 +304,7 @@ Result<std::shared_ptr<Endpoint>> EndpointTable::OpenLease(const ipc::Keep& leas
   if (Status status = CheckName(*rule, /*among_leases=*/false); !status.ok()) return status;
   endpoint->rule = std::move(*rule);
   endpoint->lessee = lease.lessee;
+  endpoint->lessee_uid = uid;
   const std::string directory = LeasesDirectory() + "/" + std::to_string(endpoint->number);
   endpoint->socket = directory + kSocketName;
   Status status = MakeDirectory(LeasesDirectory());
@@ -325,12 +330,13 @@ void EndpointTable::Hold(const std::shared_ptr<Endpoint>& endpoint, const std::s
 Status EndpointTable::Lease(const std::string& terms, Arrival& asker) {
   const Result<EndpointRule> rule = CheckTerms(terms);
   if (!rule.ok()) return rule.status();
-  const std::shared_ptr<Endpoint> resumed = FindResumable(*rule);
+  const std::shared_ptr<Endpoint> resumed = FindResumable(*rule, asker.peer.uid);
   const ipc::Keep lease = {.endpoint = resumed != nullptr ? resumed->number : ++last_number_,
                            .lessee = asker.peer.Who(),
                            .terms = terms};
   const Result<std::shared_ptr<Endpoint>> endpoint =
-      resumed != nullptr ? Result<std::shared_ptr<Endpoint>>(resumed) : OpenLease(lease);
+      resumed != nullptr ? Result<std::shared_ptr<Endpoint>>(resumed)
+                         : OpenLease(lease, asker.peer.uid);
   if (!endpoint.ok()) return endpoint.status();
   ipc::Outbox outbox;
   Status status = outbox.Add(asker.frame.request, ipc::AdminReply{.text = LeaseReply(**endpoint)});
@@ -358,7 +364,9 @@ Status EndpointTable::Lease(const std::string& terms, Arrival& asker) {
 Status EndpointTable::Restore(const ipc::Keep& lease, ipc::UniqueFd connection) {
   last_number_ = std::max(last_number_, lease.endpoint);
   if (endpoints_.contains(lease.endpoint)) return Status::Ok();
-  const Result<std::shared_ptr<Endpoint>> endpoint = OpenLease(lease);
+  const Result<ipc::PeerIdentity> lessee = ipc::GetPeer(connection.get());
+  if (!lessee.ok()) return lessee.status();
+  const Result<std::shared_ptr<Endpoint>> endpoint = OpenLease(lease, lessee->uid);
   if (endpoint.ok()) Hold(*endpoint, lease.terms, std::move(connection));
   return endpoint.status();
 }

@@ -33,6 +33,7 @@ struct Endpoint {
   std::string socket;
   // Human-readable owner of the lease; empty if the endpoint is in the configuration.
   std::string lessee;
+  std::uint32_t lessee_uid = 0;
   bool is_open = true;               // An expired lease admits no clients.
   bool is_held = true;               // False while a lease waits to be resumed.
   EndpointCounts* counts = nullptr;  // Never null once the endpoint is in the table.
@@ -43,9 +44,9 @@ struct Endpoint {
 // The server's listening sockets: its own, those of the configuration, and those leased by
 // operators. A lease ends when the connection that requested it closes. The endpoint's socket is
 // then closed, and after a grace period its remaining sessions are ended. A lease with the term
-// resume_within ends that much later, unless it is resumed: a request with its name replaces its
-// connection and its terms, and keeps its socket and its sessions. Workers keep copies of leases so
-// that the next broker can restore them if this one dies.
+// resume_within ends that much later, unless it is resumed: a request of the same user with its
+// name replaces its connection and its terms, and keeps its socket and its sessions. Workers keep
+// copies of leases so that the next broker can restore them if this one dies.
 //
 // Confined to the broker's thread.
 class EndpointTable {
@@ -124,7 +125,7 @@ class EndpointTable {
   std::uint32_t NumberFor(const std::string& name);
   std::optional<ipc::InheritedSocket> TakeInherited(const std::string& path);
   EndpointCounts& GetRow(const Endpoint& endpoint);
-  Result<std::shared_ptr<Endpoint>> OpenLease(const ipc::Keep& lease);
+  Result<std::shared_ptr<Endpoint>> OpenLease(const ipc::Keep& lease, std::uint32_t uid);
   // Makes the checks that depend on the server's configuration, unlike those of ParseEndpointTerms.
   // Leases of an earlier broker are exempt.
   Result<EndpointRule> CheckTerms(const std::string& terms) const;
@@ -134,8 +135,8 @@ class EndpointTable {
   // Checks that the name is not in use: by any open endpoint or, if `among_leases`, by any open
   // lease.
   Status CheckName(const EndpointRule& rule, bool among_leases) const;
-  // Returns the lease that a request for `rule` resumes, or null.
-  std::shared_ptr<Endpoint> FindResumable(const EndpointRule& rule) const;
+  // Returns the lease that a request of this user for `rule` resumes, or null.
+  std::shared_ptr<Endpoint> FindResumable(const EndpointRule& rule, std::uint32_t uid) const;
   void Watch(std::uint32_t number);
   void OnLesseeLost(std::uint32_t number, const std::string& how);
   void EndLease(std::uint32_t number, const std::string& how);

@@ -324,6 +324,19 @@ TEST_F(EndpointTest, ResumedLeaseKeepsSocketAndSessionsAndTakesNewTerms) {
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(socket).parent_path()));
 }
 
+// Otherwise one operator could change the terms under which the programs of another one run.
+TEST_F(EndpointTest, LeaseOfAnotherUserCannotBeResumed) {
+  options_.rules.operators = {{.kind = Subject::Kind::kUser, .id = testing::kNobody}};
+  StartBroker();
+  const std::string terms = "name = 'claim'\nwho = 'everyone'\nresume_within = '3600s'\n";
+  const Result<admin::Lease> lease = Take(terms);
+  ASSERT_TRUE(lease.ok()) << lease.status().message();
+  const testing::ActingAs nobody(testing::kNobody);
+  if (!nobody.is_acting()) GTEST_SKIP() << "needs root, to be another user";
+  EXPECT_THAT(Take(terms + "class = 'low'").status().message(), HasSubstr("'claim'"));
+  EXPECT_EQ(EndpointRow("claim").at("class"), "normal");
+}
+
 TEST_F(EndpointTest, LeaseThatIsNotResumedInTimeEnds) {
   options_.rules.lease_grace = std::chrono::hours(1);
   StartBroker();
