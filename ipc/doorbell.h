@@ -54,7 +54,7 @@ enum class FutexResult { kWokenOrChanged, kTimedOut };
 FutexResult FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                       std::chrono::nanoseconds timeout);
 // Wakes at most `count` sleepers on `word` in any process, longest sleepers first, and returns
-// their number. 0 if the address is no longer mapped.
+// their number. Returns 0 if the address is no longer mapped.
 std::uint32_t FutexWake(const std::atomic<std::uint32_t>* word, std::uint32_t count);
 
 // Creates the eventfd by which a client wakes its worker: non-blocking, close-on-exec.
@@ -75,7 +75,7 @@ class WorkerSleep {
  public:
   explicit WorkerSleep(WorkerPage& page) : page_(page) {}
 
-  // Returns true if there is no work; from then on, every client that publishes work writes its
+  // Returns true if there is no work. After that, every client that publishes work writes to its
   // eventfd. Returns false, and withdraws the announcement, if `has_work` found work. The worker
   // must choose the eventfds it listens to before the call, because a client rings only once per
   // sleep.
@@ -196,7 +196,7 @@ class CompletionWaiter {
     using Clock = std::chrono::steady_clock;
     if (done()) return WaitOutcome::kDone;
     if (spin.count() > 0) {
-      // Reading the clock costs as much as a pause, so it is read only every few rounds.
+      // The clock is read only every few iterations, because reading it takes as long as SpinPause.
       const auto end = Clock::now() + spin;
       do {
         for (int i = 0; i < 16; ++i) {

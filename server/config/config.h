@@ -49,7 +49,7 @@ inline constexpr std::size_t kEndpointNameBytesMax = 32;
 // Limit of lease_grace and resume_within.
 inline constexpr std::chrono::hours kLeaseGraceMost{1};
 
-// Limits of what a client may request when it connects, and defaults for what it does not request.
+// Limits on what a client may request when it connects, and the defaults for omitted requests.
 struct Allowance {
   std::string label;       // Owner, human-readable: "user 'alice' (uid 1000)".
   std::uint32_t line = 0;  // Line in the configuration file; 0 if the rule is not from there.
@@ -109,8 +109,8 @@ struct EndpointRule : Allowance {
   std::vector<std::string> devices;
   // Owner of the work of its clients, for operators: ipc::Owner::Parse. Empty if not stated.
   std::string owner;
-  // Of a lease: how long after the end of its connection the endpoint still admits clients, and can
-  // be leased again by the same name.
+  // Applies to leases: time after the end of the lease's connection during which its endpoint still
+  // admits clients and the lease can be resumed.
   std::chrono::nanoseconds resume_within{};
 };
 
@@ -166,7 +166,7 @@ struct ConfigReport {
 // Thread-compatible value; constant after parsing.
 struct Config : WorkerSettings, LiveRules {
   std::string device = "auto";  // In the syntax of device::SelectDevices.
-  // Processors that broker and workers may use, ascending; empty for all that are allowed.
+  // CPUs on which the broker and the workers may run, ascending. Empty: all CPUs of this process.
   std::vector<std::uint32_t> cpu_affinity;
   bool memory_given = false;   // If false, memory_bytes is divided among the cpu devices.
   bool staging_given = false;  // If false, staging_bytes is divided among all devices.

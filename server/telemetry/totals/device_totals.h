@@ -223,10 +223,9 @@ class DeviceTotals {
     std::size_t endpoint = 0, owner = 0;
   };
   // Returns the rows of that endpoint and that owner (ipc::Owner::ToRow) and marks them as used
-  // until Leave has been called as often as Enter. If all rows are taken, reuses one that is
-  // unused, whose counters end: the one that has been unused for longest, for owners among those of
-  // the user who has most of them, so that no user can end the counters of another by changing the
-  // names of programs.
+  // until Leave has been called as often as Enter. If all rows are taken, resets the row that has
+  // been unused for longest and reuses it. Rows of owners are chosen only among those of the user
+  // who has the most, so that no user can reset another user's counters by renaming programs.
   Rows Enter(std::string_view endpoint, std::string_view owner = {});
   void Leave(const Rows& rows, scheduler::TimePoint now = {});
   ClientTotals For(scheduler::SchedulingClass of_class, const Rows& rows);

@@ -33,9 +33,9 @@ class PageUse {
   static constexpr std::size_t kNextWhereTight = 8;
 
   // Examines each stream's commands on the device, and its next one. A client without commands is
-  // assumed to need what it needed last. Of the next commands, only as many are included as fit
-  // into `requested_bytes` together. Those that have waited longest go first, and the first one is
-  // included regardless of its size.
+  // assumed to need what it needed last. Next commands are included in the order in which they have
+  // waited, as long as their pages fit into `requested_bytes` together. The first one is included
+  // regardless of its size.
   void Examine(const ClientStreams& streams, const device::Space& space, std::uint64_t mapped_bytes,
                std::uint64_t requested_bytes);
 
