@@ -5,7 +5,7 @@
 Usage: make_wheel.py PORTABLE_BUILD OUT_DIR
 
 PORTABLE_BUILD is a build directory of the preset `portable`, whose programs need nothing but libc. The interpreter that
-runs this script determines the version of Python, and needs the packages of requirements.txt. Prints the wheel's path.
+runs this script needs the packages of requirements.txt. Prints the wheel's path.
 """
 import pathlib
 import shutil

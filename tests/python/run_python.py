@@ -18,7 +18,7 @@ ROOT = DIRECTORY.parents[1]
 sys.path.insert(0, str(DIRECTORY.parent / "drop_in/programs"))
 from run_programs import NUMBA, NUMPY, environment_of  # noqa: E402
 
-PACKAGES = ("scikit-build-core==1.1.2", "nanobind==3.1.0", "ninja==1.13.2", "numpy==2.4.6", "pytest==9.2.0",
+PACKAGES = ("scikit-build-core==1.1.2", "nanobind==3.1.0", "nanobind-backend==1.0.0", "ninja==1.13.2", "numpy==2.4.6", "pytest==9.2.0",
             "mypy==2.4.1", "aiohttp==3.14.5")
 JUPYTER = ("ipykernel==7.4.0", "jupyter_client==8.10.0")
 
